@@ -1,0 +1,134 @@
+"""Runs themes one after the other, prints them, writes the JSON, minds the gate."""
+
+from __future__ import annotations
+
+import importlib
+import json as json_format
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import gate, machine, report
+from benchmarks.peers import PEERS
+from benchmarks.results import ThemeResult
+from benchmarks.session import Session
+
+THEMES = ("small_calls", "gelu", "fusion", "latency", "startup", "memory")
+BUSY_LOAD = 0.5
+
+
+@dataclass
+class Options:
+    """What the command line asks for."""
+
+    only: str = ""
+    peers: str = ""
+    json: Path | None = None
+    quick: bool = False
+    threads: int = 2
+    gate: bool = False
+    save_baseline: bool = False
+    baseline: Path | None = None
+
+
+class UsageError(ValueError):
+    """A wrong option: one sentence."""
+
+
+def choose_themes(only: str) -> list[str]:
+    """Themes by number or part of their name, in their order; all when nothing is named."""
+    chosen: list[str] = []
+    for word in filter(None, (part.strip() for part in only.split(","))):
+        found = [name for number, name in enumerate(THEMES, 1)
+                 if (int(word) == number if word.isdigit() else word in name)]
+        if not found:
+            raise UsageError(f"[bench] no theme {word!r}: choose among 1-{len(THEMES)} or {', '.join(THEMES)}.")
+        chosen += found
+    return [name for name in THEMES if name in chosen] or list(THEMES)
+
+
+def choose_peers(peers: str) -> dict[str, str]:
+    """Modules of the peers by name; Morpho is always there."""
+    names = [part.strip() for part in peers.split(",") if part.strip()]
+    unknown = [name for name in names if name not in PEERS]
+    if unknown:
+        raise UsageError(f"[bench] no peer {unknown[0]!r}: choose among {', '.join(PEERS)}.")
+    return {name: module for name, module in PEERS.items() if not names or name in names or name == "morpho"}
+
+
+def run(options: Options) -> int:
+    """Run the themes; 0 when all went well, 1 when the gate fails, 2 on a wrong option."""
+    try:
+        themes, modules = choose_themes(options.only), choose_peers(options.peers)
+    except UsageError as error:
+        print(error)
+        return 2
+    description = machine.describe()
+    introduce(description, options.threads)
+    session = Session(modules, threads=options.threads, quick=options.quick)
+    try:
+        results = [run_theme(name, session) for name in themes]
+    finally:
+        waiting = session.waiting_cpu_shares()
+        session.close()
+    for line in session.missing_lines():
+        print(line)
+    details = {"machine": description, "threads": options.threads, "quick": options.quick,
+               "missing": session.missing, "versions": session.versions, "waiting_cpu_share": waiting}
+    return finish(options, details, results)
+
+
+def introduce(description: dict[str, Any], threads: int) -> None:
+    """Say what machine this is, and that a busy one is unfair to peers whose threads spin."""
+    load, cores = description["load_average"][0], description["cores_usable"]
+    print(f"{description['cpu']}, {cores} cores, load {load:.2f}; {threads} threads per peer")
+    if load > BUSY_LOAD:
+        print("note: the machine is busy; threads that spin (OpenMP, OpenBLAS) lose most by it, so that ratios flatter "
+              "the others: repeat on a quiet machine before believing or storing them")
+    if threads > cores:
+        print(f"note: only {cores} cores are usable, so that every peer runs on {cores}")
+    print(flush=True)
+
+
+def run_theme(name: str, session: Session) -> ThemeResult:
+    """One theme; an exception in it is an error in its result, so that the others still run."""
+    try:
+        result = importlib.import_module(f"benchmarks.{name}").run(session)
+    except Exception as error:
+        result = ThemeResult(name, errors=[f"{type(error).__name__}: {error}"])
+    print(report.render_theme(result) + "\n", flush=True)
+    return result
+
+
+def finish(options: Options, details: dict[str, Any], results: list[ThemeResult]) -> int:
+    """Write what was asked for and judge the gate."""
+    ratios = {f"{result.theme}/{name}": value for result in results for name, value in result.ratios.items()}
+    if options.json:
+        content = {**details, "ratios": ratios, "themes": [result.as_json() for result in results]}
+        options.json.write_text(json_format.dumps(content, indent=1) + "\n")
+    path = options.baseline or gate.BASELINE
+    status = judge(path, options, details["machine"], ratios, {result.theme for result in results})
+    if options.save_baseline and ratios:
+        gate.save(path, details["machine"], ratios)
+        print(f"saved {len(ratios)} ratios to {path}")
+    return status
+
+
+def judge(path: Path, options: Options, description: dict[str, Any], ratios: dict[str, float], themes: set[str]) -> int:
+    """Compare with the stored ratios when the gate is on; missing ones count unless the run was a partial one."""
+    if not options.gate:
+        return 0
+    stored = gate.load(path)
+    if not stored["ratios"]:
+        print(f"GATE  nothing stored in {path}: run with --save-baseline on a quiet machine first")
+        return 1
+    if stored["machine"] and stored["machine"].get("cpu") != description["cpu"]:
+        print(f"GATE  note: stored on {stored['machine'].get('cpu')}, this is {description['cpu']}")
+    partial = options.quick or options.peers
+    required = set() if partial else {name for name in stored["ratios"] if name.split("/")[0] in themes}
+    regressions = gate.compare(stored["ratios"], ratios, required)
+    for regression in regressions:
+        print(f"GATE  MISS {regression.line()}")
+    compared = len(set(stored["ratios"]) & set(ratios))
+    print(f"GATE  {'FAIL' if regressions else 'PASS'}: {compared} ratios compared, {len(regressions)} regressed")
+    return 1 if regressions or not compared else 0

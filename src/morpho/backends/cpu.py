@@ -1,0 +1,102 @@
+"""The CPU backend: LLVM text to object code, object code to addresses. LLVM is loaded at the first compile.
+
+LLVM sits behind one lock: its objects are not safe to share, and compiling is short.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import threading
+from functools import cache
+from typing import Any
+
+from morpho.base.errors import CompileError, fail
+from morpho.base.machine import Isa, machine
+
+lock = threading.RLock()
+_engines: list[Any] = []  # code stays where it is for the life of the process
+
+
+@cache
+def _binding() -> Any:
+    try:
+        import llvmlite.binding as llvm
+    except ImportError as error:
+        raise fail(CompileError, "compile", f"LLVM could not be loaded ({error})",
+                   "reinstall llvmlite, or use mo.settings(backend='reference')") from error
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
+
+
+def llvm_version() -> str:
+    """The version of LLVM, as part of every cache key."""
+    return ".".join(str(part) for part in _binding().llvm_version_info)
+
+
+@cache
+def _target_machine(isa: Isa, triple: str | None) -> Any:
+    llvm = _binding()
+    if triple is None:
+        target = llvm.Target.from_default_triple()
+    else:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+        target = llvm.Target.from_triple(triple)
+    return target.create_target_machine(cpu=isa.llvm_cpu, features=isa.llvm_features, opt=2, reloc="pic",
+                                        codemodel="small" if triple else "jitdefault")
+
+
+def _module(text: str, triple: str | None) -> Any:
+    llvm = _binding()
+    try:
+        module = llvm.parse_assembly(text)
+        module.verify()
+    except RuntimeError as error:
+        raise fail(CompileError, "compile", f"LLVM rejects generated code: {error}",
+                   "this is a defect of Morpho; please report it with the program") from error
+    if triple is not None:
+        module.triple = triple
+    return module
+
+
+def compile_text(text: str, isa: Isa, triple: str | None = None) -> bytes:
+    """Object code for a module of LLVM text."""
+    with lock:
+        return bytes(_target_machine(isa, triple).emit_object(_module(text, triple)))
+
+
+def assembly(text: str, isa: Isa, triple: str | None = None) -> str:
+    """The machine code of a module in words, for people and for tests of other architectures."""
+    with lock:
+        return str(_target_machine(isa, triple).emit_assembly(_module(text, triple)))
+
+
+def load(code: bytes, isa: Isa, names: list[str]) -> list[int]:
+    """Put object code into memory and give the addresses of its functions."""
+    llvm = _binding()
+    with lock:
+        try:
+            objects = llvm.ObjectFileRef.from_data(code)
+            engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _fresh_machine(isa))
+            engine.add_object_file(objects)
+            engine.finalize_object()
+        except RuntimeError as error:
+            raise fail(CompileError, "load", f"object code could not be loaded: {error}") from error
+        addresses = [engine.get_function_address(name) for name in names]
+        if not all(addresses):
+            raise fail(CompileError, "load", f"object code lacks {names}")
+        _engines.append(engine)
+        return addresses
+
+
+def _fresh_machine(isa: Isa) -> Any:
+    """An engine owns its target machine."""
+    return _binding().Target.from_default_triple().create_target_machine(
+        cpu=isa.llvm_cpu, features=isa.llvm_features, opt=2)
+
+
+def host() -> str:
+    """What compiled code depends on besides the ISA: the architecture and the pointer size."""
+    return f"{machine().architecture}-{platform.system()}-{ctypes.sizeof(ctypes.c_void_p) * 8}"

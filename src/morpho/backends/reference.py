@@ -1,0 +1,67 @@
+"""The reference backend: NumPy, one op at a time, slow and obviously right. The living definition of every op.
+
+Between ops a bfloat16 is a float32 array whose values are bfloat16 values; half floats compute in float32 and round
+once per op, as the kernels do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from morpho.base.dtypes import DType, bfloat16
+from morpho.ir.node import Node, toposort
+from morpho.ops.special import round_bfloat16
+
+Leaf = Callable[[Node], Any]
+
+
+def decode(array: np.ndarray, dtype: DType) -> np.ndarray:
+    """An array as stored to one to compute with."""
+    if dtype is bfloat16:
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array
+
+
+def encode(array: Any, dtype: DType) -> np.ndarray:
+    """A computed array as it is stored: bfloat16 as its bits."""
+    if dtype is bfloat16:
+        return (np.ascontiguousarray(array, np.float32).view(np.uint32) >> 16).astype(np.uint16).reshape(np.shape(array))
+    return np.asarray(array, dtype.numpy)
+
+
+def rounded(array: Any, dtype: DType) -> np.ndarray:
+    """A result at its dtype's precision, in the form reference ops take."""
+    if dtype is bfloat16:
+        return round_bfloat16(np.asarray(array, np.float32))
+    with np.errstate(all="ignore"):
+        return np.asarray(array, dtype.numpy)
+
+
+def run_node(node: Node, arrays: list[Any]) -> Any:
+    """One op on arrays; several outputs come as a tuple."""
+    if node.op.name == "group":
+        body = node["body"]
+        found = run_graph(body.outputs, lambda leaf: arrays[leaf["index"]])
+        return tuple(found) if len(found) > 1 else found[0]
+    widened = [a.astype(np.float32) if a.dtype == np.float16 and node.op.kind != "move" else a for a in arrays]
+    result = node.op.reference(node.attributes, *widened)
+    if len(node.outputs) > 1:
+        return tuple(rounded(part, spec.dtype) for part, spec in zip(result, node.outputs, strict=True))
+    return rounded(result, node.dtype)
+
+
+def run_graph(outputs: Iterable[Node], leaf: Leaf) -> list[Any]:
+    """Values of nodes; `leaf` gives the arrays of parameters, data and dynamic sizes."""
+    outputs = tuple(outputs)
+    values: dict[int, Any] = {}
+    for node in toposort(outputs):
+        if node.op.name in ("parameter", "data", "dimension"):
+            values[node.serial] = leaf(node)
+        else:
+            values[node.serial] = run_node(node, [values[child.serial] for child in node.inputs])
+    return [values[node.serial] for node in outputs]
+
+

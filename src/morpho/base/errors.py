@@ -1,0 +1,86 @@
+"""The few error classes of Morpho, and the one sentence every one of them says.
+
+An error names the operation, what is wrong with both values, the user's line, and what to do:
+
+    [matmul] shapes (3, 4) and (5, 6) do not align: 4 != 5. At train.py:41. Hint: transpose the second operand.
+
+Each class derives from the built-in one a NumPy user would catch.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+_PACKAGE = str(Path(__file__).resolve().parent.parent)
+
+
+class MorphoError(Exception):
+    """Everything Morpho raises on purpose."""
+
+
+class ShapeError(MorphoError, ValueError):
+    """Shapes that do not broadcast, align or reshape into each other."""
+
+
+class DTypeError(MorphoError, TypeError):
+    """A dtype an operation does not take, or two that do not promote."""
+
+
+class AxisError(MorphoError, ValueError, IndexError):
+    """An axis outside the tensor's dimensions, or named twice."""
+
+
+class IndexFault(MorphoError, IndexError):
+    """An index outside its axis, found while building the graph or while it runs."""
+
+
+class ArgumentError(MorphoError, TypeError):
+    """A call with other arguments than the function takes: count, kind, name, or a compiled function's guards."""
+
+
+class ValueFault(MorphoError, ValueError):
+    """A value outside what the operation is defined for."""
+
+
+class DeviceError(MorphoError, RuntimeError):
+    """A device or instruction set this machine does not have, or memory that is used up."""
+
+
+class SharedError(MorphoError, RuntimeError):
+    """A target that cannot be written because another tensor or an export shares its memory."""
+
+
+class CompileError(MorphoError, RuntimeError):
+    """A function that cannot become one native function; the message says which part and what to do instead."""
+
+
+class MemoryLimit(MorphoError, MemoryError):
+    """The pool's byte cap is reached."""
+
+
+def user_line() -> str:
+    """`file:line` of the innermost frame outside Morpho, or an empty string when there is none."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if not filename.startswith(_PACKAGE):
+            return f"{filename}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""
+
+
+def sentence(operation: str, message: str, hint: str = "", line: str | None = None) -> str:
+    """The text of an error: operation, what is wrong, where, and what to do."""
+    line = user_line() if line is None else line
+    text = f"[{operation}] {message}."
+    if line:
+        text += f" At {line}."
+    if hint:
+        text += f" Hint: {hint}."
+    return text
+
+
+def fail(kind: type[MorphoError], operation: str, message: str, hint: str = "", line: str | None = None) -> MorphoError:
+    """The error to raise: `raise fail(ShapeError, "matmul", "...")`."""
+    return kind(sentence(operation, message, hint, line))

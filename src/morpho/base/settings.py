@@ -1,0 +1,124 @@
+"""Settings: the only reader of the environment.
+
+Each has a default that works, an environment variable `MORPHO_<NAME>`, and can be changed for a block of code:
+
+>>> import morpho as mo
+>>> with mo.settings(threads=1, level=0):
+...     y = mo.asarray([1.0, 2.0]) + 1
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from morpho.base.errors import ArgumentError, fail
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One immutable set of choices; `describe` below says what each one means."""
+
+    backend: str = "cpu"
+    level: int = 3
+    isa: str = "native"
+    threads: int = 0
+    cache: bool = True
+    cache_dir: str = ""
+    cache_bytes: int = 1 << 30
+    pool_bytes: int = 0
+    passes_off: str = ""
+    log: str = "warning"
+    target: str = ""
+
+    @property
+    def cache_path(self) -> Path:
+        """The folder of compiled code."""
+        if self.cache_dir:
+            return Path(self.cache_dir)
+        home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        return Path(home) / "morpho"
+
+
+describe = {
+    "backend": "cpu (native code) or reference (NumPy, one operation at a time)",
+    "level": "optimisation level 0-3; every level gives the same bits",
+    "isa": "native, scalar, neon, avx2, avx512, or vector128/256/512 for a plain width",
+    "threads": "worker threads; 0 means every core this process may really use",
+    "cache": "whether compiled code is kept on disk (0 or 1)",
+    "cache_dir": "folder of compiled code; empty means the user's cache folder",
+    "cache_bytes": "most bytes of compiled code kept on disk",
+    "pool_bytes": "most bytes the memory pool may hold; 0 means no limit",
+    "passes_off": "comma-separated passes to switch off, for example fuse,cse",
+    "log": "debug, info, warning or error",
+    "target": "architecture to compile for without running: x86_64 or aarch64; empty means this machine",
+}
+
+
+def _parse(name: str, text: str, kind: type) -> object:
+    try:
+        if kind is bool:
+            return {"0": False, "1": True, "false": False, "true": True, "no": False, "yes": True}[text.lower()]
+        return kind(text)
+    except (ValueError, KeyError):
+        raise fail(ArgumentError, "settings", f"MORPHO_{name.upper()}={text!r} is not a valid {kind.__name__}") from None
+
+
+def _check(settings: Settings) -> Settings:
+    if settings.backend not in ("cpu", "reference"):
+        raise fail(ArgumentError, "settings", f"backend {settings.backend!r} is unknown", "use cpu or reference")
+    if settings.level not in (0, 1, 2, 3):
+        raise fail(ArgumentError, "settings", f"level {settings.level} is not one of 0, 1, 2, 3")
+    if settings.threads < 0 or settings.pool_bytes < 0 or settings.cache_bytes < 0:
+        raise fail(ArgumentError, "settings", "threads, pool_bytes and cache_bytes cannot be negative")
+    if settings.log not in ("debug", "info", "warning", "error"):
+        raise fail(ArgumentError, "settings", f"log {settings.log!r} is unknown", "use debug, info, warning or error")
+    return settings
+
+
+def from_environment() -> Settings:
+    """The defaults with every `MORPHO_*` variable applied; unknown ones are an error, so a typo is not silent."""
+    kinds = {field.name: type(field.default) for field in fields(Settings)}
+    changes = {}
+    for variable, text in os.environ.items():
+        if not variable.startswith("MORPHO_"):
+            continue
+        name = variable.removeprefix("MORPHO_").lower()
+        if name not in kinds:
+            raise fail(ArgumentError, "settings", f"the environment variable {variable} is unknown",
+                       "the settings are " + ", ".join(sorted(kinds)))
+        changes[name] = _parse(name, text, kinds[name])
+    return _check(replace(Settings(), **changes))  # type: ignore[arg-type]
+
+
+_current: ContextVar[Settings | None] = ContextVar("morpho_settings", default=None)
+_base: Settings | None = None
+
+
+def get() -> Settings:
+    """The settings in force here."""
+    global _base
+    found = _current.get()
+    if found is not None:
+        return found
+    if _base is None:
+        _base = from_environment()
+    return _base
+
+
+@contextmanager
+def settings(**changes: object) -> Iterator[Settings]:
+    """Change settings inside a `with` block: `with mo.settings(level=0, threads=1): ...`."""
+    unknown = set(changes) - {field.name for field in fields(Settings)}
+    if unknown:
+        raise fail(ArgumentError, "settings", f"unknown settings {sorted(unknown)}",
+                   "the settings are " + ", ".join(field.name for field in fields(Settings)))
+    token = _current.set(_check(replace(get(), **changes)))  # type: ignore[arg-type]
+    try:
+        yield get()
+    finally:
+        _current.reset(token)

@@ -1,0 +1,161 @@
+"""Shapes and strides: broadcasting, axes, contiguous layouts, reshapes without a copy.
+
+Strides are in elements, not bytes, everywhere in Morpho.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+
+from morpho.base.dims import Dim, Shape, Size, bounds, divide, product
+from morpho.base.errors import ArgumentError, AxisError, ShapeError, fail
+
+
+def as_shape(value: object, operation: str = "shape") -> Shape:
+    """A tuple of sizes from an integer or a sequence of integers."""
+    items = value if isinstance(value, tuple | list) else (value,)
+    result: list[Size] = []
+    for item in items:
+        if isinstance(item, Dim):
+            result.append(item)
+            continue
+        try:
+            size = operator.index(item)
+        except TypeError:
+            raise fail(ArgumentError, operation, f"{item!r} is not a size") from None
+        result.append(size)
+    return tuple(result)
+
+
+def broadcast(operation: str, *shapes: Shape) -> Shape:
+    """The shape that all of them broadcast to."""
+    rank = max((len(shape) for shape in shapes), default=0)
+    result: list[Size] = []
+    for axis in range(-rank, 0):
+        size: Size = 1
+        for shape in shapes:
+            if len(shape) < -axis or shape[axis] == 1 or shape[axis] == size:
+                continue
+            if size != 1:
+                listed = " and ".join(str(s) for s in shapes)
+                raise fail(ShapeError, operation, f"shapes {listed} do not broadcast: {size} != {shape[axis]}",
+                           "sizes must be equal or 1, counted from the last axis")
+            size = shape[axis]
+        result.append(size)
+    return tuple(result)
+
+
+def normalise_axis(axis: object, rank: int, operation: str) -> int:
+    """One axis in 0..rank-1 from one that may count from the end."""
+    try:
+        number = operator.index(axis)  # type: ignore[arg-type]
+    except TypeError:
+        raise fail(ArgumentError, operation, f"axis {axis!r} is not an integer") from None
+    if not -rank <= number < rank:
+        raise fail(AxisError, operation, f"axis {number} is out of range for {rank} dimensions")
+    return number % rank
+
+
+def normalise_axes(axes: object, rank: int, operation: str) -> tuple[int, ...]:
+    """Several axes, sorted, each once; None means all of them."""
+    if axes is None:
+        return tuple(range(rank))
+    items = axes if isinstance(axes, tuple | list) else (axes,)
+    result = [normalise_axis(axis, rank, operation) for axis in items]
+    if len(set(result)) != len(result):
+        raise fail(AxisError, operation, f"axes {tuple(items)} name an axis twice")
+    return tuple(sorted(result))
+
+
+def contiguous_strides(shape: Shape) -> tuple[Size, ...]:
+    """Row-major strides in elements."""
+    strides: list[Size] = []
+    step: Size = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step = step * size
+    return tuple(reversed(strides))
+
+
+def is_contiguous(shape: Shape, strides: Sequence[Size]) -> bool:
+    """Whether the elements lie one after another in row-major order."""
+    step: Size = 1
+    for size, stride in zip(reversed(shape), reversed(tuple(strides)), strict=True):
+        if size != 1 and stride != step:
+            return product(shape) == 0
+        step = step * size
+    return True
+
+
+def resolve_reshape(old: Shape, new: Shape, operation: str = "reshape") -> Shape:
+    """The new shape with one -1 filled in, checked to hold as many elements."""
+    total = product(old)
+    holes = [i for i, size in enumerate(new) if isinstance(size, int) and size == -1]
+    if len(holes) > 1:
+        raise fail(ShapeError, operation, f"shape {new} has more than one -1")
+    if any(bounds(size)[0] < 0 for i, size in enumerate(new) if i not in holes):
+        raise fail(ShapeError, operation, f"shape {new} has a negative size")
+    if holes:
+        rest = product(tuple(size for size in new if size != -1))
+        missing = divide(total, rest) if rest != 0 else None
+        if missing is None:
+            raise fail(ShapeError, operation, f"{old} does not divide into shape {new}")
+        new = tuple(missing if i == holes[0] else size for i, size in enumerate(new))
+    if product(new) != total:
+        raise fail(ShapeError, operation, f"shape {old} holds {total} elements, {new} holds {product(new)}")
+    return new
+
+
+def reshape_strides(shape: Shape, strides: tuple[Size, ...], new: Shape) -> tuple[Size, ...] | None:
+    """Strides that show the same elements in the new shape, or None when only a copy can."""
+    if product(shape) == 0 or is_contiguous(shape, strides):
+        return contiguous_strides(new)
+    old = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
+    result: list[Size] = []
+    position = 0
+    remaining = list(new)
+    index = 0
+    while index < len(remaining):
+        if remaining[index] == 1:
+            result.append(0)
+            index += 1
+            continue
+        if position >= len(old):
+            return None
+        # Match a run of old axes with a run of new ones of equal product; the old run must be one chain of strides.
+        old_total, new_total = old[position][0], remaining[index]
+        old_end, new_end = position + 1, index + 1
+        while old_total != new_total:
+            grow_old = _known_less(old_total, new_total)
+            if grow_old is None:
+                return None
+            if grow_old:
+                if old_end >= len(old):
+                    return None
+                if old[old_end - 1][1] != old[old_end][1] * old[old_end][0]:
+                    return None
+                old_total = old_total * old[old_end][0]
+                old_end += 1
+            else:
+                if new_end >= len(remaining):
+                    return None
+                new_total = new_total * remaining[new_end]
+                new_end += 1
+        step = old[old_end - 1][1]
+        run: list[Size] = []
+        for size in reversed(remaining[index:new_end]):
+            run.append(step)
+            step = step * size
+        result.extend(reversed(run))
+        position, index = old_end, new_end
+    return tuple(result)
+
+
+def _known_less(a: Size, b: Size) -> bool | None:
+    """Whether a < b for certain, b < a for certain, or None when the symbols do not tell."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a < b
+    if divide(b, a) is not None:
+        return True
+    return False if divide(a, b) is not None else None

@@ -1,0 +1,145 @@
+"""Quantities as text and back: bytes, seconds and rates, with the unit in every name.
+
+Decimal units are powers of 1000 (MB), binary ones powers of 1024 (MiB), as the standards have it.
+
+>>> format_bytes(1_500_000), format_seconds(12.3e-6), format_bytes_per_s(25.6e9)
+('1.5 MB', '12.3 us', '25.6 GB/s')
+>>> parse_bytes("64MB"), parse_bytes("1.5 GiB"), parse_seconds("250 ms")
+(64000000, 1610612736, 0.25)
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+
+from morpho.base.errors import ValueFault, fail
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+_LARGE = ("", "k", "M", "G", "T", "P", "E")
+_BYTES_OF = {"": 1, "b": 1} | {
+    prefix + suffix: base**power
+    for power, prefix in enumerate("kmgtpe", start=1)
+    for suffix, base in (("", 1000), ("b", 1000), ("ib", 1024), ("i", 1024))
+}
+_SECONDS_OF = {"ns": "1e-9", "us": "1e-6", "µs": "1e-6", "ms": "1e-3", "s": "1", "": "1", "min": "60", "h": "3600"}
+_QUANTITY = re.compile(r"\s*(\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+)\s*([a-zµ]*)\s*", re.IGNORECASE)
+
+
+def _short(number: float) -> str:
+    """At most one digit after the point, and none where there is nothing to say: 1.5, 12, 340."""
+    text = f"{number:.1f}" if abs(number) < 99.95 else f"{number:.0f}"
+    return text.removesuffix(".0")
+
+
+def _scaled(number: float, unit: str) -> str:
+    if not math.isfinite(number):
+        return f"{number} {unit}"
+    power, size = 0, abs(number)
+    while size >= 999.5 and power < len(_LARGE) - 1:
+        power, size = power + 1, size / 1000
+    return f"{_short(math.copysign(size, number) if size else 0.0)} {_LARGE[power]}{unit}"
+
+
+def format_bytes(nbytes: float) -> str:
+    """A size in decimal units.
+
+    >>> format_bytes(0), format_bytes(999), format_bytes(64_000), format_bytes(2_340_000_000)
+    ('0 B', '999 B', '64 kB', '2.3 GB')
+    """
+    return _scaled(nbytes, "B")
+
+
+def format_binary_bytes(nbytes: float) -> str:
+    """A size in binary units, as caches and memory are sold.
+
+    >>> format_binary_bytes(65536), format_binary_bytes(1.5 * 2**30)
+    ('64 KiB', '1.5 GiB')
+    """
+    power, size = 0, abs(nbytes)
+    while size >= 1023.95 and power < 6 and math.isfinite(size):
+        power, size = power + 1, size / 1024
+    unit = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")[power]
+    return f"{_short(math.copysign(size, nbytes) if size else 0.0)} {unit}"
+
+
+def format_seconds(seconds: float) -> str:
+    """A time in the unit that reads best.
+
+    >>> format_seconds(0.0021), format_seconds(95), format_seconds(7384), format_seconds(3e-10)
+    ('2.1 ms', '1 min 35 s', '2 h 3 min', '0.3 ns')
+    """
+    size = abs(seconds)
+    if size == 0 or not math.isfinite(size):
+        return f"{_short(size) if size == 0 else seconds} s"
+    sign = "-" if seconds < 0 else ""
+    if size >= 59.95:
+        minutes = round(size / 60) if size >= 3599.5 else int(round(size) // 60)
+        if size >= 3599.5:
+            return f"{sign}{minutes // 60} h {minutes % 60} min"
+        return f"{sign}{minutes} min {round(size) - 60 * minutes} s"
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if size >= 0.9995 * scale:
+            return f"{sign}{_short(size / scale)} {unit}"
+    return f"{sign}{_short(size / 1e-9)} ns"
+
+
+def format_bytes_per_s(bytes_per_s: float) -> str:
+    """A bandwidth.
+
+    >>> format_bytes_per_s(204.8e9)
+    '205 GB/s'
+    """
+    return _scaled(bytes_per_s, "B/s")
+
+
+def format_flops_per_s(flops_per_s: float) -> str:
+    """A rate of arithmetic; a multiply-add is two operations.
+
+    >>> format_flops_per_s(1.25e12)
+    '1.2 TFLOP/s'
+    """
+    return _scaled(flops_per_s, "FLOP/s")
+
+
+def format_per_s(count_per_s: float, what: str = "") -> str:
+    """A rate of anything else.
+
+    >>> format_per_s(1832.0, "tokens"), format_per_s(12.0)
+    ('1.8 k tokens/s', '12 /s')
+    """
+    number, prefix = _scaled(count_per_s, "").split(" ")
+    return f"{number} {prefix + ' ' if prefix and what else prefix}{what}/s"
+
+
+def _split(text: str, kind: str) -> tuple[str, str]:
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise fail(ValueFault, "units", f"{text!r} is not a {kind}", "write a number and a unit, as in 64MB or 250ms")
+    return match[1], match[2].lower()
+
+
+def parse_bytes(text: str | int) -> int:
+    """The bytes a size means; KB and K are 1000, KiB and Ki 1024, no unit is bytes; case does not matter.
+
+    >>> parse_bytes("64MB"), parse_bytes("1.5GiB"), parse_bytes("4096"), parse_bytes("2k"), parse_bytes(7)
+    (64000000, 1610612736, 4096, 2000, 7)
+    """
+    number, unit = _split(str(text), "size")
+    if unit not in _BYTES_OF:
+        raise fail(ValueFault, "units", f"{text!r} has the unknown unit {unit!r}", "use B, kB, MB, GB, KiB, MiB or GiB")
+    return int(Decimal(number) * _BYTES_OF[unit])
+
+
+def parse_seconds(text: str | float) -> float:
+    """The seconds a time means; no unit is seconds.
+
+    >>> parse_seconds("12.5us"), parse_seconds("2 min"), parse_seconds(3)
+    (1.25e-05, 120.0, 3.0)
+    """
+    number, unit = _split(str(text), "time")
+    if unit not in _SECONDS_OF:
+        raise fail(ValueFault, "units", f"{text!r} has the unknown unit {unit!r}", "use ns, us, ms, s, min or h")
+    return float(Decimal(number) * Decimal(_SECONDS_OF[unit]))

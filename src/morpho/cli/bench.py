@@ -1,0 +1,29 @@
+"""``morpho bench core``: run the benchmarks of a checkout.
+
+    morpho bench core                              # everything, against every peer that is installed
+    morpho bench core --only 1,3 --quick           # small calls and fusion, quickly
+    morpho bench core --json out.json --gate       # keep the figures, fail on a regression of more than 20 %
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from morpho.base.errors import ArgumentError, fail
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+
+
+def core(only: str | None = None, json: Path | None = None, quick: bool = False, peers: str | None = None,
+         gate: bool = False, save_baseline: bool = False, threads: int = 2) -> int:
+    """Run the core benchmarks; the exit status is 0, 1 when the gate fails, 2 for a wrong option."""
+    if not (CHECKOUT / "benchmarks" / "run.py").exists():
+        raise fail(ArgumentError, "bench", f"there is no folder {CHECKOUT / 'benchmarks'}",
+                   "benchmarks are not part of the wheel: clone the repository and pip install -e '.[bench]'")
+    if str(CHECKOUT) not in sys.path:
+        sys.path.insert(0, str(CHECKOUT))
+    from benchmarks.run import Options, run
+
+    return run(Options(only=only or "", peers=peers or "", json=json, quick=quick, threads=threads, gate=gate,
+                       save_baseline=save_baseline))

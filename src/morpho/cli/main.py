@@ -1,0 +1,131 @@
+"""The `morpho` command: `doctor`, `tour`, `bench core`.
+
+Each command imports what it needs when it runs, so that `--help` and a mistyped option answer at once. An error that
+Morpho raises on purpose is one red line on standard error and exit code 2; anything else is a fault of ours and keeps
+its traceback.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from morpho.base.errors import MorphoError
+
+EXIT_ERROR = 2
+
+app = typer.Typer(
+    name="morpho",
+    help="Morpho: lazy tensors, one graph, native code.",
+    epilog="Settings are environment variables MORPHO_<NAME>; `morpho doctor` shows those in force.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+bench = typer.Typer(help="Measure speed against named baselines and peers.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+
+
+def version() -> str:
+    """The installed version, or the source tree's own when Morpho is not installed."""
+    from importlib import metadata
+
+    try:
+        return metadata.version("morpho")
+    except metadata.PackageNotFoundError:
+        import morpho
+
+        return str(getattr(morpho, "__version__", "unknown"))
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"morpho {version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Morpho: lazy tensors, one graph, native code."""
+
+
+@app.command("doctor")
+def doctor() -> None:
+    """Show what this machine offers: cores, instruction sets, caches, versions, optional parts and how to get them."""
+    from morpho.cli import doctor as part
+
+    part.show()
+
+
+@app.command("tour")
+def tour(
+    source: Annotated[
+        str | None,
+        typer.Argument(help="An expression to follow, in the names `mo` and `np`; without one, a prepared example."),
+    ] = None,
+) -> None:
+    """Follow one expression from the call to the machine code, printing each stage."""
+    from morpho.cli import tour as part
+
+    part.show(source)
+
+
+@bench.command("core")
+def bench_core(
+    only: Annotated[
+        str, typer.Option(metavar="THEMES", help="Only these themes, by number or name: `1,3` or `gelu,fusion`.")
+    ] = "",
+    json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write figures and machine to this file.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds: a look, not a measurement.")] = False,
+    peers: Annotated[
+        str, typer.Option(metavar="NAMES", help="Compare with these only: `numpy,torch`; default: all installed.")
+    ] = "",
+    threads: Annotated[int, typer.Option(min=1, metavar="N", help="Threads for Morpho and for every peer.")] = 2,
+    gate: Annotated[
+        bool, typer.Option("--gate", help="Fail when a ratio is more than 20 % worse than the saved baseline.")
+    ] = False,
+    save_baseline: Annotated[
+        bool, typer.Option("--save-baseline", help="Keep the ratios of this run as the baseline for --gate.")
+    ] = False,
+) -> None:
+    """Measure the engine: calls, GELU, fusion cases, compile times, memory, against peers in the same run."""
+    from morpho.cli import bench as part
+
+    status = part.core(only=only, json=json, quick=quick, peers=peers, threads=threads, gate=gate,
+                       save_baseline=save_baseline)
+    if status:
+        raise typer.Exit(int(status))
+
+
+def show_error(error: BaseException) -> None:
+    """One red line on standard error, without the place in the command line's own machinery where it was raised."""
+    from rich.console import Console
+
+    text = " ".join(str(error).split()) or type(error).__name__
+    text = re.sub(r" At (?:(?! At ).)*[/\\]typer[/\\][^:]*:\d+\.", "", text)
+    Console(stderr=True).print(text, style="bold red", markup=False, highlight=False, soft_wrap=True)
+
+
+def main() -> None:
+    """The entry point of the `morpho` script and of `python -m morpho`."""
+    try:
+        app(prog_name="morpho")
+    except MorphoError as error:
+        show_error(error)
+        sys.exit(EXIT_ERROR)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Immutable, interned nodes: structurally equal programs are the same object.
+
+The table is weak, so a dropped result frees its inputs. Inputs are keyed by serial numbers, never addresses. The
+user's line is kept beside the identity: two lines that build the same program share one node.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from morpho.base.dims import Shape
+from morpho.base.dtypes import DType
+from morpho.base.errors import user_line
+from morpho.ir.op import REGISTRY, Attributes, Op, Spec
+
+_serials = itertools.count(1)
+_table: weakref.WeakValueDictionary[tuple[Any, ...], Node] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+class Node:
+    """One operation on other nodes. `payload` is the realised data of a `data` leaf and nothing elsewhere."""
+
+    __slots__ = ("__weakref__", "attributes", "device", "inputs", "op", "origin", "outputs", "payload", "serial")
+
+    op: Op
+    inputs: tuple[Node, ...]
+    attributes: Attributes
+    outputs: tuple[Spec, ...]
+    device: str
+    serial: int
+    origin: str
+    payload: Any
+
+    @property
+    def shape(self) -> Shape:
+        return self.outputs[0].shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.outputs[0].dtype
+
+    @property
+    def spec(self) -> Spec:
+        return self.outputs[0]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.attributes[name]
+
+    def __repr__(self) -> str:
+        return f"<{self.op.name} {self.dtype}{list(self.shape)} #{self.serial}>"
+
+
+def _key(value: Any) -> Any:
+    """A hashable key in which NaN equals itself and -0.0 is not 0.0."""
+    if isinstance(value, float):
+        return ("f", struct.pack("<d", value))
+    if isinstance(value, complex):
+        return ("c", struct.pack("<dd", value.real, value.imag))
+    if isinstance(value, bool):
+        return ("b", value)
+    if isinstance(value, tuple):
+        return tuple(_key(item) for item in value)
+    return value
+
+
+def make(op: Op, inputs: Sequence[Node] = (), attributes: Attributes | None = None, *, device: str = "cpu",
+         payload: Any = None) -> Node:
+    """The node for `op` on `inputs`: an existing one if an equal one lives, else a new one, inferred and checked."""
+    attributes = attributes or {}
+    inputs = tuple(inputs)
+    key = (op.name, tuple([node.serial for node in inputs]), device,
+           tuple([(name, _key(attributes[name])) for name in sorted(attributes)]))
+    found = _table.get(key)
+    if found is not None:
+        return found
+    outputs = op.infer([node.spec for node in inputs], attributes)
+    node = object.__new__(Node)
+    node.op, node.inputs, node.attributes, node.device, node.payload = op, inputs, attributes, device, payload
+    node.outputs = (outputs,) if isinstance(outputs, Spec) else tuple(outputs)
+    node.origin = user_line()
+    node.serial = next(_serials)
+    with _lock:  # two threads may build the same program: the first one is kept
+        return _table.setdefault(key, node)
+
+
+def build(name: str, *inputs: Node, **attributes: Any) -> Node:
+    """`make` by name: `build("add", a, b)`."""
+    return make(REGISTRY[name], inputs, attributes)
+
+
+def rebuild(node: Node, inputs: Sequence[Node]) -> Node:
+    """The same operation on other inputs, keeping the user's line."""
+    inputs = tuple(inputs)
+    if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
+        return node
+    made = make(node.op, inputs, node.attributes, device=node.device, payload=node.payload)
+    if made.origin == "" or made.origin.startswith("<"):
+        made.origin = node.origin
+    return made
+
+
+def toposort(outputs: Iterable[Node]) -> list[Node]:
+    """Every node below `outputs`, inputs before users; iterative, so depth does not matter."""
+    order: list[Node] = []
+    seen: set[int] = set()
+    stack: list[tuple[Node, bool]] = [(node, False) for node in reversed(tuple(outputs))]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+            continue
+        if node.serial in seen:
+            continue
+        seen.add(node.serial)
+        stack.append((node, True))
+        stack.extend((child, False) for child in reversed(node.inputs) if child.serial not in seen)
+    return order
+
+
+def live_nodes() -> int:
+    """How many interned nodes are alive; tests watch it to see that results are freed."""
+    return len(_table)

@@ -1,0 +1,86 @@
+"""The `Op` record: everything Morpho knows about one operation, in one place, and the registry of them.
+
+Passes never name an operation; they ask for its `kind` and its `properties`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from morpho.base.dims import Shape
+from morpho.base.dtypes import DType
+from morpho.base.errors import ArgumentError, fail
+
+if TYPE_CHECKING:
+    from morpho.ir.node import Node
+
+Attributes = Mapping[str, Any]
+
+KINDS = frozenset({"source", "elementwise", "reduce", "move", "contract", "index", "scan", "random", "fused",
+                   "host", "collective"})
+
+
+class Spec(NamedTuple):
+    """Shape and dtype of one value."""
+
+    shape: Shape
+    dtype: DType
+
+
+class Cost(NamedTuple):
+    """What a node costs: floating-point (or integer) operations, and bytes read and written once each."""
+
+    flops: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoGradient:
+    """An explicit "none" in place of a gradient, with the reason."""
+
+    reason: str
+
+
+Infer = Callable[[Sequence[Spec], Attributes], Spec | tuple[Spec, ...]]
+Gradient = Callable[["Node", "Node"], Sequence["Node | None"]]
+Reference = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Op:
+    """One operation.
+
+    `infer` gives shape and dtype from the inputs' and raises the user's error; `vjp(node, cotangent)` gives the
+    gradient of each input as ordinary nodes; `reference(attributes, *arrays)` is its meaning in NumPy;
+    `flops` is the cost of one output element (one input element for reductions); `numerics` names the rounding and
+    order rule of docs/numerics.md. `composition(node)` is how a fused op reads in plain ones.
+    """
+
+    name: str
+    kind: str
+    infer: Infer
+    vjp: Gradient | NoGradient
+    reference: Reference
+    flops: int = 1
+    numerics: str = "exact"
+    properties: frozenset[str] = frozenset()
+    composition: Callable[[Node], Node] | None = None
+
+    def __repr__(self) -> str:
+        return f"Op({self.name})"
+
+
+REGISTRY: dict[str, Op] = {}
+
+
+def register(op: Op) -> Op:
+    """Put an op on the list; a name is taken once."""
+    if op.kind not in KINDS:
+        raise fail(ArgumentError, "register", f"kind {op.kind!r} of {op.name} is unknown",
+                   "the kinds are " + ", ".join(sorted(KINDS)))
+    if op.name in REGISTRY:
+        raise fail(ArgumentError, "register", f"an op named {op.name!r} is registered already")
+    REGISTRY[op.name] = op
+    return op

@@ -1,0 +1,81 @@
+"""The rewrite driver: rules are functions on one node; the driver applies them bottom-up until nothing changes.
+
+A rule returns a replacement node, or None to leave the node alone. Rules are registered under the name of the op
+they look at, so a walk asks each node only the rules that can concern it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+
+from morpho.ir.graph import Graph
+from morpho.ir.node import Node, rebuild
+
+Rule = Callable[[Node], Node | None]
+
+
+class RuleTable:
+    """Rules by op name. Every application is counted under the rule's name for `explain()`."""
+
+    def __init__(self) -> None:
+        self._rules: dict[str, list[Rule]] = defaultdict(list)
+
+    def rule(self, *names: str) -> Callable[[Rule], Rule]:
+        """Decorator: `@table.rule("neg")` puts a rule on the list of an op."""
+
+        def add(function: Rule) -> Rule:
+            for name in names:
+                self._rules[name].append(function)
+            return function
+
+        return add
+
+    def step(self, node: Node) -> tuple[Node, str] | None:
+        """The first rule that applies to the node: its result and its name."""
+        for rule in self._rules.get(node.op.name, ()):
+            result = rule(node)
+            if result is not None and result is not node:
+                return result, rule.__name__
+        return None
+
+
+def rewrite(graph: Graph, table: RuleTable, applied: dict[str, int] | None = None, limit: int = 64) -> Graph:
+    """Apply a table bottom-up to a fixpoint. `limit` bounds the rewrites of one node: a loop of rules is an error."""
+    done: dict[int, Node] = {}
+
+    def reduce(node: Node) -> Node:
+        """Rewrite `node` (its inputs are final) and whatever new nodes that makes."""
+        stack = [node]
+        while stack:
+            current = stack[-1]
+            if current.serial in done:
+                stack.pop()
+                continue
+            waiting = [child for child in current.inputs if child.serial not in done]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            new = rebuild(current, [done[child.serial] for child in current.inputs])
+            for _ in range(limit):
+                found = table.step(new)
+                if found is None:
+                    break
+                new, name = found
+                if applied is not None:
+                    applied[name] = applied.get(name, 0) + 1
+                fresh = [child for child in new.inputs if child.serial not in done]
+                if fresh:  # a rule built inner nodes: reduce those first, then look at this one again
+                    for child in fresh:
+                        reduce(child)
+                    new = rebuild(new, [done[child.serial] for child in new.inputs])
+            else:
+                raise RuntimeError(f"rewrite rules do not settle on {current!r}")
+            done[current.serial] = new
+            done.setdefault(new.serial, new)
+            stack.pop()
+        return done[node.serial]
+
+    for node in graph.nodes:
+        reduce(node)
+    return Graph(tuple(done[node.serial] for node in graph.outputs))

@@ -1,0 +1,347 @@
+"""Writes LLVM text: typed values, straight-line arithmetic for any lane count, and structured loops.
+
+One description serves every instruction set: a `Value` has an element type and a lane count, and the same Python
+function that builds `exp` for 16 lanes builds it for one. Nothing here may reassociate or contract: an instruction
+is emitted exactly as asked, which is what makes results equal bit for bit on every machine (docs/numerics.md).
+
+>>> e = Emitter(lanes=4)
+>>> x = e.argument("%x", "float")
+>>> (x * 2.0 + 1.0).name
+'%v1'
+>>> print(e.text())
+  %v0 = fmul <4 x float> %x, splat (float 0x4000000000000000)
+  %v1 = fadd <4 x float> %v0, splat (float 0x3ff0000000000000)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+FLOATS = frozenset({"half", "bfloat", "float", "double"})
+BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "bfloat": 16, "float": 32, "double": 64}
+_SHORT = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
+
+
+def vector_type(element: str, lanes: int) -> str:
+    """The LLVM type of `lanes` elements; one lane is the plain scalar type."""
+    return element if lanes == 1 else f"<{lanes} x {element}>"
+
+
+def mangled(element: str, lanes: int) -> str:
+    """The suffix LLVM gives an intrinsic for this type: `v4f32`, `f64`, `v8i32`."""
+    short = _SHORT.get(element, element)
+    return short if lanes == 1 else f"v{lanes}{short}"
+
+
+def literal(value: float | int | bool, element: str) -> str:
+    """One constant as LLVM writes it; floats by their bits, so NaN, -0.0 and every last digit survive."""
+    if element == "i1":
+        return "true" if value else "false"
+    if element not in FLOATS:
+        return str(int(value))
+    if element == "half":
+        return "0xH%04X" % struct.unpack("<H", struct.pack("<e", float(value)))[0]
+    if element == "float":  # LLVM writes a float constant as the double it widens to
+        value = struct.unpack("<f", struct.pack("<f", float(value)))[0]
+    if element == "bfloat":
+        return "0xR%04X" % (struct.unpack("<I", struct.pack("<f", float(value)))[0] >> 16)
+    return "0x%016x" % struct.unpack("<Q", struct.pack("<d", float(value)))[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An SSA value or constant of `lanes` elements of one type. Python operators emit the plain instruction."""
+
+    emitter: Emitter
+    name: str
+    element: str
+    lanes: int
+
+    @property
+    def type(self) -> str:
+        return vector_type(self.element, self.lanes)
+
+    @property
+    def is_float(self) -> bool:
+        return self.element in FLOATS
+
+    def _binary(self, float_name: str, int_name: str, other: Value | float | int, swap: bool = False) -> Value:
+        right = self.emitter.like(other, self)
+        left, right = (right, self) if swap else (self, right)
+        return self.emitter.instruction(float_name if self.is_float else int_name, left, right)
+
+    def __add__(self, other: Value | float | int) -> Value:
+        return self._binary("fadd", "add", other)
+
+    def __radd__(self, other: float | int) -> Value:
+        return self._binary("fadd", "add", other, swap=True)
+
+    def __sub__(self, other: Value | float | int) -> Value:
+        return self._binary("fsub", "sub", other)
+
+    def __rsub__(self, other: float | int) -> Value:
+        return self._binary("fsub", "sub", other, swap=True)
+
+    def __mul__(self, other: Value | float | int) -> Value:
+        return self._binary("fmul", "mul", other)
+
+    def __rmul__(self, other: float | int) -> Value:
+        return self._binary("fmul", "mul", other, swap=True)
+
+    def __truediv__(self, other: Value | float | int) -> Value:
+        return self._binary("fdiv", "invalid", other)
+
+    def __rtruediv__(self, other: float | int) -> Value:
+        return self._binary("fdiv", "invalid", other, swap=True)
+
+    def __neg__(self) -> Value:
+        if self.is_float:
+            return self.emitter.assign(f"fneg {self.type} {self.name}", self.element, self.lanes)
+        return 0 - self
+
+    def __and__(self, other: Value | int) -> Value:
+        return self._binary("invalid", "and", other)
+
+    def __or__(self, other: Value | int) -> Value:
+        return self._binary("invalid", "or", other)
+
+    def __xor__(self, other: Value | int) -> Value:
+        return self._binary("invalid", "xor", other)
+
+    def __lshift__(self, other: Value | int) -> Value:
+        return self._binary("invalid", "shl", other)
+
+    def shift_right(self, other: Value | int, arithmetic: bool = False) -> Value:
+        return self._binary("invalid", "ashr" if arithmetic else "lshr", other)
+
+
+class Emitter:
+    """Collects the instructions of one function body; `declarations` are the intrinsics it used."""
+
+    def __init__(self, lanes: int = 1) -> None:
+        self.lanes = lanes
+        self.lines: list[str] = []
+        self.declarations: set[str] = set()
+        self._counter = 0
+        self._block = "entry"
+
+    # -- values ---------------------------------------------------------------------------------------------------
+    def fresh(self, stem: str = "v") -> str:
+        name = f"{stem}{self._counter}"
+        self._counter += 1
+        return name
+
+    def argument(self, name: str, element: str, lanes: int | None = None) -> Value:
+        """A value that exists already under `name`."""
+        return Value(self, name, element, self.lanes if lanes is None else lanes)
+
+    def constant(self, value: float | int | bool, element: str, lanes: int | None = None) -> Value:
+        """A constant, the same in every lane."""
+        lanes = self.lanes if lanes is None else lanes
+        text = literal(value, element)
+        return Value(self, text if lanes == 1 else f"splat ({element} {text})", element, lanes)
+
+    def like(self, value: Value | float | int | bool, other: Value) -> Value:
+        """`value` itself, or the constant of that value with the type of `other`."""
+        return value if isinstance(value, Value) else self.constant(value, other.element, other.lanes)
+
+    def lane_numbers(self, element: str = "i64", lanes: int | None = None) -> Value:
+        """The constant 0, 1, 2, ... of one vector."""
+        lanes = self.lanes if lanes is None else lanes
+        if lanes == 1:
+            return self.constant(0, element, 1)
+        return Value(self, "<" + ", ".join(f"{element} {i}" for i in range(lanes)) + ">", element, lanes)
+
+    # -- instructions ---------------------------------------------------------------------------------------------
+    def line(self, text: str) -> None:
+        self.lines.append("  " + text)
+
+    def assign(self, text: str, element: str, lanes: int) -> Value:
+        name = "%" + self.fresh()
+        self.line(f"{name} = {text}")
+        return Value(self, name, element, lanes)
+
+    def instruction(self, opcode: str, left: Value, right: Value) -> Value:
+        if opcode == "invalid" or left.type != right.type:
+            raise TypeError(f"cannot emit {opcode} of {left.type} and {right.type}")
+        return self.assign(f"{opcode} {left.type} {left.name}, {right.name}", left.element, left.lanes)
+
+    def intrinsic(self, name: str, *arguments: Value, element: str | None = None, suffix: str | None = None) -> Value:
+        """A call of `llvm.<name>`, overloaded on the first argument's type; the result has the same type."""
+        first = arguments[0]
+        element = element or first.element
+        suffix = mangled(first.element, first.lanes) if suffix is None else suffix
+        result = vector_type(element, first.lanes)
+        types = ", ".join(a.type for a in arguments)
+        self.declarations.add(f"declare {result} @llvm.{name}.{suffix}({types})")
+        given = ", ".join(f"{a.type} {a.name}" for a in arguments)
+        return self.assign(f"call {result} @llvm.{name}.{suffix}({given})", element, first.lanes)
+
+    def fma(self, a: Value, b: Value | float, c: Value | float) -> Value:
+        """a * b + c, rounded once."""
+        return self.intrinsic("fma", a, self.like(b, a), self.like(c, a))
+
+    def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
+        """Horner by fma; `coefficients` from the highest power down to the constant term."""
+        result = self.like(coefficients[0], x)
+        for coefficient in coefficients[1:]:
+            result = self.fma(result, x, coefficient)
+        return result
+
+    def absolute(self, x: Value) -> Value:
+        return self.intrinsic("fabs", x)
+
+    def square_root(self, x: Value) -> Value:
+        return self.intrinsic("sqrt", x)
+
+    def copysign(self, magnitude: Value, sign: Value) -> Value:
+        return self.intrinsic("copysign", magnitude, sign)
+
+    def maximum(self, a: Value, b: Value | float) -> Value:
+        """IEEE 754-2019 maximum: NaN in either operand wins, +0.0 > -0.0."""
+        return self.intrinsic("maximum", a, self.like(b, a))
+
+    def minimum(self, a: Value, b: Value | float) -> Value:
+        return self.intrinsic("minimum", a, self.like(b, a))
+
+    def round_even(self, x: Value) -> Value:
+        return self.intrinsic("roundeven", x)
+
+    def fcmp(self, predicate: str, a: Value, b: Value | float) -> Value:
+        """`predicate` as LLVM names it: olt, ole, oeq, une, uno (either is NaN), ..."""
+        b = self.like(b, a)
+        return self.assign(f"fcmp {predicate} {a.type} {a.name}, {b.name}", "i1", a.lanes)
+
+    def icmp(self, predicate: str, a: Value, b: Value | int) -> Value:
+        """`predicate` as LLVM names it: eq, ne, slt, ult, ..."""
+        b = self.like(b, a)
+        return self.assign(f"icmp {predicate} {a.type} {a.name}, {b.name}", "i1", a.lanes)
+
+    def is_nan(self, x: Value) -> Value:
+        return self.fcmp("uno", x, x)
+
+    def select(self, mask: Value, a: Value | float | int, b: Value | float | int) -> Value:
+        """a where mask else b; at least one of the two is a Value."""
+        model = a if isinstance(a, Value) else b
+        assert isinstance(model, Value)
+        a, b = self.like(a, model), self.like(b, model)
+        return self.assign(f"select {mask.type} {mask.name}, {a.type} {a.name}, {b.type} {b.name}", a.element, a.lanes)
+
+    def convert(self, opcode: str, x: Value, element: str) -> Value:
+        """A conversion instruction by name: bitcast, sitofp, fptosi, fpext, fptrunc, zext, sext, trunc."""
+        if x.element == element:
+            return x
+        return self.assign(f"{opcode} {x.type} {x.name} to {vector_type(element, x.lanes)}", element, x.lanes)
+
+    def bits(self, x: Value) -> Value:
+        """The bits of a float as an integer of the same width."""
+        return self.convert("bitcast", x, f"i{BITS[x.element]}")
+
+    def from_bits(self, x: Value, element: str) -> Value:
+        return self.convert("bitcast", x, element)
+
+    def splat(self, scalar: Value, lanes: int | None = None) -> Value:
+        """A scalar repeated in every lane."""
+        lanes = self.lanes if lanes is None else lanes
+        if lanes == 1 or scalar.lanes != 1:
+            return scalar
+        vector = vector_type(scalar.element, lanes)
+        one = self.assign(f"insertelement {vector} poison, {scalar.type} {scalar.name}, i64 0", scalar.element, lanes)
+        mask = f"<{lanes} x i32> zeroinitializer"
+        return self.assign(f"shufflevector {vector} {one.name}, {vector} poison, {mask}", scalar.element, lanes)
+
+    # -- memory and control ---------------------------------------------------------------------------------------
+    def offset(self, pointer: str, element: str, index: Value | int) -> str:
+        """The address of element `index` from `pointer`."""
+        name = "%" + self.fresh("p")
+        text = index.name if isinstance(index, Value) else str(index)
+        self.line(f"{name} = getelementptr {element}, ptr {pointer}, i64 {text}")
+        return name
+
+    def load(self, pointer: str, element: str, lanes: int | None = None, align: int | None = None) -> Value:
+        lanes = self.lanes if lanes is None else lanes
+        align = align or max(1, BITS[element] // 8)
+        return self.assign(f"load {vector_type(element, lanes)}, ptr {pointer}, align {align}", element, lanes)
+
+    def store(self, value: Value, pointer: str, align: int | None = None) -> None:
+        align = align or max(1, BITS[value.element] // 8)
+        self.line(f"store {value.type} {value.name}, ptr {pointer}, align {align}")
+
+    def load_pointer(self, pointer: str, index: int = 0) -> str:
+        """The `index`-th pointer of a table of pointers."""
+        address = pointer if index == 0 else self.offset(pointer, "ptr", index)
+        name = "%" + self.fresh("p")
+        self.line(f"{name} = load ptr, ptr {address}, align 8")
+        return name
+
+    @property
+    def block(self) -> str:
+        """The label of the block being written."""
+        return self._block
+
+    def label(self, name: str) -> None:
+        self.lines.append(f"{name}:")
+        self._block = name
+
+    def branch(self, target: str) -> None:
+        self.line(f"br label %{target}")
+
+    def branch_if(self, condition: Value, then: str, otherwise: str) -> None:
+        self.line(f"br i1 {condition.name}, label %{then}, label %{otherwise}")
+
+    @contextmanager
+    def loop(self, start: Value | int, stop: Value | int, step: Value | int = 1, carried: Sequence[Value] = ()) -> Iterator[Loop]:
+        """`for index in range(start, stop, step)` with loop-carried values.
+
+        Inside, read `loop.index` and `loop.values`, and call `loop.next(...)` once with the new carried values;
+        after the block `loop.values` are the final ones.
+        """
+        begin = self.like(start, self.constant(0, "i64", 1))
+        end = self.like(stop, begin)
+        head, body, done = self.fresh("head"), self.fresh("body"), self.fresh("done")
+        before = self._block
+        self.branch(head)
+        self.label(head)
+        index = Value(self, "%" + self.fresh("i"), "i64", 1)
+        phis = [Value(self, "%" + self.fresh("c"), v.element, v.lanes) for v in carried]
+        place = len(self.lines)  # the phis go here once the values of the back edge are known
+        self.branch_if(self.icmp("slt", index, end), body, done)
+        self.label(body)
+        loop = Loop(index, list(phis))
+        yield loop
+        following = index + step
+        latch = self._block
+        self.branch(head)
+        news = [f"  {index.name} = phi i64 [ {begin.name}, %{before} ], [ {following.name}, %{latch} ]"]
+        for phi, old, new in zip(phis, carried, loop.values, strict=True):
+            news.append(f"  {phi.name} = phi {phi.type} [ {old.name}, %{before} ], [ {new.name}, %{latch} ]")
+        self.lines[place:place] = news
+        self.label(done)
+        loop.values = phis
+
+    @contextmanager
+    def when(self, condition: Value) -> Iterator[None]:
+        """Instructions that run only if `condition` holds; they may store but define nothing used later."""
+        then, after = self.fresh("then"), self.fresh("after")
+        self.branch_if(condition, then, after)
+        self.label(then)
+        yield
+        self.branch(after)
+        self.label(after)
+
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+
+@dataclass(slots=True)
+class Loop:
+    """The index and the carried values of a loop being written."""
+
+    index: Value
+    values: list[Value]
+
+    def next(self, *values: Value) -> None:
+        self.values = list(values)

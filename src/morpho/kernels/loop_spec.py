@@ -1,0 +1,175 @@
+"""A loop kernel as data: rows of columns, the accesses, the instructions on them, and the passes over a row.
+
+The iteration space is `outer` axes (rows, independent of each other and divided among threads) times `inner` axes
+(columns, along which reductions run). A value is either *full*, one per column, or *row*, one per row. No extent and
+no stride is part of a kernel: they are arguments, so one compiled kernel serves every length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from morpho.base.dtypes import DType
+from morpho.base.machine import Isa
+from morpho.ops.elementwise import COSTLY
+
+PATTERNS = ("zero", "unit", "strided", "general")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How one operand moves with the loops. `pattern` is its step along the columns:
+
+    zero: one value per row; unit: side by side; strided: one stride; general: several inner axes, a stride each.
+    `kind` is load, store, gather (the base of an indexed load) or index (no memory: the position itself is the value).
+    """
+
+    kind: str
+    dtype: DType
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One step: an elementwise op by name, `load`, `index`, `gather`, `constant`, `dimension`, or `reduce_<name>`.
+
+    `inputs` are numbers of earlier instructions; `extra` is an access number or a constant as text, in which -0.0 and
+    0.0 differ and NaN equals itself: kernels are keys.
+    """
+
+    name: str
+    inputs: tuple[int, ...]
+    dtype: DType
+    full: bool
+    extra: int | str | None = None
+    flops: int = 1
+
+    @property
+    def reduces(self) -> bool:
+        return self.name.startswith("reduce_")
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A value written through an access: one element per column when `full`, else one per row."""
+
+    access: int
+    instruction: int
+    full: bool
+
+
+@dataclass(frozen=True)
+class LoopKernel:
+    """Everything the generator needs, hashable: it is the key of the kernel cache."""
+
+    outer_rank: int
+    inner_rank: int
+    accesses: tuple[Access, ...]
+    instructions: tuple[Instruction, ...]
+    stores: tuple[Store, ...]
+
+    def generate(self, isa: Isa, name: str) -> str:
+        """The LLVM module of this kernel."""
+        from morpho.kernels.loop_code import LoopCode
+
+        return LoopCode(self, isa).module(name)
+
+    # -- where the arguments stand in `values` ------------------------------------------------------------------------
+    @property
+    def strides_at(self) -> int:
+        """The first stride: extents of the outer and inner axes come before."""
+        return self.outer_rank + self.inner_rank
+
+    def access_at(self, number: int) -> int:
+        """Where the strides of an access begin: its outer ones, then its inner ones."""
+        return self.strides_at + number * (self.outer_rank + self.inner_rank)
+
+    @property
+    def dimensions_at(self) -> int:
+        """Where the values of `dimension` instructions begin."""
+        return self.access_at(len(self.accesses))
+
+    # -- passes -------------------------------------------------------------------------------------------------------
+    @cached_property
+    def stages(self) -> tuple[int, ...]:
+        """The pass after which each instruction's value is known: a reduction ends a pass."""
+        result: list[int] = []
+        for instruction in self.instructions:
+            stage = max((result[i] for i in instruction.inputs), default=0)
+            result.append(stage + 1 if instruction.reduces else stage)
+        return tuple(result)
+
+    @cached_property
+    def passes(self) -> tuple[Pass, ...]:
+        """The walks over the columns of a row, in order."""
+        roots: dict[int, list[int]] = {}
+        for number, instruction in enumerate(self.instructions):
+            if instruction.reduces:
+                roots.setdefault(self.stages[number] - 1, []).append(number)
+        stores: dict[int, list[Store]] = {}
+        for store in self.stores:
+            if store.full:
+                stores.setdefault(self.stages[store.instruction], []).append(store)
+        order = sorted(set(roots) | set(stores))
+        kept: set[int] = set()
+        result = []
+        for position, stage in enumerate(order):
+            needed = self._needed(roots.get(stage, []), stores.get(stage, []), kept)
+            later: set[int] = set()
+            for other in order[position + 1:]:
+                later |= self._needed(roots.get(other, []), stores.get(other, []), kept)
+            keep = {n for n in needed & later if self.instructions[n].flops >= COSTLY and n not in kept}
+            result.append(Pass(stage, tuple(roots.get(stage, [])), tuple(stores.get(stage, [])),
+                               tuple(sorted(needed)), tuple(sorted(keep)), frozenset(kept)))
+            kept |= keep
+        return tuple(result)
+
+    def _needed(self, reductions: list[int], stores: list[Store], kept: set[int]) -> set[int]:
+        """Full instructions to compute for these roots, stopping at values kept by an earlier pass."""
+        found: set[int] = set()
+        stack = [i for r in reductions for i in self.instructions[r].inputs] + [store.instruction for store in stores]
+        while stack:
+            number = stack.pop()
+            if number in found or not self.instructions[number].full:
+                continue
+            found.add(number)
+            if number not in kept:
+                stack.extend(self.instructions[number].inputs)
+        return found
+
+    @cached_property
+    def kept(self) -> tuple[int, ...]:
+        """Values too dear to compute twice: they wait in a row of scratch memory between two passes."""
+        return tuple(number for step in self.passes for number in step.keep)
+
+    @property
+    def scratch_bytes_per_column(self) -> int:
+        return 8 * len(self.kept)
+
+    @cached_property
+    def flops(self) -> int:
+        """Operations per column, for deciding on threads."""
+        return sum(self.instructions[n].flops for step in self.passes for n in step.needed) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One walk over the columns: its reductions, stores, the full values it computes, keeps, or finds kept."""
+
+    stage: int
+    reductions: tuple[int, ...]
+    stores: tuple[Store, ...]
+    needed: tuple[int, ...]
+    keep: tuple[int, ...]
+    kept: frozenset[int]
+
+
+def constant_text(value: float | int | bool) -> str:
+    """A constant as a key: floats by their exact value."""
+    return value.hex() if isinstance(value, float) else str(int(value))
+
+
+def constant_value(text: str, dtype: DType) -> float | int:
+    """The number behind `constant_text`."""
+    return float.fromhex(text) if dtype.is_float else int(text)

@@ -1,0 +1,273 @@
+"""From a group node to a `LoopKernel` and its arguments: levels, axes, accesses, collapsed loops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from morpho.base.dims import Shape, Size, product
+from morpho.base.dtypes import DType
+from morpho.ir.node import Node
+from morpho.kernels.loop_spec import Access, Instruction, LoopKernel, Store, constant_text
+from morpho.kernels.place import Place, look
+from morpho.passes.fuse import reshaped
+
+Mapping = tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One access before the loops are collapsed: its memory and its stride along every axis of the space."""
+
+    kind: str
+    dtype: DType
+    place: Place | None
+    strides: tuple[Size, ...]
+    extent: Size = 0  # of the indexed axis of a gather
+    step: Size = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A kernel and what to call it with: places in access order, numbers in the order the kernel reads them."""
+
+    kernel: LoopKernel
+    places: tuple[Place | None, ...]
+    values: tuple[Size, ...]
+    rows: Size
+    columns: Size
+
+
+class GroupLowering:
+    """Walks the body of one group once, writing instructions and collecting operands."""
+
+    def __init__(self, space: Shape, axes: tuple[int, ...], inputs: list[Place]) -> None:
+        self.space, self.axes, self.inputs = space, axes, inputs
+        self.operands: list[Operand] = []
+        self.instructions: list[Instruction] = []
+        self.known: dict[tuple[int, Mapping], int] = {}  # (node, mapping) -> instruction
+        self.loads: dict[tuple[int, tuple[Size, ...], Size], int] = {}
+        self.dimensions: list[Size] = []
+        self.identity: Mapping = tuple(range(len(space)))
+
+    # -- instructions --------------------------------------------------------------------------------------------------
+    def add(self, name: str, inputs: tuple[int, ...], dtype: DType, full: bool, extra: object = None,
+            flops: int = 1) -> int:
+        self.instructions.append(Instruction(name, inputs, dtype, full, extra, flops))  # type: ignore[arg-type]
+        return len(self.instructions) - 1
+
+    def constant(self, value: float | int | bool, dtype: DType) -> int:
+        number = float(value) if dtype.is_float else int(value)
+        return self.add("constant", (), dtype, False, constant_text(number))
+
+    def lower(self, outputs: tuple[Node, ...], places: list[Place]) -> Lowered:
+        """Instructions for every output and its store; then the loops."""
+        self.mappings = self.find_mappings(outputs)
+        stores = []
+        for node, place in zip(outputs, places, strict=True):
+            mapping = self.mappings[node.serial]
+            number = self.value(node, mapping)
+            strides = self.along(mapping, place)
+            self.operands.append(Operand("store", node.dtype, place, strides))
+            stores.append(Store(len(self.operands) - 1, number, self.is_full(mapping)))
+        return self.finish(tuple(stores))
+
+    def find_mappings(self, outputs: tuple[Node, ...]) -> dict[int, Mapping]:
+        """For every computed node of the body, the axis of the space each of its dimensions runs along."""
+        from morpho.ir.node import toposort
+
+        found: dict[int, Mapping] = {}
+        for node in toposort(outputs):
+            if node.op.kind == "reduce":
+                found[node.serial] = tuple(None if d in self.axes else d for d in self.identity)
+            elif node.op.name == "reshape" and node.inputs[0].serial in found:
+                moved = reshaped(found[node.inputs[0].serial], node.inputs[0].shape, node.shape)
+                if moved is not None:
+                    found[node.serial] = moved
+            elif node.op.name == "expand" and node.inputs[0].serial in found:
+                found[node.serial] = self.identity
+            elif node.op.kind == "elementwise" or node.op.name == "gather":
+                rows = [found[c.serial] for c in node.inputs if found.get(c.serial, self.identity) != self.identity]
+                full = any(found.get(c.serial) == self.identity for c in node.inputs) or not rows
+                found[node.serial] = self.identity if full and node.shape == self.space else (
+                    rows[0] if rows else self.identity)
+        for node in outputs:  # a group that only moves: its output is a view of an input
+            found.setdefault(node.serial, self.identity)
+        return found
+
+    def is_full(self, mapping: Mapping) -> bool:
+        return not self.axes or mapping == self.identity
+
+    def value(self, node: Node, mapping: Mapping) -> int:
+        """The instruction that computes a node seen under a mapping; iterative over the body's depth."""
+        stack: list[tuple[Node, Mapping]] = [(node, mapping)]
+        while stack:
+            current, under = stack[-1]
+            if (current.serial, under) in self.known:
+                stack.pop()
+                continue
+            wanted = self.wanted(current, under)
+            waiting = [item for item in wanted if (item[0].serial, item[1]) not in self.known]
+            if waiting:
+                stack.extend(reversed(waiting))
+                continue
+            numbers = tuple(self.known[item[0].serial, item[1]] for item in wanted)
+            self.known[current.serial, under] = self.instruction(current, under, numbers)
+            stack.pop()
+        return self.known[node.serial, mapping]
+
+    def wanted(self, node: Node, mapping: Mapping) -> list[tuple[Node, Mapping]]:
+        """The inputs an instruction needs, each with the mapping it is seen under."""
+        if node.op.name in ("expand", "reshape") and node.inputs[0].serial in self.mappings:
+            return [(node.inputs[0], self.mappings[node.inputs[0].serial])]
+        if node.op.kind == "reduce":
+            return [(node.inputs[0], self.identity)]
+        if node.op.name == "gather":
+            return [(node.inputs[1], self.mappings.get(node.inputs[1].serial, mapping))]
+        if node.op.kind == "elementwise":
+            return [(child, self.mappings.get(child.serial, mapping)) for child in node.inputs]
+        return []
+
+    def instruction(self, node: Node, mapping: Mapping, inputs: tuple[int, ...]) -> int:
+        if node.op.name in ("expand", "reshape") and node.inputs[0].serial in self.mappings:
+            return inputs[0]
+        if node.op.kind == "reduce":
+            return self.add(f"reduce_{node.op.name}", inputs, node.dtype, False)
+        if node.op.name == "gather":
+            return self.gather(node, mapping, inputs)
+        if node.op.kind == "elementwise":
+            full = self.is_full(mapping)
+            return self.add(node.op.name, inputs, node.dtype, full, flops=node.op.flops)
+        return self.leaf(node, mapping)
+
+    def leaf(self, node: Node, mapping: Mapping) -> int:
+        """A constant, a size, an index number or a read, seen through views."""
+        chain = []
+        root = node
+        while root.op.name in ("expand", "reshape", "permute", "slice"):
+            chain.append(root)
+            root = root.inputs[0]
+        if root.op.name == "constant":
+            return self.constant(root["value"], root.dtype)
+        if root.op.name == "dimension":
+            self.dimensions.append(root["size"])
+            return self.add("dimension", (), root.dtype, False, len(self.dimensions) - 1)
+        if root.op.name == "iota":
+            strides: tuple[Size, ...] = tuple(int(d == root["axis"]) for d in range(len(root.shape)))
+            place = Place(-1, 0, root.shape, strides, root.dtype)
+        else:
+            place = self.inputs[root["index"]]
+        for view in reversed(chain):
+            seen = look(view, place)
+            if seen is None:
+                raise RuntimeError(f"a view inside a group needs a copy: {view!r}")
+            place = seen
+        kind = "index" if root.op.name == "iota" else "load"
+        return self.read(kind, place, mapping)
+
+    def read(self, kind: str, place: Place, mapping: Mapping) -> int:
+        strides = self.along(mapping, place)
+        key = (place.slot if kind == "load" else -1, strides, place.offset)
+        full = self.is_full(mapping)
+        if (*key, full, place.dtype) in self.loads:
+            return self.loads[(*key, full, place.dtype)]  # type: ignore[index]
+        self.operands.append(Operand(kind, place.dtype, place, strides))
+        number = self.add(kind, (), place.dtype, full, len(self.operands) - 1)
+        if kind == "index" and place.offset != 0:  # a sliced range starts elsewhere
+            if isinstance(place.offset, int):
+                start = self.constant(place.offset, place.dtype)
+            else:
+                self.dimensions.append(place.offset)
+                start = self.add("dimension", (), place.dtype, False, len(self.dimensions) - 1)
+            number = self.add("add", (number, start), place.dtype, full)
+        self.loads[(*key, full, place.dtype)] = number  # type: ignore[index]
+        return number
+
+    def gather(self, node: Node, mapping: Mapping, inputs: tuple[int, ...]) -> int:
+        base = node.inputs[0]
+        chain = []
+        while base.op.name != "parameter":
+            chain.append(base)
+            base = base.inputs[0]
+        place = self.inputs[base["index"]]
+        for view in reversed(chain):
+            place = look(view, place) or place
+        axis = node["axis"]
+        rest = tuple(0 if d == axis else s for d, s in enumerate(place.strides))
+        strides = self.along(mapping, Place(place.slot, place.offset, node.shape, rest, place.dtype))
+        self.operands.append(Operand("gather", place.dtype, place, strides, place.shape[axis], place.strides[axis]))
+        return self.add("gather", inputs, node.dtype, self.is_full(mapping), len(self.operands) - 1)
+
+    def along(self, mapping: Mapping, place: Place) -> tuple[Size, ...]:
+        """Strides of a place along every axis of the space; axes it does not have step by 0."""
+        result: list[Size] = [0] * len(self.space)
+        for axis, size, stride in zip(mapping, place.shape, place.strides, strict=True):
+            if axis is not None and size != 1:
+                result[axis] = stride
+        return tuple(result)
+
+    # -- loops ---------------------------------------------------------------------------------------------------------
+    def finish(self, stores: tuple[Store, ...]) -> Lowered:
+        """Collapse axes that every operand walks as one, and fix each operand's pattern along the columns."""
+        outer = [axis for axis in range(len(self.space)) if axis not in self.axes]
+        inner = list(self.axes)
+        if not self.axes and outer:  # a map: the last axes run along the columns
+            loops = self.collapse(outer)
+            outer_loops, inner_loops = loops[:-1], loops[-1:]
+        else:
+            outer_loops, inner_loops = self.collapse(outer), self.collapse(inner)
+        outer_loops = outer_loops or [(1, [0] * len(self.operands))]
+        inner_loops = inner_loops or [(1, [0] * len(self.operands))]
+        accesses = tuple(Access(o.kind, o.dtype, self.pattern([loop[1][n] for loop in inner_loops], o))
+                         for n, o in enumerate(self.operands))
+        kernel = LoopKernel(len(outer_loops), len(inner_loops), accesses, tuple(self.instructions), stores)
+        values: list[Size] = [loop[0] for loop in outer_loops + inner_loops]
+        for n in range(len(self.operands)):
+            values += [loop[1][n] for loop in outer_loops + inner_loops]
+        values += self.dimensions
+        for operand in self.operands:
+            if operand.kind == "gather":
+                values += [operand.extent, operand.step]
+        places = tuple(o.place if o.kind != "index" else None for o in self.operands)
+        rows, columns = (product(tuple(loop[0] for loop in loops)) for loops in (outer_loops, inner_loops))
+        return Lowered(kernel, places, tuple(values), rows, columns)
+
+    def collapse(self, axes: list[int]) -> list[tuple[Size, list[Size]]]:
+        """Loops as (extent, stride of each operand), outermost first; neighbours that walk as one are joined."""
+        loops: list[tuple[Size, list[Size]]] = []
+        for axis in axes:
+            extent = self.space[axis]
+            if extent == 1:
+                continue
+            strides = [operand.strides[axis] for operand in self.operands]
+            if loops and all(before == step * extent for before, step in zip(loops[-1][1], strides, strict=True)):
+                loops[-1] = (loops[-1][0] * extent, strides)
+            else:
+                loops.append((extent, strides))
+        return loops
+
+    @staticmethod
+    def pattern(strides: list[Size], operand: Operand) -> str:
+        if all(s == 0 for s in strides):
+            return "zero"
+        if len(strides) > 1:
+            return "general"
+        return "unit" if strides[0] == 1 else "strided"
+
+
+def lower_group(node: Node, inputs: list[Place], outputs: list[Place]) -> Lowered:
+    """The kernel of a group node reading `inputs` and writing `outputs`."""
+    lowering = GroupLowering(node["space"], node["axes"], inputs)
+    return lowering.lower(node["body"].outputs, outputs)
+
+
+def lower_copy(source: Place | float | int | bool, target: Place) -> Lowered:
+    """A kernel that copies one place to another of the same shape, or fills one with a number."""
+    lowering = GroupLowering(target.shape, (), [])
+    if isinstance(source, Place):
+        number = lowering.read("load", source, lowering.identity)
+    else:
+        number = lowering.constant(source, target.dtype)
+    lowering.operands.append(Operand("store", target.dtype, target, lowering.along(lowering.identity, target)))
+    return lowering.finish((Store(len(lowering.operands) - 1, number, True),))
+
+

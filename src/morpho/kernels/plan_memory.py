@@ -1,0 +1,74 @@
+"""Lifetimes of a program's temporaries, in-place reuse, and their places in the arena."""
+
+from __future__ import annotations
+
+from morpho.kernels.place import Place
+from morpho.kernels.program import HostStep, Program, Step
+from morpho.passes.memory import Lifetime, plan
+
+
+def plan_memory(program: Program, reuse: bool = True) -> None:
+    """Give every temporary an offset in one arena, writing over dying inputs where that is safe."""
+    last = _last_uses(program)
+    shared: dict[int, int] = {}  # slot -> the slot whose memory it takes over
+    if reuse:
+        for number, step in enumerate(program.steps):
+            if isinstance(step, Step) and step.in_place:
+                _reuse(program, step, number, last, shared)
+    firsts: dict[int, int] = {}
+    for number, step in enumerate(program.steps):
+        for place in _written(step):
+            firsts.setdefault(_root(place.slot, shared), number)
+    slots = [i for i, slot in enumerate(program.slots) if slot.kind == "temporary" and i not in shared and i in firsts]
+    lasts = {i: last.get(i, firsts[i]) for i in slots}
+    for slot in shared:
+        root = _root(slot, shared)
+        lasts[root] = max(lasts[root], last.get(slot, lasts[root]))
+    lifetimes = [Lifetime(program.slots[i].nbytes, firsts[i], lasts[i]) for i in slots]
+    if not lifetimes:
+        return
+    found = plan(lifetimes)
+    program.arena_bytes, program.liveness_bytes = found.total, found.bound
+    for i, offset in zip(slots, found.offsets, strict=True):
+        program.slots[i].offset = offset
+    for slot in shared:
+        program.slots[slot].offset = program.slots[_root(slot, shared)].offset
+        program.reused_bytes += program.slots[slot].nbytes
+
+
+def _root(slot: int, shared: dict[int, int]) -> int:
+    while slot in shared:
+        slot = shared[slot]
+    return slot
+
+
+def _written(step: Step | HostStep) -> list[Place]:
+    if isinstance(step, HostStep):
+        return list(step.outputs)
+    return [place for i in step.writes if (place := step.places[i]) is not None]
+
+
+def _last_uses(program: Program) -> dict[int, int]:
+    last: dict[int, int] = {}
+    for number, step in enumerate(program.steps):
+        for place in (*step.reads, *_written(step)):
+            last[place.slot] = number
+    return last
+
+
+def _reuse(program: Program, step: Step, number: int, last: dict[int, int], shared: dict[int, int]) -> None:
+    """Let outputs of an elementwise step take the memory of inputs that die here and are read in the same order."""
+    taken: set[int] = set()
+    for output in _written(step):
+        if program.slots[output.slot].kind != "temporary" or output.slot in shared or output.offset != 0:
+            continue
+        for source in step.reads:
+            slot = program.slots[source.slot]
+            views = {(p.offset, p.strides, p.shape) for p in step.reads if p.slot == source.slot}
+            if (slot.kind == "temporary" and last[source.slot] == number and source.slot not in taken
+                    and len(views) == 1 and source.offset == 0 and source.is_contiguous and output.is_contiguous
+                    and slot.nbytes == program.slots[output.slot].nbytes and source.shape == output.shape
+                    and slot.dtype.itemsize == output.dtype.itemsize):
+                shared[output.slot] = source.slot
+                taken.add(source.slot)
+                break

@@ -1,0 +1,305 @@
+"""A program: the graph as a list of steps over slots of memory, ready to be compiled and run.
+
+Slots are inputs, results (memory the caller keeps) and temporaries (in one planned arena). A step is a native kernel
+with its places and numbers, or a host operation on NumPy arrays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from morpho.base.dims import Shape, Size, product, upper
+from morpho.base.dtypes import DType
+from morpho.ir.graph import Graph
+from morpho.ir.node import Node
+from morpho.kernels.lower_group import Lowered, lower_copy, lower_group
+from morpho.kernels.matmul import ROWS, MatmulKernel
+from morpho.kernels.place import Place, look, whole
+from morpho.kernels.scan import ScanKernel
+
+
+@dataclass(slots=True)
+class Slot:
+    """Memory for `elements` of a dtype. `kind` is input, result or temporary; `index` counts within the kind."""
+
+    kind: str
+    dtype: DType
+    elements: Size
+    index: int = 0
+    offset: int = 0  # of a temporary in the arena, in bytes
+
+    @property
+    def nbytes(self) -> int:
+        """The most bytes it can need."""
+        return upper(self.elements) * self.dtype.itemsize
+
+
+@dataclass(slots=True)
+class Step:
+    """One native kernel call."""
+
+    kernel: Any
+    places: tuple[Place | None, ...]
+    writes: tuple[int, ...]  # positions in `places`
+    values: tuple[Size, ...]
+    rows: Size
+    columns: Size
+    label: str
+    origin: str
+    splits_columns: bool = False
+    in_place: bool = False  # every element is read before it is written, so an output may take an input's memory
+
+    @property
+    def reads(self) -> list[Place]:
+        return [p for i, p in enumerate(self.places) if p is not None and i not in self.writes]
+
+
+@dataclass(slots=True)
+class HostStep:
+    """An operation that runs in NumPy between native steps."""
+
+    node: Node
+    inputs: tuple[Place, ...]
+    outputs: tuple[Place, ...]
+    label: str
+    origin: str
+    fallback: bool
+
+    @property
+    def reads(self) -> list[Place]:
+        return list(self.inputs)
+
+
+@dataclass
+class Program:
+    """Steps, slots, and the place of every output."""
+
+    slots: list[Slot] = field(default_factory=list)
+    steps: list[Step | HostStep] = field(default_factory=list)
+    outputs: list[Place] = field(default_factory=list)
+    copies: int = 0
+    arena_bytes: int = 0
+    liveness_bytes: int = 0
+    reused_bytes: int = 0
+
+    @property
+    def kernels(self) -> int:
+        return sum(isinstance(step, Step) for step in self.steps)
+
+    @property
+    def is_native(self) -> bool:
+        return all(isinstance(step, Step) for step in self.steps)
+
+
+def build_program(graph: Graph, own_outputs: bool) -> Program:
+    """Lower a fused graph. `own_outputs`: every output gets memory of its own, none is a view of an input."""
+    return _Builder(graph, own_outputs).build()
+
+
+class _Builder:
+    def __init__(self, graph: Graph, own_outputs: bool) -> None:
+        self.graph, self.own_outputs = graph, own_outputs
+        self.program = Program()
+        self.places: dict[int, list[Place]] = {}  # node -> place of each of its outputs
+
+    def build(self) -> Program:
+        program = self.program
+        for node in self.graph.parameters:
+            strides = node.attributes.get("strides")
+            while len(program.slots) <= node["index"]:  # a parameter nothing reads still has its number
+                program.slots.append(Slot("input", node.dtype, 0, len(program.slots)))
+            slot = program.slots[node["index"]]
+            slot.dtype, slot.elements = node.dtype, product(node.shape)
+            place = whole(node["index"], node.shape, node.dtype)
+            self.places[node.serial] = [place if strides is None else
+                                        Place(node["index"], 0, node.shape, strides, node.dtype)]
+        for node in self.graph.nodes:
+            if node.serial not in self.places and node.op.kind != "source" and "view" not in node.op.properties:
+                self.lower(node)
+        results: set[int] = set()
+        for node in self.graph.outputs:
+            program.outputs.append(self.output(node, results))
+        for index, slot in enumerate(s for s in program.slots if s.kind == "result"):
+            slot.index = index
+        return program
+
+    # -- places --------------------------------------------------------------------------------------------------------
+    def new_slot(self, shape: Shape, dtype: DType, kind: str = "temporary") -> Place:
+        self.program.slots.append(Slot(kind, dtype, product(shape)))
+        return whole(len(self.program.slots) - 1, shape, dtype)
+
+    def output(self, node: Node, results: set[int]) -> Place:
+        """Where an output lies; copied into memory of its own if it has none."""
+        place = self.place(node)
+        slot = self.program.slots[place.slot]
+        exact = place.offset == 0 and place.is_contiguous and product(place.shape) == slot.elements
+        if self.own_outputs and (not exact or slot.kind == "input" or place.slot in results):
+            fresh = self.new_slot(node.shape, node.dtype, "result")
+            self.copy(place, fresh, node)
+            place = fresh
+        if self.program.slots[place.slot].kind == "temporary":
+            self.program.slots[place.slot].kind = "result"
+        results.add(place.slot)
+        return place
+
+    def place(self, node: Node) -> Place:
+        """Where a value lies, computing it if nothing has yet; views only look."""
+        chain = []
+        while node.serial not in self.places and "view" in node.op.properties:
+            chain.append(node)
+            node = node.inputs[0]
+        if node.serial not in self.places:
+            self.lower_source(node)
+        place = self.places[node.serial][0]
+        for view in reversed(chain):
+            if view.op.name == "pick":
+                place = self.places[view.inputs[0].serial][view["index"]]
+            else:
+                seen = look(view, place)
+                if seen is None:  # a reshape that strides cannot show: one counted copy
+                    fresh = self.new_slot(place.shape, place.dtype)
+                    self.copy(place, fresh, view)
+                    self.program.copies += 1
+                    seen = look(view, fresh)
+                    assert seen is not None
+                place = seen
+            self.places[view.serial] = [place]
+        return place
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+    def step(self, lowered: Lowered, node: Node, label: str) -> None:
+        kernel = lowered.kernel
+        writes = tuple(i for i, access in enumerate(kernel.accesses) if access.kind == "store")
+        reduces = any(i.reduces for i in kernel.instructions)
+        gathers = any(a.kind == "gather" for a in kernel.accesses)
+        self.program.steps.append(Step(
+            kernel, lowered.places, writes, lowered.values, lowered.rows, lowered.columns, label, node.origin,
+            splits_columns=not reduces, in_place=not gathers and len(kernel.passes) <= 1 and not reduces))
+
+    def copy(self, source: Place | float | int | bool, target: Place, node: Node) -> None:
+        self.step(lower_copy(source, target), node, "copy" if isinstance(source, Place) else "fill")
+
+    def lower_source(self, node: Node) -> None:
+        """A constant, range or size that is wanted in memory."""
+        from morpho.passes.group import make_group
+
+        target = self.new_slot(node.shape, node.dtype)
+        group = make_group([node], [], node.shape, ())
+        self.step(lower_group(group, [], [target]), node, node.op.name)
+        self.places[node.serial] = [target]
+
+    def lower(self, node: Node) -> None:
+        special = {"group": self.lower_group, "concatenate": self.lower_concatenate, "pad": self.lower_pad,
+                   "update": self.lower_update, "copy": self.lower_copy_op, "matmul": self.lower_matmul,
+                   "cumulative_sum": self.lower_scan, "cumulative_prod": self.lower_scan}
+        native = not any(s.dtype.is_complex for s in (*node.outputs, *(c.spec for c in node.inputs)))
+        if node.op.name in special and (native or node.op.name in ("copy",)):
+            special[node.op.name](node)
+        else:
+            self.lower_host(node, fallback=node.op.kind != "host" and native)
+
+    def lower_group(self, node: Node) -> None:
+        inputs = [self.place(child) for child in node.inputs]
+        targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
+        names = [n.op.name for n in node["body"].graph.nodes if n.op.kind in ("elementwise", "reduce", "index")]
+        shown = "+".join(names[:6]) + ("+..." if len(names) > 6 else "")
+        self.step(lower_group(node, inputs, targets), node, shown or "copy")
+        self.places[node.serial] = targets
+
+    def lower_copy_op(self, node: Node) -> None:
+        target = self.new_slot(node.shape, node.dtype)
+        if node.dtype.is_complex:
+            self.lower_host(node, fallback=False)
+            return
+        self.copy(self.place(node.inputs[0]), target, node)
+        self.places[node.serial] = [target]
+
+    def lower_concatenate(self, node: Node) -> None:
+        target = self.new_slot(node.shape, node.dtype)
+        axis, position = node["axis"], 0
+        for child in node.inputs:
+            part = Place(target.slot, position * target.strides[axis], child.shape, target.strides, node.dtype)
+            if product(child.shape) != 0:
+                self.copy(self.place(child), part, node)
+            position = position + child.shape[axis]
+        self.places[node.serial] = [target]
+
+    def lower_pad(self, node: Node) -> None:
+        target = self.new_slot(node.shape, node.dtype)
+        child = node.inputs[0]
+        self.copy(node["value"], target, node)
+        offset: Size = 0
+        for before, stride in zip(node["before"], target.strides, strict=True):
+            offset = offset + before * stride
+        self.copy(self.place(child), Place(target.slot, offset, child.shape, target.strides, node.dtype), node)
+        self.places[node.serial] = [target]
+
+    def lower_update(self, node: Node) -> None:
+        target = self.new_slot(node.shape, node.dtype)
+        base, value = node.inputs
+        self.copy(self.place(base), target, node)
+        offset: Size = 0
+        for start, stride in zip(node["starts"], target.strides, strict=True):
+            offset = offset + start * stride
+        strides = tuple(s * step for s, step in zip(target.strides, node["steps"], strict=True))
+        if product(value.shape) != 0:
+            self.copy(self.place(value), Place(target.slot, offset, value.shape, strides, node.dtype), node)
+        self.places[node.serial] = [target]
+
+    def lower_matmul(self, node: Node) -> None:
+        a, b = (self.matrix(child, columns_together=i == 1) for i, child in enumerate(node.inputs))
+        c = self.new_slot(node.shape, node.dtype)
+        m, n, k = node.shape[-2], node.shape[-1], node.inputs[0].shape[-1]
+        batch = product(node.shape[:-2])
+        tiles = (m + ROWS - 1) // ROWS if isinstance(m, int) else m  # an unknown m has at most m tiles
+        values = (m, n, k, self.batch_stride(a), a.strides[-2], a.strides[-1], self.batch_stride(b), b.strides[-2],
+                  m * n, n, tiles)
+        self.program.steps.append(Step(MatmulKernel(node.dtype), (a, b, c), (2,), values, batch * tiles, n * k * ROWS,
+                                       "matmul", node.origin))
+        self.places[node.serial] = [c]
+
+    def matrix(self, node: Node, columns_together: bool) -> Place:
+        """An operand of a product: batch axes with one stride, and for the right one columns side by side."""
+        place = self.place(node)
+        good = not columns_together or place.strides[-1] == 1 or place.shape[-1] == 1
+        if good and self.batch_stride(place) is not None:
+            return place
+        fresh = self.new_slot(place.shape, place.dtype)
+        self.copy(place, fresh, node)
+        self.program.copies += 1
+        return fresh
+
+    @staticmethod
+    def batch_stride(place: Place) -> Any:
+        """The one stride of all batch axes together, or None."""
+        stride: Size | None = None
+        extent: Size = 1
+        for size, step in zip(reversed(place.shape[:-2]), reversed(place.strides[:-2]), strict=True):
+            if size == 1:
+                continue
+            if stride is None:
+                stride = step
+            elif step != stride * extent:
+                return None
+            extent = extent * size
+        return 0 if stride is None else stride
+
+    def lower_scan(self, node: Node) -> None:
+        source, target = self.place(node.inputs[0]), self.new_slot(node.shape, node.dtype)
+        axis = node["axis"]
+        outer = [d for d in range(len(node.shape)) if d != axis]
+        values: list[Size] = [node.shape[d] for d in outer] + [node.shape[axis]]
+        for place in (source, target):
+            values += [place.strides[d] for d in outer] + [place.strides[axis]]
+        kernel = ScanKernel(node.op.name.removeprefix("cumulative_"), node.dtype, len(outer))
+        rows = product(tuple(node.shape[d] for d in outer))
+        self.program.steps.append(Step(kernel, (source, target), (1,), tuple(values), rows, node.shape[axis],
+                                       node.op.name, node.origin))
+        self.places[node.serial] = [target]
+
+    def lower_host(self, node: Node, fallback: bool) -> None:
+        inputs = tuple(self.place(child) for child in node.inputs)
+        targets = tuple(self.new_slot(spec.shape, spec.dtype) for spec in node.outputs)
+        self.program.steps.append(HostStep(node, inputs, targets, node.op.name, node.origin, fallback))
+        self.places[node.serial] = list(targets)

@@ -1,0 +1,193 @@
+"""The reduction tree of docs/numerics.md: lanes of 64, blocks of 4096, pairwise over blocks.
+
+Element i of a row adds into lane i mod 64 of its block. The 64 lanes fold by halves (lane i takes lane i + 32, then
+i + 16, ...). Block results join pairwise as a binary counter does, so that any number of threads can compute blocks
+apart and join them in the same tree. Lanes start at the identity; an absent element leaves its lane alone.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from morpho.base.dtypes import DType, bool_
+from morpho.kernels import scalars
+from morpho.kernels.emit import BITS, Emitter, Value
+
+if TYPE_CHECKING:
+    from morpho.kernels.loop_code import LoopCode
+    from morpho.kernels.loop_spec import Pass
+
+BLOCK, LANES = 4096, 64
+
+
+def lane_type(dtype: DType) -> str:
+    """The element type of an accumulator: half floats add in float32, a bool is a byte."""
+    return "i8" if dtype is bool_ else scalars.register_type(dtype)
+
+
+def identity(name: str, dtype: DType) -> float | int:
+    """What an empty reduction gives."""
+    if name in ("sum", "any"):
+        return 0
+    if name in ("prod", "all"):
+        return 1
+    if dtype.is_float:
+        return -math.inf if name == "max" else math.inf
+    bits = BITS[lane_type(dtype)]
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype.kind == "i" else (0, (1 << bits) - 1)
+    return low if name == "max" else high
+
+
+def combine(e: Emitter, name: str, dtype: DType, a: Value, b: Value) -> Value:
+    """One step of the tree; `a` is the earlier part."""
+    if name == "sum":
+        return a + b
+    if name == "prod":
+        return a * b
+    if name in ("any", "all"):
+        return a | b if name == "any" else a & b
+    if dtype.is_float:
+        return e.maximum(a, b) if name == "max" else e.minimum(a, b)
+    sign = "s" if dtype.kind == "i" else "u"
+    return e.intrinsic(sign + name, a, b)
+
+
+def fold(e: Emitter, name: str, dtype: DType, parts: list[Value]) -> Value:
+    """64 lanes, given as equal vectors in order, to one value: halves, quarters, ... down to one lane."""
+    while len(parts) > 1:
+        half = len(parts) // 2
+        parts = [combine(e, name, dtype, parts[i], parts[i + half]) for i in range(half)]
+    value = parts[0]
+    while value.lanes > 1:
+        half = value.lanes // 2
+        low, high = (_part(e, value, start, half) for start in (0, half))
+        value = combine(e, name, dtype, low, high)
+    return value
+
+
+def _part(e: Emitter, value: Value, start: int, count: int) -> Value:
+    if count == 1:
+        return e.assign(f"extractelement {value.type} {value.name}, i64 {start}", value.element, 1)
+    mask = ", ".join(f"i32 {start + i}" for i in range(count))
+    return e.assign(f"shufflevector {value.type} {value.name}, {value.type} poison, <{count} x i32> <{mask}>",
+                    value.element, count)
+
+
+class Tree:
+    """One reduction being written: its lanes in memory and its stack of joined blocks."""
+
+    def __init__(self, code: LoopCode, number: int) -> None:
+        instruction = code.kernel.instructions[number]
+        self.code, self.number = code, number
+        self.name, self.dtype = instruction.name.removeprefix("reduce_"), instruction.dtype
+        self.element = lane_type(self.dtype)
+        self.lanes = code.temporaries.setdefault(f"lanes{number}", code.allocate(self.element, LANES))
+        self.stack = code.temporaries.setdefault(f"stack{number}", code.allocate(self.element, 64))
+        self.input = instruction.inputs[0]
+
+    def start(self, lanes: int) -> Value:
+        return self.code.e.constant(identity(self.name, self.dtype), self.element, lanes)
+
+    def as_lane(self, value: Value) -> Value:
+        return self.code.e.convert("zext", value, "i8") if value.element == "i1" else value
+
+    def join(self, a: Value, b: Value) -> Value:
+        return combine(self.code.e, self.name, self.dtype, a, b)
+
+    def store_lanes(self, parts: list[Value]) -> None:
+        e = self.code.e
+        for position, part in enumerate(parts):
+            e.store(part, e.offset(self.lanes, self.element, position * part.lanes))
+
+    def add_chunk(self, value: Value, column: Value, mask: Value | None) -> None:
+        """Combine a chunk into the lanes it belongs to, leaving lanes of absent elements alone."""
+        e = self.code.e
+        value = self.as_lane(value)
+        if mask is not None:
+            value = e.select(mask, value, self.start(value.lanes))
+        place = e.offset(self.lanes, self.element, column & (LANES - 1))
+        e.store(self.join(e.load(place, self.element), value), place)
+
+    def finish_block(self, block: Value) -> None:
+        """Fold the lanes and join the result with the finished blocks before it, as a binary counter carries."""
+        e, width = self.code.e, self.code.lanes
+        parts = [e.load(e.offset(self.lanes, self.element, i), self.element) for i in range(0, LANES, width)]
+        self.push(fold(e, self.name, self.dtype, parts), block)
+
+    def push(self, value: Value, block: Value) -> None:
+        e = self.code.e
+        carries = e.intrinsic("cttz", block ^ -1, e.constant(True, "i1", 1), suffix="i64")
+        with e.loop(0, carries, carried=[value]) as loop:
+            earlier = e.load(e.offset(self.stack, self.element, loop.index), self.element, 1)
+            loop.next(self.join(earlier, loop.values[0]))
+        e.store(loop.values[0], e.offset(self.stack, self.element, carries))
+
+    def result(self, blocks: Value) -> Value:
+        """Join what is left on the stack, latest first; no block at all is the identity."""
+        e = self.code.e
+        bits = 64 - e.intrinsic("ctlz", blocks, e.constant(False, "i1", 1), suffix="i64")
+        with e.loop(0, bits, carried=[self.start(1)]) as loop:
+            present = e.icmp("ne", e.instruction("lshr", blocks, loop.index) & 1, 0)
+            earlier = e.load(e.offset(self.stack, self.element, loop.index), self.element, 1)
+            loop.next(e.select(present, self.join(earlier, loop.values[0]), loop.values[0]))
+        total = loop.values[0]
+        if self.dtype is bool_:
+            return e.icmp("ne", total, 0)
+        return scalars.round_to(e, total, self.dtype) if self.name in ("sum", "prod") else total
+
+
+def reduce_pass(code: LoopCode, step: Pass) -> None:
+    """Walk the columns of a row block by block, leaving each reduction's value among the row's values."""
+    e = code.e
+    trees = [Tree(code, number) for number in step.reductions]
+    for tree in trees:  # the join of a partial stack reads only slots that were written; this keeps LLVM sure of it
+        e.store(tree.start(1), tree.stack)
+    with e.loop(code.begin, code.end, BLOCK) as blocks:
+        last = e.intrinsic("smin", blocks.index + BLOCK, code.end)
+        block_pass(code, step, trees, blocks.index, last)
+        number = blocks.index.shift_right(BLOCK.bit_length() - 1)
+        for tree in trees:
+            tree.finish_block(number)
+    count = (code.end + (BLOCK - 1)).shift_right(BLOCK.bit_length() - 1)
+    for tree in trees:
+        code.rows[tree.number] = tree.result(count)
+
+
+def block_pass(code: LoopCode, step: Pass, trees: list[Tree], first: Value, last: Value) -> None:
+    """The lanes of one block: whole groups of 64 in registers where the body is short, the rest in memory."""
+    e, width = code.e, code.lanes
+    parts = LANES // width
+    if code.compact or width == 1:
+        for tree in trees:
+            tree.store_lanes([tree.start(width)] * parts)
+        tail(code, step, trees, first, last)
+        return
+    whole = first + ((last - first) & -LANES)
+    starts = [tree.start(width) for tree in trees for _ in range(parts)]
+    with e.loop(first, whole, LANES, carried=starts) as loop:
+        sums = list(loop.values)
+        for part in range(parts):
+            values = code.chunk(step, loop.index + part * width, None)
+            for t, tree in enumerate(trees):
+                slot = t * parts + part
+                sums[slot] = tree.join(sums[slot], tree.as_lane(values[tree.input]))
+        loop.next(*sums)
+    for t, tree in enumerate(trees):
+        tree.store_lanes(loop.values[t * parts:(t + 1) * parts])
+    tail(code, step, trees, whole, last)
+
+
+def tail(code: LoopCode, step: Pass, trees: list[Tree], first: Value, last: Value) -> None:
+    """Chunks whose lanes stand in memory; the last one may be short."""
+    e, width = code.e, code.lanes
+    with e.loop(first, last, width) as loop:
+        if width == 1:
+            values, mask = code.chunk(step, loop.index, None), None
+        else:
+            count = e.intrinsic("smin", last - loop.index, e.constant(width, "i64", 1))
+            values = code.chunk(step, loop.index, count, maybe_whole=True)
+            present = e.splat(e.convert("trunc", count, "i32"))
+            mask = e.icmp("slt", e.lane_numbers("i32"), present)
+        for tree in trees:
+            tree.add_chunk(values[tree.input], loop.index, mask)

@@ -1,0 +1,91 @@
+"""How dtypes live in registers, and conversions between them.
+
+A bool is a bit in a register and a byte in memory. Half floats are float32 in registers and round to their own
+precision after every operation; bfloat16 is rounded by integer arithmetic, so no machine needs a library call for it.
+"""
+
+from __future__ import annotations
+
+from morpho.base.dtypes import DType, bfloat16, bool_, float16
+from morpho.kernels.emit import BITS, Emitter, Value
+
+
+def register_type(dtype: DType) -> str:
+    """The LLVM element type a value of this dtype has while it is computed with."""
+    if dtype is bool_:
+        return "i1"
+    return "float" if dtype in (float16, bfloat16) else dtype.llvm
+
+
+def memory_type(dtype: DType) -> str:
+    """The LLVM element type in memory."""
+    return "i16" if dtype is bfloat16 else dtype.llvm
+
+
+def _bfloat16_bits(e: Emitter, x: Value) -> Value:
+    """The 16 bits of a float32 rounded to bfloat16, ties to even; NaN stays NaN."""
+    bits = e.bits(x)
+    rounded = (bits + 0x7FFF + (bits.shift_right(16) & 1)).shift_right(16)
+    return e.convert("trunc", e.select(e.is_nan(x), 0x7FC0, rounded), "i16")
+
+
+def from_memory(e: Emitter, x: Value, dtype: DType) -> Value:
+    """A loaded value as it lives in a register."""
+    if dtype is bool_:
+        return e.icmp("ne", x, 0)
+    if dtype is float16:
+        return e.convert("fpext", x, "float")
+    if dtype is bfloat16:
+        return e.from_bits(e.convert("zext", x, "i32") << 16, "float")
+    return x
+
+
+def to_memory(e: Emitter, x: Value, dtype: DType) -> Value:
+    """A register value as it is stored; half floats must be rounded already, so nothing is lost here."""
+    if dtype is bool_:
+        return e.convert("zext", x, "i8")
+    if dtype is float16:
+        return e.convert("fptrunc", x, "half")
+    if dtype is bfloat16:
+        return e.convert("trunc", e.bits(x).shift_right(16), "i16")
+    return x
+
+
+def round_to(e: Emitter, x: Value, dtype: DType) -> Value:
+    """The rounding point of an operation whose result has this dtype."""
+    if dtype is float16:
+        return e.convert("fpext", e.convert("fptrunc", x, "half"), "float")
+    if dtype is bfloat16:
+        return e.from_bits(e.convert("zext", _bfloat16_bits(e, x), "i32") << 16, "float")
+    return x
+
+
+def cast(e: Emitter, x: Value, source: DType, target: DType) -> Value:
+    """Convert between dtypes: float to integer truncates and saturates (NaN is 0), integers wrap."""
+    register = register_type(target)
+    if source is target:
+        return x
+    if target is bool_:
+        return e.fcmp("une", x, 0.0) if x.is_float else e.icmp("ne", x, 0)
+    if target.is_float:
+        return round_to(e, _to_float(e, x, source, register), target)
+    if x.is_float:
+        name = "fptosi.sat" if target.kind == "i" else "fptoui.sat"
+        return _saturating(e, name, x, register)
+    if BITS[x.element] > BITS[register]:
+        return e.convert("trunc", x, register)
+    return e.convert("sext" if source.kind == "i" else "zext", x, register)
+
+
+def _to_float(e: Emitter, x: Value, source: DType, register: str) -> Value:
+    if x.is_float:
+        wider = BITS[register] > BITS[x.element]
+        return e.convert("fpext" if wider else "fptrunc", x, register)
+    return e.convert("sitofp" if source.kind == "i" else "uitofp", x, register)
+
+
+def _saturating(e: Emitter, name: str, x: Value, register: str) -> Value:
+    from morpho.kernels.emit import mangled
+
+    suffix = f"{mangled(register, x.lanes)}.{mangled(x.element, x.lanes)}"
+    return e.intrinsic(name, x, element=register, suffix=suffix)

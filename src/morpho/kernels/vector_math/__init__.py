@@ -1,0 +1,62 @@
+"""Vector math by own polynomials: one Python function per operation, for float and double at any lane count.
+
+Every function uses only operations that IEEE 754 defines exactly, so the same input gives the same bits at every lane
+count and on every instruction set. Measured errors stand in docs/numerics.md; `benchmarks/ulp_exhaustive.py` checks
+all float32 inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from morpho.kernels.emit import Value
+from morpho.kernels.vector_math.activations import gelu, gelu_tanh, mish, sigmoid, silu, softplus
+from morpho.kernels.vector_math.error_function import erf, erfc
+from morpho.kernels.vector_math.exponential import exp, exp2, expm1
+from morpho.kernels.vector_math.hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
+from morpho.kernels.vector_math.inverse_trigonometric import acos, asin, atan, atan2
+from morpho.kernels.vector_math.logarithm import log, log1p, log2, log10
+from morpho.kernels.vector_math.modulo import nextafter, remainder
+from morpho.kernels.vector_math.power import hypot, logaddexp, pow
+from morpho.kernels.vector_math.trigonometric import cos, sin, tan
+
+ONE_ARGUMENT: dict[str, Callable[..., Value]] = {
+    "exp": exp,
+    "exp2": exp2,
+    "expm1": expm1,
+    "log": log,
+    "log2": log2,
+    "log10": log10,
+    "log1p": log1p,
+    "sin": sin,
+    "cos": cos,
+    "tan": tan,
+    "asin": asin,
+    "acos": acos,
+    "atan": atan,
+    "sinh": sinh,
+    "cosh": cosh,
+    "tanh": tanh,
+    "asinh": asinh,
+    "acosh": acosh,
+    "atanh": atanh,
+    "erf": erf,
+    "erfc": erfc,
+    "sigmoid": sigmoid,
+    "gelu": gelu,
+    "gelu_tanh": gelu_tanh,
+    "silu": silu,
+    "softplus": softplus,
+    "mish": mish,
+}
+TWO_ARGUMENTS: dict[str, Callable[..., Value]] = {
+    "pow": pow,
+    "atan2": atan2,
+    "hypot": hypot,
+    "logaddexp": logaddexp,
+    "remainder": remainder,
+    "nextafter": nextafter,
+}
+FUNCTIONS: dict[str, Callable[..., Value]] = {**ONE_ARGUMENT, **TWO_ARGUMENTS}
+
+__all__ = ["FUNCTIONS", "ONE_ARGUMENT", "TWO_ARGUMENTS"]

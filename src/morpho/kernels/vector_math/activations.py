@@ -1,0 +1,224 @@
+"""sigmoid, silu, softplus, gelu, gelu_tanh and mish.
+
+All but sigmoid are written as max(x, 0) plus or minus a term that falls like e**-|x| or e**(-x**2 / 2). For x < 0 the
+result is that term alone, with its own relative accuracy down to the smallest subnormal: it is kept times 2**offset
+and brought to size by the last fma, which is the only instruction that may round to a subnormal number.
+"""
+
+from __future__ import annotations
+
+from morpho.kernels.emit import Emitter, Value
+from morpho.kernels.vector_math.core import (
+    fast_two_sum,
+    polynomial,
+    power_of_two,
+    round_to_integer,
+    two_product,
+    two_sum,
+)
+from morpho.kernels.vector_math.error_function import TAIL_OFFSET, erfc_scaled, one_minus_erf
+from morpho.kernels.vector_math.exponential import (
+    LOG2_E,
+    exp,
+    exp_minus_one_reduced,
+    reduced_negated,
+    tables,
+)
+from morpho.kernels.vector_math.logarithm import log1p
+
+# The power of two that keeps the falling term away from the subnormal numbers until the last instruction.
+OFFSETS = {"float": 40, "double": 100}
+
+# (log(1 + u) - u) / u**2 on 0 <= u <= 1; relative error of log(1 + u) 2**-27.5.
+FLOAT_LOG1P_TAIL = (
+    -0.00331249624,
+    0.0201766267,
+    -0.0576095879,
+    0.106747031,
+    -0.153517187,
+    0.196940243,
+    -0.249582931,
+    0.333304793,
+    -0.499999315,
+)
+# exp(t**2 / 2) * Phi(-t) * (t + 3.5) in t / (t + 3.5) - 0.40625 on 0 <= t <= 14.7; relative error 2**-26.5.
+FLOAT_NORMAL_TAIL = (
+    0.0554298535,
+    0.0603262633,
+    -0.125967294,
+    -0.139040664,
+    0.305908769,
+    0.1566796,
+    -1.0114609,
+    1.53556991,
+    -1.39300144,
+    0.86233294,
+)
+
+# gelu_tanh(x) = x * sigmoid(x * (LINEAR + CUBIC * x**2)); LINEAR = 2 * sqrt(2/pi), CUBIC = 0.044715 * LINEAR.
+LINEAR, LINEAR_LOW = 1.5957691216057308, -9.96930880911092e-17
+CUBIC, CUBIC_LOW = 0.07135481627260025, -6.175149918155315e-19
+
+
+def offset(x: Value) -> int:
+    """The exponent of the scale in the format of x."""
+    return OFFSETS[x.element]
+
+
+def shrink_factor(x: Value) -> float:
+    """What undoes the scale."""
+    return 2.0 ** -offset(x)
+
+
+def exp_of_negative(e: Emitter, t: Value) -> tuple[Value, Value]:
+    """e**-t = 2**k / (1 + growth) for t >= 0: growth, and 2**(k + offset); 1 + growth is in [0.7, 1.42]."""
+    r, count = reduced_negated(e, t, offset(t))
+    return exp_minus_one_reduced(e, r), power_of_two(e, count, t.element)
+
+
+def sigmoid(e: Emitter, x: Value) -> Value:
+    """1 / (1 + e**-x).
+
+    With e**|x| = 2**-k * y the small side is 2**k / (y + 2**k). Both roundings of the denominator are carried along
+    and the quotient is corrected by them, so that about one rounding remains.
+    """
+    t = e.minimum(e.absolute(x), -tables(x).lowest)
+    growth, power = exp_of_negative(e, t)
+    small = power * shrink_factor(x)
+    y, y_low = fast_two_sum(e.like(1.0, growth), growth)
+    denominator, denominator_low = fast_two_sum(y, small)
+    denominator_low = denominator_low + y_low
+    quotient = 1.0 / denominator
+    residual = e.fma(-quotient, denominator_low, e.fma(-quotient, denominator, 1.0))
+    side = e.fma(quotient, residual, quotient) * power * shrink_factor(x)
+    return e.select(e.fcmp("olt", x, 0.0), side, 1.0 - side)
+
+
+def weighted_sigmoid(e: Emitter, x: Value, t: Value, growth: Value, power: Value) -> Value:
+    """x * sigmoid(z) where |x| = t (as far as it matters) and e**-|z| = 2**k / (1 + growth), power = 2**(k + offset)."""
+    denominator = e.fma(power, shrink_factor(x), growth) + 1.0
+    return e.fma(t / denominator * power, -shrink_factor(x), e.maximum(x, -0.0))
+
+
+def silu(e: Emitter, x: Value) -> Value:
+    """x * sigmoid(x); silu(-inf) is -0.0, its limit."""
+    t = e.minimum(e.absolute(x), 6.0 - tables(x).lowest)
+    growth, power = exp_of_negative(e, t)
+    return weighted_sigmoid(e, x, t, growth, power)
+
+
+def softplus_float(e: Emitter, x: Value) -> Value:
+    """log(1 + e**x) in float arithmetic: max(x, 0) + log(1 + e**-|x|), the logarithm as a polynomial in e**-|x|."""
+    t = e.minimum(e.absolute(x), 104.0)
+    r, count = reduced_negated(e, t, offset(t))
+    tail = [c * (-1.0) ** power for c, power in zip(tables(x).exp_tail, range(6, 1, -1), strict=True)]
+    decay = e.fma(polynomial(e, r, tail), r, -1.0) * r  # e**-r - 1
+    power = power_of_two(e, count, x.element)
+    large = e.fma(decay, power, power)
+    small = large * shrink_factor(x)  # e**-|x|
+    logarithm = e.fma(polynomial(e, small, FLOAT_LOG1P_TAIL), large * small, large)
+    return e.fma(logarithm, shrink_factor(x), e.maximum(x, 0.0))
+
+
+def softplus(e: Emitter, x: Value) -> Value:
+    """log(1 + e**x)."""
+    if x.element == "float":
+        return softplus_float(e, x)
+    return e.maximum(x, 0.0) + log1p(e, exp(e, -e.absolute(x)))
+
+
+def gelu_float(e: Emitter, x: Value) -> Value:
+    """x * Phi(x) in float arithmetic.
+
+    With t = |x|: t * Phi(-t) = e**(-t**2/2) * q * tail(q), q = t / (t + 3.5). In the far tail every rounding shows,
+    so the square, the quotient q, the polynomial's last step and the product are kept in two parts.
+    """
+    t = e.minimum(e.absolute(x), 14.7)
+    growth, power = exp_of_half_square(e, t)
+    denominator = t + 3.5
+    denominator_low = t - (denominator - 3.5)
+    inverse = 1.0 / denominator
+    q = t * inverse
+    q_low = e.fma(-q, denominator_low, e.fma(-q, denominator, t)) * inverse
+    v = (q - 0.40625) + q_low
+    last = FLOAT_NORMAL_TAIL[-1]
+    rest = polynomial(e, v, FLOAT_NORMAL_TAIL[:-1])
+    tail = e.fma(rest, v, last)
+    tail_low = e.fma(rest, v, last - tail)
+    product = q * tail
+    product_low = e.fma(q, tail_low, e.fma(q_low, tail, e.fma(q, tail, -product)))
+    side = product + e.fma(product, growth, e.fma(product_low, growth, product_low))
+    return e.fma(side * power, -shrink_factor(x), e.maximum(x, -0.0))
+
+
+def exp_of_half_square(e: Emitter, t: Value) -> tuple[Value, Value]:
+    """e**(-t**2 / 2) = 2**k * (1 + growth): growth, and 2**(k + offset); the square is taken exactly."""
+    table = tables(t)
+    half = t * -0.5
+    square = half * t
+    square_low = e.fma(half, t, -square)
+    k, count = round_to_integer(e, square, LOG2_E, offset(t))
+    r = e.fma(k, -table.ln2_high, square) + e.fma(k, -table.ln2_low, square_low)
+    return exp_minus_one_reduced(e, r), power_of_two(e, count, t.element)
+
+
+def gelu_double(e: Emitter, x: Value) -> Value:
+    """x * Phi(x) in double arithmetic: |x| * erfc(|x| / sqrt(2)) / 2 from the tail of erfc, near zero from erf."""
+    t = e.minimum(e.absolute(x), 38.8)
+    half = t * 0.5
+    square = half * t
+    argument = t * 0.7071067811865476
+    side = erfc_scaled(e, argument, square, e.fma(half, t, -square), half * 2.0**100)  # exact also for subnormal x
+    far = e.fma(side, -(2.0 ** (-TAIL_OFFSET - 100)), e.maximum(x, -0.0))
+    near = x * (one_minus_erf(e, x * -0.7071067811865476) * 0.5)
+    return e.select(e.fcmp("olt", t, 1.0), near, far)
+
+
+def gelu(e: Emitter, x: Value) -> Value:
+    """x * Phi(x) with the normal distribution function Phi; gelu(-inf) is -0.0, its limit."""
+    return gelu_float(e, x) if x.element == "float" else gelu_double(e, x)
+
+
+def gelu_tanh(e: Emitter, x: Value) -> Value:
+    """x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x**3))) = x * sigmoid(2 * ...), the argument in two parts."""
+    table = tables(x)
+    linear, linear_low, cubic, cubic_low = constants(x)
+    t = e.minimum(e.absolute(x), 11.0 if x.element == "float" else 21.6)
+    square = t * t
+    square_low = e.fma(t, t, -square)
+    product, product_low = two_product(e, square, e.like(cubic, x))
+    factor, factor_low = two_sum(product, e.like(linear, x))
+    factor_low = factor_low + e.fma(square_low, cubic, e.fma(square, cubic_low, product_low + linear_low))
+    z = t * factor
+    z_low = e.fma(t, factor_low, e.fma(t, factor, -z))
+    k, count = round_to_integer(e, z, -LOG2_E, offset(x))
+    r = e.fma(k, table.ln2_high, z) + e.fma(k, table.ln2_low, z_low)
+    return weighted_sigmoid(e, x, t, exp_minus_one_reduced(e, r), power_of_two(e, count, x.element))
+
+
+def constants(x: Value) -> tuple[float, float, float, float]:
+    """LINEAR and CUBIC, each as a number of the format of x and the rest."""
+    if x.element == "double":
+        return LINEAR, LINEAR_LOW, CUBIC, CUBIC_LOW
+    linear, cubic = 1.5957691669464111, 0.07135481387376785
+    return linear, LINEAR - linear, cubic, CUBIC - cubic
+
+
+def mish(e: Emitter, x: Value) -> Value:
+    """x * tanh(softplus(x)) = w * (1 - c), where n = e**-|x| and
+
+    for x < 0: w = x * n, c = n * (n + 1) / (n * (n + 2) + 2); for x > 0: w = x, c = 2 n**2 / (2 n**2 + 2 n + 1).
+    """
+    t = e.minimum(e.absolute(x), 6.0 - tables(x).lowest)
+    r, count = reduced_negated(e, t, offset(x))
+    decay = exp_minus_one_reduced(e, -r)
+    power = power_of_two(e, count, x.element)
+    n = e.fma(decay, power, power) * shrink_factor(x)
+    negative = e.fcmp("olt", x, 0.0)
+    top = e.select(negative, n * (n + 1.0), (n + n) * n)
+    bottom = e.select(negative, e.fma(n, n + 2.0, 2.0), e.fma(n + n, n + 1.0, 1.0))
+    quotient = top / bottom
+    w = e.fma(t, decay, t)
+    w_low = e.fma(t, decay, t - w)
+    side = (w + e.fma(-w, quotient, w_low)) * power * -shrink_factor(x)
+    return e.select(negative, side, e.fma(-t, quotient, x))

@@ -1,0 +1,134 @@
+"""The format of a float type and the steps that every function here shares: scaling, widening, exact sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from morpho.kernels.emit import Emitter, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """The numbers that describe one IEEE format."""
+
+    integer: str
+    mantissa: int
+    bias: int
+
+    @property
+    def magic(self) -> float:
+        """1.5 * 2**mantissa: adding it rounds to an integer, which then stands in the low bits of the sum."""
+        return 1.5 * 2.0**self.mantissa
+
+    @property
+    def one(self) -> int:
+        """The bits of 1.0."""
+        return self.bias << self.mantissa
+
+    @property
+    def exponent_mask(self) -> int:
+        """The sign and exponent bits, as a signed integer."""
+        return -(1 << self.mantissa)
+
+    @property
+    def magnitude_mask(self) -> int:
+        """All bits but the sign."""
+        return (1 << (31 if self.integer == "i32" else 63)) - 1
+
+    @property
+    def infinity(self) -> int:
+        """The bits of +inf."""
+        return (2 * self.bias + 1) << self.mantissa
+
+
+FLOAT = Format("i32", 23, 127)
+DOUBLE = Format("i64", 52, 1023)
+
+
+def format_of(x: Value) -> Format:
+    """The format of a float or double value."""
+    if x.element not in ("float", "double"):
+        raise TypeError(f"vector_math works on float and double, not {x.element}")
+    return FLOAT if x.element == "float" else DOUBLE
+
+
+def through_double(function: Callable[..., Value]) -> Callable[..., Value]:
+    """For float inputs run the double version and round once at the end; for double change nothing."""
+
+    def widened(e: Emitter, *arguments: Value) -> Value:
+        if arguments[0].element == "double":
+            return function(e, *arguments)
+        wide = [e.convert("fpext", argument, "double") for argument in arguments]
+        return e.convert("fptrunc", function(e, *wide), "float")
+
+    widened.__name__, widened.__doc__ = function.__name__, function.__doc__
+    return widened
+
+
+def fast_two_sum(a: Value, b: Value) -> tuple[Value, Value]:
+    """a + b as the rounded sum and its exact error; needs |a| >= |b| or a == 0."""
+    total = a + b
+    return total, b - (total - a)
+
+
+def two_sum(a: Value, b: Value) -> tuple[Value, Value]:
+    """a + b as the rounded sum and its exact error, whatever the sizes."""
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
+
+
+def two_product(e: Emitter, a: Value, b: Value) -> tuple[Value, Value]:
+    """a * b as the rounded product and its exact error."""
+    product = a * b
+    return product, e.fma(a, b, -product)
+
+
+def round_to_integer(e: Emitter, x: Value, factor: float, offset: int = 0) -> tuple[Value, Value]:
+    """round(x * factor) as a float, and an integer whose low bits hold that number plus `offset`.
+
+    |x * factor| must stay below 2**(mantissa - 2). The float-to-integer conversion costs nothing and is never poison.
+    """
+    form = format_of(x)
+    shifted = e.fma(x, factor, form.magic + offset)
+    return shifted - (form.magic + offset), e.bits(shifted)
+
+
+def power_of_two(e: Emitter, count: Value, element: str, add: int = 0) -> Value:
+    """2**(count + add) from the integer of `round_to_integer`; the result must be a normal number."""
+    form = FLOAT if element == "float" else DOUBLE
+    return e.from_bits((count << form.mantissa) + (form.one + (add << form.mantissa)), element)
+
+
+def scale_exponent(e: Emitter, y: Value, count: Value) -> Value:
+    """y * 2**count by adding to the exponent; y and the result must be normal numbers."""
+    return e.from_bits(e.bits(y) + (count << format_of(y).mantissa), y.element)
+
+
+def scale(e: Emitter, y: Value, count: Value) -> Value:
+    """y * 2**count for y near one and any count, in two steps so that only the last one rounds or overflows.
+
+    The steps are multiplications, not additions to the exponent bits, so that a NaN in y stays one whatever its bits.
+    """
+    form = format_of(y)
+    half = (count << (form.mantissa - 1)) & form.exponent_mask
+    rest = (count << form.mantissa) - half
+    return y * e.from_bits(half + form.one, y.element) * e.from_bits(rest + form.one, y.element)
+
+
+def polynomial(e: Emitter, x: Value, coefficients: Sequence[float], square: Value | None = None) -> Value:
+    """The polynomial with `coefficients` from the highest power down, by pairs: Horner's rule in x**2.
+
+    Half the latency of Horner's rule in x, and fewer instructions where an fma overwrites its addend (NEON), since
+    only every second step has a constant there. The last step is Horner's, so that the result is rounded once at
+    its full size and all other errors are smaller by a factor x.
+    """
+    if len(coefficients) < 5:
+        return e.polynomial(x, coefficients)
+    square = x * x if square is None else square
+    given = list(coefficients[:-1])
+    result = e.like(given.pop(0), x) if len(given) % 2 else e.fma(e.like(given.pop(0), x), x, given.pop(0))
+    while given:
+        result = e.fma(result, square, e.fma(e.like(given.pop(0), x), x, given.pop(0)))
+    return e.fma(result, x, coefficients[-1])

@@ -1,0 +1,105 @@
+"""remainder (floored modulo) and nextafter: exact functions.
+
+The remainder of a huge quotient is found without a loop over its bits: |x| = m * 2**n * |y's last place|, so it is m
+times 2**n, both modulo y's mantissa, and 2**n comes from squaring: one modular product for each bit of n.
+"""
+
+from __future__ import annotations
+
+from morpho.kernels.emit import Emitter, Value
+from morpho.kernels.vector_math.core import DOUBLE, format_of, two_product
+
+
+def modular_product(e: Emitter, a: Value, b: Value, modulus: Value, inverse: Value) -> Value:
+    """a * b modulo an integer below 2**53, centred: |result| <= modulus / 2; a and b centred integers themselves.
+
+    The quotient is off by less than one, so the residual is an exact integer, which a second step centres.
+    """
+    product, low = two_product(e, a, b)
+    residual = e.fma(e.round_even(product * inverse), -modulus, product) + low
+    return centred(e, residual, modulus, inverse)
+
+
+def centred(e: Emitter, a: Value, modulus: Value, inverse: Value) -> Value:
+    """a minus the nearest multiple of the modulus, for |a| below 2**54."""
+    return e.fma(e.round_even(a * inverse), -modulus, a)
+
+
+def integer_and_exponent(e: Emitter, t: Value) -> tuple[Value, Value]:
+    """t = m * 2**exponent for positive finite double t, with m an integer below 2**53 (a double) and an i64."""
+    subnormal = e.fcmp("olt", t, 2.0**-1022)
+    bits = e.bits(e.select(subnormal, t * 2.0**54, t))
+    exponent = bits.shift_right(52) - e.select(subnormal, e.constant(1075 + 54, "i64", t.lanes), 1075)
+    mantissa = e.from_bits((bits & ((1 << 52) - 1)) | DOUBLE.one, "double") * 2.0**52
+    return mantissa, exponent
+
+
+def remainder_positive(e: Emitter, a: Value, b: Value, bits: int) -> Value:
+    """a modulo b in [0, b) for positive finite doubles; exponents differ by less than 2**bits."""
+    m, m_exponent = integer_and_exponent(e, a)
+    modulus, b_exponent = integer_and_exponent(e, b)
+    difference = m_exponent - b_exponent
+    count = e.select(e.icmp("sgt", difference, 0), difference, 0)
+    inverse = 1.0 / modulus
+    power = centred(e, e.like(1.0, a), modulus, inverse)
+    for bit in reversed(range(bits)):
+        power = modular_product(e, power, power, modulus, inverse)
+        twice = centred(e, power + power, modulus, inverse)
+        power = e.select(e.icmp("ne", count & (1 << bit), 0), twice, power)
+    residue = modular_product(e, centred(e, m, modulus, inverse), power, modulus, inverse)
+    residue = e.select(e.fcmp("olt", residue, 0.0), residue + modulus, residue)
+    whole = scale_by(e, residue, b_exponent)
+    # exponents in the other order: a is below 2**53 places of b or simply smaller, and an exact quotient is small
+    return e.select(e.icmp("sge", difference, 0), whole, small_quotient(e, a, b))
+
+
+def small_quotient(e: Emitter, a: Value, b: Value) -> Value:
+    """a modulo b where a's last place is below b's, so that a < 2 * b."""
+    return e.select(e.fcmp("oge", a, b), a - b, a)
+
+
+def scale_by(e: Emitter, value: Value, exponent: Value) -> Value:
+    """value * 2**exponent in three exact steps; the result is representable."""
+    third = exponent.shift_right(1, arithmetic=True)
+    first = e.from_bits((third + DOUBLE.bias) << DOUBLE.mantissa, "double")
+    second = e.from_bits((exponent - third + DOUBLE.bias) << DOUBLE.mantissa, "double")
+    return value * first * second
+
+
+def remainder(e: Emitter, x: Value, y: Value) -> Value:
+    """x - floor(x / y) * y as Python and NumPy define it: exact fmod, then moved to the sign of y."""
+    if x.element == "float":
+        wide = [e.convert("fpext", value, "double") for value in (x, y)]
+        truncated = e.convert("fptrunc", truncated_remainder(e, *wide, bits=9), "float")
+    else:
+        truncated = truncated_remainder(e, x, y, bits=12)
+    opposite = e.icmp("slt", e.bits(truncated) ^ e.bits(y), 0)
+    nonzero = e.fcmp("one", truncated, 0.0)
+    moved = e.select(e.instruction("and", opposite, nonzero), truncated + y, truncated)
+    return e.select(e.fcmp("oeq", moved, 0.0), e.copysign(moved, y), moved)
+
+
+def truncated_remainder(e: Emitter, x: Value, y: Value, bits: int) -> Value:
+    """C's fmod of doubles: the sign of x; NaN for infinite x or zero y."""
+    a, b = e.absolute(x), e.absolute(y)
+    infinity = float("inf")
+    result = remainder_positive(e, e.select(e.fcmp("oeq", a, 0.0), 1.0, a), b, bits)
+    unchanged = e.instruction("or", e.fcmp("oeq", b, infinity), e.fcmp("oeq", a, 0.0))
+    result = e.select(unchanged, a, result)
+    invalid = e.instruction("or", e.fcmp("oeq", a, infinity), e.fcmp("oeq", b, 0.0))
+    invalid = e.instruction("or", invalid, e.fcmp("uno", x, y))
+    return e.select(invalid, float("nan"), e.copysign(result, x))
+
+
+def nextafter(e: Emitter, x: Value, y: Value) -> Value:
+    """The neighbour of x towards y: one step of its bits, through zero to the smallest subnormal."""
+    form = format_of(x)
+    bits = e.bits(x)
+    magnitude = bits & form.magnitude_mask
+    away = e.icmp("eq", e.convert("zext", e.fcmp("ogt", y, x), form.integer), e.convert("zext", e.icmp("sge", bits, 0), form.integer))
+    step = e.select(away, e.constant(1, form.integer, x.lanes), -1)
+    moved = e.from_bits(bits + step, x.element)
+    least = e.copysign(e.from_bits(e.constant(1, form.integer, x.lanes), x.element), y)
+    result = e.select(e.icmp("eq", magnitude, 0), least, moved)
+    result = e.select(e.fcmp("oeq", x, y), y, result)
+    return e.select(e.fcmp("uno", x, y), x + y, result)

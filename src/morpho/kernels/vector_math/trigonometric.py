@@ -1,0 +1,151 @@
+"""sin, cos, tan and their inverses.
+
+Forward: x = n * pi/2 + r with |r| <= pi/4, polynomials for sin(r) and cos(r), and n mod 4 picks which and the sign.
+A float goes through double, with the bits of 2/pi that its exponent asks for: right for every finite float. A double
+is reduced with pi/2 in three parts: right up to |x| < 2**50; beyond, the result is a number in [-1, 1] (any number
+for tan) without correct digits.
+"""
+
+from __future__ import annotations
+
+from morpho.kernels.emit import Emitter, Value
+from morpho.kernels.vector_math.core import fast_two_sum, polynomial, two_product, two_sum
+
+# (sin(r) - r) / r**3 and (cos(r) - 1 + r**2/2) / r**4 in r**2 on |r| <= 0.7855; relative errors 2**-63.
+SIN_TAIL = (
+    -7.426241339828025e-13,
+    1.605503165386079e-10,
+    -2.505207625767749e-08,
+    2.755731909237608e-06,
+    -0.0001984126984099124,
+    0.008333333333333057,
+    -0.16666666666666666,
+)
+COS_TAIL = (
+    -1.1358759022774169e-11,
+    2.0875705607700473e-09,
+    -2.755731421868681e-07,
+    2.4801587289007548e-05,
+    -0.0013888888888873348,
+    0.041666666666666595,
+)
+# The same with relative errors 2**-37 and 2**-33, for results that are rounded to float.
+SHORT_SIN_TAIL = (2.71811324443515e-06, -0.00019839311418636617, 0.008333329302319155, -0.16666666640776864)
+SHORT_COS_TAIL = (2.4433049999982532e-05, -0.0013887315318150116, 0.04166664566362316)
+
+HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)
+TWO_OVER_PI = 0.6366197723675814
+
+# (least exponent of x, shift, 2/pi * 2**shift modulo 4 in four parts of 29 bits). x * 2**-shift is an integer in every
+# row but the first, so that whole turns drop out; it is below 2**56, and its product with each part is exact.
+TURNS = (
+    (-1000, 0, (0.636619770899415, 1.4681663246252086e-09, 2.2760100671971816e-18, 5.8812147387730434e-27)),
+    (33, 10, (3.8986468985676765, 5.835618752114691e-09, 1.304375090195913e-17, 2.5304462086760463e-26)),
+    (66, 43, (2.127583496272564, 2.862583364793281e-10, 9.196857093799354e-18, 2.2152233565177327e-26)),
+    (99, 76, (2.4589404612779617, 4.494595098880616e-09, 9.874995941691059e-18, 1.2170201689475714e-26)),
+)
+
+
+def reduce_double(e: Emitter, x: Value) -> tuple[Value, Value, Value]:
+    """n, r and the rest of r, by subtracting n times the three parts of pi/2; the first product is exact."""
+    n = e.round_even(x * TWO_OVER_PI)
+    first = e.fma(n, -HALF_PI[0], x)
+    product, product_low = two_product(e, n, e.like(HALF_PI[1], n))
+    high, low = two_sum(first, -product)
+    low = e.fma(n, -HALF_PI[2], low - product_low)
+    r, rest = fast_two_sum(high, low)
+    return n, e.minimum(e.maximum(r, -1.0), 1.0), rest
+
+
+def reduce_float(e: Emitter, x: Value) -> tuple[Value, Value]:
+    """n and r (doubles) of a float that was widened to double."""
+    t = e.absolute(x)
+    parts = [e.like(part, x) for part in TURNS[0][2]]
+    factor = e.like(1.0, x)
+    for exponent, shift, turns in TURNS[1:]:
+        large = e.fcmp("oge", t, 2.0**exponent)
+        parts = [e.select(large, turn, part) for turn, part in zip(turns, parts, strict=True)]
+        factor = e.select(large, 2.0**-shift, factor)
+    scaled = x * factor
+    products = [scaled * part for part in parts]
+    whole = products[0] - e.round_even(products[0] * 0.25) * 4.0
+    fraction = products[1] - e.round_even(products[1] * 0.25) * 4.0
+    high, low = two_sum(whole, fraction)
+    high, lower = two_sum(high, products[2])
+    n = e.round_even(high)
+    return n, ((high - n) + ((low + products[3]) + lower)) * HALF_PI[0]
+
+
+def quadrant(e: Emitter, n: Value) -> Value:
+    """n modulo 4 in the low bits of an integer."""
+    return e.bits(n - e.round_even(n * 0.25) * 4.0 + 1.5 * 2.0**52)
+
+
+def sin_reduced(e: Emitter, r: Value, rest: Value, square: Value) -> Value:
+    """sin(r + rest)."""
+    correction = rest * e.fma(square, -0.5, 1.0)
+    return r + e.fma(square * r, polynomial(e, square, SIN_TAIL), correction)
+
+
+def cos_reduced(e: Emitter, r: Value, rest: Value, square: Value) -> Value:
+    """cos(r + rest)."""
+    half = square * 0.5
+    rough = 1.0 - half
+    return rough + (((1.0 - rough) - half) + e.fma(square * square, polynomial(e, square, COS_TAIL), -(r * rest)))
+
+
+def sine_and_cosine(e: Emitter, x: Value) -> tuple[Value, Value, Value]:
+    """sin(r), cos(r) and the quadrant, in double."""
+    if x.element == "float":
+        n, r = reduce_float(e, e.convert("fpext", x, "double"))
+        square = r * r
+        sine = e.fma(square * r, e.polynomial(square, SHORT_SIN_TAIL), r)
+        cosine = e.fma(square * square, e.polynomial(square, SHORT_COS_TAIL), e.fma(square, -0.5, 1.0))
+        return sine, cosine, quadrant(e, n)
+    n, r, rest = reduce_double(e, x)
+    square = r * r
+    return sin_reduced(e, r, rest, square), cos_reduced(e, r, rest, square), quadrant(e, n)
+
+
+def turned(e: Emitter, x: Value, shift: int) -> Value:
+    """sin(x + shift * pi/2) for finite x; NaN for infinite x."""
+    sine, cosine, count = sine_and_cosine(e, x)
+    count = count + shift
+    chosen = e.select(e.icmp("eq", count & 1, 0), sine, cosine)
+    result = e.from_bits(e.bits(chosen) ^ ((count & 2) << 62), "double")
+    return e.convert("fptrunc", result, "float") if x.element == "float" else result
+
+
+def sin(e: Emitter, x: Value) -> Value:
+    """Sine."""
+    return e.select(e.fcmp("oeq", x, 0.0), x, turned(e, x, 0))
+
+
+def cos(e: Emitter, x: Value) -> Value:
+    """Cosine."""
+    return turned(e, x, 1)
+
+
+def tan(e: Emitter, x: Value) -> Value:
+    """Tangent: sin(r) / cos(r), or minus its inverse in the odd quadrants."""
+    if x.element == "float":
+        sine, cosine, count = sine_and_cosine(e, x)
+        even = e.icmp("eq", count & 1, 0)
+        result = e.select(even, sine, -cosine) / e.select(even, cosine, sine)
+        return e.select(e.fcmp("oeq", x, 0.0), x, e.convert("fptrunc", result, "float"))
+    n, r, rest = reduce_double(e, x)
+    square = r * r
+    correction = rest * e.fma(square, -0.5, 1.0)
+    sine, sine_low = fast_two_sum(r, e.fma(square * r, polynomial(e, square, SIN_TAIL), correction))
+    half = square * 0.5
+    tail = e.fma(square * square, polynomial(e, square, COS_TAIL), -(r * rest))
+    rough, rough_low = fast_two_sum(e.like(1.0, r), -half)
+    square_low = e.fma(r, r, -square)
+    cosine, cosine_low = fast_two_sum(rough, rough_low + e.fma(square_low, -0.5, tail))
+    even = e.icmp("eq", quadrant(e, n) & 1, 0)
+    top, top_low = e.select(even, sine, -cosine), e.select(even, sine_low, -cosine_low)
+    bottom, bottom_low = e.select(even, cosine, sine), e.select(even, cosine_low, sine_low)
+    inverse = 1.0 / bottom
+    quotient = top * inverse
+    residual = e.fma(-quotient, bottom_low, e.fma(-quotient, bottom, top) + top_low)
+    return e.select(e.fcmp("oeq", x, 0.0), x, e.fma(residual, inverse, quotient))

@@ -1,0 +1,94 @@
+"""Short names for building nodes inside gradients and compositions: `mul(a, b)`, `constant_like(x, 2.0)`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from morpho.base.dims import Shape, Size, product
+from morpho.base.dtypes import DType, bool_
+from morpho.ir.node import Node, build
+
+
+def constant(value: Any, dtype: DType) -> Node:
+    """A scalar constant; the value is stored in its dtype's own Python form."""
+    kinds: dict[str, Any] = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
+    return build("constant", value=kinds[dtype.kind](value), dtype=dtype)
+
+
+def expand(node: Node, shape: Shape) -> Node:
+    """Broadcast to a shape; missing leading axes are put in front."""
+    if node.shape == shape:
+        return node
+    if len(node.shape) < len(shape):
+        node = reshape(node, (1,) * (len(shape) - len(node.shape)) + node.shape)
+    return node if node.shape == shape else build("expand", node, shape=shape)
+
+
+def reshape(node: Node, shape: Shape) -> Node:
+    return node if node.shape == shape else build("reshape", node, shape=shape)
+
+
+def permute(node: Node, axes: tuple[int, ...]) -> Node:
+    return node if axes == tuple(range(len(axes))) else build("permute", node, axes=axes)
+
+
+def constant_like(node: Node, value: Any) -> Node:
+    """The constant with the shape and dtype of `node`."""
+    return expand(constant(value, node.dtype), node.shape)
+
+
+def cast(node: Node, dtype: DType) -> Node:
+    return node if node.dtype is dtype else build("cast", node, dtype=dtype)
+
+
+def size_value(size: Size, dtype: DType) -> Node:
+    """A size as a scalar: a constant where it is known, else a value read when the function runs."""
+    return constant(size, dtype) if isinstance(size, int) else build("dimension", size=size, dtype=dtype)
+
+
+def add(a: Node, b: Node) -> Node:
+    return build("add", a, b)
+
+
+def sub(a: Node, b: Node) -> Node:
+    return build("subtract", a, b)
+
+
+def mul(a: Node, b: Node) -> Node:
+    return build("multiply", a, b)
+
+
+def div(a: Node, b: Node) -> Node:
+    return build("divide", a, b)
+
+
+def neg(a: Node) -> Node:
+    return build("negative", a)
+
+
+def where(mask: Node, a: Node, b: Node) -> Node:
+    return build("where", mask, a, b)
+
+
+def zeros_like(node: Node) -> Node:
+    return constant_like(node, 0)
+
+
+def reduce(name: str, node: Node, axes: tuple[int, ...]) -> Node:
+    """A reduction that keeps its axes with size 1."""
+    return build(name, node, axes=axes) if axes else node
+
+
+def count(node: Node, axes: tuple[int, ...]) -> Size:
+    """How many elements a reduction over `axes` takes."""
+    return product(tuple(node.shape[axis] for axis in axes))
+
+
+def mean(node: Node, axes: tuple[int, ...]) -> Node:
+    """Sum divided by the count, both in the node's dtype."""
+    total = reduce("sum", node, axes)
+    return div(total, expand(size_value(count(node, axes), node.dtype), total.shape))
+
+
+def is_bool(node: Node) -> bool:
+    return node.dtype is bool_

@@ -1,0 +1,43 @@
+"""Contractions: matrix products. Batch axes are equal here; broadcasting is an `expand` before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from morpho.base.errors import DTypeError, ShapeError, fail
+from morpho.ir.node import Node, build
+from morpho.ir.op import Attributes, Op, Spec, register
+from morpho.ops.algebra import permute
+
+
+def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    a, b = inputs
+    if a.dtype is not b.dtype or a.dtype.kind == "b":
+        raise fail(DTypeError, "matmul", f"dtypes {a.dtype} and {b.dtype} are not taken")
+    if len(a.shape) < 2 or len(a.shape) != len(b.shape) or a.shape[:-2] != b.shape[:-2]:
+        raise fail(ShapeError, "matmul", f"batch shapes of {a.shape} and {b.shape} differ")
+    if a.shape[-1] != b.shape[-2]:
+        raise fail(ShapeError, "matmul", f"shapes {a.shape} and {b.shape} do not align: {a.shape[-1]} != {b.shape[-2]}")
+    return Spec((*a.shape[:-1], b.shape[-1]), a.dtype)
+
+
+def transpose(node: Node) -> Node:
+    """The last two axes exchanged."""
+    rank = len(node.shape)
+    return permute(node, (*range(rank - 2), rank - 1, rank - 2))
+
+
+def _vjp(node: Node, ct: Node) -> list[Node]:
+    a, b = node.inputs
+    return [build("matmul", ct, transpose(b)), build("matmul", transpose(a), ct)]
+
+
+def _reference(attributes: Attributes, a: Any, b: Any) -> Any:
+    with np.errstate(all="ignore"):
+        return np.matmul(a, b)
+
+
+MATMUL = register(Op("matmul", "contract", _infer, _vjp, _reference, 2, "one FMA chain per output, k ascending"))

@@ -1,0 +1,306 @@
+"""Elementwise ops: every input has the output's shape (broadcasting is an explicit `expand`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from morpho.base.dtypes import DType, bool_, complex64, complex128, float32, float64, int32, uint32
+from morpho.base.errors import DTypeError, ShapeError, fail
+from morpho.ir.node import Node, build
+from morpho.ir.op import Attributes, Gradient, Infer, NoGradient, Op, Spec, register
+from morpho.ops import special
+from morpho.ops.algebra import add, cast, constant_like, div, mul, neg, sub, where, zeros_like
+
+_STEP = NoGradient("piecewise constant")
+_WHOLE = NoGradient("defined on integers or booleans")
+
+
+# -- shape and dtype rules -------------------------------------------------------------------------------------------
+def _same_shape(name: str, inputs: Sequence[Spec]) -> None:
+    if any(spec.shape != inputs[0].shape for spec in inputs):
+        raise fail(ShapeError, name, f"shapes {' and '.join(str(s.shape) for s in inputs)} differ")
+
+
+def _check_kinds(name: str, inputs: Sequence[Spec], kinds: str) -> None:
+    for spec in inputs:
+        if spec.dtype.kind not in kinds:
+            words = {"b": "bool", "i": "signed", "u": "unsigned", "f": "floating", "c": "complex"}
+            raise fail(DTypeError, name, f"dtype {spec.dtype} is not taken",
+                       "it takes " + ", ".join(words[k] for k in kinds) + " dtypes; convert with astype")
+
+
+def same(name: str, kinds: str) -> Infer:
+    """All inputs of one dtype, which is the result's."""
+
+    def infer(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+        _check_kinds(name, inputs, kinds)
+        _same_shape(name, inputs)
+        if any(spec.dtype is not inputs[0].dtype for spec in inputs):
+            raise fail(DTypeError, name, f"dtypes {[s.dtype for s in inputs]} differ", "promote them first")
+        return inputs[0]
+
+    return infer
+
+
+def to_bool(name: str, kinds: str) -> Infer:
+    """All inputs of one dtype, a boolean result."""
+    rule = same(name, kinds)
+    return lambda inputs, attributes: Spec(rule(inputs, attributes).shape, bool_)  # type: ignore[union-attr]
+
+
+def _real_part(name: str, kinds: str) -> Infer:
+    """Complex becomes the float of half its width, the rest stays."""
+    rule = same(name, kinds)
+
+    def infer(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+        found = rule(inputs, attributes)
+        assert isinstance(found, Spec)
+        halves = {complex64: float32, complex128: float64}
+        return Spec(found.shape, halves.get(found.dtype, found.dtype))
+
+    return infer
+
+
+# -- registration ----------------------------------------------------------------------------------------------------
+def _unary(name: str, kinds: str, numpy: Callable[..., Any], vjp: Gradient | NoGradient, flops: int = 1,
+           numerics: str = "exact", properties: frozenset[str] = frozenset(), rule: Callable[..., Infer] = same) -> Op:
+    return register(Op(name, "elementwise", rule(name, kinds), vjp, lambda attributes, *x: numpy(*x), flops, numerics,
+                       properties))
+
+
+_binary = _unary  # a rule does not count its inputs; `arity` below does
+COMMUTES = frozenset({"commutative"})
+COSTLY = 16  # flops of a polynomial, roughly; fusion stores such a value rather than computing it twice
+
+
+def _chain(derivative: Callable[[Node, Node], Node]) -> Gradient:
+    """The gradient of a unary function from its derivative d(x, y)."""
+    return lambda node, ct: [mul(ct, derivative(node.inputs[0], node))]
+
+
+def _one(x: Node) -> Node:
+    return constant_like(x, 1)
+
+
+def _square(x: Node) -> Node:
+    return mul(x, x)
+
+
+def _gelu_slope(x: Node) -> Node:
+    """Phi(x) + x phi(x)."""
+    cdf = mul(constant_like(x, 0.5), build("erfc", mul(x, constant_like(x, -math.sqrt(0.5)))))
+    pdf = mul(constant_like(x, 1 / math.sqrt(2 * math.pi)), build("exp", mul(_square(x), constant_like(x, -0.5))))
+    return add(cdf, mul(x, pdf))
+
+
+def _gelu_tanh_slope(x: Node) -> Node:
+    root = math.sqrt(2 / math.pi)
+    inner = mul(constant_like(x, root), add(x, mul(constant_like(x, 0.044715), mul(x, _square(x)))))
+    t = build("tanh", inner)
+    slope = mul(constant_like(x, root), add(_one(x), mul(constant_like(x, 3 * 0.044715), _square(x))))
+    half = constant_like(x, 0.5)
+    return add(mul(half, add(_one(x), t)), mul(mul(mul(half, x), sub(_one(x), _square(t))), slope))
+
+
+def _silu_slope(x: Node) -> Node:
+    s = build("sigmoid", x)
+    return mul(s, add(_one(x), mul(x, sub(_one(x), s))))
+
+
+def _mish_slope(x: Node) -> Node:
+    t = build("tanh", build("softplus", x))
+    return add(t, mul(mul(x, build("sigmoid", x)), sub(_one(x), _square(t))))
+
+
+def _sqrt_one_minus(x: Node) -> Node:
+    return build("sqrt", mul(sub(_one(x), x), add(_one(x), x)))
+
+
+_ROUND = "one rounding"
+_ULP1, _ULP2 = "polynomial, 1 ulp", "polynomial, 2 ulp"
+
+_unary("negative", "iufc", np.negative, lambda n, ct: [neg(ct)])
+_unary("absolute", "iufc", np.abs, lambda n, ct: [mul(ct, build("sign", n.inputs[0]))], rule=_real_part)
+_unary("sign", "iufc", special.sign, _STEP)
+_unary("square", "iufc", lambda x: x * x, lambda n, ct: [mul(ct, add(n.inputs[0], n.inputs[0]))])
+_unary("sqrt", "fc", special.quiet(np.sqrt), lambda n, ct: [div(ct, add(n, n))], 4, _ROUND)
+_unary("reciprocal", "fc", special.quiet(lambda x: 1 / x), lambda n, ct: [neg(mul(ct, _square(n)))], 4, _ROUND)
+_unary("floor", "f", np.floor, _STEP)
+_unary("ceil", "f", np.ceil, _STEP)
+_unary("trunc", "f", np.trunc, _STEP)
+_unary("round", "f", np.rint, _STEP)
+_unary("isnan", "fc", np.isnan, _STEP, rule=to_bool)
+_unary("isinf", "fc", np.isinf, _STEP, rule=to_bool)
+_unary("isfinite", "fc", np.isfinite, _STEP, rule=to_bool)
+_unary("signbit", "f", np.signbit, _STEP, rule=to_bool)
+_unary("logical_not", "b", np.logical_not, _WHOLE)
+_unary("bitwise_invert", "biu", np.invert, _WHOLE)
+_unary("real", "c", np.real, NoGradient("complex gradients run on the host"), rule=_real_part)
+_unary("imag", "c", np.imag, NoGradient("complex gradients run on the host"), rule=_real_part)
+_unary("conj", "c", np.conj, NoGradient("complex gradients run on the host"))
+
+_unary("exp", "fc", special.quiet(np.exp), _chain(lambda x, y: y), COSTLY, _ULP1)
+_unary("exp2", "f", special.quiet(np.exp2), _chain(lambda x, y: mul(y, constant_like(x, math.log(2)))), COSTLY, _ULP2)
+_unary("expm1", "fc", special.quiet(np.expm1), _chain(lambda x, y: add(y, _one(x))), COSTLY, _ULP2)
+_unary("log", "fc", special.quiet(np.log), lambda n, ct: [div(ct, n.inputs[0])], COSTLY, _ULP1)
+_unary("log2", "fc", special.quiet(np.log2),
+       lambda n, ct: [div(ct, mul(n.inputs[0], constant_like(ct, math.log(2))))], COSTLY, _ULP2)
+_unary("log10", "fc", special.quiet(np.log10),
+       lambda n, ct: [div(ct, mul(n.inputs[0], constant_like(ct, math.log(10))))], COSTLY, _ULP2)
+_unary("log1p", "fc", special.quiet(np.log1p), lambda n, ct: [div(ct, add(n.inputs[0], _one(ct)))], COSTLY, _ULP2)
+_unary("sin", "fc", special.quiet(np.sin), _chain(lambda x, y: build("cos", x)), COSTLY, _ULP2)
+_unary("cos", "fc", special.quiet(np.cos), _chain(lambda x, y: neg(build("sin", x))), COSTLY, _ULP2)
+_unary("tan", "fc", special.quiet(np.tan), _chain(lambda x, y: add(_one(x), _square(y))), COSTLY, _ULP2)
+_unary("asin", "fc", special.quiet(np.arcsin), lambda n, ct: [div(ct, _sqrt_one_minus(n.inputs[0]))], COSTLY, _ULP2)
+_unary("acos", "fc", special.quiet(np.arccos), lambda n, ct: [neg(div(ct, _sqrt_one_minus(n.inputs[0])))], COSTLY, _ULP2)
+_unary("atan", "fc", np.arctan, lambda n, ct: [div(ct, add(_one(ct), _square(n.inputs[0])))], COSTLY, _ULP2)
+_unary("sinh", "fc", special.quiet(np.sinh), _chain(lambda x, y: build("cosh", x)), COSTLY, _ULP2)
+_unary("cosh", "fc", special.quiet(np.cosh), _chain(lambda x, y: build("sinh", x)), COSTLY, _ULP2)
+_unary("tanh", "fc", np.tanh, _chain(lambda x, y: sub(_one(x), _square(y))), COSTLY, _ULP1)
+_unary("asinh", "fc", np.arcsinh,
+       lambda n, ct: [div(ct, build("sqrt", add(_square(n.inputs[0]), _one(ct))))], COSTLY, _ULP2)
+_unary("acosh", "fc", special.quiet(np.arccosh),
+       lambda n, ct: [div(ct, build("sqrt", sub(_square(n.inputs[0]), _one(ct))))], COSTLY, _ULP2)
+_unary("atanh", "fc", special.quiet(np.arctanh),
+       lambda n, ct: [div(ct, mul(sub(_one(ct), n.inputs[0]), add(_one(ct), n.inputs[0])))], COSTLY, _ULP2)
+_unary("erf", "f", special.erf, _chain(lambda x, y: mul(
+    constant_like(x, 2 / math.sqrt(math.pi)), build("exp", neg(_square(x))))), COSTLY, _ULP1)
+_unary("erfc", "f", special.erfc, _chain(lambda x, y: mul(
+    constant_like(x, -2 / math.sqrt(math.pi)), build("exp", neg(_square(x))))), COSTLY, _ULP2)
+_unary("sigmoid", "f", special.sigmoid, _chain(lambda x, y: mul(y, build("sigmoid", neg(x)))), COSTLY, _ULP1)
+_unary("gelu", "f", special.gelu, _chain(lambda x, y: _gelu_slope(x)), 2 * COSTLY, _ULP2)
+_unary("gelu_tanh", "f", special.gelu_tanh, _chain(lambda x, y: _gelu_tanh_slope(x)), 2 * COSTLY, _ULP2)
+_unary("silu", "f", special.silu, _chain(lambda x, y: _silu_slope(x)), COSTLY, _ULP2)
+_unary("softplus", "f", special.softplus, _chain(lambda x, y: build("sigmoid", x)), COSTLY, _ULP2)
+_unary("mish", "f", special.mish, _chain(lambda x, y: _mish_slope(x)), 2 * COSTLY, _ULP2)
+
+
+def _product_rule(node: Node, ct: Node) -> list[Node]:
+    a, b = node.inputs
+    return [mul(ct, b), mul(ct, a)]
+
+
+def _quotient_rule(node: Node, ct: Node) -> list[Node]:
+    a, b = node.inputs
+    return [div(ct, b), neg(div(mul(ct, node), b))]
+
+
+def _power_rule(node: Node, ct: Node) -> list[Node]:
+    x, y = node.inputs
+    slope = mul(mul(ct, y), build("pow", x, sub(y, _one(y))))
+    positive = build("greater", x, zeros_like(x))
+    safe = where(positive, x, _one(x))  # log of a negative base has no real gradient: it is zero there
+    return [slope, where(positive, mul(mul(ct, node), build("log", safe)), zeros_like(ct))]
+
+
+def _larger_rule(node: Node, ct: Node) -> list[Node]:
+    """The gradient goes to the winner, half to each at a tie."""
+    a, b = node.inputs
+    half = mul(ct, constant_like(ct, 0.5))
+    tie = build("equal", a, b)
+    wins = build("equal", a, node)
+    return [where(tie, half, where(wins, ct, zeros_like(ct))), where(tie, half, where(wins, zeros_like(ct), ct))]
+
+
+def _remainder_rule(node: Node, ct: Node) -> list[Node]:
+    a, b = node.inputs
+    return [ct, neg(mul(ct, build("floor", div(a, b))))]
+
+
+def _atan2_rule(node: Node, ct: Node) -> list[Node]:
+    y, x = node.inputs
+    squared = add(_square(x), _square(y))
+    return [div(mul(ct, x), squared), neg(div(mul(ct, y), squared))]
+
+
+def _copysign_rule(node: Node, ct: Node) -> list[Node | None]:
+    x, _ = node.inputs
+    return [mul(ct, mul(build("sign", x), build("sign", node))), None]
+
+
+def _logaddexp_rule(node: Node, ct: Node) -> list[Node]:
+    a, b = node.inputs
+    return [mul(ct, build("sigmoid", sub(a, b))), mul(ct, build("sigmoid", sub(b, a)))]
+
+
+_binary("add", "iufc", np.add, lambda n, ct: [ct, ct], properties=COMMUTES)
+_binary("subtract", "iufc", np.subtract, lambda n, ct: [ct, neg(ct)])
+_binary("multiply", "iufc", np.multiply, _product_rule, properties=COMMUTES)
+_binary("divide", "fc", special.quiet(np.divide), _quotient_rule, 4, _ROUND)
+_binary("floor_divide", "iuf", special.floor_divide, _STEP, 6)
+_binary("remainder", "iuf", special.remainder, _remainder_rule, 8)
+_binary("pow", "iufc", special.power, _power_rule, 2 * COSTLY, _ULP2)
+_binary("atan2", "f", np.arctan2, _atan2_rule, COSTLY, _ULP2)
+_binary("hypot", "f", special.quiet(np.hypot),
+        lambda n, ct: [mul(ct, div(n.inputs[0], n)), mul(ct, div(n.inputs[1], n))], COSTLY, _ULP2)
+_binary("copysign", "f", np.copysign, _copysign_rule)
+_binary("nextafter", "f", np.nextafter, _STEP)
+_binary("logaddexp", "f", special.quiet(np.logaddexp), _logaddexp_rule, 2 * COSTLY, _ULP2)
+_binary("maximum", "iuf", special.maximum, _larger_rule, properties=COMMUTES)
+_binary("minimum", "iuf", special.minimum, _larger_rule, properties=COMMUTES)
+_binary("equal", "biufc", np.equal, _STEP, properties=COMMUTES, rule=to_bool)
+_binary("not_equal", "biufc", np.not_equal, _STEP, properties=COMMUTES, rule=to_bool)
+_binary("less", "iuf", np.less, _STEP, rule=to_bool)
+_binary("less_equal", "iuf", np.less_equal, _STEP, rule=to_bool)
+_binary("greater", "iuf", np.greater, _STEP, rule=to_bool)
+_binary("greater_equal", "iuf", np.greater_equal, _STEP, rule=to_bool)
+_binary("logical_and", "b", np.logical_and, _WHOLE, properties=COMMUTES)
+_binary("logical_or", "b", np.logical_or, _WHOLE, properties=COMMUTES)
+_binary("logical_xor", "b", np.logical_xor, _WHOLE, properties=COMMUTES)
+_binary("bitwise_and", "biu", np.bitwise_and, _WHOLE, properties=COMMUTES)
+_binary("bitwise_or", "biu", np.bitwise_or, _WHOLE, properties=COMMUTES)
+_binary("bitwise_xor", "biu", np.bitwise_xor, _WHOLE, properties=COMMUTES)
+_binary("bitwise_left_shift", "iu", special.left_shift, _WHOLE)
+_binary("bitwise_right_shift", "iu", special.right_shift, _WHOLE)
+
+ARITY = {name: 2 for name in (
+    "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "pow", "atan2", "hypot", "copysign",
+    "nextafter", "logaddexp", "maximum", "minimum", "equal", "not_equal", "less", "less_equal", "greater",
+    "greater_equal", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor",
+    "bitwise_left_shift", "bitwise_right_shift")} | {"where": 3, "threefry": 3}
+
+
+# -- where, cast, random bits ----------------------------------------------------------------------------------------
+def _infer_where(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    mask, a, b = inputs
+    _check_kinds("where", [mask], "b")
+    _same_shape("where", inputs)
+    if a.dtype is not b.dtype:
+        raise fail(DTypeError, "where", f"dtypes {a.dtype} and {b.dtype} differ", "promote them first")
+    return a
+
+
+def _where_rule(node: Node, ct: Node) -> list[Node | None]:
+    mask = node.inputs[0]
+    return [None, where(mask, ct, zeros_like(ct)), where(mask, zeros_like(ct), ct)]
+
+
+def _infer_cast(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    dtype: DType = attributes["dtype"]
+    if inputs[0].dtype.is_complex and not dtype.is_complex:
+        raise fail(DTypeError, "astype", f"{inputs[0].dtype} does not convert to {dtype}", "take real() or abs() first")
+    return Spec(inputs[0].shape, dtype)
+
+
+def _cast_rule(node: Node, ct: Node) -> list[Node | None]:
+    source = node.inputs[0].dtype
+    return [cast(ct, source) if source.is_float and ct.dtype.is_float else None]
+
+
+def _infer_threefry(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    _same_shape("random", inputs)
+    if any(spec.dtype is not uint32 for spec in inputs):
+        raise fail(DTypeError, "random", "keys and counters are uint32")
+    return inputs[0]
+
+
+WHERE = register(Op("where", "elementwise", _infer_where, _where_rule, lambda attributes, m, a, b: np.where(m, a, b)))
+CAST = register(Op("cast", "elementwise", _infer_cast, _cast_rule, special.reference_cast, numerics=_ROUND))
+THREEFRY = register(Op("threefry", "elementwise", _infer_threefry, _WHOLE,
+                       lambda attributes, *x: special.threefry(*x), 2 * COSTLY))
+
+assert int32.itemsize == 4

@@ -1,0 +1,153 @@
+"""Movement: views that cost nothing (reshape, permute, expand, slice) and copies (concatenate, pad, update)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from morpho.base.dims import bounds, product
+from morpho.base.errors import AxisError, DTypeError, IndexFault, ShapeError, fail
+from morpho.ir.node import Node, build
+from morpho.ir.op import Attributes, Op, Spec, register
+from morpho.ops.algebra import permute, reduce, reshape, zeros_like
+
+VIEW = frozenset({"view"})
+
+
+def _infer_reshape(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    shape, dtype = inputs[0]
+    new = attributes["shape"]
+    if product(shape) != product(new):
+        raise fail(ShapeError, "reshape", f"shape {shape} holds {product(shape)} elements, {new} holds {product(new)}")
+    return Spec(new, dtype)
+
+
+def _infer_permute(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    shape, dtype = inputs[0]
+    axes = attributes["axes"]
+    if sorted(axes) != list(range(len(shape))):
+        raise fail(AxisError, "permute_dims", f"axes {axes} are not a permutation of {len(shape)} dimensions")
+    return Spec(tuple(shape[axis] for axis in axes), dtype)
+
+
+def _infer_expand(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    shape, dtype = inputs[0]
+    new = attributes["shape"]
+    if len(shape) != len(new) or any(old not in (1, size) for old, size in zip(shape, new, strict=True)):
+        raise fail(ShapeError, "broadcast_to", f"shape {shape} does not broadcast to {new}")
+    return Spec(new, dtype)
+
+
+def _infer_slice(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    shape, dtype = inputs[0]
+    starts, sizes, steps = attributes["starts"], attributes["sizes"], attributes["steps"]
+    for axis, (start, size, step) in enumerate(zip(starts, sizes, steps, strict=True)):
+        if size == 0:
+            continue
+        last = start + (size - 1) * step
+        for position in (start, last):
+            if bounds(position)[0] < 0 or bounds(shape[axis] - 1 - position)[0] < 0:
+                raise fail(IndexFault, "slice", f"positions {start}..{last} leave axis {axis} of size {shape[axis]}")
+    return Spec(sizes, dtype)
+
+
+def _numpy_slices(attributes: Attributes) -> tuple[Any, ...]:
+    items = []
+    for start, size, step in zip(attributes["starts"], attributes["sizes"], attributes["steps"], strict=True):
+        stop = start + size * step
+        items.append(slice(start, None if stop < 0 else stop, step) if size else slice(0, 0))
+    return tuple(items)
+
+
+def _expand_rule(node: Node, ct: Node) -> list[Node]:
+    x = node.inputs[0]
+    axes = tuple(i for i, (old, new) in enumerate(zip(x.shape, node.shape, strict=True)) if old == 1 and new != 1)
+    return [reduce("sum", ct, axes)]
+
+
+def _permute_rule(node: Node, ct: Node) -> list[Node]:
+    axes = node["axes"]
+    return [permute(ct, tuple(axes.index(i) for i in range(len(axes))))]
+
+
+def _slice_rule(node: Node, ct: Node) -> list[Node]:
+    x = node.inputs[0]
+    return [build("update", zeros_like(x), ct, starts=node["starts"], sizes=node["sizes"], steps=node["steps"])]
+
+
+RESHAPE = register(Op("reshape", "move", _infer_reshape, lambda n, ct: [reshape(ct, n.inputs[0].shape)],
+                      lambda a, x: np.reshape(x, a["shape"]), 0, properties=VIEW))
+PERMUTE = register(Op("permute", "move", _infer_permute, _permute_rule,
+                      lambda a, x: np.transpose(x, a["axes"]), 0, properties=VIEW))
+EXPAND = register(Op("expand", "move", _infer_expand, _expand_rule,
+                     lambda a, x: np.broadcast_to(x, a["shape"]), 0, properties=VIEW))
+SLICE = register(Op("slice", "move", _infer_slice, _slice_rule, lambda a, x: x[_numpy_slices(a)], 0, properties=VIEW))
+
+
+# -- copies ----------------------------------------------------------------------------------------------------------
+def _infer_concatenate(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    axis = attributes["axis"]
+    first = inputs[0]
+    total: Any = 0
+    for spec in inputs:
+        if spec.dtype is not first.dtype:
+            raise fail(DTypeError, "concat", f"dtypes {first.dtype} and {spec.dtype} differ", "promote them first")
+        rest = [size for i, size in enumerate(spec.shape) if i != axis]
+        if len(spec.shape) != len(first.shape) or rest != [s for i, s in enumerate(first.shape) if i != axis]:
+            raise fail(ShapeError, "concat", f"shapes {first.shape} and {spec.shape} differ outside axis {axis}")
+        total = total + spec.shape[axis]
+    return Spec((*first.shape[:axis], total, *first.shape[axis + 1:]), first.dtype)
+
+
+def _concatenate_rule(node: Node, ct: Node) -> list[Node]:
+    axis, position, pieces = node["axis"], 0, []
+    rank = len(node.shape)
+    for child in node.inputs:
+        starts = tuple(position if i == axis else 0 for i in range(rank))
+        pieces.append(build("slice", ct, starts=starts, sizes=child.shape, steps=(1,) * rank))
+        position = position + child.shape[axis]
+    return pieces
+
+
+def _infer_pad(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    shape, dtype = inputs[0]
+    sizes = zip(attributes["before"], shape, attributes["after"], strict=True)
+    return Spec(tuple(before + size + after for before, size, after in sizes), dtype)
+
+
+def _pad_rule(node: Node, ct: Node) -> list[Node]:
+    x = node.inputs[0]
+    return [build("slice", ct, starts=node["before"], sizes=x.shape, steps=(1,) * len(x.shape))]
+
+
+def _infer_update(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    base, value = inputs
+    inner = _infer_slice([base], attributes)
+    if inner.shape != value.shape or base.dtype is not value.dtype:
+        raise fail(ShapeError, "update", f"a region {inner.dtype}{inner.shape} is given {value.dtype}{value.shape}")
+    return base
+
+
+def _reference_update(attributes: Attributes, base: Any, value: Any) -> Any:
+    result = np.array(base)
+    result[_numpy_slices(attributes)] = value
+    return result
+
+
+def _update_rule(node: Node, ct: Node) -> list[Node]:
+    region = {name: node[name] for name in ("starts", "sizes", "steps")}
+    return [build("update", ct, zeros_like(node.inputs[1]), **region), build("slice", ct, **region)]
+
+
+def _reference_pad(attributes: Attributes, x: Any) -> Any:
+    widths = list(zip(attributes["before"], attributes["after"], strict=True))
+    return np.pad(x, widths, constant_values=attributes["value"])
+
+
+CONCATENATE = register(Op("concatenate", "move", _infer_concatenate, _concatenate_rule,
+                          lambda a, *x: np.concatenate(x, axis=a["axis"]), 0))
+PAD = register(Op("pad", "move", _infer_pad, _pad_rule, _reference_pad, 0))
+UPDATE = register(Op("update", "move", _infer_update, _update_rule, _reference_update, 0))
+COPY = register(Op("copy", "move", lambda inputs, a: inputs[0], lambda n, ct: [ct], lambda a, x: np.array(x), 0))

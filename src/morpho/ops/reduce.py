@@ -1,0 +1,74 @@
+"""Reductions: they keep their axes with size 1, so that going back to the full shape is one `expand`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from morpho.base.errors import DTypeError, ShapeError, fail
+from morpho.ir.node import Node, build
+from morpho.ir.op import Attributes, Gradient, Infer, NoGradient, Op, Spec, register
+from morpho.ops.algebra import cast, constant_like, div, expand, mul, reduce, where, zeros_like
+
+TREE = "lanes of 64, blocks of 4096, pairwise"
+
+
+def _infer(name: str, kinds: str, needs_elements: bool) -> Infer:
+    def infer(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+        shape, dtype = inputs[0]
+        if dtype.kind not in kinds:
+            raise fail(DTypeError, name, f"dtype {dtype} is not taken")
+        axes = attributes["axes"]
+        if needs_elements and any(shape[axis] == 0 for axis in axes):
+            raise fail(ShapeError, name, f"shape {shape} has no elements along axis {axes} and {name} has no identity")
+        return Spec(tuple(1 if axis in axes else size for axis, size in enumerate(shape)), dtype)
+
+    return infer
+
+
+def _numpy(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(attributes: Attributes, x: Any) -> Any:
+        options = {"dtype": x.dtype} if function in (np.sum, np.prod) else {}
+        with np.errstate(all="ignore"):
+            return function(x, axis=attributes["axes"], keepdims=True, **options)
+
+    return call
+
+
+def _sum_rule(node: Node, ct: Node) -> list[Node]:
+    return [expand(ct, node.inputs[0].shape)]
+
+
+def _extreme_rule(node: Node, ct: Node) -> list[Node]:
+    """Shared evenly among the elements that attain the extreme."""
+    x = node.inputs[0]
+    hit = build("equal", x, expand(node, x.shape))
+    ties = reduce("sum", cast(hit, x.dtype), node["axes"])
+    return [where(hit, expand(div(ct, ties), x.shape), zeros_like(x))]
+
+
+def _prod_rule(node: Node, ct: Node) -> list[Node]:
+    """The product of the others, without dividing by a zero: zeros are counted and left out."""
+    x, axes = node.inputs[0], node["axes"]
+    zero, ones = build("equal", x, zeros_like(x)), constant_like(x, 1)
+    rest = reduce("prod", where(zero, ones, x), axes)
+    zeros = expand(reduce("sum", cast(zero, x.dtype), axes), x.shape)
+    spread = expand(mul(rest, ct), x.shape)
+    none_zero = build("equal", zeros, zeros_like(zeros))
+    only_this = build("logical_and", zero, build("equal", zeros, ones))
+    return [where(none_zero, div(spread, where(zero, ones, x)), where(only_this, spread, zeros_like(x)))]
+
+
+def _reduction(name: str, kinds: str, function: Callable[..., Any], vjp: Gradient | NoGradient, numerics: str,
+               needs_elements: bool = False) -> Op:
+    return register(Op(name, "reduce", _infer(name, kinds, needs_elements), vjp, _numpy(function), 1, numerics))
+
+
+_reduction("sum", "iufc", np.sum, _sum_rule, TREE)
+_reduction("prod", "iufc", np.prod, _prod_rule, TREE)
+_reduction("max", "iuf", np.max, _extreme_rule, "exact", needs_elements=True)
+_reduction("min", "iuf", np.min, _extreme_rule, "exact", needs_elements=True)
+_reduction("any", "b", np.any, NoGradient("defined on booleans"), "exact")
+_reduction("all", "b", np.all, NoGradient("defined on booleans"), "exact")

@@ -1,0 +1,361 @@
+"""Fusion: elementwise chains, and reductions with what comes before and after them, become groups of one kernel each.
+
+A group has an iteration space (a shape) and at most one set of reduction axes. Its values are *full*, of the shape of
+the space, or *row*, of the space without the reduction axes. A node joins the group of an input when its value has one
+of these two forms and no path leaves the group and comes back. Every node is computed once: one that is needed outside
+its group is an output of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from morpho.base.dims import Shape
+from morpho.ir.graph import Graph
+from morpho.ir.node import Node, rebuild
+from morpho.ops.sources import pick
+from morpho.passes.group import make_group
+
+Mapping = tuple[int | None, ...]  # for each dimension of a row value, the axis of the space it runs along
+NATIVE: set[str] = set()  # elementwise ops that have native code; the kernels floor fills it
+INLINE = frozenset({"constant", "iota", "dimension"})
+MOST_INPUTS = 24
+
+
+def is_native(node: Node) -> bool:
+    """Whether a node can be part of a group at all."""
+    if any(spec.dtype.is_complex for spec in (*node.outputs, *(child.spec for child in node.inputs))):
+        return False
+    if node.op.kind == "elementwise":
+        return not NATIVE or node.op.name in NATIVE or node.op.name == "cast"
+    return node.op.kind == "reduce" or node.op.name == "gather"
+
+
+@dataclass
+class Group:
+    """One kernel being collected."""
+
+    number: int
+    space: Shape
+    axes: tuple[int, ...]
+    nodes: list[Node] = field(default_factory=list)
+    full: set[int] = field(default_factory=set)
+    rows: dict[int, Mapping] = field(default_factory=dict)
+    inputs: set[int] = field(default_factory=set)
+
+
+def fuse(graph: Graph, only_single: bool = False) -> Graph:
+    """Partition the graph into groups and put a group node in place of each. `only_single`: a group per node (O0)."""
+    fuser = Fuser(graph)
+    fuser.collect(only_single)
+    if not only_single:
+        fuser.join_siblings()
+    return fuser.build()
+
+
+class Fuser:
+    """The state of one fusion: group of each node, and which groups each depends on (bit sets)."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.groups: dict[int, Group] = {}
+        self.home: dict[int, int] = {}  # node serial -> group number; views and inlined leaves have none
+        self.before: dict[int, int] = {}  # group number -> bits of groups it depends on, transitively
+        self.members: dict[int, int] = {}  # group number -> bit of itself
+        self.sources: dict[int, int] = {}  # node serial -> bits of groups its value comes from
+        self.count = 0
+
+    # -- bookkeeping ---------------------------------------------------------------------------------------------------
+    def new_group(self, space: Shape, axes: tuple[int, ...]) -> Group:
+        group = Group(self.count, space, axes)
+        self.groups[self.count] = group
+        self.before[self.count] = 0
+        self.count += 1
+        return group
+
+    def depends(self, node: Node) -> int:
+        """Bits of all groups the value of a node needs, its own group included."""
+        home = self.home.get(node.serial)
+        if home is not None:
+            return self.before[home] | 1 << home
+        return self.sources.get(node.serial, 0)
+
+    def place(self, node: Node, group: Group) -> None:
+        group.nodes.append(node)
+        self.home[node.serial] = group.number
+        bit = 1 << group.number
+        extra = 0
+        for child in node.inputs:
+            if self.home.get(child.serial) != group.number:
+                extra |= self.depends(child) & ~bit
+                group.inputs.add(child.serial)
+        if extra & ~self.before[group.number]:
+            self.before[group.number] |= extra
+            for other, bits in self.before.items():
+                if bits & bit:
+                    self.before[other] = bits | self.before[group.number]
+
+    def merge(self, first: Group, second: Group) -> Group:
+        """Two groups become the first one."""
+        first.axes = first.axes or second.axes
+        first.nodes += second.nodes
+        first.full |= second.full
+        first.rows |= second.rows
+        first.inputs |= second.inputs
+        old, new = 1 << second.number, 1 << first.number
+        both = (self.before[first.number] | self.before[second.number]) & ~(old | new)
+        for node in second.nodes:
+            self.home[node.serial] = first.number
+        del self.groups[second.number], self.before[second.number]
+        self.before[first.number] = both
+        for other, bits in self.before.items():
+            if bits & (old | new) and other != first.number:
+                self.before[other] = (bits & ~old) | new | both
+        for serial, bits in self.sources.items():
+            if bits & (old | new):
+                self.sources[serial] = (bits & ~old) | new | both
+        first.nodes.sort(key=lambda node: self.position[node.serial])
+        return first
+
+    def can_merge(self, first: Group, second: Group) -> bool:
+        """Same space, compatible axes, and no third group between the two."""
+        if first.space != second.space or (first.axes and second.axes and first.axes != second.axes):
+            return False
+        return not self.between(first, second) and not self.between(second, first)
+
+    def between(self, early: Group, late: Group) -> bool:
+        """Whether a group other than these lies on a path from `early` to `late`."""
+        bit = 1 << early.number
+        if not self.before[late.number] & bit:
+            return False
+        for number in self.groups:
+            if number != early.number and self.before[late.number] >> number & 1 and self.before[number] & bit:
+                return True
+        return False
+
+    # -- collecting ----------------------------------------------------------------------------------------------------
+    def collect(self, only_single: bool) -> None:
+        self.position = {node.serial: i for i, node in enumerate(self.graph.nodes)}
+        for node in self.graph.nodes:
+            if node.op.name in INLINE or node.op.kind == "source":
+                self.sources[node.serial] = 0
+            elif "view" in node.op.properties:
+                self.visit_view(node)
+            elif is_native(node):
+                self.visit(node, only_single)
+            else:
+                group = self.new_group(node.shape, ())
+                self.place(node, group)
+
+    def visit_view(self, node: Node) -> None:
+        """A view of a row value may be one too, or the way back to the full space; otherwise it is a read."""
+        self.sources[node.serial] = self.depends(node.inputs[0])
+        child = node.inputs[0]
+        for group in self.candidates_of(child):
+            if not group.axes or child.serial not in group.rows:
+                continue
+            mapping = group.rows[child.serial]
+            if node.op.name == "reshape":
+                moved = reshaped(mapping, child.shape, node.shape)
+                if moved is not None:
+                    group.rows[node.serial] = moved
+            elif node.op.name == "expand" and node.shape == group.space and all(
+                    size == 1 or axis == d for d, (size, axis) in enumerate(zip(child.shape, mapping, strict=True))):
+                group.full.add(node.serial)
+
+    def candidates_of(self, node: Node) -> list[Group]:
+        """The group a value is computed in, looking through views."""
+        while "view" in node.op.properties and node.op.name != "pick":
+            node = node.inputs[0]
+        home = self.home.get(node.serial)
+        return [self.groups[home]] if home is not None else []
+
+    def visit(self, node: Node, only_single: bool) -> None:
+        base = self.gather_base(node)
+        chosen: Group | None = None
+        for child in () if only_single else self.joinable(node):
+            for group in self.candidates_of(child):
+                if group is chosen or not self.fits(node, child, group):
+                    continue
+                if chosen is None:
+                    if self.may_enter(node, group, base):
+                        chosen = group
+                elif self.can_merge(chosen, group) and self.level(node, child, group) == self.level_in(node, chosen) \
+                        and len(chosen.inputs) + len(group.inputs) < MOST_INPUTS:
+                    merged = self.merge(chosen, group)
+                    if self.may_enter(node, merged, base):
+                        chosen = merged
+        if chosen is None:
+            space = node.inputs[0].shape if node.op.kind == "reduce" else node.shape
+            chosen = self.new_group(space, node["axes"] if node.op.kind == "reduce" else ())
+        if node.op.kind == "reduce":
+            chosen.axes = node["axes"]
+        self.assign_level(node, chosen)
+        self.place(node, chosen)
+
+    def joinable(self, node: Node) -> tuple[Node, ...]:
+        return node.inputs[1:] if node.op.name == "gather" else node.inputs
+
+    def gather_base(self, node: Node) -> Node | None:
+        return node.inputs[0] if node.op.name == "gather" else None
+
+    def fits(self, node: Node, child: Node, group: Group) -> bool:
+        """Whether the node's value has a form that the group can hold."""
+        if node.op.kind == "reduce":
+            return child.serial in group.full and group.axes in ((), node["axes"])
+        if len(group.inputs) >= MOST_INPUTS:
+            return False
+        return self.level(node, child, group) != ""
+
+    def level(self, node: Node, child: Node, group: Group) -> str:
+        if child.serial in group.full and node.shape == group.space:
+            return "full"
+        return "row" if child.serial in group.rows and group.axes else ""
+
+    def level_in(self, node: Node, group: Group) -> str:
+        for child in self.joinable(node):
+            found = self.level(node, child, group)
+            if found:
+                return found
+        return ""
+
+    def may_enter(self, node: Node, group: Group, base: Node | None) -> bool:
+        """No input may depend on the group by a way that leaves it; a gather reads its base from memory."""
+        bit = 1 << group.number
+        for child in node.inputs:
+            inside = self.home.get(child.serial) == group.number or (
+                child is not base and child.serial in group.full | group.rows.keys())
+            if child is base and self.depends(child) & bit:
+                return False
+            if not inside and self.depends(child) & bit:
+                return False
+        return True
+
+    def assign_level(self, node: Node, group: Group) -> None:
+        if node.op.kind == "reduce":
+            group.rows[node.serial] = tuple(None if d in node["axes"] else d for d in range(len(node.shape)))
+            if node.inputs[0].serial not in group.full and self.home.get(node.inputs[0].serial) == group.number:
+                raise AssertionError("a reduction of a value that is not full")
+            return
+        for child in self.joinable(node):
+            if self.level(node, child, group) == "row":
+                group.rows[node.serial] = group.rows[child.serial]
+                return
+        group.full.add(node.serial)
+
+    # -- siblings ------------------------------------------------------------------------------------------------------
+    def join_siblings(self) -> None:
+        """Groups that read the same value over the same space, one at least a reduction, share one walk over it."""
+        readers: dict[int, list[int]] = {}
+        for number, group in self.groups.items():
+            if group.full or group.rows:
+                for serial in group.inputs:
+                    readers.setdefault(serial, []).append(number)
+        for numbers in readers.values():
+            for later in numbers[1:]:
+                for earlier in numbers[:numbers.index(later)]:
+                    first, second = self.groups.get(earlier), self.groups.get(later)
+                    if first is None or second is None or not (first.axes and second.axes):
+                        continue
+                    if self.linked(first, second) or not self.can_merge(first, second):
+                        continue
+                    if len(first.inputs | second.inputs) <= MOST_INPUTS:
+                        self.merge(first, second)
+                        break
+
+    def linked(self, first: Group, second: Group) -> bool:
+        return bool(self.before[first.number] >> second.number & 1 or self.before[second.number] >> first.number & 1)
+
+    # -- building ------------------------------------------------------------------------------------------------------
+    def build(self) -> Graph:
+        """Replace every group of native nodes by a group node, in an order that respects the dependencies."""
+        done: dict[int, Node] = {}
+        users = self.graph.users
+        outputs = {node.serial for node in self.graph.outputs}
+        order = sorted(self.groups.values(), key=lambda g: (bin(self.before[g.number]).count("1"), g.number))
+        for group in order:
+            native = bool(group.full or group.rows)
+            if not native:
+                self.resolve(group.nodes[0], done)
+                continue
+            inside = {node.serial for node in group.nodes}
+            results = [n for n in group.nodes if n.serial in outputs or self.used_outside(n, group, inside, users)]
+            inputs = self.external_inputs(group, inside)
+            made = self.make(group, results, inputs, done)
+            for index, node in enumerate(results):
+                done[node.serial] = pick(made, index)
+        return Graph(tuple(self.resolve(node, done) for node in self.graph.outputs))
+
+    def make(self, group: Group, results: list[Node], inputs: list[Node], done: dict[int, Node]) -> Node:
+        """The group node: the body is cut at the original inputs, then read from their replacements."""
+        made = make_group(results, inputs, group.space, group.axes)
+        return rebuild(made, [self.resolve(node, done) for node in inputs])
+
+    def resolve(self, node: Node, done: dict[int, Node]) -> Node:
+        """A node outside groups rebuilt on what its inputs became; iterative, for long chains of views."""
+        stack = [node]
+        while stack:
+            current = stack[-1]
+            if current.serial in done:
+                stack.pop()
+                continue
+            waiting = [child for child in current.inputs if child.serial not in done]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            done[current.serial] = rebuild(current, [done[child.serial] for child in current.inputs])
+            stack.pop()
+        return done[node.serial]
+
+    def held(self, node: Node, group: Group) -> bool:
+        """Whether the group holds the value of a view itself."""
+        return "view" in node.op.properties and (node.serial in group.full or node.serial in group.rows)
+
+    def used_outside(self, node: Node, group: Group, inside: set[int], users: dict[int, list[Node]]) -> bool:
+        """Whether any user needs the value in memory: one outside the group, or a view that the group does not hold."""
+        stack = list(users[node.serial])
+        while stack:
+            user = stack.pop()
+            if user.serial in inside:
+                if user.op.name == "gather" and user.inputs[0] is node:
+                    return True
+                continue
+            if not self.held(user, group):
+                return True
+            if any(u.serial == user.serial for u in self.graph.outputs):
+                return True
+            stack.extend(users[user.serial])
+        return False
+
+    def external_inputs(self, group: Group, inside: set[int]) -> list[Node]:
+        """Values the group reads from memory, in first-use order; constants and index numbers stay inside."""
+        found: dict[int, Node] = {}
+        for node in group.nodes:
+            for child in node.inputs:
+                if child.serial in inside or self.inlines(child) or self.comes_from(child, group, inside):
+                    continue
+                found.setdefault(child.serial, child)
+        return list(found.values())
+
+    def comes_from(self, node: Node, group: Group, inside: set[int]) -> bool:
+        """A held view whose root is computed in this group."""
+        if not self.held(node, group):
+            return False
+        while "view" in node.op.properties:
+            node = node.inputs[0]
+        return node.serial in inside
+
+    def inlines(self, node: Node) -> bool:
+        """Constants and index numbers, also seen through views."""
+        while "view" in node.op.properties and node.op.name != "pick":
+            node = node.inputs[0]
+        return node.op.name in INLINE
+
+
+def reshaped(mapping: Mapping, old: Shape, new: Shape) -> Mapping | None:
+    """The axes of a row value after its size-1 dimensions moved; None when the reshape does more than that."""
+    axes = [(size, axis) for size, axis in zip(old, mapping, strict=True) if size != 1]
+    if [size for size, _ in axes] != [size for size in new if size != 1]:
+        return None
+    left = iter(axes)
+    return tuple(None if size == 1 else next(left)[1] for size in new)

@@ -1,0 +1,84 @@
+"""The memory plan: temporaries placed in one arena by their lifetimes.
+
+>>> plan([Lifetime(100, 0, 1), Lifetime(100, 1, 2), Lifetime(100, 2, 3)])
+Plan(offsets=(0, 128, 0), total=256, bound=256)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+ALIGNMENT = 64
+
+
+class Lifetime(NamedTuple):
+    """Bytes of one temporary and the first and last step that touch it."""
+
+    nbytes: int
+    first: int
+    last: int
+
+
+class Plan(NamedTuple):
+    """An offset for each temporary, the arena's size, and the least any plan could need."""
+
+    offsets: tuple[int, ...]
+    total: int
+    bound: int
+
+
+def aligned(nbytes: int) -> int:
+    return (max(nbytes, 1) + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+
+
+def lower_bound(lifetimes: Sequence[Lifetime]) -> int:
+    """The most bytes alive at one step."""
+    changes: dict[int, int] = {}
+    for life in lifetimes:
+        changes[life.first] = changes.get(life.first, 0) + aligned(life.nbytes)
+        changes[life.last + 1] = changes.get(life.last + 1, 0) - aligned(life.nbytes)
+    alive = most = 0
+    for step in sorted(changes):
+        alive += changes[step]
+        most = max(most, alive)
+    return most
+
+
+def plan(lifetimes: Sequence[Lifetime]) -> Plan:
+    """The best of a few first-fit orders; each temporary goes to the lowest gap free for its whole life."""
+    orders: list[Callable[[int], tuple[int, ...]]] = [
+        lambda i: (-lifetimes[i].nbytes, lifetimes[i].first),
+        lambda i: (lifetimes[i].first, -lifetimes[i].nbytes),
+        lambda i: (lifetimes[i].first - lifetimes[i].last, -lifetimes[i].nbytes),
+        lambda i: (-lifetimes[i].nbytes * (lifetimes[i].last - lifetimes[i].first + 1), lifetimes[i].first),
+    ]
+    bound = lower_bound(lifetimes)
+    best: tuple[int, tuple[int, ...]] | None = None
+    for order in orders:
+        found = _first_fit(lifetimes, sorted(range(len(lifetimes)), key=order))
+        if best is None or found[0] < best[0]:
+            best = found
+        if best[0] == bound:
+            break
+    assert best is not None
+    return Plan(best[1], best[0], bound)
+
+
+def _first_fit(lifetimes: Sequence[Lifetime], order: list[int]) -> tuple[int, tuple[int, ...]]:
+    offsets = [0] * len(lifetimes)
+    placed: list[int] = []
+    total = 0
+    for index in order:
+        life = lifetimes[index]
+        taken = sorted((offsets[i], offsets[i] + aligned(lifetimes[i].nbytes)) for i in placed
+                       if lifetimes[i].first <= life.last and life.first <= lifetimes[i].last)
+        place = 0
+        for start, stop in taken:
+            if place + aligned(life.nbytes) <= start:
+                break
+            place = max(place, stop)
+        offsets[index] = place
+        placed.append(index)
+        total = max(total, place + aligned(life.nbytes))
+    return total, tuple(offsets)

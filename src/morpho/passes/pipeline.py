@@ -1,0 +1,76 @@
+"""The straight line of passes from a traced graph to groups, and the levels as lists of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from morpho.base.errors import ArgumentError, fail
+from morpho.ir.graph import Graph
+from morpho.ir.printing import to_text
+from morpho.ir.verify import verify
+from morpho.passes.canonical import cse, inline, sink_views
+from morpho.passes.fold import fold
+from morpho.passes.fuse import fuse
+from morpho.passes.simplify import simplify
+
+Pass = Callable[[Graph], Graph]
+
+PASSES: dict[str, Pass] = {
+    "inline": inline,  # fused ops into plain ones, so that the fuser may join them with their neighbours
+    "fold": fold,  # arithmetic on constants
+    "simplify": simplify,  # rules that keep every bit
+    "cse": cse,  # one order for commutative operands: equal nodes are one by interning
+    "views": sink_views,  # movement down to the leaves, where it is free
+    "tidy": simplify,  # what the views pass brought together
+    "fuse": fuse,  # groups of one kernel each
+    "single": lambda graph: fuse(graph, only_single=True),  # at O0, or without fuse: a kernel per operation
+}
+
+LEVELS: dict[int, tuple[str, ...]] = {
+    0: (),
+    1: ("inline", "fold", "simplify"),
+    2: ("inline", "fold", "simplify", "cse", "fuse"),
+    3: ("inline", "fold", "simplify", "cse", "views", "tidy", "fuse"),
+}
+
+checking = False  # tests switch it on: the verifier runs after every pass
+
+
+@dataclass
+class Report:
+    """What the passes did: nodes before and after, milliseconds, rules applied, and texts when asked for."""
+
+    passes: dict[str, dict[str, float]] = field(default_factory=dict)
+    rules: dict[str, int] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+
+
+def chosen_passes(level: int, switched_off: str = "") -> list[str]:
+    """The names of the passes of a level without those switched off."""
+    off = {name.strip() for name in switched_off.split(",") if name.strip()}
+    unknown = off - set(PASSES)
+    if unknown:
+        raise fail(ArgumentError, "settings", f"passes_off names unknown passes {sorted(unknown)}",
+                   "the passes are " + ", ".join(PASSES))
+    return [name for name in LEVELS[level] if name not in off]
+
+
+def optimise(graph: Graph, level: int, switched_off: str = "", keep_texts: bool = False) -> tuple[Graph, Report]:
+    """Run the passes of a level, then make sure that every native node stands in a group."""
+    report = Report()
+    names = chosen_passes(level, switched_off)
+    if "fuse" not in names:
+        names.append("single")
+    if keep_texts:
+        report.texts["traced"] = to_text(graph)
+    for name in names:
+        started, before = time.perf_counter(), len(graph)
+        graph = simplify(graph, report.rules) if PASSES[name] is simplify else PASSES[name](graph)
+        report.passes[name] = {"before": before, "after": len(graph), "ms": 1e3 * (time.perf_counter() - started)}
+        if keep_texts:
+            report.texts[name] = to_text(graph)
+        if checking:
+            verify(graph, name)
+    return graph, report

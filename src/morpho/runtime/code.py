@@ -1,0 +1,131 @@
+"""Compiled code: from a kernel to its address, through memory, disk and LLVM, in that order."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from morpho.backends import cpu
+from morpho.base import settings
+from morpho.base.errors import MorphoError
+from morpho.base.machine import Isa, choose_isa, machine
+
+if TYPE_CHECKING:
+    from morpho.runtime.disk import DiskCache
+
+FORMAT = "1"  # changes when generated code changes in a way the kernel's text does not show
+log = logging.getLogger("morpho")
+
+
+class Counters:
+    """What the code cache did; `snapshot` is for stats and tests."""
+
+    def __init__(self) -> None:
+        self.memory_hits = self.disk_hits = self.compiled = 0
+        self.generate_ms = self.compile_ms = self.load_ms = 0.0
+
+    def snapshot(self) -> dict[str, float]:
+        return dict(self.__dict__)
+
+
+counters = Counters()
+_addresses: dict[tuple[Any, str], int] = {}
+_lock = threading.RLock()
+
+
+@cache
+def _disk(folder: str, limit_bytes: int) -> DiskCache:
+    from pathlib import Path
+
+    from morpho.runtime.disk import DiskCache
+
+    return DiskCache(Path(folder), limit_bytes)
+
+
+def disk_cache() -> DiskCache | None:
+    """The folder of compiled code, or None when it is switched off."""
+    chosen = settings.get()
+    return _disk(str(chosen.cache_path), chosen.cache_bytes) if chosen.cache else None
+
+
+@cache
+def _isa(name: str) -> Isa:
+    return choose_isa(name, machine())
+
+
+def current_isa() -> Isa:
+    """The instruction set in force here."""
+    return _isa(settings.get().isa)
+
+
+@cache
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    def of(package: str) -> str:
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            return "unknown"
+
+    return f"{FORMAT}/{of('morpho')}/{of('llvmlite')}"
+
+
+def code_key(identity: str, isa: Isa) -> str:
+    """The disk key: the kernel, the instruction set with its features, the machine's kind, and the versions."""
+    parts = (identity, isa.name, isa.llvm_cpu, isa.llvm_features, str(isa.vector_bits), cpu.host(), _version())
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def kernel_addresses(kernels: Sequence[Any]) -> list[int]:
+    """The addresses of kernels, compiling those that are not known yet."""
+    isa = current_isa()
+    return [_kernel_address(kernel, isa) for kernel in kernels]
+
+
+def _kernel_address(kernel: Any, isa: Isa) -> int:
+    known = _addresses.get((kernel, isa.name))
+    if known is not None:
+        counters.memory_hits += 1
+        return known
+    with _lock:  # one thread compiles, the others find the result
+        known = _addresses.get((kernel, isa.name))
+        if known is None:
+            known = native_functions(repr(kernel), lambda: kernel.generate(isa, "kernel"), ("kernel",), isa)[0]
+            _addresses[kernel, isa.name] = known
+        return known
+
+
+def native_functions(identity: str, generate: Any, names: Sequence[str], isa: Isa) -> list[int]:
+    """Addresses of the functions of a module, from disk if it is there, else compiled and put there."""
+    key = code_key(identity, isa)
+    disk = disk_cache()
+    started = time.perf_counter()
+    code = disk.get(key) if disk is not None else None
+    if code is not None:
+        try:
+            addresses = cpu.load(code, isa, list(names))
+        except MorphoError as error:
+            log.warning("compiled code %s could not be loaded and is compiled again: %s", key[:12], error)
+        else:
+            counters.disk_hits += 1
+            counters.load_ms += 1e3 * (time.perf_counter() - started)
+            return addresses
+    started = time.perf_counter()
+    text = generate()
+    middle = time.perf_counter()
+    code = cpu.compile_text(text, isa)
+    counters.compiled += 1
+    counters.generate_ms += 1e3 * (middle - started)
+    counters.compile_ms += 1e3 * (time.perf_counter() - middle)
+    if disk is not None:
+        disk.put(key, code)
+    started = time.perf_counter()
+    addresses = cpu.load(code, isa, list(names))
+    counters.load_ms += 1e3 * (time.perf_counter() - started)
+    return addresses

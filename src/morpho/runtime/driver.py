@@ -1,0 +1,529 @@
+"""The native driver: one compiled function that checks a call's arguments and runs a whole program, no Python between.
+
+It is data-driven: a program is a table, so a new compiled function needs no driver of its own. Written once in LLVM
+text here, compiled once per machine, kept in the disk cache like any kernel. The tables are arrays of 64-bit words;
+the classes below name their fields.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from morpho.kernels.emit import Emitter, Value
+from morpho.runtime.layout import BYTES_DATA, WORD, WRITABLE
+
+WORK_PER_THREAD = 1 << 20  # below this much work (columns x operations) a second thread costs more than it gives
+CHUNKS_PER_THREAD = 4
+SPIN = 4000  # looks at the work word before a thread goes to sleep
+
+
+class StepField(IntEnum):
+    """One step of a program."""
+
+    FUNCTION = 0
+    PLACES = 1  # how many
+    PLACE_TABLE = 2  # pairs: slot, index of the byte offset among the values
+    VALUES = 3  # index of the kernel's first number
+    ROWS = 4  # index of the number of rows
+    COLUMNS = 5  # index of the number of columns
+    SPLITS = 6  # 1 when columns may be divided among threads
+    WORK = 7  # operations per column
+    SCRATCH = 8  # bytes of scratch per column
+    SIZE = 9
+
+
+class ProgramField(IntEnum):
+    """A program."""
+
+    STEPS = 0
+    STEP_TABLE = 1
+    VALUES = 2  # how many numbers
+    VALUE_TABLE = 3  # their values, when there are no symbols
+    SYMBOLS = 4
+    TERM_STARTS = 5  # per value: its first term; one more at the end
+    TERM_TABLE = 6  # per term: coefficient and four symbol numbers, 0 meaning the constant 1
+    POOL = 7
+    SIZE = 8
+
+
+class ContextField(IntEnum):
+    """What a compiled function's entry needs besides the program."""
+
+    PROGRAM = 0
+    TENSOR_TYPE = 1
+    BYTES_TYPE = 2
+    SLOW = 3  # Python callable that takes every call the entry does not
+    FAULT = 4  # Python callable that raises for the status
+    OUT_NAME = 5  # the interned string "out"
+    INPUTS = 6
+    SLOTS = 7
+    GUARD_TABLE = 8  # per argument and then the output: number of words, index of the first expected value
+    BINDINGS = 9  # per symbol: argument, word, least, most
+    ARENA = 10
+    BUSY = 11
+    CALLS = 12
+    STATUS = 13
+    RELEASES = 14  # 1 when the interpreter lock is given up during the run
+    VECTORCALL = 15
+    SAVE_THREAD = 16
+    RESTORE_THREAD = 17
+    INCREMENT = 18
+    OVERLAP = 19  # 1 when the output may be one of the inputs
+    SCRATCH = 20
+    ENABLED = 21
+    SIZE = 22
+
+
+class PoolField(IntEnum):
+    """The threads' meeting place; the first words are the C library's mutex and condition variables."""
+
+    MUTEX = 0
+    WORK = 8
+    DONE = 16
+    GENERATION = 24
+    TASK = 25
+    INSIDE = 26
+    STOP = 27
+    THREADS = 28
+    LOCK = 29
+    UNLOCK = 30
+    WAIT = 31
+    BROADCAST = 32
+    RUNS = 33  # parallel runs so far, for tests
+    STARTED = 34
+    SIZE = 40
+
+
+class TaskField(IntEnum):
+    """One kernel divided among threads."""
+
+    FUNCTION = 0
+    PLACES = 1
+    VALUES = 2
+    ROWS = 3
+    COLUMNS = 4
+    GRAIN = 5
+    ITEMS = 6
+    BY_COLUMNS = 7
+    SCRATCH = 8
+    SCRATCH_STRIDE = 9
+    NEXT = 10
+    STATUS = 11
+    SIZE = 12
+
+
+class _Function:
+    """One driver function being written: word access on tables, calls through pointers."""
+
+    def __init__(self, name: str, arguments: str, result: str) -> None:
+        self.e = Emitter(1)
+        self.head = f"define {result} @{name}({arguments}) nounwind {{\nentry:\n"
+
+    def text(self) -> str:
+        return self.head + self.e.text() + "\n}\n"
+
+    def address(self, table: str, index: Value | int) -> str:
+        return self.e.offset(table, "i64", index)
+
+    def word(self, table: str, index: Value | int) -> Value:
+        return self.e.load(self.address(table, index), "i64", 1)
+
+    def pointer(self, table: str, index: Value | int) -> str:
+        return self.e.load_pointer(self.address(table, index))
+
+    def store(self, value: Value | int, table: str, index: Value | int) -> None:
+        self.e.store(self.e.like(value, self.e.constant(0, "i64", 1)), self.address(table, index))
+
+    def store_pointer(self, value: str, table: str, index: Value | int) -> None:
+        self.e.line(f"store ptr {value}, ptr {self.address(table, index)}, align 8")
+
+    def alloca(self, words: Value | int) -> str:
+        name = "%" + self.e.fresh("a")
+        count = words.name if isinstance(words, Value) else str(words)
+        self.e.line(f"{name} = alloca i64, i64 {count}, align 64")
+        return name
+
+    def same(self, left: str, right: str) -> Value:
+        return self.e.assign(f"icmp eq ptr {left}, {right}", "i1", 1)
+
+    def value(self, name: str) -> Value:
+        return self.e.argument(name, "i64", 1)
+
+    def go_unless(self, condition: Value, target: str) -> None:
+        following = self.e.fresh("next")
+        self.e.branch_if(condition, following, target)
+        self.e.label(following)
+
+    def call_kernel(self, function: str, places: str, values: str, rows: tuple[Value, Value],
+                    columns: tuple[Value, Value], scratch: str) -> Value:
+        numbers = ", ".join(f"i64 {v.name}" for v in (*rows, *columns))
+        return self.e.assign(f"call i32 {function}(ptr {places}, ptr {values}, {numbers}, ptr {scratch})", "i32", 1)
+
+
+def _smin(e: Emitter, a: Value, b: Value) -> Value:
+    return e.select(e.icmp("slt", a, b), a, b)
+
+
+def _work_on(f: _Function) -> str:
+    """work_on(task, thread): take pieces of a task until none is left."""
+    e = f.e
+    function, places, values = (f.pointer("%task", field) for field in (0, 1, 2))
+    rows, columns, grain, items = (f.word("%task", field) for field in (3, 4, 5, 6))
+    by_columns = e.icmp("ne", f.word("%task", TaskField.BY_COLUMNS), 0)
+    base = f.pointer("%task", TaskField.SCRATCH)
+    scratch = e.offset(base, "i8", f.value("%thread") * f.word("%task", TaskField.SCRATCH_STRIDE))
+    zero = e.constant(0, "i64", 1)
+    head, body, done = e.fresh("take"), e.fresh("do"), e.fresh("done")
+    e.branch(head)
+    e.label(head)
+    item = e.assign(f"atomicrmw add ptr {f.address('%task', TaskField.NEXT)}, i64 1 monotonic", "i64", 1)
+    e.branch_if(e.icmp("slt", item, items), body, done)
+    e.label(body)
+    start = item * grain
+    row_stop, column_stop = _smin(e, start + grain, rows), _smin(e, start + grain, columns)
+    status = f.call_kernel(function, places, values,
+                           (e.select(by_columns, zero, start), e.select(by_columns, rows, row_stop)),
+                           (e.select(by_columns, start, zero), e.select(by_columns, column_stop, columns)), scratch)
+    wide = e.convert("zext", status, "i64")
+    e.assign(f"atomicrmw or ptr {f.address('%task', TaskField.STATUS)}, i64 {wide.name} monotonic", "i64", 1)
+    e.branch(head)
+    e.label(done)
+    e.line("ret void")
+    return f.text()
+
+
+def _lock_call(f: _Function, field: PoolField, *targets: PoolField) -> None:
+    function = f.pointer("%pool", field)
+    arguments = ", ".join("ptr " + f.address("%pool", target) for target in targets)
+    f.e.line(f"call i32 {function}({arguments})")
+
+
+def _worker(f: _Function) -> str:
+    """worker(pool, thread): look for a task a short while, then sleep until there is one; ends when told to stop."""
+    e = f.e
+    seen_at = f.alloca(1)
+    f.store(0, seen_at, 0)
+    top, asleep, wake, check, enter, stop, again = (e.fresh(n) for n in (
+        "top", "asleep", "wake", "check", "enter", "stop", "again"))
+    e.branch(top)
+    e.label(top)
+    seen = f.word(seen_at, 0)
+    with e.loop(0, SPIN) as loop:
+        now = e.assign(f"load atomic i64, ptr {f.address('%pool', PoolField.GENERATION)} monotonic, align 8", "i64", 1)
+        following = e.fresh("look")
+        e.branch_if(e.icmp("ne", now, seen), asleep, following)
+        e.label(following)
+        loop.next()
+    e.branch(asleep)
+    e.label(asleep)
+    _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
+    e.branch(check)
+    e.label(check)
+    stopping = e.icmp("ne", f.word("%pool", PoolField.STOP), 0)
+    e.branch_if(stopping, stop, again)
+    e.label(again)
+    generation = f.word("%pool", PoolField.GENERATION)
+    task = f.pointer("%pool", PoolField.TASK)
+    fresh = e.icmp("ne", generation, f.word(seen_at, 0))
+    present = e.assign(f"icmp ne ptr {task}, null", "i1", 1)
+    e.branch_if(fresh & present, enter, wake)
+    e.label(wake)
+    _lock_call(f, PoolField.WAIT, PoolField.WORK, PoolField.MUTEX)
+    e.branch(check)
+    e.label(enter)
+    f.store(generation, seen_at, 0)
+    f.store(f.word("%pool", PoolField.INSIDE) + 1, "%pool", PoolField.INSIDE)
+    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
+    e.line(f"call void @work_on(ptr {task}, i64 %thread)")
+    _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
+    left = f.word("%pool", PoolField.INSIDE) - 1
+    f.store(left, "%pool", PoolField.INSIDE)
+    with e.when(e.icmp("eq", left, 0)):
+        _lock_call(f, PoolField.BROADCAST, PoolField.DONE)
+    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
+    e.branch(top)
+    e.label(stop)
+    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
+    e.line("ret void")
+    return f.text()
+
+
+def _share(f: _Function) -> str:
+    """share(pool, task): offer a task to the threads, work on it too, wait for those inside. One task at a time:
+    a second caller works alone."""
+    e = f.e
+    alone, offer, wait, sleep, finish = (e.fresh(n) for n in ("alone", "offer", "wait", "sleep", "finish"))
+    _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
+    taken = e.assign(f"icmp ne ptr {f.pointer('%pool', PoolField.TASK)}, null", "i1", 1)
+    e.branch_if(taken, alone, offer)
+    e.label(alone)
+    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
+    e.line("call void @work_on(ptr %task, i64 0)")
+    e.line("ret void")
+    e.label(offer)
+    f.store_pointer("%task", "%pool", PoolField.TASK)
+    following = f.word("%pool", PoolField.GENERATION) + 1
+    e.line(f"store atomic i64 {following.name}, ptr {f.address('%pool', PoolField.GENERATION)} release, align 8")
+    f.store(f.word("%pool", PoolField.RUNS) + 1, "%pool", PoolField.RUNS)
+    _lock_call(f, PoolField.BROADCAST, PoolField.WORK)
+    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
+    e.line("call void @work_on(ptr %task, i64 0)")
+    _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
+    f.store_pointer("null", "%pool", PoolField.TASK)
+    e.branch(wait)
+    e.label(wait)
+    e.branch_if(e.icmp("eq", f.word("%pool", PoolField.INSIDE), 0), finish, sleep)
+    e.label(sleep)
+    _lock_call(f, PoolField.WAIT, PoolField.DONE, PoolField.MUTEX)
+    e.branch(wait)
+    e.label(finish)
+    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
+    e.line("ret void")
+    return f.text()
+
+
+def _run_step(f: _Function) -> str:
+    """run_step(step, slots, values, scratch, pool): one kernel, alone or shared; returns its status."""
+    e = f.e
+    count = f.word("%step", StepField.PLACES)
+    places = f.alloca(count)
+    table = f.pointer("%step", StepField.PLACE_TABLE)
+    with e.loop(0, count) as loop:
+        slot, which = f.word(table, loop.index * 2), f.word(table, loop.index * 2 + 1)
+        base = f.pointer("%slots", slot)
+        f.store_pointer(e.offset(base, "i8", f.word("%values", which)), places, loop.index)
+    function = f.pointer("%step", StepField.FUNCTION)
+    numbers = f.address("%values", f.word("%step", StepField.VALUES))
+    rows = f.word("%values", f.word("%step", StepField.ROWS))
+    columns = f.word("%values", f.word("%step", StepField.COLUMNS))
+    zero = e.constant(0, "i64", 1)
+    stride = ((columns + 63) & -64) * f.word("%step", StepField.SCRATCH)
+    alone, shared = e.fresh("alone"), e.fresh("shared")
+    threads = e.assign("load i64, ptr %threads_at, align 8", "i64", 1)
+    work = rows * columns * f.word("%step", StepField.WORK)
+    by_columns = e.icmp("ne", f.word("%step", StepField.SPLITS), 0) & e.icmp("slt", rows, threads * CHUNKS_PER_THREAD)
+    pieces = threads * CHUNKS_PER_THREAD
+    extent = e.select(by_columns, columns, rows)
+    enough = e.icmp("sgt", work, WORK_PER_THREAD) & e.icmp("sgt", threads, 1) & e.icmp("sgt", extent, 1)
+    e.branch_if(enough, shared, alone)
+    e.label(alone)
+    status = f.call_kernel(function, places, numbers, (zero, rows), (zero, columns), "%scratch")
+    e.line(f"ret i32 {status.name}")
+    e.label(shared)
+    grain = e.instruction("udiv", extent + pieces - 1, pieces)
+    grain = e.select(by_columns, (grain + 1023) & -1024, grain)
+    items = e.instruction("udiv", extent + grain - 1, grain)
+    task = f.alloca(TaskField.SIZE)
+    f.store_pointer(function, task, TaskField.FUNCTION)
+    f.store_pointer(places, task, TaskField.PLACES)
+    f.store_pointer(numbers, task, TaskField.VALUES)
+    f.store_pointer("%scratch", task, TaskField.SCRATCH)
+    for field, value in ((TaskField.ROWS, rows), (TaskField.COLUMNS, columns), (TaskField.GRAIN, grain),
+                         (TaskField.ITEMS, items), (TaskField.BY_COLUMNS, e.convert("zext", by_columns, "i64")),
+                         (TaskField.SCRATCH_STRIDE, stride), (TaskField.NEXT, zero), (TaskField.STATUS, zero)):
+        f.store(value, task, field)
+    e.line(f"call void @share(ptr %pool, ptr {task})")
+    e.line(f"ret i32 {e.convert('trunc', f.word(task, TaskField.STATUS), 'i32').name}")
+    head = f.head.replace("entry:\n", "entry:\n  %threads_at = getelementptr i64, ptr %pool, i64 "
+                          f"{int(PoolField.THREADS)}\n")
+    return head + e.text() + "\n}\n"
+
+
+def _evaluate(f: _Function) -> str:
+    """evaluate(program, symbols, values): every number of a program with dynamic dimensions."""
+    e = f.e
+    starts, terms = f.pointer("%program", ProgramField.TERM_STARTS), f.pointer("%program", ProgramField.TERM_TABLE)
+    with e.loop(0, f.word("%program", ProgramField.VALUES)) as values:
+        first, last = f.word(starts, values.index), f.word(starts, values.index + 1)
+        with e.loop(first, last, carried=[e.constant(0, "i64", 1)]) as loop:
+            product = f.word(terms, loop.index * 5)
+            for position in range(1, 5):
+                product = product * f.word("%symbols", f.word(terms, loop.index * 5 + position))
+            loop.next(loop.values[0] + product)
+        f.store(loop.values[0], "%values", values.index)
+    e.line("ret void")
+    return f.text()
+
+
+def _run(f: _Function) -> str:
+    """run(program, slots, values, scratch): every step in order; 0, or 2^32 * (step + 1) + its status."""
+    e = f.e
+    steps = f.pointer("%program", ProgramField.STEP_TABLE)
+    pool = f.pointer("%program", ProgramField.POOL)
+    with e.loop(0, f.word("%program", ProgramField.STEPS)) as loop:
+        step = f.address(steps, loop.index * int(StepField.SIZE))
+        status = e.assign(f"call i32 @run_step(ptr {step}, ptr %slots, ptr %values, ptr %scratch, ptr {pool})",
+                          "i32", 1)
+        failed, fine = e.fresh("failed"), e.fresh("fine")
+        e.branch_if(e.icmp("ne", status, 0), failed, fine)
+        e.label(failed)
+        e.line(f"ret i64 {(((loop.index + 1) << 32) + e.convert('zext', status, 'i64')).name}")
+        e.label(fine)
+    e.line("ret i64 0")
+    return f.text()
+
+
+def _guard(f: _Function, tensor: str, context: str, slow: str, record_at: int) -> str:
+    """The record of a tensor argument; anything else goes the slow way."""
+    e = f.e
+    kind = e.load_pointer(e.offset(tensor, "i8", WORD))
+    f.go_unless(f.same(kind, f.pointer(context, ContextField.TENSOR_TYPE)), slow)
+    record = e.load_pointer(e.offset(tensor, "i8", record_at))
+    f.go_unless(e.assign(f"icmp ne ptr {record}, null", "i1", 1), slow)
+    held = e.load_pointer(e.offset(record, "i8", WORD))
+    f.go_unless(f.same(held, f.pointer(context, ContextField.BYTES_TYPE)), slow)
+    return e.offset(record, "i8", BYTES_DATA)
+
+
+def _compare(f: _Function, record: str, guards: str, argument: Value, values: str, slow: str) -> None:
+    """Every guarded word of a record must be the expected number."""
+    e = f.e
+    count, first = f.word(guards, argument * 2), f.word(guards, argument * 2 + 1)
+    with e.loop(0, count) as loop:
+        good = e.icmp("eq", f.word(record, loop.index + 2), f.word(values, first + loop.index))
+        following = e.fresh("same")
+        e.branch_if(good, following, slow)
+        e.label(following)
+
+
+def _entry(f: _Function, context_at: int, record_at: int, storage_at: int) -> str:
+    """entry(self, args, nargs, kwnames): f(a, b, out=c) on guarded tensors; every other call goes to Python."""
+    e = f.e
+    slow = "slow"
+    context = e.load_pointer(e.offset("%self", "i8", context_at))
+    f.go_unless(e.icmp("ne", f.word(context, ContextField.ENABLED), 0), slow)
+    f.go_unless(e.assign("icmp ne ptr %names, null", "i1", 1), slow)
+    f.go_unless(e.icmp("eq", e.load(e.offset("%names", "i8", 16), "i64", 1), 1), slow)
+    name = e.load_pointer(e.offset("%names", "i8", 24))
+    f.go_unless(f.same(name, f.pointer(context, ContextField.OUT_NAME)), slow)
+    given = f.value("%count") & ((1 << 63) - 1)
+    inputs = f.word(context, ContextField.INPUTS)
+    f.go_unless(e.icmp("eq", given, inputs), slow)
+    f.go_unless(e.icmp("eq", f.word(context, ContextField.BUSY), 0), slow)
+    program = f.pointer(context, ContextField.PROGRAM)
+    guards = f.pointer(context, ContextField.GUARD_TABLE)
+    slots = f.alloca(f.word(context, ContextField.SLOTS))
+    records = f.alloca(inputs + 1)
+    with e.loop(0, inputs + 1) as loop:  # the output stands after the arguments in `args`
+        tensor = f.pointer("%args", loop.index)
+        record = _guard(f, tensor, context, slow, record_at)
+        f.store_pointer(record, records, loop.index)
+        f.store_pointer(f.pointer(record, 0), slots, loop.index)
+    values = _numbers(f, context, program, records, slow)
+    with e.loop(0, inputs + 1) as loop:
+        _compare(f, f.pointer(records, loop.index), guards, loop.index, values, slow)
+    _check_output(f, context, records, slots, inputs, slow, storage_at)
+    f.store_pointer(f.pointer(context, ContextField.ARENA), slots, inputs + 1)
+    status = _guarded_run(f, context, program, slots, values)
+    fault, fine = e.fresh("fault"), e.fresh("fine")
+    e.branch_if(e.icmp("eq", status, 0), fine, fault)
+    e.label(fine)
+    output = f.pointer("%args", inputs)
+    increment = f.pointer(context, ContextField.INCREMENT)
+    e.line(f"call void {increment}(ptr {output})")
+    e.line(f"ret ptr {output}")
+    e.label(fault)
+    f.store(status, context, ContextField.STATUS)
+    _python(f, context, ContextField.FAULT, "null", "0", "null")
+    e.label(slow)
+    _python(f, context, ContextField.SLOW, "%args", "%count", "%names")
+    return f.text()
+
+
+def _numbers(f: _Function, context: str, program: str, records: str, slow: str) -> str:
+    """The program's numbers: a table, or computed from the arguments' shapes where dimensions are dynamic."""
+    e = f.e
+    symbols = f.word(program, ProgramField.SYMBOLS)
+    fixed, dynamic, ready = e.fresh("fixed"), e.fresh("dynamic"), e.fresh("ready")
+    table = f.pointer(program, ProgramField.VALUE_TABLE)
+    e.branch_if(e.icmp("eq", symbols, 0), fixed, dynamic)
+    e.label(dynamic)
+    bound = f.alloca(symbols + 1)
+    f.store(1, bound, 0)
+    bindings = f.pointer(context, ContextField.BINDINGS)
+    with e.loop(0, symbols) as loop:
+        argument, word, least, most = (f.word(bindings, loop.index * 4 + i) for i in range(4))
+        record = f.pointer(records, argument)
+        rank = f.word(record, 2).shift_right(8)
+        f.go_unless(e.icmp("slt", word - 3, rank), slow)
+        size = f.word(record, word)
+        f.go_unless(e.icmp("sge", size, least) & e.icmp("sle", size, most), slow)
+        f.store(size, bound, loop.index + 1)
+    computed = f.alloca(f.word(program, ProgramField.VALUES))
+    e.line(f"call void @evaluate(ptr {program}, ptr {bound}, ptr {computed})")
+    after = e.block
+    e.branch(ready)
+    e.label(fixed)
+    e.branch(ready)
+    e.label(ready)
+    values = "%" + e.fresh("p")
+    e.line(f"{values} = phi ptr [ {computed}, %{after} ], [ {table}, %{fixed} ]")
+    return values
+
+
+def _check_output(f: _Function, context: str, records: str, slots: str, inputs: Value, slow: str,
+                  storage_at: int) -> None:
+    """The output must be writable, held by this tensor alone, and not one of the inputs unless that is safe."""
+    e = f.e
+    flags = f.word(f.pointer(records, inputs), 1)
+    f.go_unless(e.icmp("ne", flags & WRITABLE, 0), slow)
+    storage = e.load_pointer(e.offset(f.pointer("%args", inputs), "i8", storage_at))
+    f.go_unless(e.icmp("eq", e.load(storage, "i32", 1), 1), slow)
+    out = f.pointer(slots, inputs)
+    free = e.icmp("ne", f.word(context, ContextField.OVERLAP), 0)
+    with e.loop(0, inputs) as loop:
+        other = f.same(f.pointer(slots, loop.index), out) ^ True
+        following = e.fresh("apart")
+        e.branch_if(other | free, following, slow)
+        e.label(following)
+
+
+def _guarded_run(f: _Function, context: str, program: str, slots: str, values: str) -> Value:
+    """Run, giving up the interpreter lock for long programs; the arena is marked busy meanwhile."""
+    e = f.e
+    f.store(1, context, ContextField.BUSY)
+    f.store(f.word(context, ContextField.CALLS) + 1, context, ContextField.CALLS)
+    scratch = f.pointer(context, ContextField.SCRATCH)
+    result = f.alloca(1)
+    long, short, done = e.fresh("long"), e.fresh("short"), e.fresh("done")
+    call = f"call i64 @run(ptr {program}, ptr {slots}, ptr {values}, ptr {scratch})"
+    e.branch_if(e.icmp("ne", f.word(context, ContextField.RELEASES), 0), long, short)
+    e.label(short)
+    f.store(e.assign(call, "i64", 1), result, 0)
+    e.branch(done)
+    e.label(long)
+    saved = "%" + e.fresh("p")
+    e.line(f"{saved} = call ptr {f.pointer(context, ContextField.SAVE_THREAD)}()")
+    f.store(e.assign(call, "i64", 1), result, 0)
+    e.line(f"call void {f.pointer(context, ContextField.RESTORE_THREAD)}(ptr {saved})")
+    e.branch(done)
+    e.label(done)
+    f.store(0, context, ContextField.BUSY)
+    return f.word(result, 0)
+
+
+def _python(f: _Function, context: str, field: ContextField, arguments: str, count: str, names: str) -> None:
+    e = f.e
+    function, target = f.pointer(context, ContextField.VECTORCALL), f.pointer(context, field)
+    name = "%" + e.fresh("p")
+    e.line(f"{name} = call ptr {function}(ptr {target}, ptr {arguments}, i64 {count}, ptr {names})")
+    e.line(f"ret ptr {name}")
+
+
+FUNCTIONS = ("entry", "run", "evaluate", "worker")
+
+
+def driver_text(context_at: int, record_at: int, storage_at: int) -> str:
+    """The driver's module. The three distances say where, inside their objects, a compiled function keeps its
+    context and a tensor its record and its storage."""
+    parts = [
+        _work_on(_Function("work_on", "ptr %task, i64 %thread", "void")),
+        _worker(_Function("worker", "ptr %pool, i64 %thread", "void")),
+        _share(_Function("share", "ptr %pool, ptr %task", "void")),
+        _run_step(_Function("run_step", "ptr %step, ptr %slots, ptr %values, ptr %scratch, ptr %pool", "i32")),
+        _evaluate(_Function("evaluate", "ptr %program, ptr %symbols, ptr %values", "void")),
+        _run(_Function("run", "ptr %program, ptr %slots, ptr %values, ptr %scratch", "i64")),
+        _entry(_Function("entry", "ptr %self, ptr %args, i64 %count, ptr %names", "ptr"), context_at, record_at,
+               storage_at),
+    ]
+    return "\n".join(parts)

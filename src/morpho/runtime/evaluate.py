@@ -1,0 +1,290 @@
+"""From graphs to results: abstract the data away, find or make the plan, allocate, run.
+
+Plans are keyed by the identity of the abstracted graph: interning makes equal programs the same object, so a repeated
+expression finds its plan by a tuple of serial numbers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from morpho.backends import reference
+from morpho.base import settings
+from morpho.base.dims import Size, evaluate
+from morpho.base.errors import IndexFault, fail
+from morpho.ir.graph import Graph
+from morpho.ir.node import Node, build, make, rebuild
+from morpho.ir.op import REGISTRY
+import morpho.ops  # noqa: F401  (fills the registry)
+from morpho.kernels import elementwise
+from morpho.kernels.place import Place
+from morpho.kernels.plan_memory import plan_memory
+from morpho.kernels.program import HostStep, Program, Step, build_program
+from morpho.passes import fuse
+from morpho.passes.pipeline import Report, optimise
+from morpho.runtime import code, threads
+from morpho.runtime.buffer import Buffer, allocate, view_memory
+from morpho.runtime.executable import Executable
+from morpho.runtime.pool import pool
+
+log = logging.getLogger("morpho")
+fuse.NATIVE.update(name for name in REGISTRY if elementwise.supported(name))
+PLANS_KEPT = 1024
+
+
+@dataclass
+class Counts:
+    """Process-wide counters that tests and `explain` read."""
+
+    realisations: int = 0
+    plan_hits: int = 0
+    plans: int = 0
+    kernels_run: int = 0
+    host_steps: int = 0
+    fallbacks: int = 0
+    copies: int = 0
+    syncs: int = 0  # realisations forced by data-dependent shapes or Python values
+    said: set[str] = field(default_factory=set)
+
+
+counts = Counts()
+
+
+@dataclass
+class Plan:
+    """A compiled graph: segments are executables and host steps in order."""
+
+    graph: Graph  # the abstracted graph: held, because its identity is the key
+    optimised: Graph
+    program: Program
+    segments: list[Executable | HostStep]
+    report: Report
+    milliseconds: dict[str, float]
+    before: dict[str, float]
+
+    @property
+    def executables(self) -> list[Executable]:
+        return [s for s in self.segments if isinstance(s, Executable)]
+
+
+# -- abstraction -----------------------------------------------------------------------------------------------------
+def realised(node: Node) -> Buffer | None:
+    """The elements of a node that exist already: a data leaf, or a node some live tensor has realised."""
+    if node.op.name == "data":
+        return node.payload  # type: ignore[no-any-return]
+    if isinstance(node.payload, weakref.ref):
+        holder = node.payload()
+        return holder.buffer() if holder is not None else None
+    return None
+
+
+def abstract(outputs: Sequence[Node]) -> tuple[Graph, list[Buffer]]:
+    """The same program with every realised value replaced by a numbered parameter."""
+    buffers: list[Buffer] = []
+    done: dict[int, Node] = {}
+    by_buffer: dict[tuple[Any, ...], Node] = {}
+    stack = list(reversed(outputs))
+    while stack:
+        node = stack[-1]
+        if node.serial in done:
+            stack.pop()
+            continue
+        buffer = realised(node)
+        if buffer is not None:
+            key = (buffer.address, buffer.shape, buffer.strides, buffer.dtype)
+            if key not in by_buffer:
+                strides = {"strides": buffer.strides}
+                by_buffer[key] = build("parameter", index=len(buffers), shape=buffer.shape, dtype=buffer.dtype, **strides)
+                buffers.append(buffer)
+            done[node.serial] = by_buffer[key]
+            stack.pop()
+            continue
+        waiting = [child for child in node.inputs if child.serial not in done]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        done[node.serial] = rebuild(node, [done[child.serial] for child in node.inputs])
+        stack.pop()
+    return Graph(tuple(done[node.serial] for node in outputs)), buffers
+
+
+# -- plans -----------------------------------------------------------------------------------------------------------
+_plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
+_lock = threading.RLock()
+
+
+def plan_key(graph: Graph, own_outputs: bool) -> tuple[Any, ...]:
+    chosen = settings.get()
+    return (tuple(node.serial for node in graph.outputs), own_outputs, chosen.level, chosen.isa, chosen.passes_off,
+            threads.wanted_threads())
+
+
+def plan_for(graph: Graph, own_outputs: bool = False) -> Plan:
+    """The plan of an abstracted graph, made once."""
+    key = plan_key(graph, own_outputs)
+    with _lock:
+        found = _plans.get(key)
+        if found is not None:
+            _plans.move_to_end(key)
+            counts.plan_hits += 1
+            return found
+        made = make_plan(graph, own_outputs)
+        _plans[key] = made
+        if len(_plans) > PLANS_KEPT:
+            _plans.popitem(last=False)
+        return made
+
+
+def make_plan(graph: Graph, own_outputs: bool, guards: Sequence[Sequence[Size]] = (), keep_texts: bool = False,
+              whole: bool = False) -> Plan:
+    """Optimise, lower, plan memory, compile. `whole` refuses host steps."""
+    chosen = settings.get()
+    counts.plans += 1
+    before = code.counters.snapshot()
+    started = time.perf_counter()
+    optimised, report = optimise(graph, chosen.level, chosen.passes_off, keep_texts)
+    middle = time.perf_counter()
+    program = build_program(optimised, own_outputs)
+    plan_memory(program, reuse=chosen.level > 0)
+    lowered = time.perf_counter()
+    if whole:
+        _refuse_host(program)
+    segments = _segments(program, guards)
+    ended = time.perf_counter()
+    milliseconds = {"passes": 1e3 * (middle - started), "lower": 1e3 * (lowered - middle),
+                    "code": 1e3 * (ended - lowered)}
+    return Plan(graph, optimised, program, segments, report, milliseconds, before)
+
+
+def _refuse_host(program: Program) -> None:
+    from morpho.base.errors import CompileError
+
+    for step in program.steps:
+        if isinstance(step, HostStep):
+            raise fail(CompileError, "compile", f"{step.label} runs on the host and splits the function",
+                       "leave out whole=True, or compute it outside", line=step.origin)
+
+
+def _segments(program: Program, guards: Sequence[Sequence[Size]]) -> list[Executable | HostStep]:
+    segments: list[Executable | HostStep] = []
+    run: list[Step] = []
+    for step in program.steps:
+        if isinstance(step, Step):
+            run.append(step)
+            continue
+        if run:
+            segments.append(Executable(program, run))
+            run = []
+        segments.append(step)
+    if run or not segments:
+        segments.append(Executable(program, run, guards))
+    return segments
+
+
+# -- running ---------------------------------------------------------------------------------------------------------
+def run_plan(plan: Plan, inputs: Sequence[int], results: Sequence[int], sizes: Mapping[str, int]) -> None:
+    """Run with the addresses of inputs and results."""
+    program = plan.program
+    scratch = max((e.scratch_bytes for e in plan.executables), default=0)
+    total = program.arena_bytes + scratch
+    block = pool().acquire(total) if total else None
+    arena = block.address if block is not None else 0
+    pointers = [*inputs, *results]
+    for segment in plan.segments:
+        if isinstance(segment, Executable):
+            counts.kernels_run += len(segment.steps)
+            status = segment.run(pointers, sizes, arena)
+            if status:
+                step, reason = segment.fault(status)
+                raise fail(IndexFault, step.label, reason, "negative indices count from the end", line=step.origin)
+        else:
+            _run_host(program, segment, pointers, arena, sizes)
+
+
+def _run_host(program: Program, step: HostStep, pointers: list[int], arena: int, sizes: Mapping[str, int]) -> None:
+    counts.host_steps += 1
+    if step.fallback:
+        _say_fallback(step)
+    inputs = sum(slot.kind == "input" for slot in program.slots)
+
+    def look(place: Place) -> np.ndarray:
+        slot = program.slots[place.slot]
+        base = {"input": lambda: pointers[slot.index], "result": lambda: pointers[inputs + slot.index],
+                "temporary": lambda: arena + slot.offset}[slot.kind]()
+        shape = tuple(evaluate(s, sizes) for s in place.shape)
+        strides = tuple(evaluate(s, sizes) for s in place.strides)
+        return view_memory(None, base + evaluate(place.offset, sizes) * place.dtype.itemsize, shape, strides, place.dtype)
+
+    arrays = [reference.decode(look(place), place.dtype) for place in step.inputs]
+    found = reference.run_node(step.node, arrays)
+    parts = found if isinstance(found, tuple) else (found,)
+    for place, part in zip(step.outputs, parts, strict=True):
+        if np.size(part):
+            np.copyto(look(place), reference.encode(part, place.dtype))
+
+
+def _say_fallback(step: HostStep) -> None:
+    counts.fallbacks += 1
+    if step.label not in counts.said:
+        counts.said.add(step.label)
+        log.warning("%s has no native code here and runs in NumPy (said once; counted in stats)", step.label)
+
+
+def realise(outputs: Sequence[Node]) -> list[Buffer]:
+    """Compute nodes; views of realised data come back as views, without moving a byte."""
+    counts.realisations += 1
+    graph, buffers = abstract(outputs)
+    if settings.get().backend == "reference":
+        return _reference(graph, buffers)
+    plan = plan_for(graph)
+    counts.copies += plan.program.copies
+    results = [allocate((int(_static(slot.elements)),), slot.dtype) for slot in plan.program.slots
+               if slot.kind == "result"]
+    run_plan(plan, [b.address for b in buffers], [b.address for b in results], {})
+    return [_output(plan.program, place, buffers, results) for place in plan.program.outputs]
+
+
+def _static(size: Size) -> int:
+    assert isinstance(size, int)
+    return size
+
+
+def _output(program: Program, place: Place, inputs: Sequence[Buffer], results: Sequence[Buffer]) -> Buffer:
+    slot = program.slots[place.slot]
+    base = inputs[slot.index] if slot.kind == "input" else results[slot.index]
+    address = base.address + _static(place.offset) * place.dtype.itemsize
+    return Buffer(base.storage, address, place.shape, place.strides, place.dtype, base.writable)  # type: ignore[arg-type]
+
+
+def _reference(graph: Graph, buffers: Sequence[Buffer]) -> list[Buffer]:
+    found = reference.run_graph(graph.outputs, lambda leaf: reference.decode(buffers[leaf["index"]].numpy(), leaf.dtype))
+    return [store(reference.encode(array, node.dtype), node) for array, node in zip(found, graph.outputs, strict=True)]
+
+
+def store(array: np.ndarray, node: Node) -> Buffer:
+    """A computed array in pool memory."""
+    buffer = allocate(tuple(array.shape), node.dtype)
+    if array.size:
+        np.copyto(view_memory(buffer.storage, buffer.address, buffer.shape, buffer.strides, buffer.dtype), array)
+    return buffer
+
+
+_data_numbers = itertools.count(1)
+
+
+def leaf(buffer: Buffer) -> Node:
+    """A data leaf: keyed by a serial number, never by an address."""
+    from morpho.ops.sources import DATA
+
+    return make(DATA, (), {"number": next(_data_numbers), "shape": buffer.shape, "dtype": buffer.dtype}, payload=buffer)
+

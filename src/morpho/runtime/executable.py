@@ -1,0 +1,201 @@
+"""An executable: a program with its kernels compiled and its tables laid out, ready to be called.
+
+Every number that may depend on a dynamic dimension (extents, strides, byte offsets, guarded words) stands in one table
+of values; where dimensions are dynamic the driver computes that table from the arguments' shapes at each call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from morpho.base.dims import Dim, Size, evaluate, upper
+from morpho.kernels.loop_code import FAULT_INDEX
+from morpho.kernels.program import Program, Step
+from morpho.runtime import code, threads
+from morpho.runtime.driver import FUNCTIONS, ProgramField, StepField, driver_text
+
+LONG_WORK = 1 << 18  # programs with more work than this give up the interpreter lock
+
+
+class Table:
+    """Numbers in order, each a size; equal ones share an entry unless they must stand together."""
+
+    def __init__(self) -> None:
+        self.sizes: list[Size] = []
+        self._known: dict[Size, int] = {}
+
+    def one(self, size: Size) -> int:
+        """The index of a number."""
+        found = self._known.get(size)
+        if found is None:
+            found = self._known[size] = len(self.sizes)
+            self.sizes.append(size)
+        return found
+
+    def run(self, sizes: Sequence[Size]) -> int:
+        """The index of the first of several numbers that stand side by side."""
+        start = len(self.sizes)
+        self.sizes.extend(sizes)
+        return start
+
+
+class Native:
+    """The driver's functions, compiled once per process."""
+
+    def __init__(self, context_at: int, record_at: int, storage_at: int) -> None:
+        text = driver_text(context_at, record_at, storage_at)
+        isa = code._isa("scalar")
+        self.entry, run, evaluate_at, self.worker = code.native_functions(text, lambda: text, FUNCTIONS, isa)
+        arguments = (ctypes.c_void_p,) * 4
+        self.run_long = ctypes.CFUNCTYPE(ctypes.c_int64, *arguments)(run)  # gives up the interpreter lock
+        self.run_short = ctypes.PYFUNCTYPE(ctypes.c_int64, *arguments)(run)
+        self.evaluate = ctypes.PYFUNCTYPE(None, *arguments[:3])(evaluate_at)
+
+
+_native: Native | None = None
+_distances: tuple[int, int, int] | None = None
+
+
+def set_distances(context_at: int, record_at: int, storage_at: int) -> None:
+    """Told by the tensor floor where native code finds what it reads inside Python objects."""
+    global _distances
+    _distances = (context_at, record_at, storage_at)
+
+
+def native() -> Native:
+    """The driver, compiled or loaded at first use."""
+    global _native
+    if _native is None:
+        _native = Native(*(_distances or (16, 16, 24)))
+    return _native
+
+
+class Executable:
+    """A native program. Host steps are not part of it: a program with those is run by the evaluator, step by step."""
+
+    def __init__(self, program: Program, steps: Sequence[Step], extra: Sequence[Sequence[Size]] = ()) -> None:
+        self.program, self.steps = program, list(steps)
+        self.threads = threads.wanted_threads()
+        self.inputs = [s for s in program.slots if s.kind == "input"]
+        self.results = [s for s in program.slots if s.kind == "result"]
+        self.slot_number: dict[int, int] = {}
+        self._number_slots()
+        self.table = Table()
+        self.guards = [(len(sizes), self.table.run(sizes)) for sizes in extra]
+        self.addresses = code.kernel_addresses([step.kernel for step in self.steps])
+        self._build_steps()
+        self._build_values()
+        self._build_program()
+
+    # -- tables --------------------------------------------------------------------------------------------------------
+    def _number_slots(self) -> None:
+        """Inputs, then results, then the arena, which holds every temporary."""
+        for index, slot in enumerate(self.program.slots):
+            if slot.kind == "input":
+                self.slot_number[index] = slot.index
+            elif slot.kind == "result":
+                self.slot_number[index] = len(self.inputs) + slot.index
+            else:
+                self.slot_number[index] = len(self.inputs) + len(self.results)
+
+    def _build_steps(self) -> None:
+        words: list[int] = []
+        self.place_tables = []
+        for step, address in zip(self.steps, self.addresses, strict=True):
+            pairs: list[int] = []
+            for place in step.places:
+                if place is None:
+                    pairs += [0, self.table.one(0)]
+                    continue
+                slot = self.program.slots[place.slot]
+                offset = slot.offset + place.offset * place.dtype.itemsize
+                pairs += [self.slot_number[place.slot], self.table.one(offset)]
+            self.place_tables.append(np.array(pairs or [0], np.int64))
+            work = step.kernel.flops + 2 * len(step.places)
+            words += [address, len(step.places), self.place_tables[-1].ctypes.data, self.table.run(step.values),
+                      self.table.one(step.rows), self.table.one(step.columns), int(step.splits_columns), work,
+                      step.kernel.scratch_bytes_per_column]
+        self.step_table = np.array(words or [0], np.int64)
+
+    def _build_values(self) -> None:
+        """The numbers, or their polynomials over the symbols."""
+        symbols: dict[str, tuple[int, int]] = {}
+        for size in self.table.sizes:
+            if isinstance(size, Dim):
+                symbols |= size.symbols
+        self.symbols = sorted(symbols)
+        if not self.symbols:
+            self.values = np.array(self.table.sizes or [0], np.int64)
+            self.starts = self.terms = np.zeros(1, np.int64)
+            return
+        number = {name: i + 1 for i, name in enumerate(self.symbols)}
+        starts, terms = [0], []
+        for size in self.table.sizes:
+            for monomial, coefficient in size.terms if isinstance(size, Dim) else (((), size),):
+                names = [number[symbol[0]] for symbol in monomial]
+                if len(names) > 4:
+                    raise RuntimeError(f"the size {size} has more than four factors")
+                terms += [coefficient, *names, *[0] * (4 - len(names))]
+            starts.append(len(terms) // 5)
+        self.values = np.zeros(len(self.table.sizes), np.int64)
+        self.starts, self.terms = np.array(starts, np.int64), np.array(terms, np.int64)
+
+    def _build_program(self) -> None:
+        words = np.zeros(int(ProgramField.SIZE), np.int64)
+        words[ProgramField.STEPS] = len(self.steps)
+        words[ProgramField.STEP_TABLE] = self.step_table.ctypes.data
+        words[ProgramField.VALUES] = len(self.table.sizes)
+        words[ProgramField.VALUE_TABLE] = self.values.ctypes.data
+        words[ProgramField.SYMBOLS] = len(self.symbols)
+        words[ProgramField.TERM_STARTS] = self.starts.ctypes.data
+        words[ProgramField.TERM_TABLE] = self.terms.ctypes.data
+        self.words = words
+        self.epoch = -1
+        self.refresh_workers()
+
+    def refresh_workers(self) -> None:
+        """Point the program at this process's threads; after a fork they are new ones."""
+        if self.epoch != threads.epoch:
+            self.workers = threads.workers(self.threads, native().worker)
+            self.words[ProgramField.POOL] = self.workers.address
+            self.epoch = threads.epoch
+
+    # -- needs ---------------------------------------------------------------------------------------------------------
+    @property
+    def scratch_bytes(self) -> int:
+        """The most scratch any step needs, all threads together."""
+        most = 0
+        for step in self.steps:
+            columns = (upper(step.columns) + 63) // 64 * 64
+            most = max(most, columns * step.kernel.scratch_bytes_per_column * self.threads)
+        return most
+
+    @property
+    def work(self) -> int:
+        """Operations of one call at the largest sizes."""
+        return sum(upper(s.rows) * upper(s.columns) * (s.kernel.flops + 2 * len(s.places)) for s in self.steps)
+
+    def numbers(self, sizes: Mapping[str, int]) -> np.ndarray:
+        """The table of values for given sizes of the dynamic dimensions."""
+        if not self.symbols:
+            return self.values
+        return np.array([evaluate(size, sizes) for size in self.table.sizes], np.int64)
+
+    # -- running -------------------------------------------------------------------------------------------------------
+    def run(self, pointers: Sequence[int], sizes: Mapping[str, int], arena: int) -> int:
+        """Run with the addresses of inputs and results; scratch follows the temporaries in the arena."""
+        self.refresh_workers()
+        slots = (ctypes.c_void_p * (len(pointers) + 1))(*pointers, arena)
+        values = self.numbers(sizes)
+        call = native().run_long if self.work > LONG_WORK else native().run_short
+        return int(call(self.words.ctypes.data, ctypes.addressof(slots), values.ctypes.data,
+                        arena + self.program.arena_bytes))
+
+    def fault(self, status: int) -> tuple[Step, str]:
+        """The step and the reason behind a status."""
+        step = self.steps[(status >> 32) - 1]
+        reason = "an index is out of range for its axis" if status & 0xFFFFFFFF & FAULT_INDEX else "a kernel failed"
+        return step, reason

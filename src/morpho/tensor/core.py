@@ -1,0 +1,208 @@
+"""`Tensor`: a value that is either a node still to be computed or elements in memory.
+
+Tensors are values: nothing that is done to one tensor changes another. Asking for elements (`numpy()`, `print`,
+`item()`, `float()`) computes the graph below and drops it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from morpho.base.dims import Shape, product
+from morpho.base.dtypes import DType, bfloat16
+from morpho.base.errors import ArgumentError, CompileError, ShapeError, fail
+from morpho.ir.node import Node, toposort
+from morpho.runtime import evaluate
+from morpho.runtime.buffer import Buffer
+
+
+class Tensor:
+    """An n-dimensional array. Make one with `mo.asarray`, `mo.zeros`, `mo.arange`, ...; see `dir(morpho)`.
+
+    >>> import morpho as mo
+    >>> x = mo.asarray([[1.0, 2.0], [3.0, 4.0]])
+    >>> (x + 1).sum(axis=0).numpy()
+    array([6., 8.], dtype=float32)
+    """
+
+    # `_record` and `_storage` are read by compiled code; see runtime/layout.py.
+    __slots__ = ("__weakref__", "_layout", "_node", "_record", "_storage")
+
+    _node: Node | None
+    _record: bytes | None
+    _storage: Any
+    _layout: tuple[int, tuple[int, ...], tuple[int, ...], DType, bool] | None
+
+    def __init__(self) -> None:
+        raise fail(ArgumentError, "Tensor", "a Tensor is not made by calling its class", "use mo.asarray(...)")
+
+    @staticmethod
+    def of_node(node: Node) -> Tensor:
+        """A lazy tensor."""
+        made = object.__new__(Tensor)
+        made._node, made._record, made._storage, made._layout = node, None, None, None
+        return made
+
+    @staticmethod
+    def of_buffer(buffer: Buffer) -> Tensor:
+        """A realised tensor."""
+        made = object.__new__(Tensor)
+        made._node = None
+        made._hold(buffer)
+        return made
+
+    def _hold(self, buffer: Buffer) -> None:
+        self._storage = buffer.storage
+        self._layout = (buffer.address, buffer.shape, buffer.strides, buffer.dtype, buffer.writable)
+        self._record = buffer.record()
+
+    # -- description ---------------------------------------------------------------------------------------------------
+    @property
+    def shape(self) -> Shape:
+        """Sizes of the dimensions; inside `compile` one may be a bounded `Dim`."""
+        return self._layout[1] if self._layout is not None else self._node.shape  # type: ignore[union-attr]
+
+    @property
+    def dtype(self) -> DType:
+        return self._layout[3] if self._layout is not None else self._node.dtype  # type: ignore[union-attr]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> Any:
+        """Number of elements."""
+        return product(self.shape)
+
+    @property
+    def nbytes(self) -> Any:
+        return self.size * self.dtype.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def device(self) -> str:
+        return "cpu"
+
+    @property
+    def is_realised(self) -> bool:
+        """Whether the elements are in memory already."""
+        return self._layout is not None
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Steps in elements; realises the tensor."""
+        self.realise()
+        return self._layout[2]  # type: ignore[index]
+
+    # -- values --------------------------------------------------------------------------------------------------------
+    @property
+    def node(self) -> Node:
+        """The graph node of this value: its program, or a leaf holding its elements."""
+        if self._node is None:
+            buffer = self.buffer()
+            assert buffer is not None
+            self._node = evaluate.leaf(buffer)
+        return self._node
+
+    def buffer(self) -> Buffer | None:
+        """The realised elements, or None."""
+        if self._layout is None:
+            return None
+        address, shape, strides, dtype, writable = self._layout
+        return Buffer(self._storage, address, shape, strides, dtype, writable)
+
+    def realise(self) -> Tensor:
+        """Compute the elements now; returns itself."""
+        if self._layout is None:
+            realise(self)
+        return self
+
+    def numpy(self, copy: bool = False) -> np.ndarray:
+        """The elements as NumPy: a read-only view, or a copy of its own. bfloat16, which NumPy lacks, as float32."""
+        self.realise()
+        buffer = self.buffer()
+        assert buffer is not None
+        array = buffer.numpy()
+        if self.dtype is bfloat16:
+            return (array.astype(np.uint32) << 16).view(np.float32)
+        return array.copy() if copy else array
+
+    def item(self) -> Any:
+        """The only element as a Python number."""
+        if self.size != 1:
+            raise fail(ShapeError, "item", f"a tensor of shape {self.shape} is not a single number")
+        return self.numpy().reshape(())[()].item()
+
+    def tolist(self) -> Any:
+        return self.numpy().tolist()
+
+    def __repr__(self) -> str:
+        if self._layout is None and uses_parameters([self.node]):
+            return f"Tensor(shape={self.shape}, dtype={self.dtype}, traced)"
+        text = np.array2string(self.numpy(), separator=", ", prefix="Tensor(", threshold=200)
+        return f"Tensor({text}, dtype={self.dtype})"
+
+    __str__ = __repr__
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("bool"))
+
+    def __float__(self) -> float:
+        return float(self._scalar("float"))
+
+    def __int__(self) -> int:
+        return int(self._scalar("int"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex"))
+
+    def __index__(self) -> int:
+        if not self.dtype.is_integer:
+            raise fail(ArgumentError, "index", f"a {self.dtype} tensor is not an index")
+        return int(self._scalar("index"))
+
+    def _scalar(self, wanted: str) -> Any:
+        if self.ndim != 0:
+            raise fail(ArgumentError, wanted, f"only a 0-dimensional tensor becomes a Python number, not {self.shape}",
+                       "index it, or use any()/all()")
+        evaluate.counts.syncs += 1
+        return self.item()
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise fail(ArgumentError, "len", "a 0-dimensional tensor has no length")
+        return self.shape[0]  # type: ignore[return-value]
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+def uses_parameters(nodes: Sequence[Node]) -> bool:
+    """Whether a program depends on arguments of a function being traced, so that it has no value now."""
+    return any(node.op.name == "parameter" for node in toposort(nodes))
+
+
+def realise(*tensors: Tensor) -> None:
+    """Compute several tensors together, sharing what they have in common: `mo.realise(a, b)`."""
+    waiting = [t for t in tensors if t._layout is None]
+    if not waiting:
+        return
+    nodes = [t.node for t in waiting]
+    if uses_parameters(nodes):
+        raise fail(CompileError, "compile", "the function being compiled asks for a value of its arguments",
+                   "use mo.where instead of if, keep print and numpy() outside, or pass the value as a Python number")
+    for tensor, node, buffer in zip(waiting, nodes, evaluate.realise(nodes), strict=True):
+        tensor._hold(buffer)
+        tensor._node = None
+        if node.payload is None:  # programs that already contain this node read the result instead
+            node.payload = weakref.ref(tensor)
+
+

@@ -1,0 +1,245 @@
+"""Making tensors: from NumPy and buffers without a copy, from Python numbers, and by formula."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from morpho.base.dims import Shape
+from morpho.base.dtypes import DType, as_dtype, bfloat16, bool_, float64
+from morpho.base.errors import ArgumentError, DeviceError, DTypeError, ValueFault, fail
+from morpho.base.shapes import as_shape
+from morpho.ir.node import Node, build
+from morpho.ops.algebra import cast, constant, expand
+from morpho.runtime.buffer import allocate, borrow, view_memory
+from morpho.tensor.core import Tensor
+from morpho.tensor.operands import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT, scalar_node
+
+
+def check_device(device: Any, operation: str) -> None:
+    """Only the CPU here; anything else is an error that says so."""
+    if device not in (None, "cpu"):
+        raise fail(DeviceError, operation, f"device {device!r} is not there", "the devices are: cpu")
+
+
+def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor of anything array-like. NumPy arrays and buffers are borrowed: no byte is copied, their owner is kept
+    alive, they are read when the graph runs and never written. `copy=True` copies now; `copy=False` refuses to.
+
+    >>> import numpy as np
+    >>> x = np.arange(3.0)
+    >>> asarray(x).numpy().ctypes.data == x.ctypes.data
+    True
+    """
+    check_device(device, "asarray")
+    wanted = None if dtype is None else as_dtype(dtype)
+    if isinstance(obj, Tensor):
+        found = obj
+    elif not isinstance(obj, np.ndarray | np.generic) and hasattr(obj, "__dlpack__"):
+        from morpho.tensor.interop import from_dlpack
+
+        found = from_dlpack(obj)
+    else:
+        found = _from_foreign(obj, wanted, copy)
+    if wanted is not None and found.dtype is not wanted:
+        if copy is False:
+            raise fail(ValueFault, "asarray", f"{found.dtype} does not become {wanted} without a copy")
+        return Tensor.of_node(cast(found.node, wanted))
+    if copy and (isinstance(obj, Tensor) or not found.is_realised or not found._layout[4]):  # type: ignore[index]
+        return _copied(found)
+    return found
+
+
+def _from_foreign(obj: Any, wanted: DType | None, copy: bool | None) -> Tensor:
+    borrowed = isinstance(obj, np.ndarray | memoryview | bytearray | bytes) or hasattr(obj, "__array_interface__")
+    if isinstance(obj, bool | int | float | complex) or not borrowed and not hasattr(obj, "__array__") \
+            and not _has_buffer(obj):
+        if copy is False:
+            raise fail(ValueFault, "asarray", f"a {type(obj).__name__} does not become a tensor without a copy")
+        return _from_python(obj, wanted)
+    array = np.asarray(obj)
+    found = _dtype_of(array)
+    if found is bfloat16:
+        array = array.view(np.uint16)
+    usable = array.flags.aligned and array.dtype.isnative and all(s % array.itemsize == 0 for s in array.strides)
+    if not usable or isinstance(obj, np.generic):
+        if copy is False:
+            raise fail(ValueFault, "asarray", "unaligned or foreign-endian memory cannot be borrowed")
+        array = np.array(array.astype(array.dtype.newbyteorder("=")))
+    return Tensor.of_buffer(borrow(array, found))
+
+
+def _has_buffer(obj: Any) -> bool:
+    try:
+        memoryview(obj)
+    except TypeError:
+        return False
+    return True
+
+
+def _dtype_of(array: np.ndarray) -> DType:
+    try:
+        return as_dtype(array.dtype.newbyteorder("=") if array.dtype.kind in "iufc" else array.dtype)
+    except DTypeError:
+        raise fail(DTypeError, "asarray", f"NumPy dtype {array.dtype} has no tensor dtype",
+                   "convert it with .astype first") from None
+
+
+def _from_python(obj: Any, wanted: DType | None) -> Tensor:
+    """Numbers and nested sequences: floats become float32, integers int64 unless a dtype is given."""
+    obj = _without_tensors(obj)
+    try:
+        array = np.asarray(obj)
+    except ValueError as error:
+        raise fail(ArgumentError, "asarray", f"the nested sequences do not form an array ({error})") from error
+    if array.dtype.kind not in "biufc":
+        raise fail(DTypeError, "asarray", f"{type(obj).__name__} does not become a tensor")
+    defaults = {"f": DEFAULT_FLOAT, "c": DEFAULT_COMPLEX, "i": DEFAULT_INT}
+    target = wanted or defaults.get(array.dtype.kind) or as_dtype(array.dtype)
+    if isinstance(obj, float) and not isinstance(obj, np.generic) or array.size == 0 and array.dtype.kind == "f":
+        target = wanted or DEFAULT_FLOAT
+    return Tensor.of_buffer(_stored(array, target))
+
+
+def _without_tensors(obj: Any) -> Any:
+    if isinstance(obj, Tensor):
+        return obj.numpy()
+    return [_without_tensors(item) for item in obj] if isinstance(obj, list | tuple) else obj
+
+
+def _stored(array: np.ndarray, dtype: DType) -> Any:
+    from morpho.backends.reference import encode
+    from morpho.ops.special import reference_cast, round_bfloat16
+
+    buffer = allocate(array.shape, dtype)
+    with np.errstate(all="ignore"):
+        if dtype is bfloat16:
+            converted = encode(round_bfloat16(array.astype(np.float32)), dtype)
+        else:
+            converted = np.asarray(reference_cast({"dtype": dtype}, array)).astype(dtype.numpy)
+    if array.size:
+        np.copyto(view_memory(buffer.storage, buffer.address, buffer.shape, buffer.strides, dtype), converted)
+    return buffer
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    """The same elements in memory of their own, now."""
+    made = Tensor.of_node(build("copy", tensor.node))
+    return made.realise()
+
+
+# -- by formula ------------------------------------------------------------------------------------------------------
+def _filled(shape: Any, value: Any, dtype: DType, operation: str) -> Tensor:
+    sizes: Shape = as_shape(shape, operation)
+    if any(isinstance(s, int) and s < 0 for s in sizes):
+        raise fail(ArgumentError, operation, f"shape {sizes} has a negative size")
+    return Tensor.of_node(expand(scalar_node(value, dtype, operation), sizes))
+
+
+def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """A tensor with one value everywhere."""
+    check_device(device, "full")
+    if isinstance(fill_value, Tensor):
+        node = fill_value.node if dtype is None else cast(fill_value.node, as_dtype(dtype))
+        return Tensor.of_node(expand(node, as_shape(shape, "full")))
+    kinds = {bool: bool_, int: DEFAULT_INT, float: DEFAULT_FLOAT, complex: DEFAULT_COMPLEX}
+    return _filled(shape, fill_value, as_dtype(dtype) if dtype is not None else kinds[type(fill_value)], "full")
+
+
+def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """A tensor of zeros, float32 unless a dtype is given."""
+    check_device(device, "zeros")
+    return _filled(shape, 0, as_dtype(dtype or DEFAULT_FLOAT), "zeros")
+
+
+def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """A tensor of ones, float32 unless a dtype is given."""
+    check_device(device, "ones")
+    return _filled(shape, 1, as_dtype(dtype or DEFAULT_FLOAT), "ones")
+
+
+def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Memory with undefined contents, for `out=`; float32 unless a dtype is given."""
+    check_device(device, "empty")
+    sizes = as_shape(shape, "empty")
+    return Tensor.of_buffer(allocate(sizes, as_dtype(dtype or DEFAULT_FLOAT)))  # type: ignore[arg-type]
+
+
+def _like(x: Tensor, dtype: Any) -> DType:
+    return x.dtype if dtype is None else as_dtype(dtype)
+
+
+def zeros_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Zeros with the shape and dtype of x."""
+    return zeros(x.shape, dtype=_like(x, dtype), device=device)
+
+
+def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Ones with the shape and dtype of x."""
+    return ones(x.shape, dtype=_like(x, dtype), device=device)
+
+
+def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """One value with the shape and dtype of x."""
+    return full(x.shape, fill_value, dtype=_like(x, dtype), device=device)
+
+
+def empty_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Memory with undefined contents, with the shape and dtype of x."""
+    return empty(x.shape, dtype=_like(x, dtype), device=device)
+
+
+def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """start, start + step, ... up to but without stop; integers unless a number has a fraction or a dtype is given."""
+    check_device(device, "arange")
+    if stop is None:
+        start, stop = 0, start
+    if step == 0:
+        raise fail(ArgumentError, "arange", "the step is 0")
+    whole = all(isinstance(v, int) for v in (start, stop, step))
+    target = as_dtype(dtype) if dtype is not None else DEFAULT_INT if whole else DEFAULT_FLOAT
+    length = max(0, math.ceil((stop - start) / step))
+    return Tensor.of_node(_ramp(start, step, length, target))
+
+
+def _ramp(start: Any, step: Any, length: int, target: DType) -> Node:
+    """start + step * index, in int64 or float64, then converted once."""
+    whole = isinstance(start, int) and isinstance(step, int)
+    wide = DEFAULT_INT if whole and not target.is_float else float64
+    index = build("iota", shape=(length,), axis=0, dtype=wide)
+    if step != 1:
+        index = build("multiply", index, expand(constant(step, wide), (length,)))
+    if start != 0:
+        index = build("add", index, expand(constant(start, wide), (length,)))
+    return cast(index, target)
+
+
+def linspace(start: Any, stop: Any, /, num: int, *, dtype: Any = None, device: Any = None,
+             endpoint: bool = True) -> Tensor:
+    """`num` evenly spaced numbers from start to stop, the end included unless told otherwise."""
+    check_device(device, "linspace")
+    if num < 0:
+        raise fail(ArgumentError, "linspace", f"{num} numbers cannot be made")
+    target = as_dtype(dtype) if dtype is not None else DEFAULT_FLOAT
+    if target.is_complex or isinstance(start, complex) or isinstance(stop, complex):
+        return asarray(np.linspace(start, stop, num, endpoint=endpoint).astype((target if target.is_complex else
+                                                                              DEFAULT_COMPLEX).numpy))
+    gaps = num - 1 if endpoint else num
+    step = (float(stop) - float(start)) / gaps if gaps > 0 else 0.0
+    node = _ramp(float(start), step, num, float64)
+    if endpoint and num > 1:  # the last one is exactly `stop`
+        index = build("iota", shape=(num,), axis=0, dtype=DEFAULT_INT)
+        last = build("equal", index, expand(constant(num - 1, DEFAULT_INT), (num,)))
+        node = build("where", last, expand(constant(float(stop), float64), (num,)), node)
+    return Tensor.of_node(cast(node, target))
+
+
+def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
+    """Ones on a diagonal, zeros elsewhere."""
+    check_device(device, "eye")
+    shape = (n_rows, n_rows if n_cols is None else n_cols)
+    rows, columns = (build("iota", shape=shape, axis=axis, dtype=DEFAULT_INT) for axis in (0, 1))
+    shifted = build("add", rows, expand(constant(k, DEFAULT_INT), shape)) if k else rows
+    return Tensor.of_node(cast(build("equal", columns, shifted), as_dtype(dtype or DEFAULT_FLOAT)))

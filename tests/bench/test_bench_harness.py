@@ -1,0 +1,85 @@
+"""The measuring: order of rounds, medians, failures that leave the others standing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks.client import PeerError
+from benchmarks.harness import Entry, Pace, Timing, measure, schedule
+from benchmarks.peers.prepared import Prepared
+from benchmarks.worker import calls_per_round
+
+FAST = Pace(rounds=3, round_seconds=0.001, pause_seconds=0.0)
+
+
+class ScriptedWorker:
+    """Answers rounds from a list and writes down who was asked."""
+
+    def __init__(self, name: str, seconds: list[float], log: list[str], fails_at: str = "") -> None:
+        self.name, self.seconds, self.log, self.fails_at = name, iter(seconds), log, fails_at
+
+    def ask(self, command: str, **details: Any) -> dict[str, Any]:
+        if command == self.fails_at:
+            raise PeerError(f"{self.name}: scripted failure")
+        if command == "prepare":
+            return {"calls": 10, "error_share": 0.1}
+        if command == "round":
+            self.log.append(details["label"])
+            return {"seconds": next(self.seconds)}
+        return {}
+
+
+def test_every_entry_has_one_turn_per_round_and_the_first_turn_rotates():
+    assert list(schedule(["a", "b", "c"], 4)) == ["a", "b", "c", "b", "c", "a", "c", "a", "b", "a", "b", "c"]
+    assert list(schedule([], 3)) == []
+
+
+def test_the_median_ignores_one_disturbed_round():
+    assert Timing("a", rounds=[1.0, 9.0, 1.1]).seconds == 1.1
+    assert Timing("a").seconds is None
+    assert Timing("a", rounds=[1.0], error="died").seconds is None
+
+
+def test_rounds_alternate_between_workers():
+    log: list[str] = []
+    workers = [ScriptedWorker("a", [1.0, 2.0, 3.0], log), ScriptedWorker("b", [5.0, 5.0, 50.0], log)]
+    timings = measure([Entry(worker.name, worker, "add") for worker in workers], (4,), FAST)
+    assert log == ["a", "b", "b", "a", "a", "b"]
+    assert (timings["a"].seconds, timings["b"].seconds) == (2.0, 5.0)
+
+
+def test_one_worker_runs_two_cases_in_the_same_rounds():
+    log: list[str] = []
+    worker = ScriptedWorker("a", [1.0] * 6, log)
+    measure([Entry("add", worker, "add"), Entry("triad", worker, "triad")], (4,), FAST)
+    assert log == ["add", "triad", "triad", "add", "add", "triad"]
+
+
+@pytest.mark.parametrize("stage", ["prepare", "round", "drop"])
+def test_a_failing_worker_is_reported_and_the_other_goes_on(stage):
+    log: list[str] = []
+    workers = [ScriptedWorker("bad", [1.0] * 3, log, fails_at=stage), ScriptedWorker("good", [2.0] * 3, log)]
+    timings = measure([Entry(worker.name, worker, "add") for worker in workers], (4,), FAST)
+    assert timings["good"].rounds == [2.0] * 3
+    if stage != "drop":
+        assert timings["bad"].error == "bad: scripted failure"
+        assert timings["bad"].seconds is None
+
+
+def test_the_loop_passes_positional_and_keyword_arguments_and_applies_the_suffix():
+    seen: list[tuple] = []
+
+    def function(a, b, out=None):
+        seen.append((a, b, out))
+        return []
+
+    loop = Prepared(function, (1, 2), {"out": 3}, suffix=".sort()").loop()
+    assert loop(4) >= 0.0
+    assert seen == [(1, 2, 3)] * 4
+
+
+def test_calls_fill_a_round():
+    assert calls_per_round(lambda calls: calls * 1e-4, 0.01) == 100
+    assert calls_per_round(lambda calls: calls * 1.0, 0.01) == 1

@@ -1,0 +1,106 @@
+"""What every test shares: one seed for everything random, Hypothesis profiles, and a cache folder of its own.
+
+`python -m pytest --seed N` repeats the draws of an earlier session; its seed is in the closing summary and beside every
+failure. Morpho's disk cache is a temporary folder, so that tests neither read nor fill the user's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+import zlib
+from collections.abc import Generator
+from pathlib import Path
+
+# Before anything imports Morpho: settings are read from the environment once.
+_CACHE_FOLDER = tempfile.mkdtemp(prefix="morpho-test-cache-")
+_OWNER_PROCESS = os.getpid()
+os.environ["MORPHO_CACHE_DIR"] = _CACHE_FOLDER
+
+
+@atexit.register
+def _remove_cache_folder() -> None:
+    """Clean up, though not at the end of a process that a test has forked."""
+    if os.getpid() == _OWNER_PROCESS:
+        shutil.rmtree(_CACHE_FOLDER, ignore_errors=True)
+
+
+# Helpers beside the tests of a floor import by their bare name; last on the path, so that they hide nothing.
+sys.path.extend(str(folder) for folder in sorted(Path(__file__).parent.iterdir()) if folder.is_dir())
+
+import hypothesis  # noqa: E402
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+
+_SHARED = {
+    "deadline": None,
+    "derandomize": False,
+    "print_blob": True,
+    "suppress_health_check": [hypothesis.HealthCheck.too_slow],
+}
+hypothesis.settings.register_profile("ci", **_SHARED)
+hypothesis.settings.register_profile("quick", max_examples=20, **_SHARED)
+hypothesis.settings.register_profile("thorough", max_examples=2000, **_SHARED)
+hypothesis.settings.load_profile("ci")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--seed N`: the one number that all random draws of the session follow from."""
+    parser.addoption("--seed", type=int, default=None, metavar="N",
+                     help="seed of every random draw, Hypothesis included (default: a new one, printed at the end)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Settle the session's seed, and hand it to Hypothesis where the user has not given that one its own."""
+    if config.option.seed is None:
+        config.option.seed = secrets.randbelow(2**31)
+    if getattr(config.option, "hypothesis_seed", None) is None:
+        hypothesis.core.global_force_seed = config.option.seed
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """The seed, above a verbose run."""
+    return f"seed: {config.option.seed}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The seed, below every run: a quiet one has no header."""
+    terminalreporter.write_line(f"seed: {terminalreporter.config.option.seed} (repeat with --seed)")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.Item, None]:
+    """Print the seed beside a failure."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    if report.failed:
+        report.sections.append(("seed", f"--seed {item.config.option.seed} '{item.nodeid}'"))
+
+
+@pytest.fixture(scope="session")
+def session_seed(pytestconfig: pytest.Config) -> int:
+    """The number given with `--seed`, or the one chosen for this session."""
+    return int(pytestconfig.option.seed)
+
+
+@pytest.fixture
+def seed(session_seed: int, request: pytest.FixtureRequest) -> int:
+    """A seed of this test's own: the same for any order or selection of tests, given the session's seed."""
+    return zlib.crc32(request.node.nodeid.encode(), session_seed & 0xFFFFFFFF)
+
+
+@pytest.fixture
+def rng(seed: int) -> np.random.Generator:
+    """A NumPy generator seeded for this test."""
+    return np.random.default_rng(seed)
+
+
+@pytest.fixture(scope="session")
+def cache_folder() -> str:
+    """The folder of compiled code that this session uses."""
+    return _CACHE_FOLDER

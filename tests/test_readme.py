@@ -1,0 +1,114 @@
+"""The code in README.md and docs/ runs: a reader can paste it.
+
+Each file's `python` blocks are executed in order in one namespace, in an empty folder. There is no way to opt out; what
+should not run is not marked as `python` (use `text`, or `pycon` for a transcript).
+"""
+
+from __future__ import annotations
+
+import contextvars
+import re
+import textwrap
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+TEST_COMMAND = "python -m pytest"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its info string, its code, and the line of the file where the code begins (from 1)."""
+
+    info: str
+    code: str
+    line: int
+
+
+def blocks(text: str) -> list[Block]:
+    """All fenced blocks of a Markdown text, in order; a fence that is never closed is an error."""
+    found: list[Block] = []
+    fence, info, begin = "", "", 0
+    gathered: list[str] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        match = re.match(r"\s*(`{3,}|~{3,})(.*)$", line)
+        if fence:
+            if match and match[1].startswith(fence) and not match[2].strip():
+                found.append(Block(info, textwrap.dedent("\n".join(gathered)) + "\n", begin))
+                fence = ""
+            else:
+                gathered.append(line)
+        elif match:
+            fence, info, begin, gathered = match[1], match[2].strip(), number + 1, []
+    if fence:
+        raise ValueError(f"the block that begins at line {begin - 1} is never closed")
+    return found
+
+
+def run(path: Path, name: str) -> int:
+    """Execute the file's `python` blocks in one namespace; how many. Errors point at the file's own lines."""
+    namespace: dict[str, object] = {"__name__": "__main__", "__file__": str(path)}
+    executed = 0
+    for block in blocks(path.read_text(encoding="utf-8")):
+        if block.info != "python":
+            continue
+        code = compile("\n" * (block.line - 1) + block.code, name, "exec")
+        exec(code, namespace)
+        executed += 1
+    return executed
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_code_in_documents_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every block of the file, in order, in an empty folder and with settings that do not leak into other tests."""
+    monkeypatch.chdir(tmp_path)
+    contextvars.copy_context().run(run, path, str(path.relative_to(ROOT)))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_block_escapes(path: Path) -> None:
+    """A block that is nearly marked as `python` would look executed and not be."""
+    for block in blocks(path.read_text(encoding="utf-8")):
+        words = block.info.lower().split()
+        if words and words[0].strip("{}.,") in ("py", "python", "python3"):
+            assert block.info == "python", f"{path.name}:{block.line - 1}: write `python`, not `{block.info}`"
+
+
+def test_readme_has_code_and_the_test_command() -> None:
+    """README.md holds Python to execute, and the test command that `.ci/run` ends with."""
+    found = blocks((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert any(block.info == "python" for block in found)
+    lines = [line.split("  #")[0].strip() for block in found for line in block.code.splitlines()]
+    assert any(re.search(rf"(^|&& |\$ ){re.escape(TEST_COMMAND)}$", line) for line in lines), f"no `{TEST_COMMAND}`"
+    assert (ROOT / ".ci" / "run").read_text(encoding="utf-8").rstrip().splitlines()[-1] == TEST_COMMAND
+
+
+def test_the_reader_of_blocks() -> None:
+    """It keeps order, lines, longer fences and indented blocks, and refuses one that is never closed."""
+    text = "a\n```python\nx = 1\n```\n\n````text\n```python\nno\n```\n````\n- item\n  ```python\n  y = x\n  ```\n"
+    text += "~~~sh\nls\n~~~\n"
+    assert blocks(text) == [
+        Block("python", "x = 1\n", 3),
+        Block("text", "```python\nno\n```\n", 7),
+        Block("python", "y = x\n", 13),
+        Block("sh", "ls\n", 16),
+    ]
+    with pytest.raises(ValueError, match="line 2"):
+        blocks("a\n```python\nx = 1\n")
+
+
+def test_a_failing_block_fails_at_its_line(tmp_path: Path) -> None:
+    """Blocks share one namespace, and an error carries the line of the document."""
+    good = tmp_path / "good.md"
+    good.write_text("```python\nx = 1\n```\n```python\nassert x == 1\n```\n", encoding="utf-8")
+    assert run(good, "good.md") == 2
+    bad = tmp_path / "bad.md"
+    bad.write_text("text\n\n```python\nx = 1\nassert x == 2\n```\n", encoding="utf-8")
+    with pytest.raises(AssertionError) as caught:
+        run(bad, "bad.md")
+    last = traceback.extract_tb(caught.tb)[-1]
+    assert (last.filename, last.lineno) == ("bad.md", 5)
