@@ -133,7 +133,8 @@ def check(name: str, stride: int, processes: int, lanes: int) -> tuple[float, fl
             print(f"\r{name}: {100 * done // pieces:3d}%  {worst[0]:.4f} ulp", end="", file=sys.stderr, flush=True)
     print(f"\r{' ' * 60}\r", end="", file=sys.stderr)
     print(
-        f"{name:10s} max {worst[0]:.4f} ulp at {worst[1]!r} ({float.hex(worst[1])}): got {worst[2]!r}, true {worst[3]!r}"
+        f"{name:10s} max {worst[0]:.4f} ulp at {worst[1]!r} ({float.hex(worst[1])}): "
+        f"got {worst[2]!r}, true {worst[3]!r}"
         f"  [{(1 << 32) // stride:,} inputs, {time.perf_counter() - began:.0f} s]",
         flush=True,
     )
@@ -143,7 +144,9 @@ def check(name: str, stride: int, processes: int, lanes: int) -> tuple[float, fl
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("functions", nargs="+", choices=sorted(ONE_ARGUMENT), metavar="function")
-    parser.add_argument("--sample", type=int, default=1 << 32, help="number of inputs, evenly spread over all bit patterns")
+    parser.add_argument(
+        "--sample", type=int, default=1 << 32, help="number of inputs, evenly spread over all bit patterns"
+    )
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--lanes", type=int, default=8)
     options = parser.parse_args()

@@ -13,6 +13,8 @@ from morpho.base.dtypes import (bfloat16, complex64, complex128, float16, float3
 from morpho.base.dtypes import bool_ as bool
 from morpho.runtime import pool
 from morpho.tensor.activations import *
+from morpho.tensor.compile import compile
+from morpho.tensor.state import State
 from morpho.tensor.core import Tensor, realise
 from morpho.tensor.create import *
 from morpho.tensor.elementwise import *

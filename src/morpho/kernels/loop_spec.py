@@ -144,6 +144,11 @@ class LoopKernel:
         return tuple(number for step in self.passes for number in step.keep)
 
     @property
+    def reads_before_writing(self) -> bool:
+        """Whether a result may lie over an operand: every full store is in the last walk over a row."""
+        return all(not step.stores for step in self.passes[:-1])
+
+    @property
     def scratch_bytes_per_column(self) -> int:
         return 8 * len(self.kept)
 

@@ -17,6 +17,7 @@ from morpho.kernels.lower_group import Lowered, lower_copy, lower_group
 from morpho.kernels.matmul import ROWS, MatmulKernel
 from morpho.kernels.place import Place, look, whole
 from morpho.kernels.scan import ScanKernel
+from morpho.passes.fuse import INLINE
 
 
 @dataclass(slots=True)
@@ -131,7 +132,7 @@ class _Builder:
 
     def output(self, node: Node, results: set[int]) -> Place:
         """Where an output lies; copied into memory of its own if it has none."""
-        place = self.place(node)
+        place = self.place(self.materialised(node))
         slot = self.program.slots[place.slot]
         exact = place.offset == 0 and place.is_contiguous and product(place.shape) == slot.elements
         if self.own_outputs and (not exact or slot.kind == "input" or place.slot in results):
@@ -142,6 +143,15 @@ class _Builder:
             self.program.slots[place.slot].kind = "result"
         results.add(place.slot)
         return place
+
+    def materialised(self, node: Node) -> Node:
+        """A view of a constant or a range as a node that fills memory: it has no memory to look at."""
+        root = node
+        while "view" in root.op.properties and root.serial not in self.places:
+            root = root.inputs[0]
+        if root.op.name in INLINE and node is not root and node.serial not in self.places:
+            self.lower_source(node)
+        return node
 
     def place(self, node: Node) -> Place:
         """Where a value lies, computing it if nothing has yet; views only look."""
@@ -175,7 +185,7 @@ class _Builder:
         gathers = any(a.kind == "gather" for a in kernel.accesses)
         self.program.steps.append(Step(
             kernel, lowered.places, writes, lowered.values, lowered.rows, lowered.columns, label, node.origin,
-            splits_columns=not reduces, in_place=not gathers and len(kernel.passes) <= 1 and not reduces))
+            splits_columns=not reduces, in_place=not gathers and kernel.reads_before_writing))
 
     def copy(self, source: Place | float | int | bool, target: Place, node: Node) -> None:
         self.step(lower_copy(source, target), node, "copy" if isinstance(source, Place) else "fill")

@@ -70,7 +70,8 @@ class Plan:
     segments: list[Executable | HostStep]
     report: Report
     milliseconds: dict[str, float]
-    before: dict[str, float]
+    before: dict[str, float]  # the code cache's counters around this plan
+    after: dict[str, float]
 
     @property
     def executables(self) -> list[Executable]:
@@ -163,7 +164,7 @@ def make_plan(graph: Graph, own_outputs: bool, guards: Sequence[Sequence[Size]] 
     ended = time.perf_counter()
     milliseconds = {"passes": 1e3 * (middle - started), "lower": 1e3 * (lowered - middle),
                     "code": 1e3 * (ended - lowered)}
-    return Plan(graph, optimised, program, segments, report, milliseconds, before)
+    return Plan(graph, optimised, program, segments, report, milliseconds, before, code.counters.snapshot())
 
 
 def _refuse_host(program: Program) -> None:

@@ -13,6 +13,7 @@ from morpho.kernels.vector_math.core import (
     polynomial,
     power_of_two,
     round_to_integer,
+    through_double,
     two_product,
     two_sum,
 )
@@ -55,7 +56,9 @@ FLOAT_NORMAL_TAIL = (
     0.86233294,
 )
 
-# gelu_tanh(x) = x * sigmoid(x * (LINEAR + CUBIC * x**2)); LINEAR = 2 * sqrt(2/pi), CUBIC = 0.044715 * LINEAR.
+# Numbers in two parts. gelu_tanh(x) = x * sigmoid(x * (LINEAR + CUBIC * x**2)) with LINEAR = 2 * sqrt(2/pi) and
+# CUBIC = 0.044715 * LINEAR.
+SQRT_HALF, SQRT_HALF_LOW = 0.7071067811865476, -4.833646656726457e-17
 LINEAR, LINEAR_LOW = 1.5957691216057308, -9.96930880911092e-17
 CUBIC, CUBIC_LOW = 0.07135481627260025, -6.175149918155315e-19
 
@@ -95,8 +98,11 @@ def sigmoid(e: Emitter, x: Value) -> Value:
 
 
 def weighted_sigmoid(e: Emitter, x: Value, t: Value, growth: Value, power: Value) -> Value:
-    """x * sigmoid(z) where |x| = t (as far as it matters) and e**-|z| = 2**k / (1 + growth), power = 2**(k + offset)."""
-    denominator = e.fma(power, shrink_factor(x), growth) + 1.0
+    """x * sigmoid(z), where t = |x| as far as it matters, e**-|z| = 2**k / (1 + growth) and power = 2**(k + offset).
+
+    The denominator 1 + growth + 2**k is summed around 1/4, where the first two sums are small or exact.
+    """
+    denominator = (e.fma(power, shrink_factor(x), -0.25) + growth) + 1.25
     return e.fma(t / denominator * power, -shrink_factor(x), e.maximum(x, -0.0))
 
 
@@ -167,11 +173,13 @@ def gelu_double(e: Emitter, x: Value) -> Value:
     t = e.minimum(e.absolute(x), 38.8)
     half = t * 0.5
     square = half * t
-    argument = t * 0.7071067811865476
-    side = erfc_scaled(e, argument, square, e.fma(half, t, -square), half * 2.0**100)  # exact also for subnormal x
+    argument, argument_low = two_product(e, t, e.like(SQRT_HALF, t))
+    argument_low = e.fma(t, SQRT_HALF_LOW, argument_low)
+    numerator = half * 2.0**100  # far from the subnormals, so that its products have exact low parts
+    side = erfc_scaled(e, argument, argument_low, square, e.fma(half, t, -square), numerator)
     far = e.fma(side, -(2.0 ** (-TAIL_OFFSET - 100)), e.maximum(x, -0.0))
-    near = x * (one_minus_erf(e, x * -0.7071067811865476) * 0.5)
-    return e.select(e.fcmp("olt", t, 1.0), near, far)
+    near = x * (one_minus_erf(e, x * -SQRT_HALF) * 0.5)
+    return e.select(e.fcmp("olt", t, 0.75), near, far)
 
 
 def gelu(e: Emitter, x: Value) -> Value:
@@ -204,6 +212,7 @@ def constants(x: Value) -> tuple[float, float, float, float]:
     return linear, LINEAR - linear, cubic, CUBIC - cubic
 
 
+@through_double
 def mish(e: Emitter, x: Value) -> Value:
     """x * tanh(softplus(x)) = w * (1 - c), where n = e**-|x| and
 
@@ -215,8 +224,8 @@ def mish(e: Emitter, x: Value) -> Value:
     power = power_of_two(e, count, x.element)
     n = e.fma(decay, power, power) * shrink_factor(x)
     negative = e.fcmp("olt", x, 0.0)
-    top = e.select(negative, n * (n + 1.0), (n + n) * n)
-    bottom = e.select(negative, e.fma(n, n + 2.0, 2.0), e.fma(n + n, n + 1.0, 1.0))
+    top = e.select(negative, e.fma(n, n, n), (n + n) * n)
+    bottom = top + e.select(negative, n + 2.0, e.fma(n, 2.0, 1.0))
     quotient = top / bottom
     w = e.fma(t, decay, t)
     w_low = e.fma(t, decay, t - w)

@@ -100,13 +100,14 @@ def erf_float(e: Emitter, x: Value) -> Value:
     return e.copysign(e.select(e.fcmp("olt", t, FLOAT_CROSSOVER), near, far), x)
 
 
-def erfc_scaled(e: Emitter, t: Value, square: Value, square_low: Value, numerator: Value) -> Value:
-    """numerator * erfc(t) * 2**200 for 0 <= t <= 27.5 in double, where square + square_low = t**2.
+def erfc_scaled(e: Emitter, t: Value, t_low: Value, square: Value, square_low: Value, numerator: Value) -> Value:
+    """numerator * erfc(t + t_low) * 2**200 for 0 <= t <= 27.5 in double, where square + square_low is its square.
 
     erfc(t) = exp(-t**2 + tail) / (t + 3): as part of the exponent the polynomial adds only its absolute error, and
     the quotient is kept in two parts, which leaves one rounding at full size.
     """
-    denominator, denominator_low = two_parts(t)
+    denominator = t + 3.0
+    denominator_low = (t - (denominator - 3.0)) + t_low
     inverse = 1.0 / denominator
     inverse_low = e.fma(-inverse, denominator_low, e.fma(-inverse, denominator, 1.0)) * inverse
     v = e.fma(inverse, -3.0, 0.5) + inverse_low * -3.0  # t / (t + 3) - 1/2
@@ -122,16 +123,10 @@ def erfc_scaled(e: Emitter, t: Value, square: Value, square_low: Value, numerato
     return result * power_of_two(e, count, "double")
 
 
-def two_parts(t: Value) -> tuple[Value, Value]:
-    """t + 3 and its rounding error."""
-    total = t + 3.0
-    return total, t - (total - 3.0)
-
-
 def erfc_positive(e: Emitter, t: Value) -> Value:
     """erfc of 0 <= t <= 27.5 in double, times 2**200."""
     square = t * t
-    return erfc_scaled(e, t, square, e.fma(t, t, -square), e.like(1.0, t))
+    return erfc_scaled(e, t, e.like(0.0, t), square, e.fma(t, t, -square), e.like(1.0, t))
 
 
 def erf_double(e: Emitter, x: Value) -> Value:

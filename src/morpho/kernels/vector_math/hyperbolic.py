@@ -121,7 +121,9 @@ def asinh(e: Emitter, x: Value) -> Value:
     root = e.square_root(e.fma(t, t, 1.0))
     argument = e.select(huge, t, t + root)
     # what the rounding of the sum lost, relative to the sum, is what log misses
-    error = e.select(huge, 0.0, ((t - (argument - root)) + 0.5 * e.fma(-root, root, e.fma(t, t, 1.0)) / root) / argument)
+    error = e.select(
+        huge, 0.0, ((t - (argument - root)) + 0.5 * e.fma(-root, root, e.fma(t, t, 1.0)) / root) / argument
+    )
     far = log(e, argument) + e.select(huge, e.like(LN2, x), error)
     return e.copysign(e.select(e.fcmp("olt", t, 0.5), near, far), x)
 

@@ -49,7 +49,7 @@ def remainder_positive(e: Emitter, a: Value, b: Value, bits: int) -> Value:
     residue = modular_product(e, centred(e, m, modulus, inverse), power, modulus, inverse)
     residue = e.select(e.fcmp("olt", residue, 0.0), residue + modulus, residue)
     whole = scale_by(e, residue, b_exponent)
-    # exponents in the other order: a is below 2**53 places of b or simply smaller, and an exact quotient is small
+    # the other way round a is below 2 * b: its last place is smaller than that of b
     return e.select(e.icmp("sge", difference, 0), whole, small_quotient(e, a, b))
 
 
@@ -59,18 +59,18 @@ def small_quotient(e: Emitter, a: Value, b: Value) -> Value:
 
 
 def scale_by(e: Emitter, value: Value, exponent: Value) -> Value:
-    """value * 2**exponent in three exact steps; the result is representable."""
-    third = exponent.shift_right(1, arithmetic=True)
-    first = e.from_bits((third + DOUBLE.bias) << DOUBLE.mantissa, "double")
-    second = e.from_bits((exponent - third + DOUBLE.bias) << DOUBLE.mantissa, "double")
+    """value * 2**exponent in two exact steps; the result is representable."""
+    half = exponent.shift_right(1, arithmetic=True)
+    first = e.from_bits((half + DOUBLE.bias) << DOUBLE.mantissa, "double")
+    second = e.from_bits((exponent - half + DOUBLE.bias) << DOUBLE.mantissa, "double")
     return value * first * second
 
 
 def remainder(e: Emitter, x: Value, y: Value) -> Value:
     """x - floor(x / y) * y as Python and NumPy define it: exact fmod, then moved to the sign of y."""
     if x.element == "float":
-        wide = [e.convert("fpext", value, "double") for value in (x, y)]
-        truncated = e.convert("fptrunc", truncated_remainder(e, *wide, bits=9), "float")
+        a, b = e.convert("fpext", x, "double"), e.convert("fpext", y, "double")
+        truncated = e.convert("fptrunc", truncated_remainder(e, a, b, bits=9), "float")
     else:
         truncated = truncated_remainder(e, x, y, bits=12)
     opposite = e.icmp("slt", e.bits(truncated) ^ e.bits(y), 0)
@@ -96,8 +96,8 @@ def nextafter(e: Emitter, x: Value, y: Value) -> Value:
     form = format_of(x)
     bits = e.bits(x)
     magnitude = bits & form.magnitude_mask
-    away = e.icmp("eq", e.convert("zext", e.fcmp("ogt", y, x), form.integer), e.convert("zext", e.icmp("sge", bits, 0), form.integer))
-    step = e.select(away, e.constant(1, form.integer, x.lanes), -1)
+    toward_zero = e.instruction("xor", e.fcmp("ogt", y, x), e.icmp("sge", bits, 0))
+    step = e.select(toward_zero, e.constant(-1, form.integer, x.lanes), 1)
     moved = e.from_bits(bits + step, x.element)
     least = e.copysign(e.from_bits(e.constant(1, form.integer, x.lanes), x.element), y)
     result = e.select(e.icmp("eq", magnitude, 0), least, moved)

@@ -5,8 +5,15 @@ from __future__ import annotations
 from morpho.kernels.emit import Emitter, Value
 from morpho.kernels.vector_math.core import fast_two_sum, round_to_integer, scale, through_double, two_product
 from morpho.kernels.vector_math.exponential import DOUBLE, LOG2_E, exp, exp_reduced
-from morpho.kernels.vector_math.logarithm import DOUBLE_LOWEST, NATURAL, in_base, log1p, log_exact, log_near_one
-from morpho.kernels.vector_math.logarithm import split_exponent
+from morpho.kernels.vector_math.logarithm import (
+    DOUBLE_LOWEST,
+    NATURAL,
+    in_base,
+    log1p,
+    log_exact,
+    log_near_one,
+    split_exponent,
+)
 
 INFINITY = float("inf")
 
@@ -40,8 +47,8 @@ def positive_power(e: Emitter, base: Value, exponent: Value, exact: bool) -> Val
 def pow(e: Emitter, x: Value, y: Value) -> Value:
     """x**y with the special cases of IEEE 754."""
     if x.element == "float":
-        wide = [e.convert("fpext", value, "double") for value in (x, y)]
-        return e.convert("fptrunc", power_double(e, *wide, exact=False), "float")
+        base, exponent = e.convert("fpext", x, "double"), e.convert("fpext", y, "double")
+        return e.convert("fptrunc", power_double(e, base, exponent, exact=False), "float")
     return power_double(e, x, y, exact=True)
 
 

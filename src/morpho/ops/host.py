@@ -1,0 +1,280 @@
+"""Host operations: sorting, searching, Fourier transforms and LAPACK, which run in NumPy between native segments.
+
+Each is an ordinary node, so it is lazy and fused around; only the operation itself leaves native code. Operations whose
+result shape depends on data (`unique`, `nonzero`, boolean masks) are not here: they realise at once, in `tensor/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from morpho.base.dims import Shape
+from morpho.base.dtypes import DType, complex64, complex128, float32, float64, int64
+from morpho.base.errors import DTypeError, ShapeError, ValueFault, fail
+from morpho.ir.node import Node, build
+from morpho.ir.op import Attributes, Gradient, Infer, NoGradient, Op, Reference, Spec, register
+from morpho.ops.algebra import add, cast, constant_like, expand, mul, neg, permute, reshape, zeros_like
+
+COMPLEX_OF = {float32: complex64, float64: complex128, complex64: complex64, complex128: complex128}
+REAL_OF = {float32: float32, float64: float64, complex64: float32, complex128: float64}
+_SEVERAL = NoGradient("an operation with several results; differentiate through solve, inv or det instead")
+_COMPLEX = NoGradient("gradients of complex numbers are not defined here")
+_SPECTRUM = NoGradient("the gradient of a spectrum is not defined where values meet")
+
+
+def _host(name: str, infer: Infer, vjp: Gradient | NoGradient, reference: Reference, flops: int = 8) -> Op:
+    return register(Op(name, "host", infer, vjp, reference, flops, "NumPy"))
+
+
+# -- complex numbers -------------------------------------------------------------------------------------------------
+def _infer_complex(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    real, imag = inputs
+    if real != imag or real.dtype not in (float32, float64):
+        raise fail(DTypeError, "complex", f"parts {real.dtype}{real.shape} and {imag.dtype}{imag.shape} do not pair")
+    return Spec(real.shape, COMPLEX_OF[real.dtype])
+
+
+def _reference_complex(attributes: Attributes, real: Any, imag: Any) -> Any:
+    result = np.empty(np.shape(real), np.complex64 if real.dtype == np.float32 else np.complex128)
+    result.real, result.imag = real, imag  # not real + 1j * imag: an infinite part would make the other NaN
+    return result
+
+
+_host("complex", _infer_complex, _COMPLEX, _reference_complex, 1)
+
+
+# -- sorting and searching -------------------------------------------------------------------------------------------
+def _real_line(name: str, result: DType | None = None) -> Infer:
+    def infer(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+        shape, dtype = inputs[0]
+        if dtype.is_complex:
+            raise fail(DTypeError, name, f"dtype {dtype} has no order", "sort real(), imag() or abs()")
+        return Spec(shape, result or dtype)
+
+    return infer
+
+
+def _reference_argsort(attributes: Attributes, x: Any) -> Any:
+    """NaN is last when ascending, first when descending; equal elements keep their order when stable."""
+    axis, kind = attributes["axis"], "stable" if attributes["stable"] else None
+    if not attributes["descending"]:
+        return np.argsort(x, axis=axis, kind=kind)
+    turned = np.argsort(np.flip(x, axis), axis=axis, kind=kind)
+    return x.shape[axis] - 1 - np.flip(turned, axis)
+
+
+def _reference_sort(attributes: Attributes, x: Any) -> Any:
+    axis, kind = attributes["axis"], "stable" if attributes["stable"] else None
+    if not attributes["descending"]:
+        return np.sort(x, axis=axis, kind=kind)
+    return np.flip(np.sort(np.flip(x, axis), axis=axis, kind=kind), axis)
+
+
+def _sort_rule(node: Node, ct: Node) -> list[Node]:
+    x = node.inputs[0]
+    order = build("argsort", x, axis=node["axis"], descending=node["descending"], stable=node["stable"])
+    return [build("scatter", zeros_like(x), order, ct, axis=node["axis"], mode="set")]
+
+
+def _infer_searchsorted(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    line, values = inputs
+    if len(line.shape) != 1:
+        raise fail(ShapeError, "searchsorted", f"the sorted tensor has shape {line.shape}, not one dimension")
+    if line.dtype is not values.dtype or line.dtype.is_complex:
+        raise fail(DTypeError, "searchsorted", f"dtypes {line.dtype} and {values.dtype} have no common order")
+    return Spec(values.shape, int64)
+
+
+_host("argsort", _real_line("argsort", int64), NoGradient("the result is indices"), _reference_argsort)
+_host("sort", _real_line("sort"), _sort_rule, _reference_sort)
+_host("searchsorted", _infer_searchsorted, NoGradient("the result is indices"),
+      lambda a, line, values: np.searchsorted(line, values, side=a["side"]))
+
+
+# -- Fourier transforms ----------------------------------------------------------------------------------------------
+def _infer_fft(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    """`sizes` are the lengths of the transform along `axes`; the halved ones keep n // 2 + 1 frequencies."""
+    shape, dtype = inputs[0]
+    function, axes, sizes = attributes["function"], attributes["axes"], list(attributes["sizes"])
+    if dtype not in COMPLEX_OF:
+        raise fail(DTypeError, function, f"dtype {dtype} is not taken", "convert to float32, float64 or complex")
+    if function in ("rfftn", "ihfft") and dtype.is_complex:
+        raise fail(DTypeError, function, f"dtype {dtype} is not real")
+    if any(size < 1 for size in sizes):
+        raise fail(ValueFault, function, f"a transform of length {min(sizes)} does not exist")
+    if function in ("rfftn", "ihfft"):
+        sizes[-1] = sizes[-1] // 2 + 1
+    result = list(shape)
+    for axis, size in zip(axes, sizes, strict=True):
+        result[axis] = size
+    kinds = REAL_OF if function in ("irfftn", "hfft") else COMPLEX_OF
+    return Spec(tuple(result), kinds[dtype])
+
+
+def _reference_fft(attributes: Attributes, x: Any) -> Any:
+    function, axes, sizes = (attributes[name] for name in ("function", "axes", "sizes"))
+    transform = getattr(np.fft, function)
+    if function in ("hfft", "ihfft"):
+        return transform(x, n=sizes[0], axis=axes[0], norm=attributes["norm"])
+    return transform(x, s=sizes, axes=axes, norm=attributes["norm"])
+
+
+_host("fft", _infer_fft, _COMPLEX, _reference_fft, 40)
+
+
+# -- LAPACK: shapes --------------------------------------------------------------------------------------------------
+def _matrix(name: str, spec: Spec, square: bool = False) -> tuple[Shape, Any, Any, DType]:
+    """Batch shape, rows, columns and dtype of a stack of matrices."""
+    shape, dtype = spec
+    if dtype not in COMPLEX_OF:
+        raise fail(DTypeError, name, f"dtype {dtype} is not taken", "convert to float32, float64 or complex")
+    if len(shape) < 2:
+        raise fail(ShapeError, name, f"shape {shape} is not a matrix")
+    if square and shape[-1] != shape[-2]:
+        raise fail(ShapeError, name, f"shape {shape} is not square: {shape[-2]} != {shape[-1]}")
+    return shape[:-2], shape[-2], shape[-1], dtype
+
+
+def _square(name: str) -> Infer:
+    def infer(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+        _matrix(name, inputs[0], square=True)
+        return inputs[0]
+
+    return infer
+
+
+def _infer_det(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    batch, _, _, dtype = _matrix("det", inputs[0], square=True)
+    return Spec(batch, dtype)
+
+
+def _infer_slogdet(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spec, ...]:
+    batch, _, _, dtype = _matrix("slogdet", inputs[0], square=True)
+    return Spec(batch, dtype), Spec(batch, REAL_OF[dtype])
+
+
+def _infer_pinv(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    batch, rows, columns, dtype = _matrix("pinv", inputs[0])
+    return Spec((*batch, columns, rows), dtype)
+
+
+def _infer_qr(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spec, ...]:
+    batch, rows, columns, dtype = _matrix("qr", inputs[0])
+    inner = rows if attributes["mode"] == "complete" else min(rows, columns)
+    return Spec((*batch, rows, inner), dtype), Spec((*batch, inner, columns), dtype)
+
+
+def _infer_svd(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spec, ...]:
+    batch, rows, columns, dtype = _matrix("svd", inputs[0])
+    inner = min(rows, columns)
+    left, right = (rows, columns) if attributes["full_matrices"] else (inner, inner)
+    return (Spec((*batch, rows, left), dtype), Spec((*batch, inner), REAL_OF[dtype]),
+            Spec((*batch, right, columns), dtype))
+
+
+def _infer_svdvals(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    batch, rows, columns, dtype = _matrix("svdvals", inputs[0])
+    return Spec((*batch, min(rows, columns)), REAL_OF[dtype])
+
+
+def _infer_eigh(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spec, ...]:
+    batch, rows, _, dtype = _matrix("eigh", inputs[0], square=True)
+    return Spec((*batch, rows), REAL_OF[dtype]), Spec((*batch, rows, rows), dtype)
+
+
+def _infer_eigvalsh(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    batch, rows, _, dtype = _matrix("eigvalsh", inputs[0], square=True)
+    return Spec((*batch, rows), REAL_OF[dtype])
+
+
+def _infer_solve(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    """Both are stacks of matrices with equal batch axes here; vectors and broadcasting are settled before."""
+    a, b = inputs
+    batch, rows, _, dtype = _matrix("solve", a, square=True)
+    if b.dtype is not dtype or b.shape[:-2] != batch or b.shape[-2] != rows:
+        raise fail(ShapeError, "solve", f"{a.dtype}{a.shape} and {b.dtype}{b.shape} do not align")
+    return b
+
+
+# -- LAPACK: meaning -------------------------------------------------------------------------------------------------
+def _lapack(name: str, function: Callable[..., Any]) -> Reference:
+    """NumPy's error about a singular or indefinite matrix, said as ours."""
+
+    def call(attributes: Attributes, *arrays: Any) -> Any:
+        with np.errstate(all="ignore"):
+            try:
+                return function(attributes, *arrays)
+            except np.linalg.LinAlgError as error:
+                raise fail(ValueFault, name, str(error).rstrip(".").lower()) from error
+
+    return call
+
+
+def _reference_cholesky(attributes: Attributes, x: Any) -> Any:
+    if x.size == 0:
+        return x
+    lower = np.linalg.cholesky(x)
+    return np.conj(np.swapaxes(lower, -1, -2)) if attributes["upper"] else lower
+
+
+def _reference_pinv(attributes: Attributes, x: Any, *rtol: Any) -> Any:
+    if rtol:
+        return np.linalg.pinv(x, rtol[0])
+    return np.linalg.pinv(x, max(x.shape[-2:]) * np.finfo(x.dtype).eps)
+
+
+def _reference_svd(attributes: Attributes, x: Any) -> Any:
+    return tuple(np.linalg.svd(x, full_matrices=attributes["full_matrices"]))
+
+
+# -- LAPACK: gradients -----------------------------------------------------------------------------------------------
+def _turned(node: Node) -> Node:
+    rank = len(node.shape)
+    return permute(node, (*range(rank - 2), rank - 1, rank - 2))
+
+
+def _inv_rule(node: Node, ct: Node) -> list[Node]:
+    inverse = _turned(node)
+    return [neg(build("matmul", build("matmul", inverse, ct), inverse))]
+
+
+def _det_rule(node: Node, ct: Node) -> list[Node]:
+    x = node.inputs[0]
+    scale = reshape(mul(ct, node), (*ct.shape, 1, 1))
+    return [mul(expand(scale, x.shape), _turned(build("inv", x)))]
+
+
+def _solve_rule(node: Node, ct: Node) -> list[Node]:
+    a = node.inputs[0]
+    moved = build("solve", _turned(a), ct)
+    return [neg(build("matmul", moved, _turned(node))), moved]
+
+
+def _cholesky_rule(node: Node, ct: Node) -> list[Node]:
+    """Murray (2016): S = L^-T P L^-1 with P the lower half of L^T dL, its diagonal halved; then the symmetric part."""
+    factor, slope = (_turned(node), _turned(ct)) if node["upper"] else (node, ct)
+    rows, columns = (build("iota", shape=factor.shape, axis=len(factor.shape) - k, dtype=int64) for k in (2, 1))
+    below = cast(build("greater_equal", rows, columns), factor.dtype)
+    diagonal = cast(build("equal", rows, columns), factor.dtype)
+    half = constant_like(factor, 0.5)
+    inner = build("matmul", _turned(factor), mul(slope, below))
+    inner = mul(inner, add(below, neg(mul(half, diagonal))))
+    inverse = build("inv", factor)
+    outer = build("matmul", build("matmul", _turned(inverse), inner), inverse)
+    return [mul(half, add(outer, _turned(outer)))]
+
+
+_host("cholesky", _square("cholesky"), _cholesky_rule, _lapack("cholesky", _reference_cholesky), 64)
+_host("det", _infer_det, _det_rule, _lapack("det", lambda a, x: np.linalg.det(x)), 64)
+_host("slogdet", _infer_slogdet, _SEVERAL, _lapack("slogdet", lambda a, x: tuple(np.linalg.slogdet(x))), 64)
+_host("inv", _square("inv"), _inv_rule, _lapack("inv", lambda a, x: np.linalg.inv(x)), 64)
+_host("pinv", _infer_pinv, _SPECTRUM, _lapack("pinv", _reference_pinv), 64)
+_host("qr", _infer_qr, _SEVERAL, _lapack("qr", lambda a, x: tuple(np.linalg.qr(x, mode=a["mode"]))), 64)
+_host("svd", _infer_svd, _SEVERAL, _lapack("svd", _reference_svd), 64)
+_host("svdvals", _infer_svdvals, _SPECTRUM, _lapack("svdvals", lambda a, x: np.linalg.svd(x, compute_uv=False)), 64)
+_host("eigh", _infer_eigh, _SEVERAL, _lapack("eigh", lambda a, x: tuple(np.linalg.eigh(x))), 64)
+_host("eigvalsh", _infer_eigvalsh, _SPECTRUM, _lapack("eigvalsh", lambda a, x: np.linalg.eigvalsh(x)), 64)
+_host("solve", _infer_solve, _solve_rule, _lapack("solve", lambda a, x, b: np.linalg.solve(x, b)), 64)

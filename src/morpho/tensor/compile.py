@@ -1,0 +1,564 @@
+"""`mo.compile`: a Python function becomes one native function, called without Python between its kernels.
+
+The first call with new shapes or dtypes traces the function, optimises the graph, compiles it and fills the native
+entry's tables. Later calls of the form f(a, b, out=c) are checked and run by the entry itself; every other form takes
+a short way through Python to the same code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import logging
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from morpho.base.dims import Dim, Size, bounds, evaluate
+from morpho.base.errors import ArgumentError, IndexFault, SharedError, fail
+from morpho.base.shapes import contiguous_strides, is_contiguous
+from morpho.ir.graph import Graph
+from morpho.ir.node import Node, build, rebuild, toposort
+from morpho.ir.printing import to_dot
+from morpho.kernels.plan_memory import may_alias
+from morpho.runtime import evaluate as evaluation
+from morpho.runtime import threads
+from morpho.runtime.buffer import Buffer, allocate, copy_bytes
+from morpho.runtime.driver import ContextField
+from morpho.runtime.evaluate import Plan, make_plan, run_plan
+from morpho.runtime.executable import LONG_WORK, Executable, native, set_distances
+from morpho.runtime.layout import make_vectorcallable, record_words, slot_offset
+from morpho.runtime.pool import pool
+from morpho.tensor.core import Tensor
+from morpho.tensor.explain import explain_text, statistics
+from morpho.tensor.state import State, Trace, current_trace
+from morpho.tensor.trees import LEAF, flatten, unflatten
+
+log = logging.getLogger("morpho")
+MANY_RECOMPILES = 8
+_live: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+@dataclass
+class Specialisation:
+    """The function compiled for one signature."""
+
+    plan: Plan
+    structure: Any  # of the result
+    outputs: int
+    captured: list[Tensor]
+    states: list[State]
+    updates: list[tuple[int, int]]  # (state, output) pairs
+    aliases: dict[int, int]  # output -> input whose memory it may take
+    bindings: list[tuple[str, int, int, int, int]]  # symbol, argument, axis, least, most
+    overlap: bool
+    direct: bool
+    block: Any = None
+    keep: list[Any] = field(default_factory=list)
+    calls: int = 0
+
+
+class Compiled(ctypes.Structure):
+    """A compiled function. Call it like the original, also with `out=` for results in memory you own.
+
+    `explain()` says what was done, `stats` holds the numbers, `dot(path)` draws the graph.
+    """
+
+    _fields_ = [("entry", ctypes.c_void_p), ("context", ctypes.c_void_p)]
+
+    def __init__(self, function: Callable[..., Any], dynamic: Mapping[str, Mapping[int, Any]] | None = None,
+                 whole: bool = False) -> None:
+        super().__init__()
+        self.function, self.whole = function, whole
+        self.__name__ = getattr(function, "__name__", "compiled")
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function
+        self.signature = inspect.signature(function)
+        self.dynamic = _dynamic(dynamic or {}, self.signature)
+        self.specialisations: dict[Any, Specialisation] = {}
+        self.current: Specialisation | None = None
+        self.recompiles = self.slow_calls = self.fallbacks = 0
+        self.lock = threading.RLock()
+        self.words = (ctypes.c_int64 * int(ContextField.SIZE))()
+        self.context = ctypes.addressof(self.words)
+        self._prepare_context()
+        _live.add(self)
+
+    # -- the native entry ----------------------------------------------------------------------------------------------
+    def _prepare_context(self) -> None:
+        words, api = self.words, ctypes.pythonapi
+        self._slow_bound, self._fault_bound = self._slow, self._fault
+        words[ContextField.TENSOR_TYPE], words[ContextField.BYTES_TYPE] = id(Tensor), id(bytes)
+        words[ContextField.SLOW], words[ContextField.FAULT] = id(self._slow_bound), id(self._fault_bound)
+        words[ContextField.OUT_NAME] = id(_OUT)
+        for name, target in (("PyObject_Vectorcall", ContextField.VECTORCALL),
+                             ("PyEval_SaveThread", ContextField.SAVE_THREAD),
+                             ("PyEval_RestoreThread", ContextField.RESTORE_THREAD),
+                             ("Py_IncRef", ContextField.INCREMENT)):
+            words[target] = ctypes.cast(getattr(api, name), ctypes.c_void_p).value or 0
+
+    def _use(self, chosen: Specialisation) -> None:
+        """Let the native entry serve this specialisation from now on."""
+        self.current = chosen
+        words = self.words
+        words[ContextField.ENABLED] = 0
+        if not chosen.direct or not self.entry:
+            return
+        executable = chosen.plan.executables[0]
+        executable.refresh_workers()
+        if chosen.block is None:
+            total = chosen.plan.program.arena_bytes + executable.scratch_bytes
+            chosen.block = pool().acquire(max(total, 64))
+        guards = np.array([n for pair in executable.guards for n in pair], np.int64)
+        order = {name: i for i, name in enumerate(executable.symbols)}
+        bindings = np.zeros(4 * max(len(order), 1), np.int64)
+        for name, argument, axis, least, most in chosen.bindings:
+            bindings[4 * order[name]:4 * order[name] + 4] = argument, 3 + axis, least, most
+        chosen.keep = [guards, bindings]
+        words[ContextField.PROGRAM] = executable.words.ctypes.data
+        words[ContextField.INPUTS] = len(executable.inputs)
+        words[ContextField.SLOTS] = len(executable.inputs) + len(executable.results) + 1
+        words[ContextField.GUARD_TABLE] = guards.ctypes.data
+        words[ContextField.BINDINGS] = bindings.ctypes.data
+        words[ContextField.ARENA] = chosen.block.address
+        words[ContextField.SCRATCH] = chosen.block.address + chosen.plan.program.arena_bytes
+        words[ContextField.RELEASES] = int(executable.work > LONG_WORK)
+        words[ContextField.OVERLAP] = int(chosen.overlap)
+        words[ContextField.ENABLED] = 1
+
+    def _fault(self) -> None:
+        """Called by the native entry when a kernel reports a fault."""
+        assert self.current is not None
+        step, reason = self.current.plan.executables[0].fault(int(self.words[ContextField.STATUS]))
+        raise fail(IndexFault, step.label, reason, "negative indices count from the end", line=step.origin)
+
+    # -- the way through Python ----------------------------------------------------------------------------------------
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._slow(*args, **kwargs)
+
+    def _slow(self, *args: Any, **kwargs: Any) -> Any:
+        if current_trace() is not None:  # inside another function's trace this is just the original
+            return self.function(*args, **kwargs)
+        out = kwargs.pop("out", None) if "out" not in self.signature.parameters else None
+        bound = self._bind(args, kwargs)
+        leaves: list[Any] = []
+        structure = tuple((name, flatten(value, leaves)) for name, value in bound.items())
+        tensors = [self._argument(leaf) for leaf in leaves]
+        owners = self._owners(structure)
+        with self.lock:
+            chosen = self._specialise(structure, tensors, owners, bound)
+            if chosen is not self.current or not self.words[ContextField.ENABLED]:
+                self._use(chosen)
+            self.slow_calls += 1
+            chosen.calls += 1
+        return self._run(chosen, tensors, out)
+
+    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise fail(ArgumentError, self.__name__, f"{error}",
+                       f"the compiled function takes {self.signature}") from None
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+    @staticmethod
+    def _argument(leaf: Any) -> Tensor:
+        from morpho.tensor.create import asarray
+
+        return (leaf if isinstance(leaf, Tensor) else asarray(leaf)).realise()
+
+    @staticmethod
+    def _owners(structure: Any) -> list[str]:
+        """For every leaf the name of the parameter it is, or an empty string when it lies inside a tree."""
+        names: list[str] = []
+        for name, tree in structure:
+            count = _count(tree)
+            names += [name if tree is LEAF else ""] * count
+        return names
+
+    def _specialise(self, structure: Any, tensors: list[Tensor], owners: list[str],
+                    bound: Mapping[str, Any]) -> Specialisation:
+        specs = [self._spec(tensor, owner) for tensor, owner in zip(tensors, owners, strict=True)]
+        chosen = evaluation.settings.get()
+        key = (structure, tuple(specs), chosen.level, chosen.isa, chosen.passes_off, threads.wanted_threads(),
+               chosen.backend)
+        try:
+            found = self.specialisations.get(key)
+        except TypeError:
+            raise fail(ArgumentError, self.__name__, "an argument is neither a tensor nor hashable",
+                       "pass tensors, numbers, strings, or tuples, lists and dicts of them") from None
+        if found is None:
+            found = self._trace(structure, specs, owners)
+            self.specialisations[key] = found
+            if len(self.specialisations) > 1:
+                self.recompiles += 1
+            if self.recompiles == MANY_RECOMPILES:
+                log.warning("%s was compiled %d times: a size or a Python number changes from call to call; "
+                            "declare the size with dynamic=, or pass the number as a tensor",
+                            self.__name__, self.recompiles + 1)
+        return found
+
+    def _spec(self, tensor: Tensor, owner: str) -> tuple[Any, ...]:
+        """dtype, shape with dynamic sizes in place, and strides when they are not the contiguous ones."""
+        _, shape, strides, dtype, _ = tensor._layout  # type: ignore[misc]
+        sizes: tuple[Size, ...] = shape
+        for axis, dim in self.dynamic.get(owner, {}).items():
+            if not -len(shape) <= axis < len(shape):
+                raise fail(ArgumentError, self.__name__, f"argument {owner} has no axis {axis}: its shape is {shape}")
+            least, most = bounds(dim)
+            if not least <= shape[axis] <= most:
+                raise fail(ArgumentError, self.__name__,
+                           f"axis {axis} of {owner} has size {shape[axis]}, outside {least}..{most} of {dim}")
+            position = axis % len(shape)
+            sizes = (*sizes[:position], dim, *sizes[position + 1:])
+        plain = is_contiguous(shape, strides)
+        return (dtype, sizes, None if plain else strides)
+
+    def _trace(self, structure: Any, specs: list[tuple[Any, ...]], owners: list[str]) -> Specialisation:
+        parameters = []
+        for number, (dtype, sizes, strides) in enumerate(specs):
+            extra = {} if strides is None else {"strides": strides}
+            parameters.append(Tensor.of_node(build("parameter", index=number, shape=sizes, dtype=dtype, **extra)))
+        leaves = iter(parameters)
+        arguments = {name: unflatten(tree, leaves) for name, tree in structure}
+        with Trace(len(parameters)) as trace:
+            result = self._call_original(arguments)
+        outputs: list[Any] = []
+        shape = flatten(result, outputs)
+        from morpho.tensor.create import asarray
+
+        nodes = [(o if isinstance(o, Tensor) else asarray(o)).node for o in outputs]
+        updates = [(number, len(nodes) + i) for i, (number, _) in enumerate(trace.updates)]
+        nodes += [tensor.node for _, tensor in trace.updates]
+        graph, captured = _capture(nodes, trace.next_parameter)
+        return self._finish(graph, shape, len(outputs), captured, trace, updates, specs, owners)
+
+    def _call_original(self, arguments: dict[str, Any]) -> Any:
+        positional: list[Any] = []
+        named: dict[str, Any] = {}
+        for name, parameter in self.signature.parameters.items():
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                positional += list(arguments.get(name, ()))
+            elif parameter.kind is parameter.VAR_KEYWORD:
+                named |= arguments.get(name, {})
+            elif parameter.kind is parameter.KEYWORD_ONLY:
+                named[name] = arguments[name]
+            else:
+                positional.append(arguments[name])
+        return self.function(*positional, **named)
+
+    def _finish(self, graph: Graph, structure: Any, count: int, captured: list[Tensor], trace: Trace,
+                updates: list[tuple[int, int]], specs: list[tuple[Any, ...]], owners: list[str]) -> Specialisation:
+        guards = [record_words(dtype, sizes, contiguous_strides(sizes) if strides is None else strides)  # type: ignore
+                  for dtype, sizes, strides in specs]
+        simple = (count == 1 and structure is LEAF and not captured and not trace.states
+                  and evaluation.settings.get().backend == "cpu")
+        if simple:
+            output = graph.outputs[0]
+            guards.append(record_words(output.dtype, output.shape, contiguous_strides(output.shape)))  # type: ignore
+        plan = make_plan(graph, True, guards if simple else (), whole=self.whole)
+        program = plan.program
+        inputs = {slot.index: i for i, slot in enumerate(program.slots) if slot.kind == "input"}
+        first_state = len(specs)
+        aliases = {output: first_state + number for number, output in updates
+                   if first_state + number in inputs
+                   and may_alias(program, program.outputs[output].slot, inputs[first_state + number])}
+        overlap = simple and all(may_alias(program, program.outputs[0].slot, slot) for slot in inputs.values())
+        direct = simple and len(plan.segments) == 1 and isinstance(plan.segments[0], Executable) and all(owners) \
+            and len(inputs) == len(specs) and program.slots[program.outputs[0].slot].kind == "result"
+        bindings = []
+        for number, (owner, (_, sizes, _)) in enumerate(zip(owners, specs, strict=True)):
+            for axis, size in enumerate(sizes):
+                if isinstance(size, Dim) and len(size.symbols) == 1 and self.dynamic.get(owner):
+                    ((name, (least, most)),) = size.symbols.items()
+                    if all(name != known[0] for known in bindings):
+                        bindings.append((name, number, axis, least, most))
+        self.fallbacks += sum(getattr(step, "fallback", False) for step in program.steps)
+        return Specialisation(plan, structure, count, captured, trace.states, updates, aliases, bindings, overlap, direct)
+
+    # -- running -------------------------------------------------------------------------------------------------------
+    def _run(self, chosen: Specialisation, tensors: list[Tensor], out: Any) -> Any:
+        plan, program = chosen.plan, chosen.plan.program
+        sizes = {name: tensors[argument].shape[axis] for name, argument, axis, _, _ in chosen.bindings}
+        self._check_sizes(chosen, tensors, sizes)
+        values = [*tensors, *[state._tensor for state in chosen.states], *chosen.captured]
+        if evaluation.settings.get().backend == "reference":
+            return self._run_reference(chosen, values, out, sizes)
+        addresses = [tensor._layout[0] for tensor in values]  # type: ignore[index]
+        given = self._targets(chosen, out, tensors)
+        buffers: list[Buffer] = []
+        for number, place in enumerate(program.outputs):
+            shape = tuple(evaluate(size, sizes) for size in place.shape)
+            buffers.append(self._result(chosen, number, shape, place.dtype, given, values))
+        slots = {place.slot: buffer for place, buffer in zip(program.outputs, buffers, strict=True)}
+        ordered = [slots[i].address for i, slot in enumerate(program.slots) if slot.kind == "result"]
+        run_plan(plan, addresses, ordered, sizes)
+        return self._deliver(chosen, buffers, given)
+
+    def _check_sizes(self, chosen: Specialisation, tensors: list[Tensor], sizes: Mapping[str, Any]) -> None:
+        """Dimensions that share a symbol must have the same size."""
+        for parameter in chosen.plan.graph.parameters if sizes else ():
+            if parameter["index"] >= len(tensors):
+                continue
+            actual = tensors[parameter["index"]].shape
+            expected = tuple(evaluate(size, sizes) for size in parameter.shape)
+            if actual != expected:
+                raise fail(ArgumentError, self.__name__, f"argument {parameter['index']} has shape {actual}, but the "
+                                                         f"dynamic dimensions {dict(sizes)} make it {expected}")
+
+    def _result(self, chosen: Specialisation, number: int, shape: tuple[int, ...], dtype: Any,
+                given: list[Tensor | None], values: list[Tensor]) -> Buffer:
+        """Memory for a result: the caller's, a state's own, or new."""
+        if number < chosen.outputs:
+            target = given[number]
+            if target is not None:
+                self._check_target(target, shape, dtype)
+                buffer = target.buffer()
+                assert buffer is not None
+                same = any(v._layout[0] == buffer.address for v in values)  # type: ignore[index]
+                return allocate(shape, dtype) if same and not chosen.overlap else buffer
+        elif number in chosen.aliases:
+            state = values[chosen.aliases[number]]
+            if _is_alone(state) and state._layout[4]:  # type: ignore[index]
+                buffer = state.buffer()
+                assert buffer is not None
+                return buffer
+        return allocate(shape, dtype)
+
+    def _targets(self, chosen: Specialisation, out: Any, tensors: list[Tensor]) -> list[Tensor | None]:
+        if out is None:
+            return [None] * chosen.outputs
+        leaves: list[Any] = []
+        structure = flatten(out, leaves)
+        if structure != chosen.structure or not all(isinstance(t, Tensor) for t in leaves):
+            raise fail(ArgumentError, self.__name__, "out= does not have the structure of the result",
+                       "pass realised tensors in the same arrangement as the function returns")
+        return leaves
+
+    def _check_target(self, target: Tensor, shape: tuple[int, ...], dtype: Any) -> None:
+        if not target.is_realised:
+            target.realise()
+        _, actual, strides, held, writable = target._layout  # type: ignore[misc]
+        if actual != shape or held is not dtype:
+            raise fail(ArgumentError, self.__name__, f"out= is {held}{actual}, the result is {dtype}{shape}")
+        if not is_contiguous(actual, strides):
+            raise fail(ArgumentError, self.__name__, "out= is not contiguous", "use mo.empty(...)")
+        if not writable:
+            raise fail(SharedError, self.__name__, "out= is borrowed memory, which is never written",
+                       "use mo.empty(...), or mo.asarray(..., copy=True)")
+        if not _is_alone(target):
+            raise fail(SharedError, self.__name__, "out= shares its memory with another tensor, a pending expression "
+                                                   "or an export", "drop those first, or use mo.empty(...)")
+
+    def _deliver(self, chosen: Specialisation, buffers: list[Buffer], given: list[Tensor | None]) -> Any:
+        for number, output in chosen.updates:
+            chosen.states[number].replace(Tensor.of_buffer(buffers[output]))
+        results: list[Tensor] = []
+        for buffer, target in zip(buffers, given, strict=False):
+            if target is None:
+                results.append(Tensor.of_buffer(buffer))
+                continue
+            if target._layout[0] != buffer.address:  # type: ignore[index]
+                copy_bytes(target._layout[0], buffer.address, target.nbytes)  # type: ignore[index]
+            results.append(target)
+        return unflatten(chosen.structure, iter(results))
+
+    def _run_reference(self, chosen: Specialisation, values: list[Tensor], out: Any, sizes: Mapping[str, int]) -> Any:
+        """One NumPy operation at a time, for checking and where nothing can be compiled."""
+        from morpho.backends import reference
+
+        def leaf(node: Node) -> Any:
+            if node.op.name == "dimension":
+                return np.asarray(evaluate(node["size"], sizes), node.dtype.compute.numpy)
+            return reference.decode(values[node["index"]].buffer().numpy(), node.dtype)  # type: ignore[union-attr]
+
+        graph = chosen.plan.graph
+        if sizes:
+            graph = Graph(tuple(_with_sizes(graph, sizes)))
+        arrays = reference.run_graph(graph.outputs, leaf)
+        found = [evaluation.store(reference.encode(a, n.dtype), n) for a, n in zip(arrays, graph.outputs, strict=True)]
+        given = self._targets(chosen, out, values)
+        for target, buffer in zip(given, found, strict=False):
+            if target is not None:
+                self._check_target(target, buffer.shape, buffer.dtype)
+        return self._deliver(chosen, found, given)
+
+    # -- looking inside ------------------------------------------------------------------------------------------------
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Plain numbers: nodes per pass, kernels, bytes, milliseconds, cache hits, calls, recompiles, fallbacks, ISA."""
+        return statistics(self)
+
+    @property
+    def calls(self) -> int:
+        return int(self.words[ContextField.CALLS]) + self.slow_calls
+
+    @property
+    def native_calls(self) -> int:
+        """Calls that the native entry served without Python."""
+        return int(self.words[ContextField.CALLS])
+
+    def explain(self) -> str:
+        """What was folded, merged, removed, fused and planned for the last signature, and what it cost."""
+        return explain_text(self)
+
+    def dot(self, path: Any = None) -> str:
+        """The optimised graph for Graphviz, also written to `path` if given."""
+        if self.current is None:
+            raise fail(ArgumentError, "dot", f"{self.__name__} has not been called yet")
+        text = to_dot(self.current.plan.optimised)
+        if path is not None:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+        return text
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return f"<compiled {self.__name__}{self.signature}>"
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """As a method: bound to its instance, which is then a static argument."""
+        return self if instance is None else _Bound(self, instance)
+
+
+class _Bound:
+    """A compiled method of one instance."""
+
+    def __init__(self, compiled: Compiled, instance: Any) -> None:
+        self._compiled, self._instance = compiled, instance
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._compiled(self._instance, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._compiled, name)
+
+
+_OUT = sys.intern("out")
+
+
+def _count(tree: Any) -> int:
+    leaves = 0
+    stack = [tree]
+    while stack:
+        item = stack.pop()
+        if item is LEAF:
+            leaves += 1
+        elif isinstance(item, tuple):
+            stack.extend(item)
+    return leaves
+
+
+def _dynamic(given: Mapping[str, Mapping[int, Any]], signature: inspect.Signature) -> dict[str, dict[int, Dim]]:
+    result: dict[str, dict[int, Dim]] = {}
+    for name, axes in given.items():
+        if name not in signature.parameters:
+            raise fail(ArgumentError, "compile", f"dynamic= names {name!r}, which is not a parameter of {signature}")
+        if not isinstance(axes, Mapping):
+            raise fail(ArgumentError, "compile", f"dynamic={{{name!r}: ...}} is not a dict of axis to mo.Dim")
+        for axis, dim in axes.items():
+            if not isinstance(dim, Dim):
+                raise fail(ArgumentError, "compile", f"dynamic size {dim!r} is not a Dim", "use mo.Dim('n', 1, 4096)")
+            result.setdefault(name, {})[axis] = dim
+    return result
+
+
+def _with_sizes(graph: Graph, sizes: Mapping[str, int]) -> list[Node]:
+    """The graph with numbers in place of dynamic sizes, for the reference backend."""
+
+    def fix(value: Any) -> Any:
+        if isinstance(value, Dim):
+            return evaluate(value, sizes)
+        return tuple(fix(item) for item in value) if isinstance(value, tuple) else value
+
+    from morpho.ir.node import make
+
+    done: dict[int, Node] = {}
+    for node in graph.nodes:
+        attributes = {name: fix(value) for name, value in node.attributes.items()}
+        done[node.serial] = make(node.op, [done[c.serial] for c in node.inputs], attributes)
+    return [done[node.serial] for node in graph.outputs]
+
+
+def _capture(nodes: list[Node], first: int) -> tuple[Graph, list[Tensor]]:
+    """Tensors of the surroundings that the function uses become inputs after its own."""
+    done: dict[int, Node] = {}
+    captured: list[Tensor] = []
+    for node in toposort(nodes):
+        buffer = evaluation.realised(node)
+        if buffer is not None:
+            plain = is_contiguous(buffer.shape, buffer.strides)
+            extra = {} if plain else {"strides": buffer.strides}
+            done[node.serial] = build("parameter", index=first + len(captured), shape=buffer.shape, dtype=buffer.dtype,
+                                      **extra)
+            captured.append(Tensor.of_buffer(buffer))
+        else:
+            done[node.serial] = rebuild(node, [done[child.serial] for child in node.inputs])
+    return Graph(tuple(done[node.serial] for node in nodes)), captured
+
+
+def _is_alone(tensor: Tensor) -> bool:
+    """Whether this tensor alone holds its memory; a leaf that only it refers to is let go."""
+    if tensor._node is not None and tensor._layout is not None:
+        tensor._node = None
+    return sys.getrefcount(tensor._storage) <= 2
+
+
+def compile(function: Callable[..., Any] | None = None, *, dynamic: Mapping[str, Mapping[int, Any]] | None = None,
+            whole: bool = False) -> Any:
+    """Make one native function of a function of tensors; also a decorator.
+
+    `dynamic` names sizes that may change without recompiling: `dynamic={"x": {0: mo.Dim("n", 1, 4096)}}`.
+    `whole=True` refuses parts that run on the host. Python numbers among the arguments are constants of the
+    compiled code; tensors of the surroundings and `mo.State` slots are inputs.
+
+    >>> import morpho as mo
+    >>> f = mo.compile(lambda a, b: mo.gelu(a + b) * 0.5)
+    >>> f(mo.ones(3), mo.ones(3)).numpy()
+    array([0.97724986, 0.97724986, 0.97724986], dtype=float32)
+    """
+    if function is None:
+        return lambda inner: compile(inner, dynamic=dynamic, whole=whole)
+    if not callable(function):
+        raise fail(ArgumentError, "compile", f"{type(function).__name__} is not a function")
+    made = Compiled(function, dynamic, whole)
+    _install_entry(made)
+    return made
+
+
+def _measure() -> bool:
+    """Tell the driver where things lie inside objects, and route calls of `Compiled` to its native entry where this
+    interpreter's objects look as expected."""
+    probe = Compiled.__new__(Compiled)
+    set_distances(ctypes.addressof(probe) - id(probe) + 8, slot_offset(Tensor, "_record"),
+                  slot_offset(Tensor, "_storage"))
+    return make_vectorcallable(Compiled, probe)
+
+
+_entry_ready = _measure()
+
+
+def _install_entry(made: Compiled) -> None:
+    if not _entry_ready:
+        log.warning("this Python's objects are unknown to Morpho: compiled calls go through Python")
+    made.entry = native().entry
+
+
+def _after_fork() -> None:
+    """The entries' threads are gone in a child: the next call goes through Python and finds new ones."""
+    for made in list(_live):
+        made.words[ContextField.ENABLED] = 0
+        made.words[ContextField.BUSY] = 0
+        made.current = None
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,87 @@
+"""What a compiled function did, as numbers and in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from morpho.base.dims import product, upper
+from morpho.base.units import format_bytes
+from morpho.ir.graph import Graph
+from morpho.kernels.program import HostStep
+from morpho.runtime import code, threads
+
+if TYPE_CHECKING:
+    from morpho.tensor.compile import Compiled
+
+
+def bytes_avoided(graph: Graph) -> int:
+    """Bytes of values that exist only in registers: computed inside a group and not among its outputs."""
+    total = 0
+    for node in graph.nodes:
+        if node.op.name != "group":
+            continue
+        body = node["body"]
+        results = {output.serial for output in body.outputs}
+        for inner in body.graph.nodes:
+            if inner.op.kind in ("elementwise", "reduce", "index") and inner.serial not in results:
+                total += upper(product(inner.shape)) * inner.dtype.itemsize
+    return total
+
+
+def statistics(compiled: Compiled) -> dict[str, Any]:
+    """The plain dict behind `f.stats`; figures of the last signature, counts of all."""
+    result: dict[str, Any] = {
+        "calls": compiled.calls, "native_calls": compiled.native_calls, "recompiles": compiled.recompiles,
+        "fallbacks": compiled.fallbacks, "specialisations": len(compiled.specialisations),
+        "isa": code.current_isa().name, "threads": threads.wanted_threads()}
+    if compiled.current is None:
+        return result
+    plan = compiled.current.plan
+    program = plan.program
+    after = plan.after
+    change = {name: after[name] - plan.before[name] for name in after}
+    result |= {
+        "passes": {name: dict(row) for name, row in plan.report.passes.items()},
+        "rules": dict(plan.report.rules),
+        "kernels": program.kernels, "host_steps": sum(isinstance(s, HostStep) for s in program.steps),
+        "copies": program.copies, "bytes_avoided": bytes_avoided(plan.optimised),
+        "arena_bytes": program.arena_bytes, "liveness_bytes": program.liveness_bytes,
+        "reused_bytes": program.reused_bytes,
+        "compile_ms": dict(plan.milliseconds) | {"generate": change["generate_ms"], "llvm": change["compile_ms"],
+                                                 "load": change["load_ms"]},
+        "cache": {"memory": int(change["memory_hits"]), "disk": int(change["disk_hits"]),
+                  "compiled": int(change["compiled"])},
+    }
+    return result
+
+
+def explain_text(compiled: Compiled) -> str:
+    """A page in words."""
+    stats = statistics(compiled)
+    if compiled.current is None:
+        return f"{compiled.__name__} has not been called yet: nothing is compiled."
+    plan = compiled.current.plan
+    lines = [f"{compiled.__name__}{compiled.signature}: {stats['kernels']} kernels, {stats['host_steps']} host steps, "
+             f"{stats['isa']}, {stats['threads']} threads"]
+    lines.append("passes")
+    for name, row in stats["passes"].items():
+        lines.append(f"  {name:10s} {row['before']:4.0f} -> {row['after']:4.0f} nodes  {row['ms']:7.2f} ms")
+    if stats["rules"]:
+        applied = ", ".join(f"{name} x{count}" for name, count in sorted(stats["rules"].items()))
+        lines.append(f"  rules applied: {applied}")
+    lines.append("steps")
+    for number, step in enumerate(plan.program.steps):
+        kind = "host  " if isinstance(step, HostStep) else "kernel"
+        size = "" if isinstance(step, HostStep) else f"  {step.rows} x {step.columns}"
+        lines.append(f"  {number:3d} {kind} {step.label}{size}" + (f"  ({step.origin})" if step.origin else ""))
+    lines.append("memory")
+    lines.append(f"  intermediates kept in registers: {format_bytes(stats['bytes_avoided'])}; arena "
+                 f"{format_bytes(stats['arena_bytes'])} (at least {format_bytes(stats['liveness_bytes'])}), "
+                 f"written in place {format_bytes(stats['reused_bytes'])}; copies for layout {stats['copies']}")
+    parts = ", ".join(f"{name} {ms:.1f} ms" for name, ms in stats["compile_ms"].items())
+    cache = stats["cache"]
+    lines.append(f"compile\n  {parts}; code from memory {cache['memory']}, disk {cache['disk']}, "
+                 f"LLVM {cache['compiled']}")
+    lines.append(f"calls\n  {stats['calls']} ({stats['native_calls']} through the native entry), "
+                 f"{stats['recompiles']} recompiles, {stats['fallbacks']} fallbacks")
+    return "\n".join(lines)

@@ -1,0 +1,109 @@
+"""Explicit state: a slot whose value a compiled function reads and replaces, in place where nothing else shares it.
+
+>>> import morpho as mo
+>>> total = mo.State(mo.zeros(3))
+>>> @mo.compile
+... def step(x):
+...     total.value = total.value + x
+...     return total.value.sum()
+>>> step(mo.ones(3)).item(), step(mo.ones(3)).item(), total.version
+(3.0, 6.0, 2)
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from morpho.base.errors import ArgumentError, ShapeError, fail
+from morpho.tensor.core import Tensor
+
+_tracing = threading.local()
+
+
+class State:
+    """A versioned slot. Outside a compiled function it is a plain holder; inside, reads are inputs and writes outputs.
+
+    Its shape and dtype are fixed by its first value.
+    """
+
+    def __init__(self, value: Any) -> None:
+        from morpho.tensor.create import asarray
+
+        self._tensor = asarray(value, copy=True).realise()  # memory of its own: borrowed memory is never written
+        self.version = 0
+
+    @property
+    def value(self) -> Tensor:
+        """The current value."""
+        trace = current_trace()
+        return self._tensor if trace is None else trace.read(self)
+
+    @value.setter
+    def value(self, new: Any) -> None:
+        from morpho.tensor.create import asarray
+
+        tensor = asarray(new)
+        if tensor.shape != self._tensor.shape or tensor.dtype is not self._tensor.dtype:
+            raise fail(ShapeError, "State", f"a state of {self._tensor.dtype}{self._tensor.shape} is given "
+                                            f"{tensor.dtype}{tensor.shape}", "convert or reshape it first")
+        trace = current_trace()
+        if trace is not None:
+            trace.write(self, tensor)
+            return
+        self.replace(asarray(tensor, copy=True).realise())
+
+    def replace(self, tensor: Tensor) -> None:
+        """Put in a realised value and count the version."""
+        self._tensor = tensor
+        self.version += 1
+
+    def __repr__(self) -> str:
+        return f"State({self._tensor!r}, version={self.version})"
+
+
+class Trace:
+    """What a function being traced reads and writes besides its arguments."""
+
+    def __init__(self, first_parameter: int) -> None:
+        self.next_parameter = first_parameter
+        self.states: list[State] = []
+        self.inputs: dict[int, Tensor] = {}
+        self.values: dict[int, Tensor] = {}
+        self.written: dict[int, State] = {}
+
+    def read(self, state: State) -> Tensor:
+        """The value the function sees: the last one it wrote, else the state as an input."""
+        from morpho.ir.node import build
+
+        if id(state) not in self.values:
+            tensor = state._tensor
+            node = build("parameter", index=self.next_parameter, shape=tensor.shape, dtype=tensor.dtype)
+            self.next_parameter += 1
+            self.states.append(state)
+            self.inputs[id(state)] = self.values[id(state)] = Tensor.of_node(node)
+        return self.values[id(state)]
+
+    def write(self, state: State, tensor: Tensor) -> None:
+        self.read(state)
+        self.values[id(state)] = tensor
+        self.written[id(state)] = state
+
+    @property
+    def updates(self) -> list[tuple[int, Tensor]]:
+        """(number among `states`, new value) of every state written."""
+        return [(n, self.values[id(s)]) for n, s in enumerate(self.states) if id(s) in self.written]
+
+    def __enter__(self) -> Trace:
+        if current_trace() is not None:
+            raise fail(ArgumentError, "compile", "a compiled function is traced inside another one's trace")
+        _tracing.current = self
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _tracing.current = None
+
+
+def current_trace() -> Trace | None:
+    """The trace this thread is in, if any."""
+    return getattr(_tracing, "current", None)

@@ -1,0 +1,56 @@
+"""Nested tuples, lists and dicts of tensors, flattened and put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from morpho.tensor.core import Tensor
+
+
+class Leaf:
+    """A place for a tensor in a structure."""
+
+    def __repr__(self) -> str:
+        return "*"
+
+
+LEAF = Leaf()
+
+
+def flatten(tree: Any, leaves: list[Any]) -> Any:
+    """Collect tensors and arrays in `leaves`; the rest is the structure, hashable."""
+    if isinstance(tree, Tensor | np.ndarray):
+        leaves.append(tree)
+        return LEAF
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return ("named", type(tree), tuple(flatten(item, leaves) for item in tree))
+    if isinstance(tree, tuple | list):
+        return (type(tree).__name__, tuple(flatten(item, leaves) for item in tree))
+    if isinstance(tree, dict):
+        return ("dict", tuple((key, flatten(tree[key], leaves)) for key in tree))
+    return ("static", type(tree).__name__, tree)
+
+
+def unflatten(structure: Any, leaves: Iterator[Any]) -> Any:
+    """The tree again, with leaves in order."""
+    if structure is LEAF:
+        return next(leaves)
+    kind, content = structure[0], structure[-1]
+    if kind == "static":
+        return content
+    if kind == "named":
+        return structure[1](*[unflatten(item, leaves) for item in content])
+    if kind == "dict":
+        return {key: unflatten(item, leaves) for key, item in content}
+    items = [unflatten(item, leaves) for item in content]
+    return items if kind == "list" else tuple(items)
+
+
+def map_leaves(tree: Any, function: Callable[[Any], Any]) -> Any:
+    """The same tree with every leaf passed through a function."""
+    leaves: list[Any] = []
+    structure = flatten(tree, leaves)
+    return unflatten(structure, iter([function(leaf) for leaf in leaves]))

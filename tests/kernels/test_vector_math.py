@@ -1,0 +1,197 @@
+"""vector_math: accuracy against wider references, special values, and equal bits at every lane count."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from ulp import Array, Compiled, float32_samples, float64_samples, special_values, ulp_errors  # noqa: E402
+
+from morpho.kernels.vector_math import FUNCTIONS, ONE_ARGUMENT, TWO_ARGUMENTS  # noqa: E402
+
+ONE_ULP = {"exp", "exp2", "log", "tanh", "erf", "sigmoid"}
+SAMPLES = 1_000_000
+erf, erfc = np.vectorize(math.erf, otypes=[float]), np.vectorize(math.erfc, otypes=[float])
+
+
+def sigmoid(x: Array) -> Any:
+    small = np.exp(-np.abs(x))
+    return np.where(x < 0, small / (1 + small), 1 / (1 + small))
+
+
+def weighted(x: Array, factor: Array) -> Any:
+    """x * factor with the limit -0.0 at -inf."""
+    return np.where(np.isneginf(x), -0.0, x * factor)
+
+
+def mish(x: Array) -> Any:
+    n = np.exp(-np.abs(x))
+    below = n * (n + 2) / (n * (n + 2) + 2)
+    return weighted(x, np.where(x < 0, below, (1 + 2 * n) / (1 + 2 * n + 2 * n * n)))
+
+
+def gelu_tanh(x: Array) -> Any:
+    return weighted(x, sigmoid(np.clip(2 * np.sqrt(2 / np.pi) * (x + 0.044715 * x * x * x), -1e4, 1e4)))
+
+
+OWN: dict[str, Callable[..., Any]] = {
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "atan2": np.arctan2,
+    "pow": np.power,
+    "erf": erf,
+    "erfc": erfc,
+    "sigmoid": sigmoid,
+    "silu": lambda x: weighted(x, sigmoid(x)),
+    "softplus": lambda x: np.logaddexp(x, 0),
+    "gelu": lambda x: weighted(x, erfc(-x * math.sqrt(0.5)) / 2),
+    "gelu_tanh": gelu_tanh,
+    "mish": mish,
+}
+SLOW = {"erf", "erfc", "gelu"}  # references that call Python for each element
+
+
+def reference(name: str, *inputs: Array) -> Any:
+    """The function in float64."""
+    function = OWN[name] if name in OWN else getattr(np, name)
+    with np.errstate(all="ignore"):
+        return function(*[values.astype(np.float64) for values in inputs])
+
+
+def float32_inputs(count: int, seed: int = 0) -> Array:
+    random = np.random.default_rng(seed)
+    spread = random.uniform(-110, 110, count // 4), random.uniform(-1, 1, count // 4)
+    return np.concatenate([float32_samples(count // 2, seed), *[s.astype(np.float32) for s in spread]])
+
+
+def same_bits(a: Array, b: Array) -> bool:
+    """Equal bit for bit, any NaN being equal to any other."""
+    unsigned = np.uint32 if a.dtype == np.float32 else np.uint64
+    return bool(np.all((a.view(unsigned) == b.view(unsigned)) | (np.isnan(a) & np.isnan(b))))
+
+
+def assert_close(name: str, got: Array, want: Any, inputs: list[Array], limit: float) -> None:
+    errors = ulp_errors(got, want)
+    place = int(np.argmax(errors))
+    where = [float(values[place]) for values in inputs]
+    assert errors[place] <= limit, f"{name}{where}: got {got[place]!r}, want {want[place]!r}, {errors[place]:.3f} ulp"
+    zero = (want == 0) & (got == 0)
+    assert np.array_equal(np.signbit(got[zero]), np.signbit(want[zero])), f"{name}: sign of zero"
+
+
+@pytest.mark.parametrize("name", sorted(ONE_ARGUMENT))
+def test_float32_accuracy(name: str) -> None:
+    x = np.concatenate([float32_inputs(SAMPLES // 10 if name in SLOW else SAMPLES), special_values(np.float32)])
+    got = Compiled(FUNCTIONS[name], np.float32, 8)(x)
+    assert_close(name, got, reference(name, x), [x], 1.0 if name in ONE_ULP else 2.0)
+
+
+def pairs(dtype: Any, count: int) -> list[Array]:
+    """Every pair of special values, random bit patterns, and pairs that give ordinary powers."""
+    special = np.concatenate([special_values(dtype), np.array([1.5, 2.5, -7, 8, 1e10], dtype)])
+    first, second = (axis.ravel() for axis in np.meshgrid(special, special))
+    draw = float32_samples if dtype is np.float32 else float64_samples
+    random = np.random.default_rng(5)
+    bases, exponents = np.exp(random.normal(0, 2, count)).astype(dtype), random.normal(0, 10, count).astype(dtype)
+    return [np.concatenate([first, draw(count, 1), bases]), np.concatenate([second, draw(count, 2), exponents])]
+
+
+@pytest.mark.parametrize("name", ["pow", "atan2", "hypot", "logaddexp"])
+def test_float32_accuracy_of_two_arguments(name: str) -> None:
+    inputs = pairs(np.float32, 200_000)
+    assert_close(name, Compiled(FUNCTIONS[name], np.float32, 8, 2)(*inputs), reference(name, *inputs), inputs, 2.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["remainder", "nextafter"])
+def test_exact_functions(name: str, dtype: Any) -> None:
+    inputs = pairs(dtype, 50_000)
+    with np.errstate(all="ignore"):
+        want = getattr(np, name)(*inputs)
+    assert same_bits(Compiled(FUNCTIONS[name], dtype, 4, 2)(*inputs), want)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_same_bits_at_every_lane_count(name: str, dtype: Any) -> None:
+    arity = 2 if name in TWO_ARGUMENTS else 1
+    inputs = pairs(dtype, 300)[:arity]
+    one = Compiled(FUNCTIONS[name], dtype, 1, arity)(*inputs)
+    for lanes in (4, 8, 16):
+        if lanes == 16 and dtype is np.float64:
+            continue  # only more of the same instructions, and slow to compile
+        assert same_bits(Compiled(FUNCTIONS[name], dtype, lanes, arity)(*inputs), one), lanes
+
+
+@pytest.mark.parametrize("length", [1, 3, 7, 8, 9, 31])
+def test_lengths(length: int) -> None:
+    x = np.linspace(-3, 3, length, dtype=np.float32)
+    assert Compiled(FUNCTIONS["exp"], np.float32, 8)(x).shape == (length,)
+
+
+MPMATH_OWN: dict[str, Callable[..., Any]] = {
+    "log2": lambda m, x: m.log(x, 2),
+    "sigmoid": lambda m, x: 1 / (1 + m.exp(-x)),
+    "exp2": lambda m, x: m.mpf(2) ** x,
+    "silu": lambda m, x: x / (1 + m.exp(-x)),
+    "softplus": lambda m, x: m.log1p(m.exp(x)),
+    "gelu": lambda m, x: x * m.erfc(-x / m.sqrt(2)) / 2,
+    "gelu_tanh": lambda m, x: x / (1 + m.exp(-2 * m.sqrt(2 / m.pi) * (x + m.mpf("0.044715") * x**3))),
+    "mish": lambda m, x: x * m.tanh(m.log1p(m.exp(x))),
+}
+
+
+def inside_one(x: Array) -> Any:
+    return np.clip(x, -0.999, 0.999)
+
+
+INTO_DOMAIN: dict[str, Callable[[Array], Any]] = {
+    "acosh": lambda x: 1 + np.abs(x),
+    "asin": inside_one,
+    "acos": inside_one,
+    "atanh": inside_one,
+    "log": np.abs,
+    "log2": np.abs,
+    "log10": np.abs,
+    "log1p": lambda x: np.maximum(x, -0.999),
+}
+
+
+@pytest.mark.parametrize("name", sorted(ONE_ARGUMENT))
+def test_float64_accuracy(name: str) -> None:
+    mpmath = pytest.importorskip("mpmath", reason="float64 is judged against mpmath")
+    random = np.random.default_rng(3)
+    x = np.concatenate([random.normal(0, 2, 150), random.uniform(-1, 1, 100), np.exp(random.uniform(-40, 4, 50))])
+    x = INTO_DOMAIN.get(name, np.positive)(x)
+    got = Compiled(FUNCTIONS[name], np.float64, 4)(x)
+    true = MPMATH_OWN.get(name, lambda m, value: getattr(m, name)(value))
+    with mpmath.workprec(300):
+        for value, result in zip(x.tolist(), got.tolist(), strict=True):
+            want = true(mpmath, mpmath.mpf(value))
+            error = abs(want - result) / math.ulp(float(want))
+            assert error <= 2, f"{name}({value!r}): got {result!r}, want {float(want)!r}, {float(error):.3f} ulp"
+
+
+POWER = Compiled(FUNCTIONS["pow"], np.float32, 4, 2)
+FLOATS = st.floats(width=32, allow_nan=True, allow_infinity=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(FLOATS, FLOATS), min_size=1, max_size=40))
+def test_pow_agrees_with_numpy(drawn: list[tuple[float, float]]) -> None:
+    x, y = (np.array(values, np.float32) for values in zip(*drawn, strict=True))
+    got = POWER(x, y)
+    assert_close("pow", got, reference("pow", x, y), [x, y], 2.0)
