@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from morpho.base.errors import MorphoError, ValueFault
-from morpho.runtime.cache import BoundedCache
+from morpho.runtime.cache import BoundedCache, _Flight
 
 
 def zipf(keys: int, alpha: float, length: int, seed: int) -> list[int]:
@@ -336,6 +336,19 @@ def test_two_threads_that_need_each_other_are_an_error_not_a_deadlock() -> None:
                    for key, other in (("a", "b"), ("b", "a"))]
         errors = [result.exception(timeout=10) for result in results]
     assert all(isinstance(error, MorphoError) for error in errors)
+
+
+def test_a_waiter_not_yet_awake_is_no_cycle() -> None:
+    """This thread made "a", another thread still sleeps on it while making "b": this one may wait for "b"."""
+    cache: BoundedCache[str, int] = BoundedCache(1000)
+    made, pending = _Flight[int](), _Flight[int]()
+    made.outcome.append(1)
+    pending.owner = -1
+    cache._waiting[-1] = made
+    cache._refuse_cycle("b", pending)
+    made.outcome.clear()
+    with pytest.raises(MorphoError, match="itself"):
+        cache._refuse_cycle("b", pending)
 
 
 def test_remove_during_make_means_the_result_is_not_kept() -> None:

@@ -310,9 +310,9 @@ class Emitter:
         place = len(self.lines)  # the phis go here once the values of the back edge are known
         self.branch_if(self.icmp("slt", index, end), body, done)
         self.label(body)
-        loop = Loop(index, list(phis))
+        loop = Loop(index, list(phis), step)
         yield loop
-        following = index + step
+        following = index + loop.step
         latch = self._block
         self.branch(head)
         news = [f"  {index.name} = phi i64 [ {begin.name}, %{before} ], [ {following.name}, %{latch} ]"]
@@ -342,6 +342,7 @@ class Loop:
 
     index: Value
     values: list[Value]
+    step: Value | int  # may be replaced inside the loop by one computed there
 
     def next(self, *values: Value) -> None:
         self.values = list(values)

@@ -12,10 +12,8 @@ from morpho.base.dtypes import DType, bool_
 from morpho.base.machine import Isa
 from morpho.kernels import elementwise, reductions, scalars
 from morpho.kernels.emit import Emitter, Value
-from morpho.kernels.loop_spec import Instruction, LoopKernel, Pass, constant_value
+from morpho.kernels.loop_spec import LANES, Instruction, LoopKernel, Pass, constant_value
 
-BLOCK = 4096
-LANES = 64
 FAULT_INDEX = 1
 SIGNATURE = "ptr %buffers, ptr %values, i64 %row0, i64 %row1, i64 %col0, i64 %col1, ptr %scratch"
 
@@ -60,8 +58,7 @@ class LoopCode:
         self.fault = self.allocate("i32", 1)
         e.store(e.constant(0, "i32", 1), self.fault)
         self._lay_out_scratch()
-        with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as rows:
-            self.row(rows.index)
+        self.walk_rows(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1))
         status = e.load(self.fault, "i32", 1)
         e.line(f"ret i32 {status.name}")
         attributes = '"prefer-vector-width"="512"' if self.wide else ""
@@ -94,8 +91,21 @@ class LoopCode:
         for position, number in enumerate(self.kernel.kept):
             self.kept[number] = e.offset("%scratch", "i8", padded * (8 * position))
 
+    def walk_rows(self, first: Value, last: Value) -> None:
+        with self.e.loop(first, last) as rows:
+            self.row(rows.index)
+
     # -- one row -------------------------------------------------------------------------------------------------------
     def row(self, index: Value) -> None:
+        self.place_row(index)
+        self.row_values(0)
+        for step in self.kernel.passes:
+            self.column_pass(step)
+            self.row_values(step.stage + 1)
+        self.store_rows()
+
+    def place_row(self, index: Value) -> None:
+        """Where every operand's row begins."""
         e, kernel = self.e, self.kernel
         coordinates = self.split(index, self.outer)
         self.rows = {}
@@ -105,11 +115,9 @@ class LoopCode:
                 self.positions[number] = offset
             else:
                 self.pointers[number] = e.offset(self.bases[number], scalars.memory_type(access.dtype), offset)
-        self.row_values(0)
-        for step in kernel.passes:
-            self.column_pass(step)
-            self.row_values(step.stage + 1)
-        for store in kernel.stores:
+
+    def store_rows(self) -> None:
+        for store in self.kernel.stores:
             if not store.full:
                 self.store_row(store.access, store.instruction)
 
@@ -174,7 +182,15 @@ class LoopCode:
 
     # -- one pass over the columns -----------------------------------------------------------------------------------
     def column_pass(self, step: Pass) -> None:
-        self.splats = {}
+        self.prepare_pass(step)
+        if step.reductions:
+            reductions.reduce_pass(self, step)
+        else:
+            self.map_pass(step)
+
+    def prepare_pass(self, step: Pass) -> None:
+        """Row values that the columns use are spread over the lanes before the loop."""
+        self.splats: dict[int, Value] = {}
         for number in step.needed:
             for operand in (() if number in step.kept else self.kernel.instructions[number].inputs):
                 self.prepare_splat(operand)
@@ -186,10 +202,6 @@ class LoopCode:
             instruction = self.kernel.instructions[number]
             if instruction.name == "load" and self.kernel.accesses[instruction.extra].pattern == "zero":
                 self.splats[number] = self.e.splat(self.row_value(instruction))
-        if step.reductions:
-            reductions.reduce_pass(self, step)
-        else:
-            self.map_pass(step)
 
     def prepare_splat(self, number: int) -> None:
         """Row values used by full ones are spread over the lanes before the loop."""
@@ -353,7 +365,7 @@ class LoopCode:
 
     def gather_extent(self, access: int) -> tuple[Value, Value]:
         """Size and stride of the indexed axis: two numbers after the dimensions' values."""
-        at = self.kernel.dimensions_at + sum(i.name == "dimension" for i in self.kernel.instructions)
+        at = self.kernel.extents_at
         order = [n for n, a in enumerate(self.kernel.accesses) if a.kind == "gather"].index(access)
         return self.value(at + 2 * order), self.value(at + 2 * order + 1)
 

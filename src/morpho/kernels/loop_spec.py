@@ -14,6 +14,7 @@ from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
 from morpho.ops.elementwise import COSTLY
 
+LANES = 64
 PATTERNS = ("zero", "unit", "strided", "general")
 
 
@@ -28,6 +29,7 @@ class Access:
     kind: str
     dtype: DType
     pattern: str
+    across: str = ""  # the step along the last outer axis, in transposed kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +70,17 @@ class LoopKernel:
     accesses: tuple[Access, ...]
     instructions: tuple[Instruction, ...]
     stores: tuple[Store, ...]
+    transposed: bool = False  # lanes run along the last outer axis, where memory lies side by side
+    part: str = ""  # of a long reduction in two steps: "blocks" leaves a value per block, "join" puts those together
 
     def generate(self, isa: Isa, name: str) -> str:
         """The LLVM module of this kernel."""
         from morpho.kernels.loop_code import LoopCode
+        from morpho.kernels.split_code import BlocksCode, JoinCode
+        from morpho.kernels.transposed_code import TransposedCode
 
-        return LoopCode(self, isa).module(name)
+        codes = {"": TransposedCode if self.transposed else LoopCode, "blocks": BlocksCode, "join": JoinCode}
+        return codes[self.part](self, isa).module(name)
 
     # -- where the arguments stand in `values` ------------------------------------------------------------------------
     @property
@@ -144,13 +151,27 @@ class LoopKernel:
         return tuple(number for step in self.passes for number in step.keep)
 
     @property
+    def extents_at(self) -> int:
+        """Where the sizes and strides of indexed axes begin, two numbers each; after them, the number of blocks."""
+        return self.dimensions_at + sum(i.name == "dimension" for i in self.instructions)
+
+    @property
+    def blocks_at(self) -> int:
+        return self.extents_at + 2 * sum(a.kind == "gather" for a in self.accesses)
+
+    @property
+    def can_split(self) -> bool:
+        """Whether one walk over the columns does it all, so that blocks of a row can be computed apart."""
+        return len(self.passes) == 1 and bool(self.passes[0].reductions) and not self.transposed
+
+    @property
     def reads_before_writing(self) -> bool:
         """Whether a result may lie over an operand: every full store is in the last walk over a row."""
         return all(not step.stores for step in self.passes[:-1])
 
     @property
     def scratch_bytes_per_column(self) -> int:
-        return 8 * len(self.kept)
+        return 8 * len(self.kept) * (LANES if self.transposed else 1)
 
     @cached_property
     def flops(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.base.dims import Shape, Size, product
+from morpho.base.dims import Shape, Size, bounds, product
 from morpho.base.dtypes import DType
 from morpho.ir.node import Node
 from morpho.kernels.loop_spec import Access, Instruction, LoopKernel, Store, constant_text
@@ -12,6 +12,7 @@ from morpho.kernels.place import Place, look
 from morpho.passes.fuse import reshaped
 
 Mapping = tuple[int | None, ...]
+LEAST_TRANSPOSED = 8  # rows side by side that make lanes along them worth while
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +218,11 @@ class GroupLowering:
             outer_loops, inner_loops = self.collapse(outer), self.collapse(inner)
         outer_loops = outer_loops or [(1, [0] * len(self.operands))]
         inner_loops = inner_loops or [(1, [0] * len(self.operands))]
-        accesses = tuple(Access(o.kind, o.dtype, self.pattern([loop[1][n] for loop in inner_loops], o))
+        transposed = self.is_transposed(outer_loops, inner_loops)
+        accesses = tuple(Access(o.kind, o.dtype, self.pattern([loop[1][n] for loop in inner_loops]),
+                                self.pattern([outer_loops[-1][1][n]]) if transposed else "")
                          for n, o in enumerate(self.operands))
-        kernel = LoopKernel(len(outer_loops), len(inner_loops), accesses, tuple(self.instructions), stores)
+        kernel = LoopKernel(len(outer_loops), len(inner_loops), accesses, tuple(self.instructions), stores, transposed)
         values: list[Size] = [loop[0] for loop in outer_loops + inner_loops]
         for n in range(len(self.operands)):
             values += [loop[1][n] for loop in outer_loops + inner_loops]
@@ -245,8 +248,19 @@ class GroupLowering:
                 loops.append((extent, strides))
         return loops
 
+    def is_transposed(self, outer: list[tuple[Size, list[Size]]], inner: list[tuple[Size, list[Size]]]) -> bool:
+        """Whether a reduction's operands lie side by side along the rows, not along the columns."""
+        if not self.axes or any(operand.kind == "gather" for operand in self.operands):
+            return False
+        if bounds(outer[-1][0])[1] < LEAST_TRANSPOSED:
+            return False
+        loads = [n for n, operand in enumerate(self.operands) if operand.kind in ("load", "store")]
+        along_rows = sum(outer[-1][1][n] == 1 and inner[-1][1][n] != 0 for n in loads)
+        along_columns = sum(inner[-1][1][n] == 1 for n in loads)
+        return along_rows > along_columns
+
     @staticmethod
-    def pattern(strides: list[Size], operand: Operand) -> str:
+    def pattern(strides: list[Size]) -> str:
         if all(s == 0 for s in strides):
             return "zero"
         if len(strides) > 1:

@@ -6,7 +6,7 @@ with its places and numbers, or a host operation on NumPy arrays.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from morpho.base.dims import Shape, Size, product, upper
@@ -16,8 +16,12 @@ from morpho.ir.node import Node
 from morpho.kernels.lower_group import Lowered, lower_copy, lower_group
 from morpho.kernels.matmul import ROWS, MatmulKernel
 from morpho.kernels.place import Place, look, whole
+from morpho.kernels.reductions import BLOCK, lane_dtype
 from morpho.kernels.scan import ScanKernel
 from morpho.passes.fuse import INLINE
+
+FEW_ROWS = 4
+LONG_ROW = 16 * BLOCK
 
 
 @dataclass(slots=True)
@@ -180,12 +184,37 @@ class _Builder:
     # -- steps ---------------------------------------------------------------------------------------------------------
     def step(self, lowered: Lowered, node: Node, label: str) -> None:
         kernel = lowered.kernel
+        if self.is_long(lowered):
+            self.split_step(lowered, node, label)
+            return
         writes = tuple(i for i, access in enumerate(kernel.accesses) if access.kind == "store")
         reduces = any(i.reduces for i in kernel.instructions)
         gathers = any(a.kind == "gather" for a in kernel.accesses)
         self.program.steps.append(Step(
             kernel, lowered.places, writes, lowered.values, lowered.rows, lowered.columns, label, node.origin,
             splits_columns=not reduces, in_place=not gathers and kernel.reads_before_writing))
+
+    @staticmethod
+    def is_long(lowered: Lowered) -> bool:
+        """Few rows of very many columns: blocks of a row are then divided among threads, with the same tree."""
+        few = isinstance(lowered.rows, int) and lowered.rows <= FEW_ROWS
+        return few and isinstance(lowered.columns, int) and lowered.columns >= LONG_ROW and lowered.kernel.can_split
+
+    def split_step(self, lowered: Lowered, node: Node, label: str) -> None:
+        """A long reduction as two kernels: one value per block, then the blocks of each row together."""
+        kernel = lowered.kernel
+        blocks = -(-lowered.columns // BLOCK)  # type: ignore[operator]
+        partial = tuple(self.new_slot((lowered.rows, blocks), lane_dtype(kernel.instructions[r].dtype))
+                        for r in kernel.passes[0].reductions)
+        places, values = (*lowered.places, *partial), (*lowered.values, blocks)
+        first = len(lowered.places)
+        full = tuple(s.access for s in kernel.stores if s.full)
+        rows = tuple(s.access for s in kernel.stores if not s.full)
+        self.program.steps.append(Step(
+            replace(kernel, part="blocks"), places, (*full, *range(first, first + len(partial))), values,
+            lowered.rows * blocks, min(BLOCK, lowered.columns), label, node.origin))  # type: ignore[type-var]
+        self.program.steps.append(Step(replace(kernel, part="join"), places, rows, values, lowered.rows, blocks,
+                                       f"{label} (join)", node.origin))
 
     def copy(self, source: Place | float | int | bool, target: Place, node: Node) -> None:
         self.step(lower_copy(source, target), node, "copy" if isinstance(source, Place) else "fill")

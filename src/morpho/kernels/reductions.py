@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from morpho.base.dtypes import DType, bool_
+from morpho.base.dtypes import DType, bool_, uint8
 from morpho.kernels import scalars
 from morpho.kernels.emit import BITS, Emitter, Value
 
@@ -24,6 +24,11 @@ BLOCK, LANES = 4096, 64
 def lane_type(dtype: DType) -> str:
     """The element type of an accumulator: half floats add in float32, a bool is a byte."""
     return "i8" if dtype is bool_ else scalars.register_type(dtype)
+
+
+def lane_dtype(dtype: DType) -> DType:
+    """The dtype in which accumulators are kept in memory between two kernels."""
+    return uint8 if dtype is bool_ else dtype.compute
 
 
 def identity(name: str, dtype: DType) -> float | int:
@@ -111,9 +116,13 @@ class Tree:
 
     def finish_block(self, block: Value) -> None:
         """Fold the lanes and join the result with the finished blocks before it, as a binary counter carries."""
+        self.push(self.folded(), block)
+
+    def folded(self) -> Value:
+        """The 64 lanes of a block as one value."""
         e, width = self.code.e, self.code.lanes
         parts = [e.load(e.offset(self.lanes, self.element, i), self.element) for i in range(0, LANES, width)]
-        self.push(fold(e, self.name, self.dtype, parts), block)
+        return fold(e, self.name, self.dtype, parts)
 
     def push(self, value: Value, block: Value) -> None:
         e = self.code.e
@@ -131,7 +140,11 @@ class Tree:
             present = e.icmp("ne", e.instruction("lshr", blocks, loop.index) & 1, 0)
             earlier = e.load(e.offset(self.stack, self.element, loop.index), self.element, 1)
             loop.next(e.select(present, self.join(earlier, loop.values[0]), loop.values[0]))
-        total = loop.values[0]
+        return self.finished(loop.values[0])
+
+    def finished(self, total: Value) -> Value:
+        """The accumulated value as a register value of the result's dtype."""
+        e = self.code.e
         if self.dtype is bool_:
             return e.icmp("ne", total, 0)
         return scalars.round_to(e, total, self.dtype) if self.name in ("sum", "prod") else total

@@ -276,7 +276,7 @@ class Fuser:
         for group in order:
             native = bool(group.full or group.rows)
             if not native:
-                self.resolve(group.nodes[0], done)
+                self.build_alone(group.nodes[0], done)
                 continue
             inside = {node.serial for node in group.nodes}
             results = [n for n in group.nodes if n.serial in outputs or self.used_outside(n, group, inside, users)]
@@ -285,6 +285,15 @@ class Fuser:
             for index, node in enumerate(results):
                 done[node.serial] = pick(made, index)
         return Graph(tuple(self.resolve(node, done) for node in self.graph.outputs))
+
+    def build_alone(self, node: Node, done: dict[int, Node]) -> None:
+        """A node of no group: a fused op that was not taken apart is one group all the same, the rest stay as they are."""
+        if node.op.composition is None:
+            self.resolve(node, done)
+            return
+        inputs = list(dict.fromkeys(node.inputs))
+        made = make_group([node.op.composition(node)], inputs, node.inputs[0].shape, node["axes"])
+        done[node.serial] = rebuild(made, [self.resolve(child, done) for child in inputs])
 
     def make(self, group: Group, results: list[Node], inputs: list[Node], done: dict[int, Node]) -> Node:
         """The group node: the body is cut at the original inputs, then read from their replacements."""

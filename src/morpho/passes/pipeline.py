@@ -30,7 +30,7 @@ PASSES: dict[str, Pass] = {
 
 LEVELS: dict[int, tuple[str, ...]] = {
     0: (),
-    1: ("inline", "fold", "simplify"),
+    1: ("fold", "simplify"),
     2: ("inline", "fold", "simplify", "cse", "fuse"),
     3: ("inline", "fold", "simplify", "cse", "views", "tidy", "fuse"),
 }

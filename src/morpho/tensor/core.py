@@ -185,6 +185,20 @@ class Tensor:
         return id(self)
 
 
+class Holder(weakref.ref):
+    """A weak reference to the tensor that holds a node's elements; dead once `x[i] = v` gave it other ones."""
+
+    __slots__ = ("layout",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        super().__init__(tensor)
+        self.layout = tensor._layout
+
+    def __call__(self) -> Tensor | None:
+        tensor = super().__call__()
+        return tensor if tensor is not None and tensor._layout is self.layout else None
+
+
 def uses_parameters(nodes: Sequence[Node]) -> bool:
     """Whether a program depends on arguments of a function being traced, so that it has no value now."""
     return any(node.op.name == "parameter" for node in toposort(nodes))
@@ -202,7 +216,8 @@ def realise(*tensors: Tensor) -> None:
     for tensor, node, buffer in zip(waiting, nodes, evaluate.realise(nodes), strict=True):
         tensor._hold(buffer)
         tensor._node = None
-        if node.payload is None:  # programs that already contain this node read the result instead
-            node.payload = weakref.ref(tensor)
+        if node.payload is None or isinstance(node.payload, Holder) and node.payload() is None:
+            # programs that already contain this node read the result instead
+            node.payload = Holder(tensor)
 
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from morpho.base.dims import Shape
 from morpho.base.dtypes import DType, as_dtype, bfloat16, bool_, float64
-from morpho.base.errors import ArgumentError, DeviceError, DTypeError, ValueFault, fail
+from morpho.base.errors import ArgumentError, DeviceError, DTypeError, ShapeError, ValueFault, fail
 from morpho.base.shapes import as_shape
 from morpho.ir.node import Node, build
-from morpho.ops.algebra import cast, constant, expand
+from morpho.ops.algebra import cast, constant, expand, reshape
 from morpho.runtime.buffer import allocate, borrow, view_memory
 from morpho.tensor.core import Tensor
-from morpho.tensor.operands import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT, scalar_node
+from morpho.tensor.operands import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT, as_node, scalar_node
 
 
 def check_device(device: Any, operation: str) -> None:
@@ -243,3 +243,49 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
     rows, columns = (build("iota", shape=shape, axis=axis, dtype=DEFAULT_INT) for axis in (0, 1))
     shifted = build("add", rows, expand(constant(k, DEFAULT_INT), shape)) if k else rows
     return Tensor.of_node(cast(build("equal", columns, shifted), as_dtype(dtype or DEFAULT_FLOAT)))
+
+
+def _triangle(name: str, x: Any, k: int, comparison: str) -> Tensor:
+    node = as_node(x, name)
+    if len(node.shape) < 2:
+        raise fail(ShapeError, name, f"shape {node.shape} is not a matrix")
+    square = node.shape[-2:]
+    rows, columns = (build("iota", shape=square, axis=axis, dtype=DEFAULT_INT) for axis in (0, 1))
+    shifted = build("add", rows, expand(constant(k, DEFAULT_INT), square)) if k else rows
+    kept = expand(build(comparison, columns, shifted), node.shape)
+    return Tensor.of_node(build("where", kept, node, expand(scalar_node(0, node.dtype, name), node.shape)))
+
+
+def tril(x: Any, /, *, k: int = 0) -> Tensor:
+    """The lower triangle of matrices, up to diagonal k; zeros elsewhere."""
+    return _triangle("tril", x, k, "less_equal")
+
+
+def triu(x: Any, /, *, k: int = 0) -> Tensor:
+    """The upper triangle of matrices, from diagonal k; zeros elsewhere."""
+    return _triangle("triu", x, k, "greater_equal")
+
+
+def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
+    """Coordinates of a grid from the coordinates along its axes, without a copy.
+
+    >>> meshgrid(asarray([1, 2, 3]), asarray([4, 5]))[0].shape
+    (2, 3)
+    """
+    if indexing not in ("xy", "ij"):
+        raise fail(ArgumentError, "meshgrid", f"indexing {indexing!r} is unknown", "use 'xy' or 'ij'")
+    nodes = [as_node(array, "meshgrid") for array in arrays]
+    if any(len(node.shape) > 1 for node in nodes):
+        raise fail(ShapeError, "meshgrid", f"shapes {[node.shape for node in nodes]} are not all vectors")
+    if any(node.dtype is not nodes[0].dtype for node in nodes):
+        raise fail(DTypeError, "meshgrid", f"dtypes {[node.dtype for node in nodes]} differ", "use astype")
+    order = list(range(len(nodes)))
+    if indexing == "xy" and len(nodes) > 1:
+        order[0], order[1] = 1, 0
+    sizes = [node.shape[0] if node.shape else 1 for node in nodes]
+    shape = tuple(sizes[i] for i in order)
+    grids = []
+    for number, node in enumerate(nodes):
+        line = tuple(sizes[number] if i == number else 1 for i in order)
+        grids.append(Tensor.of_node(expand(reshape(node, line), shape)))
+    return grids

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from morpho.base.dtypes import DType, bool_
-from morpho.base.errors import DTypeError, fail
+from morpho.base.dtypes import DType, as_dtype, bool_
+from morpho.base.errors import DeviceError, DTypeError, fail
 from morpho.ir.node import build
+from morpho.ops.algebra import constant, expand, zeros_like
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import as_node, broadcasted, promoted
 
@@ -73,11 +74,31 @@ def positive(x: Any, /) -> Tensor:
     return Tensor.of_node(as_node(x, "positive"))
 
 
+def real(x: Any, /) -> Tensor:
+    """The real part; a real tensor is its own."""
+    node = as_node(x, "real")
+    return Tensor.of_node(build("real", node) if node.dtype.is_complex else node)
+
+
+def imag(x: Any, /) -> Tensor:
+    """The imaginary part; zero for a real tensor."""
+    node = as_node(x, "imag")
+    return Tensor.of_node(build("imag", node) if node.dtype.is_complex else zeros_like(node))
+
+
+def conj(x: Any, /) -> Tensor:
+    """The complex conjugate; a real tensor is its own."""
+    node = as_node(x, "conj")
+    return Tensor.of_node(build("conj", node) if node.dtype.is_complex else node)
+
+
 def _rounding(name: str, summary: str) -> Callable[[Any], Tensor]:
     def function(x: Any, /) -> Tensor:
         node = as_node(x, name)
         if node.dtype is bool_:
             raise fail(DTypeError, name, "dtype bool is not taken")
+        if name == "round" and node.dtype.is_complex:  # each part by itself
+            return Tensor.of_node(build("complex", build(name, build("real", node)), build(name, build("imag", node))))
         return Tensor.of_node(node if node.dtype.is_integer else build(name, node))
 
     function.__name__ = function.__qualname__ = name
@@ -113,8 +134,6 @@ def _test(name: str, summary: str, for_integers: bool) -> Callable[[Any], Tensor
     def function(x: Any, /) -> Tensor:
         node = as_node(x, name)
         if node.dtype.kind in "biu":
-            from morpho.ops.algebra import constant, expand
-
             return Tensor.of_node(expand(constant(for_integers, bool_), node.shape))
         return Tensor.of_node(build(name, node))
 
@@ -162,22 +181,26 @@ def where(condition: Any, x1: Any, x2: Any, /) -> Tensor:
 
 
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
-    """x kept between `min` and `max`, either of which may be left out; NaN stays NaN."""
-    result = x if isinstance(x, Tensor) else Tensor.of_node(as_node(x, "clip"))
+    """x kept between `min` and `max`, either of which may be left out; NaN stays NaN, the dtype is that of x."""
+    result = Tensor.of_node(as_node(x, "clip"))
     dtype = result.dtype
+    if not dtype.is_integer and not dtype.is_float:
+        raise fail(DTypeError, "clip", f"dtype {dtype} has no order")
     if min is not None:
         result = astype(maximum(result, min), dtype)
     return result if max is None else astype(minimum(result, max), dtype)
 
 
 def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
-    """x converted: floats to integers truncate and saturate (NaN to 0), integers wrap."""
-    from morpho.base.dtypes import as_dtype
+    """x converted: floats to integers truncate and saturate (NaN to 0), integers wrap.
 
+    >>> astype(asarray([1.7, -2.5]), "int32").tolist()
+    [1, -2]
+    """
+    if device not in (None, "cpu"):
+        raise fail(DeviceError, "astype", f"device {device!r} is not there", "the devices are: cpu")
     target: DType = as_dtype(dtype)
     node = as_node(x, "astype")
     if node.dtype is target:
         return x if isinstance(x, Tensor) and not copy else Tensor.of_node(node)
     return Tensor.of_node(build("cast", node, dtype=target))
-
-

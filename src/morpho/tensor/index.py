@@ -1,22 +1,46 @@
-"""Indexing: integers, slices, ellipsis and new axes are views; integer arrays gather with checked indices."""
+"""Indexing: integers, slices, ellipsis and new axes are views; integer arrays gather and scatter, checked.
+
+`x[key] = value` keeps value semantics: the tensor gets a new program, and nothing else that was made from its old
+elements changes.
+"""
 
 from __future__ import annotations
 
 import operator
 from typing import Any
 
-from morpho.base.dims import Dim, Size
-from morpho.base.errors import IndexFault, fail
-from morpho.ir.node import Node
+import numpy as np
+
+from morpho.base.dims import Dim, Shape, Size, product
+from morpho.base.dtypes import bool_
+from morpho.base.errors import ArgumentError, IndexFault, ShapeError, fail
+from morpho.ir.node import Node, build
 from morpho.ops import algebra
 from morpho.tensor.core import Tensor
+from morpho.tensor.fancy import Fancy
 from morpho.tensor.move import slice_node
+from morpho.tensor.operands import as_node, is_scalar, scalar_node
+from morpho.tensor.sync import realised_array
 
 
-def expand_ellipsis(key: Any, rank: int) -> list[Any]:
-    """A key as a list with one item per axis (and the new axes), the ellipsis written out."""
-    items = list(key) if isinstance(key, tuple) else [key]
-    used = sum(1 for item in items if item is not None and item is not Ellipsis)
+def is_array(item: Any) -> bool:
+    """Whether an index is by data: a tensor, a NumPy array, a list or a truth value."""
+    return isinstance(item, Tensor | np.ndarray | list | bool | np.bool_)
+
+
+def width(item: Any) -> int:
+    """How many axes an index takes up: a mask one per dimension of its own, a new axis none."""
+    if item is None or item is Ellipsis:
+        return 0
+    if isinstance(item, Tensor) and item.dtype is bool_ or isinstance(item, np.ndarray) and item.dtype == np.bool_:
+        return item.ndim
+    return 1
+
+
+def as_items(key: Any, rank: int) -> list[Any]:
+    """A key as a list with one item per axis (and the new axes), the ellipsis written out, lists as tensors."""
+    items = [_converted(item) for item in (key if isinstance(key, tuple) else (key,))]
+    used = sum(width(item) for item in items)
     if used > rank:
         raise fail(IndexFault, "index", f"{used} indices are too many for {rank} dimensions")
     if sum(1 for item in items if item is Ellipsis) > 1:
@@ -26,6 +50,19 @@ def expand_ellipsis(key: Any, rank: int) -> list[Any]:
         if item is Ellipsis:
             return items[:i] + gap + items[i + 1:]
     return items + gap
+
+
+def _converted(item: Any) -> Any:
+    if not is_array(item):
+        return item
+    from morpho.tensor.create import asarray
+
+    if isinstance(item, list) and not item:
+        item = np.zeros(0, np.int64)
+    found = asarray(item)
+    if found.dtype.kind not in "biu":
+        raise fail(IndexFault, "index", f"an index of dtype {found.dtype} is not integers or a mask", "use astype")
+    return found
 
 
 def resolve_slice(item: slice, size: Size) -> tuple[Size, Size, int]:
@@ -50,7 +87,12 @@ def resolve_slice(item: slice, size: Size) -> tuple[Size, Size, int]:
 
 
 def resolve_integer(item: Any, size: Size, axis: int) -> Size:
-    number = operator.index(item)
+    """A position on an axis from one that may count from the end."""
+    try:
+        number = operator.index(item)
+    except TypeError:
+        raise fail(IndexFault, "index", f"{type(item).__name__} {item!r} is not an index",
+                   "use integers, slices, None, ... or tensors of integers or booleans") from None
     if isinstance(size, Dim):
         return number if number >= 0 else size + number
     if not -size <= number < size:
@@ -58,30 +100,183 @@ def resolve_integer(item: Any, size: Size, axis: int) -> Size:
     return number % size
 
 
-def basic(node: Node, items: list[Any]) -> Node:
-    """Integers, slices and new axes: a view."""
-    starts: list[Size] = []
-    sizes: list[Size] = []
-    steps: list[int] = []
-    shape: list[Size] = []
+class Region:
+    """The basic part of a key on a shape: the strided region it names, and the shape in which it is seen."""
+
+    def __init__(self, shape: Shape, items: list[Any]) -> None:
+        self.starts: list[Size] = []
+        self.sizes: list[Size] = []
+        self.steps: list[int] = []
+        self.shape: list[Size] = []
+        self.fancy: list[tuple[int, Tensor | None]] = []  # an axis of `shape` with its indices; None for an integer
+        places: list[int] = []
+        for position, item in enumerate(items):
+            if item is None:
+                self.shape.append(1)
+                continue
+            if isinstance(item, Tensor) or not isinstance(item, slice):
+                places.append(position)
+            if isinstance(item, Tensor):
+                self.fancy.append((len(self.shape), item))
+            elif not isinstance(item, slice):
+                self.fancy.append((len(self.shape), None))
+            self._axis(item, shape)
+        self.together = not places or places[-1] - places[0] == len(places) - 1
+
+    def _axis(self, item: Any, shape: Shape) -> None:
+        axis = len(self.starts)
+        if isinstance(item, Tensor):
+            start, count, step = 0, shape[axis], 1
+        elif isinstance(item, slice):
+            start, count, step = resolve_slice(item, shape[axis])
+        else:
+            start, count, step = resolve_integer(item, shape[axis], axis), 1, 1
+        self.starts.append(start)
+        self.sizes.append(count)
+        self.steps.append(step)
+        self.shape.append(count)
+
+    @property
+    def is_basic(self) -> bool:
+        return all(indices is None for _, indices in self.fancy)
+
+    @property
+    def result(self) -> Shape:
+        """The shape of a basic key's value: integers take their axis away."""
+        integers = {axis for axis, _ in self.fancy}
+        return tuple(size for axis, size in enumerate(self.shape) if axis not in integers)
+
+    def read(self, node: Node) -> Node:
+        """The region as a view, integers keeping an axis of size 1."""
+        return algebra.reshape(slice_node(node, self.starts, self.sizes, self.steps), tuple(self.shape))
+
+    def write(self, node: Node, value: Node) -> Node:
+        """The whole with the region replaced."""
+        value = algebra.reshape(value, tuple(self.sizes))
+        if value.shape == node.shape and all(step == 1 for step in self.steps):
+            return value
+        return build("update", node, value, starts=tuple(self.starts), sizes=tuple(self.sizes), steps=tuple(self.steps))
+
+
+def without_masks(items: list[Any], shape: Shape) -> list[Any]:
+    """Masks replaced by the positions at which they hold, which realises them: a count depends on data."""
+    result: list[Any] = []
     axis = 0
     for item in items:
-        if item is None:
-            shape.append(1)
-            continue
-        if isinstance(item, slice):
-            start, count, step = resolve_slice(item, node.shape[axis])
-            shape.append(count)
+        if isinstance(item, Tensor) and item.dtype is bool_:
+            if any(a != b for a, b in zip(item.shape, shape[axis:], strict=False)):
+                raise fail(IndexFault, "index", f"a mask of shape {item.shape} does not fit {shape} at axis {axis}")
+            found = realised_array(item, "index", "a boolean mask selects a number of elements that depends on data",
+                                   "use mo.where, or multiply by the mask")
+            result += [Tensor.of_buffer(_borrowed(part)) for part in np.nonzero(found)]
+            axis += item.ndim
         else:
-            start, count, step = resolve_integer(item, node.shape[axis], axis), 1, 1
-        starts.append(start)
-        sizes.append(count)
-        steps.append(step)
-        axis += 1
-    return algebra.reshape(slice_node(node, starts, sizes, steps), tuple(shape))
+            result.append(item)
+            axis += width(item)
+    return result
+
+
+def _borrowed(array: np.ndarray) -> Any:
+    from morpho.base.dtypes import int64
+    from morpho.runtime.buffer import borrow
+
+    return borrow(np.ascontiguousarray(array, np.int64), int64)
+
+
+def _scalar_masks(node: Node, items: list[Any]) -> tuple[Node, list[Any]]:
+    """A 0-dimensional mask is a new axis of size 1 or 0: one is put in front and indexed by a mask of one element."""
+    if not any(isinstance(item, Tensor) and item.ndim == 0 and item.dtype is bool_ for item in items):
+        return node, items
+    result: list[Any] = []
+    shape: list[Size] = []
+    left = list(node.shape)
+    for item in items:
+        if isinstance(item, Tensor) and item.ndim == 0 and item.dtype is bool_:
+            shape.append(1)
+            result.append(Tensor.of_node(algebra.reshape(item.node, (1,))))
+        else:
+            taken = width(item)
+            shape, left = shape + left[:taken], left[taken:]
+            result.append(item)
+    return algebra.reshape(node, (*shape, *left)), result
+
+
+def _prepared(node: Node, key: Any) -> tuple[Node, Region]:
+    items = as_items(key, len(node.shape))
+    node, items = _scalar_masks(node, items)
+    items = without_masks(items, node.shape)
+    return node, Region(node.shape, items)
 
 
 def getitem(x: Tensor, key: Any) -> Tensor:
     """x[key]."""
-    items = expand_ellipsis(key, x.ndim)
-    return Tensor.of_node(basic(x.node, items))
+    node, region = _prepared(x.node, key)
+    view = region.read(node)
+    if region.is_basic:
+        return Tensor.of_node(algebra.reshape(view, region.result))
+    return Tensor.of_node(Fancy(view.shape, region.fancy, region.together).read(view))
+
+
+def setitem(x: Tensor, key: Any, value: Any) -> None:
+    """x[key] = value: x becomes a new value; tensors made from its old one keep theirs."""
+    replace(x, _assigned(x, key, value))
+
+
+def _assigned(x: Tensor, key: Any, value: Any) -> Node:
+    given = as_value(value, x)
+    mask = _lone_mask(key, x)
+    if mask is not None and product(given.shape) == 1:  # no count is needed: choose, and stay lazy
+        shape = (*mask.shape, *[1] * (x.ndim - len(mask.shape)))
+        chosen = algebra.expand(algebra.reshape(mask, shape), x.shape)
+        return algebra.where(chosen, algebra.expand(algebra.reshape(given, ()), x.shape), x.node)
+    node, region = _prepared(x.node, key)
+    if region.is_basic:
+        filled = algebra.reshape(_fitted(given, region.result), tuple(region.sizes))
+    else:
+        view = region.read(node)
+        fancy = Fancy(view.shape, region.fancy, region.together)
+        filled = fancy.write(view, _fitted(given, fancy.result))
+    return algebra.reshape(region.write(node, filled), x.shape)
+
+
+def _lone_mask(key: Any, x: Tensor) -> Node | None:
+    """The mask, where the whole key is one tensor of booleans on the leading axes."""
+    items = key if isinstance(key, tuple) else (key,)
+    if len(items) != 1 or not isinstance(items[0], Tensor | np.ndarray):
+        return None
+    mask = as_node(items[0], "index")
+    if mask.dtype is not bool_ or not mask.shape or mask.shape != x.shape[:len(mask.shape)]:
+        return None
+    return mask
+
+
+def as_value(value: Any, x: Tensor) -> Node:
+    """What is assigned, in the tensor's dtype, which an assignment does not change."""
+    if is_scalar(value):
+        if isinstance(value, complex) and not x.dtype.is_complex:
+            raise fail(ArgumentError, "setitem", f"the number {value} does not fit {x.dtype}")
+        return scalar_node(value, x.dtype, "setitem")
+    node = as_node(value, "setitem")
+    order = "biufc".index
+    source, target = node.dtype.kind.replace("u", "i"), x.dtype.kind.replace("u", "i")
+    if order(source) > order(target):
+        raise fail(ArgumentError, "setitem", f"{node.dtype} values do not fit a {x.dtype} tensor",
+                   "convert them with astype first")
+    return algebra.cast(node, x.dtype)
+
+
+def _fitted(value: Node, shape: Shape) -> Node:
+    """A value broadcast to the shape it is assigned to; extra leading axes of size 1 are dropped."""
+    extra = len(value.shape) - len(shape)
+    if extra > 0 and all(size == 1 for size in value.shape[:extra]):
+        value = algebra.reshape(value, value.shape[extra:])
+    fits = len(value.shape) <= len(shape) and all(
+        a in (1, b) for a, b in zip(reversed(value.shape), reversed(shape), strict=False))
+    if not fits:
+        raise fail(ShapeError, "setitem", f"a value of shape {value.shape} does not broadcast to {shape}")
+    return algebra.expand(value, shape)
+
+
+def replace(x: Tensor, node: Node) -> None:
+    """Give a tensor another value. What was built from its old one holds the old node or the old elements."""
+    x._node, x._layout, x._record, x._storage = node, None, None, None

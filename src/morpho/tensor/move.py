@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
-from morpho.base.dims import Size
+import numpy as np
+
+from morpho.base.dims import Size, product
 from morpho.base.errors import ArgumentError, AxisError, ShapeError, fail
 from morpho.base.shapes import as_shape, broadcast, normalise_axes, normalise_axis, resolve_reshape
 from morpho.ir.node import Node, build
@@ -105,6 +108,20 @@ def slice_node(node: Node, starts: Sequence[Size], sizes: Sequence[Size], steps:
     return build("slice", node, starts=tuple(starts), sizes=tuple(sizes), steps=tuple(steps))
 
 
+def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+    """The slices along an axis, each a view without it."""
+    node = as_node(x, "unstack")
+    number = normalise_axis(axis, len(node.shape), "unstack")
+    sizes = tuple(1 if i == number else s for i, s in enumerate(node.shape))
+    shape = tuple(s for i, s in enumerate(node.shape) if i != number)
+    steps = (1,) * len(sizes)
+    parts = []
+    for position in range(operator.index(node.shape[number])):
+        starts = tuple(position if i == number else 0 for i in range(len(sizes)))
+        parts.append(Tensor.of_node(algebra.reshape(slice_node(node, starts, sizes, steps), shape)))
+    return tuple(parts)
+
+
 # -- copies ----------------------------------------------------------------------------------------------------------
 def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
     """Tensors joined along an axis; `axis=None` flattens them first."""
@@ -139,3 +156,78 @@ def pad(x: Any, /, widths: Any, *, value: Any = 0) -> Tensor:
     before, after = tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
     kinds: dict[str, Any] = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
     return Tensor.of_node(build("pad", node, before=before, after=after, value=kinds[node.dtype.kind](value)))
+
+
+def roll(x: Any, /, shift: Any, *, axis: Any = None) -> Tensor:
+    """Elements moved along axes, those that leave at one end coming in at the other; flattened without an axis."""
+    node = as_node(x, "roll")
+    if axis is None:
+        flat = algebra.reshape(node, (product(node.shape),))
+        return Tensor.of_node(algebra.reshape(_rolled(flat, _total(shift), 0), node.shape))
+    axes = list(axis) if isinstance(axis, tuple | list) else [axis]
+    shifts = list(shift) if isinstance(shift, tuple | list) else [shift] * len(axes)
+    axes = axes * len(shifts) if len(axes) == 1 else axes
+    if len(shifts) != len(axes):
+        raise fail(ArgumentError, "roll", f"{len(shifts)} shifts do not fit {len(axes)} axes")
+    for amount, number in zip(shifts, axes, strict=True):
+        node = _rolled(node, operator.index(amount), normalise_axis(number, len(node.shape), "roll"))
+    return Tensor.of_node(node)
+
+
+def _total(shift: Any) -> int:
+    return sum(operator.index(s) for s in shift) if isinstance(shift, tuple | list) else operator.index(shift)
+
+
+def _rolled(node: Node, shift: int, axis: int) -> Node:
+    size = operator.index(node.shape[axis])
+    shift = shift % size if size else 0
+    if not shift:
+        return node
+    pieces = []
+    for start, count in ((size - shift, shift), (0, size - shift)):
+        starts = [start if i == axis else 0 for i in range(len(node.shape))]
+        sizes = [count if i == axis else s for i, s in enumerate(node.shape)]
+        pieces.append(slice_node(node, starts, sizes, [1] * len(sizes)))
+    return build("concatenate", *pieces, axis=axis)
+
+
+def tile(x: Any, repetitions: Any, /) -> Tensor:
+    """x laid side by side, so many times along each axis."""
+    node, counts = as_node(x, "tile"), as_shape(repetitions, "tile")
+    if any(isinstance(count, int) and count < 0 for count in counts):
+        raise fail(ArgumentError, "tile", f"repetitions {counts} are negative")
+    rank = max(len(counts), len(node.shape))
+    counts = (1,) * (rank - len(counts)) + counts
+    shape = (1,) * (rank - len(node.shape)) + node.shape
+    pairs = list(zip(counts, shape, strict=True))
+    apart = algebra.reshape(node, tuple(size for _, s in pairs for size in (1, s)))
+    spread = algebra.expand(apart, tuple(size for pair in pairs for size in pair))
+    return Tensor.of_node(algebra.reshape(spread, tuple(count * size for count, size in pairs)))
+
+
+def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
+    """Every element so many times in a row along an axis; flattened without one. A tensor of repeats is realised at
+    once, because the resulting size is data."""
+    node = as_node(x, "repeat")
+    if axis is None:
+        node, axis = algebra.reshape(node, (product(node.shape),)), 0
+    number = normalise_axis(axis, len(node.shape), "repeat")
+    if isinstance(repeats, int):
+        if repeats < 0:
+            raise fail(ArgumentError, "repeat", f"{repeats} repeats are negative")
+        before, size, after = node.shape[:number], node.shape[number], node.shape[number + 1:]
+        spread = algebra.expand(algebra.reshape(node, (*before, size, 1, *after)), (*before, size, repeats, *after))
+        return Tensor.of_node(algebra.reshape(spread, (*before, size * repeats, *after)))
+    return _repeated_each(node, repeats, number)
+
+
+def _repeated_each(node: Node, repeats: Any, axis: int) -> Tensor:
+    from morpho.tensor.create import asarray
+    from morpho.tensor.search import take
+    from morpho.tensor.sync import realised_array
+
+    counts = realised_array(asarray(repeats), "repeat", "the repeats decide the size of the result", "use an integer")
+    size = operator.index(node.shape[axis])
+    if counts.dtype.kind not in "iu" or counts.size not in (1, size) or (counts.size and counts.min() < 0):
+        raise fail(ArgumentError, "repeat", f"repeats {counts.tolist()} do not fit an axis of size {size}")
+    return take(Tensor.of_node(node), asarray(np.repeat(np.arange(size), counts.reshape(-1))), axis=axis)

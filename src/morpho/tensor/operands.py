@@ -10,7 +10,7 @@ from morpho.base.dims import Dim, Shape
 from morpho.base.dtypes import DType, bool_, complex64, complex128, float32, float64, int64, promote
 from morpho.base.errors import DTypeError, fail
 from morpho.base.shapes import broadcast
-from morpho.ir.node import Node
+from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, constant, expand, size_value
 from morpho.tensor.core import Tensor
 
@@ -38,7 +38,7 @@ def as_node(value: Any, operation: str) -> Node:
 def scalar_dtype(value: Scalar, other: DType, operation: str) -> DType:
     """The dtype a Python number takes beside a tensor: the tensor's, unless its kind cannot hold it."""
     if isinstance(value, bool):
-        return other if other is bool_ else other
+        return other
     if isinstance(value, int):
         return DEFAULT_INT if other is bool_ else other
     if isinstance(value, float):
@@ -54,7 +54,15 @@ def scalar_node(value: Scalar, dtype: DType, operation: str) -> Node:
         info = np.iinfo(dtype.numpy)
         if not info.min <= value <= info.max:
             raise fail(DTypeError, operation, f"the number {value} is out of range for {dtype}")
+    if dtype.is_complex:
+        return complex_node(complex(value), dtype)
     return constant(rounded(value, dtype), dtype)
+
+
+def complex_node(value: complex, dtype: DType) -> Node:
+    """A complex number made on the host from its two parts: kernels have no complex constants."""
+    part = float64 if dtype is complex128 else float32
+    return build("complex", *[constant(rounded(number, part), part) for number in (value.real, value.imag)])
 
 
 def rounded(value: Scalar, dtype: DType) -> Any:

@@ -35,6 +35,7 @@ def install() -> None:
                      reduce.all, reduce.argmax, reduce.argmin):
         setattr(Tensor, function.__name__, _reduction(function))
     setattr(Tensor, "__getitem__", lambda self, key: index.getitem(self, key))
+    setattr(Tensor, "__setitem__", lambda self, key, value: index.setitem(self, key, value))
     setattr(Tensor, "reshape", lambda self, *shape: move.reshape(self, shape[0] if len(shape) == 1 else shape))
     setattr(Tensor, "astype", lambda self, dtype: ew.astype(self, dtype))
     setattr(Tensor, "T", property(_transposed, doc="A matrix with its axes exchanged."))

@@ -1,20 +1,29 @@
-"""Matrix products."""
+"""Products: of matrices, of vectors, over any axes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from morpho.base.errors import ShapeError, fail
-from morpho.base.shapes import broadcast
+from morpho.base.dims import Shape, product
+from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
+from morpho.base.shapes import broadcast, normalise_axis
 from morpho.ir.node import Node, build
-from morpho.ops.algebra import expand, reshape
+from morpho.ops.algebra import expand, mul, permute, reduce, reshape
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import promoted
 
 
+def _numeric(name: str, x1: Any, x2: Any) -> list[Node]:
+    nodes = promoted(name, x1, x2)
+    if nodes[0].dtype.kind == "b":
+        raise fail(DTypeError, name, "dtype bool is not taken", "convert with astype")
+    return nodes
+
+
 def matmul(x1: Any, x2: Any, /) -> Tensor:
     """The matrix product; leading axes are batches and broadcast, a vector counts as a row or a column."""
-    a, b = promoted("matmul", x1, x2)
+    a, b = _numeric("matmul", x1, x2)
     if not a.shape or not b.shape:
         raise fail(ShapeError, "matmul", f"shapes {a.shape} and {b.shape}: a 0-dimensional tensor has no product",
                    "use multiply")
@@ -36,3 +45,54 @@ def _without(node: Node, row: bool, column: bool) -> Node:
     if row:
         shape = shape[:-1] if column else (*shape[:-2], shape[-1])
     return reshape(node, shape)
+
+
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
+    """The sum of products along an axis of both; the first is conjugated."""
+    a, b = _numeric("vecdot", x1, x2)
+    rank = min(len(a.shape), len(b.shape))
+    if not -rank <= axis < 0:
+        raise fail(ArgumentError, "vecdot", f"axis {axis} is not among the last {rank} dimensions, counted from the end")
+    if a.shape[axis] != b.shape[axis]:
+        raise fail(ShapeError, "vecdot", f"shapes {a.shape} and {b.shape} do not align: {a.shape[axis]} != {b.shape[axis]}")
+    shape = broadcast("vecdot", a.shape, b.shape)
+    a = build("conj", a) if a.dtype.is_complex else a
+    number = len(shape) + axis
+    total = reduce("sum", mul(expand(a, shape), expand(b, shape)), (number,))
+    return Tensor.of_node(reshape(total, (*shape[:number], *shape[number + 1:])))
+
+
+def _pairs(axes: Any, a: Shape, b: Shape) -> tuple[list[int], list[int]]:
+    if isinstance(axes, int):
+        if not 0 <= axes <= min(len(a), len(b)):
+            raise fail(ArgumentError, "tensordot", f"{axes} axes cannot be contracted over shapes {a} and {b}")
+        return list(range(len(a) - axes, len(a))), list(range(axes))
+    first, second = ([side] if isinstance(side, int) else list(side) for side in axes)
+    if len(first) != len(second):
+        raise fail(ArgumentError, "tensordot", f"{len(first)} axes cannot be contracted with {len(second)}")
+    return ([normalise_axis(axis, len(a), "tensordot") for axis in first],
+            [normalise_axis(axis, len(b), "tensordot") for axis in second])
+
+
+def tensordot(x1: Any, x2: Any, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
+    """The sum of products over `axes`: the last ones of x1 with the first ones of x2, or two lists of pairs."""
+    a, b = _numeric("tensordot", x1, x2)
+    first, second = _pairs(axes, a.shape, b.shape)
+    if any(a.shape[i] != b.shape[j] for i, j in zip(first, second, strict=True)):
+        raise fail(ShapeError, "tensordot", f"shapes {a.shape} and {b.shape} do not align over axes {first}, {second}")
+    left = [axis for axis in range(len(a.shape)) if axis not in first]
+    right = [axis for axis in range(len(b.shape)) if axis not in second]
+    inner = product(tuple(a.shape[axis] for axis in first))
+    rows, columns = tuple(a.shape[axis] for axis in left), tuple(b.shape[axis] for axis in right)
+    left_matrix = reshape(permute(a, (*left, *first)), (product(rows), inner))
+    right_matrix = reshape(permute(b, (*second, *right)), (inner, product(columns)))
+    return Tensor.of_node(reshape(build("matmul", left_matrix, right_matrix), (*rows, *columns)))
+
+
+def outer(x1: Any, x2: Any, /) -> Tensor:
+    """Every element of one vector times every one of another."""
+    a, b = _numeric("outer", x1, x2)
+    if len(a.shape) != 1 or len(b.shape) != 1:
+        raise fail(ShapeError, "outer", f"shapes {a.shape} and {b.shape} are not two vectors")
+    shape = (*a.shape, *b.shape)
+    return Tensor.of_node(mul(expand(reshape(a, (*a.shape, 1)), shape), expand(reshape(b, (1, *b.shape)), shape)))

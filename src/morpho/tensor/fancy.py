@@ -1,0 +1,103 @@
+"""Indexing by integer tensors: several broadcast together, any axes between them, as one gather or scatter.
+
+The indexed axes are brought together at the end and flattened, the indices become one number per element, and the
+native `gather` reads along that axis. An index outside its axis makes the number -1, which the kernel reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce as fold
+
+from morpho.base.dims import Shape, Size, product
+from morpho.base.dtypes import int64
+from morpho.base.errors import IndexFault, fail
+from morpho.base.shapes import broadcast
+from morpho.ir.node import Node, build
+from morpho.ops.algebra import add, cast, constant_like, expand, mul, permute, reshape, size_value, where
+from morpho.tensor.core import Tensor
+
+
+def wrapped(index: Node, size: Size) -> Node:
+    """Indices as int64, those below zero counted from the end."""
+    signed = index.dtype.kind == "i"
+    index = cast(index, int64)
+    if not signed:
+        return index
+    length = expand(size_value(size, int64), index.shape)
+    return where(build("less", index, constant_like(index, 0)), add(index, length), index)
+
+
+def _checked(index: Node, size: Size, linear: Node) -> Node:
+    """The linear index, or -1 where this part of it is outside its axis."""
+    length = expand(size_value(size, int64), index.shape)
+    inside = build("logical_and", build("greater_equal", index, constant_like(index, 0)), build("less", index, length))
+    return where(inside, linear, constant_like(linear, -1))
+
+
+class Fancy:
+    """One key of integer tensors on a view. `fancy` lists the axes with their indices, None for a single integer (an
+    axis of size 1 that disappears); `together` says whether they stand side by side, so that the result does too."""
+
+    def __init__(self, shape: Shape, fancy: Sequence[tuple[int, Tensor | None]], together: bool) -> None:
+        self.shape = shape
+        self.indexed = [axis for axis, indices in fancy if indices is not None]
+        indices = [indices.node for _, indices in fancy if indices is not None]
+        dropped = [axis for axis, found in fancy if found is None]
+        self.kept = [axis for axis in range(len(shape)) if axis not in self.indexed and axis not in dropped]
+        self.order = (*dropped, *self.kept, *self.indexed)
+        self.rest = tuple(shape[axis] for axis in self.kept)
+        self.common = broadcast("index", *[node.shape for node in indices])
+        first = min(axis for axis, _ in fancy)
+        self.place = sum(axis < first for axis in self.kept) if together else 0
+        self.linear = self._linear([expand(node, self.common) for node in indices])
+
+    def _linear(self, indices: list[Node]) -> Node:
+        sizes = [self.shape[axis] for axis in self.indexed]
+        if any(size == 0 for size in sizes) and product(self.common) != 0:
+            raise fail(IndexFault, "index", f"indices of shape {self.common} read an axis of size 0")
+        parts = [wrapped(node, size) for node, size in zip(indices, sizes, strict=True)]
+        if len(parts) == 1:
+            return parts[0]
+        scaled = [mul(part, expand(size_value(product(tuple(sizes[i + 1:])), int64), part.shape))
+                  for i, part in enumerate(parts)]
+        linear = fold(add, scaled)
+        for part, size in zip(parts, sizes, strict=True):
+            linear = _checked(part, size, linear)
+        return linear
+
+    @property
+    def result(self) -> Shape:
+        """The shape of the value the key names."""
+        return (*self.rest[:self.place], *self.common, *self.rest[self.place:])
+
+    def _lines(self, view: Node) -> Node:
+        """Indexed axes last and flattened: (kept..., elements)."""
+        flat = product(tuple(self.shape[axis] for axis in self.indexed))
+        return reshape(permute(view, self.order), (*self.rest, flat))
+
+    def _spread(self) -> Node:
+        """The linear index for every line: (kept..., indices)."""
+        count = product(self.common)
+        return expand(reshape(self.linear, (1,) * len(self.rest) + (count,)), (*self.rest, count))
+
+    def read(self, view: Node) -> Node:
+        """The elements at the indices."""
+        found = build("gather", self._lines(view), self._spread(), axis=len(self.rest))
+        found = reshape(found, (*self.rest, *self.common))
+        return permute(found, self._forward())
+
+    def write(self, view: Node, value: Node) -> Node:
+        """The view with the elements at the indices replaced; of equal indices the last one stays."""
+        forward = self._forward()
+        value = permute(value, tuple(forward.index(i) for i in range(len(forward))))
+        lines = self._lines(view)
+        index = self._spread()
+        filled = build("scatter", lines, index, reshape(value, index.shape), axis=len(self.rest), mode="set")
+        ordered = reshape(filled, tuple(self.shape[axis] for axis in self.order))
+        return permute(ordered, tuple(self.order.index(i) for i in range(len(self.order))))
+
+    def _forward(self) -> tuple[int, ...]:
+        """From (kept..., common...) to the common axes at their place."""
+        rest, common = len(self.rest), len(self.common)
+        return (*range(self.place), *range(rest, rest + common), *range(self.place, rest))

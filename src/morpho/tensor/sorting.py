@@ -1,0 +1,30 @@
+"""Sorting: host operations, lazy like all others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from morpho.base.shapes import normalise_axis
+from morpho.ir.node import build
+from morpho.tensor.core import Tensor
+from morpho.tensor.operands import as_node
+
+
+def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """The elements in order along an axis; NaN comes last (first when descending).
+
+    >>> sort(asarray([3, 1, 2]), descending=True).tolist()
+    [3, 2, 1]
+    """
+    return _sorted("sort", x, axis, descending, stable)
+
+
+def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """The indices that would sort along an axis; equal elements keep their order when stable."""
+    return _sorted("argsort", x, axis, descending, stable)
+
+
+def _sorted(name: str, x: Any, axis: int, descending: bool, stable: bool) -> Tensor:
+    node = as_node(x, name)
+    number = normalise_axis(axis, len(node.shape), name)
+    return Tensor.of_node(build(name, node, axis=number, descending=bool(descending), stable=bool(stable)))
