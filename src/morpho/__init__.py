@@ -4,23 +4,240 @@
 >>> x = mo.asarray([1.0, 2.0, 3.0])
 >>> (mo.gelu(x) * 2).sum().item()
 11.6...
+
+This module is the namespace of the Python Array API standard 2024.12 with `mo.linalg` and `mo.fft`, and beside it
+activations and norms, gather and scatter, `mo.random`, `mo.compile`, `mo.grad`, `mo.settings` and `mo.pool`.
 """
 
+from math import e, inf, nan, pi
+
 from morpho.base.dims import Dim
-from morpho.base.settings import settings
-from morpho.base.dtypes import (bfloat16, complex64, complex128, float16, float32, float64, int8, int16, int32, int64,
-                                uint8, uint16, uint32, uint64)
+from morpho.base.dtypes import (
+    bfloat16,
+    complex64,
+    complex128,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
 from morpho.base.dtypes import bool_ as bool
+from morpho.base.settings import settings
 from morpho.runtime import pool
-from morpho.tensor.activations import *
+from morpho.tensor import fft, linalg, random
+from morpho.tensor.activations import (
+    elu,
+    gelu,
+    layer_norm,
+    leaky_relu,
+    log_softmax,
+    logsumexp,
+    mish,
+    relu,
+    rms_norm,
+    selu,
+    sigmoid,
+    silu,
+    softmax,
+    softplus,
+)
 from morpho.tensor.compile import compile
-from morpho.tensor.state import State
 from morpho.tensor.core import Tensor, realise
-from morpho.tensor.create import *
-from morpho.tensor.elementwise import *
-from morpho.tensor.move import *
-from morpho.tensor.products import *
-from morpho.tensor.reduce import *
+from morpho.tensor.create import (
+    arange,
+    asarray,
+    empty,
+    empty_like,
+    eye,
+    full,
+    full_like,
+    linspace,
+    meshgrid,
+    ones,
+    ones_like,
+    tril,
+    triu,
+    zeros,
+    zeros_like,
+)
+from morpho.tensor.elementwise import (
+    abs,
+    acos,
+    acosh,
+    add,
+    asin,
+    asinh,
+    astype,
+    atan,
+    atan2,
+    atanh,
+    bitwise_and,
+    bitwise_invert,
+    bitwise_left_shift,
+    bitwise_or,
+    bitwise_right_shift,
+    bitwise_xor,
+    ceil,
+    clip,
+    conj,
+    copysign,
+    cos,
+    cosh,
+    divide,
+    equal,
+    erf,
+    erfc,
+    exp,
+    exp2,
+    expm1,
+    floor,
+    floor_divide,
+    greater,
+    greater_equal,
+    hypot,
+    imag,
+    isfinite,
+    isinf,
+    isnan,
+    less,
+    less_equal,
+    log,
+    log1p,
+    log2,
+    log10,
+    logaddexp,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    maximum,
+    minimum,
+    multiply,
+    negative,
+    nextafter,
+    not_equal,
+    positive,
+    pow,
+    real,
+    reciprocal,
+    remainder,
+    round,
+    sign,
+    signbit,
+    sin,
+    sinh,
+    sqrt,
+    square,
+    subtract,
+    tan,
+    tanh,
+    trunc,
+    where,
+)
+from morpho.tensor.gradient import grad
+from morpho.tensor.interop import from_dlpack
+from morpho.tensor.move import (
+    broadcast_arrays,
+    broadcast_to,
+    concat,
+    expand_dims,
+    flip,
+    matrix_transpose,
+    moveaxis,
+    pad,
+    permute_dims,
+    repeat,
+    reshape,
+    roll,
+    squeeze,
+    stack,
+    tile,
+    unstack,
+)
+from morpho.tensor.namespace import API_VERSION as __array_api_version__
+from morpho.tensor.namespace import array_namespace_info as __array_namespace_info__
+from morpho.tensor.namespace import can_cast, finfo, iinfo, isdtype, result_type
 from morpho.tensor.operators import install as _install
+from morpho.tensor.products import matmul, outer, tensordot, vecdot
+from morpho.tensor.reduce import (
+    all,
+    any,
+    argmax,
+    argmin,
+    count_nonzero,
+    cumulative_prod,
+    cumulative_sum,
+    max,
+    mean,
+    min,
+    prod,
+    std,
+    sum,
+    var,
+)
+from morpho.tensor.search import nonzero, one_hot, scatter, scatter_add, searchsorted, take, take_along_axis
+from morpho.tensor.sets import unique_all, unique_counts, unique_inverse, unique_values
+from morpho.tensor.sorting import argsort, sort
+from morpho.tensor.state import State
+from morpho.tensor.utility import diff
 
 _install()
+
+newaxis = None
+
+__all__ = [
+    # constants
+    "e", "inf", "nan", "newaxis", "pi",
+    # dtypes
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16",
+    "float32", "float64", "complex64", "complex128", "astype", "broadcast_arrays", "broadcast_to", "can_cast",
+    "finfo", "iinfo", "isdtype", "result_type",
+    # creation
+    "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "linspace", "meshgrid",
+    "ones", "ones_like", "tril", "triu", "zeros", "zeros_like",
+    # elementwise
+    "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and", "bitwise_invert",
+    "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "ceil", "clip", "conj", "copysign",
+    "cos", "cosh", "divide", "equal", "erf", "erfc", "exp", "exp2", "expm1", "floor", "floor_divide", "greater",
+    "greater_equal", "hypot", "imag", "isfinite", "isinf", "isnan", "less", "less_equal", "log", "log1p", "log2",
+    "log10", "logaddexp", "logical_and", "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "multiply",
+    "negative", "nextafter", "not_equal", "positive", "pow", "real", "reciprocal", "remainder", "round", "sign",
+    "signbit", "sin", "sinh", "sqrt", "square", "subtract", "tan", "tanh", "trunc", "where",
+    # activations and norms
+    "elu", "gelu", "layer_norm", "leaky_relu", "log_softmax", "logsumexp", "mish", "relu", "rms_norm", "selu",
+    "sigmoid", "silu", "softmax", "softplus",
+    # products
+    "fft", "linalg", "matmul", "matrix_transpose", "outer", "tensordot", "vecdot",
+    # movement
+    "concat", "expand_dims", "flip", "moveaxis", "pad", "permute_dims", "repeat", "reshape", "roll", "squeeze",
+    "stack", "tile", "unstack",
+    # indexing, searching, sets, sorting
+    "argmax", "argmin", "argsort", "count_nonzero", "nonzero", "one_hot", "scatter", "scatter_add", "searchsorted",
+    "sort", "take", "take_along_axis", "unique_all", "unique_counts", "unique_inverse", "unique_values",
+    # statistics and utility
+    "all", "any", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod", "std", "sum", "var",
+    # the engine
+    "Dim", "State", "Tensor", "compile", "grad", "pool", "random", "realise", "settings",
+]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__array_api_version__", "__array_namespace_info__", "__doc__", "__name__", "__version__"]
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":  # read only when asked for: the package's metadata takes a while to find
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("morpho")
+        except PackageNotFoundError:
+            return "0+unknown"
+    raise AttributeError(f"module 'morpho' has no attribute {name!r}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from morpho.base.dims import Shape, Size, product, upper
-from morpho.base.dtypes import DType
+from morpho.base.dtypes import DType, bool_
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.kernels.lower_group import Lowered, lower_copy, lower_group
@@ -97,23 +97,23 @@ class Program:
         return all(isinstance(step, Step) for step in self.steps)
 
 
-def build_program(graph: Graph, own_outputs: bool) -> Program:
-    """Lower a fused graph. `own_outputs`: every output gets memory of its own, none is a view of an input."""
-    return _Builder(graph, own_outputs).build()
+def build_program(graph: Graph, own_outputs: bool, inputs: int) -> Program:
+    """Lower a fused graph that is called with `inputs` arguments, read or not. `own_outputs`: every output gets memory
+    of its own, none is a view of an input."""
+    return _Builder(graph, own_outputs, inputs).build()
 
 
 class _Builder:
-    def __init__(self, graph: Graph, own_outputs: bool) -> None:
+    def __init__(self, graph: Graph, own_outputs: bool, inputs: int) -> None:
         self.graph, self.own_outputs = graph, own_outputs
         self.program = Program()
+        self.program.slots = [Slot("input", bool_, 0, index) for index in range(inputs)]
         self.places: dict[int, list[Place]] = {}  # node -> place of each of its outputs
 
     def build(self) -> Program:
         program = self.program
         for node in self.graph.parameters:
             strides = node.attributes.get("strides")
-            while len(program.slots) <= node["index"]:  # a parameter nothing reads still has its number
-                program.slots.append(Slot("input", node.dtype, 0, len(program.slots)))
             slot = program.slots[node["index"]]
             slot.dtype, slot.elements = node.dtype, product(node.shape)
             place = whole(node["index"], node.shape, node.dtype)

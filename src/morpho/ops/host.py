@@ -59,7 +59,8 @@ def _real_line(name: str, result: DType | None = None) -> Infer:
 
 def _reference_argsort(attributes: Attributes, x: Any) -> Any:
     """NaN is last when ascending, first when descending; equal elements keep their order when stable."""
-    axis, kind = attributes["axis"], "stable" if attributes["stable"] else None
+    axis = attributes["axis"]
+    kind: Any = "stable" if attributes["stable"] else None
     if not attributes["descending"]:
         return np.argsort(x, axis=axis, kind=kind)
     turned = np.argsort(np.flip(x, axis), axis=axis, kind=kind)
@@ -67,7 +68,8 @@ def _reference_argsort(attributes: Attributes, x: Any) -> Any:
 
 
 def _reference_sort(attributes: Attributes, x: Any) -> Any:
-    axis, kind = attributes["axis"], "stable" if attributes["stable"] else None
+    axis = attributes["axis"]
+    kind: Any = "stable" if attributes["stable"] else None
     if not attributes["descending"]:
         return np.sort(x, axis=axis, kind=kind)
     return np.flip(np.sort(np.flip(x, axis), axis=axis, kind=kind), axis)

@@ -49,7 +49,8 @@ class Damaged(Exception):
 class DiskCache(ForkSafe):
     """Bytes by key (16 to 128 hexadecimal digits) in an owner-only `folder` of at most `limit_bytes`.
 
-    Nothing touches the disk before the first `get` or `put`. Thread-safe, safe among processes, and after a fork.
+    Nothing touches the disk before the first `get` or `put`. Thread-safe, safe among processes, and after a fork. The
+    limit holds for what a process knows of: the files there at its first `put`, and those it wrote or read since.
     """
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
@@ -70,6 +71,7 @@ class DiskCache(ForkSafe):
             self._counts["misses" if payload is None else "hits"] += 1
             if payload is not None and self._sizes is not None:
                 self._record(name, HEADER.size + len(payload))
+                self._shrink_to(self.limit_bytes)  # it may be another process's file, new to this one
         return payload
 
     def put(self, key: str, data: bytes) -> bool:
@@ -81,7 +83,7 @@ class DiskCache(ForkSafe):
         header = HEADER.pack(MAGIC, VERSION, len(data), _digest(key, data))
         with self._lock:
             try:
-                self._make_room(name, nbytes)
+                self._shrink_to(self.limit_bytes - nbytes, replacing=name)
                 self._write(name, header, data)
             except OSError as error:
                 self._counts["errors"] += 1
@@ -150,18 +152,17 @@ class DiskCache(ForkSafe):
         self._bytes += nbytes - sizes.pop(name, 0)
         sizes[name] = nbytes
 
-    def _make_room(self, name: str, nbytes: int) -> None:
-        """Remove the least recently used until `nbytes` more fit; others may have removed them already."""
+    def _shrink_to(self, nbytes: int, replacing: str = "") -> None:
+        """Remove the least recently used until at most `nbytes` are left, not counting the file about to be replaced.
+
+        Others may have removed them already. Call it with the lock held.
+        """
         sizes = self._listing()
-        room = self.limit_bytes - nbytes + sizes.get(name, 0)
-        while self._bytes > room:
-            oldest, size = next(iter(sizes.items()))
-            if oldest == name:
-                room -= size
-            sizes.popitem(last=False)
+        while self._bytes - sizes.get(replacing, 0) > nbytes:
+            name, size = sizes.popitem(last=False)
             self._bytes -= size
             self._counts["evictions"] += 1
-            _remove(self.folder / oldest)
+            _remove(self.folder / name)
 
     def _write(self, name: str, header: bytes, data: bytes) -> None:
         """Write the file under a temporary name, readable by its owner only, and move it into place."""

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-import threading
 import time
 import weakref
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,13 +31,13 @@ from morpho.kernels.program import HostStep, Program, Step, build_program
 from morpho.passes import fuse
 from morpho.passes.pipeline import Report, optimise
 from morpho.runtime import code, threads
+from morpho.runtime.cache import BoundedCache
 from morpho.runtime.buffer import Buffer, allocate, view_memory
 from morpho.runtime.executable import Executable
 from morpho.runtime.pool import pool
 
 log = logging.getLogger("morpho")
 fuse.NATIVE.update(name for name in REGISTRY if elementwise.supported(name))
-PLANS_KEPT = 1024
 
 
 @dataclass
@@ -47,7 +45,6 @@ class Counts:
     """Process-wide counters that tests and `explain` read."""
 
     realisations: int = 0
-    plan_hits: int = 0
     plans: int = 0
     kernels_run: int = 0
     host_steps: int = 0
@@ -120,8 +117,13 @@ def abstract(outputs: Sequence[Node]) -> tuple[Graph, list[Buffer]]:
 
 
 # -- plans -----------------------------------------------------------------------------------------------------------
-_plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
-_lock = threading.RLock()
+PLAN_BYTES = 64 << 20
+_plans: BoundedCache[tuple[Any, ...], Plan] = BoundedCache(PLAN_BYTES, "plans")
+
+
+def plan_bytes(plan: Plan) -> int:
+    """Roughly what a plan keeps in memory: tables and nodes."""
+    return 8192 + 2048 * (len(plan.program.steps) + len(plan.graph.nodes))
 
 
 def plan_key(graph: Graph, own_outputs: bool) -> tuple[Any, ...]:
@@ -130,23 +132,17 @@ def plan_key(graph: Graph, own_outputs: bool) -> tuple[Any, ...]:
             threads.wanted_threads())
 
 
-def plan_for(graph: Graph, own_outputs: bool = False) -> Plan:
+def plan_for(graph: Graph, inputs: int, own_outputs: bool = False) -> Plan:
     """The plan of an abstracted graph, made once."""
-    key = plan_key(graph, own_outputs)
-    with _lock:
-        found = _plans.get(key)
-        if found is not None:
-            _plans.move_to_end(key)
-            counts.plan_hits += 1
-            return found
-        made = make_plan(graph, own_outputs)
-        _plans[key] = made
-        if len(_plans) > PLANS_KEPT:
-            _plans.popitem(last=False)
-        return made
+    return _plans.get_or_create(plan_key(graph, own_outputs), lambda: make_plan(graph, own_outputs, inputs), plan_bytes)
 
 
-def make_plan(graph: Graph, own_outputs: bool, guards: Sequence[Sequence[Size]] = (), keep_texts: bool = False,
+def plan_cache_stats() -> dict[str, Any]:
+    """Hits, misses and bytes of the plans kept in memory."""
+    return _plans.stats()
+
+
+def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Sequence[Size]] = (), keep_texts: bool = False,
               whole: bool = False) -> Plan:
     """Optimise, lower, plan memory, compile. `whole` refuses host steps."""
     chosen = settings.get()
@@ -155,7 +151,7 @@ def make_plan(graph: Graph, own_outputs: bool, guards: Sequence[Sequence[Size]] 
     started = time.perf_counter()
     optimised, report = optimise(graph, chosen.level, chosen.passes_off, keep_texts)
     middle = time.perf_counter()
-    program = build_program(optimised, own_outputs)
+    program = build_program(optimised, own_outputs, inputs)
     plan_memory(program, reuse=chosen.level > 0)
     lowered = time.perf_counter()
     if whole:
@@ -247,7 +243,7 @@ def realise(outputs: Sequence[Node]) -> list[Buffer]:
     graph, buffers = abstract(outputs)
     if settings.get().backend == "reference":
         return _reference(graph, buffers)
-    plan = plan_for(graph)
+    plan = plan_for(graph, len(buffers))
     counts.copies += plan.program.copies
     results = [allocate((int(_static(slot.elements)),), slot.dtype) for slot in plan.program.slots
                if slot.kind == "result"]

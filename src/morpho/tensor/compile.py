@@ -263,7 +263,8 @@ class Compiled(ctypes.Structure):
         if simple:
             output = graph.outputs[0]
             guards.append(record_words(output.dtype, output.shape, contiguous_strides(output.shape)))  # type: ignore
-        plan = make_plan(graph, True, guards if simple else (), whole=self.whole)
+        count_inputs = len(specs) + len(trace.states) + len(captured)
+        plan = make_plan(graph, True, count_inputs, guards if simple else (), whole=self.whole)
         program = plan.program
         inputs = {slot.index: i for i, slot in enumerate(program.slots) if slot.kind == "input"}
         first_state = len(specs)

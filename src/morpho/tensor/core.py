@@ -216,7 +216,7 @@ def realise(*tensors: Tensor) -> None:
     for tensor, node, buffer in zip(waiting, nodes, evaluate.realise(nodes), strict=True):
         tensor._hold(buffer)
         tensor._node = None
-        if node.payload is None or isinstance(node.payload, Holder) and node.payload() is None:
+        if node.payload is None or (isinstance(node.payload, Holder) and node.payload() is None):
             # programs that already contain this node read the result instead
             node.payload = Holder(tensor)
 

@@ -54,8 +54,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
 
 def _from_foreign(obj: Any, wanted: DType | None, copy: bool | None) -> Tensor:
     borrowed = isinstance(obj, np.ndarray | memoryview | bytearray | bytes) or hasattr(obj, "__array_interface__")
-    if isinstance(obj, bool | int | float | complex) or not borrowed and not hasattr(obj, "__array__") \
-            and not _has_buffer(obj):
+    if isinstance(obj, bool | int | float | complex) or (not borrowed and not hasattr(obj, "__array__") \
+            and not _has_buffer(obj)):
         if copy is False:
             raise fail(ValueFault, "asarray", f"a {type(obj).__name__} does not become a tensor without a copy")
         return _from_python(obj, wanted)
@@ -98,7 +98,7 @@ def _from_python(obj: Any, wanted: DType | None) -> Tensor:
         raise fail(DTypeError, "asarray", f"{type(obj).__name__} does not become a tensor")
     defaults = {"f": DEFAULT_FLOAT, "c": DEFAULT_COMPLEX, "i": DEFAULT_INT}
     target = wanted or defaults.get(array.dtype.kind) or as_dtype(array.dtype)
-    if isinstance(obj, float) and not isinstance(obj, np.generic) or array.size == 0 and array.dtype.kind == "f":
+    if (isinstance(obj, float) and not isinstance(obj, np.generic)) or (array.size == 0 and array.dtype.kind == "f"):
         target = wanted or DEFAULT_FLOAT
     return Tensor.of_buffer(_stored(array, target))
 

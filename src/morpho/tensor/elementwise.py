@@ -1,4 +1,4 @@
-"""Elementwise functions: arithmetic, comparisons, logic, exponentials, trigonometry; all of the Array API's and more."""
+"""Elementwise functions: arithmetic, comparisons, logic, exponentials, trigonometry; the Array API's and more."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def width(item: Any) -> int:
     """How many axes an index takes up: a mask one per dimension of its own, a new axis none."""
     if item is None or item is Ellipsis:
         return 0
-    if isinstance(item, Tensor) and item.dtype is bool_ or isinstance(item, np.ndarray) and item.dtype == np.bool_:
+    if (isinstance(item, Tensor) and item.dtype is bool_) or (isinstance(item, np.ndarray) and item.dtype == np.bool_):
         return item.ndim
     return 1
 

@@ -59,7 +59,7 @@ def scalar_node(value: Scalar, dtype: DType, operation: str) -> Node:
     return constant(rounded(value, dtype), dtype)
 
 
-def complex_node(value: complex, dtype: DType) -> Node:
+def complex_node(value: Any, dtype: DType) -> Node:
     """A complex number made on the host from its two parts: kernels have no complex constants."""
     part = float64 if dtype is complex128 else float32
     return build("complex", *[constant(rounded(number, part), part) for number in (value.real, value.imag)])
@@ -74,6 +74,11 @@ def rounded(value: Scalar, dtype: DType) -> Any:
         if dtype is bfloat16:
             return float(round_bfloat16(np.asarray(value, np.float32))[()])
         return np.asarray(value).astype(dtype.numpy)[()].item() if dtype.kind in "fc" else value
+
+
+def laid_out(node: Node) -> Node:
+    """A complex value copied in row-major order before a reshape that strides may not allow: kernels do not copy it."""
+    return build("copy", node) if node.dtype.is_complex else node
 
 
 def promoted(operation: str, *values: Any, floating: bool = False) -> list[Node]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.tensor import elementwise as ew
-from morpho.tensor import index, move, products, reduce
+from morpho.tensor import index, interop, move, namespace, products, reduce
 from morpho.tensor.core import Tensor
 
 _BINARY = {"add": ew.add, "sub": ew.subtract, "mul": ew.multiply, "truediv": ew.divide, "floordiv": ew.floor_divide,
@@ -14,6 +16,24 @@ _BINARY = {"add": ew.add, "sub": ew.subtract, "mul": ew.multiply, "truediv": ew.
 _COMPARE = {"eq": ew.equal, "ne": ew.not_equal, "lt": ew.less, "le": ew.less_equal, "gt": ew.greater,
             "ge": ew.greater_equal}
 _UNARY = {"neg": ew.negative, "pos": ew.positive, "abs": ew.abs, "invert": ew.bitwise_invert}
+_REDUCTIONS = (reduce.sum, reduce.prod, reduce.mean, reduce.var, reduce.std, reduce.max, reduce.min, reduce.any,
+               reduce.all, reduce.argmax, reduce.argmin)
+
+
+def install() -> None:
+    """Give `Tensor` its operators and methods."""
+    for name, function in _BINARY.items():
+        setattr(Tensor, f"__{name}__", _operator(function))
+        setattr(Tensor, f"__r{name}__", _operator(function, swap=True))
+        setattr(Tensor, f"__i{name}__", _in_place(function))
+    for name, function in _COMPARE.items():
+        setattr(Tensor, f"__{name}__", _operator(function))
+    for name, function in _UNARY.items():
+        setattr(Tensor, f"__{name}__", _unary(function))
+    for function in _REDUCTIONS:
+        setattr(Tensor, function.__name__, _reduction(function))
+    for name, attribute in _ATTRIBUTES.items():
+        setattr(Tensor, name, attribute)
 
 
 def _operator(function: Any, swap: bool = False) -> Any:
@@ -22,33 +42,69 @@ def _operator(function: Any, swap: bool = False) -> Any:
     return lambda self, other: function(self, other)
 
 
-def install() -> None:
-    """Give `Tensor` its operators and methods."""
-    for name, function in _BINARY.items():
-        setattr(Tensor, f"__{name}__", _operator(function))
-        setattr(Tensor, f"__r{name}__", _operator(function, swap=True))
-    for name, function in _COMPARE.items():
-        setattr(Tensor, f"__{name}__", _operator(function))
-    for name, function in _UNARY.items():
-        setattr(Tensor, f"__{name}__", lambda self, function=function: function(self))
-    for function in (reduce.sum, reduce.prod, reduce.mean, reduce.var, reduce.std, reduce.max, reduce.min, reduce.any,
-                     reduce.all, reduce.argmax, reduce.argmin):
-        setattr(Tensor, function.__name__, _reduction(function))
-    setattr(Tensor, "__getitem__", lambda self, key: index.getitem(self, key))
-    setattr(Tensor, "__setitem__", lambda self, key, value: index.setitem(self, key, value))
-    setattr(Tensor, "reshape", lambda self, *shape: move.reshape(self, shape[0] if len(shape) == 1 else shape))
-    setattr(Tensor, "astype", lambda self, dtype: ew.astype(self, dtype))
-    setattr(Tensor, "T", property(_transposed, doc="A matrix with its axes exchanged."))
-    setattr(Tensor, "mT", property(move.matrix_transpose, doc="The last two axes exchanged."))
+def _unary(function: Any) -> Any:
+    return lambda self: function(self)
+
+
+def _in_place(function: Any) -> Any:
+    """`x += y` makes a new value and binds the name to it; like NumPy's, it changes neither dtype nor shape."""
+
+    def operate(self: Tensor, other: Any) -> Tensor:
+        result = function(self, other)
+        if result.dtype is not self.dtype:
+            raise fail(DTypeError, function.__name__, f"an in-place operation on {self.dtype} gives {result.dtype}",
+                       "write x = x + y, or convert with astype")
+        if result.shape != self.shape:
+            raise fail(ShapeError, function.__name__, f"an in-place operation on shape {self.shape} gives "
+                                                      f"{result.shape}", "write x = x + y")
+        return result  # type: ignore[no-any-return]
+
+    return operate
 
 
 def _reduction(function: Any) -> Any:
     def method(self: Tensor, axis: Any = None, keepdims: bool = False, **options: Any) -> Tensor:
-        return function(self, axis=axis, keepdims=keepdims, **options)
+        return function(self, axis=axis, keepdims=keepdims, **options)  # type: ignore[no-any-return]
 
     method.__name__, method.__doc__ = function.__name__, function.__doc__
     return method
 
 
 def _transposed(self: Tensor) -> Tensor:
-    return move.permute_dims(self, tuple(reversed(range(self.ndim))))
+    if self.ndim != 2:
+        raise fail(ShapeError, "T", f"shape {self.shape} is not a matrix", "use mT or permute_dims")
+    return move.permute_dims(self, (1, 0))
+
+
+def _iterate(self: Tensor) -> Iterator[Tensor]:
+    if not self.shape:
+        raise fail(ArgumentError, "iter", "a 0-dimensional tensor has nothing to iterate over")
+    return iter(move.unstack(self))
+
+
+def _reshape(self: Tensor, *shape: Any) -> Tensor:
+    """The same elements in another shape."""
+    return move.reshape(self, shape[0] if len(shape) == 1 else shape)
+
+
+def _astype(self: Tensor, dtype: Any, *, copy: bool = True) -> Tensor:
+    """The elements converted to another dtype."""
+    return ew.astype(self, dtype, copy=copy)
+
+
+_ATTRIBUTES: dict[str, Any] = {
+    "__getitem__": index.getitem,
+    "__setitem__": index.setitem,
+    "__iter__": _iterate,
+    "__array_namespace__": namespace.array_namespace,
+    "__array_priority__": 1000,  # numpy_array + tensor asks the tensor
+    "__array__": interop.array,
+    "__buffer__": interop.buffer,
+    "__dlpack__": interop.dlpack,
+    "__dlpack_device__": interop.dlpack_device,
+    "to_device": interop.to_device,
+    "reshape": _reshape,
+    "astype": _astype,
+    "T": property(_transposed, doc="A matrix with its axes exchanged."),
+    "mT": property(move.matrix_transpose, doc="The last two axes exchanged."),
+}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from morpho.base.dims import Shape, product
-from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
+from morpho.base.errors import ArgumentError, AxisError, DTypeError, ShapeError, fail
 from morpho.base.shapes import broadcast, normalise_axis
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import expand, mul, permute, reduce, reshape
@@ -52,9 +52,10 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     a, b = _numeric("vecdot", x1, x2)
     rank = min(len(a.shape), len(b.shape))
     if not -rank <= axis < 0:
-        raise fail(ArgumentError, "vecdot", f"axis {axis} is not among the last {rank} dimensions, counted from the end")
+        raise fail(AxisError, "vecdot", f"axis {axis} is not among -{rank}..-1, the axes both tensors have")
     if a.shape[axis] != b.shape[axis]:
-        raise fail(ShapeError, "vecdot", f"shapes {a.shape} and {b.shape} do not align: {a.shape[axis]} != {b.shape[axis]}")
+        raise fail(ShapeError, "vecdot", f"shapes {a.shape} and {b.shape} do not align: "
+                                         f"{a.shape[axis]} != {b.shape[axis]}")
     shape = broadcast("vecdot", a.shape, b.shape)
     a = build("conj", a) if a.dtype.is_complex else a
     number = len(shape) + axis

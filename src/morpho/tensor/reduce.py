@@ -5,14 +5,14 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
-from morpho.base.dtypes import DType, as_dtype, bool_, float32, int64, uint64
 from morpho.base.dims import Size
+from morpho.base.dtypes import DType, as_dtype, bool_, float32, int64, uint64
 from morpho.base.errors import DTypeError, fail
 from morpho.base.shapes import normalise_axes, normalise_axis
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, constant, constant_like, count, div, expand, reduce, reshape, size_value, sub
 from morpho.tensor.core import Tensor
-from morpho.tensor.operands import DEFAULT_FLOAT, as_node
+from morpho.tensor.operands import DEFAULT_FLOAT, as_node, complex_node
 
 
 def _finish(node: Node, axes: tuple[int, ...], keepdims: bool) -> Tensor:
@@ -88,7 +88,9 @@ def _mean_node(node: Node, axes: tuple[int, ...]) -> Node:
     """Half floats add and divide in float32 and round once."""
     wide = cast(node, float32) if node.dtype.itemsize == 2 else node
     total = reduce("sum", wide, axes)
-    return cast(div(total, expand(size_value(count(wide, axes), wide.dtype), total.shape)), node.dtype)
+    size = count(wide, axes)
+    divisor = complex_node(size, wide.dtype) if wide.dtype.is_complex else size_value(size, wide.dtype)
+    return cast(div(total, expand(divisor, total.shape)), node.dtype)
 
 
 def mean(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:

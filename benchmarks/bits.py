@@ -1,0 +1,117 @@
+"""One digest per program and instruction set: the same on every machine, or the numerics contract is broken.
+
+    python benchmarks/bits.py                      # every instruction set this machine has
+    python benchmarks/bits.py --json here.json     # keep the digests
+    python benchmarks/bits.py --against other.json # compare with those of another machine
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import morpho as mo
+from morpho.base.machine import ISAS, available_isas, machine
+from morpho.ir.node import build
+from morpho.ir.op import REGISTRY
+from morpho.ops.elementwise import ARITY
+from morpho.tensor.core import Tensor
+
+SPECIALS = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-40, -1e-45, 3e38, -3e38, 0.5, 2.0, 88.0, -104.0, 1e-20]
+
+
+def floats(count: int, dtype: str, seed: int) -> np.ndarray:
+    """Numbers of all magnitudes from integer draws alone, so that every machine makes the same ones."""
+    rng = np.random.default_rng(seed)
+    mantissa = rng.integers(-(1 << 20), 1 << 20, count) / (1 << 18)
+    values = mantissa * 2.0 ** rng.integers(-8, 6, count)
+    values[:len(SPECIALS)] = SPECIALS
+    with np.errstate(all="ignore"):
+        return values.astype(dtype)
+
+
+def digest(array: np.ndarray) -> str:
+    """A hash of the bits in which all NaN are one."""
+    if array.dtype.kind == "f":
+        array = np.where(np.isnan(array), np.array(np.nan, array.dtype), array)
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
+
+
+def elementwise_programs() -> Iterator[tuple[str, Any]]:
+    for name, op in sorted(REGISTRY.items()):
+        if op.kind != "elementwise" or name in ("cast", "where", "threefry", "real", "imag", "conj"):
+            continue
+        for dtype in ("float32", "float64", "int32"):
+            arguments = []
+            for seed in range(ARITY.get(name, 1)):
+                values = floats(1003, dtype if dtype.startswith("f") else "float64", seed)
+                finite = np.where(np.isfinite(values), values, 7).clip(-2e9, 2e9)
+                arguments.append(mo.asarray(values if dtype.startswith("f") else finite.astype(dtype)))
+            try:
+                node = build(name, *[argument.node for argument in arguments])
+            except TypeError:
+                continue  # the op does not take this dtype
+            yield f"{name}/{dtype}", Tensor.of_node(node)
+
+
+def other_programs() -> Iterator[tuple[str, Any]]:
+    matrix = mo.asarray(np.nan_to_num(floats(67 * 9001, "float32", 5), posinf=2, neginf=-2).clip(-9, 9).reshape(67, 9001))
+    small = matrix[:, :130]
+    for axis in (0, 1, None):
+        for function in (mo.sum, mo.mean, mo.var, mo.max, mo.argmax, mo.prod):
+            yield f"{function.__name__}/{axis}", function(matrix, axis=axis)
+    for axis in (0, 1):
+        for function in (mo.softmax, mo.log_softmax, mo.logsumexp):
+            yield f"{function.__name__}/{axis}", function(matrix, axis=axis)
+    yield "layer_norm", mo.layer_norm(matrix)
+    yield "rms_norm", mo.rms_norm(matrix)
+    yield "cumulative_sum", mo.cumulative_sum(small, axis=1)
+    for dtype in ("float32", "float64", "float16", "bfloat16", "int32"):
+        a = small.astype(dtype)
+        yield f"matmul/{dtype}", (a @ a.T).astype("float64")
+        yield f"half chain/{dtype}", ((a * 3 + a) * a - a).astype("float64")
+        yield f"sum/{dtype}", mo.sum(a, axis=1).astype("float64")
+    yield "long sum", mo.sum(mo.reshape(matrix, (-1,))[:600_001] * 1.5)
+    for source, target in (("float32", "int8"), ("float64", "uint32"), ("float32", "bfloat16"), ("float64", "float16")):
+        yield f"cast {source} {target}", mo.asarray(floats(1003, source, 9)).astype(target).astype("float64")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", help="write the digests here")
+    parser.add_argument("--against", help="compare with the digests of another machine")
+    options = parser.parse_args()
+    names = [isa if isinstance(isa, str) else isa.name for isa in available_isas(machine())]
+    found: dict[str, dict[str, str]] = {}
+    for name in names:
+        with mo.settings(isa=name):
+            for programs in (elementwise_programs, other_programs):
+                for label, tensor in programs():
+                    found.setdefault(label, {})[name] = digest(tensor.numpy())
+        print(f"{name}: {len(found)} programs", file=sys.stderr)
+    wrong = [label for label, row in found.items() if len(set(row.values())) > 1]
+    for label in wrong:
+        print(f"differs here: {label} {found[label]}")
+    if options.against:
+        with open(options.against, encoding="utf-8") as file:
+            other = json.load(file)
+        for label in sorted(set(found) & set(other)):
+            if set(found[label].values()) != set(other[label].values()):
+                wrong.append(label)
+                print(f"differs from the other machine: {label} {found[label]} {other[label]}")
+        print(f"{len(set(found) & set(other))} programs compared with the other machine")
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(found, file, indent=1)
+    print(f"{len(found)} programs on {', '.join(names)} of {len(ISAS)} known: {len(wrong)} differ")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""What the namespace says about itself: dtypes, their limits and promotions, devices and capabilities."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from morpho.base.dtypes import (
+    ALL,
+    BY_NAME,
+    DType,
+    as_dtype,
+    bfloat16,
+    complex64,
+    complex128,
+    float32,
+    float64,
+    promote,
+)
+from morpho.base.errors import ArgumentError, DeviceError, DTypeError, fail
+from morpho.tensor.core import Tensor
+from morpho.tensor.operands import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT, is_scalar, scalar_dtype
+
+API_VERSION = "2024.12"
+MOST_DIMENSIONS = 64  # NumPy's limit, which host operations and exports share
+
+_KINDS = {"bool": "b", "signed integer": "i", "unsigned integer": "u", "integral": "iu", "real floating": "f",
+          "complex floating": "c", "numeric": "iufc"}
+
+
+@dataclass(frozen=True)
+class FloatInfo:
+    """Limits of a floating dtype."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class IntegerInfo:
+    """Limits of an integer dtype."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: DType
+
+
+def _dtype_of(value: Any) -> DType:
+    return value.dtype if isinstance(value, Tensor) else as_dtype(value)
+
+
+def finfo(type: Any, /) -> FloatInfo:
+    """Limits of a floating dtype; of a complex one, those of its parts."""
+    dtype = _dtype_of(type)
+    dtype = {complex64: float32, complex128: float64}.get(dtype, dtype)
+    if not dtype.is_float:
+        raise fail(DTypeError, "finfo", f"dtype {dtype} is not floating", "use iinfo")
+    if dtype is bfloat16:
+        top = float.fromhex("0x1.fep127")
+        return FloatInfo(16, 2.0**-7, top, -top, 2.0**-126, dtype)
+    info = np.finfo(dtype.numpy)
+    return FloatInfo(info.bits, float(info.eps), float(info.max), float(info.min), float(info.smallest_normal), dtype)
+
+
+def iinfo(type: Any, /) -> IntegerInfo:
+    """Limits of an integer dtype."""
+    dtype = _dtype_of(type)
+    if not dtype.is_integer:
+        raise fail(DTypeError, "iinfo", f"dtype {dtype} is not an integer", "use finfo")
+    info = np.iinfo(dtype.numpy)
+    return IntegerInfo(info.bits, int(info.max), int(info.min), dtype)
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Whether a dtype is of a kind: a name such as 'integral', another dtype, or a tuple of those."""
+    found = as_dtype(dtype)
+    if isinstance(kind, tuple):
+        return any(isdtype(found, one) for one in kind)
+    if isinstance(kind, str) and kind in _KINDS:
+        return found.kind in _KINDS[kind]
+    if isinstance(kind, str) and kind not in BY_NAME:
+        raise fail(ArgumentError, "isdtype", f"kind {kind!r} is unknown", "the kinds are " + ", ".join(_KINDS))
+    return found is as_dtype(kind)
+
+
+def can_cast(from_: Any, to: Any, /) -> bool:
+    """Whether a dtype (or a tensor's) promotes to another without loss of kind or width."""
+    target = as_dtype(to)
+    try:
+        return promote(_dtype_of(from_), target) is target
+    except DTypeError:
+        return False
+
+
+def result_type(*arrays_and_dtypes: Any) -> DType:
+    """The dtype of an operation on these tensors, dtypes and Python numbers; values do not matter."""
+    found: DType | None = None
+    numbers = [value for value in arrays_and_dtypes if is_scalar(value)]
+    for value in arrays_and_dtypes:
+        if not is_scalar(value):
+            dtype = _dtype_of(value)
+            found = dtype if found is None else promote(found, dtype, "result_type")
+    if found is None:
+        raise fail(ArgumentError, "result_type", "there is no tensor or dtype among the arguments")
+    for value in numbers:
+        found = scalar_dtype(value, found, "result_type")
+    return found
+
+
+class NamespaceInfo:
+    """What `mo.__array_namespace_info__()` returns: capabilities, devices and dtypes, as the standard has it."""
+
+    def capabilities(self) -> dict[str, Any]:
+        """What this implementation can do."""
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": MOST_DIMENSIONS}
+
+    def default_device(self) -> str:
+        return "cpu"
+
+    def devices(self) -> list[str]:
+        return ["cpu"]
+
+    def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
+        """What Python numbers become without a dtype."""
+        _check(device)
+        return {"real floating": DEFAULT_FLOAT, "complex floating": DEFAULT_COMPLEX, "integral": DEFAULT_INT,
+                "indexing": DEFAULT_INT}
+
+    def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, DType]:
+        """The dtypes of a kind, or all of them, by name; float16 and bfloat16 come on top of the standard's."""
+        _check(device)
+        return {dtype.name: dtype for dtype in ALL if kind is None or isdtype(dtype, kind)}
+
+
+def _check(device: Any) -> None:
+    if device not in (None, "cpu"):
+        raise fail(DeviceError, "dtypes", f"device {device!r} is not there", "the devices are: cpu")
+
+
+def array_namespace_info() -> NamespaceInfo:
+    """Capabilities, devices and dtypes of this namespace."""
+    return NamespaceInfo()
+
+
+def array_namespace(self: Tensor, /, *, api_version: str | None = None) -> Any:
+    """The module `morpho`, which has the functions of the Array API standard."""
+    if api_version is not None and api_version not in ("2021.12", "2022.12", "2023.12", API_VERSION):
+        raise fail(ArgumentError, "__array_namespace__", f"version {api_version!r} of the standard is not there",
+                   f"the newest is {API_VERSION}")
+    return sys.modules["morpho"]

@@ -1,0 +1,217 @@
+"""The rules of docs/numerics.md once more, in NumPy and independent of the kernels, and errors in last places.
+
+Sums, products, scans and matrix products have one order, so native code must agree with these to the bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from morpho.base.dtypes import DType, bfloat16, float16, float32, float64
+from morpho.ops.special import round_bfloat16
+
+Array = Any
+LANES, BLOCK = 64, 4096
+WIDE = np.longdouble
+HAS_QUAD = np.finfo(np.longdouble).nmant > 100  # a product of two float64 is exact in it
+
+_COMBINE: dict[str, Callable[[Array, Array], Array]] = {
+    "sum": np.add, "prod": np.multiply, "any": np.logical_or, "all": np.logical_and}
+
+
+def _extreme(name: str) -> Callable[[Array, Array], Array]:
+    from morpho.ops import special
+
+    return special.maximum if name == "max" else special.minimum
+
+
+def tree(name: str, row: Array, identity: Any) -> Array:
+    """Rule 4 on one row, in the dtype of `row`."""
+    combine = _COMBINE.get(name) or _extreme(name)
+    one = row.dtype.type(identity)
+    stack: list[tuple[int, Array]] = []  # (how many blocks, value)
+    with np.errstate(all="ignore"):
+        for start in range(0, len(row), BLOCK):
+            part = row[start:start + BLOCK]
+            lanes = np.full(LANES, one)
+            for first in range(0, len(part), LANES):
+                piece = part[first:first + LANES]
+                lanes[:len(piece)] = combine(lanes[:len(piece)], piece)
+            while len(lanes) > 1:
+                half = len(lanes) // 2
+                lanes = combine(lanes[:half], lanes[half:])
+            count, value = 1, lanes[0]
+            while stack and stack[-1][0] == count:
+                earlier = stack.pop()
+                count, value = 2 * count, combine(earlier[1], value)
+            stack.append((count, value))
+        total = one
+        for _, value in reversed(stack):
+            total = combine(value, total)
+    return total
+
+
+def reduce_by_rule(name: str, x: Array, axes: tuple[int, ...], dtype: DType, identity: Any) -> Array:
+    """A reduction that keeps its axes, by rule 4; `x` holds numbers (bfloat16 widened). Rounded to `dtype`."""
+    rest = [axis for axis in range(x.ndim) if axis not in axes]
+    moved = np.transpose(x, (*rest, *axes)).reshape(*[x.shape[axis] for axis in rest], -1)
+    work = moved.astype(dtype.compute.numpy)
+    shape = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+    rows = work.reshape(int(np.prod(work.shape[:-1], dtype=np.int64)), work.shape[-1])
+    result = np.array([tree(name, row, identity) for row in rows], work.dtype).reshape(shape)
+    return rounded(result, dtype) if name in ("sum", "prod") else result
+
+
+def scan_by_rule(name: str, x: Array, axis: int, dtype: DType) -> Array:
+    """Rule 5: one chain in index order; half floats carry float32 and round each element."""
+    work = np.moveaxis(x.astype(dtype.compute.numpy), axis, -1)
+    result = np.empty_like(work)
+    total = np.full(work.shape[:-1], 0 if name == "sum" else 1, work.dtype)
+    with np.errstate(all="ignore"):
+        for i in range(work.shape[-1]):
+            total = total + work[..., i] if name == "sum" else total * work[..., i]
+            result[..., i] = rounded(total, dtype)
+    return np.moveaxis(result, -1, axis)
+
+
+def fma(a: Array, b: Array, c: Array) -> Array:
+    """a * b + c rounded once (for float64 only where `HAS_QUAD`)."""
+    return (a.astype(WIDE) * b.astype(WIDE) + c.astype(WIDE)).astype(a.dtype)
+
+
+def matmul_by_rule(a: Array, b: Array, dtype: DType) -> Array:
+    """Rule 6 on two matrices of numbers."""
+    if dtype.is_integer:
+        with np.errstate(all="ignore"):
+            return np.matmul(a, b)
+    work = dtype.compute.numpy
+    a, b = a.astype(work), b.astype(work)
+    shape = (a.shape[0], b.shape[1])
+
+    def step(total: Array, k: int) -> Array:
+        left, right = np.broadcast_to(a[:, k, None], shape), np.broadcast_to(b[None, k], shape)
+        return fma(left, right, total)
+
+    total = np.zeros(shape, work)
+    with np.errstate(all="ignore"):
+        if dtype is not bfloat16:
+            for k in range(a.shape[1]):
+                total = step(total, k)
+            return rounded(total, dtype)
+        for start in range(0, a.shape[1], 32):
+            chains = [np.zeros(shape, work), np.zeros(shape, work)]
+            for k in range(start, min(start + 32, a.shape[1])):
+                chains[k % 2] = step(chains[k % 2], k)
+            total = total + (chains[0] + chains[1])
+    return rounded(total, dtype)
+
+
+def rounded(x: Array, dtype: DType) -> Array:
+    """Numbers of `dtype`, in the form the reference computes with."""
+    with np.errstate(all="ignore"):
+        if dtype is bfloat16:
+            return round_bfloat16(x)
+        if dtype is float16:
+            return x.astype(np.float16).astype(np.float32)
+    return x
+
+
+# -- errors in units of the last place -------------------------------------------------------------------------------
+FORMATS = {float16: (10, -14, 16), bfloat16: (7, -126, 128), float32: (23, -126, 128), float64: (52, -1022, 1024)}
+
+
+def ulps(got: Array, true: Array, dtype: DType) -> Array:
+    """|got - true| in last places of `true` in `dtype`; wrong NaN or infinity is infinite.
+
+    `true` is wider. Past the largest finite number infinity stands for 2**maxexp, as rounding has it.
+    """
+    mantissa, least, most = FORMATS[dtype]
+    true = true.astype(WIDE)
+    with np.errstate(all="ignore"):
+        exponent = np.clip(np.frexp(true)[1] - 1, least, most - 1)
+        unit = np.ldexp(WIDE(1), exponent - mantissa)
+        wide = got.astype(WIDE)
+        top = np.ldexp(WIDE(1), most)
+        overflow = np.isinf(wide) & (np.abs(true) >= top - unit) & (np.sign(wide) == np.sign(true))
+        error = np.abs(wide - true) / unit
+        error = np.where(overflow | (wide == true) | (np.isnan(wide) & np.isnan(true)), 0, error)
+    return np.where(np.isnan(error), np.inf, error).astype(np.float64)
+
+
+# -- functions in a wider format -------------------------------------------------------------------------------------
+_NUMPY = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh",
+          "atanh": "arctanh", "atan2": "arctan2", "pow": "power"}
+_LIMITS = {"gelu": 1, "gelu_tanh": 1, "silu": 1, "mish": 1}  # x f(x): -0.0 at minus infinity
+
+
+def _precise(name: str, x: float) -> Any:
+    """Functions that NumPy lacks, by mpmath."""
+    import mpmath as m
+
+    x = m.mpf(x)
+    if name == "erf":
+        return m.erf(x)
+    if name == "erfc":
+        return m.erfc(x)
+    if name == "gelu":
+        return x * m.erfc(-x / m.sqrt(2)) / 2
+    if name == "gelu_tanh":
+        return x / (1 + m.exp(-2 * m.sqrt(2 / m.pi) * (x + m.mpf("0.044715") * x**3)))
+    if name == "sigmoid":
+        return 1 / (1 + m.exp(-x))
+    if name == "silu":
+        return x / (1 + m.exp(-x))
+    if name == "softplus":
+        return m.log1p(m.exp(x)) if x < 500 else x
+    if name == "mish":
+        return x * m.tanh(m.log1p(m.exp(x))) if x < 500 else x
+    raise KeyError(name)
+
+
+_AT_INFINITY = {"erf": (-1, 1), "erfc": (2, 0), "gelu": (-0.0, math.inf), "gelu_tanh": (-0.0, math.inf),
+                "sigmoid": (0, 1), "silu": (-0.0, math.inf), "softplus": (0, math.inf), "mish": (-0.0, math.inf)}
+
+
+def _one(name: str, x: float) -> Any:
+    import mpmath
+
+    if math.isnan(x):
+        return WIDE(x)
+    if math.isinf(x):
+        return WIDE(_AT_INFINITY[name][int(x > 0)])
+    if x == 0 and name in _LIMITS or (x == 0 and name == "erf"):
+        return WIDE(x)
+    if abs(x) > 1e5:  # every one of these has reached its limit long before
+        low, high = _AT_INFINITY[name]
+        return WIDE(low) if x < 0 else WIDE(x) if math.isinf(high) else WIDE(high)
+    with mpmath.workprec(200):
+        value = _precise(name, x)
+        high = float(value)
+        if math.isinf(high) or high == 0:
+            return WIDE(high)
+        return WIDE(high) + WIDE(float(value - mpmath.mpf(high)))
+
+
+def wide_function(name: str, arrays: list[Array]) -> Array:
+    """A polynomial op in `longdouble` from numbers."""
+    if name in _AT_INFINITY:
+        flat = arrays[0].reshape(-1)
+        return np.array([_one(name, float(x)) for x in flat], WIDE).reshape(arrays[0].shape)
+    with np.errstate(all="ignore"):
+        return getattr(np, _NUMPY.get(name, name))(*[array.astype(WIDE) for array in arrays])
+
+
+def identity_of(name: str, dtype: DType) -> Any:
+    """What rule 4 starts with."""
+    if name in ("sum", "any"):
+        return 0
+    if name in ("prod", "all"):
+        return 1
+    if dtype.is_float:
+        return -math.inf if name == "max" else math.inf
+    info = np.iinfo(dtype.numpy)
+    return info.min if name == "max" else info.max
