@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from running import stored
 
-from morpho.base import dtypes
 from morpho.base.dims import Dim
 from morpho.base.dtypes import (ALL, DType, bfloat16, bool_, complex64, complex128, float16, float32, float64, int32,
                                 int64, uint8, uint32)
 from morpho.ir.node import Node, build
+from morpho.ops.algebra import expand
 
 Array = Any
 MOST = 8192
@@ -394,19 +394,18 @@ def _sources() -> list[Shaped]:
     def group(x: Node) -> Node:
         from morpho.passes.group import make_group
 
-        node = make_group([build("negative", x)], [x], x.shape, ())
-        return build("pick", node, index=0, spec=node.outputs[0])
+        node = make_group([build("negative", x), build("square", x)], [x], x.shape, ())
+        return build("pick", node, index=1, spec=node.outputs[1])
 
     def constant(x: Node) -> Node:
         kinds: dict[str, Any] = {"b": True, "i": 3, "u": 3, "f": -0.0, "c": 1 - 2j}
-        return build("constant", value=kinds[x.dtype.kind], dtype=x.dtype)
+        return expand(build("constant", value=kinds[x.dtype.kind], dtype=x.dtype), x.shape)
 
     def ranged(x: Node) -> Node:
         return build("iota", shape=x.shape, axis=1, dtype=x.dtype)
 
-    small = tuple(dtype for dtype in dtypes.ALL if not dtype.is_complex)
     return [
-        Shaped("constant", "scalar", small, _rows, constant, gradient=False),
+        Shaped("constant", "spread", ALL, _rows, constant, gradient=False),
         Shaped("iota", "columns", of_kinds("iuf"), _rows, ranged, gradient=False),
         Shaped("dimension", "length", (int64, float32, float64), _rows,
                lambda x: build("dimension", size=x.shape[1] * 2, dtype=x.dtype) if isinstance(x.shape[1], Dim)
@@ -414,7 +413,7 @@ def _sources() -> list[Shaped]:
                gradient=False),
         Shaped("parameter", "itself", ALL, _rows, lambda x: x, gradient=False),
         Shaped("pick", "of a group", (float32,), _rows, group, gradient=False),
-        Shaped("group", "of one", (float32, int32), _rows, group, gradient=False),
+        Shaped("group", "of two", (float32, int32), _rows, group, gradient=False),
     ]
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from morpho.backends import reference
-from morpho.base.dims import evaluate
+from morpho.base.dims import Dim, evaluate
 from morpho.base.dtypes import DType, bfloat16
 from morpho.ir.graph import Graph
-from morpho.ir.node import Node, build
+from morpho.ir.node import Node, build, make, toposort
+from morpho.ir.op import Spec
 from morpho.runtime.evaluate import Plan, make_plan, run_plan
-from morpho.tensor.compile import _with_sizes
 
 Array = Any
 CANARY = 64  # bytes before and after every result
@@ -72,7 +72,25 @@ class Native:
 
 def fixed(outputs: Iterable[Node], sizes: Mapping[str, int] | None) -> list[Node]:
     """The same nodes with numbers in place of dynamic sizes."""
-    return _with_sizes(Graph(tuple(outputs)), sizes) if sizes else list(outputs)
+
+    def fix(value: Any) -> Any:
+        if isinstance(value, Dim):
+            return evaluate(value, sizes or {})
+        if isinstance(value, Spec):
+            return Spec(fix(value.shape), value.dtype)
+        return tuple(fix(item) for item in value) if isinstance(value, tuple) else value
+
+    done: dict[int, Node] = {}
+    outputs = tuple(outputs)
+    for node in toposort(outputs):
+        attributes = {name: fix(value) for name, value in node.attributes.items()}
+        inputs = [done[child.serial] for child in node.inputs]
+        if node.op.name == "dimension":
+            number = float(attributes["size"]) if node.dtype.is_float else int(attributes["size"])
+            done[node.serial] = build("constant", value=number, dtype=node.dtype)
+        else:
+            done[node.serial] = make(node.op, inputs, attributes)
+    return [done[node.serial] for node in outputs]
 
 
 def leaf_of(arrays: Sequence[Array], sizes: Mapping[str, int] | None = None) -> reference.Leaf:

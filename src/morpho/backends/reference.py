@@ -46,6 +46,8 @@ def run_node(node: Node, arrays: list[Any]) -> Any:
         body = node["body"]
         found = run_graph(body.outputs, lambda leaf: arrays[leaf["index"]])
         return tuple(found) if len(found) > 1 else found[0]
+    if node.op.name == "pick":  # from a tuple of arrays, each of its own dtype and rounded already
+        return node.op.reference(node.attributes, *arrays)
     widened = [a.astype(np.float32) if a.dtype == np.float16 and node.op.kind != "move" else a for a in arrays]
     result = node.op.reference(node.attributes, *widened)
     if len(node.outputs) > 1:

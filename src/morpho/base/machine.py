@@ -313,6 +313,11 @@ class Isa:
         """
         return max(1, self.vector_bits // (8 * itemsize))
 
+    @property
+    def native_half(self) -> bool:
+        """Whether float16 converts by an instruction; if not, kernels do it by integer arithmetic."""
+        return self.architecture != "x86_64" or "+f16c" in self.llvm_features
+
 
 # All that x86-64-v3 and v4 imply beyond what every x86_64 has; LLVM may use any of it.
 _NEEDS_V3 = frozenset({"avx", "avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe", "popcnt"})
@@ -335,7 +340,7 @@ ISAS: dict[str, Isa] = {
 
 # Features that are used where the machine has them: what it calls them, and what LLVM does.
 _OPTIONAL = {
-    "x86_64": (({"fma"}, "+fma"),),
+    "x86_64": (({"fma"}, "+fma"), ({"f16c"}, "+f16c"), ({"sse4_1"}, "+sse4.1")),
     "aarch64": (({"fphp", "asimdhp"}, "+fullfp16"),),
 }
 _BASELINE = {"x86_64": ("x86-64", ""), "aarch64": ("generic", "+neon")}

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import time
 from collections.abc import Callable, Iterator
 from types import CodeType, SimpleNamespace
@@ -110,12 +111,11 @@ def stages(source: str | None = None) -> Iterator[Stage]:
 def _compiled(expression: Expression) -> Any:
     import morpho as mo
 
-    function = expression.function(mo)
-    if expression.names == ("x",):
-        return mo.compile(lambda x: function(x))
-    if expression.names == ("y",):
-        return mo.compile(lambda y: function(y))
-    return mo.compile(lambda x, y: function(x, y))
+    call = expression.function(mo)
+    arguments = ", ".join(expression.names)
+    functions: dict[str, Any] = {}
+    exec(f"def expression({arguments}): return call({arguments})", {"call": call}, functions)
+    return mo.compile(functions["expression"])
 
 
 def _call(compiled: Any, tensors: list[Any], expression: Expression) -> Any:
@@ -137,12 +137,22 @@ def _graph_stages(plan: Any) -> Iterator[Stage]:
     before = texts.pop("traced")
     yield Stage("the traced graph", "Shapes and dtypes were checked on your line; each operation is an interned node.",
                 _shortened(before))
+    idle: list[str] = []
     for name, text in texts.items():
-        row = report.passes[name]
+        row, meaning = report.passes[name], MEANINGS.get(name, "")
+        if text == before:
+            idle.append(f"{name:10}{meaning}")
+            continue
+        if idle:
+            yield Stage("passes that find nothing to do here", "Each is switched off by MORPHO_PASSES_OFF.",
+                        "\n".join(idle))
+            idle = []
         counts = f"{row['before']:.0f} -> {row['after']:.0f} nodes, {row['ms']:.2f} ms"
-        shown = "nothing to do here" if text == before else _shortened(text)
-        yield Stage(f"after the pass `{name}`", f"{MEANINGS.get(name, 'a pass')} ({counts})", shown)
+        yield Stage(f"after the pass `{name}`", f"{meaning} ({counts})".strip(), _shortened(text))
         before = text
+    if idle:
+        yield Stage("passes that find nothing to do here", "Each is switched off by MORPHO_PASSES_OFF.",
+                    "\n".join(idle))
 
 
 def _kernel_stages(program: Any) -> Iterator[Stage]:
@@ -221,18 +231,15 @@ def memory_text(program: Any) -> str:
 
 
 def hot_block(text: str) -> list[str]:
-    """The longest run of lines between two labels: the unrolled body of the inner loop."""
-    longest: list[str] = []
-    current: list[str] = []
+    """The longest run of instructions after a label: the unrolled body of the inner loop."""
+    blocks: list[list[str]] = [[]]
     for line in text.splitlines():
-        bare = line.split("//")[0].split("#")[0].rstrip() if line.lstrip().startswith((".L", "L")) else line.rstrip()
-        if bare.endswith(":") and not bare.startswith((" ", "\t")):
-            current = [bare]
-        elif bare.strip() and not bare.lstrip().startswith((".", ";", "//", "#")):
-            current.append(bare.expandtabs(8))
-        if len(current) > len(longest):
-            longest = list(current) if len(current) == 1 else current
-    return longest
+        label = re.match(r"[.\w]+:", line)
+        if label:
+            blocks.append([label[0]])
+        elif line.strip() and not line.lstrip().startswith((".", ";", "//", "#")):
+            blocks[-1].append(line.rstrip().expandtabs(8))
+    return max(blocks, key=len)
 
 
 def excerpt(lines: list[str]) -> str:
@@ -265,16 +272,17 @@ def _time_text(expression: Expression, compiled: Any, arrays: list[Any], tensors
     _best_ms(lambda: compiled(*tensors, **out), TIMED_S / 4)
     morpho_ms = _best_ms(lambda: compiled(*tensors, **out))
     lines.append(f"later calls{', with out=' if out else ''}".ljust(42) + f"{morpho_ms:9.2f} ms")
+    plain = expression.function(_numpy_library())
     try:
-        expected = expression.function(_numpy_library())(*arrays)
-        numpy_ms = _best_ms(lambda: expression.function(_numpy_library())(*arrays))
+        expected = plain(*arrays)
+        numpy_ms = _best_ms(lambda: plain(*arrays))
     except Exception as error:
         lines.append(f"NumPy cannot run this line as it stands ({type(error).__name__}: {error})")
         return "\n".join(lines)
     lines.append(f"NumPy, one operation after the other      {numpy_ms:9.2f} ms  ({numpy_ms / morpho_ms:.1f}x)")
     if "gelu" in expression.source:
-        lines.append("NumPy has no erf, so its gelu here is the tanh formula.")
-    if isinstance(result, mo.Tensor) and np.shape(expected) == result.shape and result.dtype.is_float:
+        lines.append("NumPy has no erf, so its gelu here is the tanh formula: it does less work, less precisely.")
+    elif isinstance(result, mo.Tensor) and np.shape(expected) == result.shape and result.dtype.is_float:
         apart = np.max(np.abs(np.asarray(expected, np.float64) - result.numpy()), initial=0.0)
         lines.append(f"largest difference between the two: {apart:.3g}")
     return "\n".join(lines)

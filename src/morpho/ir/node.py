@@ -7,6 +7,7 @@ user's line is kept beside the identity: two lines that build the same program s
 from __future__ import annotations
 
 import itertools
+import os
 import struct
 import threading
 import weakref
@@ -99,7 +100,7 @@ def rebuild(node: Node, inputs: Sequence[Node]) -> Node:
     inputs = tuple(inputs)
     if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
         return node
-    made = make(node.op, inputs, node.attributes, device=node.device, payload=node.payload)
+    made = make(node.op, inputs, node.attributes, device=node.device)  # what the old one's tensor holds is not its value
     if made.origin == "" or made.origin.startswith("<"):
         made.origin = node.origin
     return made
@@ -121,6 +122,15 @@ def toposort(outputs: Iterable[Node]) -> list[Node]:
         stack.append((node, True))
         stack.extend((child, False) for child in reversed(node.inputs) if child.serial not in seen)
     return order
+
+
+def _after_fork() -> None:
+    """Another thread of the parent may have held the lock."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def live_nodes() -> int:

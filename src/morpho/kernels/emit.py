@@ -121,8 +121,9 @@ class Value:
 class Emitter:
     """Collects the instructions of one function body; `declarations` are the intrinsics it used."""
 
-    def __init__(self, lanes: int = 1) -> None:
+    def __init__(self, lanes: int = 1, native_half: bool = True) -> None:
         self.lanes = lanes
+        self.native_half = native_half  # whether the machine converts float16 by an instruction
         self.lines: list[str] = []
         self.declarations: set[str] = set()
         self._counter = 0

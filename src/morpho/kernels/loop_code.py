@@ -34,7 +34,7 @@ class LoopCode:
     def __init__(self, kernel: LoopKernel, isa: Isa) -> None:
         self.kernel = kernel
         self.lanes = choose_lanes(kernel, isa)
-        self.e = Emitter(self.lanes)
+        self.e = Emitter(self.lanes, isa.native_half)
         self.allocas: list[str] = []
         self.rows: dict[int, Value] = {}  # row values of the row being written
         self.pointers: dict[int, str] = {}  # access -> address of its row

@@ -40,7 +40,7 @@ class _Code:
     def __init__(self, kernel: MatmulKernel, isa: Isa) -> None:
         self.dtype = kernel.dtype
         self.lanes = max(1, min(32, isa.vector_bits // 8 // max(4, kernel.dtype.itemsize) * 4))
-        self.e = Emitter(self.lanes)
+        self.e = Emitter(self.lanes, isa.native_half)
         self.memory, self.register = scalars.memory_type(self.dtype), scalars.register_type(self.dtype)
         self.wide = isa.vector_bits >= 512
 

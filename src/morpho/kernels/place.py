@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from morpho.base.dims import Size, product
-from morpho.base.dtypes import DType
+from morpho.base.dtypes import DType, complex64, float32, float64
 from morpho.base.shapes import contiguous_strides, is_contiguous
 from morpho.ir.node import Node
 from morpho.passes.canonical import view_strides
@@ -29,6 +29,12 @@ class Place:
 def whole(slot: int, shape: tuple[Size, ...], dtype: DType) -> Place:
     """A slot seen as one contiguous array."""
     return Place(slot, 0, shape, contiguous_strides(shape), dtype)
+
+
+def as_pairs(place: Place) -> Place:
+    """A place of complex numbers as one of their real and imaginary parts, which native code can copy."""
+    part = float32 if place.dtype is complex64 else float64
+    return Place(place.slot, 2 * place.offset, (*place.shape, 2), (*(2 * s for s in place.strides), 1), part)
 
 
 def look(view: Node, place: Place) -> Place | None:

@@ -15,7 +15,7 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.kernels.lower_group import Lowered, lower_copy, lower_group
 from morpho.kernels.matmul import ROWS, MatmulKernel
-from morpho.kernels.place import Place, look, whole
+from morpho.kernels.place import Place, as_pairs, look, whole
 from morpho.kernels.reductions import BLOCK, lane_dtype
 from morpho.kernels.scan import ScanKernel
 from morpho.passes.fuse import INLINE
@@ -153,7 +153,8 @@ class _Builder:
         root = node
         while "view" in root.op.properties and root.serial not in self.places:
             root = root.inputs[0]
-        if root.op.name in INLINE and node is not root and node.serial not in self.places:
+        if root.op.name in INLINE and node is not root and node.serial not in self.places \
+                and not node.dtype.is_complex:  # a complex constant has memory of its own and is looked at
             self.lower_source(node)
         return node
 
@@ -217,12 +218,17 @@ class _Builder:
                                        f"{label} (join)", node.origin))
 
     def copy(self, source: Place | float | int | bool, target: Place, node: Node) -> None:
+        if isinstance(source, Place) and source.dtype.is_complex:
+            source, target = as_pairs(source), as_pairs(target)
         self.step(lower_copy(source, target), node, "copy" if isinstance(source, Place) else "fill")
 
     def lower_source(self, node: Node) -> None:
         """A constant, range or size that is wanted in memory."""
         from morpho.passes.group import make_group
 
+        if node.dtype.is_complex:
+            self.lower_host(node, fallback=False)
+            return
         target = self.new_slot(node.shape, node.dtype)
         group = make_group([node], [], node.shape, ())
         self.step(lower_group(group, [], [target]), node, node.op.name)

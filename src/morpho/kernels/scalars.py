@@ -29,12 +29,34 @@ def _bfloat16_bits(e: Emitter, x: Value) -> Value:
     return e.convert("trunc", e.select(e.is_nan(x), 0x7FC0, rounded), "i16")
 
 
+def _half_bits(e: Emitter, x: Value) -> Value:
+    """The 16 bits of a float32 rounded to float16, ties to even, by integer arithmetic."""
+    bits = e.bits(x)
+    magnitude = bits & 0x7FFFFFFF
+    normal = (magnitude + 0xFFF + (magnitude.shift_right(13) & 1) - 0x38000000).shift_right(13)
+    # Adding 0.5 rounds a small number to a multiple of 2**-24, the least float16, in the low bits of the sum.
+    small = e.bits(e.from_bits(magnitude, "float") + 0.5) - 0x3F000000
+    found = e.select(e.icmp("ult", magnitude, 0x38800000), small, normal)
+    found = e.select(e.icmp("uge", magnitude, 0x47800000), 0x7C00, found)
+    found = e.select(e.icmp("ugt", magnitude, 0x7F800000), 0x7E00, found)
+    return e.convert("trunc", found | (bits.shift_right(16) & 0x8000), "i16")
+
+
+def _half_to_float(e: Emitter, bits: Value) -> Value:
+    """The float32 behind 16 bits of float16: exponent moved by an exact product, infinities and NaN apart."""
+    wide = e.convert("zext", bits, "i32")
+    magnitude = (wide & 0x7FFF) << 13
+    scaled = e.bits(e.from_bits(magnitude, "float") * 2.0**112)
+    found = e.select(e.icmp("uge", magnitude, 0x0F800000), magnitude | 0x7F800000, scaled)
+    return e.from_bits(found | ((wide & 0x8000) << 16), "float")
+
+
 def from_memory(e: Emitter, x: Value, dtype: DType) -> Value:
     """A loaded value as it lives in a register."""
     if dtype is bool_:
         return e.icmp("ne", x, 0)
     if dtype is float16:
-        return e.convert("fpext", x, "float")
+        return e.convert("fpext", x, "float") if e.native_half else _half_to_float(e, e.bits(x))
     if dtype is bfloat16:
         return e.from_bits(e.convert("zext", x, "i32") << 16, "float")
     return x
@@ -45,7 +67,7 @@ def to_memory(e: Emitter, x: Value, dtype: DType) -> Value:
     if dtype is bool_:
         return e.convert("zext", x, "i8")
     if dtype is float16:
-        return e.convert("fptrunc", x, "half")
+        return e.convert("fptrunc", x, "half") if e.native_half else e.from_bits(_half_bits(e, x), "half")
     if dtype is bfloat16:
         return e.convert("trunc", e.bits(x).shift_right(16), "i16")
     return x
@@ -54,6 +76,8 @@ def to_memory(e: Emitter, x: Value, dtype: DType) -> Value:
 def round_to(e: Emitter, x: Value, dtype: DType) -> Value:
     """The rounding point of an operation whose result has this dtype."""
     if dtype is float16:
+        if not e.native_half:
+            return _half_to_float(e, _half_bits(e, x))
         return e.convert("fpext", e.convert("fptrunc", x, "half"), "float")
     if dtype is bfloat16:
         return e.from_bits(e.convert("zext", _bfloat16_bits(e, x), "i32") << 16, "float")

@@ -24,7 +24,7 @@ class ScanKernel:
     def generate(self, isa: Isa, name: str) -> str:
         from morpho.kernels.loop_code import SIGNATURE
 
-        e = Emitter(1)
+        e = Emitter(1, isa.native_half)
         memory, register = scalars.memory_type(self.dtype), scalars.register_type(self.dtype)
         rank = self.outer_rank
         source, target = e.load_pointer("%buffers", 0), e.load_pointer("%buffers", 1)

@@ -18,7 +18,7 @@ from morpho.base.machine import Isa, choose_isa, machine
 if TYPE_CHECKING:
     from morpho.runtime.disk import DiskCache
 
-FORMAT = "1"  # changes when generated code changes in a way the kernel's text does not show
+FORMAT = "2"  # changes when generated code changes in a way the kernel's text does not show
 log = logging.getLogger("morpho")
 
 

@@ -6,6 +6,8 @@ Tensors are values: nothing that is done to one tensor changes another. Asking f
 
 from __future__ import annotations
 
+import os
+import threading
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +20,10 @@ from morpho.base.errors import ArgumentError, CompileError, ShapeError, fail
 from morpho.ir.node import Node, toposort
 from morpho.runtime import evaluate
 from morpho.runtime.buffer import Buffer
+from morpho.runtime.layout import pack_record
+
+tracing = threading.local()  # `current` is the `Trace` this thread is in, if any
+_settling = threading.Lock()  # held while a computed value is put into its tensor
 
 
 class Tensor:
@@ -56,19 +62,30 @@ class Tensor:
         return made
 
     def _hold(self, buffer: Buffer) -> None:
-        self._storage = buffer.storage
+        self._storage = buffer.storage  # first: whoever sees a layout finds the memory behind it
         self._layout = (buffer.address, buffer.shape, buffer.strides, buffer.dtype, buffer.writable)
         self._record = buffer.record()
+
+    def claim(self) -> None:
+        """Before the elements are overwritten: programs that would read them as their node's value compute it anew."""
+        address, shape, strides, dtype, writable = self._layout  # type: ignore[misc]
+        self._layout = (address, shape, strides, dtype, writable)  # another tuple: a `Holder` knows the old one
+        self._record = pack_record(address, int(writable), dtype, shape, strides)
 
     # -- description ---------------------------------------------------------------------------------------------------
     @property
     def shape(self) -> Shape:
         """Sizes of the dimensions; inside `compile` one may be a bounded `Dim`."""
-        return self._layout[1] if self._layout is not None else self._node.shape  # type: ignore[union-attr]
+        return self._spec[0]
 
     @property
     def dtype(self) -> DType:
-        return self._layout[3] if self._layout is not None else self._node.dtype  # type: ignore[union-attr]
+        return self._spec[1]
+
+    @property
+    def _spec(self) -> tuple[Shape, DType]:
+        node, layout = self._node, self._layout  # in this order: another thread may be putting in the computed value
+        return (layout[1], layout[3]) if layout is not None else node.outputs[0]  # type: ignore[union-attr]
 
     @property
     def ndim(self) -> int:
@@ -106,11 +123,16 @@ class Tensor:
     @property
     def node(self) -> Node:
         """The graph node of this value: its program, or a leaf holding its elements."""
-        if self._node is None:
+        node = self._node
+        if self._layout is not None:
+            trace = getattr(tracing, "current", None)
+            if trace is not None:
+                return trace.capture(self)  # type: ignore[no-any-return]
+        if node is None:
             buffer = self.buffer()
             assert buffer is not None
-            self._node = evaluate.leaf(buffer)
-        return self._node
+            node = self._node = evaluate.leaf(buffer)
+        return node
 
     def buffer(self) -> Buffer | None:
         """The realised elements, or None."""
@@ -213,11 +235,30 @@ def realise(*tensors: Tensor) -> None:
     if uses_parameters(nodes):
         raise fail(CompileError, "compile", "the function being compiled asks for a value of its arguments",
                    "use mo.where instead of if, keep print and numpy() outside, or pass the value as a Python number")
+    of_data = any(leaf.op.name == "data" for leaf in toposort(nodes))
     for tensor, node, buffer in zip(waiting, nodes, evaluate.realise(nodes), strict=True):
-        tensor._hold(buffer)
-        tensor._node = None
-        if node.payload is None or (isinstance(node.payload, Holder) and node.payload() is None):
-            # programs that already contain this node read the result instead
-            node.payload = Holder(tensor)
+        with _settling:
+            _settle(tensor, node, buffer, of_data and node.op.name != "copy")
+
+
+def _settle(tensor: Tensor, node: Node, buffer: Buffer, reusable: bool) -> None:
+    """Put a computed value into its tensor. Where it is `reusable`, programs that contain the node read it instead of
+    computing it again; the native entry may not overwrite it then (`Tensor.claim`). Copies and values that follow from
+    numbers alone, such as zeros, are not: each has memory of its own."""
+    if tensor._layout is not None or tensor._node is not node:
+        return  # another thread was first, or has given the tensor another value
+    tensor._hold(buffer)
+    tensor._node = None
+    if reusable and (node.payload is None or (isinstance(node.payload, Holder) and node.payload() is None)):
+        tensor._record = pack_record(buffer.address, 0, buffer.dtype, buffer.shape, buffer.strides)
+        node.payload = Holder(tensor)
+
+
+def _after_fork() -> None:
+    global _settling
+    _settling = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 

@@ -73,7 +73,7 @@ def broadcast_arrays(*arrays: Any) -> list[Tensor]:
     return [broadcast_to(a, shape) for a in arrays]
 
 
-def expand_dims(x: Any, /, *, axis: Any = 0) -> Tensor:
+def expand_dims(x: Any, /, axis: Any = 0) -> Tensor:
     """New axes of size 1."""
     node = as_node(x, "expand_dims")
     axes = axis if isinstance(axis, tuple | list) else (axis,)

@@ -12,19 +12,26 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import threading
+import weakref
 from typing import Any
 
 from morpho.base.errors import ArgumentError, ShapeError, fail
-from morpho.tensor.core import Tensor
+from morpho.ir.node import Node, build
+from morpho.runtime import evaluate
+from morpho.tensor.core import Tensor, tracing
 
-_tracing = threading.local()
+_numbers = itertools.count()
+_live: weakref.WeakSet[State] = weakref.WeakSet()
 
 
 class State:
     """A versioned slot. Outside a compiled function it is a plain holder; inside, reads are inputs and writes outputs.
 
-    Its shape and dtype are fixed by its first value.
+    Its shape and dtype are fixed by its first value. A value that was read stays what it was: while someone holds it,
+    a compiled function writes elsewhere. Calls that use a state take turns.
     """
 
     def __init__(self, value: Any) -> None:
@@ -32,12 +39,20 @@ class State:
 
         self._tensor = asarray(value, copy=True).realise()  # memory of its own: borrowed memory is never written
         self.version = 0
+        self.number = next(_numbers)  # locks are taken in this order
+        self.lock = threading.RLock()  # held by a call while it may write in place
+        _live.add(self)
 
     @property
     def value(self) -> Tensor:
-        """The current value."""
+        """The current value, as a tensor of its own: holding it is seen by whoever wants to write in place."""
         trace = current_trace()
-        return self._tensor if trace is None else trace.read(self)
+        if trace is not None:
+            return trace.read(self)
+        with self.lock:
+            buffer = self._tensor.buffer()
+            assert buffer is not None
+            return Tensor.of_buffer(buffer)
 
     @value.setter
     def value(self, new: Any) -> None:
@@ -51,7 +66,9 @@ class State:
         if trace is not None:
             trace.write(self, tensor)
             return
-        self.replace(asarray(tensor, copy=True).realise())
+        made = asarray(tensor, copy=True).realise()
+        with self.lock:
+            self.replace(made)
 
     def replace(self, tensor: Tensor) -> None:
         """Put in a realised value and count the version."""
@@ -71,11 +88,20 @@ class Trace:
         self.inputs: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
         self.written: dict[int, State] = {}
+        self.captured: dict[int, tuple[Tensor, Node]] = {}
+
+    def capture(self, tensor: Tensor) -> Node:
+        """The leaf of a realised tensor of the surroundings; one of this trace alone, so that a later change of the
+        tensor concerns where the function names it, and not programs made from its old value."""
+        found = self.captured.get(id(tensor))
+        if found is None:
+            buffer = tensor.buffer()
+            assert buffer is not None
+            found = self.captured[id(tensor)] = (tensor, evaluate.leaf(buffer))
+        return found[1]
 
     def read(self, state: State) -> Tensor:
         """The value the function sees: the last one it wrote, else the state as an input."""
-        from morpho.ir.node import build
-
         if id(state) not in self.values:
             tensor = state._tensor
             node = build("parameter", index=self.next_parameter, shape=tensor.shape, dtype=tensor.dtype)
@@ -97,13 +123,22 @@ class Trace:
     def __enter__(self) -> Trace:
         if current_trace() is not None:
             raise fail(ArgumentError, "compile", "a compiled function is traced inside another one's trace")
-        _tracing.current = self
+        tracing.current = self
         return self
 
     def __exit__(self, *exception: object) -> None:
-        _tracing.current = None
+        tracing.current = None
 
 
 def current_trace() -> Trace | None:
     """The trace this thread is in, if any."""
-    return getattr(_tracing, "current", None)
+    return getattr(tracing, "current", None)
+
+
+def _after_fork() -> None:
+    """A lock that another thread of the parent held has no one to release it in a child."""
+    for state in list(_live):
+        state.lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,6 +33,10 @@ def flatten(tree: Any, leaves: list[Any]) -> Any:
         return (type(tree).__name__, tuple(flatten(item, leaves) for item in tree))
     if isinstance(tree, dict):
         return ("dict", tuple((key, flatten(tree[key], leaves)) for key in tree))
+    if isinstance(tree, float | complex):  # equal numbers are not always the same: 0.0 == -0.0, and nan != nan
+        parts = (tree.real, tree.imag)
+        same = math.nan if isinstance(tree, float) and tree != tree else tree
+        return ("static", type(tree).__name__, struct.pack("<2d", *parts), same)
     return ("static", type(tree).__name__, tree)
 
 
