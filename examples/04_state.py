@@ -2,8 +2,8 @@
 
     python examples/04_state.py
 
-A `mo.State` is a slot with a version. Inside a compiled function its value is an input, and assigning to it is an output
-that takes the same memory where nothing else shares it.
+A `mo.State` is a slot with a version. Inside a compiled function its value is an input, and assigning to it is an
+output that takes the same memory where nothing else shares it.
 """
 
 import numpy as np

@@ -1,12 +1,16 @@
 """The code in README.md and docs/ runs: a reader can paste it.
 
 Each file's `python` blocks are executed in order in one namespace, in an empty folder. There is no way to opt out; what
-should not run is not marked as `python` (use `text`, or `pycon` for a transcript).
+should not run is not marked as `python` (use `text`, or `pycon` for a transcript). A block marked `output` shows what
+the `python` block before it prints; `...` stands for anything, and white space does not count.
 """
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
+import doctest
+import io
 import re
 import textwrap
 import traceback
@@ -50,15 +54,21 @@ def blocks(text: str) -> list[Block]:
 
 
 def run(path: Path, name: str) -> int:
-    """Execute the file's `python` blocks in one namespace; how many. Errors point at the file's own lines."""
+    """Execute the file's `python` blocks in one namespace and compare what they print with the `output` blocks; how
+    many were executed. Errors point at the file's own lines."""
     namespace: dict[str, object] = {"__name__": "__main__", "__file__": str(path)}
-    executed = 0
+    executed, printed = 0, ""
     for block in blocks(path.read_text(encoding="utf-8")):
+        if block.info == "output":
+            flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+            assert doctest.OutputChecker().check_output(block.code, printed, flags), (
+                f"{name}:{block.line}: the page shows\n{block.code}\nbut the code prints\n{printed}")
         if block.info != "python":
             continue
         code = compile("\n" * (block.line - 1) + block.code, name, "exec")
-        exec(code, namespace)
-        executed += 1
+        with contextlib.redirect_stdout(io.StringIO()) as captured:
+            exec(code, namespace)
+        executed, printed = executed + 1, captured.getvalue()
     return executed
 
 
@@ -112,3 +122,13 @@ def test_a_failing_block_fails_at_its_line(tmp_path: Path) -> None:
         run(bad, "bad.md")
     last = traceback.extract_tb(caught.tb)[-1]
     assert (last.filename, last.lineno) == ("bad.md", 5)
+
+
+def test_shown_output_is_compared(tmp_path: Path) -> None:
+    """An `output` block must be what the block before it prints, with `...` for what changes."""
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint('took 17 ms')\n```\n```output\ntook ... ms\n```\n", encoding="utf-8")
+    assert run(page, "page.md") == 1
+    page.write_text("```python\nprint(1)\n```\n```output\n2\n```\n", encoding="utf-8")
+    with pytest.raises(AssertionError, match=r"page\.md:5: the page shows"):
+        run(page, "page.md")

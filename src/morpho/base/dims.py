@@ -94,8 +94,14 @@ class Dim:
         parts = []
         for monomial, coefficient in self.terms:
             names = "*".join(symbol[0] for symbol in monomial)
-            parts.append(names if coefficient == 1 and names else f"{coefficient}*{names}" if names else str(coefficient))
+            factor = "" if coefficient == 1 and names else str(coefficient)
+            parts.append("*".join(part for part in (factor, names) if part))
         return "+".join(parts).replace("+-", "-")
+
+    @property
+    def is_symbol(self) -> bool:
+        """Whether it is one symbol and nothing else."""
+        return len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1
 
     @property
     def symbols(self) -> dict[str, tuple[int, int]]:

@@ -10,8 +10,8 @@ Each has a default that works, an environment variable `MORPHO_<NAME>`, and can 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -65,10 +65,17 @@ def _parse(name: str, text: str, kind: type) -> object:
             return {"0": False, "1": True, "false": False, "true": True, "no": False, "yes": True}[text.lower()]
         return kind(text)
     except (ValueError, KeyError):
-        raise fail(ArgumentError, "settings", f"MORPHO_{name.upper()}={text!r} is not a valid {kind.__name__}") from None
+        variable = f"MORPHO_{name.upper()}"
+        raise fail(ArgumentError, "settings", f"{variable}={text!r} is not a valid {kind.__name__}",
+                   describe[name]) from None
 
 
 def _check(settings: Settings) -> Settings:
+    for field in fields(Settings):
+        value, kind = getattr(settings, field.name), type(field.default)
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise fail(ArgumentError, "settings", f"{field.name}={value!r} is not of type {kind.__name__}",
+                       describe[field.name])
     if settings.backend not in ("cpu", "reference"):
         raise fail(ArgumentError, "settings", f"backend {settings.backend!r} is unknown", "use cpu or reference")
     if settings.level not in (0, 1, 2, 3):
@@ -97,6 +104,7 @@ def from_environment() -> Settings:
 
 _current: ContextVar[Settings | None] = ContextVar("morpho_settings", default=None)
 _base: Settings | None = None
+changed: list[Callable[[], None]] = []  # called whenever a block begins or ends
 
 
 def get() -> Settings:
@@ -110,15 +118,26 @@ def get() -> Settings:
     return _base
 
 
-@contextmanager
-def settings(**changes: object) -> Iterator[Settings]:
+def settings(**changes: object) -> AbstractContextManager[Settings]:
     """Change settings inside a `with` block: `with mo.settings(level=0, threads=1): ...`."""
     unknown = set(changes) - {field.name for field in fields(Settings)}
     if unknown:
         raise fail(ArgumentError, "settings", f"unknown settings {sorted(unknown)}",
                    "the settings are " + ", ".join(field.name for field in fields(Settings)))
-    token = _current.set(_check(replace(get(), **changes)))  # type: ignore[arg-type]
+    return _block(_check(replace(get(), **changes)))  # type: ignore[arg-type]
+
+
+@contextmanager
+def _block(chosen: Settings) -> Iterator[Settings]:
+    token = _current.set(chosen)
+    _tell()
     try:
         yield get()
     finally:
         _current.reset(token)
+        _tell()
+
+
+def _tell() -> None:
+    for function in changed:
+        function()

@@ -100,7 +100,7 @@ def rebuild(node: Node, inputs: Sequence[Node]) -> Node:
     inputs = tuple(inputs)
     if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
         return node
-    made = make(node.op, inputs, node.attributes, device=node.device)  # what the old one's tensor holds is not its value
+    made = make(node.op, inputs, node.attributes, device=node.device)  # without the payload, which is the old one's
     if made.origin == "" or made.origin.startswith("<"):
         made.origin = node.origin
     return made

@@ -423,6 +423,12 @@ class LoopCode:
             e.label(after)
             return
         e.store(stored, buffer)
+        if pattern == "general":  # several inner axes: each element has a place of its own
+            with e.loop(0, self.lanes if count is None else count) as loop:
+                place = self.inner_offset(access, column + loop.index)
+                one = e.load(e.offset(buffer, element, loop.index), element, 1)
+                e.store(one, e.offset(self.pointers[access], element, place))
+            return
         step: Value | int = 1 if pattern == "unit" else self.strides[access][-1]
         self.copy(buffer, 1, address, step, element, self.lanes if count is None else count)
 

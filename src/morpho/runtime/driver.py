@@ -71,7 +71,14 @@ class ContextField(IntEnum):
     OVERLAP = 19  # 1 when the output may be one of the inputs
     SCRATCH = 20
     ENABLED = 21
-    SIZE = 22
+    FAULTED = 22  # the program behind STATUS
+    DECREMENT = 23
+    OUTPUTS = 24
+    OUTPUT_TABLE = 25  # per output: its slot
+    TUPLE_TYPE = 26
+    ALLOCATE = 27  # Python callable that makes a tuple of new outputs for a call's arguments
+    SINGLE = 28  # 1 when the function returns one tensor, 0 when it returns a tuple
+    SIZE = 29
 
 
 class PoolField(IntEnum):
@@ -387,47 +394,131 @@ def _compare(f: _Function, record: str, guards: str, argument: Value, values: st
 
 
 def _entry(f: _Function, context_at: int, record_at: int, storage_at: int) -> str:
-    """entry(self, args, nargs, kwnames): f(a, b, out=c) on guarded tensors; every other call goes to Python."""
+    """entry(self, args, nargs, kwnames): f(a, b) and f(a, b, out=c) on guarded tensors; other calls go to Python."""
     e = f.e
     slow = "slow"
     context = e.load_pointer(e.offset("%self", "i8", context_at))
     f.go_unless(e.icmp("ne", f.word(context, ContextField.ENABLED), 0), slow)
-    f.go_unless(e.assign("icmp ne ptr %names, null", "i1", 1), slow)
-    f.go_unless(e.icmp("eq", e.load(e.offset("%names", "i8", 16), "i64", 1), 1), slow)
-    name = e.load_pointer(e.offset("%names", "i8", 24))
-    f.go_unless(f.same(name, f.pointer(context, ContextField.OUT_NAME)), slow)
     given = f.value("%count") & ((1 << 63) - 1)
-    inputs = f.word(context, ContextField.INPUTS)
+    inputs, outputs = f.word(context, ContextField.INPUTS), f.word(context, ContextField.OUTPUTS)
     f.go_unless(e.icmp("eq", given, inputs), slow)
     f.go_unless(e.icmp("eq", f.word(context, ContextField.BUSY), 0), slow)
     program = f.pointer(context, ContextField.PROGRAM)
     guards = f.pointer(context, ContextField.GUARD_TABLE)
     slots = f.alloca(f.word(context, ContextField.SLOTS))
     records = f.alloca(inputs + 1)
-    with e.loop(0, inputs + 1) as loop:  # the output stands after the arguments in `args`
-        tensor = f.pointer("%args", loop.index)
-        record = _guard(f, tensor, context, slow, record_at)
+    with e.loop(0, inputs) as loop:
+        record = _guard(f, f.pointer("%args", loop.index), context, slow, record_at)
         f.store_pointer(record, records, loop.index)
         f.store_pointer(f.pointer(record, 0), slots, loop.index)
     values = _numbers(f, context, program, records, slow)
-    with e.loop(0, inputs + 1) as loop:
+    with e.loop(0, inputs) as loop:
         _compare(f, f.pointer(records, loop.index), guards, loop.index, values, slow)
-    _check_output(f, context, records, slots, inputs, slow, storage_at)
-    f.store_pointer(f.pointer(context, ContextField.ARENA), slots, inputs + 1)
-    status = _guarded_run(f, context, program, slots, values)
-    fault, fine = e.fresh("fault"), e.fresh("fine")
-    e.branch_if(e.icmp("eq", status, 0), fine, fault)
-    e.label(fine)
-    output = f.pointer("%args", inputs)
-    increment = f.pointer(context, ContextField.INCREMENT)
-    e.line(f"call void {increment}(ptr {output})")
-    e.line(f"ret ptr {output}")
-    e.label(fault)
-    f.store(status, context, ContextField.STATUS)
-    _python(f, context, ContextField.FAULT, "null", "0", "null")
+    items_at, made_at = f.alloca(1), f.alloca(1)
+    f.store_pointer("null", made_at, 0)
+    told, fresh, ready = e.fresh("told"), e.fresh("fresh"), e.fresh("ready")
+    e.branch_if(e.assign("icmp ne ptr %names, null", "i1", 1), told, fresh)
+    e.label(told)
+    _take_targets(f, context, inputs, outputs, items_at, slow)
+    _check_targets(f, context, slots, values, inputs, outputs, items_at, slow, (record_at, storage_at))
+    e.branch(ready)
+    e.label(fresh)
+    _make_targets(f, context, items_at, made_at)
+    e.branch(ready)
+    e.label(ready)
+    items, table = f.pointer(items_at, 0), f.pointer(context, ContextField.OUTPUT_TABLE)
+    with e.loop(0, outputs) as loop:
+        record = e.offset(e.load_pointer(e.offset(f.pointer(items, loop.index), "i8", record_at)), "i8", BYTES_DATA)
+        f.store_pointer(f.pointer(record, 0), slots, f.word(table, loop.index))
+    f.store_pointer(f.pointer(context, ContextField.ARENA), slots, inputs + outputs)
+    status = _guarded_run(f, context, program, slots, values, ((inputs, "%args"), (outputs, items)), storage_at)
+    _return(f, context, program, status, inputs, items_at, made_at)
     e.label(slow)
     _python(f, context, ContextField.SLOW, "%args", "%count", "%names")
     return f.text()
+
+
+def _take_targets(f: _Function, context: str, inputs: Value, outputs: Value, items_at: str, slow: str) -> None:
+    """out= is one tensor, or a tuple of as many as there are outputs; it stands after the arguments in `args`."""
+    e = f.e
+    f.go_unless(e.icmp("eq", e.load(e.offset("%names", "i8", 16), "i64", 1), 1), slow)
+    f.go_unless(f.same(e.load_pointer(e.offset("%names", "i8", 24)), f.pointer(context, ContextField.OUT_NAME)), slow)
+    one, many, taken = e.fresh("one"), e.fresh("many"), e.fresh("taken")
+    e.branch_if(e.icmp("ne", f.word(context, ContextField.SINGLE), 0), one, many)
+    e.label(one)
+    f.store_pointer(f.address("%args", inputs), items_at, 0)
+    e.branch(taken)
+    e.label(many)
+    target = f.pointer("%args", inputs)
+    f.go_unless(f.same(e.load_pointer(e.offset(target, "i8", WORD)), f.pointer(context, ContextField.TUPLE_TYPE)), slow)
+    f.go_unless(e.icmp("eq", e.load(e.offset(target, "i8", 16), "i64", 1), outputs), slow)
+    f.store_pointer(e.offset(target, "i8", 24), items_at, 0)
+    e.branch(taken)
+    e.label(taken)
+
+
+def _check_targets(f: _Function, context: str, slots: str, values: str, inputs: Value, outputs: Value, items_at: str,
+                   slow: str, distances: tuple[int, int]) -> None:
+    """Each target must fit, be writable, be held by its tensor alone, and lie apart from inputs and other targets."""
+    e = f.e
+    guards, items = f.pointer(context, ContextField.GUARD_TABLE), f.pointer(items_at, 0)
+    free = e.icmp("ne", f.word(context, ContextField.OVERLAP), 0)
+    with e.loop(0, outputs) as loop:
+        tensor = f.pointer(items, loop.index)
+        record = _guard(f, tensor, context, slow, distances[0])
+        _compare(f, record, guards, inputs + loop.index, values, slow)
+        f.go_unless(e.icmp("ne", f.word(record, 1) & WRITABLE, 0), slow)
+        storage = e.load_pointer(e.offset(tensor, "i8", distances[1]))
+        f.go_unless(e.icmp("eq", e.load(storage, "i32", 1), 1), slow)
+        out = f.pointer(record, 0)
+        with e.loop(0, inputs) as others:
+            f.go_unless((f.same(f.pointer(slots, others.index), out) ^ True) | free, slow)
+        with e.loop(0, loop.index) as others:
+            f.go_unless(f.same(f.pointer(items, others.index), tensor) ^ True, slow)
+
+
+def _make_targets(f: _Function, context: str, items_at: str, made_at: str) -> None:
+    """New outputs, made by Python."""
+    e = f.e
+    made = "%" + e.fresh("p")
+    e.line(f"{made} = call ptr {f.pointer(context, ContextField.VECTORCALL)}("
+           f"ptr {f.pointer(context, ContextField.ALLOCATE)}, ptr %args, i64 %count, ptr null)")
+    failed, fine = e.fresh("failed"), e.fresh("fine")
+    e.branch_if(e.assign(f"icmp eq ptr {made}, null", "i1", 1), failed, fine)
+    e.label(failed)
+    e.line("ret ptr null")
+    e.label(fine)
+    f.store_pointer(made, made_at, 0)
+    f.store_pointer(e.offset(made, "i8", 24), items_at, 0)
+
+
+def _return(f: _Function, context: str, program: str, status: Value, inputs: Value, items_at: str, made_at: str) -> None:
+    """The target given, the tuple made, or its only item; or the fault."""
+    e = f.e
+    fault, fine, told, fresh, single, many = (e.fresh(n) for n in ("fault", "fine", "told", "fresh", "single", "many"))
+    made = f.pointer(made_at, 0)
+    increment, decrement = (f.pointer(context, n) for n in (ContextField.INCREMENT, ContextField.DECREMENT))
+    e.branch_if(e.icmp("eq", status, 0), fine, fault)
+    e.label(fine)
+    e.branch_if(e.assign(f"icmp eq ptr {made}, null", "i1", 1), told, fresh)
+    e.label(told)
+    target = f.pointer("%args", inputs)
+    e.line(f"call void {increment}(ptr {target})")
+    e.line(f"ret ptr {target}")
+    e.label(fresh)
+    e.branch_if(e.icmp("ne", f.word(context, ContextField.SINGLE), 0), single, many)
+    e.label(single)
+    item = f.pointer(f.pointer(items_at, 0), 0)
+    e.line(f"call void {increment}(ptr {item})")
+    e.line(f"call void {decrement}(ptr {made})")
+    e.line(f"ret ptr {item}")
+    e.label(many)
+    e.line(f"ret ptr {made}")
+    e.label(fault)
+    f.store(status, context, ContextField.STATUS)
+    f.store_pointer(program, context, ContextField.FAULTED)
+    e.line(f"call void {decrement}(ptr {made})")  # Py_DecRef takes NULL
+    _python(f, context, ContextField.FAULT, "null", "0", "null")
 
 
 def _numbers(f: _Function, context: str, program: str, records: str, slow: str) -> str:
@@ -461,25 +552,10 @@ def _numbers(f: _Function, context: str, program: str, records: str, slow: str) 
     return values
 
 
-def _check_output(f: _Function, context: str, records: str, slots: str, inputs: Value, slow: str,
-                  storage_at: int) -> None:
-    """The output must be writable, held by this tensor alone, and not one of the inputs unless that is safe."""
-    e = f.e
-    flags = f.word(f.pointer(records, inputs), 1)
-    f.go_unless(e.icmp("ne", flags & WRITABLE, 0), slow)
-    storage = e.load_pointer(e.offset(f.pointer("%args", inputs), "i8", storage_at))
-    f.go_unless(e.icmp("eq", e.load(storage, "i32", 1), 1), slow)
-    out = f.pointer(slots, inputs)
-    free = e.icmp("ne", f.word(context, ContextField.OVERLAP), 0)
-    with e.loop(0, inputs) as loop:
-        other = f.same(f.pointer(slots, loop.index), out) ^ True
-        following = e.fresh("apart")
-        e.branch_if(other | free, following, slow)
-        e.label(following)
-
-
-def _guarded_run(f: _Function, context: str, program: str, slots: str, values: str) -> Value:
-    """Run, giving up the interpreter lock for long programs; the arena is marked busy meanwhile."""
+def _guarded_run(f: _Function, context: str, program: str, slots: str, values: str,
+                 tensors: tuple[tuple[Value, str], ...], storage_at: int) -> Value:
+    """Run, giving up the interpreter lock for long programs; the arena is marked busy and the memory of every tensor
+    is held meanwhile: another thread may give a tensor other elements."""
     e = f.e
     f.store(1, context, ContextField.BUSY)
     f.store(f.word(context, ContextField.CALLS) + 1, context, ContextField.CALLS)
@@ -492,10 +568,19 @@ def _guarded_run(f: _Function, context: str, program: str, slots: str, values: s
     f.store(e.assign(call, "i64", 1), result, 0)
     e.branch(done)
     e.label(long)
+    held = [(count, table, f.alloca(count + 1)) for count, table in tensors]
+    for count, table, keep in held:
+        with e.loop(0, count) as loop:
+            storage = e.load_pointer(e.offset(f.pointer(table, loop.index), "i8", storage_at))
+            f.store_pointer(storage, keep, loop.index)
+            e.line(f"call void {f.pointer(context, ContextField.INCREMENT)}(ptr {storage})")
     saved = "%" + e.fresh("p")
     e.line(f"{saved} = call ptr {f.pointer(context, ContextField.SAVE_THREAD)}()")
     f.store(e.assign(call, "i64", 1), result, 0)
     e.line(f"call void {f.pointer(context, ContextField.RESTORE_THREAD)}(ptr {saved})")
+    for count, _, keep in held:
+        with e.loop(0, count) as loop:
+            e.line(f"call void {f.pointer(context, ContextField.DECREMENT)}(ptr {f.pointer(keep, loop.index)})")
     e.branch(done)
     e.label(done)
     f.store(0, context, ContextField.BUSY)

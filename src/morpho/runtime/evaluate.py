@@ -19,7 +19,8 @@ import numpy as np
 from morpho.backends import reference
 from morpho.base import settings
 from morpho.base.dims import Size, evaluate
-from morpho.base.errors import IndexFault, fail
+from morpho.base.errors import ArgumentError, IndexFault, fail
+from morpho.base.units import format_bytes
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, make, rebuild
 from morpho.ir.op import REGISTRY
@@ -118,6 +119,7 @@ def abstract(outputs: Sequence[Node]) -> tuple[Graph, list[Buffer]]:
 
 # -- plans -----------------------------------------------------------------------------------------------------------
 PLAN_BYTES = 64 << 20
+MOST_BYTES = 1 << 46  # of an arena: no machine has more
 _plans: BoundedCache[tuple[Any, ...], Plan] = BoundedCache(PLAN_BYTES, "plans")
 
 
@@ -154,6 +156,10 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Seq
     program = build_program(optimised, own_outputs, inputs)
     plan_memory(program, reuse=chosen.level > 0)
     lowered = time.perf_counter()
+    if program.arena_bytes > MOST_BYTES:
+        raise fail(ArgumentError, "compile", f"at the upper bounds of its dynamic sizes the function needs "
+                                             f"{format_bytes(program.arena_bytes)} for temporaries",
+                   "give mo.Dim a smaller upper bound")
     if whole:
         _refuse_host(program)
     segments = _segments(program, guards)

@@ -11,29 +11,34 @@ import ctypes
 import inspect
 import logging
 import os
+import struct
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from morpho.base import settings as base_settings
 from morpho.base.dims import Dim, Size, bounds, evaluate
 from morpho.base.errors import ArgumentError, IndexFault, SharedError, fail
 from morpho.base.shapes import contiguous_strides, is_contiguous
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, rebuild, toposort
 from morpho.ir.printing import to_dot
+from morpho.kernels.plan_memory import _written as written
 from morpho.kernels.plan_memory import may_alias
+from morpho.kernels.program import HostStep, Program, Step
 from morpho.runtime import evaluate as evaluation
 from morpho.runtime import threads
 from morpho.runtime.buffer import Buffer, allocate, copy_bytes
 from morpho.runtime.driver import ContextField
 from morpho.runtime.evaluate import Plan, make_plan, run_plan
 from morpho.runtime.executable import LONG_WORK, Executable, native, set_distances
-from morpho.runtime.layout import make_vectorcallable, record_words, slot_offset
+from morpho.runtime.layout import WRITABLE, make_vectorcallable, record_words, slot_offset
 from morpho.runtime.pool import pool
 from morpho.tensor.core import Tensor
 from morpho.tensor.explain import explain_text, statistics
@@ -43,6 +48,7 @@ from morpho.tensor.trees import LEAF, flatten, unflatten
 log = logging.getLogger("morpho")
 MANY_RECOMPILES = 8
 _live: weakref.WeakSet[Any] = weakref.WeakSet()
+_live_lock = threading.Lock()
 
 
 @dataclass
@@ -53,6 +59,7 @@ class Specialisation:
     structure: Any  # of the result
     outputs: int
     captured: list[Tensor]
+    captured_layouts: list[tuple[Any, ...]]  # shape, strides and dtype they were compiled for
     states: list[State]
     updates: list[tuple[int, int]]  # (state, output) pairs
     aliases: dict[int, int]  # output -> input whose memory it may take
@@ -62,6 +69,12 @@ class Specialisation:
     block: Any = None
     keep: list[Any] = field(default_factory=list)
     calls: int = 0
+
+    @property
+    def fits(self) -> bool:
+        """Whether the tensors of the surroundings are laid out as they were when this was compiled."""
+        return all(tensor.realise()._layout[1:4] == layout  # type: ignore[index]
+                   for tensor, layout in zip(self.captured, self.captured_layouts, strict=True))
 
 
 class Compiled(ctypes.Structure):
@@ -80,6 +93,8 @@ class Compiled(ctypes.Structure):
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
         self.signature = inspect.signature(function)
+        plain = all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in self.signature.parameters.values())
+        self.positional = tuple(self.signature.parameters) if plain else ()
         self.dynamic = _dynamic(dynamic or {}, self.signature)
         self.specialisations: dict[Any, Specialisation] = {}
         self.current: Specialisation | None = None
@@ -88,7 +103,8 @@ class Compiled(ctypes.Structure):
         self.words = (ctypes.c_int64 * int(ContextField.SIZE))()
         self.context = ctypes.addressof(self.words)
         self._prepare_context()
-        _live.add(self)
+        with _live_lock:
+            _live.add(self)
 
     # -- the native entry ----------------------------------------------------------------------------------------------
     def _prepare_context(self) -> None:
@@ -96,11 +112,11 @@ class Compiled(ctypes.Structure):
         self._slow_bound, self._fault_bound = self._slow, self._fault
         words[ContextField.TENSOR_TYPE], words[ContextField.BYTES_TYPE] = id(Tensor), id(bytes)
         words[ContextField.SLOW], words[ContextField.FAULT] = id(self._slow_bound), id(self._fault_bound)
-        words[ContextField.OUT_NAME] = id(_OUT)
+        words[ContextField.OUT_NAME], words[ContextField.TUPLE_TYPE] = id(_OUT), id(tuple)
         for name, target in (("PyObject_Vectorcall", ContextField.VECTORCALL),
                              ("PyEval_SaveThread", ContextField.SAVE_THREAD),
                              ("PyEval_RestoreThread", ContextField.RESTORE_THREAD),
-                             ("Py_IncRef", ContextField.INCREMENT)):
+                             ("Py_IncRef", ContextField.INCREMENT), ("Py_DecRef", ContextField.DECREMENT)):
             words[target] = ctypes.cast(getattr(api, name), ctypes.c_void_p).value or 0
 
     def _use(self, chosen: Specialisation) -> None:
@@ -120,7 +136,11 @@ class Compiled(ctypes.Structure):
         bindings = np.zeros(4 * max(len(order), 1), np.int64)
         for name, argument, axis, least, most in chosen.bindings:
             bindings[4 * order[name]:4 * order[name] + 4] = argument, 3 + axis, least, most
-        chosen.keep = [guards, bindings]
+        table = np.array([executable.slot_number[place.slot] for place in chosen.plan.program.outputs], np.int64)
+        allocate_outputs = _allocator(chosen)
+        chosen.keep = [guards, bindings, table, allocate_outputs]
+        words[ContextField.OUTPUTS], words[ContextField.OUTPUT_TABLE] = len(table), table.ctypes.data
+        words[ContextField.ALLOCATE], words[ContextField.SINGLE] = id(allocate_outputs), int(chosen.structure is LEAF)
         words[ContextField.PROGRAM] = executable.words.ctypes.data
         words[ContextField.INPUTS] = len(executable.inputs)
         words[ContextField.SLOTS] = len(executable.inputs) + len(executable.results) + 1
@@ -134,8 +154,10 @@ class Compiled(ctypes.Structure):
 
     def _fault(self) -> None:
         """Called by the native entry when a kernel reports a fault."""
-        assert self.current is not None
-        step, reason = self.current.plan.executables[0].fault(int(self.words[ContextField.STATUS]))
+        program = int(self.words[ContextField.FAULTED])  # another thread may have changed `current` since
+        executable = next(chosen.plan.executables[0] for chosen in list(self.specialisations.values())
+                          if chosen.direct and chosen.plan.executables[0].words.ctypes.data == program)
+        step, reason = executable.fault(int(self.words[ContextField.STATUS]))
         raise fail(IndexFault, step.label, reason, "negative indices count from the end", line=step.origin)
 
     # -- the way through Python ----------------------------------------------------------------------------------------
@@ -157,9 +179,16 @@ class Compiled(ctypes.Structure):
                 self._use(chosen)
             self.slow_calls += 1
             chosen.calls += 1
-        return self._run(chosen, tensors, out)
+        if not chosen.states:
+            return self._run(chosen, tensors, out)
+        with ExitStack() as held:
+            for state in sorted(chosen.states, key=lambda state: state.number):
+                held.enter_context(state.lock)
+            return self._run(chosen, tensors, out)
 
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        if not kwargs and len(args) == len(self.positional):  # the common call needs no look at the signature
+            return dict(zip(self.positional, args, strict=True))
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -194,12 +223,12 @@ class Compiled(ctypes.Structure):
         except TypeError:
             raise fail(ArgumentError, self.__name__, "an argument is neither a tensor nor hashable",
                        "pass tensors, numbers, strings, or tuples, lists and dicts of them") from None
-        if found is None:
-            found = self._trace(structure, specs, owners)
-            self.specialisations[key] = found
-            if len(self.specialisations) > 1:
+        if found is None or not found.fits:
+            first = not self.specialisations
+            self.specialisations[key] = found = self._trace(structure, specs, owners)
+            if not first:
                 self.recompiles += 1
-            if self.recompiles == MANY_RECOMPILES:
+            if self.recompiles == MANY_RECOMPILES and not first:
                 log.warning("%s was compiled %d times: a size or a Python number changes from call to call; "
                             "declare the size with dynamic=, or pass the number as a tensor",
                             self.__name__, self.recompiles + 1)
@@ -237,8 +266,8 @@ class Compiled(ctypes.Structure):
         nodes = [(o if isinstance(o, Tensor) else asarray(o)).node for o in outputs]
         updates = [(number, len(nodes) + i) for i, (number, _) in enumerate(trace.updates)]
         nodes += [tensor.node for _, tensor in trace.updates]
-        graph, captured = _capture(nodes, trace.next_parameter)
-        return self._finish(graph, shape, len(outputs), captured, trace, updates, specs, owners)
+        graph, captured = _capture(nodes, trace)
+        return self._finish(graph, (structure, shape), len(outputs), captured, trace, updates, specs, owners)
 
     def _call_original(self, arguments: dict[str, Any]) -> Any:
         positional: list[Any] = []
@@ -254,35 +283,58 @@ class Compiled(ctypes.Structure):
                 positional.append(arguments[name])
         return self.function(*positional, **named)
 
-    def _finish(self, graph: Graph, structure: Any, count: int, captured: list[Tensor], trace: Trace,
+    def _is_plain(self, structure: Any) -> bool:
+        """Whether a call with nothing but tensors, in order, means this structure: the native entry sees no others."""
+        if "out" in self.signature.parameters:
+            return False
+        tensors_only = True
+        for (_, tree), parameter in zip(structure, self.signature.parameters.values(), strict=True):
+            if tree is LEAF:
+                if not tensors_only or parameter.kind not in (parameter.POSITIONAL_ONLY,
+                                                              parameter.POSITIONAL_OR_KEYWORD):
+                    return False
+                continue
+            tensors_only = False
+            default = {parameter.VAR_POSITIONAL: (), parameter.VAR_KEYWORD: {}}.get(parameter.kind, parameter.default)
+            leaves: list[Any] = []
+            if default is parameter.empty or flatten(default, leaves) != tree or leaves:
+                return False
+        return True
+
+    def _finish(self, graph: Graph, structures: tuple[Any, Any], count: int, captured: list[Tensor], trace: Trace,
                 updates: list[tuple[int, int]], specs: list[tuple[Any, ...]], owners: list[str]) -> Specialisation:
         guards = [record_words(dtype, sizes, contiguous_strides(sizes) if strides is None else strides)  # type: ignore
                   for dtype, sizes, strides in specs]
-        simple = (count == 1 and structure is LEAF and not captured and not trace.states
-                  and evaluation.settings.get().backend == "cpu")
+        called, structure = structures
+        plain = structure is LEAF or (structure[0] == "tuple" and all(item is LEAF for item in structure[1]) and count > 0)
+        simple = plain and not captured and not trace.states and evaluation.settings.get().backend == "cpu"
         if simple:
-            output = graph.outputs[0]
-            guards.append(record_words(output.dtype, output.shape, contiguous_strides(output.shape)))  # type: ignore
+            guards += [record_words(node.dtype, node.shape, contiguous_strides(node.shape))  # type: ignore[arg-type]
+                       for node in graph.outputs]
         count_inputs = len(specs) + len(trace.states) + len(captured)
         plan = make_plan(graph, True, count_inputs, guards if simple else (), whole=self.whole)
         program = plan.program
         inputs = {slot.index: i for i, slot in enumerate(program.slots) if slot.kind == "input"}
         first_state = len(specs)
         aliases = {output: first_state + number for number, output in updates
-                   if first_state + number in inputs
+                   if first_state + number in inputs and _written_after_faults(program, program.outputs[output].slot)
                    and may_alias(program, program.outputs[output].slot, inputs[first_state + number])}
-        overlap = simple and all(may_alias(program, program.outputs[0].slot, slot) for slot in inputs.values())
-        direct = simple and len(plan.segments) == 1 and isinstance(plan.segments[0], Executable) and all(owners) \
-            and len(inputs) == len(specs) and program.slots[program.outputs[0].slot].kind == "result"
+        overlap = simple and count == 1 and all(may_alias(program, program.outputs[0].slot, slot)
+                                                for slot in inputs.values())
+        direct = (simple and self._is_plain(called) and len(plan.segments) == 1
+                  and isinstance(plan.segments[0], Executable) and all(owners) and len(inputs) == len(specs)
+                  and program.slots[program.outputs[0].slot].kind == "result")
         bindings = []
         for number, (owner, (_, sizes, _)) in enumerate(zip(owners, specs, strict=True)):
             for axis, size in enumerate(sizes):
-                if isinstance(size, Dim) and len(size.symbols) == 1 and self.dynamic.get(owner):
+                if isinstance(size, Dim) and size.is_symbol and self.dynamic.get(owner):
                     ((name, (least, most)),) = size.symbols.items()
                     if all(name != known[0] for known in bindings):
                         bindings.append((name, number, axis, least, most))
         self.fallbacks += sum(getattr(step, "fallback", False) for step in program.steps)
-        return Specialisation(plan, structure, count, captured, trace.states, updates, aliases, bindings, overlap, direct)
+        layouts = [tensor._layout[1:4] for tensor in captured]  # type: ignore[index]
+        return Specialisation(plan, structure, count, captured, layouts, trace.states, updates, aliases, bindings,
+                              overlap, direct)
 
     # -- running -------------------------------------------------------------------------------------------------------
     def _run(self, chosen: Specialisation, tensors: list[Tensor], out: Any) -> Any:
@@ -300,7 +352,9 @@ class Compiled(ctypes.Structure):
             buffers.append(self._result(chosen, number, shape, place.dtype, given, values))
         slots = {place.slot: buffer for place, buffer in zip(program.outputs, buffers, strict=True)}
         ordered = [slots[i].address for i, slot in enumerate(program.slots) if slot.kind == "result"]
+        held = [tensor._storage for tensor in values]  # whatever other threads do to the tensors meanwhile
         run_plan(plan, addresses, ordered, sizes)
+        del held
         return self._deliver(chosen, buffers, given)
 
     def _check_sizes(self, chosen: Specialisation, tensors: list[Tensor], sizes: Mapping[str, Any]) -> None:
@@ -328,6 +382,7 @@ class Compiled(ctypes.Structure):
         elif number in chosen.aliases:
             state = values[chosen.aliases[number]]
             if _is_alone(state) and state._layout[4]:  # type: ignore[index]
+                state.claim()
                 buffer = state.buffer()
                 assert buffer is not None
                 return buffer
@@ -357,6 +412,7 @@ class Compiled(ctypes.Structure):
         if not _is_alone(target):
             raise fail(SharedError, self.__name__, "out= shares its memory with another tensor, a pending expression "
                                                    "or an export", "drop those first, or use mo.empty(...)")
+        target.claim()
 
     def _deliver(self, chosen: Specialisation, buffers: list[Buffer], given: list[Tensor | None]) -> Any:
         for number, output in chosen.updates:
@@ -394,7 +450,7 @@ class Compiled(ctypes.Structure):
     # -- looking inside ------------------------------------------------------------------------------------------------
     @property
     def stats(self) -> dict[str, Any]:
-        """Plain numbers: nodes per pass, kernels, bytes, milliseconds, cache hits, calls, recompiles, fallbacks, ISA."""
+        """Plain numbers: nodes per pass, kernels, bytes, milliseconds, cache hits, calls, recompiles, fallbacks, ..."""
         return statistics(self)
 
     @property
@@ -447,6 +503,40 @@ class _Bound:
 _OUT = sys.intern("out")
 
 
+def _allocator(chosen: Specialisation) -> Callable[..., tuple[Tensor, ...]]:
+    """A function that makes a call's new outputs: shapes are known, or follow from the arguments' sizes."""
+    outputs = chosen.plan.program.outputs
+    if any(isinstance(size, Dim) for place in outputs for size in place.shape):
+        bindings = chosen.bindings
+
+        def by_arguments(*tensors: Tensor) -> tuple[Tensor, ...]:
+            sizes = {name: tensors[argument].shape[axis] for name, argument, axis, _, _ in bindings}
+            return tuple(Tensor.of_buffer(allocate(tuple(evaluate(s, sizes) for s in place.shape), place.dtype))
+                         for place in outputs)
+
+        return by_arguments
+    templates = []
+    for place in outputs:
+        words = record_words(place.dtype, place.shape, place.strides)  # type: ignore[arg-type]
+        suffix = struct.pack(f"<Q{len(words)}q", WRITABLE, *words)
+        nbytes = max(int(np.prod(place.shape, dtype=np.int64)) * place.dtype.itemsize, 1)
+        templates.append((nbytes, place.shape, place.strides, place.dtype, suffix))
+    acquire, new, pack = pool().acquire, object.__new__, struct.Struct("<Q").pack
+
+    def by_template(*tensors: Tensor) -> tuple[Tensor, ...]:
+        made = []
+        for nbytes, shape, strides, dtype, suffix in templates:
+            block = acquire(nbytes)
+            tensor = new(Tensor)
+            tensor._node, tensor._storage = None, block
+            tensor._layout = (block.address, shape, strides, dtype, True)
+            tensor._record = pack(block.address) + suffix
+            made.append(tensor)
+        return tuple(made)
+
+    return by_template
+
+
 def _count(tree: Any) -> int:
     leaves = 0
     stack = [tree]
@@ -470,7 +560,24 @@ def _dynamic(given: Mapping[str, Mapping[int, Any]], signature: inspect.Signatur
             if not isinstance(dim, Dim):
                 raise fail(ArgumentError, "compile", f"dynamic size {dim!r} is not a Dim", "use mo.Dim('n', 1, 4096)")
             result.setdefault(name, {})[axis] = dim
+    _check_symbols([dim for axes in result.values() for dim in axes.values()])
     return result
+
+
+def _check_symbols(dims: list[Dim]) -> None:
+    """Every symbol must be the size of some axis by itself, with one pair of bounds."""
+    known: dict[str, tuple[int, int]] = {}
+    for dim in dims:
+        for name, limits in dim.symbols.items():
+            if known.setdefault(name, limits) != limits:
+                raise fail(ArgumentError, "compile", f"the dynamic size {name} has bounds {known[name]} and {limits}",
+                           "make one mo.Dim and use it for every axis of that size")
+    plain = {name for dim in dims if dim.is_symbol for name in dim.symbols}
+    for dim in dims:
+        missing = [name for name in dim.symbols if name not in plain]
+        if missing:
+            raise fail(ArgumentError, "compile", f"the dynamic size {dim} needs an axis of size {missing[0]} itself",
+                       "use a symbol of its own for this axis")
 
 
 def _with_sizes(graph: Graph, sizes: Mapping[str, int]) -> list[Node]:
@@ -490,10 +597,13 @@ def _with_sizes(graph: Graph, sizes: Mapping[str, int]) -> list[Node]:
     return [done[node.serial] for node in graph.outputs]
 
 
-def _capture(nodes: list[Node], first: int) -> tuple[Graph, list[Tensor]]:
-    """Tensors of the surroundings that the function uses become inputs after its own."""
+def _capture(nodes: list[Node], trace: Trace) -> tuple[Graph, list[Tensor]]:
+    """Tensors of the surroundings that the function uses become inputs after its own; those it names are read anew at
+    every call."""
     done: dict[int, Node] = {}
     captured: list[Tensor] = []
+    first = trace.next_parameter
+    named = {leaf.serial: tensor for tensor, leaf in trace.captured.values()}
     for node in toposort(nodes):
         buffer = evaluation.realised(node)
         if buffer is not None:
@@ -501,10 +611,20 @@ def _capture(nodes: list[Node], first: int) -> tuple[Graph, list[Tensor]]:
             extra = {} if plain else {"strides": buffer.strides}
             done[node.serial] = build("parameter", index=first + len(captured), shape=buffer.shape, dtype=buffer.dtype,
                                       **extra)
-            captured.append(Tensor.of_buffer(buffer))
+            captured.append(named[node.serial] if node.serial in named else Tensor.of_buffer(buffer))
         else:
             done[node.serial] = rebuild(node, [done[child.serial] for child in node.inputs])
     return Graph(tuple(done[node.serial] for node in nodes)), captured
+
+
+def _written_after_faults(program: Program, slot: int) -> bool:
+    """Whether nothing can fail once this slot is being written, so that a fault leaves the memory it takes unharmed."""
+    first = next((n for n, step in enumerate(program.steps) if any(place.slot == slot for place in written(step))), 0)
+    return not any(_may_fault(step) for step in program.steps[first:])
+
+
+def _may_fault(step: Step | HostStep) -> bool:
+    return isinstance(step, HostStep) or any(a.kind == "gather" for a in getattr(step.kernel, "accesses", ()))
 
 
 def _is_alone(tensor: Tensor) -> bool:
@@ -554,9 +674,22 @@ def _install_entry(made: Compiled) -> None:
     made.entry = native().entry
 
 
+def _forget_entries() -> None:
+    """Other settings may mean another specialisation: the next call goes through Python and finds it."""
+    with _live_lock:
+        for made in _live:
+            made.words[ContextField.ENABLED] = 0
+
+
+base_settings.changed.append(_forget_entries)
+
+
 def _after_fork() -> None:
     """The entries' threads are gone in a child: the next call goes through Python and finds new ones."""
+    global _live_lock
+    _live_lock = threading.Lock()
     for made in list(_live):
+        made.lock = threading.RLock()
         made.words[ContextField.ENABLED] = 0
         made.words[ContextField.BUSY] = 0
         made.current = None
