@@ -97,6 +97,21 @@ def test_readme_has_code_and_the_test_command() -> None:
     assert (ROOT / ".ci" / "run").read_text(encoding="utf-8").rstrip().splitlines()[-1] == TEST_COMMAND
 
 
+def test_readme_lists_every_setting() -> None:
+    """The table of README.md has the settings that exist, in order."""
+    from morpho.base.settings import describe
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8").split("## Settings")[1].split("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE) == list(describe)
+
+
+def test_pages_link_to_files_that_exist() -> None:
+    """Relative links of README.md and docs/."""
+    for path in FILES:
+        for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
+            assert (path.parent / target).exists(), f"{path.relative_to(ROOT)} links to {target}"
+
+
 def test_the_reader_of_blocks() -> None:
     """It keeps order, lines, longer fences and indented blocks, and refuses one that is never closed."""
     text = "a\n```python\nx = 1\n```\n\n````text\n```python\nno\n```\n````\n- item\n  ```python\n  y = x\n  ```\n"

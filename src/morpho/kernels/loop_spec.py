@@ -173,6 +173,13 @@ class LoopKernel:
     def scratch_bytes_per_column(self) -> int:
         return 8 * len(self.kept) * (LANES if self.transposed else 1)
 
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of scratch that do not grow with the columns."""
+        from morpho.kernels.transposed_code import fixed_scratch
+
+        return fixed_scratch(self) if self.transposed else 0
+
     @cached_property
     def flops(self) -> int:
         """Operations per column, for deciding on threads."""

@@ -27,6 +27,7 @@ class MatmulKernel:
     dtype: DType
 
     scratch_bytes_per_column = 0
+    scratch_bytes = 0
 
     @property
     def flops(self) -> int:

@@ -10,11 +10,15 @@ from morpho.passes.memory import Lifetime, plan
 def plan_memory(program: Program, reuse: bool = True) -> None:
     """Give every temporary an offset in one arena, writing over dying inputs where that is safe."""
     last = _last_uses(program)
+    written: dict[int, int] = {}  # slot -> the first step that writes it
+    for number, step in enumerate(program.steps):
+        for place in _written(step):
+            written.setdefault(place.slot, number)
     shared: dict[int, int] = {}  # slot -> the slot whose memory it takes over
     if reuse:
         for number, step in enumerate(program.steps):
             if isinstance(step, Step) and step.in_place:
-                _reuse(program, step, number, last, shared)
+                _reuse(program, step, number, last, shared, written)
     firsts: dict[int, int] = {}
     for number, step in enumerate(program.steps):
         for place in _written(step):
@@ -56,10 +60,17 @@ def _last_uses(program: Program) -> dict[int, int]:
     return last
 
 
-def _reuse(program: Program, step: Step, number: int, last: dict[int, int], shared: dict[int, int]) -> None:
-    """Let outputs of an elementwise step take the memory of inputs that die here and are read in the same order."""
+def _reuse(program: Program, step: Step, number: int, last: dict[int, int], shared: dict[int, int],
+           written: dict[int, int]) -> None:
+    """Let outputs of an elementwise step take the memory of inputs that die here and are read in the same order.
+
+    The step must be the first to write the output: an update or a concatenation writes its result in several steps,
+    and the earlier ones would write over an input that is still to be read.
+    """
     taken: set[int] = set()
     for output in _written(step):
+        if written[output.slot] != number:
+            continue
         if program.slots[output.slot].kind != "temporary" or output.slot in shared or output.offset != 0:
             continue
         for source in step.reads:

@@ -19,6 +19,7 @@ class ScanKernel:
     outer_rank: int
 
     scratch_bytes_per_column = 0
+    scratch_bytes = 0
     flops = 2
 
     def generate(self, isa: Isa, name: str) -> str:

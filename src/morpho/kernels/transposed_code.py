@@ -1,47 +1,127 @@
 """Loop kernels whose lanes run along the rows: reductions over an axis that is not the last one in memory.
 
-Every lane is a row of its own, so a reduction over columns needs no folding across lanes of a register; the tree is the
-same: column k adds into partial sum k mod 64 of its block, partial sums fold by halves, blocks join pairwise.
+Rows that lie side by side are walked together, up to `WIDE` of them: for every column, all their elements in one
+stretch of memory. Each row keeps its 64 partial values in scratch memory, so the tree is that of every reduction:
+column k adds into partial k mod 64 of its block, partials fold by halves, blocks join pairwise. Row values wait in
+scratch between the walks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from morpho.base.dtypes import bool_
 from morpho.base.machine import Isa
 from morpho.kernels import elementwise, scalars
 from morpho.kernels.emit import Value
-from morpho.kernels.loop_code import LoopCode, choose_lanes
+from morpho.kernels.loop_code import LoopCode
 from morpho.kernels.loop_spec import LANES, Instruction, LoopKernel, Pass
-from morpho.kernels.reductions import BLOCK, Tree, combine
+from morpho.kernels.reductions import BLOCK, combine, identity, lane_type
+
+GROUPED = 4  # columns of one partial taken together
+LEVELS = 32  # of the binary counter that joins blocks
+
+
+def wide(kernel: LoopKernel) -> int:
+    """Rows walked together: as many as let the partial values of all reductions stay in the second-level cache."""
+    if kernel.kept:
+        return LANES  # kept values take a row of scratch per column: few rows at a time
+    return max(LANES, 1024 // max(1, sum(i.reduces for i in kernel.instructions)))
+
+
+def fixed_scratch(kernel: LoopKernel) -> int:
+    """Bytes of scratch besides the kept values: partials, joined blocks, row values."""
+    reductions = sum(i.reduces for i in kernel.instructions)
+    rows = sum(not i.full for i in kernel.instructions)
+    return 8 * wide(kernel) * (reductions * (LANES + LEVELS) + rows)
 
 
 class TransposedCode(LoopCode):
-    """As `LoopCode`, with row values as vectors and columns one at a time."""
+    """As `LoopCode`, with many rows side by side and columns one at a time."""
 
     def __init__(self, kernel: LoopKernel, isa: Isa) -> None:
         super().__init__(kernel, isa)
-        lanes = choose_lanes(kernel, isa)
-        self.lanes = self.e.lanes = min(LANES, 2 * lanes) if isa.vector_bits else 1
+        self.wide = wide(kernel)
+        self.used = 0  # bytes of fixed scratch given out
+        self.arrays: dict[int, str] = {}
+
+    def _lay_out_scratch(self) -> None:
+        """Fixed arrays first, then `wide` elements per column for every kept value."""
+        e, kernel = self.e, self.kernel
+        base = e.offset("%scratch", "i8", fixed_scratch(kernel))
+        padded = (self.end + (LANES - 1)) & -LANES
+        for position, number in enumerate(kernel.kept):
+            self.kept[number] = e.offset(base, "i8", padded * (8 * LANES * position))
+        self.arrays = {n: self.array(1) for n, i in enumerate(kernel.instructions) if not i.full and i.name != "constant"}
+        self.trees = {n: WideTree(self, n) for n, i in enumerate(kernel.instructions) if i.reduces}
+
+    def array(self, rows: int) -> str:
+        """Scratch for `rows` times `wide` elements."""
+        place = self.e.offset("%scratch", "i8", self.used)
+        self.used += 8 * self.wide * rows
+        return place
 
     # -- rows ----------------------------------------------------------------------------------------------------------
     def walk_rows(self, first: Value, last: Value) -> None:
-        """Chunks of rows side by side; a chunk ends where the last outer axis does."""
+        """Stretches of rows side by side; one ends where the last outer axis does."""
         e = self.e
         with e.loop(first, last) as rows:
             position = self.split(rows.index, self.outer)[-1]
             left = e.intrinsic("smin", self.outer[-1] - position, last - rows.index)
-            self.count = e.intrinsic("smin", left, e.constant(self.lanes, "i64", 1))
-            self.partial = e.icmp("slt", self.count, self.lanes)
+            self.stretch = e.intrinsic("smin", left, e.constant(self.wide, "i64", 1))
+            self.pitch = (self.stretch + (self.lanes - 1)) & -self.lanes
             self.row(rows.index)
-            rows.step = self.count
+            rows.step = self.stretch
 
-    def across(self, access: int) -> Value:
-        """The stride of an access along the lanes."""
-        return self.strides[access][self.kernel.outer_rank - 1]
+    def each_chunk(self, body: Callable[[], None]) -> None:
+        """Write `body` for every chunk of the stretch: `self.at` is its first row, `self.count` its rows. Short bodies
+        are written twice, for whole chunks (`self.partial` None) and for a last short one."""
+        e = self.e
+        if self.compact or self.lanes == 1:
+            with e.loop(0, self.stretch, self.lanes) as loop:
+                count = e.intrinsic("smin", self.stretch - loop.index, e.constant(self.lanes, "i64", 1))
+                self.set_chunk(loop.index, count, e.icmp("slt", count, self.lanes))
+                body()
+            return
+        whole = self.stretch & -self.lanes
+        with e.loop(0, whole, self.lanes) as loop:
+            self.set_chunk(loop.index, e.constant(self.lanes, "i64", 1), None)
+            body()
+        with e.when(e.icmp("slt", whole, self.stretch)):
+            self.set_chunk(whole, self.stretch - whole, e.constant(True, "i1", 1))
+            body()
+
+    def set_chunk(self, at: Value, count: Value, partial: Value | None) -> None:
+        self.at, self.count, self.partial = at, count, partial
+        self.rows = {}
+
+    def element(self, number: int) -> str:
+        """The type a row value has in scratch."""
+        dtype = self.kernel.instructions[number].dtype
+        return "i8" if dtype is bool_ else scalars.register_type(dtype)
+
+    def row_values(self, stage: int) -> None:
+        """Compute the row values of a stage for the whole stretch and leave them in scratch."""
+        numbers = [n for n, i in enumerate(self.kernel.instructions) if not i.full and self.kernel.stages[n] == stage
+                   and not i.reduces and i.name != "constant"]
+        if not numbers:
+            return
+        e = self.e
+
+        def body() -> None:
+            for number in numbers:
+                value = self.row_value(self.kernel.instructions[number])
+                self.rows[number] = value
+                stored = e.convert("zext", value, "i8") if value.element == "i1" else value
+                e.store(stored, e.offset(self.arrays[number], self.element(number), self.at))
+
+        self.each_chunk(body)
 
     def row_value(self, instruction: Instruction) -> Value:
         e = self.e
         if instruction.name == "load":
-            return self.load_across(int(instruction.extra), self.pointers[int(instruction.extra)])  # type: ignore
+            access = int(instruction.extra)  # type: ignore[arg-type]
+            return self.load_across(access, self.pointers[access])
         if instruction.name == "index":
             return self.index_across(instruction, self.positions[int(instruction.extra)])  # type: ignore[arg-type]
         if instruction.name == "dimension":
@@ -51,20 +131,47 @@ class TransposedCode(LoopCode):
         return elementwise.emit(e, instruction.name, arguments, source, instruction.dtype)
 
     def row_operand(self, number: int) -> Value:
+        """A row value at the current chunk: a constant, just computed, or waiting in scratch."""
         instruction = self.kernel.instructions[number]
-        return self.constant(instruction, self.lanes) if instruction.name == "constant" else self.rows[number]
+        if instruction.name == "constant":
+            return self.constant(instruction, self.lanes)
+        if number not in self.rows:
+            e, element = self.e, self.element(number)
+            value = e.load(e.offset(self.arrays[number], element, self.at), element)
+            self.rows[number] = e.icmp("ne", value, 0) if instruction.dtype is bool_ else value
+        return self.rows[number]
 
-    def store_row(self, access: int, number: int) -> None:
-        self.store_across(access, self.row_operand(number), self.pointers[access])
+    def store_rows(self) -> None:
+        stores = [store for store in self.kernel.stores if not store.full]
+
+        def body() -> None:
+            for store in stores:
+                self.store_across(store.access, self.row_operand(store.instruction), self.pointers[store.access])
+
+        if stores:
+            self.each_chunk(body)
 
     # -- memory --------------------------------------------------------------------------------------------------------
+    def across(self, access: int) -> Value:
+        """The stride of an access along the lanes."""
+        return self.strides[access][self.kernel.outer_rank - 1]
+
+    def chunk_pointer(self, number: int, pointer: str) -> str:
+        """Where the current chunk of rows begins, from where the stretch does."""
+        access = self.kernel.accesses[number]
+        if access.across == "zero":
+            return pointer
+        offset = self.at if access.across == "unit" else self.at * self.across(number)
+        return self.e.offset(pointer, scalars.memory_type(access.dtype), offset)
+
     def load_across(self, number: int, pointer: str) -> Value:
-        """The elements of all lanes' rows at one column."""
+        """The elements of a chunk of rows at one column."""
         e, access = self.e, self.kernel.accesses[number]
         element = scalars.memory_type(access.dtype)
+        pointer = self.chunk_pointer(number, pointer)
         if access.across == "zero":
             return e.splat(scalars.from_memory(e, e.load(pointer, element, 1), access.dtype))
-        if self.lanes == 1:
+        if self.lanes == 1 or (access.across == "unit" and self.partial is None):
             return scalars.from_memory(e, e.load(pointer, element), access.dtype)
         buffer = self.temporary(f"load{number}", element)
         if access.across == "strided":
@@ -85,7 +192,8 @@ class TransposedCode(LoopCode):
         e, access = self.e, self.kernel.accesses[number]
         element = scalars.memory_type(access.dtype)
         stored = scalars.to_memory(e, value, access.dtype)
-        if self.lanes == 1:
+        pointer = self.chunk_pointer(number, pointer)
+        if self.lanes == 1 or (access.across == "unit" and self.partial is None):
             e.store(stored, pointer)
             return
         buffer = self.temporary(f"store{number}", element)
@@ -105,115 +213,191 @@ class TransposedCode(LoopCode):
         e.label(after)
 
     def index_across(self, instruction: Instruction, start: Value) -> Value:
-        """Positions of all lanes' rows."""
+        """Positions of a chunk of rows."""
         e = self.e
-        stride = e.splat(self.across(int(instruction.extra)))  # type: ignore[arg-type]
-        return self.from_index(e.splat(start) + e.lane_numbers() * stride, instruction.dtype)
+        stride = self.across(int(instruction.extra))  # type: ignore[arg-type]
+        first = e.splat(start + self.at * stride)
+        return self.from_index(first + e.lane_numbers() * e.splat(stride), instruction.dtype)
 
     # -- columns -------------------------------------------------------------------------------------------------------
     def column_pass(self, step: Pass) -> None:
         e = self.e
-        numbers = {i for n in step.needed if n not in step.kept for i in self.kernel.instructions[n].inputs}
-        numbers |= {store.instruction for store in step.stores}
-        numbers |= {self.kernel.instructions[r].inputs[0] for r in step.reductions}
-        self.splats = {n: self.row_operand(n) for n in sorted(numbers) if not self.kernel.instructions[n].full}
-        if not step.reductions:
+        trees = [self.trees[number] for number in step.reductions]
+        if not trees:
             with e.loop(self.begin, self.end) as loop:
-                self.column(step, loop.index)
+                self.column(step, [loop.index], [], fresh=False)
             return
-        trees = [WideTree(self, number) for number in step.reductions]
         with e.loop(self.begin, self.end, BLOCK) as blocks:
             last = e.intrinsic("smin", blocks.index + BLOCK, self.end)
+            whole = self.grouped_columns(step, trees, blocks.index, last)
+            grouped = e.icmp("sgt", whole, blocks.index)
+            # The first element of a partial need not find it there: it is joined with the identity.
+            fresh_end = e.select(grouped, blocks.index, e.intrinsic("smin", blocks.index + LANES, last))
+            with e.loop(blocks.index, fresh_end) as loop:
+                self.column(step, [loop.index], trees, fresh=True)
+            with e.loop(e.intrinsic("smax", fresh_end, whole), last) as loop:
+                self.column(step, [loop.index], trees, fresh=False)
+            used = e.intrinsic("smin", last - blocks.index, e.constant(LANES, "i64", 1))
             for tree in trees:
-                tree.clear()
-            with e.loop(blocks.index, last) as loop:
-                values = self.column(step, loop.index)
-                for tree in trees:
-                    tree.add(values[tree.input], loop.index)
-            for tree in trees:
-                tree.finish_block(blocks.index.shift_right(BLOCK.bit_length() - 1))
+                tree.fold(used)
+                tree.push(blocks.index.shift_right(BLOCK.bit_length() - 1))
         count = (self.end + (BLOCK - 1)).shift_right(BLOCK.bit_length() - 1)
         for tree in trees:
-            self.rows[tree.number] = tree.result(count)
+            tree.finish(count)
 
-    def column(self, step: Pass, column: Value) -> dict[int, Value]:
-        """Every value of the pass at one column, for all lanes' rows."""
+    def grouped_columns(self, step: Pass, trees: list[WideTree], first: Value, last: Value) -> Value:
+        """Columns k, k + 64, k + 128, ... meet in the same partial: taking a few of them together, in order, reads and
+        writes the partials less often. Gives the first column that is left."""
         e = self.e
-        values: dict[int, Value] = dict(self.splats)
-        for number in step.needed:
-            if number not in values:
-                values[number] = self.column_value(step, number, values, column)
-        for number in step.keep:
-            self.store_kept(number, values[number], column * self.lanes)
-        for store in step.stores:
-            element = scalars.memory_type(self.kernel.accesses[store.access].dtype)
-            pointer = e.offset(self.pointers[store.access], element, self.inner_offset(store.access, column))
-            self.store_across(store.access, values[store.instruction], pointer)
-        return values
+        if self.compact or step.keep or step.stores:
+            return first
+        whole = first + ((last - first) & -(GROUPED * LANES))
+        with e.when(e.icmp("sgt", whole, first)):
+            for tree in trees:
+                tree.clear()
+        with e.loop(first, whole, GROUPED * LANES) as groups, e.loop(0, LANES) as lane:
+            columns = [groups.index + lane.index + position * LANES for position in range(GROUPED)]
+            self.column(step, columns, trees, fresh=False)
+        return whole
 
-    def column_value(self, step: Pass, number: int, values: dict[int, Value], column: Value) -> Value:
-        e, instruction = self.e, self.kernel.instructions[number]
+    def column(self, step: Pass, columns: list[Value], trees: list[WideTree], fresh: bool) -> None:
+        """Every value of the pass at a column, for the whole stretch of rows; or at several that share a partial."""
+        e = self.e
+        lines: list[dict[int, str]] = []
+        for column in columns:
+            lines.append({})
+            for number, access in enumerate(self.kernel.accesses):
+                if access.kind in ("load", "store"):
+                    element = scalars.memory_type(access.dtype)
+                    lines[-1][number] = e.offset(self.pointers[number], element, self.inner_offset(number, column))
+        partials = [tree.line(columns[0] & (LANES - 1)) for tree in trees]
+        row = columns[0] * LANES
+
+        def body() -> None:
+            totals = [tree.before(partial, fresh) for tree, partial in zip(trees, partials, strict=True)]
+            for column, line in zip(columns, lines, strict=True):
+                values: dict[int, Value] = {}
+                for number in step.needed:
+                    values[number] = self.column_value(step, number, values, column, line, row)
+                for number in step.keep:
+                    self.store_kept(number, values[number], row + self.at)
+                for store in step.stores:
+                    self.store_across(store.access, self.operand(store.instruction, values), line[store.access])
+                totals = [tree.joined(total, self.operand(tree.input, values))
+                          for tree, total in zip(trees, totals, strict=True)]
+            for tree, partial, total in zip(trees, partials, totals, strict=True):
+                e.store(total, tree.place(partial))
+
+        self.each_chunk(body)
+
+    def operand(self, number: int, values: dict[int, Value]) -> Value:
+        return values[number] if number in values else self.row_operand(number)
+
+    def column_value(self, step: Pass, number: int, values: dict[int, Value], column: Value, lines: dict[int, str],
+                     row: Value) -> Value:
+        instruction = self.kernel.instructions[number]
         if number in step.kept:
-            return self.load_kept(number, column * self.lanes)
-        if instruction.name in ("load", "index"):
+            return self.load_kept(number, row + self.at)
+        if instruction.name == "index":
             access = int(instruction.extra)  # type: ignore[arg-type]
-            offset = self.inner_offset(access, column)
-            if instruction.name == "index":
-                return self.index_across(instruction, self.positions[access] + offset)
-            element = scalars.memory_type(self.kernel.accesses[access].dtype)
-            return self.load_across(access, e.offset(self.pointers[access], element, offset))
-        arguments = [values[i] for i in instruction.inputs]
+            return self.index_across(instruction, self.positions[access] + self.inner_offset(access, column))
+        if instruction.name == "load":
+            access = int(instruction.extra)  # type: ignore[arg-type]
+            return self.load_across(access, lines[access])
+        arguments = [self.operand(i, values) for i in instruction.inputs]
         source = self.kernel.instructions[instruction.inputs[-1]].dtype
-        return elementwise.emit(e, instruction.name, arguments, source, instruction.dtype)
+        return elementwise.emit(self.e, instruction.name, arguments, source, instruction.dtype)
 
 
-class WideTree(Tree):
-    """A reduction of many rows at once: 64 partial sums, each a vector of rows."""
+class WideTree:
+    """A reduction of a stretch of rows: 64 lines of partials and the joined blocks, a line each, in scratch."""
 
     def __init__(self, code: TransposedCode, number: int) -> None:
-        super().__init__(code, number)
-        self.lanes = code.temporaries.setdefault(
-            f"wide{number}", code.allocate(self.element, LANES * code.lanes))
-        self.stack = code.temporaries.setdefault(
-            f"widestack{number}", code.allocate(self.element, 64 * code.lanes))
+        instruction = code.kernel.instructions[number]
+        self.code, self.number, self.input = code, number, instruction.inputs[0]
+        self.name, self.dtype = instruction.name.removeprefix("reduce_"), instruction.dtype
+        self.type = lane_type(self.dtype)
+        self.partials, self.stack = code.array(LANES), code.array(LEVELS)
+        self.result = code.arrays[number]
+
+    def line(self, number: Value) -> str:
+        return self.code.e.offset(self.partials, self.type, number * self.code.pitch)
+
+    def level(self, number: Value) -> str:
+        return self.code.e.offset(self.stack, self.type, number * self.code.pitch)
+
+    def place(self, line: str) -> str:
+        """The current chunk of a line."""
+        return self.code.e.offset(line, self.type, self.code.at)
+
+    def start(self) -> Value:
+        return self.code.e.constant(identity(self.name, self.dtype), self.type)
+
+    def join(self, a: Value, b: Value) -> Value:
+        return combine(self.code.e, self.name, self.dtype, a, b)
+
+    def before(self, line: str, fresh: bool) -> Value:
+        """What the current chunk of a partial holds."""
+        return self.start() if fresh else self.code.e.load(self.place(line), self.type)
+
+    def joined(self, total: Value, value: Value) -> Value:
+        value = self.code.e.convert("zext", value, "i8") if value.element == "i1" else value
+        return self.join(total, value)
 
     def clear(self) -> None:
-        e, width = self.code.e, self.code.lanes
+        e = self.code.e
         with e.loop(0, LANES) as loop:
-            e.store(self.start(width), e.offset(self.lanes, self.element, loop.index * width))
+            line = self.line(loop.index)
+            self.code.each_chunk(lambda: e.store(self.start(), self.place(line)))
 
-    def add(self, value: Value, column: Value) -> None:
-        e, width = self.code.e, self.code.lanes
-        place = e.offset(self.lanes, self.element, (column & (LANES - 1)) * width)
-        e.store(self.join(e.load(place, self.element), self.as_lane(value)), place)
-
-    def finish_block(self, block: Value) -> None:
-        """Fold the partial sums by halves, in memory, and join the block with those before it."""
-        e, width = self.code.e, self.code.lanes
-        half = LANES // 2
+    def fold(self, used: Value) -> None:
+        """Partials by halves; those past `used` hold nothing and would change nothing."""
+        e, half = self.code.e, LANES // 2
         while half:
-            with e.loop(0, half) as loop:
-                low = e.offset(self.lanes, self.element, loop.index * width)
-                high = e.offset(self.lanes, self.element, (loop.index + half) * width)
-                e.store(self.join(e.load(low, self.element), e.load(high, self.element)), low)
+            with e.loop(half, used) as loop:
+                self.join_lines(self.line(loop.index - half), self.line(loop.index))
+            used = e.intrinsic("smin", used, e.constant(half, "i64", 1))
             half //= 2
-        self.push(e.load(self.lanes, self.element), block)
 
-    def push(self, value: Value, block: Value) -> None:
-        e, width = self.code.e, self.code.lanes
+    def join_lines(self, low: str, high: str) -> None:
+        e = self.code.e
+
+        def body() -> None:
+            place = self.place(low)
+            e.store(self.join(e.load(place, self.type), e.load(self.place(high), self.type)), place)
+
+        self.code.each_chunk(body)
+
+    def push(self, block: Value) -> None:
+        """Join a finished block with those before it, as a binary counter carries."""
+        e, code = self.code.e, self.code
         carries = e.intrinsic("cttz", block ^ -1, e.constant(True, "i1", 1), suffix="i64")
-        with e.loop(0, carries, carried=[value]) as loop:
-            earlier = e.load(e.offset(self.stack, self.element, loop.index * width), self.element)
-            loop.next(self.join(earlier, loop.values[0]))
-        e.store(loop.values[0], e.offset(self.stack, self.element, carries * width))
+        first, target = self.line(e.constant(0, "i64", 1)), self.level(carries)
 
-    def result(self, blocks: Value) -> Value:
-        e, width = self.code.e, self.code.lanes
+        def body() -> None:
+            with e.loop(0, carries, carried=[e.load(self.place(first), self.type)]) as loop:
+                earlier = e.load(self.place(self.level(loop.index)), self.type)
+                loop.next(self.join(earlier, loop.values[0]))
+            e.store(loop.values[0], self.place(target))
+
+        code.each_chunk(body)
+
+    def finish(self, blocks: Value) -> None:
+        """Join what is left, latest first, and leave the row values in scratch."""
+        e, code = self.code.e, self.code
         bits = 64 - e.intrinsic("ctlz", blocks, e.constant(False, "i1", 1), suffix="i64")
-        with e.loop(0, bits, carried=[self.start(width)]) as loop:
-            present = e.icmp("ne", e.instruction("lshr", blocks, loop.index) & 1, 0)
-            earlier = e.load(e.offset(self.stack, self.element, loop.index * width), self.element)
-            joined = combine(e, self.name, self.dtype, earlier, loop.values[0])
-            text = f"select i1 {present.name}, {joined.type} {joined.name}, {joined.type} {loop.values[0].name}"
-            loop.next(e.assign(text, joined.element, joined.lanes))
-        return self.finished(loop.values[0])
+
+        def body() -> None:
+            with e.loop(0, bits, carried=[self.start()]) as loop:
+                present = e.icmp("ne", e.instruction("lshr", blocks, loop.index) & 1, 0)
+                joined = self.join(e.load(self.place(self.level(loop.index)), self.type), loop.values[0])
+                text = f"select i1 {present.name}, {joined.type} {joined.name}, {joined.type} {loop.values[0].name}"
+                loop.next(e.assign(text, joined.element, joined.lanes))
+            total = loop.values[0]
+            if self.name in ("sum", "prod") and self.dtype is not bool_:
+                total = scalars.round_to(e, total, self.dtype)
+            if self.dtype is bool_:
+                total = e.convert("zext", e.icmp("ne", total, 0), "i8")
+            e.store(total, e.offset(self.result, code.element(self.number), code.at))
+
+        code.each_chunk(body)

@@ -58,7 +58,8 @@ def _reference_scatter(attributes: Attributes, base: Any, index: Any, value: Any
     where: list[Any] = list(np.ogrid[tuple(slice(size) for size in index.shape)])
     where[axis] = index.astype(np.int64)
     if attributes["mode"] == "add":
-        np.add.at(result, tuple(where), value)
+        with np.errstate(all="ignore"):
+            np.add.at(result, tuple(where), value)
     else:
         result[tuple(where)] = value
     return result

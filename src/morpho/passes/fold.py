@@ -25,10 +25,10 @@ def _fold(node: Node) -> Node:
     arrays = [np.asarray(child["value"], child.dtype.compute.numpy) for child in node.inputs]
     with np.errstate(all="ignore"):
         result = np.asarray(node.op.reference(node.attributes, *arrays))
-    if node.dtype is bfloat16:
-        result = round_bfloat16(result)
-    elif node.dtype is float16:
-        result = result.astype(np.float16)
+        if node.dtype is bfloat16:
+            result = round_bfloat16(result)
+        elif node.dtype is float16:
+            result = result.astype(np.float16)
     return constant(result.astype(node.dtype.compute.numpy)[()], node.dtype)
 
 

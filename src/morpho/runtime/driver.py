@@ -29,7 +29,8 @@ class StepField(IntEnum):
     SPLITS = 6  # 1 when columns may be divided among threads
     WORK = 7  # operations per column
     SCRATCH = 8  # bytes of scratch per column
-    SIZE = 9
+    SCRATCH_FIXED = 9  # bytes of scratch besides
+    SIZE = 10
 
 
 class ProgramField(IntEnum):
@@ -304,7 +305,7 @@ def _run_step(f: _Function) -> str:
     rows = f.word("%values", f.word("%step", StepField.ROWS))
     columns = f.word("%values", f.word("%step", StepField.COLUMNS))
     zero = e.constant(0, "i64", 1)
-    stride = ((columns + 63) & -64) * f.word("%step", StepField.SCRATCH)
+    stride = ((columns + 63) & -64) * f.word("%step", StepField.SCRATCH) + f.word("%step", StepField.SCRATCH_FIXED)
     alone, shared = e.fresh("alone"), e.fresh("shared")
     threads = e.assign("load i64, ptr %threads_at, align 8", "i64", 1)
     work = rows * columns * f.word("%step", StepField.WORK)

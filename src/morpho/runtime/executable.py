@@ -118,7 +118,7 @@ class Executable:
             work = step.kernel.flops + 2 * len(step.places)
             words += [address, len(step.places), self.place_tables[-1].ctypes.data, self.table.run(step.values),
                       self.table.one(step.rows), self.table.one(step.columns), int(step.splits_columns), work,
-                      step.kernel.scratch_bytes_per_column]
+                      step.kernel.scratch_bytes_per_column, step.kernel.scratch_bytes]
         self.step_table = np.array(words or [0], np.int64)
 
     def _build_values(self) -> None:
@@ -171,7 +171,8 @@ class Executable:
         most = 0
         for step in self.steps:
             columns = (upper(step.columns) + 63) // 64 * 64
-            most = max(most, columns * step.kernel.scratch_bytes_per_column * self.threads)
+            one = columns * step.kernel.scratch_bytes_per_column + step.kernel.scratch_bytes
+            most = max(most, one * self.threads)
         return most
 
     @property

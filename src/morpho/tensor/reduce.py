@@ -73,8 +73,15 @@ def all(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     return _truth("all", x, axis, keepdims)
 
 
+def truth(node: Node) -> Node:
+    """Where elements are not zero."""
+    if node.dtype.is_complex:
+        return build("not_equal", node, expand(complex_node(0, node.dtype), node.shape))
+    return cast(node, bool_)
+
+
 def _truth(name: str, x: Any, axis: Any, keepdims: bool) -> Tensor:
-    node = cast(as_node(x, name), bool_) if as_node(x, name).dtype is not bool_ else as_node(x, name)
+    node = truth(as_node(x, name))
     axes = normalise_axes(axis, len(node.shape), name)
     return _finish(reduce(name, node, axes), axes, keepdims)
 
@@ -161,9 +168,8 @@ def argmin(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
 def count_nonzero(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     """How many elements are not zero."""
     node = as_node(x, "count_nonzero")
-    truth = node if node.dtype is bool_ else cast(node, bool_)
     axes = normalise_axes(axis, len(node.shape), "count_nonzero")
-    return _finish(reduce("sum", cast(truth, int64), axes), axes, keepdims)
+    return _finish(reduce("sum", cast(truth(node), int64), axes), axes, keepdims)
 
 
 def cumulative_sum(x: Any, /, *, axis: Any = None, dtype: Any = None, include_initial: bool = False) -> Tensor:

@@ -1,0 +1,214 @@
+"""Dynamic dimensions: one compiled function for every size within bounds, with the bits of the static one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import morpho as mo
+from morpho.base.errors import ArgumentError, MorphoError
+from morpho.runtime import code, evaluate
+
+LENGTHS = (2, 3, 7, 16, 63, 64, 65, 200)
+
+
+def numbers(*shape: int) -> mo.Tensor:
+    """Reproducible numbers with memory of their own."""
+    return mo.asarray(np.random.default_rng(int(np.prod(shape)) + 1).standard_normal(shape, np.float32), copy=True)
+
+
+ROWS: dict[str, Callable[[mo.Tensor], mo.Tensor]] = {
+    "elementwise": lambda x: mo.gelu(x * 2) + 1,
+    "sum": lambda x: x.sum(),
+    "sum rows": lambda x: x.sum(axis=0),
+    "sum columns": lambda x: x.sum(axis=1),
+    "mean": lambda x: x.mean(axis=0),
+    "mean all": lambda x: x.mean(),
+    "variance": lambda x: x.var(axis=0),
+    "softmax": lambda x: mo.softmax(x, axis=0),
+    "softmax rows": lambda x: mo.softmax(x, axis=1),
+    "product": lambda x: x @ mo.ones((5, 3)),
+    "gram": lambda x: x.T @ x,
+    "outer": lambda x: x @ x.T,
+    "concat": lambda x: mo.concat([x, x * 2], axis=0),
+    "concat fixed": lambda x: mo.concat([x, mo.ones((3, 5))], axis=0),
+    "transposed": lambda x: x.T + 1,
+    "flipped": lambda x: x[::-1] * 2,
+    "without first": lambda x: x[1:] + 1,
+    "without last": lambda x: x[:-1] + 1,
+    "column": lambda x: x[:, 2:4] * 3,
+    "last": lambda x: x[-1] + x[0],
+    "reshaped": lambda x: x.reshape(-1) * 2,
+    "scan": lambda x: mo.cumulative_sum(x, axis=0),
+    "argmax": lambda x: mo.argmax(x, axis=0),
+    "max": lambda x: x.max(axis=0) - x.min(),
+    "normalised": lambda x: (x - x.mean(axis=0)) / (x.std(axis=0) + 1),
+    "padded": lambda x: mo.concat([mo.zeros((1, 5)), x], axis=0)[:-1],
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_same_bits_as_static(name: str) -> None:
+    function = ROWS[name]
+    dynamic = mo.compile(function, dynamic={"x": {0: mo.Dim("n", 2, 256)}})
+    for length in LENGTHS:
+        x = numbers(length, 5)
+        expected = mo.compile(function)(x).numpy()
+        found = dynamic(x)
+        assert found.shape == expected.shape, length
+        np.testing.assert_array_equal(found.numpy(), expected, err_msg=f"{name} at {length}")
+    assert dynamic.recompiles == 0 and dynamic.fallbacks == 0
+
+
+def test_a_thousand_lengths_without_a_new_kernel() -> None:
+    def function(x: mo.Tensor, y: mo.Tensor) -> mo.Tensor:
+        return mo.softmax(x * 2 + y, axis=-1)
+
+    n = mo.Dim("n", 1, 2000)
+    f = mo.compile(function, dynamic={"x": {0: n}, "y": {0: n}})
+    f(numbers(3), numbers(3))
+    plans, compiled = evaluate.counts.plans, code.counters.compiled
+    block = np.random.default_rng(0).standard_normal(2000, np.float32)
+    kept = {}
+    for length in range(1, 1001):
+        x = mo.asarray(block[:length])
+        found = f(x, x)
+        assert found.shape == (length,)
+        if length % 97 == 0:
+            kept[length] = found
+    assert f.recompiles == 0 and f.calls == 1001
+    assert code.counters.compiled == compiled and evaluate.counts.plans == plans
+    for length, found in kept.items():
+        x = mo.asarray(block[:length])
+        np.testing.assert_array_equal(found.numpy(), mo.compile(function)(x, x).numpy())
+
+
+def test_the_native_entry_binds_sizes() -> None:
+    n, m = mo.Dim("n", 0, 64), mo.Dim("m", 1, 64)
+    f = mo.compile(lambda x, y: (x * 2 + y).sum(axis=1), dynamic={"x": {0: n, 1: m}, "y": {1: m}})
+    f(numbers(3, 4), numbers(1, 4))
+    native = f.native_calls
+    for count, (rows, columns) in enumerate(((3, 4), (0, 5), (64, 64), (1, 1), (17, 33)), 1):
+        x, y = numbers(rows, columns), numbers(1, columns)
+        target = mo.empty(rows)
+        assert f(x, y, out=target) is target
+        assert f.native_calls == native + count
+        np.testing.assert_array_equal(target.numpy(), mo.compile(lambda x, y: (x * 2 + y).sum(axis=1))(x, y).numpy())
+    with pytest.raises(ArgumentError, match="out= is"):
+        f(numbers(3, 4), numbers(1, 4), out=mo.empty(4))
+
+
+def test_bounds() -> None:
+    f = mo.compile(lambda x: x + 1, dynamic={"x": {-1: mo.Dim("n", 2, 8)}})
+    for size in (2, 8):
+        assert f(mo.zeros((3, size)).realise()).shape == (3, size)
+        f(mo.zeros((3, size)).realise(), out=mo.empty((3, size)))
+    for size in (0, 1, 9):
+        for out in (None, mo.empty((3, size))):
+            with pytest.raises(ArgumentError, match=rf"axis -1 of x has size {size}, outside 2\.\.8 of n"):
+                f(mo.zeros((3, size)).realise(), out=out)
+    with pytest.raises(ArgumentError, match="has no axis"):
+        f(mo.asarray(3.0))
+
+
+def test_sizes_that_share_a_symbol() -> None:
+    n = mo.Dim("n", 1, 64)
+    f = mo.compile(lambda x, y: x.sum() + y.sum(), dynamic={"x": {0: n}, "y": {0: n}})
+    assert f(mo.ones(3), mo.ones(3)).item() == 6
+    for out in (None, mo.empty(())):
+        with pytest.raises(ArgumentError, match=r"argument 1 has shape \(4,\).*'n': 3"):
+            f(mo.ones(3).realise(), mo.ones(4).realise(), out=out)
+    assert f(mo.ones(5), mo.ones(5)).item() == 10
+
+
+def test_sizes_that_follow_from_others() -> None:
+    n = mo.Dim("n", 1, 64)
+    f = mo.compile(lambda y, x: y.sum() + x.sum(), dynamic={"y": {0: n * 2 + 1}, "x": {0: n}})
+    for size in (3, 5):
+        assert f(mo.ones(2 * size + 1), mo.ones(size)).item() == 3 * size + 1
+    target = mo.empty(())
+    f(mo.ones(7).realise(), mo.ones(3).realise(), out=target)
+    native = f.native_calls
+    f(mo.ones(9).realise(), mo.ones(4).realise(), out=target)
+    assert target.item() == 13 and f.native_calls == native + 1
+    with pytest.raises(ArgumentError):
+        f(mo.ones(8), mo.ones(3))
+
+
+@pytest.mark.parametrize(("dynamic", "said"), [
+    ({"z": {0: mo.Dim("n")}}, "not a parameter"),
+    ({"x": mo.Dim("n")}, "is not a dict"),
+    ({"x": {0: 5}}, "not a Dim"),
+    ({"x": {0: mo.Dim("n") * 2}}, "needs an axis of size n itself"),
+    ({"x": {0: mo.Dim("n", 1, 4)}, "y": {0: mo.Dim("n", 1, 5)}}, r"has bounds \(1, 4\) and \(1, 5\)"),
+])
+def test_wrong_declarations(dynamic: dict, said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        mo.compile(lambda x, y: x + y, dynamic=dynamic)
+
+
+def test_a_bound_too_large_for_the_temporaries() -> None:
+    f = mo.compile(lambda x: mo.softmax(x @ x.T, axis=0) @ x, dynamic={"x": {0: mo.Dim("n")}})
+    with pytest.raises(MorphoError, match="smaller upper bound|upper bounds"):
+        f(mo.ones((6, 4)))
+
+
+@pytest.mark.parametrize("name", ["elementwise", "sum", "sum rows", "sum columns", "softmax rows", "product", "gram",
+                                  "concat", "transposed", "scan"])
+def test_size_zero_where_bounds_allow_it(name: str) -> None:
+    function = ROWS[name]
+    f = mo.compile(function, dynamic={"x": {0: mo.Dim("n", 0, 64)}})
+    for rows in (0, 3, 0):
+        x = numbers(rows, 5)
+        expected = mo.compile(function)(x).numpy()
+        np.testing.assert_array_equal(f(x).numpy(), expected)
+        target = mo.empty(expected.shape)
+        np.testing.assert_array_equal(f(x, out=target).numpy(), expected)
+
+
+def test_python_numbers_of_a_dynamic_size_are_refused() -> None:
+    f = mo.compile(lambda x: x * len(range(x.shape[0])), dynamic={"x": {0: mo.Dim("n", 1, 8)}})
+    with pytest.raises(MorphoError, match="known only when the compiled function runs"):
+        f(mo.ones(3))
+
+
+def test_a_size_as_a_number_in_the_program() -> None:
+    f = mo.compile(lambda x: x * x.shape[0] + x.size, dynamic={"x": {0: mo.Dim("n", 1, 8)}})
+    for size in (1, 3, 8):
+        assert f(mo.ones(size)).tolist() == [2 * size] * size
+    assert f.recompiles == 0
+
+
+def test_strided_arguments_with_dynamic_sizes() -> None:
+    f = mo.compile(lambda x: x * 2 + 1, dynamic={"x": {0: mo.Dim("n", 0, 64)}})
+    base = np.arange(400, dtype=np.float32).reshape(20, 20)
+    for array in (base[:7], base[:9, ::2], base[::3, ::2], base[:5].T, base[::-1], base[:1, ::2]):
+        np.testing.assert_array_equal(f(mo.asarray(array)).numpy(), array * 2 + 1)
+
+
+def test_the_reference_backend_with_dynamic_sizes() -> None:
+    f = mo.compile(lambda x: mo.softmax(x, axis=0).sum(axis=1) + x.shape[0], dynamic={"x": {0: mo.Dim("n", 1, 64)}})
+    for rows in (3, 9):
+        x = numbers(rows, 5)
+        with mo.settings(backend="reference"):
+            expected = f(x).numpy()
+        np.testing.assert_allclose(f(x).numpy(), expected, rtol=1e-5)
+
+
+def test_dynamic_state_and_several_results() -> None:
+    total = mo.State(mo.zeros(4))
+
+    @mo.compile(dynamic={"x": {0: mo.Dim("n", 0, 100)}})
+    def step(x: mo.Tensor) -> tuple[mo.Tensor, mo.Tensor]:
+        total.value = total.value + x.sum(axis=0)
+        return x * 2, total.value.max()
+
+    seen = np.zeros(4, np.float32)
+    for rows in (3, 0, 50, 1):
+        x = np.ones((rows, 4), np.float32)
+        doubled, most = step(mo.asarray(x))
+        seen += rows
+        assert doubled.shape == (rows, 4) and most.item() == seen.max()
+    assert total.version == 4 and step.recompiles == 0

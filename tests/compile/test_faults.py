@@ -1,0 +1,164 @@
+"""Faults come back as errors at the user's line, and what has no fault is defined."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import morpho as mo
+from morpho.base.errors import IndexFault
+
+TABLE = np.arange(10, dtype=np.float32)
+WRONG = [10, -11, 1 << 40, -(1 << 40), np.iinfo(np.int64).min]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_lazily(wrong: int) -> None:
+    table, index = mo.asarray(TABLE), mo.asarray(np.array([0, wrong, 3]))
+    found = table[index] + 1
+    for _ in range(2):
+        with pytest.raises(IndexFault, match=r"gather.*out of range.*test_faults.py:\d+") as caught:
+            found.numpy()
+        assert isinstance(caught.value, IndexError)
+    assert (table[mo.asarray([0, 9, -10])] + 1).tolist() == [1, 10, 1]
+
+
+def test_the_line_is_that_of_the_index() -> None:
+    index = mo.asarray(np.array([12]))
+    built = mo.asarray(TABLE)[index]  # this line
+    line = int(test_the_line_is_that_of_the_index.__code__.co_firstlineno) + 2
+    with pytest.raises(IndexFault, match=rf"test_faults.py:{line}\b"):
+        (built * 2).sum().item()
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("native", [False, True])
+def test_compiled(wrong: int, native: bool) -> None:
+    @mo.compile
+    def f(table: mo.Tensor, index: mo.Tensor) -> mo.Tensor:
+        return table[index] * 2
+
+    table, good, bad = mo.asarray(TABLE), mo.asarray(np.array([1, -1])), mo.asarray(np.array([1, wrong]))
+    target = mo.empty(2) if native else None
+    f(table, good, out=target)
+    line = f.__wrapped__.__code__.co_firstlineno + 2
+    for count in range(1, 4):
+        with pytest.raises(IndexFault, match=rf"out of range.*test_faults.py:{line}\b"):
+            f(table, bad, out=target)
+        assert f(table, good, out=target).tolist() == [2, 18]
+        if native:
+            assert f.native_calls == 2 * count
+
+
+@pytest.mark.parametrize("operation", ["take", "set", "pairs", "rows"])
+def test_every_kind_of_indexing(operation: str) -> None:
+    matrix = mo.asarray(np.arange(12, dtype=np.float32).reshape(3, 4))
+    bad, good = mo.asarray(np.array([0, 4])), mo.asarray(np.array([0, 3]))
+
+    def run(index: mo.Tensor) -> np.ndarray:
+        if operation == "take":
+            return mo.take(matrix, index, axis=1).numpy()
+        if operation == "pairs":
+            return matrix[mo.asarray([0, 1]), index].numpy()
+        if operation == "rows":
+            return matrix.T[index].numpy()
+        copy = mo.asarray(matrix, copy=True)
+        copy[:, index] = 0.0
+        return copy.numpy()
+
+    with pytest.raises(IndexFault):
+        run(bad)
+    assert np.isfinite(run(good)).all()
+
+
+def test_a_large_fault_shared_among_threads() -> None:
+    f = mo.compile(lambda table, index: mo.exp(table[index]))
+    index = np.zeros(3_000_000, np.int64)
+    table = mo.asarray(TABLE)
+    for position in (0, 1_234_567, len(index) - 1):
+        index[position] = 99
+        with pytest.raises(IndexFault):
+            f(table, mo.asarray(index))
+        index[position] = 0
+    assert f(table, mo.asarray(index)).sum().item() == len(index)
+
+
+def test_faults_in_several_threads_and_specialisations() -> None:
+    f = mo.compile(lambda table, index: table[index] + 1)
+    table = mo.asarray(TABLE)
+    wrong: list[str] = []
+
+    def work(size: int) -> None:
+        bad, good = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        bad[-1] = 10
+        target = mo.empty(size)
+        for _ in range(30):
+            try:
+                f(table, mo.asarray(bad), out=target)
+                wrong.append("no fault")
+            except IndexFault as error:
+                if "test_faults.py" not in str(error):
+                    wrong.append(str(error))
+            if f(table, mo.asarray(good), out=target).numpy().max() != 1:
+                wrong.append("wrong value")
+
+    threads = [threading.Thread(target=work, args=(size,)) for size in (3, 500_000, 3, 400_000)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_fault_leaves_an_input_that_is_the_target_alone() -> None:
+    f = mo.compile(lambda x, index: x[index] + x)
+    x = mo.asarray(TABLE, copy=True)
+    f(x, mo.asarray(np.arange(10)), out=x)
+    assert x.tolist() == [2 * n for n in range(10)]
+    with pytest.raises(IndexFault):
+        f(x, mo.asarray(np.arange(1, 11)), out=x)
+    assert x.tolist() == [2 * n for n in range(10)]
+
+
+INTEGERS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
+
+
+@pytest.mark.parametrize("kind", INTEGERS)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_integer_arithmetic_is_defined(kind: type, compiled: bool) -> None:
+    info = np.iinfo(kind)
+    least, most, bits = info.min, info.max, info.bits
+    x = np.array([least, most, 7, 0, 1] * 13, kind)
+
+    def everything(x: mo.Tensor, zero: mo.Tensor, minus: mo.Tensor, wide: mo.Tensor) -> tuple[mo.Tensor, ...]:
+        return x // zero, x % zero, x // minus, x % minus, x << wide, x >> wide, x + x, x * x, -x
+
+    function = mo.compile(everything) if compiled else everything
+    signed = least < 0
+    minus = np.full_like(x, -1 if signed else most)
+    found = [t.numpy() for t in function(*map(mo.asarray, (x, np.zeros_like(x), minus, np.full_like(x, bits))))]
+    assert not found[0].any() and not found[1].any()
+    with np.errstate(all="ignore"):
+        expected = -x if signed else x // minus
+        np.testing.assert_array_equal(found[2], expected)  # the least value divided by -1 is itself
+        np.testing.assert_array_equal(found[3], np.zeros_like(x) if signed else x % minus)
+        assert not found[4].any()
+        np.testing.assert_array_equal(found[5], np.where(x < 0, -1, 0).astype(kind) if signed else np.zeros_like(x))
+        for i, want in ((6, x + x), (7, x * x), (8, -x)):
+            np.testing.assert_array_equal(found[i], want)
+
+
+@pytest.mark.parametrize("kind", INTEGERS)
+@pytest.mark.parametrize("source", [np.float32, np.float64])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_floats_become_integers_by_saturating(kind: type, source: type, compiled: bool) -> None:
+    info = np.iinfo(kind)
+    x = np.array([np.nan, np.inf, -np.inf, 1e30, -1e30, 1.9, -1.9, 0.0, -0.0, 127.0], source)
+    dtype = mo.asarray(np.zeros(1, kind)).dtype
+    convert = (lambda x: x.astype(dtype))
+    found = (mo.compile(convert) if compiled else convert)(mo.asarray(x)).numpy()
+    low = info.min
+    expected = [0, info.max, low, info.max, low, 1, -1 if low else 0, 0, 0, 127]
+    np.testing.assert_array_equal(found, np.array(expected, kind))

@@ -1,0 +1,259 @@
+"""`mo.State`: donated and written in place, copied where someone holds the old value, unharmed by faults."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import morpho as mo
+from morpho.base.errors import IndexFault, ShapeError
+
+
+def address(state: mo.State) -> int:
+    """Where a state's elements lie; nothing that could hold them outlives the call."""
+    return state._tensor._layout[0]
+
+
+def accumulate(state: mo.State) -> object:
+    """A compiled function that adds its argument to a state and returns the new sum."""
+
+    @mo.compile
+    def step(x: mo.Tensor) -> mo.Tensor:
+        state.value = state.value + x
+        return state.value.sum()
+
+    return step
+
+
+def test_updated_in_place() -> None:
+    total = mo.State(np.zeros(1000, np.float32))
+    step = accumulate(total)
+    where = address(total)
+    for count in range(1, 6):
+        assert step(mo.ones(1000)).item() == 1000 * count
+        assert total.version == count and address(total) == where
+    assert total.value.numpy().tolist() == [5] * 1000
+
+
+def test_a_value_that_someone_holds_is_not_changed() -> None:
+    total = mo.State(mo.zeros(3))
+    step = accumulate(total)
+    first = total.value
+    step(mo.ones(3))
+    second, array = total.value, total.value.numpy()
+    pending = total.value * 10
+    step(mo.ones(3))
+    step(mo.ones(3))
+    assert first.tolist() == [0, 0, 0]
+    assert second.tolist() == [1, 1, 1] and array.tolist() == [1, 1, 1] and pending.tolist() == [10, 10, 10]
+    assert total.value.tolist() == [3, 3, 3]
+    del first, second, array, pending
+    where = address(total)
+    step(mo.ones(3))
+    assert address(total) == where
+
+
+def test_the_first_value_is_a_copy() -> None:
+    array = np.zeros(3, np.float32)
+    source = mo.asarray(array)
+    states = [mo.State(array), mo.State(source), mo.State(source), mo.State(mo.zeros(3)), mo.State([0.0, 0.0, 0.0])]
+    for state in states:
+        accumulate(state)(mo.ones(3))
+        assert state.value.tolist() == [1, 1, 1]
+    assert not array.any() and not source.numpy().any() and not mo.zeros(3).numpy().any()
+
+
+def test_passed_as_an_argument_too() -> None:
+    total = mo.State(np.arange(4, dtype=np.float32))
+
+    @mo.compile
+    def step(x: mo.Tensor) -> mo.Tensor:
+        total.value = total.value * 2
+        return total.value + x[::-1]
+
+    assert step(total.value).tolist() == [3, 4, 5, 6]
+    assert total.value.tolist() == [0, 2, 4, 6]
+
+
+def test_several_states_in_one_kernel_and_exchanged() -> None:
+    a, b = mo.State(np.arange(70, dtype=np.float32)), mo.State(np.ones(70, np.float32))
+
+    @mo.compile
+    def mix() -> None:
+        a.value, b.value = a.value + b.value, a.value - b.value
+
+    @mo.compile
+    def swap() -> None:
+        a.value, b.value = b.value, a.value
+
+    x, y = np.arange(70, dtype=np.float32), np.ones(70, np.float32)
+    for _ in range(4):
+        assert mix() is None
+        x, y = x + y, x - y
+        np.testing.assert_array_equal(a.value.numpy(), x)
+        np.testing.assert_array_equal(b.value.numpy(), y)
+        swap()
+        x, y = y, x
+        np.testing.assert_array_equal(a.value.numpy(), x)
+        np.testing.assert_array_equal(b.value.numpy(), y)
+    assert a.version == b.version == 8
+
+
+ORDERS = {
+    "reversed": lambda v: v[::-1] * 2,
+    "shifted": lambda v: mo.concat([v[1:], v[:1]]),
+    "sorted": lambda v: mo.sort(v),
+    "normalised": lambda v: v / v.sum() + v[::-1],
+    "product": lambda v: (v.reshape(8, 8) @ v.reshape(8, 8)).reshape(64) / 64,
+    "scan": lambda v: mo.cumulative_sum(v, axis=0) / 64,
+    "gathered": lambda v: v[mo.asarray(np.arange(64)[::-1].copy())],
+}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_updates_that_read_in_another_order(name: str) -> None:
+    start = np.random.default_rng(1).random(64, np.float32)
+    state = mo.State(start)
+
+    @mo.compile
+    def step() -> mo.Tensor:
+        old = state.value
+        state.value = ORDERS[name](old)
+        return old.sum() + state.value.sum()
+
+    value = mo.asarray(start)
+    for _ in range(3):
+        new = ORDERS[name](value)
+        expected = (value.sum() + new.sum()).numpy()
+        np.testing.assert_array_equal(step().numpy(), expected)
+        np.testing.assert_array_equal(state.value.numpy(), new.numpy())
+        value = mo.asarray(new.numpy(copy=True))
+
+
+def test_read_only_and_written_twice() -> None:
+    scale, total = mo.State([2.0]), mo.State([0.0])
+
+    @mo.compile
+    def step(x: mo.Tensor) -> mo.Tensor:
+        total.value = total.value + 1
+        total.value = total.value * scale.value + x
+        return total.value
+
+    assert step(mo.ones(1)).tolist() == [3] and step(mo.ones(1)).tolist() == [9]
+    assert scale.version == 0 and total.version == 2
+    scale.value = [0.0]
+    assert step(mo.ones(1)).tolist() == [1] and scale.version == 1
+
+
+def test_the_result_is_not_the_state() -> None:
+    total = mo.State(mo.zeros(3))
+    step = mo.compile(lambda x: (setattr(total, "value", total.value + x), total.value)[1])
+    first = step(mo.ones(3))
+    step(mo.ones(3))
+    assert first.tolist() == [1, 1, 1] and total.value.tolist() == [2, 2, 2]
+
+
+def test_assigning_outside_and_elements() -> None:
+    total = mo.State(mo.zeros(3))
+    step = accumulate(total)
+    step(mo.ones(3))
+    total.value[0] = 7.0  # a tensor is a value: this changes a copy
+    assert step(mo.ones(3)).item() == 6
+    replaced = mo.asarray([5.0, 5.0, 5.0])
+    total.value = replaced
+    step(mo.ones(3))
+    assert replaced.tolist() == [5, 5, 5] and total.value.tolist() == [6, 6, 6]
+
+
+def test_wrong_shape_or_dtype() -> None:
+    total = mo.State(mo.zeros(3))
+    for wrong in (mo.zeros(4), mo.zeros((1, 3)), mo.zeros(3, dtype=mo.float64), 3.0):
+        with pytest.raises(ShapeError, match=r"a state of float32\(3,\) is given"):
+            total.value = wrong
+        f = mo.compile(lambda x, wrong=wrong: setattr(total, "value", mo.asarray(wrong)))
+        with pytest.raises(ShapeError, match=r"test_state.py:"):
+            f(mo.ones(3))
+    assert total.value.tolist() == [0, 0, 0] and total.version == 0
+    assert accumulate(total)(mo.ones(3)).item() == 3
+
+
+@pytest.mark.parametrize("order", ["fault first", "state first", "same kernel", "host"])
+def test_a_fault_loses_nothing(order: str) -> None:
+    total, other = mo.State(np.zeros(5000, np.float32)), mo.State(np.ones(3, np.float32))
+    table = mo.asarray(np.arange(100, dtype=np.float32))
+
+    @mo.compile
+    def step(x: mo.Tensor, index: mo.Tensor) -> mo.Tensor:
+        if order == "fault first":
+            found = table[index]
+            total.value = total.value + found.sum()
+        elif order == "state first":
+            total.value = total.value + x
+            found = (table + total.value.sum())[index]
+        elif order == "same kernel":
+            found = table[index]
+            total.value = total.value + mo.concat([found, x[found.shape[0]:]])
+        else:
+            total.value = total.value + mo.sort(x)
+            found = (table + total.value.max())[index]
+        other.value = other.value * 2
+        return found.sum()
+
+    x = mo.ones(5000)
+    good, bad = mo.asarray([0, 1, -1]), mo.asarray([0, 1, 100])
+    step(x, good)
+    for _ in range(3):
+        before, pair, versions = total.value.numpy(copy=True), other.value.tolist(), (total.version, other.version)
+        with pytest.raises(IndexFault, match="test_state.py:"):
+            step(x, bad)
+        np.testing.assert_array_equal(total.value.numpy(), before)
+        assert other.value.tolist() == pair and (total.version, other.version) == versions
+        step(x, good)
+        assert total.version == versions[0] + 1 and other.value.tolist() == [2 * n for n in pair]
+
+
+def test_an_exception_while_tracing_changes_no_state() -> None:
+    total = mo.State(mo.zeros(3))
+
+    @mo.compile
+    def step(x: mo.Tensor, fail: bool) -> mo.Tensor:
+        total.value = total.value + x
+        if fail:
+            raise ValueError("no")
+        return total.value
+
+    with pytest.raises(ValueError, match="no"):
+        step(mo.ones(3), True)
+    assert total.value.tolist() == [0, 0, 0] and total.version == 0
+    assert step(mo.ones(3), False).tolist() == [1, 1, 1]
+
+
+def test_calls_from_several_threads_take_turns() -> None:
+    total = mo.State(np.zeros(20000, np.float32))
+    step, other = accumulate(total), accumulate(total)
+    seen: list[np.ndarray] = []
+
+    def work(function: object) -> None:
+        for _ in range(25):
+            function(mo.ones(20000))  # type: ignore[operator]
+            seen.append(total.value.numpy())
+
+    step(mo.zeros(20000)), other(mo.zeros(20000))
+    threads = [threading.Thread(target=work, args=(function,)) for function in (step, other) * 4]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert total.value.numpy().min() == total.value.numpy().max() == 200
+    assert total.version == 202
+    assert all(array.min() == array.max() for array in seen)  # no value was read while it was being written
+
+
+def test_the_reference_backend_updates_states() -> None:
+    total = mo.State(mo.zeros(3))
+    step = accumulate(total)
+    with mo.settings(backend="reference"):
+        assert step(mo.ones(3)).item() == 3
+    assert step(mo.ones(3)).item() == 6 and total.version == 2

@@ -1,0 +1,248 @@
+"""Exchange with NumPy and others: borrowing, DLPack both ways, `__array__`, buffers; ownership and read-only flags."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import morpho as mo
+from morpho.tensor import capsule
+
+DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
+          "float64", "complex64", "complex128"]
+needs_versions = pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.1.0", reason="NumPy exports no DLPack 1.0")
+
+
+def arrays(dtype: str) -> list[np.ndarray]:
+    x = (np.arange(24) % 7).reshape(4, 6).astype(dtype)
+    return [x, x[::-1, ::2], x.T, x[1, 1, ...], x[:0], np.broadcast_to(x[0], (3, 6))]
+
+
+def test_asarray_borrows() -> None:
+    """No byte is copied, the owner lives as long as the tensor, and it is never written."""
+    x = np.arange(6.0)
+    t = mo.asarray(x)
+    assert t.numpy().ctypes.data == x.ctypes.data and not t.numpy().flags.writeable
+    watch = weakref.ref(x)
+    x[0] = 42.0
+    assert t[0].item() == 42.0, "borrowed memory is read when the graph runs"
+    del x
+    gc.collect()
+    assert watch() is not None and t.tolist()[0] == 42.0
+    del t
+    gc.collect()
+    assert watch() is None
+
+
+def test_asarray_copies_when_asked() -> None:
+    """copy=True owns; copy=False refuses what needs a copy."""
+    x = np.arange(6.0)
+    t = mo.asarray(x, copy=True)
+    x[0] = 9.0
+    assert t.tolist()[0] == 0.0
+    assert mo.asarray(x, copy=False).numpy().ctypes.data == x.ctypes.data
+    for wrong in ([1, 2], 1.0, x.astype(">f8")):
+        with pytest.raises(ValueError, match=r"\[asarray\]"):
+            mo.asarray(wrong, copy=False)
+    with pytest.raises(ValueError, match=r"\[asarray\].*float64.*float32"):
+        mo.asarray(x, dtype=mo.float32, copy=False)
+    assert mo.asarray(x.astype(">f8")).tolist() == x.tolist()
+    assert mo.asarray(t) is t and mo.asarray(t, copy=True) is not t
+
+
+def test_asarray_of_python_values() -> None:
+    """Numbers and nested sequences take the default dtypes; buffers are borrowed."""
+    assert [mo.asarray(v).dtype for v in (True, 1, 1.0, 1j)] == [mo.bool, mo.int64, mo.float32, mo.complex64]
+    assert mo.asarray([[1, 2], [3, 4]]).shape == (2, 2) and mo.asarray([]).dtype is mo.float32
+    assert mo.asarray([mo.asarray(1.0), 2.0]).tolist() == [1, 2]
+    assert mo.asarray(bytearray(b"abc")).dtype is mo.uint8 and mo.asarray(memoryview(b"abc")).tolist() == [97, 98, 99]
+    with pytest.raises(TypeError, match=r"\[asarray\]"):
+        mo.asarray([[1, 2], [3]])
+    with pytest.raises(TypeError, match=r"\[asarray\]"):
+        mo.asarray("text")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dlpack_from_numpy(dtype: str) -> None:
+    """Every dtype and layout arrives without a copy."""
+    for x in arrays(dtype):
+        if not x.flags.writeable and np.lib.NumpyVersion(np.__version__) < "2.1.0":
+            continue
+        t = mo.from_dlpack(x)
+        assert t.dtype is getattr(mo, dtype) and t.shape == x.shape
+        np.testing.assert_array_equal(t.numpy(), x)
+        if x.size:
+            assert t.numpy().ctypes.data == x.ctypes.data
+        assert not np.shares_memory(mo.from_dlpack(x, copy=True).numpy(), x)
+
+
+@needs_versions
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dlpack_to_numpy(dtype: str) -> None:
+    """Every dtype and layout leaves without a copy, read-only."""
+    for x in arrays(dtype):
+        t = mo.asarray(x)
+        back = np.from_dlpack(t)
+        np.testing.assert_array_equal(back, x)
+        assert not back.flags.writeable
+        if x.size:
+            assert back.ctypes.data == x.ctypes.data and back.strides == x.strides
+        owned = np.from_dlpack(t, copy=True)
+        assert not np.shares_memory(owned, x)
+    lazy = mo.asarray(np.arange(3.0)) + 1
+    assert np.from_dlpack(lazy).tolist() == [1, 2, 3]
+
+
+def flags_of(made: Any) -> int:
+    """The flags word of a versioned capsule."""
+    place = capsule._pointer(made, b"dltensor_versioned")
+    return int(capsule._ManagedVersioned.from_address(place).flags)
+
+
+def name_of(made: Any) -> bytes:
+    function = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))
+    return function(made)
+
+
+def test_capsules_say_what_they_are() -> None:
+    """Versioned ones are flagged read-only or copied; older consumers get a copy, as they could not be told."""
+    t = mo.asarray(np.arange(6.0))
+    assert t.__dlpack_device__() == (1, 0)
+    assert flags_of(t.__dlpack__(max_version=(1, 0))) == capsule.READ_ONLY
+    assert flags_of(t.__dlpack__(max_version=(1, 0), copy=True)) == capsule.IS_COPIED
+    plain = t.__dlpack__()
+    assert name_of(plain) == b"dltensor"
+    found = capsule.open_capsule(plain)
+    assert name_of(plain) == b"used_dltensor" and found.address != t.numpy().ctypes.data
+    with pytest.raises(BufferError, match="read-only"):
+        t.__dlpack__(copy=False)
+    with pytest.raises(BufferError, match=r"\(2, 0\)"):
+        t.__dlpack__(dl_device=(2, 0))
+    with pytest.raises(BufferError, match="stream"):
+        t.__dlpack__(stream=1)
+
+
+def test_exports_own_their_memory() -> None:
+    """A consumer's array outlives the tensor; nothing is left behind when all are gone, consumed or not."""
+    gc.collect()
+    before = capsule.live_exports()
+    t = (mo.asarray(np.arange(1000.0)) + 1).realise()
+    taken = mo.from_dlpack(Opaque(t))
+    unused = t.__dlpack__(max_version=(1, 0))
+    assert capsule.live_exports() == before + 2
+    del t
+    gc.collect()
+    for _ in range(3):
+        mo.zeros(1000).realise()  # would reuse the memory, had it been given back
+    assert taken.tolist() == (np.arange(1000.0) + 1).tolist()
+    doubled = taken * 2
+    del taken, unused
+    gc.collect()
+    assert capsule.live_exports() == before + 1, "the program still reads it"
+    assert doubled.tolist()[-1] == 2000
+    gc.collect()
+    assert capsule.live_exports() == before, "a realised result has dropped its program"
+
+
+class Opaque:
+    """A tensor of some other library, on some device."""
+
+    def __init__(self, inner: mo.Tensor, device: tuple[int, int] = (1, 0)) -> None:
+        self.inner, self.device = inner, device
+        self.asked: dict[str, Any] = {}
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+    def __dlpack__(self, **options: Any) -> Any:
+        self.asked = options
+        return self.inner.__dlpack__(**options)
+
+
+class Old(Opaque):
+    """One from before DLPack 1.0: no keywords."""
+
+    def __dlpack__(self, stream: Any = None) -> Any:  # type: ignore[override]
+        return self.inner.__dlpack__()
+
+
+def test_producers_of_any_age() -> None:
+    """`asarray` and `from_dlpack` ask for the newest capsule, and take the oldest."""
+    inner = mo.asarray(np.arange(4, dtype=np.int16))
+    new = Opaque(inner)
+    assert mo.asarray(new).tolist() == [0, 1, 2, 3] and new.asked == {"max_version": (1, 1)}
+    assert mo.from_dlpack(Old(inner)).tolist() == [0, 1, 2, 3]
+    assert mo.from_dlpack(inner) is inner
+    with pytest.raises(TypeError, match=r"\[from_dlpack\]"):
+        mo.from_dlpack([1, 2])
+
+
+def test_other_devices_are_refused() -> None:
+    """Unless the owner may copy."""
+    gpu = Opaque(mo.asarray([1.0]), (2, 0))
+    with pytest.raises(RuntimeError, match=r"\[from_dlpack\].*cuda"):
+        mo.from_dlpack(gpu)
+    assert mo.from_dlpack(gpu, device="cpu").tolist() == [1.0] and gpu.asked["dl_device"] == (1, 0)
+    for use in (lambda: mo.from_dlpack(gpu, device="cuda"), lambda: mo.zeros(3, device="cuda"),
+                lambda: mo.asarray([1.0]).to_device("cuda"), lambda: mo.astype(mo.asarray([1.0]), "int8", device="tpu")):
+        with pytest.raises(RuntimeError, match="cpu"):
+            use()
+    x = mo.asarray([1.0])
+    assert x.to_device("cpu") is x and x.to_device(x.device) is x
+
+
+def test_bfloat16_travels() -> None:
+    """As DLPack's own code, and as the dtype named bfloat16 of an extension."""
+    x = mo.asarray([1.5, -2.0, 3.0], dtype=mo.bfloat16)
+    made = x.__dlpack__(max_version=(1, 0))
+    inner = capsule._ManagedVersioned.from_address(capsule._pointer(made, b"dltensor_versioned")).tensor
+    assert (inner.dtype.code, inner.dtype.bits, inner.dtype.lanes) == (4, 16, 1)
+    back = mo.from_dlpack(Opaque(x))
+    assert back.dtype is mo.bfloat16 and back.tolist() == [1.5, -2.0, 3.0]
+    assert np.asarray(x).dtype == np.float32 and np.asarray(x).tolist() == [1.5, -2.0, 3.0]
+    with pytest.raises(ValueError, match="bfloat16"):
+        x.__array__(copy=False)
+
+
+def test_ml_dtypes() -> None:
+    """Its bfloat16 is ours, both ways, without a copy."""
+    extension = pytest.importorskip("ml_dtypes")
+    a = np.array([1.5, -2.0], extension.bfloat16)
+    x = mo.asarray(a)
+    assert x.dtype is mo.bfloat16 and (x + 1).tolist() == [2.5, -1.0]
+    assert np.asarray(x, dtype=extension.bfloat16).ctypes.data == a.ctypes.data
+
+
+def test_array_protocol() -> None:
+    """A read-only view; converted and copied where asked."""
+    x = np.arange(4.0)
+    t = mo.asarray(x)
+    assert np.asarray(t).ctypes.data == x.ctypes.data and not np.asarray(t).flags.writeable
+    assert np.array(t).flags.writeable and np.asarray(t, dtype=np.int32).tolist() == [0, 1, 2, 3]
+    assert t.__array__(copy=True).flags.writeable and t.numpy(copy=True).flags.writeable
+    with pytest.raises(ValueError, match="float64"):
+        t.__array__(np.dtype(np.int8), copy=False)
+    assert isinstance(x + t, mo.Tensor) and isinstance(np.float64(2) * t, mo.Tensor), "the tensor's operators win"
+    assert (x * t).tolist() == [0, 1, 4, 9] and isinstance(np.sin(t), np.ndarray)
+
+
+def test_buffer_protocol() -> None:
+    """Python 3.12 lets a class in Python offer a buffer; before that its NumPy view does."""
+    t = mo.asarray(np.arange(4, dtype=np.int32))
+    view = memoryview(t if sys.version_info >= (3, 12) else t.numpy())
+    assert view.readonly and view.tolist() == [0, 1, 2, 3] and view.format == "i"
+
+
+def test_conversions_to_python() -> None:
+    """Numbers come from 0-dimensional tensors only."""
+    assert (int(mo.asarray(3)), float(mo.asarray(2.5)), bool(mo.asarray(1)), complex(mo.asarray(1j))) == (3, 2.5, True, 1j)
+    assert [10, 20][mo.asarray(1)] == 20
+    for use in (int, float, bool, lambda t: [1, 2][t]):
+        with pytest.raises(TypeError):
+            use(mo.asarray([1.0, 2.0]))
