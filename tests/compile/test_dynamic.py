@@ -151,7 +151,7 @@ def test_wrong_declarations(dynamic: dict, said: str) -> None:
 
 def test_a_bound_too_large_for_the_temporaries() -> None:
     f = mo.compile(lambda x: mo.softmax(x @ x.T, axis=0) @ x, dynamic={"x": {0: mo.Dim("n")}})
-    with pytest.raises(MorphoError, match="smaller upper bound|upper bounds"):
+    with pytest.raises(MorphoError, match=r"smaller upper bound|upper bounds"):
         f(mo.ones((6, 4)))
 
 

@@ -206,7 +206,7 @@ def test_a_fault_loses_nothing(order: str) -> None:
     step(x, good)
     for _ in range(3):
         before, pair, versions = total.value.numpy(copy=True), other.value.tolist(), (total.version, other.version)
-        with pytest.raises(IndexFault, match="test_state.py:"):
+        with pytest.raises(IndexFault, match=r"test_state.py:"):
             step(x, bad)
         np.testing.assert_array_equal(total.value.numpy(), before)
         assert other.value.tolist() == pair and (total.version, other.version) == versions

@@ -33,7 +33,6 @@ class Settings:
     pool_bytes: int = 0
     passes_off: str = ""
     log: str = "warning"
-    target: str = ""
 
     @property
     def cache_path(self) -> Path:
@@ -55,7 +54,6 @@ describe = {
     "pool_bytes": "most bytes the memory pool may hold; 0 means no limit",
     "passes_off": "comma-separated passes to switch off, for example fuse,cse",
     "log": "debug, info, warning or error",
-    "target": "architecture to compile for without running: x86_64 or aarch64; empty means this machine",
 }
 
 

@@ -71,8 +71,9 @@ def _key(value: Any) -> Any:
 
 
 def make(op: Op, inputs: Sequence[Node] = (), attributes: Attributes | None = None, *, device: str = "cpu",
-         payload: Any = None) -> Node:
-    """The node for `op` on `inputs`: an existing one if an equal one lives, else a new one, inferred and checked."""
+         payload: Any = None, origin: str | None = None) -> Node:
+    """The node for `op` on `inputs`: an existing one if an equal one lives, else a new one, inferred and checked.
+    Its `origin` is the user's line on the stack unless one is given."""
     attributes = attributes or {}
     inputs = tuple(inputs)
     key = (op.name, tuple([node.serial for node in inputs]), device,
@@ -84,7 +85,7 @@ def make(op: Op, inputs: Sequence[Node] = (), attributes: Attributes | None = No
     node = object.__new__(Node)
     node.op, node.inputs, node.attributes, node.device, node.payload = op, inputs, attributes, device, payload
     node.outputs = (outputs,) if isinstance(outputs, Spec) else tuple(outputs)
-    node.origin = user_line()
+    node.origin = user_line() if origin is None else origin
     node.serial = next(_serials)
     with _lock:  # two threads may build the same program: the first one is kept
         return _table.setdefault(key, node)
@@ -100,10 +101,7 @@ def rebuild(node: Node, inputs: Sequence[Node]) -> Node:
     inputs = tuple(inputs)
     if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
         return node
-    made = make(node.op, inputs, node.attributes, device=node.device)  # without the payload, which is the old one's
-    if made.origin == "" or made.origin.startswith("<"):
-        made.origin = node.origin
-    return made
+    return make(node.op, inputs, node.attributes, device=node.device, origin=node.origin)  # not with the payload
 
 
 def toposort(outputs: Iterable[Node]) -> list[Node]:

@@ -38,9 +38,11 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NoGradient:
-    """An explicit "none" in place of a gradient, with the reason."""
+    """An explicit "none" in place of a gradient, with the reason. Zero by nature, unless `missing`: then asking for it
+    is an error."""
 
     reason: str
+    missing: bool = False
 
 
 Infer = Callable[[Sequence[Spec], Attributes], Spec | tuple[Spec, ...]]

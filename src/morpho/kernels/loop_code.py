@@ -15,6 +15,7 @@ from morpho.kernels.emit import Emitter, Value
 from morpho.kernels.loop_spec import LANES, Instruction, LoopKernel, Pass, constant_value
 
 FAULT_INDEX = 1
+LONG_BODY = 12  # operations per element
 SIGNATURE = "ptr %buffers, ptr %values, i64 %row0, i64 %row1, i64 %col0, i64 %col1, ptr %scratch"
 
 
@@ -41,8 +42,8 @@ class LoopCode:
         self.positions: dict[int, Value] = {}  # index access -> its value at column 0
         self.temporaries: dict[str, str] = {}
         self.kept: dict[int, str] = {}  # kept value -> its row of scratch
-        work = sum(i.flops for i in kernel.instructions) * self.lanes
-        self.compact = work > 16 * 24  # long bodies are written once per pass, short ones also unrolled
+        # Long bodies are written once per pass; short ones also unrolled, with their accumulators in registers.
+        self.compact = sum(i.flops for i in kernel.instructions if i.full) >= LONG_BODY
         self.wide = isa.vector_bits >= 512
 
     # -- the function --------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ def wide(kernel: LoopKernel) -> int:
     """Rows walked together: as many as let the partial values of all reductions stay in the second-level cache."""
     if kernel.kept:
         return LANES  # kept values take a row of scratch per column: few rows at a time
-    return max(LANES, 1024 // max(1, sum(i.reduces for i in kernel.instructions)))
+    return max(LANES, 2048 // max(1, sum(i.reduces for i in kernel.instructions)))
 
 
 def fixed_scratch(kernel: LoopKernel) -> int:
@@ -89,6 +89,12 @@ class TransposedCode(LoopCode):
             body()
         with e.when(e.icmp("slt", whole, self.stretch)):
             self.set_chunk(whole, self.stretch - whole, e.constant(True, "i1", 1))
+            body()
+
+    def each_scratch_chunk(self, body: Callable[[], None]) -> None:
+        """Write `body` for every chunk of lines in scratch, which are padded: no chunk is short."""
+        with self.e.loop(0, self.stretch, self.lanes) as loop:
+            self.set_chunk(loop.index, self.e.constant(self.lanes, "i64", 1), None)
             body()
 
     def set_chunk(self, at: Value, count: Value, partial: Value | None) -> None:
@@ -348,16 +354,17 @@ class WideTree:
         e = self.code.e
         with e.loop(0, LANES) as loop:
             line = self.line(loop.index)
-            self.code.each_chunk(lambda: e.store(self.start(), self.place(line)))
+            self.code.each_scratch_chunk(lambda: e.store(self.start(), self.place(line)))
 
     def fold(self, used: Value) -> None:
         """Partials by halves; those past `used` hold nothing and would change nothing."""
-        e, half = self.code.e, LANES // 2
-        while half:
-            with e.loop(half, used) as loop:
+        e = self.code.e
+        levels = LANES.bit_length() - 1
+        with e.loop(0, levels, carried=[used]) as level:
+            half = e.instruction("lshr", e.constant(LANES // 2, "i64", 1), level.index)
+            with e.loop(half, level.values[0]) as loop:
                 self.join_lines(self.line(loop.index - half), self.line(loop.index))
-            used = e.intrinsic("smin", used, e.constant(half, "i64", 1))
-            half //= 2
+            level.next(e.intrinsic("smin", level.values[0], half))
 
     def join_lines(self, low: str, high: str) -> None:
         e = self.code.e
@@ -366,7 +373,7 @@ class WideTree:
             place = self.place(low)
             e.store(self.join(e.load(place, self.type), e.load(self.place(high), self.type)), place)
 
-        self.code.each_chunk(body)
+        self.code.each_scratch_chunk(body)
 
     def push(self, block: Value) -> None:
         """Join a finished block with those before it, as a binary counter carries."""
@@ -380,7 +387,7 @@ class WideTree:
                 loop.next(self.join(earlier, loop.values[0]))
             e.store(loop.values[0], self.place(target))
 
-        code.each_chunk(body)
+        code.each_scratch_chunk(body)
 
     def finish(self, blocks: Value) -> None:
         """Join what is left, latest first, and leave the row values in scratch."""
@@ -400,4 +407,4 @@ class WideTree:
                 total = e.convert("zext", e.icmp("ne", total, 0), "i8")
             e.store(total, e.offset(self.result, code.element(self.number), code.at))
 
-        code.each_chunk(body)
+        code.each_scratch_chunk(body)

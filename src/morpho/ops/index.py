@@ -9,7 +9,7 @@ import numpy as np
 
 from morpho.base.errors import DTypeError, IndexFault, ShapeError, fail
 from morpho.ir.node import Node, build
-from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
+from morpho.ir.op import Attributes, Op, Spec, register
 from morpho.ops.algebra import zeros_like
 
 
@@ -75,5 +75,3 @@ def _scatter_rule(node: Node, ct: Node) -> list[Node | None]:
 
 GATHER = register(Op("gather", "index", _infer_gather, _gather_rule, _reference_gather))
 SCATTER = register(Op("scatter", "host", _infer_scatter, _scatter_rule, _reference_scatter, numerics="index order"))
-
-assert NoGradient is not None

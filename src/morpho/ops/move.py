@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from morpho.base.dims import Dim, Size, bounds, product
+from morpho.base.dims import bounds, product
 from morpho.base.errors import AxisError, DTypeError, IndexFault, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import Attributes, Op, Spec, register
@@ -40,14 +40,6 @@ def _infer_expand(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
     return Spec(new, dtype)
 
 
-def _least(value: Size, size: Size) -> int:
-    """The least value of a position, given that a slice of this size is not empty: an empty one reads nothing."""
-    if isinstance(value, Dim) and isinstance(size, Dim) and len(size.terms) == 1:
-        inside = {symbol: (symbol[0], max(symbol[1], 1), symbol[2]) for symbol in size.terms[0][0]}
-        value = Dim._of({tuple(inside.get(s, s) for s in monomial): c for monomial, c in value.terms})
-    return bounds(value)[0]
-
-
 def _infer_slice(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
     shape, dtype = inputs[0]
     starts, sizes, steps = attributes["starts"], attributes["sizes"], attributes["steps"]
@@ -55,9 +47,9 @@ def _infer_slice(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
         if size == 0:
             continue
         last = start + (size - 1) * step
-        for position in (start, last):
-            if _least(position, size) < 0 or _least(shape[axis] - 1 - position, size) < 0:
-                raise fail(IndexFault, "slice", f"positions {start}..{last} leave axis {axis} of size {shape[axis]}")
+        low, high = (start, last) if step > 0 else (last, start)  # in this order if any is read: a dynamic size may be 0
+        if bounds(size)[0] < 0 or bounds(low)[0] < 0 or bounds(shape[axis] - 1 - high)[0] < 0:
+            raise fail(IndexFault, "slice", f"positions {start}..{last} leave axis {axis} of size {shape[axis]}")
     return Spec(sizes, dtype)
 
 

@@ -9,16 +9,19 @@ import numpy as np
 
 from morpho.base.errors import DTypeError, fail
 from morpho.ir.node import Node, build
-from morpho.ir.op import Attributes, Gradient, Op, Spec, register
+from morpho.ir.op import Attributes, Gradient, Infer, Op, Spec, register
 from morpho.ops.algebra import div, mul
 
 CHAIN = "one chain, index ascending"
 
 
-def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
-    if inputs[0].dtype.kind == "b":
-        raise fail(DTypeError, "cumulative_sum", "dtype bool is not taken", "convert with astype")
-    return inputs[0]
+def _infer(name: str) -> Infer:
+    def infer(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+        if inputs[0].dtype.kind == "b":
+            raise fail(DTypeError, name, "dtype bool is not taken", "convert with astype")
+        return inputs[0]
+
+    return infer
 
 
 def flip(node: Node, axis: int) -> Node:
@@ -47,7 +50,7 @@ def _scan(name: str, function: Callable[..., Any], vjp: Gradient) -> Op:
         with np.errstate(all="ignore"):
             return function(x, axis=attributes["axis"], dtype=x.dtype)
 
-    return register(Op(name, "scan", _infer, vjp, reference, 1, CHAIN))
+    return register(Op(name, "scan", _infer(name), vjp, reference, 1, CHAIN))
 
 
 CUMULATIVE_SUM = _scan("cumulative_sum", np.cumsum, _sum_rule)

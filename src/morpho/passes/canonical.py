@@ -7,16 +7,38 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, rebuild
 from morpho.ops.algebra import expand, reshape
 
+_MOVES = frozenset({"reshape", "permute", "slice", "expand"})
+
 
 def cse(graph: Graph) -> Graph:
     """Interning makes equal nodes one; this puts a+b and b+a in one order too. a-b and b-a stay apart."""
 
-    def order(node: Node) -> Node:
-        if "commutative" in node.op.properties and node.inputs[0].serial > node.inputs[1].serial:
-            return rebuild(node, (node.inputs[1], node.inputs[0]))
-        return node
+    done: dict[int, Node] = {}
+    place: dict[int, tuple[bool, int]] = {}  # new node -> constants last, then by the walk: the same in every process
+    for position, node in enumerate(graph.nodes):
+        inputs = [done[child.serial] for child in node.inputs]
+        if "commutative" in node.op.properties:
+            inputs.sort(key=lambda child: place[child.serial])
+        new = done[node.serial] = rebuild(node, inputs)
+        place.setdefault(new.serial, (_is_constant(new), position))
+    return Graph(tuple(done[node.serial] for node in graph.outputs))
 
-    return graph.map(order)
+
+def _is_constant(node: Node) -> bool:
+    while node.op.name in _MOVES:
+        node = node.inputs[0]
+    return node.op.name == "constant"
+
+
+def inline_user(graph: Graph) -> Graph:
+    """Ops with a composition that are not rows of one kernel become it at every level."""
+
+    def expand_op(node: Node) -> Node:
+        if node.op.composition is None or (node.op.kind == "fused" and "axes" in node.attributes):
+            return node
+        return node.op.composition(node)
+
+    return graph.map(expand_op)
 
 
 def inline(graph: Graph) -> Graph:
@@ -30,9 +52,6 @@ def inline(graph: Graph) -> Graph:
 
 
 # -- views -----------------------------------------------------------------------------------------------------------
-_MOVES = frozenset({"reshape", "permute", "slice", "expand"})
-
-
 def _moved(view: Node, node: Node) -> Node | None:
     """The same view of another node of the same shape, or of a scalar's expansion."""
     if node.op.name == "expand" and node.inputs[0].shape == (1,) * len(node.shape):

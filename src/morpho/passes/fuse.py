@@ -121,7 +121,13 @@ class Fuser:
         """Same space, compatible axes, and no third group between the two."""
         if first.space != second.space or (first.axes and second.axes and first.axes != second.axes):
             return False
+        if self.gathers_from(first, second) or self.gathers_from(second, first):
+            return False
         return not self.between(first, second) and not self.between(second, first)
+
+    def gathers_from(self, reader: Group, other: Group) -> bool:
+        """Whether a gather of one group reads its base, which must lie in memory, from the other."""
+        return any(other in self.candidates_of(node.inputs[0]) for node in reader.nodes if node.op.name == "gather")
 
     def between(self, early: Group, late: Group) -> bool:
         """Whether a group other than these lies on a path from `early` to `late`."""
@@ -341,7 +347,9 @@ class Fuser:
         found: dict[int, Node] = {}
         for node in group.nodes:
             for child in node.inputs:
-                if child.serial in inside or self.inlines(child) or self.comes_from(child, group, inside):
+                read = node.op.name == "gather" and child is node.inputs[0]  # wanted in memory, whatever it is
+                if not read and (child.serial in inside or self.inlines(child)
+                                 or self.comes_from(child, group, inside)):
                     continue
                 found.setdefault(child.serial, child)
         return list(found.values())

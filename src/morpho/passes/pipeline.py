@@ -10,7 +10,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.ir.graph import Graph
 from morpho.ir.printing import to_text
 from morpho.ir.verify import verify
-from morpho.passes.canonical import cse, inline, sink_views
+from morpho.passes.canonical import cse, inline, inline_user, sink_views
 from morpho.passes.fold import fold
 from morpho.passes.fuse import fuse
 from morpho.passes.simplify import simplify
@@ -18,6 +18,7 @@ from morpho.passes.simplify import simplify
 Pass = Callable[[Graph], Graph]
 
 PASSES: dict[str, Pass] = {
+    "user": inline_user,  # registered compositions that are not one kernel by themselves
     "inline": inline,  # fused ops into plain ones, so that the fuser may join them with their neighbours
     "fold": fold,  # arithmetic on constants
     "simplify": simplify,  # rules that keep every bit
@@ -29,8 +30,8 @@ PASSES: dict[str, Pass] = {
 }
 
 LEVELS: dict[int, tuple[str, ...]] = {
-    0: (),
-    1: ("fold", "simplify"),
+    0: ("user",),
+    1: ("user", "fold", "simplify"),
     2: ("inline", "fold", "simplify", "cse", "fuse"),
     3: ("inline", "fold", "simplify", "cse", "views", "tidy", "fuse"),
 }
@@ -54,7 +55,10 @@ def chosen_passes(level: int, switched_off: str = "") -> list[str]:
     if unknown:
         raise fail(ArgumentError, "settings", f"passes_off names unknown passes {sorted(unknown)}",
                    "the passes are " + ", ".join(PASSES))
-    return [name for name in LEVELS[level] if name not in off]
+    names = [name for name in LEVELS[level] if name not in off]
+    if "fuse" not in names:  # nothing would put a fused op together again, and it is one kernel at every level
+        names = [name for name in names if name != "inline"]
+    return names
 
 
 def optimise(graph: Graph, level: int, switched_off: str = "", keep_texts: bool = False) -> tuple[Graph, Report]:

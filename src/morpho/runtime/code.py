@@ -18,7 +18,6 @@ from morpho.base.machine import Isa, choose_isa, machine
 if TYPE_CHECKING:
     from morpho.runtime.disk import DiskCache
 
-FORMAT = "2"  # changes when generated code changes in a way the kernel's text does not show
 log = logging.getLogger("morpho")
 
 
@@ -65,15 +64,20 @@ def current_isa() -> Isa:
 
 @cache
 def _version() -> str:
+    """What generated code depends on besides the kernel: the generator's own source and LLVM."""
     from importlib.metadata import PackageNotFoundError, version
+    from pathlib import Path
 
-    def of(package: str) -> str:
-        try:
-            return version(package)
-        except PackageNotFoundError:
-            return "unknown"
+    import morpho.kernels
 
-    return f"{FORMAT}/{of('morpho')}/{of('llvmlite')}"
+    digest = hashlib.sha256()
+    for file in sorted(Path(morpho.kernels.__file__).parent.rglob("*.py")):
+        digest.update(file.read_bytes())
+    try:
+        llvm = version("llvmlite")
+    except PackageNotFoundError:
+        llvm = "unknown"
+    return f"{digest.hexdigest()}/{llvm}"
 
 
 def code_key(identity: str, isa: Isa) -> str:

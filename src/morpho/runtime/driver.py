@@ -30,7 +30,8 @@ class StepField(IntEnum):
     WORK = 7  # operations per column
     SCRATCH = 8  # bytes of scratch per column
     SCRATCH_FIXED = 9  # bytes of scratch besides
-    SIZE = 10
+    PIECES = 10  # pieces per thread
+    SIZE = 11
 
 
 class ProgramField(IntEnum):
@@ -310,7 +311,7 @@ def _run_step(f: _Function) -> str:
     threads = e.assign("load i64, ptr %threads_at, align 8", "i64", 1)
     work = rows * columns * f.word("%step", StepField.WORK)
     by_columns = e.icmp("ne", f.word("%step", StepField.SPLITS), 0) & e.icmp("slt", rows, threads * CHUNKS_PER_THREAD)
-    pieces = threads * CHUNKS_PER_THREAD
+    pieces = threads * f.word("%step", StepField.PIECES)
     extent = e.select(by_columns, columns, rows)
     enough = e.icmp("sgt", work, WORK_PER_THREAD) & e.icmp("sgt", threads, 1) & e.icmp("sgt", extent, 1)
     e.branch_if(enough, shared, alone)

@@ -22,7 +22,7 @@ from morpho.base.dims import Size, evaluate
 from morpho.base.errors import ArgumentError, IndexFault, fail
 from morpho.base.units import format_bytes
 from morpho.ir.graph import Graph
-from morpho.ir.node import Node, build, make, rebuild
+from morpho.ir.node import Node, build, make, rebuild, toposort
 from morpho.ir.op import REGISTRY
 import morpho.ops  # noqa: F401  (fills the registry)
 from morpho.kernels import elementwise
@@ -195,8 +195,15 @@ def _segments(program: Program, guards: Sequence[Sequence[Size]]) -> list[Execut
 
 
 # -- running ---------------------------------------------------------------------------------------------------------
-def run_plan(plan: Plan, inputs: Sequence[int], results: Sequence[int], sizes: Mapping[str, int]) -> None:
-    """Run with the addresses of inputs and results."""
+def fault_line(outputs: Sequence[Node], step: Step) -> str:
+    """The user's line behind a fault of a step: that of the only indexing in a program, else the step's own."""
+    lines = {node.origin for node in toposort(outputs) if node.op.kind == "index"}
+    return lines.pop() if len(lines) == 1 else step.origin
+
+
+def run_plan(plan: Plan, inputs: Sequence[int], results: Sequence[int], sizes: Mapping[str, int],
+             outputs: Sequence[Node] | None = None) -> None:
+    """Run with the addresses of inputs and results. `outputs` is the program as the user wrote it, for its lines."""
     program = plan.program
     scratch = max((e.scratch_bytes for e in plan.executables), default=0)
     total = program.arena_bytes + scratch
@@ -209,7 +216,8 @@ def run_plan(plan: Plan, inputs: Sequence[int], results: Sequence[int], sizes: M
             status = segment.run(pointers, sizes, arena)
             if status:
                 step, reason = segment.fault(status)
-                raise fail(IndexFault, step.label, reason, "negative indices count from the end", line=step.origin)
+                line = fault_line(plan.graph.outputs if outputs is None else outputs, step)
+                raise fail(IndexFault, step.label, reason, "negative indices count from the end", line=line)
         else:
             _run_host(program, segment, pointers, arena, sizes)
 
@@ -253,7 +261,7 @@ def realise(outputs: Sequence[Node]) -> list[Buffer]:
     counts.copies += plan.program.copies
     results = [allocate((int(_static(slot.elements)),), slot.dtype) for slot in plan.program.slots
                if slot.kind == "result"]
-    run_plan(plan, [b.address for b in buffers], [b.address for b in results], {})
+    run_plan(plan, [b.address for b in buffers], [b.address for b in results], {}, outputs)
     return [_output(plan.program, place, buffers, results) for place in plan.program.outputs]
 
 

@@ -15,7 +15,7 @@ from morpho.base.dims import Dim, Size, evaluate, upper
 from morpho.kernels.loop_code import FAULT_INDEX
 from morpho.kernels.program import Program, Step
 from morpho.runtime import code, threads
-from morpho.runtime.driver import FUNCTIONS, ProgramField, StepField, driver_text
+from morpho.runtime.driver import CHUNKS_PER_THREAD, FUNCTIONS, ProgramField, StepField, driver_text
 
 LONG_WORK = 1 << 18  # programs with more work than this give up the interpreter lock
 
@@ -118,7 +118,8 @@ class Executable:
             work = step.kernel.flops + 2 * len(step.places)
             words += [address, len(step.places), self.place_tables[-1].ctypes.data, self.table.run(step.values),
                       self.table.one(step.rows), self.table.one(step.columns), int(step.splits_columns), work,
-                      step.kernel.scratch_bytes_per_column, step.kernel.scratch_bytes]
+                      step.kernel.scratch_bytes_per_column, step.kernel.scratch_bytes,
+                      1 if getattr(step.kernel, "transposed", False) else CHUNKS_PER_THREAD]
         self.step_table = np.array(words or [0], np.int64)
 
     def _build_values(self) -> None:

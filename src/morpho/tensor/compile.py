@@ -155,10 +155,11 @@ class Compiled(ctypes.Structure):
     def _fault(self) -> None:
         """Called by the native entry when a kernel reports a fault."""
         program = int(self.words[ContextField.FAULTED])  # another thread may have changed `current` since
-        executable = next(chosen.plan.executables[0] for chosen in list(self.specialisations.values())
-                          if chosen.direct and chosen.plan.executables[0].words.ctypes.data == program)
-        step, reason = executable.fault(int(self.words[ContextField.STATUS]))
-        raise fail(IndexFault, step.label, reason, "negative indices count from the end", line=step.origin)
+        plan = next(chosen.plan for chosen in list(self.specialisations.values())
+                    if chosen.direct and chosen.plan.executables[0].words.ctypes.data == program)
+        step, reason = plan.executables[0].fault(int(self.words[ContextField.STATUS]))
+        raise fail(IndexFault, step.label, reason, "negative indices count from the end",
+                   line=evaluation.fault_line(plan.graph.outputs, step))
 
     # -- the way through Python ----------------------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -15,7 +15,7 @@ from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, constant, expand, reshape
 from morpho.runtime.buffer import allocate, borrow, view_memory
 from morpho.tensor.core import Tensor
-from morpho.tensor.operands import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT, as_node, scalar_node
+from morpho.tensor.operands import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT, as_node, is_scalar, scalar_node
 
 
 def check_device(device: Any, operation: str) -> None:
@@ -139,13 +139,15 @@ def _filled(shape: Any, value: Any, dtype: DType, operation: str) -> Tensor:
 
 
 def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor with one value everywhere."""
+    """A tensor with one value everywhere: a Python number, or a 0-dimensional tensor."""
     check_device(device, "full")
-    if isinstance(fill_value, Tensor):
-        node = fill_value.node if dtype is None else cast(fill_value.node, as_dtype(dtype))
-        return Tensor.of_node(expand(node, as_shape(shape, "full")))
-    kinds = {bool: bool_, int: DEFAULT_INT, float: DEFAULT_FLOAT, complex: DEFAULT_COMPLEX}
-    return _filled(shape, fill_value, as_dtype(dtype) if dtype is not None else kinds[type(fill_value)], "full")
+    if is_scalar(fill_value):
+        kinds = {bool: bool_, int: DEFAULT_INT, float: DEFAULT_FLOAT, complex: DEFAULT_COMPLEX}
+        return _filled(shape, fill_value, as_dtype(dtype) if dtype is not None else kinds[type(fill_value)], "full")
+    node = as_node(fill_value, "full")
+    if node.shape != ():
+        raise fail(ShapeError, "full", f"a tensor of shape {node.shape} is not one value", "use broadcast_to")
+    return Tensor.of_node(expand(node if dtype is None else cast(node, as_dtype(dtype)), as_shape(shape, "full")))
 
 
 def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:

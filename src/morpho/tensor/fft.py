@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from morpho.base.dtypes import as_dtype, complex64, complex128, float32, float64
-from morpho.base.errors import ArgumentError, DTypeError, fail
+from morpho.base.errors import ArgumentError, DTypeError, ValueFault, fail
 from morpho.base.shapes import normalise_axes, normalise_axis
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast
@@ -42,6 +42,8 @@ def _transform(name: str, function: str, x: Any, sizes: Sequence[int | None], ax
     lengths = [node.shape[axis] if size is None else size for size, axis in zip(sizes, numbers, strict=True)]
     if function in ("irfftn", "hfft") and sizes[-1] is None:
         lengths[-1] = 2 * (node.shape[numbers[-1]] - 1)
+    if any(isinstance(length, int) and length < 1 for length in lengths):
+        raise fail(ValueFault, name, f"a transform of length {min(lengths)} does not exist")  # type: ignore[type-var]
     if function in ("rfftn", "ihfft") and node.dtype.is_complex:
         raise fail(DTypeError, name, f"dtype {node.dtype} is not real", "take real() first")
     return Tensor.of_node(build("fft", node, function=function, axes=numbers, sizes=tuple(lengths), norm=norm))

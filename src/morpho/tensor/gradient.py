@@ -30,7 +30,10 @@ def pull_back(outputs: Sequence[Node], cotangents: Sequence[Node], leaves: Seque
         if gradient is None or node.serial not in needed or not node.inputs or node.serial in wanted:
             continue
         if isinstance(node.op.vjp, NoGradient):
-            continue  # an explicit none: integers, booleans, steps
+            if node.op.vjp.missing:
+                raise fail(ArgumentError, "grad", f"{node.op.name} has no gradient: {node.op.vjp.reason}",
+                           "detach it, or give the op a vjp", line=node.origin)
+            continue  # zero by nature: integers, booleans, steps
         for child, part in zip(node.inputs, node.op.vjp(node, gradient), strict=True):
             if part is not None and child.serial in needed:
                 _accumulate(gradients, child, part)

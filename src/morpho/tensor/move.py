@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from morpho.base.dims import Size, product
+from morpho.base.dims import Dim, Size, product
+from morpho.base.dtypes import int64
 from morpho.base.errors import ArgumentError, AxisError, ShapeError, fail
 from morpho.base.shapes import as_shape, broadcast, normalise_axes, normalise_axis, resolve_reshape
 from morpho.ir.node import Node, build
@@ -179,7 +180,9 @@ def _total(shift: Any) -> int:
 
 
 def _rolled(node: Node, shift: int, axis: int) -> Node:
-    size = operator.index(node.shape[axis])
+    size = node.shape[axis]
+    if isinstance(size, Dim):
+        return _rolled_by_index(node, shift, axis)
     shift = shift % size if size else 0
     if not shift:
         return node
@@ -189,6 +192,14 @@ def _rolled(node: Node, shift: int, axis: int) -> Node:
         sizes = [count if i == axis else s for i, s in enumerate(node.shape)]
         pieces.append(slice_node(node, starts, sizes, [1] * len(sizes)))
     return build("concatenate", *pieces, axis=axis)
+
+
+def _rolled_by_index(node: Node, shift: int, axis: int) -> Node:
+    """Along a dynamic axis the cut is known only at run time: every element is fetched from its place."""
+    index = build("iota", shape=node.shape, axis=axis, dtype=int64)
+    moved = algebra.sub(index, algebra.constant_like(index, shift))
+    size = algebra.expand(algebra.size_value(node.shape[axis], int64), node.shape)
+    return build("gather", node, build("remainder", moved, size), axis=axis)
 
 
 def tile(x: Any, repetitions: Any, /) -> Tensor:

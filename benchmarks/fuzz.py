@@ -1,0 +1,52 @@
+"""Random programs for as long as you like: `python benchmarks/fuzz.py --seconds 600 --seed 1`.
+
+Each seed is one program, taken through the passes, the reference, every level, the instruction sets of this machine,
+one and two threads, lazily and compiled, static and dynamic. A failure is minimised and printed as Python lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "ops"), str(ROOT / "tests" / "fuzz")]
+
+
+def main() -> int:
+    """Run seeds until the time is over; the number of failures is the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--stop", action="store_true", help="stop at the first failure")
+    arguments = parser.parse_args()
+    from checks import Mismatch, check_threads, large_n, run_seed
+    from programs import random_program
+
+    from morpho.base.machine import available_isas, machine
+
+    isas = available_isas(machine())
+    ends, seed, failures = time.monotonic() + arguments.seconds, arguments.seed, 0
+    while time.monotonic() < ends:
+        try:
+            run_seed(seed, isas)
+            if seed % 10 == 0:
+                program = random_program(seed, rowwise=seed % 3 == 0, native=True)
+                check_threads(program, large_n(program))
+        except Mismatch as error:
+            failures += 1
+            print(f"--- {error}\n", flush=True)
+        except Exception as error:
+            failures += 1
+            print(f"--- seed {seed}: {type(error).__name__}: {error}\n", flush=True)
+        seed += 1
+        if failures and arguments.stop:
+            break
+    print(f"{seed - arguments.seed} programs from seed {arguments.seed}, {failures} failures")
+    return min(failures, 100)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

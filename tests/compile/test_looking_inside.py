@@ -1,0 +1,106 @@
+"""`f.stats`, `f.explain()` and `f.dot()`: plain numbers and words about what was done."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import morpho as mo
+from morpho.base.errors import ArgumentError
+
+KEYS = {"calls", "native_calls", "recompiles", "fallbacks", "isa", "threads", "passes", "kernels", "bytes_avoided",
+        "arena_bytes", "liveness_bytes", "compile_ms", "cache"}
+
+
+@mo.compile
+def block(x: mo.Tensor, w: mo.Tensor) -> mo.Tensor:
+    """A product, a reduction and elementwise work, with something to fold and to merge."""
+    y = mo.gelu(x @ w + (1.0 + 1.0)) * 1
+    return mo.softmax(y, axis=-1) + mo.softmax(y, axis=-1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def called() -> None:
+    rng = np.random.default_rng(0)
+    x, w = mo.asarray(rng.random((16, 32), np.float32)), mo.asarray(rng.random((32, 24), np.float32))
+    block(x, w)
+    for _ in range(3):
+        block(x, w, out=mo.empty((16, 24)))
+
+
+def test_before_the_first_call() -> None:
+    f = mo.compile(lambda x: x)
+    assert f.stats["calls"] == 0 and f.stats["isa"]
+    assert "not been called" in f.explain()
+    with pytest.raises(ArgumentError, match="not been called"):
+        f.dot()
+
+
+def test_stats_are_plain_and_complete() -> None:
+    stats = block.stats
+    assert KEYS <= set(stats)
+    assert json.loads(json.dumps(stats)) == stats
+    assert stats["calls"] == 4 and stats["native_calls"] == 3 and stats["recompiles"] == 0 and stats["fallbacks"] == 0
+    assert stats["arena_bytes"] >= stats["liveness_bytes"] > 0
+    assert stats["bytes_avoided"] > 16 * 24 * 4
+    assert 1 <= stats["kernels"] <= 4 and stats["host_steps"] == 0
+    for row in stats["passes"].values():
+        assert row["after"] > 0 and row["before"] > 0 and row["ms"] >= 0
+    assert set(stats["cache"]) == {"memory", "disk", "compiled"} and sum(stats["cache"].values()) >= stats["kernels"]
+    assert {"passes", "lower", "code", "generate", "llvm", "load"} <= set(stats["compile_ms"])
+    assert all(ms >= 0 for ms in stats["compile_ms"].values())
+
+
+def test_stats_are_a_copy() -> None:
+    block.stats["passes"].clear()
+    block.stats["cache"]["disk"] = -1
+    assert block.stats["passes"] and block.stats["cache"]["disk"] >= 0
+
+
+def test_explain_says_what_was_done() -> None:
+    text = block.explain()
+    assert text.startswith("block(x")
+    for word in ("kernels", "passes", "fuse", "rules applied", "arena", "registers", "compile", "calls", "recompiles",
+                 "fallbacks", "matmul", "test_looking_inside.py:", "native entry"):
+        assert word in text, word
+    assert re.search(r"simplify +\d+ -> +\d+ nodes", text)
+
+
+def test_dot(tmp_path: Path) -> None:
+    path = tmp_path / "graph.dot"
+    text = block.dot(path)
+    assert path.read_text(encoding="utf-8") == text == block.dot()
+    assert text.startswith("digraph morpho {") and text.endswith("}") and text.count("{") == text.count("}")
+    named = set(re.findall(r"^  (n\d+) \[", text, re.MULTILINE))
+    assert named and set(re.findall(r"n\d+(?= ->|;)", text)) <= named
+    assert "peripheries=2" in text and text.count('"') % 2 == 0
+
+
+def test_dot_of_names_with_quotes(tmp_path: Path) -> None:
+    f = mo.compile(lambda x: (mo.sort(x), x.sum(), x + float("nan"), x[mo.asarray([0])]))
+    f(mo.ones(3))
+    assert f.dot(str(tmp_path / "many.dot")).count('"') % 2 == 0
+
+
+def test_a_fallback_is_counted_and_shown() -> None:
+    f = mo.compile(lambda x: mo.sort(x) + 1)
+    f(mo.ones(3))
+    assert f.stats["host_steps"] == 1 and re.search(r"host +sort", f.explain())
+
+
+def test_passes_can_be_switched_off() -> None:
+    f = mo.compile(lambda x: mo.exp(x * 2) + 1)
+    x = mo.asarray(np.arange(5, dtype=np.float32))
+    together = f(x).numpy()
+    with mo.settings(passes_off="fuse"):
+        np.testing.assert_array_equal(f(x).numpy(), together)
+        assert f.stats["kernels"] == 3 and "fuse" not in f.stats["passes"]
+    f(x)
+    assert f.stats["kernels"] == 1
+    with mo.settings(passes_off="fuse,nonsense"), pytest.raises(ArgumentError, match=r"unknown passes \['nonsense'\]"):
+        f(x)
+    assert f(x).shape == (5,)

@@ -1,0 +1,56 @@
+"""Random graphs: thousands through the passes and the reference, hundreds through LLVM, checked value by value."""
+
+from __future__ import annotations
+
+import time
+import warnings
+
+import pytest
+from checks import PASSES_OFF, check_dynamic, check_passes, check_values, guarded
+from programs import random_program
+
+from morpho.ir.node import toposort
+from morpho.ir.op import REGISTRY
+
+GRAPHS = 2000
+COMPILED = 200
+SECONDS = 40  # a slow machine checks fewer, and says how many
+
+
+@pytest.fixture(autouse=True)
+def _numpy_is_quiet() -> None:
+    warnings.simplefilter("error", RuntimeWarning)
+
+
+def test_the_generator_draws_every_op() -> None:
+    drawn = {node.op.name for seed in range(1500) for node in toposort(random_program(seed, rowwise=seed % 3 == 0).outputs)}
+    without = {"group", "data", "pick", "fft", "cholesky", "det", "slogdet", "inv", "pinv", "qr", "svd", "svdvals", "eigh",
+               "eigvalsh", "solve"}  # made by passes, leaves, or LAPACK, whose bits are NumPy's own
+    assert set(REGISTRY) - drawn <= without, set(REGISTRY) - drawn - without
+
+
+def test_passes_keep_every_bit(session_seed: int, record_property: pytest.FixtureRequest) -> None:
+    """Optimised at each level and with passes switched off: legal, and the same bits by the reference."""
+    started, done = time.monotonic(), 0
+    for number in range(GRAPHS):
+        seed = session_seed + number
+        program = random_program(seed, rowwise=seed % 3 == 0)
+        level = (3, 2, 1)[number % 3]
+        check_passes(program, 1 + seed % 8, level, PASSES_OFF[number % len(PASSES_OFF)] if number % 2 else "")
+        done += 1
+        if time.monotonic() - started > SECONDS:
+            break
+    print(f"{done} graphs from seed {session_seed}")
+    assert done >= GRAPHS // 4
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_native_values(part: int, session_seed: int) -> None:
+    """Each value of a compiled program against its op applied to the compiled values of its inputs."""
+    for number in range(COMPILED // 4):
+        seed = session_seed + 100_003 * part + number
+        program = random_program(seed, rowwise=seed % 3 == 0)
+        n = 1 + seed % 8
+        guarded(program, program.static(n), program.inputs(n), check_values)
+        if number % 4 == 0:
+            check_dynamic(program, n)
