@@ -11,6 +11,7 @@ activations and norms, gather and scatter, `mo.random`, `mo.compile`, `mo.grad`,
 
 from math import e, inf, nan, pi
 
+from morpho.base import errors
 from morpho.base.dims import Dim
 from morpho.base.dtypes import (
     bfloat16,
@@ -31,7 +32,7 @@ from morpho.base.dtypes import (
 from morpho.base.dtypes import bool_ as bool
 from morpho.base.settings import settings
 from morpho.runtime import pool
-from morpho.tensor import fft, linalg, random
+from morpho.tensor import extend, fft, linalg, random
 from morpho.tensor.activations import (
     elu,
     gelu,
@@ -224,7 +225,7 @@ __all__ = [
     # statistics and utility
     "all", "any", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod", "std", "sum", "var",
     # the engine
-    "Dim", "State", "Tensor", "compile", "grad", "pool", "random", "realise", "settings",
+    "Dim", "State", "Tensor", "compile", "errors", "extend", "grad", "pool", "random", "realise", "settings",
 ]
 
 

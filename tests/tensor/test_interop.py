@@ -190,7 +190,8 @@ def test_other_devices_are_refused() -> None:
         mo.from_dlpack(gpu)
     assert mo.from_dlpack(gpu, device="cpu").tolist() == [1.0] and gpu.asked["dl_device"] == (1, 0)
     for use in (lambda: mo.from_dlpack(gpu, device="cuda"), lambda: mo.zeros(3, device="cuda"),
-                lambda: mo.asarray([1.0]).to_device("cuda"), lambda: mo.astype(mo.asarray([1.0]), "int8", device="tpu")):
+                lambda: mo.asarray([1.0]).to_device("cuda"),
+                lambda: mo.astype(mo.asarray([1.0]), "int8", device="tpu")):
         with pytest.raises(RuntimeError, match="cpu"):
             use()
     x = mo.asarray([1.0])
@@ -241,7 +242,8 @@ def test_buffer_protocol() -> None:
 
 def test_conversions_to_python() -> None:
     """Numbers come from 0-dimensional tensors only."""
-    assert (int(mo.asarray(3)), float(mo.asarray(2.5)), bool(mo.asarray(1)), complex(mo.asarray(1j))) == (3, 2.5, True, 1j)
+    assert (int(mo.asarray(3)), float(mo.asarray(2.5)), bool(mo.asarray(1))) == (3, 2.5, True)
+    assert complex(mo.asarray(1j)) == 1j
     assert [10, 20][mo.asarray(1)] == 20
     for use in (int, float, bool, lambda t: [1, 2][t]):
         with pytest.raises(TypeError):

@@ -75,6 +75,21 @@ class Op:
 
 
 REGISTRY: dict[str, Op] = {}
+_changes = 0
+listeners: list[Callable[[], None]] = []  # called when ops, rules or passes change
+
+
+def changed() -> None:
+    """Say that ops, rules or passes are not what they were: plans made before are not used any more."""
+    global _changes
+    _changes += 1
+    for listener in listeners:
+        listener()
+
+
+def changes() -> int:
+    """How often that was said; part of the key of every plan."""
+    return _changes
 
 
 def register(op: Op) -> Op:
@@ -85,4 +100,5 @@ def register(op: Op) -> Op:
     if op.name in REGISTRY:
         raise fail(ArgumentError, "register", f"an op named {op.name!r} is registered already")
     REGISTRY[op.name] = op
+    changed()
     return op

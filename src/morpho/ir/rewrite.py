@@ -31,6 +31,15 @@ class RuleTable:
 
         return add
 
+    def remove(self, function: Rule) -> bool:
+        """Take a rule off every list; whether it was on one."""
+        found = False
+        for rules in self._rules.values():
+            if function in rules:
+                rules.remove(function)
+                found = True
+        return found
+
     def step(self, node: Node) -> tuple[Node, str] | None:
         """The first rule that applies to the node: its result and its name."""
         for rule in self._rules.get(node.op.name, ()):

@@ -14,6 +14,7 @@ from morpho.kernels.vector_math import FUNCTIONS as VECTOR_MATH
 
 Emit = Callable[..., Value]
 _TABLE: dict[str, Emit] = {}
+ADDED: dict[str, Emit] = {}  # by users; the code cache keys on what they write
 
 
 def _emits(*names: str) -> Callable[[Emit], Emit]:
@@ -23,6 +24,17 @@ def _emits(*names: str) -> Callable[[Emit], Emit]:
         return function
 
     return add
+
+
+def add_emitter(name: str, function: Callable[..., Value]) -> None:
+    """Native code for a registered op: `function(emitter, dtype, *values)`. Its source is part of the code's key."""
+    _TABLE[name] = function
+    ADDED[name] = function
+
+
+def remove_emitter(name: str) -> None:
+    if name in ADDED:
+        del _TABLE[name], ADDED[name]
 
 
 def supported(name: str) -> bool:

@@ -47,7 +47,7 @@ def _infer_slice(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
         if size == 0:
             continue
         last = start + (size - 1) * step
-        low, high = (start, last) if step > 0 else (last, start)  # in this order if any is read: a dynamic size may be 0
+        low, high = (start, last) if step > 0 else (last, start)  # in order if any is read; a dynamic size may be 0
         if bounds(size)[0] < 0 or bounds(low)[0] < 0 or bounds(shape[axis] - 1 - high)[0] < 0:
             raise fail(IndexFault, "slice", f"positions {start}..{last} leave axis {axis} of size {shape[axis]}")
     return Spec(sizes, dtype)

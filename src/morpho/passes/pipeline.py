@@ -57,7 +57,7 @@ def chosen_passes(level: int, switched_off: str = "") -> list[str]:
                    "the passes are " + ", ".join(PASSES))
     names = [name for name in LEVELS[level] if name not in off]
     if "fuse" not in names:  # nothing would put a fused op together again, and it is one kernel at every level
-        names = [name for name in names if name != "inline"]
+        names = ["user" if name == "inline" else name for name in names]
     return names
 
 

@@ -14,6 +14,7 @@ from morpho.backends import cpu
 from morpho.base import settings
 from morpho.base.errors import MorphoError
 from morpho.base.machine import Isa, choose_isa, machine
+from morpho.kernels import elementwise
 
 if TYPE_CHECKING:
     from morpho.runtime.disk import DiskCache
@@ -100,9 +101,22 @@ def _kernel_address(kernel: Any, isa: Isa) -> int:
     with _lock:  # one thread compiles, the others find the result
         known = _addresses.get((kernel, isa.name))
         if known is None:
-            known = native_functions(repr(kernel), lambda: kernel.generate(isa, "kernel"), ("kernel",), isa)[0]
+            known = native_functions(_identity(kernel, isa), lambda: kernel.generate(isa, "kernel"), ("kernel",), isa)[0]
             _addresses[kernel, isa.name] = known
         return known
+
+
+def _identity(kernel: Any, isa: Isa) -> str:
+    """The kernel as text; with an emitter of a user's inside, the code it writes, since that may change."""
+    names = {instruction.name for instruction in getattr(kernel, "instructions", ())}
+    return kernel.generate(isa, "kernel") if names & elementwise.ADDED.keys() else repr(kernel)
+
+
+def forget(name: str) -> None:
+    """Drop addresses of kernels that use an op, because its code has changed."""
+    with _lock:
+        for key in [k for k in _addresses if any(i.name == name for i in getattr(k[0], "instructions", ()))]:
+            del _addresses[key]
 
 
 def native_functions(identity: str, generate: Any, names: Sequence[str], isa: Isa) -> list[int]:

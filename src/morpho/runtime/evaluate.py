@@ -24,6 +24,7 @@ from morpho.base.units import format_bytes
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, make, rebuild, toposort
 from morpho.ir.op import REGISTRY
+from morpho.ir.op import changes as registry_changes
 import morpho.ops  # noqa: F401  (fills the registry)
 from morpho.kernels import elementwise
 from morpho.kernels.place import Place
@@ -131,7 +132,7 @@ def plan_bytes(plan: Plan) -> int:
 def plan_key(graph: Graph, own_outputs: bool) -> tuple[Any, ...]:
     chosen = settings.get()
     return (tuple(node.serial for node in graph.outputs), own_outputs, chosen.level, chosen.isa, chosen.passes_off,
-            threads.wanted_threads())
+            threads.wanted_threads(), registry_changes())
 
 
 def plan_for(graph: Graph, inputs: int, own_outputs: bool = False) -> Plan:

@@ -28,6 +28,8 @@ from morpho.base.errors import ArgumentError, IndexFault, SharedError, fail
 from morpho.base.shapes import contiguous_strides, is_contiguous
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, rebuild, toposort
+from morpho.ir.op import changes as registry_changes
+from morpho.ir.op import listeners as registry_listeners
 from morpho.ir.printing import to_dot
 from morpho.kernels.plan_memory import _written as written
 from morpho.kernels.plan_memory import may_alias
@@ -218,7 +220,7 @@ class Compiled(ctypes.Structure):
         specs = [self._spec(tensor, owner) for tensor, owner in zip(tensors, owners, strict=True)]
         chosen = evaluation.settings.get()
         key = (structure, tuple(specs), chosen.level, chosen.isa, chosen.passes_off, threads.wanted_threads(),
-               chosen.backend)
+               chosen.backend, registry_changes())
         try:
             found = self.specialisations.get(key)
         except TypeError:
@@ -676,13 +678,14 @@ def _install_entry(made: Compiled) -> None:
 
 
 def _forget_entries() -> None:
-    """Other settings may mean another specialisation: the next call goes through Python and finds it."""
+    """Other settings, ops or passes may mean another specialisation: the next call goes through Python and finds it."""
     with _live_lock:
         for made in _live:
             made.words[ContextField.ENABLED] = 0
 
 
 base_settings.changed.append(_forget_entries)
+registry_listeners.append(_forget_entries)
 
 
 def _after_fork() -> None:

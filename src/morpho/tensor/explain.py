@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from morpho.base.dims import product, upper
 from morpho.base.units import format_bytes
+from morpho.cost.estimate import graph_cost
 from morpho.ir.graph import Graph
 from morpho.kernels.program import HostStep
 from morpho.runtime import code, threads
@@ -45,6 +46,7 @@ def statistics(compiled: Compiled) -> dict[str, Any]:
         "rules": dict(plan.report.rules),
         "kernels": program.kernels, "host_steps": sum(isinstance(s, HostStep) for s in program.steps),
         "copies": program.copies, "bytes_avoided": bytes_avoided(plan.optimised),
+        "flops": graph_cost(plan.optimised).flops, "bytes_moved": graph_cost(plan.optimised).bytes,
         "arena_bytes": program.arena_bytes, "liveness_bytes": program.liveness_bytes,
         "reused_bytes": program.reused_bytes,
         "compile_ms": dict(plan.milliseconds) | {"generate": change["generate_ms"], "llvm": change["compile_ms"],
@@ -55,13 +57,17 @@ def statistics(compiled: Compiled) -> dict[str, Any]:
     return result
 
 
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def explain_text(compiled: Compiled) -> str:
     """A page in words."""
     stats = statistics(compiled)
     if compiled.current is None:
         return f"{compiled.__name__} has not been called yet: nothing is compiled."
     plan = compiled.current.plan
-    lines = [f"{compiled.__name__}{compiled.signature}: {stats['kernels']} kernels, {stats['host_steps']} host steps, "
+    lines = [f"{compiled.__name__}{compiled.signature}: {_count(stats['kernels'], 'kernel')}, {_count(stats['host_steps'], 'host step')}, "
              f"{stats['isa']}, {stats['threads']} threads"]
     lines.append("passes")
     for name, row in stats["passes"].items():
@@ -74,6 +80,7 @@ def explain_text(compiled: Compiled) -> str:
         kind = "host  " if isinstance(step, HostStep) else "kernel"
         size = "" if isinstance(step, HostStep) else f"  {step.rows} x {step.columns}"
         lines.append(f"  {number:3d} {kind} {step.label}{size}" + (f"  ({step.origin})" if step.origin else ""))
+    lines.append(f"cost\n  {stats['flops']:.3g} operations, {format_bytes(stats['bytes_moved'])} through memory")
     lines.append("memory")
     lines.append(f"  intermediates kept in registers: {format_bytes(stats['bytes_avoided'])}; arena "
                  f"{format_bytes(stats['arena_bytes'])} (at least {format_bytes(stats['liveness_bytes'])}), "

@@ -1,0 +1,59 @@
+"""What nodes and graphs cost: operations, bytes, and the least time a machine could take (the roofline).
+
+>>> Profile("example", 1e11, 1e10).seconds(Cost(flops=2_000, bytes=1_000))
+1e-07
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from morpho.base.dims import product, upper
+from morpho.ir.graph import Graph
+from morpho.ir.node import Node
+from morpho.ir.op import Cost, Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a machine can do, as data; the runtime measures it."""
+
+    name: str
+    flops_per_s: float
+    bytes_per_s: float
+
+    def seconds(self, cost: Cost) -> float:
+        """The roofline: the longer of computing and moving."""
+        return max(cost.flops / self.flops_per_s, cost.bytes / self.bytes_per_s)
+
+
+def spec_bytes(spec: Spec) -> int:
+    """Bytes of a value at its largest."""
+    return upper(product(spec.shape)) * spec.dtype.itemsize
+
+
+def node_cost(node: Node) -> Cost:
+    """Operations of one node, and each input read and output written once; views and leaves are free."""
+    if node.op.kind == "source" or "view" in node.op.properties:
+        return Cost(0, 0)
+    moved = sum(spec_bytes(child.spec) for child in node.inputs) + sum(spec_bytes(spec) for spec in node.outputs)
+    if node.op.name == "group":
+        inner = sum(node_flops(part) for part in node["body"].graph.nodes)
+        return Cost(inner, moved)
+    return Cost(node_flops(node), moved)
+
+
+def node_flops(node: Node) -> int:
+    """Operations of one node: per output element, per input element of a reduction, 2 per multiply-add."""
+    if node.op.kind == "source" or "view" in node.op.properties:
+        return 0
+    if node.op.name == "matmul":
+        return 2 * upper(product(node.shape)) * upper(node.inputs[0].shape[-1])
+    over = node.inputs[0] if node.op.kind == "reduce" else node
+    return node.op.flops * upper(product(over.shape))
+
+
+def graph_cost(graph: Graph) -> Cost:
+    """The sum over a graph; bytes count what passes through memory between its nodes."""
+    costs = [node_cost(node) for node in graph.nodes]
+    return Cost(sum(c.flops for c in costs), sum(c.bytes for c in costs))

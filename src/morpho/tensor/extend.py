@@ -1,0 +1,134 @@
+"""Plug-in points: operations, patterns and passes of your own, each removable.
+
+>>> import morpho as mo
+>>> cube = mo.extend.op("doc_cube", lambda x: x * x * x)
+>>> cube(mo.asarray([2.0])).item()
+8.0
+>>> mo.extend.remove("doc_cube")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from morpho.base.errors import ArgumentError, fail
+from morpho.ir import op as records
+from morpho.ir.node import Node, build
+from morpho.ir.op import REGISTRY, NoGradient, Op, Spec, register
+from morpho.kernels import elementwise
+from morpho.ops.elementwise import same
+from morpho.passes import fuse, pipeline
+from morpho.passes.simplify import RULES
+from morpho.runtime import code
+from morpho.tensor.core import Tensor
+from morpho.tensor.operands import broadcasted, promoted
+
+_mine: set[str] = set()
+
+
+def op(name: str, composition: Callable[..., Tensor] | None = None, *, reference: Callable[..., Any] | None = None,
+       emit: Callable[..., Any] | None = None, vjp: Callable[[Node, Node], Sequence[Node | None]] | None = None,
+       kinds: str = "f", flops: int = 1, native: bool = True) -> Callable[..., Tensor]:
+    """Register an elementwise operation and return the function that applies it.
+
+    Give one of: `composition`, a function of tensors (it costs what its parts cost and has their gradient); `emit`, a
+    function `(emitter, dtype, *values)` that writes native code, with a `reference` in NumPy; or a `reference` alone,
+    which runs in NumPy between native parts, counted as a fallback (`native=False` says that this is meant). `kinds`
+    are the dtype kinds it takes: b, i, u, f, c. A gradient is `vjp(node, cotangent)`, one node per input.
+    """
+    if name in REGISTRY:
+        raise fail(ArgumentError, "extend.op", f"an operation named {name!r} exists already")
+    if composition is None and reference is None:
+        raise fail(ArgumentError, "extend.op", f"{name!r} has neither a composition nor a reference")
+    missing = NoGradient("none was given to extend.op", missing=composition is None)
+    register(Op(name, "elementwise" if native else "host", _rule(name, kinds), vjp or missing,
+                _reference(name, composition, reference), flops, "exact" if emit is None else "as emitted",
+                composition=None if composition is None else _as_nodes(composition)))
+    _mine.add(name)
+    if emit is not None:
+        elementwise.add_emitter(name, emit)
+        fuse.NATIVE.add(name)
+
+    def apply(*arguments: Any) -> Tensor:
+        return Tensor.of_node(build(name, *broadcasted(name, *promoted(name, *arguments, floating=kinds == "f"))))
+
+    apply.__name__ = apply.__qualname__ = name
+    apply.__doc__ = (composition or reference).__doc__
+    return apply
+
+
+def _rule(name: str, kinds: str) -> Callable[..., Spec]:
+    return same(name, kinds)  # type: ignore[return-value]
+
+
+def _as_nodes(composition: Callable[..., Tensor]) -> Callable[[Node], Node]:
+    return lambda node: composition(*[Tensor.of_node(child) for child in node.inputs]).node
+
+
+def _reference(name: str, composition: Callable[..., Tensor] | None, given: Callable[..., Any] | None) -> Any:
+    if given is not None:
+        return lambda attributes, *arrays: given(*arrays)
+
+    def by_composition(attributes: Any, *arrays: Any) -> Any:
+        from morpho.backends.reference import run_graph
+        from morpho.base.dtypes import as_dtype
+
+        leaves = [build("parameter", index=i, shape=a.shape, dtype=as_dtype(a.dtype)) for i, a in enumerate(arrays)]
+        assert composition is not None
+        node = composition(*[Tensor.of_node(leaf) for leaf in leaves]).node
+        return run_graph([node], lambda leaf: arrays[leaf["index"]])[0]
+
+    return by_composition
+
+
+def pattern(*names: str) -> Callable[[Callable[[Node], Node | None]], Callable[[Node], Node | None]]:
+    """Decorator: a rule on nodes of the named operations that returns a replacement, or None to leave a node alone.
+
+    Rules run bottom-up until nothing changes, before fusion, and are counted by name in `explain()`. Morpho's own keep
+    every bit; one of yours may promise less.
+    """
+
+    def add(function: Callable[[Node], Node | None]) -> Callable[[Node], Node | None]:
+        RULES.rule(*names)(function)
+        records.changed()
+        return function
+
+    return add
+
+
+def add_pass(name: str, function: pipeline.Pass, before: str = "fuse") -> None:
+    """Run a pass `Graph -> Graph` before another one at every level that has that one."""
+    if name in pipeline.PASSES:
+        raise fail(ArgumentError, "extend.add_pass", f"a pass named {name!r} exists already")
+    if before not in pipeline.PASSES:
+        raise fail(ArgumentError, "extend.add_pass", f"there is no pass {before!r}",
+                   "the passes are " + ", ".join(pipeline.PASSES))
+    pipeline.PASSES[name] = function
+    for level, names in pipeline.LEVELS.items():
+        if before in names:
+            place = names.index(before)
+            pipeline.LEVELS[level] = (*names[:place], name, *names[place:])
+    _mine.add(name)
+    records.changed()
+
+
+def remove(what: str | Callable[..., Any]) -> None:
+    """Take back an operation or a pass by its name, or a pattern by its function."""
+    if callable(what):
+        if not RULES.remove(what):
+            raise fail(ArgumentError, "extend.remove", "this function is not a pattern")
+    elif what not in _mine:
+        raise fail(ArgumentError, "extend.remove", f"{what!r} was not added by mo.extend")
+    elif what in pipeline.PASSES:
+        del pipeline.PASSES[what]
+        for level, names in pipeline.LEVELS.items():
+            pipeline.LEVELS[level] = tuple(name for name in names if name != what)
+        _mine.discard(what)
+    else:
+        del REGISTRY[what]
+        elementwise.remove_emitter(what)
+        code.forget(what)
+        fuse.NATIVE.discard(what)
+        _mine.discard(what)
+    records.changed()

@@ -1,0 +1,175 @@
+"""Fusion: what is one kernel, at which level; groups with several outputs; no cycles; gathers read from memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from programs import random_program
+from running import Native, by_reference, equal_bits, parameter
+
+import morpho as mo
+from morpho.base.dtypes import DType, bfloat16, float16, float32, float64, int64
+from morpho.ir.graph import Graph
+from morpho.ir.node import Node, build
+from morpho.ir.verify import verify
+from morpho.ops.algebra import cast, constant_like, expand, mean, sub
+from morpho.passes import pipeline
+from morpho.passes.canonical import inline
+from morpho.passes.fuse import MOST_INPUTS
+
+
+def kernels(*outputs: Node, level: int = 3, off: str = "") -> int:
+    with mo.settings(level=level, passes_off=off):
+        return Native(outputs).program.kernels
+
+
+FUSED: dict[str, Callable[[Node], Node]] = {
+    "softmax": lambda x: build("softmax", x, axes=(1,)),
+    "log_softmax": lambda x: build("log_softmax", x, axes=(1,)),
+    "logsumexp": lambda x: build("logsumexp", x, axes=(1,)),
+    "layer_norm": lambda x: build("layer_norm", x, axes=(1,), eps=1e-5),
+    "rms_norm": lambda x: build("rms_norm", x, axes=(1,), eps=1e-5),
+    "gelu": lambda x: build("gelu", x),
+    "silu": lambda x: build("silu", x),
+    "softplus": lambda x: build("softplus", x),
+    "mish": lambda x: build("mish", x),
+    "sigmoid": lambda x: build("sigmoid", x),
+}
+
+
+@pytest.mark.parametrize("dtype", [float32, float16, bfloat16, float64], ids=str)
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
+@pytest.mark.parametrize("name", FUSED)
+def test_one_kernel_at_every_level(name: str, level: int, dtype: DType) -> None:
+    assert kernels(FUSED[name](parameter(0, (5, 67), dtype)), level=level) == 1
+
+
+@pytest.mark.parametrize("off", ["fuse", "inline", "fuse,inline"])
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "logsumexp"])
+def test_one_kernel_with_passes_off(name: str, off: str) -> None:
+    assert kernels(FUSED[name](parameter(0, (5, 67), float32)), off=off) == 1
+
+
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
+@pytest.mark.parametrize("dtype", [float32, float16, bfloat16], ids=str)
+def test_norms_with_weight_and_bias_are_one_kernel(level: int, dtype: DType, rng: np.random.Generator) -> None:
+    x, weight, bias = parameter(0, (5, 67), dtype), parameter(1, (67,), dtype), parameter(2, (67,), dtype)
+    for node in (build("layer_norm", x, weight, bias, axes=(1,), eps=1e-5),
+                 build("rms_norm", x, weight, axes=(1,), eps=1e-5)):
+        assert kernels(node, level=level) == 1
+
+
+def test_chains_and_reductions_on_either_side() -> None:
+    x, y = parameter(0, (6, 33), float32), parameter(1, (6, 33), float32)
+    chain = build("tanh", build("add", build("multiply", x, y), x))
+    total = build("sum", build("square", sub(x, y)), axes=(1,))
+    centred = sub(chain, expand(build("max", chain, axes=(1,)), chain.shape))
+    for node in (chain, total, centred, build("sqrt", total), build("softmax", chain, axes=(1,))):
+        assert kernels(node) == 1
+
+
+def test_mean_and_variance_are_one_kernel() -> None:
+    x = parameter(0, (6, 33), float32)
+    middle = mean(x, (1,))
+    variance = mean(build("square", sub(x, expand(middle, x.shape))), (1,))
+    assert kernels(middle, variance) == 1
+    assert kernels(build("divide", sub(x, expand(middle, x.shape)), expand(build("sqrt", variance), x.shape))) == 1
+
+
+def test_sum_dot_and_max_of_the_same_rows_are_one_kernel() -> None:
+    x, y = parameter(0, (6, 33), float32), parameter(1, (6, 33), float32)
+    assert kernels(build("sum", x, axes=(1,)), build("sum", build("multiply", x, y), axes=(1,)),
+                   build("max", x, axes=(1,))) == 1
+
+
+def test_a_row_that_fits_is_read_once() -> None:
+    """Softmax computes exp once: the second walk finds the kept values instead of computing them again."""
+    x = parameter(0, (6, 33), float32)
+    (step,) = Native([build("softmax", x, axes=(1,))]).program.steps
+    kernel = step.kernel
+    exps = [n for n, i in enumerate(kernel.instructions) if i.name == "exp"]
+    computed = [n for walk in kernel.passes for n in walk.needed if n in exps and n not in walk.kept]
+    assert len(exps) == len(computed) == 1
+
+
+def test_groups_with_several_outputs(rng: np.random.Generator) -> None:
+    x = parameter(0, (4, 9), float32)
+    shared = build("exp", x)
+    outputs = [shared, build("negative", shared), build("sum", shared, axes=(1,)), build("square", shared)]
+    native = Native(outputs)
+    assert native.program.kernels == 1
+    value = rng.normal(0, 1, (4, 9)).astype("f")
+    for a, b in zip(native([value]), by_reference(outputs, [value])):
+        assert np.allclose(a, b, rtol=1e-6)
+
+
+def test_a_path_that_leaves_the_group_is_not_closed() -> None:
+    """y depends on x's sum over the other axis: fusing all three would need a value before it exists."""
+    x = parameter(0, (6, 8), float32)
+    scaled = build("multiply", x, constant_like(x, 3.0))
+    columns = build("sum", scaled, axes=(0,))
+    node = sub(scaled, expand(columns, scaled.shape))
+    rows = build("sum", node, axes=(1,))
+    optimised, _ = pipeline.optimise(Graph((rows, node)), 3)
+    verify(optimised, "fuse")
+    value = np.arange(48.0, dtype="f").reshape(6, 8)
+    for a, b in zip(Native([rows, node])([value]), by_reference([rows, node], [value])):
+        assert np.allclose(a, b, rtol=1e-5)
+
+
+def test_the_base_of_a_gather_lies_in_memory() -> None:
+    """Its value may be computed beside the gather, but not in the same kernel (found by the fuzzer)."""
+    x, index = parameter(0, (8,), float32), parameter(1, (8,), int64)
+    base = build("silu", x)
+    node = build("logaddexp", build("gather", base, index, axis=0), base)
+    arrays = [np.linspace(-2, 2, 8, dtype="f"), np.arange(8)[::-1].copy()]
+    native = Native([node])
+    assert native.program.kernels == 2
+    assert np.allclose(native(arrays)[0], by_reference([node], arrays)[0], rtol=1e-6)
+
+
+def test_a_gather_from_a_constant() -> None:
+    index = parameter(0, (5,), int64)
+    node = build("gather", build("iota", shape=(7,), axis=0, dtype=float32), index, axis=0)
+    assert Native([node])([np.array([6, 0, 3, 3, 1])])[0].tolist() == [6, 0, 3, 3, 1]
+
+
+def test_no_group_reads_more_than_it_may() -> None:
+    total: Node = parameter(0, (5,), float32)
+    for i in range(1, 3 * MOST_INPUTS):
+        total = build("add", build("exp", parameter(i, (5,), float32)), total)
+    optimised, _ = pipeline.optimise(Graph((total,)), 3)
+    groups = [node for node in optimised.nodes if node.op.name == "group"]
+    assert len(groups) > 1 and all(len(group.inputs) <= MOST_INPUTS + 2 for group in groups)
+
+
+def test_every_native_node_stands_in_one_group(session_seed: int) -> None:
+    """No node is computed twice, and no graph has a cycle or breaks the grammar, at any level."""
+    before = pipeline.checking
+    pipeline.checking = True
+    try:
+        for number in range(300):
+            graph = inline(Graph(random_program(session_seed + number).outputs))
+            for level in (0, 2, 3):
+                optimised, _ = pipeline.optimise(graph, level)
+                computed = sum(node.op.kind in ("elementwise", "reduce") and not any(
+                    s.dtype.is_complex for s in (*node.outputs, *(c.spec for c in node.inputs)))
+                    for node in optimised.nodes)
+                assert computed == 0, (session_seed + number, level)
+    finally:
+        pipeline.checking = before
+
+
+def test_casts_inside_a_fused_op_keep_its_rounding(rng: np.random.Generator) -> None:
+    """softmax of float16 widens once and rounds once, fused with its neighbours or not."""
+    x = parameter(0, (4, 50), float16)
+    node = build("multiply", build("softmax", build("add", x, x), axes=(1,)), constant_like(x, 3.0))
+    value = rng.normal(0, 1, (4, 50)).astype(np.float16)
+    (want,) = Native([node])([value])
+    for level in (0, 1, 2):
+        with mo.settings(level=level):
+            assert equal_bits(Native([node])([value])[0], want, float16)
+    wide = cast(build("add", x, x), float32)
+    assert cast(wide, float32) is wide

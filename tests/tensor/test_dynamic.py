@@ -1,0 +1,74 @@
+"""Functions of a dimension known only when the compiled function runs: one compilation, every length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import morpho as mo
+
+
+def first_row(x: mo.Tensor) -> mo.Tensor:
+    y = x + 0
+    y[0] = 7.0
+    return y
+
+
+def masked(x: mo.Tensor) -> mo.Tensor:
+    y = x + 0
+    y[x > 5] = 0.0
+    return y
+
+
+CASES: list[tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = [
+    ("take", lambda x: mo.take(x, mo.asarray([0, -1]), axis=0), lambda a: a[[0, -1]]),
+    ("fancy", lambda x: x[mo.asarray([0, -1]), mo.asarray([0, 1])], lambda a: a[[0, -1], [0, 1]]),
+    ("integer", lambda x: x[-1], lambda a: a[-1]),
+    ("slices", lambda x: x[1:, ::2] + x[:-1, 1::2], lambda a: a[1:, ::2] + a[:-1, 1::2]),
+    ("reversed", lambda x: x[::-1][1:], lambda a: a[::-1][1:]),
+    ("assigned", first_row, lambda a: np.concatenate([np.full((1, 4), 7, "f"), a[1:]])),
+    ("masked", masked, lambda a: np.where(a > 5, 0, a)),
+    ("tril", mo.tril, np.tril), ("flip", mo.flip, np.flip),
+    ("sort", lambda x: mo.sort(-x, axis=0), lambda a: np.sort(-a, 0)),
+    ("cumulative_sum", lambda x: mo.cumulative_sum(x, axis=0), lambda a: np.cumsum(a, 0)),
+    ("tile", lambda x: mo.tile(x, (2, 1)), lambda a: np.tile(a, (2, 1))),
+    ("repeat", lambda x: mo.repeat(x, 2, axis=0), lambda a: np.repeat(a, 2, 0)),
+    ("diff", lambda x: mo.diff(x, axis=0), lambda a: np.diff(a, axis=0)),
+    ("concat", lambda x: mo.concat([x, x]), lambda a: np.concatenate([a, a])),
+    ("mean", lambda x: mo.mean(x, axis=0) + mo.var(x, axis=0), lambda a: a.mean(0) + a.var(0)),
+    ("argmax", lambda x: mo.argmax(x, axis=0), lambda a: a.argmax(0)),
+    ("one_hot", lambda x: mo.one_hot(mo.astype(x[:, 0], "int64"), 30), lambda a: np.eye(30)[a[:, 0].astype(int)]),
+    ("tensordot", lambda x: mo.tensordot(x, x, axes=((0,), (0,))), lambda a: a.T @ a),
+    ("outer", lambda x: mo.outer(x[:, 0], x[:, 1]), lambda a: np.outer(a[:, 0], a[:, 1])),
+    ("pad", lambda x: mo.pad(x, 1), lambda a: np.pad(a, 1)),
+    ("roll", lambda x: mo.roll(x, (2, 1), axis=(0, 1)), lambda a: np.roll(a, (2, 1), (0, 1))),
+    ("random", lambda x: x * 0 + mo.random.uniform(mo.random.key(1), x.shape),
+     lambda a: mo.random.uniform(mo.random.key(1), a.shape).numpy()),
+]
+
+
+@pytest.mark.parametrize(("name", "function", "expected"), CASES, ids=[row[0] for row in CASES])
+def test_every_length(name: str, function: Any, expected: Any) -> None:
+    """Six rows, one, and many, by the same compiled function."""
+    compiled = mo.compile(lambda x: function(x), dynamic={"x": {0: mo.Dim("n", 1, 64)}})
+    array = (np.arange(28, dtype=np.float32) % 23).reshape(7, 4)
+    for rows in (6, 1, 7, 2):
+        found = compiled(mo.asarray(array[:rows]))
+        assert found.shape == expected(array[:rows]).shape
+        np.testing.assert_allclose(found.numpy(), expected(array[:rows]), rtol=1e-5, err_msg=f"{name} {rows}")
+    assert compiled.stats["specialisations"] == 1
+
+
+def test_what_a_dynamic_size_cannot_do() -> None:
+    """Steps, fixed regions that may leave the axis, and Python numbers."""
+    def use(function: Any) -> Any:
+        return mo.compile(lambda x: function(x), dynamic={"x": {0: mo.Dim("n", 1, 64)}})(mo.zeros((4, 2)))
+
+    for wrong in (lambda x: x[::2], lambda x: x[2:5], lambda x: x[3]):
+        with pytest.raises(IndexError, match="n"):
+            use(wrong)
+    with pytest.raises(ValueError, match="known only when"):
+        use(lambda x: mo.zeros(range(x.shape[0])[0]))
