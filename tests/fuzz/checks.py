@@ -248,8 +248,11 @@ def check_threads(program: Program, n: int) -> int:
 
 
 def large_n(program: Program, most: int = 3_000_000) -> int:
-    """A leading size at which the largest value has about `most` elements."""
-    return max(1, most // max(1, elements(program.outputs, 1)))
+    """A leading size at which the largest value has about `most` elements, or some fewer where sizes multiply."""
+    n = most
+    while n > 1 and elements(program.outputs, n) > most:
+        n = max(1, n * 2 // 3)
+    return n
 
 
 def run_seed(seed: int, isas: Sequence[str]) -> None:

@@ -81,13 +81,8 @@ def _gram(x: Node) -> Node:
 @pytest.mark.parametrize("dtype", [float32, bfloat16, float64], ids=str)
 def test_two_threads_divide_the_work(function: object, dtype: DType) -> None:
     """More than a million operations are divided, and the result has the bits of one thread."""
-    x = parameter(0, (N, 1000), dtype)
-    try:
-        node = function(x)  # type: ignore[operator]
-    except ValueError:
-        node = function(parameter(0, (2500, 1000), dtype))  # type: ignore[operator]
-    program = Program((node,), 11, False)
-    assert check_threads(program, 2500) >= 1, "the kernel ran on one thread"
+    node = function(parameter(0, (2500, 1000), dtype))  # type: ignore[operator]
+    assert check_threads(Program((node,), 11, False), 1) >= 1, "the kernel ran on one thread"
 
 
 @pytest.mark.parametrize("rows, columns", [(1, 3_000_001), (3, 1_000_003), (1_000_003, 3), (70_000, 65)])

@@ -14,7 +14,7 @@ from programs import random_program
 from running import Native, by_reference, difference, equal_bits, leaf_of, parameter, stored
 
 import morpho as mo
-from morpho.base.dtypes import DType, bool_, float16, float32, float64, int32, int64, uint8, uint32
+from morpho.base.dtypes import DType, bool_, float16, float32, float64, int8, int32, int64, uint8, uint32
 from morpho.base.errors import ArgumentError
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
@@ -166,6 +166,9 @@ RULE_PROGRAMS: dict[str, tuple[tuple[DType, ...], Callable[[Node, Node], Node]]]
     "cast_there_and_back": ((float16, float32, uint8, int32),
                             lambda x, y: build("cast", build("cast", x, dtype=float64), dtype=x.dtype)),
     "cast through": ((uint8, int32), lambda x, y: build("cast", build("cast", x, dtype=int64), dtype=float32)),
+    "cast saturating": ((int32, uint8),
+                        lambda x, y: build("cast", build("cast", x, dtype=float64), dtype=int8)),
+    "cast to unsigned": ((int8, int32), lambda x, y: build("cast", build("cast", x, dtype=float64), dtype=uint8)),
     "cast narrow": ((int32, float32), lambda x, y: build("cast", build("cast", x, dtype=float16), dtype=x.dtype)),
     "copy_is_the_value": (FLOATS, lambda x, y: build("copy", build("add", x, y))),
 }

@@ -62,7 +62,10 @@ DTYPES: list[tuple[str, Any]] = [
     ("matrix_norm", lambda: L.matrix_norm(X, ord=3)), ("searchsorted", lambda: mo.searchsorted(N, N, side="up")),
     ("meshgrid", lambda: mo.meshgrid(N, indexing="no")), ("fftn", lambda: mo.fft.fftn(X, s=(1,), axes=(0, 1))),
     ("fft", lambda: mo.fft.fft(X, norm="odd")), ("isdtype", lambda: mo.isdtype(mo.int8, "whole")),
-    ("result_type", lambda: mo.result_type(1, 2)), ("gelu", lambda: mo.gelu(X, approximate="odd")),
+    ("result_type", lambda: mo.result_type(1, 2)),
+    ("var", lambda: mo.var(C)), ("asarray", lambda: mo.asarray([300], dtype="uint8")),
+    ("asarray", lambda: mo.asarray([2**63])), ("empty", lambda: mo.empty((2, -1))),
+    ("gelu", lambda: mo.gelu(X, approximate="odd")),
     ("pad", lambda: mo.pad(X, [(1, 1)])), ("Tensor", lambda: mo.Tensor()), ("len", lambda: len(mo.asarray(1))),
     ("dtype", lambda: mo.asarray([1], dtype="object")), ("full", lambda: mo.full((2,), "x")),
 ]

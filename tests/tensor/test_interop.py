@@ -60,7 +60,8 @@ def test_asarray_of_python_values() -> None:
     """Numbers and nested sequences take the default dtypes; buffers are borrowed."""
     assert [mo.asarray(v).dtype for v in (True, 1, 1.0, 1j)] == [mo.bool, mo.int64, mo.float32, mo.complex64]
     assert mo.asarray([[1, 2], [3, 4]]).shape == (2, 2) and mo.asarray([]).dtype is mo.float32
-    assert mo.asarray([mo.asarray(1.0), 2.0]).tolist() == [1, 2]
+    wide = mo.asarray(np.arange(2.0))
+    assert mo.asarray([wide, [3.0, 4.0]]).tolist() == [[0, 1], [3, 4]] and mo.asarray([[wide]]).dtype is mo.float64
     assert mo.asarray(bytearray(b"abc")).dtype is mo.uint8 and mo.asarray(memoryview(b"abc")).tolist() == [97, 98, 99]
     with pytest.raises(TypeError, match=r"\[asarray\]"):
         mo.asarray([[1, 2], [3]])

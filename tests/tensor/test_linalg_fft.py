@@ -148,6 +148,8 @@ GRADIENTS: list[tuple[str, Callable[[Any], Any]]] = [
     ("roll", lambda x: mo.sum(x * mo.roll(x, 1, axis=0))), ("tile", lambda x: mo.sum(mo.square(mo.tile(x, (2, 2))))),
     ("norm", lambda x: L.vector_norm(x) + L.matrix_norm(x, ord=1)),
     ("cumulative_prod", lambda x: mo.sum(mo.cumulative_prod(x, axis=1))),
+    ("cumulative_prod 0", lambda x: mo.sum(mo.cumulative_prod(x * mo.asarray([[0.0, 1, 1], [1, 0, 0], [1, 1, 0]]) + 0,
+                                                              axis=1) * mo.asarray([1.0, 2, 3]))),
 ]
 
 

@@ -28,7 +28,8 @@ def decode(array: np.ndarray, dtype: DType) -> np.ndarray:
 def encode(array: Any, dtype: DType) -> np.ndarray:
     """A computed array as it is stored: bfloat16 as its bits."""
     if dtype is bfloat16:
-        return (np.ascontiguousarray(array, np.float32).view(np.uint32) >> 16).astype(np.uint16).reshape(np.shape(array))
+        bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+        return (bits >> 16).astype(np.uint16).reshape(np.shape(array))
     return np.asarray(array, dtype.numpy)
 
 

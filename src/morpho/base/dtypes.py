@@ -88,7 +88,7 @@ def as_dtype(value: object) -> DType:
     if getattr(value, "name", None) == "bfloat16" or getattr(value, "__name__", None) == "bfloat16":
         return bfloat16  # the extension dtype of ml_dtypes, known by its name alone
     try:
-        return _BY_NUMPY[np.dtype(value)]  # type: ignore[call-overload, no-any-return]
+        return _BY_NUMPY[np.dtype(value)]  # type: ignore[call-overload]
     except (TypeError, KeyError):
         raise fail(DTypeError, "dtype", f"{value!r} is not a dtype Morpho has",
                    "the dtypes are " + ", ".join(BY_NAME)) from None

@@ -100,8 +100,8 @@ def _absolute(e: Emitter, dtype: DType, x: Value) -> Value:
 @_emits("sign")
 def _sign(e: Emitter, dtype: DType, x: Value) -> Value:
     if x.is_float:  # NaN stays NaN, zeros become +0.0
-        one = e.select(e.fcmp("ogt", x, 0.0), e.like(1.0, x), e.select(e.fcmp("olt", x, 0.0), e.like(-1.0, x), e.like(0.0, x)))
-        return e.select(e.is_nan(x), x, one)
+        not_positive = e.select(e.fcmp("olt", x, 0.0), e.like(-1.0, x), e.like(0.0, x))
+        return e.select(e.is_nan(x), x, e.select(e.fcmp("ogt", x, 0.0), 1.0, not_positive))
     positive = e.select(e.icmp("ne", x, 0), e.like(1, x), e.like(0, x))
     return positive if dtype.kind == "u" else e.select(e.icmp("slt", x, 0), -1, positive)
 

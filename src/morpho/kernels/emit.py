@@ -294,7 +294,8 @@ class Emitter:
         self.line(f"br i1 {condition.name}, label %{then}, label %{otherwise}")
 
     @contextmanager
-    def loop(self, start: Value | int, stop: Value | int, step: Value | int = 1, carried: Sequence[Value] = ()) -> Iterator[Loop]:
+    def loop(self, start: Value | int, stop: Value | int, step: Value | int = 1,
+             carried: Sequence[Value] = ()) -> Iterator[Loop]:
         """`for index in range(start, stop, step)` with loop-carried values.
 
         Inside, read `loop.index` and `loop.values`, and call `loop.next(...)` once with the new carried values;

@@ -52,7 +52,8 @@ class TransposedCode(LoopCode):
         padded = (self.end + (LANES - 1)) & -LANES
         for position, number in enumerate(kernel.kept):
             self.kept[number] = e.offset(base, "i8", padded * (8 * LANES * position))
-        self.arrays = {n: self.array(1) for n, i in enumerate(kernel.instructions) if not i.full and i.name != "constant"}
+        rows = [n for n, i in enumerate(kernel.instructions) if not i.full and i.name != "constant"]
+        self.arrays = {number: self.array(1) for number in rows}
         self.trees = {n: WideTree(self, n) for n, i in enumerate(kernel.instructions) if i.reduces}
 
     def array(self, rows: int) -> str:

@@ -156,7 +156,8 @@ _unary("sin", "fc", special.quiet(np.sin), _chain(lambda x, y: build("cos", x)),
 _unary("cos", "fc", special.quiet(np.cos), _chain(lambda x, y: neg(build("sin", x))), COSTLY, _ULP2)
 _unary("tan", "fc", special.quiet(np.tan), _chain(lambda x, y: add(_one(x), _square(y))), COSTLY, _ULP2)
 _unary("asin", "fc", special.quiet(np.arcsin), lambda n, ct: [div(ct, _sqrt_one_minus(n.inputs[0]))], COSTLY, _ULP2)
-_unary("acos", "fc", special.quiet(np.arccos), lambda n, ct: [neg(div(ct, _sqrt_one_minus(n.inputs[0])))], COSTLY, _ULP2)
+_unary("acos", "fc", special.quiet(np.arccos),
+       lambda n, ct: [neg(div(ct, _sqrt_one_minus(n.inputs[0])))], COSTLY, _ULP2)
 _unary("atan", "fc", np.arctan, lambda n, ct: [div(ct, add(_one(ct), _square(n.inputs[0])))], COSTLY, _ULP2)
 _unary("sinh", "fc", special.quiet(np.sinh), _chain(lambda x, y: build("cosh", x)), COSTLY, _ULP2)
 _unary("cosh", "fc", special.quiet(np.cosh), _chain(lambda x, y: build("sinh", x)), COSTLY, _ULP2)

@@ -66,7 +66,8 @@ def _affine(node: Node, normal: Node) -> Node:
     """Times the weight, plus the bias, where given; both lie along the normalised axes."""
     shape = tuple(size if i in node["axes"] else 1 for i, size in enumerate(normal.shape))
     for other, combine in zip(node.inputs[1:], (mul, add), strict=False):
-        spread = expand(reshape(other, shape), normal.shape)  # cast after it: inside a group every value fills the space
+        # The cast comes after: inside a group every value fills the space.
+        spread = expand(reshape(other, shape), normal.shape)
         normal = combine(normal, cast(spread, normal.dtype))
     return cast(normal, node.dtype)
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from morpho.base.dtypes import int64
 from morpho.base.errors import DTypeError, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import Attributes, Gradient, Infer, Op, Spec, register
-from morpho.ops.algebra import div, mul
+from morpho.ops.algebra import cast, constant_like, div, mul, where, zeros_like
 
 CHAIN = "one chain, index ascending"
 
@@ -41,8 +42,14 @@ def _sum_rule(node: Node, ct: Node) -> list[Node]:
 
 
 def _prod_rule(node: Node, ct: Node) -> list[Node]:
-    """Valid where no element is zero."""
-    return [div(_reversed_sum(mul(ct, node), node["axis"]), node.inputs[0])]
+    """Each product divided by the element; at the first zero of a line the products without it; behind it nothing."""
+    x, axis = node.inputs[0], node["axis"]
+    ones, zero = constant_like(x, 1), build("equal", x, zeros_like(x))
+    seen = build("cumulative_sum", cast(zero, int64), axis=axis)
+    first = build("logical_and", zero, build("equal", seen, constant_like(seen, 1)))
+    others = build("cumulative_prod", where(first, ones, x), axis=axis)
+    plain = div(_reversed_sum(mul(ct, node), axis), where(zero, ones, x))
+    return [where(first, _reversed_sum(mul(ct, others), axis), where(zero, zeros_like(x), plain))]
 
 
 def _scan(name: str, function: Callable[..., Any], vjp: Gradient) -> Op:

@@ -151,11 +151,12 @@ def reference_cast(attributes: Any, x: Array) -> Array:
 
 def threefry(key0: Array, key1: Array, counter: Array) -> Array:
     """The first word of Threefry-2x32 with 20 rounds at (counter, 0) under the key (key0, key1)."""
-    k0, k1 = np.uint32(key0), np.uint32(key1)
-    keys = (k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA))
+    k0, k1 = np.asarray(key0, np.uint32), np.asarray(key1, np.uint32)
+    keys: tuple[Array, ...] = (k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA))
     rotations = ((13, 15, 26, 6), (17, 29, 16, 24))
     with np.errstate(over="ignore"):
-        x0, x1 = np.uint32(counter) + keys[0], np.zeros_like(np.uint32(counter)) + keys[1]
+        x0: Array = np.asarray(counter, np.uint32) + keys[0]
+        x1: Array = np.zeros_like(x0) + keys[1]
         for group in range(5):
             for r in rotations[group % 2]:
                 x0 = x0 + x1

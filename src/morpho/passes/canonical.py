@@ -1,4 +1,4 @@
-"""One form for equal programs: operands of commutative ops in one order, fused ops in plain ones, views at the leaves."""
+"""One form for equal programs: commutative operands in one order, fused ops in plain ones, views at the leaves."""
 
 from __future__ import annotations
 

@@ -293,7 +293,7 @@ class Fuser:
         return Graph(tuple(self.resolve(node, done) for node in self.graph.outputs))
 
     def build_alone(self, node: Node, done: dict[int, Node]) -> None:
-        """A node of no group: a fused op that was not taken apart is one group all the same, the rest stay as they are."""
+        """A node of no group: a fused op that was not taken apart is one group all the same, others stay."""
         if node.op.composition is None:
             self.resolve(node, done)
             return

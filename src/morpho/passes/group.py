@@ -31,7 +31,7 @@ class Body:
 
     def __str__(self) -> str:
         numbers: dict[int, str] = {}
-        lines = []
+        lines: list[str] = []
         for node in self.graph.nodes:
             if node.op.name == "parameter":
                 numbers[node.serial] = f"in{node['index']}"

@@ -153,6 +153,9 @@ def cast_there_and_back(node: Node) -> Node | None:
     source = inner.inputs[0]
     if not _holds(inner.dtype, source.dtype) or node.dtype.is_complex or inner.dtype.is_complex:
         return None
+    if inner.dtype.is_float and source.dtype.is_integer and node.dtype.is_integer \
+            and not _holds(node.dtype, source.dtype):
+        return None  # a float saturates where an integer wraps
     return source if source.dtype is node.dtype else build("cast", source, dtype=node.dtype)
 
 

@@ -101,7 +101,8 @@ def _kernel_address(kernel: Any, isa: Isa) -> int:
     with _lock:  # one thread compiles, the others find the result
         known = _addresses.get((kernel, isa.name))
         if known is None:
-            known = native_functions(_identity(kernel, isa), lambda: kernel.generate(isa, "kernel"), ("kernel",), isa)[0]
+            identity = _identity(kernel, isa)
+            known = native_functions(identity, lambda: kernel.generate(isa, "kernel"), ("kernel",), isa)[0]
             _addresses[kernel, isa.name] = known
         return known
 

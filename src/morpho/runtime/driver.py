@@ -494,7 +494,8 @@ def _make_targets(f: _Function, context: str, items_at: str, made_at: str) -> No
     f.store_pointer(e.offset(made, "i8", 24), items_at, 0)
 
 
-def _return(f: _Function, context: str, program: str, status: Value, inputs: Value, items_at: str, made_at: str) -> None:
+def _return(f: _Function, context: str, program: str, status: Value, inputs: Value, items_at: str,
+            made_at: str) -> None:
     """The target given, the tuple made, or its only item; or the fault."""
     e = f.e
     fault, fine, told, fresh, single, many = (e.fresh(n) for n in ("fault", "fine", "told", "fresh", "single", "many"))

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+import morpho.ops  # noqa: F401  (fills the registry)
 from morpho.backends import reference
 from morpho.base import settings
 from morpho.base.dims import Size, evaluate
@@ -25,7 +26,6 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, make, rebuild, toposort
 from morpho.ir.op import REGISTRY
 from morpho.ir.op import changes as registry_changes
-import morpho.ops  # noqa: F401  (fills the registry)
 from morpho.kernels import elementwise
 from morpho.kernels.place import Place
 from morpho.kernels.plan_memory import plan_memory
@@ -33,8 +33,8 @@ from morpho.kernels.program import HostStep, Program, Step, build_program
 from morpho.passes import fuse
 from morpho.passes.pipeline import Report, optimise
 from morpho.runtime import code, threads
-from morpho.runtime.cache import BoundedCache
 from morpho.runtime.buffer import Buffer, allocate, view_memory
+from morpho.runtime.cache import BoundedCache
 from morpho.runtime.executable import Executable
 from morpho.runtime.pool import pool
 
@@ -103,8 +103,8 @@ def abstract(outputs: Sequence[Node]) -> tuple[Graph, list[Buffer]]:
         if buffer is not None:
             key = (buffer.address, buffer.shape, buffer.strides, buffer.dtype)
             if key not in by_buffer:
-                strides = {"strides": buffer.strides}
-                by_buffer[key] = build("parameter", index=len(buffers), shape=buffer.shape, dtype=buffer.dtype, **strides)
+                by_buffer[key] = build("parameter", index=len(buffers), shape=buffer.shape, dtype=buffer.dtype,
+                                       strides=buffer.strides)
                 buffers.append(buffer)
             done[node.serial] = by_buffer[key]
             stack.pop()
@@ -145,8 +145,8 @@ def plan_cache_stats() -> dict[str, Any]:
     return _plans.stats()
 
 
-def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Sequence[Size]] = (), keep_texts: bool = False,
-              whole: bool = False) -> Plan:
+def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Sequence[Size]] = (),
+              keep_texts: bool = False, whole: bool = False) -> Plan:
     """Optimise, lower, plan memory, compile. `whole` refuses host steps."""
     chosen = settings.get()
     counts.plans += 1
@@ -235,7 +235,8 @@ def _run_host(program: Program, step: HostStep, pointers: list[int], arena: int,
                 "temporary": lambda: arena + slot.offset}[slot.kind]()
         shape = tuple(evaluate(s, sizes) for s in place.shape)
         strides = tuple(evaluate(s, sizes) for s in place.strides)
-        return view_memory(None, base + evaluate(place.offset, sizes) * place.dtype.itemsize, shape, strides, place.dtype)
+        address = base + evaluate(place.offset, sizes) * place.dtype.itemsize
+        return view_memory(None, address, shape, strides, place.dtype)
 
     arrays = [reference.decode(look(place), place.dtype) for place in step.inputs]
     found = reference.run_node(step.node, arrays)
@@ -279,7 +280,8 @@ def _output(program: Program, place: Place, inputs: Sequence[Buffer], results: S
 
 
 def _reference(graph: Graph, buffers: Sequence[Buffer]) -> list[Buffer]:
-    found = reference.run_graph(graph.outputs, lambda leaf: reference.decode(buffers[leaf["index"]].numpy(), leaf.dtype))
+    arrays = [reference.decode(buffer.numpy(), buffer.dtype) for buffer in buffers]
+    found = reference.run_graph(graph.outputs, lambda leaf: arrays[leaf["index"]])
     return [store(reference.encode(array, node.dtype), node) for array, node in zip(found, graph.outputs, strict=True)]
 
 

@@ -15,7 +15,7 @@ from morpho.base.dims import Dim, Size, evaluate, upper
 from morpho.kernels.loop_code import FAULT_INDEX
 from morpho.kernels.program import Program, Step
 from morpho.runtime import code, threads
-from morpho.runtime.driver import CHUNKS_PER_THREAD, FUNCTIONS, ProgramField, StepField, driver_text
+from morpho.runtime.driver import CHUNKS_PER_THREAD, FUNCTIONS, ProgramField, driver_text
 
 LONG_WORK = 1 << 18  # programs with more work than this give up the interpreter lock
 

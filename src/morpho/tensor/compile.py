@@ -309,7 +309,8 @@ class Compiled(ctypes.Structure):
         guards = [record_words(dtype, sizes, contiguous_strides(sizes) if strides is None else strides)  # type: ignore
                   for dtype, sizes, strides in specs]
         called, structure = structures
-        plain = structure is LEAF or (structure[0] == "tuple" and all(item is LEAF for item in structure[1]) and count > 0)
+        flat = structure is not LEAF and structure[0] == "tuple" and all(item is LEAF for item in structure[1])
+        plain = structure is LEAF or (flat and count > 0)
         simple = plain and not captured and not trace.states and evaluation.settings.get().backend == "cpu"
         if simple:
             guards += [record_words(node.dtype, node.shape, contiguous_strides(node.shape))  # type: ignore[arg-type]

@@ -89,24 +89,27 @@ def _dtype_of(array: np.ndarray) -> DType:
 
 def _from_python(obj: Any, wanted: DType | None) -> Tensor:
     """Numbers and nested sequences: floats become float32, integers int64 unless a dtype is given."""
-    obj = _without_tensors(obj)
+    if _holds_tensors(obj):
+        from morpho.tensor.move import stack
+
+        return stack([asarray(item) for item in obj])
     try:
         array = np.asarray(obj)
     except ValueError as error:
         raise fail(ArgumentError, "asarray", f"the nested sequences do not form an array ({error})") from error
     if array.dtype.kind not in "biufc":
         raise fail(DTypeError, "asarray", f"{type(obj).__name__} does not become a tensor")
-    defaults = {"f": DEFAULT_FLOAT, "c": DEFAULT_COMPLEX, "i": DEFAULT_INT}
+    defaults = {"f": DEFAULT_FLOAT, "c": DEFAULT_COMPLEX, "i": DEFAULT_INT, "u": DEFAULT_INT}
     target = wanted or defaults.get(array.dtype.kind) or as_dtype(array.dtype)
-    if (isinstance(obj, float) and not isinstance(obj, np.generic)) or (array.size == 0 and array.dtype.kind == "f"):
-        target = wanted or DEFAULT_FLOAT
+    if array.dtype.kind in "iu" and target.is_integer and array.size:
+        info = np.iinfo(target.numpy)
+        if array.min() < info.min or array.max() > info.max:
+            raise fail(DTypeError, "asarray", f"numbers from {array.min()} to {array.max()} do not fit {target}")
     return Tensor.of_buffer(_stored(array, target))
 
 
-def _without_tensors(obj: Any) -> Any:
-    if isinstance(obj, Tensor):
-        return obj.numpy()
-    return [_without_tensors(item) for item in obj] if isinstance(obj, list | tuple) else obj
+def _holds_tensors(obj: Any) -> bool:
+    return isinstance(obj, list | tuple) and any(isinstance(item, Tensor) or _holds_tensors(item) for item in obj)
 
 
 def _stored(array: np.ndarray, dtype: DType) -> Any:
@@ -131,10 +134,15 @@ def _copied(tensor: Tensor) -> Tensor:
 
 
 # -- by formula ------------------------------------------------------------------------------------------------------
-def _filled(shape: Any, value: Any, dtype: DType, operation: str) -> Tensor:
-    sizes: Shape = as_shape(shape, operation)
-    if any(isinstance(s, int) and s < 0 for s in sizes):
+def _sizes(shape: Any, operation: str) -> Shape:
+    sizes = as_shape(shape, operation)
+    if any(isinstance(size, int) and size < 0 for size in sizes):
         raise fail(ArgumentError, operation, f"shape {sizes} has a negative size")
+    return sizes
+
+
+def _filled(shape: Any, value: Any, dtype: DType, operation: str) -> Tensor:
+    sizes = _sizes(shape, operation)
     return Tensor.of_node(expand(scalar_node(value, dtype, operation), sizes))
 
 
@@ -147,7 +155,7 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
     node = as_node(fill_value, "full")
     if node.shape != ():
         raise fail(ShapeError, "full", f"a tensor of shape {node.shape} is not one value", "use broadcast_to")
-    return Tensor.of_node(expand(node if dtype is None else cast(node, as_dtype(dtype)), as_shape(shape, "full")))
+    return Tensor.of_node(expand(node if dtype is None else cast(node, as_dtype(dtype)), _sizes(shape, "full")))
 
 
 def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -165,7 +173,7 @@ def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
 def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """Memory with undefined contents, for `out=`; float32 unless a dtype is given."""
     check_device(device, "empty")
-    sizes = as_shape(shape, "empty")
+    sizes = _sizes(shape, "empty")
     return Tensor.of_buffer(allocate(sizes, as_dtype(dtype or DEFAULT_FLOAT)))  # type: ignore[arg-type]
 
 

@@ -67,8 +67,8 @@ def explain_text(compiled: Compiled) -> str:
     if compiled.current is None:
         return f"{compiled.__name__} has not been called yet: nothing is compiled."
     plan = compiled.current.plan
-    lines = [f"{compiled.__name__}{compiled.signature}: {_count(stats['kernels'], 'kernel')}, {_count(stats['host_steps'], 'host step')}, "
-             f"{stats['isa']}, {stats['threads']} threads"]
+    steps = f"{_count(stats['kernels'], 'kernel')}, {_count(stats['host_steps'], 'host step')}"
+    lines = [f"{compiled.__name__}{compiled.signature}: {steps}, {stats['isa']}, {_count(stats['threads'], 'thread')}"]
     lines.append("passes")
     for name, row in stats["passes"].items():
         lines.append(f"  {name:10s} {row['before']:4.0f} -> {row['after']:4.0f} nodes  {row['ms']:7.2f} ms")

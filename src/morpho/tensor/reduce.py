@@ -111,17 +111,19 @@ def var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool 
     """The mean of squared distances from the mean; `correction` is taken off the count (1 for a sample)."""
     node = _floating("var", x)
     axes = normalise_axes(axis, len(node.shape), "var")
-    return _finish(_variance(node, axes, correction), axes, keepdims)
+    return _finish(_variance("var", node, axes, correction), axes, keepdims)
 
 
 def std(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The square root of `var`."""
     node = _floating("std", x)
     axes = normalise_axes(axis, len(node.shape), "std")
-    return _finish(build("sqrt", _variance(node, axes, correction)), axes, keepdims)
+    return _finish(build("sqrt", _variance("std", node, axes, correction)), axes, keepdims)
 
 
-def _variance(node: Node, axes: tuple[int, ...], correction: float) -> Node:
+def _variance(name: str, node: Node, axes: tuple[int, ...], correction: float) -> Node:
+    if node.dtype.is_complex:
+        raise fail(DTypeError, name, f"dtype {node.dtype} is not taken", "take abs(), real() or imag() first")
     wide = cast(node, float32) if node.dtype.itemsize == 2 else node
     centred = sub(wide, expand(_mean_node(wide, axes), wide.shape))
     squares = reduce("sum", build("square", centred), axes)
