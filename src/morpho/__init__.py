@@ -3,7 +3,7 @@
 >>> import morpho as mo
 >>> x = mo.asarray([1.0, 2.0, 3.0])
 >>> (mo.gelu(x) * 2).sum().item()
-11.6...
+11.5...
 
 This module is the namespace of the Python Array API standard 2024.12 with `mo.linalg` and `mo.fft`, and beside it
 activations and norms, gather and scatter, `mo.random`, `mo.compile`, `mo.grad`, `mo.settings` and `mo.pool`.

@@ -17,6 +17,7 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node, toposort
 from morpho.passes import pipeline
 from morpho.passes.canonical import inline
+from morpho.passes.fuse import is_native
 from morpho.runtime import evaluate as evaluation
 from morpho.runtime.buffer import borrow
 from morpho.tensor.core import Tensor
@@ -84,6 +85,10 @@ def check_passes(program: Program, n: int, level: int, off: str) -> Graph:
         optimised, _ = pipeline.optimise(plain, level, off)
     finally:
         pipeline.checking = before
+    for node in optimised.nodes:
+        if is_native(node):
+            raise Mismatch(f"seed {program.seed} level {level} off {off!r}: {node!r} stands in no group\n"
+                           + as_python(plain.outputs))
     leaf = leaf_of(program.inputs(n))
     with np.errstate(all="ignore"):
         wanted = evaluate_exactly(plain.outputs, leaf)
@@ -91,8 +96,8 @@ def check_passes(program: Program, n: int, level: int, off: str) -> Graph:
     for node, a, b in zip(plain.outputs, found, wanted, strict=True):
         one, two = (reference.encode(x, node.dtype) for x in (a, b))
         if not equal_bits(one, two, node.dtype):
-            raise Mismatch(f"seed {program.seed} level {level} off {off!r}: {node!r} {difference(one, two, node.dtype)}\n"
-                           + as_python(plain.outputs))
+            raise Mismatch(f"seed {program.seed} level {level} off {off!r}: {node!r} "
+                           f"{difference(one, two, node.dtype)}\n{as_python(plain.outputs)}")
     return optimised
 
 
@@ -101,6 +106,10 @@ def check_values(outputs: Sequence[Node], arrays: Sequence[Array]) -> None:
     """Every value of a static program equals its op applied to the native values of its inputs; no error can grow."""
     graph = inline(Graph(tuple(outputs)))
     wanted = [node for node in graph.nodes if node.op.kind != "source" and len(node.outputs) == 1]
+    for native in (Native(wanted), Native(graph.outputs)):
+        for step in native.program.steps:
+            if getattr(step, "fallback", False):
+                raise Mismatch(f"{step.label} fell back to NumPy")
     values = dict(zip([node.serial for node in wanted], Native(wanted)(arrays), strict=True))
     for node in graph.nodes:
         if node.op.name == "parameter":

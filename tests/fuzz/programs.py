@@ -16,8 +16,7 @@ from running import fixed, leaf_of, stored
 
 from morpho.backends import reference
 from morpho.base.dims import Dim, evaluate, is_static, product, upper
-from morpho.base.dtypes import (DType, bfloat16, bool_, float16, float32, float64, int8, int32, int64, uint8,
-                                uint32)
+from morpho.base.dtypes import DType, bfloat16, bool_, float16, float32, float64, int8, int32, int64, uint8, uint32
 from morpho.base.errors import MorphoError
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, make, rebuild, toposort

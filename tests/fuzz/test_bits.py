@@ -1,4 +1,4 @@
-"""The same bits: levels, instruction sets, threads, lazily and compiled, static and dynamic, a row alone or in a batch."""
+"""The same bits: levels, ISAs, threads, lazily and compiled, static and dynamic, a row alone or in a batch."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from ulp import Array, Compiled, float32_samples, float64_samples, special_values, ulp_errors  # noqa: E402
+from ulp import Array, Compiled, float32_samples, float64_samples, special_values, ulp_errors
 
-from morpho.kernels.vector_math import FUNCTIONS, ONE_ARGUMENT, TWO_ARGUMENTS  # noqa: E402
+from morpho.kernels.vector_math import FUNCTIONS, ONE_ARGUMENT, TWO_ARGUMENTS
 
 ONE_ULP = {"exp", "exp2", "log", "tanh", "erf", "sigmoid"}
 SAMPLES = 1_000_000

@@ -15,8 +15,21 @@ import numpy as np
 from running import stored
 
 from morpho.base.dims import Dim
-from morpho.base.dtypes import (ALL, DType, bfloat16, bool_, complex64, complex128, float16, float32, float64, int32,
-                                int64, uint8, uint32)
+from morpho.base.dtypes import (
+    ALL,
+    DType,
+    bfloat16,
+    bool_,
+    complex64,
+    complex128,
+    float16,
+    float32,
+    float64,
+    int32,
+    int64,
+    uint8,
+    uint32,
+)
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import expand
 

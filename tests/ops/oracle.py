@@ -183,7 +183,7 @@ def _one(name: str, x: float) -> Any:
         return WIDE(x)
     if math.isinf(x):
         return WIDE(_AT_INFINITY[name][int(x > 0)])
-    if x == 0 and name in _LIMITS or (x == 0 and name == "erf"):
+    if (x == 0 and name in _LIMITS) or (x == 0 and name == "erf"):
         return WIDE(x)
     if abs(x) > 1e5:  # every one of these has reached its limit long before
         low, high = _AT_INFINITY[name]

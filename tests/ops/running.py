@@ -104,7 +104,8 @@ def leaf_of(arrays: Sequence[Array], sizes: Mapping[str, int] | None = None) -> 
     return leaf
 
 
-def by_reference(outputs: Iterable[Node], arrays: Sequence[Array], sizes: Mapping[str, int] | None = None) -> list[Array]:
+def by_reference(outputs: Iterable[Node], arrays: Sequence[Array],
+                 sizes: Mapping[str, int] | None = None) -> list[Array]:
     """The values of nodes by NumPy, in stored form."""
     nodes = fixed(outputs, sizes)
     with np.errstate(all="ignore"):

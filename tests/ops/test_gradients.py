@@ -83,9 +83,7 @@ def test_shaped_gradient(case: Shaped, session_seed: int) -> None:
     node = case.make(*leaves)
     arrays = []
     for position, (shape, dtype) in enumerate(specs):
-        if case.draw is not None and dtype is not float64:
-            arrays.append(case.draw(rng, position, shape, dtype))
-        elif case.draw is not None and len(shape) == 3:
+        if (case.draw is not None and dtype is not float64) or (case.draw is not None and len(shape) == 3):
             arrays.append(case.draw(rng, position, shape, dtype))
         else:
             arrays.append(rng.uniform(0.5, 2, shape) * rng.choice([-1, 1], shape))

@@ -1,4 +1,4 @@
-"""Every op x dtype x backend: lengths 0-67, strides, special values; native code against the reference and the rules."""
+"""Every op x dtype x backend: lengths 0-67, strides, special values; native code against reference and rules."""
 
 from __future__ import annotations
 
@@ -8,8 +8,21 @@ from typing import Any
 import numpy as np
 import oracle
 import pytest
-from cases import (CASTS, ELEMENTWISE, LENGTH, MOST, PLAIN, SHAPED, Elementwise, Shaped, covered, of_kinds, operands,
-                   random_values, special_values)
+from cases import (
+    CASTS,
+    ELEMENTWISE,
+    LENGTH,
+    MOST,
+    PLAIN,
+    SHAPED,
+    Elementwise,
+    Shaped,
+    covered,
+    of_kinds,
+    operands,
+    random_values,
+    special_values,
+)
 from running import Native, by_reference, difference, equal_bits, parameter, readable, stored, strides_of
 
 import morpho as mo

@@ -14,6 +14,7 @@ from morpho.base.dtypes import DType, bfloat16, float16, float32, float64, int64
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
 from morpho.ir.verify import verify
+from morpho.kernels.program import Step
 from morpho.ops.algebra import cast, constant_like, expand, mean, sub
 from morpho.passes import pipeline
 from morpho.passes.canonical import inline
@@ -128,6 +129,30 @@ def test_the_base_of_a_gather_lies_in_memory() -> None:
     native = Native([node])
     assert native.program.kernels == 2
     assert np.allclose(native(arrays)[0], by_reference([node], arrays)[0], rtol=1e-6)
+
+
+def test_a_group_does_not_read_a_view_of_its_own_value() -> None:
+    """The row backwards and its minimum: two kernels, for the first one's value is read in another order."""
+    x = parameter(0, (7,), float32)
+    wave = build("tanh", x)
+    back = build("negative", build("slice", wave, starts=(6,), sizes=(7,), steps=(-1,)))
+    node = build("multiply", back, expand(build("min", wave, axes=(0,)), (7,)))
+    native = Native([node])
+    assert native.program.kernels == len(native.program.steps) == 2
+    value = np.linspace(-1, 2, 7, dtype="f")
+    assert np.allclose(native([value])[0], by_reference([node], [value])[0], rtol=1e-6)
+
+
+def test_two_groups_are_not_joined_for_a_node_that_cannot_enter() -> None:
+    """One operand of `where` is a view of a row of the second group: it must be in memory first."""
+    x = parameter(0, (8, 7), float32)
+    squares = build("square", x)
+    rows = build("slice", build("sum", squares, axes=(1,)), starts=(7, 0), sizes=(8, 1), steps=(-1, 1))
+    node = build("where", build("isfinite", x), expand(rows, (8, 7)), squares)
+    native = Native([node])
+    assert all(isinstance(step, Step) for step in native.program.steps)
+    value = np.arange(56.0, dtype="f").reshape(8, 7)
+    assert np.array_equal(native([value])[0], by_reference([node], [value])[0])
 
 
 def test_a_gather_from_a_constant() -> None:

@@ -1,4 +1,4 @@
-"""The memory plan: live temporaries never overlap, the arena stays near its lower bound, reuse only where it is safe."""
+"""The memory plan: live temporaries never overlap, the arena stays near its lower bound, reuse only where safe."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_no_step_writes_over_what_is_still_read(level: int, session_seed: int) -
 
 
 def test_a_result_written_in_parts_does_not_take_an_input_s_memory() -> None:
-    """`update` copies its base, then its region: the region's value must survive the first copy (found by the fuzzer)."""
+    """`update` copies its base, then its region: the region's value must survive the first copy (found by fuzzing)."""
     x = parameter(0, (7, 1), float64)
     node = build("cumulative_prod", build("update", x, build("negative", x), starts=(0, 0), sizes=(7, 1),
                                           steps=(1, -1)), axis=1)

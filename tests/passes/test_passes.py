@@ -50,8 +50,6 @@ def test_idempotent_and_never_growing(name: str, session_seed: int) -> None:
         twice = function(once)
         assert twice.outputs == once.outputs, (name, session_seed + number)
         assert work(once) <= work(graph), (name, session_seed + number)
-        if name != "views":
-            assert len(once) <= len(graph), (name, session_seed + number)
 
 
 def test_the_whole_line_is_idempotent(session_seed: int) -> None:
@@ -217,7 +215,8 @@ def test_views_are_joined() -> None:
     x = x_of((4, 6))
     turned = build("permute", build("permute", x, axes=(1, 0)), axes=(1, 0))
     flat = build("reshape", build("reshape", build("reshape", x, shape=(24,)), shape=(2, 12)), shape=(4, 6))
-    wide = build("expand", build("expand", build("reshape", x_of((), index=1), shape=(1, 1)), shape=(1, 5)), shape=(4, 5))
+    wide = build("reshape", x_of((), index=1), shape=(1, 1))
+    wide = build("expand", build("expand", wide, shape=(1, 5)), shape=(4, 5))
     cut = build("slice", build("slice", x, starts=(3, 5), sizes=(4, 3), steps=(-1, -2)), starts=(1, 0), sizes=(2, 2),
                 steps=(2, 1))
     outputs = simplify(Graph((turned, flat, wide, cut))).outputs
@@ -245,7 +244,8 @@ def test_rules_that_do_not_settle_are_an_error() -> None:
 def test_folding_has_the_bits_of_the_kernel(dtype: DType) -> None:
     """Every pair of special values as constants, folded, against the kernel on the same values as data."""
     values = special_values(dtype)[:12] if dtype.is_float else special_values(dtype)
-    names = ["add", "subtract", "multiply", "maximum", *(["divide"] if dtype.is_float else ["floor_divide", "remainder"])]
+    names = ["add", "subtract", "multiply", "maximum"]
+    names += ["divide"] if dtype.is_float else ["floor_divide", "remainder"]
     for name in names:
         node = build(name, x_of(values.shape, dtype), x_of(values.shape, dtype, 1))
         native = Native([node])

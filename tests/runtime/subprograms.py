@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -24,7 +25,7 @@ def environment(**changes: str | None) -> dict[str, str]:
 def start(program: str, **changes: str | None) -> subprocess.Popen[str]:
     """A Python process running the program after the imports above."""
     return subprocess.Popen([sys.executable, "-c", HEAD + textwrap.dedent(program)], stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True, env=environment(**changes))
+                            stderr=subprocess.PIPE, text=True, env=environment(**changes), start_new_session=True)
 
 
 def run(program: str, timeout_s: float = 60, **changes: str | None) -> tuple[str, str]:
@@ -33,7 +34,7 @@ def run(program: str, timeout_s: float = 60, **changes: str | None) -> tuple[str
     try:
         printed, said = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # its children too: they hold the pipes
         printed, said = process.communicate()
         raise AssertionError(f"the program hangs\n{printed}\n{said}") from None
     assert process.returncode == 0, f"ended with {process.returncode}\n{printed}\n{said}"

@@ -210,6 +210,20 @@ def test_masks_inside_compile_say_so() -> None:
 
     assert mo.compile(choose)(x).tolist() == [9, 2, 0, 0] and x.tolist() == [0, 1, 2, 3]
 
+    def own(a: mo.Tensor) -> mo.Tensor:
+        a[0] = 9.0
+        return a
+
+    def others(a: mo.Tensor) -> mo.Tensor:
+        y[0] = a[0]
+        return y * 2
+
+    assert mo.compile(own)(x).tolist() == [9, 1, 2, 3] and x.tolist() == [0, 1, 2, 3]
+    y = mo.asarray(np.ones(4))
+    with pytest.raises(RuntimeError, match=r"\[setitem\].*State"):
+        mo.compile(others)(x)
+    assert y.tolist() == [1, 1, 1, 1]
+
 
 def test_iteration_and_length() -> None:
     """A tensor iterates over its first axis."""

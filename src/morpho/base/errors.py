@@ -9,10 +9,10 @@ Each class derives from the built-in one a NumPy user would catch.
 
 from __future__ import annotations
 
+import os
 import sys
-from pathlib import Path
 
-_PACKAGE = str(Path(__file__).resolve().parent.parent)
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep
 
 
 class MorphoError(Exception):

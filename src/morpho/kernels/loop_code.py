@@ -26,6 +26,8 @@ def choose_lanes(kernel: LoopKernel, isa: Isa) -> int:
     widest = max((i.dtype.itemsize for i in kernel.instructions), default=4)
     widest = max([widest] + [a.dtype.itemsize for a in kernel.accesses if a.kind != "index"])
     heavy = any(i.flops >= 16 for i in kernel.instructions)
+    if heavy:  # half floats are float32 in registers: long bodies would not fit, and take long to compile
+        widest = max(widest, max(i.dtype.compute.itemsize for i in kernel.instructions))
     return min(LANES, isa.vector_bits // 8 // widest * (2 if heavy else 4))
 
 

@@ -17,6 +17,7 @@ from morpho.ops.algebra import add, cast, constant_like, div, mul, neg, sub, whe
 
 _STEP = NoGradient("piecewise constant")
 _WHOLE = NoGradient("defined on integers or booleans")
+_COMPLEX = NoGradient("gradients of complex numbers are not defined here", missing=True)
 
 
 # -- shape and dtype rules -------------------------------------------------------------------------------------------
@@ -139,9 +140,9 @@ _unary("isfinite", "fc", np.isfinite, _STEP, rule=to_bool)
 _unary("signbit", "f", np.signbit, _STEP, rule=to_bool)
 _unary("logical_not", "b", np.logical_not, _WHOLE)
 _unary("bitwise_invert", "biu", np.invert, _WHOLE)
-_unary("real", "c", np.real, NoGradient("complex gradients run on the host"), rule=_real_part)
-_unary("imag", "c", np.imag, NoGradient("complex gradients run on the host"), rule=_real_part)
-_unary("conj", "c", np.conj, NoGradient("complex gradients run on the host"))
+_unary("real", "c", np.real, _COMPLEX, rule=_real_part)
+_unary("imag", "c", np.imag, _COMPLEX, rule=_real_part)
+_unary("conj", "c", np.conj, _COMPLEX)
 
 _unary("exp", "fc", special.quiet(np.exp), _chain(lambda x, y: y), COSTLY, _ULP1)
 _unary("exp2", "f", special.quiet(np.exp2), _chain(lambda x, y: mul(y, constant_like(x, math.log(2)))), COSTLY, _ULP2)
@@ -233,7 +234,7 @@ _binary("subtract", "iufc", np.subtract, lambda n, ct: [ct, neg(ct)])
 _binary("multiply", "iufc", np.multiply, _product_rule, properties=COMMUTES)
 _binary("divide", "fc", special.quiet(np.divide), _quotient_rule, 4, _ROUND)
 _binary("floor_divide", "iuf", special.floor_divide, _STEP, 6)
-_binary("remainder", "iuf", special.remainder, _remainder_rule, 8)
+_binary("remainder", "iuf", special.remainder, _remainder_rule, 2 * COSTLY)
 _binary("pow", "iufc", special.power, _power_rule, 2 * COSTLY, _ULP2)
 _binary("atan2", "f", np.arctan2, _atan2_rule, COSTLY, _ULP2)
 _binary("hypot", "f", special.quiet(np.hypot),

@@ -16,13 +16,14 @@ from morpho.base.dtypes import DType, complex64, complex128, float32, float64, i
 from morpho.base.errors import DTypeError, ShapeError, ValueFault, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import Attributes, Gradient, Infer, NoGradient, Op, Reference, Spec, register
-from morpho.ops.algebra import add, cast, constant_like, expand, mul, neg, permute, reshape, zeros_like
+from morpho.ops.algebra import add, cast, constant_like, expand, mul, neg, permute, reshape, sub, zeros_like
+from morpho.ops.sources import pick
 
 COMPLEX_OF = {float32: complex64, float64: complex128, complex64: complex64, complex128: complex128}
 REAL_OF = {float32: float32, float64: float64, complex64: float32, complex128: float64}
-_SEVERAL = NoGradient("an operation with several results; differentiate through solve, inv or det instead")
-_COMPLEX = NoGradient("gradients of complex numbers are not defined here")
-_SPECTRUM = NoGradient("the gradient of a spectrum is not defined where values meet")
+_SEVERAL = NoGradient("an operation with several results; differentiate through solve, inv or det instead",
+                      missing=True)
+_COMPLEX = NoGradient("gradients of complex numbers are not defined here", missing=True)
 
 
 def _host(name: str, infer: Infer, vjp: Gradient | NoGradient, reference: Reference, flops: int = 8) -> Op:
@@ -249,18 +250,47 @@ def _det_rule(node: Node, ct: Node) -> list[Node]:
     return [mul(expand(scale, x.shape), _turned(build("inv", x)))]
 
 
+def _real(x: Node, name: str) -> Node:
+    if x.dtype.is_complex:
+        raise fail(DTypeError, name, "gradients of complex numbers are not defined here")
+    return x
+
+
+def _scaled_columns(matrix: Node, values: Node) -> Node:
+    shape = (*values.shape[:-1], 1, values.shape[-1])
+    return mul(matrix, expand(reshape(values, shape), matrix.shape))
+
+
+def _eigvalsh_rule(node: Node, ct: Node) -> list[Node]:
+    """V diag(ct) V^T, gathered in the lower triangle, which is all that the operation reads."""
+    vectors = pick(build("eigh", _real(node.inputs[0], "eigvalsh")), 1)
+    below, diagonal = _lower_and_diagonal(vectors)
+    whole = build("matmul", _scaled_columns(vectors, ct), _turned(vectors))
+    return [mul(whole, sub(add(below, below), diagonal))]
+
+
+def _svdvals_rule(node: Node, ct: Node) -> list[Node]:
+    factors = build("svd", _real(node.inputs[0], "svdvals"), full_matrices=False)
+    return [build("matmul", _scaled_columns(pick(factors, 0), ct), pick(factors, 2))]
+
+
 def _solve_rule(node: Node, ct: Node) -> list[Node]:
     a = node.inputs[0]
     moved = build("solve", _turned(a), ct)
     return [neg(build("matmul", moved, _turned(node))), moved]
 
 
+def _lower_and_diagonal(matrix: Node) -> tuple[Node, Node]:
+    """Ones in the lower triangle, and on the diagonal."""
+    rows, columns = (build("iota", shape=matrix.shape, axis=len(matrix.shape) - k, dtype=int64) for k in (2, 1))
+    return tuple(cast(build(name, rows, columns), matrix.dtype)  # type: ignore[return-value]
+                 for name in ("greater_equal", "equal"))
+
+
 def _cholesky_rule(node: Node, ct: Node) -> list[Node]:
     """Murray (2016): S = L^-T P L^-1 with P the lower half of L^T dL, its diagonal halved; then the symmetric part."""
     factor, slope = (_turned(node), _turned(ct)) if node["upper"] else (node, ct)
-    rows, columns = (build("iota", shape=factor.shape, axis=len(factor.shape) - k, dtype=int64) for k in (2, 1))
-    below = cast(build("greater_equal", rows, columns), factor.dtype)
-    diagonal = cast(build("equal", rows, columns), factor.dtype)
+    below, diagonal = _lower_and_diagonal(factor)
     half = constant_like(factor, 0.5)
     inner = build("matmul", _turned(factor), mul(slope, below))
     inner = mul(inner, add(below, neg(mul(half, diagonal))))
@@ -273,10 +303,12 @@ _host("cholesky", _square("cholesky"), _cholesky_rule, _lapack("cholesky", _refe
 _host("det", _infer_det, _det_rule, _lapack("det", lambda a, x: np.linalg.det(x)), 64)
 _host("slogdet", _infer_slogdet, _SEVERAL, _lapack("slogdet", lambda a, x: tuple(np.linalg.slogdet(x))), 64)
 _host("inv", _square("inv"), _inv_rule, _lapack("inv", lambda a, x: np.linalg.inv(x)), 64)
-_host("pinv", _infer_pinv, _SPECTRUM, _lapack("pinv", _reference_pinv), 64)
+_host("pinv", _infer_pinv, NoGradient("not continuous where the rank changes; use solve", missing=True),
+      _lapack("pinv", _reference_pinv), 64)
 _host("qr", _infer_qr, _SEVERAL, _lapack("qr", lambda a, x: tuple(np.linalg.qr(x, mode=a["mode"]))), 64)
 _host("svd", _infer_svd, _SEVERAL, _lapack("svd", _reference_svd), 64)
-_host("svdvals", _infer_svdvals, _SPECTRUM, _lapack("svdvals", lambda a, x: np.linalg.svd(x, compute_uv=False)), 64)
+_host("svdvals", _infer_svdvals, _svdvals_rule,
+      _lapack("svdvals", lambda a, x: np.linalg.svd(x, compute_uv=False)), 64)
 _host("eigh", _infer_eigh, _SEVERAL, _lapack("eigh", lambda a, x: tuple(np.linalg.eigh(x))), 64)
-_host("eigvalsh", _infer_eigvalsh, _SPECTRUM, _lapack("eigvalsh", lambda a, x: np.linalg.eigvalsh(x)), 64)
+_host("eigvalsh", _infer_eigvalsh, _eigvalsh_rule, _lapack("eigvalsh", lambda a, x: np.linalg.eigvalsh(x)), 64)
 _host("solve", _infer_solve, _solve_rule, _lapack("solve", lambda a, x, b: np.linalg.solve(x, b)), 64)

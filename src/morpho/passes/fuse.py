@@ -118,16 +118,22 @@ class Fuser:
         return first
 
     def can_merge(self, first: Group, second: Group) -> bool:
-        """Same space, compatible axes, and no third group between the two."""
+        """Same space, compatible axes, and neither memory nor a third group between the two."""
         if first.space != second.space or (first.axes and second.axes and first.axes != second.axes):
             return False
-        if self.gathers_from(first, second) or self.gathers_from(second, first):
+        if self.reads_memory_of(first, second) or self.reads_memory_of(second, first):
             return False
         return not self.between(first, second) and not self.between(second, first)
 
-    def gathers_from(self, reader: Group, other: Group) -> bool:
-        """Whether a gather of one group reads its base, which must lie in memory, from the other."""
-        return any(other in self.candidates_of(node.inputs[0]) for node in reader.nodes if node.op.name == "gather")
+    def reads_memory_of(self, reader: Group, other: Group) -> bool:
+        """Whether one group needs a value of the other in memory: the base of a gather, or a view it cannot hold."""
+        for node in reader.nodes:
+            for child in node.inputs:
+                if other in self.candidates_of(child):
+                    held = child.serial in other.full or child.serial in other.rows
+                    if not held or child is self.gather_base(node):
+                        return True
+        return False
 
     def between(self, early: Group, late: Group) -> bool:
         """Whether a group other than these lies on a path from `early` to `late`."""
@@ -184,13 +190,12 @@ class Fuser:
                 if group is chosen or not self.fits(node, child, group):
                     continue
                 if chosen is None:
-                    if self.may_enter(node, group, base):
+                    if self.may_enter(node, base, group):
                         chosen = group
                 elif self.can_merge(chosen, group) and self.level(node, child, group) == self.level_in(node, chosen) \
-                        and len(chosen.inputs) + len(group.inputs) < MOST_INPUTS:
-                    merged = self.merge(chosen, group)
-                    if self.may_enter(node, merged, base):
-                        chosen = merged
+                        and len(chosen.inputs) + len(group.inputs) < MOST_INPUTS \
+                        and self.may_enter(node, base, chosen, group):
+                    chosen = self.merge(chosen, group)
         if chosen is None:
             space = node.inputs[0].shape if node.op.kind == "reduce" else node.shape
             chosen = self.new_group(space, node["axes"] if node.op.kind == "reduce" else ())
@@ -225,15 +230,14 @@ class Fuser:
                 return found
         return ""
 
-    def may_enter(self, node: Node, group: Group, base: Node | None) -> bool:
-        """No input may depend on the group by a way that leaves it; a gather reads its base from memory."""
-        bit = 1 << group.number
+    def may_enter(self, node: Node, base: Node | None, *groups: Group) -> bool:
+        """No input may depend on these groups by a way that leaves them; a gather reads its base from memory."""
+        bits = sum(1 << group.number for group in groups)
         for child in node.inputs:
-            inside = self.home.get(child.serial) == group.number or (
-                child is not base and child.serial in group.full | group.rows.keys())
-            if child is base and self.depends(child) & bit:
-                return False
-            if not inside and self.depends(child) & bit:
+            held = child is not base and any(
+                self.home.get(child.serial) == group.number or child.serial in group.full or child.serial in group.rows
+                for group in groups)
+            if not held and self.depends(child) & bits:
                 return False
         return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -36,6 +37,20 @@ class Counters:
 counters = Counters()
 _addresses: dict[tuple[Any, str], int] = {}
 _lock = threading.RLock()
+
+
+def _hold_locks() -> None:
+    """Before a fork: no other thread is in the middle of LLVM, whose state a child would inherit for good."""
+    _lock.acquire()
+    cpu.lock.acquire()
+
+
+def _release_locks() -> None:
+    cpu.lock.release()
+    _lock.release()
+
+
+os.register_at_fork(before=_hold_locks, after_in_parent=_release_locks, after_in_child=_release_locks)
 
 
 @cache

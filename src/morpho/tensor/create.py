@@ -28,9 +28,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     """A tensor of anything array-like. NumPy arrays and buffers are borrowed: no byte is copied, their owner is kept
     alive, they are read when the graph runs and never written. `copy=True` copies now; `copy=False` refuses to.
 
-    >>> import numpy as np
     >>> x = np.arange(3.0)
-    >>> asarray(x).numpy().ctypes.data == x.ctypes.data
+    >>> mo.asarray(x).numpy().ctypes.data == x.ctypes.data
     True
     """
     check_device(device, "asarray")
@@ -279,7 +278,7 @@ def triu(x: Any, /, *, k: int = 0) -> Tensor:
 def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
     """Coordinates of a grid from the coordinates along its axes, without a copy.
 
-    >>> meshgrid(asarray([1, 2, 3]), asarray([4, 5]))[0].shape
+    >>> mo.meshgrid(mo.asarray([1, 2, 3]), mo.asarray([4, 5]))[0].shape
     (2, 3)
     """
     if indexing not in ("xy", "ij"):

@@ -194,7 +194,7 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
 def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
     """x converted: floats to integers truncate and saturate (NaN to 0), integers wrap.
 
-    >>> astype(asarray([1.7, -2.5]), "int32").tolist()
+    >>> mo.astype(mo.asarray([1.7, -2.5]), "int32").tolist()
     [1, -2]
     """
     if device not in (None, "cpu"):

@@ -16,7 +16,6 @@ from morpho.base.shapes import broadcast
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import add, cast, constant_like, expand, mul, permute, reshape, size_value, where
 from morpho.tensor.core import Tensor
-from morpho.tensor.operands import laid_out
 
 
 def wrapped(index: Node, size: Size) -> Node:
@@ -75,7 +74,7 @@ class Fancy:
     def _lines(self, view: Node) -> Node:
         """Indexed axes last and flattened: (kept..., elements)."""
         flat = product(tuple(self.shape[axis] for axis in self.indexed))
-        return reshape(laid_out(permute(view, self.order)), (*self.rest, flat))
+        return reshape(permute(view, self.order), (*self.rest, flat))
 
     def _spread(self) -> Node:
         """The linear index for every line: (kept..., indices)."""
@@ -91,7 +90,7 @@ class Fancy:
     def write(self, view: Node, value: Node) -> Node:
         """The view with the elements at the indices replaced; of equal indices the last one stays."""
         forward = self._forward()
-        value = laid_out(permute(value, tuple(forward.index(i) for i in range(len(forward)))))
+        value = permute(value, tuple(forward.index(i) for i in range(len(forward))))
         lines = self._lines(view)
         index = self._spread()
         filled = build("scatter", lines, index, reshape(value, index.shape), axis=len(self.rest), mode="set")

@@ -29,6 +29,8 @@ def pull_back(outputs: Sequence[Node], cotangents: Sequence[Node], leaves: Seque
         gradient = gradients.get(node.serial)
         if gradient is None or node.serial not in needed or not node.inputs or node.serial in wanted:
             continue
+        if node.op.name == "pick":
+            node = node.inputs[0]  # the record that says why is that of the op with several results
         if isinstance(node.op.vjp, NoGradient):
             if node.op.vjp.missing:
                 raise fail(ArgumentError, "grad", f"{node.op.name} has no gradient: {node.op.vjp.reason}",

@@ -13,10 +13,10 @@ import numpy as np
 
 from morpho.base.dims import Dim, Shape, Size, product
 from morpho.base.dtypes import bool_
-from morpho.base.errors import ArgumentError, IndexFault, ShapeError, fail
+from morpho.base.errors import ArgumentError, CompileError, IndexFault, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ops import algebra
-from morpho.tensor.core import Tensor
+from morpho.tensor.core import Tensor, tracing
 from morpho.tensor.fancy import Fancy
 from morpho.tensor.move import slice_node
 from morpho.tensor.operands import as_node, is_scalar, scalar_node
@@ -219,6 +219,9 @@ def getitem(x: Tensor, key: Any) -> Tensor:
 
 def setitem(x: Tensor, key: Any, value: Any) -> None:
     """x[key] = value: x becomes a new value; tensors made from its old one keep theirs."""
+    if x.is_realised and getattr(tracing, "current", None) is not None:
+        raise fail(CompileError, "setitem", "a tensor of the surroundings is written inside a function being compiled",
+                   "keep it in a mo.State, or write to a new value such as x + 0 and return that")
     replace(x, _assigned(x, key, value))
 
 

@@ -53,8 +53,7 @@ def dlpack(self: Tensor, /, *, stream: Any = None, max_version: tuple[int, int] 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor over another library's memory, without a copy unless asked for one.
 
-    >>> import numpy as np
-    >>> from_dlpack(np.arange(3)).tolist()
+    >>> mo.from_dlpack(np.arange(3)).tolist()
     [0, 1, 2]
     """
     from morpho.tensor.create import asarray, check_device

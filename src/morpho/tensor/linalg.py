@@ -132,7 +132,7 @@ def eigvalsh(x: Any, /) -> Tensor:
 def solve(x1: Any, x2: Any, /) -> Tensor:
     """The x with x1 @ x = x2; x2 is a vector or a stack of matrices.
 
-    >>> solve(asarray([[2.0, 0.0], [0.0, 4.0]]), asarray([2.0, 8.0])).tolist()
+    >>> mo.linalg.solve(mo.asarray([[2.0, 0.0], [0.0, 4.0]]), mo.asarray([2.0, 8.0])).tolist()
     [1.0, 2.0]
     """
     a, b = promoted("solve", x1, x2)

@@ -16,14 +16,14 @@ from morpho.ir.node import Node, build
 from morpho.ops import algebra
 from morpho.ops.scan import flip as flip_node
 from morpho.tensor.core import Tensor
-from morpho.tensor.operands import as_node, laid_out, promoted
+from morpho.tensor.operands import as_node, promoted
 
 
 def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Tensor:
     """The same elements in another shape, one size of which may be -1. A view where strides allow, else one counted
     copy; `copy=True` always copies."""
     node = as_node(x, "reshape")
-    result = algebra.reshape(laid_out(node), resolve_reshape(node.shape, as_shape(shape, "reshape")))
+    result = algebra.reshape(node, resolve_reshape(node.shape, as_shape(shape, "reshape")))
     return Tensor.of_node(build("copy", result) if copy else result)
 
 
@@ -213,7 +213,7 @@ def tile(x: Any, repetitions: Any, /) -> Tensor:
     pairs = list(zip(counts, shape, strict=True))
     apart = algebra.reshape(node, tuple(size for _, s in pairs for size in (1, s)))
     spread = algebra.expand(apart, tuple(size for pair in pairs for size in pair))
-    return Tensor.of_node(algebra.reshape(laid_out(spread), tuple(count * size for count, size in pairs)))
+    return Tensor.of_node(algebra.reshape(spread, tuple(count * size for count, size in pairs)))
 
 
 def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
@@ -228,7 +228,7 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
             raise fail(ArgumentError, "repeat", f"{repeats} repeats are negative")
         before, size, after = node.shape[:number], node.shape[number], node.shape[number + 1:]
         spread = algebra.expand(algebra.reshape(node, (*before, size, 1, *after)), (*before, size, repeats, *after))
-        return Tensor.of_node(algebra.reshape(laid_out(spread), (*before, size * repeats, *after)))
+        return Tensor.of_node(algebra.reshape(spread, (*before, size * repeats, *after)))
     return _repeated_each(node, repeats, number)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from morpho.base.dims import Dim, Shape
 from morpho.base.dtypes import DType, bool_, complex64, complex128, float32, float64, int64, promote
 from morpho.base.errors import DTypeError, fail
 from morpho.base.shapes import broadcast
-from morpho.ir.node import Node, build
+from morpho.ir.node import Node
 from morpho.ops.algebra import cast, constant, expand, size_value
 from morpho.tensor.core import Tensor
 
@@ -54,15 +55,7 @@ def scalar_node(value: Scalar, dtype: DType, operation: str) -> Node:
         info = np.iinfo(dtype.numpy)
         if not info.min <= value <= info.max:
             raise fail(DTypeError, operation, f"the number {value} is out of range for {dtype}")
-    if dtype.is_complex:
-        return complex_node(complex(value), dtype)
     return constant(rounded(value, dtype), dtype)
-
-
-def complex_node(value: Any, dtype: DType) -> Node:
-    """A complex number made on the host from its two parts: kernels have no complex constants."""
-    part = float64 if dtype is complex128 else float32
-    return build("complex", *[constant(rounded(number, part), part) for number in (value.real, value.imag)])
 
 
 def rounded(value: Scalar, dtype: DType) -> Any:
@@ -70,15 +63,12 @@ def rounded(value: Scalar, dtype: DType) -> Any:
     from morpho.base.dtypes import bfloat16
     from morpho.ops.special import round_bfloat16
 
+    if dtype is float64 or dtype is float32:  # the common case, without NumPy's overhead
+        return ctypes.c_float(value).value if dtype is float32 else float(value)
     with np.errstate(all="ignore"):
         if dtype is bfloat16:
             return float(round_bfloat16(np.asarray(value, np.float32))[()])
         return np.asarray(value).astype(dtype.numpy)[()].item() if dtype.kind in "fc" else value
-
-
-def laid_out(node: Node) -> Node:
-    """A complex value copied in row-major order before a reshape that strides may not allow: kernels do not copy it."""
-    return build("copy", node) if node.dtype.is_complex else node
 
 
 def promoted(operation: str, *values: Any, floating: bool = False) -> list[Node]:

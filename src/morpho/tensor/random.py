@@ -3,10 +3,10 @@
 A draw is a pure function: element i depends on the key and on i, not on a hidden state, the shape, the number of
 threads or the machine. Hence recomputing, batching and sharding repeat the same numbers:
 
->>> k = key(7)
->>> whole = uniform(k, (1000,))
->>> part = uniform(k, (10,), start=500)           # elements 500..509 of the same draw, made elsewhere
->>> first, second = split(k)                      # independent keys; use each for one purpose only
+>>> k = mo.random.key(7)
+>>> whole = mo.random.uniform(k, (1000,))
+>>> part = mo.random.uniform(k, (10,), start=500)           # elements 500..509 of the same draw, made elsewhere
+>>> first, second = mo.random.split(k)                      # independent keys; use each for one purpose only
 
 A stack of keys, of shape (..., 2), draws a stack of results, each as its key alone would. The numbers are those of
 Threefry-2x32 with 20 rounds (Salmon et al., 2011) at the counter i; a second word of an element comes from the key
@@ -164,7 +164,7 @@ def normal(key: Any, shape: Any = (), *, mean: Any = 0.0, std: Any = 1.0, dtype:
            start: int = 0) -> Tensor:
     """Normally distributed numbers, by Box and Muller's formula from two words per element; halves go through float32.
 
-    >>> normal(key(0), (2, 3)).shape
+    >>> mo.random.normal(mo.random.key(0), (2, 3)).shape
     (2, 3)
     """
     target, sizes = _float_dtype("random.normal", dtype), _sized("random.normal", shape)
@@ -188,7 +188,7 @@ def randint(key: Any, shape: Any = (), low: int = 0, high: int | None = None, *,
             start: int = 0) -> Tensor:
     """Integers from low up to but without high: 64 random bits modulo the range, a bias below range / 2**64.
 
-    >>> randint(key(0), (3,), 0, 10).dtype
+    >>> mo.random.randint(mo.random.key(0), (3,), 0, 10).dtype
     int64
     """
     target = as_dtype(dtype)

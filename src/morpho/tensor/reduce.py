@@ -10,9 +10,21 @@ from morpho.base.dtypes import DType, as_dtype, bool_, float32, int64, uint64
 from morpho.base.errors import DTypeError, fail
 from morpho.base.shapes import normalise_axes, normalise_axis
 from morpho.ir.node import Node, build
-from morpho.ops.algebra import cast, constant, constant_like, count, div, expand, reduce, reshape, size_value, sub
+from morpho.ops.algebra import (
+    cast,
+    constant,
+    constant_like,
+    count,
+    div,
+    expand,
+    reduce,
+    reshape,
+    size_value,
+    sub,
+    zeros_like,
+)
 from morpho.tensor.core import Tensor
-from morpho.tensor.operands import DEFAULT_FLOAT, as_node, complex_node
+from morpho.tensor.operands import DEFAULT_FLOAT, as_node
 
 
 def _finish(node: Node, axes: tuple[int, ...], keepdims: bool) -> Tensor:
@@ -76,7 +88,7 @@ def all(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
 def truth(node: Node) -> Node:
     """Where elements are not zero."""
     if node.dtype.is_complex:
-        return build("not_equal", node, expand(complex_node(0, node.dtype), node.shape))
+        return build("not_equal", node, zeros_like(node))
     return cast(node, bool_)
 
 
@@ -95,9 +107,7 @@ def _mean_node(node: Node, axes: tuple[int, ...]) -> Node:
     """Half floats add and divide in float32 and round once."""
     wide = cast(node, float32) if node.dtype.itemsize == 2 else node
     total = reduce("sum", wide, axes)
-    size = count(wide, axes)
-    divisor = complex_node(size, wide.dtype) if wide.dtype.is_complex else size_value(size, wide.dtype)
-    return cast(div(total, expand(divisor, total.shape)), node.dtype)
+    return cast(div(total, expand(size_value(count(wide, axes), wide.dtype), total.shape)), node.dtype)
 
 
 def mean(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:

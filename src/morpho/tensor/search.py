@@ -27,7 +27,7 @@ def _indices(name: str, indices: Any) -> Node:
 def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
     """The elements at `indices` along an axis; negative ones count from the end, and each is checked.
 
-    >>> take(asarray([10, 20, 30]), asarray([2, 0])).tolist()
+    >>> mo.take(mo.asarray([10, 20, 30]), mo.asarray([2, 0])).tolist()
     [30, 10]
     """
     node, index = as_node(x, "take"), _indices("take", indices)
@@ -72,7 +72,7 @@ def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
 def scatter(x: Any, indices: Any, values: Any, /, *, axis: int = -1) -> Tensor:
     """x with `values` put at `indices` along an axis, line by line; of equal indices the last one stays.
 
-    >>> scatter(zeros(4), asarray([1, 3]), asarray([5.0, 7.0])).tolist()
+    >>> mo.scatter(mo.zeros(4), mo.asarray([1, 3]), mo.asarray([5.0, 7.0])).tolist()
     [0.0, 5.0, 0.0, 7.0]
     """
     return _scattered("scatter", x, indices, values, axis, "set")

@@ -64,7 +64,7 @@ def unique_inverse(x: Any, /) -> UniqueInverse:
 def unique_values(x: Any, /) -> Tensor:
     """The different elements in order.
 
-    >>> unique_values(asarray([3, 1, 3])).tolist()
+    >>> mo.unique_values(mo.asarray([3, 1, 3])).tolist()
     [1, 3]
     """
     return _unique("unique_values", x).values

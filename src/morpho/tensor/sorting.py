@@ -13,7 +13,7 @@ from morpho.tensor.operands import as_node
 def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """The elements in order along an axis; NaN comes last (first when descending).
 
-    >>> sort(asarray([3, 1, 2]), descending=True).tolist()
+    >>> mo.sort(mo.asarray([3, 1, 2]), descending=True).tolist()
     [3, 2, 1]
     """
     return _sorted("sort", x, axis, descending, stable)

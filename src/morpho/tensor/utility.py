@@ -16,7 +16,7 @@ from morpho.tensor.operands import as_node
 def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Tensor:
     """Each element along an axis less the one before it, n times over.
 
-    >>> diff(asarray([1, 4, 9])).tolist()
+    >>> mo.diff(mo.asarray([1, 4, 9])).tolist()
     [3, 5]
     """
     node = as_node(x, "diff")

@@ -1,0 +1,163 @@
+"""Code for machines that are not here: compiled and inspected, not run. Vector registers used, no library called."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import pytest
+from cases import PLAIN, Elementwise
+from running import Native, parameter
+
+from morpho.backends import cpu
+from morpho.base.dtypes import DType, bfloat16, float16, float32, float64, int8, int32, int64
+from morpho.base.machine import Isa, choose_isa, foreign_machine
+from morpho.ir.node import Node, build
+
+TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
+TARGETS = [("x86_64", "avx2"), ("x86_64", "avx512"), ("x86_64", "scalar"), ("aarch64", "neon"), ("aarch64", "scalar")]
+CALL = re.compile(r"^\s+(?:callq?|bl|blr|b|jmpq?)\s+([^\s,]+)", re.MULTILINE)
+
+
+@cache
+def target(architecture: str, name: str) -> Isa:
+    return choose_isa(name, foreign_machine(architecture))
+
+
+def kernels_of(*nodes: Node) -> list[Any]:
+    return [step.kernel for step in Native(nodes).program.steps]
+
+
+def assembly(kernel: Any, architecture: str, name: str) -> str:
+    isa = target(architecture, name)
+    return cpu.assembly(kernel.generate(isa, "kernel"), isa, TRIPLES[architecture])
+
+
+def library_calls(text: str) -> set[str]:
+    """Names called or jumped to that are not labels of the function itself."""
+    found = {name for name in CALL.findall(text) if not name.startswith((".L", "*", "%", "LBB"))}
+    return {name for name in found if not re.fullmatch(r"x\d+", name)}
+
+
+def elementwise_kernel(case: Elementwise, dtype: DType) -> Any:
+    nodes = [parameter(i, (100,), kind) for i, kind in enumerate(case.inputs(dtype))]
+    (kernel,) = kernels_of(case.build(*nodes))
+    return kernel
+
+
+NATIVE = [case for case in PLAIN if set(case.kinds) & set("biuf")]
+
+
+def dtype_of(case: Elementwise) -> DType:
+    return next(d for d in (float32, int32, *case.dtypes) if d in case.dtypes)
+
+
+@pytest.mark.parametrize("architecture, name", TARGETS, ids=lambda x: x)
+def test_no_elementwise_op_calls_a_library(architecture: str, name: str) -> None:
+    """exp, fma, floor, ... are instructions of ours on every target, the least one included."""
+    wrong = {}
+    for case in NATIVE:
+        calls = library_calls(assembly(elementwise_kernel(case, dtype_of(case)), architecture, name))
+        if calls:
+            wrong[case.op] = calls
+    assert not wrong
+
+
+@pytest.mark.parametrize("dtype", [float16, bfloat16, float64, int8, int64], ids=str)
+@pytest.mark.parametrize("architecture, name", TARGETS, ids=lambda x: x)
+def test_no_dtype_calls_a_library(architecture: str, name: str, dtype: DType) -> None:
+    wrong = {}
+    for op in ("add", "multiply", "divide", "exp", "floor", "maximum", "sqrt", "gelu", "pow", "floor_divide", "less"):
+        case = next(case for case in PLAIN if case.op == op)
+        if dtype not in case.dtypes:
+            continue
+        calls = library_calls(assembly(elementwise_kernel(case, dtype), architecture, name))
+        if calls:
+            wrong[op] = calls
+    assert not wrong
+
+
+def row_programs() -> dict[str, Node]:
+    x = parameter(0, (5, 100), float32)
+    half = parameter(0, (5, 100), float16)
+    return {
+        "softmax": build("softmax", x, axes=(1,)),
+        "layer_norm": build("layer_norm", x, axes=(1,), eps=1e-5),
+        "half softmax": build("softmax", half, axes=(1,)),
+        "sum": build("sum", x, axes=(1,)),
+        "columns": build("sum", x, axes=(0,)),
+        "max": build("max", x, axes=(1,)),
+        "scan": build("cumulative_sum", x, axis=1),
+        "matmul": build("matmul", x, parameter(1, (100, 33), float32)),
+        "bfloat16 matmul": build("matmul", parameter(0, (5, 64), bfloat16), parameter(1, (64, 33), bfloat16)),
+        "gather": build("gather", x, parameter(1, (7, 100), int64), axis=0),
+        "cast": build("cast", parameter(0, (100,), float64), dtype=float16),
+        "to int": build("cast", x, dtype=int8),
+    }
+
+
+@pytest.mark.parametrize("architecture, name", TARGETS, ids=lambda x: x)
+def test_rows_products_and_scans_call_no_library(architecture: str, name: str) -> None:
+    wrong = {}
+    for label, node in row_programs().items():
+        for kernel in kernels_of(node):
+            calls = library_calls(assembly(kernel, architecture, name))
+            calls = {call for call in calls if not call.startswith(("memset", "memcpy"))}
+            if calls:
+                wrong[label] = calls
+    assert not wrong
+
+
+REGISTERS = {("x86_64", "avx2"): r"%ymm", ("x86_64", "avx512"): r"%zmm", ("aarch64", "neon"): r"\bv\d+\.4s|\bq\d+"}
+
+
+@pytest.mark.parametrize("op", ["add", "exp", "gelu", "maximum"])
+@pytest.mark.parametrize("place", REGISTERS, ids=lambda place: place[1])
+def test_the_widest_registers_are_used(place: tuple[str, str], op: str) -> None:
+    case = next(case for case in PLAIN if case.op == op)
+    text = assembly(elementwise_kernel(case, float32), *place)
+    assert re.search(REGISTERS[place], text), text[:2000]
+
+
+@pytest.mark.parametrize("label", ["softmax", "sum", "matmul", "columns"])
+@pytest.mark.parametrize("place", REGISTERS, ids=lambda place: place[1])
+def test_rows_use_the_widest_registers(place: tuple[str, str], label: str) -> None:
+    texts = [assembly(kernel, *place) for kernel in kernels_of(row_programs()[label])]
+    assert any(re.search(REGISTERS[place], text) for text in texts)
+
+
+EXACT = {"floor", "ceil", "trunc", "roundeven", "fma"}  # each has one right answer, so a library has our bits
+
+
+def test_the_least_x86_machine_calls_exact_functions_only() -> None:
+    """Without FMA and SSE 4.1 some instructions are missing; what stands in for them rounds correctly."""
+    isa = choose_isa("scalar", foreign_machine("x86_64", frozenset()))
+    called: set[str] = set()
+    for case in NATIVE:
+        for dtype in {dtype_of(case), *({float16} & set(case.dtypes))}:
+            source = elementwise_kernel(case, dtype).generate(isa, "kernel")
+            text = cpu.assembly(source, isa, TRIPLES["x86_64"])
+            assert not re.search(r"%[yz]mm", text)
+            called |= {name.removesuffix("@PLT").removesuffix("f") for name in library_calls(text)}
+    assert called <= EXACT, called - EXACT
+
+
+def test_nothing_is_contracted_or_reassociated() -> None:
+    """x * y + z stays a product and a sum on machines that have an fma; no fast-math flag is ever written."""
+    x, y, z = (parameter(i, (100,), float32) for i in range(3))
+    (kernel,) = kernels_of(build("add", build("multiply", x, y), z))
+    for architecture, name in TARGETS:
+        isa = target(architecture, name)
+        source = kernel.generate(isa, "kernel")
+        assert not re.search(r"\b(?:fast|contract|reassoc|nnan|ninf|nsz|arcp|afn)\b", source)
+        text = cpu.assembly(source, isa, TRIPLES[architecture])
+        assert not re.search(r"\bv?fn?m(?:add|la|sub)", text)
+
+
+@pytest.mark.parametrize("architecture, name", TARGETS, ids=lambda x: x)
+def test_every_target_gives_object_code(architecture: str, name: str) -> None:
+    isa = target(architecture, name)
+    for kernel in kernels_of(row_programs()["softmax"]):
+        code = cpu.compile_text(kernel.generate(isa, "kernel"), isa, TRIPLES[architecture])
+        assert code.startswith(b"\x7fELF")

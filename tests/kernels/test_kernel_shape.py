@@ -1,0 +1,91 @@
+"""Structure instead of time: kernels serve every length, cost per element is flat, the fast path is really taken."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from running import Native, parameter
+
+import morpho as mo
+from morpho.backends import cpu
+from morpho.base.dims import Dim
+from morpho.base.dtypes import DType, bfloat16, float16, float32, float64
+from morpho.base.errors import CompileError
+from morpho.ir.node import Node, build
+from morpho.runtime import code
+from morpho.runtime import evaluate as evaluation
+
+
+def kernel_of(node: Node) -> object:
+    (step,) = Native([node]).program.steps
+    return step.kernel
+
+
+@pytest.mark.parametrize("build_node", [
+    lambda x: build("gelu", x), lambda x: build("sum", x, axes=(0,)), lambda x: build("softmax", x, axes=(0,)),
+    lambda x: build("cumulative_sum", x, axis=0)], ids=["gelu", "sum", "softmax", "scan"])
+def test_one_kernel_serves_every_length(build_node: object) -> None:
+    """No length is part of a kernel: the same code runs 5 elements and 5 million, so its cost per element is flat."""
+    kernels = {kernel_of(build_node(parameter(0, (n,), float32)))  # type: ignore[operator]
+               for n in (5, 64, 67, 5000)}
+    assert len(kernels) == 1
+
+
+def test_instructions_per_element_do_not_depend_on_the_length() -> None:
+    """A kernel that copies its whole input per element would have a loop in its loop: there is one per walk."""
+    kernel = kernel_of(build("add", parameter(0, (1000,), float32), parameter(1, (1000,), float32)))
+    text = kernel.generate(code.current_isa(), "kernel")  # type: ignore[attr-defined]
+    loops = len(re.findall(r"^head\d+:", text, re.MULTILINE))
+    assert loops <= 5, "rows, whole chunks, and at most three short copies at the end"
+    assert "@memcpy" not in text and "@llvm.memcpy" not in text
+
+
+def test_a_second_length_compiles_nothing() -> None:
+    f = mo.compile(lambda x: mo.softmax(mo.gelu(x) * 2), dynamic={"x": {0: Dim("n", 1, 5000)}})
+    f(mo.asarray(np.ones((3, 7), "f")))
+    before = code.counters.snapshot()
+    for n in range(1, 68):
+        f(mo.asarray(np.ones((n, 7), "f")))
+    assert code.counters.snapshot()["compiled"] == before["compiled"]
+    assert f.stats["recompiles"] == 0
+
+
+def test_the_native_entry_is_really_called() -> None:
+    f = mo.compile(lambda a, b: a + b)
+    a, b, c = (mo.asarray(np.ones(100, "f"), copy=True) for _ in range(3))
+    f(a, b, out=c)
+    before = f.stats["native_calls"]
+    for _ in range(10):
+        f(a, b, out=c)
+    assert f.stats["native_calls"] == before + 10
+    assert f.stats["fallbacks"] == 0
+
+
+def test_kernels_run_and_nothing_falls_back() -> None:
+    before = evaluation.counts.kernels_run, evaluation.counts.fallbacks, evaluation.counts.host_steps
+    (mo.asarray(np.ones(100, "f")) + 1).numpy()
+    assert evaluation.counts.kernels_run == before[0] + 1
+    assert (evaluation.counts.fallbacks, evaluation.counts.host_steps) == before[1:]
+
+
+@pytest.mark.parametrize("dtype", [float32, float64, float16, bfloat16], ids=str)
+def test_whole_chunks_are_vectors(dtype: DType) -> None:
+    """The body of an add works on vectors, not on single elements."""
+    kernel = kernel_of(build("add", parameter(0, (1000,), dtype), parameter(1, (1000,), dtype)))
+    text = kernel.generate(code.current_isa(), "kernel")  # type: ignore[attr-defined]
+    if code.current_isa().vector_bits:
+        assert re.search(r"fadd <\d+ x (?:float|double)>", text)
+
+
+def test_the_scalar_path_has_no_vectors() -> None:
+    with mo.settings(isa="scalar"):
+        kernel = kernel_of(build("softmax", parameter(0, (10, 100), float32), axes=(1,)))
+        text = kernel.generate(code.current_isa(), "kernel")  # type: ignore[attr-defined]
+    assert not re.search(r"<\d+ x ", text)
+
+
+def test_text_that_llvm_rejects_is_an_error_of_ours() -> None:
+    with pytest.raises(CompileError, match="LLVM rejects"):
+        cpu.compile_text("define i32 @f( {", code.current_isa())

@@ -1,0 +1,25 @@
+"""The examples in docstrings are true."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+
+import numpy as np
+import pytest
+
+import morpho as mo
+import morpho.tensor
+
+MODULES = ["morpho"] + [f"morpho.tensor.{found.name}" for found in pkgutil.iter_modules(morpho.tensor.__path__)]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples(name: str) -> None:
+    """`mo` and `np` are at hand in every example."""
+    finder = doctest.DocTestFinder()
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    for example in finder.find(importlib.import_module(name), name, extraglobs={"mo": mo, "np": np}):
+        runner.run(example)
+    assert runner.failures == 0
