@@ -31,8 +31,6 @@ from morpho.base.dtypes import (
 )
 from morpho.base.dtypes import bool_ as bool
 from morpho.base.settings import settings
-from morpho.runtime import pool
-from morpho.tensor import extend, fft, linalg, random
 from morpho.tensor.activations import (
     elu,
     gelu,
@@ -49,7 +47,6 @@ from morpho.tensor.activations import (
     softmax,
     softplus,
 )
-from morpho.tensor.compile import compile
 from morpho.tensor.core import Tensor, realise
 from morpho.tensor.create import (
     arange,
@@ -142,7 +139,6 @@ from morpho.tensor.elementwise import (
     trunc,
     where,
 )
-from morpho.tensor.gradient import grad
 from morpho.tensor.interop import from_dlpack
 from morpho.tensor.move import (
     broadcast_arrays,
@@ -233,12 +229,26 @@ def __dir__() -> list[str]:
     return [*__all__, "__array_api_version__", "__array_namespace_info__", "__doc__", "__name__", "__version__"]
 
 
-def __getattr__(name: str) -> str:
+_LATE = {  # name -> module and what to take from it: loaded when first asked for
+    "compile": ("morpho.tensor.compile", "compile"), "grad": ("morpho.tensor.gradient", "grad"),
+    "extend": ("morpho.tensor.extend", ""), "fft": ("morpho.tensor.fft", ""), "linalg": ("morpho.tensor.linalg", ""),
+    "random": ("morpho.tensor.random", ""), "pool": ("morpho.runtime.pool", ""),
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _LATE:
+        import importlib
+
+        module, attribute = _LATE[name]
+        found = importlib.import_module(module)
+        globals()[name] = getattr(found, attribute) if attribute else found
+        return globals()[name]
     if name == "__version__":  # read only when asked for: the package's metadata takes a while to find
         from importlib.metadata import PackageNotFoundError, version
 
         try:
             return version("morpho")
         except PackageNotFoundError:
-            return "0+unknown"
+            return "unknown"
     raise AttributeError(f"module 'morpho' has no attribute {name!r}")

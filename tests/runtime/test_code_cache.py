@@ -47,18 +47,16 @@ def test_four_processes_with_one_empty_folder(tmp_path: Path) -> None:
     assert not [name for name in os.listdir(folder) if name.startswith(".")]  # no temporary files are left
 
 
-@pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "junk"])
-def test_damaged_files_are_made_again_and_said_once(tmp_path: Path, damage: str) -> None:
+def test_damaged_files_are_made_again_and_said_once(tmp_path: Path) -> None:
     folder = tmp_path / "cache"
     good, _ = run(PROGRAM, MORPHO_CACHE_DIR=str(folder))
     files = sorted(folder.iterdir())
     assert len(files) >= 3
-    for file in files:
+    for number, file in enumerate(files):
         content = bytearray(file.read_bytes())
-        if damage == "flipped":
-            content[len(content) // 2] ^= 1
-        file.write_bytes({"flipped": bytes(content), "cut": bytes(content[:-7]), "empty": b"",
-                          "junk": os.urandom(500)}[damage])
+        flipped = bytearray(content)
+        flipped[len(content) // 2] ^= 1
+        file.write_bytes((bytes(flipped), bytes(content[:-7]), b"", os.urandom(500))[number % 4])
     printed, said = run(PROGRAM, MORPHO_CACHE_DIR=str(folder))
     assert values(printed) == values(good)
     assert counts(printed) == (counts(good)[0], 0)
@@ -74,8 +72,10 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     open_to_all = tmp_path / "open"
     open_to_all.mkdir()
     open_to_all.chmod(0o777)
-    for folder in (blocked, blocked / "below", open_to_all, Path("/proc/morpho-cannot-be-made")):
-        printed, said = run(PROGRAM, MORPHO_CACHE_DIR=str(folder))
+    folders = (blocked, blocked / "below", open_to_all, Path("/proc/morpho-cannot-be-made"))
+    for process in [start(PROGRAM, MORPHO_CACHE_DIR=str(folder)) for folder in folders]:
+        printed, said = process.communicate(timeout=60)
+        assert process.returncode == 0, said
         assert counts(printed)[0] >= 3 and counts(printed)[1] == 0
         assert said.count("[disk cache]") == 1, said
 
@@ -112,11 +112,10 @@ def test_memory_before_disk() -> None:
     assert after["memory_hits"] > before["memory_hits"]
 
 
-@pytest.mark.parametrize("isa", ["native", "scalar", "vector128", "vector256", "vector512"])
-def test_every_instruction_set_gives_the_same_bits(isa: str, tmp_path: Path) -> None:
-    native, _ = run(PROGRAM)
-    printed, _ = run(PROGRAM, MORPHO_ISA=isa)
-    assert values(printed) == values(native)
+def test_every_instruction_set_gives_the_same_bits() -> None:
+    started = [start(PROGRAM, MORPHO_ISA=isa) for isa in ("native", "scalar", "vector128", "vector512")]
+    printed = [process.communicate(timeout=60)[0] for process in started]
+    assert len({tuple(values(text)) for text in printed}) == 1
 
 
 def test_an_instruction_set_this_machine_lacks() -> None:

@@ -52,41 +52,41 @@ def test_blocks_return_to_the_pool() -> None:
     gc.collect()
     x = mo.asarray(np.ones(N, np.float32))
     (x + 1).numpy()
-    before = pool.stats()["in_use_bytes"]
+    before = pool.stats()["live_bytes"]
     y = (x + 2).realise()
-    assert pool.stats()["in_use_bytes"] >= before + 4 * N
+    assert pool.stats()["live_bytes"] >= before + 4 * N
     view = y[10:20].realise()
     assert view.numpy().ctypes.data == y.numpy().ctypes.data + 40  # no bytes moved
     exported = view.numpy()
     del y, view
-    assert pool.stats()["in_use_bytes"] >= before + 4 * N  # the export holds the whole block
+    assert pool.stats()["live_bytes"] >= before + 4 * N  # the export holds the whole block
     others = [(x + 3).numpy() for _ in range(3)]
     assert (exported == 3).all()
     del exported, others
-    assert pool.stats()["in_use_bytes"] == before
+    assert pool.stats()["live_bytes"] == before
 
 
 def test_views_are_free() -> None:
     x = mo.asarray(np.arange(N, dtype=np.float32), copy=True)
-    before, base = pool.stats()["in_use_bytes"], x.numpy().ctypes.data
+    before, base = pool.stats()["live_bytes"], x.numpy().ctypes.data
     for view in (x[5:], x[::-1], x.reshape(100, 1000).T, x[7], mo.broadcast_to(x[:3], (4, 3))):
         view.realise()
         assert base <= view.numpy().ctypes.data < base + 4 * N
-        assert pool.stats()["in_use_bytes"] == before
+        assert pool.stats()["live_bytes"] == before
 
 
 def test_a_faulting_call_frees_its_memory() -> None:
     f = mo.compile(lambda x, i: mo.exp(x[i]))
     x, bad = mo.asarray(np.ones(N, np.float32)), mo.asarray(np.full(N, N))
     for _ in range(2):
-        before = pool.stats()["in_use_bytes"]
+        before = pool.stats()["live_bytes"]
         for _ in range(3):
             try:
                 f(x, bad)
             except IndexError as error:
                 del error
             gc.collect()
-    assert pool.stats()["in_use_bytes"] == before
+    assert pool.stats()["live_bytes"] == before
 
 
 def test_a_dropped_compiled_function_is_freed() -> None:
@@ -118,7 +118,7 @@ def test_memory_stays_flat() -> None:
             (mo.gelu(mo.asarray(np.full(300, i, np.float32))) + x).sum().item()
     def used():
         gc.collect()
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, mo.pool.stats()["in_use_bytes"], live_nodes()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, mo.pool.stats()["live_bytes"], live_nodes()
     work(2000, 200)
     before = used()
     work(100_000, 2000)
@@ -126,5 +126,5 @@ def test_memory_stays_flat() -> None:
     assert g.native_calls > 99_000, g.native_calls
     print(after[0] - before[0], after[1] - before[1], after[2] - before[2])
     """, timeout_s=100)
-    kilobytes, in_use_bytes, nodes = map(int, printed.split())
-    assert kilobytes < 8_000 and in_use_bytes == 0 and nodes <= 0, printed
+    kilobytes, live_bytes, nodes = map(int, printed.split())
+    assert kilobytes < 8_000 and live_bytes == 0 and nodes <= 0, printed

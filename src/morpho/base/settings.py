@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from morpho.base.errors import ArgumentError, fail
 
+if TYPE_CHECKING:
+    from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -37,6 +39,8 @@ class Settings:
     @property
     def cache_path(self) -> Path:
         """The folder of compiled code."""
+        from pathlib import Path
+
         if self.cache_dir:
             return Path(self.cache_dir)
         home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")

@@ -113,8 +113,8 @@ class DiskCache(ForkSafe):
             if create:
                 self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = self.folder.stat()
-        except FileNotFoundError:
-            return False
+        except FileNotFoundError as error:
+            return self._refuse(f"it cannot be made: {error}") if create else False
         except OSError as error:
             return self._refuse(f"it cannot be opened: {error}")
         if not stat.S_ISDIR(found.st_mode):

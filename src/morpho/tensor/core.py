@@ -10,6 +10,7 @@ import os
 import threading
 import weakref
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,21 @@ import numpy as np
 from morpho.base.dims import Shape, product
 from morpho.base.dtypes import DType, bfloat16
 from morpho.base.errors import ArgumentError, CompileError, ShapeError, fail
+from morpho.base.late import Late
 from morpho.ir.node import Node, toposort
-from morpho.runtime import evaluate
 from morpho.runtime.buffer import Buffer
 from morpho.runtime.layout import pack_record
 
+
+def _engine() -> ModuleType:
+    """The evaluator, with the native entry's measurements made: compiler, kernels and driver load when needed."""
+    import morpho.tensor.compile  # noqa: F401
+    from morpho.runtime import evaluate as module
+
+    return module
+
+
+evaluate = Late(_engine)
 tracing = threading.local()  # `current` is the `Trace` this thread is in, if any
 _settling = threading.Lock()  # held while a computed value is put into its tensor
 

@@ -20,8 +20,7 @@ from typing import Any
 
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.ir.node import Node, build
-from morpho.runtime import evaluate
-from morpho.tensor.core import Tensor, tracing
+from morpho.tensor.core import Tensor, evaluate, tracing
 
 _numbers = itertools.count()
 _live: weakref.WeakSet[State] = weakref.WeakSet()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from morpho.base.errors import CompileError, fail
-from morpho.runtime import evaluate
-from morpho.tensor.core import Tensor, uses_parameters
+from morpho.tensor.core import Tensor, evaluate, uses_parameters
 
 
 def realised_array(x: Tensor, operation: str, reason: str, hint: str = "compute it outside the function") -> np.ndarray:
