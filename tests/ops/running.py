@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+import morpho.tensor.compile  # noqa: F401  (tells the driver where things lie inside objects)
 from morpho.backends import reference
 from morpho.base.dims import Dim, evaluate
 from morpho.base.dtypes import DType, bfloat16

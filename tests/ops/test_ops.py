@@ -315,6 +315,21 @@ def test_sine_of_huge_numbers_stays_in_range(name: str) -> None:
     assert np.all(np.abs(got) <= 1), got
 
 
+@pytest.mark.parametrize("dtype", of_kinds("f"), ids=str)
+def test_a_constant_is_a_number_of_its_dtype(dtype: DType) -> None:
+    """0.001 is no float16: in a register and in memory it must be the same nearest one (found by fuzzing)."""
+    from morpho.ops.algebra import constant, expand
+
+    x = parameter(0, (67,), dtype)
+    number = expand(constant(0.001, dtype), (67,))
+    inline, stored_first = build("multiply", x, number), build("multiply", x, build("cumulative_prod", number, axis=0))
+    ones = stored(np.linspace(0.5, 3, 67), dtype)
+    one, two = Native([inline, stored_first])([ones])
+    assert equal_bits(one[:1], two[:1], dtype)
+    (want,) = by_reference([inline], [ones])
+    assert equal_bits(one, want, dtype)
+
+
 @pytest.mark.parametrize("bad", [-1, 5, 1 << 40, -(1 << 40)])
 def test_a_gather_outside_its_axis_is_an_error(bad: int) -> None:
     index = np.zeros((7, 3), np.int64)

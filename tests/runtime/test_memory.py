@@ -90,11 +90,13 @@ def test_a_faulting_call_frees_its_memory() -> None:
 
 
 def test_a_dropped_compiled_function_is_freed() -> None:
-    big = mo.asarray(np.ones(N, np.float32))
-    f = mo.compile(lambda x: mo.softmax(x + big))
-    f(mo.asarray(np.ones(N, np.float32)))
-    alive, captured = weakref.ref(f), weakref.ref(big)
-    del f, big
+    def make() -> tuple[weakref.ref, weakref.ref]:
+        big = mo.asarray(np.ones(N, np.float32))
+        f = mo.compile(lambda x: mo.softmax(x + big))
+        f(mo.asarray(np.ones(N, np.float32)))
+        return weakref.ref(f), weakref.ref(big)
+
+    alive, captured = make()
     gc.collect()
     assert alive() is None and captured() is None
 

@@ -49,8 +49,9 @@ def run_node(node: Node, arrays: list[Any]) -> Any:
         return tuple(found) if len(found) > 1 else found[0]
     if node.op.name == "pick":  # from a tuple of arrays, each of its own dtype and rounded already
         return node.op.reference(node.attributes, *arrays)
-    widened = [a.astype(np.float32) if a.dtype == np.float16 and node.op.kind != "move" else a for a in arrays]
-    result = node.op.reference(node.attributes, *widened)
+    with np.errstate(all="ignore"):  # infinities and NaN are results here, not accidents
+        widened = [a.astype(np.float32) if a.dtype == np.float16 and node.op.kind != "move" else a for a in arrays]
+        result = node.op.reference(node.attributes, *widened)
     if len(node.outputs) > 1:
         return tuple(rounded(part, spec.dtype) for part, spec in zip(result, node.outputs, strict=True))
     return rounded(result, node.dtype)

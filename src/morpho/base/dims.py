@@ -123,6 +123,8 @@ def divide(value: Size, by: Size) -> Size | None:
         return value // by if by and value % by == 0 else None
     if value == by:
         return 1
+    if value == 0 and bounds(by)[0] > 0:
+        return 0
     divisor = _terms(by)
     if len(divisor) != 1:
         return None

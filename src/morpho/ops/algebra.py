@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from morpho.base.dims import Shape, Size, product
-from morpho.base.dtypes import DType, bool_
+from morpho.base.dtypes import DType, bfloat16, bool_, float64
 from morpho.ir.node import Node, build
+from morpho.ops.special import round_bfloat16
 
 
 def constant(value: Any, dtype: DType) -> Node:
-    """A scalar constant; the value is stored in its dtype's own Python form."""
+    """A scalar constant; the value is stored in its dtype's own Python form, rounded to the dtype's precision."""
     kinds: dict[str, Any] = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
-    return build("constant", value=kinds[dtype.kind](value), dtype=dtype)
+    value = kinds[dtype.kind](value)
+    if dtype.is_float and dtype is not float64:
+        with np.errstate(all="ignore"):
+            value = float(round_bfloat16(np.float32(value)) if dtype is bfloat16 else dtype.numpy.type(value))
+    return build("constant", value=value, dtype=dtype)
 
 
 def expand(node: Node, shape: Shape) -> Node:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import inspect
 import logging
+import math
 import os
 import struct
 import sys
@@ -49,6 +50,8 @@ from morpho.tensor.trees import LEAF, flatten, unflatten
 
 log = logging.getLogger("morpho")
 MANY_RECOMPILES = 8
+TEMPLATES_KEPT = 4096
+_ADDRESS = struct.Struct("<Q")
 _live: weakref.WeakSet[Any] = weakref.WeakSet()
 _live_lock = threading.Lock()
 
@@ -511,34 +514,50 @@ def _allocator(chosen: Specialisation) -> Callable[..., tuple[Tensor, ...]]:
     """A function that makes a call's new outputs: shapes are known, or follow from the arguments' sizes."""
     outputs = chosen.plan.program.outputs
     if any(isinstance(size, Dim) for place in outputs for size in place.shape):
-        bindings = chosen.bindings
+        return _by_arguments(chosen)
+    templates = [_template(place.shape, place.strides, place.dtype) for place in outputs]  # type: ignore[arg-type]
+    return lambda *tensors: _from_templates(templates)
 
-        def by_arguments(*tensors: Tensor) -> tuple[Tensor, ...]:
-            sizes = {name: tensors[argument].shape[axis] for name, argument, axis, _, _ in bindings}
-            return tuple(Tensor.of_buffer(allocate(tuple(evaluate(s, sizes) for s in place.shape), place.dtype))
-                         for place in outputs)
 
-        return by_arguments
-    templates = []
-    for place in outputs:
-        words = record_words(place.dtype, place.shape, place.strides)  # type: ignore[arg-type]
-        suffix = struct.pack(f"<Q{len(words)}q", WRITABLE, *words)
-        nbytes = max(int(np.prod(place.shape, dtype=np.int64)) * place.dtype.itemsize, 1)
-        templates.append((nbytes, place.shape, place.strides, place.dtype, suffix))
-    acquire, new, pack = pool().acquire, object.__new__, struct.Struct("<Q").pack
+def _by_arguments(chosen: Specialisation) -> Callable[..., tuple[Tensor, ...]]:
+    """As `_allocator`, for outputs with dynamic sizes; what was worked out for a size is kept."""
+    outputs = chosen.plan.program.outputs
+    names = [binding[0] for binding in chosen.bindings]
+    reads = [(argument, axis) for _, argument, axis, _, _ in chosen.bindings]
+    known: dict[Any, list[Any]] = {}
 
-    def by_template(*tensors: Tensor) -> tuple[Tensor, ...]:
-        made = []
-        for nbytes, shape, strides, dtype, suffix in templates:
-            block = acquire(nbytes)
-            tensor = new(Tensor)
-            tensor._node, tensor._storage = None, block
-            tensor._layout = (block.address, shape, strides, dtype, True)
-            tensor._record = pack(block.address) + suffix
-            made.append(tensor)
-        return tuple(made)
+    def allocate_outputs(*tensors: Tensor) -> tuple[Tensor, ...]:
+        sizes = tuple([tensors[argument]._layout[1][axis] for argument, axis in reads])  # type: ignore[index]
+        templates = known.get(sizes)
+        if templates is None:
+            values = dict(zip(names, sizes, strict=True))
+            templates = [_template(tuple(evaluate(s, values) for s in place.shape),
+                                   tuple(evaluate(s, values) for s in place.strides), place.dtype) for place in outputs]
+            if len(known) >= TEMPLATES_KEPT:
+                known.clear()
+            known[sizes] = templates
+        return _from_templates(templates)
 
-    return by_template
+    return allocate_outputs
+
+
+def _template(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> tuple[Any, ...]:
+    """Everything about a new output but its address."""
+    words = record_words(dtype, shape, strides)
+    suffix = struct.pack(f"<Q{len(words)}q", WRITABLE, *words)
+    return max(math.prod(shape) * dtype.itemsize, 1), shape, strides, dtype, suffix
+
+
+def _from_templates(templates: list[Any]) -> tuple[Tensor, ...]:
+    acquire, made = pool().acquire, []
+    for nbytes, shape, strides, dtype, suffix in templates:
+        block = acquire(nbytes)
+        tensor = object.__new__(Tensor)
+        tensor._node, tensor._storage = None, block
+        tensor._layout = (block.address, shape, strides, dtype, True)
+        tensor._record = _ADDRESS.pack(block.address) + suffix
+        made.append(tensor)
+    return tuple(made)
 
 
 def _count(tree: Any) -> int:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from morpho.kernels.emit import Emitter, Value
 from morpho.kernels.vector_math.core import (
+    biased_power_of_two,
     fast_two_sum,
+    format_of,
     polynomial,
-    power_of_two,
     round_to_integer,
     through_double,
     two_product,
@@ -42,19 +43,20 @@ FLOAT_LOG1P_TAIL = (
     0.333304793,
     -0.499999315,
 )
-# exp(t**2 / 2) * Phi(-t) * (t + 3.5) in t / (t + 3.5) - 0.40625 on 0 <= t <= 14.7; relative error 2**-26.5.
+# t * exp(t**2 / 2) * Phi(-t) = q * (1 + v * rest(v)) on 0 <= t <= 14.2, where q = t / (SLOPE * t + BASE) and
+# v = CENTRE - q; relative error 2**-27.9. The constants are such that CENTRE, where the product is 1, is a float.
 FLOAT_NORMAL_TAIL = (
-    0.0554298535,
-    0.0603262633,
-    -0.125967294,
-    -0.139040664,
-    0.305908769,
-    0.1566796,
-    -1.0114609,
-    1.53556991,
-    -1.39300144,
-    0.86233294,
+    -0.259742081,
+    0.0709711164,
+    0.42901516,
+    -0.15584375,
+    -0.704556763,
+    0.0277829785,
+    1.460446,
+    2.19101882,
+    1.82282877,
 )
+NORMAL_SLOPE, NORMAL_BASE, NORMAL_CENTRE = 1.14321887, 3.88694429, 0.344187558
 
 # Numbers in two parts. gelu_tanh(x) = x * sigmoid(x * (LINEAR + CUBIC * x**2)) with LINEAR = 2 * sqrt(2/pi) and
 # CUBIC = 0.044715 * LINEAR.
@@ -68,6 +70,11 @@ def offset(x: Value) -> int:
     return OFFSETS[x.element]
 
 
+def biased_offset(x: Value) -> int:
+    """The exponent of the scale plus the bias of the format, for `biased_power_of_two`."""
+    return offset(x) + format_of(x).bias
+
+
 def shrink_factor(x: Value) -> float:
     """What undoes the scale."""
     return 2.0 ** -offset(x)
@@ -75,24 +82,22 @@ def shrink_factor(x: Value) -> float:
 
 def exp_of_negative(e: Emitter, t: Value) -> tuple[Value, Value]:
     """e**-t = 2**k / (1 + growth) for t >= 0: growth, and 2**(k + offset); 1 + growth is in [0.7, 1.42]."""
-    r, count = reduced_negated(e, t, offset(t))
-    return exp_minus_one_reduced(e, r), power_of_two(e, count, t.element)
+    r, count = reduced_negated(e, t, biased_offset(t))
+    return exp_minus_one_reduced(e, r), biased_power_of_two(e, count, t.element)
 
 
 def sigmoid(e: Emitter, x: Value) -> Value:
     """1 / (1 + e**-x).
 
-    With e**|x| = 2**-k * y the small side is 2**k / (y + 2**k). Both roundings of the denominator are carried along
-    and the quotient is corrected by them, so that about one rounding remains.
+    The small side is 2**k / (1 + growth + 2**k). The quotient is corrected by its residual, for which the sum is taken
+    term by term, so that about one rounding remains.
     """
     t = e.minimum(e.absolute(x), -tables(x).lowest)
     growth, power = exp_of_negative(e, t)
     small = power * shrink_factor(x)
     y, y_low = fast_two_sum(e.like(1.0, growth), growth)
-    denominator, denominator_low = fast_two_sum(y, small)
-    denominator_low = denominator_low + y_low
-    quotient = 1.0 / denominator
-    residual = e.fma(-quotient, denominator_low, e.fma(-quotient, denominator, 1.0))
+    quotient = 1.0 / (y + small)
+    residual = e.fma(-quotient, y_low, e.fma(-quotient, small, e.fma(-quotient, y, 1.0)))
     side = e.fma(quotient, residual, quotient) * power * shrink_factor(x)
     return e.select(e.fcmp("olt", x, 0.0), side, 1.0 - side)
 
@@ -116,10 +121,10 @@ def silu(e: Emitter, x: Value) -> Value:
 def softplus_float(e: Emitter, x: Value) -> Value:
     """log(1 + e**x) in float arithmetic: max(x, 0) + log(1 + e**-|x|), the logarithm as a polynomial in e**-|x|."""
     t = e.minimum(e.absolute(x), 104.0)
-    r, count = reduced_negated(e, t, offset(t))
+    r, count = reduced_negated(e, t, biased_offset(t))
     tail = [c * (-1.0) ** power for c, power in zip(tables(x).exp_tail, range(6, 1, -1), strict=True)]
     decay = e.fma(polynomial(e, r, tail), r, -1.0) * r  # e**-r - 1
-    power = power_of_two(e, count, x.element)
+    power = biased_power_of_two(e, count, x.element)
     large = e.fma(decay, power, power)
     small = large * shrink_factor(x)  # e**-|x|
     logarithm = e.fma(polynomial(e, small, FLOAT_LOG1P_TAIL), large * small, large)
@@ -136,36 +141,37 @@ def softplus(e: Emitter, x: Value) -> Value:
 def gelu_float(e: Emitter, x: Value) -> Value:
     """x * Phi(x) in float arithmetic.
 
-    With t = |x|: t * Phi(-t) = e**(-t**2/2) * q * tail(q), q = t / (t + 3.5). In the far tail every rounding shows,
-    so the square, the quotient q, the polynomial's last step and the product are kept in two parts.
+    With t = |x|: t * Phi(-t) = e**(-t**2/2) * (q + q * v * rest(v)). The sum is kept in two parts, and times 2**offset
+    so that a tiny q is not subnormal. The roundings of q cancel for large t; for small t, where they do not, they are
+    undone by the residual of the division (whose factor need only be near 1/2).
     """
     t = e.minimum(e.absolute(x), 14.7)
     growth, power = exp_of_half_square(e, t)
-    denominator = t + 3.5
-    denominator_low = t - (denominator - 3.5)
-    inverse = 1.0 / denominator
-    q = t * inverse
-    q_low = e.fma(-q, denominator_low, e.fma(-q, denominator, t)) * inverse
-    v = (q - 0.40625) + q_low
-    last = FLOAT_NORMAL_TAIL[-1]
-    rest = polynomial(e, v, FLOAT_NORMAL_TAIL[:-1])
-    tail = e.fma(rest, v, last)
-    tail_low = e.fma(rest, v, last - tail)
-    product = q * tail
-    product_low = e.fma(q, tail_low, e.fma(q_low, tail, e.fma(q, tail, -product)))
-    side = product + e.fma(product, growth, e.fma(product_low, growth, product_low))
-    return e.fma(side * power, -shrink_factor(x), e.maximum(x, -0.0))
+    shrink = shrink_factor(x)
+    scaled, base = t * (NORMAL_SLOPE * shrink), NORMAL_BASE * shrink
+    q = t / (scaled + base)
+    large_v = NORMAL_CENTRE / shrink - q
+    v = large_v * shrink
+    rest = polynomial(e, v, FLOAT_NORMAL_TAIL)
+    qv = q * v
+    total = e.fma(qv, rest, q)
+    low = e.fma(qv, rest, q - total)
+    residual = e.fma(-q, scaled, e.fma(-q, base, t))
+    low = e.fma(residual, e.maximum(large_v, 0.0), low)
+    side = total + e.fma(total, growth, low)
+    return e.fma(side * power, -shrink * shrink, e.maximum(x, -0.0))
 
 
 def exp_of_half_square(e: Emitter, t: Value) -> tuple[Value, Value]:
-    """e**(-t**2 / 2) = 2**k * (1 + growth): growth, and 2**(k + offset); the square is taken exactly."""
+    """e**(-t**2 / 2) = 2**k * (1 + growth): growth, and 2**(k + offset).
+
+    The reduction adds the exact square to the exact multiple of ln(2), so that nothing of the square is lost.
+    """
     table = tables(t)
     half = t * -0.5
-    square = half * t
-    square_low = e.fma(half, t, -square)
-    k, count = round_to_integer(e, square, LOG2_E, offset(t))
-    r = e.fma(k, -table.ln2_high, square) + e.fma(k, -table.ln2_low, square_low)
-    return exp_minus_one_reduced(e, r), power_of_two(e, count, t.element)
+    k, count = round_to_integer(e, half * t, LOG2_E, biased_offset(t))
+    r = e.fma(k, -table.ln2_low, e.fma(half, t, k * -table.ln2_high))
+    return exp_minus_one_reduced(e, r), biased_power_of_two(e, count, t.element)
 
 
 def gelu_double(e: Emitter, x: Value) -> Value:
@@ -199,9 +205,9 @@ def gelu_tanh(e: Emitter, x: Value) -> Value:
     factor_low = factor_low + e.fma(square_low, cubic, e.fma(square, cubic_low, product_low + linear_low))
     z = t * factor
     z_low = e.fma(t, factor_low, e.fma(t, factor, -z))
-    k, count = round_to_integer(e, z, -LOG2_E, offset(x))
+    k, count = round_to_integer(e, z, -LOG2_E, biased_offset(x))
     r = e.fma(k, table.ln2_high, z) + e.fma(k, table.ln2_low, z_low)
-    return weighted_sigmoid(e, x, t, exp_minus_one_reduced(e, r), power_of_two(e, count, x.element))
+    return weighted_sigmoid(e, x, t, exp_minus_one_reduced(e, r), biased_power_of_two(e, count, x.element))
 
 
 def constants(x: Value) -> tuple[float, float, float, float]:
@@ -219,9 +225,9 @@ def mish(e: Emitter, x: Value) -> Value:
     for x < 0: w = x * n, c = n * (n + 1) / (n * (n + 2) + 2); for x > 0: w = x, c = 2 n**2 / (2 n**2 + 2 n + 1).
     """
     t = e.minimum(e.absolute(x), 6.0 - tables(x).lowest)
-    r, count = reduced_negated(e, t, offset(x))
+    r, count = reduced_negated(e, t, biased_offset(x))
     decay = exp_minus_one_reduced(e, -r)
-    power = power_of_two(e, count, x.element)
+    power = biased_power_of_two(e, count, x.element)
     n = e.fma(decay, power, power) * shrink_factor(x)
     negative = e.fcmp("olt", x, 0.0)
     top = e.select(negative, e.fma(n, n, n), (n + n) * n)

@@ -101,6 +101,11 @@ def power_of_two(e: Emitter, count: Value, element: str, add: int = 0) -> Value:
     return e.from_bits((count << form.mantissa) + (form.one + (add << form.mantissa)), element)
 
 
+def biased_power_of_two(e: Emitter, count: Value, element: str) -> Value:
+    """2**k from the integer of `round_to_integer` that holds k plus the bias; the result must be a normal number."""
+    return e.from_bits(count << (FLOAT if element == "float" else DOUBLE).mantissa, element)
+
+
 def scale_exponent(e: Emitter, y: Value, count: Value) -> Value:
     """y * 2**count by adding to the exponent; y and the result must be normal numbers."""
     return e.from_bits(e.bits(y) + (count << format_of(y).mantissa), y.element)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from morpho.kernels.emit import Emitter, Value
-from morpho.kernels.vector_math.core import polynomial, power_of_two, round_to_integer, scale
+from morpho.kernels.vector_math.core import format_of, polynomial, power_of_two, round_to_integer, scale
 
 LOG2_E = 1.4426950408889634
 
@@ -31,6 +31,9 @@ FLOAT = Tables(
     exp_tail=(0.00138213951, 0.00836867467, 0.0416682586, 0.166665211, 0.49999994),
     exp2_tail=(0.00015326502, 0.00133909727, 0.00961850584, 0.0555035956, 0.240226477, 0.693147182),
 )
+
+# The tail for `exp` alone: relative error of e**r 2**-27.6, and 2**-29.6 for r < -1/4, where roundings weigh most.
+FLOAT_EXP_TAIL = (0.00135764887, 0.00836906862, 0.041672606, 0.166665167, 0.499999762)
 
 # Relative error of e**r 2**-57.9, of 2**r 2**-59.4.
 DOUBLE = Tables(
@@ -72,10 +75,10 @@ def tables(x: Value) -> Tables:
     return FLOAT if x.element == "float" else DOUBLE
 
 
-def reduced(e: Emitter, x: Value) -> tuple[Value, Value]:
-    """x = k * ln(2) + r: r, and the integer that holds k in its low bits."""
+def reduced(e: Emitter, x: Value, offset: int = 0) -> tuple[Value, Value]:
+    """x = k * ln(2) + r: r, and the integer that holds k + offset in its low bits."""
     t = tables(x)
-    k, count = round_to_integer(e, x, LOG2_E)
+    k, count = round_to_integer(e, x, LOG2_E, offset)
     return e.fma(k, -t.ln2_low, e.fma(k, -t.ln2_high, x)), count
 
 
@@ -91,17 +94,27 @@ def exp_reduced(e: Emitter, r: Value) -> Value:
     return e.fma(e.fma(polynomial(e, r, tables(r).exp_tail), r, 1.0), r, 1.0)
 
 
-def exp_minus_one_reduced(e: Emitter, r: Value) -> Value:
+def exp_minus_one_reduced(e: Emitter, r: Value, tail: tuple[float, ...] | None = None) -> Value:
     """e**r - 1 for |r| <= ln(2)/2, with a small relative error also where it is near zero."""
     square = r * r
-    return e.fma(polynomial(e, r, tables(r).exp_tail, square), square, r)
+    return e.fma(polynomial(e, r, tail or tables(r).exp_tail, square), square, r)
 
 
 def exp(e: Emitter, x: Value) -> Value:
-    """e**x; overflows to inf and goes through the subnormals to zero."""
-    t = tables(x)
-    r, count = reduced(e, e.minimum(e.maximum(x, t.lowest), t.highest))
-    return scale(e, exp_reduced(e, r), count)
+    """e**x; overflows to inf and goes through the subnormals to zero.
+
+    2**k is the product of a power chosen by the sign of x and the rest, so that only the last product rounds or
+    overflows. Both are multiplied, not added to the exponent bits, so that a NaN stays one whatever its bits.
+    """
+    t, form = tables(x), format_of(x)
+    clamped = e.minimum(e.maximum(x, t.lowest), t.highest)
+    r, count = reduced(e, clamped, 2 * form.bias)
+    half = (form.bias + 1) // 2
+    large, small = (form.bias + half) << form.mantissa, (form.bias - half) << form.mantissa
+    outer = e.select(e.fcmp("olt", clamped, 0.0), e.constant(small, form.integer, x.lanes), large)
+    inner = e.from_bits((count << form.mantissa) - outer, x.element)
+    growth = exp_minus_one_reduced(e, r, FLOAT_EXP_TAIL if x.element == "float" else None)
+    return e.fma(inner, growth, inner) * e.from_bits(outer, x.element)
 
 
 def exp2(e: Emitter, x: Value) -> Value:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from morpho.kernels.emit import Emitter, Value
 from morpho.kernels.vector_math.core import (
+    FLOAT,
+    biased_power_of_two,
     fast_two_sum,
     polynomial,
-    power_of_two,
-    round_to_integer,
     scale,
     through_double,
     two_product,
 )
-from morpho.kernels.vector_math.exponential import FLOAT, LOG2_E, exp_reduced, expm1, reduced, tables
+from morpho.kernels.vector_math.exponential import exp_minus_one_reduced, exp_reduced, expm1, reduced, tables
 from morpho.kernels.vector_math.logarithm import DOUBLE_ATANH_TAIL, log, log1p
 
 # (tanh(x) / x - 1) / x**2 in x**2 on 0 <= x <= 1; relative error of tanh 2**-27.7.
@@ -84,11 +84,9 @@ def tanh_float(e: Emitter, x: Value) -> Value:
     square = x * x
     near = e.fma(polynomial(e, square, FLOAT_TANH_TAIL) * square, t, t)
     clamped = e.minimum(t, 9.02)  # where tanh rounds to 1
-    k, count = round_to_integer(e, clamped, 2.0 * LOG2_E)
-    r = e.fma(k, FLOAT.ln2_low * -0.5, e.fma(k, FLOAT.ln2_high * -0.5, clamped))
-    tail = [c * 2.0**power for c, power in zip(FLOAT.exp_tail, range(6, 1, -1), strict=True)]
-    doubled = e.fma(e.fma(polynomial(e, r, tail), r, 2.0), r, 1.0)  # e**(2r)
-    far = 1.0 - 2.0 / e.fma(doubled, power_of_two(e, count, "float"), 1.0)
+    r, count = reduced(e, clamped + clamped, FLOAT.bias)
+    power = biased_power_of_two(e, count, "float")
+    far = 1.0 - 2.0 / e.fma(power, exp_minus_one_reduced(e, r), power + 1.0)
     return e.copysign(e.select(e.fcmp("olt", t, 1.0), near, far), x)
 
 

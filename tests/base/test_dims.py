@@ -1,0 +1,90 @@
+"""Bounded dimensions: polynomial arithmetic agrees with arithmetic on the numbers they stand for."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from morpho.base.dims import Dim, Size, bounds, divide, evaluate, is_static, product, upper
+from morpho.base.errors import ArgumentError, ShapeError
+
+BOUNDS = {"n": (0, 9), "m": (1, 20), "k": (3, 3)}
+SYMBOLS = {name: Dim(name, *limits) for name, limits in BOUNDS.items()}
+leaves = st.one_of(st.integers(-50, 50), st.sampled_from(sorted(SYMBOLS.values(), key=repr)))
+sizes = st.fixed_dictionaries({name: st.integers(*limits) for name, limits in BOUNDS.items()})
+trees = st.recursive(leaves, lambda inner: st.tuples(st.sampled_from("+-*"), inner, inner), max_leaves=8)
+OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+
+
+def symbolic(tree: Any) -> Size:
+    return OPERATORS[tree[0]](symbolic(tree[1]), symbolic(tree[2])) if isinstance(tree, tuple) else tree
+
+
+def numeric(tree: Any, at: dict[str, int]) -> int:
+    if isinstance(tree, tuple):
+        return OPERATORS[tree[0]](numeric(tree[1], at), numeric(tree[2], at))
+    return evaluate(tree, at)
+
+
+@given(trees, sizes)
+def test_arithmetic(tree: Any, at: dict[str, int]) -> None:
+    found = symbolic(tree)
+    value = numeric(tree, at)
+    assert evaluate(found, at) == value
+    low, high = bounds(found)
+    assert low <= value <= high == upper(found)
+    assert isinstance(found, Dim) or found == value
+
+
+@given(trees, trees, trees)
+def test_equal_polynomials_are_equal(a: Any, b: Any, c: Any) -> None:
+    x, y, z = map(symbolic, (a, b, c))
+    pairs = [(x + y, y + x), (x * y, y * x), ((x + y) * z, x * z + y * z), (x - x, 0), (x * 0, 0), (x * 1, x),
+             (x - y, -(y - x)), ((x + y) + z, x + (y + z))]
+    for left, right in pairs:
+        assert left == right and hash(left) == hash(right) and repr(left) == repr(right)
+
+
+@given(trees, st.one_of(st.integers(-9, 9), st.sampled_from(sorted(SYMBOLS.values(), key=repr))))
+def test_division_undoes_multiplication(tree: Any, by: Size) -> None:
+    value = symbolic(tree)
+    if by == 0:
+        assert divide(value, by) is None
+        return
+    if value == 0 and bounds(by)[0] <= 0 <= bounds(by)[1]:
+        assert divide(value, by) is None  # 0 / n is not known where n may be 0
+        return
+    assert divide(value * by, by) == value
+
+
+@given(trees, trees, sizes)
+def test_a_quotient_is_exact(a: Any, b: Any, at: dict[str, int]) -> None:
+    x, y = symbolic(a), symbolic(b)
+    found = divide(x, y)
+    if found is not None:
+        assert evaluate(found, at) * evaluate(y, at) == evaluate(x, at)
+
+
+def test_what_a_symbol_says() -> None:
+    n = Dim("n", 1, 8)
+    assert repr(n * 2 - 3) == "-3+2*n" and repr(n * n) == "n*n" and repr(-n) == "-1*n"
+    assert (n * 4 + 2).symbols == {"n": (1, 8)} and n.is_symbol and not (n * 2).is_symbol and not (n + 1).is_symbol
+    assert (n * n).is_symbol is False
+    assert is_static((1, 2)) and not is_static((1, n))
+    assert product(()) == 1 and product((2, n, 3)) == n * 6
+    assert (n * 6) // 3 == n * 2 and (n * 6) // n == 6
+    assert n != "n" and n == Dim("n", 1, 8) and n != Dim("n", 1, 9)
+    with pytest.raises(ShapeError, match="not known to be a multiple"):
+        n // 2
+    with pytest.raises(ShapeError, match="known only when the compiled function runs"):
+        range(n)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("arguments", [("2n",), ("",), ("n", -1, 3), ("n", 4, 3)])
+def test_wrong_symbols(arguments: tuple[Any, ...]) -> None:
+    with pytest.raises(ArgumentError, match=r"\[Dim\]"):
+        Dim(*arguments)
