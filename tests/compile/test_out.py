@@ -278,3 +278,38 @@ def test_subclasses_and_foreign_objects_do_not_fool_the_entry(a: mo.Tensor, b: m
     lazy = a + 1
     assert f(lazy, b, out=target) is target
     np.testing.assert_array_equal(target.numpy(), np.arange(N) + 3)
+
+
+def test_a_tuple_of_targets(a: mo.Tensor) -> None:
+    f = mo.compile(lambda x: (x + 1, x * 2))
+    first, second = mo.empty(N), mo.empty(N)
+    for _ in range(3):
+        found = f(a, out=(first, second))
+        assert type(found) is tuple and found[0] is first and found[1] is second
+        np.testing.assert_array_equal(first.numpy(), np.arange(N) + 1)
+        np.testing.assert_array_equal(second.numpy(), np.arange(N) * 2)
+    assert f.native_calls >= 2
+    with pytest.raises(SharedError):
+        f(a, out=(first, first))
+    for wrong in ([first, second], (first,), (first, second, mo.empty(N)), first, (first, None), (first, 3)):
+        with pytest.raises(ArgumentError, match="structure of the result"):
+            f(a, out=wrong)
+    for targets in ((a, second), (first, a)):
+        old = a.numpy(copy=True)
+        plus, double = f(a, out=targets)
+        np.testing.assert_array_equal(plus.numpy(), old + 1)
+        np.testing.assert_array_equal(double.numpy(), old * 2)
+
+
+def test_results_without_targets_are_new_each_time(a: mo.Tensor) -> None:
+    """Whichever way a call takes, its results are the caller's alone."""
+    f = mo.compile(lambda x, k=2: (x * k, x + k))
+    found = [f(a) for _ in range(4)] + [f(a, 3)] + [f(a) for _ in range(2)]
+    for number, (product, total) in enumerate(found):
+        k = 3 if number == 4 else 2
+        np.testing.assert_array_equal(product.numpy(), np.arange(N) * k)
+        np.testing.assert_array_equal(total.numpy(), np.arange(N) + k)
+    assert len({t.numpy().ctypes.data for pair in found for t in pair}) == 14
+    for product, _ in found:
+        mo.compile(lambda x: x - 1)(a, out=product)
+    np.testing.assert_array_equal(f(a)[0].numpy(), np.arange(N) * 2)

@@ -80,6 +80,17 @@ def shrink_factor(x: Value) -> float:
     return 2.0 ** -offset(x)
 
 
+def positive_part(e: Emitter, x: Value) -> Value:
+    """max(x, -0.0); a NaN may become -0.0, so the other operand must carry it.
+
+    For float by the order of the bits as unsigned integers: one instruction everywhere, where x86 lacks `maximum`.
+    """
+    if x.element == "double":
+        return e.maximum(x, -0.0)
+    sign = e.constant(-(1 << 31), "i32", x.lanes)
+    return e.from_bits(e.intrinsic("umin", e.bits(x), sign), "float")
+
+
 def exp_of_negative(e: Emitter, t: Value) -> tuple[Value, Value]:
     """e**-t = 2**k / (1 + growth) for t >= 0: growth, and 2**(k + offset); 1 + growth is in [0.7, 1.42]."""
     r, count = reduced_negated(e, t, biased_offset(t))
@@ -108,7 +119,7 @@ def weighted_sigmoid(e: Emitter, x: Value, t: Value, growth: Value, power: Value
     The denominator 1 + growth + 2**k is summed around 1/4, where the first two sums are small or exact.
     """
     denominator = (e.fma(power, shrink_factor(x), -0.25) + growth) + 1.25
-    return e.fma(t / denominator * power, -shrink_factor(x), e.maximum(x, -0.0))
+    return e.fma(t / denominator * power, -shrink_factor(x), positive_part(e, x))
 
 
 def silu(e: Emitter, x: Value) -> Value:
@@ -128,7 +139,7 @@ def softplus_float(e: Emitter, x: Value) -> Value:
     large = e.fma(decay, power, power)
     small = large * shrink_factor(x)  # e**-|x|
     logarithm = e.fma(polynomial(e, small, FLOAT_LOG1P_TAIL), large * small, large)
-    return e.fma(logarithm, shrink_factor(x), e.maximum(x, 0.0))
+    return e.fma(logarithm, shrink_factor(x), positive_part(e, x))
 
 
 def softplus(e: Emitter, x: Value) -> Value:
@@ -157,9 +168,10 @@ def gelu_float(e: Emitter, x: Value) -> Value:
     total = e.fma(qv, rest, q)
     low = e.fma(qv, rest, q - total)
     residual = e.fma(-q, scaled, e.fma(-q, base, t))
-    low = e.fma(residual, e.maximum(large_v, 0.0), low)
+    factor = e.intrinsic("smax", e.bits(large_v), e.constant(0, "i32", x.lanes))  # max(v, 0)
+    low = e.fma(residual, e.from_bits(factor, "float"), low)
     side = total + e.fma(total, growth, low)
-    return e.fma(side * power, -shrink * shrink, e.maximum(x, -0.0))
+    return e.fma(side * power, -shrink * shrink, positive_part(e, x))
 
 
 def exp_of_half_square(e: Emitter, t: Value) -> tuple[Value, Value]:
