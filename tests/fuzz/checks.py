@@ -187,8 +187,6 @@ def _tensor(node: Node, arrays: Sequence[Array]) -> Tensor:
 def run_compiled(outputs: Sequence[Node], arrays: Sequence[Array]) -> list[Array]:
     """Through `mo.compile`."""
     parameters = Graph(tuple(outputs)).parameters
-    if not parameters:  # reported: a variadic function called without arguments does not trace
-        return run_lazily(outputs, arrays)
     positions = {node["index"]: place for place, node in enumerate(parameters)}
 
     def function(*tensors: Tensor) -> tuple[Tensor, ...]:

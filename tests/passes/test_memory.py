@@ -14,7 +14,7 @@ from morpho.base.dtypes import float32, float64
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
 from morpho.ir.verify import verify
-from morpho.kernels.plan_memory import _written, plan_memory
+from morpho.kernels.plan_memory import plan_memory, written
 from morpho.kernels.program import Program, Step, build_program
 from morpho.ops.algebra import constant_like
 from morpho.passes.memory import ALIGNMENT, Lifetime, aligned, lower_bound, plan
@@ -69,8 +69,8 @@ def test_no_step_writes_over_what_is_still_read(level: int, session_seed: int) -
                 slot = program.slots[place.slot]
                 if slot.kind == "temporary" and slot.nbytes:
                     assert place.slot in owner, (session_seed + number, position)
-            written = {place.slot for place in _written(step)}
-            for index in written:
+            written_slots = {place.slot for place in written(step)}
+            for index in written_slots:
                 slot = program.slots[index]
                 if slot.kind != "temporary":
                     continue

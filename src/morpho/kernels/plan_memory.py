@@ -10,18 +10,18 @@ from morpho.passes.memory import Lifetime, plan
 def plan_memory(program: Program, reuse: bool = True) -> None:
     """Give every temporary an offset in one arena, writing over dying inputs where that is safe."""
     last = _last_uses(program)
-    written: dict[int, int] = {}  # slot -> the first step that writes it
+    first_writes: dict[int, int] = {}  # slot -> the first step that writes it
     for number, step in enumerate(program.steps):
-        for place in _written(step):
-            written.setdefault(place.slot, number)
+        for place in written(step):
+            first_writes.setdefault(place.slot, number)
     shared: dict[int, int] = {}  # slot -> the slot whose memory it takes over
     if reuse:
         for number, step in enumerate(program.steps):
             if isinstance(step, Step) and step.in_place:
-                _reuse(program, step, number, last, shared, written)
+                _reuse(program, step, number, last, shared, first_writes)
     firsts: dict[int, int] = {}
     for number, step in enumerate(program.steps):
-        for place in _written(step):
+        for place in written(step):
             firsts.setdefault(_root(place.slot, shared), number)
     slots = [i for i, slot in enumerate(program.slots) if slot.kind == "temporary" and i not in shared and i in firsts]
     lasts = {i: last.get(i, firsts[i]) for i in slots}
@@ -46,7 +46,7 @@ def _root(slot: int, shared: dict[int, int]) -> int:
     return slot
 
 
-def _written(step: Step | HostStep) -> list[Place]:
+def written(step: Step | HostStep) -> list[Place]:
     if isinstance(step, HostStep):
         return list(step.outputs)
     return [place for i in step.writes if (place := step.places[i]) is not None]
@@ -55,21 +55,21 @@ def _written(step: Step | HostStep) -> list[Place]:
 def _last_uses(program: Program) -> dict[int, int]:
     last: dict[int, int] = {}
     for number, step in enumerate(program.steps):
-        for place in (*step.reads, *_written(step)):
+        for place in (*step.reads, *written(step)):
             last[place.slot] = number
     return last
 
 
 def _reuse(program: Program, step: Step, number: int, last: dict[int, int], shared: dict[int, int],
-           written: dict[int, int]) -> None:
+           first_writes: dict[int, int]) -> None:
     """Let outputs of an elementwise step take the memory of inputs that die here and are read in the same order.
 
     The step must be the first to write the output: an update or a concatenation writes its result in several steps,
     and the earlier ones would write over an input that is still to be read.
     """
     taken: set[int] = set()
-    for output in _written(step):
-        if written[output.slot] != number:
+    for output in written(step):
+        if first_writes[output.slot] != number:
             continue
         if program.slots[output.slot].kind != "temporary" or output.slot in shared or output.offset != 0:
             continue
@@ -88,7 +88,7 @@ def _reuse(program: Program, step: Step, number: int, last: dict[int, int], shar
 def may_alias(program: Program, result: int, source: int) -> bool:
     """Whether a result may be written over an input: nothing reads the input after the first write, and the step that
     writes reads each element before it writes it."""
-    writer = next((n for n, step in enumerate(program.steps) if any(p.slot == result for p in _written(step))), None)
+    writer = next((n for n, step in enumerate(program.steps) if any(p.slot == result for p in written(step))), None)
     if writer is None:
         return False
     for step in program.steps[writer + 1:]:
@@ -98,7 +98,7 @@ def may_alias(program: Program, result: int, source: int) -> bool:
     reads = [place for place in step.reads if place.slot == source]
     if not reads or isinstance(step, HostStep):
         return True
-    writes = [place for place in _written(step) if place.slot == result]
+    writes = [place for place in written(step) if place.slot == result]
     same = all(read.offset == write.offset and read.strides == write.strides and read.shape == write.shape
                and read.dtype.itemsize == write.dtype.itemsize for read in reads for write in writes)
     return step.in_place and same

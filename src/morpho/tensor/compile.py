@@ -10,15 +10,12 @@ from __future__ import annotations
 import ctypes
 import inspect
 import logging
-import math
 import os
-import struct
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,58 +25,30 @@ from morpho.base.dims import Dim, Size, bounds, evaluate
 from morpho.base.errors import ArgumentError, IndexFault, SharedError, fail
 from morpho.base.shapes import contiguous_strides, is_contiguous
 from morpho.ir.graph import Graph
-from morpho.ir.node import Node, build, rebuild, toposort
+from morpho.ir.node import Node, build
 from morpho.ir.op import changes as registry_changes
 from morpho.ir.op import listeners as registry_listeners
 from morpho.ir.printing import to_dot
-from morpho.kernels.plan_memory import _written as written
 from morpho.kernels.plan_memory import may_alias
-from morpho.kernels.program import HostStep, Program, Step
 from morpho.runtime import evaluate as evaluation
 from morpho.runtime import threads
 from morpho.runtime.buffer import Buffer, allocate, copy_bytes
 from morpho.runtime.driver import ContextField
-from morpho.runtime.evaluate import Plan, make_plan, run_plan
+from morpho.runtime.evaluate import make_plan, run_plan
 from morpho.runtime.executable import LONG_WORK, Executable, native, set_distances
-from morpho.runtime.layout import WRITABLE, make_vectorcallable, record_words, slot_offset
+from morpho.runtime.layout import make_vectorcallable, record_words, slot_offset
 from morpho.runtime.pool import pool
 from morpho.tensor.core import Tensor
 from morpho.tensor.explain import explain_text, statistics
-from morpho.tensor.state import State, Trace, current_trace
+from morpho.tensor.outputs import output_maker
+from morpho.tensor.specialise import Specialisation, capture, dynamic_sizes, with_sizes, written_after_faults
+from morpho.tensor.state import Trace, current_trace
 from morpho.tensor.trees import LEAF, flatten, unflatten
 
 log = logging.getLogger("morpho")
 MANY_RECOMPILES = 8
-TEMPLATES_KEPT = 4096
-_ADDRESS = struct.Struct("<Q")
 _live: weakref.WeakSet[Any] = weakref.WeakSet()
 _live_lock = threading.Lock()
-
-
-@dataclass
-class Specialisation:
-    """The function compiled for one signature."""
-
-    plan: Plan
-    structure: Any  # of the result
-    outputs: int
-    captured: list[Tensor]
-    captured_layouts: list[tuple[Any, ...]]  # shape, strides and dtype they were compiled for
-    states: list[State]
-    updates: list[tuple[int, int]]  # (state, output) pairs
-    aliases: dict[int, int]  # output -> input whose memory it may take
-    bindings: list[tuple[str, int, int, int, int]]  # symbol, argument, axis, least, most
-    overlap: bool
-    direct: bool
-    block: Any = None
-    keep: list[Any] = field(default_factory=list)
-    calls: int = 0
-
-    @property
-    def fits(self) -> bool:
-        """Whether the tensors of the surroundings are laid out as they were when this was compiled."""
-        return all(tensor.realise()._layout[1:4] == layout  # type: ignore[index]
-                   for tensor, layout in zip(self.captured, self.captured_layouts, strict=True))
 
 
 class Compiled(ctypes.Structure):
@@ -99,8 +68,8 @@ class Compiled(ctypes.Structure):
         self.__wrapped__ = function
         self.signature = inspect.signature(function)
         plain = all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in self.signature.parameters.values())
-        self.positional = tuple(self.signature.parameters) if plain else ()
-        self.dynamic = _dynamic(dynamic or {}, self.signature)
+        self.positional = tuple(self.signature.parameters) if plain else None
+        self.dynamic = dynamic_sizes(dynamic or {}, self.signature)
         self.specialisations: dict[Any, Specialisation] = {}
         self.current: Specialisation | None = None
         self.recompiles = self.slow_calls = self.fallbacks = 0
@@ -142,7 +111,7 @@ class Compiled(ctypes.Structure):
         for name, argument, axis, least, most in chosen.bindings:
             bindings[4 * order[name]:4 * order[name] + 4] = argument, 3 + axis, least, most
         table = np.array([executable.slot_number[place.slot] for place in chosen.plan.program.outputs], np.int64)
-        allocate_outputs = _allocator(chosen)
+        allocate_outputs = output_maker(chosen)
         chosen.keep = [guards, bindings, table, allocate_outputs]
         words[ContextField.OUTPUTS], words[ContextField.OUTPUT_TABLE] = len(table), table.ctypes.data
         words[ContextField.ALLOCATE], words[ContextField.SINGLE] = id(allocate_outputs), int(chosen.structure is LEAF)
@@ -193,7 +162,8 @@ class Compiled(ctypes.Structure):
             return self._run(chosen, tensors, out)
 
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        if not kwargs and len(args) == len(self.positional):  # the common call needs no look at the signature
+        # The common call needs no look at the signature.
+        if not kwargs and self.positional is not None and len(args) == len(self.positional):
             return dict(zip(self.positional, args, strict=True))
         try:
             bound = self.signature.bind(*args, **kwargs)
@@ -272,7 +242,7 @@ class Compiled(ctypes.Structure):
         nodes = [(o if isinstance(o, Tensor) else asarray(o)).node for o in outputs]
         updates = [(number, len(nodes) + i) for i, (number, _) in enumerate(trace.updates)]
         nodes += [tensor.node for _, tensor in trace.updates]
-        graph, captured = _capture(nodes, trace)
+        graph, captured = capture(nodes, trace)
         return self._finish(graph, (structure, shape), len(outputs), captured, trace, updates, specs, owners)
 
     def _call_original(self, arguments: dict[str, Any]) -> Any:
@@ -324,7 +294,7 @@ class Compiled(ctypes.Structure):
         inputs = {slot.index: i for i, slot in enumerate(program.slots) if slot.kind == "input"}
         first_state = len(specs)
         aliases = {output: first_state + number for number, output in updates
-                   if first_state + number in inputs and _written_after_faults(program, program.outputs[output].slot)
+                   if first_state + number in inputs and written_after_faults(program, program.outputs[output].slot)
                    and may_alias(program, program.outputs[output].slot, inputs[first_state + number])}
         overlap = simple and count == 1 and all(may_alias(program, program.outputs[0].slot, slot)
                                                 for slot in inputs.values())
@@ -445,7 +415,7 @@ class Compiled(ctypes.Structure):
 
         graph = chosen.plan.graph
         if sizes:
-            graph = Graph(tuple(_with_sizes(graph, sizes)))
+            graph = Graph(tuple(with_sizes(graph, sizes)))
         arrays = reference.run_graph(graph.outputs, leaf)
         found = [evaluation.store(reference.encode(a, n.dtype), n) for a, n in zip(arrays, graph.outputs, strict=True)]
         given = self._targets(chosen, out, values)
@@ -510,56 +480,6 @@ class _Bound:
 _OUT = sys.intern("out")
 
 
-def _allocator(chosen: Specialisation) -> Callable[..., tuple[Tensor, ...]]:
-    """A function that makes a call's new outputs: shapes are known, or follow from the arguments' sizes."""
-    outputs = chosen.plan.program.outputs
-    if any(isinstance(size, Dim) for place in outputs for size in place.shape):
-        return _by_arguments(chosen)
-    templates = [_template(place.shape, place.strides, place.dtype) for place in outputs]  # type: ignore[arg-type]
-    return lambda *tensors: _from_templates(templates)
-
-
-def _by_arguments(chosen: Specialisation) -> Callable[..., tuple[Tensor, ...]]:
-    """As `_allocator`, for outputs with dynamic sizes; what was worked out for a size is kept."""
-    outputs = chosen.plan.program.outputs
-    names = [binding[0] for binding in chosen.bindings]
-    reads = [(argument, axis) for _, argument, axis, _, _ in chosen.bindings]
-    known: dict[Any, list[Any]] = {}
-
-    def allocate_outputs(*tensors: Tensor) -> tuple[Tensor, ...]:
-        sizes = tuple([tensors[argument]._layout[1][axis] for argument, axis in reads])  # type: ignore[index]
-        templates = known.get(sizes)
-        if templates is None:
-            values = dict(zip(names, sizes, strict=True))
-            templates = [_template(tuple(evaluate(s, values) for s in place.shape),
-                                   tuple(evaluate(s, values) for s in place.strides), place.dtype) for place in outputs]
-            if len(known) >= TEMPLATES_KEPT:
-                known.clear()
-            known[sizes] = templates
-        return _from_templates(templates)
-
-    return allocate_outputs
-
-
-def _template(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> tuple[Any, ...]:
-    """Everything about a new output but its address."""
-    words = record_words(dtype, shape, strides)
-    suffix = struct.pack(f"<Q{len(words)}q", WRITABLE, *words)
-    return max(math.prod(shape) * dtype.itemsize, 1), shape, strides, dtype, suffix
-
-
-def _from_templates(templates: list[Any]) -> tuple[Tensor, ...]:
-    acquire, made = pool().acquire, []
-    for nbytes, shape, strides, dtype, suffix in templates:
-        block = acquire(nbytes)
-        tensor = object.__new__(Tensor)
-        tensor._node, tensor._storage = None, block
-        tensor._layout = (block.address, shape, strides, dtype, True)
-        tensor._record = _ADDRESS.pack(block.address) + suffix
-        made.append(tensor)
-    return tuple(made)
-
-
 def _count(tree: Any) -> int:
     leaves = 0
     stack = [tree]
@@ -570,84 +490,6 @@ def _count(tree: Any) -> int:
         elif isinstance(item, tuple):
             stack.extend(item)
     return leaves
-
-
-def _dynamic(given: Mapping[str, Mapping[int, Any]], signature: inspect.Signature) -> dict[str, dict[int, Dim]]:
-    result: dict[str, dict[int, Dim]] = {}
-    for name, axes in given.items():
-        if name not in signature.parameters:
-            raise fail(ArgumentError, "compile", f"dynamic= names {name!r}, which is not a parameter of {signature}")
-        if not isinstance(axes, Mapping):
-            raise fail(ArgumentError, "compile", f"dynamic={{{name!r}: ...}} is not a dict of axis to mo.Dim")
-        for axis, dim in axes.items():
-            if not isinstance(dim, Dim):
-                raise fail(ArgumentError, "compile", f"dynamic size {dim!r} is not a Dim", "use mo.Dim('n', 1, 4096)")
-            result.setdefault(name, {})[axis] = dim
-    _check_symbols([dim for axes in result.values() for dim in axes.values()])
-    return result
-
-
-def _check_symbols(dims: list[Dim]) -> None:
-    """Every symbol must be the size of some axis by itself, with one pair of bounds."""
-    known: dict[str, tuple[int, int]] = {}
-    for dim in dims:
-        for name, limits in dim.symbols.items():
-            if known.setdefault(name, limits) != limits:
-                raise fail(ArgumentError, "compile", f"the dynamic size {name} has bounds {known[name]} and {limits}",
-                           "make one mo.Dim and use it for every axis of that size")
-    plain = {name for dim in dims if dim.is_symbol for name in dim.symbols}
-    for dim in dims:
-        missing = [name for name in dim.symbols if name not in plain]
-        if missing:
-            raise fail(ArgumentError, "compile", f"the dynamic size {dim} needs an axis of size {missing[0]} itself",
-                       "use a symbol of its own for this axis")
-
-
-def _with_sizes(graph: Graph, sizes: Mapping[str, int]) -> list[Node]:
-    """The graph with numbers in place of dynamic sizes, for the reference backend."""
-
-    def fix(value: Any) -> Any:
-        if isinstance(value, Dim):
-            return evaluate(value, sizes)
-        return tuple(fix(item) for item in value) if isinstance(value, tuple) else value
-
-    from morpho.ir.node import make
-
-    done: dict[int, Node] = {}
-    for node in graph.nodes:
-        attributes = {name: fix(value) for name, value in node.attributes.items()}
-        done[node.serial] = make(node.op, [done[c.serial] for c in node.inputs], attributes)
-    return [done[node.serial] for node in graph.outputs]
-
-
-def _capture(nodes: list[Node], trace: Trace) -> tuple[Graph, list[Tensor]]:
-    """Tensors of the surroundings that the function uses become inputs after its own; those it names are read anew at
-    every call."""
-    done: dict[int, Node] = {}
-    captured: list[Tensor] = []
-    first = trace.next_parameter
-    named = {leaf.serial: tensor for tensor, leaf in trace.captured.values()}
-    for node in toposort(nodes):
-        buffer = evaluation.realised(node)
-        if buffer is not None:
-            plain = is_contiguous(buffer.shape, buffer.strides)
-            extra = {} if plain else {"strides": buffer.strides}
-            done[node.serial] = build("parameter", index=first + len(captured), shape=buffer.shape, dtype=buffer.dtype,
-                                      **extra)
-            captured.append(named[node.serial] if node.serial in named else Tensor.of_buffer(buffer))
-        else:
-            done[node.serial] = rebuild(node, [done[child.serial] for child in node.inputs])
-    return Graph(tuple(done[node.serial] for node in nodes)), captured
-
-
-def _written_after_faults(program: Program, slot: int) -> bool:
-    """Whether nothing can fail once this slot is being written, so that a fault leaves the memory it takes unharmed."""
-    first = next((n for n, step in enumerate(program.steps) if any(place.slot == slot for place in written(step))), 0)
-    return not any(_may_fault(step) for step in program.steps[first:])
-
-
-def _may_fault(step: Step | HostStep) -> bool:
-    return isinstance(step, HostStep) or any(a.kind == "gather" for a in getattr(step.kernel, "accesses", ()))
 
 
 def _is_alone(tensor: Tensor) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from morpho.base.dims import Shape
+from morpho.base.dims import Dim, Shape
 from morpho.base.dtypes import DType, as_dtype, bfloat16, bool_, float64
 from morpho.base.errors import ArgumentError, DeviceError, DTypeError, ShapeError, ValueFault, fail
 from morpho.base.shapes import as_shape
@@ -205,6 +205,12 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
     check_device(device, "arange")
     if stop is None:
         start, stop = 0, start
+    if any(isinstance(v, Dim) for v in (start, stop, step)):
+        if isinstance(stop, Dim) and start == 0 and step == 1:  # as many numbers as a dynamic dimension has
+            target = as_dtype(dtype) if dtype is not None else DEFAULT_INT
+            return Tensor.of_node(build("iota", shape=(stop,), axis=0, dtype=target))
+        raise fail(ArgumentError, "arange", "a dynamic size goes only with start 0 and step 1",
+                   "multiply and add to mo.arange(n) instead")
     if step == 0:
         raise fail(ArgumentError, "arange", "the step is 0")
     whole = all(isinstance(v, int) for v in (start, stop, step))

@@ -54,7 +54,8 @@ def reduce_double(e: Emitter, x: Value) -> tuple[Value, Value, Value]:
     high, low = two_sum(first, -product)
     low = e.fma(n, -HALF_PI[2], low - product_low)
     r, rest = fast_two_sum(high, low)
-    return n, e.minimum(e.maximum(r, -1.0), 1.0), rest
+    # Beyond 2**50 nothing of r is right any more; the results stay within [-1, 1] all the same.
+    return n, e.minimum(e.maximum(r, -1.0), 1.0), e.select(e.fcmp("ogt", e.absolute(r), 1.0), 0.0, rest)
 
 
 def reduce_float(e: Emitter, x: Value) -> tuple[Value, Value]:

@@ -1,0 +1,69 @@
+"""New outputs for calls that the native entry serves: everything but the address is worked out beforehand."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from morpho.base.dims import Dim, evaluate
+from morpho.runtime.layout import WRITABLE, record_words
+from morpho.runtime.pool import pool
+from morpho.tensor.core import Tensor
+
+if TYPE_CHECKING:
+    from morpho.tensor.specialise import Specialisation
+
+TEMPLATES_KEPT = 4096
+_ADDRESS = struct.Struct("<Q")
+
+
+def output_maker(chosen: Specialisation) -> Callable[..., tuple[Tensor, ...]]:
+    """A function that makes a call's new outputs: shapes are known, or follow from the arguments' sizes."""
+    outputs = chosen.plan.program.outputs
+    if any(isinstance(size, Dim) for place in outputs for size in place.shape):
+        return _by_arguments(chosen)
+    templates = [_template(place.shape, place.strides, place.dtype) for place in outputs]  # type: ignore[arg-type]
+    return lambda *tensors: _from_templates(templates)
+
+
+def _by_arguments(chosen: Specialisation) -> Callable[..., tuple[Tensor, ...]]:
+    """As `output_maker`, for outputs with dynamic sizes; what was worked out for a size is kept."""
+    outputs = chosen.plan.program.outputs
+    names = [binding[0] for binding in chosen.bindings]
+    reads = [(argument, axis) for _, argument, axis, _, _ in chosen.bindings]
+    known: dict[Any, list[Any]] = {}
+
+    def allocate_outputs(*tensors: Tensor) -> tuple[Tensor, ...]:
+        sizes = tuple([tensors[argument]._layout[1][axis] for argument, axis in reads])  # type: ignore[index]
+        templates = known.get(sizes)
+        if templates is None:
+            values = dict(zip(names, sizes, strict=True))
+            templates = [_template(tuple(evaluate(s, values) for s in place.shape),
+                                   tuple(evaluate(s, values) for s in place.strides), place.dtype) for place in outputs]
+            if len(known) >= TEMPLATES_KEPT:
+                known.clear()
+            known[sizes] = templates
+        return _from_templates(templates)
+
+    return allocate_outputs
+
+
+def _template(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> tuple[Any, ...]:
+    """Everything about a new output but its address."""
+    words = record_words(dtype, shape, strides)
+    suffix = struct.pack(f"<Q{len(words)}q", WRITABLE, *words)
+    return max(math.prod(shape) * dtype.itemsize, 1), shape, strides, dtype, suffix
+
+
+def _from_templates(templates: list[Any]) -> tuple[Tensor, ...]:
+    acquire, made = pool().acquire, []
+    for nbytes, shape, strides, dtype, suffix in templates:
+        block = acquire(nbytes)
+        tensor = object.__new__(Tensor)
+        tensor._node, tensor._storage = None, block
+        tensor._layout = (block.address, shape, strides, dtype, True)
+        tensor._record = _ADDRESS.pack(block.address) + suffix
+        made.append(tensor)
+    return tuple(made)
