@@ -61,7 +61,8 @@ def elementwise_programs() -> Iterator[tuple[str, Any]]:
 
 
 def other_programs() -> Iterator[tuple[str, Any]]:
-    matrix = mo.asarray(np.nan_to_num(floats(67 * 9001, "float32", 5), posinf=2, neginf=-2).clip(-9, 9).reshape(67, 9001))
+    numbers = np.nan_to_num(floats(67 * 9001, "float32", 5), posinf=2, neginf=-2).clip(-9, 9)
+    matrix = mo.asarray(numbers.reshape(67, 9001))
     small = matrix[:, :130]
     for axis in (0, 1, None):
         for function in (mo.sum, mo.mean, mo.var, mo.max, mo.argmax, mo.prod):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from morpho.base.shapes import contiguous_strides, reshape_strides
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, rebuild
@@ -14,13 +16,15 @@ def cse(graph: Graph) -> Graph:
     """Interning makes equal nodes one; this puts a+b and b+a in one order too. a-b and b-a stay apart."""
 
     done: dict[int, Node] = {}
-    place: dict[int, tuple[bool, int]] = {}  # new node -> constants last, then by the walk: the same in every process
-    for position, node in enumerate(graph.nodes):
+    keys: dict[int, tuple[bool, bytes]] = {}  # constants last, then by structure: the same order in every process
+    for node in graph.nodes:
         inputs = [done[child.serial] for child in node.inputs]
         if "commutative" in node.op.properties:
-            inputs.sort(key=lambda child: place[child.serial])
+            inputs.sort(key=lambda child: keys[child.serial])
         new = done[node.serial] = rebuild(node, inputs)
-        place.setdefault(new.serial, (_is_constant(new), position))
+        if new.serial not in keys:
+            text = f"{new.op.name}{sorted(new.attributes.items())!r}{[keys[child.serial][1] for child in new.inputs]!r}"
+            keys[new.serial] = _is_constant(new), hashlib.blake2b(text.encode(), digest_size=12).digest()
     return Graph(tuple(done[node.serial] for node in graph.outputs))
 
 

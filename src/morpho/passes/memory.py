@@ -6,10 +6,12 @@ Plan(offsets=(0, 128, 0), total=256, bound=256)
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 ALIGNMENT = 64
+FEW, SHUFFLES = 32, 200
 
 
 class Lifetime(NamedTuple):
@@ -62,6 +64,14 @@ def plan(lifetimes: Sequence[Lifetime]) -> Plan:
         if best[0] == bound:
             break
     assert best is not None
+    shuffler = random.Random(0)
+    attempts = SHUFFLES if len(lifetimes) <= FEW and best[0] > bound else 0
+    shuffled = list(range(len(lifetimes)))
+    for _ in range(attempts):  # first fit in other orders: small arenas are where one bad order shows most
+        shuffler.shuffle(shuffled)
+        best = min(best, _first_fit(lifetimes, shuffled))
+        if best[0] == bound:
+            break
     return Plan(best[1], best[0], bound)
 
 
