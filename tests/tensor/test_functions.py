@@ -305,3 +305,13 @@ def test_activations() -> None:
     tanh = mo.gelu(mo.asarray(x), approximate="tanh").numpy()
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
     np.testing.assert_allclose(tanh, 0.5 * x * (1 + np.tanh(inner)), atol=1e-12)
+
+
+def test_a_reshaped_range_of_two_dimensions() -> None:
+    """Index numbers along one axis of a matrix, flattened: no stride shows those (found by fuzzing)."""
+    from morpho.ir.node import build
+
+    node = build("iota", shape=(5, 2), axis=1, dtype=mo.int32)
+    flat = mo.reshape(mo.Tensor.of_node(node), (10,))
+    np.testing.assert_array_equal(flat.numpy(), np.tile(np.arange(2), 5))
+    np.testing.assert_array_equal((flat * 3 + 1).numpy(), np.tile(np.arange(2), 5) * 3 + 1)

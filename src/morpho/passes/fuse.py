@@ -14,6 +14,7 @@ from morpho.base.dims import Shape
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, rebuild
 from morpho.ops.sources import pick
+from morpho.passes.canonical import view_strides
 from morpho.passes.group import make_group
 
 Mapping = tuple[int | None, ...]  # for each dimension of a row value, the axis of the space it runs along
@@ -352,7 +353,7 @@ class Fuser:
         for node in group.nodes:
             for child in node.inputs:
                 read = node.op.name == "gather" and child is node.inputs[0]  # wanted in memory, whatever it is
-                if not read and (child.serial in inside or self.inlines(child)
+                if not read and (child.serial in inside or inlines(child)
                                  or self.comes_from(child, group, inside)):
                     continue
                 found.setdefault(child.serial, child)
@@ -366,11 +367,22 @@ class Fuser:
             node = node.inputs[0]
         return node.serial in inside
 
-    def inlines(self, node: Node) -> bool:
-        """Constants and index numbers, also seen through views."""
-        while "view" in node.op.properties and node.op.name != "pick":
-            node = node.inputs[0]
+
+def inlines(node: Node) -> bool:
+    """Constants and index numbers, also seen through views, as long as strides can show those."""
+    chain: list[Node] = []
+    while "view" in node.op.properties and node.op.name != "pick":
+        chain.append(node)
+        node = node.inputs[0]
+    if node.op.name != "iota":
         return node.op.name in INLINE
+    shape, strides = node.shape, tuple(int(d == node["axis"]) for d in range(len(node.shape)))
+    for view in reversed(chain):
+        found = view_strides(view, shape, strides)
+        if found is None:
+            return False
+        shape, strides = view.shape, found
+    return True
 
 
 def reshaped(mapping: Mapping, old: Shape, new: Shape) -> Mapping | None:
