@@ -18,7 +18,7 @@ from morpho.kernels.matmul import ROWS, MatmulKernel
 from morpho.kernels.place import Place, as_pairs, look, whole
 from morpho.kernels.reductions import BLOCK, lane_dtype
 from morpho.kernels.scan import ScanKernel
-from morpho.passes.fuse import INLINE
+from morpho.passes.fuse import inlines
 
 FEW_ROWS = 4
 LONG_ROW = 16 * BLOCK
@@ -153,7 +153,7 @@ class _Builder:
         root = node
         while "view" in root.op.properties and root.serial not in self.places:
             root = root.inputs[0]
-        if root.op.name in INLINE and node is not root and node.serial not in self.places \
+        if inlines(node) and node is not root and node.serial not in self.places \
                 and not node.dtype.is_complex:  # a complex constant has memory of its own and is looked at
             self.lower_source(node)
         return node
