@@ -317,7 +317,8 @@ class Maker:
             return build("pad", node, before=tuple(before), after=tuple(after), value=value)
         if name == "concatenate":
             fits = [x for x in self.pool if x.dtype is node.dtype and len(x.shape) == rank and all(
-                a == b for i, (a, b) in enumerate(zip(x.shape, node.shape)) if i != axis)]
+                a == b for i, (a, b) in enumerate(zip(x.shape, node.shape)) if i != axis)
+                and not (axis == 0 and self.leading(x))]  # rows joined to others would mix
             return build("concatenate", node, *[self.choose(fits) for _ in range(int(self.rng.integers(1, 3)))],
                          axis=axis)
         starts, sizes, steps = self.region(node)
