@@ -8,6 +8,7 @@ import select
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,26 @@ class PeerProcess:
         if not reply["ok"]:
             raise PeerError(f"{self.name}: {reply['error']}")
         return reply
+
+    def settle(self, most_seconds: float = 0.6) -> None:
+        """Wait until the process uses no CPU: OpenMP's threads spin for up to 0.2 s after their work."""
+        deadline = time.monotonic() + most_seconds
+        before = self.cpu_ticks()
+        while before is not None and time.monotonic() < deadline:
+            time.sleep(0.025)  # more than two of the kernel's ticks
+            now = self.cpu_ticks()
+            if now == before:
+                return
+            before = now
+
+    def cpu_ticks(self) -> int | None:
+        """Processor time of all threads in the kernel's ticks; None where there is no /proc."""
+        try:
+            with open(f"/proc/{self.process.pid}/stat", encoding="ascii", errors="replace") as file:
+                fields = file.read().rpartition(")")[2].split()
+        except OSError:
+            return None
+        return int(fields[11]) + int(fields[12])
 
     def obituary(self, command: str) -> str:
         """How the process ended, with the last line it wrote to stderr."""

@@ -91,9 +91,10 @@ def prepare(entry: Entry, shape: tuple[int, ...], pace: Pace) -> Timing:
 
 
 def run_round(entry: Entry, timing: Timing, pace: Pace) -> None:
-    """One round of one entry."""
+    """One round of one entry; afterwards wait until its threads sleep, or they would spin beside the next peer."""
     time.sleep(pace.pause_seconds)
     try:
         timing.rounds.append(entry.worker.ask("round", label=entry.label, calls=timing.calls)["seconds"])
+        entry.worker.settle()
     except PeerError as error:
         timing.error = str(error)

@@ -20,6 +20,9 @@ class ScriptedWorker:
     def __init__(self, name: str, seconds: list[float], log: list[str], fails_at: str = "") -> None:
         self.name, self.seconds, self.log, self.fails_at = name, iter(seconds), log, fails_at
 
+    def settle(self) -> None:
+        """Nothing spins here."""
+
     def ask(self, command: str, **details: Any) -> dict[str, Any]:
         if command == self.fails_at:
             raise PeerError(f"{self.name}: scripted failure")

@@ -99,7 +99,11 @@ class PoolField(IntEnum):
     WAIT = 31
     BROADCAST = 32
     RUNS = 33  # parallel runs so far, for tests
-    STARTED = 34
+    GETCPU = 34  # the C library's sched_getcpu and sched_setaffinity, or 0 where there are none
+    SETAFFINITY = 35
+    LAST_CPU = 36  # the caller's processor when the workers were last told to stay off it
+    IDENTITIES = 37  # table of the workers' thread numbers
+    ALLOWED = 38  # the processors this process may use, as a mask; after it, room for another mask
     SIZE = 40
 
 
@@ -257,6 +261,40 @@ def _worker(f: _Function) -> str:
     return f.text()
 
 
+MASK_WORDS = 16  # of a processor mask: 1024 processors
+
+
+def _avoid(f: _Function) -> str:
+    """avoid(pool): keep the workers off the caller's processor. A woken thread is often put on the processor of the
+    thread that wakes it and stays there for milliseconds, while another one idles."""
+    e = f.e
+    function = f.pointer("%pool", PoolField.GETCPU)
+    ask, told, done = e.fresh("ask"), e.fresh("told"), e.fresh("done")
+    e.branch_if(e.assign(f"icmp eq ptr {function}, null", "i1", 1), done, ask)
+    e.label(ask)
+    here = e.convert("sext", e.assign(f"call i32 {function}()", "i32", 1), "i64")
+    moved = e.icmp("ne", here, f.word("%pool", PoolField.LAST_CPU)) & e.icmp("sge", here, 0)
+    e.branch_if(moved & e.icmp("slt", here, 64 * MASK_WORDS), told, done)
+    e.label(told)
+    f.store(here, "%pool", PoolField.LAST_CPU)
+    allowed = f.pointer("%pool", PoolField.ALLOWED)
+    mask = f.address(allowed, MASK_WORDS)
+    with e.loop(0, MASK_WORDS) as loop:
+        f.store(f.word(allowed, loop.index), mask, loop.index)
+    word = here.shift_right(6)
+    bit = e.constant(1, "i64", 1) << (here & 63)
+    f.store(f.word(mask, word) & (bit ^ -1), mask, word)
+    workers = f.pointer("%pool", PoolField.IDENTITIES)
+    with e.loop(1, f.word("%pool", PoolField.THREADS)) as loop:
+        identity = e.convert("trunc", f.word(workers, loop.index), "i32")
+        e.line(f"call i32 {f.pointer('%pool', PoolField.SETAFFINITY)}(i32 {identity.name}, i64 {8 * MASK_WORDS}, "
+               f"ptr {mask})")
+    e.branch(done)
+    e.label(done)
+    e.line("ret void")
+    return f.text()
+
+
 def _share(f: _Function) -> str:
     """share(pool, task): offer a task to the threads, work on it too, wait for those inside. One task at a time:
     a second caller works alone."""
@@ -274,6 +312,7 @@ def _share(f: _Function) -> str:
     following = f.word("%pool", PoolField.GENERATION) + 1
     e.line(f"store atomic i64 {following.name}, ptr {f.address('%pool', PoolField.GENERATION)} release, align 8")
     f.store(f.word("%pool", PoolField.RUNS) + 1, "%pool", PoolField.RUNS)
+    e.line("call void @avoid(ptr %pool)")
     _lock_call(f, PoolField.BROADCAST, PoolField.WORK)
     _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
     e.line("call void @work_on(ptr %task, i64 0)")
@@ -607,6 +646,7 @@ def driver_text(context_at: int, record_at: int, storage_at: int) -> str:
     parts = [
         _work_on(_Function("work_on", "ptr %task, i64 %thread", "void")),
         _worker(_Function("worker", "ptr %pool, i64 %thread", "void")),
+        _avoid(_Function("avoid", "ptr %pool", "void")),
         _share(_Function("share", "ptr %pool, ptr %task", "void")),
         _run_step(_Function("run_step", "ptr %step, ptr %slots, ptr %values, ptr %scratch, ptr %pool", "i32")),
         _evaluate(_Function("evaluate", "ptr %program, ptr %symbols, ptr %values", "void")),

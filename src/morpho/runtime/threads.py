@@ -11,7 +11,7 @@ import threading
 
 from morpho.base import settings
 from morpho.base.machine import machine
-from morpho.runtime.driver import PoolField
+from morpho.runtime.driver import MASK_WORDS, PoolField
 
 _lock = threading.Lock()
 _pools: dict[int, Workers] = {}
@@ -38,9 +38,28 @@ class Workers:
             library.pthread_cond_init(ctypes.c_void_p(address + 8 * field), None)
         self.words[PoolField.THREADS] = threads
         loop = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(worker)
+        self.identities = (ctypes.c_int64 * max(threads, 1))()
         for number in range(1, threads):
             thread = threading.Thread(target=loop, args=(address, number), daemon=True, name=f"morpho-{number}")
             thread.start()
+            self.identities[number] = thread.native_id or 0
+        self._allow_placement(library)
+
+    def _allow_placement(self, library: ctypes.CDLL) -> None:
+        """Let the driver keep workers off the caller's processor, where the system can say and do that and there are
+        processors enough."""
+        allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+        fits = self.threads <= len(allowed) and max(allowed, default=0) < 64 * MASK_WORDS
+        if not hasattr(library, "sched_getcpu") or not fits:
+            return
+        self.masks = (ctypes.c_uint64 * (2 * MASK_WORDS))()
+        for processor in allowed:
+            self.masks[processor // 64] |= 1 << processor % 64
+        self.words[PoolField.LAST_CPU] = -1
+        self.words[PoolField.IDENTITIES] = ctypes.addressof(self.identities)
+        self.words[PoolField.ALLOWED] = ctypes.addressof(self.masks)
+        self.words[PoolField.SETAFFINITY] = ctypes.cast(library.sched_setaffinity, ctypes.c_void_p).value or 0
+        self.words[PoolField.GETCPU] = ctypes.cast(library.sched_getcpu, ctypes.c_void_p).value or 0
 
     @property
     def address(self) -> int:
