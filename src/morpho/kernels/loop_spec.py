@@ -75,12 +75,17 @@ class LoopKernel:
 
     def generate(self, isa: Isa, name: str) -> str:
         """The LLVM module of this kernel."""
-        from morpho.kernels.loop_code import LoopCode
-        from morpho.kernels.split_code import BlocksCode, JoinCode
-        from morpho.kernels.transposed_code import TransposedCode
+        if self.part:
+            from morpho.kernels.split_code import BlocksCode, JoinCode
 
-        codes = {"": TransposedCode if self.transposed else LoopCode, "blocks": BlocksCode, "join": JoinCode}
-        return codes[self.part](self, isa).module(name)
+            return (BlocksCode if self.part == "blocks" else JoinCode)(self, isa).module(name)
+        if self.transposed:
+            from morpho.kernels.transposed_code import TransposedCode
+
+            return TransposedCode(self, isa).module(name)
+        from morpho.kernels.loop_code import LoopCode
+
+        return LoopCode(self, isa).module(name)
 
     # -- where the arguments stand in `values` ------------------------------------------------------------------------
     @property
@@ -176,9 +181,11 @@ class LoopKernel:
     @property
     def scratch_bytes(self) -> int:
         """Bytes of scratch that do not grow with the columns."""
+        if not self.transposed:
+            return 0
         from morpho.kernels.transposed_code import fixed_scratch
 
-        return fixed_scratch(self) if self.transposed else 0
+        return fixed_scratch(self)
 
     @cached_property
     def flops(self) -> int:
