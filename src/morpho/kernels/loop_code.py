@@ -16,6 +16,7 @@ from morpho.kernels.loop_spec import LANES, Instruction, LoopKernel, Pass, const
 
 FAULT_INDEX = 1
 LONG_BODY = 12  # operations per element
+LONG_CHAIN = 8
 SIGNATURE = "ptr %buffers, ptr %values, i64 %row0, i64 %row1, i64 %col0, i64 %col1, ptr %scratch"
 
 
@@ -28,7 +29,12 @@ def choose_lanes(kernel: LoopKernel, isa: Isa) -> int:
     heavy = any(i.flops >= 16 for i in kernel.instructions)
     if heavy:  # half floats are float32 in registers: long bodies would not fit, and take long to compile
         widest = max(widest, max(i.dtype.compute.itemsize for i in kernel.instructions))
-    return min(LANES, isa.vector_bits // 8 // widest * (2 if heavy else 4))
+    vectors = 2 if heavy else 4
+    reduces = any(i.reduces for i in kernel.instructions)
+    if not heavy and not reduces and sum(i.flops for i in kernel.instructions if i.full) >= LONG_CHAIN \
+            and (isa.architecture == "aarch64" or isa.vector_bits == 512):
+        vectors = 8  # a long chain of short operations waits for itself; 32 registers hold more of them side by side
+    return min(LANES, isa.vector_bits // 8 // widest * vectors)
 
 
 class LoopCode:
