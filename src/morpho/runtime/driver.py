@@ -448,10 +448,7 @@ def _entry(f: _Function, context_at: int, record_at: int, storage_at: int) -> st
     guards = f.pointer(context, ContextField.GUARD_TABLE)
     slots = f.alloca(f.word(context, ContextField.SLOTS))
     records = f.alloca(inputs + 1)
-    with e.loop(0, inputs) as loop:
-        record = _guard(f, f.pointer("%args", loop.index), context, slow, record_at)
-        f.store_pointer(record, records, loop.index)
-        f.store_pointer(f.pointer(record, 0), slots, loop.index)
+    _read_inputs(f, context, inputs, records, slots, slow, record_at)
     values = _numbers(f, context, program, records, slow)
     with e.loop(0, inputs) as loop:
         _compare(f, f.pointer(records, loop.index), guards, loop.index, values, slow)
@@ -465,6 +462,13 @@ def _entry(f: _Function, context_at: int, record_at: int, storage_at: int) -> st
     e.branch(ready)
     e.label(fresh)
     _make_targets(f, context, items_at, made_at)
+    # That was Python: other threads may have run, used the arena, or changed the arguments. Look at everything again.
+    f.go_unless(e.icmp("ne", f.word(context, ContextField.ENABLED), 0), "undo")
+    f.go_unless(f.same(f.pointer(context, ContextField.PROGRAM), program), "undo")
+    f.go_unless(e.icmp("eq", f.word(context, ContextField.BUSY), 0), "undo")
+    _read_inputs(f, context, inputs, records, slots, "undo", record_at)
+    with e.loop(0, inputs) as loop:
+        _compare(f, f.pointer(records, loop.index), guards, loop.index, values, "undo")
     e.branch(ready)
     e.label(ready)
     items, table = f.pointer(items_at, 0), f.pointer(context, ContextField.OUTPUT_TABLE)
@@ -474,9 +478,22 @@ def _entry(f: _Function, context_at: int, record_at: int, storage_at: int) -> st
     f.store_pointer(f.pointer(context, ContextField.ARENA), slots, inputs + outputs)
     status = _guarded_run(f, context, program, slots, values, ((inputs, "%args"), (outputs, items)), storage_at)
     _return(f, context, program, status, inputs, items_at, made_at)
+    e.label("undo")
+    e.line(f"call void {f.pointer(context, ContextField.DECREMENT)}(ptr {f.pointer(made_at, 0)})")
+    e.branch(slow)
     e.label(slow)
     _python(f, context, ContextField.SLOW, "%args", "%count", "%names")
     return f.text()
+
+
+def _read_inputs(f: _Function, context: str, inputs: Value, records: str, slots: str, slow: str,
+                 record_at: int) -> None:
+    """The records and addresses of the arguments."""
+    e = f.e
+    with e.loop(0, inputs) as loop:
+        record = _guard(f, f.pointer("%args", loop.index), context, slow, record_at)
+        f.store_pointer(record, records, loop.index)
+        f.store_pointer(f.pointer(record, 0), slots, loop.index)
 
 
 def _take_targets(f: _Function, context: str, inputs: Value, outputs: Value, items_at: str, slow: str) -> None:
