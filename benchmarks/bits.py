@@ -1,8 +1,9 @@
 """One digest per program and instruction set: the same on every machine, or the numerics contract is broken.
 
     python benchmarks/bits.py                      # every instruction set this machine has
-    python benchmarks/bits.py --json here.json     # keep the digests
-    python benchmarks/bits.py --against other.json # compare with those of another machine
+    python benchmarks/bits.py --save               # after a change of numerics: write benchmarks/bits.json anew
+
+They are compared with `benchmarks/bits.json`, which holds the digests of every machine seen so far.
 """
 
 from __future__ import annotations
@@ -12,17 +13,19 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import morpho as mo
-from morpho.base.machine import ISAS, available_isas, machine
+from morpho.base.machine import available_isas, machine
 from morpho.ir.node import build
 from morpho.ir.op import REGISTRY
 from morpho.ops.elementwise import ARITY
 from morpho.tensor.core import Tensor
 
+KNOWN = Path(__file__).parent / "bits.json"
 SPECIALS = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-40, -1e-45, 3e38, -3e38, 0.5, 2.0, 88.0, -104.0, 1e-20]
 
 
@@ -83,34 +86,33 @@ def other_programs() -> Iterator[tuple[str, Any]]:
         yield f"cast {source} {target}", mo.asarray(floats(1003, source, 9)).astype(target).astype("float64")
 
 
+def digests(isa: str) -> dict[str, str]:
+    """Program to digest under one instruction set."""
+    with mo.settings(isa=isa):
+        return {label: digest(tensor.numpy()) for programs in (elementwise_programs, other_programs)
+                for label, tensor in programs()}
+
+
+def known() -> dict[str, str]:
+    """The digests of every machine seen so far."""
+    return json.loads(KNOWN.read_text(encoding="utf-8"))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", help="write the digests here")
-    parser.add_argument("--against", help="compare with the digests of another machine")
+    parser.add_argument("--save", action="store_true", help="write this machine's digests as the known ones")
     options = parser.parse_args()
     names = [isa if isinstance(isa, str) else isa.name for isa in available_isas(machine())]
-    found: dict[str, dict[str, str]] = {}
+    if options.save:
+        KNOWN.write_text(json.dumps(digests("native"), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    wrong = 0
     for name in names:
-        with mo.settings(isa=name):
-            for programs in (elementwise_programs, other_programs):
-                for label, tensor in programs():
-                    found.setdefault(label, {})[name] = digest(tensor.numpy())
-        print(f"{name}: {len(found)} programs", file=sys.stderr)
-    wrong = [label for label, row in found.items() if len(set(row.values())) > 1]
-    for label in wrong:
-        print(f"differs here: {label} {found[label]}")
-    if options.against:
-        with open(options.against, encoding="utf-8") as file:
-            other = json.load(file)
-        for label in sorted(set(found) & set(other)):
-            if set(found[label].values()) != set(other[label].values()):
-                wrong.append(label)
-                print(f"differs from the other machine: {label} {found[label]} {other[label]}")
-        print(f"{len(set(found) & set(other))} programs compared with the other machine")
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(found, file, indent=1)
-    print(f"{len(found)} programs on {', '.join(names)} of {len(ISAS)} known: {len(wrong)} differ")
+        found, expected = digests(name), known()
+        different = [label for label in found if found[label] != expected.get(label)]
+        for label in different:
+            print(f"{name}: {label} is {found[label]}, known as {expected.get(label)}")
+        wrong += len(different)
+        print(f"{name}: {len(found)} programs, {len(different)} differ")
     return 1 if wrong else 0
 
 

@@ -79,8 +79,27 @@ def scan_by_rule(name: str, x: Array, axis: int, dtype: DType) -> Array:
 
 
 def fma(a: Array, b: Array, c: Array) -> Array:
-    """a * b + c rounded once (for float64 only where `HAS_QUAD`)."""
-    return (a.astype(WIDE) * b.astype(WIDE) + c.astype(WIDE)).astype(a.dtype)
+    """a * b + c rounded once."""
+    if a.dtype == np.float64 and not HAS_QUAD:
+        return np.vectorize(_exact_fma, otypes=[np.float64])(a, b, c) if a.size else a * b + c
+    wide = WIDE if a.dtype == np.float64 else np.float64
+    return (a.astype(wide) * b.astype(wide) + c.astype(wide)).astype(a.dtype)
+
+
+def _exact_fma(a: float, b: float, c: float) -> float:
+    """By rational arithmetic, where no wider float holds the product."""
+    from fractions import Fraction
+
+    plain = float(np.float64(a) * np.float64(b) + np.float64(c))
+    if not all(np.isfinite((a, b, c))):
+        return plain
+    exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
+    if exact == 0:
+        return plain
+    try:
+        return float(exact)
+    except OverflowError:
+        return np.inf if exact > 0 else -np.inf
 
 
 def matmul_by_rule(a: Array, b: Array, dtype: DType) -> Array:

@@ -1,0 +1,15 @@
+"""The bits of 193 programs on this machine's native code, against those of every machine seen so far."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+import bits
+
+
+def test_the_bits_are_those_of_every_other_machine() -> None:
+    found, expected = bits.digests("native"), bits.known()
+    assert found.keys() == expected.keys()
+    assert [label for label in found if found[label] != expected[label]] == []
