@@ -191,7 +191,10 @@ class GroupLowering:
             base = base.inputs[0]
         place = self.inputs[base["index"]]
         for view in reversed(chain):
-            place = look(view, place) or place
+            seen = look(view, place)
+            if seen is None:
+                raise RuntimeError(f"a view inside a group needs a copy: {view!r}")
+            place = seen
         axis = node["axis"]
         rest = tuple(0 if d == axis else s for d, s in enumerate(place.strides))
         strides = self.along(mapping, Place(place.slot, place.offset, node.shape, rest, place.dtype))

@@ -41,7 +41,7 @@ class TransposedCode(LoopCode):
 
     def __init__(self, kernel: LoopKernel, isa: Isa) -> None:
         super().__init__(kernel, isa)
-        self.wide = wide(kernel)
+        self.most = wide(kernel)  # rows of one stretch
         self.used = 0  # bytes of fixed scratch given out
         self.arrays: dict[int, str] = {}
 
@@ -59,7 +59,7 @@ class TransposedCode(LoopCode):
     def array(self, rows: int) -> str:
         """Scratch for `rows` times `wide` elements."""
         place = self.e.offset("%scratch", "i8", self.used)
-        self.used += 8 * self.wide * rows
+        self.used += 8 * self.most * rows
         return place
 
     # -- rows ----------------------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ class TransposedCode(LoopCode):
         with e.loop(first, last) as rows:
             position = self.split(rows.index, self.outer)[-1]
             left = e.intrinsic("smin", self.outer[-1] - position, last - rows.index)
-            self.stretch = e.intrinsic("smin", left, e.constant(self.wide, "i64", 1))
+            self.stretch = e.intrinsic("smin", left, e.constant(self.most, "i64", 1))
             self.pitch = (self.stretch + (self.lanes - 1)) & -self.lanes
             self.row(rows.index)
             rows.step = self.stretch

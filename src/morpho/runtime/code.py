@@ -87,8 +87,10 @@ def _version() -> str:
     import morpho.kernels
 
     digest = hashlib.sha256()
-    for file in sorted(Path(morpho.kernels.__file__).parent.rglob("*.py")):
-        digest.update(file.read_bytes())
+    package = Path(morpho.kernels.__file__).parent.parent
+    for folder in ("kernels", "ops"):
+        for file in sorted((package / folder).rglob("*.py")):
+            digest.update(file.read_bytes())
     try:
         llvm = version("llvmlite")
     except PackageNotFoundError:

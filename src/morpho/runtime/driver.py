@@ -103,7 +103,8 @@ class PoolField(IntEnum):
     SETAFFINITY = 35
     LAST_CPU = 36  # the caller's processor when the workers were last told to stay off it
     IDENTITIES = 37  # table of the workers' thread numbers
-    ALLOWED = 38  # the processors this process may use, as a mask; after it, room for another mask
+    MASK = 38  # room for a processor mask
+    GETAFFINITY = 39
     SIZE = 40
 
 
@@ -277,13 +278,16 @@ def _avoid(f: _Function) -> str:
     e.branch_if(moved & e.icmp("slt", here, 64 * MASK_WORDS), told, done)
     e.label(told)
     f.store(here, "%pool", PoolField.LAST_CPU)
-    allowed = f.pointer("%pool", PoolField.ALLOWED)
-    mask = f.address(allowed, MASK_WORDS)
-    with e.loop(0, MASK_WORDS) as loop:
-        f.store(f.word(allowed, loop.index), mask, loop.index)
+    mask = f.pointer("%pool", PoolField.MASK)
+    size = e.assign(f"call i32 {f.pointer('%pool', PoolField.GETAFFINITY)}(i32 0, i64 {8 * MASK_WORDS}, ptr {mask})",
+                    "i32", 1)
+    f.go_unless(e.icmp("sge", size, 0), done)
     word = here.shift_right(6)
     bit = e.constant(1, "i64", 1) << (here & 63)
     f.store(f.word(mask, word) & (bit ^ -1), mask, word)
+    with e.loop(0, MASK_WORDS, carried=[e.constant(0, "i64", 1)]) as loop:
+        loop.next(loop.values[0] | f.word(mask, loop.index))
+    f.go_unless(e.icmp("ne", loop.values[0], 0), done)  # the caller may use one processor only: nothing to tell
     workers = f.pointer("%pool", PoolField.IDENTITIES)
     with e.loop(1, f.word("%pool", PoolField.THREADS)) as loop:
         identity = e.convert("trunc", f.word(workers, loop.index), "i32")
@@ -467,6 +471,7 @@ def _entry(f: _Function, context_at: int, record_at: int, storage_at: int) -> st
     f.go_unless(f.same(f.pointer(context, ContextField.PROGRAM), program), "undo")
     f.go_unless(e.icmp("eq", f.word(context, ContextField.BUSY), 0), "undo")
     _read_inputs(f, context, inputs, records, slots, "undo", record_at)
+    guards = f.pointer(context, ContextField.GUARD_TABLE)
     with e.loop(0, inputs) as loop:
         _compare(f, f.pointer(records, loop.index), guards, loop.index, values, "undo")
     e.branch(ready)

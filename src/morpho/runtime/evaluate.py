@@ -73,6 +73,11 @@ class Plan:
     after: dict[str, float]
 
     @property
+    def workspace_bytes(self) -> int:
+        """The most memory one call needs for temporaries and scratch."""
+        return self.program.arena_bytes + max((e.scratch_bytes for e in self.executables), default=0)
+
+    @property
     def executables(self) -> list[Executable]:
         return [s for s in self.segments if isinstance(s, Executable)]
 
@@ -206,7 +211,7 @@ def run_plan(plan: Plan, inputs: Sequence[int], results: Sequence[int], sizes: M
              outputs: Sequence[Node] | None = None) -> None:
     """Run with the addresses of inputs and results. `outputs` is the program as the user wrote it, for its lines."""
     program = plan.program
-    scratch = max((e.scratch_bytes for e in plan.executables), default=0)
+    scratch = max((e.scratch_needed(sizes) for e in plan.executables), default=0)
     total = program.arena_bytes + scratch
     block = pool().acquire(total) if total else None
     arena = block.address if block is not None else 0

@@ -7,11 +7,12 @@ of values; where dimensions are dynamic the driver computes that table from the 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from morpho.base.dims import Dim, Size, evaluate, upper
+from morpho.base.errors import ArgumentError, fail
 from morpho.kernels.loop_code import FAULT_INDEX
 from morpho.kernels.program import Program, Step
 from morpho.runtime import code, threads
@@ -139,7 +140,8 @@ class Executable:
             for monomial, coefficient in size.terms if isinstance(size, Dim) else (((), size),):
                 names = [number[symbol[0]] for symbol in monomial]
                 if len(names) > 4:
-                    raise RuntimeError(f"the size {size} has more than four factors")
+                    raise fail(ArgumentError, "compile", f"the size {size} multiplies more than four dynamic sizes",
+                               "declare fewer axes dynamic")
                 terms += [coefficient, *names, *[0] * (4 - len(names))]
             starts.append(len(terms) // 5)
         self.values = np.zeros(len(self.table.sizes), np.int64)
@@ -168,10 +170,17 @@ class Executable:
     # -- needs ---------------------------------------------------------------------------------------------------------
     @property
     def scratch_bytes(self) -> int:
-        """The most scratch any step needs, all threads together."""
+        """The most scratch any step can need, all threads together."""
+        return self._scratch(upper)
+
+    def scratch_needed(self, sizes: Mapping[str, int]) -> int:
+        """The scratch of a call with these sizes of the dynamic dimensions."""
+        return self._scratch(lambda size: evaluate(size, sizes))
+
+    def _scratch(self, number: Callable[[Size], int]) -> int:
         most = 0
         for step in self.steps:
-            columns = (upper(step.columns) + 63) // 64 * 64
+            columns = (number(step.columns) + 63) // 64 * 64
             one = columns * step.kernel.scratch_bytes_per_column + step.kernel.scratch_bytes
             most = max(most, one * self.threads)
         return most

@@ -52,12 +52,11 @@ class Workers:
         fits = self.threads <= len(allowed) and max(allowed, default=0) < 64 * MASK_WORDS
         if not hasattr(library, "sched_getcpu") or not fits:
             return
-        self.masks = (ctypes.c_uint64 * (2 * MASK_WORDS))()
-        for processor in allowed:
-            self.masks[processor // 64] |= 1 << processor % 64
+        self.mask = (ctypes.c_uint64 * MASK_WORDS)()
         self.words[PoolField.LAST_CPU] = -1
         self.words[PoolField.IDENTITIES] = ctypes.addressof(self.identities)
-        self.words[PoolField.ALLOWED] = ctypes.addressof(self.masks)
+        self.words[PoolField.MASK] = ctypes.addressof(self.mask)
+        self.words[PoolField.GETAFFINITY] = ctypes.cast(library.sched_getaffinity, ctypes.c_void_p).value or 0
         self.words[PoolField.SETAFFINITY] = ctypes.cast(library.sched_setaffinity, ctypes.c_void_p).value or 0
         self.words[PoolField.GETCPU] = ctypes.cast(library.sched_getcpu, ctypes.c_void_p).value or 0
 

@@ -14,8 +14,8 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,7 @@ from morpho.tensor.trees import LEAF, flatten, unflatten
 
 log = logging.getLogger("morpho")
 MANY_RECOMPILES = 8
+MOST_KEPT_BYTES = 1 << 30  # a larger workspace is acquired call by call, through Python
 _live: weakref.WeakSet[Any] = weakref.WeakSet()
 _live_lock = threading.Lock()
 
@@ -95,10 +96,12 @@ class Compiled(ctypes.Structure):
 
     def _use(self, chosen: Specialisation) -> None:
         """Let the native entry serve this specialisation from now on."""
-        self.current = chosen
         words = self.words
         words[ContextField.ENABLED] = 0
-        if not chosen.direct or not self.entry:
+        if self.current is not None and self.current is not chosen and not words[ContextField.BUSY]:
+            self.current.block = None  # only the specialisation in use keeps an arena
+        self.current = chosen
+        if not chosen.direct or not self.entry or chosen.plan.workspace_bytes > MOST_KEPT_BYTES:
             return
         executable = chosen.plan.executables[0]
         executable.refresh_workers()
@@ -177,7 +180,7 @@ class Compiled(ctypes.Structure):
     def _argument(leaf: Any) -> Tensor:
         from morpho.tensor.create import asarray
 
-        return (leaf if isinstance(leaf, Tensor) else asarray(leaf)).realise()
+        return _snapshot(leaf if isinstance(leaf, Tensor) else asarray(leaf))
 
     @staticmethod
     def _owners(structure: Any) -> list[str]:
@@ -233,7 +236,7 @@ class Compiled(ctypes.Structure):
             parameters.append(Tensor.of_node(build("parameter", index=number, shape=sizes, dtype=dtype, **extra)))
         leaves = iter(parameters)
         arguments = {name: unflatten(tree, leaves) for name, tree in structure}
-        with Trace(len(parameters)) as trace:
+        with _entries_paused(), Trace(len(parameters)) as trace:
             result = self._call_original(arguments)
         outputs: list[Any] = []
         shape = flatten(result, outputs)
@@ -318,7 +321,8 @@ class Compiled(ctypes.Structure):
         plan, program = chosen.plan, chosen.plan.program
         sizes = {name: tensors[argument].shape[axis] for name, argument, axis, _, _ in chosen.bindings}
         self._check_sizes(chosen, tensors, sizes)
-        values = [*tensors, *[state._tensor for state in chosen.states], *chosen.captured]
+        captured = [_snapshot(tensor) for tensor in chosen.captured]
+        values = [*tensors, *[state._tensor for state in chosen.states], *captured]
         if evaluation.settings.get().backend == "reference":
             return self._run_reference(chosen, values, out, sizes)
         addresses = [tensor._layout[0] for tensor in values]  # type: ignore[index]
@@ -329,9 +333,7 @@ class Compiled(ctypes.Structure):
             buffers.append(self._result(chosen, number, shape, place.dtype, given, values))
         slots = {place.slot: buffer for place, buffer in zip(program.outputs, buffers, strict=True)}
         ordered = [slots[i].address for i, slot in enumerate(program.slots) if slot.kind == "result"]
-        held = [tensor._storage for tensor in values]  # whatever other threads do to the tensors meanwhile
         run_plan(plan, addresses, ordered, sizes)
-        del held
         return self._deliver(chosen, buffers, given)
 
     def _check_sizes(self, chosen: Specialisation, tensors: list[Tensor], sizes: Mapping[str, Any]) -> None:
@@ -351,7 +353,8 @@ class Compiled(ctypes.Structure):
         if number < chosen.outputs:
             target = given[number]
             if target is not None:
-                self._check_target(target, shape, dtype)
+                same_memory = sum(value._storage is target._storage for value in values)
+                self._check_target(target, shape, dtype, same_memory)
                 buffer = target.buffer()
                 assert buffer is not None
                 same = any(v._layout[0] == buffer.address for v in values)  # type: ignore[index]
@@ -375,7 +378,7 @@ class Compiled(ctypes.Structure):
                        "pass realised tensors in the same arrangement as the function returns")
         return leaves
 
-    def _check_target(self, target: Tensor, shape: tuple[int, ...], dtype: Any) -> None:
+    def _check_target(self, target: Tensor, shape: tuple[int, ...], dtype: Any, mine: int = 0) -> None:
         if not target.is_realised:
             target.realise()
         _, actual, strides, held, writable = target._layout  # type: ignore[misc]
@@ -386,7 +389,7 @@ class Compiled(ctypes.Structure):
         if not writable:
             raise fail(SharedError, self.__name__, "out= is borrowed memory, which is never written",
                        "use mo.empty(...), or mo.asarray(..., copy=True)")
-        if not _is_alone(target):
+        if not _is_alone(target, mine):
             raise fail(SharedError, self.__name__, "out= shares its memory with another tensor, a pending expression "
                                                    "or an export", "drop those first, or use mo.empty(...)")
         target.claim()
@@ -492,11 +495,23 @@ def _count(tree: Any) -> int:
     return leaves
 
 
-def _is_alone(tensor: Tensor) -> bool:
-    """Whether this tensor alone holds its memory; a leaf that only it refers to is let go."""
+def _snapshot(tensor: Tensor) -> Tensor:
+    """The tensor as it is now, in an object of this call's own: whatever other threads do to it meanwhile."""
+    while True:
+        tensor.realise()
+        storage, layout = tensor._storage, tensor._layout
+        if layout is not None and tensor._storage is storage and tensor._layout is layout:
+            made = object.__new__(Tensor)
+            made._node, made._record, made._storage, made._layout = None, None, storage, layout
+            return made
+
+
+def _is_alone(tensor: Tensor, mine: int = 0) -> bool:
+    """Whether this tensor alone holds its memory, besides `mine` snapshots of this call; a leaf that only it refers to
+    is let go."""
     if tensor._node is not None and tensor._layout is not None:
         tensor._node = None
-    return sys.getrefcount(tensor._storage) <= 2
+    return sys.getrefcount(tensor._storage) <= 2 + mine
 
 
 def compile(function: Callable[..., Any] | None = None, *, dynamic: Mapping[str, Mapping[int, Any]] | None = None,
@@ -537,6 +552,22 @@ def _install_entry(made: Compiled) -> None:
     if not _entry_ready:
         log.warning("this Python's objects are unknown to Morpho: compiled calls go through Python")
     made.entry = native().entry
+
+
+@contextmanager
+def _entries_paused() -> Iterator[None]:
+    """While a function is traced, compiled functions that it calls must be traced too, not run by their entries."""
+    with _live_lock:
+        paused = [(made, made.current) for made in _live if made.words[ContextField.ENABLED]]
+    for made, _ in paused:
+        made.words[ContextField.ENABLED] = 0
+    changes = registry_changes()
+    try:
+        yield
+    finally:
+        for made, current in paused:
+            if made.current is current and registry_changes() == changes:
+                made.words[ContextField.ENABLED] = 1
 
 
 def _forget_entries() -> None:

@@ -185,6 +185,11 @@ class Tensor:
 
     __str__ = __repr__
 
+    def __format__(self, specification: str) -> str:
+        """A 0-dimensional tensor formats as its number: f"{loss:.3f}"."""
+        number = bool(specification) and self.ndim == 0
+        return format(self.item() if number else str(self), specification)
+
     def __bool__(self) -> bool:
         return bool(self._scalar("bool"))
 

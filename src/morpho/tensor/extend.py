@@ -101,7 +101,7 @@ def add_pass(name: str, function: pipeline.Pass, before: str = "fuse") -> None:
     """Run a pass `Graph -> Graph` before another one at every level that has that one."""
     if name in pipeline.PASSES:
         raise fail(ArgumentError, "extend.add_pass", f"a pass named {name!r} exists already")
-    if before not in pipeline.PASSES:
+    if not any(before in names for names in pipeline.LEVELS.values()):
         raise fail(ArgumentError, "extend.add_pass", f"there is no pass {before!r}",
                    "the passes are " + ", ".join(pipeline.PASSES))
     pipeline.PASSES[name] = function

@@ -64,7 +64,10 @@ def _in_place(function: Any) -> Any:
 
 def _reduction(function: Any) -> Any:
     def method(self: Tensor, axis: Any = None, keepdims: bool = False, **options: Any) -> Tensor:
-        return function(self, axis=axis, keepdims=keepdims, **options)  # type: ignore[no-any-return]
+        given = {name: value for name, value in options.items() if value is not None}  # np.sum(t) passes out=None
+        if "ddof" in given:
+            given["correction"] = given.pop("ddof")
+        return function(self, axis=axis, keepdims=keepdims, **given)  # type: ignore[no-any-return]
 
     method.__name__, method.__doc__ = function.__name__, function.__doc__
     return method
