@@ -71,7 +71,8 @@ def doctor() -> None:
 def tour(
     source: Annotated[
         str | None,
-        typer.Argument(help="An expression to follow, in the names `x`, `y` (float32, 4096 x 1024), `mo` and `np`; without one, a prepared example."),
+        typer.Argument(help="An expression to follow, in the names `x`, `y` (float32, 4096 x 1024), `mo` and `np`; "
+                            "without one, a prepared example."),
     ] = None,
 ) -> None:
     """Follow one expression from the call to the machine code, printing each stage."""

@@ -21,6 +21,7 @@ Mapping = tuple[int | None, ...]  # for each dimension of a row value, the axis 
 NATIVE: set[str] = set()  # elementwise ops that have native code; the kernels floor fills it
 INLINE = frozenset({"constant", "iota", "dimension"})
 MOST_INPUTS = 24
+MOST_FLOPS = 512  # operations per element of one kernel: beyond that LLVM's time grows faster than the gain
 
 
 def is_native(node: Node) -> bool:
@@ -43,6 +44,11 @@ class Group:
     full: set[int] = field(default_factory=set)
     rows: dict[int, Mapping] = field(default_factory=dict)
     inputs: set[int] = field(default_factory=set)
+
+    @property
+    def flops(self) -> int:
+        """Operations per element."""
+        return sum(node.op.flops for node in self.nodes)
 
 
 def fuse(graph: Graph, only_single: bool = False) -> Graph:
@@ -195,6 +201,7 @@ class Fuser:
                         chosen = group
                 elif self.can_merge(chosen, group) and self.level(node, child, group) == self.level_in(node, chosen) \
                         and len(chosen.inputs) + len(group.inputs) < MOST_INPUTS \
+                        and chosen.flops + group.flops < MOST_FLOPS \
                         and self.may_enter(node, base, chosen, group):
                     chosen = self.merge(chosen, group)
         if chosen is None:
@@ -215,7 +222,7 @@ class Fuser:
         """Whether the node's value has a form that the group can hold."""
         if node.op.kind == "reduce":
             return child.serial in group.full and group.axes in ((), node["axes"])
-        if len(group.inputs) >= MOST_INPUTS:
+        if len(group.inputs) >= MOST_INPUTS or group.flops + node.op.flops > MOST_FLOPS:
             return False
         return self.level(node, child, group) != ""
 
