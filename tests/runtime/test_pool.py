@@ -617,34 +617,3 @@ class PoolMachine(RuleBasedStateMachine):
 
 TestPoolMachine = PoolMachine.TestCase
 TestPoolMachine.settings = hypothesis_settings(max_examples=60, stateful_step_count=40, deadline=None)
-
-
-# --------------------------------------------------------------------------------------------------------- speed
-
-
-def _best_s(action: object, repeats: int = 7, number: int = 5) -> float:
-    best = float("inf")
-    for _ in range(repeats):
-        start = time.perf_counter()
-        for _ in range(number):
-            action()  # type: ignore[operator]
-        best = min(best, (time.perf_counter() - start) / number)
-    return best
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the baseline is an anonymous mapping of Linux")
-def test_pooled_pages_are_50_times_faster_than_fresh_ones() -> None:
-    import mmap
-
-    pool, nbytes = Pool(), 10_000_000
-    page_bytes = mmap.PAGESIZE
-
-    def pooled() -> None:
-        pool.acquire(nbytes).numpy(np.uint8, nbytes)[::page_bytes] = 1
-
-    def fresh() -> None:
-        mapping = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        np.frombuffer(mapping, np.uint8)[::page_bytes] = 1
-
-    pooled()
-    assert _best_s(fresh) >= 50 * _best_s(pooled)
