@@ -30,11 +30,6 @@ def _binding() -> Any:
     return llvm
 
 
-def llvm_version() -> str:
-    """The version of LLVM, as part of every cache key."""
-    return ".".join(str(part) for part in _binding().llvm_version_info)
-
-
 @cache
 def _target_machine(isa: Isa, triple: str | None) -> Any:
     llvm = _binding()

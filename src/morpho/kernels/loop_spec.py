@@ -15,7 +15,6 @@ from morpho.base.machine import Isa
 from morpho.ops.elementwise import COSTLY
 
 LANES = 64
-PATTERNS = ("zero", "unit", "strided", "general")
 
 
 @dataclass(frozen=True, slots=True)

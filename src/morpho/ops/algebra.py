@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from morpho.base.dims import Shape, Size, product
-from morpho.base.dtypes import DType, bfloat16, bool_, float64
+from morpho.base.dtypes import DType, bfloat16, float64
 from morpho.ir.node import Node, build
 from morpho.ops.special import round_bfloat16
 
@@ -95,7 +95,3 @@ def mean(node: Node, axes: tuple[int, ...]) -> Node:
     """Sum divided by the count, both in the node's dtype."""
     total = reduce("sum", node, axes)
     return div(total, expand(size_value(count(node, axes), node.dtype), total.shape))
-
-
-def is_bool(node: Node) -> bool:
-    return node.dtype is bool_

@@ -7,334 +7,16 @@ the classes below name their fields.
 
 from __future__ import annotations
 
-from enum import IntEnum
-
-from morpho.kernels.emit import Emitter, Value
+from morpho.kernels.emit import Value
 from morpho.runtime.layout import BYTES_DATA, WORD, WRITABLE
+from morpho.runtime.tables import ContextField, Function, PoolField, ProgramField, StepField, TaskField
+from morpho.runtime.thread_code import thread_functions
 
 WORK_PER_THREAD = 1 << 20  # below this much work (columns x operations) a second thread costs more than it gives
 CHUNKS_PER_THREAD = 4
-SPIN = 4000  # looks at the work word before a thread goes to sleep
 
 
-class StepField(IntEnum):
-    """One step of a program."""
-
-    FUNCTION = 0
-    PLACES = 1  # how many
-    PLACE_TABLE = 2  # pairs: slot, index of the byte offset among the values
-    VALUES = 3  # index of the kernel's first number
-    ROWS = 4  # index of the number of rows
-    COLUMNS = 5  # index of the number of columns
-    SPLITS = 6  # 1 when columns may be divided among threads
-    WORK = 7  # operations per column
-    SCRATCH = 8  # bytes of scratch per column
-    SCRATCH_FIXED = 9  # bytes of scratch besides
-    PIECES = 10  # pieces per thread
-    SIZE = 11
-
-
-class ProgramField(IntEnum):
-    """A program."""
-
-    STEPS = 0
-    STEP_TABLE = 1
-    VALUES = 2  # how many numbers
-    VALUE_TABLE = 3  # their values, when there are no symbols
-    SYMBOLS = 4
-    TERM_STARTS = 5  # per value: its first term; one more at the end
-    TERM_TABLE = 6  # per term: coefficient and four symbol numbers, 0 meaning the constant 1
-    POOL = 7
-    SIZE = 8
-
-
-class ContextField(IntEnum):
-    """What a compiled function's entry needs besides the program."""
-
-    PROGRAM = 0
-    TENSOR_TYPE = 1
-    BYTES_TYPE = 2
-    SLOW = 3  # Python callable that takes every call the entry does not
-    FAULT = 4  # Python callable that raises for the status
-    OUT_NAME = 5  # the interned string "out"
-    INPUTS = 6
-    SLOTS = 7
-    GUARD_TABLE = 8  # per argument and then the output: number of words, index of the first expected value
-    BINDINGS = 9  # per symbol: argument, word, least, most
-    ARENA = 10
-    BUSY = 11
-    CALLS = 12
-    STATUS = 13
-    RELEASES = 14  # 1 when the interpreter lock is given up during the run
-    VECTORCALL = 15
-    SAVE_THREAD = 16
-    RESTORE_THREAD = 17
-    INCREMENT = 18
-    OVERLAP = 19  # 1 when the output may be one of the inputs
-    SCRATCH = 20
-    ENABLED = 21
-    FAULTED = 22  # the program behind STATUS
-    DECREMENT = 23
-    OUTPUTS = 24
-    OUTPUT_TABLE = 25  # per output: its slot
-    TUPLE_TYPE = 26
-    ALLOCATE = 27  # Python callable that makes a tuple of new outputs for a call's arguments
-    SINGLE = 28  # 1 when the function returns one tensor, 0 when it returns a tuple
-    SIZE = 29
-
-
-class PoolField(IntEnum):
-    """The threads' meeting place; the first words are the C library's mutex and condition variables."""
-
-    MUTEX = 0
-    WORK = 8
-    DONE = 16
-    GENERATION = 24
-    TASK = 25
-    INSIDE = 26
-    STOP = 27
-    THREADS = 28
-    LOCK = 29
-    UNLOCK = 30
-    WAIT = 31
-    BROADCAST = 32
-    RUNS = 33  # parallel runs so far, for tests
-    GETCPU = 34  # the C library's sched_getcpu and sched_setaffinity, or 0 where there are none
-    SETAFFINITY = 35
-    LAST_CPU = 36  # the caller's processor when the workers were last told to stay off it
-    IDENTITIES = 37  # table of the workers' thread numbers
-    MASK = 38  # room for a processor mask
-    GETAFFINITY = 39
-    SIZE = 40
-
-
-class TaskField(IntEnum):
-    """One kernel divided among threads."""
-
-    FUNCTION = 0
-    PLACES = 1
-    VALUES = 2
-    ROWS = 3
-    COLUMNS = 4
-    GRAIN = 5
-    ITEMS = 6
-    BY_COLUMNS = 7
-    SCRATCH = 8
-    SCRATCH_STRIDE = 9
-    NEXT = 10
-    STATUS = 11
-    SIZE = 12
-
-
-class _Function:
-    """One driver function being written: word access on tables, calls through pointers."""
-
-    def __init__(self, name: str, arguments: str, result: str) -> None:
-        self.e = Emitter(1)
-        self.head = f"define {result} @{name}({arguments}) nounwind {{\nentry:\n"
-
-    def text(self) -> str:
-        return self.head + self.e.text() + "\n}\n"
-
-    def address(self, table: str, index: Value | int) -> str:
-        return self.e.offset(table, "i64", index)
-
-    def word(self, table: str, index: Value | int) -> Value:
-        return self.e.load(self.address(table, index), "i64", 1)
-
-    def pointer(self, table: str, index: Value | int) -> str:
-        return self.e.load_pointer(self.address(table, index))
-
-    def store(self, value: Value | int, table: str, index: Value | int) -> None:
-        self.e.store(self.e.like(value, self.e.constant(0, "i64", 1)), self.address(table, index))
-
-    def store_pointer(self, value: str, table: str, index: Value | int) -> None:
-        self.e.line(f"store ptr {value}, ptr {self.address(table, index)}, align 8")
-
-    def alloca(self, words: Value | int) -> str:
-        name = "%" + self.e.fresh("a")
-        count = words.name if isinstance(words, Value) else str(words)
-        self.e.line(f"{name} = alloca i64, i64 {count}, align 64")
-        return name
-
-    def same(self, left: str, right: str) -> Value:
-        return self.e.assign(f"icmp eq ptr {left}, {right}", "i1", 1)
-
-    def value(self, name: str) -> Value:
-        return self.e.argument(name, "i64", 1)
-
-    def go_unless(self, condition: Value, target: str) -> None:
-        following = self.e.fresh("next")
-        self.e.branch_if(condition, following, target)
-        self.e.label(following)
-
-    def call_kernel(self, function: str, places: str, values: str, rows: tuple[Value, Value],
-                    columns: tuple[Value, Value], scratch: str) -> Value:
-        numbers = ", ".join(f"i64 {v.name}" for v in (*rows, *columns))
-        return self.e.assign(f"call i32 {function}(ptr {places}, ptr {values}, {numbers}, ptr {scratch})", "i32", 1)
-
-
-def _smin(e: Emitter, a: Value, b: Value) -> Value:
-    return e.select(e.icmp("slt", a, b), a, b)
-
-
-def _work_on(f: _Function) -> str:
-    """work_on(task, thread): take pieces of a task until none is left."""
-    e = f.e
-    function, places, values = (f.pointer("%task", field) for field in (0, 1, 2))
-    rows, columns, grain, items = (f.word("%task", field) for field in (3, 4, 5, 6))
-    by_columns = e.icmp("ne", f.word("%task", TaskField.BY_COLUMNS), 0)
-    base = f.pointer("%task", TaskField.SCRATCH)
-    scratch = e.offset(base, "i8", f.value("%thread") * f.word("%task", TaskField.SCRATCH_STRIDE))
-    zero = e.constant(0, "i64", 1)
-    head, body, done = e.fresh("take"), e.fresh("do"), e.fresh("done")
-    e.branch(head)
-    e.label(head)
-    item = e.assign(f"atomicrmw add ptr {f.address('%task', TaskField.NEXT)}, i64 1 monotonic", "i64", 1)
-    e.branch_if(e.icmp("slt", item, items), body, done)
-    e.label(body)
-    start = item * grain
-    row_stop, column_stop = _smin(e, start + grain, rows), _smin(e, start + grain, columns)
-    status = f.call_kernel(function, places, values,
-                           (e.select(by_columns, zero, start), e.select(by_columns, rows, row_stop)),
-                           (e.select(by_columns, start, zero), e.select(by_columns, column_stop, columns)), scratch)
-    wide = e.convert("zext", status, "i64")
-    e.assign(f"atomicrmw or ptr {f.address('%task', TaskField.STATUS)}, i64 {wide.name} monotonic", "i64", 1)
-    e.branch(head)
-    e.label(done)
-    e.line("ret void")
-    return f.text()
-
-
-def _lock_call(f: _Function, field: PoolField, *targets: PoolField) -> None:
-    function = f.pointer("%pool", field)
-    arguments = ", ".join("ptr " + f.address("%pool", target) for target in targets)
-    f.e.line(f"call i32 {function}({arguments})")
-
-
-def _worker(f: _Function) -> str:
-    """worker(pool, thread): look for a task a short while, then sleep until there is one; ends when told to stop."""
-    e = f.e
-    seen_at = f.alloca(1)
-    f.store(0, seen_at, 0)
-    top, asleep, wake, check, enter, stop, again = (e.fresh(n) for n in (
-        "top", "asleep", "wake", "check", "enter", "stop", "again"))
-    e.branch(top)
-    e.label(top)
-    seen = f.word(seen_at, 0)
-    with e.loop(0, SPIN) as loop:
-        now = e.assign(f"load atomic i64, ptr {f.address('%pool', PoolField.GENERATION)} monotonic, align 8", "i64", 1)
-        following = e.fresh("look")
-        e.branch_if(e.icmp("ne", now, seen), asleep, following)
-        e.label(following)
-        loop.next()
-    e.branch(asleep)
-    e.label(asleep)
-    _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
-    e.branch(check)
-    e.label(check)
-    stopping = e.icmp("ne", f.word("%pool", PoolField.STOP), 0)
-    e.branch_if(stopping, stop, again)
-    e.label(again)
-    generation = f.word("%pool", PoolField.GENERATION)
-    task = f.pointer("%pool", PoolField.TASK)
-    fresh = e.icmp("ne", generation, f.word(seen_at, 0))
-    present = e.assign(f"icmp ne ptr {task}, null", "i1", 1)
-    e.branch_if(fresh & present, enter, wake)
-    e.label(wake)
-    _lock_call(f, PoolField.WAIT, PoolField.WORK, PoolField.MUTEX)
-    e.branch(check)
-    e.label(enter)
-    f.store(generation, seen_at, 0)
-    f.store(f.word("%pool", PoolField.INSIDE) + 1, "%pool", PoolField.INSIDE)
-    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
-    e.line(f"call void @work_on(ptr {task}, i64 %thread)")
-    _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
-    left = f.word("%pool", PoolField.INSIDE) - 1
-    f.store(left, "%pool", PoolField.INSIDE)
-    with e.when(e.icmp("eq", left, 0)):
-        _lock_call(f, PoolField.BROADCAST, PoolField.DONE)
-    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
-    e.branch(top)
-    e.label(stop)
-    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
-    e.line("ret void")
-    return f.text()
-
-
-MASK_WORDS = 16  # of a processor mask: 1024 processors
-
-
-def _avoid(f: _Function) -> str:
-    """avoid(pool): keep the workers off the caller's processor. A woken thread is often put on the processor of the
-    thread that wakes it and stays there for milliseconds, while another one idles."""
-    e = f.e
-    function = f.pointer("%pool", PoolField.GETCPU)
-    ask, told, done = e.fresh("ask"), e.fresh("told"), e.fresh("done")
-    e.branch_if(e.assign(f"icmp eq ptr {function}, null", "i1", 1), done, ask)
-    e.label(ask)
-    here = e.convert("sext", e.assign(f"call i32 {function}()", "i32", 1), "i64")
-    moved = e.icmp("ne", here, f.word("%pool", PoolField.LAST_CPU)) & e.icmp("sge", here, 0)
-    e.branch_if(moved & e.icmp("slt", here, 64 * MASK_WORDS), told, done)
-    e.label(told)
-    f.store(here, "%pool", PoolField.LAST_CPU)
-    mask = f.pointer("%pool", PoolField.MASK)
-    size = e.assign(f"call i32 {f.pointer('%pool', PoolField.GETAFFINITY)}(i32 0, i64 {8 * MASK_WORDS}, ptr {mask})",
-                    "i32", 1)
-    f.go_unless(e.icmp("sge", size, 0), done)
-    word = here.shift_right(6)
-    bit = e.constant(1, "i64", 1) << (here & 63)
-    f.store(f.word(mask, word) & (bit ^ -1), mask, word)
-    with e.loop(0, MASK_WORDS, carried=[e.constant(0, "i64", 1)]) as loop:
-        loop.next(loop.values[0] | f.word(mask, loop.index))
-    f.go_unless(e.icmp("ne", loop.values[0], 0), done)  # the caller may use one processor only: nothing to tell
-    workers = f.pointer("%pool", PoolField.IDENTITIES)
-    with e.loop(1, f.word("%pool", PoolField.THREADS)) as loop:
-        identity = e.convert("trunc", f.word(workers, loop.index), "i32")
-        e.line(f"call i32 {f.pointer('%pool', PoolField.SETAFFINITY)}(i32 {identity.name}, i64 {8 * MASK_WORDS}, "
-               f"ptr {mask})")
-    e.branch(done)
-    e.label(done)
-    e.line("ret void")
-    return f.text()
-
-
-def _share(f: _Function) -> str:
-    """share(pool, task): offer a task to the threads, work on it too, wait for those inside. One task at a time:
-    a second caller works alone."""
-    e = f.e
-    alone, offer, wait, sleep, finish = (e.fresh(n) for n in ("alone", "offer", "wait", "sleep", "finish"))
-    _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
-    taken = e.assign(f"icmp ne ptr {f.pointer('%pool', PoolField.TASK)}, null", "i1", 1)
-    e.branch_if(taken, alone, offer)
-    e.label(alone)
-    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
-    e.line("call void @work_on(ptr %task, i64 0)")
-    e.line("ret void")
-    e.label(offer)
-    f.store_pointer("%task", "%pool", PoolField.TASK)
-    following = f.word("%pool", PoolField.GENERATION) + 1
-    e.line(f"store atomic i64 {following.name}, ptr {f.address('%pool', PoolField.GENERATION)} release, align 8")
-    f.store(f.word("%pool", PoolField.RUNS) + 1, "%pool", PoolField.RUNS)
-    e.line("call void @avoid(ptr %pool)")
-    _lock_call(f, PoolField.BROADCAST, PoolField.WORK)
-    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
-    e.line("call void @work_on(ptr %task, i64 0)")
-    _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
-    f.store_pointer("null", "%pool", PoolField.TASK)
-    e.branch(wait)
-    e.label(wait)
-    e.branch_if(e.icmp("eq", f.word("%pool", PoolField.INSIDE), 0), finish, sleep)
-    e.label(sleep)
-    _lock_call(f, PoolField.WAIT, PoolField.DONE, PoolField.MUTEX)
-    e.branch(wait)
-    e.label(finish)
-    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
-    e.line("ret void")
-    return f.text()
-
-
-def _run_step(f: _Function) -> str:
+def _run_step(f: Function) -> str:
     """run_step(step, slots, values, scratch, pool): one kernel, alone or shared; returns its status."""
     e = f.e
     count = f.word("%step", StepField.PLACES)
@@ -381,7 +63,7 @@ def _run_step(f: _Function) -> str:
     return head + e.text() + "\n}\n"
 
 
-def _evaluate(f: _Function) -> str:
+def _evaluate(f: Function) -> str:
     """evaluate(program, symbols, values): every number of a program with dynamic dimensions."""
     e = f.e
     starts, terms = f.pointer("%program", ProgramField.TERM_STARTS), f.pointer("%program", ProgramField.TERM_TABLE)
@@ -397,7 +79,7 @@ def _evaluate(f: _Function) -> str:
     return f.text()
 
 
-def _run(f: _Function) -> str:
+def _run(f: Function) -> str:
     """run(program, slots, values, scratch): every step in order; 0, or 2^32 * (step + 1) + its status."""
     e = f.e
     steps = f.pointer("%program", ProgramField.STEP_TABLE)
@@ -415,7 +97,7 @@ def _run(f: _Function) -> str:
     return f.text()
 
 
-def _guard(f: _Function, tensor: str, context: str, slow: str, record_at: int) -> str:
+def _guard(f: Function, tensor: str, context: str, slow: str, record_at: int) -> str:
     """The record of a tensor argument; anything else goes the slow way."""
     e = f.e
     kind = e.load_pointer(e.offset(tensor, "i8", WORD))
@@ -427,7 +109,7 @@ def _guard(f: _Function, tensor: str, context: str, slow: str, record_at: int) -
     return e.offset(record, "i8", BYTES_DATA)
 
 
-def _compare(f: _Function, record: str, guards: str, argument: Value, values: str, slow: str) -> None:
+def _compare(f: Function, record: str, guards: str, argument: Value, values: str, slow: str) -> None:
     """Every guarded word of a record must be the expected number."""
     e = f.e
     count, first = f.word(guards, argument * 2), f.word(guards, argument * 2 + 1)
@@ -438,7 +120,7 @@ def _compare(f: _Function, record: str, guards: str, argument: Value, values: st
         e.label(following)
 
 
-def _entry(f: _Function, context_at: int, record_at: int, storage_at: int) -> str:
+def _entry(f: Function, context_at: int, record_at: int, storage_at: int) -> str:
     """entry(self, args, nargs, kwnames): f(a, b) and f(a, b, out=c) on guarded tensors; other calls go to Python."""
     e = f.e
     slow = "slow"
@@ -491,7 +173,7 @@ def _entry(f: _Function, context_at: int, record_at: int, storage_at: int) -> st
     return f.text()
 
 
-def _read_inputs(f: _Function, context: str, inputs: Value, records: str, slots: str, slow: str,
+def _read_inputs(f: Function, context: str, inputs: Value, records: str, slots: str, slow: str,
                  record_at: int) -> None:
     """The records and addresses of the arguments."""
     e = f.e
@@ -501,7 +183,7 @@ def _read_inputs(f: _Function, context: str, inputs: Value, records: str, slots:
         f.store_pointer(f.pointer(record, 0), slots, loop.index)
 
 
-def _take_targets(f: _Function, context: str, inputs: Value, outputs: Value, items_at: str, slow: str) -> None:
+def _take_targets(f: Function, context: str, inputs: Value, outputs: Value, items_at: str, slow: str) -> None:
     """out= is one tensor, or a tuple of as many as there are outputs; it stands after the arguments in `args`."""
     e = f.e
     f.go_unless(e.icmp("eq", e.load(e.offset("%names", "i8", 16), "i64", 1), 1), slow)
@@ -520,7 +202,7 @@ def _take_targets(f: _Function, context: str, inputs: Value, outputs: Value, ite
     e.label(taken)
 
 
-def _check_targets(f: _Function, context: str, slots: str, values: str, inputs: Value, outputs: Value, items_at: str,
+def _check_targets(f: Function, context: str, slots: str, values: str, inputs: Value, outputs: Value, items_at: str,
                    slow: str, distances: tuple[int, int]) -> None:
     """Each target must fit, be writable, be held by its tensor alone, and lie apart from inputs and other targets."""
     e = f.e
@@ -540,7 +222,7 @@ def _check_targets(f: _Function, context: str, slots: str, values: str, inputs: 
             f.go_unless(f.same(f.pointer(items, others.index), tensor) ^ True, slow)
 
 
-def _make_targets(f: _Function, context: str, items_at: str, made_at: str) -> None:
+def _make_targets(f: Function, context: str, items_at: str, made_at: str) -> None:
     """New outputs, made by Python."""
     e = f.e
     made = "%" + e.fresh("p")
@@ -555,7 +237,7 @@ def _make_targets(f: _Function, context: str, items_at: str, made_at: str) -> No
     f.store_pointer(e.offset(made, "i8", 24), items_at, 0)
 
 
-def _return(f: _Function, context: str, program: str, status: Value, inputs: Value, items_at: str,
+def _return(f: Function, context: str, program: str, status: Value, inputs: Value, items_at: str,
             made_at: str) -> None:
     """The target given, the tuple made, or its only item; or the fault."""
     e = f.e
@@ -585,7 +267,7 @@ def _return(f: _Function, context: str, program: str, status: Value, inputs: Val
     _python(f, context, ContextField.FAULT, "null", "0", "null")
 
 
-def _numbers(f: _Function, context: str, program: str, records: str, slow: str) -> str:
+def _numbers(f: Function, context: str, program: str, records: str, slow: str) -> str:
     """The program's numbers: a table, or computed from the arguments' shapes where dimensions are dynamic."""
     e = f.e
     symbols = f.word(program, ProgramField.SYMBOLS)
@@ -616,7 +298,7 @@ def _numbers(f: _Function, context: str, program: str, records: str, slow: str) 
     return values
 
 
-def _guarded_run(f: _Function, context: str, program: str, slots: str, values: str,
+def _guarded_run(f: Function, context: str, program: str, slots: str, values: str,
                  tensors: tuple[tuple[Value, str], ...], storage_at: int) -> Value:
     """Run, giving up the interpreter lock for long programs; the arena is marked busy and the memory of every tensor
     is held meanwhile: another thread may give a tensor other elements."""
@@ -651,7 +333,7 @@ def _guarded_run(f: _Function, context: str, program: str, slots: str, values: s
     return f.word(result, 0)
 
 
-def _python(f: _Function, context: str, field: ContextField, arguments: str, count: str, names: str) -> None:
+def _python(f: Function, context: str, field: ContextField, arguments: str, count: str, names: str) -> None:
     e = f.e
     function, target = f.pointer(context, ContextField.VECTORCALL), f.pointer(context, field)
     name = "%" + e.fresh("p")
@@ -666,14 +348,11 @@ def driver_text(context_at: int, record_at: int, storage_at: int) -> str:
     """The driver's module. The three distances say where, inside their objects, a compiled function keeps its
     context and a tensor its record and its storage."""
     parts = [
-        _work_on(_Function("work_on", "ptr %task, i64 %thread", "void")),
-        _worker(_Function("worker", "ptr %pool, i64 %thread", "void")),
-        _avoid(_Function("avoid", "ptr %pool", "void")),
-        _share(_Function("share", "ptr %pool, ptr %task", "void")),
-        _run_step(_Function("run_step", "ptr %step, ptr %slots, ptr %values, ptr %scratch, ptr %pool", "i32")),
-        _evaluate(_Function("evaluate", "ptr %program, ptr %symbols, ptr %values", "void")),
-        _run(_Function("run", "ptr %program, ptr %slots, ptr %values, ptr %scratch", "i64")),
-        _entry(_Function("entry", "ptr %self, ptr %args, i64 %count, ptr %names", "ptr"), context_at, record_at,
+        *thread_functions(),
+        _run_step(Function("run_step", "ptr %step, ptr %slots, ptr %values, ptr %scratch, ptr %pool", "i32")),
+        _evaluate(Function("evaluate", "ptr %program, ptr %symbols, ptr %values", "void")),
+        _run(Function("run", "ptr %program, ptr %slots, ptr %values, ptr %scratch", "i64")),
+        _entry(Function("entry", "ptr %self, ptr %args, i64 %count, ptr %names", "ptr"), context_at, record_at,
                storage_at),
     ]
     return "\n".join(parts)

@@ -145,11 +145,6 @@ def plan_for(graph: Graph, inputs: int, own_outputs: bool = False) -> Plan:
     return _plans.get_or_create(plan_key(graph, own_outputs), lambda: make_plan(graph, own_outputs, inputs), plan_bytes)
 
 
-def plan_cache_stats() -> dict[str, Any]:
-    """Hits, misses and bytes of the plans kept in memory."""
-    return _plans.stats()
-
-
 def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Sequence[Size]] = (),
               keep_texts: bool = False, whole: bool = False) -> Plan:
     """Optimise, lower, plan memory, compile. `whole` refuses host steps."""

@@ -16,7 +16,8 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.kernels.loop_code import FAULT_INDEX
 from morpho.kernels.program import Program, Step
 from morpho.runtime import code, threads
-from morpho.runtime.driver import CHUNKS_PER_THREAD, FUNCTIONS, ProgramField, driver_text
+from morpho.runtime.driver import CHUNKS_PER_THREAD, FUNCTIONS, driver_text
+from morpho.runtime.tables import ProgramField
 
 LONG_WORK = 1 << 18  # programs with more work than this give up the interpreter lock
 

@@ -55,10 +55,6 @@ _VECTORCALL_OFFSET, _TYPE_FLAGS, _BASIC_SIZE = 56, 168, 32  # inside PyTypeObjec
 _HAVE_VECTORCALL = 1 << 11
 
 
-class _Type(ctypes.Structure):
-    _fields_ = [("words", ctypes.c_size_t * 24)]
-
-
 def _word(kind: type, offset: int) -> int:
     return int(ctypes.c_size_t.from_address(id(kind) + offset).value)
 

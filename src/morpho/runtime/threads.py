@@ -11,7 +11,8 @@ import threading
 
 from morpho.base import settings
 from morpho.base.machine import machine
-from morpho.runtime.driver import MASK_WORDS, PoolField
+from morpho.runtime.tables import PoolField
+from morpho.runtime.thread_code import MASK_WORDS
 
 _lock = threading.Lock()
 _pools: dict[int, Workers] = {}

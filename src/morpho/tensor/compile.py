@@ -33,11 +33,11 @@ from morpho.kernels.plan_memory import may_alias
 from morpho.runtime import evaluate as evaluation
 from morpho.runtime import threads
 from morpho.runtime.buffer import Buffer, allocate, copy_bytes
-from morpho.runtime.driver import ContextField
 from morpho.runtime.evaluate import make_plan, run_plan
 from morpho.runtime.executable import LONG_WORK, Executable, native, set_distances
 from morpho.runtime.layout import make_vectorcallable, record_words, slot_offset
 from morpho.runtime.pool import pool
+from morpho.runtime.tables import ContextField
 from morpho.tensor.core import Tensor
 from morpho.tensor.explain import explain_text, statistics
 from morpho.tensor.outputs import output_maker

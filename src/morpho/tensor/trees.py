@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -53,10 +53,3 @@ def unflatten(structure: Any, leaves: Iterator[Any]) -> Any:
         return {key: unflatten(item, leaves) for key, item in content}
     items = [unflatten(item, leaves) for item in content]
     return items if kind == "list" else tuple(items)
-
-
-def map_leaves(tree: Any, function: Callable[[Any], Any]) -> Any:
-    """The same tree with every leaf passed through a function."""
-    leaves: list[Any] = []
-    structure = flatten(tree, leaves)
-    return unflatten(structure, iter([function(leaf) for leaf in leaves]))

@@ -1,0 +1,167 @@
+"""The tables that native code and Python share, field by field, and the writer of driver functions that read them.
+
+Tables are arrays of 64-bit words. A program is a table, so a new compiled function needs no driver of its own.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from morpho.kernels.emit import Emitter, Value
+
+
+class StepField(IntEnum):
+    """One step of a program."""
+
+    FUNCTION = 0
+    PLACES = 1  # how many
+    PLACE_TABLE = 2  # pairs: slot, index of the byte offset among the values
+    VALUES = 3  # index of the kernel's first number
+    ROWS = 4  # index of the number of rows
+    COLUMNS = 5  # index of the number of columns
+    SPLITS = 6  # 1 when columns may be divided among threads
+    WORK = 7  # operations per column
+    SCRATCH = 8  # bytes of scratch per column
+    SCRATCH_FIXED = 9  # bytes of scratch besides
+    PIECES = 10  # pieces per thread
+    SIZE = 11
+
+
+class ProgramField(IntEnum):
+    """A program."""
+
+    STEPS = 0
+    STEP_TABLE = 1
+    VALUES = 2  # how many numbers
+    VALUE_TABLE = 3  # their values, when there are no symbols
+    SYMBOLS = 4
+    TERM_STARTS = 5  # per value: its first term; one more at the end
+    TERM_TABLE = 6  # per term: coefficient and four symbol numbers, 0 meaning the constant 1
+    POOL = 7
+    SIZE = 8
+
+
+class ContextField(IntEnum):
+    """What a compiled function's entry needs besides the program."""
+
+    PROGRAM = 0
+    TENSOR_TYPE = 1
+    BYTES_TYPE = 2
+    SLOW = 3  # Python callable that takes every call the entry does not
+    FAULT = 4  # Python callable that raises for the status
+    OUT_NAME = 5  # the interned string "out"
+    INPUTS = 6
+    SLOTS = 7
+    GUARD_TABLE = 8  # per argument and then the output: number of words, index of the first expected value
+    BINDINGS = 9  # per symbol: argument, word, least, most
+    ARENA = 10
+    BUSY = 11
+    CALLS = 12
+    STATUS = 13
+    RELEASES = 14  # 1 when the interpreter lock is given up during the run
+    VECTORCALL = 15
+    SAVE_THREAD = 16
+    RESTORE_THREAD = 17
+    INCREMENT = 18
+    OVERLAP = 19  # 1 when the output may be one of the inputs
+    SCRATCH = 20
+    ENABLED = 21
+    FAULTED = 22  # the program behind STATUS
+    DECREMENT = 23
+    OUTPUTS = 24
+    OUTPUT_TABLE = 25  # per output: its slot
+    TUPLE_TYPE = 26
+    ALLOCATE = 27  # Python callable that makes a tuple of new outputs for a call's arguments
+    SINGLE = 28  # 1 when the function returns one tensor, 0 when it returns a tuple
+    SIZE = 29
+
+
+class PoolField(IntEnum):
+    """The threads' meeting place; the first words are the C library's mutex and condition variables."""
+
+    MUTEX = 0
+    WORK = 8
+    DONE = 16
+    GENERATION = 24
+    TASK = 25
+    INSIDE = 26
+    STOP = 27
+    THREADS = 28
+    LOCK = 29
+    UNLOCK = 30
+    WAIT = 31
+    BROADCAST = 32
+    RUNS = 33  # parallel runs so far, for tests
+    GETCPU = 34  # the C library's sched_getcpu and sched_setaffinity, or 0 where there are none
+    SETAFFINITY = 35
+    LAST_CPU = 36  # the caller's processor when the workers were last told to stay off it
+    IDENTITIES = 37  # table of the workers' thread numbers
+    MASK = 38  # room for a processor mask
+    GETAFFINITY = 39
+    SIZE = 40
+
+
+class TaskField(IntEnum):
+    """One kernel divided among threads."""
+
+    FUNCTION = 0
+    PLACES = 1
+    VALUES = 2
+    ROWS = 3
+    COLUMNS = 4
+    GRAIN = 5
+    ITEMS = 6
+    BY_COLUMNS = 7
+    SCRATCH = 8
+    SCRATCH_STRIDE = 9
+    NEXT = 10
+    STATUS = 11
+    SIZE = 12
+
+
+class Function:
+    """One driver function being written: word access on tables, calls through pointers."""
+
+    def __init__(self, name: str, arguments: str, result: str) -> None:
+        self.e = Emitter(1)
+        self.head = f"define {result} @{name}({arguments}) nounwind {{\nentry:\n"
+
+    def text(self) -> str:
+        return self.head + self.e.text() + "\n}\n"
+
+    def address(self, table: str, index: Value | int) -> str:
+        return self.e.offset(table, "i64", index)
+
+    def word(self, table: str, index: Value | int) -> Value:
+        return self.e.load(self.address(table, index), "i64", 1)
+
+    def pointer(self, table: str, index: Value | int) -> str:
+        return self.e.load_pointer(self.address(table, index))
+
+    def store(self, value: Value | int, table: str, index: Value | int) -> None:
+        self.e.store(self.e.like(value, self.e.constant(0, "i64", 1)), self.address(table, index))
+
+    def store_pointer(self, value: str, table: str, index: Value | int) -> None:
+        self.e.line(f"store ptr {value}, ptr {self.address(table, index)}, align 8")
+
+    def alloca(self, words: Value | int) -> str:
+        name = "%" + self.e.fresh("a")
+        count = words.name if isinstance(words, Value) else str(words)
+        self.e.line(f"{name} = alloca i64, i64 {count}, align 64")
+        return name
+
+    def same(self, left: str, right: str) -> Value:
+        return self.e.assign(f"icmp eq ptr {left}, {right}", "i1", 1)
+
+    def value(self, name: str) -> Value:
+        return self.e.argument(name, "i64", 1)
+
+    def go_unless(self, condition: Value, target: str) -> None:
+        following = self.e.fresh("next")
+        self.e.branch_if(condition, following, target)
+        self.e.label(following)
+
+    def call_kernel(self, function: str, places: str, values: str, rows: tuple[Value, Value],
+                    columns: tuple[Value, Value], scratch: str) -> Value:
+        numbers = ", ".join(f"i64 {v.name}" for v in (*rows, *columns))
+        return self.e.assign(f"call i32 {function}(ptr {places}, ptr {values}, {numbers}, ptr {scratch})", "i32", 1)

@@ -1,0 +1,178 @@
+"""The native side of the worker threads: wait for a task, take pieces of it, share one, stay off the caller."""
+
+from __future__ import annotations
+
+from morpho.kernels.emit import Emitter, Value
+from morpho.runtime.tables import Function, PoolField, TaskField
+
+SPIN = 4000  # looks at the work word before a thread goes to sleep
+
+
+def _smin(e: Emitter, a: Value, b: Value) -> Value:
+    return e.select(e.icmp("slt", a, b), a, b)
+
+
+def _work_on(f: Function) -> str:
+    """work_on(task, thread): take pieces of a task until none is left."""
+    e = f.e
+    function, places, values = (f.pointer("%task", field) for field in (0, 1, 2))
+    rows, columns, grain, items = (f.word("%task", field) for field in (3, 4, 5, 6))
+    by_columns = e.icmp("ne", f.word("%task", TaskField.BY_COLUMNS), 0)
+    base = f.pointer("%task", TaskField.SCRATCH)
+    scratch = e.offset(base, "i8", f.value("%thread") * f.word("%task", TaskField.SCRATCH_STRIDE))
+    zero = e.constant(0, "i64", 1)
+    head, body, done = e.fresh("take"), e.fresh("do"), e.fresh("done")
+    e.branch(head)
+    e.label(head)
+    item = e.assign(f"atomicrmw add ptr {f.address('%task', TaskField.NEXT)}, i64 1 monotonic", "i64", 1)
+    e.branch_if(e.icmp("slt", item, items), body, done)
+    e.label(body)
+    start = item * grain
+    row_stop, column_stop = _smin(e, start + grain, rows), _smin(e, start + grain, columns)
+    status = f.call_kernel(function, places, values,
+                           (e.select(by_columns, zero, start), e.select(by_columns, rows, row_stop)),
+                           (e.select(by_columns, start, zero), e.select(by_columns, column_stop, columns)), scratch)
+    wide = e.convert("zext", status, "i64")
+    e.assign(f"atomicrmw or ptr {f.address('%task', TaskField.STATUS)}, i64 {wide.name} monotonic", "i64", 1)
+    e.branch(head)
+    e.label(done)
+    e.line("ret void")
+    return f.text()
+
+
+def _lock_call(f: Function, field: PoolField, *targets: PoolField) -> None:
+    function = f.pointer("%pool", field)
+    arguments = ", ".join("ptr " + f.address("%pool", target) for target in targets)
+    f.e.line(f"call i32 {function}({arguments})")
+
+
+def _worker(f: Function) -> str:
+    """worker(pool, thread): look for a task a short while, then sleep until there is one; ends when told to stop."""
+    e = f.e
+    seen_at = f.alloca(1)
+    f.store(0, seen_at, 0)
+    top, asleep, wake, check, enter, stop, again = (e.fresh(n) for n in (
+        "top", "asleep", "wake", "check", "enter", "stop", "again"))
+    e.branch(top)
+    e.label(top)
+    seen = f.word(seen_at, 0)
+    with e.loop(0, SPIN) as loop:
+        now = e.assign(f"load atomic i64, ptr {f.address('%pool', PoolField.GENERATION)} monotonic, align 8", "i64", 1)
+        following = e.fresh("look")
+        e.branch_if(e.icmp("ne", now, seen), asleep, following)
+        e.label(following)
+        loop.next()
+    e.branch(asleep)
+    e.label(asleep)
+    _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
+    e.branch(check)
+    e.label(check)
+    stopping = e.icmp("ne", f.word("%pool", PoolField.STOP), 0)
+    e.branch_if(stopping, stop, again)
+    e.label(again)
+    generation = f.word("%pool", PoolField.GENERATION)
+    task = f.pointer("%pool", PoolField.TASK)
+    fresh = e.icmp("ne", generation, f.word(seen_at, 0))
+    present = e.assign(f"icmp ne ptr {task}, null", "i1", 1)
+    e.branch_if(fresh & present, enter, wake)
+    e.label(wake)
+    _lock_call(f, PoolField.WAIT, PoolField.WORK, PoolField.MUTEX)
+    e.branch(check)
+    e.label(enter)
+    f.store(generation, seen_at, 0)
+    f.store(f.word("%pool", PoolField.INSIDE) + 1, "%pool", PoolField.INSIDE)
+    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
+    e.line(f"call void @work_on(ptr {task}, i64 %thread)")
+    _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
+    left = f.word("%pool", PoolField.INSIDE) - 1
+    f.store(left, "%pool", PoolField.INSIDE)
+    with e.when(e.icmp("eq", left, 0)):
+        _lock_call(f, PoolField.BROADCAST, PoolField.DONE)
+    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
+    e.branch(top)
+    e.label(stop)
+    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
+    e.line("ret void")
+    return f.text()
+
+
+MASK_WORDS = 16  # of a processor mask: 1024 processors
+
+
+def _avoid(f: Function) -> str:
+    """avoid(pool): keep the workers off the caller's processor. A woken thread is often put on the processor of the
+    thread that wakes it and stays there for milliseconds, while another one idles."""
+    e = f.e
+    function = f.pointer("%pool", PoolField.GETCPU)
+    ask, told, done = e.fresh("ask"), e.fresh("told"), e.fresh("done")
+    e.branch_if(e.assign(f"icmp eq ptr {function}, null", "i1", 1), done, ask)
+    e.label(ask)
+    here = e.convert("sext", e.assign(f"call i32 {function}()", "i32", 1), "i64")
+    moved = e.icmp("ne", here, f.word("%pool", PoolField.LAST_CPU)) & e.icmp("sge", here, 0)
+    e.branch_if(moved & e.icmp("slt", here, 64 * MASK_WORDS), told, done)
+    e.label(told)
+    f.store(here, "%pool", PoolField.LAST_CPU)
+    mask = f.pointer("%pool", PoolField.MASK)
+    size = e.assign(f"call i32 {f.pointer('%pool', PoolField.GETAFFINITY)}(i32 0, i64 {8 * MASK_WORDS}, ptr {mask})",
+                    "i32", 1)
+    f.go_unless(e.icmp("sge", size, 0), done)
+    word = here.shift_right(6)
+    bit = e.constant(1, "i64", 1) << (here & 63)
+    f.store(f.word(mask, word) & (bit ^ -1), mask, word)
+    with e.loop(0, MASK_WORDS, carried=[e.constant(0, "i64", 1)]) as loop:
+        loop.next(loop.values[0] | f.word(mask, loop.index))
+    f.go_unless(e.icmp("ne", loop.values[0], 0), done)  # the caller may use one processor only: nothing to tell
+    workers = f.pointer("%pool", PoolField.IDENTITIES)
+    with e.loop(1, f.word("%pool", PoolField.THREADS)) as loop:
+        identity = e.convert("trunc", f.word(workers, loop.index), "i32")
+        e.line(f"call i32 {f.pointer('%pool', PoolField.SETAFFINITY)}(i32 {identity.name}, i64 {8 * MASK_WORDS}, "
+               f"ptr {mask})")
+    e.branch(done)
+    e.label(done)
+    e.line("ret void")
+    return f.text()
+
+
+def _share(f: Function) -> str:
+    """share(pool, task): offer a task to the threads, work on it too, wait for those inside. One task at a time:
+    a second caller works alone."""
+    e = f.e
+    alone, offer, wait, sleep, finish = (e.fresh(n) for n in ("alone", "offer", "wait", "sleep", "finish"))
+    _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
+    taken = e.assign(f"icmp ne ptr {f.pointer('%pool', PoolField.TASK)}, null", "i1", 1)
+    e.branch_if(taken, alone, offer)
+    e.label(alone)
+    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
+    e.line("call void @work_on(ptr %task, i64 0)")
+    e.line("ret void")
+    e.label(offer)
+    f.store_pointer("%task", "%pool", PoolField.TASK)
+    following = f.word("%pool", PoolField.GENERATION) + 1
+    e.line(f"store atomic i64 {following.name}, ptr {f.address('%pool', PoolField.GENERATION)} release, align 8")
+    f.store(f.word("%pool", PoolField.RUNS) + 1, "%pool", PoolField.RUNS)
+    e.line("call void @avoid(ptr %pool)")
+    _lock_call(f, PoolField.BROADCAST, PoolField.WORK)
+    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
+    e.line("call void @work_on(ptr %task, i64 0)")
+    _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
+    f.store_pointer("null", "%pool", PoolField.TASK)
+    e.branch(wait)
+    e.label(wait)
+    e.branch_if(e.icmp("eq", f.word("%pool", PoolField.INSIDE), 0), finish, sleep)
+    e.label(sleep)
+    _lock_call(f, PoolField.WAIT, PoolField.DONE, PoolField.MUTEX)
+    e.branch(wait)
+    e.label(finish)
+    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
+    e.line("ret void")
+    return f.text()
+
+
+def thread_functions() -> list[str]:
+    """The text of every function here."""
+    return [
+        _work_on(Function("work_on", "ptr %task, i64 %thread", "void")),
+        _worker(Function("worker", "ptr %pool, i64 %thread", "void")),
+        _avoid(Function("avoid", "ptr %pool", "void")),
+        _share(Function("share", "ptr %pool, ptr %task", "void")),
+    ]
