@@ -53,12 +53,6 @@ def test_a_writer_beside_calls_through_python() -> None:
     assert wrong == []
 
 
-def test_an_extreme_of_a_size_that_may_be_zero_is_refused() -> None:
-    f = mo.compile(lambda x: mo.max(x), dynamic={"x": {0: mo.Dim("n", 0, 100)}})
-    with pytest.raises(ValueError, match="lower bound of 1"):
-        f(mo.ones(3))
-
-
 def test_a_product_with_an_unknown_number_of_rows() -> None:
     f = mo.compile(lambda a, b: a @ b, dynamic={"a": {0: mo.Dim("m", 1, 1000)}})
     b = np.random.default_rng(0).random((7, 5), np.float32)

@@ -82,8 +82,7 @@ def fma(a: Array, b: Array, c: Array) -> Array:
     """a * b + c rounded once."""
     if a.dtype == np.float64 and not HAS_QUAD:
         return np.vectorize(_exact_fma, otypes=[np.float64])(a, b, c) if a.size else a * b + c
-    wide = WIDE if a.dtype == np.float64 else np.float64
-    return (a.astype(wide) * b.astype(wide) + c.astype(wide)).astype(a.dtype)
+    return (a.astype(WIDE) * b.astype(WIDE) + c.astype(WIDE)).astype(a.dtype)
 
 
 def _exact_fma(a: float, b: float, c: float) -> float:
