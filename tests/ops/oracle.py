@@ -82,7 +82,14 @@ def fma(a: Array, b: Array, c: Array) -> Array:
     """a * b + c rounded once."""
     if a.dtype == np.float64 and not HAS_QUAD:
         return np.vectorize(_exact_fma, otypes=[np.float64])(a, b, c) if a.size else a * b + c
-    return (a.astype(WIDE) * b.astype(WIDE) + c.astype(WIDE)).astype(a.dtype)
+    product, other = a.astype(WIDE) * b.astype(WIDE), c.astype(WIDE)  # the product is exact
+    total = product + other
+    part = total - product
+    error = (product - (total - part)) + (other - part)
+    # A total that looks like a tie is none if something was lost: a step towards what was lost decides it.
+    towards = np.where(error > 0, np.inf, -np.inf).astype(WIDE)
+    lost = np.isfinite(total) & np.isfinite(error) & (error != 0)
+    return np.where(lost, np.nextafter(total, towards), total).astype(a.dtype)
 
 
 def _exact_fma(a: float, b: float, c: float) -> float:
