@@ -15,6 +15,7 @@ is emitted exactly as asked, which is what makes results equal bit for bit on ev
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -121,8 +122,9 @@ class Value:
 class Emitter:
     """Collects the instructions of one function body; `declarations` are the intrinsics it used."""
 
-    def __init__(self, lanes: int = 1, native_half: bool = True) -> None:
+    def __init__(self, lanes: int = 1, native_half: bool = True, destructive_fma: bool = False) -> None:
         self.lanes = lanes
+        self.destructive_fma = destructive_fma  # whether an fma overwrites its addend (AArch64)
         self.native_half = native_half  # whether the machine converts float16 by an instruction
         self.lines: list[str] = []
         self.declarations: set[str] = set()
@@ -183,7 +185,21 @@ class Emitter:
 
     def fma(self, a: Value, b: Value | float, c: Value | float) -> Value:
         """a * b + c, rounded once."""
-        return self.intrinsic("fma", a, self.like(b, a), self.like(c, a))
+        c = self.like(c, a)
+        if self.destructive_fma and a.lanes > 1 and c.name.startswith("splat"):
+            c = self.reloaded(c)
+        return self.intrinsic("fma", a, self.like(b, a), c)
+
+    def reloaded(self, constant: Value) -> Value:
+        """A constant read from memory at each use.
+
+        Where an fma overwrites its addend, a constant addend held in a register costs a copy in the arithmetic units;
+        a load goes through others, which long polynomials leave idle. `volatile` keeps LLVM from hoisting it.
+        """
+        digits = re.sub(r"\W", "", constant.name.removeprefix("splat"))
+        name = f"@{digits}x{constant.lanes}"
+        self.declarations.add(f"{name} = private unnamed_addr constant {constant.type} {constant.name}, align 16")
+        return self.assign(f"load volatile {constant.type}, ptr {name}, align 16", constant.element, constant.lanes)
 
     def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
         """Horner by fma; `coefficients` from the highest power down to the constant term."""

@@ -13,6 +13,7 @@ from morpho.base.machine import Isa
 from morpho.kernels import elementwise, reductions, scalars
 from morpho.kernels.emit import Emitter, Value
 from morpho.kernels.loop_spec import LANES, Instruction, LoopKernel, Pass, constant_value
+from morpho.ops.elementwise import COSTLY
 
 FAULT_INDEX = 1
 LONG_BODY = 12  # operations per element
@@ -26,10 +27,12 @@ def choose_lanes(kernel: LoopKernel, isa: Isa) -> int:
         return 1
     widest = max((i.dtype.itemsize for i in kernel.instructions), default=4)
     widest = max([widest] + [a.dtype.itemsize for a in kernel.accesses if a.kind != "index"])
-    heavy = any(i.flops >= 16 for i in kernel.instructions)
+    heavy = any(i.flops >= COSTLY for i in kernel.instructions)
     if heavy:  # half floats are float32 in registers: long bodies would not fit, and take long to compile
         widest = max(widest, max(i.dtype.compute.itemsize for i in kernel.instructions))
-    vectors = 2 if heavy else 4
+    one_function = sum(i.flops for i in kernel.instructions if i.full and i.flops >= COSTLY) == COSTLY
+    # One short polynomial waits for itself as well; two, or a long one, would not fit the registers.
+    vectors = 2 if heavy and not (one_function and isa.architecture == "aarch64") else 4
     reduces = any(i.reduces for i in kernel.instructions)
     if not heavy and not reduces and sum(i.flops for i in kernel.instructions if i.full) >= LONG_CHAIN \
             and (isa.architecture == "aarch64" or isa.vector_bits == 512):
@@ -43,7 +46,7 @@ class LoopCode:
     def __init__(self, kernel: LoopKernel, isa: Isa) -> None:
         self.kernel = kernel
         self.lanes = choose_lanes(kernel, isa)
-        self.e = Emitter(self.lanes, isa.native_half)
+        self.e = Emitter(self.lanes, isa.native_half, destructive_fma=isa.architecture == "aarch64")
         self.allocas: list[str] = []
         self.rows: dict[int, Value] = {}  # row values of the row being written
         self.pointers: dict[int, str] = {}  # access -> address of its row
