@@ -35,9 +35,10 @@ def assembly(kernel: Any, architecture: str, name: str) -> str:
 
 
 def library_calls(text: str) -> set[str]:
-    """Names called or jumped to that are not labels of the function itself."""
+    """Names called or jumped to that are neither labels of the function itself nor functions beside it."""
     found = {name for name in CALL.findall(text) if not name.startswith((".L", "*", "%", "LBB"))}
-    return {name for name in found if not re.fullmatch(r"x\d+", name)}
+    own = set(re.findall(r"^(\w+):", text, re.MULTILINE))
+    return {name for name in found - own if not re.fullmatch(r"x\d+", name)}
 
 
 def elementwise_kernel(case: Elementwise, dtype: DType) -> Any:

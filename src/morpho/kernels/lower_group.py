@@ -163,7 +163,11 @@ class GroupLowering:
                 raise RuntimeError(f"a view inside a group needs a copy: {view!r}")
             place = seen
         kind = "index" if root.op.name == "iota" else "load"
-        return self.read(kind, place, mapping)
+        return self.converted(self.read(kind, place, mapping), place.dtype, node.dtype, self.is_full(mapping))
+
+    def converted(self, number: int, held: DType, wanted: DType, full: bool) -> int:
+        """A value read as the dtype it means: the sums of a product of half floats lie in float32."""
+        return number if held is wanted else self.add("cast", (number,), wanted, full)
 
     def read(self, kind: str, place: Place, mapping: Mapping) -> int:
         strides = self.along(mapping, place)
@@ -281,7 +285,7 @@ def lower_copy(source: Place | float | int | bool, target: Place) -> Lowered:
     """A kernel that copies one place to another of the same shape, or fills one with a number."""
     lowering = GroupLowering(target.shape, (), [])
     if isinstance(source, Place):
-        number = lowering.read("load", source, lowering.identity)
+        number = lowering.converted(lowering.read("load", source, lowering.identity), source.dtype, target.dtype, True)
     else:
         number = lowering.constant(source, target.dtype)
     lowering.operands.append(Operand("store", target.dtype, target, lowering.along(lowering.identity, target)))

@@ -6,6 +6,7 @@ with its places and numbers, or a host operation on NumPy arrays.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +14,8 @@ from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType, bool_
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
+from morpho.kernels.loop_spec import LoopKernel
+from morpho.kernels.lower_gemm import PRODUCT, Product, as_matrix, batch_stride
 from morpho.kernels.lower_group import Lowered, lower_copy, lower_group
 from morpho.kernels.matmul import ROWS, MatmulKernel
 from morpho.kernels.place import Place, as_pairs, look, whole
@@ -54,6 +57,8 @@ class Step:
     origin: str
     splits_columns: bool = False
     in_place: bool = False  # every element is read before it is written, so an output may take an input's memory
+    epilogue: LoopKernel | None = None  # called by the kernel on every finished tile
+    scratch: int = 0  # bytes besides what the kernel always needs
 
     @property
     def reads(self) -> list[Place]:
@@ -109,6 +114,7 @@ class _Builder:
         self.program = Program()
         self.program.slots = [Slot("input", bool_, 0, index) for index in range(inputs)]
         self.places: dict[int, list[Place]] = {}  # node -> place of each of its outputs
+        self.packs: dict[Any, Place] = {}  # packed right operands of products
 
     def build(self) -> Program:
         program = self.program
@@ -293,12 +299,51 @@ class _Builder:
         self.places[node.serial] = [target]
 
     def lower_matmul(self, node: Node) -> None:
+        if not node.dtype.is_float:
+            self.lower_integer_matmul(node)
+            return
+        c = self.new_slot(node.shape, node.dtype)
+        self.multiply(node, node.shape, False, lambda tile: lower_copy(tile, c), "matmul")
+        self.places[node.serial] = [c]
+
+    def multiply(self, node: Node, shape: Shape, whole_rows: bool, epilogue: Callable[[Place], Lowered],
+                 label: str) -> None:
+        """The product of a node's first two inputs, whose tiles `epilogue` writes where they belong."""
+        a, b = (as_matrix(self.place(child), lambda place, n=child: self.copied(place, n)) for child in node.inputs[:2])
+        found = Product(node.inputs[0].dtype, shape, node.inputs[0].shape[-1], a, b, whole_rows)
+        packed = self.packed(found, node)
+        after = epilogue(found.tile)
+        places = [None if p is not None and p.slot == PRODUCT else p for p in after.places]
+        writes = tuple(i + 2 for i, access in enumerate(after.kernel.accesses) if access.kind == "store")
+        self.program.steps.append(Step(
+            found.kernel(), (found.a.place, packed, *places), writes, found.values(after), found.items,
+            found.work_per_item, label, node.origin, epilogue=after.kernel, scratch=found.scratch(after.kernel)[2]))
+
+    def packed(self, found: Product, node: Node) -> Place:
+        """The right operand in panels; one operand used by several products is packed once."""
+        source, values = found.b.place, found.pack_values()
+        key = (source, found.pack_kernel(), values)
+        if key not in self.packs:
+            target = self.new_slot(found.packed_shape, source.dtype)
+            panels = found.packed_shape[0] * found.panels
+            self.program.steps.append(Step(found.pack_kernel(), (source, target), (1,), values, panels,
+                                           found.k * found.register.width, "pack", node.origin))
+            self.packs[key] = target
+        return self.packs[key]
+
+    def copied(self, place: Place, node: Node) -> Place:
+        fresh = self.new_slot(place.shape, place.dtype)
+        self.copy(place, fresh, node)
+        self.program.copies += 1
+        return fresh
+
+    def lower_integer_matmul(self, node: Node) -> None:
         a, b = (self.matrix(child, columns_together=i == 1) for i, child in enumerate(node.inputs))
         c = self.new_slot(node.shape, node.dtype)
         m, n, k = node.shape[-2], node.shape[-1], node.inputs[0].shape[-1]
         batch = product(node.shape[:-2])
         tiles = (m + ROWS - 1) // ROWS if isinstance(m, int) else m  # an unknown m has at most m tiles
-        values = (m, n, k, self.batch_stride(a), a.strides[-2], a.strides[-1], self.batch_stride(b), b.strides[-2],
+        values = (m, n, k, batch_stride(a), a.strides[-2], a.strides[-1], batch_stride(b), b.strides[-2],
                   m * n, n, tiles)
         self.program.steps.append(Step(MatmulKernel(node.dtype), (a, b, c), (2,), values, batch * tiles, n * k * ROWS,
                                        "matmul", node.origin))
@@ -308,27 +353,7 @@ class _Builder:
         """An operand of a product: batch axes with one stride, and for the right one columns side by side."""
         place = self.place(node)
         good = not columns_together or place.strides[-1] == 1 or place.shape[-1] == 1
-        if good and self.batch_stride(place) is not None:
-            return place
-        fresh = self.new_slot(place.shape, place.dtype)
-        self.copy(place, fresh, node)
-        self.program.copies += 1
-        return fresh
-
-    @staticmethod
-    def batch_stride(place: Place) -> Any:
-        """The one stride of all batch axes together, or None."""
-        stride: Size | None = None
-        extent: Size = 1
-        for size, step in zip(reversed(place.shape[:-2]), reversed(place.strides[:-2]), strict=True):
-            if size == 1:
-                continue
-            if stride is None:
-                stride = step
-            elif step != stride * extent:
-                return None
-            extent = extent * size
-        return 0 if stride is None else stride
+        return place if good and batch_stride(place) is not None else self.copied(place, node)
 
     def lower_scan(self, node: Node) -> None:
         source, target = self.place(node.inputs[0]), self.new_slot(node.shape, node.dtype)

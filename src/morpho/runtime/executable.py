@@ -13,6 +13,7 @@ import numpy as np
 
 from morpho.base.dims import Dim, Size, evaluate, upper
 from morpho.base.errors import ArgumentError, fail
+from morpho.kernels.gemm import EPILOGUE
 from morpho.kernels.loop_code import FAULT_INDEX
 from morpho.kernels.program import Program, Step
 from morpho.runtime import code, threads
@@ -118,9 +119,13 @@ class Executable:
                 pairs += [self.slot_number[place.slot], self.table.one(offset)]
             self.place_tables.append(np.array(pairs or [0], np.int64))
             work = step.kernel.flops + 2 * len(step.places)
-            words += [address, len(step.places), self.place_tables[-1].ctypes.data, self.table.run(step.values),
+            values = step.values
+            if step.epilogue is not None:
+                (following,) = code.kernel_addresses([step.epilogue])
+                values = (*values[:EPILOGUE], following, *values[EPILOGUE + 1:])
+            words += [address, len(step.places), self.place_tables[-1].ctypes.data, self.table.run(values),
                       self.table.one(step.rows), self.table.one(step.columns), int(step.splits_columns), work,
-                      step.kernel.scratch_bytes_per_column, step.kernel.scratch_bytes,
+                      step.kernel.scratch_bytes_per_column, step.kernel.scratch_bytes + step.scratch,
                       1 if getattr(step.kernel, "transposed", False) else CHUNKS_PER_THREAD]
         self.step_table = np.array(words or [0], np.int64)
 
@@ -182,7 +187,7 @@ class Executable:
         most = 0
         for step in self.steps:
             columns = (number(step.columns) + 63) // 64 * 64
-            one = columns * step.kernel.scratch_bytes_per_column + step.kernel.scratch_bytes
+            one = columns * step.kernel.scratch_bytes_per_column + step.kernel.scratch_bytes + step.scratch
             most = max(most, one * self.threads)
         return most
 

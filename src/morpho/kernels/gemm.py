@@ -1,0 +1,276 @@
+"""The matrix product of floats: packed operands, register tiles, and a fused loop kernel on every finished tile.
+
+The right operand comes packed (`pack.py`): panels of `width` columns, k running down each panel. An item of work is a
+tile of rows x panels of the result. For it the rows of the left operand are packed by blocks of k, register tiles of up
+to 8 rows x 3 vectors accumulate into a tile of scratch memory, and at the end the `epilogue`, an ordinary loop kernel
+whose operand is that tile, writes the result: bias, activation, residual, conversion or a plain copy. Every output is
+one FMA chain with k ascending, wherever the blocks of k, the tiles and the threads divide the work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from morpho.base.dims import Size, upper
+from morpho.base.dtypes import DType, bfloat16
+from morpho.base.machine import Isa
+from morpho.kernels import scalars
+from morpho.kernels.emit import BITS, Emitter, Value
+
+NAMES = ("m", "n", "k", "a_batch", "a_m", "a_k", "b_batch", "tile_rows", "tile_panels", "depth", "row_tiles",
+         "column_tiles", "stride", "sums_at", "scratch_at", "places", "product", "epilogue")
+EPILOGUE = NAMES.index("epilogue")  # the address of the epilogue's function; its own numbers follow
+BLOCK = 32  # values of k that bfloat16 adds as two chains
+UNROLL = 4
+DEPTH = 512  # values of k per block: a panel of the right operand stays in the first-level cache
+TILE_ROWS, TILE_COLUMNS = 128, 768  # of one item: its sums and its packed rows share the second-level cache
+FEW_ROWS = 32
+ITEMS_PER_THREAD = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """The register tile of an instruction set: heights of row panels, and vectors of the sums' type side by side."""
+
+    heights: tuple[int, ...]
+    vectors: int
+    lanes: int
+
+    @property
+    def width(self) -> int:
+        """Columns of a panel."""
+        return self.vectors * self.lanes
+
+
+def register_tile(dtype: DType, isa: Isa) -> Register:
+    """8 rows x 3 vectors fill 24 of 32 registers, 4 x 3 fill 12 of 16."""
+    lanes = max(1, isa.vector_bits // 8 // dtype.compute.itemsize)
+    if lanes == 1:
+        return Register((4, 2, 1), 4, 1)
+    few = isa.architecture == "x86_64" and isa.vector_bits < 512
+    return Register((4, 2, 1) if few else (8, 4, 2, 1), 3, lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How a product is divided into items; any division gives the same bits."""
+
+    tile_rows: int
+    tile_panels: int
+    depth: int
+    row_tiles: int
+    column_tiles: int
+    stride: int  # of a row of the scratch tile, in elements
+
+    @property
+    def items(self) -> int:
+        return self.row_tiles * self.column_tiles
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def choose_tiling(m: Size, n: Size, k: Size, batch: Size, register: Register, threads: int, whole_rows: bool) -> Tiling:
+    """Tiles that fit the caches and are enough for all threads. `whole_rows`: an item holds all columns of its rows."""
+    rows, columns, inner = upper(m), upper(n), upper(k)
+    panels = max(1, _ceil(columns, register.width))
+    depth = _ceil(_ceil(max(inner, 1), _ceil(max(inner, 1), DEPTH)), BLOCK) * BLOCK
+    wanted = max(1, _ceil(threads * ITEMS_PER_THREAD, max(1, upper(batch)))) if threads > 1 else 1
+    tile_rows = min(rows, TILE_ROWS)
+    if whole_rows:
+        tile_panels = panels
+        tile_rows = min(tile_rows, max(8, _ceil(_ceil(rows, wanted), 8) * 8))
+    elif rows <= FEW_ROWS:
+        tile_panels = max(4, _ceil(panels, wanted))
+    else:
+        tile_panels = min(panels, max(1, TILE_COLUMNS // register.width))
+        while tile_panels > 8 and _ceil(rows, tile_rows) * _ceil(panels, tile_panels) < wanted:
+            tile_panels = _ceil(tile_panels, 2)
+        while tile_rows > 32 and _ceil(rows, tile_rows) * _ceil(panels, tile_panels) < wanted:
+            tile_rows = _ceil(_ceil(tile_rows, 2), 8) * 8
+    tile_panels = min(tile_panels, panels)
+    stride = tile_panels * register.width
+    stride += register.lanes if stride == n else 0  # rows and columns of the tile must not look like one axis
+    return Tiling(max(tile_rows, 1), tile_panels, depth, max(1, _ceil(rows, max(tile_rows, 1))),
+                  _ceil(panels, tile_panels), stride)
+
+
+@dataclass(frozen=True)
+class GemmKernel:
+    """C[b, m, n] = epilogue(sum over k of A[b, m, k] * B[b, k, n]) with B packed. Called over items; see `NAMES`.
+
+    Buffers: A, packed B, then the epilogue's own, among which the product's is filled in here. `left` is how A lies:
+    `rows` (k side by side), `columns` (m side by side) or `general`.
+    """
+
+    dtype: DType
+    left: str
+
+    scratch_bytes_per_column = 0
+    scratch_bytes = 0
+    flops = 2
+
+    def generate(self, isa: Isa, name: str) -> str:
+        from morpho.kernels.gemm_code import GemmCode
+
+        return GemmCode(self, isa).module(name)
+
+
+def sum_type(dtype: DType) -> str:
+    """The LLVM type sums and packed rows have."""
+    return scalars.register_type(dtype)
+
+
+class Function:
+    """One internal function being written."""
+
+    def __init__(self, name: str, arguments: str, lanes: int, isa: Isa) -> None:
+        self.e = Emitter(lanes, isa.native_half)
+        self.head = f"define internal void @{name}({arguments}) nounwind {{\nentry:\n"
+
+    def number(self, name: str) -> Value:
+        return self.e.argument(name, "i64", 1)
+
+    def text(self, prefix: str = "") -> str:
+        self.e.line("ret void")
+        return self.head + prefix + self.e.text() + "\n}\n"
+
+
+class MicroKernel:
+    """Sums of `height` rows x the vectors of one panel over a block of k: tile += rows * panel."""
+
+    ARGUMENTS = "ptr %a, ptr %b, i64 %count, ptr %tile, i64 %stride, i1 %first"
+
+    def __init__(self, kernel: GemmKernel, height: int, register: Register, isa: Isa) -> None:
+        self.dtype, self.height, self.register = kernel.dtype, height, register
+        self.function = Function(f"micro{height}", self.ARGUMENTS, register.lanes, isa)
+        self.e = self.function.e
+        self.element = sum_type(kernel.dtype)
+        self.packed = scalars.memory_type(kernel.dtype)
+        self.by_lane = isa.architecture == "aarch64" and register.lanes > 1  # an fma takes one lane of a vector there
+        self.group = 128 // BITS[self.element]
+
+    def write(self) -> str:
+        if self.dtype is bfloat16:
+            return self.write_pairs()
+        count = self.function.number("%count")
+        sums = self.chain(self.start(), self.e.constant(0, "i64", 1), count, 1)
+        self.store(sums, "%tile")
+        return self.function.text()
+
+    def write_pairs(self) -> str:
+        """bfloat16: per block of 32 an even and an odd chain from zero, added, then added to the sums."""
+        e, count = self.e, self.function.number("%count")
+        zeros = [e.constant(0, self.element)] * (self.height * self.register.vectors)
+        prefix = f"  %even = alloca [{self.height * self.register.width} x {self.element}], align 64\n"
+        self.store(self.start(), "%tile")
+        with e.loop(0, count, BLOCK) as blocks:
+            last = e.intrinsic("smin", blocks.index + BLOCK, count)
+            even = self.chain(zeros, blocks.index, last, 2)
+            self.store(even, "%even", self.register.width)
+            odd = self.chain(zeros, blocks.index + 1, last, 2)
+            both = [a + b for a, b in zip(self.load("%even", self.register.width), odd, strict=True)]
+            self.store([a + b for a, b in zip(self.load("%tile"), both, strict=True)], "%tile")
+        return self.function.text(prefix)
+
+    # -- the tile ------------------------------------------------------------------------------------------------------
+    def places(self, base: str, stride: int | None = None) -> list[str]:
+        e = self.e
+        step: Value | int = self.function.number("%stride") if stride is None else stride
+        found = []
+        for row in range(self.height):
+            line = e.offset(base, self.element, step * row)
+            found += [e.offset(line, self.element, v * self.register.lanes) for v in range(self.register.vectors)]
+        return found
+
+    def load(self, base: str, stride: int | None = None) -> list[Value]:
+        return [self.e.load(place, self.element) for place in self.places(base, stride)]
+
+    def store(self, sums: list[Value], base: str, stride: int | None = None) -> None:
+        for value, place in zip(sums, self.places(base, stride), strict=True):
+            self.e.store(value, place)
+
+    def start(self) -> list[Value]:
+        """The sums so far: zero in the first block of k, else what the tile holds."""
+        e = self.e
+        again, go, before = e.fresh("again"), e.fresh("go"), e.block
+        e.branch_if(e.argument("%first", "i1", 1), go, again)
+        e.label(again)
+        loaded = self.load("%tile")
+        e.branch(go)
+        e.label(go)
+        result = []
+        for value in loaded:
+            name = "%" + e.fresh("s")
+            zero = e.constant(0, self.element)
+            e.line(f"{name} = phi {value.type} [ {zero.name}, %{before} ], [ {value.name}, %{again} ]")
+            result.append(Value(e, name, value.element, value.lanes))
+        return result
+
+    # -- the chain -----------------------------------------------------------------------------------------------------
+    def chain(self, sums: list[Value], first: Value, last: Value, step: int) -> list[Value]:
+        """sums + a[k] * b[k] for k = first, first + step, ... below last, in that order; unrolled, then the rest."""
+        e, stride = self.e, UNROLL * step
+        whole = first + ((last - first) & -stride)
+        with e.loop(first, whole, stride, carried=sums) as loop:
+            values = list(loop.values)
+            left = self.left_values(loop.index, [u * step for u in range(UNROLL)])
+            for u in range(UNROLL):
+                values = self.multiply_add(values, left[u], loop.index + u * step)
+            loop.next(*values)
+        with e.loop(whole, last, step, carried=loop.values) as rest:
+            left = self.left_values(rest.index, [0])
+            rest.next(*self.multiply_add(list(rest.values), left[0], rest.index))
+        return rest.values
+
+    def multiply_add(self, sums: list[Value], left: list[Value], k: Value) -> list[Value]:
+        e, register = self.e, self.register
+        panel = e.offset("%b", self.packed, k * register.width)
+        places = [e.offset(panel, self.packed, v * register.lanes) for v in range(register.vectors)]
+        right = [scalars.from_memory(e, e.load(place, self.packed), self.dtype) for place in places]
+        return [e.fma(left[i // register.vectors], right[i % register.vectors], total) for i, total in enumerate(sums)]
+
+    def left_values(self, k: Value, steps: list[int]) -> list[list[Value]]:
+        """Packed rows at k + each of `steps`, every element spread over the lanes."""
+        e, height = self.e, self.height
+        base = e.offset("%a", self.element, k * height)
+        span = (steps[-1] + 1) * height
+        if not self.by_lane or span < self.group:
+            return [[e.splat(e.load(e.offset(base, self.element, s * height + r), self.element, 1))
+                     for r in range(height)] for s in steps]
+        vectors: dict[int, Value] = {}
+        result = []
+        for s in steps:
+            line = []
+            for r in range(height):
+                number, lane = divmod(s * height + r, self.group)
+                if number not in vectors:
+                    vectors[number] = e.load(e.offset(base, self.element, number * self.group), self.element,
+                                             self.group)
+                line.append(self.lane(vectors[number], lane))
+            result.append(line)
+        return result
+
+    def lane(self, vector: Value, lane: int) -> Value:
+        """One lane of a vector in all lanes."""
+        return _pick(self.e, vector, vector, [lane] * self.register.lanes)
+
+
+def transpose(e: Emitter, lines: list[Value]) -> list[Value]:
+    """Four vectors of four as their transpose; fewer lines give vectors of that many elements."""
+    if len(lines) == 1:
+        return [e.assign(f"extractelement {lines[0].type} {lines[0].name}, i64 {i}", lines[0].element, 1)
+                for i in range(lines[0].lanes)]
+    if len(lines) == 2:
+        return [_pick(e, lines[0], lines[1], [i, i + 4]) for i in range(4)]
+    low = [_pick(e, lines[i], lines[i + 1], [0, 4, 1, 5]) for i in (0, 2)]
+    high = [_pick(e, lines[i], lines[i + 1], [2, 6, 3, 7]) for i in (0, 2)]
+    return [_pick(e, part[0], part[1], chosen) for part in (low, high) for chosen in ([0, 1, 4, 5], [2, 3, 6, 7])]
+
+
+def _pick(e: Emitter, a: Value, b: Value, chosen: list[int]) -> Value:
+    mask = ", ".join(f"i32 {i}" for i in chosen)
+    return e.assign(f"shufflevector {a.type} {a.name}, {b.type} {b.name}, <{len(chosen)} x i32> <{mask}>",
+                    a.element, len(chosen))
+

@@ -1,0 +1,194 @@
+"""The function of a `GemmKernel`: items, packing of the rows, register tiles, and the call of the epilogue."""
+
+from __future__ import annotations
+
+from morpho.base.machine import Isa
+from morpho.kernels import scalars
+from morpho.kernels.emit import BITS, Emitter, Value
+from morpho.kernels.gemm import (
+    EPILOGUE,
+    NAMES,
+    Function,
+    GemmKernel,
+    MicroKernel,
+    register_tile,
+    sum_type,
+    transpose,
+)
+
+
+class RowPacker:
+    """packN(source, m step, k step, count, target): N rows of the left operand as [k][N], in the type of the sums."""
+
+    ARGUMENTS = "ptr %source, i64 %row_step, i64 %k_step, i64 %count, ptr %target"
+
+    def __init__(self, kernel: GemmKernel, height: int, isa: Isa) -> None:
+        self.dtype, self.height, self.left = kernel.dtype, height, kernel.left
+        self.function = Function(f"pack{height}", self.ARGUMENTS, 4, isa)
+        self.e, self.vectors = self.function.e, isa.vector_bits > 0
+        self.memory, self.element = scalars.memory_type(kernel.dtype), sum_type(kernel.dtype)
+
+    def write(self) -> str:
+        e, count = self.e, self.function.number("%count")
+        done = e.constant(0, "i64", 1)
+        if self.left == "rows" and self.vectors:
+            done = count & -4
+            with e.loop(0, done, 4) as loop:
+                self.four(loop.index)
+        with e.loop(done, count) as loop:
+            if self.left == "columns" and self.vectors and self.height > 1:
+                source = e.offset("%source", self.memory, loop.index * self.function.number("%k_step"))
+                line = scalars.from_memory(e, e.load(source, self.memory, self.height), self.dtype)
+                e.store(line, e.offset("%target", self.element, loop.index * self.height))
+            else:
+                self.one(loop.index)
+        return self.function.text()
+
+    def source(self, row: int, k: Value) -> str:
+        step = 1 if self.left == "rows" else self.function.number("%k_step")
+        line = self.e.offset("%source", self.memory, self.function.number("%row_step") * row)
+        return self.e.offset(line, self.memory, k * step)
+
+    def one(self, k: Value) -> None:
+        e = self.e
+        for row in range(self.height):
+            value = scalars.from_memory(e, e.load(self.source(row, k), self.memory, 1), self.dtype)
+            e.store(value, e.offset("%target", self.element, k * self.height + row))
+
+    def four(self, k: Value) -> None:
+        """Four values of k of every row, turned so that rows lie side by side."""
+        e, height = self.e, self.height
+        lines = [scalars.from_memory(e, e.load(self.source(row, k), self.memory, 4), self.dtype)
+                 for row in range(height)]
+        target = e.offset("%target", self.element, k * height)
+        if height == 1:
+            e.store(lines[0], target)
+            return
+        group = min(4, height)
+        for start in range(0, height, group):
+            for number, turned in enumerate(transpose(e, lines[start:start + group])):
+                e.store(turned, e.offset(target, self.element, number * height + start))
+
+
+class GemmCode:
+    """The generator's state while it writes one kernel."""
+
+    def __init__(self, kernel: GemmKernel, isa: Isa) -> None:
+        self.kernel, self.isa = kernel, isa
+        self.register = register_tile(kernel.dtype, isa)
+        self.e = Emitter(1, isa.native_half)
+        self.element = sum_type(kernel.dtype)
+        self.bytes = BITS[self.element] // 8
+        self.memory = scalars.memory_type(kernel.dtype)
+
+    def module(self, name: str) -> str:
+        from morpho.kernels.loop_code import SIGNATURE
+
+        functions = [MicroKernel(self.kernel, h, self.register, self.isa) for h in self.register.heights]
+        packers = [RowPacker(self.kernel, h, self.isa) for h in self.register.heights]
+        texts = [part.write() for part in (*functions, *packers)]
+        declarations = set(self.e.declarations).union(*(part.e.declarations for part in (*functions, *packers)))
+        body = self.body()
+        wide = '"prefer-vector-width"="512"' if self.isa.vector_bits >= 512 else ""
+        if wide:
+            texts = [text.replace(") nounwind {", f") nounwind {wide} {{") for text in texts]
+        head = f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n"
+        declarations |= self.e.declarations
+        return "".join(texts) + head + body + "\n}\n" + "\n".join(sorted(declarations)) + "\n"
+
+    def body(self) -> str:
+        e = self.e
+        self.a, self.b = e.load_pointer("%buffers", 0), e.load_pointer("%buffers", 1)
+        self.v = {key: e.load(e.offset("%values", "i64", i), "i64", 1) for i, key in enumerate(NAMES)}
+        self.status, self.last = "%status", "%last"
+        e.line(f"%places = alloca ptr, i64 {self.v['places'].name}, align 8")
+        e.line("%status = alloca i32, align 4")
+        e.line("%last = alloca i64, align 8")
+        e.store(e.constant(0, "i32", 1), self.status)
+        e.store(e.constant(-1, "i64", 1), self.last)
+        with e.loop(0, self.v["places"]) as loop:
+            given = e.load_pointer(e.offset("%buffers", "ptr", loop.index + 2))
+            e.line(f"store ptr {given}, ptr {e.offset('%places', 'ptr', loop.index)}, align 8")
+        self.sums = e.offset("%scratch", "i8", self.v["sums_at"])
+        self.panels = e.instruction("udiv", self.v["n"] + (self.register.width - 1),
+                                    e.constant(self.register.width, "i64", 1))
+        with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as items:
+            self.item(items.index)
+        e.line(f"ret i32 {e.load(self.status, 'i32', 1).name}")
+        return e.text()
+
+    def item(self, index: Value) -> None:
+        """One tile: decode where it lies, sum over the blocks of k, and hand it to the epilogue."""
+        e, v = self.e, self.v
+        upper = e.instruction("udiv", index, v["column_tiles"])
+        column = index - upper * v["column_tiles"]
+        batch = e.instruction("udiv", upper, v["row_tiles"])
+        row = upper - batch * v["row_tiles"]
+        first, panel = row * v["tile_rows"], column * v["tile_panels"]
+        last = e.intrinsic("smin", first + v["tile_rows"], v["m"])
+        end = e.intrinsic("smin", panel + v["tile_panels"], self.panels)
+        there = e.icmp("slt", first, last) & e.icmp("slt", panel, end)  # dynamic sizes may have fewer tiles
+        with e.when(there):
+            blocks = e.instruction("udiv", v["k"] + v["depth"] - 1, v["depth"])
+            blocks = e.intrinsic("smax", blocks, e.constant(1, "i64", 1))  # without k the sums are zero
+            with e.loop(0, blocks) as loop:
+                self.block(upper, batch, (first, last), (panel, end), loop.index, blocks)
+            self.finish(batch, (first, last), (panel, end))
+
+    def block(self, tile: Value, batch: Value, rows: tuple[Value, Value], panels: tuple[Value, Value], number: Value,
+              blocks: Value) -> None:
+        """Add one block of k to the sums of a tile."""
+        e, v = self.e, self.v
+        start = number * v["depth"]
+        depth = e.intrinsic("smin", v["depth"], v["k"] - start)
+        source = e.offset(self.a, self.memory, batch * v["a_batch"] + rows[0] * v["a_m"] + start * v["a_k"])
+        known = e.icmp("eq", e.load(self.last, "i64", 1), tile) & e.icmp("eq", blocks, 1)
+        with e.when(known ^ True):  # neighbouring items share their rows
+            self.over_rows(rows, lambda height, row: self.pack(height, source, row, depth))
+            e.store(tile, self.last)
+        first = e.icmp("eq", number, 0)
+        with e.loop(panels[0], panels[1]) as loop:
+            place = batch * v["b_batch"] + (loop.index * v["k"] + start) * self.register.width
+            panel = e.offset(self.b, self.memory, place)
+            target = e.offset(self.sums, self.element, (loop.index - panels[0]) * self.register.width)
+            self.over_rows(rows, lambda height, row: self.multiply(height, row, panel, depth, target, first))
+
+    def over_rows(self, rows: tuple[Value, Value], write) -> None:  # type: ignore[no-untyped-def]
+        """`write(height, row)` for row panels of the largest height, then of smaller ones for what is left."""
+        e, heights = self.e, self.register.heights
+        count = rows[1] - rows[0]
+        whole = count & -heights[0]
+        with e.loop(0, whole, heights[0]) as loop:
+            write(heights[0], loop.index)
+        for height in heights[1:]:
+            with e.when(e.icmp("ne", count & height, 0)):
+                write(height, count & -(2 * height))
+
+    def pack(self, height: int, source: str, row: Value, depth: Value) -> None:
+        e, v = self.e, self.v
+        line = e.offset(source, self.memory, row * v["a_m"])
+        target = e.offset("%scratch", self.element, row * depth)
+        e.line(f"call void @pack{height}(ptr {line}, i64 {v['a_m'].name}, i64 {v['a_k'].name}, i64 {depth.name}, "
+               f"ptr {target})")
+
+    def multiply(self, height: int, row: Value, panel: str, depth: Value, target: str, first: Value) -> None:
+        e, v = self.e, self.v
+        packed = e.offset("%scratch", self.element, row * depth)
+        tile = e.offset(target, self.element, row * v["stride"])
+        e.line(f"call void @micro{height}(ptr {packed}, ptr {panel}, i64 {depth.name}, ptr {tile}, "
+               f"i64 {v['stride'].name}, i1 {first.name})")
+
+    def finish(self, batch: Value, rows: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
+        """The epilogue over the tile: its operand's address is such that whole-matrix indices fall into the tile."""
+        e, v, width = self.e, self.v, self.register.width
+        top = batch * v["m"]
+        first, last = top + rows[0], top + rows[1]
+        column, end = panels[0] * width, e.intrinsic("smin", panels[1] * width, v["n"])
+        origin = e.offset(self.sums, self.element, 0 - (first * v["stride"] + column))
+        e.line(f"store ptr {origin}, ptr {e.offset('%places', 'ptr', v['product'])}, align 8")
+        function = e.load_pointer(e.offset("%values", "i64", EPILOGUE))
+        numbers = e.offset("%values", "i64", len(NAMES))
+        scratch = e.offset("%scratch", "i8", v["scratch_at"])
+        found = e.assign(f"call i32 {function}(ptr %places, ptr {numbers}, i64 {first.name}, i64 {last.name}, "
+                         f"i64 {column.name}, i64 {end.name}, ptr {scratch})", "i32", 1)
+        e.store(e.load(self.status, "i32", 1) | found, self.status)

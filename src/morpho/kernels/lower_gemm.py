@@ -1,0 +1,151 @@
+"""From a product of floats, alone or with what follows it, to a packing step and a `GemmKernel` step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from morpho.base import settings
+from morpho.base.dims import Shape, Size, product, upper
+from morpho.base.dtypes import DType
+from morpho.base.machine import Isa, choose_isa, machine
+from morpho.base.shapes import contiguous_strides
+from morpho.kernels.gemm import GemmKernel, Register, Tiling, choose_tiling, register_tile
+from morpho.kernels.loop_spec import LANES, LoopKernel
+from morpho.kernels.lower_group import Lowered
+from morpho.kernels.pack import PackKernel
+from morpho.kernels.place import Place
+
+PRODUCT = -2  # the slot of the scratch tile, which the kernel itself fills in
+
+
+def current_isa() -> Isa:
+    return choose_isa(settings.get().isa, machine())
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """An operand of a product: where it lies, and its strides along batch, its own two axes."""
+
+    place: Place
+    batch: Size
+    rows: Size
+    columns: Size
+
+    @property
+    def turned(self) -> Matrix:
+        return Matrix(self.place, self.batch, self.columns, self.rows)
+
+
+def layout(first: Size, second: Size, names: tuple[str, str]) -> str:
+    """How a matrix lies: the name of the axis that runs side by side, or `general`."""
+    if second == 1:
+        return names[1]
+    return names[0] if first == 1 else "general"
+
+
+class Product:
+    """One product being lowered: sizes after the choice of sides, then its two steps."""
+
+    def __init__(self, dtype: DType, shape: Shape, k: Size, a: Matrix, b: Matrix, whole_rows: bool) -> None:
+        self.dtype, self.k = dtype, k
+        self.register: Register = register_tile(dtype, current_isa())
+        batch, m, n = product(shape[:-2]), shape[-2], shape[-1]
+        self.swapped = n == 1 and m != 1  # a column is computed as a row: more than one lane has work
+        if self.swapped:
+            m, n, a, b = n, m, b.turned, a.turned
+        elif b.batch == 0 and a.batch == m * a.rows:  # one matrix for all batches: their rows are one matrix
+            batch, m = 1, batch * m
+        self.batch, self.m, self.n, self.a, self.b = batch, m, n, a, b
+        threads = settings.get().threads or machine().cores
+        self.tiling: Tiling = choose_tiling(m, n, k, batch, self.register, threads, whole_rows)
+        rows, columns = (1, self.tiling.stride) if self.swapped else (self.tiling.stride, 1)
+        outer = tuple(s * shape[-2] * self.tiling.stride for s in contiguous_strides(shape[:-2]))
+        if self.swapped:
+            outer = tuple(s * self.tiling.stride for s in contiguous_strides(shape[:-2]))
+        self.tile = Place(PRODUCT, 0, shape, (*outer, rows, columns), dtype.compute)
+
+    # -- packing -------------------------------------------------------------------------------------------------------
+    @property
+    def panels(self) -> int:
+        return -(-max(upper(self.n), 1) // self.register.width)
+
+    @property
+    def packed_shape(self) -> Shape:
+        batches = 1 if self.b.batch == 0 else self.batch
+        return (batches, self.panels, self.k, self.register.width)
+
+    def pack_kernel(self) -> PackKernel:
+        return PackKernel(self.dtype, layout(self.b.rows, self.b.columns, ("rows", "columns")), self.register.width)
+
+    def pack_values(self) -> tuple[Size, ...]:
+        """Numbers in the order of `pack.NAMES`."""
+        return (self.n, self.k, self.b.batch, self.b.rows, self.b.columns, self.panels, self.packed_stride)
+
+    @property
+    def packed_stride(self) -> Size:
+        return 0 if self.b.batch == 0 else self.panels * self.k * self.register.width
+
+    # -- multiplying ---------------------------------------------------------------------------------------------------
+    def kernel(self) -> GemmKernel:
+        return GemmKernel(self.dtype, layout(self.a.rows, self.a.columns, ("columns", "rows")))
+
+    def scratch(self, epilogue: LoopKernel) -> tuple[int, int, int]:
+        """Where the sums and the epilogue's scratch begin behind the packed rows, and the bytes of all."""
+        size, tiling = self.dtype.compute.itemsize, self.tiling
+        sums_at = _rounded(tiling.tile_rows * tiling.depth * size)
+        scratch_at = sums_at + _rounded((tiling.tile_rows + 8) * tiling.stride * size)
+        columns = -(-max(upper(self.n), 1) // LANES) * LANES
+        return sums_at, scratch_at, scratch_at + _rounded(epilogue.scratch_bytes
+                                                          + columns * epilogue.scratch_bytes_per_column)
+
+    def values(self, epilogue: Lowered) -> tuple[Size, ...]:
+        """Numbers in the order of `gemm.NAMES`, then the epilogue's own."""
+        t, (sums_at, scratch_at, _) = self.tiling, self.scratch(epilogue.kernel)
+        index = next(i for i, place in enumerate(epilogue.places) if place is not None and place.slot == PRODUCT)
+        return (self.m, self.n, self.k, self.a.batch, self.a.rows, self.a.columns, self.packed_stride,
+                t.tile_rows, t.tile_panels, t.depth, t.row_tiles, t.column_tiles, t.stride, sums_at, scratch_at,
+                len(epilogue.places), index, 0, *epilogue.values)
+
+    @property
+    def items(self) -> Size:
+        return self.batch * self.tiling.items
+
+    @property
+    def work_per_item(self) -> Size:
+        return self.k * (self.tiling.tile_rows * self.tiling.tile_panels * self.register.width)
+
+
+def fits(lowered: Lowered) -> bool:
+    """Whether a loop kernel can follow a product: it reads the tile once, in its own order."""
+    reads = [place for place in lowered.places if place is not None and place.slot == PRODUCT]
+    return len(reads) == 1 and not lowered.kernel.transposed
+
+
+def as_matrix(place: Place, copy: Callable[[Place], Place]) -> Matrix:
+    """An operand with one stride for all its batch axes; copied where it has none."""
+    stride = batch_stride(place)
+    if stride is None:
+        place = copy(place)
+        stride = batch_stride(place)
+        assert stride is not None
+    return Matrix(place, stride, place.strides[-2], place.strides[-1])
+
+
+def batch_stride(place: Place) -> Size | None:
+    """The one stride of all batch axes together, or None."""
+    stride: Size | None = None
+    extent: Size = 1
+    for size, step in zip(reversed(place.shape[:-2]), reversed(place.strides[:-2]), strict=True):
+        if size == 1:
+            continue
+        if stride is None:
+            stride = step
+        elif step != stride * extent:
+            return None
+        extent = extent * size
+    return 0 if stride is None else stride
+
+
+def _rounded(count: int) -> int:
+    return -(-count // 64) * 64
