@@ -61,8 +61,9 @@ def evaluate_exactly(outputs: Sequence[Node], leaf: reference.Leaf) -> list[Arra
             values[node.serial] = leaf(node)
             continue
         arrays = [values[child.serial] for child in node.inputs]
-        if node.op.name == "group":
-            found = evaluate_exactly(node["body"].outputs, _body_leaf(arrays))
+        if "body" in node.attributes:
+            arrays = [np.ascontiguousarray(a).reshape(a.shape) for a in arrays]
+            found = evaluate_exactly(node["body"].outputs, _body_leaf(reference.body_arrays(node, arrays)))
             values[node.serial] = tuple(found) if len(found) > 1 else found[0]
             continue
         if node.op.kind != "move":

@@ -32,6 +32,7 @@ from morpho.base.dtypes import (
 )
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import expand
+from morpho.ops.contract import transpose
 
 Array = Any
 MOST = 8192
@@ -410,6 +411,14 @@ def _sources() -> list[Shaped]:
         node = make_group([build("negative", x), build("square", x)], [x], x.shape, ())
         return build("pick", node, index=1, spec=node.outputs[1])
 
+    def gemm(x: Node) -> Node:
+        from morpho.ir.graph import Graph
+        from morpho.passes.epilogue import epilogue
+        from morpho.passes.fuse import fuse
+
+        product = build("matmul", x, transpose(x))
+        return epilogue(fuse(Graph((build("square", build("negative", product)),)))).outputs[0]
+
     def constant(x: Node) -> Node:
         kinds: dict[str, Any] = {"b": True, "i": 3, "u": 3, "f": -0.0, "c": 1 - 2j}
         return expand(build("constant", value=kinds[x.dtype.kind], dtype=x.dtype), x.shape)
@@ -427,6 +436,7 @@ def _sources() -> list[Shaped]:
         Shaped("parameter", "itself", ALL, _rows, lambda x: x, gradient=False),
         Shaped("pick", "of a group", (float32,), _rows, group, gradient=False),
         Shaped("group", "of two", (float32, int32), _rows, group, gradient=False),
+        Shaped("gemm", "with two operations", (float32, float64), _rows, gemm, gradient=False),
     ]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from morpho.base.dtypes import DType, bfloat16
 from morpho.ir.node import Node, toposort
+from morpho.ops.contract import MATMUL
 from morpho.ops.special import round_bfloat16
 
 Leaf = Callable[[Node], Any]
@@ -43,9 +44,9 @@ def rounded(array: Any, dtype: DType) -> np.ndarray:
 
 def run_node(node: Node, arrays: list[Any]) -> Any:
     """One op on arrays; several outputs come as a tuple."""
-    if node.op.name == "group":
-        body = node["body"]
-        found = run_graph(body.outputs, lambda leaf: arrays[leaf["index"]])
+    if "body" in node.attributes:
+        given = body_arrays(node, arrays)
+        found = run_graph(node["body"].outputs, lambda leaf: given[leaf["index"]])
         return tuple(found) if len(found) > 1 else found[0]
     if node.op.name == "pick":  # from a tuple of arrays, each of its own dtype and rounded already
         return node.op.reference(node.attributes, *arrays)
@@ -55,6 +56,15 @@ def run_node(node: Node, arrays: list[Any]) -> Any:
     if len(node.outputs) > 1:
         return tuple(rounded(part, spec.dtype) for part, spec in zip(result, node.outputs, strict=True))
     return rounded(result, node.dtype)
+
+
+def body_arrays(node: Node, arrays: list[Any]) -> list[Any]:
+    """What the body of a fused node reads: its inputs, or, after a product, that product among the others."""
+    if node.op.name != "gemm":
+        return arrays
+    widened = [a.astype(np.float32) if a.dtype == np.float16 else a for a in arrays[:2]]
+    product = rounded(MATMUL.reference({}, *widened), node["dtype"]).reshape(node["space"])
+    return [*arrays[2:2 + node["product"]], product, *arrays[2 + node["product"]:]]
 
 
 def run_graph(outputs: Iterable[Node], leaf: Leaf) -> list[Any]:

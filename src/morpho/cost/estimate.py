@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.base.dims import product, upper
+from morpho.base.dims import Shape, product, upper
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.op import Cost, Spec
@@ -37,8 +37,10 @@ def node_cost(node: Node) -> Cost:
     if node.op.kind == "source" or "view" in node.op.properties:
         return Cost(0, 0)
     moved = sum(spec_bytes(child.spec) for child in node.inputs) + sum(spec_bytes(spec) for spec in node.outputs)
-    if node.op.name == "group":
+    if "body" in node.attributes:
         inner = sum(node_flops(part) for part in node["body"].graph.nodes)
+        if node.op.name == "gemm":
+            inner += _product_flops(node["shape"], node.inputs[0])
         return Cost(inner, moved)
     return Cost(node_flops(node), moved)
 
@@ -48,9 +50,13 @@ def node_flops(node: Node) -> int:
     if node.op.kind == "source" or "view" in node.op.properties:
         return 0
     if node.op.name == "matmul":
-        return 2 * upper(product(node.shape)) * upper(node.inputs[0].shape[-1])
+        return _product_flops(node.shape, node.inputs[0])
     over = node.inputs[0] if node.op.kind == "reduce" else node
     return node.op.flops * upper(product(over.shape))
+
+
+def _product_flops(shape: Shape, left: Node) -> int:
+    return 2 * upper(product(shape)) * upper(left.shape[-1])
 
 
 def graph_cost(graph: Graph) -> Cost:

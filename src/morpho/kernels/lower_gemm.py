@@ -116,10 +116,16 @@ class Product:
         return self.k * (self.tiling.tile_rows * self.tiling.tile_panels * self.register.width)
 
 
-def fits(lowered: Lowered) -> bool:
-    """Whether a loop kernel can follow a product: it reads the tile once, in its own order."""
+def follows(lowered: Lowered) -> bool:
+    """Whether a loop kernel can run on the tiles of a product: it reads them once, in their own order."""
     reads = [place for place in lowered.places if place is not None and place.slot == PRODUCT]
     return len(reads) == 1 and not lowered.kernel.transposed
+
+
+def look_reshaped(tile: Place, shape: Shape) -> Place:
+    """The tile of a product seen with its leading axes divided otherwise; its columns stay."""
+    strides = tuple(s * tile.strides[-2] for s in contiguous_strides(shape[:-1]))
+    return Place(tile.slot, 0, shape, (*strides, tile.strides[-1]), tile.dtype)
 
 
 def as_matrix(place: Place, copy: Callable[[Place], Place]) -> Matrix:

@@ -275,8 +275,8 @@ class GroupLowering:
         return "unit" if strides[0] == 1 else "strided"
 
 
-def lower_group(node: Node, inputs: list[Place], outputs: list[Place]) -> Lowered:
-    """The kernel of a group node reading `inputs` and writing `outputs`."""
+def lower_body(node: Node, inputs: list[Place], outputs: list[Place]) -> Lowered:
+    """The kernel of a node with a body (a group, or what follows a product), reading `inputs` and writing `outputs`."""
     lowering = GroupLowering(node["space"], node["axes"], inputs)
     return lowering.lower(node["body"].outputs, outputs)
 

@@ -15,8 +15,8 @@ from morpho.base.dtypes import DType, bool_
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.kernels.loop_spec import LoopKernel
-from morpho.kernels.lower_gemm import PRODUCT, Product, as_matrix, batch_stride
-from morpho.kernels.lower_group import Lowered, lower_copy, lower_group
+from morpho.kernels.lower_gemm import PRODUCT, Product, as_matrix, batch_stride, follows, look_reshaped
+from morpho.kernels.lower_group import Lowered, lower_body, lower_copy
 from morpho.kernels.matmul import ROWS, MatmulKernel
 from morpho.kernels.place import Place, as_pairs, look, whole
 from morpho.kernels.reductions import BLOCK, lane_dtype
@@ -88,6 +88,8 @@ class Program:
     slots: list[Slot] = field(default_factory=list)
     steps: list[Step | HostStep] = field(default_factory=list)
     outputs: list[Place] = field(default_factory=list)
+    prepare: list[Step] = field(default_factory=list)  # steps on constants, run once
+    kept: dict[int, bool] = field(default_factory=dict)  # slots they write, and whether a call reads them
     copies: int = 0
     arena_bytes: int = 0
     liveness_bytes: int = 0
@@ -237,12 +239,13 @@ class _Builder:
             return
         target = self.new_slot(node.shape, node.dtype)
         group = make_group([node], [], node.shape, ())
-        self.step(lower_group(group, [], [target]), node, node.op.name)
+        self.step(lower_body(group, [], [target]), node, node.op.name)
         self.places[node.serial] = [target]
 
     def lower(self, node: Node) -> None:
         special = {"group": self.lower_group, "concatenate": self.lower_concatenate, "pad": self.lower_pad,
                    "update": self.lower_update, "copy": self.lower_copy_op, "matmul": self.lower_matmul,
+                   "gemm": self.lower_gemm,
                    "cumulative_sum": self.lower_scan, "cumulative_prod": self.lower_scan}
         native = not any(s.dtype.is_complex for s in (*node.outputs, *(c.spec for c in node.inputs)))
         if node.op.name in special and (native or node.op.name in ("copy",)):
@@ -255,7 +258,7 @@ class _Builder:
         targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
         names = [n.op.name for n in node["body"].graph.nodes if n.op.kind in ("elementwise", "reduce", "index")]
         shown = "+".join(names[:6]) + ("+..." if len(names) > 6 else "")
-        self.step(lower_group(node, inputs, targets), node, shown or "copy")
+        self.step(lower_body(node, inputs, targets), node, shown or "copy")
         self.places[node.serial] = targets
 
     def lower_copy_op(self, node: Node) -> None:
@@ -306,18 +309,40 @@ class _Builder:
         self.multiply(node, node.shape, False, lambda tile: lower_copy(tile, c), "matmul")
         self.places[node.serial] = [c]
 
+    def lower_gemm(self, node: Node) -> None:
+        """A product and the group that follows it."""
+        inputs = [self.place(child) for child in node.inputs[2:]]
+        targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
+
+        def follow(tile: Place) -> Lowered:
+            seen = look_reshaped(tile, node["space"])
+            places = [*inputs[:node["product"]], seen, *inputs[node["product"]:]]
+            return lower_body(node, places, targets)
+
+        names = [n.op.name for n in node["body"].graph.nodes if n.op.kind in ("elementwise", "reduce", "index")]
+        label = "matmul+" + "+".join(names[:6])
+        if not self.multiply(node, node["shape"], bool(node["axes"]), follow, label):
+            apart = self.new_slot(node["shape"], node["dtype"])
+            self.multiply(node, node["shape"], False, lambda tile: lower_copy(tile, apart), "matmul")
+            self.step(follow(apart), node, "+".join(names[:6]))
+        self.places[node.serial] = targets
+
     def multiply(self, node: Node, shape: Shape, whole_rows: bool, epilogue: Callable[[Place], Lowered],
-                 label: str) -> None:
-        """The product of a node's first two inputs, whose tiles `epilogue` writes where they belong."""
+                 label: str) -> bool:
+        """The product of a node's first two inputs, whose tiles `epilogue` writes where they belong; False when that
+        kernel cannot run tile by tile."""
         a, b = (as_matrix(self.place(child), lambda place, n=child: self.copied(place, n)) for child in node.inputs[:2])
         found = Product(node.inputs[0].dtype, shape, node.inputs[0].shape[-1], a, b, whole_rows)
-        packed = self.packed(found, node)
         after = epilogue(found.tile)
+        if not follows(after):
+            return False
+        packed = self.packed(found, node)
         places = [None if p is not None and p.slot == PRODUCT else p for p in after.places]
         writes = tuple(i + 2 for i, access in enumerate(after.kernel.accesses) if access.kind == "store")
         self.program.steps.append(Step(
             found.kernel(), (found.a.place, packed, *places), writes, found.values(after), found.items,
             found.work_per_item, label, node.origin, epilogue=after.kernel, scratch=found.scratch(after.kernel)[2]))
+        return True
 
     def packed(self, found: Product, node: Node) -> Place:
         """The right operand in panels; one operand used by several products is packed once."""

@@ -11,6 +11,7 @@ from morpho.ir.graph import Graph
 from morpho.ir.printing import to_text
 from morpho.ir.verify import verify
 from morpho.passes.canonical import cse, inline, inline_user, sink_views
+from morpho.passes.epilogue import epilogue
 from morpho.passes.fold import fold
 from morpho.passes.fuse import fuse
 from morpho.passes.simplify import simplify
@@ -26,14 +27,15 @@ PASSES: dict[str, Pass] = {
     "views": sink_views,  # movement down to the leaves, where it is free
     "tidy": simplify,  # what the views pass brought together
     "fuse": fuse,  # groups of one kernel each
+    "epilogue": epilogue,  # products with the groups that follow them
     "single": lambda graph: fuse(graph, only_single=True),  # at O0, or without fuse: a kernel per operation
 }
 
 LEVELS: dict[int, tuple[str, ...]] = {
     0: ("user",),
     1: ("user", "fold", "simplify"),
-    2: ("inline", "fold", "simplify", "cse", "fuse"),
-    3: ("inline", "fold", "simplify", "cse", "views", "tidy", "fuse"),
+    2: ("inline", "fold", "simplify", "cse", "fuse", "epilogue"),
+    3: ("inline", "fold", "simplify", "cse", "views", "tidy", "fuse", "epilogue"),
 }
 
 checking = False  # tests switch it on: the verifier runs after every pass
@@ -56,6 +58,8 @@ def chosen_passes(level: int, switched_off: str = "") -> list[str]:
         raise fail(ArgumentError, "settings", f"passes_off names unknown passes {sorted(unknown)}",
                    "the passes are " + ", ".join(PASSES))
     names = [name for name in LEVELS[level] if name not in off]
+    if "fuse" not in names and "epilogue" in names:
+        names.remove("epilogue")
     if "fuse" not in names:  # nothing would put a fused op together again, and it is one kernel at every level
         names = ["user" if name == "inline" else name for name in names]
     return names

@@ -135,6 +135,7 @@ def _entry(f: Function, context_at: int, record_at: int, storage_at: int) -> str
     slots = f.alloca(f.word(context, ContextField.SLOTS))
     records = f.alloca(inputs + 1)
     _read_inputs(f, context, inputs, records, slots, slow, record_at)
+    _check_fixed(f, context, slow, record_at)
     values = _numbers(f, context, program, records, slow)
     with e.loop(0, inputs) as loop:
         _compare(f, f.pointer(records, loop.index), guards, loop.index, values, slow)
@@ -153,6 +154,7 @@ def _entry(f: Function, context_at: int, record_at: int, storage_at: int) -> str
     f.go_unless(f.same(f.pointer(context, ContextField.PROGRAM), program), "undo")
     f.go_unless(e.icmp("eq", f.word(context, ContextField.BUSY), 0), "undo")
     _read_inputs(f, context, inputs, records, slots, "undo", record_at)
+    _check_fixed(f, context, "undo", record_at)
     guards = f.pointer(context, ContextField.GUARD_TABLE)
     with e.loop(0, inputs) as loop:
         _compare(f, f.pointer(records, loop.index), guards, loop.index, values, "undo")
@@ -162,8 +164,12 @@ def _entry(f: Function, context_at: int, record_at: int, storage_at: int) -> str
     with e.loop(0, outputs) as loop:
         record = e.offset(e.load_pointer(e.offset(f.pointer(items, loop.index), "i8", record_at)), "i8", BYTES_DATA)
         f.store_pointer(f.pointer(record, 0), slots, f.word(table, loop.index))
-    f.store_pointer(f.pointer(context, ContextField.ARENA), slots, inputs + outputs)
-    status = _guarded_run(f, context, program, slots, values, ((inputs, "%args"), (outputs, items)), storage_at)
+    _fixed_inputs(f, context, inputs, slots)
+    f.store_pointer(f.pointer(context, ContextField.ARENA), slots,
+                    inputs + f.word(context, ContextField.FIXED) + outputs)
+    captured = (f.word(context, ContextField.CAPTURED), f.pointer(context, ContextField.CAPTURED_TABLE))
+    status = _guarded_run(f, context, program, slots, values, ((inputs, "%args"), (outputs, items), captured),
+                          storage_at)
     _return(f, context, program, status, inputs, items_at, made_at)
     e.label("undo")
     e.line(f"call void {f.pointer(context, ContextField.DECREMENT)}(ptr {f.pointer(made_at, 0)})")
@@ -181,6 +187,28 @@ def _read_inputs(f: Function, context: str, inputs: Value, records: str, slots: 
         record = _guard(f, f.pointer("%args", loop.index), context, slow, record_at)
         f.store_pointer(record, records, loop.index)
         f.store_pointer(f.pointer(record, 0), slots, loop.index)
+
+
+def _check_fixed(f: Function, context: str, slow: str, record_at: int) -> None:
+    """Tensors of the surroundings must be what they were; one that got other elements has another record."""
+    e, table = f.e, f.pointer(context, ContextField.FIXED_TABLE)
+    with e.loop(0, f.word(context, ContextField.FIXED)) as loop:
+        tensor, record = f.pointer(table, loop.index * 3 + 1), f.pointer(table, loop.index * 3 + 2)
+        held, free, join = e.fresh("held"), e.fresh("free"), e.fresh("join")
+        e.branch_if(f.same(tensor, "null"), free, held)
+        e.label(held)
+        f.go_unless(f.same(e.load_pointer(e.offset(tensor, "i8", record_at)), record), slow)
+        e.branch(join)
+        e.label(free)
+        e.branch(join)
+        e.label(join)
+
+
+def _fixed_inputs(f: Function, context: str, inputs: Value, slots: str) -> None:
+    """The addresses of inputs that are no arguments."""
+    e, table = f.e, f.pointer(context, ContextField.FIXED_TABLE)
+    with e.loop(0, f.word(context, ContextField.FIXED)) as loop:
+        f.store_pointer(f.pointer(table, loop.index * 3), slots, inputs + loop.index)
 
 
 def _take_targets(f: Function, context: str, inputs: Value, outputs: Value, items_at: str, slow: str) -> None:

@@ -10,7 +10,7 @@ import itertools
 import logging
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ from morpho.ir.node import Node, build, make, rebuild, toposort
 from morpho.ir.op import REGISTRY
 from morpho.ir.op import changes as registry_changes
 from morpho.kernels import elementwise
+from morpho.kernels.hoist import hoist
 from morpho.kernels.place import Place
 from morpho.kernels.plan_memory import plan_memory
 from morpho.kernels.program import HostStep, Program, Step, build_program
@@ -71,6 +72,7 @@ class Plan:
     milliseconds: dict[str, float]
     before: dict[str, float]  # the code cache's counters around this plan
     after: dict[str, float]
+    prepare: Executable | None = None  # what runs once on the constants
 
     @property
     def workspace_bytes(self) -> int:
@@ -146,8 +148,8 @@ def plan_for(graph: Graph, inputs: int, own_outputs: bool = False) -> Plan:
 
 
 def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Sequence[Size]] = (),
-              keep_texts: bool = False, whole: bool = False) -> Plan:
-    """Optimise, lower, plan memory, compile. `whole` refuses host steps."""
+              keep_texts: bool = False, whole: bool = False, constants: Collection[int] = ()) -> Plan:
+    """Optimise, lower, plan memory, compile. `whole` refuses host steps; `constants` are inputs that seldom change."""
     chosen = settings.get()
     counts.plans += 1
     before = code.counters.snapshot()
@@ -155,6 +157,7 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Seq
     optimised, report = optimise(graph, chosen.level, chosen.passes_off, keep_texts)
     middle = time.perf_counter()
     program = build_program(optimised, own_outputs, inputs)
+    hoist(program, constants)
     plan_memory(program, reuse=chosen.level > 0)
     lowered = time.perf_counter()
     if program.arena_bytes > MOST_BYTES:
@@ -164,10 +167,12 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Seq
     if whole:
         _refuse_host(program)
     segments = _segments(program, guards)
+    prepare = Executable(program, program.prepare) if program.prepare else None
     ended = time.perf_counter()
     milliseconds = {"passes": 1e3 * (middle - started), "lower": 1e3 * (lowered - middle),
                     "code": 1e3 * (ended - lowered)}
-    return Plan(graph, optimised, program, segments, report, milliseconds, before, code.counters.snapshot())
+    return Plan(graph, optimised, program, segments, report, milliseconds, before, code.counters.snapshot(),
+                prepare)
 
 
 def _refuse_host(program: Program) -> None:
@@ -193,6 +198,21 @@ def _segments(program: Program, guards: Sequence[Sequence[Size]]) -> list[Execut
     if run or not segments:
         segments.append(Executable(program, run, guards))
     return segments
+
+
+def prepare(plan: Plan, inputs: Sequence[int]) -> list[Buffer | None]:
+    """Run what depends on constants alone. The memory of each kept slot, None where only the preparation needed it."""
+    if plan.prepare is None:
+        return []
+    program = plan.program
+    made = [allocate((int(_static(program.slots[slot].elements)),), program.slots[slot].dtype) for slot in program.kept]
+    results = sum(slot.kind == "result" for slot in program.slots)
+    scratch = plan.prepare.scratch_needed({})
+    block = pool().acquire(program.arena_bytes + scratch) if program.arena_bytes + scratch else None
+    counts.kernels_run += len(plan.prepare.steps)
+    plan.prepare.run([*inputs, *[buffer.address for buffer in made], *[0] * results], {},
+                     block.address if block is not None else 0)
+    return [buffer if read else None for buffer, read in zip(made, program.kept.values(), strict=True)]
 
 
 # -- running ---------------------------------------------------------------------------------------------------------

@@ -73,7 +73,11 @@ class ContextField(IntEnum):
     TUPLE_TYPE = 26
     ALLOCATE = 27  # Python callable that makes a tuple of new outputs for a call's arguments
     SINGLE = 28  # 1 when the function returns one tensor, 0 when it returns a tuple
-    SIZE = 29
+    FIXED = 29  # inputs that are no arguments: tensors of the surroundings, and what was prepared from them
+    FIXED_TABLE = 30  # per such input: address, its tensor or 0, the record that tensor must still have
+    CAPTURED = 31  # tensors of the surroundings
+    CAPTURED_TABLE = 32
+    SIZE = 33
 
 
 class PoolField(IntEnum):

@@ -41,7 +41,15 @@ from morpho.runtime.tables import ContextField
 from morpho.tensor.core import Tensor
 from morpho.tensor.explain import explain_text, statistics
 from morpho.tensor.outputs import output_maker
-from morpho.tensor.specialise import Specialisation, capture, dynamic_sizes, with_sizes, written_after_faults
+from morpho.tensor.specialise import (
+    NOTHING,
+    Prepared,
+    Specialisation,
+    capture,
+    dynamic_sizes,
+    with_sizes,
+    written_after_faults,
+)
 from morpho.tensor.state import Trace, current_trace
 from morpho.tensor.trees import LEAF, flatten, unflatten
 
@@ -74,6 +82,7 @@ class Compiled(ctypes.Structure):
         self.specialisations: dict[Any, Specialisation] = {}
         self.current: Specialisation | None = None
         self.recompiles = self.slow_calls = self.fallbacks = 0
+        self.retired: Any = None  # memory a call in another thread may still read
         self.lock = threading.RLock()
         self.words = (ctypes.c_int64 * int(ContextField.SIZE))()
         self.context = ctypes.addressof(self.words)
@@ -103,6 +112,9 @@ class Compiled(ctypes.Structure):
         self.current = chosen
         if not chosen.direct or not self.entry or chosen.plan.workspace_bytes > MOST_KEPT_BYTES:
             return
+        fixed = self._fixed_table(chosen)
+        if fixed is None:
+            return  # the first call prepares; the next one comes here again
         executable = chosen.plan.executables[0]
         executable.refresh_workers()
         if chosen.block is None:
@@ -115,11 +127,13 @@ class Compiled(ctypes.Structure):
             bindings[4 * order[name]:4 * order[name] + 4] = argument, 3 + axis, least, most
         table = np.array([executable.slot_number[place.slot] for place in chosen.plan.program.outputs], np.int64)
         allocate_outputs = output_maker(chosen)
-        chosen.keep = [guards, bindings, table, allocate_outputs]
+        chosen.keep = [guards, bindings, table, allocate_outputs, *fixed]
+        words[ContextField.FIXED], words[ContextField.FIXED_TABLE] = len(fixed[0]) // 3, fixed[0].ctypes.data
+        words[ContextField.CAPTURED], words[ContextField.CAPTURED_TABLE] = len(fixed[1]), fixed[1].ctypes.data
         words[ContextField.OUTPUTS], words[ContextField.OUTPUT_TABLE] = len(table), table.ctypes.data
         words[ContextField.ALLOCATE], words[ContextField.SINGLE] = id(allocate_outputs), int(chosen.structure is LEAF)
         words[ContextField.PROGRAM] = executable.words.ctypes.data
-        words[ContextField.INPUTS] = len(executable.inputs)
+        words[ContextField.INPUTS] = chosen.arguments
         words[ContextField.SLOTS] = len(executable.inputs) + len(executable.results) + 1
         words[ContextField.GUARD_TABLE] = guards.ctypes.data
         words[ContextField.BINDINGS] = bindings.ctypes.data
@@ -128,6 +142,22 @@ class Compiled(ctypes.Structure):
         words[ContextField.RELEASES] = int(executable.work > LONG_WORK)
         words[ContextField.OVERLAP] = int(chosen.overlap)
         words[ContextField.ENABLED] = 1
+
+    def _fixed_table(self, chosen: Specialisation) -> list[Any] | None:
+        """Inputs that are no arguments, for the native entry, and what keeps them; None before they are prepared."""
+        if not chosen.captured:
+            return [np.zeros(0, np.int64), np.zeros(0, np.int64)]
+        prepared = chosen.prepared
+        if prepared is None:
+            return None
+        records = [tensor._record for tensor in chosen.captured]
+        if None in records or not prepared.fits(chosen.captured):
+            return None
+        rows = [(tensor._layout[0], id(tensor), id(record))  # type: ignore[index]
+                for tensor, record in zip(chosen.captured, records, strict=True)]
+        rows += [(address, 0, 0) for address in prepared.addresses]
+        tensors = np.array([id(tensor) for tensor in chosen.captured], np.int64)
+        return [np.array(rows, np.int64).reshape(-1), tensors, records, prepared]
 
     def _fault(self) -> None:
         """Called by the native entry when a kernel reports a fault."""
@@ -287,12 +317,14 @@ class Compiled(ctypes.Structure):
         called, structure = structures
         flat = structure is not LEAF and structure[0] == "tuple" and all(item is LEAF for item in structure[1])
         plain = structure is LEAF or (flat and count > 0)
-        simple = plain and not captured and not trace.states and evaluation.settings.get().backend == "cpu"
+        simple = plain and not trace.states and evaluation.settings.get().backend == "cpu"
         if simple:
             guards += [record_words(node.dtype, node.shape, contiguous_strides(node.shape))  # type: ignore[arg-type]
                        for node in graph.outputs]
         count_inputs = len(specs) + len(trace.states) + len(captured)
-        plan = make_plan(graph, True, count_inputs, guards if simple else (), whole=self.whole)
+        first_captured = len(specs) + len(trace.states)
+        own = {first_captured + i for i, tensor in enumerate(captured) if tensor._layout[4]}  # type: ignore[index]
+        plan = make_plan(graph, True, count_inputs, guards if simple else (), whole=self.whole, constants=own)
         program = plan.program
         inputs = {slot.index: i for i, slot in enumerate(program.slots) if slot.kind == "input"}
         first_state = len(specs)
@@ -300,9 +332,9 @@ class Compiled(ctypes.Structure):
                    if first_state + number in inputs and written_after_faults(program, program.outputs[output].slot)
                    and may_alias(program, program.outputs[output].slot, inputs[first_state + number])}
         overlap = simple and count == 1 and all(may_alias(program, program.outputs[0].slot, slot)
-                                                for slot in inputs.values())
+                                                for index, slot in inputs.items() if index < len(specs))
         direct = (simple and self._is_plain(called) and len(plan.segments) == 1
-                  and isinstance(plan.segments[0], Executable) and all(owners) and len(inputs) == len(specs)
+                  and isinstance(plan.segments[0], Executable) and all(owners)
                   and program.slots[program.outputs[0].slot].kind == "result")
         bindings = []
         for number, (owner, (_, sizes, _)) in enumerate(zip(owners, specs, strict=True)):
@@ -314,7 +346,7 @@ class Compiled(ctypes.Structure):
         self.fallbacks += sum(getattr(step, "fallback", False) for step in program.steps)
         layouts = [tensor._layout[1:4] for tensor in captured]  # type: ignore[index]
         return Specialisation(plan, structure, count, captured, layouts, trace.states, updates, aliases, bindings,
-                              overlap, direct)
+                              overlap, direct, len(specs))
 
     # -- running -------------------------------------------------------------------------------------------------------
     def _run(self, chosen: Specialisation, tensors: list[Tensor], out: Any) -> Any:
@@ -326,6 +358,8 @@ class Compiled(ctypes.Structure):
         if evaluation.settings.get().backend == "reference":
             return self._run_reference(chosen, values, out, sizes)
         addresses = [tensor._layout[0] for tensor in values]  # type: ignore[index]
+        prepared = self._prepared(chosen, captured, addresses)
+        addresses += prepared.addresses
         given = self._targets(chosen, out, tensors)
         buffers: list[Buffer] = []
         for number, place in enumerate(program.outputs):
@@ -335,6 +369,22 @@ class Compiled(ctypes.Structure):
         ordered = [slots[i].address for i, slot in enumerate(program.slots) if slot.kind == "result"]
         run_plan(plan, addresses, ordered, sizes)
         return self._deliver(chosen, buffers, given)
+
+    def _prepared(self, chosen: Specialisation, captured: list[Tensor], addresses: list[int]) -> Prepared:
+        """What depends on the captured tensors alone, computed anew when one of them has changed."""
+        found = chosen.prepared if captured else NOTHING
+        if found is None or not found.fits(captured):
+            buffers = evaluation.prepare(chosen.plan, addresses)
+            read = {place.slot for step in chosen.plan.program.prepare for place in step.reads}
+            first = len(addresses) - len(captured)
+            held = [t._storage for i, t in enumerate(captured) if first + i in read]
+            found = Prepared([t._layout for t in captured], held, buffers)
+            with self.lock:
+                self.retired = [self.retired, chosen.prepared] if self.words[ContextField.BUSY] else None
+                chosen.prepared = found
+            if chosen is self.current:
+                self.words[ContextField.ENABLED] = 0  # its table names the old ones; the next call fills it anew
+        return found
 
     def _check_sizes(self, chosen: Specialisation, tensors: list[Tensor], sizes: Mapping[str, Any]) -> None:
         """Dimensions that share a symbol must have the same size."""
@@ -389,7 +439,7 @@ class Compiled(ctypes.Structure):
         if not writable:
             raise fail(SharedError, self.__name__, "out= is borrowed memory, which is never written",
                        "use mo.empty(...), or mo.asarray(..., copy=True)")
-        if not _is_alone(target, mine):
+        if not _is_alone(target, mine) and not (_release_prepared(target._storage) and _is_alone(target, mine)):
             raise fail(SharedError, self.__name__, "out= shares its memory with another tensor, a pending expression "
                                                    "or an export", "drop those first, or use mo.empty(...)")
         target.claim()
@@ -504,6 +554,21 @@ def _snapshot(tensor: Tensor) -> Tensor:
             made = object.__new__(Tensor)
             made._node, made._record, made._storage, made._layout = None, None, storage, layout
             return made
+
+
+def _release_prepared(storage: Any) -> bool:
+    """Let go of what was prepared from these elements, because they are about to be overwritten."""
+    with _live_lock:
+        functions = list(_live)
+    found = False
+    for made in functions:
+        for chosen in list(made.specialisations.values()):
+            if chosen.prepared is not None and any(held is storage for held in chosen.prepared.storages):
+                with made.lock:
+                    made.words[ContextField.ENABLED] = 0
+                    made.retired = [made.retired, chosen.prepared.buffers] if made.words[ContextField.BUSY] else None
+                    chosen.prepared, chosen.keep, found = None, [], True
+    return found
 
 
 def _is_alone(tensor: Tensor, mine: int = 0) -> bool:

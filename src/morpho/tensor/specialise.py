@@ -16,9 +16,29 @@ from morpho.ir.op import Spec
 from morpho.kernels.plan_memory import written
 from morpho.kernels.program import HostStep, Program, Step
 from morpho.runtime import evaluate as evaluation
+from morpho.runtime.buffer import Buffer
 from morpho.runtime.evaluate import Plan
 from morpho.tensor.core import Tensor
 from morpho.tensor.state import State, Trace
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What was computed once from constants, and the tensors it was computed from."""
+
+    layouts: list[Any]  # of the captured tensors; one that gets other elements gets another layout object
+    storages: list[Any]  # held, so that nobody writes these elements in place
+    buffers: list[Buffer | None]
+
+    @property
+    def addresses(self) -> list[int]:
+        return [buffer.address if buffer is not None else 0 for buffer in self.buffers]
+
+    def fits(self, captured: list[Tensor]) -> bool:
+        return all(tensor._layout is layout for tensor, layout in zip(captured, self.layouts, strict=True))
+
+
+NOTHING = Prepared([], [], [])
 
 
 @dataclass
@@ -36,6 +56,8 @@ class Specialisation:
     bindings: list[tuple[str, int, int, int, int]]  # symbol, argument, axis, least, most
     overlap: bool
     direct: bool
+    arguments: int = 0
+    prepared: Prepared | None = None
     block: Any = None
     keep: list[Any] = field(default_factory=list)
     calls: int = 0
@@ -124,4 +146,7 @@ def written_after_faults(program: Program, slot: int) -> bool:
 
 
 def _may_fault(step: Step | HostStep) -> bool:
-    return isinstance(step, HostStep) or any(a.kind == "gather" for a in getattr(step.kernel, "accesses", ()))
+    if isinstance(step, HostStep):
+        return True
+    kernels = (step.kernel, step.epilogue)
+    return any(a.kind == "gather" for kernel in kernels for a in getattr(kernel, "accesses", ()))

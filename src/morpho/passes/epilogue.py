@@ -1,0 +1,102 @@
+"""Products with what follows them: a group that reads a product becomes part of it, run on every finished tile.
+
+A group of elementwise operations can follow tile by tile. One that also reduces each row (a norm after a residual)
+needs whole rows at once, which pays while there are rows enough for all threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from morpho.base.dims import Shape, Size, bounds, product
+from morpho.ir.graph import Graph
+from morpho.ir.node import Node, make, rebuild
+from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
+
+LEAST_ROWS = 32  # of a product whose rows are reduced by what follows
+MOST_COLUMNS = 4096
+
+
+def _infer(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spec, ...]:
+    return tuple(node.spec for node in attributes["body"].outputs)
+
+
+def _no_reference(attributes: Attributes, *arrays: Any) -> Any:
+    raise RuntimeError("a product with its epilogue is evaluated through its parts")
+
+
+# Inputs: the two operands, then what the body reads besides; parameter `product` of the body is the product itself.
+GEMM = register(Op("gemm", "fused", _infer, NoGradient("made after differentiation"), _no_reference))
+
+
+def epilogue(graph: Graph) -> Graph:
+    """Put a `gemm` node in place of each product and the one group that uses it."""
+    users = graph.users
+    outputs = {node.serial for node in graph.outputs}
+    chosen: dict[int, tuple[Node, int]] = {}  # group -> the product it follows, and which of its inputs that is
+    taken: set[int] = set()
+    for node in graph.nodes:
+        if node.op.name != "group":
+            continue
+        for number, child in enumerate(node.inputs):
+            found = _product_behind(child, users, outputs)
+            if found is not None and found.serial not in taken and _can_follow(node, number, found):
+                chosen[node.serial] = (found, number)
+                taken.add(found.serial)
+                break
+    return _rebuild(graph, chosen) if chosen else graph
+
+
+def _product_behind(node: Node, users: dict[int, list[Node]], outputs: set[int]) -> Node | None:
+    """The product a group reads, straight or reshaped, when nothing else does."""
+    while True:
+        if len(users[node.serial]) != 1 or node.serial in outputs:
+            return None
+        if node.op.name == "matmul":
+            return node if node.dtype.is_float else None
+        if node.op.name != "reshape":
+            return None
+        node = node.inputs[0]
+
+
+def _can_follow(group: Node, number: int, found: Node) -> bool:
+    space: Shape = group["space"]
+    if not space or space[-1] != found.shape[-1] or space[-1] == 1:
+        return False
+    if group.inputs[number].shape != space or _reads_otherwise(group, number):
+        return False
+    if any(spec.dtype.is_complex for spec in group.outputs):
+        return False
+    if not group["axes"]:
+        return True
+    rows: Size = product(space[:-1])
+    return (group["axes"] == (len(space) - 1,) and bounds(rows)[0] >= LEAST_ROWS
+            and bounds(space[-1])[1] <= MOST_COLUMNS)
+
+
+def _reads_otherwise(group: Node, number: int) -> bool:
+    """Whether the body looks at this input through a view or an index, which the tile cannot show."""
+    for node in group["body"].graph.nodes:
+        for child in node.inputs:
+            if child.op.name == "parameter" and child["index"] == number \
+                    and ("view" in node.op.properties or node.op.kind == "index"):
+                return True
+    return False
+
+
+def _rebuild(graph: Graph, chosen: dict[int, tuple[Node, int]]) -> Graph:
+    done: dict[int, Node] = {}
+    for node in graph.nodes:
+        if node.serial in chosen:
+            found, number = chosen[node.serial]
+            others = [child for i, child in enumerate(node.inputs) if i != number]
+            inputs = [done[child.serial] for child in (*found.inputs, *others)]
+            made = make(GEMM, inputs, {"body": node["body"], "space": node["space"], "axes": node["axes"],
+                                       "product": number, "shape": found.shape, "dtype": found.dtype})
+            made.origin = node.origin or found.origin
+            done[node.serial] = made
+        else:
+            done[node.serial] = rebuild(node, [done[child.serial] for child in node.inputs])
+    return Graph(tuple(done[node.serial] for node in graph.outputs))
+
