@@ -5,7 +5,7 @@ trees are then improved exactly, a few tensors at a time. Nothing here sees a no
 
 >>> chain = Network((("a", "b"), ("b", "c"), ("c", "d")), ("a", "d"), (("a", 2), ("b", 9), ("c", 9), ("d", 9)), 4)
 >>> find_order(chain).path
-((0, 1), (0, 1))
+((0, 1), (1, 0))
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from morpho.ir.op import Cost
 RESTARTS = 16
 IMPROVED = 3  # greedy trees that are improved
 TOGETHER = 7  # tensors of a part of a greedy tree that is looked at exactly
+FINE_S_PER_BYTE = 1e3  # in the estimate of a greedy tree, for an intermediate over the limit: it is driven below
 HUGE = 1 << 1000  # products of sizes stay below what a float holds
 
 Labels = tuple[str, ...]
@@ -86,7 +87,7 @@ class Search:
         """The fastest of all trees, or None when none keeps to the limit."""
         return self.best_tree([1 << i for i in range(len(self.terms))], limit)
 
-    def best_tree(self, parts: Sequence[int], limit: float) -> Tree | None:
+    def best_tree(self, parts: Sequence[int], limit: float, fine: float = math.inf) -> Tree | None:
         """The fastest tree over some disjoint subsets, each of which stands for the tensor it has become."""
         whole = (1 << len(parts)) - 1
         joined = [0] * (whole + 1)
@@ -101,10 +102,9 @@ class Search:
             if not rest:
                 best[subset] = 0.0
                 continue
-            result, least = kept[subset], math.inf
-            if joined[subset] != self.whole and self.nbytes(result) > limit:
+            result, least, right = kept[subset], math.inf, rest
+            if fine == math.inf and not self.fits(joined[subset], limit):
                 continue
-            right = rest
             while right:
                 below = best[subset ^ right] + best[right]
                 if below < least:
@@ -112,7 +112,7 @@ class Search:
                     if total < least:
                         least, split[subset] = total, right
                 right = (right - 1) & rest
-            best[subset] = least
+            best[subset] = least + self.fine(joined[subset], limit, fine)
         return None if best[whole] == math.inf else unfolded(joined, split, whole)
 
     def least_limit(self) -> int:
@@ -130,19 +130,28 @@ class Search:
     # -- a good tree ---------------------------------------------------------------------------------------------------
     def greedy(self, limit: float) -> Tree | None:
         """The best of some greedy trees, the first few of them improved; the same one every time."""
-        trees = sorted(self.greedy_trees(limit), key=self.tree_seconds)
-        improved = [self.improved(tree, limit) for tree in trees[:IMPROVED]]
-        return min(improved, key=self.tree_seconds, default=None)
+        trees = self.greedy_trees(math.inf)
+        if limit < math.inf:
+            trees += self.greedy_trees(limit)
+        best = self.best_improved(trees, limit)
+        if self.largest_bytes(best) > limit:
+            best = self.improved(self.narrowest(), limit)
+        return best if self.largest_bytes(best) <= limit else None
+
+    def narrowest(self) -> Tree:
+        """A tree with small intermediates, whatever time it takes: each byte of them is fined."""
+        return self.best_improved(self.greedy_trees(math.inf), 0)
+
+    def best_improved(self, trees: list[Tree], limit: float) -> Tree:
+        """The best of the first few, improved."""
+        few = sorted(trees, key=lambda tree: self.tree_seconds(tree, limit))[:IMPROVED]
+        return min((self.improved(tree, limit) for tree in few), key=lambda tree: self.tree_seconds(tree, limit))
 
     def greedy_trees(self, limit: float) -> list[Tree]:
         """One greedy tree without noise and some with it, those that keep to the limit."""
         found = [self.greedy_tree(limit, random.Random(number), 0.0 if number == 0 else 0.5)
                  for number in range(RESTARTS)]
         return [tree for tree in found if tree is not None]
-
-    def narrowest(self) -> Tree:
-        """Of some greedy trees the one with the smallest largest intermediate."""
-        return min(self.greedy_trees(math.inf), key=self.largest_bytes)
 
     def greedy_tree(self, limit: float, draws: random.Random, noise: float) -> Tree | None:
         """Always the pair that shrinks memory most, with some noise; None when no pair keeps to the limit."""
@@ -197,13 +206,14 @@ class Search:
             parts, inner = self.opened(top, children)
             if not inner:  # gone with an earlier replacement
                 continue
-            found = self.best_tree(sorted(parts), limit)
-            before = self.tree_seconds([children[part] for part in inner])
-            if found is not None and self.tree_seconds(found) < before * (1 - 1e-9):
+            found = self.best_tree(sorted(parts), limit, FINE_S_PER_BYTE)
+            before = self.tree_seconds([children[part] for part in inner], limit)
+            if found is not None and self.tree_seconds(found, limit) < before * (1 - 1e-9):
                 for part in inner:
                     del children[part]
                 children.update({left | right: (left, right) for left, right in found})
-                waiting += [part for part in children if part not in waiting and (part & top == part or part & top == top)]
+                near = (part for part in children if part & top in (part, top))  # below the change, or above it
+                waiting += [part for part in near if part not in waiting]
         return ordered(children, self.whole)
 
     def opened(self, top: int, children: dict[int, tuple[int, int]]) -> tuple[list[int], list[int]]:
@@ -220,8 +230,13 @@ class Search:
         """Of the largest result of a pair that is not the last."""
         return max((self.nbytes(self.kept(left | right)) for left, right in tree[:-1]), default=0)
 
-    def tree_seconds(self, tree: Tree) -> float:
-        return sum(self.seconds(self.kept(left), self.kept(right), self.kept(left | right)) for left, right in tree)
+    def tree_seconds(self, tree: Tree, limit: float) -> float:
+        """The estimated time of a tree, or of a part of one, and the fines for what is over the limit."""
+        return sum(self.seconds(self.kept(left), self.kept(right), self.kept(left | right))
+                   + self.fine(left | right, limit, FINE_S_PER_BYTE) for left, right in tree)
+
+    def fine(self, subset: int, limit: float, fine_s_per_byte: float) -> float:
+        return 0.0 if self.fits(subset, limit) else self.nbytes(self.kept(subset)) * fine_s_per_byte
 
 
 def bits(number: int) -> Iterator[int]:
