@@ -46,6 +46,8 @@ class Labelled:
 
     def merges(self, labels: Labels) -> bool:
         """Whether these axes are one axis without a copy."""
+        if len(labels) < 2:
+            return True
         sizes = tuple(self.sizes[label] for label in labels)
         strides = tuple(self.strides[label] for label in labels)
         return reshape_strides(sizes, strides, (product(sizes),)) is not None
@@ -108,8 +110,7 @@ def contract(a: Labelled, b: Labelled, kept: Iterable[str], wish: Wish) -> Label
         return _multiplied(a, b, wish)
     if {*a.written} == {*b.written}:  # nothing but batches: a row of each times a row of the other, one fused kernel
         return _multiplied(a, b, wish, inner).summed(inner)
-    layout = min(_layouts(a, b, inner, wish), key=lambda found: found.moved)  # of equal ones the first
-    return _matrix_product(layout, inner)
+    return _matrix_product(_best_layout(a, b, inner, wish), inner)
 
 
 def _inner(a: Labelled, b: Labelled, summed: set[str]) -> Labels:
@@ -149,6 +150,16 @@ class _Layout:
     rows: Labels
     columns: Labels
     moved: float
+
+
+def _best_layout(a: Labelled, b: Labelled, inner: Labels, wish: Wish) -> _Layout:
+    """The first that moves nothing, or else the one that moves least."""
+    found = []
+    for layout in _layouts(a, b, inner, wish):
+        found.append(layout)
+        if not layout.moved:
+            return layout
+    return min(found, key=lambda layout: layout.moved)
 
 
 def _layouts(a: Labelled, b: Labelled, inner: Labels, wish: Wish) -> Iterator[_Layout]:
