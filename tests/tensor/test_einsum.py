@@ -363,7 +363,8 @@ def test_paths() -> None:
     assert other.flops > order.flops and other.largest_bytes == 4 * 30 * 50
     for path in (order, order.path, ["einsum_path", (0, 1, 2)], "optimal"):
         assert mo.einsum_path("ab,bc,cd->ad", a, b, c, optimize=path).flops == order.flops
-    assert mo.einsum_path("ab->ba", a).path == ()
+    alone = mo.einsum_path("ab->ba", a)
+    assert alone.path == () and mo.einsum("ab->ba", a, optimize=alone).shape == (30, 2)
     shapes = [mo.zeros((2, 90)), mo.zeros((90, 2)), mo.zeros((2, 90))]
     free = mo.einsum_path("ab,bc,cd->", *shapes)
     assert mo.einsum_path("ab,bc,cd->", *shapes, memory_limit=free.largest_bytes).path == free.path

@@ -140,12 +140,12 @@ def _pairs(path: Any) -> list[tuple[int, ...]]:
     """A path as NumPy writes it, with or without its first word."""
     try:
         steps = [tuple(step) for step in path if step != "einsum_path"]
+        if all(isinstance(position, int) for step in steps for position in step):
+            return steps
     except TypeError:
-        steps = []
-    if not steps or not all(isinstance(position, int) for step in steps for position in step):
-        raise fail(ArgumentError, "einsum", f"optimize={path!r} is no path",
-                   "give tuples of positions, as in [(0, 1), (0, 1)]")
-    return steps
+        pass
+    raise fail(ArgumentError, "einsum", f"optimize={path!r} is no path",
+               "give tuples of positions, as in [(0, 1), (0, 1)]")
 
 
 def _diagonal(node: Node, term: Labels, label: str) -> tuple[Node, Labels]:
