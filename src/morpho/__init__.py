@@ -211,7 +211,7 @@ __all__ = [
     "elu", "gelu", "layer_norm", "leaky_relu", "log_softmax", "logsumexp", "mish", "relu", "rms_norm", "selu",
     "sigmoid", "silu", "softmax", "softplus",
     # products
-    "fft", "linalg", "matmul", "matrix_transpose", "outer", "tensordot", "vecdot",
+    "einsum", "einsum_path", "fft", "linalg", "matmul", "matrix_transpose", "outer", "tensordot", "vecdot",
     # movement
     "concat", "expand_dims", "flip", "moveaxis", "pad", "permute_dims", "repeat", "reshape", "roll", "squeeze",
     "stack", "tile", "unstack",
@@ -231,6 +231,7 @@ def __dir__() -> list[str]:
 
 _LATE = {  # name -> module and what to take from it: loaded when first asked for
     "compile": ("morpho.tensor.compile", "compile"), "grad": ("morpho.tensor.gradient", "grad"),
+    "einsum": ("morpho.tensor.einsum", "einsum"), "einsum_path": ("morpho.tensor.einsum", "einsum_path"),
     "extend": ("morpho.tensor.extend", ""), "fft": ("morpho.tensor.fft", ""), "linalg": ("morpho.tensor.linalg", ""),
     "random": ("morpho.tensor.random", ""), "pool": ("morpho.runtime.pool", ""),
 }

@@ -56,7 +56,7 @@ class CompileError(MorphoError, RuntimeError):
 
 
 class MemoryLimit(MorphoError, MemoryError):
-    """The pool's byte cap is reached."""
+    """The pool's byte cap is reached, or no way to compute something keeps to the limit it was given."""
 
 
 def user_line() -> str:

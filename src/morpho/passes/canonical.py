@@ -76,17 +76,25 @@ def _keeps_strides(view: Node, node: Node) -> bool:
     """Whether the view stays a view on this operand: a reshape may not be one after a permute or an expand."""
     if view.op.name != "reshape" or node.op.kind == "source":
         return True
+    strides = strides_of(node)
+    return strides is not None and reshape_strides(view.inputs[0].shape, strides, view.shape) is not None
+
+
+def strides_of(node: Node) -> tuple | None:  # type: ignore[type-arg]
+    """Strides of a chain of views over a value that is computed contiguous, or that a leaf holds; None when a reshape
+    among them needs a copy."""
     chain = []
     while node.op.name in _MOVES:
         chain.append(node)
         node = node.inputs[0]
-    strides = contiguous_strides(node.shape)
+    held = node.payload.strides if node.op.name == "data" else node.attributes.get("strides")
+    strides = contiguous_strides(node.shape) if held is None else held
     for step in reversed(chain):
         found = view_strides(step, step.inputs[0].shape, strides)
         if found is None:
-            return False
+            return None
         strides = found
-    return reshape_strides(view.inputs[0].shape, strides, view.shape) is not None
+    return strides
 
 
 def view_strides(view: Node, shape: tuple, strides: tuple) -> tuple | None:  # type: ignore[type-arg]
