@@ -256,7 +256,7 @@ def test_inside_compile(rng: np.random.Generator) -> None:
     compiled = mo.compile(lambda a, b, c: mo.einsum("ab,bc,cd->da", a, b, c) * 2)
     check(compiled(*arrays), 2 * np.einsum("ab,bc,cd->da", *arrays))
     labels = [step.label for step in compiled.current.plan.program.steps]
-    assert sum(label == "matmul" for label in labels) == 2
+    assert sum(label.startswith("matmul") for label in labels) == 2
     assert compiled.stats["host_steps"] == 0
 
 
