@@ -51,6 +51,8 @@ def statistics(compiled: Compiled) -> dict[str, Any]:
         "flops": graph_cost(plan.optimised).flops, "bytes_moved": graph_cost(plan.optimised).bytes,
         "arena_bytes": program.arena_bytes, "liveness_bytes": program.liveness_bytes,
         "reused_bytes": program.reused_bytes,
+        "prepared_steps": len(program.prepare),
+        "prepared_bytes": sum(program.slots[slot].nbytes for slot, read in program.kept.items() if read),
         "compile_ms": dict(plan.milliseconds) | {"generate": change["generate_ms"], "llvm": change["compile_ms"],
                                                  "load": change["load_ms"]},
         "cache": {"memory": int(change["memory_hits"]), "disk": int(change["disk_hits"]),
@@ -82,6 +84,9 @@ def explain_text(compiled: Compiled) -> str:
         kind = "host  " if isinstance(step, HostStep) else "kernel"
         size = "" if isinstance(step, HostStep) else f"  {step.rows} x {step.columns}"
         lines.append(f"  {number:3d} {kind} {step.label}{size}" + (f"  ({step.origin})" if step.origin else ""))
+    if stats["prepared_steps"]:
+        lines.append(f"  once, on constants: {_count(stats['prepared_steps'], 'step')}, "
+                     f"{format_bytes(stats['prepared_bytes'])} kept")
     lines.append(f"cost\n  {stats['flops']:.3g} operations, {format_bytes(stats['bytes_moved'])} through memory")
     lines.append("memory")
     lines.append(f"  intermediates kept in registers: {format_bytes(stats['bytes_avoided'])}; arena "

@@ -1,0 +1,188 @@
+"""Products of floats: bits by the rule over several blocks, all strides, epilogues, constants packed once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import oracle
+import pytest
+
+import morpho as mo
+from morpho.kernels import gemm
+from morpho.runtime.evaluate import counts
+
+FLOATS = [mo.float32, mo.float64, mo.float16, mo.bfloat16]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks so small that little matrices have several along every axis."""
+    for name, size in (("DEPTH", 32), ("TILE_ROWS", 16), ("TILE_COLUMNS", 24), ("FEW_ROWS", 4)):
+        monkeypatch.setattr(gemm, name, size)
+
+
+def draw(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def by_rule(a: Any, b: Any, dtype: Any) -> np.ndarray:
+    return oracle.matmul_by_rule(a.numpy().astype(np.float64), b.numpy().astype(np.float64), dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("shape", [(37, 29, 70), (17, 50, 33), (5, 25, 96), (1, 31, 65), (33, 1, 40)], ids=str)
+def test_bits_by_the_rule_over_several_blocks(small_blocks: None, rng: np.random.Generator, dtype: Any,
+                                              shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    if dtype is mo.float64:
+        m, k = min(m, 17), min(k, 40)  # the exact oracle of float64 is slow
+    a, b = mo.asarray(draw(rng, m, k)).astype(dtype), mo.asarray(draw(rng, k, n)).astype(dtype)
+    expected = by_rule(a, b, dtype)
+    for threads in (1, 2):
+        with mo.settings(threads=threads):
+            assert (a @ b).numpy().tobytes() == expected.astype((a @ b).numpy().dtype).tobytes()
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 5, 8, 13])
+@pytest.mark.parametrize("left", ["rows", "columns", "steps", "back"])
+@pytest.mark.parametrize("right", ["rows", "columns", "steps", "back"])
+def test_any_strides_without_a_copy(rng: np.random.Generator, m: int, left: str, right: str) -> None:
+    def laid(array: np.ndarray, how: str) -> Any:
+        if how == "columns":
+            return mo.asarray(np.ascontiguousarray(array.T)).T
+        if how == "steps":
+            room = np.zeros((2 * array.shape[0], 3 * array.shape[1]), array.dtype)
+            room[::2, ::3] = array
+            return mo.asarray(room)[::2, ::3]
+        return mo.asarray(np.ascontiguousarray(array[::-1, ::-1]))[::-1, ::-1] if how == "back" else mo.asarray(array)
+
+    a, b = draw(rng, m, 45), draw(rng, 45, 27)
+    plain = mo.asarray(a) @ mo.asarray(b)
+    f = mo.compile(lambda x, y: x @ y)
+    found = f(laid(a, left), laid(b, right))
+    assert found.numpy().tobytes() == plain.numpy().tobytes()
+    assert f.stats["copies"] == 0 and f.stats["fallbacks"] == 0
+    np.testing.assert_allclose(found.numpy(), a.astype(np.float64) @ b, rtol=1e-4, atol=1e-5)
+
+
+def test_a_row_alone_has_the_bits_it_has_in_a_batch(rng: np.random.Generator) -> None:
+    a, b = mo.asarray(draw(rng, 150, 600)), mo.asarray(draw(rng, 600, 40))
+    whole = (a @ b).numpy()
+    for row in (0, 7, 8, 63, 149):
+        assert (a[row:row + 1] @ b).numpy().tobytes() == whole[row:row + 1].tobytes()
+        assert (a[row] @ b).numpy().tobytes() == whole[row].tobytes()
+    assert (a @ b[:, 3]).numpy().tobytes() == whole[:, 3].tobytes()
+
+
+@pytest.mark.parametrize("shape", [((2, 3, 9, 20), (3, 20, 7)), ((4, 1, 5, 8), (2, 8, 6)), ((3, 7, 8), (8, 5)),
+                                   ((6, 4), (2, 4, 3)), ((0, 3, 4), (4, 5)), ((2, 3, 0), (0, 5)), ((1, 1), (1, 1))],
+                         ids=str)
+def test_batches_broadcast(rng: np.random.Generator, shape: tuple[Any, Any]) -> None:
+    a, b = (draw(rng, *s) for s in shape)
+    found = (mo.asarray(a) @ mo.asarray(b)).numpy()
+    np.testing.assert_allclose(found, np.matmul(a.astype(np.float64), b), rtol=1e-4, atol=1e-5)
+
+
+def test_dynamic_sizes_have_the_bits_of_fixed_ones(small_blocks: None, rng: np.random.Generator) -> None:
+    m, n, k = mo.Dim("m", 1, 50), mo.Dim("n", 1, 60), mo.Dim("k", 0, 90)
+    f = mo.compile(lambda x, y: mo.relu(x @ y) + 1.0, dynamic={"x": {0: m, 1: k}, "y": {0: k, 1: n}})
+    for rows, columns, inner in [(50, 60, 90), (1, 1, 1), (17, 13, 33), (3, 60, 0), (8, 12, 64)]:
+        a, b = mo.asarray(draw(rng, rows, inner)), mo.asarray(draw(rng, inner, columns))
+        assert f(a, b).numpy().tobytes() == (mo.relu(a @ b) + 1.0).numpy().tobytes()
+    assert f.recompiles == 0
+
+
+# -- epilogues -------------------------------------------------------------------------------------------------------
+EPILOGUES = {
+    "bias gelu": lambda x, w, b, r: mo.gelu(x @ w + b),
+    "residual": lambda x, w, b, r: r + (x @ w + b),
+    "silu and its input": lambda x, w, b, r: mo.silu(x @ w) * (x @ w),
+    "two results": lambda x, w, b, r: (x @ w + b, mo.relu(x @ w + b) * r),
+    "norm after residual": lambda x, w, b, r: mo.layer_norm(r + (x @ w + b), b, b),
+    "softmax": lambda x, w, b, r: mo.softmax(x @ w, axis=-1),
+    "half": lambda x, w, b, r: (x @ w * 2.0).astype(mo.float16),
+    "row scale": lambda x, w, b, r: (x @ w) * r[..., :1],
+}
+
+
+@pytest.mark.parametrize("name", EPILOGUES)
+@pytest.mark.parametrize("dtype", [mo.float32, mo.bfloat16], ids=str)
+@pytest.mark.parametrize("lead", [(45,), (3, 15), (2, 1)], ids=str)
+def test_what_follows_runs_on_the_tiles_with_the_same_bits(small_blocks: None, rng: np.random.Generator, name: str,
+                                                           dtype: Any, lead: tuple[int, ...]) -> None:
+    x, w, b, r = (mo.asarray(draw(rng, *shape)).astype(dtype).realise()
+                  for shape in ((*lead, 70), (70, 40), (40,), (*lead, 40)))
+    fused, apart = mo.compile(EPILOGUES[name]), mo.compile(EPILOGUES[name])
+    found = fused(x, w, b, r)
+    with mo.settings(passes_off="epilogue"):
+        plain = apart(x, w, b, r)
+    with mo.settings(level=0):
+        lowest = mo.compile(EPILOGUES[name])(x, w, b, r)
+    for one, two, three in zip(*(part if isinstance(part, tuple) else (part,) for part in (found, plain, lowest)),
+                               strict=True):
+        assert one.numpy().tobytes() == two.numpy().tobytes() == three.numpy().tobytes()
+    many = lead != (2, 1)
+    if many or name not in ("norm after residual", "softmax"):
+        assert fused.stats["kernels"] == 2, "pack, and the product with all that follows"
+    assert apart.stats["kernels"] == 3
+
+
+def test_a_product_that_is_used_twice_stands_alone(rng: np.random.Generator) -> None:
+    x, w = mo.asarray(draw(rng, 9, 5)), mo.asarray(draw(rng, 5, 7))
+
+    def both(x: Any, w: Any) -> Any:
+        product = x @ w
+        return product, mo.relu(product) + 1.0
+
+    first, second = mo.compile(both)(x, w)
+    assert first.numpy().tobytes() == (x @ w).numpy().tobytes()
+    assert second.numpy().tobytes() == (mo.relu(x @ w) + 1.0).numpy().tobytes()
+
+
+# -- constants -------------------------------------------------------------------------------------------------------
+def linear(rng: np.random.Generator, copy: bool = True) -> tuple[Any, Any, Any]:
+    weight = mo.asarray(draw(rng, 30, 20), copy=copy)
+    bias = mo.asarray(draw(rng, 20), copy=copy)
+    return weight, bias, mo.compile(lambda x: mo.relu(x @ weight + bias))
+
+
+def test_a_captured_weight_is_packed_once(rng: np.random.Generator) -> None:
+    weight, bias, f = linear(rng)
+    x = mo.asarray(draw(rng, 4, 30))
+    f(x)
+    before = counts.kernels_run
+    for _ in range(3):
+        assert f(x).numpy().tobytes() == mo.relu(x @ weight + bias).numpy().tobytes()
+    assert f.stats["kernels"] == 1 and f.stats["prepared_steps"] == 1 and f.stats["prepared_bytes"] > 0
+    assert f.native_calls >= 2, "tensors of the surroundings do not keep calls out of the native entry"
+    assert counts.kernels_run - before <= 3 * 2 + 1
+
+
+def test_a_changed_weight_is_packed_again(rng: np.random.Generator) -> None:
+    weight, bias, f = linear(rng)
+    x = mo.asarray(draw(rng, 4, 30))
+    for change in range(3):
+        for _ in range(3):
+            assert f(x).numpy().tobytes() == mo.relu(x @ weight + bias).numpy().tobytes()
+        weight[change, change] = 7.0 + change
+    mo.compile(lambda a: a * 2.0)(mo.asarray(draw(rng, 30, 20)), out=weight)
+    assert f(x).numpy().tobytes() == mo.relu(x @ weight + bias).numpy().tobytes()
+    assert f.recompiles == 0
+
+
+def test_borrowed_weights_are_read_at_every_call(rng: np.random.Generator) -> None:
+    array = draw(rng, 30, 20)
+    f = mo.compile(lambda x: x @ mo.asarray(array))
+    x = mo.asarray(draw(rng, 4, 30))
+    first = f(x).numpy()
+    array *= 2.0
+    assert f(x).numpy().tobytes() == (2 * first).tobytes() and f.stats["prepared_steps"] == 0
+
+
+def test_one_weight_of_two_products_is_packed_once(rng: np.random.Generator) -> None:
+    weight = mo.asarray(draw(rng, 30, 30), copy=True)
+    f = mo.compile(lambda x: mo.tanh(x @ weight) @ weight)
+    x = mo.asarray(draw(rng, 4, 30))
+    assert f(x).numpy().tobytes() == (mo.tanh(x @ weight) @ weight).numpy().tobytes()
+    assert f.stats["kernels"] == 2 and f.stats["prepared_steps"] == 1
