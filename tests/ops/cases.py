@@ -326,6 +326,8 @@ def _products() -> list[Shaped]:
                lambda a, b: build("matmul", a, b), "rule", draw=_calm),
         Shaped("matmul", "n inner", numbers, lambda d, n: [((3, n), d), ((n, 9), d)],
                lambda a, b: build("matmul", a, b), "rule", draw=_calm, lengths=(0, 1, 2, 31, 32, 33, 64, 65, 67)),
+        Shaped("matmul_blas", "n columns", (float32, float64), lambda d, n: [((5, 7), d), ((7, n), d)],
+               lambda a, b: build("matmul_blas", a, b), draw=_calm),
         Shaped("matmul", "n rows", FLOATS, lambda d, n: [((n, 6), d), ((6, 33), d)],
                lambda a, b: build("matmul", a, b), "rule", draw=_calm),
         Shaped("matmul", "batch, turned", (float32, bfloat16, int32), lambda d, n: [((n, 4, 3), d), ((n, 5, 4), d)],

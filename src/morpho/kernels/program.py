@@ -59,6 +59,7 @@ class Step:
     in_place: bool = False  # every element is read before it is written, so an output may take an input's memory
     epilogue: LoopKernel | None = None  # called by the kernel on every finished tile
     scratch: int = 0  # bytes besides what the kernel always needs
+    threads: str = "auto"  # "one" and "many" leave no choice
 
     @property
     def reads(self) -> list[Place]:
@@ -341,7 +342,8 @@ class _Builder:
         writes = tuple(i + 2 for i, access in enumerate(after.kernel.accesses) if access.kind == "store")
         self.program.steps.append(Step(
             found.kernel(), (found.a.place, packed, *places), writes, found.values(after), found.items,
-            found.work_per_item, label, node.origin, epilogue=after.kernel, scratch=found.scratch(after.kernel)[2]))
+            found.work_per_item, label, node.origin, epilogue=after.kernel, scratch=found.scratch(after.kernel)[2],
+            threads=node.attributes.get("threads", "auto")))
         return True
 
     def packed(self, found: Product, node: Node) -> Place:

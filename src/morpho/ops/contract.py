@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from morpho.base.blas import keep_to_budget
 from morpho.base.errors import DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import Attributes, Op, Spec, register
@@ -41,3 +42,11 @@ def _reference(attributes: Attributes, a: Any, b: Any) -> Any:
 
 
 MATMUL = register(Op("matmul", "contract", _infer, _vjp, _reference, 2, "one FMA chain per output, k ascending"))
+
+
+def _reference_blas(attributes: Attributes, a: Any, b: Any) -> Any:
+    keep_to_budget()
+    return _reference(attributes, a, b)
+
+
+BLAS = register(Op("matmul_blas", "host", _infer, _vjp, _reference_blas, 2, "NumPy's BLAS: its own order of additions"))

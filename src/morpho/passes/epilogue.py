@@ -93,7 +93,8 @@ def _rebuild(graph: Graph, chosen: dict[int, tuple[Node, int]]) -> Graph:
             others = [child for i, child in enumerate(node.inputs) if i != number]
             inputs = [done[child.serial] for child in (*found.inputs, *others)]
             made = make(GEMM, inputs, {"body": node["body"], "space": node["space"], "axes": node["axes"],
-                                       "product": number, "shape": found.shape, "dtype": found.dtype})
+                                       "product": number, "shape": found.shape, "dtype": found.dtype,
+                                       "threads": found.attributes.get("threads", "auto")})
             made.origin = node.origin or found.origin
             done[node.serial] = made
         else:

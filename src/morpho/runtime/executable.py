@@ -20,6 +20,7 @@ from morpho.runtime import code, threads
 from morpho.runtime.driver import CHUNKS_PER_THREAD, FUNCTIONS, driver_text
 from morpho.runtime.tables import ProgramField
 
+WORK_OF = {"one": 0, "many": 1 << 40}  # operations per column of a step that must, or must not, be shared
 LONG_WORK = 1 << 18  # programs with more work than this give up the interpreter lock
 
 
@@ -118,7 +119,7 @@ class Executable:
                 offset = slot.offset + place.offset * place.dtype.itemsize
                 pairs += [self.slot_number[place.slot], self.table.one(offset)]
             self.place_tables.append(np.array(pairs or [0], np.int64))
-            work = step.kernel.flops + 2 * len(step.places)
+            work = WORK_OF.get(step.threads, step.kernel.flops + 2 * len(step.places))
             values = step.values
             if step.epilogue is not None:
                 (following,) = code.kernel_addresses([step.epilogue])

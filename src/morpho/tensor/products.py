@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from morpho.base.dims import Shape, product
+from morpho.base.dtypes import DType
 from morpho.base.errors import ArgumentError, AxisError, DTypeError, ShapeError, fail
 from morpho.base.shapes import broadcast, normalise_axis
 from morpho.ir.node import Node, build
-from morpho.ops.algebra import expand, mul, permute, reduce, reshape
+from morpho.ops.algebra import cast, expand, mul, permute, reduce, reshape
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import promoted
 
@@ -21,9 +22,26 @@ def _numeric(name: str, x1: Any, x2: Any) -> list[Node]:
     return nodes
 
 
-def matmul(x1: Any, x2: Any, /) -> Tensor:
-    """The matrix product; leading axes are batches and broadcast, a vector counts as a row or a column."""
+ALGORITHMS = ("auto", "kernel", "parallel", "blas", "strassen")
+
+
+def matmul(x1: Any, x2: Any, /, *, algorithm: str = "auto", dtype: DType | None = None) -> Tensor:
+    """The matrix product; leading axes are batches and broadcast, a vector counts as a row or a column.
+
+    `dtype` converts both sides first: `matmul(a, b, dtype=mo.int32)` multiplies int8 matrices exactly. `algorithm`:
+    `kernel` is Morpho's own code on one thread, `parallel` divides it among threads, `auto` chooses between these two,
+    which have the same bits. `blas` is NumPy's OpenBLAS and `strassen` Strassen's method in Winograd's form; both have
+    bits of their own and are used only when named.
+
+    >>> import morpho as mo
+    >>> mo.matmul(mo.ones((2, 3)), mo.ones((3, 2)), algorithm="kernel").tolist()
+    [[3.0, 3.0], [3.0, 3.0]]
+    """
+    if algorithm not in ALGORITHMS:
+        raise fail(ArgumentError, "matmul", f"algorithm {algorithm!r} is unknown", "use " + ", ".join(ALGORITHMS))
     a, b = _numeric("matmul", x1, x2)
+    if dtype is not None:
+        a, b = cast(a, dtype), cast(b, dtype)
     if not a.shape or not b.shape:
         raise fail(ShapeError, "matmul", f"shapes {a.shape} and {b.shape}: a 0-dimensional tensor has no product",
                    "use multiply")
@@ -34,8 +52,23 @@ def matmul(x1: Any, x2: Any, /) -> Tensor:
     a = reshape(a, (1, *a.shape)) if row else a
     b = reshape(b, (*b.shape, 1)) if column else b
     batch = broadcast("matmul", a.shape[:-2], b.shape[:-2])
-    result = build("matmul", expand(a, (*batch, *a.shape[-2:])), expand(b, (*batch, *b.shape[-2:])))
-    return Tensor.of_node(_without(result, row, column))
+    a, b = expand(a, (*batch, *a.shape[-2:])), expand(b, (*batch, *b.shape[-2:]))
+    return Tensor.of_node(_without(_by(algorithm, a, b), row, column))
+
+
+def _by(algorithm: str, a: Node, b: Node) -> Node:
+    if algorithm == "auto" or (algorithm in ("kernel", "parallel") and not a.dtype.is_float):
+        return build("matmul", a, b)
+    if algorithm in ("kernel", "parallel"):
+        return build("matmul", a, b, threads="one" if algorithm == "kernel" else "many")
+    if algorithm == "blas":
+        return build("matmul_blas", a, b)
+    if not a.dtype.is_float:
+        raise fail(DTypeError, "matmul", f"algorithm='strassen' does not take {a.dtype}",
+                   "integers are exact with algorithm='kernel'")
+    from morpho.tensor.strassen import strassen
+
+    return strassen(a, b)
 
 
 def _without(node: Node, row: bool, column: bool) -> Node:

@@ -1,0 +1,94 @@
+"""matmul by a chosen algorithm: equal bits where promised, error bounds where not, errors for bad choices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import morpho as mo
+from morpho.base import blas
+from morpho.base.errors import ArgumentError, DTypeError
+from morpho.runtime.evaluate import counts
+from morpho.tensor.strassen import strassen
+
+SHAPES = [(1, 1, 1), (7, 5, 3), (33, 70, 41), (2, 300, 64)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_auto_kernel_and_parallel_have_the_same_bits(rng: np.random.Generator, shape: tuple[int, int, int]) -> None:
+    m, k, n = shape
+    a, b = mo.asarray(rng.standard_normal((m, k))), mo.asarray(rng.standard_normal((k, n)))
+    found = {name: mo.matmul(a, b, algorithm=name).numpy().tobytes() for name in ("auto", "kernel", "parallel")}
+    assert len(set(found.values())) == 1
+
+
+def test_kernel_stays_on_one_thread_and_parallel_does_not(rng: np.random.Generator) -> None:
+    a = mo.asarray(rng.standard_normal((300, 300)).astype(np.float32))
+    small = mo.asarray(rng.standard_normal((40, 40)).astype(np.float32))
+    with mo.settings(threads=2):
+        one = mo.compile(lambda x: mo.matmul(x, x, algorithm="kernel"))
+        many = mo.compile(lambda x: mo.matmul(x, x, algorithm="parallel"))
+        pools = []
+        for function, argument in ((one, a), (many, small)):
+            function(argument)
+            executable = function.current.plan.executables[0]
+            before = executable.workers.runs
+            function(argument)
+            pools.append(executable.workers.runs - before)
+    assert pools[0] <= 1 and pools[1] >= 1  # packing may be shared; the small product would not be by itself
+
+
+@pytest.mark.parametrize("name", ["blas", "strassen"])
+def test_the_others_are_close(rng: np.random.Generator, name: str) -> None:
+    a, b = rng.standard_normal((130, 90)), rng.standard_normal((90, 70))
+    np.testing.assert_allclose(mo.matmul(a, b, algorithm=name).numpy(), a @ b, rtol=1e-12, atol=1e-12)
+    found = mo.matmul(a[None], np.stack([b, 2 * b]), algorithm=name).numpy()
+    np.testing.assert_allclose(found, np.matmul(a[None], np.stack([b, 2 * b])), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(16, 16, 16), (17, 19, 23), (40, 33, 64), (8, 100, 9), (31, 8, 8)], ids=str)
+def test_strassen_keeps_its_bound_for_any_shape(rng: np.random.Generator, shape: tuple[int, int, int]) -> None:
+    m, k, n = shape
+    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((m, k), (k, n)))
+    node = strassen(mo.asarray(a).node, mo.asarray(b).node, leaf=4)
+    found = mo.Tensor.of_node(node).numpy()
+    levels = 0
+    while levels < 4 and min(shape) >> (levels + 1) >= 4:
+        levels += 1
+    inner = -(-k >> levels)
+    bound = 18.0**levels * (inner**2 + 6 * inner) * 2.0**-24 * abs(a).max() * abs(b).max()
+    assert levels >= 1 and found.shape == (m, n)
+    assert abs(found - a.astype(np.float64) @ b).max() <= bound
+
+
+def test_blas_keeps_to_the_thread_budget(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    monkeypatch.setattr(blas, "_setter", lambda: told.append)
+    before = counts.host_steps
+    with mo.settings(threads=1):
+        mo.matmul(rng.standard_normal((4, 4)), rng.standard_normal((4, 4)), algorithm="blas").numpy()
+    assert told == [1] and counts.host_steps == before + 1
+
+
+def test_integers_multiply_exactly_in_a_wider_dtype() -> None:
+    a = mo.full((3, 200), 100, dtype=mo.int8)
+    found = mo.matmul(a, a.T, dtype=mo.int32)
+    assert found.dtype is mo.int32 and found.tolist() == [[2_000_000] * 3] * 3
+
+
+def test_errors() -> None:
+    a = mo.ones((2, 2))
+    with pytest.raises(ArgumentError, match=r"\[matmul\] algorithm 'fastest' is unknown.*auto, kernel"):
+        mo.matmul(a, a, algorithm="fastest")
+    with pytest.raises(DTypeError, match="does not take int32"):
+        mo.matmul(mo.ones((2, 2), dtype=mo.int32), mo.ones((2, 2), dtype=mo.int32), algorithm="strassen")
+    with pytest.raises(ArgumentError, match="sizes that are known"):
+        mo.compile(lambda x: mo.matmul(x, x, algorithm="strassen"),
+                   dynamic={"x": {0: mo.Dim("n", 1, 8), 1: mo.Dim("n", 1, 8)}})(a)
+
+
+def test_gradients_go_through(rng: np.random.Generator) -> None:
+    a, b = rng.standard_normal((3, 4)), rng.standard_normal((4, 2))
+    for name in ("kernel", "blas", "strassen"):
+        slope = mo.grad(lambda x, name=name: mo.sum(mo.matmul(x, b, algorithm=name)))(mo.asarray(a)).numpy()
+        np.testing.assert_allclose(slope, np.broadcast_to(b.sum(axis=1), (3, 4)), rtol=1e-12)
