@@ -13,6 +13,7 @@ from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType, bool_
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
+from morpho.kernels.lower_attention import lower_attention
 from morpho.kernels.lower_group import Lowered, lower_copy, lower_group
 from morpho.kernels.matmul import ROWS, MatmulKernel
 from morpho.kernels.place import Place, as_pairs, look, whole
@@ -237,7 +238,8 @@ class _Builder:
     def lower(self, node: Node) -> None:
         special = {"group": self.lower_group, "concatenate": self.lower_concatenate, "pad": self.lower_pad,
                    "update": self.lower_update, "copy": self.lower_copy_op, "matmul": self.lower_matmul,
-                   "cumulative_sum": self.lower_scan, "cumulative_prod": self.lower_scan}
+                   "cumulative_sum": self.lower_scan, "cumulative_prod": self.lower_scan,
+                   "attention": self.lower_attention}
         native = not any(s.dtype.is_complex for s in (*node.outputs, *(c.spec for c in node.inputs)))
         if node.op.name in special and (native or node.op.name in ("copy",)):
             special[node.op.name](node)
@@ -342,6 +344,12 @@ class _Builder:
         self.program.steps.append(Step(kernel, (source, target), (1,), tuple(values), rows, node.shape[axis],
                                        node.op.name, node.origin))
         self.places[node.serial] = [target]
+
+    def lower_attention(self, node: Node) -> None:
+        inputs = [self.place(child) for child in node.inputs]
+        targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
+        self.program.steps.append(Step(*lower_attention(node, inputs, targets), node.op.name, node.origin))
+        self.places[node.serial] = targets
 
     def lower_host(self, node: Node, fallback: bool) -> None:
         inputs = tuple(self.place(child) for child in node.inputs)
