@@ -189,10 +189,22 @@ class ForwardCode(TileCode):
         for routine in (parts.score_row(shape), parts.mask_row(shape, self.mask), parts.softmax_row(shape),
                         parts.value_row(shape), parts.pack_lines(shape, self.dtype)):
             self.add(routine)
-        if shape.rows > 1:
-            for routine in (parts.score_tile(shape), parts.mask_tile(shape, self.mask), parts.softmax_tile(shape),
-                            parts.value_tile(shape), parts.pack_lanes(shape, self.dtype), parts.finite(shape)):
+        self.tiles = [shape.half, shape] if shape.lanes > 1 else []
+        if self.tiles:
+            self.add(parts.finite(shape))
+        for tile in self.tiles:
+            for routine in (parts.score_tile(tile), parts.mask_tile(tile, self.mask), parts.softmax_tile(tile),
+                            parts.value_tile(tile), parts.pack_lanes(tile, self.dtype)):
                 self.add(routine)
+
+    def ways(self, left: Value) -> list[tuple[Shape | None, Value]]:
+        """How a group of so many rows is taken: one by one, as half a tile or a whole one, and when."""
+        e, shape = self.e, self.shape
+        few = e.icmp("sle", left, shape.few)
+        if not self.tiles:
+            return [(None, few)]
+        fits = e.icmp("sle", left, shape.lanes)
+        return [(None, few), (shape.half, (few ^ 1) & fits), (shape, fits ^ 1)]
 
     def body(self) -> None:
         e, n, shape = self.e, self.n, self.shape
@@ -276,15 +288,17 @@ class ForwardCode(TileCode):
             first = loop.index * shape.rows
             left = smin(e, count - first, shape.rows)
             target = self.at(self.q, first * self.depth)
-            few = e.icmp("sle", left, shape.few)
-            with e.when(few), e.loop(0, left) as lines:
-                source = self.pointer("q", self.word(self.offsets["q"], first + lines.index))
-                line = self.at(target, lines.index * self.depth)
-                self.call("pack_lines", source, 0, step, 1, n["depth"], self.depth, line)
-            if shape.rows > 1:
-                with e.when(few ^ 1):
+            for tile, chosen in self.ways(left):
+                with e.when(chosen):
                     offsets = e.offset(self.offsets["q"], "i64", first)
-                    self.call("pack_lanes", self.buffers["q"], offsets, step, left, n["depth"], self.depth, target)
+                    if tile is not None:
+                        self.call(f"pack_lanes{tile.vectors}", self.buffers["q"], offsets, step, left, n["depth"],
+                                  self.depth, target)
+                        continue
+                    with e.loop(0, left) as lines:
+                        source = self.pointer("q", self.word(offsets, lines.index))
+                        line = self.at(target, lines.index * self.depth)
+                        self.call("pack_lines", source, 0, step, 1, n["depth"], self.depth, line)
 
     # -- one block of keys ----------------------------------------------------------------------------------------------
     def block(self, starts: dict[str, Value], start: Value, groups: Value, count: Value) -> None:
@@ -303,12 +317,13 @@ class ForwardCode(TileCode):
                     partial = e.constant(True, "i1", 1)
                 first = loop.index * shape.rows
                 left = smin(e, count - first, shape.rows)
-                few = e.icmp("sle", left, shape.few)
-                with e.when(few), e.loop(first, first + left) as rows:
-                    self.row(rows.index, start, k, k_stride, v, v_stride, keys)
-                if shape.rows > 1:
-                    with e.when(few ^ 1):
-                        self.group(first, left, start, k, k_stride, v, v_stride, keys, seen, partial)
+                for tile, chosen in self.ways(left):
+                    with e.when(chosen):
+                        if tile is not None:
+                            self.group(tile, first, left, start, k, k_stride, v, v_stride, keys, seen, partial)
+                            continue
+                        with e.loop(first, first + left) as rows:
+                            self.row(rows.index, start, k, k_stride, v, v_stride, keys)
 
     def row(self, row: Value, start: Value, k: str, k_stride: Value, v: str, v_stride: Value, keys: Value) -> None:
         """One row and one block."""
@@ -337,29 +352,29 @@ class ForwardCode(TileCode):
         line = self.e.offset(self.buffers["mask"], scalars.memory_type(self.mask), offset)
         return line, self.strides["mask"][self.rank + 3]
 
-    def group(self, first: Value, left: Value, start: Value, k: str, k_stride: Value, v: str, v_stride: Value,
+    def group(self, shape: Shape, first: Value, left: Value, start: Value, k: str, k_stride: Value, v: str, v_stride: Value,
               keys: Value, seen: Value, partial: Value) -> None:
         """A group of rows and one block. Where some keys are masked for some rows, a value that is not finite would
         reach rows that may not see it, as 0 * inf: then rows take their values one by one."""
-        e, shape = self.e, self.shape
-        self.call("score_tile", self.at(self.q, first * self.depth), k, k_stride, self.depth, seen, keys, self.scale,
+        e, kind = self.e, shape.vectors
+        self.call(f"score_tile{kind}", self.at(self.q, first * self.depth), k, k_stride, self.depth, seen, keys, self.scale,
                   self.s)
         e.store(e.constant(1, "i64", 1), self.flag)
         with e.when(partial):
             lower, upper = (e.offset(table, "i32", first) for table in (self.lower, self.upper))
             mask = "null" if self.mask is None else self.buffers["mask"]
             step = e.constant(0, "i64", 1) if self.mask is None else self.strides["mask"][self.rank + 3]
-            self.call("mask_tile", self.s, start, seen, lower, upper, mask, e.offset(self.offsets["mask"], "i64", first),
-                      step)
+            self.call(f"mask_tile{kind}", self.s, start, seen, lower, upper, mask,
+                      e.offset(self.offsets["mask"], "i64", first), step)
             self.call("finite", v, v_stride, seen, self.width, self.flag)
         whole = e.icmp("ne", self.word(self.flag, 0), 0)
         with e.when(whole ^ 1), e.loop(0, BLOCK * shape.rows, shape.rows) as loop:
             e.store(e.load(self.at(self.s, loop.index), shape.element, shape.rows), self.at(self.marks, loop.index))
-        m, l, factor, o = (self.at(table, first) for table in (self.m, self.l, self.factor, self.o))
+        m, l, factor = (self.at(table, first) for table in (self.m, self.l, self.factor))
         o = self.at(self.o, first * self.width)
-        self.call("softmax_tile", self.s, m, l, factor, seen)
+        self.call(f"softmax_tile{kind}", self.s, m, l, factor, seen)
         with e.when(whole):
-            self.call("value_tile", self.s, v, v_stride, seen, self.width, factor, o)
+            self.call(f"value_tile{kind}", self.s, v, v_stride, seen, self.width, factor, o)
         with e.when(whole ^ 1), e.loop(0, left) as rows:
             self.call("value_row", self.at(self.s, rows.index), self.at(self.marks, rows.index), shape.rows, v, v_stride,
                       seen, self.width, e.load(self.at(factor, rows.index), shape.element, 1),

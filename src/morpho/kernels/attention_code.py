@@ -8,7 +8,7 @@ the same operations in the same order per row (docs/numerics.md).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from morpho.base.dtypes import DType, bool_
 from morpho.base.machine import Isa
@@ -30,28 +30,34 @@ class Shape:
     by_lane: bool  # whether an fma takes one lane of a register as its factor (AArch64)
     wide: bool  # whether there are 32 registers
     native_half: bool
+    vectors: int  # of rows in a tile
 
     @staticmethod
     def of(dtype: DType, isa: Isa) -> Shape:
+        """The largest tile; one lane holds one row."""
         element = scalars.register_type(dtype)
-        arm = isa.architecture == "aarch64"
-        return Shape(element, max(1, isa.vector_bits // BITS[element]), arm, arm or isa.vector_bits == 512,
-                     isa.native_half)
+        arm, lanes = isa.architecture == "aarch64", max(1, isa.vector_bits // BITS[element])
+        return Shape(element, lanes, arm, arm or isa.vector_bits == 512, isa.native_half, 2 if lanes > 1 else 1)
+
+    @property
+    def half(self) -> Shape:
+        """A tile of one vector of rows."""
+        return replace(self, vectors=1)
 
     @property
     def rows(self) -> int:
-        """Rows of one tile: two vectors."""
-        return 2 * self.lanes if self.lanes > 1 else 1
+        """Rows of one tile."""
+        return self.vectors * self.lanes
 
     @property
     def few(self) -> int:
-        """So many rows are taken one by one."""
-        return 1 if self.rows == 1 else self.rows * 3 // 8
+        """So many rows are better taken one by one."""
+        return max(1, self.lanes * 3 // 8)
 
     @property
     def keys(self) -> int:
         """Keys that are multiplied at once."""
-        return 8 if self.wide else 4
+        return 8 if self.wide or self.vectors == 1 else 4
 
     @property
     def strip(self) -> int:
@@ -66,7 +72,7 @@ class Shape:
     @property
     def value_vectors(self) -> int:
         """Vectors of columns of the second product's tile; columns are padded to a multiple of these."""
-        return max(2, (16 if self.wide else 8) // self.value_rows) if self.lanes > 1 else 2
+        return 4 if self.lanes <= 2 else 2
 
     @property
     def columns(self) -> int:
@@ -141,7 +147,7 @@ def larger(e: Emitter, a: Value, b: Value | float) -> Value:
 
 def _spread(e: Emitter, strip: Value, number: int, lanes: int) -> Value:
     """One lane of a short vector in every lane: an fma of AArch64 takes it so."""
-    return shuffled(e, strip, strip, [number] * lanes)
+    return shuffled(e, strip, strip, [number] * lanes) if lanes > 1 else lane(e, strip, number)
 
 
 # -- products -----------------------------------------------------------------------------------------------------
@@ -160,21 +166,21 @@ def score_tile(shape: Shape) -> Routine:
 
     Key numbers past `keys` repeat the last one. `depth` is a multiple of a strip.
     """
-    f = Routine(shape, "score_tile", q="ptr", k="ptr", stride="i64", depth="i64", count="i64", keys="i64",
+    f = Routine(shape, f"score_tile{shape.vectors}", q="ptr", k="ptr", stride="i64", depth="i64", count="i64", keys="i64",
                 scale="element", s="ptr")
-    e, lanes, rows = f.e, shape.lanes, shape.rows
+    e, lanes, rows, vectors = f.e, shape.lanes, shape.rows, shape.vectors
     with e.loop(0, f["count"], shape.keys) as groups:
         lines = [f.at("%k", smin(e, groups.index + i, f["keys"] - 1) * f["stride"]) for i in range(shape.keys)]
-        with e.loop(0, f["depth"], shape.strip, carried=[f.constant(0.0, lanes)] * (2 * shape.keys)) as loop:
+        with e.loop(0, f["depth"], shape.strip, carried=[f.constant(0.0, lanes)] * (vectors * shape.keys)) as loop:
             totals = list(loop.values)
             strips = [f.load(line, loop.index, shape.strip) for line in lines] if shape.by_lane else []
             left = f.at("%q", loop.index * rows)
             for c in range(shape.strip):
-                queries = [f.load(left, c * rows + half * lanes, lanes) for half in (0, 1)]
+                queries = [f.load(left, c * rows + n * lanes, lanes) for n in range(vectors)]
                 for i, line in enumerate(lines):
                     factor = _spread(e, strips[i], c, lanes) if strips else e.splat(f.load(line, loop.index + c, 1))
-                    for half in (0, 1):
-                        totals[2 * i + half] = e.fma(queries[half], factor, totals[2 * i + half])
+                    for n in range(vectors):
+                        totals[vectors * i + n] = e.fma(queries[n], factor, totals[vectors * i + n])
             loop.next(*totals)
         for i, total in enumerate(loop.values):
             f.store(_scaled(f, total), f.at("%s", groups.index * rows), i * lanes)
@@ -183,7 +189,7 @@ def score_tile(shape: Shape) -> Routine:
 
 def value_tile(shape: Shape) -> Routine:
     """o[row][column] = o * factor[row] + sum over keys of p[key][row] * v[key][column], keys ascending."""
-    f = Routine(shape, "value_tile", p="ptr", v="ptr", stride="i64", count="i64", width="i64", factor="ptr", o="ptr")
+    f = Routine(shape, f"value_tile{shape.vectors}", p="ptr", v="ptr", stride="i64", count="i64", width="i64", factor="ptr", o="ptr")
     e, lanes, group = f.e, shape.lanes, shape.value_rows
     with e.loop(0, shape.rows, group) as rows, e.loop(0, f["width"], shape.columns) as columns:
         outs = [f.at("%o", (rows.index + r) * f["width"] + columns.index) for r in range(group)]
@@ -206,7 +212,7 @@ def value_tile(shape: Shape) -> Routine:
 def _weights(f: Routine, address: str) -> list[Value]:
     """The probabilities of one key for a group of rows, each spread over the lanes."""
     e, shape = f.e, f.shape
-    if not shape.by_lane or shape.lanes == 1:
+    if not shape.by_lane or shape.value_rows < shape.strip:
         return [e.splat(f.load(address, r, 1)) for r in range(shape.value_rows)]
     strips = [f.load(address, r, shape.strip) for r in range(0, shape.value_rows, shape.strip)]
     return [_spread(e, strips[r // shape.strip], r % shape.strip, shape.lanes) for r in range(shape.value_rows)]
@@ -223,7 +229,7 @@ def score_row(shape: Shape) -> Routine:
         with e.loop(0, f["depth"], shape.strip, carried=[f.constant(0.0, lanes)] * together) as loop:
             totals = list(loop.values)
             query = f.load("%q", loop.index, shape.strip)
-            factors = [_spread(e, query, c, lanes) if lanes > 1 else lane(e, query, c) for c in range(shape.strip)]
+            factors = [_spread(e, query, c, lanes) for c in range(shape.strip)]
             for g in range(together):
                 keys = _turned(f, lines[g * lanes:(g + 1) * lanes], loop.index)
                 for c, factor in enumerate(factors):
@@ -314,7 +320,7 @@ def mask_tile(shape: Shape, mask: DType | None) -> Routine:
 
     Row r sees the keys from lower[r] up to upper[r]; its line of the mask begins at element offsets[r].
     """
-    f = Routine(shape, "mask_tile", s="ptr", start="i64", count="i64", lower="ptr", upper="ptr", mask="ptr",
+    f = Routine(shape, f"mask_tile{shape.vectors}", s="ptr", start="i64", count="i64", lower="ptr", upper="ptr", mask="ptr",
                 offsets="ptr", step="i64")
     e, rows = f.e, shape.rows
     lower, upper = (e.load(f"%{name}", "i32", rows) for name in ("lower", "upper"))
@@ -371,17 +377,18 @@ def _turn(f: Routine, old: Value, top: Value) -> tuple[Value, Value, Value]:
 
 def softmax_tile(shape: Shape) -> Routine:
     """Scores of a block become exp(score - maximum); m, l and the factor of the earlier blocks are brought forward."""
-    f = Routine(shape, "softmax_tile", s="ptr", m="ptr", l="ptr", factor="ptr", count="i64")
+    f = Routine(shape, f"softmax_tile{shape.vectors}", s="ptr", m="ptr", l="ptr", factor="ptr", count="i64")
     e, rows = f.e, shape.rows
     with e.loop(0, f["count"], carried=[f.constant(MINUS_INFINITY, rows)]) as keys:
         keys.next(larger(e, keys.values[0], f.load("%s", keys.index * rows, rows)))
     new, shift, factor = _turn(f, f.load("%m", 0, rows), keys.values[0])
     f.store(new, "%m", 0)
     f.store(factor, "%factor", 0)
-    shifts = shuffled(e, shift, shift, [*range(rows)] * 2)
-    done = (f["count"] + 1) & -2
-    with e.loop(0, done, 2) as keys:  # two keys of all rows: four vectors side by side
-        f.store(exp(e, f.load("%s", keys.index * rows, 2 * rows) - shifts), "%s", keys.index * rows)
+    together = 4 // shape.vectors if shape.lanes > 1 else 1  # keys: four vectors side by side
+    shifts = shuffled(e, shift, shift, [*range(rows)] * together) if rows > 1 else shift
+    done = (f["count"] + (together - 1)) & -together
+    with e.loop(0, done, together) as keys:
+        f.store(exp(e, f.load("%s", keys.index * rows, together * rows) - shifts), "%s", keys.index * rows)
     with e.loop(done, BLOCK) as keys:
         f.store(f.constant(0.0, rows), "%s", keys.index * rows)
 
@@ -455,7 +462,7 @@ def pack_lines(shape: Shape, dtype: DType) -> Routine:
 
 def pack_lanes(shape: Shape, dtype: DType) -> Routine:
     """Lines of memory turned: target[c][line], lines past `lines` and c past `size` are zero."""
-    f = Routine(shape, "pack_lanes", source="ptr", offsets="ptr", step="i64", lines="i64", size="i64", width="i64",
+    f = Routine(shape, f"pack_lanes{shape.vectors}", source="ptr", offsets="ptr", step="i64", lines="i64", size="i64", width="i64",
                 target="ptr")
     e, rows, memory = f.e, shape.rows, scalars.memory_type(dtype)
     with e.loop(0, f["width"] * rows, shape.lanes) as loop:
