@@ -57,6 +57,7 @@ class TileCode:
 
     counts: tuple[str, ...] = COUNTS
     operands: tuple[str, ...] = OPERANDS
+    moving: bool
 
     def __init__(self, dtype: DType, rank: int, isa: Isa) -> None:
         self.dtype, self.rank, self.isa = dtype, rank, isa
@@ -164,6 +165,16 @@ class TileCode:
         group, along = self.strides[key][self.rank + 1:self.rank + 3]
         return start + head * group + row * along
 
+    def limits_of(self, starts: dict[str, Value], head: Value, row: Value) -> tuple[Value, Value]:
+        """The first key that a row sees by its position, and the one after the last."""
+        e, n = self.e, self.n
+        offset = n["offset"]
+        if self.moving:
+            offset = self.word(self.buffers["offset"], self.line("offset", starts["offset"], head, row))
+        end = smin(e, smax(e, offset, -FAR), FAR) + row + 1
+        upper = smin(e, smax(e, end, 0), n["keys"])
+        return smin(e, smax(e, end - n["window"], 0), upper), upper
+
     def packed(self, key: str, source: str, lines: Value, size: Value, width: Value, room: str) -> tuple[str, Value]:
         """Lines of an operand as the routines read them: where they lie if they lie so, else packed into `room`."""
         e = self.e
@@ -250,12 +261,7 @@ class ForwardCode(TileCode):
             row = line - head * n["queries"]
             for key, table in self.offsets.items():
                 self.store_word(self.line(key, starts[key], head, row), table, loop.index)
-            offset = n["offset"]
-            if self.moving:
-                offset = self.word(self.buffers["offset"], self.line("offset", starts["offset"], head, row))
-            end = smin(e, smax(e, offset, -FAR), FAR) + row + 1
-            upper = smin(e, smax(e, end, 0), n["keys"])
-            lower = smin(e, smax(e, end - n["window"], 0), upper)
+            lower, upper = self.limits_of(starts, head, row)
             for value, table in ((lower, self.lower), (upper, self.upper)):
                 e.store(e.convert("trunc", value, "i32"), e.offset(table, "i32", loop.index))
 

@@ -331,18 +331,44 @@ def mask_tile(shape: Shape, mask: DType | None) -> Routine:
         seen = e.icmp("sge", position, lower) & e.icmp("slt", position, upper)
         score = f.load("%s", keys.index * rows, rows)
         if mask is not None:
-            memory = scalars.memory_type(mask)
-            raw = Value(e, "poison", memory, rows)
-            for r in range(rows):
-                offset = e.load(e.offset("%offsets", "i64", r), "i64", 1) + key * f["step"]
-                one = e.load(e.offset("%mask", memory, offset), memory, 1)
-                text = f"insertelement {raw.type} {raw.name}, {memory} {one.name}, i64 {r}"
-                raw = e.assign(text, memory, rows) if rows > 1 else one
-            value = _mask_value(f, raw, mask)
+            places = [e.load(e.offset("%offsets", "i64", r), "i64", 1) + key * f["step"] for r in range(rows)]
+            value = _mask_value(f, _gathered(f, mask, places), mask)
             seen, score = (seen & value, score) if mask is bool_ else (seen, score + value)
         f.store(e.select(seen, score, none), "%s", keys.index * rows)
     with e.loop(f["count"], BLOCK) as keys:
         f.store(none, "%s", keys.index * rows)
+    return f
+
+
+def _gathered(f: Routine, mask: DType, places: list[Value]) -> Value:
+    """Elements of the mask at given places, one a lane."""
+    e, memory = f.e, scalars.memory_type(mask)
+    ones = [e.load(e.offset("%mask", memory, place), memory, 1) for place in places]
+    raw = Value(e, "poison", memory, len(ones))
+    for r, one in enumerate(ones):
+        raw = one if len(ones) == 1 else e.assign(
+            f"insertelement {raw.type} {raw.name}, {memory} {one.name}, i64 {r}", memory, len(ones))
+    return raw
+
+
+def mask_turned(shape: Shape, mask: DType | None) -> Routine:
+    """The same with the keys from `start` in the lanes and `count` rows one after another; keys past `keys` repeat the
+    last one and are masked."""
+    f = Routine(shape, "mask_turned", s="ptr", start="i64", count="i64", lower="ptr", upper="ptr", mask="ptr",
+                offsets="ptr", step="i64", keys="i64")
+    e, lanes = f.e, shape.rows
+    position = e.splat(e.convert("trunc", f["start"], "i32"), lanes) + e.lane_numbers("i32", lanes)
+    with e.loop(0, f["count"]) as rows:
+        lower, upper = (e.splat(e.load(e.offset(f"%{name}", "i32", rows.index), "i32", 1), lanes)
+                        for name in ("lower", "upper"))
+        seen = e.icmp("sge", position, lower) & e.icmp("slt", position, upper)
+        score = f.load("%s", rows.index * lanes, lanes)
+        if mask is not None:
+            start = e.load(e.offset("%offsets", "i64", rows.index), "i64", 1)
+            places = [start + smin(e, f["start"] + i, f["keys"] - 1) * f["step"] for i in range(lanes)]
+            value = _mask_value(f, _gathered(f, mask, places), mask)
+            seen, score = (seen & value, score) if mask is bool_ else (seen, score + value)
+        f.store(e.select(seen, score, f.constant(MINUS_INFINITY, lanes)), "%s", rows.index * lanes)
     return f
 
 
@@ -437,6 +463,24 @@ def _folded(f: Routine, address: str, combine: object) -> Value:
             low, high = lane(e, value, 0), lane(e, value, 1)
         value = combine(e, low, high)
     return value
+
+
+def slope_tile(shape: Shape, turned: bool) -> Routine:
+    """Scores in s become probabilities exp(score - lse), and in t, the product of cotangent and value, their slopes
+    (p * (t - delta)) * scale; lse and delta belong to the lanes, or `turned` to the lines."""
+    f = Routine(shape, "slope_tile", s="ptr", t="ptr", lse="ptr", delta="ptr", count="i64", scale="element")
+    e, rows = f.e, shape.rows
+    factor = e.splat(f["scale"], rows)
+    fixed = None if turned else [f.load(name, 0, rows) for name in ("%lse", "%delta")]
+    with e.loop(0, f["count"]) as lines:
+        lse, delta = fixed or [e.splat(f.load(name, lines.index, 1), rows) for name in ("%lse", "%delta")]
+        score, product = (f.load(name, lines.index * rows, rows) for name in ("%s", "%t"))
+        hidden = e.fcmp("oeq", score, MINUS_INFINITY)
+        power = e.select(hidden, 0.0, exp(e, score - lse))
+        slope = e.select(hidden, 0.0, power * (product - delta) * factor)
+        f.store(power, "%s", lines.index * rows)
+        f.store(slope, "%t", lines.index * rows)
+    return f
 
 
 # -- packing --------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType, bool_
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
-from morpho.kernels.lower_attention import lower_attention
+from morpho.kernels.lower_attention import lower_attention, lower_attention_backward
 from morpho.kernels.lower_group import Lowered, lower_copy, lower_group
 from morpho.kernels.matmul import ROWS, MatmulKernel
 from morpho.kernels.place import Place, as_pairs, look, whole
@@ -239,7 +239,7 @@ class _Builder:
         special = {"group": self.lower_group, "concatenate": self.lower_concatenate, "pad": self.lower_pad,
                    "update": self.lower_update, "copy": self.lower_copy_op, "matmul": self.lower_matmul,
                    "cumulative_sum": self.lower_scan, "cumulative_prod": self.lower_scan,
-                   "attention": self.lower_attention}
+                   "attention": self.lower_attention, "attention_backward": self.lower_attention}
         native = not any(s.dtype.is_complex for s in (*node.outputs, *(c.spec for c in node.inputs)))
         if node.op.name in special and (native or node.op.name in ("copy",)):
             special[node.op.name](node)
@@ -348,7 +348,9 @@ class _Builder:
     def lower_attention(self, node: Node) -> None:
         inputs = [self.place(child) for child in node.inputs]
         targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
-        self.program.steps.append(Step(*lower_attention(node, inputs, targets), node.op.name, node.origin))
+        lowered = lower_attention_backward if node.op.name == "attention_backward" else lower_attention
+        for call in lowered(node, inputs, targets):
+            self.program.steps.append(Step(*call, node.op.name, node.origin))
         self.places[node.serial] = targets
 
     def lower_host(self, node: Node, fallback: bool) -> None:
