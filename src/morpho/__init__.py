@@ -47,6 +47,7 @@ from morpho.tensor.activations import (
     softmax,
     softplus,
 )
+from morpho.tensor.attention import attention
 from morpho.tensor.core import Tensor, realise
 from morpho.tensor.create import (
     arange,
@@ -208,7 +209,7 @@ __all__ = [
     "negative", "nextafter", "not_equal", "positive", "pow", "real", "reciprocal", "remainder", "round", "sign",
     "signbit", "sin", "sinh", "sqrt", "square", "subtract", "tan", "tanh", "trunc", "where",
     # activations and norms
-    "elu", "gelu", "layer_norm", "leaky_relu", "log_softmax", "logsumexp", "mish", "relu", "rms_norm", "selu",
+    "attention", "elu", "gelu", "layer_norm", "leaky_relu", "log_softmax", "logsumexp", "mish", "relu", "rms_norm", "selu",
     "sigmoid", "silu", "softmax", "softplus",
     # products
     "einsum", "einsum_path", "fft", "linalg", "matmul", "matrix_transpose", "outer", "tensordot", "vecdot",

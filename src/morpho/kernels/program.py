@@ -15,6 +15,7 @@ from morpho.base.dtypes import DType, bool_
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.kernels.loop_spec import LoopKernel
+from morpho.kernels.lower_attention import lower_attention, lower_attention_backward
 from morpho.kernels.lower_gemm import PRODUCT, Product, as_matrix, batch_stride, follows, look_reshaped
 from morpho.kernels.lower_group import Lowered, lower_body, lower_copy
 from morpho.kernels.matmul import ROWS, MatmulKernel
@@ -246,8 +247,8 @@ class _Builder:
     def lower(self, node: Node) -> None:
         special = {"group": self.lower_group, "concatenate": self.lower_concatenate, "pad": self.lower_pad,
                    "update": self.lower_update, "copy": self.lower_copy_op, "matmul": self.lower_matmul,
-                   "gemm": self.lower_gemm,
-                   "cumulative_sum": self.lower_scan, "cumulative_prod": self.lower_scan}
+                   "gemm": self.lower_gemm, "cumulative_sum": self.lower_scan, "cumulative_prod": self.lower_scan,
+                   "attention": self.lower_attention, "attention_backward": self.lower_attention}
         native = not any(s.dtype.is_complex for s in (*node.outputs, *(c.spec for c in node.inputs)))
         if node.op.name in special and (native or node.op.name in ("copy",)):
             special[node.op.name](node)
@@ -394,6 +395,14 @@ class _Builder:
         self.program.steps.append(Step(kernel, (source, target), (1,), tuple(values), rows, node.shape[axis],
                                        node.op.name, node.origin))
         self.places[node.serial] = [target]
+
+    def lower_attention(self, node: Node) -> None:
+        inputs = [self.place(child) for child in node.inputs]
+        targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
+        lowered = lower_attention_backward if node.op.name == "attention_backward" else lower_attention
+        for call in lowered(node, inputs, targets):
+            self.program.steps.append(Step(*call, node.op.name, node.origin))
+        self.places[node.serial] = targets
 
     def lower_host(self, node: Node, fallback: bool) -> None:
         inputs = tuple(self.place(child) for child in node.inputs)

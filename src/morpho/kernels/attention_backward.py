@@ -1,0 +1,240 @@
+"""The gradient of attention, block by block: probabilities are computed again from the logarithms of the forward pass.
+
+Two kernels, so that every result is one chain in one order, whoever computes it: `queries` gives the gradient of q, a
+tile of rows walking over blocks of keys; `keys` gives those of k and v, a tile of keys walking over blocks of rows. The
+routines are those of the forward pass; for `keys` the keys are in the lanes and rows take the place of keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from morpho.base.dtypes import DType
+from morpho.base.machine import Isa
+from morpho.kernels import attention_code as parts
+from morpho.kernels import scalars
+from morpho.kernels.attention import COUNTS, FAR, TILE, WIDEST, TileCode
+from morpho.kernels.attention_code import BLOCK, smax, smin
+from morpho.kernels.emit import Value
+
+READ = ("q", "k", "v", "ct", "lse", "delta", "mask", "offset")
+
+
+def scratch_bytes(depth: int, width: int) -> int:
+    """Scratch of one thread, of either kernel."""
+    fixed = BLOCK * (8 * 8 + 2 * 4 + 3 * 8) + 2 * BLOCK * TILE * 8 + 24 * 64
+    return fixed + 3 * BLOCK * (depth + width + 2 * WIDEST) * 8
+
+
+@dataclass(frozen=True)
+class AttentionBackwardKernel:
+    """Numbers as for `AttentionKernel`, with the operands of `READ` and then the results of this part."""
+
+    part: str
+    dtype: DType
+    rank: int
+    mask: DType | None
+    moving: bool
+    flops: int = field(default=2, compare=False, repr=False)
+    scratch_bytes: int = field(default=0, compare=False, repr=False)
+
+    scratch_bytes_per_column = 0
+
+    def generate(self, isa: Isa, name: str) -> str:
+        return (QueriesCode if self.part == "queries" else KeysCode)(self, isa).module(name)
+
+
+class BackwardCode(TileCode):
+    """What both parts share: where rows lie and what they see, products, and the way out."""
+
+    counts = COUNTS
+
+    def __init__(self, kernel: AttentionBackwardKernel, isa: Isa) -> None:
+        super().__init__(kernel.dtype, kernel.rank, isa)
+        self.mask, self.moving = kernel.mask, kernel.moving
+        shape = self.shape
+        turned = kernel.part == "keys"
+        mask = (parts.mask_turned if turned else parts.mask_tile)(shape, self.mask)
+        for routine in (parts.score_tile(shape), mask, parts.slope_tile(shape, turned), parts.value_tile(shape),
+                        parts.pack_lines(shape, self.dtype), parts.pack_lanes(shape, self.dtype)):
+            self.add(routine)
+
+    def prepare(self) -> None:
+        shape, n = self.shape, self.n
+        self.lines = n["group"] * n["queries"]
+        unit = max(shape.strip, shape.columns)  # lines are read by both products
+        self.depth, self.width = self.padded(n["depth"], unit), self.padded(n["width"], unit)
+        self.one = self.e.constant(1.0, shape.element, 1)
+        self.offsets = {key: self.scratch(8 * BLOCK) for key in ("q", "ct", "lse", "delta", "mask")}
+        self.lower, self.upper = self.scratch(4 * BLOCK), self.scratch(4 * BLOCK)
+        self.lse, self.delta = self.elements(BLOCK), self.elements(BLOCK)
+        self.ones = self.elements(shape.rows)
+        self.s, self.t = (self.elements(BLOCK * shape.rows) for _ in range(2))
+        self.e.store(self.e.constant(1.0, shape.element, shape.rows), self.ones)
+
+    def place_rows(self, starts: dict[str, Value], first: Value, count: int) -> tuple[Value, Value]:
+        """Tables of `count` rows from `first`, the last one repeated; the keys that any of them sees."""
+        e, n, shape = self.e, self.n, self.shape
+        far = [e.constant(FAR, "i64", 1), e.constant(-FAR, "i64", 1)]
+        with e.loop(0, count, carried=far) as loop:
+            line = smin(e, first + loop.index, self.lines - 1)
+            head = e.instruction("udiv", line, n["queries"])
+            row = line - head * n["queries"]
+            places = {key: self.line(key, starts[key], head, row) for key in self.offsets}
+            for key, table in self.offsets.items():
+                self.store_word(places[key], table, loop.index)
+            for key, table in (("lse", self.lse), ("delta", self.delta)):
+                value = e.load(self.at(self.buffers[key], places[key]), shape.element, 1)
+                e.store(value, self.at(table, loop.index))
+            lower, upper = self.limits_of(starts, head, row)
+            for value, table in ((lower, self.lower), (upper, self.upper)):
+                e.store(e.convert("trunc", value, "i32"), e.offset(table, "i32", loop.index))
+            loop.next(smin(e, loop.values[0], lower), smax(e, loop.values[1], upper))
+        return loop.values[0], loop.values[1]
+
+    def mask_operands(self) -> tuple[str, Value]:
+        if self.mask is None:
+            return "null", self.e.constant(0, "i64", 1)
+        return self.buffers["mask"], self.strides["mask"][self.rank + 3]
+
+    def clear(self, table: str, count: Value) -> None:
+        with self.e.loop(0, count, self.shape.lanes) as loop:
+            self.e.store(self.e.constant(0.0, self.shape.element), self.at(table, loop.index))
+
+    def store_line(self, source: str, target: str, size: Value) -> None:
+        """A finished line, rounded; never -0.0."""
+        e, lanes = self.e, self.shape.lanes
+        whole = size & -lanes
+        for first, last, step in ((0, whole, lanes), (whole, size, 1)):
+            with e.loop(first, last, step) as loop:
+                value = e.load(self.at(source, loop.index), self.shape.element, step) + 0.0
+                stored = scalars.to_memory(e, scalars.round_to(e, value, self.dtype), self.dtype)
+                e.store(stored, e.offset(target, self.memory, loop.index))
+
+
+class QueriesCode(BackwardCode):
+    """dq[row] = sum over keys of slope[row, key] * k[key], keys ascending."""
+
+    operands = (*READ, "dq")
+
+    def body(self) -> None:
+        e = self.e
+        self.prepare()
+        self.q, self.ct = self.elements(TILE * self.depth), self.elements(TILE * self.width)
+        self.dq = self.elements(TILE * self.depth)
+        self.k_room, self.v_room = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
+        tiles = (self.lines + (TILE - 1)).shift_right(5)
+        first, last = self.pieces(tiles * self.heads())
+        with e.loop(first, last) as loop:
+            head = e.instruction("udiv", loop.index, tiles)
+            self.tile(self.starts(head, self.operands), (loop.index - head * tiles) * TILE)
+
+    def tile(self, starts: dict[str, Value], first: Value) -> None:
+        e, n, rows = self.e, self.n, self.shape.rows
+        count = smin(e, self.lines - first, TILE)
+        least, most = self.place_rows(starts, first, TILE)
+        with e.loop(0, TILE, rows) as loop:
+            for key, size, width, target in (("q", n["depth"], self.depth, self.q),
+                                             ("ct", n["width"], self.width, self.ct)):
+                self.call(f"pack_lanes{self.shape.vectors}", self.buffers[key],
+                          e.offset(self.offsets[key], "i64", loop.index), self.strides[key][self.rank + 3], rows, size,
+                          width, self.at(target, loop.index * width))
+        self.clear(self.dq, self.depth * TILE)
+        with e.loop(least & -BLOCK, most, BLOCK) as blocks:
+            self.block(starts, blocks.index, count)
+        with e.loop(0, count) as loop:
+            line = smin(e, first + loop.index, self.lines - 1)
+            head = e.instruction("udiv", line, n["queries"])
+            place = self.line("dq", starts["dq"], head, line - head * n["queries"])
+            self.store_line(self.at(self.dq, loop.index * self.depth), self.pointer("dq", place), n["depth"])
+
+    def block(self, starts: dict[str, Value], start: Value, count: Value) -> None:
+        e, n, shape, kind = self.e, self.n, self.shape, self.shape.vectors
+        keys = smin(e, n["keys"] - start, BLOCK)
+        sources = {key: self.pointer(key, starts[key] + start * self.strides[key][self.rank + 2]) for key in "kv"}
+        k, k_stride = self.packed("k", sources["k"], keys, n["depth"], self.depth, self.k_room)
+        v, v_stride = self.packed("v", sources["v"], keys, n["width"], self.width, self.v_room)
+        mask, step = self.mask_operands()
+        with e.loop(0, count, shape.rows) as loop:
+            first = loop.index
+            self.call(f"score_tile{kind}", self.at(self.q, first * self.depth), k, k_stride, self.depth, keys, keys,
+                      self.scale, self.s)
+            self.call(f"score_tile{kind}", self.at(self.ct, first * self.width), v, v_stride, self.width, keys, keys,
+                      self.one, self.t)
+            lower, upper = (e.offset(table, "i32", first) for table in (self.lower, self.upper))
+            self.call(f"mask_tile{kind}", self.s, start, keys, lower, upper, mask,
+                      e.offset(self.offsets["mask"], "i64", first), step)
+            self.call("slope_tile", self.s, self.t, self.at(self.lse, first), self.at(self.delta, first), keys,
+                      self.scale)
+            self.call(f"value_tile{kind}", self.t, k, k_stride, keys, self.depth, self.ones,
+                      self.at(self.dq, first * self.depth))
+
+
+class KeysCode(BackwardCode):
+    """dk[key] = sum over rows of slope[row, key] * q[row], dv[key] = sum of p[row, key] * ct[row]; rows ascending, the
+    heads of a group one after another."""
+
+    operands = (*READ, "dk", "dv")
+
+    def body(self) -> None:
+        e, n = self.e, self.n
+        self.prepare()
+        self.k, self.v = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
+        self.dk, self.dv = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
+        self.q, self.ct = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
+        tiles = (n["keys"] + (BLOCK - 1)).shift_right(6)
+        first, last = self.pieces(tiles * self.heads())
+        with e.loop(first, last) as loop:
+            head = e.instruction("udiv", loop.index, tiles)
+            self.tile(self.starts(head, self.operands), (loop.index - head * tiles) * BLOCK)
+
+    def tile(self, starts: dict[str, Value], first: Value) -> None:
+        e, n, rows = self.e, self.n, self.shape.rows
+        count = smin(e, n["keys"] - first, BLOCK)
+        sides = (("k", n["depth"], self.depth, self.k, self.dk), ("v", n["width"], self.width, self.v, self.dv))
+        for key, size, width, target, result in sides:
+            along, step = self.strides[key][self.rank + 2:self.rank + 4]
+            with e.loop(0, BLOCK) as loop:
+                place = starts[key] + smin(e, first + loop.index, n["keys"] - 1) * along
+                self.store_word(place, self.offsets["q"], loop.index)
+            with e.loop(0, BLOCK, rows) as loop:
+                self.call(f"pack_lanes{self.shape.vectors}", self.buffers[key],
+                          e.offset(self.offsets["q"], "i64", loop.index), step, rows, size, width,
+                          self.at(target, loop.index * width))
+            self.clear(result, width * BLOCK)
+        with e.loop(0, self.lines, BLOCK) as blocks:
+            self.block(starts, blocks.index, first, count)
+        for key, size, width, _, result in sides:
+            with e.loop(0, count) as loop:
+                place = starts["d" + key] + (first + loop.index) * self.strides["d" + key][self.rank + 2]
+                self.store_line(self.at(result, loop.index * width), self.pointer("d" + key, place), size)
+
+    def block(self, starts: dict[str, Value], start: Value, first: Value, count: Value) -> None:
+        """Rows from `start` and the tile's keys, unless none of those sees any of these."""
+        e, n = self.e, self.n
+        lines = smin(e, self.lines - start, BLOCK)
+        least, most = self.place_rows(starts, start, BLOCK)
+        with e.when(e.icmp("slt", least, first + count) & e.icmp("sgt", most, first)):
+            for key, size, width, target in (("q", n["depth"], self.depth, self.q),
+                                             ("ct", n["width"], self.width, self.ct)):
+                with e.loop(0, lines) as loop:
+                    source = self.pointer(key, self.word(self.offsets[key], loop.index))
+                    self.call("pack_lines", source, 0, self.strides[key][self.rank + 3], 1, size, width,
+                              self.at(target, loop.index * width))
+            with e.loop(0, count, self.shape.rows) as loop:
+                self.group(loop.index, first + loop.index, lines)
+
+    def group(self, at: Value, key: Value, lines: Value) -> None:
+        kind = self.shape.vectors
+        mask, step = self.mask_operands()
+        self.call(f"score_tile{kind}", self.at(self.k, at * self.depth), self.q, self.depth, self.depth, lines, lines,
+                  self.scale, self.s)
+        self.call(f"score_tile{kind}", self.at(self.v, at * self.width), self.ct, self.width, self.width, lines, lines,
+                  self.one, self.t)
+        self.call("mask_turned", self.s, key, lines, self.lower, self.upper, mask, self.offsets["mask"], step,
+                  self.n["keys"])
+        self.call("slope_tile", self.s, self.t, self.lse, self.delta, lines, self.scale)
+        self.call(f"value_tile{kind}", self.s, self.ct, self.width, lines, self.width, self.ones,
+                  self.at(self.dv, at * self.width))
+        self.call(f"value_tile{kind}", self.t, self.q, self.depth, lines, self.depth, self.ones,
+                  self.at(self.dk, at * self.depth))
