@@ -14,6 +14,7 @@ from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType, bool_
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
+from morpho.ir.op import Cost
 from morpho.kernels.loop_spec import LoopKernel
 from morpho.kernels.lower_attention import lower_attention, lower_attention_backward
 from morpho.kernels.lower_gemm import PRODUCT, Product, as_matrix, batch_stride, follows, look_reshaped
@@ -61,10 +62,23 @@ class Step:
     epilogue: LoopKernel | None = None  # called by the kernel on every finished tile
     scratch: int = 0  # bytes besides what the kernel always needs
     threads: str = "auto"  # "one" and "many" leave no choice
+    operations: Size | None = None  # of the whole step, where rows x columns do not say it
+
+    @property
+    def cost(self) -> Cost:
+        """Operations, and every element of its operands moved once, at the largest sizes."""
+        operations = self.rows * self.columns * self.kernel.flops if self.operations is None else self.operations
+        places = {(p.slot, p.offset, p.shape, p.strides): p for p in self.places if p is not None}
+        return Cost(upper(operations), sum(_distinct(place) * place.dtype.itemsize for place in places.values()))
 
     @property
     def reads(self) -> list[Place]:
         return [p for i, p in enumerate(self.places) if p is not None and i not in self.writes]
+
+
+def _distinct(place: Place) -> int:
+    """Elements of a place that lie apart: a broadcast axis repeats them."""
+    return upper(product(tuple(size for size, stride in zip(place.shape, place.strides, strict=True) if stride != 0)))
 
 
 @dataclass(slots=True)
@@ -344,7 +358,8 @@ class _Builder:
         self.program.steps.append(Step(
             found.kernel(), (found.a.place, packed, *places), writes, found.values(after), found.items,
             found.work_per_item, label, node.origin, epilogue=after.kernel, scratch=found.scratch(after.kernel)[2],
-            threads=node.attributes.get("threads", "auto")))
+            threads=node.attributes.get("threads", "auto"),
+            operations=product(shape) * (2 * node.inputs[0].shape[-1] + after.kernel.flops)))
         return True
 
     def packed(self, found: Product, node: Node) -> Place:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import threading
 import time
 import weakref
 from collections.abc import Collection, Mapping, Sequence
@@ -58,6 +59,7 @@ class Counts:
 
 
 counts = Counts()
+clock = threading.local()  # .seconds: a list that gets the time of every step run in this thread, or None
 
 
 @dataclass
@@ -234,13 +236,18 @@ def run_plan(plan: Plan, inputs: Sequence[int], results: Sequence[int], sizes: M
     for segment in plan.segments:
         if isinstance(segment, Executable):
             counts.kernels_run += len(segment.steps)
-            status = segment.run(pointers, sizes, arena)
+            seconds = getattr(clock, "seconds", None)
+            status = segment.run(pointers, sizes, arena) if seconds is None else \
+                segment.run_timed(pointers, sizes, arena, seconds)
             if status:
                 step, reason = segment.fault(status)
                 line = fault_line(plan.graph.outputs if outputs is None else outputs, step)
                 raise fail(IndexFault, step.label, reason, "negative indices count from the end", line=line)
         else:
+            started = time.perf_counter()
             _run_host(program, segment, pointers, arena, sizes)
+            if getattr(clock, "seconds", None) is not None:
+                clock.seconds.append(time.perf_counter() - started)
 
 
 def _run_host(program: Program, step: HostStep, pointers: list[int], arena: int, sizes: Mapping[str, int]) -> None:

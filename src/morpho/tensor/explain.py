@@ -61,6 +61,37 @@ def statistics(compiled: Compiled) -> dict[str, Any]:
     return result
 
 
+def predicted_seconds(compiled: Compiled) -> list[float]:
+    """What the machine would need for each step of the last signature at its measured limits."""
+    from morpho.runtime.measure import machine_profile
+
+    assert compiled.current is not None
+    profile = machine_profile()
+    return [0.0 if isinstance(step, HostStep) else profile.seconds(step.cost)
+            for step in compiled.current.plan.program.steps]
+
+
+def _step_lines(compiled: Compiled) -> list[str]:
+    """The steps; with times and the share of the machine's limit once `measure` has run."""
+    assert compiled.current is not None
+    steps, seconds = compiled.current.plan.program.steps, compiled.current.seconds
+    lines = ["steps"]
+    predicted = predicted_seconds(compiled) if seconds else []
+    for number, step in enumerate(steps):
+        kind = "host  " if isinstance(step, HostStep) else "kernel"
+        size = "" if isinstance(step, HostStep) else f"  {step.rows} x {step.columns}"
+        times = ""
+        if seconds:
+            share = f"{100 * predicted[number] / seconds[number]:4.0f} %" if predicted[number] else "     -"
+            times = f" {1e6 * predicted[number]:9.1f} us {1e6 * seconds[number]:9.1f} us {share}"
+        lines.append(f"  {number:3d} {kind}{times} {step.label}{size}" + (f"  ({step.origin})" if step.origin else ""))
+    if seconds:
+        lines.insert(1, "               at the limit    measured  share")
+        total, limit = sum(seconds), sum(predicted)
+        lines.append(f"  all        {1e6 * limit:9.1f} us {1e6 * total:9.1f} us {100 * limit / total:4.0f} %")
+    return lines
+
+
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
@@ -70,7 +101,6 @@ def explain_text(compiled: Compiled) -> str:
     stats = statistics(compiled)
     if compiled.current is None:
         return f"{compiled.__name__} has not been called yet: nothing is compiled."
-    plan = compiled.current.plan
     steps = f"{_count(stats['kernels'], 'kernel')}, {_count(stats['host_steps'], 'host step')}"
     lines = [f"{compiled.__name__}{compiled.signature}: {steps}, {stats['isa']}, {_count(stats['threads'], 'thread')}"]
     lines.append("passes")
@@ -79,11 +109,7 @@ def explain_text(compiled: Compiled) -> str:
     if stats["rules"]:
         applied = ", ".join(f"{name} x{count}" for name, count in sorted(stats["rules"].items()))
         lines.append(f"  rules applied: {applied}")
-    lines.append("steps")
-    for number, step in enumerate(plan.program.steps):
-        kind = "host  " if isinstance(step, HostStep) else "kernel"
-        size = "" if isinstance(step, HostStep) else f"  {step.rows} x {step.columns}"
-        lines.append(f"  {number:3d} {kind} {step.label}{size}" + (f"  ({step.origin})" if step.origin else ""))
+    lines += _step_lines(compiled)
     if stats["prepared_steps"]:
         lines.append(f"  once, on constants: {_count(stats['prepared_steps'], 'step')}, "
                      f"{format_bytes(stats['prepared_bytes'])} kept")

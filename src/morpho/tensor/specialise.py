@@ -61,6 +61,7 @@ class Specialisation:
     block: Any = None
     keep: list[Any] = field(default_factory=list)
     calls: int = 0
+    seconds: list[float] = field(default_factory=list)  # of each step, when `measure` was called
 
     @property
     def fits(self) -> bool:

@@ -1,0 +1,99 @@
+"""What this machine can do, measured: fused multiply-adds and bytes read per second, kept beside the compiled code.
+
+The figures bound what any kernel can reach (`cost.estimate.Profile`); `explain()` compares kernels with them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import time
+from functools import cache
+from typing import Any
+
+from morpho.base import settings
+from morpho.base.dtypes import DType, float32
+from morpho.base.machine import Isa, machine
+from morpho.cost.estimate import Profile
+from morpho.kernels.emit import Emitter
+from morpho.runtime import code, threads
+from morpho.runtime.pool import pool
+
+CHAINS = 24  # independent sums: enough to hide the latency of an fma on every machine known here
+ROUNDS = 200_000
+SWEEP_BYTES = 256 << 20
+
+
+def machine_profile(anew: bool = False) -> Profile:
+    """Rates of this machine with the threads in force; measured in about 0.2 s the first time, then read from disk.
+
+    >>> profile = machine_profile()
+    >>> profile.flops_per_s > 1e8 and profile.bytes_per_s > 1e8
+    True
+    """
+    return _measured(threads.wanted_threads(), code.current_isa().name, anew)
+
+
+@cache
+def _measured(count: int, isa: str, anew: bool) -> Profile:
+    path = settings.get().cache_path / "profile.json"
+    key = f"{machine().cpu_name}/{isa}/{count}"
+    known: dict[str, Any] = {}
+    with contextlib.suppress(OSError, ValueError):
+        loaded = json.loads(path.read_text(encoding="utf-8"))
+        known = loaded if isinstance(loaded, dict) else {}
+    row = known.get(key)
+    if anew or not (isinstance(row, list) and len(row) == 2 and all(isinstance(n, float) and n > 0 for n in row)):
+        row = known[key] = [fma_peak(float32) * count, read_bandwidth(count)]
+        if settings.get().cache:
+            with contextlib.suppress(OSError):
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                path.write_text(json.dumps(known, indent=1), encoding="utf-8")
+    return Profile(key, row[0], row[1])
+
+
+def fma_peak(dtype: DType = float32) -> float:
+    """Operations per second of one core on registers alone, two per fma."""
+    isa = code.current_isa()
+    lanes = isa.lanes(dtype.itemsize)
+    (address,) = code.native_functions(f"peak {dtype.name}", lambda: _peak_text(dtype, isa), ("peak",), isa)
+    function = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(address)
+    out = (ctypes.c_char * (CHAINS * lanes * dtype.itemsize))()
+    best = min(_timed(lambda: function(ROUNDS, out)) for _ in range(5))
+    return 2.0 * ROUNDS * CHAINS * lanes / best
+
+
+def _peak_text(dtype: DType, isa: Isa) -> str:
+    e = Emitter(isa.lanes(dtype.itemsize))
+    element = dtype.llvm
+    starts = [e.constant(0, element)] * CHAINS
+    factor, term = e.constant(0.999, element), e.constant(0.001, element)
+    with e.loop(0, e.argument("%rounds", "i64", 1), carried=starts) as loop:
+        loop.next(*[e.fma(factor, term, value) for value in loop.values])
+    for number, value in enumerate(loop.values):
+        e.store(value, e.offset("%out", element, number * value.lanes))
+    wide = '"prefer-vector-width"="512"' if isa.vector_bits >= 512 else ""
+    return (f"define void @peak(i64 %rounds, ptr %out) nounwind {wide} {{\nentry:\n{e.text()}\n  ret void\n}}\n"
+            + "\n".join(sorted(e.declarations)) + "\n")
+
+
+def read_bandwidth(count: int = 0, nbytes: int = SWEEP_BYTES) -> float:
+    """Bytes per second of a plain sum over memory far larger than the caches, on `count` threads."""
+    from morpho.ir.graph import Graph
+    from morpho.ir.node import build
+    from morpho.runtime.evaluate import make_plan, run_plan
+
+    elements = nbytes // 4
+    node = build("parameter", index=0, shape=(64, elements // 64), dtype=float32)
+    plan = make_plan(Graph((build("max", node, axes=(1,)),)), True, 1)
+    block, result = pool().acquire(nbytes), pool().acquire(64 * 4)
+    ctypes.memset(block.address, 0, nbytes)
+    return nbytes / min(_timed(lambda: run_plan(plan, [block.address], [result.address], {})) for _ in range(5))
+
+
+def _timed(function: Any) -> float:
+    started = time.perf_counter()
+    function()
+    return time.perf_counter() - started
+
