@@ -128,6 +128,7 @@ class Emitter:
         self.native_half = native_half  # whether the machine converts float16 by an instruction
         self.lines: list[str] = []
         self.declarations: set[str] = set()
+        self.types: dict[str, tuple[str, int]] = {}  # element and lanes of every value
         self._counter = 0
         self._block = "entry"
 
@@ -165,6 +166,7 @@ class Emitter:
     def assign(self, text: str, element: str, lanes: int) -> Value:
         name = "%" + self.fresh()
         self.line(f"{name} = {text}")
+        self.types[name] = (element, lanes)
         return Value(self, name, element, lanes)
 
     def instruction(self, opcode: str, left: Value, right: Value) -> Value:

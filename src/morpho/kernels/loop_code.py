@@ -13,12 +13,18 @@ from morpho.base.machine import Isa
 from morpho.kernels import elementwise, reductions, scalars
 from morpho.kernels.emit import Emitter, Value
 from morpho.kernels.loop_spec import LANES, Instruction, LoopKernel, Pass, constant_value
+from morpho.kernels.staged_code import staged_loop
 from morpho.ops.elementwise import COSTLY
 
 FAULT_INDEX = 1
 LONG_BODY = 12  # operations per element
 LONG_CHAIN = 8
 SIGNATURE = "ptr %buffers, ptr %values, i64 %row0, i64 %row1, i64 %col0, i64 %col1, ptr %scratch"
+
+
+def function_flops(kernel: LoopKernel) -> int:
+    """Operations per element that are inside polynomials."""
+    return sum(i.flops for i in kernel.instructions if i.full and i.flops >= COSTLY)
 
 
 def choose_lanes(kernel: LoopKernel, isa: Isa) -> int:
@@ -30,9 +36,8 @@ def choose_lanes(kernel: LoopKernel, isa: Isa) -> int:
     heavy = any(i.flops >= COSTLY for i in kernel.instructions)
     if heavy:  # half floats are float32 in registers: long bodies would not fit, and take long to compile
         widest = max(widest, max(i.dtype.compute.itemsize for i in kernel.instructions))
-    one_function = sum(i.flops for i in kernel.instructions if i.full and i.flops >= COSTLY) == COSTLY
     # One short polynomial waits for itself as well; two, or a long one, would not fit the registers.
-    vectors = 2 if heavy and not (one_function and isa.architecture == "aarch64") else 4
+    vectors = 2 if heavy and not (function_flops(kernel) == COSTLY and isa.architecture == "aarch64") else 4
     reduces = any(i.reduces for i in kernel.instructions)
     if not heavy and not reduces and sum(i.flops for i in kernel.instructions if i.full) >= LONG_CHAIN \
             and (isa.architecture == "aarch64" or isa.vector_bits == 512):
@@ -47,6 +52,10 @@ class LoopCode:
         self.kernel = kernel
         self.lanes = choose_lanes(kernel, isa)
         self.e = Emitter(self.lanes, isa.native_half, destructive_fma=isa.architecture == "aarch64")
+        # Few instructions are in flight on AArch64; one short polynomial has more vectors side by side instead, and
+        # sine or power would not fit the registers.
+        self.staged = (isa.architecture == "aarch64" and self.lanes > 1
+                       and COSTLY < function_flops(kernel) <= 4 * COSTLY)
         self.allocas: list[str] = []
         self.rows: dict[int, Value] = {}  # row values of the row being written
         self.pointers: dict[int, str] = {}  # access -> address of its row
@@ -230,6 +239,8 @@ class LoopCode:
             with e.loop(self.begin, self.end) as loop:
                 self.chunk(step, loop.index, None)
             return
+        if self.staged and staged_loop(self, step, self.begin, self.end):
+            return
         if self.compact:
             self.either_loop(step, self.begin, self.end)
             return
@@ -253,13 +264,8 @@ class LoopCode:
 
         `count` None means a whole chunk; otherwise the number of elements left, which with `maybe_whole` may be all.
         """
-        e = self.e
-        partial = e.icmp("slt", count, self.lanes) if count is not None and maybe_whole else None
-        places = self.input_places(step, column, count, partial)
-        values: dict[int, Value] = dict(self.splats)
-        for number in step.needed:
-            if number not in values:
-                values[number] = self.full_value(step, number, values, column, count, places)
+        partial = self.e.icmp("slt", count, self.lanes) if count is not None and maybe_whole else None
+        values = self.chunk_values(step, column, count, self.input_places(step, column, count, partial))
         for number in step.keep:
             self.store_kept(number, values[number], column)
         for store in step.stores:
@@ -267,15 +273,17 @@ class LoopCode:
             self.store_chunk(store.access, values[store.instruction], dtype, column, count, partial)
         return values
 
+    def chunk_values(self, step: Pass, column: Value, count: Value | None, places: dict[int, str]) -> dict[int, Value]:
+        """Every value of the pass at `column`.., read from `places`."""
+        values: dict[int, Value] = dict(self.splats)
+        for number in step.needed:
+            if number not in values:
+                values[number] = self.full_value(step, number, values, column, count, places)
+        return values
+
     def input_places(self, step: Pass, column: Value, count: Value | None, partial: Value | None) -> dict[int, str]:
         """Where each side-by-side operand is read from: memory, or a copy on the stack when the chunk is short."""
-        e, accesses = self.e, self.kernel.accesses
-        numbers = []
-        for number in step.needed:
-            instruction = self.kernel.instructions[number]
-            if instruction.name == "load" and number not in step.kept and accesses[instruction.extra].pattern == "unit":
-                numbers.append(instruction.extra)
-        numbers = sorted(set(numbers))
+        e, accesses, numbers = self.e, self.kernel.accesses, self.side_by_side(step)
         types = {n: scalars.memory_type(accesses[n].dtype) for n in numbers}
         direct = {n: e.offset(self.pointers[n], types[n], column) for n in numbers}
         if count is None or not numbers:
@@ -299,6 +307,11 @@ class LoopCode:
             chosen[n] = "%" + e.fresh("p")
             e.line(f"{chosen[n]} = phi ptr [ {direct[n]}, %{before} ], [ {copies[n]}, %{after} ]")
         return chosen
+
+    def side_by_side(self, step: Pass) -> list[int]:
+        """The accesses of a pass whose elements lie side by side along the columns."""
+        loads = [self.kernel.instructions[n] for n in step.needed if n not in step.kept]
+        return sorted({i.extra for i in loads if i.name == "load" and self.kernel.accesses[i.extra].pattern == "unit"})
 
     def copy(self, source: str, source_step: Value | int, target: str, target_step: Value | int, element: str,
              count: Value | int) -> None:

@@ -1,0 +1,172 @@
+"""A long loop body in two stages: one iteration finishes a chunk and begins the next.
+
+A processor with a short window of instructions in flight cannot reach from one chunk of a long function into the next,
+and waits for the chain of results inside each chunk. With the second half of one chunk and the first half of the next
+side by side, each chain is half as long. The instructions and their rounding stay as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from morpho.kernels import scalars
+from morpho.kernels.emit import Value
+
+if TYPE_CHECKING:
+    from morpho.kernels.loop_code import LoopCode
+    from morpho.kernels.loop_spec import Pass
+
+LEAST_LATENCY = 30  # cycles of a chain that is worth cutting
+MOST_CROSSING = 5
+_NAME = re.compile(r"%[a-z]+\d+")
+_LATENCY = (("fdiv", 10), ("@llvm.sqrt", 12), ("@llvm.fma", 4), ("fmul", 3), ("volatile", 0), ("load", 5))  # others: 2
+
+
+class Line:
+    """One instruction of a straight body: what it defines, what it uses, and when its result is there."""
+
+    __slots__ = ("cycles", "depth", "name", "text", "uses")
+
+    def __init__(self, text: str, known: dict[str, Line]) -> None:
+        self.text = text
+        left, _, right = text.partition(" = ")
+        self.name = left.strip()
+        self.uses = [known[name] for name in dict.fromkeys(_NAME.findall(right)) if name in known]
+        self.cycles = next((cycles for word, cycles in _LATENCY if word in right), 2)
+        self.depth = max((line.depth for line in self.uses), default=0) + self.cycles
+
+
+    @property
+    def is_read(self) -> bool:
+        """Whether this reads an operand of the kernel."""
+        return "%place" in self.text
+
+
+def parse(texts: list[str]) -> list[Line]:
+    """The instructions of a straight body in order."""
+    known: dict[str, Line] = {}
+    for text in texts:
+        line = Line(text, known)
+        known[line.name] = line
+    return list(known.values())
+
+
+class Cut:
+    """A body in two halves and the names of the values that cross from the first to the second."""
+
+    def __init__(self, lines: list[Line], depth: int, results: set[str]) -> None:
+        users: dict[str, set[str]] = {line.name: {"result"} if line.name in results else set() for line in lines}
+        for line in lines:
+            for use in line.uses:
+                users[use.name].add(line.name)
+        late = {line.name for line in lines if line.depth > depth} | {"result"}
+        for line in reversed(lines):  # a value with late users only goes to them unless more values would cross
+            if line.name not in late and users[line.name] <= late:
+                brought = [use for use in line.uses if not users[use.name] & late and not use.is_read]
+                if len(brought) <= 1 and (line.uses or line.cycles == 0 or line.is_read):
+                    late.add(line.name)
+        crossing = [line for line in lines if line.name not in late and users[line.name] & late]
+        self.again = [line for line in crossing if line.is_read]  # read once more instead of carried
+        self.crossing = [line.name for line in crossing if not line.is_read]
+        self.first = [line for line in lines if line.name not in late and (not line.is_read or users[line.name] - late)]
+        self.second = self.again + [line for line in lines if line.name in late]
+
+    @property
+    def cost(self) -> float:
+        """Cycles of the longer chain, and something for every value that is carried."""
+        depths: dict[str, int] = {}
+        for line in self.second:
+            depths[line.name] = max((depths.get(use.name, 0) for use in line.uses), default=0) + line.cycles
+        chains = max((line.depth for line in self.first), default=0), max(depths.values(), default=0)
+        return max(chains) + 1.5 * len(self.crossing)
+
+
+def find_cut(lines: list[Line], results: set[str], may_cross: Callable[[str], bool]) -> Cut | None:
+    """The cut with the least cost; None when the chain is short."""
+    longest = max((line.depth for line in lines), default=0)
+    if longest < LEAST_LATENCY:
+        return None
+    cuts = [Cut(lines, depth, results) for depth in sorted({line.depth for line in lines if line.depth < longest})]
+    cuts = [cut for cut in cuts if cut.first and cut.second and len(cut.crossing) <= MOST_CROSSING
+            and all(may_cross(name) for name in cut.crossing)]
+    best = min(cuts, key=lambda cut: cut.cost, default=None)
+    return best if best is not None and best.cost < 0.9 * longest else None
+
+
+def staged_loop(code: LoopCode, step: Pass, begin: Value, end: Value) -> bool:
+    """All columns from `begin` to `end`, in two stages; False when the body is not fit for it."""
+    e, lanes = code.e, code.lanes
+    if not is_straight(code, step):
+        return False
+    column, places = e.argument("%column0", "i64", 1), {n: f"%place{n}" for n in code.side_by_side(step)}
+    before = len(e.lines)
+    values = code.chunk_values(step, column, None, places)  # a draft, outside any loop
+    body = e.lines[before:]
+    del e.lines[before:]
+    cut = find_cut(parse(body), {values[store.instruction].name for store in step.stores},
+                   lambda name: e.types[name][0] != "i1")
+    if cut is None:
+        return False
+    with e.when(e.icmp("slt", begin, end)):
+        whole = begin + ((end - begin) & -lanes)
+        last = begin + ((end - begin - 1) & -lanes)
+        copies = {n: code.temporary(f"load{n}", scalars.memory_type(code.kernel.accesses[n].dtype)) for n in places}
+        for n in places:  # the short last chunk is read from, and written to, the stack
+            element = scalars.memory_type(code.kernel.accesses[n].dtype)
+            code.copy(e.offset(code.pointers[n], element, whole), 1, copies[n], 1, element, end - whole)
+        zeros = [e.constant(0, *e.types[name]) for name in cut.crossing]
+        with e.loop(begin, last + 2 * lanes, lanes, carried=zeros) as loop:
+            now, past = e.intrinsic("smin", loop.index, last), loop.index - lanes
+            inside = e.icmp("sge", past, begin) & e.icmp("slt", past, whole)
+            names = {column.name: now.name}
+            ended = {name: value.name for name, value in zip(cut.crossing, loop.values, strict=True)}
+            ended |= {line.name: "%" + e.fresh() for line in cut.again} | {column.name: past.name}
+            for n in places:
+                element = scalars.memory_type(code.kernel.accesses[n].dtype)
+                names[places[n]] = choose(code, e.icmp("slt", now, whole), code.pointers[n], element, now, copies[n])
+                ended[places[n]] = choose(code, inside, code.pointers[n], element, past, copies[n])
+            e.lines += [renamed(line.text, ended) for line in cut.second]
+            e.lines += [renamed(line.text, names) for line in cut.first]
+            for store in step.stores:
+                value = values[store.instruction]
+                value = replace(value, name=ended.get(value.name, value.name))
+                element = scalars.memory_type(code.kernel.instructions[store.instruction].dtype)
+                spare = code.temporary(f"store{store.access}", element)
+                target = choose(code, inside, code.pointers[store.access], element, past, spare)
+                e.store(scalars.to_memory(e, value, code.kernel.instructions[store.instruction].dtype), target)
+            loop.next(*[Value(e, name, *e.types[name]) for name in cut.crossing])
+        for store in step.stores:
+            element = scalars.memory_type(code.kernel.instructions[store.instruction].dtype)
+            code.copy(code.temporary(f"store{store.access}", element), 1,
+                      e.offset(code.pointers[store.access], element, whole), 1, element, end - whole)
+    return True
+
+
+def choose(code: LoopCode, condition: Value, base: str, element: str, index: Value, spare: str) -> str:
+    """The address of an element, or of a chunk on the stack."""
+    address, name = code.e.offset(base, element, index), "%" + code.e.fresh("p")
+    code.e.line(f"{name} = select i1 {condition.name}, ptr {address}, ptr {spare}")
+    return name
+
+
+def is_straight(code: LoopCode, step: Pass) -> bool:
+    """Whether a chunk of this pass is computed without loops of its own, and lies side by side."""
+    if step.keep or step.kept or not step.stores:
+        return False
+    accesses = [code.kernel.accesses[store.access] for store in step.stores]
+    for number in step.needed:
+        instruction = code.kernel.instructions[number]
+        if instruction.name in ("gather", "index"):
+            return False
+        if instruction.name == "load":
+            accesses.append(code.kernel.accesses[instruction.extra])
+    return all(access.pattern in ("unit", "zero") for access in accesses) and all(
+        code.kernel.accesses[store.access].pattern == "unit" for store in step.stores)
+
+
+def renamed(text: str, names: dict[str, str]) -> str:
+    return _NAME.sub(lambda match: names.get(match[0], match[0]), text)
+
