@@ -6,7 +6,7 @@
 11.5...
 
 This module is the namespace of the Python Array API standard 2024.12 with `mo.linalg` and `mo.fft`, and beside it
-activations and norms, gather and scatter, `mo.random`, `mo.compile`, `mo.grad`, `mo.settings` and `mo.pool`.
+activations and norms, gather and scatter, `mo.random`, `mo.compile`, `mo.grad`, `mo.tasks`, `mo.settings` and `mo.pool`.
 """
 
 from math import e, inf, nan, pi
@@ -222,6 +222,7 @@ __all__ = [
     "all", "any", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod", "std", "sum", "var",
     # the engine
     "Dim", "State", "Tensor", "compile", "errors", "extend", "grad", "pool", "random", "realise", "settings",
+    "tasks",
 ]
 
 
@@ -233,6 +234,7 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     "compile": ("morpho.tensor.compile", "compile"), "grad": ("morpho.tensor.gradient", "grad"),
     "extend": ("morpho.tensor.extend", ""), "fft": ("morpho.tensor.fft", ""), "linalg": ("morpho.tensor.linalg", ""),
     "random": ("morpho.tensor.random", ""), "pool": ("morpho.runtime.pool", ""),
+    "tasks": ("morpho.tensor.tasks", ""),
 }
 
 
