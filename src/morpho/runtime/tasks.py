@@ -245,6 +245,7 @@ class Scheduler:
             worker.ending = False
             worker.task = outer
             worker.executed += 1
+            del task, arguments  # an error's traceback may hold this frame: no cycle through the future
 
     # -- waiting -------------------------------------------------------------------------------------------------------
     def _wait_for(self, future: Future, timeout: float | None) -> bool:
