@@ -6,7 +6,7 @@
 11.5...
 
 This module is the namespace of the Python Array API standard 2024.12 with `mo.linalg` and `mo.fft`, and beside it
-activations and norms, gather and scatter, `mo.random`, `mo.compile`, `mo.grad`, `mo.tasks`, `mo.settings` and `mo.pool`.
+activations and norms, gather and scatter, `mo.random`, `mo.compile`, `mo.grad`, `mo.tasks`, `mo.settings`, `mo.pool`.
 """
 
 from math import e, inf, nan, pi

@@ -173,8 +173,8 @@ def claim(future: Future) -> bool:
 def complete(future: Future, state: int, value: Any, only_before: int = DONE) -> bool:
     """End a task and do what its links ask for, and whatever ends by that; False when its state is too late for it."""
     first = _end(future, state, value, only_before)
-    if first is None:
-        return False
+    if not first:
+        return first is not None
     stack = [(future, first)]
     while stack:  # a failure runs down long chains: no recursion
         future, links = stack.pop()

@@ -105,7 +105,7 @@ def parallel_map(scheduler: Scheduler, function: Callable[[Any], Any], items: It
         if inside:
             gather.run()
         for runner in runners:
-            # The first to begin ends when nothing is left to take: those still queued behind other tasks are not needed.
+            # Once nothing is left to take, those still queued behind other tasks are not needed.
             if not (gather.exhausted and runner.cancel()):
                 runner.result()
     finally:

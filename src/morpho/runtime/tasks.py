@@ -1,4 +1,4 @@
-"""The scheduler of Python tasks: a few workers, each with its own deque, that steal from each other and sleep when idle.
+"""The scheduler of Python tasks: workers, each with its own deque, that steal from each other and sleep when idle.
 
 A task submitted from outside goes to a common inbox, first come first served. One that a task submits, or that a
 finished task makes ready, goes to the deque of the worker at hand: it takes from the end it puts to, and thieves from
@@ -208,23 +208,27 @@ class Scheduler:
 
     def _next(self, worker: Worker) -> Future | None:
         """A task of its own, the newest; else the oldest from outside; else the oldest of another worker."""
+        own, inbox = worker.deque, self._inbox
         while True:
-            task = _taken(worker.deque.pop, worker.deque) or _taken(self._inbox.popleft, self._inbox)
-            stolen = False
-            if task is None:
-                task = self._steal(worker)
-                stolen = True
-            if task is None or claim(task):  # cancelled ones, and those a waiter took, are still in the queues
-                worker.stolen += stolen and task is not None
+            try:
+                task = own.pop() if own else inbox.popleft()
+            except IndexError:  # nothing there, or another thread was faster
+                return self._steal(worker)
+            if claim(task):  # cancelled ones, and those a waiter took, are still in the queues
                 return task
 
     def _steal(self, worker: Worker) -> Future | None:
         workers = self._workers
         for distance in range(1, len(workers)):
             victim = workers[(worker.number + distance) % len(workers)].deque
-            task = _taken(victim.popleft, victim)
-            if task is not None:
-                return task
+            while victim:
+                try:
+                    task = victim.popleft()
+                except IndexError:
+                    break
+                if claim(task):
+                    worker.stolen += 1
+                    return task
         return None
 
     def _run(self, worker: Worker, task: Future) -> None:
@@ -356,14 +360,6 @@ class Scheduler:
             "waiting": self._blocked,
             "engine": threads.engine_statistics(),
         }
-
-
-def _taken(take: Callable[[], Future], queue: deque[Future]) -> Future | None:
-    """An end of a deque, or None: another thread may be faster between the look and the taking."""
-    try:
-        return take() if queue else None
-    except IndexError:
-        return None
 
 
 def imbalance(busy_s: list[float], threads: int) -> float:

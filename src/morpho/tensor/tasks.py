@@ -36,7 +36,7 @@ def submit(function: Callable[..., Any], *arguments: Any, after: Iterable[Future
     """Run `function(*arguments)` on another thread, once the futures among the arguments and in `after` are done.
 
     Futures among the arguments are replaced by their results; `mo.settings` of this moment hold inside the task.
-    Without `scheduler` it is the one whose task is running here, or a common one of as many threads as the settings say.
+    Without `scheduler` it is the one whose task is running here, or a common one with the threads of the settings.
 
     >>> first = mo.tasks.submit(pow, 2, 5)
     >>> mo.tasks.submit(pow, first, 2, name="square").result()
