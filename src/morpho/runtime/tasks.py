@@ -234,6 +234,7 @@ class Scheduler:
     def _run(self, worker: Worker, task: Future) -> None:
         """Run a claimed task in the context of its submitter."""
         outer, worker.task = worker.task, task
+        worker.executed += 1
         arguments = task._arguments
         if task._needs:
             arguments = tuple(a._value if type(a) is Future else a for a in arguments)
@@ -248,7 +249,6 @@ class Scheduler:
         finally:
             worker.ending = False
             worker.task = outer
-            worker.executed += 1
             del task, arguments  # an error's traceback may hold this frame: no cycle through the future
 
     # -- waiting -------------------------------------------------------------------------------------------------------
