@@ -278,9 +278,15 @@ def test_timeouts(one: Scheduler) -> None:
             call(timeout=0.01)
     with pytest.raises(TimeoutError):
         holder.result(timeout=0)
+    for timeout in ("1", float("nan"), [1]):
+        with pytest.raises(ArgumentError, match="not a number of seconds"):
+            holder.result(timeout)
+        with pytest.raises(ArgumentError, match="not a number of seconds"):
+            mo.tasks.wait([holder], timeout)
+    assert not mo.tasks.wait([holder], timeout=-1)
     assert not mo.tasks.wait([holder], timeout=0.01) and not holder._links
     gate.set()
-    assert mo.tasks.wait([holder], timeout=LIMIT_S)
+    assert mo.tasks.wait([holder], timeout=LIMIT_S) and holder.result(1e300) is None
 
 
 def test_a_timeout_inside_a_task(one: Scheduler) -> None:
@@ -429,6 +435,27 @@ def test_many_waiters_of_one_future(two: Scheduler) -> None:
         thread.join(LIMIT_S)
         assert not thread.is_alive()
     assert two.submit(int).result(LIMIT_S) == 0 and two.stats()["waiting"] == 0
+
+
+def test_too_many_waits_are_an_error_not_a_hang(one: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waiting worker is a thread, so there is a limit; who waits for a running task may still keep its place."""
+    monkeypatch.setattr(tasks, "MOST_WAITING", 3)
+
+    def deeper(n: int) -> int:
+        if n == 6:
+            return n
+        return one.submit(lambda _: deeper(n + 1), one.submit(int)).result()  # pending: cannot be run in place
+
+    with pytest.raises(TaskError, match="3 tasks wait for others inside their functions"):
+        one.submit(deeper, 0).result(LIMIT_S)
+    assert one.submit(int).result(LIMIT_S) == 0
+    with Scheduler(2) as made:
+        gate, holder = held(made)
+        waiting = [made.submit(holder.result) for _ in range(8)]
+        while made.stats()["waiting"] < 3:
+            time.sleep(0.001)
+        gate.set()
+        assert [future.result(LIMIT_S) for future in waiting] == [None] * 8
 
 
 # -- stealing ----------------------------------------------------------------------------------------------------------

@@ -126,6 +126,8 @@ class Future:
 
     # -- waiting -------------------------------------------------------------------------------------------------------
     def _await(self, timeout: float | None) -> None:
+        if timeout is not None:
+            timeout = seconds(timeout)
         if self._state < DONE and not self._scheduler._wait_for(self, timeout):
             raise fail(TaskTimeout, "tasks", f"task {self.name!r} is still {WORDS[self._state]} after {timeout:g} s",
                        "it goes on: ask again, or cancel it")
@@ -150,6 +152,13 @@ class Future:
             with lock:
                 if self._links and (Link.WAITER, waiter) in self._links:
                     self._links.remove((Link.WAITER, waiter))
+
+
+def seconds(timeout: float) -> float:
+    """A time to wait that a lock takes."""
+    if not isinstance(timeout, int | float) or timeout != timeout:
+        raise fail(ArgumentError, "tasks", f"timeout={timeout!r} is not a number of seconds", "None waits for ever")
+    return min(max(timeout, 0), threading.TIMEOUT_MAX)
 
 
 def _call_back(function: Callable[[Future], Any], future: Future) -> None:

@@ -24,9 +24,10 @@ from typing import Any
 
 from morpho.base.errors import ArgumentError, TaskError, fail
 from morpho.runtime import futures, threads
-from morpho.runtime.futures import DONE, FAILED, Future, Waiter, claim, complete, hold
+from morpho.runtime.futures import DONE, FAILED, RUNNING, Future, Waiter, claim, complete, hold
 
 MOST_THREADS = 1024
+MOST_WAITING = 1000  # workers of one scheduler that may wait with another thread in their place
 _local = threading.local()
 _live: weakref.WeakSet[Scheduler] = weakref.WeakSet()
 inline_allowed: Callable[[], bool] = lambda: True  # the tensor floor says no while this thread traces a function
@@ -274,12 +275,19 @@ class Scheduler:
             task._waits_for = None
 
     def _lend(self, worker: Worker, future: Future, timeout: float | None) -> bool:
-        """Sleep until a future ends; another worker may take the place meanwhile."""
+        """Sleep until a future ends; another worker may take the place meanwhile, up to a limit: each is a thread."""
         waiter = Waiter(self)
         with futures.lock:
-            self._rise(-1)
-            self._blocked += 1
-            worker.rest()
+            crowded = self._blocked >= MOST_WAITING
+            if not crowded:
+                self._rise(-1)
+                self._blocked += 1
+                worker.rest()
+            elif future._state < RUNNING:  # who has begun it goes on without this place; nobody might begin it
+                raise fail(TaskError, "tasks", f"{MOST_WAITING} tasks wait for others inside their functions",
+                           "pass futures as arguments or in after=, instead of asking for their results")
+        if crowded:
+            return future._block(Waiter(), timeout)
         try:
             self._stir()
             return future._block(waiter, timeout)
@@ -391,7 +399,7 @@ def _checked_futures(items: Iterable[Future]) -> list[Future]:
 
 def wait(items: Iterable[Future], timeout: float | None = None) -> bool:
     """Wait until all are over, however they end; False if they are not after `timeout` seconds."""
-    end = None if timeout is None else time.monotonic() + timeout
+    end = None if timeout is None else time.monotonic() + futures.seconds(timeout)
     for future in _checked_futures(items):
         left = None if end is None else end - time.monotonic()
         if not future.done() and not future._scheduler._wait_for(future, left):

@@ -15,7 +15,6 @@ import threading
 from typing import Any
 
 from morpho.base import settings
-from morpho.base.errors import DeviceError, fail
 from morpho.base.machine import machine
 from morpho.runtime.tables import BudgetField, PoolField
 from morpho.runtime.thread_code import MASK_WORDS
@@ -99,21 +98,21 @@ def workers(threads: int, worker: int) -> Workers:
     return found
 
 
-def enter_task_worker() -> int:
-    """Note the calling thread as a worker of tasks; the row to give back. The caller holds a lock around both."""
-    count = budget[BudgetField.WORKERS]
+def enter_task_worker() -> int | None:
+    """Note the calling thread as a worker of tasks; the row to give back. The caller holds a lock around both. Where
+    all rows are taken the thread counts as one beside the tasks, so that the engine takes fewer threads, never more."""
     rows = range(BudgetField.TABLE, BudgetField.TABLE + MOST_TASK_WORKERS)
     row = next((row for row in rows if not budget[row]), None)
-    if row is None:
-        raise fail(DeviceError, "tasks", f"{MOST_TASK_WORKERS} workers are alive already", "close some schedulers")
-    budget[row] = threading.get_ident()
-    budget[BudgetField.WORKERS] = max(count, row - BudgetField.TABLE + 1)
+    if row is not None:
+        budget[row] = threading.get_ident()
+        budget[BudgetField.WORKERS] = max(budget[BudgetField.WORKERS], row - BudgetField.TABLE + 1)
     return row
 
 
-def leave_task_worker(row: int) -> None:
+def leave_task_worker(row: int | None) -> None:
     """The row's thread ends."""
-    budget[row] = 0
+    if row is not None:
+        budget[row] = 0
 
 
 def count_running(change: int) -> None:
