@@ -339,6 +339,18 @@ def test_a_callback_that_waits_for_a_dependent(one: Scheduler) -> None:
     assert seen == [1]
 
 
+def test_a_callback_that_waits_for_what_a_dependent_does(two: Scheduler) -> None:
+    """Dependents are queued before callbacks are called, and another worker is woken for them."""
+    gate, holder = held(two)
+    event, seen = threading.Event(), []
+    holder.add_done_callback(lambda _: seen.append(event.wait(LIMIT_S)))
+    last = two.submit(lambda _: event.set(), holder)
+    gate.set()
+    last.result(LIMIT_S)
+    two.close()
+    assert seen == [True]
+
+
 # -- waiting inside tasks ----------------------------------------------------------------------------------------------
 def fibonacci(n: int) -> int:
     if n < 2:
@@ -421,6 +433,20 @@ def test_a_circle_of_waits_is_an_error(scheduler: Scheduler) -> None:
     assert sum("waits for" in str(error) and "did not run" not in str(error) for error in errors) >= 1
 
 
+def test_who_ends_a_wait_steps_aside(one: Scheduler) -> None:
+    """A task comes back from a wait: the worker that stood in for it begins nothing new."""
+    def outer() -> tuple[bool, Future]:
+        inner = one.submit(operator.neg, one.submit(int))
+        other = one.submit(int)
+        inner.result()
+        while not one._parked:
+            time.sleep(0.001)
+        return other.done(), other
+
+    begun, other = one.submit(outer).result(LIMIT_S)
+    assert not begun and other.result(LIMIT_S) == 0 and len(one.stats()["busy_s"]) == 2
+
+
 def test_many_waiters_of_one_future(two: Scheduler) -> None:
     gate, holder = held(two)
     waiting = [two.submit(lambda: holder.result(LIMIT_S)) for _ in range(20)]
@@ -498,6 +524,23 @@ def test_never_more_at_once_than_threads(scheduler: Scheduler) -> None:
 
     assert mo.tasks.wait([scheduler.submit(work, n) for n in range(300)], LIMIT_S)
     assert most <= scheduler.threads and scheduler.stats()["most_awake"] <= scheduler.threads
+
+
+def test_a_task_queued_just_before_its_worker_sleeps(one: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who queues it sees the worker awake and wakes nobody: the worker looks once more."""
+    look, queued = one._next, []
+
+    def racing(worker: tasks.Worker) -> Future | None:
+        found = look(worker)
+        if found is None and not queued:
+            queued.append(one.submit(int, "6"))
+        return found
+
+    monkeypatch.setattr(one, "_next", racing)
+    one.submit(int).result(LIMIT_S)
+    while not queued:
+        time.sleep(0.001)
+    assert queued[0].result(LIMIT_S) == 6
 
 
 def test_submitting_from_many_threads(scheduler: Scheduler) -> None:
@@ -581,6 +624,17 @@ def test_map_raises_what_a_loop_would(scheduler: Scheduler, seed: int) -> None:
         with pytest.raises(ValueError, match=rf"^{min(bad)}$") as caught:
             mo.tasks.map(work, range(300), scheduler=scheduler)
         assert traceback.extract_tb(caught.tb)[-1].name == "work"
+
+
+def test_the_first_failure_counts_whichever_comes_first() -> None:
+    from morpho.runtime.parallel import Gather
+
+    gather = Gather(abs, range(9), 1, 2)
+    for index in (5, 3, 7):
+        gather._fail(index, ValueError(index))
+    with pytest.raises(ValueError, match=r"^3$"):
+        gather.outcome()
+    assert gather.exhausted and not gather._take()
 
 
 def test_map_does_not_wait_for_workers_it_does_not_need(two: Scheduler) -> None:
@@ -700,7 +754,7 @@ def test_a_traced_function_waits_without_recording(two: Scheduler) -> None:
     """What another task computes is no part of the function being compiled, whoever waits for it."""
     @mo.compile
     def f(x: mo.Tensor) -> mo.Tensor:
-        return x + mo.asarray(two.submit(lambda: float((mo.ones(3) * 2).sum())).result(LIMIT_S))
+        return x + mo.asarray(two.submit(lambda: float((mo.ones(3) * 2).sum())).result())
 
     assert two.submit(lambda: f(mo.ones(2)).tolist()).result(LIMIT_S) == [7.0, 7.0]
 
@@ -840,6 +894,10 @@ def test_a_fork_starts_anew() -> None:
             os._exit(0 if good else 1)
         return os.waitpid(child, 0)[1]
     print(s.submit(forks).result(40))
+    reader, writer = os.pipe()
+    first = s.submit(os.fork)  # the child comes back from its task too, and leaves what depends on it to the parent
+    second = s.submit(lambda child: (os.write(writer, b"once"), child)[1], first)
+    assert os.waitpid(second.result(20), 0)[1] == 0 and os.read(reader, 100) == b"once"
     gate.set()
     print(running.result(), pending.result())
     s.close()

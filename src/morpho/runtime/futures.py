@@ -31,7 +31,7 @@ epoch = 0  # counts forks: what another process was to run never ends here
 
 
 class Link(Enum):
-    """What a link of a future asks for at its end."""
+    """What a link of a future asks for at its end, in the order in which it is done: callbacks may take long."""
 
     WAITER = 1  # wake a thread
     DEPENDENT = 2  # a task lacks one result less, or fails
@@ -137,21 +137,32 @@ class Future:
             self._links = []
         self._links.append((kind, target))
 
-    def _block(self, waiter: Waiter, timeout: float | None) -> bool:
+    def _enlist(self, waiter: Waiter) -> bool:
+        """Wake `waiter` at the end; False when it is over already. The caller holds the lock."""
+        if self._state >= DONE:
+            return False
+        if self._epoch != epoch:
+            raise fail(TaskError, "tasks", f"task {self.name!r} was submitted before this process was forked",
+                       "submit it again here")
+        self._link(Link.WAITER, waiter)
+        return True
+
+    def _sleep(self, waiter: Waiter, timeout: float | None) -> bool:
         """Sleep until it is over; False after `timeout` seconds. An interrupt leaves nothing behind."""
-        with lock:
-            if self._state >= DONE:
-                return True
-            if self._epoch != epoch:
-                raise fail(TaskError, "tasks", f"task {self.name!r} was submitted before this process was forked",
-                           "submit it again here")
-            self._link(Link.WAITER, waiter)
         try:
             return waiter.gate.acquire(timeout=-1 if timeout is None else max(timeout, 0)) or self._state >= DONE
         finally:
             with lock:
                 if self._links and (Link.WAITER, waiter) in self._links:
                     self._links.remove((Link.WAITER, waiter))
+
+    def _block(self, timeout: float | None) -> bool:
+        """Wait as a plain thread does."""
+        waiter = Waiter()
+        with lock:
+            if not self._enlist(waiter):
+                return True
+        return self._sleep(waiter, timeout)
 
 
 def seconds(timeout: float) -> float:
@@ -187,7 +198,7 @@ def complete(future: Future, state: int, value: Any, only_before: int = DONE) ->
     stack = [(future, first)]
     while stack:  # a failure runs down long chains: no recursion
         future, links = stack.pop()
-        for kind, target in links:
+        for kind, target in sorted(links, key=lambda link: link[0].value):
             if kind is Link.WAITER:
                 target.gate.release()
             elif kind is Link.CALLBACK:

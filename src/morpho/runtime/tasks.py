@@ -257,7 +257,7 @@ class Scheduler:
         """Wait for a future from any thread; False after `timeout` seconds."""
         worker = current_worker()
         if worker is None or worker.task is None:
-            return future._block(Waiter(), timeout)
+            return future._block(timeout)
         task = worker.task
         with futures.lock:
             if future._state < DONE and futures.would_wait_for_itself(task, future):
@@ -279,18 +279,20 @@ class Scheduler:
         waiter = Waiter(self)
         with futures.lock:
             crowded = self._blocked >= MOST_WAITING
+            if crowded and future._state < RUNNING:  # nobody might begin it; who has begun goes on without this place
+                raise fail(TaskError, "tasks", f"{MOST_WAITING} tasks wait for others inside their functions",
+                           "pass futures as arguments or in after=, instead of asking for their results")
             if not crowded:
+                if not future._enlist(waiter):
+                    return True
                 self._rise(-1)
                 self._blocked += 1
                 worker.rest()
-            elif future._state < RUNNING:  # who has begun it goes on without this place; nobody might begin it
-                raise fail(TaskError, "tasks", f"{MOST_WAITING} tasks wait for others inside their functions",
-                           "pass futures as arguments or in after=, instead of asking for their results")
         if crowded:
-            return future._block(Waiter(), timeout)
+            return future._block(timeout)
         try:
             self._stir()
-            return future._block(waiter, timeout)
+            return future._sleep(waiter, timeout)
         finally:
             with futures.lock:
                 self._blocked -= 1
