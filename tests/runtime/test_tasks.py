@@ -750,13 +750,15 @@ def test_settings_of_the_submitter_hold(scheduler: Scheduler) -> None:
     assert mapped.result(LIMIT_S) == [0] * 4
 
 
-def test_a_traced_function_waits_without_recording(two: Scheduler) -> None:
+def test_a_traced_function_waits_without_recording(one: Scheduler) -> None:
     """What another task computes is no part of the function being compiled, whoever waits for it."""
+    state = mo.State(mo.ones(3) * 2)
+
     @mo.compile
     def f(x: mo.Tensor) -> mo.Tensor:
-        return x + mo.asarray(two.submit(lambda: float((mo.ones(3) * 2).sum())).result())
+        return x + one.submit(lambda: float(state.value.sum())).result()  # a value, not an input of f
 
-    assert two.submit(lambda: f(mo.ones(2)).tolist()).result(LIMIT_S) == [7.0, 7.0]
+    assert one.submit(lambda: f(mo.ones(2)).tolist()).result(LIMIT_S) == [7.0, 7.0]
 
 
 # -- one budget with the engine ----------------------------------------------------------------------------------------
