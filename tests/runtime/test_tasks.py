@@ -728,6 +728,36 @@ def test_closing_waits_for_what_hangs_on_another_scheduler(two: Scheduler) -> No
     assert not closer.is_alive() and last.result(0) == 3
 
 
+def test_a_submit_that_a_close_overtakes_is_cancelled() -> None:
+    made = Scheduler(1)
+    gate, holder = held(made)
+    gate.set()
+    made.close()
+    made._closing = False  # as a thread saw it that submits meanwhile
+    assert made.submit(int).cancelled()
+    with Scheduler(1) as other:
+        gate, holder = held(other)
+        late = made.submit(int, after=holder)
+        gate.set()
+        assert isinstance(late.exception(LIMIT_S), TaskError) and late.cancelled()
+
+
+def test_a_system_without_threads_left(two: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One worker is enough to go on; without any, the submit says so."""
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    gate, _ = held(two)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        waiting = two.submit(int, "3")
+        with pytest.raises(RuntimeError, match="new thread"):
+            Scheduler(1).submit(int)
+        assert not waiting.done() and two.stats()["awake"] == 1
+    gate.set()
+    assert waiting.result(LIMIT_S) == 3
+
+
 def test_a_task_cannot_close_its_scheduler(two: Scheduler) -> None:
     with pytest.raises(ArgumentError, match="cannot close"):
         two.submit(two.close).result(LIMIT_S)

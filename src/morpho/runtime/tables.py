@@ -109,7 +109,7 @@ class BudgetField(IntEnum):
 
     RUNNING = 0  # task workers awake now
     HELPERS = 1  # engine threads at work beside the callers
-    ALONE = 2  # kernels that stayed with their caller because there was no room beside the tasks
+    ALONE = 2  # kernels that stayed with their caller because there was no room for another thread
     LEFT = 3  # engine threads that left a kernel because tasks had begun meanwhile
     WORKERS = 4  # rows of the table below that are in use
     TABLE = 8  # the task workers' pthread identities

@@ -151,7 +151,10 @@ class Scheduler:
     def _wake(self) -> None:
         """One more worker, if there is a place: a sleeping one, or a new one."""
         with futures.lock:
-            if self._awake >= self.threads or self._closed:
+            if self._closed:  # by another thread, while this one was submitting
+                self._cancel_queued()
+                return
+            if self._awake >= self.threads:
                 return
             self._rise(1)
             if self._parked:
@@ -161,10 +164,12 @@ class Scheduler:
             self._workers.append(worker)
             try:
                 worker.thread.start()
-            except BaseException:
+            except BaseException as error:
                 self._workers.remove(worker)
                 self._rise(-1)
-                raise
+                # The system has no thread left to give: one worker is enough to go on, later.
+                if not isinstance(error, RuntimeError) or not self._awake:
+                    raise
 
     def _has_work(self) -> bool:
         return bool(self._inbox) or any(worker.deque for worker in self._workers)
@@ -322,6 +327,7 @@ class Scheduler:
             ended, self._parked = self._parked, []
             for worker in ended:
                 worker.gate.release()
+        self._cancel_queued()
         for worker in ended:
             worker.thread.join()
 
