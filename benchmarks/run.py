@@ -13,7 +13,7 @@ from benchmarks.peers import PEERS
 from benchmarks.results import ThemeResult
 from benchmarks.session import Session
 
-THEMES = ("small_calls", "gelu", "fusion", "latency", "startup", "memory")
+THEMES = ("small_calls", "gelu", "fusion", "latency", "startup", "memory", "tasks")
 BUSY_LOAD = 0.5
 
 

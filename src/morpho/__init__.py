@@ -6,7 +6,7 @@
 11.5...
 
 This module is the namespace of the Python Array API standard 2024.12 with `mo.linalg` and `mo.fft`, and beside it
-activations and norms, gather and scatter, `mo.random`, `mo.compile`, `mo.grad`, `mo.settings` and `mo.pool`.
+activations and norms, gather and scatter, `mo.random`, `mo.compile`, `mo.grad`, `mo.tasks`, `mo.settings`, `mo.pool`.
 """
 
 from math import e, inf, nan, pi
@@ -223,6 +223,7 @@ __all__ = [
     "all", "any", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod", "std", "sum", "var",
     # the engine
     "Dim", "State", "Tensor", "compile", "errors", "extend", "grad", "pool", "random", "realise", "settings",
+    "tasks",
 ]
 
 
@@ -235,6 +236,7 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     "einsum": ("morpho.tensor.einsum", "einsum"), "einsum_path": ("morpho.tensor.einsum", "einsum_path"),
     "extend": ("morpho.tensor.extend", ""), "fft": ("morpho.tensor.fft", ""), "linalg": ("morpho.tensor.linalg", ""),
     "random": ("morpho.tensor.random", ""), "pool": ("morpho.runtime.pool", ""),
+    "tasks": ("morpho.tensor.tasks", ""),
 }
 
 

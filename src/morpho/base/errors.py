@@ -59,6 +59,19 @@ class MemoryLimit(MorphoError, MemoryError):
     """The pool's byte cap is reached, or no way to compute something keeps to the limit it was given."""
 
 
+class TaskError(MorphoError, RuntimeError):
+    """A task that did not run: something it needs failed or was cancelled, or it would wait for itself.
+
+    `task` is the name of the task that failed first, where there is one; what that one raised is the cause.
+    """
+
+    task: str | None = None
+
+
+class TaskTimeout(MorphoError, TimeoutError):
+    """A task that was not done within the time its caller would wait."""
+
+
 def user_line() -> str:
     """`file:line` of the innermost frame outside Morpho, or an empty string when there is none."""
     frame = sys._getframe(1)

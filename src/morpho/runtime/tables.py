@@ -102,7 +102,21 @@ class PoolField(IntEnum):
     IDENTITIES = 37  # table of the workers' thread numbers
     MASK = 38  # room for a processor mask
     GETAFFINITY = 39
-    SIZE = 40
+    BUDGET = 40  # the process's budget of threads
+    SELF = 41  # the C library's pthread_self
+    PIECES = 42  # table: the pieces each thread has taken so far
+    SIZE = 43
+
+
+class BudgetField(IntEnum):
+    """What all threads of the process share: the engine's and those of `runtime/tasks.py`."""
+
+    RUNNING = 0  # task workers awake now
+    HELPERS = 1  # engine threads at work beside the callers
+    ALONE = 2  # kernels that stayed with their caller because there was no room for another thread
+    LEFT = 3  # engine threads that left a kernel because tasks had begun meanwhile
+    WORKERS = 4  # rows of the table below that are in use
+    TABLE = 8  # the task workers' pthread identities
 
 
 class TaskField(IntEnum):
@@ -120,7 +134,8 @@ class TaskField(IntEnum):
     SCRATCH_STRIDE = 9
     NEXT = 10
     STATUS = 11
-    SIZE = 12
+    OUTSIDE = 12  # 1 when the caller is no task worker, and so not among those counted as running
+    SIZE = 13
 
 
 class Function:

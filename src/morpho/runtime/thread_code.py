@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from morpho.kernels.emit import Emitter, Value
-from morpho.runtime.tables import Function, PoolField, TaskField
+from morpho.runtime.tables import BudgetField, Function, PoolField, TaskField
 
 SPIN = 4000  # looks at the work word before a thread goes to sleep
 
@@ -12,21 +12,62 @@ def _smin(e: Emitter, a: Value, b: Value) -> Value:
     return e.select(e.icmp("slt", a, b), a, b)
 
 
-def _work_on(f: Function) -> str:
-    """work_on(task, thread): take pieces of a task until none is left."""
+def _atomic(f: Function, operation: str, table: str, index: Value | int, operand: int = 1) -> Value:
+    return f.e.assign(f"atomicrmw {operation} ptr {f.address(table, index)}, i64 {operand} monotonic", "i64", 1)
+
+
+def _now(f: Function, table: str, index: Value | int) -> Value:
+    return f.e.assign(f"load atomic i64, ptr {f.address(table, index)} monotonic, align 8", "i64", 1)
+
+
+def _room(f: Function, budget: str, outside: Value, helpers: Value) -> Value:
+    """How many more threads the pool's number leaves beside the tasks, the helpers and a caller that is no task."""
+    return f.word("%pool", PoolField.THREADS) - outside - _now(f, budget, BudgetField.RUNNING) - helpers
+
+
+def _stay_or_leave(f: Function, budget: str, stay: str) -> None:
+    """A helper leaves when tasks have taken its place; as many leave as there are too many, no more."""
     e = f.e
+    look, crowded, leave = e.fresh("look"), e.fresh("crowded"), e.fresh("leave")
+    e.branch_if(e.icmp("eq", f.value("%thread"), 0), stay, look)
+    e.label(look)
+    helpers = _now(f, budget, BudgetField.HELPERS)
+    room = _room(f, budget, f.word("%task", TaskField.OUTSIDE), helpers)
+    e.branch_if(e.icmp("slt", room, 0), crowded, stay)
+    e.label(crowded)
+    fewer = helpers - 1
+    pair = "%" + e.fresh("pair")
+    e.line(f"{pair} = cmpxchg ptr {f.address(budget, BudgetField.HELPERS)}, i64 {helpers.name}, i64 {fewer.name} "
+           "monotonic monotonic")
+    e.branch_if(e.assign(f"extractvalue {{ i64, i1 }} {pair}, 1", "i1", 1), leave, look)
+    e.label(leave)
+    _atomic(f, "add", budget, BudgetField.LEFT)
+    e.line("ret void")
+
+
+def _work_on(f: Function) -> str:
+    """work_on(pool, task, thread): take pieces of a task until none is left. The next piece goes to whoever asks
+    first, so threads that are slow, late or given costly rows take fewer."""
+    e = f.e
+    budget = f.pointer("%pool", PoolField.BUDGET)
+    helps = e.icmp("ne", f.value("%thread"), 0)
     function, places, values = (f.pointer("%task", field) for field in (0, 1, 2))
     rows, columns, grain, items = (f.word("%task", field) for field in (3, 4, 5, 6))
     by_columns = e.icmp("ne", f.word("%task", TaskField.BY_COLUMNS), 0)
     base = f.pointer("%task", TaskField.SCRATCH)
     scratch = e.offset(base, "i8", f.value("%thread") * f.word("%task", TaskField.SCRATCH_STRIDE))
     zero = e.constant(0, "i64", 1)
-    head, body, done = e.fresh("take"), e.fresh("do"), e.fresh("done")
+    with e.when(helps):
+        _atomic(f, "add", budget, BudgetField.HELPERS)
+    head, take, body, done = e.fresh("head"), e.fresh("take"), e.fresh("do"), e.fresh("done")
     e.branch(head)
     e.label(head)
+    _stay_or_leave(f, budget, take)
+    e.label(take)
     item = e.assign(f"atomicrmw add ptr {f.address('%task', TaskField.NEXT)}, i64 1 monotonic", "i64", 1)
     e.branch_if(e.icmp("slt", item, items), body, done)
     e.label(body)
+    _atomic(f, "add", f.pointer("%pool", PoolField.PIECES), f.value("%thread"))
     start = item * grain
     row_stop, column_stop = _smin(e, start + grain, rows), _smin(e, start + grain, columns)
     status = f.call_kernel(function, places, values,
@@ -36,6 +77,8 @@ def _work_on(f: Function) -> str:
     e.assign(f"atomicrmw or ptr {f.address('%task', TaskField.STATUS)}, i64 {wide.name} monotonic", "i64", 1)
     e.branch(head)
     e.label(done)
+    with e.when(helps):
+        _atomic(f, "sub", budget, BudgetField.HELPERS)
     e.line("ret void")
     return f.text()
 
@@ -82,7 +125,7 @@ def _worker(f: Function) -> str:
     f.store(generation, seen_at, 0)
     f.store(f.word("%pool", PoolField.INSIDE) + 1, "%pool", PoolField.INSIDE)
     _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
-    e.line(f"call void @work_on(ptr {task}, i64 %thread)")
+    e.line(f"call void @work_on(ptr %pool, ptr {task}, i64 %thread)")
     _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
     left = f.word("%pool", PoolField.INSIDE) - 1
     f.store(left, "%pool", PoolField.INSIDE)
@@ -133,17 +176,40 @@ def _avoid(f: Function) -> str:
     return f.text()
 
 
+def _outside(f: Function) -> str:
+    """outside(pool): 1 unless the calling thread is a task worker, which is counted as running already."""
+    e = f.e
+    budget = f.pointer("%pool", PoolField.BUDGET)
+    own = e.assign(f"call i64 {f.pointer('%pool', PoolField.SELF)}()", "i64", 1)
+    with e.loop(0, f.word(budget, BudgetField.WORKERS), carried=[e.constant(1, "i64", 1)]) as loop:
+        same = e.icmp("eq", f.word(budget, loop.index + int(BudgetField.TABLE)), own)
+        loop.next(e.select(same, e.constant(0, "i64", 1), loop.values[0]))
+    e.line(f"ret i64 {loop.values[0].name}")
+    return f.text()
+
+
 def _share(f: Function) -> str:
     """share(pool, task): offer a task to the threads, work on it too, wait for those inside. One task at a time:
-    a second caller works alone."""
+    a second caller works alone, and so does one that finds no room beside running tasks."""
     e = f.e
     alone, offer, wait, sleep, finish = (e.fresh(n) for n in ("alone", "offer", "wait", "sleep", "finish"))
+    ask, full = e.fresh("ask"), e.fresh("full")
+    budget = f.pointer("%pool", PoolField.BUDGET)
+    outside = e.assign("call i64 @outside(ptr %pool)", "i64", 1)
+    f.store(outside, "%task", TaskField.OUTSIDE)
+    room = _room(f, budget, outside, _now(f, budget, BudgetField.HELPERS))
+    e.branch_if(e.icmp("sgt", room, 0), ask, full)
+    e.label(full)
+    _atomic(f, "add", budget, BudgetField.ALONE)
+    e.line("call void @work_on(ptr %pool, ptr %task, i64 0)")
+    e.line("ret void")
+    e.label(ask)
     _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
     taken = e.assign(f"icmp ne ptr {f.pointer('%pool', PoolField.TASK)}, null", "i1", 1)
     e.branch_if(taken, alone, offer)
     e.label(alone)
     _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
-    e.line("call void @work_on(ptr %task, i64 0)")
+    e.line("call void @work_on(ptr %pool, ptr %task, i64 0)")
     e.line("ret void")
     e.label(offer)
     f.store_pointer("%task", "%pool", PoolField.TASK)
@@ -153,7 +219,7 @@ def _share(f: Function) -> str:
     e.line("call void @avoid(ptr %pool)")
     _lock_call(f, PoolField.BROADCAST, PoolField.WORK)
     _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
-    e.line("call void @work_on(ptr %task, i64 0)")
+    e.line("call void @work_on(ptr %pool, ptr %task, i64 0)")
     _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
     f.store_pointer("null", "%pool", PoolField.TASK)
     e.branch(wait)
@@ -171,8 +237,9 @@ def _share(f: Function) -> str:
 def thread_functions() -> list[str]:
     """The text of every function here."""
     return [
-        _work_on(Function("work_on", "ptr %task, i64 %thread", "void")),
+        _work_on(Function("work_on", "ptr %pool, ptr %task, i64 %thread", "void")),
         _worker(Function("worker", "ptr %pool, i64 %thread", "void")),
         _avoid(Function("avoid", "ptr %pool", "void")),
+        _outside(Function("outside", "ptr %pool", "i64")),
         _share(Function("share", "ptr %pool, ptr %task", "void")),
     ]

@@ -1,0 +1,128 @@
+"""How one kernel is divided among the engine's threads: pieces go to whoever asks next, and tasks come first.
+
+The kernels here are Python callbacks, so that a test decides which piece is costly; driver and threads are real.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import morpho as mo
+from morpho.runtime import threads
+from morpho.runtime.driver import CHUNKS_PER_THREAD
+from morpho.runtime.executable import native
+from morpho.runtime.tables import BudgetField, ProgramField, StepField
+
+LIMIT_S = 60
+KERNEL = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 4, ctypes.c_void_p)
+
+
+def workers(count: int) -> threads.Workers:
+    """The engine's threads for that number, started."""
+    mo.compile(lambda x: x + 1)(mo.ones(2))  # the driver is compiled
+    return threads.workers(count, native().worker)
+
+
+def run_divided(count: int, rows: int, body: Callable[[int, int], None]) -> list[int]:
+    """Run a kernel on `count` threads, calling `body(first, last)` per piece; how many pieces each thread took."""
+    def kernel(places: int, values: int, first: int, last: int, left: int, right: int, scratch: int) -> int:
+        assert (left, right) == (0, 1 << 20)
+        body(first, last)
+        return 0
+
+    pool, callback = workers(count), KERNEL(kernel)
+    before = pool.pieces
+    step = np.zeros(int(StepField.SIZE), np.int64)
+    table, values = np.zeros(2, np.int64), np.array([rows, 1 << 20], np.int64)
+    step[StepField.FUNCTION] = ctypes.cast(callback, ctypes.c_void_p).value
+    step[StepField.PLACE_TABLE], step[StepField.COLUMNS] = table.ctypes.data, 1
+    step[StepField.WORK], step[StepField.PIECES] = 4, CHUNKS_PER_THREAD
+    program = np.zeros(int(ProgramField.SIZE), np.int64)
+    program[ProgramField.STEPS], program[ProgramField.STEP_TABLE] = 1, step.ctypes.data
+    program[ProgramField.POOL] = pool.address
+    slots = np.zeros(1, np.int64)
+    assert native().run_long(program.ctypes.data, slots.ctypes.data, values.ctypes.data, slots.ctypes.data) == 0
+    return [now - then for now, then in zip(pool.pieces, before, strict=True)]
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+@pytest.mark.parametrize("rows", [2, 7, 64, 1000])
+def test_every_row_once(count: int, rows: int) -> None:
+    seen: list[tuple[int, int]] = []
+    taken = run_divided(count, rows, lambda first, last: seen.append((first, last)))
+    assert sum(taken) == len(seen) <= count * CHUNKS_PER_THREAD
+    assert sorted(n for first, last in seen for n in range(first, last)) == list(range(rows))
+    largest = max(last - first for first, last in seen)
+    assert largest == -(-rows // (count * CHUNKS_PER_THREAD))
+
+
+@pytest.mark.parametrize("costly", [0, 3])
+def test_a_costly_piece_leaves_the_rest_to_the_other_thread(costly: int) -> None:
+    """While one thread is at a piece that ends only when all others are done, the other takes every one of them."""
+    done, pieces = threading.Semaphore(0), 2 * CHUNKS_PER_THREAD
+    at_costly = threading.Event()
+
+    def body(first: int, last: int) -> None:
+        if first == costly:
+            at_costly.set()
+            assert all(done.acquire(timeout=LIMIT_S) for _ in range(pieces - 1))
+            return
+        if first > costly:
+            assert at_costly.wait(LIMIT_S)
+        done.release()
+
+    taken = run_divided(2, pieces, body)
+    assert sum(taken) == pieces
+    # The costly thread took that one, and at most what lay before it: everything after went to the other.
+    assert max(taken) >= pieces - 1 - costly
+
+
+def test_a_late_thread_is_not_waited_for() -> None:
+    """The caller does everything while its helpers have not come: there is no share that is theirs."""
+    threads.count_running(1)  # as if one task ran: the caller and it are the budget
+    try:
+        assert run_divided(2, 64, lambda first, last: None) == [2 * CHUNKS_PER_THREAD, 0]
+    finally:
+        threads.count_running(-1)
+
+
+def test_helpers_leave_when_tasks_begin() -> None:
+    """Of four threads, two leave at their next piece when two tasks begin meanwhile."""
+    count, pieces = 4, 4 * CHUNKS_PER_THREAD
+    barrier, after = threading.Barrier(count), []
+    left = threads.budget[BudgetField.LEFT]
+    begun = threading.Lock()
+    state = {"running": False}
+
+    def body(first: int, last: int) -> None:
+        if first < count:  # the first four pieces: all four threads are at work
+            barrier.wait(LIMIT_S)
+            with begun:
+                if not state["running"]:
+                    state["running"] = True
+                    threads.count_running(2)
+            barrier.wait(LIMIT_S)
+        else:
+            after.append(threading.get_ident())
+
+    try:
+        taken = run_divided(count, pieces, body)
+    finally:
+        threads.count_running(-2 * state["running"])
+    assert sum(taken) == pieces and all(taken)
+    assert threads.budget[BudgetField.LEFT] == left + 2
+    assert len(set(after)) <= 2 and threads.budget[BudgetField.HELPERS] == 0
+
+
+def test_statistics() -> None:
+    before = threads.engine_statistics()
+    run_divided(3, 64, lambda first, last: None)
+    after = threads.engine_statistics()
+    assert after["shared_kernels"] == before["shared_kernels"] + 1
+    assert sum(after["pieces"][3]) - sum(before["pieces"].get(3, [])) == -(-64 // -(-64 // (3 * CHUNKS_PER_THREAD)))
+    assert mo.tasks.stats()["engine"] == after
