@@ -1,6 +1,6 @@
 """Tasks: a small pipeline with dependencies, then uneven tiles of a picture on all cores.
 
-    python examples/09_tasks.py
+    python examples/10_tasks.py
 
 Compiled calls give up the interpreter lock, so tasks that make them run side by side; while they fill the cores, the
 engine uses one thread for each. The reduce follows a tree that depends on the number of tiles alone: the same bits for
