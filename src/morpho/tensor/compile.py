@@ -10,12 +10,10 @@ from __future__ import annotations
 import ctypes
 import inspect
 import logging
-import os
 import sys
 import threading
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -27,9 +25,9 @@ from morpho.base.shapes import contiguous_strides, is_contiguous
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
 from morpho.ir.op import changes as registry_changes
-from morpho.ir.op import listeners as registry_listeners
 from morpho.ir.printing import to_dot
 from morpho.kernels.plan_memory import may_alias
+from morpho.passes.memory import aligned
 from morpho.runtime import evaluate as evaluation
 from morpho.runtime import threads
 from morpho.runtime.buffer import Buffer, allocate, copy_bytes
@@ -39,6 +37,7 @@ from morpho.runtime.layout import make_vectorcallable, record_words, slot_offset
 from morpho.runtime.pool import pool
 from morpho.runtime.tables import ContextField
 from morpho.tensor.core import Tensor
+from morpho.tensor.entries import entries
 from morpho.tensor.explain import explain_text, statistics
 from morpho.tensor.outputs import output_maker
 from morpho.tensor.specialise import Specialisation, capture, dynamic_sizes, with_sizes, written_after_faults
@@ -48,8 +47,6 @@ from morpho.tensor.trees import LEAF, flatten, unflatten
 log = logging.getLogger("morpho")
 MANY_RECOMPILES = 8
 MOST_KEPT_BYTES = 1 << 30  # a larger workspace is acquired call by call, through Python
-_live: weakref.WeakSet[Any] = weakref.WeakSet()
-_live_lock = threading.Lock()
 
 
 class Compiled(ctypes.Structure):
@@ -74,12 +71,13 @@ class Compiled(ctypes.Structure):
         self.specialisations: dict[Any, Specialisation] = {}
         self.current: Specialisation | None = None
         self.recompiles = self.slow_calls = self.fallbacks = 0
+        self.uses = 0  # how often the entry's tables were filled
+        self.serves: base_settings.Settings | None = None  # whose code they hold
         self.lock = threading.RLock()
         self.words = (ctypes.c_int64 * int(ContextField.SIZE))()
         self.context = ctypes.addressof(self.words)
         self._prepare_context()
-        with _live_lock:
-            _live.add(self)
+        entries.add(self)
 
     # -- the native entry ----------------------------------------------------------------------------------------------
     def _prepare_context(self) -> None:
@@ -91,32 +89,37 @@ class Compiled(ctypes.Structure):
         for name, target in (("PyObject_Vectorcall", ContextField.VECTORCALL),
                              ("PyEval_SaveThread", ContextField.SAVE_THREAD),
                              ("PyEval_RestoreThread", ContextField.RESTORE_THREAD),
-                             ("Py_IncRef", ContextField.INCREMENT), ("Py_DecRef", ContextField.DECREMENT)):
+                             ("Py_IncRef", ContextField.INCREMENT), ("Py_DecRef", ContextField.DECREMENT),
+                             ("PyContextVar_Get", ContextField.GET_SETTINGS),
+                             ("PyLong_FromLongLong", ContextField.NUMBER)):
             words[target] = ctypes.cast(getattr(api, name), ctypes.c_void_p).value or 0
+        words[ContextField.COPY] = ctypes.cast(ctypes.memmove, ctypes.c_void_p).value or 0
+        words[ContextField.SETTINGS_VARIABLE] = id(base_settings.current)
 
-    def _use(self, chosen: Specialisation) -> None:
-        """Let the native entry serve this specialisation from now on."""
+    def _use(self, chosen: Specialisation, generation: int) -> None:
+        """Let the native entry serve this specialisation from now on, unless it was found before a change of what may
+        mean other code."""
         words = self.words
-        words[ContextField.ENABLED] = 0
+        entries.stop(self)
         if self.current is not None and self.current is not chosen and not words[ContextField.BUSY]:
             self.current.block = None  # only the specialisation in use keeps an arena
         self.current = chosen
-        if not chosen.direct or not self.entry or chosen.plan.workspace_bytes > MOST_KEPT_BYTES:
+        if not chosen.direct or not self.entry or chosen.plan.workspace_bytes + chosen.staging_bytes > MOST_KEPT_BYTES:
             return
         executable = chosen.plan.executables[0]
         executable.refresh_workers()
+        working_bytes = chosen.plan.program.arena_bytes + (executable.scratch_bytes + 63) // 64 * 64
         if chosen.block is None:
-            total = chosen.plan.program.arena_bytes + executable.scratch_bytes
-            chosen.block = pool().acquire(max(total, 64))
+            chosen.block = pool().acquire(max(working_bytes + chosen.staging_bytes, 64))
         guards = np.array([n for pair in executable.guards for n in pair], np.int64)
         order = {name: i for i, name in enumerate(executable.symbols)}
         bindings = np.zeros(4 * max(len(order), 1), np.int64)
         for name, argument, axis, least, most in chosen.bindings:
             bindings[4 * order[name]:4 * order[name] + 4] = argument, 3 + axis, least, most
-        table = np.array([executable.slot_number[place.slot] for place in chosen.plan.program.outputs], np.int64)
+        table = self._output_table(chosen, chosen.block.address + working_bytes)
         allocate_outputs = output_maker(chosen)
         chosen.keep = [guards, bindings, table, allocate_outputs]
-        words[ContextField.OUTPUTS], words[ContextField.OUTPUT_TABLE] = len(table), table.ctypes.data
+        words[ContextField.OUTPUTS], words[ContextField.OUTPUT_TABLE] = len(table) // 3, table.ctypes.data
         words[ContextField.ALLOCATE], words[ContextField.SINGLE] = id(allocate_outputs), int(chosen.structure is LEAF)
         words[ContextField.PROGRAM] = executable.words.ctypes.data
         words[ContextField.INPUTS] = len(executable.inputs)
@@ -126,15 +129,31 @@ class Compiled(ctypes.Structure):
         words[ContextField.ARENA] = chosen.block.address
         words[ContextField.SCRATCH] = chosen.block.address + chosen.plan.program.arena_bytes
         words[ContextField.RELEASES] = int(executable.work > LONG_WORK)
-        words[ContextField.OVERLAP] = int(chosen.overlap)
-        words[ContextField.ENABLED] = 1
+        words[ContextField.OVERLAP] = int(chosen.overlap or chosen.staged == [True])
+        words[ContextField.STAGED] = int(any(chosen.staged))
+        entries.start(self, generation)
 
-    def _fault(self) -> None:
-        """Called by the native entry when a kernel reports a fault."""
-        program = int(self.words[ContextField.FAULTED])  # another thread may have changed `current` since
+    @staticmethod
+    def _output_table(chosen: Specialisation, room: int) -> np.ndarray:
+        """Per output: its slot, memory to stage it in or 0, bytes of an element."""
+        executable, program = chosen.plan.executables[0], chosen.plan.program
+        words: list[int] = []
+        for place, staged in zip(program.outputs, chosen.staged, strict=True):
+            words += [executable.slot_number[place.slot], room if staged else 0, place.dtype.itemsize]
+            room += aligned(program.slots[place.slot].nbytes) if staged else 0
+        return np.array(words, np.int64)
+
+    def after_fork(self) -> None:
+        """In a child: no thread of the parent holds the lock or runs the entry."""
+        self.lock = threading.RLock()
+        self.words[ContextField.ENABLED] = self.words[ContextField.BUSY] = 0
+        self.current = None
+
+    def _fault(self, status: int, program: int) -> None:
+        """Called by the native entry when a kernel of a program reports a fault."""
         plan = next(chosen.plan for chosen in list(self.specialisations.values())
                     if chosen.direct and chosen.plan.executables[0].words.ctypes.data == program)
-        step, reason = plan.executables[0].fault(int(self.words[ContextField.STATUS]))
+        step, reason = plan.executables[0].fault(status)
         raise fail(IndexFault, step.label, reason, "negative indices count from the end",
                    line=evaluation.fault_line(plan.graph.outputs, step))
 
@@ -152,9 +171,12 @@ class Compiled(ctypes.Structure):
         tensors = [self._argument(leaf) for leaf in leaves]
         owners = self._owners(structure)
         with self.lock:
+            generation = entries.generation
             chosen = self._specialise(structure, tensors, owners, bound)
             if chosen is not self.current or not self.words[ContextField.ENABLED]:
-                self._use(chosen)
+                self._use(chosen, generation)
+            elif self.serves is not base_settings.current.get():  # the same code for other settings
+                entries.start(self, generation)
             self.slow_calls += 1
             chosen.calls += 1
         if not chosen.states:
@@ -236,7 +258,7 @@ class Compiled(ctypes.Structure):
             parameters.append(Tensor.of_node(build("parameter", index=number, shape=sizes, dtype=dtype, **extra)))
         leaves = iter(parameters)
         arguments = {name: unflatten(tree, leaves) for name, tree in structure}
-        with _entries_paused(), Trace(len(parameters)) as trace:
+        with entries.paused(), Trace(len(parameters)) as trace:
             result = self._call_original(arguments)
         outputs: list[Any] = []
         shape = flatten(result, outputs)
@@ -304,6 +326,7 @@ class Compiled(ctypes.Structure):
         direct = (simple and self._is_plain(called) and len(plan.segments) == 1
                   and isinstance(plan.segments[0], Executable) and all(owners) and len(inputs) == len(specs)
                   and program.slots[program.outputs[0].slot].kind == "result")
+        staged = [not written_after_faults(program, place.slot) for place in program.outputs]
         bindings = []
         for number, (owner, (_, sizes, _)) in enumerate(zip(owners, specs, strict=True)):
             for axis, size in enumerate(sizes):
@@ -314,7 +337,7 @@ class Compiled(ctypes.Structure):
         self.fallbacks += sum(getattr(step, "fallback", False) for step in program.steps)
         layouts = [tensor._layout[1:4] for tensor in captured]  # type: ignore[index]
         return Specialisation(plan, structure, count, captured, layouts, trace.states, updates, aliases, bindings,
-                              overlap, direct)
+                              overlap, direct, staged)
 
     # -- running -------------------------------------------------------------------------------------------------------
     def _run(self, chosen: Specialisation, tensors: list[Tensor], out: Any) -> Any:
@@ -358,7 +381,8 @@ class Compiled(ctypes.Structure):
                 buffer = target.buffer()
                 assert buffer is not None
                 same = any(v._layout[0] == buffer.address for v in values)  # type: ignore[index]
-                return allocate(shape, dtype) if same and not chosen.overlap else buffer
+                apart = chosen.staged[number] or (same and not chosen.overlap)
+                return allocate(shape, dtype) if apart else buffer
         elif number in chosen.aliases:
             state = values[chosen.aliases[number]]
             if _is_alone(state) and state._layout[4]:  # type: ignore[index]
@@ -552,44 +576,3 @@ def _install_entry(made: Compiled) -> None:
     if not _entry_ready:
         log.warning("this Python's objects are unknown to Morpho: compiled calls go through Python")
     made.entry = native().entry
-
-
-@contextmanager
-def _entries_paused() -> Iterator[None]:
-    """While a function is traced, compiled functions that it calls must be traced too, not run by their entries."""
-    with _live_lock:
-        paused = [(made, made.current) for made in _live if made.words[ContextField.ENABLED]]
-    for made, _ in paused:
-        made.words[ContextField.ENABLED] = 0
-    changes = registry_changes()
-    try:
-        yield
-    finally:
-        for made, current in paused:
-            if made.current is current and registry_changes() == changes:
-                made.words[ContextField.ENABLED] = 1
-
-
-def _forget_entries() -> None:
-    """Other settings, ops or passes may mean another specialisation: the next call goes through Python and finds it."""
-    with _live_lock:
-        for made in _live:
-            made.words[ContextField.ENABLED] = 0
-
-
-base_settings.changed.append(_forget_entries)
-registry_listeners.append(_forget_entries)
-
-
-def _after_fork() -> None:
-    """The entries' threads are gone in a child: the next call goes through Python and finds new ones."""
-    global _live_lock
-    _live_lock = threading.Lock()
-    for made in list(_live):
-        made.lock = threading.RLock()
-        made.words[ContextField.ENABLED] = 0
-        made.words[ContextField.BUSY] = 0
-        made.current = None
-
-
-os.register_at_fork(after_in_child=_after_fork)

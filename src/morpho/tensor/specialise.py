@@ -15,6 +15,7 @@ from morpho.ir.node import Node, build, rebuild, toposort
 from morpho.ir.op import Spec
 from morpho.kernels.plan_memory import written
 from morpho.kernels.program import HostStep, Program, Step
+from morpho.passes.memory import aligned
 from morpho.runtime import evaluate as evaluation
 from morpho.runtime.evaluate import Plan
 from morpho.tensor.core import Tensor
@@ -36,9 +37,17 @@ class Specialisation:
     bindings: list[tuple[str, int, int, int, int]]  # symbol, argument, axis, least, most
     overlap: bool
     direct: bool
+    staged: list[bool]  # per output: a fault may come after its first element was written
     block: Any = None
     keep: list[Any] = field(default_factory=list)
     calls: int = 0
+
+    @property
+    def staging_bytes(self) -> int:
+        """Memory for results that are moved to the caller's when nothing faulted."""
+        program = self.plan.program
+        return sum(aligned(program.slots[place.slot].nbytes)
+                   for place, staged in zip(program.outputs, self.staged, strict=True) if staged)
 
     @property
     def fits(self) -> bool:
