@@ -164,6 +164,16 @@ def test_a_fault_leaves_every_target_alone() -> None:
         assert targets[2].item() == 6 and f.native_calls >= number
 
 
+def test_an_error_that_is_kept_does_not_hold_the_target() -> None:
+    f = mo.compile(lambda table, index: (mo.sort(table), table[index] + 1))  # sorted on the host: through Python
+    table, good, bad = mo.asarray(TABLE), mo.asarray(np.array([1, 2])), mo.asarray(np.array([1, 99]))
+    targets = (mo.empty(10), mo.empty(2))
+    with pytest.raises(IndexFault) as kept:
+        f(table, bad, out=targets)
+    f(table, good, out=targets)
+    assert targets[1].tolist() == [2, 3] and kept.value.__traceback__ is not None
+
+
 def test_a_fault_leaves_states_alone() -> None:
     seen, last = mo.State(mo.zeros(())), mo.State(mo.zeros(2))
 

@@ -40,11 +40,19 @@ from morpho.tensor.core import Tensor
 from morpho.tensor.entries import entries
 from morpho.tensor.explain import explain_text, statistics
 from morpho.tensor.outputs import output_maker
-from morpho.tensor.specialise import Specialisation, capture, dynamic_sizes, with_sizes, written_after_faults
+from morpho.tensor.specialise import (
+    Specialisation,
+    capture,
+    dynamic_sizes,
+    layout_of,
+    with_sizes,
+    written_after_faults,
+)
 from morpho.tensor.state import Trace, current_trace
 from morpho.tensor.trees import LEAF, flatten, unflatten
 
 log = logging.getLogger("morpho")
+Target = tuple[Tensor, Buffer]  # a tensor of out=, and its memory
 MANY_RECOMPILES = 8
 MOST_KEPT_BYTES = 1 << 30  # a larger workspace is acquired call by call, through Python
 
@@ -335,7 +343,7 @@ class Compiled(ctypes.Structure):
                     if all(name != known[0] for known in bindings):
                         bindings.append((name, number, axis, least, most))
         self.fallbacks += sum(getattr(step, "fallback", False) for step in program.steps)
-        layouts = [tensor._layout[1:4] for tensor in captured]  # type: ignore[index]
+        layouts = [layout_of(tensor) for tensor in captured]
         return Specialisation(plan, structure, count, captured, layouts, trace.states, updates, aliases, bindings,
                               overlap, direct, staged)
 
@@ -349,14 +357,19 @@ class Compiled(ctypes.Structure):
         if evaluation.settings.get().backend == "reference":
             return self._run_reference(chosen, values, out, sizes)
         addresses = [tensor._layout[0] for tensor in values]  # type: ignore[index]
-        given = self._targets(chosen, out, tensors)
+        given = self._targets(chosen, out, sizes, values)
         buffers: list[Buffer] = []
         for number, place in enumerate(program.outputs):
             shape = tuple(evaluate(size, sizes) for size in place.shape)
             buffers.append(self._result(chosen, number, shape, place.dtype, given, values))
         slots = {place.slot: buffer for place, buffer in zip(program.outputs, buffers, strict=True)}
         ordered = [slots[i].address for i, slot in enumerate(program.slots) if slot.kind == "result"]
-        run_plan(plan, addresses, ordered, sizes)
+        try:
+            run_plan(plan, addresses, ordered, sizes)
+        except BaseException:  # an error that is kept holds this frame: let the caller's memory go
+            for held in (given, buffers, slots):
+                held.clear()  # type: ignore[attr-defined]
+            raise
         return self._deliver(chosen, buffers, given)
 
     def _check_sizes(self, chosen: Specialisation, tensors: list[Tensor], sizes: Mapping[str, Any]) -> None:
@@ -371,63 +384,67 @@ class Compiled(ctypes.Structure):
                                                          f"dynamic dimensions {dict(sizes)} make it {expected}")
 
     def _result(self, chosen: Specialisation, number: int, shape: tuple[int, ...], dtype: Any,
-                given: list[Tensor | None], values: list[Tensor]) -> Buffer:
+                given: list[Target], values: list[Tensor]) -> Buffer:
         """Memory for a result: the caller's, a state's own, or new."""
-        if number < chosen.outputs:
-            target = given[number]
-            if target is not None:
-                same_memory = sum(value._storage is target._storage for value in values)
-                self._check_target(target, shape, dtype, same_memory)
-                buffer = target.buffer()
-                assert buffer is not None
-                same = any(v._layout[0] == buffer.address for v in values)  # type: ignore[index]
-                apart = chosen.staged[number] or (same and not chosen.overlap)
-                return allocate(shape, dtype) if apart else buffer
-        elif number in chosen.aliases:
+        if number < len(given):
+            buffer = given[number][1]
+            same = any(v._layout[0] == buffer.address for v in values)  # type: ignore[index]
+            apart = chosen.staged[number] or (same and not chosen.overlap)
+            return allocate(shape, dtype) if apart else buffer
+        if number in chosen.aliases:
             state = values[chosen.aliases[number]]
             if _is_alone(state) and state._layout[4]:  # type: ignore[index]
                 state.claim()
-                buffer = state.buffer()
-                assert buffer is not None
-                return buffer
+                return state.elements()
         return allocate(shape, dtype)
 
-    def _targets(self, chosen: Specialisation, out: Any, tensors: list[Tensor]) -> list[Tensor | None]:
+    def _targets(self, chosen: Specialisation, out: Any, sizes: Mapping[str, int],
+                 values: list[Tensor]) -> list[Target]:
+        """The tensors of out=, each with its memory as it was when it was checked."""
         if out is None:
-            return [None] * chosen.outputs
+            return []
         leaves: list[Any] = []
         structure = flatten(out, leaves)
-        if structure != chosen.structure or not all(isinstance(t, Tensor) for t in leaves):
+        if any(isinstance(leaf, np.ndarray) for leaf in leaves):
+            raise fail(ArgumentError, self.__name__, "out= is a NumPy array, and borrowed memory is never written",
+                       "use out=mo.empty(...), whose numpy() is a view without a copy")
+        if structure != chosen.structure:
             raise fail(ArgumentError, self.__name__, "out= does not have the structure of the result",
                        "pass realised tensors in the same arrangement as the function returns")
-        return leaves
+        targets: list[Target] = []
+        for target, place in zip(leaves, chosen.plan.program.outputs, strict=False):
+            shape = tuple(evaluate(size, sizes) for size in place.shape)
+            targets.append((target, self._checked_target(target, shape, place.dtype, values)))
+        return targets
 
-    def _check_target(self, target: Tensor, shape: tuple[int, ...], dtype: Any, mine: int = 0) -> None:
-        if not target.is_realised:
-            target.realise()
-        _, actual, strides, held, writable = target._layout  # type: ignore[misc]
-        if actual != shape or held is not dtype:
-            raise fail(ArgumentError, self.__name__, f"out= is {held}{actual}, the result is {dtype}{shape}")
-        if not is_contiguous(actual, strides):
+    def _checked_target(self, target: Tensor, shape: tuple[int, ...], dtype: Any, values: list[Tensor]) -> Buffer:
+        held = target.elements()
+        if held.shape != shape or held.dtype is not dtype:
+            raise fail(ArgumentError, self.__name__, f"out= is {held.dtype}{held.shape}, the result is {dtype}{shape}",
+                       f"use mo.empty({shape}, dtype={str(dtype)!r})")
+        if not is_contiguous(held.shape, held.strides):
             raise fail(ArgumentError, self.__name__, "out= is not contiguous", "use mo.empty(...)")
-        if not writable:
+        if not held.writable:
             raise fail(SharedError, self.__name__, "out= is borrowed memory, which is never written",
                        "use mo.empty(...), or mo.asarray(..., copy=True)")
-        if not _is_alone(target, mine):
+        mine = sum(value._storage is held.storage for value in values)
+        if not _is_alone(target, 1 + mine):  # besides `held` and this call's own look at the arguments
             raise fail(SharedError, self.__name__, "out= shares its memory with another tensor, a pending expression "
                                                    "or an export", "drop those first, or use mo.empty(...)")
         target.claim()
+        return held
 
-    def _deliver(self, chosen: Specialisation, buffers: list[Buffer], given: list[Tensor | None]) -> Any:
+    def _deliver(self, chosen: Specialisation, buffers: list[Buffer], given: list[Target]) -> Any:
         for number, output in chosen.updates:
             chosen.states[number].replace(Tensor.of_buffer(buffers[output]))
         results: list[Tensor] = []
-        for buffer, target in zip(buffers, given, strict=False):
-            if target is None:
+        for number, buffer in enumerate(buffers[:chosen.outputs]):
+            if number >= len(given):
                 results.append(Tensor.of_buffer(buffer))
                 continue
-            if target._layout[0] != buffer.address:  # type: ignore[index]
-                copy_bytes(target._layout[0], buffer.address, target.nbytes)  # type: ignore[index]
+            target, memory = given[number]
+            if memory.address != buffer.address:
+                copy_bytes(memory.address, buffer.address, target.nbytes)
             results.append(target)
         return unflatten(chosen.structure, iter(results))
 
@@ -445,11 +462,7 @@ class Compiled(ctypes.Structure):
             graph = Graph(tuple(with_sizes(graph, sizes)))
         arrays = reference.run_graph(graph.outputs, leaf)
         found = [evaluation.store(reference.encode(a, n.dtype), n) for a, n in zip(arrays, graph.outputs, strict=True)]
-        given = self._targets(chosen, out, values)
-        for target, buffer in zip(given, found, strict=False):
-            if target is not None:
-                self._check_target(target, buffer.shape, buffer.dtype)
-        return self._deliver(chosen, found, given)
+        return self._deliver(chosen, found, self._targets(chosen, out, sizes, values))
 
     # -- looking inside ------------------------------------------------------------------------------------------------
     @property
@@ -533,8 +546,7 @@ def _snapshot(tensor: Tensor) -> Tensor:
 def _is_alone(tensor: Tensor, mine: int = 0) -> bool:
     """Whether this tensor alone holds its memory, besides `mine` snapshots of this call; a leaf that only it refers to
     is let go."""
-    if tensor._node is not None and tensor._layout is not None:
-        tensor._node = None
+    tensor.release_leaf()
     return sys.getrefcount(tensor._storage) <= 2 + mine
 
 

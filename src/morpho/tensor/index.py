@@ -222,7 +222,7 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
     if x.is_realised and getattr(tracing, "current", None) is not None:
         raise fail(CompileError, "setitem", "a tensor of the surroundings is written inside a function being compiled",
                    "keep it in a mo.State, or write to a new value such as x + 0 and return that")
-    replace(x, _assigned(x, key, value))
+    x.replace(_assigned(x, key, value))
 
 
 def _assigned(x: Tensor, key: Any, value: Any) -> Node:
@@ -278,8 +278,3 @@ def _fitted(value: Node, shape: Shape) -> Node:
     if not fits:
         raise fail(ShapeError, "setitem", f"a value of shape {value.shape} does not broadcast to {shape}")
     return algebra.expand(value, shape)
-
-
-def replace(x: Tensor, node: Node) -> None:
-    """Give a tensor another value. What was built from its old one holds the old node or the old elements."""
-    x._node, x._layout, x._record, x._storage = node, None, None, None

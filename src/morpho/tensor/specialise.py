@@ -52,8 +52,14 @@ class Specialisation:
     @property
     def fits(self) -> bool:
         """Whether the tensors of the surroundings are laid out as they were when this was compiled."""
-        return all(tensor.realise()._layout[1:4] == layout  # type: ignore[index]
+        return all(layout_of(tensor) == layout
                    for tensor, layout in zip(self.captured, self.captured_layouts, strict=True))
+
+
+def layout_of(tensor: Tensor) -> tuple[Any, ...]:
+    """What code is compiled for besides a tensor's address."""
+    found = tensor.elements()
+    return found.shape, found.strides, found.dtype
 
 
 def dynamic_sizes(given: Mapping[str, Mapping[int, Any]], signature: inspect.Signature) -> dict[str, dict[int, Dim]]:
