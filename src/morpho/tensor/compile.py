@@ -37,17 +37,20 @@ from morpho.runtime.layout import make_vectorcallable, record_words, slot_offset
 from morpho.runtime.pool import pool
 from morpho.runtime.tables import ContextField
 from morpho.tensor.core import Tensor
+from morpho.tensor.dynamic import (
+    Owner,
+    check_bound,
+    check_elements,
+    dynamic_sizes,
+    needed_elements,
+    owners,
+    sure_bounds,
+    symbols_of,
+)
 from morpho.tensor.entries import entries
 from morpho.tensor.explain import explain_text, statistics
 from morpho.tensor.outputs import output_maker
-from morpho.tensor.specialise import (
-    Specialisation,
-    capture,
-    dynamic_sizes,
-    layout_of,
-    with_sizes,
-    written_after_faults,
-)
+from morpho.tensor.specialise import Specialisation, capture, layout_of, with_sizes, written_after_faults
 from morpho.tensor.state import Trace, current_trace
 from morpho.tensor.trees import LEAF, flatten, unflatten
 
@@ -65,7 +68,7 @@ class Compiled(ctypes.Structure):
 
     _fields_ = [("entry", ctypes.c_void_p), ("context", ctypes.c_void_p)]
 
-    def __init__(self, function: Callable[..., Any], dynamic: Mapping[str, Mapping[int, Any]] | None = None,
+    def __init__(self, function: Callable[..., Any], dynamic: Mapping[str, Any] | None = None,
                  whole: bool = False) -> None:
         super().__init__()
         self.function, self.whole = function, whole
@@ -75,7 +78,7 @@ class Compiled(ctypes.Structure):
         self.signature = inspect.signature(function)
         plain = all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in self.signature.parameters.values())
         self.positional = tuple(self.signature.parameters) if plain else None
-        self.dynamic = dynamic_sizes(dynamic or {}, self.signature)
+        self.dynamic = dynamic_sizes(dynamic, self.signature)
         self.specialisations: dict[Any, Specialisation] = {}
         self.current: Specialisation | None = None
         self.recompiles = self.slow_calls = self.fallbacks = 0
@@ -123,7 +126,8 @@ class Compiled(ctypes.Structure):
         order = {name: i for i, name in enumerate(executable.symbols)}
         bindings = np.zeros(4 * max(len(order), 1), np.int64)
         for name, argument, axis, least, most in chosen.bindings:
-            bindings[4 * order[name]:4 * order[name] + 4] = argument, 3 + axis, least, most
+            sure = max(least, chosen.least.get(name, least))
+            bindings[4 * order[name]:4 * order[name] + 4] = argument, 3 + axis, sure, most
         table = self._output_table(chosen, chosen.block.address + working_bytes)
         allocate_outputs = output_maker(chosen)
         chosen.keep = [guards, bindings, table, allocate_outputs]
@@ -177,10 +181,10 @@ class Compiled(ctypes.Structure):
         leaves: list[Any] = []
         structure = tuple((name, flatten(value, leaves)) for name, value in bound.items())
         tensors = [self._argument(leaf) for leaf in leaves]
-        owners = self._owners(structure)
+        owned = owners(structure, self.dynamic, self.__name__)
         with self.lock:
             generation = entries.generation
-            chosen = self._specialise(structure, tensors, owners, bound)
+            chosen = self._specialise(structure, tensors, owned)
             if chosen is not self.current or not self.words[ContextField.ENABLED]:
                 self._use(chosen, generation)
             elif self.serves is not base_settings.current.get():  # the same code for other settings
@@ -212,18 +216,8 @@ class Compiled(ctypes.Structure):
 
         return _snapshot(leaf if isinstance(leaf, Tensor) else asarray(leaf))
 
-    @staticmethod
-    def _owners(structure: Any) -> list[str]:
-        """For every leaf the name of the parameter it is, or an empty string when it lies inside a tree."""
-        names: list[str] = []
-        for name, tree in structure:
-            count = _count(tree)
-            names += [name if tree is LEAF else ""] * count
-        return names
-
-    def _specialise(self, structure: Any, tensors: list[Tensor], owners: list[str],
-                    bound: Mapping[str, Any]) -> Specialisation:
-        specs = [self._spec(tensor, owner) for tensor, owner in zip(tensors, owners, strict=True)]
+    def _specialise(self, structure: Any, tensors: list[Tensor], owned: list[Owner]) -> Specialisation:
+        specs = [self._spec(tensor, owner) for tensor, owner in zip(tensors, owned, strict=True)]
         chosen = evaluation.settings.get()
         key = (structure, tuple(specs), chosen.level, chosen.isa, chosen.passes_off, threads.wanted_threads(),
                chosen.backend, registry_changes())
@@ -234,7 +228,7 @@ class Compiled(ctypes.Structure):
                        "pass tensors, numbers, strings, or tuples, lists and dicts of them") from None
         if found is None or not found.fits:
             first = not self.specialisations
-            self.specialisations[key] = found = self._trace(structure, specs, owners)
+            self.specialisations[key] = found = self._trace(structure, specs, owned)
             if not first:
                 self.recompiles += 1
             if self.recompiles == MANY_RECOMPILES and not first:
@@ -243,23 +237,25 @@ class Compiled(ctypes.Structure):
                             self.__name__, self.recompiles + 1)
         return found
 
-    def _spec(self, tensor: Tensor, owner: str) -> tuple[Any, ...]:
+    def _spec(self, tensor: Tensor, owner: Owner) -> tuple[Any, ...]:
         """dtype, shape with dynamic sizes in place, and strides when they are not the contiguous ones."""
         _, shape, strides, dtype, _ = tensor._layout  # type: ignore[misc]
         sizes: tuple[Size, ...] = shape
-        for axis, dim in self.dynamic.get(owner, {}).items():
+        for axis, dim in owner.axes.items():
             if not -len(shape) <= axis < len(shape):
-                raise fail(ArgumentError, self.__name__, f"argument {owner} has no axis {axis}: its shape is {shape}")
+                raise fail(ArgumentError, self.__name__,
+                           f"argument {owner.name} has no axis {axis}: its shape is {shape}")
             least, most = bounds(dim)
             if not least <= shape[axis] <= most:
                 raise fail(ArgumentError, self.__name__,
-                           f"axis {axis} of {owner} has size {shape[axis]}, outside {least}..{most} of {dim}")
+                           f"axis {axis} of {owner.name} has size {shape[axis]}, outside {least}..{most} of {dim}")
             position = axis % len(shape)
             sizes = (*sizes[:position], dim, *sizes[position + 1:])
         plain = is_contiguous(shape, strides)
         return (dtype, sizes, None if plain else strides)
 
-    def _trace(self, structure: Any, specs: list[tuple[Any, ...]], owners: list[str]) -> Specialisation:
+    def _trace(self, structure: Any, specs: list[tuple[Any, ...]], owned: list[Owner]) -> Specialisation:
+        check_bound(symbols_of([sizes for _, sizes, _ in specs]), self.__name__)
         parameters = []
         for number, (dtype, sizes, strides) in enumerate(specs):
             extra = {} if strides is None else {"strides": strides}
@@ -276,7 +272,7 @@ class Compiled(ctypes.Structure):
         updates = [(number, len(nodes) + i) for i, (number, _) in enumerate(trace.updates)]
         nodes += [tensor.node for _, tensor in trace.updates]
         graph, captured = capture(nodes, trace)
-        return self._finish(graph, (structure, shape), len(outputs), captured, trace, updates, specs, owners)
+        return self._finish(graph, (structure, shape), len(outputs), captured, trace, updates, specs, owned)
 
     def _call_original(self, arguments: dict[str, Any]) -> Any:
         positional: list[Any] = []
@@ -311,7 +307,7 @@ class Compiled(ctypes.Structure):
         return True
 
     def _finish(self, graph: Graph, structures: tuple[Any, Any], count: int, captured: list[Tensor], trace: Trace,
-                updates: list[tuple[int, int]], specs: list[tuple[Any, ...]], owners: list[str]) -> Specialisation:
+                updates: list[tuple[int, int]], specs: list[tuple[Any, ...]], owned: list[Owner]) -> Specialisation:
         guards = [record_words(dtype, sizes, contiguous_strides(sizes) if strides is None else strides)  # type: ignore
                   for dtype, sizes, strides in specs]
         called, structure = structures
@@ -332,26 +328,30 @@ class Compiled(ctypes.Structure):
         overlap = simple and count == 1 and all(may_alias(program, program.outputs[0].slot, slot)
                                                 for slot in inputs.values())
         direct = (simple and self._is_plain(called) and len(plan.segments) == 1
-                  and isinstance(plan.segments[0], Executable) and all(owners) and len(inputs) == len(specs)
+                  and isinstance(plan.segments[0], Executable) and all(owner.is_parameter for owner in owned)
+                  and len(inputs) == len(specs)
                   and program.slots[program.outputs[0].slot].kind == "result")
         staged = [not written_after_faults(program, place.slot) for place in program.outputs]
-        bindings = []
-        for number, (owner, (_, sizes, _)) in enumerate(zip(owners, specs, strict=True)):
+        bindings: list[tuple[str, int, int, int, int]] = []
+        for number, (_, sizes, _) in enumerate(specs):
             for axis, size in enumerate(sizes):
-                if isinstance(size, Dim) and size.is_symbol and self.dynamic.get(owner):
+                if isinstance(size, Dim) and size.is_symbol:
                     ((name, (least, most)),) = size.symbols.items()
                     if all(name != known[0] for known in bindings):
                         bindings.append((name, number, axis, least, most))
         self.fallbacks += sum(getattr(step, "fallback", False) for step in program.steps)
         layouts = [layout_of(tensor) for tensor in captured]
+        needed = needed_elements(graph)
+        least = sure_bounds(needed)
         return Specialisation(plan, structure, count, captured, layouts, trace.states, updates, aliases, bindings,
-                              overlap, direct, staged)
+                              overlap, direct and least is not None, staged, needed, least or {})
 
     # -- running -------------------------------------------------------------------------------------------------------
     def _run(self, chosen: Specialisation, tensors: list[Tensor], out: Any) -> Any:
         plan, program = chosen.plan, chosen.plan.program
         sizes = {name: tensors[argument].shape[axis] for name, argument, axis, _, _ in chosen.bindings}
         self._check_sizes(chosen, tensors, sizes)
+        check_elements(chosen.needed, sizes)
         captured = [_snapshot(tensor) for tensor in chosen.captured]
         values = [*tensors, *[state._tensor for state in chosen.states], *captured]
         if evaluation.settings.get().backend == "reference":
@@ -518,18 +518,6 @@ class _Bound:
 
 
 _OUT = sys.intern("out")
-
-
-def _count(tree: Any) -> int:
-    leaves = 0
-    stack = [tree]
-    while stack:
-        item = stack.pop()
-        if item is LEAF:
-            leaves += 1
-        elif isinstance(item, tuple):
-            stack.extend(item)
-    return leaves
 
 
 def _snapshot(tensor: Tensor) -> Tensor:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from morpho.base.dims import Dim, evaluate
-from morpho.base.errors import ArgumentError, fail
 from morpho.base.shapes import is_contiguous
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, rebuild, toposort
@@ -19,6 +17,7 @@ from morpho.passes.memory import aligned
 from morpho.runtime import evaluate as evaluation
 from morpho.runtime.evaluate import Plan
 from morpho.tensor.core import Tensor
+from morpho.tensor.dynamic import Needed
 from morpho.tensor.state import State, Trace
 
 
@@ -38,6 +37,8 @@ class Specialisation:
     overlap: bool
     direct: bool
     staged: list[bool]  # per output: a fault may come after its first element was written
+    needed: list[Needed]  # dynamic sizes that must not be 0
+    least: dict[str, int]  # bounds within which that is sure, for the native entry
     block: Any = None
     keep: list[Any] = field(default_factory=list)
     calls: int = 0
@@ -60,37 +61,6 @@ def layout_of(tensor: Tensor) -> tuple[Any, ...]:
     """What code is compiled for besides a tensor's address."""
     found = tensor.elements()
     return found.shape, found.strides, found.dtype
-
-
-def dynamic_sizes(given: Mapping[str, Mapping[int, Any]], signature: inspect.Signature) -> dict[str, dict[int, Dim]]:
-    result: dict[str, dict[int, Dim]] = {}
-    for name, axes in given.items():
-        if name not in signature.parameters:
-            raise fail(ArgumentError, "compile", f"dynamic= names {name!r}, which is not a parameter of {signature}")
-        if not isinstance(axes, Mapping):
-            raise fail(ArgumentError, "compile", f"dynamic={{{name!r}: ...}} is not a dict of axis to mo.Dim")
-        for axis, dim in axes.items():
-            if not isinstance(dim, Dim):
-                raise fail(ArgumentError, "compile", f"dynamic size {dim!r} is not a Dim", "use mo.Dim('n', 1, 4096)")
-            result.setdefault(name, {})[axis] = dim
-    _check_symbols([dim for axes in result.values() for dim in axes.values()])
-    return result
-
-
-def _check_symbols(dims: list[Dim]) -> None:
-    """Every symbol must be the size of some axis by itself, with one pair of bounds."""
-    known: dict[str, tuple[int, int]] = {}
-    for dim in dims:
-        for name, limits in dim.symbols.items():
-            if known.setdefault(name, limits) != limits:
-                raise fail(ArgumentError, "compile", f"the dynamic size {name} has bounds {known[name]} and {limits}",
-                           "make one mo.Dim and use it for every axis of that size")
-    plain = {name for dim in dims if dim.is_symbol for name in dim.symbols}
-    for dim in dims:
-        missing = [name for name in dim.symbols if name not in plain]
-        if missing:
-            raise fail(ArgumentError, "compile", f"the dynamic size {dim} needs an axis of size {missing[0]} itself",
-                       "use a symbol of its own for this axis")
 
 
 def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> list[Node]:
