@@ -50,7 +50,7 @@ from morpho.tensor.dynamic import (
 from morpho.tensor.entries import entries
 from morpho.tensor.explain import explain_text, statistics
 from morpho.tensor.outputs import output_maker
-from morpho.tensor.specialise import Specialisation, capture, layout_of, with_sizes, written_after_faults
+from morpho.tensor.specialise import Specialisation, capture, layout_of, written_after_faults
 from morpho.tensor.state import Trace, current_trace
 from morpho.tensor.trees import LEAF, flatten, unflatten
 
@@ -453,14 +453,10 @@ class Compiled(ctypes.Structure):
         from morpho.backends import reference
 
         def leaf(node: Node) -> Any:
-            if node.op.name == "dimension":
-                return np.asarray(evaluate(node["size"], sizes), node.dtype.compute.numpy)
-            return reference.decode(values[node["index"]].buffer().numpy(), node.dtype)  # type: ignore[union-attr]
+            return reference.decode(values[node["index"]].elements().numpy(), node.dtype)
 
         graph = chosen.plan.graph
-        if sizes:
-            graph = Graph(tuple(with_sizes(graph, sizes)))
-        arrays = reference.run_graph(graph.outputs, leaf)
+        arrays = reference.run_graph(graph.outputs, leaf, sizes)
         found = [evaluation.store(reference.encode(a, n.dtype), n) for a, n in zip(arrays, graph.outputs, strict=True)]
         return self._deliver(chosen, found, self._targets(chosen, out, sizes, values))
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from morpho.base.dims import Dim, evaluate
 from morpho.base.shapes import is_contiguous
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, rebuild, toposort
-from morpho.ir.op import Spec
 from morpho.kernels.plan_memory import written
 from morpho.kernels.program import HostStep, Program, Step
 from morpho.passes.memory import aligned
@@ -61,25 +58,6 @@ def layout_of(tensor: Tensor) -> tuple[Any, ...]:
     """What code is compiled for besides a tensor's address."""
     found = tensor.elements()
     return found.shape, found.strides, found.dtype
-
-
-def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> list[Node]:
-    """The graph with numbers in place of dynamic sizes, for the reference backend."""
-
-    def fix(value: Any) -> Any:
-        if isinstance(value, Dim):
-            return evaluate(value, sizes)
-        if isinstance(value, Spec):
-            return Spec(fix(value.shape), value.dtype)
-        return tuple(fix(item) for item in value) if isinstance(value, tuple) else value
-
-    from morpho.ir.node import make
-
-    done: dict[int, Node] = {}
-    for node in graph.nodes:
-        attributes = {name: fix(value) for name, value in node.attributes.items()}
-        done[node.serial] = make(node.op, [done[c.serial] for c in node.inputs], attributes)
-    return [done[node.serial] for node in graph.outputs]
 
 
 def capture(nodes: list[Node], trace: Trace) -> tuple[Graph, list[Tensor]]:
