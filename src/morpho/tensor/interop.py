@@ -122,6 +122,8 @@ def buffer(self: Tensor, flags: int, /) -> memoryview:
     """The elements as a read-only buffer (Python 3.12 and newer call this for `memoryview(tensor)`)."""
     if flags & 1:  # PyBUF_WRITABLE
         raise fail(ExportError, "__buffer__", "a tensor's memory is read-only", "take tensor.numpy(copy=True)")
+    if self.dtype is bfloat16:  # NumPy asks here first, and goes on to `__array__` then
+        raise fail(ExportError, "__buffer__", "a buffer has no format for bfloat16", "take tensor.numpy(), or DLPack")
     return memoryview(self.numpy())
 
 
