@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from ulp import Array, Compiled, float32_samples, float64_samples, special_values, ulp_errors
 
+import morpho as mo
 from morpho.kernels.vector_math import FUNCTIONS, ONE_ARGUMENT, TWO_ARGUMENTS
 
 ONE_ULP = {"exp", "exp2", "log", "tanh", "erf", "sigmoid"}
@@ -195,3 +196,17 @@ def test_pow_agrees_with_numpy(drawn: list[tuple[float, float]]) -> None:
     x, y = (np.array(values, np.float32) for values in zip(*drawn, strict=True))
     got = POWER(x, y)
     assert_close("pow", got, reference("pow", x, y), [x, y], 2.0)
+
+
+@pytest.mark.parametrize("isa", ["native", "scalar"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+@pytest.mark.parametrize("negation", [lambda y: -y, lambda y: y * -1, lambda y: -1 * y, lambda y: y / -1,
+                                      lambda y: -0.0 - y])
+def test_the_sign_of_a_negated_zero(negation: Callable, dtype: type, isa: str) -> None:
+    """A function that ends in an fma, negated: the same zero in one lane as in many."""
+    x = mo.asarray(np.array([[1.0], [2.0], [3.0]], dtype))
+    with mo.settings(isa=isa):
+        for function in (mo.gelu, mo.silu, lambda y: mo.gelu(y, approximate="tanh"), mo.tanh, mo.expm1, mo.sin):
+            zero = mo.rms_norm(x)  # rows of one element: the kernel works on one lane
+            found = negation(function(zero - zero)).numpy()
+            assert np.signbit(found).all() and not found.any()
