@@ -71,23 +71,24 @@ def _parse(name: str, text: str, kind: type) -> object:
     except (ValueError, KeyError):
         variable = f"MORPHO_{name.upper()}"
         raise fail(ArgumentError, "settings", f"{variable}={text!r} is not a valid {kind.__name__}",
-                   describe[name]) from None
+                   describe[name], line="") from None
 
 
-def _check(settings: Settings) -> Settings:
+def _check(settings: Settings, line: str | None = None) -> Settings:
     for field in fields(Settings):
         value, kind = getattr(settings, field.name), type(field.default)
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise fail(ArgumentError, "settings", f"{field.name}={value!r} is not of type {kind.__name__}",
-                       describe[field.name])
+                       describe[field.name], line)
     if settings.backend not in ("cpu", "reference"):
-        raise fail(ArgumentError, "settings", f"backend {settings.backend!r} is unknown", "use cpu or reference")
+        raise fail(ArgumentError, "settings", f"backend {settings.backend!r} is unknown", "use cpu or reference", line)
     if settings.level not in (0, 1, 2, 3):
-        raise fail(ArgumentError, "settings", f"level {settings.level} is not one of 0, 1, 2, 3")
+        raise fail(ArgumentError, "settings", f"level {settings.level} is not one of 0, 1, 2, 3", "", line)
     if settings.threads < 0 or settings.pool_bytes < 0 or settings.cache_bytes < 0:
-        raise fail(ArgumentError, "settings", "threads, pool_bytes and cache_bytes cannot be negative")
+        raise fail(ArgumentError, "settings", "threads, pool_bytes and cache_bytes cannot be negative", "", line)
     if settings.log not in ("debug", "info", "warning", "error"):
-        raise fail(ArgumentError, "settings", f"log {settings.log!r} is unknown", "use debug, info, warning or error")
+        raise fail(ArgumentError, "settings", f"log {settings.log!r} is unknown", "use debug, info, warning or error",
+                   line)
     return settings
 
 
@@ -101,9 +102,9 @@ def from_environment() -> Settings:
         name = variable.removeprefix("MORPHO_").lower()
         if name not in kinds:
             raise fail(ArgumentError, "settings", f"the environment variable {variable} is unknown",
-                       "the settings are " + ", ".join(sorted(kinds)))
+                       "the settings are " + ", ".join(sorted(kinds)), line="")
         changes[name] = _parse(name, text, kinds[name])
-    return _check(replace(Settings(), **changes))  # type: ignore[arg-type]
+    return _check(replace(Settings(), **changes), "the environment's MORPHO_* variables")  # type: ignore[arg-type]
 
 
 current: ContextVar[Settings | None] = ContextVar("morpho_settings", default=None)  # None outside every block

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -534,13 +535,20 @@ def _is_alone(tensor: Tensor, mine: int = 0) -> bool:
     return sys.getrefcount(tensor._storage) <= 2 + mine
 
 
-def compile(function: Callable[..., Any] | None = None, *, dynamic: Mapping[str, Mapping[int, Any]] | None = None,
+def compile(function: Callable[..., Any] | None = None, *, dynamic: Mapping[str, Any] | None = None,
             whole: bool = False) -> Any:
     """Make one native function of a function of tensors; also a decorator.
 
-    `dynamic` names sizes that may change without recompiling: `dynamic={"x": {0: mo.Dim("n", 1, 4096)}}`.
-    `whole=True` refuses parts that run on the host. Python numbers among the arguments are constants of the
-    compiled code; tensors of the surroundings and `mo.State` slots are inputs.
+    Call the result like the original. The first call with new shapes or dtypes traces the function and compiles it;
+    later ones run native code. `f(a, b, out=c)` writes into a tensor you own. `f.explain()` says what was done,
+    `f.stats` holds the numbers, `f.dot("graph.dot")` draws the graph.
+
+    function: takes and returns tensors, or tuples, lists and dicts of them. Python numbers and strings among its
+        arguments are constants of the compiled code; tensors of the surroundings and `mo.State` slots are inputs.
+    dynamic: sizes that may change without recompiling, by parameter and axis: `{"x": {0: mo.Dim("n", 1, 4096)}}`.
+        For a parameter that is a tuple, list or dict of tensors, the same form with such a dict, or None, in place
+        of each tensor: `{"pair": ({0: n}, None)}`.
+    whole: refuse a function with parts that run on the host instead of in native code.
 
     >>> import morpho as mo
     >>> f = mo.compile(lambda a, b: mo.gelu(a + b) * 0.5)
@@ -568,7 +576,12 @@ def _measure() -> bool:
 _entry_ready = _measure()
 
 
+@cache
+def _say_unknown() -> None:
+    log.warning("this Python's objects are unknown to Morpho: compiled calls go through Python (said once)")
+
+
 def _install_entry(made: Compiled) -> None:
     if not _entry_ready:
-        log.warning("this Python's objects are unknown to Morpho: compiled calls go through Python")
+        _say_unknown()
     made.entry = native().entry
