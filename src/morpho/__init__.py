@@ -255,4 +255,7 @@ def __getattr__(name: str) -> object:
             return version("morpho")
         except PackageNotFoundError:
             return "unknown"
-    raise AttributeError(f"module 'morpho' has no attribute {name!r}")
+    from morpho.tensor.names import advice
+
+    hint = advice(name)
+    raise AttributeError(f"module 'morpho' has no attribute {name!r}" + (f". Hint: {hint}." if hint else ""))

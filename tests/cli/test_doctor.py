@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from morpho.base import machine as machines
+from morpho.base import settings as base_settings
 from morpho.base.settings import describe, settings
 from morpho.cli import doctor
 
@@ -51,6 +52,17 @@ def test_an_impossible_choice_is_reported_not_raised() -> None:
         rows = doctor.report()
     assert f"{wrong} is for" in _find(rows, "instructions", "error").value
     assert _find(rows, "versions", "python").value.startswith(f"{sys.version_info.major}.")
+
+
+def test_a_wrong_variable_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stops several sections, each of which points to the first."""
+    monkeypatch.setenv("MORPHO_LEVEL", "9")
+    monkeypatch.setattr(base_settings, "_base", None)
+    errors = [row for row in doctor.report() if row.name == "error"]
+    assert len(errors) >= 3
+    assert [row.section for row in errors if "level 9" in row.value] == ["instructions"]
+    assert {row.value for row in errors[1:]} == {"the same as under instructions"}
+    assert errors[0].value.endswith("At the environment's MORPHO_* variables.")
 
 
 def test_the_cache_folder(tmp_path: Path) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.base.errors import ArgumentError, MorphoError
+from morpho.base.errors import ArgumentError, MorphoError, ShapeError
 from morpho.runtime import code, evaluate
 
 LENGTHS = (2, 3, 7, 16, 63, 64, 65, 200)
@@ -140,6 +141,10 @@ def test_sizes_that_follow_from_others() -> None:
 @pytest.mark.parametrize(("dynamic", "said"), [
     ({"z": {0: mo.Dim("n")}}, "not a parameter"),
     ({"x": mo.Dim("n")}, "is not a dict"),
+    (True, "dynamic=True is not a dict of parameters.*mo.Dim"),
+    (mo.Dim("n"), "is not a dict of parameters"),
+    ({"x": {"0": mo.Dim("n")}}, "names '0', which is not an axis"),
+    ({"x": ({0: 3},)}, r"dynamic size 3 of x.0. is not a Dim"),
     ({"x": {0: 5}}, "not a Dim"),
     ({"x": {0: mo.Dim("n") * 2}}, "needs an axis of size n itself"),
     ({"x": {0: mo.Dim("n", 1, 4)}, "y": {0: mo.Dim("n", 1, 5)}}, r"has bounds \(1, 4\) and \(1, 5\)"),
@@ -166,6 +171,109 @@ def test_size_zero_where_bounds_allow_it(name: str) -> None:
         np.testing.assert_array_equal(f(x).numpy(), expected)
         target = mo.empty(expected.shape)
         np.testing.assert_array_equal(f(x, out=target).numpy(), expected)
+
+
+EMPTY: dict[str, Callable[[mo.Tensor], mo.Tensor]] = {
+    "max": lambda x: x.max(axis=0), "min": lambda x: x.min(), "argmax": lambda x: mo.argmax(x, axis=0),
+    "argmin": lambda x: mo.argmin(x), "softmax": lambda x: mo.softmax(x, axis=0),
+    "logsumexp": lambda x: mo.logsumexp(x, axis=0), "inside": lambda x: (x - x.max(axis=0)).sum(axis=0) * 2,
+    "without first": lambda x: x[1:].max(axis=0),
+    "joined": lambda x: mo.concat([x, x], axis=0).max(axis=0), "flat": lambda x: x.reshape(-1).max(),
+}
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("name", EMPTY)
+def test_no_elements_where_an_operation_needs_some(name: str, backend: str) -> None:
+    """The error of a static empty axis, through Python and through the native entry, which serves all other sizes."""
+    function, empty = EMPTY[name], 1 if name == "without first" else 0
+    f = mo.compile(function, dynamic={"x": {0: mo.Dim("n", empty, 64)}})
+    with mo.settings(backend=backend):
+        for size in (7, empty, 3, empty, empty + 1):
+            x = numbers(size, 5)
+            if size > empty:
+                expected = mo.compile(function)(x)
+                np.testing.assert_array_equal(f(x).numpy(), expected.numpy())
+                native, target = f.native_calls, mo.empty(expected.shape, dtype=expected.dtype)
+                np.testing.assert_array_equal(f(x, out=target).numpy(), expected.numpy())
+                assert f.native_calls == native + (backend == "cpu")
+                continue
+            for out in (None, target):
+                with pytest.raises(ShapeError, match=r"dynamic size .* turns out 0.*test_dynamic.py:\d+"):
+                    f(x, out=out)
+            with pytest.raises(ShapeError):
+                mo.compile(function)(x)
+    assert f.recompiles == 0
+
+
+def test_no_elements_of_two_sizes() -> None:
+    """A size in two symbols: what cannot be told from bounds alone goes through Python, and is right."""
+    n, m = mo.Dim("n", 0, 8), mo.Dim("m", 0, 8)
+    several = {"product": lambda x, y: (x[:, None] * y[None]).reshape(-1).max(),
+               "difference": lambda x, y: mo.concat([x, y])[y.shape[0]:].max()}
+    for name, function in several.items():
+        f = mo.compile(function, dynamic={"x": {0: n}, "y": {0: m}})
+        for rows, columns in ((3, 4), (1, 1), (2, 1)):
+            for _ in range(2):
+                assert f(mo.ones(rows), mo.ones(columns)).item() == 1, name
+        with pytest.raises(ShapeError, match="turns out 0"):
+            f(mo.ones(0), mo.ones(3))
+
+
+def test_dynamic_sizes_inside_trees() -> None:
+    """The declaration has the form of the argument."""
+    n, m = mo.Dim("n", 1, 64), mo.Dim("m", 1, 64)
+
+    @mo.compile(dynamic={"pair": ({0: n}, None), "named": {"w": {1: m}, "deep": [{0: n}]}, "x": {0: n}})
+    def f(x: mo.Tensor, pair: tuple, named: dict) -> mo.Tensor:
+        return (x + pair[0] + named["deep"][0]) @ mo.ones((3,)) * pair[1] + named["w"].sum()
+
+    for rows, columns in ((2, 3), (7, 1), (1, 9)):
+        x = mo.ones((rows, 3))
+        found = f(x, (x, mo.asarray(2.0)), {"w": mo.ones((2, columns)), "deep": [x]})
+        assert found.tolist() == [18.0 + 2 * columns] * rows
+    assert f.recompiles == 0
+    with pytest.raises(ArgumentError, match=r"axis 1 of named\['w'\] has size 65, outside 1\.\.64"):
+        f(x, (x, mo.asarray(2.0)), {"w": mo.ones((2, 65)), "deep": [x]})
+    with pytest.raises(ArgumentError, match=r"argument 1 has shape \(4, 3\)"):
+        f(x, (mo.ones((4, 3)), mo.asarray(2.0)), {"w": mo.ones((2, 5)), "deep": [x]})
+
+
+def test_dynamic_sizes_of_starred_parameters_and_named_tuples() -> None:
+    class Pair(NamedTuple):
+        left: mo.Tensor
+        right: mo.Tensor
+
+    n = mo.Dim("n", 1, 64)
+    f = mo.compile(lambda *xs, **named: xs[0] + xs[1] + named["y"].left,
+                   dynamic={"xs": [{0: n}, {0: n}], "named": {"y": {"left": {0: n}}}})
+    for size in (3, 5):
+        assert f(mo.ones(size), mo.ones(size), y=Pair(mo.ones(size), mo.ones(2))).tolist() == [3.0] * size
+    assert f.recompiles == 0
+
+
+@pytest.mark.parametrize(("form", "said"), [
+    ({0: mo.Dim("n")}, "names axes of p, which is a tuple or list of 2.*same form"),
+    (({0: mo.Dim("n")},), "has 2 parts and not 1"),
+    ({5: {0: mo.Dim("n")}}, "has no 5"),
+    (({0: mo.Dim("n")}, [None]), "has the form of a tree, but p.1. is a tensor"),
+])
+def test_declarations_of_another_form(form: object, said: str) -> None:
+    f = mo.compile(lambda p: p[0] + p[1], dynamic={"p": form})
+    with pytest.raises(ArgumentError, match=said):
+        f((mo.ones(3), mo.ones(3)))
+
+
+def test_a_dynamic_parameter_that_is_no_tensor() -> None:
+    n = mo.Dim("n", 1, 64)
+    f = mo.compile(lambda x, y=None: x if y is None else x + y, dynamic={"x": {0: n}, "y": {0: n}})
+    assert f(mo.ones(3)).tolist() == [1, 1, 1] and f(mo.ones(2), mo.ones(2)).tolist() == [2, 2]
+    with pytest.raises(ArgumentError, match="names sizes of y, which is 4 and no tensor"):
+        f(mo.ones(3), 4)
+    g = mo.compile(lambda x, y=None: x if y is None else x.sum() + y, dynamic={"x": {0: n * 2}, "y": {0: n}})
+    assert g(mo.ones(6), mo.ones(3)).tolist() == [7, 7, 7]
+    with pytest.raises(ArgumentError, match="needs an axis of size n itself"):
+        g(mo.ones(6))
 
 
 def test_python_numbers_of_a_dynamic_size_are_refused() -> None:

@@ -122,6 +122,116 @@ def test_a_fault_leaves_an_input_that_is_the_target_alone() -> None:
     assert x.tolist() == [2 * n for n in range(10)]
 
 
+SIZES = [3, 600_000]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_fault_leaves_the_target_alone(size: int, dynamic: bool) -> None:
+    """Natively: good calls with out= are served by the entry, and a fault in the last element costs nothing."""
+    sizes = {"dynamic": {"index": {0: mo.Dim("n", 1, 1_000_000)}}} if dynamic else {}
+    f = mo.compile(lambda table, index: table[index] * 2, **sizes)
+    table, index = mo.asarray(TABLE), np.full(size, 3)
+    target = mo.full((size,), 5.0).realise()
+    address = target.buffer().address
+    f(table, mo.asarray(index), out=target)
+    assert target.numpy(copy=True).min() == target.numpy(copy=True).max() == 6
+    index[-1] = 10
+    bad, native = mo.asarray(index), f.native_calls
+    for _ in range(3):
+        with pytest.raises(IndexFault):
+            f(table, bad, out=target)
+        assert target.numpy(copy=True).min() == target.numpy(copy=True).max() == 6
+    f(table, mo.asarray(np.full(size, 4)), out=target)
+    assert target.numpy(copy=True).min() == target.numpy(copy=True).max() == 8
+    assert f.native_calls == native + 4 and target.buffer().address == address
+
+
+def test_a_fault_leaves_every_target_alone() -> None:
+    """Several outputs: one before the fault, one that may fault, one after it; through the entry and through Python."""
+    f = mo.compile(lambda table, index: (mo.cumulative_sum(table), table[index] + 1, (table[index] * 2).sum()))
+    table, good, bad = mo.asarray(TABLE), mo.asarray(np.array([1, 2])), mo.asarray(np.array([1, 99]))
+    targets = (mo.full((10,), -1.0).realise(), mo.full((2,), -1.0).realise(), mo.full((), -1.0).realise())
+    for form in (targets, list(targets)):  # a list is not what the function returns: an error too
+        with pytest.raises((IndexFault, TypeError)):
+            f(table, bad, out=form)
+    with pytest.raises(IndexFault):
+        f(table, bad, out=targets)
+    assert all((t.numpy(copy=True) == -1).all() for t in targets)
+    for number in range(2):
+        assert f(table, good, out=targets) == targets
+        assert targets[0].tolist() == np.cumsum(TABLE).tolist() and targets[1].tolist() == [2, 3]
+        assert targets[2].item() == 6 and f.native_calls >= number
+
+
+def test_an_error_that_is_kept_does_not_hold_the_target() -> None:
+    f = mo.compile(lambda table, index: (mo.sort(table), table[index] + 1))  # sorted on the host: through Python
+    table, good, bad = mo.asarray(TABLE), mo.asarray(np.array([1, 2])), mo.asarray(np.array([1, 99]))
+    targets = (mo.empty(10), mo.empty(2))
+    with pytest.raises(IndexFault) as kept:
+        f(table, bad, out=targets)
+    f(table, good, out=targets)
+    assert targets[1].tolist() == [2, 3] and kept.value.__traceback__ is not None
+
+
+def test_a_fault_leaves_states_alone() -> None:
+    seen, last = mo.State(mo.zeros(())), mo.State(mo.zeros(2))
+
+    @mo.compile
+    def f(table: mo.Tensor, index: mo.Tensor) -> mo.Tensor:
+        seen.value = seen.value + 1
+        last.value = table[index]
+        return last.value * 2
+
+    table, bad = mo.asarray(TABLE), mo.asarray(np.array([1, 99]))
+    f(table, mo.asarray(np.array([1, 2])))
+    target = mo.full((2,), 5.0).realise()
+    with pytest.raises(IndexFault):
+        f(table, bad, out=target)
+    assert seen.value.item() == 1 and last.value.tolist() == [1, 2] and target.tolist() == [5, 5]
+    assert seen.version == last.version == 1
+
+
+def test_a_target_that_is_the_index_is_written_natively() -> None:
+    """Staged outputs are never written while inputs are read."""
+    f = mo.compile(lambda table, index: table[index])
+    table, index = mo.asarray(np.array([2, 0, 1])), mo.asarray(np.array([0, 1, 2]), copy=True)
+    for expected in ([2, 0, 1], [1, 2, 0], [0, 1, 2]):
+        assert f(table, index, out=index).tolist() == expected
+    assert f.native_calls == 2
+
+
+def test_a_status_is_that_of_the_call() -> None:
+    """Threads whose calls fault in different programs get the line of their own."""
+    def choose(table: mo.Tensor, index: mo.Tensor, extra: mo.Tensor | None = None) -> mo.Tensor:
+        if extra is None:
+            return table[index]
+        return mo.cumulative_sum(table[index] * extra)
+
+    f = mo.compile(choose)
+    first = choose.__code__.co_firstlineno
+    table, wrong = mo.asarray(TABLE), []
+
+    def work(number: int) -> None:
+        bad, target = mo.asarray(np.array([0, 77] * (number + 50))), mo.empty(2 * number + 100)
+        arguments = (table, bad) if number % 2 else (table, bad, mo.ones(2 * number + 100))
+        line = first + (2 if number % 2 else 3)
+        for _ in range(60):
+            try:
+                f(*arguments, out=target)
+                wrong.append("no fault")
+            except Exception as error:
+                if not isinstance(error, IndexFault) or f"test_faults.py:{line}." not in str(error):
+                    wrong.append(str(error))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
 INTEGERS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pydoc
 import re
 from pathlib import Path
 
@@ -104,3 +105,26 @@ def test_passes_can_be_switched_off() -> None:
     with mo.settings(passes_off="fuse,nonsense"), pytest.raises(ArgumentError, match=r"unknown passes \['nonsense'\]"):
         f(x)
     assert f(x).shape == (5,)
+
+
+def test_help_is_for_people() -> None:
+    shown = pydoc.render_doc(mo.compile, renderer=pydoc.plaintext)
+    for wanted in ("function:", "dynamic:", "whole:", "out=c", "f.explain()", ">>> f = mo.compile("):
+        assert wanted in shown
+
+    def double(x: mo.Tensor) -> mo.Tensor:
+        """Twice x."""
+        return x * 2
+
+    shown = pydoc.render_doc(mo.compile(double), renderer=pydoc.plaintext)
+    assert "double(x" in shown and "Twice x." in shown and "c_void_p" not in shown
+
+
+def test_an_unknown_python_is_said_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    from morpho.tensor import compile as module
+
+    monkeypatch.setattr(module, "_entry_ready", False)
+    module._say_unknown.cache_clear()
+    for _ in range(3):
+        assert mo.compile(lambda x: x + 1)(mo.ones(2)).tolist() == [2, 2]
+    assert sum("go through Python" in record.message for record in caplog.records) == 1

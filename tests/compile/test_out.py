@@ -114,10 +114,29 @@ REFUSED: dict[str, tuple[Refusal, type[Exception], str]] = {
     "pending": (_pending, SharedError, "shares its memory"),
     "exported": (_exported, SharedError, "shares its memory"),
     "dlpack": (_exchanged, SharedError, "shares its memory"),
-    "array": (lambda a: (np.zeros(N, np.float32), None), ArgumentError, "structure of the result"),
+    "array": (lambda a: (np.zeros(N, np.float32), None), ArgumentError, "NumPy array.*use out=mo.empty"),
     "number": (lambda a: (3, None), ArgumentError, "structure of the result"),
     "several": (lambda a: ((mo.empty(N), mo.empty(N)), None), ArgumentError, "structure of the result"),
 }
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_one_tensor_twice_is_refused(backend: str, a: mo.Tensor, b: mo.Tensor) -> None:
+    f = mo.compile(lambda x, y: (x + y, x - y))
+    target = mo.full((N,), 7.0).realise()
+    with mo.settings(backend=backend):
+        for _ in range(2):
+            with pytest.raises(SharedError, match="shares its memory"):
+                f(a, b, out=(target, target))
+    assert target.tolist() == [7.0] * N
+
+
+def test_a_target_that_is_an_input_on_the_reference_backend(b: mo.Tensor) -> None:
+    f = mo.compile(lambda x, y: x + y)
+    target = mo.full((N,), 7.0).realise()
+    with mo.settings(backend="reference"):
+        assert f(target, b, out=target) is target
+    np.testing.assert_array_equal(target.numpy(), b.numpy() + 7)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from ulp import Array, Compiled, float32_samples, float64_samples, special_values, ulp_errors
 
+import morpho as mo
 from morpho.kernels.vector_math import FUNCTIONS, ONE_ARGUMENT, TWO_ARGUMENTS
 
 ONE_ULP = {"exp", "exp2", "log", "tanh", "erf", "sigmoid"}
@@ -195,3 +197,58 @@ def test_pow_agrees_with_numpy(drawn: list[tuple[float, float]]) -> None:
     x, y = (np.array(values, np.float32) for values in zip(*drawn, strict=True))
     got = POWER(x, y)
     assert_close("pow", got, reference("pow", x, y), [x, y], 2.0)
+
+
+@pytest.mark.parametrize("isa", ["native", "scalar"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+@pytest.mark.parametrize("negation", [lambda y: -y, lambda y: y * -1, lambda y: -1 * y, lambda y: y / -1,
+                                      lambda y: -0.0 - y])
+def test_the_sign_of_a_negated_zero(negation: Callable, dtype: type, isa: str) -> None:
+    """A function that ends in an fma, negated: the same zero in one lane as in many."""
+    x = mo.asarray(np.array([[1.0], [2.0], [3.0]], dtype))
+    with mo.settings(isa=isa):
+        for function in (mo.gelu, mo.silu, lambda y: mo.gelu(y, approximate="tanh"), mo.tanh, mo.expm1, mo.sin):
+            zero = mo.rms_norm(x)  # rows of one element: the kernel works on one lane
+            found = negation(function(zero - zero)).numpy()
+            assert np.signbit(found).all() and not found.any()
+
+
+def exact_angle(x: float) -> tuple[int, Fraction]:
+    """The nearest multiple of pi/2 to a double, modulo 4, and the distance from it; pi by Machin's formula."""
+
+    def inverse_tangent(n: int, one: int) -> int:
+        term, total, k, sign = one // n, one // n, 3, -1
+        while term:
+            term //= n * n
+            total, sign, k = total + sign * (term // k), -sign, k + 2
+        return total
+
+    one = 1 << 1400
+    pi = Fraction(4 * (4 * inverse_tangent(5, one) - inverse_tangent(239, one)), one)
+    turns = Fraction(x) * 2 / pi
+    count = round(turns)
+    return count % 4, (turns - count) * pi / 2
+
+
+HUGE = [2.0**50, math.nextafter(2.0**50, 0), 2.0**51 + 0.5, 2.0**52, 1e16, 1e22, 1e100, -1e300,
+        6381956970095103 * 2.0**797, -6381956970095103 * 2.0**797, sys.float_info.max, -sys.float_info.max,
+        2.0**1023, 5e306]
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+def test_huge_angles(name: str, rng: np.random.Generator) -> None:
+    """Against exact arithmetic, among small angles too, and with the same bits at every lane count."""
+    huge = np.array([*HUGE, *(rng.choice([-1.0, 1.0], 40) * np.exp2(rng.uniform(50, 1024, 40)))])
+    x = np.stack([huge, rng.uniform(-9, 9, huge.size)], axis=1).ravel()
+    found = [Compiled(FUNCTIONS[name], np.float64, lanes)(x) for lanes in (1, 2, 4, 8)]
+    for other in found[1:]:
+        assert same_bits(found[0], other)
+    np.testing.assert_array_equal(found[0][1::2], Compiled(FUNCTIONS[name], np.float64, 4)(x[1::2]))
+    for value, got in zip(huge.tolist(), found[0][::2].tolist(), strict=True):
+        quadrant, distance = exact_angle(value)
+        sine, cosine = math.sin(float(distance)), math.cos(float(distance))
+        s, c = [(sine, cosine), (cosine, -sine), (-sine, -cosine), (-cosine, sine)][quadrant]
+        want = {"sin": s, "cos": c, "tan": s / c}[name]
+        assert abs(got - want) <= 3 * math.ulp(want), (value, got, want)
+    infinite = Compiled(FUNCTIONS[name], np.float64, 4)(np.array([np.inf, -np.inf, np.nan, 1e300]))
+    assert np.isnan(infinite[:3]).all() and np.isfinite(infinite[3])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections.abc import Callable
 
@@ -138,6 +139,36 @@ def test_an_input_given_another_value_while_it_runs() -> None:
             thread.join()
             del junk
             assert found[0].min() == found[0].max() == expected
+
+
+def test_reading_while_another_thread_assigns() -> None:
+    """A reader sees one of the values the tensor had, whole, whatever it asks for."""
+    x = mo.zeros(64).realise()
+    total = mo.compile(lambda x: x.sum())
+    readers: list[Callable[[], float]] = [
+        lambda: x.numpy().max() - x.numpy().min() * 0, lambda: float(x.buffer() is None), lambda: max(x.tolist()),
+        lambda: (x + 1).max().item() - 1, lambda: total(x).item() / 64, lambda: float(x.strides[0] - 1),
+        lambda: float(len(repr(x)) * 0), lambda: float(mo.from_dlpack(x).max().item())]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def work(number: int) -> None:
+        if number == 0:
+            for value in range(400):
+                x[:] = float(value)
+                x[3:5] = float(value)
+                if value % 3:
+                    x.realise()
+            return
+        for _ in range(60):
+            for read in readers:
+                found = read()
+                assert found == int(found) and 0 <= found < 400, found
+
+    try:
+        together(work, 4)
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_the_same_lazy_tensor() -> None:

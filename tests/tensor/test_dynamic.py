@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.base.errors import ShapeError
 
 
 def first_row(x: mo.Tensor) -> mo.Tensor:
@@ -45,6 +46,15 @@ CASES: list[tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = [
     ("outer", lambda x: mo.outer(x[:, 0], x[:, 1]), lambda a: np.outer(a[:, 0], a[:, 1])),
     ("pad", lambda x: mo.pad(x, 1), lambda a: np.pad(a, 1)),
     ("roll", lambda x: mo.roll(x, (2, 1), axis=(0, 1)), lambda a: np.roll(a, (2, 1), (0, 1))),
+    ("size first", lambda x: x.shape[0] * x - (x.shape[0] - x), lambda a: len(a) * a - (len(a) - a)),
+    ("size divided", lambda x: x / x.shape[0] + mo.divide(x.shape[0], 2), lambda a: a / len(a) + len(a) / 2),
+    ("fft", lambda x: mo.real(mo.fft.ifft(mo.fft.fft(x, axis=0), axis=0)) + 1, lambda a: a + 1),
+    ("complex", lambda x: mo.real(mo.conj(x + 1j * x[::-1]) * x.shape[0]), lambda a: a * len(a)),
+    ("diagonal", lambda x: mo.linalg.diagonal(x @ x.T), lambda a: np.diagonal(a @ a.T)),
+    ("trace", lambda x: mo.linalg.trace(x @ x.T), lambda a: np.trace(a @ a.T)),
+    ("rank", lambda x: mo.linalg.matrix_rank(x @ x.T + mo.eye(x.shape[0])), lambda a: np.array(len(a))),
+    ("svdvals", lambda x: mo.linalg.svdvals(x @ x.T + mo.eye(x.shape[0])),
+     lambda a: np.linalg.svd(a @ a.T + np.eye(len(a)), compute_uv=False)),
     ("random", lambda x: x * 0 + mo.random.uniform(mo.random.key(1), x.shape),
      lambda a: mo.random.uniform(mo.random.key(1), a.shape).numpy()),
 ]
@@ -72,3 +82,8 @@ def test_what_a_dynamic_size_cannot_do() -> None:
             use(wrong)
     with pytest.raises(ValueError, match="known only when"):
         use(lambda x: mo.zeros(range(x.shape[0])[0]))
+    undecided: list[Any] = [mo.linalg.qr, mo.linalg.svd, mo.linalg.svdvals, mo.linalg.diagonal, mo.linalg.matrix_rank,
+                            lambda x: x if x.shape[0] > 2 else x + 1, lambda x: mo.linspace(0, 1, x.shape[0])]
+    for function in undecided:
+        with pytest.raises(ShapeError, match=r"whether .* is known only when the compiled function runs.*Hint"):
+            use(function)

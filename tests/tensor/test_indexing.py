@@ -271,3 +271,45 @@ def test_assignments_that_do_not_fit() -> None:
     with pytest.raises(IndexError, match="out of range"):
         x[mo.asarray([9])] = 1
         x.numpy()
+
+
+@pytest.mark.parametrize("wrong", [4, -5, 1 << 40])
+@pytest.mark.parametrize("form", ["array", "list", "tensor", "lazy", "pairs", "after a slice"])
+def test_a_bad_index_is_reported_by_the_assignment(wrong: int, form: str) -> None:
+    """On its line, and the tensor keeps its value."""
+    x = mo.asarray(np.arange(4, dtype=np.float32), copy=True)
+    key: Any = {"array": np.array([0, wrong]), "list": [0, wrong], "tensor": mo.asarray([0, wrong]),
+                "lazy": mo.asarray([0, wrong - 1]) + 1, "pairs": (np.array([0, 0]), np.array([0, wrong])),
+                "after a slice": (slice(None), [0, wrong])}[form]
+    if form in ("pairs", "after a slice"):
+        x = x.reshape(1, 4)
+    before = x.tolist()
+    line = test_a_bad_index_is_reported_by_the_assignment.__code__.co_firstlineno + 14
+    for _ in range(2):
+        with pytest.raises(IndexError, match=rf"setitem\] index -?\d+ is out of range for axis . of size 4.*:{line}\."):
+            x[key] = 9.0
+        assert x.tolist() == before
+    assert (x + 1).sum().item() == 10
+
+
+def test_a_good_index_is_looked_at_once() -> None:
+    x, index = mo.zeros(5), mo.asarray([1, -1], dtype="int8")
+    x[index] = 3.0
+    x[mo.asarray([], dtype="int64")] = 4.0
+    x[mo.asarray([2], dtype="uint64")] = 5.0
+    assert not x.is_realised
+    assert x.tolist() == [0, 3, 5, 0, 3]
+
+
+def test_a_bad_index_inside_a_compiled_function_is_reported_when_it_runs() -> None:
+    def put(x: mo.Tensor, index: mo.Tensor) -> mo.Tensor:
+        y = x + 0
+        y[index] = 1.0
+        return y
+
+    f = mo.compile(put)
+    x = mo.zeros(3)
+    assert f(x, mo.asarray([0, -1])).tolist() == [1, 0, 1]
+    with pytest.raises(IndexError, match="out of range"):
+        f(x, mo.asarray([0, 3]))
+    assert x.tolist() == [0, 0, 0]

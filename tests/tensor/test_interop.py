@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.tensor import capsule
+from morpho.tensor import capsule, interop
 
 DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
           "float64", "complex64", "complex128"]
@@ -239,6 +239,8 @@ def test_buffer_protocol() -> None:
     t = mo.asarray(np.arange(4, dtype=np.int32))
     view = memoryview(t if sys.version_info >= (3, 12) else t.numpy())
     assert view.readonly and view.tolist() == [0, 1, 2, 3] and view.format == "i"
+    with pytest.raises(BufferError, match="no format for bfloat16"):
+        interop.buffer(mo.asarray([1.5], dtype=mo.bfloat16), 0)
 
 
 def test_conversions_to_python() -> None:

@@ -128,3 +128,17 @@ def test_errors(use: Any, kind: type[Exception], message: str) -> None:
     """One sentence with the function's name."""
     with pytest.raises(kind, match=message):
         use()
+
+
+@pytest.mark.parametrize("arguments", [(R.key(0), 0, 10, (3,)), (0, 10, (3,)), (R.key(0), (3,), 0.5, 3),
+                                       (R.key(0), (3,)), (R.key(0), (3,), "a", "b")])
+def test_randint_says_its_order(arguments: tuple[Any, ...]) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"^\[random.randint\].*the order is mo.random.randint\(key, sh"):
+        R.randint(*arguments)
+
+
+def test_wrong_counts_and_axes() -> None:
+    with pytest.raises(TypeError, match=r"\[random.split\] the number of keys 'a' is not an integer"):
+        mo.random.split(mo.random.key(0), "a")
+    with pytest.raises(IndexError, match=r"\[random.permutation\] axis 5 is out of range"):
+        mo.random.permutation(mo.random.key(0), mo.zeros((2, 2)), axis=5)

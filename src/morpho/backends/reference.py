@@ -6,17 +6,20 @@ once per op, as the kernels do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from morpho.base.dims import evaluate, settled
 from morpho.base.dtypes import DType, bfloat16
 from morpho.ir.node import Node, toposort
 from morpho.ops.contract import MATMUL
 from morpho.ops.special import round_bfloat16
 
 Leaf = Callable[[Node], Any]
+STATIC: Mapping[str, int] = MappingProxyType({})
 
 
 def decode(array: np.ndarray, dtype: DType) -> np.ndarray:
@@ -42,40 +45,43 @@ def rounded(array: Any, dtype: DType) -> np.ndarray:
         return np.asarray(array, dtype.numpy)
 
 
-def run_node(node: Node, arrays: list[Any]) -> Any:
-    """One op on arrays; several outputs come as a tuple."""
+def run_node(node: Node, arrays: list[Any], sizes: Mapping[str, int] = STATIC) -> Any:
+    """One op on arrays; several outputs come as a tuple. `sizes` are the numbers of dynamic sizes."""
     if "body" in node.attributes:
-        given = body_arrays(node, arrays)
-        found = run_graph(node["body"].outputs, lambda leaf: given[leaf["index"]])
+        given = body_arrays(node, arrays, sizes)
+        found = run_graph(node["body"].outputs, lambda leaf: given[leaf["index"]], sizes)
         return tuple(found) if len(found) > 1 else found[0]
+    if node.op.name == "dimension":
+        return np.asarray(evaluate(node["size"], sizes), node.dtype.compute.numpy)
     if node.op.name == "pick":  # from a tuple of arrays, each of its own dtype and rounded already
         return node.op.reference(node.attributes, *arrays)
+    attributes = {name: settled(value, sizes) for name, value in node.attributes.items()} if sizes else node.attributes
     with np.errstate(all="ignore"):  # infinities and NaN are results here, not accidents
         widened = [a.astype(np.float32) if a.dtype == np.float16 and node.op.kind != "move" else a for a in arrays]
-        result = node.op.reference(node.attributes, *widened)
+        result = node.op.reference(attributes, *widened)
     if len(node.outputs) > 1:
         return tuple(rounded(part, spec.dtype) for part, spec in zip(result, node.outputs, strict=True))
     return rounded(result, node.dtype)
 
 
-def body_arrays(node: Node, arrays: list[Any]) -> list[Any]:
+def body_arrays(node: Node, arrays: list[Any], sizes: Mapping[str, int] = STATIC) -> list[Any]:
     """What the body of a fused node reads: its inputs, or, after a product, that product among the others."""
     if node.op.name != "gemm":
         return arrays
     widened = [a.astype(np.float32) if a.dtype == np.float16 else a for a in arrays[:2]]
-    product = rounded(MATMUL.reference({}, *widened), node["dtype"]).reshape(node["space"])
+    product = rounded(MATMUL.reference({}, *widened), node["dtype"]).reshape(settled(node["space"], sizes))
     return [*arrays[2:2 + node["product"]], product, *arrays[2 + node["product"]:]]
 
 
-def run_graph(outputs: Iterable[Node], leaf: Leaf) -> list[Any]:
-    """Values of nodes; `leaf` gives the arrays of parameters, data and dynamic sizes."""
+def run_graph(outputs: Iterable[Node], leaf: Leaf, sizes: Mapping[str, int] = STATIC) -> list[Any]:
+    """Values of nodes; `leaf` gives the arrays of parameters and data."""
     outputs = tuple(outputs)
     values: dict[int, Any] = {}
     for node in toposort(outputs):
-        if node.op.name in ("parameter", "data", "dimension"):
+        if node.op.name in ("parameter", "data"):
             values[node.serial] = leaf(node)
         else:
-            values[node.serial] = run_node(node, [values[child.serial] for child in node.inputs])
+            values[node.serial] = run_node(node, [values[child.serial] for child in node.inputs], sizes)
     return [values[node.serial] for node in outputs]
 
 

@@ -7,7 +7,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import add, mul, sub
+from typing import Any
+
+import numpy as np
 
 from morpho.base.errors import ArgumentError, ShapeError, fail
 
@@ -17,15 +21,21 @@ Monomial = tuple[tuple[str, int, int], ...]  # sorted symbols (name, low, high),
 class Dim:
     """A dimension known only within bounds, and arithmetic on it. Immutable; equal polynomials are equal.
 
-    `Dim("n", 1, 4096)` is a new symbol of at least 1 and at most 4096.
+    `Dim("n", 1, 4096)` is a new symbol of at least 1 and at most 4096. Sums, differences, products and exact quotients
+    with integers are sizes too; an order is known where the bounds decide it. A size equals no number: `n == 3`
+    compares the expression.
     """
 
     __slots__ = ("_hash", "terms")
     terms: tuple[tuple[Monomial, int], ...]
 
     def __init__(self, name: str, low: int = 1, high: int = 1 << 31) -> None:
-        if not name.isidentifier():
-            raise fail(ArgumentError, "Dim", f"the name {name!r} is not an identifier")
+        if not isinstance(name, str) or not name.isidentifier():
+            raise fail(ArgumentError, "Dim", f"the name {name!r} is not an identifier", "use mo.Dim('n', 1, 4096)")
+        for bound in (low, high):
+            if not isinstance(bound, int) or isinstance(bound, bool):
+                raise fail(ArgumentError, "Dim", f"the bound {bound!r} of {name} is not an integer",
+                           "use mo.Dim('n', 1, 4096)")
         if not 0 <= low <= high:
             raise fail(ArgumentError, "Dim", f"the bounds {low} and {high} of {name} are not 0 <= low <= high")
         self.terms = ((((name, low, high),), 1),)
@@ -43,7 +53,11 @@ class Dim:
         made._hash = hash(kept)
         return made
 
+    # -- arithmetic ----------------------------------------------------------------------------------------------------
+    # With anything but integers and sizes these give way: a tensor knows what to do with a size.
     def __add__(self, other: Dim | int) -> Dim | int:
+        if not self._takes(other, "+"):
+            return NotImplemented
         terms = dict(self.terms)
         for monomial, coefficient in _terms(other):
             terms[monomial] = terms.get(monomial, 0) + coefficient
@@ -54,13 +68,21 @@ class Dim:
     def __neg__(self) -> Dim | int:
         return Dim._of({m: -c for m, c in self.terms})
 
+    def __pos__(self) -> Dim:
+        return self
+
+    def __abs__(self) -> Dim | int:
+        return self if self >= 0 else -self
+
     def __sub__(self, other: Dim | int) -> Dim | int:
-        return self + (-other)
+        return self + -_exact(other) if self._takes(other, "-") else NotImplemented
 
     def __rsub__(self, other: int) -> Dim | int:
-        return -self + other
+        return -self + other if self._takes(other, "-") else NotImplemented
 
     def __mul__(self, other: Dim | int) -> Dim | int:
+        if not self._takes(other, "*"):
+            return NotImplemented
         terms: dict[Monomial, int] = {}
         for left, a in self.terms:
             for right, b in _terms(other):
@@ -70,21 +92,105 @@ class Dim:
 
     __rmul__ = __mul__
 
+    def __pow__(self, other: int) -> Dim | int:
+        if not isinstance(other, int) or other < 0:
+            return self._refuse("**", other)
+        result: Dim | int = 1
+        for _ in range(other):
+            result = result * self
+        return result
+
     def __floordiv__(self, other: Dim | int) -> Dim | int:
-        quotient = divide(self, other)
+        if not self._takes(other, "//"):
+            return NotImplemented
+        quotient = divide(self, _exact(other))
         if quotient is None:
-            raise fail(ShapeError, "Dim", f"{self} is not known to be a multiple of {other}")
+            raise fail(ShapeError, "Dim", f"{self} is not known to be a multiple of {other}",
+                       "declare another mo.Dim for the quotient and use a multiple of it for this axis")
         return quotient
 
+    def __mod__(self, other: Dim | int) -> int:
+        if not self._takes(other, "%"):
+            return NotImplemented
+        self.__floordiv__(other)
+        return 0
+
+    def __divmod__(self, other: Dim | int) -> tuple[Dim | int, int]:
+        return self // other, 0
+
+    def __round__(self, digits: int = 0) -> Dim:
+        return self
+
+    def __truediv__(self, other: object) -> Dim | int:
+        return self._refuse("/", other)
+
+    def __rpow__(self, other: object) -> Dim | int:
+        return self._refuse("**", other)
+
+    def __rtruediv__(self, other: object) -> Dim | int:
+        return self._refuse("/", other)
+
+    def __rfloordiv__(self, other: object) -> Dim | int:
+        return self._refuse("//", other)
+
+    def __rmod__(self, other: object) -> Dim | int:
+        return self._refuse("%", other)
+
+    def _takes(self, other: object, sign: str) -> bool:
+        """Whether a size combines with this; a number that is no integer would be cut off, and is an error."""
+        if isinstance(other, float | complex | np.inexact):
+            self._refuse(sign, other)
+        return isinstance(other, Dim | int | np.integer)
+
+    def _refuse(self, sign: str, other: object) -> Dim | int:
+        """What is not a size: an error for numbers; other operands may know better."""
+        if not isinstance(other, Dim | int | float | complex | np.number):
+            return NotImplemented  # type: ignore[no-any-return]
+        raise fail(ShapeError, "Dim", f"the size {self} and {other} under {sign} make no size",
+                   "start from a tensor, as in mo.divide(x.shape[0], 2) or x * x.shape[0] * 0.5")
+
+    def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """NumPy's numbers beside a size are integers; NumPy's functions have no value for it."""
+        operation = {"add": add, "subtract": sub, "multiply": mul}.get(function.__name__)
+        if operation is None or not all(isinstance(i, Dim | int | np.integer) for i in inputs):
+            raise fail(ShapeError, function.__name__, f"NumPy has no value for the size {self}, which is known "
+                                                      "only when the compiled function runs", "use Morpho's function")
+        return operation(*map(_exact, inputs))
+
+    # -- comparison ----------------------------------------------------------------------------------------------------
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Dim) and self.terms == other.terms)
 
     def __hash__(self) -> int:
         return self._hash
 
-    def __lt__(self, other: object) -> bool:
-        """Only for sorting keys of nodes; says nothing about sizes."""
-        return repr(self) < repr(other)
+    def __lt__(self, other: Dim | int) -> bool:
+        return self._known("<", other, lambda low, high: True if high < 0 else False if low >= 0 else None)
+
+    def __le__(self, other: Dim | int) -> bool:
+        return self._known("<=", other, lambda low, high: True if high <= 0 else False if low > 0 else None)
+
+    def __gt__(self, other: Dim | int) -> bool:
+        return self._known(">", other, lambda low, high: True if low > 0 else False if high <= 0 else None)
+
+    def __ge__(self, other: Dim | int) -> bool:
+        return self._known(">=", other, lambda low, high: True if low >= 0 else False if high < 0 else None)
+
+    def __bool__(self) -> bool:
+        low, high = bounds(self)
+        return low > 0 or high < 0 or self._known("!=", 0, lambda low, high: None)
+
+    def _known(self, sign: str, other: Dim | int, decide: Callable[[int, int], bool | None]) -> bool:
+        """An order, from the bounds of the difference, or an error where they leave it open."""
+        if not isinstance(other, Dim | int | float | np.number):
+            return NotImplemented
+        low, high = bounds(self - other) if isinstance(other, Dim) else (bound - other for bound in bounds(self))
+        found = decide(low, high)
+        if found is None:
+            limits = ", ".join(f"{name} is in {least}..{most}" for name, (least, most) in self.symbols.items())
+            raise fail(ShapeError, "Dim", f"whether {self} {sign} {other} is known only when the compiled function "
+                                          f"runs ({limits})", "use mo.where, or bounds of mo.Dim that decide it")
+        return found
 
     def __index__(self) -> int:
         raise fail(ShapeError, "Dim", f"the size {self} is known only when the compiled function runs",
@@ -111,6 +217,11 @@ class Dim:
 
 Size = int | Dim
 Shape = tuple[Size, ...]
+
+
+def _exact(value: Dim | int) -> Dim | int:
+    """A NumPy integer as a Python one, which does not overflow."""
+    return value if isinstance(value, Dim) else int(value)
 
 
 def _terms(value: Dim | int) -> tuple[tuple[Monomial, int], ...]:
@@ -171,6 +282,26 @@ def evaluate(value: Size, sizes: Mapping[str, int]) -> int:
             coefficient *= sizes[name]
         total += coefficient
     return total
+
+
+def settled(value: Any, sizes: Mapping[str, int]) -> Any:
+    """An attribute with numbers in place of its dynamic sizes, inside tuples too."""
+    if isinstance(value, Dim):
+        return evaluate(value, sizes)
+    if not isinstance(value, tuple):
+        return value
+    parts = [settled(item, sizes) for item in value]
+    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+
+
+def smaller(left: Size, right: Size) -> Size:
+    """The smaller of two sizes, where bounds decide it; at a tie they are the same."""
+    return left if left <= right else right
+
+
+def larger(left: Size, right: Size) -> Size:
+    """The larger of two sizes, where bounds decide it."""
+    return left if left >= right else right
 
 
 def is_static(shape: Shape) -> bool:

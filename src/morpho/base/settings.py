@@ -10,10 +10,12 @@ Each has a default that works, an environment variable `MORPHO_<NAME>`, and can 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from morpho.base.errors import ArgumentError, fail
@@ -69,23 +71,24 @@ def _parse(name: str, text: str, kind: type) -> object:
     except (ValueError, KeyError):
         variable = f"MORPHO_{name.upper()}"
         raise fail(ArgumentError, "settings", f"{variable}={text!r} is not a valid {kind.__name__}",
-                   describe[name]) from None
+                   describe[name], line="") from None
 
 
-def _check(settings: Settings) -> Settings:
+def _check(settings: Settings, line: str | None = None) -> Settings:
     for field in fields(Settings):
         value, kind = getattr(settings, field.name), type(field.default)
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise fail(ArgumentError, "settings", f"{field.name}={value!r} is not of type {kind.__name__}",
-                       describe[field.name])
+                       describe[field.name], line)
     if settings.backend not in ("cpu", "reference"):
-        raise fail(ArgumentError, "settings", f"backend {settings.backend!r} is unknown", "use cpu or reference")
+        raise fail(ArgumentError, "settings", f"backend {settings.backend!r} is unknown", "use cpu or reference", line)
     if settings.level not in (0, 1, 2, 3):
-        raise fail(ArgumentError, "settings", f"level {settings.level} is not one of 0, 1, 2, 3")
+        raise fail(ArgumentError, "settings", f"level {settings.level} is not one of 0, 1, 2, 3", "", line)
     if settings.threads < 0 or settings.pool_bytes < 0 or settings.cache_bytes < 0:
-        raise fail(ArgumentError, "settings", "threads, pool_bytes and cache_bytes cannot be negative")
+        raise fail(ArgumentError, "settings", "threads, pool_bytes and cache_bytes cannot be negative", "", line)
     if settings.log not in ("debug", "info", "warning", "error"):
-        raise fail(ArgumentError, "settings", f"log {settings.log!r} is unknown", "use debug, info, warning or error")
+        raise fail(ArgumentError, "settings", f"log {settings.log!r} is unknown", "use debug, info, warning or error",
+                   line)
     return settings
 
 
@@ -99,25 +102,32 @@ def from_environment() -> Settings:
         name = variable.removeprefix("MORPHO_").lower()
         if name not in kinds:
             raise fail(ArgumentError, "settings", f"the environment variable {variable} is unknown",
-                       "the settings are " + ", ".join(sorted(kinds)))
+                       "the settings are " + ", ".join(sorted(kinds)), line="")
         changes[name] = _parse(name, text, kinds[name])
-    return _check(replace(Settings(), **changes))  # type: ignore[arg-type]
+    return _check(replace(Settings(), **changes), "the environment's MORPHO_* variables")  # type: ignore[arg-type]
 
 
-_current: ContextVar[Settings | None] = ContextVar("morpho_settings", default=None)
+current: ContextVar[Settings | None] = ContextVar("morpho_settings", default=None)  # None outside every block
 _base: Settings | None = None
-changed: list[Callable[[], None]] = []  # called whenever a block begins or ends
+_blocks = 0
+_lock = threading.Lock()
+changed: list[Callable[[], None]] = []  # called whenever a block begins or ends, in any thread
 
 
 def get() -> Settings:
     """The settings in force here."""
     global _base
-    found = _current.get()
+    found = current.get()
     if found is not None:
         return found
     if _base is None:
         _base = from_environment()
     return _base
+
+
+def blocks() -> int:
+    """How many blocks are open in this process: while there are none, every thread has the same settings."""
+    return _blocks
 
 
 def settings(**changes: object) -> AbstractContextManager[Settings]:
@@ -126,20 +136,38 @@ def settings(**changes: object) -> AbstractContextManager[Settings]:
     if unknown:
         raise fail(ArgumentError, "settings", f"unknown settings {sorted(unknown)}",
                    "the settings are " + ", ".join(field.name for field in fields(Settings)))
-    return _block(_check(replace(get(), **changes)))  # type: ignore[arg-type]
+    return _block(_one(_check(replace(get(), **changes))))  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=256)
+def _one(chosen: Settings) -> Settings:
+    """The same object for equal settings: native code compares addresses."""
+    return chosen
 
 
 @contextmanager
 def _block(chosen: Settings) -> Iterator[Settings]:
-    token = _current.set(chosen)
-    _tell()
+    token = current.set(chosen)
+    _count(1)
     try:
         yield get()
     finally:
-        _current.reset(token)
-        _tell()
+        current.reset(token)
+        _count(-1)
 
 
-def _tell() -> None:
+def _count(change: int) -> None:
+    """Count first, then tell: who chooses code after hearing of the change knows that the block is open."""
+    global _blocks
+    with _lock:
+        _blocks += change
     for function in changed:
         function()
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

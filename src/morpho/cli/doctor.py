@@ -57,11 +57,15 @@ def report(llvm: bool = False) -> list[Row]:
         "optional": _optional_rows,
     }
     rows: list[Row] = []
+    told: dict[str, str] = {}  # an error, such as a wrong setting, may stop several sections: it is told once
     for section, find in sections.items():
         try:
             rows.extend(find())
         except Exception as error:  # a doctor does not faint
-            rows.append(Row(section, "error", f"{type(error).__name__}: {error}", "this part could not be examined"))
+            text = f"{type(error).__name__}: {error}"
+            first = told.setdefault(text, section)
+            rows.append(Row(section, "error", text if first == section else f"the same as under {first}",
+                            "this part could not be examined"))
     return rows
 
 

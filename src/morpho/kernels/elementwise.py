@@ -60,19 +60,26 @@ def _add(e: Emitter, dtype: DType, a: Value, b: Value) -> Value:
     return a + b
 
 
+def _is(value: Value, number: float) -> bool:
+    """Whether a float is this constant. LLVM makes negations of -0.0 - x, x * -1 and x / -1: see `Emitter.negated`."""
+    return value.is_float and value.name == value.emitter.like(number, value).name
+
+
 @_emits("subtract")
 def _subtract(e: Emitter, dtype: DType, a: Value, b: Value) -> Value:
-    return a - b
+    return e.negated(b) if _is(a, -0.0) else a - b
 
 
 @_emits("multiply")
 def _multiply(e: Emitter, dtype: DType, a: Value, b: Value) -> Value:
+    if _is(a, -1.0) or _is(b, -1.0):
+        return e.negated(b if _is(a, -1.0) else a)
     return a * b
 
 
 @_emits("divide")
 def _divide(e: Emitter, dtype: DType, a: Value, b: Value) -> Value:
-    return a / b
+    return e.negated(a) if _is(b, -1.0) else a / b
 
 
 @_emits("square")
@@ -87,7 +94,7 @@ def _reciprocal(e: Emitter, dtype: DType, x: Value) -> Value:
 
 @_emits("negative")
 def _negative(e: Emitter, dtype: DType, x: Value) -> Value:
-    return -x
+    return e.negated(x) if x.is_float else -x
 
 
 @_emits("absolute")

@@ -199,7 +199,7 @@ class Emitter:
         a load goes through others, which long polynomials leave idle. `volatile` keeps LLVM from hoisting it.
         """
         digits = re.sub(r"\W", "", constant.name.removeprefix("splat"))
-        name = f"@{digits}x{constant.lanes}"
+        name = f"@of.{digits}x{constant.lanes}"
         self.declarations.add(f"{name} = private unnamed_addr constant {constant.type} {constant.name}, align 16")
         return self.assign(f"load volatile {constant.type}, ptr {name}, align 16", constant.element, constant.lanes)
 
@@ -258,6 +258,15 @@ class Emitter:
     def bits(self, x: Value) -> Value:
         """The bits of a float as an integer of the same width."""
         return self.convert("bitcast", x, f"i{BITS[x.element]}")
+
+    def negated(self, x: Value) -> Value:
+        """A float with its sign changed. LLVM makes one AArch64 instruction of the negation of a scalar fma, whose zero
+        has another sign; a mask that it does not see through keeps the two apart."""
+        if x.lanes != 1:
+            return -x
+        bits = self.bits(x)
+        mask = self.reloaded(self.constant(-1 << (BITS[x.element] - 1), bits.element, 1))
+        return self.from_bits(bits ^ mask, x.element)
 
     def from_bits(self, x: Value, element: str) -> Value:
         return self.convert("bitcast", x, element)

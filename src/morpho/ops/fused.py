@@ -17,6 +17,7 @@ from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
 from morpho.ops.algebra import add, cast, constant_like, div, expand, mean, mul, reduce, reshape, sub
 
 _BY_COMPOSITION = NoGradient("the gradient is that of the composition")
+NEEDS_ELEMENTS = frozenset({"needs elements"})  # along its axes
 
 
 def _infer_rows(name: str, keeps: bool) -> Callable[[Sequence[Spec], Attributes], Spec]:
@@ -133,14 +134,16 @@ def _reference_norm(attributes: Attributes, x: Any, affine: Sequence[Any], centr
 
 
 SOFTMAX = register(Op("softmax", "fused", _infer_rows("softmax", True), _BY_COMPOSITION, _wide(_reference_softmax), 20,
-                      "row kernel", composition=_softmax))
+                      "row kernel", NEEDS_ELEMENTS, composition=_softmax))
 LOGSUMEXP = register(Op("logsumexp", "fused", _infer_rows("logsumexp", False), _BY_COMPOSITION,
-                        _wide(_reference_logsumexp), 20, "row kernel", composition=_logsumexp))
+                        _wide(_reference_logsumexp), 20, "row kernel",
+                        NEEDS_ELEMENTS, composition=_logsumexp))
 LOG_SOFTMAX = register(Op("log_softmax", "fused", _infer_rows("log_softmax", True), _BY_COMPOSITION,
-                          _wide(_reference_log_softmax), 20, "row kernel", composition=_log_softmax))
+                          _wide(_reference_log_softmax), 20, "row kernel",
+                          NEEDS_ELEMENTS, composition=_log_softmax))
 LAYER_NORM = register(Op("layer_norm", "fused", _infer_rows("layer_norm", True), _BY_COMPOSITION,
                          _wide(lambda a, x, *rest: _reference_norm(a, x, rest, True)), 8, "row kernel",
-                         composition=_layer_norm))
+                         NEEDS_ELEMENTS, composition=_layer_norm))
 RMS_NORM = register(Op("rms_norm", "fused", _infer_rows("rms_norm", True), _BY_COMPOSITION,
                        _wide(lambda a, x, *rest: _reference_norm(a, x, rest, False)), 6, "row kernel",
-                       composition=_rms_norm))
+                       NEEDS_ELEMENTS, composition=_rms_norm))

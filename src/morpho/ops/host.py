@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from morpho.base.dims import Shape
+from morpho.base.dims import Shape, smaller
 from morpho.base.dtypes import DType, complex64, complex128, float32, float64, int64
 from morpho.base.errors import DTypeError, ShapeError, ValueFault, fail
 from morpho.ir.node import Node, build
@@ -166,13 +166,13 @@ def _infer_pinv(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
 
 def _infer_qr(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spec, ...]:
     batch, rows, columns, dtype = _matrix("qr", inputs[0])
-    inner = rows if attributes["mode"] == "complete" else min(rows, columns)
+    inner = rows if attributes["mode"] == "complete" else smaller(rows, columns)
     return Spec((*batch, rows, inner), dtype), Spec((*batch, inner, columns), dtype)
 
 
 def _infer_svd(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spec, ...]:
     batch, rows, columns, dtype = _matrix("svd", inputs[0])
-    inner = min(rows, columns)
+    inner = smaller(rows, columns)
     left, right = (rows, columns) if attributes["full_matrices"] else (inner, inner)
     return (Spec((*batch, rows, left), dtype), Spec((*batch, inner), REAL_OF[dtype]),
             Spec((*batch, right, columns), dtype))
@@ -180,7 +180,7 @@ def _infer_svd(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spec, ..
 
 def _infer_svdvals(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
     batch, rows, columns, dtype = _matrix("svdvals", inputs[0])
-    return Spec((*batch, min(rows, columns)), REAL_OF[dtype])
+    return Spec((*batch, smaller(rows, columns)), REAL_OF[dtype])
 
 
 def _infer_eigh(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spec, ...]:

@@ -63,7 +63,9 @@ def _prod_rule(node: Node, ct: Node) -> list[Node]:
 
 def _reduction(name: str, kinds: str, function: Callable[..., Any], vjp: Gradient | NoGradient, numerics: str,
                needs_elements: bool = False) -> Op:
-    return register(Op(name, "reduce", _infer(name, kinds, needs_elements), vjp, _numpy(function), 1, numerics))
+    properties = frozenset({"needs elements"} if needs_elements else ())
+    return register(Op(name, "reduce", _infer(name, kinds, needs_elements), vjp, _numpy(function), 1, numerics,
+                       properties))
 
 
 _reduction("sum", "iufc", np.sum, _sum_rule, TREE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from morpho.kernels.emit import Value
 from morpho.runtime.layout import BYTES_DATA, WORD, WRITABLE
-from morpho.runtime.tables import ContextField, Function, PoolField, ProgramField, StepField, TaskField
+from morpho.runtime.tables import ContextField, Enabled, Function, PoolField, ProgramField, StepField, TaskField
 from morpho.runtime.thread_code import thread_functions
 
 WORK_PER_THREAD = 1 << 20  # below this much work (columns x operations) a second thread costs more than it gives
@@ -125,7 +125,7 @@ def _entry(f: Function, context_at: int, record_at: int, storage_at: int) -> str
     e = f.e
     slow = "slow"
     context = e.load_pointer(e.offset("%self", "i8", context_at))
-    f.go_unless(e.icmp("ne", f.word(context, ContextField.ENABLED), 0), slow)
+    _admit(f, context, slow)
     given = f.value("%count") & ((1 << 63) - 1)
     inputs, outputs = f.word(context, ContextField.INPUTS), f.word(context, ContextField.OUTPUTS)
     f.go_unless(e.icmp("eq", given, inputs), slow)
@@ -160,23 +160,47 @@ def _entry(f: Function, context_at: int, record_at: int, storage_at: int) -> str
         _compare(f, f.pointer(records, loop.index), guards, loop.index, values, "undo")
     e.branch(ready)
     e.label(ready)
-    items, table = f.pointer(items_at, 0), f.pointer(context, ContextField.OUTPUT_TABLE)
-    with e.loop(0, outputs) as loop:
-        record = e.offset(e.load_pointer(e.offset(f.pointer(items, loop.index), "i8", record_at)), "i8", BYTES_DATA)
-        f.store_pointer(f.pointer(record, 0), slots, f.word(table, loop.index))
+    items, single = f.pointer(items_at, 0), f.word(context, ContextField.SINGLE)
+    told_at_all = e.assign("icmp ne ptr %names, null", "i1", 1)
+    staged = e.icmp("ne", f.word(context, ContextField.STAGED), 0) & told_at_all
+    moves = f.alloca(outputs * 3 + 1)
+    _place_outputs(f, context, slots, outputs, items, (moves, staged), record_at)
     _fixed_inputs(f, context, inputs, slots)
     f.store_pointer(f.pointer(context, ContextField.ARENA), slots,
                     inputs + f.word(context, ContextField.FIXED) + outputs)
+    moved = e.select(staged, outputs, e.constant(0, "i64", 1))
     captured = (f.word(context, ContextField.CAPTURED), f.pointer(context, ContextField.CAPTURED_TABLE))
-    status = _guarded_run(f, context, program, slots, values, ((inputs, "%args"), (outputs, items), captured),
-                          storage_at)
-    _return(f, context, program, status, inputs, items_at, made_at)
+    status = _guarded_run(f, context, (program, slots, values), ((inputs, "%args"), (outputs, items), captured),
+                          storage_at, (moves, moved))
+    _return(f, context, program, status, inputs, single, items_at, made_at)
     e.label("undo")
     e.line(f"call void {f.pointer(context, ContextField.DECREMENT)}(ptr {f.pointer(made_at, 0)})")
     e.branch(slow)
     e.label(slow)
     _python(f, context, ContextField.SLOW, "%args", "%count", "%names")
     return f.text()
+
+
+def _admit(f: Function, context: str, slow: str) -> None:
+    """Whether the entry serves this caller. Only while a block of settings is open somewhere are its own looked
+    up: another thread or task may have chosen the code."""
+    e = f.e
+    enabled, found_at = f.word(context, ContextField.ENABLED), f.alloca(1)
+    admitted, other, failed, known = (e.fresh(n) for n in ("admitted", "other", "failed", "known"))
+    e.branch_if(e.icmp("eq", enabled, int(Enabled.ALL)), admitted, other)
+    e.label(other)
+    f.go_unless(e.icmp("eq", enabled, int(Enabled.MATCHING)), slow)
+    status = e.assign(f"call i32 {f.pointer(context, ContextField.GET_SETTINGS)}("
+                      f"ptr {f.pointer(context, ContextField.SETTINGS_VARIABLE)}, ptr null, ptr {found_at})", "i32", 1)
+    e.branch_if(e.icmp("slt", status, 0), failed, known)
+    e.label(failed)
+    e.line("ret ptr null")
+    e.label(known)
+    found = f.pointer(found_at, 0)
+    e.line(f"call void {f.pointer(context, ContextField.DECREMENT)}(ptr {found})")  # its variable holds it
+    f.go_unless(f.same(found, f.pointer(context, ContextField.SETTINGS)), slow)
+    e.branch(admitted)
+    e.label(admitted)
 
 
 def _read_inputs(f: Function, context: str, inputs: Value, records: str, slots: str, slow: str,
@@ -265,9 +289,54 @@ def _make_targets(f: Function, context: str, items_at: str, made_at: str) -> Non
     f.store_pointer(e.offset(made, "i8", 24), items_at, 0)
 
 
-def _return(f: Function, context: str, program: str, status: Value, inputs: Value, items_at: str,
+def _place_outputs(f: Function, context: str, slots: str, outputs: Value, items: str, staging: tuple[str, Value],
+                   record_at: int) -> None:
+    """Where the outputs are written: in their tensors, or, where a fault could leave the caller's memory half written,
+    in memory of the function's own, with what is to be moved afterwards (bytes, from, to)."""
+    e = f.e
+    moves, staged = staging
+    table = f.pointer(context, ContextField.OUTPUT_TABLE)
+    with e.loop(0, outputs) as loop:
+        record = e.offset(e.load_pointer(e.offset(f.pointer(items, loop.index), "i8", record_at)), "i8", BYTES_DATA)
+        target, slot = f.pointer(record, 0), f.word(table, loop.index * 3)
+        f.store_pointer(target, slots, slot)
+        stage, following = e.fresh("stage"), e.fresh("following")
+        e.branch_if(staged, stage, following)
+        e.label(stage)
+        room = f.pointer(table, loop.index * 3 + 1)
+        needed = e.assign(f"icmp ne ptr {room}, null", "i1", 1)
+        rank = f.word(record, 2).shift_right(8)
+        with e.loop(0, rank, carried=[f.word(table, loop.index * 3 + 2)]) as sizes:
+            sizes.next(sizes.values[0] * f.word(record, sizes.index + 3))
+        f.store(e.select(needed, sizes.values[0], e.constant(0, "i64", 1)), moves, loop.index * 3)
+        f.store_pointer(room, moves, loop.index * 3 + 1)
+        f.store_pointer(target, moves, loop.index * 3 + 2)
+        chosen = "%" + e.fresh("p")
+        e.line(f"{chosen} = select i1 {needed.name}, ptr {room}, ptr {target}")
+        f.store_pointer(chosen, slots, slot)
+        e.branch(following)
+        e.label(following)
+
+
+def _deliver(f: Function) -> str:
+    """deliver(moves, count, status, copy): staged outputs to their targets, if nothing faulted."""
+    e = f.e
+    fine, over = e.fresh("fine"), e.fresh("over")
+    e.branch_if(e.icmp("eq", f.value("%status"), 0), fine, over)
+    e.label(fine)
+    with e.loop(0, f.value("%count")) as loop:
+        nbytes = f.word("%moves", loop.index * 3)
+        source, target = f.pointer("%moves", loop.index * 3 + 1), f.pointer("%moves", loop.index * 3 + 2)
+        e.line(f"call ptr %copy(ptr {target}, ptr {source}, i64 {nbytes.name})")
+    e.branch(over)
+    e.label(over)
+    e.line("ret void")
+    return f.text()
+
+
+def _return(f: Function, context: str, program: str, status: Value, inputs: Value, one: Value, items_at: str,
             made_at: str) -> None:
-    """The target given, the tuple made, or its only item; or the fault."""
+    """The target given, the tuple made, or its only item (`one`); or the fault."""
     e = f.e
     fault, fine, told, fresh, single, many = (e.fresh(n) for n in ("fault", "fine", "told", "fresh", "single", "many"))
     made = f.pointer(made_at, 0)
@@ -280,7 +349,7 @@ def _return(f: Function, context: str, program: str, status: Value, inputs: Valu
     e.line(f"call void {increment}(ptr {target})")
     e.line(f"ret ptr {target}")
     e.label(fresh)
-    e.branch_if(e.icmp("ne", f.word(context, ContextField.SINGLE), 0), single, many)
+    e.branch_if(e.icmp("ne", one, 0), single, many)
     e.label(single)
     item = f.pointer(f.pointer(items_at, 0), 0)
     e.line(f"call void {increment}(ptr {item})")
@@ -289,10 +358,31 @@ def _return(f: Function, context: str, program: str, status: Value, inputs: Valu
     e.label(many)
     e.line(f"ret ptr {made}")
     e.label(fault)
-    f.store(status, context, ContextField.STATUS)
-    f.store_pointer(program, context, ContextField.FAULTED)
     e.line(f"call void {decrement}(ptr {made})")  # Py_DecRef takes NULL
-    _python(f, context, ContextField.FAULT, "null", "0", "null")
+    _raise(f, context, status, program)
+
+
+def _raise(f: Function, context: str, status: Value, program: str) -> None:
+    """Tell Python the status and the program, as arguments: another thread may fault at the same time."""
+    e = f.e
+    number, arguments = f.pointer(context, ContextField.NUMBER), f.alloca(2)
+    address = "%" + e.fresh("n")
+    e.line(f"{address} = ptrtoint ptr {program} to i64")
+    for position, value in enumerate((status.name, address)):
+        made = "%" + e.fresh("p")
+        e.line(f"{made} = call ptr {number}(i64 {value})")
+        failed, fine = e.fresh("failed"), e.fresh("fine")
+        e.branch_if(e.assign(f"icmp eq ptr {made}, null", "i1", 1), failed, fine)
+        e.label(failed)
+        e.line("ret ptr null")
+        e.label(fine)
+        f.store_pointer(made, arguments, position)
+    raised = "%" + e.fresh("p")
+    e.line(f"{raised} = call ptr {f.pointer(context, ContextField.VECTORCALL)}("
+           f"ptr {f.pointer(context, ContextField.FAULT)}, ptr {arguments}, i64 2, ptr null)")
+    for position in range(2):
+        e.line(f"call void {f.pointer(context, ContextField.DECREMENT)}(ptr {f.pointer(arguments, position)})")
+    e.line(f"ret ptr {raised}")
 
 
 def _numbers(f: Function, context: str, program: str, records: str, slow: str) -> str:
@@ -326,20 +416,27 @@ def _numbers(f: Function, context: str, program: str, records: str, slow: str) -
     return values
 
 
-def _guarded_run(f: Function, context: str, program: str, slots: str, values: str,
-                 tensors: tuple[tuple[Value, str], ...], storage_at: int) -> Value:
+def _guarded_run(f: Function, context: str, running: tuple[str, str, str], tensors: tuple[tuple[Value, str], ...],
+                 storage_at: int, moving: tuple[str, Value]) -> Value:
     """Run, giving up the interpreter lock for long programs; the arena is marked busy and the memory of every tensor
     is held meanwhile: another thread may give a tensor other elements."""
     e = f.e
+    program, slots, values = running
     f.store(1, context, ContextField.BUSY)
     f.store(f.word(context, ContextField.CALLS) + 1, context, ContextField.CALLS)
     scratch = f.pointer(context, ContextField.SCRATCH)
     result = f.alloca(1)
     long, short, done = e.fresh("long"), e.fresh("short"), e.fresh("done")
-    call = f"call i64 @run(ptr {program}, ptr {slots}, ptr {values}, ptr {scratch})"
+    copy = f.pointer(context, ContextField.COPY)
+
+    def run() -> None:
+        status = e.assign(f"call i64 @run(ptr {program}, ptr {slots}, ptr {values}, ptr {scratch})", "i64", 1)
+        f.store(status, result, 0)
+        e.line(f"call void @deliver(ptr {moving[0]}, i64 {moving[1].name}, i64 {status.name}, ptr {copy})")
+
     e.branch_if(e.icmp("ne", f.word(context, ContextField.RELEASES), 0), long, short)
     e.label(short)
-    f.store(e.assign(call, "i64", 1), result, 0)
+    run()
     e.branch(done)
     e.label(long)
     held = [(count, table, f.alloca(count + 1)) for count, table in tensors]
@@ -350,7 +447,7 @@ def _guarded_run(f: Function, context: str, program: str, slots: str, values: st
             e.line(f"call void {f.pointer(context, ContextField.INCREMENT)}(ptr {storage})")
     saved = "%" + e.fresh("p")
     e.line(f"{saved} = call ptr {f.pointer(context, ContextField.SAVE_THREAD)}()")
-    f.store(e.assign(call, "i64", 1), result, 0)
+    run()
     e.line(f"call void {f.pointer(context, ContextField.RESTORE_THREAD)}(ptr {saved})")
     for count, _, keep in held:
         with e.loop(0, count) as loop:
@@ -379,6 +476,7 @@ def driver_text(context_at: int, record_at: int, storage_at: int) -> str:
         *thread_functions(),
         _run_step(Function("run_step", "ptr %step, ptr %slots, ptr %values, ptr %scratch, ptr %pool", "i32")),
         _evaluate(Function("evaluate", "ptr %program, ptr %symbols, ptr %values", "void")),
+        _deliver(Function("deliver", "ptr %moves, i64 %count, i64 %status, ptr %copy", "void")),
         _run(Function("run", "ptr %program, ptr %slots, ptr %values, ptr %scratch", "i64")),
         _entry(Function("entry", "ptr %self, ptr %args, i64 %count, ptr %names", "ptr"), context_at, record_at,
                storage_at),

@@ -266,7 +266,7 @@ def _run_host(program: Program, step: HostStep, pointers: list[int], arena: int,
         return view_memory(None, address, shape, strides, place.dtype)
 
     arrays = [reference.decode(look(place), place.dtype) for place in step.inputs]
-    found = reference.run_node(step.node, arrays)
+    found = reference.run_node(step.node, arrays, sizes)
     parts = found if isinstance(found, tuple) else (found,)
     for place, part in zip(step.outputs, parts, strict=True):
         if np.size(part):

@@ -41,6 +41,14 @@ class ProgramField(IntEnum):
     SIZE = 8
 
 
+class Enabled(IntEnum):
+    """Whom a native entry serves."""
+
+    NONE = 0  # every call goes through Python
+    ALL = 1
+    MATCHING = 2  # callers whose settings are those of SETTINGS: somewhere a `mo.settings` block is open
+
+
 class ContextField(IntEnum):
     """What a compiled function's entry needs besides the program."""
 
@@ -48,7 +56,7 @@ class ContextField(IntEnum):
     TENSOR_TYPE = 1
     BYTES_TYPE = 2
     SLOW = 3  # Python callable that takes every call the entry does not
-    FAULT = 4  # Python callable that raises for the status
+    FAULT = 4  # Python callable that raises; it is given the status and the program's address
     OUT_NAME = 5  # the interned string "out"
     INPUTS = 6
     SLOTS = 7
@@ -57,7 +65,7 @@ class ContextField(IntEnum):
     ARENA = 10
     BUSY = 11
     CALLS = 12
-    STATUS = 13
+    GET_SETTINGS = 13  # PyContextVar_Get
     RELEASES = 14  # 1 when the interpreter lock is given up during the run
     VECTORCALL = 15
     SAVE_THREAD = 16
@@ -65,19 +73,23 @@ class ContextField(IntEnum):
     INCREMENT = 18
     OVERLAP = 19  # 1 when the output may be one of the inputs
     SCRATCH = 20
-    ENABLED = 21
-    FAULTED = 22  # the program behind STATUS
+    ENABLED = 21  # one of `Enabled`
+    SETTINGS_VARIABLE = 22  # the context variable that holds a thread's or task's settings
     DECREMENT = 23
     OUTPUTS = 24
-    OUTPUT_TABLE = 25  # per output: its slot
+    OUTPUT_TABLE = 25  # per output: its slot, memory to stage it in or 0, bytes of an element
     TUPLE_TYPE = 26
     ALLOCATE = 27  # Python callable that makes a tuple of new outputs for a call's arguments
     SINGLE = 28  # 1 when the function returns one tensor, 0 when it returns a tuple
-    FIXED = 29  # inputs that are no arguments: tensors of the surroundings, and what was prepared from them
-    FIXED_TABLE = 30  # per such input: address, its tensor or 0, the record that tensor must still have
-    CAPTURED = 31  # tensors of the surroundings
-    CAPTURED_TABLE = 32
-    SIZE = 33
+    SETTINGS = 29  # the settings that the program was chosen for
+    NUMBER = 30  # PyLong_FromLongLong
+    STAGED = 31  # 1 when an index may fault after an output was begun: the caller's memory is then written at the end
+    COPY = 32  # memcpy
+    FIXED = 33  # inputs that are no arguments: tensors of the surroundings, and what was prepared from them
+    FIXED_TABLE = 34  # per such input: address, its tensor or 0, the record that tensor must still have
+    CAPTURED = 35  # tensors of the surroundings
+    CAPTURED_TABLE = 36
+    SIZE = 37
 
 
 class PoolField(IntEnum):

@@ -10,12 +10,11 @@ from __future__ import annotations
 import ctypes
 import inspect
 import logging
-import os
 import sys
 import threading
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -27,9 +26,9 @@ from morpho.base.shapes import contiguous_strides, is_contiguous
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
 from morpho.ir.op import changes as registry_changes
-from morpho.ir.op import listeners as registry_listeners
 from morpho.ir.printing import to_dot
 from morpho.kernels.plan_memory import may_alias
+from morpho.passes.memory import aligned
 from morpho.runtime import evaluate as evaluation
 from morpho.runtime import threads
 from morpho.runtime.buffer import Buffer, allocate, copy_bytes
@@ -39,6 +38,17 @@ from morpho.runtime.layout import make_vectorcallable, record_words, slot_offset
 from morpho.runtime.pool import pool
 from morpho.runtime.tables import ContextField
 from morpho.tensor.core import Tensor
+from morpho.tensor.dynamic import (
+    Owner,
+    check_bound,
+    check_elements,
+    dynamic_sizes,
+    needed_elements,
+    owners,
+    sure_bounds,
+    symbols_of,
+)
+from morpho.tensor.entries import entries
 from morpho.tensor.explain import explain_text, predicted_seconds, statistics
 from morpho.tensor.outputs import output_maker
 from morpho.tensor.specialise import (
@@ -46,18 +56,16 @@ from morpho.tensor.specialise import (
     Prepared,
     Specialisation,
     capture,
-    dynamic_sizes,
-    with_sizes,
+    layout_of,
     written_after_faults,
 )
 from morpho.tensor.state import Trace, current_trace
 from morpho.tensor.trees import LEAF, flatten, unflatten
 
 log = logging.getLogger("morpho")
+Target = tuple[Tensor, Buffer]  # a tensor of out=, and its memory
 MANY_RECOMPILES = 8
 MOST_KEPT_BYTES = 1 << 30  # a larger workspace is acquired call by call, through Python
-_live: weakref.WeakSet[Any] = weakref.WeakSet()
-_live_lock = threading.Lock()
 
 
 class Compiled(ctypes.Structure):
@@ -68,7 +76,7 @@ class Compiled(ctypes.Structure):
 
     _fields_ = [("entry", ctypes.c_void_p), ("context", ctypes.c_void_p)]
 
-    def __init__(self, function: Callable[..., Any], dynamic: Mapping[str, Mapping[int, Any]] | None = None,
+    def __init__(self, function: Callable[..., Any], dynamic: Mapping[str, Any] | None = None,
                  whole: bool = False) -> None:
         super().__init__()
         self.function, self.whole = function, whole
@@ -78,17 +86,18 @@ class Compiled(ctypes.Structure):
         self.signature = inspect.signature(function)
         plain = all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in self.signature.parameters.values())
         self.positional = tuple(self.signature.parameters) if plain else None
-        self.dynamic = dynamic_sizes(dynamic or {}, self.signature)
+        self.dynamic = dynamic_sizes(dynamic, self.signature)
         self.specialisations: dict[Any, Specialisation] = {}
         self.current: Specialisation | None = None
         self.recompiles = self.slow_calls = self.fallbacks = 0
         self.retired: Any = None  # memory a call in another thread may still read
+        self.uses = 0  # how often the entry's tables were filled
+        self.serves: base_settings.Settings | None = None  # whose code they hold
         self.lock = threading.RLock()
         self.words = (ctypes.c_int64 * int(ContextField.SIZE))()
         self.context = ctypes.addressof(self.words)
         self._prepare_context()
-        with _live_lock:
-            _live.add(self)
+        entries.add(self)
 
     # -- the native entry ----------------------------------------------------------------------------------------------
     def _prepare_context(self) -> None:
@@ -100,37 +109,43 @@ class Compiled(ctypes.Structure):
         for name, target in (("PyObject_Vectorcall", ContextField.VECTORCALL),
                              ("PyEval_SaveThread", ContextField.SAVE_THREAD),
                              ("PyEval_RestoreThread", ContextField.RESTORE_THREAD),
-                             ("Py_IncRef", ContextField.INCREMENT), ("Py_DecRef", ContextField.DECREMENT)):
+                             ("Py_IncRef", ContextField.INCREMENT), ("Py_DecRef", ContextField.DECREMENT),
+                             ("PyContextVar_Get", ContextField.GET_SETTINGS),
+                             ("PyLong_FromLongLong", ContextField.NUMBER)):
             words[target] = ctypes.cast(getattr(api, name), ctypes.c_void_p).value or 0
+        words[ContextField.COPY] = ctypes.cast(ctypes.memmove, ctypes.c_void_p).value or 0
+        words[ContextField.SETTINGS_VARIABLE] = id(base_settings.current)
 
-    def _use(self, chosen: Specialisation) -> None:
-        """Let the native entry serve this specialisation from now on."""
+    def _use(self, chosen: Specialisation, generation: int) -> None:
+        """Let the native entry serve this specialisation from now on, unless it was found before a change of what may
+        mean other code."""
         words = self.words
-        words[ContextField.ENABLED] = 0
+        entries.stop(self)
         if self.current is not None and self.current is not chosen and not words[ContextField.BUSY]:
             self.current.block = None  # only the specialisation in use keeps an arena
         self.current = chosen
-        if not chosen.direct or not self.entry or chosen.plan.workspace_bytes > MOST_KEPT_BYTES:
+        if not chosen.direct or not self.entry or chosen.plan.workspace_bytes + chosen.staging_bytes > MOST_KEPT_BYTES:
             return
         fixed = self._fixed_table(chosen)
         if fixed is None:
             return  # the first call prepares; the next one comes here again
         executable = chosen.plan.executables[0]
         executable.refresh_workers()
+        working_bytes = chosen.plan.program.arena_bytes + (executable.scratch_bytes + 63) // 64 * 64
         if chosen.block is None:
-            total = chosen.plan.program.arena_bytes + executable.scratch_bytes
-            chosen.block = pool().acquire(max(total, 64))
+            chosen.block = pool().acquire(max(working_bytes + chosen.staging_bytes, 64))
         guards = np.array([n for pair in executable.guards for n in pair], np.int64)
         order = {name: i for i, name in enumerate(executable.symbols)}
         bindings = np.zeros(4 * max(len(order), 1), np.int64)
         for name, argument, axis, least, most in chosen.bindings:
-            bindings[4 * order[name]:4 * order[name] + 4] = argument, 3 + axis, least, most
-        table = np.array([executable.slot_number[place.slot] for place in chosen.plan.program.outputs], np.int64)
+            sure = max(least, chosen.least.get(name, least))
+            bindings[4 * order[name]:4 * order[name] + 4] = argument, 3 + axis, sure, most
+        table = self._output_table(chosen, chosen.block.address + working_bytes)
         allocate_outputs = output_maker(chosen)
         chosen.keep = [guards, bindings, table, allocate_outputs, *fixed]
         words[ContextField.FIXED], words[ContextField.FIXED_TABLE] = len(fixed[0]) // 3, fixed[0].ctypes.data
         words[ContextField.CAPTURED], words[ContextField.CAPTURED_TABLE] = len(fixed[1]), fixed[1].ctypes.data
-        words[ContextField.OUTPUTS], words[ContextField.OUTPUT_TABLE] = len(table), table.ctypes.data
+        words[ContextField.OUTPUTS], words[ContextField.OUTPUT_TABLE] = len(table) // 3, table.ctypes.data
         words[ContextField.ALLOCATE], words[ContextField.SINGLE] = id(allocate_outputs), int(chosen.structure is LEAF)
         words[ContextField.PROGRAM] = executable.words.ctypes.data
         words[ContextField.INPUTS] = chosen.arguments
@@ -140,8 +155,9 @@ class Compiled(ctypes.Structure):
         words[ContextField.ARENA] = chosen.block.address
         words[ContextField.SCRATCH] = chosen.block.address + chosen.plan.program.arena_bytes
         words[ContextField.RELEASES] = int(executable.work > LONG_WORK)
-        words[ContextField.OVERLAP] = int(chosen.overlap)
-        words[ContextField.ENABLED] = 1
+        words[ContextField.OVERLAP] = int(chosen.overlap or chosen.staged == [True])
+        words[ContextField.STAGED] = int(any(chosen.staged))
+        entries.start(self, generation)
 
     def _fixed_table(self, chosen: Specialisation) -> list[Any] | None:
         """Inputs that are no arguments, for the native entry, and what keeps them; None before they are prepared."""
@@ -159,12 +175,27 @@ class Compiled(ctypes.Structure):
         tensors = np.array([id(tensor) for tensor in chosen.captured], np.int64)
         return [np.array(rows, np.int64).reshape(-1), tensors, records, prepared]
 
-    def _fault(self) -> None:
-        """Called by the native entry when a kernel reports a fault."""
-        program = int(self.words[ContextField.FAULTED])  # another thread may have changed `current` since
+    @staticmethod
+    def _output_table(chosen: Specialisation, room: int) -> np.ndarray:
+        """Per output: its slot, memory to stage it in or 0, bytes of an element."""
+        executable, program = chosen.plan.executables[0], chosen.plan.program
+        words: list[int] = []
+        for place, staged in zip(program.outputs, chosen.staged, strict=True):
+            words += [executable.slot_number[place.slot], room if staged else 0, place.dtype.itemsize]
+            room += aligned(program.slots[place.slot].nbytes) if staged else 0
+        return np.array(words, np.int64)
+
+    def after_fork(self) -> None:
+        """In a child: no thread of the parent holds the lock or runs the entry."""
+        self.lock = threading.RLock()
+        self.words[ContextField.ENABLED] = self.words[ContextField.BUSY] = 0
+        self.current = None
+
+    def _fault(self, status: int, program: int) -> None:
+        """Called by the native entry when a kernel of a program reports a fault."""
         plan = next(chosen.plan for chosen in list(self.specialisations.values())
                     if chosen.direct and chosen.plan.executables[0].words.ctypes.data == program)
-        step, reason = plan.executables[0].fault(int(self.words[ContextField.STATUS]))
+        step, reason = plan.executables[0].fault(status)
         raise fail(IndexFault, step.label, reason, "negative indices count from the end",
                    line=evaluation.fault_line(plan.graph.outputs, step))
 
@@ -180,11 +211,14 @@ class Compiled(ctypes.Structure):
         leaves: list[Any] = []
         structure = tuple((name, flatten(value, leaves)) for name, value in bound.items())
         tensors = [self._argument(leaf) for leaf in leaves]
-        owners = self._owners(structure)
+        owned = owners(structure, self.dynamic, self.__name__)
         with self.lock:
-            chosen = self._specialise(structure, tensors, owners, bound)
+            generation = entries.generation
+            chosen = self._specialise(structure, tensors, owned)
             if chosen is not self.current or not self.words[ContextField.ENABLED]:
-                self._use(chosen)
+                self._use(chosen, generation)
+            elif self.serves is not base_settings.current.get():  # the same code for other settings
+                entries.start(self, generation)
             self.slow_calls += 1
             chosen.calls += 1
         if not chosen.states:
@@ -212,18 +246,8 @@ class Compiled(ctypes.Structure):
 
         return _snapshot(leaf if isinstance(leaf, Tensor) else asarray(leaf))
 
-    @staticmethod
-    def _owners(structure: Any) -> list[str]:
-        """For every leaf the name of the parameter it is, or an empty string when it lies inside a tree."""
-        names: list[str] = []
-        for name, tree in structure:
-            count = _count(tree)
-            names += [name if tree is LEAF else ""] * count
-        return names
-
-    def _specialise(self, structure: Any, tensors: list[Tensor], owners: list[str],
-                    bound: Mapping[str, Any]) -> Specialisation:
-        specs = [self._spec(tensor, owner) for tensor, owner in zip(tensors, owners, strict=True)]
+    def _specialise(self, structure: Any, tensors: list[Tensor], owned: list[Owner]) -> Specialisation:
+        specs = [self._spec(tensor, owner) for tensor, owner in zip(tensors, owned, strict=True)]
         chosen = evaluation.settings.get()
         key = (structure, tuple(specs), chosen.level, chosen.isa, chosen.passes_off, threads.wanted_threads(),
                chosen.backend, registry_changes())
@@ -234,7 +258,7 @@ class Compiled(ctypes.Structure):
                        "pass tensors, numbers, strings, or tuples, lists and dicts of them") from None
         if found is None or not found.fits:
             first = not self.specialisations
-            self.specialisations[key] = found = self._trace(structure, specs, owners)
+            self.specialisations[key] = found = self._trace(structure, specs, owned)
             if not first:
                 self.recompiles += 1
             if self.recompiles == MANY_RECOMPILES and not first:
@@ -243,30 +267,32 @@ class Compiled(ctypes.Structure):
                             self.__name__, self.recompiles + 1)
         return found
 
-    def _spec(self, tensor: Tensor, owner: str) -> tuple[Any, ...]:
+    def _spec(self, tensor: Tensor, owner: Owner) -> tuple[Any, ...]:
         """dtype, shape with dynamic sizes in place, and strides when they are not the contiguous ones."""
         _, shape, strides, dtype, _ = tensor._layout  # type: ignore[misc]
         sizes: tuple[Size, ...] = shape
-        for axis, dim in self.dynamic.get(owner, {}).items():
+        for axis, dim in owner.axes.items():
             if not -len(shape) <= axis < len(shape):
-                raise fail(ArgumentError, self.__name__, f"argument {owner} has no axis {axis}: its shape is {shape}")
+                raise fail(ArgumentError, self.__name__,
+                           f"argument {owner.name} has no axis {axis}: its shape is {shape}")
             least, most = bounds(dim)
             if not least <= shape[axis] <= most:
                 raise fail(ArgumentError, self.__name__,
-                           f"axis {axis} of {owner} has size {shape[axis]}, outside {least}..{most} of {dim}")
+                           f"axis {axis} of {owner.name} has size {shape[axis]}, outside {least}..{most} of {dim}")
             position = axis % len(shape)
             sizes = (*sizes[:position], dim, *sizes[position + 1:])
         plain = is_contiguous(shape, strides)
         return (dtype, sizes, None if plain else strides)
 
-    def _trace(self, structure: Any, specs: list[tuple[Any, ...]], owners: list[str]) -> Specialisation:
+    def _trace(self, structure: Any, specs: list[tuple[Any, ...]], owned: list[Owner]) -> Specialisation:
+        check_bound(symbols_of([sizes for _, sizes, _ in specs]), self.__name__)
         parameters = []
         for number, (dtype, sizes, strides) in enumerate(specs):
             extra = {} if strides is None else {"strides": strides}
             parameters.append(Tensor.of_node(build("parameter", index=number, shape=sizes, dtype=dtype, **extra)))
         leaves = iter(parameters)
         arguments = {name: unflatten(tree, leaves) for name, tree in structure}
-        with _entries_paused(), Trace(len(parameters)) as trace:
+        with entries.paused(), Trace(len(parameters)) as trace:
             result = self._call_original(arguments)
         outputs: list[Any] = []
         shape = flatten(result, outputs)
@@ -276,7 +302,7 @@ class Compiled(ctypes.Structure):
         updates = [(number, len(nodes) + i) for i, (number, _) in enumerate(trace.updates)]
         nodes += [tensor.node for _, tensor in trace.updates]
         graph, captured = capture(nodes, trace)
-        return self._finish(graph, (structure, shape), len(outputs), captured, trace, updates, specs, owners)
+        return self._finish(graph, (structure, shape), len(outputs), captured, trace, updates, specs, owned)
 
     def _call_original(self, arguments: dict[str, Any]) -> Any:
         positional: list[Any] = []
@@ -311,7 +337,7 @@ class Compiled(ctypes.Structure):
         return True
 
     def _finish(self, graph: Graph, structures: tuple[Any, Any], count: int, captured: list[Tensor], trace: Trace,
-                updates: list[tuple[int, int]], specs: list[tuple[Any, ...]], owners: list[str]) -> Specialisation:
+                updates: list[tuple[int, int]], specs: list[tuple[Any, ...]], owned: list[Owner]) -> Specialisation:
         guards = [record_words(dtype, sizes, contiguous_strides(sizes) if strides is None else strides)  # type: ignore
                   for dtype, sizes, strides in specs]
         called, structure = structures
@@ -334,25 +360,29 @@ class Compiled(ctypes.Structure):
         overlap = simple and count == 1 and all(may_alias(program, program.outputs[0].slot, slot)
                                                 for index, slot in inputs.items() if index < len(specs))
         direct = (simple and self._is_plain(called) and len(plan.segments) == 1
-                  and isinstance(plan.segments[0], Executable) and all(owners)
+                  and isinstance(plan.segments[0], Executable) and all(owner.is_parameter for owner in owned)
                   and program.slots[program.outputs[0].slot].kind == "result")
-        bindings = []
-        for number, (owner, (_, sizes, _)) in enumerate(zip(owners, specs, strict=True)):
+        staged = [not written_after_faults(program, place.slot) for place in program.outputs]
+        bindings: list[tuple[str, int, int, int, int]] = []
+        for number, (_, sizes, _) in enumerate(specs):
             for axis, size in enumerate(sizes):
-                if isinstance(size, Dim) and size.is_symbol and self.dynamic.get(owner):
+                if isinstance(size, Dim) and size.is_symbol:
                     ((name, (least, most)),) = size.symbols.items()
                     if all(name != known[0] for known in bindings):
                         bindings.append((name, number, axis, least, most))
         self.fallbacks += sum(getattr(step, "fallback", False) for step in program.steps)
-        layouts = [tensor._layout[1:4] for tensor in captured]  # type: ignore[index]
+        layouts = [layout_of(tensor) for tensor in captured]
+        needed = needed_elements(graph)
+        least = sure_bounds(needed)
         return Specialisation(plan, structure, count, captured, layouts, trace.states, updates, aliases, bindings,
-                              overlap, direct, len(specs))
+                              overlap, direct and least is not None, staged, needed, least or {}, len(specs))
 
     # -- running -------------------------------------------------------------------------------------------------------
     def _run(self, chosen: Specialisation, tensors: list[Tensor], out: Any) -> Any:
         plan, program = chosen.plan, chosen.plan.program
         sizes = {name: tensors[argument].shape[axis] for name, argument, axis, _, _ in chosen.bindings}
         self._check_sizes(chosen, tensors, sizes)
+        check_elements(chosen.needed, sizes)
         captured = [_snapshot(tensor) for tensor in chosen.captured]
         values = [*tensors, *[state._tensor for state in chosen.states], *captured]
         if evaluation.settings.get().backend == "reference":
@@ -360,14 +390,19 @@ class Compiled(ctypes.Structure):
         addresses = [tensor._layout[0] for tensor in values]  # type: ignore[index]
         prepared = self._prepared(chosen, captured, addresses)
         addresses += prepared.addresses
-        given = self._targets(chosen, out, tensors)
+        given = self._targets(chosen, out, sizes, values)
         buffers: list[Buffer] = []
         for number, place in enumerate(program.outputs):
             shape = tuple(evaluate(size, sizes) for size in place.shape)
             buffers.append(self._result(chosen, number, shape, place.dtype, given, values))
         slots = {place.slot: buffer for place, buffer in zip(program.outputs, buffers, strict=True)}
         ordered = [slots[i].address for i, slot in enumerate(program.slots) if slot.kind == "result"]
-        run_plan(plan, addresses, ordered, sizes)
+        try:
+            run_plan(plan, addresses, ordered, sizes)
+        except BaseException:  # an error that is kept holds this frame: let the caller's memory go
+            for held in (given, buffers, slots):
+                held.clear()  # type: ignore[attr-defined]
+            raise
         return self._deliver(chosen, buffers, given)
 
     def _prepared(self, chosen: Specialisation, captured: list[Tensor], addresses: list[int]) -> Prepared:
@@ -383,7 +418,7 @@ class Compiled(ctypes.Structure):
                 self.retired = [self.retired, chosen.prepared] if self.words[ContextField.BUSY] else None
                 chosen.prepared = found
             if chosen is self.current:
-                self.words[ContextField.ENABLED] = 0  # its table names the old ones; the next call fills it anew
+                entries.stop(self)  # its table names the old ones; the next call fills it anew
         return found
 
     def _check_sizes(self, chosen: Specialisation, tensors: list[Tensor], sizes: Mapping[str, Any]) -> None:
@@ -398,62 +433,68 @@ class Compiled(ctypes.Structure):
                                                          f"dynamic dimensions {dict(sizes)} make it {expected}")
 
     def _result(self, chosen: Specialisation, number: int, shape: tuple[int, ...], dtype: Any,
-                given: list[Tensor | None], values: list[Tensor]) -> Buffer:
+                given: list[Target], values: list[Tensor]) -> Buffer:
         """Memory for a result: the caller's, a state's own, or new."""
-        if number < chosen.outputs:
-            target = given[number]
-            if target is not None:
-                same_memory = sum(value._storage is target._storage for value in values)
-                self._check_target(target, shape, dtype, same_memory)
-                buffer = target.buffer()
-                assert buffer is not None
-                same = any(v._layout[0] == buffer.address for v in values)  # type: ignore[index]
-                return allocate(shape, dtype) if same and not chosen.overlap else buffer
-        elif number in chosen.aliases:
+        if number < len(given):
+            buffer = given[number][1]
+            same = any(v._layout[0] == buffer.address for v in values)  # type: ignore[index]
+            apart = chosen.staged[number] or (same and not chosen.overlap)
+            return allocate(shape, dtype) if apart else buffer
+        if number in chosen.aliases:
             state = values[chosen.aliases[number]]
             if _is_alone(state) and state._layout[4]:  # type: ignore[index]
                 state.claim()
-                buffer = state.buffer()
-                assert buffer is not None
-                return buffer
+                return state.elements()
         return allocate(shape, dtype)
 
-    def _targets(self, chosen: Specialisation, out: Any, tensors: list[Tensor]) -> list[Tensor | None]:
+    def _targets(self, chosen: Specialisation, out: Any, sizes: Mapping[str, int],
+                 values: list[Tensor]) -> list[Target]:
+        """The tensors of out=, each with its memory as it was when it was checked."""
         if out is None:
-            return [None] * chosen.outputs
+            return []
         leaves: list[Any] = []
         structure = flatten(out, leaves)
-        if structure != chosen.structure or not all(isinstance(t, Tensor) for t in leaves):
+        if any(isinstance(leaf, np.ndarray) for leaf in leaves):
+            raise fail(ArgumentError, self.__name__, "out= is a NumPy array, and borrowed memory is never written",
+                       "use out=mo.empty(...), whose numpy() is a view without a copy")
+        if structure != chosen.structure:
             raise fail(ArgumentError, self.__name__, "out= does not have the structure of the result",
                        "pass realised tensors in the same arrangement as the function returns")
-        return leaves
+        targets: list[Target] = []
+        for target, place in zip(leaves, chosen.plan.program.outputs, strict=False):
+            shape = tuple(evaluate(size, sizes) for size in place.shape)
+            targets.append((target, self._checked_target(target, shape, place.dtype, values)))
+        return targets
 
-    def _check_target(self, target: Tensor, shape: tuple[int, ...], dtype: Any, mine: int = 0) -> None:
-        if not target.is_realised:
-            target.realise()
-        _, actual, strides, held, writable = target._layout  # type: ignore[misc]
-        if actual != shape or held is not dtype:
-            raise fail(ArgumentError, self.__name__, f"out= is {held}{actual}, the result is {dtype}{shape}")
-        if not is_contiguous(actual, strides):
+    def _checked_target(self, target: Tensor, shape: tuple[int, ...], dtype: Any, values: list[Tensor]) -> Buffer:
+        held = target.elements()
+        if held.shape != shape or held.dtype is not dtype:
+            raise fail(ArgumentError, self.__name__, f"out= is {held.dtype}{held.shape}, the result is {dtype}{shape}",
+                       f"use mo.empty({shape}, dtype={str(dtype)!r})")
+        if not is_contiguous(held.shape, held.strides):
             raise fail(ArgumentError, self.__name__, "out= is not contiguous", "use mo.empty(...)")
-        if not writable:
+        if not held.writable:
             raise fail(SharedError, self.__name__, "out= is borrowed memory, which is never written",
                        "use mo.empty(...), or mo.asarray(..., copy=True)")
-        if not _is_alone(target, mine) and not (_release_prepared(target._storage) and _is_alone(target, mine)):
+        mine = sum(value._storage is held.storage for value in values)
+        alone = _is_alone(target, 1 + mine)  # besides `held` and this call's own look at the arguments
+        if not alone and not (_release_prepared(held.storage) and _is_alone(target, 1 + mine)):
             raise fail(SharedError, self.__name__, "out= shares its memory with another tensor, a pending expression "
                                                    "or an export", "drop those first, or use mo.empty(...)")
         target.claim()
+        return held
 
-    def _deliver(self, chosen: Specialisation, buffers: list[Buffer], given: list[Tensor | None]) -> Any:
+    def _deliver(self, chosen: Specialisation, buffers: list[Buffer], given: list[Target]) -> Any:
         for number, output in chosen.updates:
             chosen.states[number].replace(Tensor.of_buffer(buffers[output]))
         results: list[Tensor] = []
-        for buffer, target in zip(buffers, given, strict=False):
-            if target is None:
+        for number, buffer in enumerate(buffers[:chosen.outputs]):
+            if number >= len(given):
                 results.append(Tensor.of_buffer(buffer))
                 continue
-            if target._layout[0] != buffer.address:  # type: ignore[index]
-                copy_bytes(target._layout[0], buffer.address, target.nbytes)  # type: ignore[index]
+            target, memory = given[number]
+            if memory.address != buffer.address:
+                copy_bytes(memory.address, buffer.address, target.nbytes)
             results.append(target)
         return unflatten(chosen.structure, iter(results))
 
@@ -462,20 +503,12 @@ class Compiled(ctypes.Structure):
         from morpho.backends import reference
 
         def leaf(node: Node) -> Any:
-            if node.op.name == "dimension":
-                return np.asarray(evaluate(node["size"], sizes), node.dtype.compute.numpy)
-            return reference.decode(values[node["index"]].buffer().numpy(), node.dtype)  # type: ignore[union-attr]
+            return reference.decode(values[node["index"]].elements().numpy(), node.dtype)
 
         graph = chosen.plan.graph
-        if sizes:
-            graph = Graph(tuple(with_sizes(graph, sizes)))
-        arrays = reference.run_graph(graph.outputs, leaf)
+        arrays = reference.run_graph(graph.outputs, leaf, sizes)
         found = [evaluation.store(reference.encode(a, n.dtype), n) for a, n in zip(arrays, graph.outputs, strict=True)]
-        given = self._targets(chosen, out, values)
-        for target, buffer in zip(given, found, strict=False):
-            if target is not None:
-                self._check_target(target, buffer.shape, buffer.dtype)
-        return self._deliver(chosen, found, given)
+        return self._deliver(chosen, found, self._targets(chosen, out, sizes, values))
 
     # -- looking inside ------------------------------------------------------------------------------------------------
     @property
@@ -561,18 +594,6 @@ class _Bound:
 _OUT = sys.intern("out")
 
 
-def _count(tree: Any) -> int:
-    leaves = 0
-    stack = [tree]
-    while stack:
-        item = stack.pop()
-        if item is LEAF:
-            leaves += 1
-        elif isinstance(item, tuple):
-            stack.extend(item)
-    return leaves
-
-
 def _snapshot(tensor: Tensor) -> Tensor:
     """The tensor as it is now, in an object of this call's own: whatever other threads do to it meanwhile."""
     while True:
@@ -586,14 +607,14 @@ def _snapshot(tensor: Tensor) -> Tensor:
 
 def _release_prepared(storage: Any) -> bool:
     """Let go of what was prepared from these elements, because they are about to be overwritten."""
-    with _live_lock:
-        functions = list(_live)
+    with entries.lock:
+        functions = list(entries.live)
     found = False
     for made in functions:
         for chosen in list(made.specialisations.values()):
             if chosen.prepared is not None and any(held is storage for held in chosen.prepared.storages):
                 with made.lock:
-                    made.words[ContextField.ENABLED] = 0
+                    entries.stop(made)
                     made.retired = [made.retired, chosen.prepared.buffers] if made.words[ContextField.BUSY] else None
                     chosen.prepared, chosen.keep, found = None, [], True
     return found
@@ -602,18 +623,24 @@ def _release_prepared(storage: Any) -> bool:
 def _is_alone(tensor: Tensor, mine: int = 0) -> bool:
     """Whether this tensor alone holds its memory, besides `mine` snapshots of this call; a leaf that only it refers to
     is let go."""
-    if tensor._node is not None and tensor._layout is not None:
-        tensor._node = None
+    tensor.release_leaf()
     return sys.getrefcount(tensor._storage) <= 2 + mine
 
 
-def compile(function: Callable[..., Any] | None = None, *, dynamic: Mapping[str, Mapping[int, Any]] | None = None,
+def compile(function: Callable[..., Any] | None = None, *, dynamic: Mapping[str, Any] | None = None,
             whole: bool = False) -> Any:
     """Make one native function of a function of tensors; also a decorator.
 
-    `dynamic` names sizes that may change without recompiling: `dynamic={"x": {0: mo.Dim("n", 1, 4096)}}`.
-    `whole=True` refuses parts that run on the host. Python numbers among the arguments are constants of the
-    compiled code; tensors of the surroundings and `mo.State` slots are inputs.
+    Call the result like the original. The first call with new shapes or dtypes traces the function and compiles it;
+    later ones run native code. `f(a, b, out=c)` writes into a tensor you own. `f.explain()` says what was done,
+    `f.stats` holds the numbers, `f.dot("graph.dot")` draws the graph.
+
+    function: takes and returns tensors, or tuples, lists and dicts of them. Python numbers and strings among its
+        arguments are constants of the compiled code; tensors of the surroundings and `mo.State` slots are inputs.
+    dynamic: sizes that may change without recompiling, by parameter and axis: `{"x": {0: mo.Dim("n", 1, 4096)}}`.
+        For a parameter that is a tuple, list or dict of tensors, the same form with such a dict, or None, in place
+        of each tensor: `{"pair": ({0: n}, None)}`.
+    whole: refuse a function with parts that run on the host instead of in native code.
 
     >>> import morpho as mo
     >>> f = mo.compile(lambda a, b: mo.gelu(a + b) * 0.5)
@@ -641,48 +668,12 @@ def _measure() -> bool:
 _entry_ready = _measure()
 
 
+@cache
+def _say_unknown() -> None:
+    log.warning("this Python's objects are unknown to Morpho: compiled calls go through Python (said once)")
+
+
 def _install_entry(made: Compiled) -> None:
     if not _entry_ready:
-        log.warning("this Python's objects are unknown to Morpho: compiled calls go through Python")
+        _say_unknown()
     made.entry = native().entry
-
-
-@contextmanager
-def _entries_paused() -> Iterator[None]:
-    """While a function is traced, compiled functions that it calls must be traced too, not run by their entries."""
-    with _live_lock:
-        paused = [(made, made.current) for made in _live if made.words[ContextField.ENABLED]]
-    for made, _ in paused:
-        made.words[ContextField.ENABLED] = 0
-    changes = registry_changes()
-    try:
-        yield
-    finally:
-        for made, current in paused:
-            if made.current is current and registry_changes() == changes:
-                made.words[ContextField.ENABLED] = 1
-
-
-def _forget_entries() -> None:
-    """Other settings, ops or passes may mean another specialisation: the next call goes through Python and finds it."""
-    with _live_lock:
-        for made in _live:
-            made.words[ContextField.ENABLED] = 0
-
-
-base_settings.changed.append(_forget_entries)
-registry_listeners.append(_forget_entries)
-
-
-def _after_fork() -> None:
-    """The entries' threads are gone in a child: the next call goes through Python and finds new ones."""
-    global _live_lock
-    _live_lock = threading.Lock()
-    for made in list(_live):
-        made.lock = threading.RLock()
-        made.words[ContextField.ENABLED] = 0
-        made.words[ContextField.BUSY] = 0
-        made.current = None
-
-
-os.register_at_fork(after_in_child=_after_fork)

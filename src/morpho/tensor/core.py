@@ -34,7 +34,7 @@ def _engine() -> ModuleType:
 
 evaluate = Late(_engine)
 tracing = threading.local()  # `current` is the `Trace` this thread is in, if any
-_settling = threading.Lock()  # held while a computed value is put into its tensor
+_settling = threading.Lock()  # held while a tensor's value is put in, replaced or written down another way
 
 
 class Tensor:
@@ -79,9 +79,23 @@ class Tensor:
 
     def claim(self) -> None:
         """Before the elements are overwritten: programs that would read them as their node's value compute it anew."""
-        address, shape, strides, dtype, writable = self._layout  # type: ignore[misc]
-        self._layout = (address, shape, strides, dtype, writable)  # another tuple: a `Holder` knows the old one
-        self._record = pack_record(address, int(writable), dtype, shape, strides)
+        with _settling:
+            if self._layout is None:
+                return  # another thread has given the tensor another value
+            address, shape, strides, dtype, writable = self._layout
+            self._layout = (address, shape, strides, dtype, writable)  # another tuple: a `Holder` knows the old one
+            self._record = pack_record(address, int(writable), dtype, shape, strides)
+
+    def release_leaf(self) -> None:
+        """Let go of the leaf that programs name these elements by, so that only they hold the memory through it."""
+        with _settling:
+            if self._layout is not None:
+                self._node = None
+
+    def replace(self, node: Node) -> None:
+        """Give the tensor another value. What was built from its old one holds the old node or the old elements."""
+        with _settling:
+            self._node, self._layout, self._record, self._storage = node, None, None, None
 
     # -- description ---------------------------------------------------------------------------------------------------
     @property
@@ -127,30 +141,44 @@ class Tensor:
     @property
     def strides(self) -> tuple[int, ...]:
         """Steps in elements; realises the tensor."""
-        self.realise()
-        return self._layout[2]  # type: ignore[index]
+        return self.elements().strides
 
     # -- values --------------------------------------------------------------------------------------------------------
     @property
     def node(self) -> Node:
         """The graph node of this value: its program, or a leaf holding its elements."""
-        node = self._node
-        if self._layout is not None:
-            trace = getattr(tracing, "current", None)
-            if trace is not None:
-                return trace.capture(self)  # type: ignore[no-any-return]
-        if node is None:
+        while True:
+            node, layout = self._node, self._layout
+            if layout is not None:
+                trace = getattr(tracing, "current", None)
+                if trace is not None:
+                    return trace.capture(self)  # type: ignore[no-any-return]
+            if node is not None:
+                return node
             buffer = self.buffer()
-            assert buffer is not None
-            node = self._node = evaluate.leaf(buffer)
-        return node
+            if buffer is None:
+                continue  # another thread has just given the tensor another value
+            leaf = evaluate.leaf(buffer)
+            with _settling:
+                if self._layout is layout and self._node is None:
+                    self._node = leaf
 
     def buffer(self) -> Buffer | None:
-        """The realised elements, or None."""
-        if self._layout is None:
-            return None
-        address, shape, strides, dtype, writable = self._layout
-        return Buffer(self._storage, address, shape, strides, dtype, writable)
+        """The realised elements, or None. Memory and layout belong together whatever other threads do: they are put
+        in memory first and taken out layout first."""
+        while True:
+            storage, layout = self._storage, self._layout
+            if layout is None:
+                return None
+            if self._storage is storage:
+                return Buffer(storage, *layout)
+
+    def elements(self) -> Buffer:
+        """The elements, computed if need be: one value of the tensor, whole, whatever other threads assign to it."""
+        while True:
+            buffer = self.realise().buffer()
+            if buffer is not None:
+                return buffer
 
     def realise(self) -> Tensor:
         """Compute the elements now; returns itself."""
@@ -160,10 +188,7 @@ class Tensor:
 
     def numpy(self, copy: bool = False) -> np.ndarray:
         """The elements as NumPy: a read-only view, or a copy of its own. bfloat16, which NumPy lacks, as float32."""
-        self.realise()
-        buffer = self.buffer()
-        assert buffer is not None
-        array = buffer.numpy()
+        array = self.elements().numpy()
         if self.dtype is bfloat16:
             return (array.astype(np.uint32) << 16).view(np.float32)
         return array.copy() if copy else array

@@ -42,8 +42,9 @@ def _transform(name: str, function: str, x: Any, sizes: Sequence[int | None], ax
     lengths = [node.shape[axis] if size is None else size for size, axis in zip(sizes, numbers, strict=True)]
     if function in ("irfftn", "hfft") and sizes[-1] is None:
         lengths[-1] = 2 * (node.shape[numbers[-1]] - 1)
-    if any(isinstance(length, int) and length < 1 for length in lengths):
-        raise fail(ValueFault, name, f"a transform of length {min(lengths)} does not exist")  # type: ignore[type-var]
+    for length in lengths:
+        if length < 1:
+            raise fail(ValueFault, name, f"a transform of length {length} does not exist")
     if function in ("rfftn", "ihfft") and node.dtype.is_complex:
         raise fail(DTypeError, name, f"dtype {node.dtype} is not real", "take real() first")
     return Tensor.of_node(build("fft", node, function=function, axes=numbers, sizes=tuple(lengths), norm=norm))

@@ -222,7 +222,7 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
     if x.is_realised and getattr(tracing, "current", None) is not None:
         raise fail(CompileError, "setitem", "a tensor of the surroundings is written inside a function being compiled",
                    "keep it in a mo.State, or write to a new value such as x + 0 and return that")
-    replace(x, _assigned(x, key, value))
+    x.replace(_assigned(x, key, value))
 
 
 def _assigned(x: Tensor, key: Any, value: Any) -> Node:
@@ -236,10 +236,26 @@ def _assigned(x: Tensor, key: Any, value: Any) -> Node:
     if region.is_basic:
         filled = algebra.reshape(_fitted(given, region.result), tuple(region.sizes))
     else:
+        _check_indices(region)
         view = region.read(node)
         fancy = Fancy(view.shape, region.fancy, region.together)
         filled = fancy.write(view, _fitted(given, fancy.result))
     return algebra.reshape(region.write(node, filled), x.shape)
+
+
+def _check_indices(region: Region) -> None:
+    """Indices that are known now must lie inside their axes: later, the tensor would have lost its old value. Inside
+    `compile` they are checked when the function runs."""
+    if getattr(tracing, "current", None) is not None:
+        return
+    for axis, indices in region.fancy:
+        if indices is None or 0 in indices.shape:
+            continue
+        found, size = realised_array(indices, "setitem", "an index is needed now"), region.shape[axis]
+        for worst in (int(found.min()), int(found.max())):
+            if not -size <= worst < size:  # type: ignore[operator]
+                raise fail(IndexFault, "setitem", f"index {worst} is out of range for axis {axis} of size {size}",
+                           "negative indices count from the end")
 
 
 def _lone_mask(key: Any, x: Tensor) -> Node | None:
@@ -278,8 +294,3 @@ def _fitted(value: Node, shape: Shape) -> Node:
     if not fits:
         raise fail(ShapeError, "setitem", f"a value of shape {value.shape} does not broadcast to {shape}")
     return algebra.expand(value, shape)
-
-
-def replace(x: Tensor, node: Node) -> None:
-    """Give a tensor another value. What was built from its old one holds the old node or the old elements."""
-    x._node, x._layout, x._record, x._storage = node, None, None, None

@@ -41,8 +41,7 @@ def dlpack(self: Tensor, /, *, stream: Any = None, max_version: tuple[int, int] 
     if copy is False and not versioned:
         raise fail(ExportError, "__dlpack__", "a capsule before DLPack 1.0 cannot say that it is read-only",
                    "ask for max_version=(1, 0), or let it copy")
-    buffer = self.realise().buffer()
-    assert buffer is not None
+    buffer = self.elements()
     if copy or not versioned:
         array = np.array(buffer.numpy(), order="C")
         strides = tuple(step // array.itemsize for step in array.strides)
@@ -108,9 +107,7 @@ def array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarr
     """NumPy's view of the elements, read-only; converted or copied where asked. bfloat16 comes as float32, or as the
     dtype of `ml_dtypes` where that is asked for."""
     if self.dtype is bfloat16 and dtype is not None and getattr(np.dtype(dtype), "name", "") == "bfloat16":
-        buffer = self.realise().buffer()
-        assert buffer is not None
-        found = buffer.numpy().view(np.dtype(dtype))
+        found = self.elements().numpy().view(np.dtype(dtype))
         return found.copy() if copy else found
     found = self.numpy()
     converts = dtype is not None and np.dtype(dtype) != found.dtype
@@ -125,6 +122,8 @@ def buffer(self: Tensor, flags: int, /) -> memoryview:
     """The elements as a read-only buffer (Python 3.12 and newer call this for `memoryview(tensor)`)."""
     if flags & 1:  # PyBUF_WRITABLE
         raise fail(ExportError, "__buffer__", "a tensor's memory is read-only", "take tensor.numpy(copy=True)")
+    if self.dtype is bfloat16:  # NumPy asks here first, and goes on to `__array__` then
+        raise fail(ExportError, "__buffer__", "a buffer has no format for bfloat16", "take tensor.numpy(), or DLPack")
     return memoryview(self.numpy())
 
 

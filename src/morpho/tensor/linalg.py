@@ -9,11 +9,12 @@ import builtins
 import math
 from typing import Any, NamedTuple
 
+from morpho.base.dims import larger, smaller
 from morpho.base.dtypes import float32
 from morpho.base.errors import ArgumentError, AxisError, DTypeError, ShapeError, fail
 from morpho.base.shapes import broadcast, normalise_axes
 from morpho.ir.node import Node, build
-from morpho.ops.algebra import cast, expand, reshape, sub
+from morpho.ops.algebra import cast, expand, reshape, size_value, sub
 from morpho.ops.algebra import mul as multiply
 from morpho.ops.sources import pick
 from morpho.tensor import elementwise as ew
@@ -151,7 +152,8 @@ def matrix_rank(x: Any, /, *, rtol: Any = None) -> Tensor:
     values = svdvals(x)
     shape = as_node(x, "matrix_rank").shape
     if rtol is None:
-        rtol = builtins.max(shape[-2:]) * finfo(values.dtype).eps  # type: ignore[type-var]
+        longest = size_value(larger(*shape[-2:]), values.dtype)
+        rtol = ew.multiply(Tensor.of_node(longest), finfo(values.dtype).eps)
     elif isinstance(rtol, Tensor):
         rtol = Tensor.of_node(reshape(rtol.node, (*rtol.shape, 1)))
     if values.shape[-1] == 0:
@@ -185,9 +187,9 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
         raise fail(ShapeError, "diagonal", f"shape {node.shape} is not a matrix")
     *batch, rows, columns = node.shape
     first = (0, offset) if offset >= 0 else (-offset, 0)
-    length = builtins.max(0, builtins.min(rows - first[0], columns - first[1]))  # type: ignore[type-var]
+    length = larger(smaller(rows - first[0], columns - first[1]), 0)
     flat = reshape(node, (*batch, rows * columns))
-    start = first[0] * columns + first[1] if length else 0
+    start = first[0] * columns + first[1] if length != 0 else 0
     starts, sizes = [0] * len(batch) + [start], [*batch, length]
     return Tensor.of_node(slice_node(flat, starts, sizes, [1] * len(batch) + [columns + 1]))  # type: ignore[list-item]
 

@@ -141,7 +141,7 @@ def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
         raise fail(ArgumentError, "stack", "there is nothing to join")
     shapes = {as_node(a, "stack").shape for a in arrays}
     if len(shapes) != 1:
-        raise fail(ShapeError, "stack", f"shapes {' and '.join(str(s) for s in sorted(shapes))} differ")
+        raise fail(ShapeError, "stack", f"shapes {' and '.join(sorted(map(str, shapes)))} differ")
     number = normalise_axis(axis, len(as_node(arrays[0], "stack").shape) + 1, "stack")
     return concat([expand_dims(a, axis=number) for a in arrays], axis=number)
 

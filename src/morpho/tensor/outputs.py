@@ -36,7 +36,7 @@ def _by_arguments(chosen: Specialisation) -> Callable[..., tuple[Tensor, ...]]:
     known: dict[Any, list[Any]] = {}
 
     def allocate_outputs(*tensors: Tensor) -> tuple[Tensor, ...]:
-        sizes = tuple([tensors[argument]._layout[1][axis] for argument, axis in reads])  # type: ignore[index]
+        sizes = tuple([tensors[argument].shape[axis] for argument, axis in reads])
         templates = known.get(sizes)
         if templates is None:
             values = dict(zip(names, sizes, strict=True))

@@ -24,7 +24,7 @@ import numpy as np
 from morpho.base.dims import Shape, is_static, product
 from morpho.base.dtypes import DType, as_dtype, bfloat16, float16, float32, float64, int64, uint32, uint64
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault, fail
-from morpho.base.shapes import as_shape
+from morpho.base.shapes import as_shape, normalise_axis
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import add, cast, constant, constant_like, expand, mul, reshape, sub
 from morpho.tensor import elementwise as ew
@@ -49,6 +49,13 @@ def key(seed: int, /) -> Tensor:
     except TypeError:
         raise fail(ArgumentError, "random.key", f"the seed {seed!r} is not an integer") from None
     return asarray(np.array([number >> 32, number & 0xFFFFFFFF], np.uint32))
+
+
+def _integer(name: str, what: str, value: Any, hint: str = "") -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise fail(ArgumentError, name, f"{what} {value!r} is not an integer", hint) from None
 
 
 def _halves(name: str, key: Any) -> tuple[Node, Node]:
@@ -95,7 +102,7 @@ def _sized(name: str, shape: Any) -> Shape:
 
 def split(key: Any, n: int = 2, /) -> Tensor:
     """n new keys, of shape (n, 2), independent of each other and of what `key` itself draws."""
-    count = operator.index(n)
+    count = _integer("random.split", "the number of keys", n)
     if count < 0:
         raise fail(ArgumentError, "random.split", f"{count} keys cannot be made")
     return Tensor.of_node(_words("random.split", key, (count, 2), 0, _SPLIT))
@@ -196,9 +203,11 @@ def randint(key: Any, shape: Any = (), low: int = 0, high: int | None = None, *,
         raise fail(DTypeError, "random.randint", f"dtype {target} is not an integer")
     if high is None:
         low, high = 0, low
+    order = "the order is mo.random.randint(key, shape, low, high)"
+    low, high = (_integer("random.randint", name, value, order) for name, value in (("low", low), ("high", high)))
     info = np.iinfo(target.numpy)
     if not info.min <= low < high <= int(info.max) + 1:
-        raise fail(ValueFault, "random.randint", f"the range {low}..{high} is empty or leaves {target}")
+        raise fail(ValueFault, "random.randint", f"the range {low}..{high} is empty or leaves {target}", order)
     words = _double_words("random.randint", key, _sized("random.randint", shape), start)
     if high - low < 1 << 64:
         words = build("remainder", words, constant_like(words, high - low))
@@ -221,7 +230,7 @@ def permutation(key: Any, x: Any, /, *, axis: int = 0) -> Tensor:
     tensor = None if isinstance(x, int) else (x if isinstance(x, Tensor) else asarray(x))
     if tensor is not None and tensor.ndim == 0:
         raise fail(ShapeError, "random.permutation", "a 0-dimensional tensor has no order")
-    count = x if tensor is None else tensor.shape[axis]
+    count = x if tensor is None else tensor.shape[normalise_axis(axis, tensor.ndim, "random.permutation")]
     order = bits(key, (count,), dtype=uint64)
     found = Tensor.of_node(build("argsort", order.node, axis=order.ndim - 1, descending=False, stable=True))
     return found if tensor is None else take(tensor, found, axis=axis)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from morpho.base.dims import Dim, evaluate
-from morpho.base.errors import ArgumentError, fail
 from morpho.base.shapes import is_contiguous
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, rebuild, toposort
-from morpho.ir.op import Spec
 from morpho.kernels.plan_memory import written
 from morpho.kernels.program import HostStep, Program, Step
+from morpho.passes.memory import aligned
 from morpho.runtime import evaluate as evaluation
 from morpho.runtime.buffer import Buffer
 from morpho.runtime.evaluate import Plan
 from morpho.tensor.core import Tensor
+from morpho.tensor.dynamic import Needed
 from morpho.tensor.state import State, Trace
 
 
@@ -56,6 +53,9 @@ class Specialisation:
     bindings: list[tuple[str, int, int, int, int]]  # symbol, argument, axis, least, most
     overlap: bool
     direct: bool
+    staged: list[bool]  # per output: a fault may come after its first element was written
+    needed: list[Needed]  # dynamic sizes that must not be 0
+    least: dict[str, int]  # bounds within which that is sure, for the native entry
     arguments: int = 0
     prepared: Prepared | None = None
     block: Any = None
@@ -64,60 +64,23 @@ class Specialisation:
     seconds: list[float] = field(default_factory=list)  # of each step, when `measure` was called
 
     @property
+    def staging_bytes(self) -> int:
+        """Memory for results that are moved to the caller's when nothing faulted."""
+        program = self.plan.program
+        return sum(aligned(program.slots[place.slot].nbytes)
+                   for place, staged in zip(program.outputs, self.staged, strict=True) if staged)
+
+    @property
     def fits(self) -> bool:
         """Whether the tensors of the surroundings are laid out as they were when this was compiled."""
-        return all(tensor.realise()._layout[1:4] == layout  # type: ignore[index]
+        return all(layout_of(tensor) == layout
                    for tensor, layout in zip(self.captured, self.captured_layouts, strict=True))
 
 
-def dynamic_sizes(given: Mapping[str, Mapping[int, Any]], signature: inspect.Signature) -> dict[str, dict[int, Dim]]:
-    result: dict[str, dict[int, Dim]] = {}
-    for name, axes in given.items():
-        if name not in signature.parameters:
-            raise fail(ArgumentError, "compile", f"dynamic= names {name!r}, which is not a parameter of {signature}")
-        if not isinstance(axes, Mapping):
-            raise fail(ArgumentError, "compile", f"dynamic={{{name!r}: ...}} is not a dict of axis to mo.Dim")
-        for axis, dim in axes.items():
-            if not isinstance(dim, Dim):
-                raise fail(ArgumentError, "compile", f"dynamic size {dim!r} is not a Dim", "use mo.Dim('n', 1, 4096)")
-            result.setdefault(name, {})[axis] = dim
-    _check_symbols([dim for axes in result.values() for dim in axes.values()])
-    return result
-
-
-def _check_symbols(dims: list[Dim]) -> None:
-    """Every symbol must be the size of some axis by itself, with one pair of bounds."""
-    known: dict[str, tuple[int, int]] = {}
-    for dim in dims:
-        for name, limits in dim.symbols.items():
-            if known.setdefault(name, limits) != limits:
-                raise fail(ArgumentError, "compile", f"the dynamic size {name} has bounds {known[name]} and {limits}",
-                           "make one mo.Dim and use it for every axis of that size")
-    plain = {name for dim in dims if dim.is_symbol for name in dim.symbols}
-    for dim in dims:
-        missing = [name for name in dim.symbols if name not in plain]
-        if missing:
-            raise fail(ArgumentError, "compile", f"the dynamic size {dim} needs an axis of size {missing[0]} itself",
-                       "use a symbol of its own for this axis")
-
-
-def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> list[Node]:
-    """The graph with numbers in place of dynamic sizes, for the reference backend."""
-
-    def fix(value: Any) -> Any:
-        if isinstance(value, Dim):
-            return evaluate(value, sizes)
-        if isinstance(value, Spec):
-            return Spec(fix(value.shape), value.dtype)
-        return tuple(fix(item) for item in value) if isinstance(value, tuple) else value
-
-    from morpho.ir.node import make
-
-    done: dict[int, Node] = {}
-    for node in graph.nodes:
-        attributes = {name: fix(value) for name, value in node.attributes.items()}
-        done[node.serial] = make(node.op, [done[c.serial] for c in node.inputs], attributes)
-    return [done[node.serial] for node in graph.outputs]
+def layout_of(tensor: Tensor) -> tuple[Any, ...]:
+    """What code is compiled for besides a tensor's address."""
+    found = tensor.elements()
+    return found.shape, found.strides, found.dtype
 
 
 def capture(nodes: list[Node], trace: Trace) -> tuple[Graph, list[Tensor]]:

@@ -94,9 +94,7 @@ class Trace:
         tensor concerns where the function names it, and not programs made from its old value."""
         found = self.captured.get(id(tensor))
         if found is None:
-            buffer = tensor.buffer()
-            assert buffer is not None
-            found = self.captured[id(tensor)] = (tensor, evaluate.leaf(buffer))
+            found = self.captured[id(tensor)] = (tensor, evaluate.leaf(tensor.elements()))
         return found[1]
 
     def read(self, state: State) -> Tensor:

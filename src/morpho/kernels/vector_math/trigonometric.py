@@ -2,14 +2,14 @@
 
 Forward: x = n * pi/2 + r with |r| <= pi/4, polynomials for sin(r) and cos(r), and n mod 4 picks which and the sign.
 A float goes through double, with the bits of 2/pi that its exponent asks for: right for every finite float. A double
-is reduced with pi/2 in three parts: right up to |x| < 2**50; beyond, the result is a number in [-1, 1] (any number
-for tan) without correct digits.
+is reduced with pi/2 in three parts up to |x| < 2**50, and beyond by `huge_angles`.
 """
 
 from __future__ import annotations
 
 from morpho.kernels.emit import Emitter, Value
 from morpho.kernels.vector_math.core import fast_two_sum, polynomial, two_product, two_sum
+from morpho.kernels.vector_math.huge_angles import reduce_huge
 
 # (sin(r) - r) / r**3 and (cos(r) - 1 + r**2/2) / r**4 in r**2 on |r| <= 0.7855; relative errors 2**-63.
 SIN_TAIL = (
@@ -54,8 +54,8 @@ def reduce_double(e: Emitter, x: Value) -> tuple[Value, Value, Value]:
     high, low = two_sum(first, -product)
     low = e.fma(n, -HALF_PI[2], low - product_low)
     r, rest = fast_two_sum(high, low)
-    # Beyond 2**50 nothing of r is right any more; the results stay within [-1, 1] all the same.
-    return n, e.minimum(e.maximum(r, -1.0), 1.0), e.select(e.fcmp("ogt", e.absolute(r), 1.0), 0.0, rest)
+    n, r, rest = reduce_huge(e, x, (n, r, rest))
+    return n, r, rest
 
 
 def reduce_float(e: Emitter, x: Value) -> tuple[Value, Value]:
