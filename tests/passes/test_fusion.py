@@ -198,3 +198,21 @@ def test_casts_inside_a_fused_op_keep_its_rounding(rng: np.random.Generator) -> 
             assert equal_bits(Native([node])([value])[0], want, float16)
     wide = cast(build("add", x, x), float32)
     assert cast(wide, float32) is wide
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_a_reduced_axis_of_size_one(rng: np.random.Generator, rows: int) -> None:
+    """Full and row values then have the same shape; a value computed from both is a full one."""
+    def program(x: mo.Tensor) -> tuple[mo.Tensor, ...]:
+        doubled = x * 2.0
+        total = mo.sum(doubled, axis=1, keepdims=True)
+        both = total + doubled
+        flat = mo.reshape(both, (rows,)) * mo.reshape(total, (rows,))
+        mixed = mo.exp(both) * total + doubled
+        return total, doubled, both, flat, mixed, mo.sum(mixed, axis=1) + mo.reshape(doubled, (rows,))
+
+    x = mo.asarray(rng.random((rows, 1)).astype(np.float32))
+    with mo.settings(backend="reference"):
+        expected = [value.numpy() for value in program(x)]
+    for found, value in zip(mo.compile(program)(x), expected, strict=True):
+        np.testing.assert_allclose(found.numpy(), value, rtol=1e-5)

@@ -255,11 +255,12 @@ class Fuser:
             if node.inputs[0].serial not in group.full and self.home.get(node.inputs[0].serial) == group.number:
                 raise AssertionError("a reduction of a value that is not full")
             return
-        for child in self.joinable(node):
-            if self.level(node, child, group) == "row":
-                group.rows[node.serial] = group.rows[child.serial]
-                return
-        group.full.add(node.serial)
+        levels = {child.serial: self.level(node, child, group) for child in self.joinable(node)}
+        rows = [serial for serial, level in levels.items() if level == "row"]
+        if rows and "full" not in levels.values():  # with reduced axes of size 1 the shapes do not tell them apart
+            group.rows[node.serial] = group.rows[rows[0]]
+        else:
+            group.full.add(node.serial)
 
     # -- siblings ------------------------------------------------------------------------------------------------------
     def join_siblings(self) -> None:
