@@ -113,6 +113,10 @@ def explain_text(compiled: Compiled) -> str:
     if stats["prepared_steps"]:
         lines.append(f"  once, on constants: {_count(stats['prepared_steps'], 'step')}, "
                      f"{format_bytes(stats['prepared_bytes'])} kept")
+    borrowed = sum(not tensor._layout[4] for tensor in compiled.current.captured)  # type: ignore[index]
+    if borrowed and any(step.label == "pack" for step in compiled.current.plan.program.steps):
+        lines.append(f"  packed at every call: {_count(borrowed, 'captured tensor')} borrowed from NumPy; "
+                     "mo.asarray(weight, copy=True) is packed once")
     lines.append(f"cost\n  {stats['flops']:.3g} operations, {format_bytes(stats['bytes_moved'])} through memory")
     lines.append("memory")
     lines.append(f"  intermediates kept in registers: {format_bytes(stats['bytes_avoided'])}; arena "
