@@ -398,6 +398,8 @@ class LoopCode:
     def gather_chunk(self, number: int, values: dict[int, Value], column: Value, count: Value | None) -> Value:
         e, instruction = self.e, self.kernel.instructions[number]
         access, which = instruction.extra, instruction.inputs[0]
+        if which in self.kernel.uniform and self.kernel.accesses[access].pattern in ("unit", "zero"):
+            return self.gather_line(instruction, values[which], column, count)
         extent, stride = self.gather_extent(access)
         indices = self.temporary(f"indices{number}", "i64")
         e.store(self.widened(values[which], self.kernel.instructions[which].dtype), indices)
@@ -409,6 +411,24 @@ class LoopCode:
             loaded = e.load(e.offset(self.pointers[access], element, place), element, 1)
             e.store(loaded, e.offset(buffer, element, loop.index))
         return scalars.from_memory(e, e.load(buffer, element), instruction.dtype)
+
+    def gather_line(self, instruction: Instruction, index: Value, column: Value, count: Value | None) -> Value:
+        """One index for all columns, as where rows of a table are looked up: a plain load from the row it names."""
+        e, access = self.e, instruction.extra
+        extent, stride = self.gather_extent(access)
+        if index.lanes > 1:
+            index = e.assign(f"extractelement {index.type} {index.name}, i64 0", index.element, 1)
+        index = self.checked(self.widened(index, self.kernel.instructions[instruction.inputs[0]].dtype), extent)
+        element = scalars.memory_type(instruction.dtype)
+        line = e.offset(self.pointers[access], element, index * stride)
+        if self.kernel.accesses[access].pattern == "zero":
+            return e.splat(scalars.from_memory(e, e.load(line, element, 1), instruction.dtype))
+        address = e.offset(line, element, column)
+        if count is not None:
+            buffer = self.temporary(f"gather{access}", element)
+            self.copy(address, 1, buffer, 1, element, count)
+            address = buffer
+        return scalars.from_memory(e, e.load(address, element), instruction.dtype)
 
     # -- stores --------------------------------------------------------------------------------------------------------
     def store_chunk(self, access: int, value: Value, dtype: DType, column: Value, count: Value | None,

@@ -21,6 +21,7 @@ from morpho.kernels.matmul import ROWS, MatmulKernel
 from morpho.kernels.place import Place, as_pairs, look, whole
 from morpho.kernels.reductions import BLOCK, lane_dtype
 from morpho.kernels.scan import ScanKernel
+from morpho.kernels.scatter import lower_scatter
 from morpho.passes.fuse import inlines
 
 FEW_ROWS = 4
@@ -63,6 +64,11 @@ class Step:
     @property
     def reads(self) -> list[Place]:
         return [p for i, p in enumerate(self.places) if p is not None and i not in self.writes]
+
+    @property
+    def may_fault(self) -> bool:
+        """Whether the step checks indices."""
+        return any(getattr(kernel, "may_fault", False) for kernel in (self.kernel, self.epilogue))
 
 
 @dataclass(slots=True)
@@ -246,9 +252,9 @@ class _Builder:
         special = {"group": self.lower_group, "concatenate": self.lower_concatenate, "pad": self.lower_pad,
                    "update": self.lower_update, "copy": self.lower_copy_op, "matmul": self.lower_matmul,
                    "gemm": self.lower_gemm,
-                   "cumulative_sum": self.lower_scan, "cumulative_prod": self.lower_scan}
+                   "scatter": self.lower_scatter, "cumulative_sum": self.lower_scan, "cumulative_prod": self.lower_scan}
         native = not any(s.dtype.is_complex for s in (*node.outputs, *(c.spec for c in node.inputs)))
-        if node.op.name in special and (native or node.op.name in ("copy",)):
+        if node.op.name in special and (native or node.op.name in ("copy", "scatter")):
             special[node.op.name](node)
         else:
             self.lower_host(node, fallback=node.op.kind != "host" and native)
@@ -392,6 +398,34 @@ class _Builder:
         self.program.steps.append(Step(kernel, (source, target), (1,), tuple(values), rows, node.shape[axis],
                                        node.op.name, node.origin))
         self.places[node.serial] = [target]
+
+    def lower_scatter(self, node: Node) -> None:
+        """A copy of the base that the values are put into; where half floats add up, a wide one that is rounded last."""
+        base = self.number(node.inputs[0])
+        base = self.place(node.inputs[0]) if base is None else base
+        index, value = (self.place(child) for child in node.inputs[1:])
+        target = self.new_slot(node.shape, node.dtype)
+        self.places[node.serial] = [target]
+        if node.dtype.is_complex:  # both parts go to the same place
+            assert isinstance(base, Place)
+            base, value, target = as_pairs(base), as_pairs(value), as_pairs(target)
+            index = Place(index.slot, index.offset, (*index.shape, 2), (*index.strides, 0), index.dtype)
+        wide = target
+        if node["mode"] == "add" and node.dtype.compute is not node.dtype:
+            wide = self.new_slot(target.shape, node.dtype.compute)
+        self.copy(base, wide, node)
+        found = lower_scatter((index, value, wide), node["axis"], node["mode"])
+        self.program.steps.append(Step(found.kernel, (index, value, wide), (2,), found.values, found.items, found.work,
+                                       "scatter_add" if node["mode"] == "add" else "scatter", node.origin))
+        if wide is not target:
+            self.copy(wide, target, node)
+
+    @staticmethod
+    def number(node: Node) -> float | int | bool | None:
+        """The number that fills a value, where it is one."""
+        while node.op.name in ("expand", "reshape", "permute", "slice"):
+            node = node.inputs[0]
+        return node["value"] if node.op.name == "constant" and not node.dtype.is_complex else None
 
     def lower_host(self, node: Node, fallback: bool) -> None:
         inputs = tuple(self.place(child) for child in node.inputs)
