@@ -391,6 +391,8 @@ class LoopCode:
         extent, stride = self.gather_extent(access)
         which = instruction.inputs[0]
         index = self.checked(self.widened(self.row_operand(which), self.kernel.instructions[which].dtype), extent)
+        if self.kernel.accesses[access].pattern == "none":
+            return self.from_index(index, instruction.dtype)
         element = scalars.memory_type(instruction.dtype)
         loaded = e.load(e.offset(self.pointers[access], element, index * stride), element, 1)
         return scalars.from_memory(e, loaded, instruction.dtype)
@@ -398,11 +400,17 @@ class LoopCode:
     def gather_chunk(self, number: int, values: dict[int, Value], column: Value, count: Value | None) -> Value:
         e, instruction = self.e, self.kernel.instructions[number]
         access, which = instruction.extra, instruction.inputs[0]
-        if which in self.kernel.uniform and self.kernel.accesses[access].pattern in ("unit", "zero"):
+        pattern = self.kernel.accesses[access].pattern
+        if which in self.kernel.uniform and pattern in ("unit", "zero", "none"):
             return self.gather_line(instruction, values[which], column, count)
         extent, stride = self.gather_extent(access)
         indices = self.temporary(f"indices{number}", "i64")
         e.store(self.widened(values[which], self.kernel.instructions[which].dtype), indices)
+        if pattern == "none":
+            with e.loop(0, self.lanes if count is None else count) as loop:
+                place = e.offset(indices, "i64", loop.index)
+                e.store(self.checked(e.load(place, "i64", 1), extent), place)
+            return self.from_index(e.load(indices, "i64"), instruction.dtype)
         element = scalars.memory_type(instruction.dtype)
         buffer = self.temporary(f"gather{number}", element)
         with e.loop(0, self.lanes if count is None else count) as loop:
@@ -419,9 +427,12 @@ class LoopCode:
         if index.lanes > 1:
             index = e.assign(f"extractelement {index.type} {index.name}, i64 0", index.element, 1)
         index = self.checked(self.widened(index, self.kernel.instructions[instruction.inputs[0]].dtype), extent)
+        pattern = self.kernel.accesses[access].pattern
+        if pattern == "none":
+            return self.from_index(e.splat(index), instruction.dtype)
         element = scalars.memory_type(instruction.dtype)
         line = e.offset(self.pointers[access], element, index * stride)
-        if self.kernel.accesses[access].pattern == "zero":
+        if pattern == "zero":
             return e.splat(scalars.from_memory(e, e.load(line, element, 1), instruction.dtype))
         address = e.offset(line, element, column)
         if count is not None:

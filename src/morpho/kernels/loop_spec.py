@@ -21,7 +21,8 @@ LANES = 64
 class Access:
     """How one operand moves with the loops. `pattern` is its step along the columns:
 
-    zero: one value per row; unit: side by side; strided: one stride; general: several inner axes, a stride each.
+    zero: one value per row; unit: side by side; strided: one stride; general: several inner axes, a stride each; none:
+    a gather of index numbers, which reads no memory and only checks.
     `kind` is load, store, gather (the base of an indexed load) or index (no memory: the position itself is the value).
     """
 
@@ -155,7 +156,7 @@ class LoopKernel:
         found: set[int] = set()
         for number, instruction in enumerate(self.instructions):
             still = instruction.name in ("constant", "dimension") or (
-                isinstance(instruction.extra, int) and self.accesses[instruction.extra].pattern == "zero"
+                isinstance(instruction.extra, int) and self.accesses[instruction.extra].pattern in ("zero", "none")
                 if instruction.name in ("load", "index", "gather") else not instruction.reduces)
             if not instruction.full or (still and all(i in found for i in instruction.inputs)):
                 found.add(number)

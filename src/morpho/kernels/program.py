@@ -400,7 +400,7 @@ class _Builder:
         self.places[node.serial] = [target]
 
     def lower_scatter(self, node: Node) -> None:
-        """A copy of the base that the values are put into; where half floats add up, a wide one that is rounded last."""
+        """A copy of the base that the values are put into; where half floats add up, a wide one, rounded at the end."""
         base = self.number(node.inputs[0])
         base = self.place(node.inputs[0]) if base is None else base
         index, value = (self.place(child) for child in node.inputs[1:])
