@@ -120,7 +120,7 @@ def _norm_rule(centre: bool) -> Callable[[Node, Node], list[Node]]:
             scaled = sub(scaled, expand(mean(scaled, axes), slope.shape))
         parts = [mul(sub(scaled, inner), inverse)]
         others = tuple(axis for axis in range(len(slope.shape)) if axis not in axes)
-        for other, part in zip(node.inputs[1:], (mul(slope, normal), slope), strict=False):
+        for other, part in zip(node.inputs[1:], (mul(slope, normal), ct), strict=False):  # sums of half floats are wide
             parts.append(reshape(reduce("sum", part, others), other.shape))
         return [cast(part, node.dtype) for part in parts]
 
