@@ -22,6 +22,7 @@ from morpho.kernels.place import Place, as_pairs, look, whole
 from morpho.kernels.reductions import BLOCK, lane_dtype
 from morpho.kernels.scan import ScanKernel
 from morpho.kernels.scatter import lower_scatter
+from morpho.kernels.split_group import split_group
 from morpho.passes.fuse import inlines
 
 FEW_ROWS = 4
@@ -210,10 +211,12 @@ class _Builder:
             splits_columns=not reduces, in_place=not gathers and kernel.reads_before_writing))
 
     @staticmethod
-    def is_long(lowered: Lowered) -> bool:
+    def is_long(lowered: Lowered, several_walks: bool = False) -> bool:
         """Few rows of very many columns: blocks of a row are then divided among threads, with the same tree."""
         few = isinstance(lowered.rows, int) and lowered.rows <= FEW_ROWS
-        return few and isinstance(lowered.columns, int) and lowered.columns >= LONG_ROW and lowered.kernel.can_split
+        long = few and isinstance(lowered.columns, int) and lowered.columns >= LONG_ROW
+        kernel = lowered.kernel
+        return long and (len(kernel.passes) > 1 and not kernel.transposed if several_walks else kernel.can_split)
 
     def split_step(self, lowered: Lowered, node: Node, label: str) -> None:
         """A long reduction as two kernels: one value per block, then the blocks of each row together."""
@@ -264,8 +267,24 @@ class _Builder:
         targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
         names = [n.op.name for n in node["body"].graph.nodes if n.op.kind in ("elementwise", "reduce", "index")]
         shown = "+".join(names[:6]) + ("+..." if len(names) > 6 else "")
-        self.step(lower_body(node, inputs, targets), node, shown or "copy")
+        lowered = lower_body(node, inputs, targets)
+        if self.is_long(lowered, several_walks=True):
+            self.split_walks(node, inputs, targets)
+        else:
+            self.step(lowered, node, shown or "copy")
         self.places[node.serial] = targets
+
+    def split_walks(self, node: Node, inputs: list[Place], targets: list[Place]) -> None:
+        """A group of several walks over few long rows: each is lowered by itself, and divided among threads."""
+        body = node["body"]
+        known = {leaf: inputs[leaf["index"]] for leaf in body.graph.parameters}
+        held = dict(zip(body.outputs, targets, strict=True))
+        for part, read, made in split_group(node):
+            for value in made:
+                known[value] = held[value] if value in held else self.new_slot(value.shape, value.dtype)
+            names = [n.op.name for n in part["body"].graph.nodes if n.op.kind in ("elementwise", "reduce", "index")]
+            self.step(lower_body(part, [known[value] for value in read], [known[value] for value in made]), node,
+                      "+".join(names[:6]))
 
     def lower_copy_op(self, node: Node) -> None:
         target = self.new_slot(node.shape, node.dtype)
