@@ -6,7 +6,8 @@
 11.5...
 
 This module is the namespace of the Python Array API standard 2024.12 with `mo.linalg` and `mo.fft`, and beside it
-activations and norms, gather and scatter, `mo.random`, `mo.compile`, `mo.grad`, `mo.tasks`, `mo.settings`, `mo.pool`.
+activations, norms and losses, gather and scatter, `mo.random`, `mo.compile`, `mo.grad`, `mo.tasks`, `mo.settings`,
+`mo.pool`.
 """
 
 from math import e, inf, nan, pi
@@ -141,6 +142,7 @@ from morpho.tensor.elementwise import (
     where,
 )
 from morpho.tensor.interop import from_dlpack
+from morpho.tensor.losses import cross_entropy
 from morpho.tensor.move import (
     broadcast_arrays,
     broadcast_to,
@@ -180,7 +182,16 @@ from morpho.tensor.reduce import (
     sum,
     var,
 )
-from morpho.tensor.search import nonzero, one_hot, scatter, scatter_add, searchsorted, take, take_along_axis
+from morpho.tensor.search import (
+    embedding,
+    nonzero,
+    one_hot,
+    scatter,
+    scatter_add,
+    searchsorted,
+    take,
+    take_along_axis,
+)
 from morpho.tensor.sets import unique_all, unique_counts, unique_inverse, unique_values
 from morpho.tensor.sorting import argsort, sort
 from morpho.tensor.state import State
@@ -208,17 +219,17 @@ __all__ = [
     "log10", "logaddexp", "logical_and", "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "multiply",
     "negative", "nextafter", "not_equal", "positive", "pow", "real", "reciprocal", "remainder", "round", "sign",
     "signbit", "sin", "sinh", "sqrt", "square", "subtract", "tan", "tanh", "trunc", "where",
-    # activations and norms
-    "attention", "elu", "gelu", "layer_norm", "leaky_relu", "log_softmax", "logsumexp", "mish", "relu", "rms_norm", "selu",
-    "sigmoid", "silu", "softmax", "softplus",
+    # activations, norms and losses
+    "attention", "cross_entropy", "elu", "gelu", "layer_norm", "leaky_relu", "log_softmax", "logsumexp", "mish", "relu",
+    "rms_norm", "selu", "sigmoid", "silu", "softmax", "softplus",
     # products
     "einsum", "einsum_path", "fft", "linalg", "matmul", "matrix_transpose", "outer", "tensordot", "vecdot",
     # movement
     "concat", "expand_dims", "flip", "moveaxis", "pad", "permute_dims", "repeat", "reshape", "roll", "squeeze",
     "stack", "tile", "unstack",
     # indexing, searching, sets, sorting
-    "argmax", "argmin", "argsort", "count_nonzero", "nonzero", "one_hot", "scatter", "scatter_add", "searchsorted",
-    "sort", "take", "take_along_axis", "unique_all", "unique_counts", "unique_inverse", "unique_values",
+    "argmax", "argmin", "argsort", "count_nonzero", "embedding", "nonzero", "one_hot", "scatter", "scatter_add",
+    "searchsorted", "sort", "take", "take_along_axis", "unique_all", "unique_counts", "unique_inverse", "unique_values",
     # statistics and utility
     "all", "any", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod", "std", "sum", "var",
     # the engine

@@ -32,7 +32,7 @@ SLOW = frozenset({"remainder", "floor_divide", "pow", "nextafter"})  # long bodi
 UNARY = [case for case in PLAIN if case.arity == 1 and case.kinds != "c"]
 BINARY = [case for case in PLAIN if case.arity == 2]
 CORE = [case for case in PLAIN if case.op in ("add", "subtract", "multiply", "divide", "maximum", "less")]
-FUSED = ("softmax", "log_softmax", "logsumexp", "layer_norm", "rms_norm")
+FUSED = ("softmax", "log_softmax", "logsumexp", "layer_norm", "rms_norm", "cross_entropy")
 NAMES = {"unary": 22, "binary": 26, "where": 4, "cast": 5, "reduce": 12, "view": 14, "copying": 8, "gather": 4,
          "scatter": 2, "matmul": 5, "scan": 4, "fused": 8, "sort": 2, "source": 4, "random": 2, "complex": 1}
 
@@ -377,6 +377,8 @@ class Maker:
         free = self.axes(node)
         axes = (free[-1],) if self.chance(0.7) else tuple(sorted({self.choose(free), self.choose(free)}))
         name = self.choose(FUSED)
+        if name == "cross_entropy":
+            return self.loss(node, axes[0])
         if "norm" not in name:
             return build(name, node, axes=axes)
         others = []
@@ -384,6 +386,14 @@ class Maker:
             shape = tuple(node.shape[axis] for axis in axes)
             others = [self.parameter(shape, node.dtype) for _ in range(2 if name == "layer_norm" else 1)]
         return build(name, node, *others, axes=axes, eps=1e-5)
+
+    def loss(self, node: Node, axis: int) -> Node:
+        """Against classes (all 0: an axis may have one element only) or against its own softmax."""
+        rows = tuple(1 if i == axis else size for i, size in enumerate(node.shape))
+        target = expand(build("constant", value=0, dtype=int64), rows) if self.chance(0.5) \
+            else build("softmax", node, axes=(axis,))
+        return build("cross_entropy", node, target, axes=(axis,), smoothing=self.choose((0.0, 0.1)),
+                     ignore=1 if target.dtype.is_integer and self.chance(0.3) else None)
 
     def sort(self) -> Node | None:
         node = self.value(lambda x: bool(self.axes(x)))

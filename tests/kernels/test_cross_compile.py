@@ -162,3 +162,16 @@ def test_every_target_gives_object_code(architecture: str, name: str) -> None:
     for kernel in kernels_of(row_programs()["softmax"]):
         code = cpu.compile_text(kernel.generate(isa, "kernel"), isa, TRIPLES[architecture])
         assert code.startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("dtype", [float16, bfloat16, float32, int8], ids=str)
+@pytest.mark.parametrize("architecture, name", TARGETS, ids=lambda x: x)
+def test_scatters_and_lookups_call_no_library(architecture: str, name: str, dtype: DType) -> None:
+    base, value = parameter(0, (9, 100), dtype), parameter(1, (7, 100), dtype)
+    row = parameter(2, (7, 1), int64)
+    index = build("expand", row, shape=(7, 100))
+    nodes = [build("scatter", base, index, value, axis=0, mode=mode) for mode in ("set", "add")]
+    nodes += [build("scatter", base, parameter(3, (7, 100), int32), value, axis=0, mode="add")]
+    nodes += [build("gather", base, index, axis=0)]
+    for kernel in kernels_of(*nodes):
+        assert not library_calls(assembly(kernel, architecture, name)), kernel

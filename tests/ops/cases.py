@@ -299,11 +299,28 @@ def _indices() -> list[Shaped]:
     table.append(Shaped("gather", "columns", SOME, lambda d, n: [((n, 5), d), ((n, 3), int64)],
                         lambda x, i: build("gather", x, i, axis=1), draw=_draw_indices))
     for mode in ("set", "add"):
-        table.append(Shaped("scatter", mode, (int32, float32, float64),
+        table.append(Shaped("scatter", mode, of_kinds("biuf"),
                             lambda d, n: [((5, n), d), ((2, n), int64), ((2, n), d)],
                             lambda x, i, v, mode=mode: build("scatter", x, i, v, axis=0, mode=mode),
                             draw=_draw_distinct if mode == "set" else _draw_indices))
+        table.append(Shaped("scatter", f"{mode} rows", FLOATS, lambda d, n: [((5, n), d), ((7, 1), int32), ((7, n), d)],
+                            lambda x, i, v, mode=mode: build("scatter", x, expand(i, v.shape), v, axis=0, mode=mode),
+                            draw=_draw_indices, gradient=mode == "add"))
+        table.append(Shaped("scatter", f"{mode} along columns", (float32, bfloat16, int32),
+                            lambda d, n: [((n, 5), d), ((n, 3), int64), ((n, 3), d)],
+                            lambda x, i, v, mode=mode: build("scatter", x, i, v, axis=1, mode=mode),
+                            draw=_draw_indices))
+        table.append(Shaped("scatter", f"{mode} complex", (complex64, complex128),
+                            lambda d, n: [((5, n), d), ((2, n), int64), ((2, n), d)],
+                            lambda x, i, v, mode=mode: build("scatter", x, i, v, axis=0, mode=mode),
+                            draw=_draw_complex, gradient=False))
     return table
+
+
+def _draw_complex(rng: np.random.Generator, position: int, shape: tuple[int, ...], dtype: DType) -> Array:
+    if position == 1:
+        return rng.integers(0, 5, shape).astype(dtype.numpy)
+    return (rng.normal(0, 1, shape) + 1j * rng.normal(0, 1, shape)).astype(dtype.numpy)
 
 
 def _draw_distinct(rng: np.random.Generator, position: int, shape: tuple[int, ...], dtype: DType) -> Array:
@@ -350,7 +367,39 @@ def _fused() -> list[Shaped]:
         table.append(Shaped(name, "affine", FLOATS, lambda d, n, parts=parts: [((3, n), d), *[((n,), d)] * parts],
                             lambda *x, name=name: build(name, *x, axes=(1,), eps=1e-5), "close", draw=_calm,
                             lengths=lengths))
-    return table
+    return [*table, *_losses()]
+
+
+def _draw_targets(rng: np.random.Generator, position: int, shape: tuple[int, ...], dtype: DType) -> Array:
+    """Classes below five, or probabilities that add up to one."""
+    if position == 0:
+        return _calm(rng, position, shape, dtype)
+    if dtype.is_integer:
+        return rng.integers(0, 5, shape).astype(dtype.numpy)
+    shares = rng.random(shape)
+    return stored(shares / shares.sum(axis=1, keepdims=True), dtype)
+
+
+def _losses() -> list[Shaped]:
+    def loss(smoothing: float = 0.0, ignore: int | None = None, axis: int = 1) -> Callable[[Node, Node], Node]:
+        return lambda x, t: build("cross_entropy", x, t, axes=(axis,), smoothing=smoothing, ignore=ignore)
+
+    def classes(dtype: DType, n: Any, index: DType = int64) -> Specs:
+        return [((6, n), dtype), ((6, 1), index)]
+
+    options: dict[str, Any] = {"draw": _draw_targets, "lengths": (5, 7, 16, 33, 64, 67, 4099)}
+    name = "cross_entropy"
+    return [
+        Shaped(name, "classes", FLOATS, classes, loss(), "close", **options),
+        Shaped(name, "small classes", (float32,), lambda d, n: classes(d, n, uint8), loss(0.25), "close", **options),
+        Shaped(name, "smoothed, some ignored", FLOATS, classes, loss(0.1, 3), "close", **options),
+        Shaped(name, "all even", (float32, float64), classes, loss(1.0), "close", **options),
+        Shaped(name, "columns", (float32,), lambda d, n: [((n, 6), d), ((1, 6), int64)], loss(axis=0), "close",
+               **options),
+        Shaped(name, "probabilities", FLOATS, lambda d, n: [((6, n), d), ((6, n), d)], loss(), "close", **options),
+        Shaped(name, "smoothed probabilities", (float32, float64), lambda d, n: [((6, n), d), ((6, n), d)], loss(0.2),
+               "close", **options),
+    ]
 
 
 def _square(dtype: DType, n: Any) -> Specs:

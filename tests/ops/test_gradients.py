@@ -72,7 +72,8 @@ def test_elementwise_gradient(case: Elementwise, session_seed: int) -> None:
 
 
 SHAPED_WITH = [case for case in SHAPED if float64 in case.dtypes and case.gradient]
-LENGTHS = {"slice-steps": 4, "update-steps": 4}
+LENGTHS = {"slice-steps": 4, "update-steps": 4, "cross_entropy-classes": 5, "cross_entropy-all even": 5,
+           "cross_entropy-smoothed, some ignored": 5}
 
 
 @pytest.mark.parametrize("case", SHAPED_WITH, ids=str)

@@ -257,7 +257,8 @@ def close_to_wide(node: Node, arrays: list[Array], got: Array, length: int, wher
 
 
 def build_wide(node: Node, arrays: list[Array]) -> Array:
-    numbers = [readable(array, node.dtype).astype(np.float64) for array in arrays]
+    numbers = [readable(array, leaf.dtype).astype(np.float64) if leaf.dtype.is_float else array
+               for leaf, array in zip(node.inputs, arrays, strict=True)]
     return np.asarray(node.op.reference(node.attributes, *numbers))
 
 

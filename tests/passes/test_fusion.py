@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from programs import random_program
-from running import Native, by_reference, equal_bits, parameter
+from running import Native, by_reference, equal_bits, parameter, stored
 
 import morpho as mo
 from morpho.base.dtypes import DType, bfloat16, float16, float32, float64, int64
@@ -19,6 +19,7 @@ from morpho.ops.algebra import cast, constant_like, expand, mean, sub
 from morpho.passes import pipeline
 from morpho.passes.canonical import inline
 from morpho.passes.fuse import MOST_INPUTS
+from morpho.tensor.gradient import pull_back
 
 
 def kernels(*outputs: Node, level: int = 3, off: str = "") -> int:
@@ -60,6 +61,79 @@ def test_norms_with_weight_and_bias_are_one_kernel(level: int, dtype: DType, rng
     for node in (build("layer_norm", x, weight, bias, axes=(1,), eps=1e-5),
                  build("rms_norm", x, weight, axes=(1,), eps=1e-5)):
         assert kernels(node, level=level) == 1
+
+
+def _with_weights(name: str, dtype: DType, shape: tuple[int, ...]) -> list[Node]:
+    """The op on a tensor, followed by its inputs."""
+    x, line = parameter(0, shape, dtype), shape[-1:]
+    others = {"layer_norm": 2, "rms_norm": 1}.get(name, 0)
+    leaves = [x, *[parameter(i + 1, line, dtype) for i in range(others)]]
+    options = {"eps": 1e-5} if "norm" in name else {}
+    return [build(name, *leaves, axes=(len(shape) - 1,), **options), *leaves]
+
+
+ROW_OPS = ("softmax", "log_softmax", "logsumexp", "layer_norm", "rms_norm")
+
+
+@pytest.mark.parametrize("shape", [(5, 67), (3, 4, 33)])
+@pytest.mark.parametrize("dtype", [float32, float64, float16, bfloat16], ids=str)
+@pytest.mark.parametrize("name", ROW_OPS)
+def test_gradients_of_row_ops_need_the_fewest_kernels(name: str, dtype: DType, shape: tuple[int, ...]) -> None:
+    """One over the rows; with a weight a second one that adds up the rows, for weight and bias together."""
+    node, *leaves = _with_weights(name, dtype, shape)
+    slope = parameter(len(leaves), node.shape, dtype)
+    backward = pull_back([node], [slope], leaves)
+    assert kernels(node) == 1
+    assert kernels(*backward) == (1 if len(leaves) == 1 else 2)
+    assert kernels(node, *backward) == (1 if len(leaves) == 1 else 2)
+
+
+@pytest.mark.parametrize("dtype", [float32, bfloat16], ids=str)
+@pytest.mark.parametrize("name", ROW_OPS)
+def test_gradients_of_row_ops_have_the_same_bits_at_every_level(name: str, dtype: DType,
+                                                                rng: np.random.Generator) -> None:
+    node, *leaves = _with_weights(name, dtype, (7, 67))
+    slope = parameter(len(leaves), node.shape, dtype)
+    backward = [node, *pull_back([node], [slope], leaves)]
+    arrays = [stored(rng.normal(0, 2, leaf.shape), dtype) for leaf in (*leaves, slope)]
+    first = None
+    for level, off in ((3, ""), (2, ""), (1, ""), (0, ""), (3, "fuse"), (3, "inline")):
+        with mo.settings(level=level, passes_off=off):
+            found = Native(backward)(arrays)
+        first = first or found
+        for one, other, out in zip(first, found, backward, strict=True):
+            assert equal_bits(one, other, out.dtype)
+
+
+def test_sums_that_have_nothing_in_common_stay_apart() -> None:
+    """Joining them would keep both operands alive for as long as the later one."""
+    x, y = parameter(0, (6, 33), float32), parameter(1, (6, 33), float32)
+    assert kernels(build("sum", x, axes=(0,)), build("sum", y, axes=(0,))) == 2
+
+
+def test_values_of_rows_move_into_the_reduction_that_uses_them(rng: np.random.Generator) -> None:
+    x, row, other = parameter(0, (6, 33), float32), parameter(1, (6, 1), float32), parameter(2, (6, 1), float32)
+    scale = build("add", build("square", row), other)  # one per row
+    total = build("sum", build("multiply", x, expand(scale, x.shape)), axes=(1,))
+    assert kernels(total) == 1
+    assert kernels(total, scale) == 1  # and stays an output
+    arrays = [rng.normal(0, 1, leaf.shape).astype("f") for leaf in (x, row, other)]
+    for got, want in zip(Native([total, scale])(arrays), by_reference([total, scale], arrays), strict=True):
+        assert np.allclose(got, want, rtol=1e-5)
+    dear = build("multiply", x, expand(build("exp", row), x.shape))
+    assert kernels(build("sum", dear, axes=(1,))) == 2  # an exp per row is better done for many rows at once
+    loop = build("sum", build("multiply", x, expand(scale, x.shape)), axes=(0,))  # between the value and its use
+    back = build("multiply", build("multiply", x, expand(loop, x.shape)), expand(scale, x.shape))
+    rows = build("sum", back, axes=(1,))
+    for got, want in zip(Native([rows])(arrays), by_reference([rows], arrays), strict=True):
+        assert np.allclose(got, want, rtol=1e-4)
+
+
+def test_a_gather_of_index_numbers_reads_no_memory() -> None:
+    index = parameter(0, (6, 1), int64)
+    numbers = build("iota", shape=(6, 33), axis=1, dtype=int64)
+    (step,) = Native([build("gather", numbers, index, axis=1)]).program.steps
+    assert isinstance(step, Step) and step.may_fault and len(step.reads) == 1
 
 
 def test_chains_and_reductions_on_either_side() -> None:

@@ -38,7 +38,9 @@ def hoist(program: Program, constants: Collection[int]) -> None:
 
 
 def _can_move(program: Program, step: Step | HostStep, fixed: set[int]) -> bool:
-    if isinstance(step, HostStep) or any(isinstance(n, Dim) for n in (*step.values, step.rows, step.columns)):
+    if isinstance(step, HostStep) or step.may_fault:  # an index is found wrong when the function is called
+        return False
+    if any(isinstance(n, Dim) for n in (*step.values, step.rows, step.columns)):
         return False
     if any(program.slots[place.slot].kind != "temporary" for place in written(step)):
         return False

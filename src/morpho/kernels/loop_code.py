@@ -404,6 +404,8 @@ class LoopCode:
         extent, stride = self.gather_extent(access)
         which = instruction.inputs[0]
         index = self.checked(self.widened(self.row_operand(which), self.kernel.instructions[which].dtype), extent)
+        if self.kernel.accesses[access].pattern == "none":
+            return self.from_index(index, instruction.dtype)
         element = scalars.memory_type(instruction.dtype)
         loaded = e.load(e.offset(self.pointers[access], element, index * stride), element, 1)
         return scalars.from_memory(e, loaded, instruction.dtype)
@@ -411,9 +413,17 @@ class LoopCode:
     def gather_chunk(self, number: int, values: dict[int, Value], column: Value, count: Value | None) -> Value:
         e, instruction = self.e, self.kernel.instructions[number]
         access, which = instruction.extra, instruction.inputs[0]
+        pattern = self.kernel.accesses[access].pattern
+        if which in self.kernel.uniform and pattern in ("unit", "zero", "none"):
+            return self.gather_line(instruction, values[which], column, count)
         extent, stride = self.gather_extent(access)
         indices = self.temporary(f"indices{number}", "i64")
         e.store(self.widened(values[which], self.kernel.instructions[which].dtype), indices)
+        if pattern == "none":
+            with e.loop(0, self.lanes if count is None else count) as loop:
+                place = e.offset(indices, "i64", loop.index)
+                e.store(self.checked(e.load(place, "i64", 1), extent), place)
+            return self.from_index(e.load(indices, "i64"), instruction.dtype)
         element = scalars.memory_type(instruction.dtype)
         buffer = self.temporary(f"gather{number}", element)
         with e.loop(0, self.lanes if count is None else count) as loop:
@@ -422,6 +432,27 @@ class LoopCode:
             loaded = e.load(e.offset(self.pointers[access], element, place), element, 1)
             e.store(loaded, e.offset(buffer, element, loop.index))
         return scalars.from_memory(e, e.load(buffer, element), instruction.dtype)
+
+    def gather_line(self, instruction: Instruction, index: Value, column: Value, count: Value | None) -> Value:
+        """One index for all columns, as where rows of a table are looked up: a plain load from the row it names."""
+        e, access = self.e, instruction.extra
+        extent, stride = self.gather_extent(access)
+        if index.lanes > 1:
+            index = e.assign(f"extractelement {index.type} {index.name}, i64 0", index.element, 1)
+        index = self.checked(self.widened(index, self.kernel.instructions[instruction.inputs[0]].dtype), extent)
+        pattern = self.kernel.accesses[access].pattern
+        if pattern == "none":
+            return self.from_index(e.splat(index), instruction.dtype)
+        element = scalars.memory_type(instruction.dtype)
+        line = e.offset(self.pointers[access], element, index * stride)
+        if pattern == "zero":
+            return e.splat(scalars.from_memory(e, e.load(line, element, 1), instruction.dtype))
+        address = e.offset(line, element, column)
+        if count is not None:
+            buffer = self.temporary(f"gather{access}", element)
+            self.copy(address, 1, buffer, 1, element, count)
+            address = buffer
+        return scalars.from_memory(e, e.load(address, element), instruction.dtype)
 
     # -- stores --------------------------------------------------------------------------------------------------------
     def store_chunk(self, access: int, value: Value, dtype: DType, column: Value, count: Value | None,

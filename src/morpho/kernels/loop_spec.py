@@ -21,7 +21,8 @@ LANES = 64
 class Access:
     """How one operand moves with the loops. `pattern` is its step along the columns:
 
-    zero: one value per row; unit: side by side; strided: one stride; general: several inner axes, a stride each.
+    zero: one value per row; unit: side by side; strided: one stride; general: several inner axes, a stride each; none:
+    a gather of index numbers, which reads no memory and only checks.
     `kind` is load, store, gather (the base of an indexed load) or index (no memory: the position itself is the value).
     """
 
@@ -150,6 +151,18 @@ class LoopKernel:
         return found
 
     @cached_property
+    def uniform(self) -> frozenset[int]:
+        """Instructions with one value for all columns of a row, full ones among them."""
+        found: set[int] = set()
+        for number, instruction in enumerate(self.instructions):
+            still = instruction.name in ("constant", "dimension") or (
+                isinstance(instruction.extra, int) and self.accesses[instruction.extra].pattern in ("zero", "none")
+                if instruction.name in ("load", "index", "gather") else not instruction.reduces)
+            if not instruction.full or (still and all(i in found for i in instruction.inputs)):
+                found.add(number)
+        return frozenset(found)
+
+    @cached_property
     def kept(self) -> tuple[int, ...]:
         """Values too dear to compute twice: they wait in a row of scratch memory between two passes."""
         return tuple(number for step in self.passes for number in step.keep)
@@ -162,6 +175,10 @@ class LoopKernel:
     @property
     def blocks_at(self) -> int:
         return self.extents_at + 2 * sum(a.kind == "gather" for a in self.accesses)
+
+    @property
+    def may_fault(self) -> bool:
+        return any(a.kind == "gather" for a in self.accesses)
 
     @property
     def can_split(self) -> bool:

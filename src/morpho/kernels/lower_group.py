@@ -9,7 +9,7 @@ from morpho.base.dtypes import DType
 from morpho.ir.node import Node
 from morpho.kernels.loop_spec import Access, Instruction, LoopKernel, Store, constant_text
 from morpho.kernels.place import Place, look
-from morpho.passes.fuse import reshaped
+from morpho.passes.fuse import only_checks, reshaped, row_shape
 
 Mapping = tuple[int | None, ...]
 LEAST_TRANSPOSED = 8  # rows side by side that make lanes along them worth while
@@ -49,6 +49,7 @@ class GroupLowering:
         self.loads: dict[tuple[int, tuple[Size, ...], Size], int] = {}
         self.dimensions: list[Size] = []
         self.identity: Mapping = tuple(range(len(space)))
+        self.by_row: Mapping = tuple(None if axis in axes else axis for axis in self.identity)
 
     # -- instructions --------------------------------------------------------------------------------------------------
     def add(self, name: str, inputs: tuple[int, ...], dtype: DType, full: bool, extra: object = None,
@@ -79,7 +80,7 @@ class GroupLowering:
         found: dict[int, Mapping] = {}
         for node in toposort(outputs):
             if node.op.kind == "reduce":
-                found[node.serial] = tuple(None if d in self.axes else d for d in self.identity)
+                found[node.serial] = self.by_row
             elif node.op.name == "reshape" and node.inputs[0].serial in found:
                 moved = reshaped(found[node.inputs[0].serial], node.inputs[0].shape, node.shape)
                 if moved is not None:
@@ -89,8 +90,9 @@ class GroupLowering:
             elif node.op.kind == "elementwise" or node.op.name == "gather":
                 rows = [found[c.serial] for c in node.inputs if found.get(c.serial, self.identity) != self.identity]
                 full = any(found.get(c.serial) == self.identity for c in node.inputs) or not rows
+                alone = self.by_row if node.shape == row_shape(self.space, self.axes) else self.identity
                 found[node.serial] = self.identity if full and node.shape == self.space else (
-                    rows[0] if rows else self.identity)
+                    rows[0] if rows else alone)
         for node in outputs:  # a group that only moves: its output is a view of an input
             found.setdefault(node.serial, self.identity)
         return found
@@ -189,6 +191,10 @@ class GroupLowering:
 
     def gather(self, node: Node, mapping: Mapping, inputs: tuple[int, ...]) -> int:
         base = node.inputs[0]
+        if only_checks(node):
+            nothing = (0,) * len(self.space)
+            self.operands.append(Operand("gather", node.dtype, None, nothing, base.shape[node["axis"]]))
+            return self.add("gather", inputs, node.dtype, self.is_full(mapping), len(self.operands) - 1)
         chain = []
         while base.op.name != "parameter":
             chain.append(base)
@@ -226,7 +232,8 @@ class GroupLowering:
         outer_loops = outer_loops or [(1, [0] * len(self.operands))]
         inner_loops = inner_loops or [(1, [0] * len(self.operands))]
         transposed = self.is_transposed(outer_loops, inner_loops)
-        accesses = tuple(Access(o.kind, o.dtype, self.pattern([loop[1][n] for loop in inner_loops]),
+        accesses = tuple(Access(o.kind, o.dtype, self.pattern([loop[1][n] for loop in inner_loops])
+                                if o.place is not None else "none",
                                 self.pattern([outer_loops[-1][1][n]]) if transposed else "")
                          for n, o in enumerate(self.operands))
         kernel = LoopKernel(len(outer_loops), len(inner_loops), accesses, tuple(self.instructions), stores, transposed)

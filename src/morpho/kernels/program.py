@@ -23,6 +23,8 @@ from morpho.kernels.matmul import ROWS, MatmulKernel
 from morpho.kernels.place import Place, as_pairs, look, whole
 from morpho.kernels.reductions import BLOCK, lane_dtype
 from morpho.kernels.scan import ScanKernel
+from morpho.kernels.scatter import lower_scatter
+from morpho.kernels.split_group import split_group
 from morpho.passes.fuse import inlines
 
 FEW_ROWS = 4
@@ -74,6 +76,11 @@ class Step:
     @property
     def reads(self) -> list[Place]:
         return [p for i, p in enumerate(self.places) if p is not None and i not in self.writes]
+
+    @property
+    def may_fault(self) -> bool:
+        """Whether the step checks indices."""
+        return any(getattr(kernel, "may_fault", False) for kernel in (self.kernel, self.epilogue))
 
 
 def _distinct(place: Place) -> int:
@@ -220,10 +227,12 @@ class _Builder:
             splits_columns=not reduces, in_place=not gathers and kernel.reads_before_writing))
 
     @staticmethod
-    def is_long(lowered: Lowered) -> bool:
+    def is_long(lowered: Lowered, several_walks: bool = False) -> bool:
         """Few rows of very many columns: blocks of a row are then divided among threads, with the same tree."""
         few = isinstance(lowered.rows, int) and lowered.rows <= FEW_ROWS
-        return few and isinstance(lowered.columns, int) and lowered.columns >= LONG_ROW and lowered.kernel.can_split
+        long = few and isinstance(lowered.columns, int) and lowered.columns >= LONG_ROW
+        kernel = lowered.kernel
+        return long and (len(kernel.passes) > 1 and not kernel.transposed if several_walks else kernel.can_split)
 
     def split_step(self, lowered: Lowered, node: Node, label: str) -> None:
         """A long reduction as two kernels: one value per block, then the blocks of each row together."""
@@ -262,9 +271,10 @@ class _Builder:
         special = {"group": self.lower_group, "concatenate": self.lower_concatenate, "pad": self.lower_pad,
                    "update": self.lower_update, "copy": self.lower_copy_op, "matmul": self.lower_matmul,
                    "gemm": self.lower_gemm, "cumulative_sum": self.lower_scan, "cumulative_prod": self.lower_scan,
-                   "attention": self.lower_attention, "attention_backward": self.lower_attention}
+                   "attention": self.lower_attention, "attention_backward": self.lower_attention,
+                   "scatter": self.lower_scatter}
         native = not any(s.dtype.is_complex for s in (*node.outputs, *(c.spec for c in node.inputs)))
-        if node.op.name in special and (native or node.op.name in ("copy",)):
+        if node.op.name in special and (native or node.op.name in ("copy", "scatter")):
             special[node.op.name](node)
         else:
             self.lower_host(node, fallback=node.op.kind != "host" and native)
@@ -274,8 +284,24 @@ class _Builder:
         targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
         names = [n.op.name for n in node["body"].graph.nodes if n.op.kind in ("elementwise", "reduce", "index")]
         shown = "+".join(names[:6]) + ("+..." if len(names) > 6 else "")
-        self.step(lower_body(node, inputs, targets), node, shown or "copy")
+        lowered = lower_body(node, inputs, targets)
+        if self.is_long(lowered, several_walks=True):
+            self.split_walks(node, inputs, targets)
+        else:
+            self.step(lowered, node, shown or "copy")
         self.places[node.serial] = targets
+
+    def split_walks(self, node: Node, inputs: list[Place], targets: list[Place]) -> None:
+        """A group of several walks over few long rows: each is lowered by itself, and divided among threads."""
+        body = node["body"]
+        known = {leaf: inputs[leaf["index"]] for leaf in body.graph.parameters}
+        held = dict(zip(body.outputs, targets, strict=True))
+        for part, read, made in split_group(node):
+            for value in made:
+                known[value] = held[value] if value in held else self.new_slot(value.shape, value.dtype)
+            names = [n.op.name for n in part["body"].graph.nodes if n.op.kind in ("elementwise", "reduce", "index")]
+            self.step(lower_body(part, [known[value] for value in read], [known[value] for value in made]), node,
+                      "+".join(names[:6]))
 
     def lower_copy_op(self, node: Node) -> None:
         target = self.new_slot(node.shape, node.dtype)
@@ -418,6 +444,34 @@ class _Builder:
         for call in lowered(node, inputs, targets):
             self.program.steps.append(Step(*call, node.op.name, node.origin))
         self.places[node.serial] = targets
+
+    def lower_scatter(self, node: Node) -> None:
+        """A copy of the base that the values are put into; where half floats add up, a wide one, rounded at the end."""
+        base = self.number(node.inputs[0])
+        base = self.place(node.inputs[0]) if base is None else base
+        index, value = (self.place(child) for child in node.inputs[1:])
+        target = self.new_slot(node.shape, node.dtype)
+        self.places[node.serial] = [target]
+        if node.dtype.is_complex:  # both parts go to the same place
+            assert isinstance(base, Place)
+            base, value, target = as_pairs(base), as_pairs(value), as_pairs(target)
+            index = Place(index.slot, index.offset, (*index.shape, 2), (*index.strides, 0), index.dtype)
+        wide = target
+        if node["mode"] == "add" and node.dtype.compute is not node.dtype:
+            wide = self.new_slot(target.shape, node.dtype.compute)
+        self.copy(base, wide, node)
+        found = lower_scatter((index, value, wide), node["axis"], node["mode"])
+        self.program.steps.append(Step(found.kernel, (index, value, wide), (2,), found.values, found.items, found.work,
+                                       "scatter_add" if node["mode"] == "add" else "scatter", node.origin))
+        if wide is not target:
+            self.copy(wide, target, node)
+
+    @staticmethod
+    def number(node: Node) -> float | int | bool | None:
+        """The number that fills a value, where it is one."""
+        while node.op.name in ("expand", "reshape", "permute", "slice"):
+            node = node.inputs[0]
+        return node["value"] if node.op.name == "constant" and not node.dtype.is_complex else None
 
     def lower_host(self, node: Node, fallback: bool) -> None:
         inputs = tuple(self.place(child) for child in node.inputs)

@@ -13,10 +13,9 @@ import numpy as np
 
 from morpho.base.errors import AxisError, DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
-from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
+from morpho.ir.op import Attributes, Gradient, Op, Spec, register
 from morpho.ops.algebra import add, cast, constant_like, div, expand, mean, mul, reduce, reshape, sub
 
-_BY_COMPOSITION = NoGradient("the gradient is that of the composition")
 NEEDS_ELEMENTS = frozenset({"needs elements"})  # along its axes
 
 
@@ -38,7 +37,7 @@ def _infer_rows(name: str, keeps: bool) -> Callable[[Sequence[Spec], Attributes]
     return infer
 
 
-def _shifted(node: Node) -> tuple[Node, Node, Node, Node]:
+def shifted(node: Node) -> tuple[Node, Node, Node, Node]:
     """x, its maximum per row (0 where that is not finite), exp(x - maximum) and the sum of those."""
     x = cast(node.inputs[0], node.dtype.compute)
     top = reduce("max", x, node["axes"])
@@ -48,49 +47,89 @@ def _shifted(node: Node) -> tuple[Node, Node, Node, Node]:
     return x, top, powers, reduce("sum", powers, node["axes"])
 
 
+def shares_of(node: Node) -> Node:
+    """The softmax of the first input, not yet rounded to its dtype."""
+    _, _, powers, total = shifted(node)
+    return div(powers, expand(total, powers.shape))
+
+
 def _softmax(node: Node) -> Node:
-    _, _, powers, total = _shifted(node)
-    return cast(div(powers, expand(total, powers.shape)), node.dtype)
+    return cast(shares_of(node), node.dtype)
 
 
 def _logsumexp(node: Node) -> Node:
-    _, top, _, total = _shifted(node)
+    _, top, _, total = shifted(node)
     return cast(add(top, build("log", total)), node.dtype)
 
 
 def _log_softmax(node: Node) -> Node:
-    x, top, _, total = _shifted(node)
+    x, top, _, total = shifted(node)
     return cast(sub(sub(x, expand(top, x.shape)), expand(build("log", total), x.shape)), node.dtype)
 
 
 def _affine(node: Node, normal: Node) -> Node:
     """Times the weight, plus the bias, where given; both lie along the normalised axes."""
-    shape = tuple(size if i in node["axes"] else 1 for i, size in enumerate(normal.shape))
     for other, combine in zip(node.inputs[1:], (mul, add), strict=False):
-        # The cast comes after: inside a group every value fills the space.
-        spread = expand(reshape(other, shape), normal.shape)
-        normal = combine(normal, cast(spread, normal.dtype))
+        normal = combine(normal, _spread(node, other, normal))
     return cast(normal, node.dtype)
 
 
-def _scaled(x: Node, squares: Node, eps: float) -> Node:
-    """x / sqrt(squares + eps), by one division per row."""
-    root = build("sqrt", add(squares, constant_like(squares, eps)))
-    return mul(x, expand(build("reciprocal", root), x.shape))
+def _spread(node: Node, other: Node, like: Node) -> Node:
+    """A weight or bias for every row. The cast comes last: inside a group every value fills the space."""
+    shape = tuple(size if i in node["axes"] else 1 for i, size in enumerate(like.shape))
+    return cast(expand(reshape(other, shape), like.shape), like.dtype)
 
 
-def _layer_norm(node: Node) -> Node:
+def _normalised(node: Node, centre: bool) -> tuple[Node, Node]:
+    """x by its root mean square, after its mean is taken off where asked for; and one over that root, spread."""
     x = cast(node.inputs[0], node.dtype.compute)
-    centred = sub(x, expand(mean(x, node["axes"]), x.shape))
-    return _affine(node, _scaled(centred, mean(build("square", centred), node["axes"]), node["eps"]))
+    if centre:
+        x = sub(x, expand(mean(x, node["axes"]), x.shape))
+    squares = mean(build("square", x), node["axes"])
+    root = build("sqrt", add(squares, constant_like(squares, node["eps"])))
+    inverse = expand(build("reciprocal", root), x.shape)  # one division per row
+    return mul(x, inverse), inverse
 
 
-def _rms_norm(node: Node) -> Node:
-    x = cast(node.inputs[0], node.dtype.compute)
-    return _affine(node, _scaled(x, mean(build("square", x), node["axes"]), node["eps"]))
+# -- gradients: half floats are widened once and the result rounded once, as in the composition -----------------------
+def _softmax_rule(node: Node, ct: Node) -> list[Node]:
+    shares, slope = shares_of(node), cast(ct, node.dtype.compute)
+    total = reduce("sum", mul(slope, shares), node["axes"])
+    return [cast(mul(shares, sub(slope, expand(total, slope.shape))), node.dtype)]
 
 
-def _wide(function: Callable[..., Any]) -> Callable[..., Any]:
+def _log_softmax_rule(node: Node, ct: Node) -> list[Node]:
+    shares, slope = shares_of(node), cast(ct, node.dtype.compute)
+    total = reduce("sum", slope, node["axes"])
+    return [cast(sub(slope, mul(shares, expand(total, slope.shape))), node.dtype)]
+
+
+def _logsumexp_rule(node: Node, ct: Node) -> list[Node]:
+    shares = shares_of(node)
+    return [cast(mul(expand(cast(ct, shares.dtype), shares.shape), shares), node.dtype)]
+
+
+def _norm_rule(centre: bool) -> Callable[[Node, Node], list[Node]]:
+    """dx = (w dy - mean(w dy) - x' mean(w dy x')) / root, x' the normalised x; RMS norm has no mean to take off."""
+
+    def rule(node: Node, ct: Node) -> list[Node]:
+        axes, weight = node["axes"], node.inputs[1:2]
+        slope = cast(ct, node.dtype.compute)
+        normal, inverse = _normalised(node, centre)
+        scaled = mul(slope, _spread(node, weight[0], slope)) if weight else slope
+        inner = mul(normal, expand(mean(mul(scaled, normal), axes), slope.shape))
+        if centre:
+            scaled = sub(scaled, expand(mean(scaled, axes), slope.shape))
+        parts = [mul(sub(scaled, inner), inverse)]
+        others = tuple(axis for axis in range(len(slope.shape)) if axis not in axes)
+        for other, part in zip(node.inputs[1:], (mul(slope, normal), ct), strict=False):  # sums of half floats are wide
+            parts.append(reshape(reduce("sum", part, others), other.shape))
+        return [cast(part, node.dtype) for part in parts]
+
+    return rule
+
+
+def wide(function: Callable[..., Any]) -> Callable[..., Any]:
     """References run in float64 and round once at the end."""
 
     def call(attributes: Attributes, *arrays: Any) -> Any:
@@ -101,24 +140,24 @@ def _wide(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _reference_shift(attributes: Attributes, x: Any) -> tuple[Any, Any]:
+def reference_shift(attributes: Attributes, x: Any) -> tuple[Any, Any]:
     top = np.max(x, axis=attributes["axes"], keepdims=True)
     top = np.where(np.isfinite(top), top, 0)
     return top, np.exp(x - top)
 
 
 def _reference_softmax(attributes: Attributes, x: Any) -> Any:
-    _, powers = _reference_shift(attributes, x)
+    _, powers = reference_shift(attributes, x)
     return powers / np.sum(powers, axis=attributes["axes"], keepdims=True)
 
 
 def _reference_logsumexp(attributes: Attributes, x: Any) -> Any:
-    top, powers = _reference_shift(attributes, x)
+    top, powers = reference_shift(attributes, x)
     return top + np.log(np.sum(powers, axis=attributes["axes"], keepdims=True))
 
 
 def _reference_log_softmax(attributes: Attributes, x: Any) -> Any:
-    top, powers = _reference_shift(attributes, x)
+    top, powers = reference_shift(attributes, x)
     return x - top - np.log(np.sum(powers, axis=attributes["axes"], keepdims=True))
 
 
@@ -133,17 +172,16 @@ def _reference_norm(attributes: Attributes, x: Any, affine: Sequence[Any], centr
     return x
 
 
-SOFTMAX = register(Op("softmax", "fused", _infer_rows("softmax", True), _BY_COMPOSITION, _wide(_reference_softmax), 20,
-                      "row kernel", NEEDS_ELEMENTS, composition=_softmax))
-LOGSUMEXP = register(Op("logsumexp", "fused", _infer_rows("logsumexp", False), _BY_COMPOSITION,
-                        _wide(_reference_logsumexp), 20, "row kernel",
-                        NEEDS_ELEMENTS, composition=_logsumexp))
-LOG_SOFTMAX = register(Op("log_softmax", "fused", _infer_rows("log_softmax", True), _BY_COMPOSITION,
-                          _wide(_reference_log_softmax), 20, "row kernel",
-                          NEEDS_ELEMENTS, composition=_log_softmax))
-LAYER_NORM = register(Op("layer_norm", "fused", _infer_rows("layer_norm", True), _BY_COMPOSITION,
-                         _wide(lambda a, x, *rest: _reference_norm(a, x, rest, True)), 8, "row kernel",
-                         NEEDS_ELEMENTS, composition=_layer_norm))
-RMS_NORM = register(Op("rms_norm", "fused", _infer_rows("rms_norm", True), _BY_COMPOSITION,
-                       _wide(lambda a, x, *rest: _reference_norm(a, x, rest, False)), 6, "row kernel",
-                       NEEDS_ELEMENTS, composition=_rms_norm))
+def _row_op(name: str, keeps: bool, vjp: Gradient, reference: Callable[..., Any], flops: int,
+            composition: Callable[[Node], Node]) -> Op:
+    return register(Op(name, "fused", _infer_rows(name, keeps), vjp, wide(reference), flops, "row kernel",
+                       NEEDS_ELEMENTS, composition=composition))
+
+
+SOFTMAX = _row_op("softmax", True, _softmax_rule, _reference_softmax, 20, _softmax)
+LOGSUMEXP = _row_op("logsumexp", False, _logsumexp_rule, _reference_logsumexp, 20, _logsumexp)
+LOG_SOFTMAX = _row_op("log_softmax", True, _log_softmax_rule, _reference_log_softmax, 20, _log_softmax)
+LAYER_NORM = _row_op("layer_norm", True, _norm_rule(True), lambda a, x, *rest: _reference_norm(a, x, rest, True), 8,
+                     lambda node: _affine(node, _normalised(node, True)[0]))
+RMS_NORM = _row_op("rms_norm", True, _norm_rule(False), lambda a, x, *rest: _reference_norm(a, x, rest, False), 6,
+                   lambda node: _affine(node, _normalised(node, False)[0]))

@@ -74,4 +74,5 @@ def _scatter_rule(node: Node, ct: Node) -> list[Node | None]:
 
 
 GATHER = register(Op("gather", "index", _infer_gather, _gather_rule, _reference_gather))
-SCATTER = register(Op("scatter", "host", _infer_scatter, _scatter_rule, _reference_scatter, numerics="index order"))
+SCATTER = register(Op("scatter", "index", _infer_scatter, _scatter_rule, _reference_scatter,
+                      numerics="one chain per element, index ascending"))

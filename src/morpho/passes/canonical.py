@@ -7,6 +7,7 @@ import hashlib
 from morpho.base.shapes import contiguous_strides, reshape_strides
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, rebuild
+from morpho.ir.op import NoGradient
 from morpho.ops.algebra import expand, reshape
 
 _MOVES = frozenset({"reshape", "permute", "slice", "expand"})
@@ -53,6 +54,17 @@ def inline(graph: Graph) -> Graph:
         return node.op.composition(node) if node.op.composition is not None else node
 
     return graph.map(expand_fused)
+
+
+def inline_without_gradient(graph: Graph) -> Graph:
+    """Ops that have no gradient of their own but a composition become it, and so get that of its parts."""
+
+    def expand_op(node: Node) -> Node:
+        if node.op.composition is None or not isinstance(node.op.vjp, NoGradient):
+            return node
+        return node.op.composition(node)
+
+    return graph.map(expand_op)
 
 
 # -- views -----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Constant folding: scalar nodes whose inputs are all constants become constants.
+"""Constant folding: nodes whose inputs are all constants, or filled with one, become constants.
 
 The exact ops (one IEEE rounding, or none) fold by their NumPy meaning, which has the same bits as the kernels; the
 polynomial ones are left to the kernel, where a scalar costs nothing and the bits are its own.
@@ -11,25 +11,33 @@ import numpy as np
 from morpho.base.dtypes import bfloat16, float16
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
-from morpho.ops.algebra import constant
+from morpho.ops.algebra import constant, expand
 from morpho.ops.special import round_bfloat16
 
 _EXACT = frozenset({"exact", "one rounding"})
 
 
 def _fold(node: Node) -> Node:
-    if node.op.kind != "elementwise" or node.shape != () or node.op.numerics not in _EXACT:
+    if node.op.kind != "elementwise" or node.op.numerics not in _EXACT:
         return node
-    if not node.inputs or any(child.op.name != "constant" for child in node.inputs):
+    roots = [_root(child) for child in node.inputs]
+    if not roots or any(root.op.name != "constant" for root in roots):
         return node
-    arrays = [np.asarray(child["value"], child.dtype.compute.numpy) for child in node.inputs]
+    arrays = [np.asarray(root["value"], root.dtype.compute.numpy) for root in roots]
     with np.errstate(all="ignore"):
         result = np.asarray(node.op.reference(node.attributes, *arrays))
         if node.dtype is bfloat16:
             result = round_bfloat16(result)
         elif node.dtype is float16:
             result = result.astype(np.float16)
-    return constant(result.astype(node.dtype.compute.numpy)[()], node.dtype)
+    return expand(constant(result.astype(node.dtype.compute.numpy)[()], node.dtype), node.shape)
+
+
+def _root(node: Node) -> Node:
+    """What a value is filled with, seen through views."""
+    while node.op.name in ("expand", "reshape", "permute", "slice"):
+        node = node.inputs[0]
+    return node
 
 
 def fold(graph: Graph) -> Graph:

@@ -16,11 +16,11 @@ from morpho.ir.node import Node, rebuild
 from morpho.ops.sources import pick
 from morpho.passes.canonical import view_strides
 from morpho.passes.group import make_group
+from morpho.passes.join import MOST_INPUTS, join_groups
 
 Mapping = tuple[int | None, ...]  # for each dimension of a row value, the axis of the space it runs along
 NATIVE: set[str] = set()  # elementwise ops that have native code; the kernels floor fills it
 INLINE = frozenset({"constant", "iota", "dimension"})
-MOST_INPUTS = 24
 MOST_FLOPS = 512  # operations per element of one kernel: beyond that LLVM's time grows faster than the gain
 
 
@@ -56,7 +56,7 @@ def fuse(graph: Graph, only_single: bool = False) -> Graph:
     fuser = Fuser(graph)
     fuser.collect(only_single)
     if not only_single:
-        fuser.join_siblings()
+        join_groups(fuser)
     return fuser.build()
 
 
@@ -173,14 +173,23 @@ class Fuser:
         for group in self.candidates_of(child):
             if not group.axes or child.serial not in group.rows:
                 continue
-            mapping = group.rows[child.serial]
-            if node.op.name == "reshape":
-                moved = reshaped(mapping, child.shape, node.shape)
-                if moved is not None:
-                    group.rows[node.serial] = moved
-            elif node.op.name == "expand" and node.shape == group.space and all(
-                    size == 1 or axis == d for d, (size, axis) in enumerate(zip(child.shape, mapping, strict=True))):
-                group.full.add(node.serial)
+            self.hold_view(node, group, group.rows, group.full)
+
+    @staticmethod
+    def hold_view(node: Node, group: Group, rows: dict[int, Mapping], full: set[int]) -> bool:
+        """Note a view of a row value that is one too, or fills the space; whether it is either."""
+        child = node.inputs[0]
+        mapping = rows[child.serial]
+        if node.op.name == "reshape":
+            moved = reshaped(mapping, child.shape, node.shape)
+            if moved is not None:
+                rows[node.serial] = moved
+                return True
+        elif node.op.name == "expand" and node.shape == group.space and all(
+                size == 1 or axis == d for d, (size, axis) in enumerate(zip(child.shape, mapping, strict=True))):
+            full.add(node.serial)
+            return True
+        return False
 
     def candidates_of(self, node: Node) -> list[Group]:
         """The group a value is computed in, looking through views."""
@@ -216,7 +225,8 @@ class Fuser:
         return node.inputs[1:] if node.op.name == "gather" else node.inputs
 
     def gather_base(self, node: Node) -> Node | None:
-        return node.inputs[0] if node.op.name == "gather" else None
+        """What a gather reads from memory."""
+        return node.inputs[0] if node.op.name == "gather" and not only_checks(node) else None
 
     def fits(self, node: Node, child: Node, group: Group) -> bool:
         """Whether the node's value has a form that the group can hold."""
@@ -261,29 +271,6 @@ class Fuser:
             group.rows[node.serial] = group.rows[rows[0]]
         else:
             group.full.add(node.serial)
-
-    # -- siblings ------------------------------------------------------------------------------------------------------
-    def join_siblings(self) -> None:
-        """Groups that read the same value over the same space, one at least a reduction, share one walk over it."""
-        readers: dict[int, list[int]] = {}
-        for number, group in self.groups.items():
-            if group.full or group.rows:
-                for serial in group.inputs:
-                    readers.setdefault(serial, []).append(number)
-        for numbers in readers.values():
-            for later in numbers[1:]:
-                for earlier in numbers[:numbers.index(later)]:
-                    first, second = self.groups.get(earlier), self.groups.get(later)
-                    if first is None or second is None or not (first.axes and second.axes):
-                        continue
-                    if self.linked(first, second) or not self.can_merge(first, second):
-                        continue
-                    if len(first.inputs | second.inputs) <= MOST_INPUTS:
-                        self.merge(first, second)
-                        break
-
-    def linked(self, first: Group, second: Group) -> bool:
-        return bool(self.before[first.number] >> second.number & 1 or self.before[second.number] >> first.number & 1)
 
     # -- building ------------------------------------------------------------------------------------------------------
     def build(self) -> Graph:
@@ -360,7 +347,7 @@ class Fuser:
         found: dict[int, Node] = {}
         for node in group.nodes:
             for child in node.inputs:
-                read = node.op.name == "gather" and child is node.inputs[0]  # wanted in memory, whatever it is
+                read = child is self.gather_base(node)  # wanted in memory, whatever it is
                 if not read and (child.serial in inside or inlines(child)
                                  or self.comes_from(child, group, inside)):
                     continue
@@ -374,6 +361,17 @@ class Fuser:
         while "view" in node.op.properties:
             node = node.inputs[0]
         return node.serial in inside
+
+
+def only_checks(gather: Node) -> bool:
+    """Whether a gather reads index numbers along their own axis: its value is the index itself, once it is checked."""
+    base = gather.inputs[0]
+    return base.op.name == "iota" and base["axis"] == gather["axis"]
+
+
+def row_shape(space: Shape, axes: tuple[int, ...]) -> Shape:
+    """The shape of a value with one element per row of a space."""
+    return tuple(1 if axis in axes else size for axis, size in enumerate(space))
 
 
 def inlines(node: Node) -> bool:

@@ -218,10 +218,15 @@ def prepare(plan: Plan, inputs: Sequence[int]) -> list[Buffer | None]:
 
 
 # -- running ---------------------------------------------------------------------------------------------------------
-def fault_line(outputs: Sequence[Node], step: Step) -> str:
-    """The user's line behind a fault of a step: that of the only indexing in a program, else the step's own."""
-    lines = {node.origin for node in toposort(outputs) if node.op.kind == "index"}
-    return lines.pop() if len(lines) == 1 else step.origin
+def index_fault(outputs: Sequence[Node], step: Step, reason: str) -> IndexFault:
+    """The error behind a fault of a step: that of the only operation of a program that checks indices, with the user's
+    line, else of the step."""
+    checks = {(node.op.name, node.origin) for node in toposort(outputs)
+              if node.op.kind == "index" or "checks" in node.op.properties}
+    lines, names = ({pair[i] for pair in checks} for i in (1, 0))
+    name = names.pop() if len(names) == 1 else step.label
+    hint = "classes are counted from 0" if name == "cross_entropy" else "negative indices count from the end"
+    return fail(IndexFault, name, reason, hint, line=lines.pop() if len(lines) == 1 else step.origin)
 
 
 def run_plan(plan: Plan, inputs: Sequence[int], results: Sequence[int], sizes: Mapping[str, int],
@@ -241,8 +246,7 @@ def run_plan(plan: Plan, inputs: Sequence[int], results: Sequence[int], sizes: M
                 segment.run_timed(pointers, sizes, arena, seconds)
             if status:
                 step, reason = segment.fault(status)
-                line = fault_line(plan.graph.outputs if outputs is None else outputs, step)
-                raise fail(IndexFault, step.label, reason, "negative indices count from the end", line=line)
+                raise index_fault(plan.graph.outputs if outputs is None else outputs, step, reason)
         else:
             started = time.perf_counter()
             _run_host(program, segment, pointers, arena, sizes)

@@ -21,7 +21,7 @@ import numpy as np
 
 from morpho.base import settings as base_settings
 from morpho.base.dims import Dim, Size, bounds, evaluate
-from morpho.base.errors import ArgumentError, IndexFault, SharedError, fail
+from morpho.base.errors import ArgumentError, SharedError, fail
 from morpho.base.shapes import contiguous_strides, is_contiguous
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
@@ -196,8 +196,7 @@ class Compiled(ctypes.Structure):
         plan = next(chosen.plan for chosen in list(self.specialisations.values())
                     if chosen.direct and chosen.plan.executables[0].words.ctypes.data == program)
         step, reason = plan.executables[0].fault(status)
-        raise fail(IndexFault, step.label, reason, "negative indices count from the end",
-                   line=evaluation.fault_line(plan.graph.outputs, step))
+        raise evaluation.index_fault(plan.graph.outputs, step, reason)
 
     # -- the way through Python ----------------------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -1,7 +1,8 @@
 """Indexing by integer tensors: several broadcast together, any axes between them, as one gather or scatter.
 
-The indexed axes are brought together at the end and flattened, the indices become one number per element, and the
-native `gather` reads along that axis. An index outside its axis makes the number -1, which the kernel reports.
+The indexed axes are brought together and flattened, the indices become one number per element, and the native `gather`
+reads along that axis. Axes that stand together stay where they are, so that rows are read as rows. An index outside
+its axis makes the number -1, which the kernel reports.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ class Fancy:
         indices = [indices.node for _, indices in fancy if indices is not None]
         dropped = [axis for axis, found in fancy if found is None]
         self.kept = [axis for axis in range(len(shape)) if axis not in self.indexed and axis not in dropped]
-        self.order = (*dropped, *self.kept, *self.indexed)
         self.rest = tuple(shape[axis] for axis in self.kept)
         self.common = broadcast("index", *[node.shape for node in indices])
         first = min(axis for axis, _ in fancy)
         self.place = sum(axis < first for axis in self.kept) if together else 0
+        self.order = (*self.kept[:self.place], *dropped, *self.indexed, *self.kept[self.place:])
         self.linear = self._linear([expand(node, self.common) for node in indices])
 
     def _linear(self, indices: list[Node]) -> Node:
@@ -69,35 +70,29 @@ class Fancy:
     @property
     def result(self) -> Shape:
         """The shape of the value the key names."""
-        return (*self.rest[:self.place], *self.common, *self.rest[self.place:])
+        return self._around(self.common)
 
     def _lines(self, view: Node) -> Node:
-        """Indexed axes last and flattened: (kept..., elements)."""
+        """Indexed axes side by side and flattened: (kept..., elements, kept...)."""
         flat = product(tuple(self.shape[axis] for axis in self.indexed))
-        return reshape(permute(view, self.order), (*self.rest, flat))
+        return reshape(permute(view, self.order), self._around((flat,)))
+
+    def _around(self, middle: Shape) -> Shape:
+        return (*self.rest[:self.place], *middle, *self.rest[self.place:])
 
     def _spread(self) -> Node:
-        """The linear index for every line: (kept..., indices)."""
+        """The linear index for every line: (kept..., indices, kept...)."""
         count = product(self.common)
-        return expand(reshape(self.linear, (1,) * len(self.rest) + (count,)), (*self.rest, count))
+        behind = len(self.rest) - self.place
+        return expand(reshape(self.linear, (1,) * self.place + (count,) + (1,) * behind), self._around((count,)))
 
     def read(self, view: Node) -> Node:
         """The elements at the indices."""
-        found = build("gather", self._lines(view), self._spread(), axis=len(self.rest))
-        found = reshape(found, (*self.rest, *self.common))
-        return permute(found, self._forward())
+        return reshape(build("gather", self._lines(view), self._spread(), axis=self.place), self.result)
 
     def write(self, view: Node, value: Node) -> Node:
         """The view with the elements at the indices replaced; of equal indices the last one stays."""
-        forward = self._forward()
-        value = permute(value, tuple(forward.index(i) for i in range(len(forward))))
-        lines = self._lines(view)
-        index = self._spread()
-        filled = build("scatter", lines, index, reshape(value, index.shape), axis=len(self.rest), mode="set")
+        lines, index = self._lines(view), self._spread()
+        filled = build("scatter", lines, index, reshape(value, index.shape), axis=self.place, mode="set")
         ordered = reshape(filled, tuple(self.shape[axis] for axis in self.order))
         return permute(ordered, tuple(self.order.index(i) for i in range(len(self.order))))
-
-    def _forward(self) -> tuple[int, ...]:
-        """From (kept..., common...) to the common axes at their place."""
-        rest, common = len(self.rest), len(self.common)
-        return (*range(self.place), *range(rest, rest + common), *range(self.place, rest))

@@ -10,13 +10,13 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.op import NoGradient
 from morpho.ops.algebra import add, constant_like, zeros_like
-from morpho.passes.canonical import inline
+from morpho.passes.canonical import inline_without_gradient
 from morpho.tensor.core import Tensor
 
 
 def pull_back(outputs: Sequence[Node], cotangents: Sequence[Node], leaves: Sequence[Node]) -> list[Node]:
     """The gradient of sum(output * cotangent) with respect to each leaf; zeros where nothing depends on it."""
-    graph = inline(Graph(tuple(outputs)))  # a fused op's gradient is that of its composition
+    graph = inline_without_gradient(Graph(tuple(outputs)))
     needed: set[int] = {leaf.serial for leaf in leaves}
     for node in graph.nodes:
         if any(child.serial in needed for child in node.inputs):

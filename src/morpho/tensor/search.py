@@ -1,4 +1,4 @@
-"""Finding and choosing by data: take, scatter, one_hot, nonzero, searchsorted."""
+"""Finding and choosing by data: take, embedding, scatter, one_hot, nonzero, searchsorted."""
 
 from __future__ import annotations
 
@@ -40,6 +40,23 @@ def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
     flat = reshape(wrapped(index, node.shape[number]), (_count(index),))
     spread = expand(reshape(flat, (1,) * number + flat.shape + (1,) * len(after)), (*before, *flat.shape, *after))
     return Tensor.of_node(reshape(build("gather", node, spread, axis=number), (*before, *index.shape, *after)))
+
+
+def embedding(weight: Any, ids: Any, /) -> Tensor:
+    """The rows of a table at `ids`, of any shape, each id checked; unlike `take`, none counts from the end.
+
+    Its gradient adds up what every id received, in the order of the ids.
+
+    >>> mo.embedding(mo.asarray([[1.0, 2.0], [3.0, 4.0]]), mo.asarray([1, 1, 0])).tolist()
+    [[3.0, 4.0], [3.0, 4.0], [1.0, 2.0]]
+    """
+    node, index = as_node(weight, "embedding"), _indices("embedding", ids)
+    if len(node.shape) < 2:
+        raise fail(ShapeError, "embedding", f"a table of shape {node.shape} has no rows", "it needs two dimensions")
+    rest = node.shape[1:]
+    flat = reshape(index, (_count(index), *[1] * len(rest)))
+    found = build("gather", node, expand(flat, (flat.shape[0], *rest)), axis=0)
+    return Tensor.of_node(reshape(found, (*index.shape, *rest)))
 
 
 def _count(node: Node) -> Any:

@@ -9,7 +9,7 @@ from morpho.base.shapes import is_contiguous
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, rebuild, toposort
 from morpho.kernels.plan_memory import written
-from morpho.kernels.program import HostStep, Program, Step
+from morpho.kernels.program import HostStep, Program
 from morpho.passes.memory import aligned
 from morpho.runtime import evaluate as evaluation
 from morpho.runtime.buffer import Buffer
@@ -106,11 +106,4 @@ def capture(nodes: list[Node], trace: Trace) -> tuple[Graph, list[Tensor]]:
 def written_after_faults(program: Program, slot: int) -> bool:
     """Whether nothing can fail once this slot is being written, so that a fault leaves the memory it takes unharmed."""
     first = next((n for n, step in enumerate(program.steps) if any(place.slot == slot for place in written(step))), 0)
-    return not any(_may_fault(step) for step in program.steps[first:])
-
-
-def _may_fault(step: Step | HostStep) -> bool:
-    if isinstance(step, HostStep):
-        return True
-    kernels = (step.kernel, step.epilogue)
-    return any(a.kind == "gather" for kernel in kernels for a in getattr(kernel, "accesses", ()))
+    return not any(isinstance(step, HostStep) or step.may_fault for step in program.steps[first:])

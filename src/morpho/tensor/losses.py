@@ -1,0 +1,77 @@
+"""Losses: how far a prediction is from what was wanted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from morpho.base.dims import Size
+from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
+from morpho.base.shapes import normalise_axis
+from morpho.ir.node import Node, build
+from morpho.ops.algebra import cast, constant_like, count, div, expand, reduce, reshape, size_value
+from morpho.tensor.core import Tensor
+from morpho.tensor.operands import as_node, promoted
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def cross_entropy(logits: Any, targets: Any, /, *, axis: int = -1, label_smoothing: float = 0.0,
+                  ignore_index: int | None = None, reduction: str = "mean") -> Tensor:
+    """The negative logarithm of softmax(logits) at the wanted classes, by log-sum-exp: finite logits never give NaN.
+
+    `targets` are classes (integers, without the axis), each checked, or probabilities (of the logits' shape).
+    `label_smoothing` moves that share of the target to all classes alike. Rows whose target is `ignore_index` count for
+    nothing, in the mean neither; a mean over no rows is 0. `reduction` is "mean", "sum" or "none".
+
+    >>> mo.cross_entropy(mo.asarray([[0.0, 0.0]]), mo.asarray([1])).item()
+    0.6931471824645996
+    """
+    name = "cross_entropy"
+    node = promoted(name, logits, floating=True)[0]
+    if not node.shape:
+        raise fail(ShapeError, name, "a 0-dimensional tensor has no classes")
+    if reduction not in REDUCTIONS:
+        raise fail(ArgumentError, name, f"reduction {reduction!r} is unknown", "use 'mean', 'sum' or 'none'")
+    if not 0 <= label_smoothing <= 1:
+        raise fail(ArgumentError, name, f"label_smoothing={label_smoothing} does not lie between 0 and 1")
+    number = normalise_axis(axis, len(node.shape), name)
+    target = _target(name, node, as_node(targets, name), number, ignore_index)
+    loss = build(name, node, target, axes=(number,), smoothing=float(label_smoothing), ignore=ignore_index)
+    return Tensor.of_node(_reduced(loss, target, number, reduction))
+
+
+def _target(name: str, logits: Node, target: Node, axis: int, ignore: int | None) -> Node:
+    """Classes with the axis put back, or probabilities of the logits' dtype."""
+    if target.dtype.is_integer:
+        wanted = tuple(size for i, size in enumerate(logits.shape) if i != axis)
+        if target.shape != wanted:
+            raise fail(ShapeError, name, f"classes of shape {target.shape} do not fit logits of {logits.shape} "
+                                         f"along axis {axis}", f"they must have the shape {wanted}")
+        return reshape(target, (*wanted[:axis], 1, *wanted[axis:]))
+    if not target.dtype.is_float:
+        raise fail(DTypeError, name, f"targets are {target.dtype}, neither classes nor probabilities")
+    if ignore is not None:
+        raise fail(ArgumentError, name, "ignore_index is for classes, and the targets are probabilities",
+                   "set the probabilities of such rows to 0")
+    if target.shape != logits.shape:
+        raise fail(ShapeError, name, f"probabilities of shape {target.shape} do not fit logits of {logits.shape}")
+    return cast(target, logits.dtype)
+
+
+def _reduced(loss: Node, target: Node, axis: int, reduction: str) -> Node:
+    """One value per row, their sum, or their mean; half floats add and divide in float32 and round once."""
+    rows = reshape(loss, tuple(size for i, size in enumerate(loss.shape) if i != axis))
+    if reduction == "none":
+        return rows
+    axes = tuple(range(len(rows.shape)))
+    total = reduce("sum", cast(rows, loss.dtype.compute), axes)
+    if reduction == "mean":
+        if loss["ignore"] is None:
+            size: Size = count(rows, axes)
+            divisor = expand(size_value(size if size != 0 else 1, total.dtype), total.shape)
+        else:
+            counted = build("not_equal", target, constant_like(target, loss["ignore"]))
+            found = reduce("sum", cast(reshape(counted, rows.shape), total.dtype), axes)
+            divisor = build("maximum", found, constant_like(found, 1))
+        total = div(total, divisor)
+    return cast(reshape(total, ()), loss.dtype)
