@@ -39,15 +39,19 @@ class Worker:
 
     def prepare(self, label: str, case: str, shape: list[int], round_seconds: float) -> dict[str, Any]:
         """Make inputs, compile, check the answer against float64, find the number of calls that fill a round."""
-        from benchmarks.cases import check, make_inputs
-
-        inputs = make_inputs(case, tuple(shape))
+        cases = importlib.import_module(getattr(self.peer, "CASES_MODULE", "benchmarks.cases"))
+        inputs = cases.make_inputs(case, tuple(shape))
         prepared = self.peer.prepare(case, inputs)
         results = self.peer.to_numpy(prepared.function(*prepared.arguments, **prepared.keywords))
-        error_share = check(case, inputs, results)
+        error_share = cases.check(case, inputs, results)
         del results  # an export of a result would keep `out=` from being written
         loop = self.loops[label] = prepared.loop()
         return {"error_share": error_share, "calls": calls_per_round(loop, round_seconds)}
+
+    def why_not(self, case: str) -> dict[str, Any]:
+        """A sentence when the peer says that it cannot do a case."""
+        ask = getattr(self.peer, "why_not", None)
+        return {"reason": ask(case) if ask else None}
 
     def round(self, label: str, calls: int) -> dict[str, Any]:
         """One call to wake caches and threads, then the timed ones, without garbage collection."""
