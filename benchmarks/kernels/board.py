@@ -46,7 +46,7 @@ class Board:
         self.columns = {name: entry for name, entry in columns.items() if entry[0] in session.modules}
         self.extra = extra or {}
         self.rows: list[Row] = []
-        self.table = Table(title, ["case", "morpho", *self.columns, "vs best", "best peer", *self.extra, "target", ""])
+        self.table = Table(title, ["case", "morpho", *self.columns, "vs best", "best peer", *self.extra, "target", "verdict"])
         result.tables.append(self.table)
 
     def measure(self, name: str, case: str, shape: tuple[int, ...], floor: float | None = None,
