@@ -54,10 +54,14 @@ def make_weights(dtype: str = "float32", layers: int = LAYERS) -> Arrays:
     return found
 
 
+def weight_count() -> int:
+    """Numbers that every token meets: all weights but the positions'."""
+    return sum(math.prod(shape) for name, shape in shapes().items() if name != "wpe.weight")
+
+
 def read_bytes(dtype: str, past: int) -> int:
-    """Bytes that decoding one token must read: every weight but the positions, and the cache."""
-    numbers = sum(math.prod(shape) for name, shape in shapes().items() if name != "wpe.weight")
-    return (numbers + 2 * LAYERS * WIDTH * past) * (2 if dtype == "bfloat16" else 4)
+    """Bytes that decoding one token must read: the weights and the cache."""
+    return (weight_count() + 2 * LAYERS * WIDTH * past) * (2 if dtype == "bfloat16" else 4)
 
 
 def make_ids(rng: np.random.Generator, batch: int, length: int) -> np.ndarray:

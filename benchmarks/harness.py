@@ -40,7 +40,7 @@ class Pace:
     rounds: int = 15
     round_seconds: float = 0.01
     pause_seconds: float = 0.01
-    entry_seconds: float = 20.0
+    entry_seconds: float = 10.0
 
 
 @dataclass

@@ -19,7 +19,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-
 LONG_CALL_S = 1.0  # calls beyond it are neither repeated in a round nor warmed up before it
 
 

@@ -26,13 +26,18 @@ def run(session: Session) -> ThemeResult:
         return result
     board = Board(session, result, "attention forward, f32, per call", PEERS)
     for case, shape in CASES:
-        board.measure(named(case, shape), case, shape, 1.2, "torch", rounds=7)
+        board.measure(named(case, shape), case, shape, 1.2, "torch", flops=flops(*shape))
     board.worst("attention over torch's scaled_dot_product_attention, worst", 1.2, "torch")
     try:
         unfused(session, result, LONG_QUICK if session.quick else LONG)
     except ProbeError as error:
         result.errors.append(str(error))
     return result
+
+
+def flops(batch: int, heads: int, length: int, width: int) -> float:
+    """Of both products, as if nothing were masked."""
+    return 4.0 * batch * heads * length * length * width
 
 
 def unfused(session: Session, result: ThemeResult, shape: tuple[int, ...]) -> None:

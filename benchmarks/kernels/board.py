@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from benchmarks.compare import best_peer, label, record, seconds
 from benchmarks.harness import Timing
+from benchmarks.kernels import cases
 from benchmarks.report import duration, times
 from benchmarks.results import Table, Target, ThemeResult, geometric_mean, ratio
 from benchmarks.session import Session
 
 LONG_FLOPS = 4e9  # calls of some 0.1 s: fewer rounds will do
 LONG_ROUNDS = 7
+TOO_LONG_S = 5.0  # a call that would take longer is not worth waiting for
 OWN = ("morpho", "unfused", "peak")  # entries that are no competitors
 
 
@@ -46,16 +48,22 @@ class Board:
         self.columns = {name: entry for name, entry in columns.items() if entry[0] in session.modules}
         self.extra = extra or {}
         self.rows: list[Row] = []
-        self.table = Table(title, ["case", "morpho", *self.columns, "vs best", "best peer", *self.extra, "target", "verdict"])
+        self.rates: dict[tuple[str, str], float] = {}  # seconds a FLOP of an entry in a type, where measured last
+        self.table = Table(title, ["case", "morpho", *self.columns, "vs best", "best peer", *self.extra, "target",
+                                   "verdict"])
         result.tables.append(self.table)
 
     def measure(self, name: str, case: str, shape: tuple[int, ...], floor: float | None = None,
-                against: str = "best", rounds: int | None = None) -> Row:
+                against: str = "best", flops: float = 0.0) -> Row:
         """Time a case on all entries; ``floor`` is the least ratio over the best peer or over the named entry."""
         entries = {"morpho": ("morpho", case)}
         entries.update({column: (peer, case + variant if variant[:1] in ("", "@") else variant)
                         for column, (peer, variant) in self.columns.items()})
-        timings = self.session.measure_mixed(entries, shape, rounds)
+        entries = {entry: pair for entry, pair in entries.items() if not self.too_long(entry, name, case, flops)}
+        timings = self.session.measure_mixed(entries, shape, LONG_ROUNDS if flops > LONG_FLOPS else None)
+        for entry, timing in timings.items():
+            if timing.seconds and flops:
+                self.rates[entry, cases.of(case).dtype] = timing.seconds / flops
         competitors = {key: timing for key, timing in timings.items() if key == "morpho" or key not in OWN}
         row = Row(timings, *record(self.result, name, competitors))
         self.keep_own(name, row)
@@ -66,6 +74,13 @@ class Board:
                                 *(show(row) for show in self.extra.values()), goal, "-" if floor is None else verdict])
         self.rows.append(row)
         return row
+
+    def too_long(self, entry: str, name: str, case: str, flops: float) -> bool:
+        """Whether the last rate says that a call is not worth waiting for: a type without instructions is emulated."""
+        expected = self.rates.get((entry, cases.of(case).dtype), 0.0) * flops
+        if expected > TOO_LONG_S:
+            self.result.notes.append(f"{name}: {entry} is left out, a call would take about {expected:.0f} s")
+        return expected > TOO_LONG_S
 
     def keep_own(self, name: str, row: Row) -> None:
         """Figures, errors and ratios of the entries that are no competitors."""
@@ -101,11 +116,6 @@ class Board:
 def same(*peers: str) -> dict[str, tuple[str, str]]:
     """Entries that run the case itself."""
     return {peer: (peer, "") for peer in peers}
-
-
-def rounds_for(flops: float) -> int | None:
-    """Fewer rounds for long calls."""
-    return LONG_ROUNDS if flops > LONG_FLOPS else None
 
 
 def lacking(session: Session, result: ThemeResult, case: str) -> bool:

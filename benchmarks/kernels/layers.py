@@ -7,7 +7,7 @@ Against the peers, and against Morpho with fusion switched off (``MORPHO_PASSES_
 
 from __future__ import annotations
 
-from benchmarks.kernels.board import Board, lacking, named, rounds_for, same
+from benchmarks.kernels.board import Board, lacking, named, same
 from benchmarks.report import times
 from benchmarks.results import ThemeResult
 from benchmarks.session import Session
@@ -38,7 +38,7 @@ def linear(session: Session, result: ThemeResult, case: str, title: str) -> None
     """One layer at three shapes."""
     board = Board(session, result, f"{title}, f32, constant weights, per call", PEERS, AGAINST_OWN)
     for m, k, n in SHAPES[:1] if session.quick else SHAPES:
-        board.measure(named(case, (m, k, n)), case, (m, k, n), 1.0, rounds=rounds_for(2 * m * k * n))
+        board.measure(named(case, (m, k, n)), case, (m, k, n), 1.0, flops=2 * m * k * n)
     if case == "linear_gelu":
         board.average("Linear + GELU over NumPy and SciPy, average", 3.17, "numpy")
         board.worst("Linear + GELU over torch eager, worst", 1.2, "torch")

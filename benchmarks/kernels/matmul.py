@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from benchmarks.compare import seconds
-from benchmarks.kernels.board import Board, Row, named, rounds_for, same
+from benchmarks.kernels.board import Board, Row, named, same
 from benchmarks.results import Target, ThemeResult, ratio
 from benchmarks.session import Session
 
@@ -30,7 +30,7 @@ def squares(session: Session, result: ThemeResult) -> None:
     board = Board(session, result, "x @ w, f32, per call", {**PEERS, "peak": ("morpho", "fma_peak")},
                   {"of the peak": lambda row: "-" if share_of_peak(row) is None else f"{share_of_peak(row):.1%}"})
     for n in SQUARES[:2] if session.quick else SQUARES:
-        row = board.measure(named("matmul", (n, n, n)), "matmul", (n, n, n), 0.97, rounds=rounds_for(2 * n**3))
+        row = board.measure(named("matmul", (n, n, n)), "matmul", (n, n, n), 0.97, flops=2 * n**3)
         result.targets.append(Target(f"{n} x {n} over the best peer", row.over_best, 0.97))
         if n == 1000:
             result.targets.append(Target("1000 x 1000", row.own and row.own * 1e3, 10.0, False, " ms"))
@@ -57,6 +57,6 @@ def model_shapes(session: Session, result: ThemeResult) -> None:
     """The weight is a constant: it may be packed once."""
     board = Board(session, result, "x @ w, f32, w constant, the shapes of GPT-2, per call", {**PEERS, **TURNED})
     for m, k, n in shapes(session.quick):
-        board.measure(named("linear", (m, k, n)), "linear", (m, k, n), 0.95, rounds=rounds_for(2 * m * k * n))
+        board.measure(named("linear", (m, k, n)), "linear", (m, k, n), 0.95, flops=2 * m * k * n)
     board.geometric_mean("GPT-2's shapes over the best peer, geometric mean", 1.15)
     board.worst("GPT-2's shapes over the best peer, worst", 0.95)

@@ -91,6 +91,17 @@ def test_a_tiny_case_against_numpy(session):
     assert result.targets[0].verdict == "PASS"
 
 
+def test_what_would_take_too_long_is_left_out_and_said(session):
+    result = ThemeResult("tiny")
+    board = Board(session, result, "tiny", same("numpy"))
+    board.rates["numpy", "float32"] = 1.0
+    row = board.measure("linear 4x32x16", "linear", (4, 32, 16), 0.5, flops=4096.0)
+    assert set(row.timings) == {"morpho"}
+    assert result.notes == ["linear 4x32x16: numpy is left out, a call would take about 4096 s"]
+    assert board.table.rows[0][-1] == "N/A"
+    assert board.rates["morpho", "float32"] < 1.0
+
+
 def test_a_theme_runs_and_its_json_is_complete(session, monkeypatch, tmp_path):
     monkeypatch.setattr(layers, "SHAPES", ((4, 16, 8),))
     monkeypatch.setattr(layers, "CONVOLUTIONS", ((1, 4, 7, 7, 6, 3),))
