@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: the harness behind ``morpho bench core``, for use without Morpho's command line."""
+"""``python -m benchmarks [core|kernels]``: the harness behind ``morpho bench``, without Morpho's command line."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.run import Options, run
+from benchmarks.run import SUITES, Options, run
 
 
 def parse(arguments: list[str]) -> Options:
     """Turn command-line words into options."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("suite", nargs="?", default="core", choices=SUITES, help="which benchmarks (core)")
     parser.add_argument("--only", default="", help="themes by number or name: 1,3 or gelu,fusion")
-    parser.add_argument("--peers", default="", help="compare with these only: numpy,torch,torch_compile,jax,numba")
+    parser.add_argument("--peers", default="", help="compare with these only: numpy,torch,torch_compile,jax,...")
     parser.add_argument("--json", type=Path, default=None, help="write every figure to this file")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, a subset of sizes")
     parser.add_argument("--threads", type=int, default=2, help="threads for every peer (2)")

@@ -31,11 +31,16 @@ class Entry:
 
 @dataclass(frozen=True)
 class Pace:
-    """How long to measure. The pause lets the threads of the last peer go to sleep (OpenMP spins for a while)."""
+    """How long to measure. The pause lets the threads of the last peer go to sleep (OpenMP spins for a while).
+
+    An entry that has run for ``entry_seconds`` gets no further round: a peer without instructions for a type may take a
+    minute where others take a tenth of a second.
+    """
 
     rounds: int = 15
     round_seconds: float = 0.01
     pause_seconds: float = 0.01
+    entry_seconds: float = 10.0
 
 
 @dataclass
@@ -70,7 +75,7 @@ def measure(entries: list[Entry], shape: tuple[int, ...], pace: Pace) -> dict[st
     timings = {entry.label: prepare(entry, shape, pace) for entry in entries}
     ready = {entry.label: entry for entry in entries if timings[entry.label].error is None}
     for label in schedule(list(ready), pace.rounds):
-        if timings[label].error is None:
+        if timings[label].error is None and sum(timings[label].rounds) * timings[label].calls < pace.entry_seconds:
             run_round(ready[label], timings[label], pace)
     for worker in {id(entry.worker): entry.worker for entry in ready.values()}.values():
         with suppress(PeerError):  # a process that died has nothing left to drop

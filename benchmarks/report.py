@@ -20,11 +20,13 @@ def render_table(table: Table) -> str:
 
 
 def render_theme(result: ThemeResult) -> str:
-    """A theme as text: its tables, its targets, its errors."""
+    """A theme as text: its tables, its targets, its notes, its errors."""
     parts = [f"== {result.theme} =="]
     parts += [render_table(table) for table in result.tables]
     if result.targets:
         parts.append("\n".join(target.line() for target in result.targets))
+    if result.notes:
+        parts.append("\n".join(f"note: {note}" for note in result.notes))
     if result.errors:
         parts.append("\n".join(f"ERROR {error}" for error in result.errors))
     return "\n\n".join(parts)

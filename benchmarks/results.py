@@ -51,12 +51,13 @@ class ThemeResult:
     ratios: dict[str, float] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         """Plain data, tables left out: they repeat the figures."""
         targets = [{**vars(target), "verdict": target.verdict} for target in self.targets]
         return {"theme": self.theme, "targets": targets, "ratios": self.ratios, "figures": self.figures,
-                "errors": self.errors}
+                "errors": self.errors, "notes": self.notes}
 
 
 def geometric_mean(values: list[float]) -> float | None:

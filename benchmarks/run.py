@@ -9,18 +9,35 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import gate, machine, report
+from benchmarks.kernels.peers import PEERS as KERNEL_PEERS
 from benchmarks.peers import PEERS
 from benchmarks.results import ThemeResult
 from benchmarks.session import Session
 
-THEMES = ("small_calls", "gelu", "fusion", "latency", "startup", "memory", "tasks")
 BUSY_LOAD = 0.5
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Themes that run together: modules of one package, with the peers they compare."""
+
+    package: str
+    themes: tuple[str, ...]
+    peers: dict[str, str]
+
+
+SUITES = {
+    "core": Suite("benchmarks", ("small_calls", "gelu", "fusion", "latency", "startup", "memory"), PEERS),
+    "kernels": Suite("benchmarks.kernels", ("matmul", "low_precision", "layers", "attention", "gpt2", "gpt2_compile",
+                                            "mlp"), KERNEL_PEERS),
+}
 
 
 @dataclass
 class Options:
     """What the command line asks for."""
 
+    suite: str = "core"
     only: str = ""
     peers: str = ""
     json: Path | None = None
@@ -35,31 +52,34 @@ class UsageError(ValueError):
     """A wrong option: one sentence."""
 
 
-def choose_themes(only: str) -> list[str]:
+def choose_themes(only: str, suite: Suite = SUITES["core"]) -> list[str]:
     """Themes by number or part of their name, in their order; all when nothing is named."""
+    themes = suite.themes
     chosen: list[str] = []
     for word in filter(None, (part.strip() for part in only.split(","))):
-        found = [name for number, name in enumerate(THEMES, 1)
+        found = [name for number, name in enumerate(themes, 1)
                  if (int(word) == number if word.isdigit() else word in name)]
         if not found:
-            raise UsageError(f"[bench] no theme {word!r}: choose among 1-{len(THEMES)} or {', '.join(THEMES)}.")
+            raise UsageError(f"[bench] no theme {word!r}: choose among 1-{len(themes)} or {', '.join(themes)}.")
         chosen += found
-    return [name for name in THEMES if name in chosen] or list(THEMES)
+    return [name for name in themes if name in chosen] or list(themes)
 
 
-def choose_peers(peers: str) -> dict[str, str]:
-    """Modules of the peers by name; Morpho is always there."""
+def choose_peers(peers: str, suite: Suite = SUITES["core"]) -> dict[str, str]:
+    """Modules of the peers by name; Morpho, whole and with fusion switched off, is always there."""
     names = [part.strip() for part in peers.split(",") if part.strip()]
-    unknown = [name for name in names if name not in PEERS]
+    unknown = [name for name in names if name not in suite.peers]
     if unknown:
-        raise UsageError(f"[bench] no peer {unknown[0]!r}: choose among {', '.join(PEERS)}.")
-    return {name: module for name, module in PEERS.items() if not names or name in names or name == "morpho"}
+        raise UsageError(f"[bench] no peer {unknown[0]!r}: choose among {', '.join(suite.peers)}.")
+    wanted = {*(names or suite.peers), "morpho", "unfused"}
+    return {name: module for name, module in suite.peers.items() if name in wanted}
 
 
 def run(options: Options) -> int:
     """Run the themes; 0 when all went well, 1 when the gate fails, 2 on a wrong option."""
     try:
-        themes, modules = choose_themes(options.only), choose_peers(options.peers)
+        suite = SUITES[options.suite]
+        themes, modules = choose_themes(options.only, suite), choose_peers(options.peers, suite)
     except UsageError as error:
         print(error)
         return 2
@@ -67,13 +87,13 @@ def run(options: Options) -> int:
     introduce(description, options.threads)
     session = Session(modules, threads=options.threads, quick=options.quick)
     try:
-        results = [run_theme(name, session) for name in themes]
+        results = [run_theme(name, session, suite.package) for name in themes]
     finally:
         waiting = session.waiting_cpu_shares()
         session.close()
     for line in session.missing_lines():
         print(line)
-    details = {"machine": description, "threads": options.threads, "quick": options.quick,
+    details = {"suite": options.suite, "machine": description, "threads": options.threads, "quick": options.quick,
                "missing": session.missing, "versions": session.versions, "waiting_cpu_share": waiting}
     return finish(options, details, results)
 
@@ -90,10 +110,10 @@ def introduce(description: dict[str, Any], threads: int) -> None:
     print(flush=True)
 
 
-def run_theme(name: str, session: Session) -> ThemeResult:
+def run_theme(name: str, session: Session, package: str = "benchmarks") -> ThemeResult:
     """One theme; an exception in it is an error in its result, so that the others still run."""
     try:
-        result = importlib.import_module(f"benchmarks.{name}").run(session)
+        result = importlib.import_module(f"{package}.{name}").run(session)
     except Exception as error:
         result = ThemeResult(name, errors=[f"{type(error).__name__}: {error}"])
     print(report.render_theme(result) + "\n", flush=True)

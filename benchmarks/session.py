@@ -55,6 +55,11 @@ class Session:
                    if (worker := self.worker(peer)) is not None]
         return measure(entries, shape, replace(self.pace, rounds=min(rounds or self.pace.rounds, self.pace.rounds)))
 
+    def why_not(self, peer: str, case: str) -> str | None:
+        """Why a peer that is here cannot do a case; None when it can, or is not here at all."""
+        worker = self.worker(peer)
+        return worker.ask("why_not", case=case)["reason"] if worker else None
+
     def missing_lines(self) -> list[str]:
         """One line per missing peer: why, and how to get it."""
         return [f"missing: {name} ({reason}); {INSTALL}" for name, reason in self.missing.items()]

@@ -19,6 +19,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+LONG_CALL_S = 1.0  # calls beyond it are neither repeated in a round nor warmed up before it
+
 
 class Worker:
     """Answers commands for one peer."""
@@ -28,6 +30,7 @@ class Worker:
         self.threads = threads
         self.peer: ModuleType | None = None
         self.loops: dict[str, Callable[[int], float]] = {}
+        self.long: set[str] = set()
 
     def load(self) -> dict[str, Any]:
         """Import the peer; a peer that is not installed is missing, not wrong."""
@@ -39,20 +42,29 @@ class Worker:
 
     def prepare(self, label: str, case: str, shape: list[int], round_seconds: float) -> dict[str, Any]:
         """Make inputs, compile, check the answer against float64, find the number of calls that fill a round."""
-        from benchmarks.cases import check, make_inputs
-
-        inputs = make_inputs(case, tuple(shape))
+        cases = importlib.import_module(getattr(self.peer, "CASES_MODULE", "benchmarks.cases"))
+        inputs = cases.make_inputs(case, tuple(shape))
         prepared = self.peer.prepare(case, inputs)
+        start = time.perf_counter()
         results = self.peer.to_numpy(prepared.function(*prepared.arguments, **prepared.keywords))
-        error_share = check(case, inputs, results)
+        elapsed = time.perf_counter() - start
+        error_share = cases.check(case, inputs, results)
         del results  # an export of a result would keep `out=` from being written
         loop = self.loops[label] = prepared.loop()
-        return {"error_share": error_share, "calls": calls_per_round(loop, round_seconds)}
+        if elapsed > LONG_CALL_S:
+            self.long.add(label)
+        return {"error_share": error_share, "calls": 1 if label in self.long else calls_per_round(loop, round_seconds)}
+
+    def why_not(self, case: str) -> dict[str, Any]:
+        """A sentence when the peer says that it cannot do a case."""
+        ask = getattr(self.peer, "why_not", None)
+        return {"reason": ask(case) if ask else None}
 
     def round(self, label: str, calls: int) -> dict[str, Any]:
         """One call to wake caches and threads, then the timed ones, without garbage collection."""
         loop = self.loops[label]
-        loop(1)
+        if label not in self.long:
+            loop(1)
         gc.disable()
         try:
             return {"seconds": loop(calls) / calls}
@@ -62,6 +74,7 @@ class Worker:
     def drop(self) -> dict[str, Any]:
         """Forget the inputs and results of all that is prepared."""
         self.loops.clear()
+        self.long.clear()
         gc.collect()
         return {}
 

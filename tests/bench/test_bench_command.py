@@ -1,4 +1,4 @@
-"""``morpho bench core`` without its command line: finds the checkout, hands options on."""
+"""``morpho bench`` without its command line: finds the checkout, hands options on."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from morpho.cli import bench
 
 
 def test_options_reach_the_harness(capsys):
-    assert bench.core(only="9") == 2
+    assert bench.run_suite("core", only="9") == 2
     assert "no theme '9'" in capsys.readouterr().out
 
 
 def test_an_installed_wheel_has_no_benchmarks_and_says_so(monkeypatch, tmp_path):
     monkeypatch.setattr(bench, "CHECKOUT", tmp_path)
     with pytest.raises(MorphoError, match=r"\[bench\] there is no folder .*benchmarks"):
-        bench.core()
+        bench.run_suite("core")

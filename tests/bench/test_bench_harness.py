@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from benchmarks.harness import Entry, Pace, Timing, measure, schedule
 from benchmarks.peers.prepared import Prepared
 from benchmarks.worker import calls_per_round
 
-FAST = Pace(rounds=3, round_seconds=0.001, pause_seconds=0.0)
+FAST = Pace(rounds=3, round_seconds=0.001, pause_seconds=0.0, entry_seconds=1e9)
 
 
 class ScriptedWorker:
@@ -69,6 +70,14 @@ def test_a_failing_worker_is_reported_and_the_other_goes_on(stage):
     if stage != "drop":
         assert timings["bad"].error == "bad: scripted failure"
         assert timings["bad"].seconds is None
+
+
+def test_an_entry_that_took_its_time_gets_no_further_round():
+    log: list[str] = []
+    workers = [ScriptedWorker("slow", [7.0] * 3, log), ScriptedWorker("quick", [0.1] * 3, log)]
+    timings = measure([Entry(worker.name, worker, "add") for worker in workers], (4,), replace(FAST, entry_seconds=60))
+    assert len(timings["slow"].rounds) == 1, "ten calls of 7 s are more than a minute"
+    assert len(timings["quick"].rounds) == 3
 
 
 def test_the_loop_passes_positional_and_keyword_arguments_and_applies_the_suffix():

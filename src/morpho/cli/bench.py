@@ -1,8 +1,9 @@
-"""``morpho bench core``: run the benchmarks of a checkout.
+"""``morpho bench core`` and ``morpho bench kernels``: run the benchmarks of a checkout.
 
     morpho bench core                              # everything, against every peer that is installed
     morpho bench core --only 1,3 --quick           # small calls and fusion, quickly
     morpho bench core --json out.json --gate       # keep the figures, fail on a regression of more than 20 %
+    morpho bench kernels --only matmul             # products, fused layers, attention, GPT-2; the same options
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from morpho.base.errors import ArgumentError, fail
 CHECKOUT = Path(__file__).resolve().parents[3]
 
 
-def core(only: str | None = None, json: Path | None = None, quick: bool = False, peers: str | None = None,
-         gate: bool = False, save_baseline: bool = False, threads: int = 2) -> int:
-    """Run the core benchmarks; the exit status is 0, 1 when the gate fails, 2 for a wrong option."""
+def run_suite(suite: str, only: str | None = None, json: Path | None = None, quick: bool = False,
+              peers: str | None = None, gate: bool = False, save_baseline: bool = False, threads: int = 2) -> int:
+    """Run the benchmarks `core` or `kernels`; the status is 0, 1 when the gate fails, 2 for a wrong option."""
     if not (CHECKOUT / "benchmarks" / "run.py").exists():
         raise fail(ArgumentError, "bench", f"there is no folder {CHECKOUT / 'benchmarks'}",
                    "benchmarks are not part of the wheel: clone the repository and pip install -e '.[bench]'")
@@ -25,5 +26,5 @@ def core(only: str | None = None, json: Path | None = None, quick: bool = False,
         sys.path.insert(0, str(CHECKOUT))
     from benchmarks.run import Options, run
 
-    return run(Options(only=only or "", peers=peers or "", json=json, quick=quick, threads=threads, gate=gate,
-                       save_baseline=save_baseline))
+    return run(Options(suite=suite, only=only or "", peers=peers or "", json=json, quick=quick, threads=threads,
+                       gate=gate, save_baseline=save_baseline))

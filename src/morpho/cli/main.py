@@ -1,4 +1,4 @@
-"""The `morpho` command: `doctor`, `tour`, `bench core`.
+"""The `morpho` command: `doctor`, `tour`, `bench core`, `bench kernels`.
 
 Each command imports what it needs when it runs, so that `--help` and a mistyped option answer at once. An error that
 Morpho raises on purpose is one red line on standard error and exit code 2; anything else is a fault of ours and keeps
@@ -81,31 +81,41 @@ def tour(
     part.show(source)
 
 
+Only = Annotated[str, typer.Option(metavar="THEMES", help="Only these themes, by number or part of a name: `1,3`.")]
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write figures and machine to this file.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer rounds: a look, not a measurement.")]
+Peers = Annotated[
+    str, typer.Option(metavar="NAMES", help="Compare with these only: `numpy,torch`; default: all installed.")
+]
+Threads = Annotated[int, typer.Option(min=1, metavar="N", help="Threads for Morpho and for every peer.")]
+Gate = Annotated[
+    bool, typer.Option("--gate", help="Fail when a ratio is more than 20 % worse than the saved baseline.")
+]
+SaveBaseline = Annotated[
+    bool, typer.Option("--save-baseline", help="Keep the ratios of this run as the baseline for --gate.")
+]
+
+
 @bench.command("core")
-def bench_core(
-    only: Annotated[
-        str, typer.Option(metavar="THEMES", help="Only these themes, by number or name: `1,3` or `gelu,fusion`.")
-    ] = "",
-    json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write figures and machine to this file.")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds: a look, not a measurement.")] = False,
-    peers: Annotated[
-        str, typer.Option(metavar="NAMES", help="Compare with these only: `numpy,torch`; default: all installed.")
-    ] = "",
-    threads: Annotated[int, typer.Option(min=1, metavar="N", help="Threads for Morpho and for every peer.")] = 2,
-    gate: Annotated[
-        bool, typer.Option("--gate", help="Fail when a ratio is more than 20 % worse than the saved baseline.")
-    ] = False,
-    save_baseline: Annotated[
-        bool, typer.Option("--save-baseline", help="Keep the ratios of this run as the baseline for --gate.")
-    ] = False,
-) -> None:
+def bench_core(only: Only = "", json: Json = None, quick: Quick = False, peers: Peers = "", threads: Threads = 2,
+               gate: Gate = False, save_baseline: SaveBaseline = False) -> None:
     """Measure the engine: calls, GELU, fusion cases, compile times, memory, against peers in the same run."""
+    _bench("core", only, json, quick, peers, threads, gate, save_baseline)
+
+
+@bench.command("kernels")
+def bench_kernels(only: Only = "", json: Json = None, quick: Quick = False, peers: Peers = "", threads: Threads = 2,
+                  gate: Gate = False, save_baseline: SaveBaseline = False) -> None:
+    """Measure products, fused layers, attention and GPT-2 against peers in the same run."""
+    _bench("kernels", only, json, quick, peers, threads, gate, save_baseline)
+
+
+def _bench(suite: str, only: str, json: Path | None, quick: bool, peers: str, threads: int, gate: bool,
+           save_baseline: bool) -> None:
     from morpho.cli import bench as part
 
-    status = part.core(only=only, json=json, quick=quick, peers=peers, threads=threads, gate=gate,
-                       save_baseline=save_baseline)
+    status = part.run_suite(suite, only=only, json=json, quick=quick, peers=peers, threads=threads, gate=gate,
+                            save_baseline=save_baseline)
     if status:
         raise typer.Exit(int(status))
 

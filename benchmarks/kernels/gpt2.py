@@ -1,0 +1,63 @@
+"""5. GPT-2 124M: forward and decoding of one token, float32 and bfloat16, and the share of the memory's bandwidth.
+
+    morpho bench kernels --only gpt2
+
+Morpho's model is ``benchmarks/gpt2.py``; what it must offer is written in ``benchmarks/gpt2_peers.py``.
+"""
+
+from __future__ import annotations
+
+from benchmarks import gpt2_peers
+from benchmarks.compare import best_peer, label, seconds
+from benchmarks.kernels.board import Board, lacking, same
+from benchmarks.report import duration
+from benchmarks.results import Table, Target, ThemeResult, ratio
+from benchmarks.session import Session
+
+PAST = 128
+CASES = {  # name -> batch and length; the first two are all of a quick run. Small ones of a type go first
+    "gpt2_forward": ((1, 128), (8, 128)),
+    "gpt2_decode": ((1, PAST),),
+    "gpt2_decode_bf16": ((1, PAST),),
+    "gpt2_forward_bf16": ((1, 128), (8, 128)),
+}
+PEERS = same("torch", "torch_compile")
+SWEEPERS = ("morpho", "numpy", "torch")
+FLOOR = 1.0
+
+
+def run(session: Session) -> ThemeResult:
+    """One table of models, one of bandwidth."""
+    result = ThemeResult("gpt2")
+    if lacking(session, result, "gpt2_forward"):
+        return result
+    board = Board(session, result, "GPT-2 124M, per call", PEERS)
+    decodes: dict[str, float | None] = {}
+    for case, sizes in list(CASES.items())[:2] if session.quick else CASES.items():
+        for batch, length in sizes[:1] if session.quick else sizes:
+            tokens = batch if "decode" in case else batch * length
+            row = board.measure(f"{case} {label((batch, length))}", case, (batch, length), FLOOR,
+                                flops=2.0 * gpt2_peers.weight_count() * tokens)
+            if "decode" in case:
+                decodes[case] = row.own
+    board.worst("GPT-2 over the best peer, worst", FLOOR)
+    bandwidth(session, result, decodes)
+    return result
+
+
+def bandwidth(session: Session, result: ThemeResult, decodes: dict[str, float | None]) -> None:
+    """Decoding reads every weight once: its time against the fastest plain reading of as many bytes."""
+    table = Table("decoding a token against reading as many bytes", ["case", "bytes", "decode", "read", "by", "share"])
+    for case, own in decodes.items():
+        count = gpt2_peers.read_bytes("bfloat16" if case.endswith("bf16") else "float32", PAST)
+        timings = session.measure("read_sweep", (count // 4,), list(SWEEPERS), rounds=7)
+        result.figures[f"read sweep of {count} bytes"] = {peer: one.as_json() for peer, one in timings.items()}
+        result.errors += [f"read sweep: {timing.error}" for timing in timings.values() if timing.error]
+        best = best_peer(timings, own="")
+        share = ratio(seconds(timings, best) if best else None, own)
+        if share:
+            result.ratios[f"{case} vs read sweep"] = share
+        table.rows.append([case, f"{count / 1e6:.0f} MB", duration(own), duration(best and seconds(timings, best)),
+                           best or "-", "-" if share is None else f"{share:.1%}"])
+        result.targets.append(Target(f"{case}: share of the bandwidth of a read sweep", share, 0.8))
+    result.tables.append(table)
