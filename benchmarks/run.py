@@ -27,7 +27,7 @@ class Suite:
 
 
 SUITES = {
-    "core": Suite("benchmarks", ("small_calls", "gelu", "fusion", "latency", "startup", "memory"), PEERS),
+    "core": Suite("benchmarks", ("small_calls", "gelu", "fusion", "latency", "startup", "memory", "tasks"), PEERS),
     "kernels": Suite("benchmarks.kernels", ("matmul", "low_precision", "layers", "attention", "gpt2", "gpt2_compile",
                                             "mlp"), KERNEL_PEERS),
 }

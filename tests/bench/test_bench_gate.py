@@ -7,7 +7,7 @@ import pytest
 from benchmarks import gate
 from benchmarks.report import duration, render_table
 from benchmarks.results import Table, Target, ThemeResult, geometric_mean, ratio
-from benchmarks.run import THEMES, Options, UsageError, choose_peers, choose_themes, finish
+from benchmarks.run import SUITES, Options, UsageError, choose_peers, choose_themes, finish
 
 MACHINE = {"cpu": "test"}
 
@@ -71,7 +71,7 @@ def test_targets():
 def test_themes_and_peers_are_chosen_by_name_or_number():
     assert choose_themes("3,1") == ["small_calls", "fusion"]
     assert choose_themes("gelu") == ["gelu"]
-    assert choose_themes("") == list(THEMES)
+    assert choose_themes("") == list(SUITES["core"].themes)
     assert list(choose_peers("numpy")) == ["morpho", "numpy"]
     with pytest.raises(UsageError, match="no theme '9'"):
         choose_themes("9")
