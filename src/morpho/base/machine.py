@@ -341,7 +341,7 @@ ISAS: dict[str, Isa] = {
 # Features that are used where the machine has them: what it calls them, and what LLVM does.
 _OPTIONAL = {
     "x86_64": (({"fma"}, "+fma"), ({"f16c"}, "+f16c"), ({"sse4_1"}, "+sse4.1")),
-    "aarch64": (({"fphp", "asimdhp"}, "+fullfp16"),),
+    "aarch64": (({"fphp", "asimdhp"}, "+fullfp16"), ({"asimddp"}, "+dotprod")),
 }
 _BASELINE = {"x86_64": ("x86-64", ""), "aarch64": ("generic", "+neon")}
 

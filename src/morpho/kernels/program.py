@@ -14,6 +14,7 @@ from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType, bool_
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
+from morpho.kernels.int8 import ByteProduct
 from morpho.kernels.loop_spec import LoopKernel
 from morpho.kernels.lower_attention import lower_attention, lower_attention_backward
 from morpho.kernels.lower_gemm import PRODUCT, Product, as_matrix, batch_stride, follows, look_reshaped
@@ -248,7 +249,7 @@ class _Builder:
     def lower(self, node: Node) -> None:
         special = {"group": self.lower_group, "concatenate": self.lower_concatenate, "pad": self.lower_pad,
                    "update": self.lower_update, "copy": self.lower_copy_op, "matmul": self.lower_matmul,
-                   "matmul_quantised": self.lower_matmul,
+                   "matmul_quantised": self.lower_matmul, "matmul_int8": self.lower_matmul,
                    "gemm": self.lower_gemm, "cumulative_sum": self.lower_scan, "cumulative_prod": self.lower_scan,
                    "attention": self.lower_attention, "attention_backward": self.lower_attention}
         native = not any(s.dtype.is_complex for s in (*node.outputs, *(c.spec for c in node.inputs)))
@@ -306,7 +307,7 @@ class _Builder:
         self.places[node.serial] = [target]
 
     def lower_matmul(self, node: Node) -> None:
-        if not node.dtype.is_float:
+        if node.op.name == "matmul" and not node.dtype.is_float:
             self.lower_integer_matmul(node)
             return
         shape = node.shape
@@ -353,8 +354,10 @@ class _Builder:
 
     def product(self, node: Node, shape: Shape, whole_rows: bool) -> Product:
         a, b = (as_matrix(self.place(child), lambda place, n=child: self.copied(place, n)) for child in node.inputs[:2])
-        left = node.inputs[0]
-        if node.attributes.get("by", node.op.name) == "matmul_quantised":
+        left, by = node.inputs[0], node.attributes.get("by", node.op.name)
+        if by == "matmul_int8":
+            return ByteProduct([child.dtype for child in node.inputs[:2]], shape, left.shape[-1], a, b, whole_rows)
+        if by == "matmul_quantised":
             if b.columns != 1:
                 b = as_matrix(self.copied(b.place, node), lambda place: place)
             return QuantisedProduct(node["kind"], left.dtype, shape, left.shape[-1], a, b, whole_rows)

@@ -16,7 +16,7 @@ from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
 
 LEAST_ROWS = 32  # of a product whose rows are reduced by what follows
 MOST_COLUMNS = 4096
-PRODUCTS = ("matmul", "matmul_quantised")
+PRODUCTS = ("matmul", "matmul_quantised", "matmul_int8")
 
 
 def _infer(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spec, ...]:
@@ -56,7 +56,7 @@ def _product_behind(node: Node, users: dict[int, list[Node]], outputs: set[int])
         if len(users[node.serial]) != 1 or node.serial in outputs:
             return None
         if node.op.name in PRODUCTS:
-            return node if node.dtype.is_float else None
+            return node if node.dtype.is_float or node.op.name == "matmul_int8" else None
         if node.op.name != "reshape":
             return None
         node = node.inputs[0]
