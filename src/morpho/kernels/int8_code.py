@@ -2,7 +2,8 @@
 
 A group of four bytes is one i32 in registers. AArch64 with the dot-product extension multiplies and adds four groups
 by one instruction; x86 splits a group into two pairs of 16 bits and adds their products by `pmaddwd`; elsewhere the
-bytes are widened one by one.
+bytes are widened one by one. Where one operand is signed and the other is not, dot products take the left one moved by
+128 into the range of the right one, and 128 times the sums of the right columns is put right at the end.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ from morpho.kernels.pack import NAMES as PACK_NAMES
 PAIRS = {128: ("sse2.pmadd.wd", ""), 256: ("avx2.pmadd.wd", "+avx2"), 512: ("avx512.pmaddw.d.512", "+avx512bw")}
 
 
+def by_dot(isa: Isa) -> bool:
+    """Whether groups are multiplied by dot-product instructions."""
+    return isa.vector_bits == 128 and isa.architecture == "aarch64" and "+dotprod" in isa.llvm_features.split(",")
+
+
 def groups_of(count: Value) -> Value:
     return (count + (GROUP - 1)).shift_right(2)
 
@@ -29,14 +35,24 @@ class ByteMicro(MicroKernel):
     def __init__(self, kernel: ByteGemmKernel, height: int, register: Register, isa: Isa) -> None:
         super().__init__(kernel, height, register, isa)
         self.signed = (kernel.left_signed, kernel.right_signed)
-        words = isa.llvm_features.split(",")
-        self.by_dot = register.lanes == 4 and "+dotprod" in words and self.signed[0] == self.signed[1]
+        self.by_dot = by_dot(isa)
+        self.moved = self.by_dot and self.signed[0] != self.signed[1]
         name, needed = PAIRS.get(isa.vector_bits, ("", ""))
-        self.by_pairs = name if isa.architecture == "x86_64" and (not needed or needed in words) else ""
+        usable = not needed or needed in isa.llvm_features.split(",")
+        self.by_pairs = name if isa.architecture == "x86_64" and usable else ""
+        self.unroll = self.unroll if self.by_dot else 1
 
     def write(self) -> str:
-        zero = self.e.constant(0, "i64", 1)
-        self.store(self.chain(self.start(), zero, groups_of(self.function.number("%count")), 1), "%tile")
+        e, vectors = self.e, self.register.vectors
+        columns = [e.constant(0, "i32")] * vectors if self.moved else []  # sums of the right operand's columns
+        found = self.chain(self.start() + columns, e.constant(0, "i64", 1),
+                           groups_of(self.function.number("%count")), 1)
+        sums = found[:self.height * vectors]
+        if self.moved:
+            extra = [total << 7 for total in found[len(sums):]]
+            sums = [total - extra[i % vectors] if self.signed[0] else total + extra[i % vectors]
+                    for i, total in enumerate(sums)]
+        self.store(sums, "%tile")
         return self.function.text()
 
     def multiply_add(self, sums: list[Value], left: list[Value], k: Value) -> list[Value]:
@@ -44,7 +60,8 @@ class ByteMicro(MicroKernel):
         panel = e.offset("%b", "i32", k * register.width)
         right = [e.load(e.offset(panel, "i32", v * register.lanes), "i32") for v in range(register.vectors)]
         if self.by_dot:
-            return [self.dot(total, right[i % register.vectors], left[i // register.vectors])
+            ones = e.constant(0x01010101, "i32")
+            return [self.dot(total, right[i % register.vectors], (left + [ones])[i // register.vectors])
                     for i, total in enumerate(sums)]
         split = self.pairs if self.by_pairs else self.widened
         lefts = [split(value, self.signed[0]) for value in left]
@@ -55,7 +72,7 @@ class ByteMicro(MicroKernel):
         return sums
 
     def dot(self, total: Value, a: Value, b: Value) -> Value:
-        e, name = self.e, f"llvm.aarch64.neon.{'s' if self.signed[0] else 'u'}dot.v4i32.v16i8"
+        e, name = self.e, f"llvm.aarch64.neon.{'s' if self.signed[1] else 'u'}dot.v4i32.v16i8"
         e.declarations.add(f"declare <4 x i32> @{name}(<4 x i32>, <16 x i8>, <16 x i8>)")
         given = [e.assign(f"bitcast {x.type} {x.name} to <16 x i8>", "i8", 16) for x in (a, b)]
         return e.assign(f"call <4 x i32> @{name}(<4 x i32> {total.name}, <16 x i8> {given[0].name}, "
@@ -85,6 +102,7 @@ class ByteRowPacker(RowPacker):
     def __init__(self, kernel: ByteGemmKernel, height: int, isa: Isa) -> None:
         super().__init__(kernel, height, isa)
         self.memory = "i8"
+        self.moved = by_dot(isa) and kernel.left_signed != kernel.right_signed  # by 128
 
     def write(self) -> str:
         e, count = self.e, self.function.number("%count")
@@ -96,9 +114,13 @@ class ByteRowPacker(RowPacker):
             for row in range(self.height):
                 e.store(e.constant(0, "i32", 1), self.target(row, whole))
                 with e.loop(whole, count) as rest:
-                    byte = e.load(self.source(row, rest.index), "i8", 1)
+                    byte = self.loaded(row, rest.index, "i8")
                     e.store(byte, e.offset(self.target(row, whole), "i8", rest.index - whole))
         return self.function.text()
+
+    def loaded(self, row: int, k: Value, element: str) -> Value:
+        found = self.e.load(self.source(row, k), element, 1, 1)
+        return found ^ (-0x80 if element == "i8" else -0x7F7F7F80) if self.moved else found
 
     def target(self, row: int, k: Value) -> str:
         return self.e.offset("%target", "i8", k * self.height + GROUP * row)
@@ -106,10 +128,10 @@ class ByteRowPacker(RowPacker):
     def group(self, row: int, k: Value) -> None:
         e = self.e
         if self.left == "rows":
-            e.store(e.load(self.source(row, k), "i32", 1, 1), self.target(row, k))
+            e.store(self.loaded(row, k, "i32"), self.target(row, k))
             return
         for j in range(GROUP):
-            e.store(e.load(self.source(row, k + j), "i8", 1), e.offset(self.target(row, k), "i8", j))
+            e.store(self.loaded(row, k + j, "i8"), e.offset(self.target(row, k), "i8", j))
 
 
 class ByteCode(GemmCode):
