@@ -213,8 +213,8 @@ __all__ = [
     "attention", "elu", "gelu", "layer_norm", "leaky_relu", "log_softmax", "logsumexp", "mish", "relu", "rms_norm", "selu",
     "sigmoid", "silu", "softmax", "softplus",
     # products
-    "Quantised", "einsum", "einsum_path", "fft", "linalg", "matmul", "matrix_transpose", "outer", "quantise", "tensordot",
-    "vecdot",
+    "Quantised", "einsum", "einsum_path", "fft", "linalg", "matmul", "matrix_transpose", "outer", "quantise",
+    "tensordot", "vecdot",
     # movement
     "concat", "expand_dims", "flip", "moveaxis", "pad", "permute_dims", "repeat", "reshape", "roll", "squeeze",
     "stack", "tile", "unstack",

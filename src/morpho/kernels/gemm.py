@@ -141,7 +141,6 @@ class MicroKernel:
     """Sums of `height` rows x the vectors of one panel over a block of k: tile += rows * panel."""
 
     ARGUMENTS = "ptr %a, ptr %b, i64 %count, ptr %tile, i64 %stride, i1 %first"
-    unroll = UNROLL
 
     def __init__(self, kernel: GemmKernel, height: int, register: Register, isa: Isa) -> None:
         self.dtype, self.height, self.register = kernel.dtype, height, register
@@ -212,12 +211,12 @@ class MicroKernel:
     # -- the chain -----------------------------------------------------------------------------------------------------
     def chain(self, sums: list[Value], first: Value, last: Value, step: int) -> list[Value]:
         """sums + a[k] * b[k] for k = first, first + step, ... below last, in that order; unrolled, then the rest."""
-        e, stride = self.e, self.unroll * step
+        e, stride = self.e, UNROLL * step
         whole = first + ((last - first) & -stride)
         with e.loop(first, whole, stride, carried=sums) as loop:
             values = list(loop.values)
-            left = self.left_values(loop.index, [u * step for u in range(self.unroll)])
-            for u in range(self.unroll):
+            left = self.left_values(loop.index, [u * step for u in range(UNROLL)])
+            for u in range(UNROLL):
                 values = self.multiply_add(values, left[u], loop.index + u * step)
             loop.next(*values)
         with e.loop(whole, last, step, carried=loop.values) as rest:

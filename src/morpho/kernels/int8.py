@@ -1,4 +1,4 @@
-"""Products of int8 and uint8 summed in int32: groups of four values of k side by side, as dot-product instructions want.
+"""Products of int8 and uint8 summed in int32: groups of four values of k side by side, for dot-product instructions.
 
 Packed rows and panels are those of any product, with a group of four bytes in place of a number; k is filled up with
 zeros. Sums wrap, so their order is free.

@@ -40,10 +40,11 @@ class QuantisedPackKernel:
 
 @dataclass(frozen=True)
 class QuantisedGemmKernel(GemmKernel):
-    """A `GemmKernel` whose right operand is in records of layout `kind`; `few`: numbers are made in registers."""
+    """A `GemmKernel` whose right operand is in records of layout `kind`. With at most `few` rows numbers are made in
+    registers; 0 stands for many."""
 
     kind: str
-    few: bool
+    few: int
 
     def generate(self, isa: Isa, name: str) -> str:
         from morpho.kernels.quantised_code import QuantisedCode
@@ -77,7 +78,8 @@ class QuantisedProduct(Product):
 
     def kernel(self) -> QuantisedGemmKernel:
         left = layout(self.a.rows, self.a.columns, ("columns", "rows"))
-        return QuantisedGemmKernel(self.dtype, left, self.kind, upper(self.m) <= FEW_ROWS)
+        most = upper(self.m)
+        return QuantisedGemmKernel(self.dtype, left, self.kind, max(most, 1) if most <= FEW_ROWS else 0)
 
     def scratch(self, epilogue: Any) -> tuple[int, int, int]:
         """As of any product, with room for an unpacked panel in front of the sums."""

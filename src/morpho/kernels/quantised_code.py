@@ -12,7 +12,7 @@ from morpho.kernels import scalars
 from morpho.kernels.emit import Emitter, Value
 from morpho.kernels.gemm import UNROLL, Function, GemmKernel, MicroKernel, Register
 from morpho.kernels.gemm_code import GemmCode, RowPacker
-from morpho.kernels.quantised import FEW_ROWS, QuantisedGemmKernel
+from morpho.kernels.quantised import QuantisedGemmKernel
 from morpho.ops.quantised import BLOCK, LAYOUTS
 
 Numbers = Iterator[tuple[int, int, Value]]  # step of k, vector of the panel, weights
@@ -129,7 +129,7 @@ class QuantisedCode(GemmCode):
     def __init__(self, kernel: QuantisedGemmKernel, isa: Isa) -> None:
         super().__init__(kernel, isa)
         if kernel.few:
-            self.register = replace(self.register, heights=tuple(h for h in self.register.heights if h <= FEW_ROWS))
+            self.register = replace(self.register, heights=tuple(h for h in self.register.heights if h <= kernel.few))
 
     def parts(self) -> list[Any]:
         kernel, register, isa = self.kernel, self.register, self.isa

@@ -64,5 +64,5 @@ def _reference_int8(attributes: Attributes, a: Any, b: Any) -> Any:
 
 
 # Made by a rule from a product of bytes widened to int32.
-MATMUL_INT8 = register(Op("matmul_int8", "contract", _infer_int8, NoGradient("integers do not vary"), _reference_int8, 2,
-                          "exact, wraps as int32"))
+MATMUL_INT8 = register(Op("matmul_int8", "contract", _infer_int8, NoGradient("integers do not vary"), _reference_int8,
+                          2, "exact, wraps as int32"))

@@ -63,7 +63,7 @@ def matmul(x1: Any, x2: Any, /, *, algorithm: str = "auto", dtype: DType | None 
 
 def _with_quantised(x1: Any, x2: Any, algorithm: str, dtype: DType | None) -> Tensor:
     if isinstance(x1, Quantised | TransposedWeight):
-        raise fail(ArgumentError, "matmul", "quantised weights stand on the left", "write x @ weight.T, or dequantise()")
+        raise fail(ArgumentError, "matmul", "quantised weights stand on the left", "write x @ weight.T")
     if algorithm not in THREADS:
         raise fail(ArgumentError, "matmul", f"algorithm={algorithm!r} does not take quantised weights",
                    "use " + ", ".join(THREADS) + ", or dequantise()")

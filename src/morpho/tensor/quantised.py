@@ -141,10 +141,11 @@ def quantise(weight: Any, kind: str) -> Quantised:
         raise fail(DTypeError, "quantise", f"weights of {values.dtype} are not real numbers")
     rows = np.empty((n, k // BLOCK * layout.block_bytes), np.uint8)
     for start in range(0, n, ROWS):
-        part = values[start:start + ROWS].astype(np.float32).reshape(-1, k // BLOCK, BLOCK)
+        part = values[start:start + ROWS].astype(np.float32)
+        part = part.reshape(part.shape[0], k // BLOCK, BLOCK)
         if not np.isfinite(part).all():
             raise fail(ValueFault, "quantise", "the weights contain NaN or infinities")
-        rows[start:start + ROWS] = _ENCODERS[kind](part).reshape(part.shape[0], -1)
+        rows[start:start + ROWS] = _ENCODERS[kind](part).reshape(part.shape[0], rows.shape[1])
     return Quantised.of_tensor(asarray(rows, copy=True), (n, k), kind)
 
 
