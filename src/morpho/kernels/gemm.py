@@ -9,6 +9,7 @@ one FMA chain with k ascending, wherever the blocks of k, the tiles and the thre
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from morpho.base.dims import Size, upper
@@ -214,43 +215,45 @@ class MicroKernel:
         e, stride = self.e, UNROLL * step
         whole = first + ((last - first) & -stride)
         with e.loop(first, whole, stride, carried=sums) as loop:
-            values = list(loop.values)
-            left = self.left_values(loop.index, [u * step for u in range(UNROLL)])
-            for u in range(UNROLL):
-                values = self.multiply_add(values, left[u], loop.index + u * step)
+            values, left = list(loop.values), self.left_values(loop.index, UNROLL * step)
+            for u in range(0, stride, step):
+                values = self.multiply_add(values, lambda row, u=u: left(u, row), loop.index + u)  # type: ignore[misc]
             loop.next(*values)
         with e.loop(whole, last, step, carried=loop.values) as rest:
-            left = self.left_values(rest.index, [0])
-            rest.next(*self.multiply_add(list(rest.values), left[0], rest.index))
+            left = self.left_values(rest.index, 1)
+            rest.next(*self.multiply_add(list(rest.values), lambda row: left(0, row), rest.index))
         return rest.values
 
-    def multiply_add(self, sums: list[Value], left: list[Value], k: Value) -> list[Value]:
+    def multiply_add(self, sums: list[Value], left: Callable[[int], Value], k: Value) -> list[Value]:
+        """One value of k: row by row, so that few of the left values are alive at a time."""
         e, register = self.e, self.register
         panel = e.offset("%b", self.packed, k * register.width)
         places = [e.offset(panel, self.packed, v * register.lanes) for v in range(register.vectors)]
         right = [scalars.from_memory(e, e.load(place, self.packed), self.dtype) for place in places]
-        return [e.fma(left[i // register.vectors], right[i % register.vectors], total) for i, total in enumerate(sums)]
+        result = []
+        for row in range(self.height):
+            spread = left(row)
+            totals = sums[row * register.vectors:(row + 1) * register.vectors]
+            result += [e.fma(spread, b, total) for b, total in zip(right, totals, strict=True)]
+        return result
 
-    def left_values(self, k: Value, steps: list[int]) -> list[list[Value]]:
-        """Packed rows at k + each of `steps`, every element spread over the lanes."""
+    def left_values(self, k: Value, count: int) -> Callable[[int, int], Value]:
+        """A function of (step below `count`, row) that writes the packed value at k + step spread over the lanes."""
         e, height = self.e, self.height
         base = e.offset("%a", self.element, k * height)
-        span = (steps[-1] + 1) * height
-        if not self.by_lane or span < self.group:
-            return [[e.splat(e.load(e.offset(base, self.element, s * height + r), self.element, 1))
-                     for r in range(height)] for s in steps]
         vectors: dict[int, Value] = {}
-        result = []
-        for s in steps:
-            line = []
-            for r in range(height):
-                number, lane = divmod(s * height + r, self.group)
-                if number not in vectors:
-                    vectors[number] = e.load(e.offset(base, self.element, number * self.group), self.element,
-                                             self.group)
-                line.append(self.lane(vectors[number], lane))
-            result.append(line)
-        return result
+
+        def one(step: int, row: int) -> Value:
+            return e.splat(e.load(e.offset(base, self.element, step * height + row), self.element, 1))
+
+        def lane(step: int, row: int) -> Value:
+            number, lane = divmod(step * height + row, self.group)
+            if number not in vectors:
+                place = e.offset(base, self.element, number * self.group)
+                vectors[number] = e.load(place, self.element, self.group)
+            return self.lane(vectors[number], lane)
+
+        return lane if self.by_lane and count * height >= self.group else one
 
     def lane(self, vector: Value, lane: int) -> Value:
         """One lane of a vector in all lanes."""
