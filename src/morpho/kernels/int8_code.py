@@ -8,6 +8,7 @@ bytes are widened one by one. Where one operand is signed and the other is not, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from morpho.base.machine import Isa
@@ -40,7 +41,6 @@ class ByteMicro(MicroKernel):
         name, needed = PAIRS.get(isa.vector_bits, ("", ""))
         usable = not needed or needed in isa.llvm_features.split(",")
         self.by_pairs = name if isa.architecture == "x86_64" and usable else ""
-        self.unroll = self.unroll if self.by_dot else 1
 
     def write(self) -> str:
         e, vectors = self.e, self.register.vectors
@@ -55,20 +55,31 @@ class ByteMicro(MicroKernel):
         self.store(sums, "%tile")
         return self.function.text()
 
-    def multiply_add(self, sums: list[Value], left: list[Value], k: Value) -> list[Value]:
-        e, register = self.e, self.register
-        panel = e.offset("%b", "i32", k * register.width)
-        right = [e.load(e.offset(panel, "i32", v * register.lanes), "i32") for v in range(register.vectors)]
+    def chain(self, sums: list[Value], first: Value, last: Value, step: int) -> list[Value]:
+        """A group is one instruction of dot products, unrolled as ever, and many instructions elsewhere."""
+        if self.by_dot:
+            return super().chain(sums, first, last, step)
+        with self.e.loop(first, last, step, carried=sums) as loop:
+            left = self.left_values(loop.index, 1)
+            loop.next(*self.multiply_add(list(loop.values), lambda row: left(0, row), loop.index))
+        return loop.values
+
+    def multiply_add(self, sums: list[Value], left: Callable[[int], Value], k: Value) -> list[Value]:
+        e, vectors, lanes = self.e, self.register.vectors, self.register.lanes
+        panel = e.offset("%b", "i32", k * self.register.width)
+        right = [e.load(e.offset(panel, "i32", v * lanes), "i32") for v in range(vectors)]
         if self.by_dot:
             ones = e.constant(0x01010101, "i32")
-            return [self.dot(total, right[i % register.vectors], (left + [ones])[i // register.vectors])
-                    for i, total in enumerate(sums)]
+            lines = [left(row) for row in range(self.height)] + [ones] * self.moved
+            return [self.dot(total, right[i % vectors], lines[i // vectors]) for i, total in enumerate(sums)]
         split = self.pairs if self.by_pairs else self.widened
-        lefts = [split(value, self.signed[0]) for value in left]
         rights = [split(value, self.signed[1]) for value in right]
-        for i in range(len(sums)):
-            for a, b in zip(lefts[i // register.vectors], rights[i % register.vectors], strict=True):
-                sums[i] = sums[i] + (self.pair_products(a, b) if self.by_pairs else a * b)
+        for row in range(self.height):
+            line = split(left(row), self.signed[0])
+            for v in range(vectors):
+                for a, b in zip(line, rights[v], strict=True):
+                    place = row * vectors + v
+                    sums[place] = sums[place] + (self.pair_products(a, b) if self.by_pairs else a * b)
         return sums
 
     def dot(self, total: Value, a: Value, b: Value) -> Value:

@@ -92,11 +92,11 @@ class QuantisedMicro(MicroKernel):
         return self.function.text()
 
     def add(self, k: Value, numbers: Numbers, sums: list[Value]) -> list[Value]:
-        left = self.left_values(k, list(range(UNROLL)))
+        left = self.left_values(k, UNROLL)
         for u, v, weights in numbers:
             for row in range(self.height):
                 place = row * self.register.vectors + v
-                sums[place] = self.e.fma(left[u][row], weights, sums[place])
+                sums[place] = self.e.fma(left(u, row), weights, sums[place])
         return sums
 
 
