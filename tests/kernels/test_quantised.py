@@ -110,6 +110,13 @@ def test_half_and_integer_weights_and_memory_views(rng: np.random.Generator, kin
         assert again.dequantise().numpy().tobytes() == plain.dequantise().numpy().tobytes()
 
 
+def test_small_scales_round_to_zero_without_a_word() -> None:
+    """Weights below the least float16 are zeros, and no code is out of range."""
+    for kind in KINDS:
+        tiny = np.array([[1e-40, -1e-40] * 16, [1e-7, -1e-7] * 16], np.float32)
+        assert np.abs(mo.quantise(tiny, kind).dequantise().numpy()).max() <= 2e-7
+
+
 def test_bytes_are_copied(rng: np.random.Generator) -> None:
     data = bytearray(mo.quantise(draw(rng, 2, 32), "q8_0").data.numpy().tobytes())
     weight = mo.Quantised.from_bytes(data, (2, 32), "q8_0")
@@ -300,6 +307,13 @@ ERRORS = {
     "too large": (ValueFault, "float16", lambda w: mo.quantise(np.full((1, 32), 1e30), "q8_0")),
     "length": (ShapeError, "33 bytes are given", lambda w: mo.Quantised.from_bytes(bytes(33), (1, 32), "q8_0")),
     "shape of bytes": (ShapeError, "not a matrix", lambda w: mo.Quantised.from_bytes(b"", (0, 32, 1), "q8_0")),
+    "numbers for bytes": (DTypeError, "4 bytes",
+                          lambda w: mo.Quantised.from_bytes(np.zeros(17, np.float32), (2, 32), "q8_0")),
+    "strided": (DTypeError, "contiguous",
+                lambda w: mo.Quantised.from_bytes(np.zeros(68, np.uint8)[::2], (1, 32), "q8_0")),
+    "far apart": (ValueFault, "float16",
+                  lambda w: mo.quantise(np.array([[3e38, -3e38] * 16], np.float32), "q4_1")),
+    "beyond float32": (ValueFault, "float32", lambda w: mo.quantise(np.full((1, 32), 1e300), "q8_0")),
     "no bytes": (DTypeError, "list", lambda w: mo.Quantised.from_bytes([1, 2], (1, 32), "q8_0")),
     "called": (ArgumentError, "mo.quantise", lambda w: mo.Quantised()),
     "inner sizes": (ShapeError, "do not align", lambda w: mo.ones((2, 32)) @ w.T),

@@ -24,7 +24,8 @@ class Quantised:
 
     Make one with `mo.quantise`, or with `Quantised.from_bytes` from what a GGUF file holds. It is good for products
     only: `x @ weight.T` and `mo.matmul(x, weight)` both are x (..., k) times the transposed matrix, (..., n), in the
-    dtype of x. The bits are those of a float32 product with `dequantise()`, rounded once to the dtype of x.
+    dtype of x. The bits are those of a float32 product with `dequantise()`, rounded once to the dtype of x. A compiled
+    function that captures the weights packs them for its kernels once, still quantised.
 
     >>> import morpho as mo
     >>> weight = mo.quantise(mo.ones((2, 32)), "q8_0")
@@ -57,10 +58,7 @@ class Quantised:
         """
         layout = layout_of("from_bytes", kind)
         n, k = _sizes("from_bytes", tuple(shape))
-        try:
-            given = np.frombuffer(data.numpy() if isinstance(data, Tensor) else data, np.uint8)
-        except (TypeError, ValueError, BufferError) as error:
-            raise fail(DTypeError, "from_bytes", f"{type(data).__name__} is not contiguous bytes ({error})") from error
+        given = _bytes_of(data)
         wanted = n * k // BLOCK * layout.block_bytes
         if given.size != wanted:
             raise fail(ShapeError, "from_bytes", f"{given.size} bytes are given, {kind} weights of shape {(n, k)} have "
@@ -109,6 +107,17 @@ class TransposedWeight:
         return f"{self.T!r}.T"
 
 
+def _bytes_of(data: Any) -> np.ndarray:
+    try:
+        view = memoryview(data.numpy() if isinstance(data, Tensor) else data)
+        if view.itemsize == 1:
+            return np.frombuffer(view, np.uint8)
+        reason = f"its items have {view.itemsize} bytes"
+    except (TypeError, ValueError, BufferError) as error:
+        reason = str(error)
+    raise fail(DTypeError, "from_bytes", f"{type(data).__name__} is not contiguous bytes ({reason})")
+
+
 def product(x: Any, weight: Quantised | TransposedWeight, threads: str = "auto", dtype: DType | None = None) -> Tensor:
     """x (..., k) times the transposed weights, (..., n)."""
     weight = weight.T if isinstance(weight, TransposedWeight) else weight
@@ -141,11 +150,12 @@ def quantise(weight: Any, kind: str) -> Quantised:
         raise fail(DTypeError, "quantise", f"weights of {values.dtype} are not real numbers")
     rows = np.empty((n, k // BLOCK * layout.block_bytes), np.uint8)
     for start in range(0, n, ROWS):
-        part = values[start:start + ROWS].astype(np.float32)
-        part = part.reshape(part.shape[0], k // BLOCK, BLOCK)
-        if not np.isfinite(part).all():
-            raise fail(ValueFault, "quantise", "the weights contain NaN or infinities")
-        rows[start:start + ROWS] = _ENCODERS[kind](part).reshape(part.shape[0], rows.shape[1])
+        with np.errstate(all="ignore"):  # what is not finite is looked for and said
+            part = values[start:start + ROWS].astype(np.float32)
+            part = part.reshape(part.shape[0], k // BLOCK, BLOCK)
+            if not np.isfinite(part).all():
+                raise fail(ValueFault, "quantise", "the weights contain NaN or infinities, or exceed float32")
+            rows[start:start + ROWS] = _ENCODERS[kind](part).reshape(part.shape[0], rows.shape[1])
     return Quantised.of_tensor(asarray(rows, copy=True), (n, k), kind)
 
 
@@ -159,8 +169,7 @@ def _sizes(operation: str, shape: tuple[Any, ...]) -> tuple[int, int]:
 
 def _halves(*numbers: np.ndarray) -> np.ndarray:
     """Scales and least values of every block as bytes."""
-    with np.errstate(over="ignore"):
-        halves = np.stack(numbers, axis=-1).astype("<f2")
+    halves = np.stack(numbers, axis=-1).astype("<f2")
     if not np.isfinite(halves).all():
         raise fail(ValueFault, "quantise", "the weights are too large for float16 scales")
     return halves.view(np.uint8)
@@ -168,25 +177,26 @@ def _halves(*numbers: np.ndarray) -> np.ndarray:
 
 def _inverse(scale: np.ndarray) -> np.ndarray:
     """1 / scale, 0 for a block whose values are all alike; a scale too small to invert counts as 0 too."""
-    with np.errstate(divide="ignore", over="ignore"):
-        found = (np.float32(1) / scale)[..., None]
+    found = (np.float32(1) / scale)[..., None]
     return np.where(np.isfinite(found), found, np.float32(0))
 
 
 def _encode_q8_0(values: np.ndarray) -> np.ndarray:
     scale = np.abs(values).max(axis=-1) / np.float32(127)
+    header = _halves(scale)
     wide = (values * _inverse(scale)).astype(np.float64)
     codes = np.trunc(wide + np.copysign(0.5, wide)).astype(np.int8)  # halves away from zero
-    return np.concatenate([_halves(scale), codes.view(np.uint8)], axis=-1)
+    return np.concatenate([header, codes.view(np.uint8)], axis=-1)
 
 
 def _encode_q4_1(values: np.ndarray) -> np.ndarray:
     least = values.min(axis=-1)
     scale = (values.max(axis=-1) - least) / np.float32(15)
+    header = _halves(scale, least)
     codes = ((values - least[..., None]) * _inverse(scale) + np.float32(0.5)).astype(np.uint8)
     codes = np.minimum(codes, 15)
     half = BLOCK // 2
-    return np.concatenate([_halves(scale, least), codes[..., :half] | codes[..., half:] << 4], axis=-1)
+    return np.concatenate([header, codes[..., :half] | codes[..., half:] << 4], axis=-1)
 
 
 _ENCODERS = {"q8_0": _encode_q8_0, "q4_1": _encode_q4_1}
