@@ -166,6 +166,7 @@ from morpho.tensor.namespace import array_namespace_info as __array_namespace_in
 from morpho.tensor.namespace import can_cast, finfo, iinfo, isdtype, result_type
 from morpho.tensor.operators import install as _install
 from morpho.tensor.products import matmul, outer, tensordot, vecdot
+from morpho.tensor.quantised import Quantised, quantise
 from morpho.tensor.reduce import (
     all,
     any,
@@ -223,7 +224,8 @@ __all__ = [
     "attention", "cross_entropy", "elu", "gelu", "layer_norm", "leaky_relu", "log_softmax", "logsumexp", "mish", "relu",
     "rms_norm", "selu", "sigmoid", "silu", "softmax", "softplus",
     # products
-    "einsum", "einsum_path", "fft", "linalg", "matmul", "matrix_transpose", "outer", "tensordot", "vecdot",
+    "Quantised", "einsum", "einsum_path", "fft", "linalg", "matmul", "matrix_transpose", "outer", "quantise",
+    "tensordot", "vecdot",
     # movement
     "concat", "expand_dims", "flip", "moveaxis", "pad", "permute_dims", "repeat", "reshape", "roll", "squeeze",
     "stack", "tile", "unstack",

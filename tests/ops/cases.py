@@ -25,6 +25,7 @@ from morpho.base.dtypes import (
     float16,
     float32,
     float64,
+    int8,
     int32,
     int64,
     uint8,
@@ -336,6 +337,35 @@ def _calm(rng: np.random.Generator, position: int, shape: tuple[int, ...], dtype
     return stored(rng.normal(0, 2, shape), dtype)
 
 
+def _draw_blocks(rng: np.random.Generator, position: int, shape: tuple[int, ...], dtype: DType) -> Array:
+    """Small integers, and quantised weights whose scales are powers of two: every sum is exact."""
+    if dtype is not uint8:
+        return stored(rng.integers(-4, 5, shape).astype(np.float32), dtype)
+    blocks = rng.integers(0, 256, (shape[0], shape[1] // 34, 34)).astype(np.uint8)
+    blocks[..., :2] = np.exp2(rng.integers(-3, 2, blocks.shape[:2])).astype("<f2")[..., None].view(np.uint8)
+    return blocks.reshape(shape)
+
+
+def _quantised() -> list[Shaped]:
+    def multiply(x: Node, weight: Node) -> Node:
+        return build("matmul_quantised", x, weight, kind="q8_0")
+
+    return [
+        Shaped("dequantise", "q8_0", (uint8,), lambda d, n: [((n, 68), d)],
+               lambda x: build("dequantise", x, kind="q8_0"), draw=_draw_blocks),
+        Shaped("dequantise", "q4_1", (uint8,), lambda d, n: [((n, 340), d)],
+               lambda x: build("dequantise", x, kind="q4_1"), draw=_draw_blocks),
+        Shaped("matmul_quantised", "n rows", FLOATS[:3], lambda d, n: [((n, 64), d), ((29, 68), uint8)], multiply,
+               draw=_draw_blocks),
+        Shaped("matmul_quantised", "turned", (float32,), lambda d, n: [((64, n), d), ((1, 68), uint8)],
+               lambda x, w: multiply(transpose(x), w), draw=_draw_blocks),
+        Shaped("matmul_int8", "n inner", (int8, uint8), lambda d, n: [((3, n), d), ((n, 9), int8)],
+               lambda a, b: build("matmul_int8", a, b), draw=_calm),
+        Shaped("matmul_int8", "n rows, batch", (int8, uint8), lambda d, n: [((2, n, 6), d), ((2, 6, 33), uint8)],
+               lambda a, b: build("matmul_int8", a, b), draw=_calm),
+    ]
+
+
 def _products() -> list[Shaped]:
     numbers = of_kinds("iuf")
     return [
@@ -491,8 +521,8 @@ def _sources() -> list[Shaped]:
     ]
 
 
-SHAPED: list[Shaped] = [*_reductions(), *_scans(), *_moves(), *_indices(), *_products(), *_fused(), *_host(),
-                        *_sources()]
+SHAPED: list[Shaped] = [*_reductions(), *_scans(), *_moves(), *_indices(), *_products(), *_quantised(), *_fused(),
+                        *_host(), *_sources()]
 ELSEWHERE = {"data": "a leaf that holds memory: every lazy evaluation in tests/fuzz uses it"}
 
 

@@ -21,7 +21,7 @@ from morpho.ir.node import Node, build
 from morpho.ir.printing import to_dot, to_text
 from morpho.ir.rewrite import RuleTable, rewrite
 from morpho.ir.verify import IllegalGraph, verify
-from morpho.ops.algebra import cast, constant, constant_like, expand
+from morpho.ops.algebra import cast, constant, constant_like, expand, reshape
 from morpho.passes import pipeline
 from morpho.passes.canonical import cse, inline, sink_views
 from morpho.passes.fold import fold
@@ -168,6 +168,8 @@ RULE_PROGRAMS: dict[str, tuple[tuple[DType, ...], Callable[[Node, Node], Node]]]
                         lambda x, y: build("cast", build("cast", x, dtype=float64), dtype=int8)),
     "cast to unsigned": ((int8, int32), lambda x, y: build("cast", build("cast", x, dtype=float64), dtype=uint8)),
     "cast narrow": ((int32, float32), lambda x, y: build("cast", build("cast", x, dtype=float16), dtype=x.dtype)),
+    "product_of_bytes": ((int8, uint8), lambda x, y: build("matmul", *[
+        reshape(build("cast", side, dtype=int32), shape) for side, shape in ((x, (1, *x.shape)), (y, (*y.shape, 1)))])),
     "copy_is_the_value": (FLOATS, lambda x, y: build("copy", build("add", x, y))),
 }
 

@@ -15,7 +15,7 @@ import numpy as np
 from morpho.base.dims import evaluate, settled
 from morpho.base.dtypes import DType, bfloat16
 from morpho.ir.node import Node, toposort
-from morpho.ops.contract import MATMUL
+from morpho.ir.op import REGISTRY
 from morpho.ops.special import round_bfloat16
 
 Leaf = Callable[[Node], Any]
@@ -69,7 +69,8 @@ def body_arrays(node: Node, arrays: list[Any], sizes: Mapping[str, int] = STATIC
     if node.op.name != "gemm":
         return arrays
     widened = [a.astype(np.float32) if a.dtype == np.float16 else a for a in arrays[:2]]
-    product = rounded(MATMUL.reference({}, *widened), node["dtype"]).reshape(settled(node["space"], sizes))
+    product = REGISTRY[node["by"]].reference({"kind": node["kind"]}, *widened)
+    product = rounded(product, node["dtype"]).reshape(settled(node["space"], sizes))
     return [*arrays[2:2 + node["product"]], product, *arrays[2 + node["product"]:]]
 
 

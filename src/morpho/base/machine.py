@@ -265,7 +265,8 @@ def _darwin_features(architecture: str) -> frozenset[str]:
     """The features under their Linux names."""
     if architecture == "aarch64":
         half = {"fphp", "asimdhp"} if _sysctl_number("hw.optional.arm.FEAT_FP16", "hw.optional.neon_fp16") else set()
-        return frozenset({"fp", "asimd"} | half)
+        dot = {"asimddp"} if _sysctl_number("hw.optional.arm.FEAT_DotProd") else set()
+        return frozenset({"fp", "asimd"} | half | dot)
     words = " ".join(_sysctl_text(f"machdep.cpu.{name}") for name in ("features", "leaf7_features", "extfeatures"))
     renamed = {"avx1.0": "avx", "lzcnt": "abm", "sse4.1": "sse4_1", "sse4.2": "sse4_2"}
     return frozenset(renamed.get(word, word) for word in words.lower().split())
@@ -341,7 +342,7 @@ ISAS: dict[str, Isa] = {
 # Features that are used where the machine has them: what it calls them, and what LLVM does.
 _OPTIONAL = {
     "x86_64": (({"fma"}, "+fma"), ({"f16c"}, "+f16c"), ({"sse4_1"}, "+sse4.1")),
-    "aarch64": (({"fphp", "asimdhp"}, "+fullfp16"),),
+    "aarch64": (({"fphp", "asimdhp"}, "+fullfp16"), ({"asimddp"}, "+dotprod")),
 }
 _BASELINE = {"x86_64": ("x86-64", ""), "aarch64": ("generic", "+neon")}
 

@@ -49,7 +49,7 @@ def node_flops(node: Node) -> int:
     """Operations of one node: per output element, per input element of a reduction, 2 per multiply-add."""
     if node.op.kind == "source" or "view" in node.op.properties:
         return 0
-    if node.op.name == "matmul":
+    if node.op.name in ("matmul", "matmul_quantised", "matmul_int8"):
         return _product_flops(node.shape, node.inputs[0])
     over = node.inputs[0] if node.op.kind == "reduce" else node
     return node.op.flops * upper(product(over.shape))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from morpho.base.machine import Isa
 from morpho.kernels import scalars
 from morpho.kernels.emit import BITS, Emitter, Value
@@ -84,10 +86,9 @@ class GemmCode:
     def module(self, name: str) -> str:
         from morpho.kernels.loop_code import SIGNATURE
 
-        functions = [MicroKernel(self.kernel, h, self.register, self.isa) for h in self.register.heights]
-        packers = [RowPacker(self.kernel, h, self.isa) for h in self.register.heights]
-        texts = [part.write() for part in (*functions, *packers)]
-        declarations = set(self.e.declarations).union(*(part.e.declarations for part in (*functions, *packers)))
+        parts = self.parts()
+        texts = [part.write() for part in parts]
+        declarations = set(self.e.declarations).union(*(part.e.declarations for part in parts))
         body = self.body()
         wide = '"prefer-vector-width"="512"' if self.isa.vector_bits >= 512 else ""
         if wide:
@@ -95,6 +96,12 @@ class GemmCode:
         head = f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n"
         declarations |= self.e.declarations
         return "".join(texts) + head + body + "\n}\n" + "\n".join(sorted(declarations)) + "\n"
+
+    def parts(self) -> list[Any]:
+        """The internal functions, each with `write()`."""
+        heights = self.register.heights
+        return [*(MicroKernel(self.kernel, h, self.register, self.isa) for h in heights),
+                *(RowPacker(self.kernel, h, self.isa) for h in heights)]
 
     def body(self) -> str:
         e = self.e
@@ -148,10 +155,18 @@ class GemmCode:
             e.store(tile, self.last)
         first = e.icmp("eq", number, 0)
         with e.loop(panels[0], panels[1]) as loop:
-            place = batch * v["b_batch"] + (loop.index * v["k"] + start) * self.register.width
-            panel = e.offset(self.b, self.memory, place)
+            panel = self.panel(batch, loop.index, start, depth)
             target = e.offset(self.sums, self.element, (loop.index - panels[0]) * self.register.width)
             self.over_rows(rows, lambda height, row: self.multiply(height, row, panel, depth, target, first))
+
+    def panel(self, batch: Value, number: Value, start: Value, depth: Value) -> str:
+        """Where a panel of the right operand lies from k = start on."""
+        place = batch * self.v["b_batch"] + (number * self.v["k"] + start) * self.register.width
+        return self.e.offset(self.b, self.memory, place)
+
+    def packed_rows(self, row: Value, depth: Value) -> str:
+        """Where rows of the left operand lie after packing."""
+        return self.e.offset("%scratch", self.element, row * depth)
 
     def over_rows(self, rows: tuple[Value, Value], write) -> None:  # type: ignore[no-untyped-def]
         """`write(height, row)` for row panels of the largest height, then of smaller ones for what is left."""
@@ -167,13 +182,13 @@ class GemmCode:
     def pack(self, height: int, source: str, row: Value, depth: Value) -> None:
         e, v = self.e, self.v
         line = e.offset(source, self.memory, row * v["a_m"])
-        target = e.offset("%scratch", self.element, row * depth)
+        target = self.packed_rows(row, depth)
         e.line(f"call void @pack{height}(ptr {line}, i64 {v['a_m'].name}, i64 {v['a_k'].name}, i64 {depth.name}, "
                f"ptr {target})")
 
     def multiply(self, height: int, row: Value, panel: str, depth: Value, target: str, first: Value) -> None:
         e, v = self.e, self.v
-        packed = e.offset("%scratch", self.element, row * depth)
+        packed = self.packed_rows(row, depth)
         tile = e.offset(target, self.element, row * v["stride"])
         e.line(f"call void @micro{height}(ptr {packed}, ptr {panel}, i64 {depth.name}, ptr {tile}, "
                f"i64 {v['stride'].name}, i1 {first.name})")

@@ -47,11 +47,14 @@ def layout(first: Size, second: Size, names: tuple[str, str]) -> str:
 class Product:
     """One product being lowered: sizes after the choice of sides, then its two steps."""
 
+    sides_change = True  # whether a column may be computed as a row
+
     def __init__(self, dtype: DType, shape: Shape, k: Size, a: Matrix, b: Matrix, whole_rows: bool) -> None:
         self.dtype, self.k = dtype, k
         self.register: Register = register_tile(dtype, current_isa())
         batch, m, n = product(shape[:-2]), shape[-2], shape[-1]
-        self.swapped = n == 1 and m != 1  # a column is computed as a row: more than one lane has work
+        # A column is computed as a row: more than one lane has work.
+        self.swapped = self.sides_change and n == 1 and m != 1
         if self.swapped:
             m, n, a, b = n, m, b.turned, a.turned
         elif b.batch == 0 and a.batch == m * a.rows:  # one matrix for all batches: their rows are one matrix

@@ -15,12 +15,14 @@ from morpho.base.dtypes import DType, bool_
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.op import Cost
+from morpho.kernels.int8 import ByteProduct
 from morpho.kernels.loop_spec import LoopKernel
 from morpho.kernels.lower_attention import lower_attention, lower_attention_backward
 from morpho.kernels.lower_gemm import PRODUCT, Product, as_matrix, batch_stride, follows, look_reshaped
 from morpho.kernels.lower_group import Lowered, lower_body, lower_copy
 from morpho.kernels.matmul import ROWS, MatmulKernel
 from morpho.kernels.place import Place, as_pairs, look, whole
+from morpho.kernels.quantised import QuantisedProduct
 from morpho.kernels.reductions import BLOCK, lane_dtype
 from morpho.kernels.scan import ScanKernel
 from morpho.kernels.scatter import lower_scatter
@@ -270,6 +272,7 @@ class _Builder:
     def lower(self, node: Node) -> None:
         special = {"group": self.lower_group, "concatenate": self.lower_concatenate, "pad": self.lower_pad,
                    "update": self.lower_update, "copy": self.lower_copy_op, "matmul": self.lower_matmul,
+                   "matmul_quantised": self.lower_matmul, "matmul_int8": self.lower_matmul,
                    "gemm": self.lower_gemm, "cumulative_sum": self.lower_scan, "cumulative_prod": self.lower_scan,
                    "attention": self.lower_attention, "attention_backward": self.lower_attention,
                    "scatter": self.lower_scatter}
@@ -344,12 +347,15 @@ class _Builder:
         self.places[node.serial] = [target]
 
     def lower_matmul(self, node: Node) -> None:
-        if not node.dtype.is_float:
+        if node.op.name == "matmul" and not node.dtype.is_float:
             self.lower_integer_matmul(node)
             return
-        c = self.new_slot(node.shape, node.dtype)
-        self.multiply(node, node.shape, False, lambda tile: lower_copy(tile, c), "matmul")
-        self.places[node.serial] = [c]
+        shape = node.shape
+        if node.op.name == "matmul_quantised" and shape[-1] == 1:  # a second column, of zeros: tiles are matrices
+            shape = (*shape[:-1], 2)
+        c = self.new_slot(shape, node.dtype)
+        self.multiply(node, shape, False, lambda tile: lower_copy(tile, c), "matmul")
+        self.places[node.serial] = [c if shape == node.shape else replace(c, shape=node.shape)]
 
     def lower_gemm(self, node: Node) -> None:
         """A product and the group that follows it."""
@@ -373,8 +379,7 @@ class _Builder:
                  label: str) -> bool:
         """The product of a node's first two inputs, whose tiles `epilogue` writes where they belong; False when that
         kernel cannot run tile by tile."""
-        a, b = (as_matrix(self.place(child), lambda place, n=child: self.copied(place, n)) for child in node.inputs[:2])
-        found = Product(node.inputs[0].dtype, shape, node.inputs[0].shape[-1], a, b, whole_rows)
+        found = self.product(node, shape, whole_rows)
         after = epilogue(found.tile)
         if not follows(after):
             return False
@@ -387,6 +392,17 @@ class _Builder:
             threads=node.attributes.get("threads", "auto"),
             operations=product(shape) * (2 * node.inputs[0].shape[-1] + after.kernel.flops)))
         return True
+
+    def product(self, node: Node, shape: Shape, whole_rows: bool) -> Product:
+        a, b = (as_matrix(self.place(child), lambda place, n=child: self.copied(place, n)) for child in node.inputs[:2])
+        left, by = node.inputs[0], node.attributes.get("by", node.op.name)
+        if by == "matmul_int8":
+            return ByteProduct([child.dtype for child in node.inputs[:2]], shape, left.shape[-1], a, b, whole_rows)
+        if by == "matmul_quantised":
+            if b.columns != 1:
+                b = as_matrix(self.copied(b.place, node), lambda place: place)
+            return QuantisedProduct(node["kind"], left.dtype, shape, left.shape[-1], a, b, whole_rows)
+        return Product(left.dtype, shape, left.shape[-1], a, b, whole_rows)
 
     def packed(self, found: Product, node: Node) -> Place:
         """The right operand in panels; one operand used by several products is packed once."""

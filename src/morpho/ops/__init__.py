@@ -1,6 +1,19 @@
 """The op records, one file per family. Importing this package fills the registry."""
 
-from morpho.ops import attention, contract, elementwise, fused, host, index, losses, move, reduce, scan, sources
+from morpho.ops import (
+    attention,
+    contract,
+    elementwise,
+    fused,
+    host,
+    index,
+    losses,
+    move,
+    quantised,
+    reduce,
+    scan,
+    sources,
+)
 
-__all__ = ["attention", "contract", "elementwise", "fused", "host", "index", "losses", "move", "reduce", "scan",
-           "sources"]
+__all__ = ["attention", "contract", "elementwise", "fused", "host", "index", "losses", "move", "quantised", "reduce",
+           "scan", "sources"]

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from morpho.base.blas import keep_to_budget
+from morpho.base.dtypes import int8, int32, uint8
 from morpho.base.errors import DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
-from morpho.ir.op import Attributes, Op, Spec, register
+from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
 from morpho.ops.algebra import permute
 
 
@@ -50,3 +51,18 @@ def _reference_blas(attributes: Attributes, a: Any, b: Any) -> Any:
 
 
 BLAS = register(Op("matmul_blas", "host", _infer, _vjp, _reference_blas, 2, "NumPy's BLAS: its own order of additions"))
+
+
+def _infer_int8(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    if any(spec.dtype not in (int8, uint8) for spec in inputs):
+        raise fail(DTypeError, "matmul", f"dtypes {inputs[0].dtype} and {inputs[1].dtype} are not of one byte")
+    return Spec(_infer([Spec(spec.shape, int32) for spec in inputs], attributes).shape, int32)
+
+
+def _reference_int8(attributes: Attributes, a: Any, b: Any) -> Any:
+    return np.matmul(a.astype(np.int32), b.astype(np.int32))
+
+
+# Made by a rule from a product of bytes widened to int32.
+MATMUL_INT8 = register(Op("matmul_int8", "contract", _infer_int8, NoGradient("integers do not vary"), _reference_int8,
+                          2, "exact, wraps as int32"))

@@ -16,6 +16,7 @@ from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
 
 LEAST_ROWS = 32  # of a product whose rows are reduced by what follows
 MOST_COLUMNS = 4096
+PRODUCTS = ("matmul", "matmul_quantised", "matmul_int8")
 
 
 def _infer(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spec, ...]:
@@ -27,6 +28,7 @@ def _no_reference(attributes: Attributes, *arrays: Any) -> Any:
 
 
 # Inputs: the two operands, then what the body reads besides; parameter `product` of the body is the product itself.
+# `by` is the name of the product's op, `kind` the layout of quantised weights.
 GEMM = register(Op("gemm", "fused", _infer, NoGradient("made after differentiation"), _no_reference))
 
 
@@ -53,8 +55,8 @@ def _product_behind(node: Node, users: dict[int, list[Node]], outputs: set[int])
     while True:
         if len(users[node.serial]) != 1 or node.serial in outputs:
             return None
-        if node.op.name == "matmul":
-            return node if node.dtype.is_float else None
+        if node.op.name in PRODUCTS:
+            return node if node.dtype.is_float or node.op.name == "matmul_int8" else None
         if node.op.name != "reshape":
             return None
         node = node.inputs[0]
@@ -94,6 +96,7 @@ def _rebuild(graph: Graph, chosen: dict[int, tuple[Node, int]]) -> Graph:
             inputs = [done[child.serial] for child in (*found.inputs, *others)]
             made = make(GEMM, inputs, {"body": node["body"], "space": node["space"], "axes": node["axes"],
                                        "product": number, "shape": found.shape, "dtype": found.dtype,
+                                       "by": found.op.name, "kind": found.attributes.get("kind", ""),
                                        "threads": found.attributes.get("threads", "auto")})
             made.origin = node.origin or found.origin
             done[node.serial] = made

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 
-from morpho.base.dtypes import DType
+from morpho.base.dtypes import DType, int8, int32, uint8
 from morpho.ir.graph import Graph
-from morpho.ir.node import Node, build
+from morpho.ir.node import Node, build, rebuild
 from morpho.ir.rewrite import RuleTable, rewrite
 from morpho.ops.algebra import constant, expand, permute, reshape
 
@@ -157,6 +157,26 @@ def cast_there_and_back(node: Node) -> Node | None:
             and not _holds(node.dtype, source.dtype):
         return None  # a float saturates where an integer wraps
     return source if source.dtype is node.dtype else build("cast", source, dtype=node.dtype)
+
+
+# -- products --------------------------------------------------------------------------------------------------------
+def _bytes_behind(node: Node) -> Node | None:
+    """The integers of one byte that a node widens, seen as the node sees them."""
+    if node.op.name == "cast":
+        return node.inputs[0] if node.inputs[0].dtype in (int8, uint8) else None
+    if node.op.name not in ("reshape", "permute", "expand", "slice"):
+        return None
+    inner = _bytes_behind(node.inputs[0])
+    return None if inner is None else rebuild(node, [inner])
+
+
+@rule("matmul")
+def product_of_bytes(node: Node) -> Node | None:
+    """A product of int8 or uint8 widened to int32 reads the bytes themselves: exact either way."""
+    if node.dtype is not int32:
+        return None
+    operands = [_bytes_behind(child) for child in node.inputs]
+    return build("matmul_int8", *operands) if None not in operands else None  # type: ignore[arg-type]
 
 
 # -- views -----------------------------------------------------------------------------------------------------------

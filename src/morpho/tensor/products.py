@@ -13,6 +13,8 @@ from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, expand, mul, permute, reduce, reshape
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import promoted
+from morpho.tensor.quantised import Quantised, TransposedWeight
+from morpho.tensor.quantised import product as quantised_product
 
 
 def _numeric(name: str, x1: Any, x2: Any) -> list[Node]:
@@ -23,6 +25,7 @@ def _numeric(name: str, x1: Any, x2: Any) -> list[Node]:
 
 
 ALGORITHMS = ("auto", "kernel", "parallel", "blas", "strassen")
+THREADS = {"auto": "auto", "kernel": "one", "parallel": "many"}  # Morpho's own code
 
 
 def matmul(x1: Any, x2: Any, /, *, algorithm: str = "auto", dtype: DType | None = None) -> Tensor:
@@ -31,7 +34,7 @@ def matmul(x1: Any, x2: Any, /, *, algorithm: str = "auto", dtype: DType | None 
     `dtype` converts both sides first: `matmul(a, b, dtype=mo.int32)` multiplies int8 matrices exactly. `algorithm`:
     `kernel` is Morpho's own code on one thread, `parallel` divides it among threads, `auto` chooses between these two,
     which have the same bits. `blas` is NumPy's OpenBLAS and `strassen` Strassen's method in Winograd's form; both have
-    bits of their own and are used only when named.
+    bits of their own and are used only when named. A `Quantised` x2 counts as its transpose, (k, n), written or not.
 
     >>> import morpho as mo
     >>> mo.matmul(mo.ones((2, 3)), mo.ones((3, 2)), algorithm="kernel").tolist()
@@ -39,6 +42,8 @@ def matmul(x1: Any, x2: Any, /, *, algorithm: str = "auto", dtype: DType | None 
     """
     if algorithm not in ALGORITHMS:
         raise fail(ArgumentError, "matmul", f"algorithm {algorithm!r} is unknown", "use " + ", ".join(ALGORITHMS))
+    if isinstance(x1, Quantised | TransposedWeight) or isinstance(x2, Quantised | TransposedWeight):
+        return _with_quantised(x1, x2, algorithm, dtype)
     a, b = _numeric("matmul", x1, x2)
     if dtype is not None:
         a, b = cast(a, dtype), cast(b, dtype)
@@ -54,6 +59,15 @@ def matmul(x1: Any, x2: Any, /, *, algorithm: str = "auto", dtype: DType | None 
     batch = broadcast("matmul", a.shape[:-2], b.shape[:-2])
     a, b = expand(a, (*batch, *a.shape[-2:])), expand(b, (*batch, *b.shape[-2:]))
     return Tensor.of_node(_without(_by(algorithm, a, b), row, column))
+
+
+def _with_quantised(x1: Any, x2: Any, algorithm: str, dtype: DType | None) -> Tensor:
+    if isinstance(x1, Quantised | TransposedWeight):
+        raise fail(ArgumentError, "matmul", "quantised weights stand on the left", "write x @ weight.T")
+    if algorithm not in THREADS:
+        raise fail(ArgumentError, "matmul", f"algorithm={algorithm!r} does not take quantised weights",
+                   "use " + ", ".join(THREADS) + ", or dequantise()")
+    return quantised_product(x1, x2, THREADS[algorithm], dtype)
 
 
 def _by(algorithm: str, a: Node, b: Node) -> Node:

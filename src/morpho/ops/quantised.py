@@ -1,0 +1,112 @@
+"""Products with quantised weights: rows of blocks of 32 values, as they stand in GGUF files.
+
+A weight (n, k) is n rows of bytes. A block of `q8_0` is a float16 scale d and 32 int8 q, value d * q. A block of
+`q4_1` is a float16 scale d, a float16 least value m and 16 bytes, whose low halves are values 0..15 and whose high ones
+are 16..31, value d * q + m. In float32 d * q is exact: 11 bits times 8 or 4 fit 24. Adding m rounds once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from morpho.base.dtypes import float32, float64, uint8
+from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
+from morpho.ir.node import Node, build
+from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
+from morpho.ops.algebra import cast, expand, reshape
+
+BLOCK = 32  # values that share a scale
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A block in bytes: `headers` float16 numbers (d, then m), then 32 values of `bits` bits."""
+
+    headers: int
+    bits: int
+
+    @property
+    def block_bytes(self) -> int:
+        """
+        >>> LAYOUTS["q8_0"].block_bytes, LAYOUTS["q4_1"].block_bytes
+        (34, 20)
+        """
+        return 2 * self.headers + BLOCK * self.bits // 8
+
+
+LAYOUTS = {"q8_0": Layout(1, 8), "q4_1": Layout(2, 4)}
+
+
+def layout_of(operation: str, kind: str) -> Layout:
+    """The layout of that name, or the user's error."""
+    if kind not in LAYOUTS:
+        raise fail(ArgumentError, operation, f"quantised layout {kind!r} is unknown", "use " + " or ".join(LAYOUTS))
+    return LAYOUTS[kind]
+
+
+def values_per_row(spec: Spec, kind: str) -> int:
+    """k of a weight whose bytes have this spec."""
+    layout = layout_of("matmul", kind)
+    if spec.dtype is not uint8 or len(spec.shape) != 2:
+        raise fail(DTypeError, "matmul", f"{spec.dtype}{spec.shape} is not the bytes of a quantised matrix")
+    count = spec.shape[1]
+    if not isinstance(count, int) or count % layout.block_bytes:
+        raise fail(ShapeError, "matmul", f"rows of {count} bytes are not whole blocks of {layout.block_bytes}")
+    return count // layout.block_bytes * BLOCK
+
+
+# -- from bytes to numbers ---------------------------------------------------------------------------------------------
+def _infer_dequantise(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    return Spec((inputs[0].shape[0], values_per_row(inputs[0], attributes["kind"])), float32)
+
+
+def _reference_dequantise(attributes: Attributes, data: Any) -> Any:
+    layout = LAYOUTS[attributes["kind"]]
+    rows, count = data.shape[0], data.shape[1] // layout.block_bytes
+    blocks = np.ascontiguousarray(data).reshape(rows, count, layout.block_bytes)
+    start = 2 * layout.headers
+    headers = np.ascontiguousarray(blocks[..., :start]).view("<f2").astype(np.float32)
+    codes = blocks[..., start:]
+    with np.errstate(all="ignore"):
+        if layout.bits == 8:
+            values = headers[..., :1] * codes.view(np.int8).astype(np.float32)
+        else:
+            halves = np.concatenate([codes & 15, codes >> 4], axis=-1).astype(np.float32)
+            values = headers[..., :1] * halves + headers[..., 1:]  # the product is exact: this is one fma
+    return values.reshape(rows, count * BLOCK)
+
+
+DEQUANTISE = register(Op("dequantise", "host", _infer_dequantise, NoGradient("quantised values do not vary"),
+                         _reference_dequantise, 2, "d * q exact, + m rounded once"))
+
+
+# -- the product -------------------------------------------------------------------------------------------------------
+def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    a, b = inputs
+    k = values_per_row(b, attributes["kind"])
+    if not a.dtype.is_float or a.dtype is float64:
+        raise fail(DTypeError, "matmul", f"{a.dtype} and quantised weights are not taken",
+                   "convert to float32 with astype, or use dequantise()")
+    if len(a.shape) < 2 or a.shape[-1] != k:
+        raise fail(ShapeError, "matmul", f"shape {a.shape} and quantised weights {(b.shape[0], k)} do not align")
+    return Spec((*a.shape[:-1], b.shape[0]), a.dtype)
+
+
+def _vjp(node: Node, ct: Node) -> list[Node | None]:
+    a, b = node.inputs
+    weight = build("dequantise", b, kind=node["kind"])
+    weight = expand(reshape(weight, (*(1,) * (len(a.shape) - 2), *weight.shape)), (*a.shape[:-2], *weight.shape))
+    return [cast(build("matmul", cast(ct, float32), weight), a.dtype), None]
+
+
+def _reference(attributes: Attributes, a: Any, b: Any) -> Any:
+    with np.errstate(all="ignore"):
+        return np.matmul(np.asarray(a, np.float32), _reference_dequantise(attributes, b).T)
+
+
+MATMUL_QUANTISED = register(Op(
+    "matmul_quantised", "contract", _infer, _vjp, _reference, 2, "one float32 FMA chain per output, k ascending"))
