@@ -14,6 +14,7 @@ import numpy as np
 from morpho.base.dtypes import DType, bfloat16
 from morpho.ir.node import Node, toposort
 from morpho.ops.contract import MATMUL
+from morpho.ops.convolution import CONV
 from morpho.ops.special import round_bfloat16
 
 Leaf = Callable[[Node], Any]
@@ -63,7 +64,8 @@ def body_arrays(node: Node, arrays: list[Any]) -> list[Any]:
     if node.op.name != "gemm":
         return arrays
     widened = [a.astype(np.float32) if a.dtype == np.float16 else a for a in arrays[:2]]
-    product = rounded(MATMUL.reference({}, *widened), node["dtype"]).reshape(node["space"])
+    found = CONV.reference(dict(node["windows"]), *widened) if node["windows"] else MATMUL.reference({}, *widened)
+    product = rounded(found, node["dtype"]).reshape(node["space"])
     return [*arrays[2:2 + node["product"]], product, *arrays[2 + node["product"]:]]
 
 

@@ -41,8 +41,9 @@ class Lowered:
 class GroupLowering:
     """Walks the body of one group once, writing instructions and collecting operands."""
 
-    def __init__(self, space: Shape, axes: tuple[int, ...], inputs: list[Place]) -> None:
+    def __init__(self, space: Shape, axes: tuple[int, ...], inputs: list[Place], columns: int = 0) -> None:
         self.space, self.axes, self.inputs = space, axes, inputs
+        self.columns = columns  # trailing axes that must run along the columns; 0: as it suits
         self.operands: list[Operand] = []
         self.instructions: list[Instruction] = []
         self.known: dict[tuple[int, Mapping], int] = {}  # (node, mapping) -> instruction
@@ -144,7 +145,7 @@ class GroupLowering:
         """A constant, a size, an index number or a read, seen through views."""
         chain = []
         root = node
-        while root.op.name in ("expand", "reshape", "permute", "slice"):
+        while root.op.name in ("expand", "reshape", "permute", "slice", "window"):
             chain.append(root)
             root = root.inputs[0]
         if root.op.name == "constant":
@@ -218,7 +219,9 @@ class GroupLowering:
         """Collapse axes that every operand walks as one, and fix each operand's pattern along the columns."""
         outer = [axis for axis in range(len(self.space)) if axis not in self.axes]
         inner = list(self.axes)
-        if not self.axes and outer:  # a map: the last axes run along the columns
+        if self.columns and not self.axes:
+            outer_loops, inner_loops = self.collapse(outer[:-self.columns]), self.collapse(outer[-self.columns:])
+        elif not self.axes and outer:  # a map: the last axes run along the columns
             loops = self.collapse(outer)
             outer_loops, inner_loops = loops[:-1], loops[-1:]
         else:
@@ -275,15 +278,16 @@ class GroupLowering:
         return "unit" if strides[0] == 1 else "strided"
 
 
-def lower_body(node: Node, inputs: list[Place], outputs: list[Place]) -> Lowered:
-    """The kernel of a node with a body (a group, or what follows a product), reading `inputs` and writing `outputs`."""
-    lowering = GroupLowering(node["space"], node["axes"], inputs)
+def lower_body(node: Node, inputs: list[Place], outputs: list[Place], columns: int = 0) -> Lowered:
+    """The kernel of a node with a body (a group, or what follows a product), reading `inputs` and writing `outputs`;
+    the last `columns` axes run along its columns."""
+    lowering = GroupLowering(node["space"], node["axes"], inputs, columns)
     return lowering.lower(node["body"].outputs, outputs)
 
 
-def lower_copy(source: Place | float | int | bool, target: Place) -> Lowered:
+def lower_copy(source: Place | float | int | bool, target: Place, columns: int = 0) -> Lowered:
     """A kernel that copies one place to another of the same shape, or fills one with a number."""
-    lowering = GroupLowering(target.shape, (), [])
+    lowering = GroupLowering(target.shape, (), [], columns)
     if isinstance(source, Place):
         number = lowering.converted(lowering.read("load", source, lowering.identity), source.dtype, target.dtype, True)
     else:

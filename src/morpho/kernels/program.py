@@ -6,7 +6,7 @@ with its places and numbers, or a host operation on NumPy arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,12 +15,13 @@ from morpho.base.dtypes import DType, bool_
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.kernels.loop_spec import LoopKernel
-from morpho.kernels.lower_gemm import PRODUCT, Product, as_matrix, batch_stride, follows, look_reshaped
+from morpho.kernels.lower_gemm import PRODUCT, Product, as_matrix, batch_stride, follows
 from morpho.kernels.lower_group import Lowered, lower_body, lower_copy
 from morpho.kernels.matmul import ROWS, MatmulKernel
 from morpho.kernels.place import Place, as_pairs, look, whole
 from morpho.kernels.reductions import BLOCK, lane_dtype
 from morpho.kernels.scan import ScanKernel
+from morpho.kernels.window_gemm import WindowProduct, Windows, kernel_strides
 from morpho.passes.fuse import inlines
 
 FEW_ROWS = 4
@@ -245,7 +246,7 @@ class _Builder:
     def lower(self, node: Node) -> None:
         special = {"group": self.lower_group, "concatenate": self.lower_concatenate, "pad": self.lower_pad,
                    "update": self.lower_update, "copy": self.lower_copy_op, "matmul": self.lower_matmul,
-                   "gemm": self.lower_gemm,
+                   "gemm": self.lower_gemm, "conv": self.lower_conv,
                    "cumulative_sum": self.lower_scan, "cumulative_prod": self.lower_scan}
         native = not any(s.dtype.is_complex for s in (*node.outputs, *(c.spec for c in node.inputs)))
         if node.op.name in special and (native or node.op.name in ("copy",)):
@@ -306,34 +307,54 @@ class _Builder:
             self.lower_integer_matmul(node)
             return
         c = self.new_slot(node.shape, node.dtype)
-        self.multiply(node, node.shape, False, lambda tile: lower_copy(tile, c), "matmul")
+        found = self.product(node, node.shape, False)
+        self.multiply(node, found, lower_copy(found.tile, c), "matmul")
         self.places[node.serial] = [c]
 
+    def lower_conv(self, node: Node) -> None:
+        target = self.new_slot(node.shape, node.dtype)
+        found = self.windows(node, node.shape, node.attributes)
+        self.multiply(node, found, lower_copy(found.tile, target, columns=2), "conv")
+        self.places[node.serial] = [target]
+
     def lower_gemm(self, node: Node) -> None:
-        """A product and the group that follows it."""
+        """A product or a convolution, and the group that follows it."""
         inputs = [self.place(child) for child in node.inputs[2:]]
         targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
+        space, columns, windows = node["space"], node["columns"], node["windows"]
 
-        def follow(tile: Place) -> Lowered:
-            seen = look_reshaped(tile, node["space"])
+        def follow(seen: Place) -> Lowered:
             places = [*inputs[:node["product"]], seen, *inputs[node["product"]:]]
-            return lower_body(node, places, targets)
+            return lower_body(node, places, targets, columns)
 
         names = [n.op.name for n in node["body"].graph.nodes if n.op.kind in ("elementwise", "reduce", "index")]
-        label = "matmul+" + "+".join(names[:6])
-        if not self.multiply(node, node["shape"], bool(node["axes"]), follow, label):
+        kind, shown = "conv" if windows else "matmul", "+".join(names[:6])
+        if windows:
+            found = self.windows(node, node["shape"], dict(windows))
+        else:
+            found = self.product(node, node["shape"], bool(node["axes"]))
+        if not self.multiply(node, found, follow(found.seen(space, columns)), f"{kind}+{shown}"):
             apart = self.new_slot(node["shape"], node["dtype"])
-            self.multiply(node, node["shape"], False, lambda tile: lower_copy(tile, apart), "matmul")
-            self.step(follow(apart), node, "+".join(names[:6]))
+            self.multiply(node, found, lower_copy(found.tile, apart, 2 if windows else 0), kind)
+            self.step(follow(whole(apart.slot, space, apart.dtype)), node, shown)
         self.places[node.serial] = targets
 
-    def multiply(self, node: Node, shape: Shape, whole_rows: bool, epilogue: Callable[[Place], Lowered],
-                 label: str) -> bool:
-        """The product of a node's first two inputs, whose tiles `epilogue` writes where they belong; False when that
-        kernel cannot run tile by tile."""
+    def product(self, node: Node, shape: Shape, whole_rows: bool) -> Product:
+        """The matrix product of a node's first two inputs."""
         a, b = (as_matrix(self.place(child), lambda place, n=child: self.copied(place, n)) for child in node.inputs[:2])
-        found = Product(node.inputs[0].dtype, shape, node.inputs[0].shape[-1], a, b, whole_rows)
-        after = epilogue(found.tile)
+        return Product(node.inputs[0].dtype, shape, node.inputs[0].shape[-1], a, b, whole_rows)
+
+    def windows(self, node: Node, shape: Shape, how: Mapping[str, Any]) -> Product:
+        """The convolution of a node's first input by its second."""
+        x, weight = (self.place(child) for child in node.inputs[:2])
+        if kernel_strides(weight, how["groups"]) is None:
+            weight = self.copied(weight, node)
+        windows = Windows(how["before"], how["steps"], how["dilations"], how["groups"])
+        return WindowProduct(shape, x, weight, windows)
+
+    def multiply(self, node: Node, found: Product, after: Lowered, label: str) -> bool:
+        """One step for a product whose tiles `after` writes where they belong; False when that kernel cannot run tile
+        by tile."""
         if not follows(after):
             return False
         packed = self.packed(found, node)
