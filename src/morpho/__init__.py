@@ -47,6 +47,8 @@ from morpho.tensor.activations import (
     softmax,
     softplus,
 )
+from morpho.tensor.batch_norm import batch_norm, batch_norm_training
+from morpho.tensor.convolution import conv1d, conv2d, conv_transpose1d, conv_transpose2d
 from morpho.tensor.core import Tensor, realise
 from morpho.tensor.create import (
     arange,
@@ -162,6 +164,16 @@ from morpho.tensor.namespace import API_VERSION as __array_api_version__
 from morpho.tensor.namespace import array_namespace_info as __array_namespace_info__
 from morpho.tensor.namespace import can_cast, finfo, iinfo, isdtype, result_type
 from morpho.tensor.operators import install as _install
+from morpho.tensor.pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_max_pool2d,
+    avg_pool1d,
+    avg_pool2d,
+    global_avg_pool,
+    max_pool1d,
+    max_pool2d,
+)
 from morpho.tensor.products import matmul, outer, tensordot, vecdot
 from morpho.tensor.reduce import (
     all,
@@ -210,6 +222,10 @@ __all__ = [
     # activations and norms
     "elu", "gelu", "layer_norm", "leaky_relu", "log_softmax", "logsumexp", "mish", "relu", "rms_norm", "selu",
     "sigmoid", "silu", "softmax", "softplus",
+    # convolution and pooling
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool2d", "avg_pool1d", "avg_pool2d", "batch_norm",
+    "batch_norm_training", "conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d", "global_avg_pool",
+    "max_pool1d", "max_pool2d",
     # products
     "fft", "linalg", "matmul", "matrix_transpose", "outer", "tensordot", "vecdot",
     # movement

@@ -1,8 +1,8 @@
 """Convolution of images by small kernels, and its gradients, which are convolutions themselves.
 
 One op for everything: x[N, C, H, W] and weight[O, C / groups, KH, KW]. Padding is part of it, since the kernel packs
-its operand anyway and reads zeros where there is nothing; it may be negative, which leaves elements out. So a transposed
-convolution, the gradient of the input and that of the weight are the same op with other numbers.
+its operand anyway and reads zeros where there is nothing; it may be negative, which leaves elements out. So a
+transposed convolution, the gradient of the input and that of the weight are the same op with other numbers.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def _infer_window(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
 
 
 def _reference_window(attributes: Attributes, x: Any) -> Any:
-    shape = _infer_window([Spec(x.shape, x.dtype)], attributes).shape
+    shape: Any = _infer_window([Spec(x.shape, x.dtype)], attributes).shape
     steps = dict(zip(attributes["axes"], attributes["steps"], strict=True))
     strides = [stride * steps.get(axis, 1) for axis, stride in enumerate(x.strides)]
     strides += [x.strides[a] * d for a, d in zip(attributes["axes"], attributes["dilations"], strict=True)]
