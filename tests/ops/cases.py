@@ -465,8 +465,8 @@ def _sources() -> list[Shaped]:
     ]
 
 
-SHAPED: list[Shaped] = [*_reductions(), *_scans(), *_moves(), *_indices(), *_products(), *_convolutions(), *_fused(), *_host(),
-                        *_sources()]
+SHAPED: list[Shaped] = [*_reductions(), *_scans(), *_moves(), *_indices(), *_products(), *_convolutions(),
+                        *_fused(), *_host(), *_sources()]
 ELSEWHERE = {"data": "a leaf that holds memory: every lazy evaluation in tests/fuzz uses it"}
 
 
