@@ -13,6 +13,8 @@ from morpho.passes.fuse import reshaped
 
 Mapping = tuple[int | None, ...]
 LEAST_TRANSPOSED = 8  # rows side by side that make lanes along them worth while
+MOST_SHORT = 64  # elements of a window whose reduction is written out: one per lane of the tree
+SHORT_CODE = 512  # operations such a kernel may consist of
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +43,9 @@ class Lowered:
 class GroupLowering:
     """Walks the body of one group once, writing instructions and collecting operands."""
 
-    def __init__(self, space: Shape, axes: tuple[int, ...], inputs: list[Place], columns: int = 0) -> None:
-        self.space, self.axes, self.inputs = space, axes, inputs
+    def __init__(self, space: Shape, axes: tuple[int, ...], inputs: list[Place], columns: int = 0,
+                 windows: bool = False) -> None:
+        self.space, self.axes, self.inputs, self.windows = space, axes, inputs, windows
         self.columns = columns  # trailing axes that must run along the columns; 0: as it suits
         self.operands: list[Operand] = []
         self.instructions: list[Instruction] = []
@@ -228,11 +231,13 @@ class GroupLowering:
             outer_loops, inner_loops = self.collapse(outer), self.collapse(inner)
         outer_loops = outer_loops or [(1, [0] * len(self.operands))]
         inner_loops = inner_loops or [(1, [0] * len(self.operands))]
-        transposed = self.is_transposed(outer_loops, inner_loops)
+        short = self.short_extents(stores, inner_loops)
+        transposed = bool(short) or self.is_transposed(outer_loops, inner_loops)
         accesses = tuple(Access(o.kind, o.dtype, self.pattern([loop[1][n] for loop in inner_loops]),
-                                self.pattern([outer_loops[-1][1][n]]) if transposed else "")
+                                self.across(o, outer_loops[-1][1][n], bool(short)) if transposed else "")
                          for n, o in enumerate(self.operands))
-        kernel = LoopKernel(len(outer_loops), len(inner_loops), accesses, tuple(self.instructions), stores, transposed)
+        kernel = LoopKernel(len(outer_loops), len(inner_loops), accesses, tuple(self.instructions), stores, transposed,
+                            short=short)
         values: list[Size] = [loop[0] for loop in outer_loops + inner_loops]
         for n in range(len(self.operands)):
             values += [loop[1][n] for loop in outer_loops + inner_loops]
@@ -258,6 +263,30 @@ class GroupLowering:
                 loops.append((extent, strides))
         return loops
 
+    def short_extents(self, stores: tuple[Store, ...], inner: list[tuple[Size, list[Size]]]) -> tuple[int, ...]:
+        """The extents of small windows that are reduced in one walk; () for everything else."""
+        extents = tuple(loop[0] for loop in inner if isinstance(loop[0], int))
+        if not self.windows or not self.axes or len(extents) < len(inner) or any(store.full for store in stores):
+            return ()
+        if any(operand.kind not in ("load", "store") for operand in self.operands):
+            return ()
+        count = product(extents)
+        flops = sum(i.flops + 1 for i in self.instructions if i.full)
+        fits = isinstance(count, int) and 0 < count <= MOST_SHORT and count * flops <= SHORT_CODE
+        return extents if fits and not self.walks_again() else ()
+
+    def walks_again(self) -> bool:
+        """Whether a value of the columns needs a reduction's: then one walk is not enough."""
+        after: set[int] = set()
+        for number, instruction in enumerate(self.instructions):
+            if instruction.reduces or any(i in after for i in instruction.inputs):
+                after.add(number)
+        return any(self.instructions[number].full for number in after)
+
+    def across(self, operand: Operand, stride: Size, short: bool) -> str:
+        """An operand's step along rows side by side; every second element has a load of its own in short kernels."""
+        return "second" if short and stride == 2 and operand.kind == "load" else self.pattern([stride])
+
     def is_transposed(self, outer: list[tuple[Size, list[Size]]], inner: list[tuple[Size, list[Size]]]) -> bool:
         """Whether a reduction's operands lie side by side along the rows, not along the columns."""
         if not self.axes or any(operand.kind == "gather" for operand in self.operands):
@@ -281,8 +310,15 @@ class GroupLowering:
 def lower_body(node: Node, inputs: list[Place], outputs: list[Place], columns: int = 0) -> Lowered:
     """The kernel of a node with a body (a group, or what follows a product), reading `inputs` and writing `outputs`;
     the last `columns` axes run along its columns."""
-    lowering = GroupLowering(node["space"], node["axes"], inputs, columns)
+    windows = any(_sees_windows(child) for child in node.inputs)
+    lowering = GroupLowering(node["space"], node["axes"], inputs, columns, windows)
     return lowering.lower(node["body"].outputs, outputs)
+
+
+def _sees_windows(node: Node) -> bool:
+    while "view" in node.op.properties and node.op.name not in ("pick", "window"):
+        node = node.inputs[0]
+    return node.op.name == "window"
 
 
 def lower_copy(source: Place | float | int | bool, target: Place, columns: int = 0) -> Lowered:

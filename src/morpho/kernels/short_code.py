@@ -1,0 +1,105 @@
+"""Loop kernels that reduce small windows of a known size: lanes run along the rows, and a window's elements are written
+out one after the other, so that its tree stays in registers.
+
+A window of at most 64 elements fills one lane each: the tree of docs/numerics.md is then the fold by halves alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+from morpho.base.dtypes import bool_
+from morpho.kernels import scalars
+from morpho.kernels.emit import Value
+from morpho.kernels.loop_spec import LANES, Pass
+from morpho.kernels.reductions import combine, identity, lane_type
+from morpho.kernels.transposed_code import TransposedCode
+
+
+class ShortCode(TransposedCode):
+    """As `TransposedCode`, with the columns unrolled and no partial values in scratch."""
+
+    def _lay_out_scratch(self) -> None:
+        rows = [n for n, i in enumerate(self.kernel.instructions) if not i.full and i.name != "constant"]
+        self.arrays = {number: self.array(1) for number in rows}
+
+    def each_chunk(self, body: Callable[[], None]) -> None:
+        """Whole chunks only, the last one over some rows of the one before; short stretches as one short chunk."""
+        e, lanes = self.e, self.lanes
+        if lanes == 1:
+            super().each_chunk(body)
+            return
+        long, short, after = e.fresh("long"), e.fresh("short"), e.fresh("after")
+        e.branch_if(e.icmp("sge", self.stretch, lanes), long, short)
+        e.label(long)
+        with e.loop(0, self.stretch, lanes) as loop:
+            self.set_chunk(e.intrinsic("smin", loop.index, self.stretch - lanes), e.constant(lanes, "i64", 1), None)
+            body()
+        e.branch(after)
+        e.label(short)
+        self.set_chunk(e.constant(0, "i64", 1), self.stretch, e.constant(True, "i1", 1))
+        body()
+        e.branch(after)
+        e.label(after)
+
+    def column_pass(self, step: Pass) -> None:
+        self.each_chunk(lambda: self.window(step))
+
+    def window(self, step: Pass) -> None:
+        """Every element of the windows of a chunk of rows, then the trees."""
+        e, kernel = self.e, self.kernel
+        found: dict[int, list[Value]] = {number: [] for number in step.reductions}
+        for place in itertools.product(*(range(extent) for extent in kernel.short)):
+            lines = {n: self.line(n, place) for n, access in enumerate(kernel.accesses) if access.kind == "load"}
+            values: dict[int, Value] = {}
+            for number in step.needed:
+                values[number] = self.column_value(step, number, values, self.begin, lines, self.begin)
+            for number, elements in found.items():
+                elements.append(self.operand(kernel.instructions[number].inputs[0], values))
+        for number, elements in found.items():
+            total = self.total(number, elements)
+            e.store(total, e.offset(self.arrays[number], self.element(number), self.at))
+
+    def line(self, number: int, place: tuple[int, ...]) -> str:
+        """Where an operand's element of the window lies for the first row."""
+        strides = self.strides[number][self.kernel.outer_rank:]
+        offset = self.e.constant(0, "i64", 1)
+        for position, stride in zip(place, strides, strict=True):
+            offset = offset + stride * position
+        return self.e.offset(self.pointers[number], scalars.memory_type(self.kernel.accesses[number].dtype), offset)
+
+    def total(self, number: int, elements: list[Value]) -> Value:
+        """Lanes fold by halves; each starts at the identity, and so does the total."""
+        e, instruction = self.e, self.kernel.instructions[number]
+        name, dtype = instruction.name.removeprefix("reduce_"), instruction.dtype
+        start = e.constant(identity(name, dtype), lane_type(dtype))
+        lanes = [combine(e, name, dtype, start, e.convert("zext", x, "i8") if x.element == "i1" else x)
+                 for x in elements]
+        half = LANES // 2
+        while half:
+            for high in range(half, len(lanes)):
+                lanes[high - half] = combine(e, name, dtype, lanes[high - half], lanes[high])
+            lanes = lanes[:half]
+            half //= 2
+        total = combine(e, name, dtype, lanes[0], start)
+        if dtype is bool_:
+            return e.convert("zext", e.icmp("ne", total, 0), "i8")
+        return scalars.round_to(e, total, dtype) if name in ("sum", "prod") else total
+
+    def load_across(self, number: int, pointer: str) -> Value:
+        """Every second element, by two loads that stay inside what is needed; others as ever."""
+        e, access = self.e, self.kernel.accesses[number]
+        if access.across != "second" or self.lanes == 1:
+            return super().load_across(number, pointer)
+        element = scalars.memory_type(access.dtype)
+        pointer = self.chunk_pointer(number, pointer)
+        if self.partial is not None:
+            buffer = self.temporary(f"load{number}", element)
+            self.copy(pointer, self.across(number), buffer, 1, element, self.count)
+            return scalars.from_memory(e, e.load(buffer, element), access.dtype)
+        low, high = e.load(pointer, element), e.load(e.offset(pointer, element, self.lanes - 1), element)
+        chosen = ", ".join(f"i32 {i}" for i in (*range(0, self.lanes, 2), *range(self.lanes + 1, 2 * self.lanes, 2)))
+        both = e.assign(f"shufflevector {low.type} {low.name}, {high.type} {high.name}, "
+                        f"<{self.lanes} x i32> <{chosen}>", element, self.lanes)
+        return scalars.from_memory(e, both, access.dtype)
