@@ -169,7 +169,9 @@ def test_pooling_is_one_kernel(rng: np.random.Generator) -> None:
     x = mo.asarray(draw(rng, 2, 3, 8, 12))
     for layer in (lambda t: mo.max_pool2d(t, 3, stride=2), lambda t: mo.relu(mo.avg_pool2d(t, 2)),
                   lambda t: mo.adaptive_avg_pool2d(t, (4, 3)), mo.global_avg_pool,
-                  lambda t: mo.avg_pool2d(t, 3, stride=1)):
+                  lambda t: mo.avg_pool2d(t, 3, stride=1), lambda t: mo.max_pool2d(t, 3, stride=2, padding=1),
+                  lambda t: mo.relu(mo.max_pool2d(t, 2, stride=1, padding=1, dilation=2)),
+                  lambda t: mo.avg_pool2d(t, 3, stride=3, padding=1, count_include_pad=False)):
         compiled = mo.compile(layer)
         compiled(x)
         assert compiled.stats["kernels"] == 1 and compiled.stats["copies"] == 0, compiled.explain()

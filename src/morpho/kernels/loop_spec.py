@@ -29,6 +29,8 @@ class Access:
     dtype: DType
     pattern: str
     across: str = ""  # the step along the last outer axis, in transposed kernels
+    guards: int = 0  # borders of what is there, in short kernels; outside them the constant `fill` is read
+    fill: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,11 @@ class LoopKernel:
     @property
     def blocks_at(self) -> int:
         return self.extents_at + 2 * sum(a.kind == "gather" for a in self.accesses)
+
+    def guards_at(self, number: int) -> int:
+        """Where the numbers of an access's borders begin: size, offset and strides of each."""
+        before = sum(access.guards for access in self.accesses[:number])
+        return self.blocks_at + before * (2 + self.outer_rank + self.inner_rank)
 
     @property
     def can_split(self) -> bool:

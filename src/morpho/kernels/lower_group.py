@@ -27,6 +27,7 @@ class Operand:
     strides: tuple[Size, ...]
     extent: Size = 0  # of the indexed axis of a gather
     step: Size = 0
+    guards: tuple[tuple[Size, Size, tuple[Size, ...]], ...] = ()  # size, offset and strides of each border
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class GroupLowering:
         self.operands: list[Operand] = []
         self.instructions: list[Instruction] = []
         self.known: dict[tuple[int, Mapping], int] = {}  # (node, mapping) -> instruction
-        self.loads: dict[tuple[int, tuple[Size, ...], Size], int] = {}
+        self.loads: dict[tuple[object, ...], int] = {}
         self.dimensions: list[Size] = []
         self.identity: Mapping = tuple(range(len(space)))
 
@@ -175,11 +176,14 @@ class GroupLowering:
 
     def read(self, kind: str, place: Place, mapping: Mapping) -> int:
         strides = self.along(mapping, place)
-        key = (place.slot if kind == "load" else -1, strides, place.offset)
         full = self.is_full(mapping)
-        if (*key, full, place.dtype) in self.loads:
-            return self.loads[(*key, full, place.dtype)]  # type: ignore[index]
-        self.operands.append(Operand(kind, place.dtype, place, strides))
+        key = (place.slot if kind == "load" else -1, strides, place.offset, place.borders, full, place.dtype)
+        if key in self.loads:
+            return self.loads[key]
+        guards = tuple((border.size, border.offset, self.along(mapping, Place(-1, 0, place.shape, border.strides,
+                                                                              place.dtype)))
+                       for border in place.borders)
+        self.operands.append(Operand(kind, place.dtype, place, strides, guards=guards))
         number = self.add(kind, (), place.dtype, full, len(self.operands) - 1)
         if kind == "index" and place.offset != 0:  # a sliced range starts elsewhere
             if isinstance(place.offset, int):
@@ -188,7 +192,7 @@ class GroupLowering:
                 self.dimensions.append(place.offset)
                 start = self.add("dimension", (), place.dtype, False, len(self.dimensions) - 1)
             number = self.add("add", (number, start), place.dtype, full)
-        self.loads[(*key, full, place.dtype)] = number  # type: ignore[index]
+        self.loads[key] = number
         return number
 
     def gather(self, node: Node, mapping: Mapping, inputs: tuple[int, ...]) -> int:
@@ -229,12 +233,14 @@ class GroupLowering:
             outer_loops, inner_loops = loops[:-1], loops[-1:]
         else:
             outer_loops, inner_loops = self.collapse(outer), self.collapse(inner)
-        outer_loops = outer_loops or [(1, [0] * len(self.operands))]
-        inner_loops = inner_loops or [(1, [0] * len(self.operands))]
+        moving = len(self.operands) + sum(len(operand.guards) for operand in self.operands)
+        outer_loops = outer_loops or [(1, [0] * moving)]
+        inner_loops = inner_loops or [(1, [0] * moving)]
         short = self.short_extents(stores, inner_loops)
         transposed = bool(short) or self.is_transposed(outer_loops, inner_loops)
         accesses = tuple(Access(o.kind, o.dtype, self.pattern([loop[1][n] for loop in inner_loops]),
-                                self.across(o, outer_loops[-1][1][n], bool(short)) if transposed else "")
+                                self.across(o, outer_loops[-1][1][n], bool(short)) if transposed else "",
+                                len(o.guards), constant_text(o.place.fill) if o.guards and o.place else "")
                          for n, o in enumerate(self.operands))
         kernel = LoopKernel(len(outer_loops), len(inner_loops), accesses, tuple(self.instructions), stores, transposed,
                             short=short)
@@ -245,6 +251,8 @@ class GroupLowering:
         for operand in self.operands:
             if operand.kind == "gather":
                 values += [operand.extent, operand.step]
+        for n, (size, start, _) in enumerate(guard for operand in self.operands for guard in operand.guards):
+            values += [size, start, *(loop[1][len(self.operands) + n] for loop in outer_loops + inner_loops)]
         places = tuple(o.place if o.kind != "index" else None for o in self.operands)
         rows, columns = (product(tuple(loop[0] for loop in loops)) for loops in (outer_loops, inner_loops))
         return Lowered(kernel, places, tuple(values), rows, columns)
@@ -257,6 +265,7 @@ class GroupLowering:
             if extent == 1:
                 continue
             strides = [operand.strides[axis] for operand in self.operands]
+            strides += [guard[2][axis] for operand in self.operands for guard in operand.guards]
             if loops and all(before == step * extent for before, step in zip(loops[-1][1], strides, strict=True)):
                 loops[-1] = (loops[-1][0] * extent, strides)
             else:

@@ -18,7 +18,7 @@ from morpho.kernels.loop_spec import LoopKernel
 from morpho.kernels.lower_gemm import PRODUCT, Product, as_matrix, batch_stride, follows
 from morpho.kernels.lower_group import Lowered, lower_body, lower_copy
 from morpho.kernels.matmul import ROWS, MatmulKernel
-from morpho.kernels.place import Place, as_pairs, look, whole
+from morpho.kernels.place import Place, as_pairs, look, padded, whole
 from morpho.kernels.reductions import BLOCK, lane_dtype
 from morpho.kernels.scan import ScanKernel
 from morpho.kernels.window_gemm import WindowProduct, Windows, kernel_strides
@@ -118,6 +118,7 @@ class _Builder:
         self.program.slots = [Slot("input", bool_, 0, index) for index in range(inputs)]
         self.places: dict[int, list[Place]] = {}  # node -> place of each of its outputs
         self.packs: dict[Any, Place] = {}  # packed right operands of products
+        self.waiting: set[int] = set()  # pads that only windows look at: most of them need no memory
 
     def build(self) -> Program:
         program = self.program
@@ -130,7 +131,10 @@ class _Builder:
                                         Place(node["index"], 0, node.shape, strides, node.dtype)]
         for node in self.graph.nodes:
             if node.serial not in self.places and node.op.kind != "source" and "view" not in node.op.properties:
-                self.lower(node)
+                if node.op.name == "pad" and self.only_windows(node):
+                    self.waiting.add(node.serial)
+                else:
+                    self.lower(node)
         results: set[int] = set()
         for node in self.graph.outputs:
             program.outputs.append(self.output(node, results))
@@ -173,7 +177,10 @@ class _Builder:
         while node.serial not in self.places and "view" in node.op.properties:
             chain.append(node)
             node = node.inputs[0]
-        if node.serial not in self.places:
+        if node.serial in self.waiting:
+            self.waiting.discard(node.serial)
+            self.lower(node)
+        elif node.serial not in self.places:
             self.lower_source(node)
         place = self.places[node.serial][0]
         for view in reversed(chain):
@@ -254,12 +261,38 @@ class _Builder:
         else:
             self.lower_host(node, fallback=node.op.kind != "host" and native)
 
+    def only_windows(self, node: Node) -> bool:
+        users = self.graph.users[node.serial]
+        return bool(users) and not node.dtype.is_complex and all(user.op.name == "window" for user in users)
+
+    def bordered(self, node: Node) -> Place | None:
+        """Windows over a pad that has no memory yet as windows over what it pads."""
+        chain = []
+        while "view" in node.op.properties and node.op.name != "pick":
+            chain.append(node)
+            node = node.inputs[0]
+        place = padded(self.place(node.inputs[0]), node) if node.serial in self.waiting else None
+        for view in reversed(chain):
+            place = look(view, place) if place is not None else None
+        return place
+
+    def lower_windows(self, node: Node, targets: list[Place]) -> Lowered | None:
+        """A group that reads windows over pads, if its kernel can do without memory for the pads."""
+        places = [self.bordered(child) for child in node.inputs]
+        if all(place is None for place in places):
+            return None
+        inputs = [place or self.place(child) for place, child in zip(places, node.inputs, strict=True)]
+        lowered = lower_body(node, inputs, targets)
+        return lowered if lowered.kernel.short else None
+
     def lower_group(self, node: Node) -> None:
-        inputs = [self.place(child) for child in node.inputs]
         targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
+        lowered = self.lower_windows(node, targets)
+        if lowered is None:
+            lowered = lower_body(node, [self.place(child) for child in node.inputs], targets)
         names = [n.op.name for n in node["body"].graph.nodes if n.op.kind in ("elementwise", "reduce", "index")]
         shown = "+".join(names[:6]) + ("+..." if len(names) > 6 else "")
-        self.step(lower_body(node, inputs, targets), node, shown or "copy")
+        self.step(lowered, node, shown or "copy")
         self.places[node.serial] = targets
 
     def lower_copy_op(self, node: Node) -> None:

@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from morpho.base.dtypes import bool_
 from morpho.kernels import scalars
 from morpho.kernels.emit import Value
-from morpho.kernels.loop_spec import LANES, Pass
+from morpho.kernels.loop_spec import LANES, Pass, constant_value
 from morpho.kernels.reductions import combine, identity, lane_type
 from morpho.kernels.transposed_code import TransposedCode
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A border: the size of what is there, the position of the stretch's first row, steps along rows and columns."""
+
+    size: Value
+    start: Value
+    across: Value
+    inner: list[Value]
 
 
 class ShortCode(TransposedCode):
@@ -43,6 +54,20 @@ class ShortCode(TransposedCode):
         e.branch(after)
         e.label(after)
 
+    def place_row(self, index: Value) -> None:
+        """Also where every border lies from the first row of the stretch."""
+        super().place_row(index)
+        kernel, coordinates = self.kernel, self.split(index, self.outer)
+        self.guards: dict[int, list[Guard]] = {}
+        for number, access in enumerate(kernel.accesses):
+            self.guards[number] = []
+            for order in range(access.guards):
+                at = kernel.guards_at(number) + order * (2 + kernel.outer_rank + kernel.inner_rank)
+                strides = [self.value(at + 2 + d) for d in range(kernel.outer_rank + kernel.inner_rank)]
+                start = self.value(at + 1) + self.dot(coordinates, strides[:kernel.outer_rank])
+                self.guards[number].append(Guard(self.value(at), start, strides[kernel.outer_rank - 1],
+                                                 strides[kernel.outer_rank:]))
+
     def column_pass(self, step: Pass) -> None:
         self.each_chunk(lambda: self.window(step))
 
@@ -52,6 +77,7 @@ class ShortCode(TransposedCode):
         found: dict[int, list[Value]] = {number: [] for number in step.reductions}
         for place in itertools.product(*(range(extent) for extent in kernel.short)):
             lines = {n: self.line(n, place) for n, access in enumerate(kernel.accesses) if access.kind == "load"}
+            self.place = place
             values: dict[int, Value] = {}
             for number in step.needed:
                 values[number] = self.column_value(step, number, values, self.begin, lines, self.begin)
@@ -88,6 +114,52 @@ class ShortCode(TransposedCode):
         return scalars.round_to(e, total, dtype) if name in ("sum", "prod") else total
 
     def load_across(self, number: int, pointer: str) -> Value:
+        """A chunk that lies inside its borders as ever; else what is there, among the value that stands outside."""
+        e, access = self.e, self.kernel.accesses[number]
+        if not self.guards[number]:
+            return self.load_inside(number, pointer)
+        first, last = self.within(number)
+        inside, border, after = e.fresh("inside"), e.fresh("border"), e.fresh("after")
+        e.branch_if(e.icmp("eq", last - first, self.count), inside, border)
+        e.label(inside)
+        whole = self.load_inside(number, pointer)
+        from_inside = e.block
+        e.branch(after)
+        e.label(border)
+        element = scalars.memory_type(access.dtype)
+        buffer = self.temporary(f"border{number}", element)
+        fill = e.constant(constant_value(access.fill, access.dtype), scalars.register_type(access.dtype))
+        e.store(scalars.to_memory(e, fill, access.dtype), buffer)
+        source = e.offset(self.chunk_pointer(number, pointer), element, first * self.across(number))
+        self.copy(source, self.across(number), e.offset(buffer, element, first), 1, element, last - first)
+        part = scalars.from_memory(e, e.load(buffer, element), access.dtype)
+        from_border = e.block
+        e.branch(after)
+        e.label(after)
+        return e.assign(f"phi {whole.type} [ {whole.name}, %{from_inside} ], [ {part.name}, %{from_border} ]",
+                        whole.element, whole.lanes)
+
+    def within(self, number: int) -> tuple[Value, Value]:
+        """The rows of the chunk whose element of the window lies inside all borders: from the first one to before the
+        last."""
+        e = self.e
+        first, last = e.constant(0, "i64", 1), self.count
+        for guard in self.guards[number]:
+            position = guard.start + guard.across * self.at + self.dot(
+                [e.constant(p, "i64", 1) for p in self.place], guard.inner)
+            step = e.intrinsic("smax", guard.across, e.constant(1, "i64", 1))
+            missing = e.intrinsic("smax", 0 - position, e.constant(0, "i64", 1))
+            left = e.intrinsic("smax", guard.size - position, e.constant(0, "i64", 1))
+            low = e.instruction("udiv", missing + step - 1, step)
+            high = e.instruction("udiv", left + step - 1, step)
+            moves = e.icmp("ne", guard.across, 0)  # a border that no row comes nearer to is crossed by all or none
+            none = e.select(e.icmp("ult", position, guard.size), self.count, 0)
+            first = e.intrinsic("smax", first, e.select(moves, low, 0))
+            last = e.intrinsic("smin", last, e.select(moves, high, none))
+        first = e.intrinsic("smin", first, self.count)
+        return first, e.intrinsic("smax", first, last)
+
+    def load_inside(self, number: int, pointer: str) -> Value:
         """Every second element, by two loads that stay inside what is needed; others as ever."""
         e, access = self.e, self.kernel.accesses[number]
         if access.across != "second" or self.lanes == 1:
