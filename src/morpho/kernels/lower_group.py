@@ -279,6 +279,9 @@ class GroupLowering:
             return ()
         if any(operand.kind not in ("load", "store") for operand in self.operands):
             return ()
+        steps = [step for operand in self.operands for guard in operand.guards for step in guard[2]]
+        if any(bounds(step)[0] < 0 for step in steps):  # borders are met in ascending order
+            return ()
         count = product(extents)
         flops = sum(i.flops + 1 for i in self.instructions if i.full)
         fits = isinstance(count, int) and 0 < count <= MOST_SHORT and count * flops <= SHORT_CODE

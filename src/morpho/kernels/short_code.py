@@ -69,15 +69,47 @@ class ShortCode(TransposedCode):
                                                  strides[kernel.outer_rank:]))
 
     def column_pass(self, step: Pass) -> None:
-        self.each_chunk(lambda: self.window(step))
+        self.each_chunk(lambda: self.windows(step))
+
+    def windows(self, step: Pass) -> None:
+        """The windows of a chunk of rows; where all of them lie inside the borders, without looking at those."""
+        e = self.e
+        guards = [guard for found in self.guards.values() for guard in found]
+        self.looks = bool(guards)
+        if not guards:
+            self.window(step)
+            return
+        last = tuple(extent - 1 for extent in self.kernel.short)
+        inside, border, after = e.fresh("inside"), e.fresh("border"), e.fresh("after")
+        e.branch_if(self.all_within(guards, (0,) * len(last), last), inside, border)
+        for label, self.looks in ((inside, False), (border, True)):
+            e.label(label)
+            self.rows = {}
+            self.window(step)
+            e.branch(after)
+        e.label(after)
+        self.rows = {}
+
+    def position(self, guard: Guard, place: tuple[int, ...]) -> Value:
+        """Where an element of the window of the chunk's first row lies."""
+        start = guard.start + guard.across * self.at
+        return start + self.dot([self.e.constant(p, "i64", 1) for p in place], guard.inner)
+
+    def all_within(self, guards: list[Guard], low: tuple[int, ...], high: tuple[int, ...]) -> Value:
+        """Whether all rows of the chunk lie inside these borders with their elements from `low` to `high`."""
+        e = self.e
+        found = e.constant(True, "i1", 1)
+        for guard in guards:
+            end = self.position(guard, high) + guard.across * (self.count - 1)
+            found = found & e.icmp("sge", self.position(guard, low), 0) & e.icmp("slt", end, guard.size)
+        return found
 
     def window(self, step: Pass) -> None:
         """Every element of the windows of a chunk of rows, then the trees."""
         e, kernel = self.e, self.kernel
         found: dict[int, list[Value]] = {number: [] for number in step.reductions}
-        for place in itertools.product(*(range(extent) for extent in kernel.short)):
-            lines = {n: self.line(n, place) for n, access in enumerate(kernel.accesses) if access.kind == "load"}
-            self.place = place
+        for self.place in itertools.product(*(range(extent) for extent in kernel.short)):
+            lines = {n: self.line(n, self.place) for n, access in enumerate(kernel.accesses) if access.kind == "load"}
             values: dict[int, Value] = {}
             for number in step.needed:
                 values[number] = self.column_value(step, number, values, self.begin, lines, self.begin)
@@ -116,16 +148,17 @@ class ShortCode(TransposedCode):
     def load_across(self, number: int, pointer: str) -> Value:
         """A chunk that lies inside its borders as ever; else what is there, among the value that stands outside."""
         e, access = self.e, self.kernel.accesses[number]
-        if not self.guards[number]:
+        guards = self.guards[number]
+        if not guards or not self.looks:
             return self.load_inside(number, pointer)
-        first, last = self.within(number)
         inside, border, after = e.fresh("inside"), e.fresh("border"), e.fresh("after")
-        e.branch_if(e.icmp("eq", last - first, self.count), inside, border)
+        e.branch_if(self.all_within(guards, self.place, self.place), inside, border)
         e.label(inside)
         whole = self.load_inside(number, pointer)
         from_inside = e.block
         e.branch(after)
         e.label(border)
+        first, last = self.within(guards)
         element = scalars.memory_type(access.dtype)
         buffer = self.temporary(f"border{number}", element)
         fill = e.constant(constant_value(access.fill, access.dtype), scalars.register_type(access.dtype))
@@ -139,23 +172,19 @@ class ShortCode(TransposedCode):
         return e.assign(f"phi {whole.type} [ {whole.name}, %{from_inside} ], [ {part.name}, %{from_border} ]",
                         whole.element, whole.lanes)
 
-    def within(self, number: int) -> tuple[Value, Value]:
-        """The rows of the chunk whose element of the window lies inside all borders: from the first one to before the
-        last."""
+    def within(self, guards: list[Guard]) -> tuple[Value, Value]:
+        """The rows of the chunk whose element lies inside all borders: from the first one to before the last."""
         e = self.e
-        first, last = e.constant(0, "i64", 1), self.count
-        for guard in self.guards[number]:
-            position = guard.start + guard.across * self.at + self.dot(
-                [e.constant(p, "i64", 1) for p in self.place], guard.inner)
-            step = e.intrinsic("smax", guard.across, e.constant(1, "i64", 1))
-            missing = e.intrinsic("smax", 0 - position, e.constant(0, "i64", 1))
-            left = e.intrinsic("smax", guard.size - position, e.constant(0, "i64", 1))
-            low = e.instruction("udiv", missing + step - 1, step)
-            high = e.instruction("udiv", left + step - 1, step)
+        nothing, one = e.constant(0, "i64", 1), e.constant(1, "i64", 1)
+        first, last = nothing, self.count
+        for guard in guards:
+            position, step = self.position(guard, self.place), e.intrinsic("smax", guard.across, one)
+            missing = e.intrinsic("smax", 0 - position, nothing)
+            left = e.intrinsic("smax", guard.size - position, nothing)
             moves = e.icmp("ne", guard.across, 0)  # a border that no row comes nearer to is crossed by all or none
-            none = e.select(e.icmp("ult", position, guard.size), self.count, 0)
-            first = e.intrinsic("smax", first, e.select(moves, low, 0))
-            last = e.intrinsic("smin", last, e.select(moves, high, none))
+            every = e.select(e.icmp("ult", position, guard.size), self.count, 0)
+            first = e.intrinsic("smax", first, e.select(moves, e.instruction("udiv", missing + step - 1, step), 0))
+            last = e.intrinsic("smin", last, e.select(moves, e.instruction("udiv", left + step - 1, step), every))
         first = e.intrinsic("smin", first, self.count)
         return first, e.intrinsic("smax", first, last)
 
