@@ -204,12 +204,13 @@ class GemmCode:
         e, v, width = self.e, self.v, self.register.width
         top = batch * v["m"]
         column, end = panels[0] * width, e.intrinsic("smin", panels[1] * width, v["n"])
-        self.follow((top + rows[0], top + rows[1]), (column, end), v["stride"], e.constant(1, "i64", 1))
+        self.follow(self.sums, (top + rows[0], top + rows[1]), (column, end), (v["stride"], e.constant(1, "i64", 1)))
 
-    def follow(self, rows: tuple[Value, Value], columns: tuple[Value, Value], row_step: Value, step: Value) -> None:
-        """Call the epilogue on rows and columns of its own, which lie these steps apart in the tile."""
+    def follow(self, tile: str, rows: tuple[Value, Value], columns: tuple[Value, Value],
+               steps: tuple[Value, Value]) -> None:
+        """Call the epilogue on rows and columns of its own, which lie these steps apart; the first is at `tile`."""
         e, v = self.e, self.v
-        origin = e.offset(self.sums, self.element, 0 - (rows[0] * row_step + columns[0] * step))
+        origin = e.offset(tile, self.element, 0 - (rows[0] * steps[0] + columns[0] * steps[1]))
         e.line(f"store ptr {origin}, ptr {e.offset('%places', 'ptr', v['product'])}, align 8")
         function = e.load_pointer(e.offset("%values", "i64", EPILOGUE))
         numbers = e.offset("%values", "i64", len(self.names))

@@ -326,7 +326,10 @@ class _Builder:
     def lower_update(self, node: Node) -> None:
         target = self.new_slot(node.shape, node.dtype)
         base, value = node.inputs
-        self.copy(self.place(base), target, node)
+        root = base
+        while root.op.name in ("expand", "reshape"):
+            root = root.inputs[0]
+        self.copy(root["value"] if root.op.name == "constant" else self.place(base), target, node)
         offset: Size = 0
         for start, stride in zip(node["starts"], target.strides, strict=True):
             offset = offset + start * stride

@@ -118,9 +118,9 @@ class WindowCode(GemmCode):
         return super().body()
 
     def group(self, batch: Value) -> tuple[Value, Value]:
-        """Image and group of a batch."""
-        image = self.e.instruction("udiv", batch, self.v["groups"])
-        return image, batch - image * self.v["groups"]
+        """The first image of a batch, and its group."""
+        block = self.e.instruction("udiv", batch, self.v["groups"])
+        return block * self.v["images"], batch - block * self.v["groups"]
 
     def source(self, batch: Value, rows: tuple[Value, Value], start: Value) -> str:
         image, group = self.group(batch)
@@ -134,10 +134,13 @@ class WindowCode(GemmCode):
         e, v = self.e, self.v
         self.pixels, self.places = (e.offset("%scratch", "i8", v[name]) for name in ("pixels_at", "places_at"))
         with e.loop(rows[0], rows[1]) as loop:
-            down = e.instruction("udiv", loop.index, v["out_columns"])
-            across = loop.index - down * v["out_columns"]
+            image = e.instruction("udiv", loop.index, v["pixels"])
+            pixel = loop.index - image * v["pixels"]
+            down = e.instruction("udiv", pixel, v["out_columns"])
+            across = pixel - down * v["out_columns"]
             row, column = down * v["row_step"] - v["rows_before"], across * v["column_step"] - v["columns_before"]
-            self.write_entry(self.pixels, loop.index - rows[0], row * v["a_row"] + column * v["a_column"], row, column)
+            offset = image * v["a_batch"] + row * v["a_row"] + column * v["a_column"]
+            self.write_entry(self.pixels, loop.index - rows[0], offset, row, column)
         with e.loop(0, depth) as loop:
             rest = e.instruction("udiv", start + loop.index, v["kernel_columns"])
             column = (start + loop.index - rest * v["kernel_columns"]) * v["column_dilation"]
@@ -161,8 +164,16 @@ class WindowCode(GemmCode):
                f"i64 {spans[1].name}, ptr %zero)")
 
     def finish(self, batch: Value, rows: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
-        """Channels are the epilogue's rows and lie side by side in the tile; pixels are its columns."""
+        """Channels are the epilogue's rows and lie side by side in the tile; pixels are its columns, image by image."""
         e, v, width = self.e, self.v, self.register.width
-        top = batch * v["n"]
-        first, end = panels[0] * width, e.intrinsic("smin", panels[1] * width, v["n"])
-        self.follow((top + first, top + end), rows, e.constant(1, "i64", 1), v["stride"])
+        channel, end = panels[0] * width, e.intrinsic("smin", panels[1] * width, v["n"])
+        begin, group = self.group(batch)
+        image = e.instruction("udiv", rows[0], v["pixels"])
+        last = e.instruction("udiv", rows[1] - 1, v["pixels"]) + 1
+        with e.loop(image, last) as images:
+            before = images.index * v["pixels"]
+            first = e.intrinsic("smax", rows[0] - before, e.constant(0, "i64", 1))
+            stop = e.intrinsic("smin", rows[1] - before, v["pixels"])
+            top = ((begin + images.index) * v["groups"] + group) * v["n"]
+            tile = e.offset(self.sums, self.element, (before + first - rows[0]) * v["stride"])
+            self.follow(tile, (top + channel, top + end), (first, stop), (e.constant(1, "i64", 1), v["stride"]))

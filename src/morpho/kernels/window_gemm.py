@@ -21,7 +21,7 @@ from morpho.kernels.place import Place
 
 WINDOW_NAMES = (*NAMES, "groups", "a_group", "a_channel", "a_row", "a_column", "out_columns", "kernel_rows",
                 "kernel_columns", "row_step", "column_step", "row_dilation", "column_dilation", "rows_before",
-                "columns_before", "image_rows", "image_columns", "pixels_at", "places_at")
+                "columns_before", "image_rows", "image_columns", "pixels", "images", "pixels_at", "places_at")
 TABLE = 3  # numbers per pixel and per place in the window: its offset, row and column
 
 
@@ -63,7 +63,12 @@ class WindowProduct(Product):
         self.swapped = False
         self.kernel_shape, self.out_columns = weight.shape[2:], shape[3]
         self.k = weight.shape[1] * weight.shape[2] * weight.shape[3]
-        self.batch, self.m, self.n = shape[0] * windows.groups, shape[2] * shape[3], shape[1] // windows.groups
+        # Pixels of all images are rows of one product; an unknown number of images are products of their own, so that
+        # there are as many items as there is work.
+        self.images = shape[0] if isinstance(shape[0], int) else 1
+        self.pixels = shape[2] * shape[3]
+        self.batch = windows.groups if isinstance(shape[0], int) else shape[0] * windows.groups
+        self.m, self.n = self.images * self.pixels, shape[1] // windows.groups
         strides = kernel_strides(weight, windows.groups)
         assert strides is not None, "weights are copied before"
         self.a = Matrix(x, x.strides[0], 0, 0)
@@ -96,5 +101,6 @@ class WindowProduct(Product):
         numbers, w, strides = super().values(epilogue), self.windows, self.image.strides
         channels = self.image.shape[1] // w.groups
         own = (w.groups, channels * strides[1], *strides[1:], self.out_columns, *self.kernel_shape, *w.steps,
-               *w.dilations, *w.before, *self.image.shape[2:], *self.tables(epilogue.kernel)[:2])
+               *w.dilations, *w.before, *self.image.shape[2:], self.pixels, self.images,
+               *self.tables(epilogue.kernel)[:2])
         return (*numbers[:len(NAMES)], *own, *numbers[len(NAMES):])
