@@ -126,6 +126,16 @@ def test_integers_and_nan() -> None:
     assert mo.max_pool1d(x, 2).numpy().tolist() == [[[-np.inf, -np.inf]]]
 
 
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (1, 1, 3, 1), (1, 1, 1, 40), (2, 1, 3, 3), (1, 1, 2, 17)])
+def test_few_windows(shape: Any, rng: np.random.Generator) -> None:
+    """A single window, one row or one column of them (found by fuzzing)."""
+    x = draw(rng, *shape)
+    for padding in (0, 1):
+        if min(shape[2:]) + 2 * padding >= 3:
+            want = loop_pool(x, np.max, (3, 3), (1, 1), (padding, padding), fill=-np.inf)
+            assert np.array_equal(mo.max_pool2d(x, 3, stride=1, padding=padding).numpy(), want.astype(np.float32))
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 def test_the_same_bits_everywhere(stride: int, rng: np.random.Generator) -> None:
     x = mo.asarray(draw(rng, 3, 4, 17, 19))

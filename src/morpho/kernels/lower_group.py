@@ -236,7 +236,7 @@ class GroupLowering:
         moving = len(self.operands) + sum(len(operand.guards) for operand in self.operands)
         outer_loops = outer_loops or [(1, [0] * moving)]
         inner_loops = inner_loops or [(1, [0] * moving)]
-        short = self.short_extents(stores, inner_loops)
+        short = self.short_extents(stores, outer_loops, inner_loops)
         transposed = bool(short) or self.is_transposed(outer_loops, inner_loops)
         accesses = tuple(Access(o.kind, o.dtype, self.pattern([loop[1][n] for loop in inner_loops]),
                                 self.across(o, outer_loops[-1][1][n], bool(short)) if transposed else "",
@@ -272,8 +272,11 @@ class GroupLowering:
                 loops.append((extent, strides))
         return loops
 
-    def short_extents(self, stores: tuple[Store, ...], inner: list[tuple[Size, list[Size]]]) -> tuple[int, ...]:
+    def short_extents(self, stores: tuple[Store, ...], outer: list[tuple[Size, list[Size]]],
+                      inner: list[tuple[Size, list[Size]]]) -> tuple[int, ...]:
         """The extents of small windows that are reduced in one walk; () for everything else."""
+        if bounds(outer[-1][0])[1] < 2:  # lanes run along the rows
+            return ()
         extents = tuple(loop[0] for loop in inner if isinstance(loop[0], int))
         if not self.windows or not self.axes or len(extents) < len(inner) or any(store.full for store in stores):
             return ()
