@@ -181,6 +181,7 @@ def test_pooling_is_one_kernel(rng: np.random.Generator) -> None:
                   lambda t: mo.adaptive_avg_pool2d(t, (4, 3)), mo.global_avg_pool,
                   lambda t: mo.avg_pool2d(t, 3, stride=1), lambda t: mo.max_pool2d(t, 3, stride=2, padding=1),
                   lambda t: mo.relu(mo.max_pool2d(t, 2, stride=1, padding=1, dilation=2)),
+                  lambda t: mo.max_pool2d(t, 3, stride=1, padding=1) + t,
                   lambda t: mo.avg_pool2d(t, 3, stride=3, padding=1, count_include_pad=False)):
         compiled = mo.compile(layer)
         compiled(x)

@@ -35,30 +35,40 @@ class ShortCode(TransposedCode):
         rows = [n for n, i in enumerate(self.kernel.instructions) if not i.full and i.name != "constant"]
         self.arrays = {number: self.array(1) for number in rows}
 
+    # -- rows ----------------------------------------------------------------------------------------------------------
     def each_chunk(self, body: Callable[[], None]) -> None:
-        """Whole chunks only, the last one over some rows of the one before; short stretches as one short chunk."""
-        e, lanes = self.e, self.lanes
-        if lanes == 1:
-            super().each_chunk(body)
-            return
-        long, short, after = e.fresh("long"), e.fresh("short"), e.fresh("after")
-        e.branch_if(e.icmp("sge", self.stretch, lanes), long, short)
-        e.label(long)
-        with e.loop(0, self.stretch, lanes) as loop:
-            self.set_chunk(e.intrinsic("smin", loop.index, self.stretch - lanes), e.constant(lanes, "i64", 1), None)
+        """Whole chunks, the last one over some rows of the one before; the rows of a short stretch one by one."""
+        e = self.e
+        whole = e.icmp("sge", self.stretch, self.lanes)
+        if self.lanes > 1:
+            self.whole_chunks(e.constant(0, "i64", 1), e.select(whole, self.stretch, 0), body)
+            self.one_by_one(e.select(whole, 0, self.stretch), body)
+        else:
+            self.one_by_one(self.stretch, body)
+
+    def whole_chunks(self, first: Value, last: Value, body: Callable[[], None]) -> None:
+        """Write `body` for chunks that cover rows from `first` to `last`, which are none or enough for one."""
+        e = self.e
+        with e.loop(first, last, self.lanes) as loop:
+            self.set_chunk(e.intrinsic("smin", loop.index, last - self.lanes), e.constant(self.lanes, "i64", 1), None)
             body()
-        e.branch(after)
-        e.label(short)
-        self.set_chunk(e.constant(0, "i64", 1), self.stretch, e.constant(True, "i1", 1))
-        body()
-        e.branch(after)
-        e.label(after)
+
+    def one_by_one(self, count: Value, body: Callable[[], None], row: Callable[[Value], Value] | None = None) -> None:
+        """Write `body` for single rows: the first `count`, or those that `row` says."""
+        e, lanes = self.e, self.lanes
+        self.lanes = e.lanes = 1
+        with e.loop(0, count) as loop:
+            self.set_chunk(loop.index if row is None else row(loop.index), e.constant(1, "i64", 1), None)
+            body()
+        self.lanes = e.lanes = lanes
 
     def place_row(self, index: Value) -> None:
-        """Also where every border lies from the first row of the stretch."""
+        """Also where every border lies from the first row of the stretch, and what stands outside."""
         super().place_row(index)
-        kernel, coordinates = self.kernel, self.split(index, self.outer)
+        self.looks = False  # whether loads look at borders: only where a window may cross one
+        e, kernel, coordinates = self.e, self.kernel, self.split(index, self.outer)
         self.guards: dict[int, list[Guard]] = {}
+        self.fills: dict[int, str] = {}
         for number, access in enumerate(kernel.accesses):
             self.guards[number] = []
             for order in range(access.guards):
@@ -67,42 +77,48 @@ class ShortCode(TransposedCode):
                 start = self.value(at + 1) + self.dot(coordinates, strides[:kernel.outer_rank])
                 self.guards[number].append(Guard(self.value(at), start, strides[kernel.outer_rank - 1],
                                                  strides[kernel.outer_rank:]))
+            if access.guards:
+                self.fills[number] = self.allocate(scalars.memory_type(access.dtype), 1)
+                fill = e.constant(constant_value(access.fill, access.dtype), scalars.register_type(access.dtype), 1)
+                e.store(scalars.to_memory(e, fill, access.dtype), self.fills[number])
 
+    # -- windows -------------------------------------------------------------------------------------------------------
     def column_pass(self, step: Pass) -> None:
-        self.each_chunk(lambda: self.windows(step))
-
-    def windows(self, step: Pass) -> None:
-        """The windows of a chunk of rows; where all of them lie inside the borders, without looking at those."""
+        """Rows whose windows lie inside all borders go by in chunks; those before and behind one by one, looking."""
         e = self.e
         guards = [guard for found in self.guards.values() for guard in found]
-        self.looks = bool(guards)
         if not guards:
-            self.window(step)
+            self.each_chunk(lambda: self.window(step))
             return
-        last = tuple(extent - 1 for extent in self.kernel.short)
-        inside, border, after = e.fresh("inside"), e.fresh("border"), e.fresh("after")
-        e.branch_if(self.all_within(guards, (0,) * len(last), last), inside, border)
-        for label, self.looks in ((inside, False), (border, True)):
-            e.label(label)
-            self.rows = {}
-            self.window(step)
-            e.branch(after)
-        e.label(after)
-        self.rows = {}
+        first, last = self.rows_inside(guards) if self.lanes > 1 else (self.stretch, self.stretch)
+        self.whole_chunks(first, last, lambda: self.window(step))
+        self.looks = True
+        self.one_by_one(first + self.stretch - last, lambda: self.window(step),
+                        lambda i: e.select(e.icmp("slt", i, first), i, i - first + last))
+        self.looks = False
 
-    def position(self, guard: Guard, place: tuple[int, ...]) -> Value:
-        """Where an element of the window of the chunk's first row lies."""
-        start = guard.start + guard.across * self.at
+    def position(self, guard: Guard, place: tuple[int, ...], row: Value | int) -> Value:
+        """Where an element of the window of a row lies along the axis of a border."""
+        start = guard.start + guard.across * row
         return start + self.dot([self.e.constant(p, "i64", 1) for p in place], guard.inner)
 
-    def all_within(self, guards: list[Guard], low: tuple[int, ...], high: tuple[int, ...]) -> Value:
-        """Whether all rows of the chunk lie inside these borders with their elements from `low` to `high`."""
+    def rows_inside(self, guards: list[Guard]) -> tuple[Value, Value]:
+        """The first row of the stretch whose window lies inside all borders, and the one behind the last; both the end
+        of the stretch when they are too few for a chunk."""
         e = self.e
-        found = e.constant(True, "i1", 1)
+        nothing, one = e.constant(0, "i64", 1), e.constant(1, "i64", 1)
+        first, last = nothing, self.stretch
+        corner = tuple(extent - 1 for extent in self.kernel.short)
         for guard in guards:
-            end = self.position(guard, high) + guard.across * (self.count - 1)
-            found = found & e.icmp("sge", self.position(guard, low), 0) & e.icmp("slt", end, guard.size)
-        return found
+            low, high = self.position(guard, (0,) * len(corner), 0), self.position(guard, corner, 0)
+            step = e.intrinsic("smax", guard.across, one)
+            missing, left = e.intrinsic("smax", 0 - low, nothing), e.intrinsic("smax", guard.size - high, nothing)
+            moves = e.icmp("ne", guard.across, 0)  # a border that no row comes nearer to is crossed by all or none
+            every = e.select(e.icmp("sge", low, 0) & e.icmp("slt", high, guard.size), self.stretch, 0)
+            first = e.intrinsic("smax", first, e.select(moves, e.instruction("udiv", missing + step - 1, step), 0))
+            last = e.intrinsic("smin", last, e.select(moves, e.instruction("udiv", left + step - 1, step), every))
+        enough = e.icmp("sge", last - first, self.lanes)
+        return e.select(enough, first, self.stretch), e.select(enough, last, self.stretch)
 
     def window(self, step: Pass) -> None:
         """Every element of the windows of a chunk of rows, then the trees."""
@@ -145,62 +161,33 @@ class ShortCode(TransposedCode):
             return e.convert("zext", e.icmp("ne", total, 0), "i8")
         return scalars.round_to(e, total, dtype) if name in ("sum", "prod") else total
 
+    # -- memory --------------------------------------------------------------------------------------------------------
     def load_across(self, number: int, pointer: str) -> Value:
-        """A chunk that lies inside its borders as ever; else what is there, among the value that stands outside."""
-        e, access = self.e, self.kernel.accesses[number]
-        guards = self.guards[number]
-        if not guards or not self.looks:
-            return self.load_inside(number, pointer)
-        inside, border, after = e.fresh("inside"), e.fresh("border"), e.fresh("after")
-        e.branch_if(self.all_within(guards, self.place, self.place), inside, border)
-        e.label(inside)
-        whole = self.load_inside(number, pointer)
-        from_inside = e.block
-        e.branch(after)
-        e.label(border)
-        first, last = self.within(guards)
-        element = scalars.memory_type(access.dtype)
-        buffer = self.temporary(f"border{number}", element)
-        fill = e.constant(constant_value(access.fill, access.dtype), scalars.register_type(access.dtype))
-        e.store(scalars.to_memory(e, fill, access.dtype), buffer)
-        source = e.offset(self.chunk_pointer(number, pointer), element, first * self.across(number))
-        self.copy(source, self.across(number), e.offset(buffer, element, first), 1, element, last - first)
-        part = scalars.from_memory(e, e.load(buffer, element), access.dtype)
-        from_border = e.block
-        e.branch(after)
-        e.label(after)
-        return e.assign(f"phi {whole.type} [ {whole.name}, %{from_inside} ], [ {part.name}, %{from_border} ]",
-                        whole.element, whole.lanes)
+        """As ever, but for two cases: a row that may lie outside a border, and every second element."""
+        if self.looks and self.guards[number]:
+            return self.load_looking(number, pointer)
+        if self.lanes > 1 and self.kernel.accesses[number].across == "second":
+            return self.load_second(number, pointer)
+        return super().load_across(number, pointer)
 
-    def within(self, guards: list[Guard]) -> tuple[Value, Value]:
-        """The rows of the chunk whose element lies inside all borders: from the first one to before the last."""
+    def load_looking(self, number: int, pointer: str) -> Value:
+        """The element of one row, or what stands outside the borders."""
         e = self.e
-        nothing, one = e.constant(0, "i64", 1), e.constant(1, "i64", 1)
-        first, last = nothing, self.count
-        for guard in guards:
-            position, step = self.position(guard, self.place), e.intrinsic("smax", guard.across, one)
-            missing = e.intrinsic("smax", 0 - position, nothing)
-            left = e.intrinsic("smax", guard.size - position, nothing)
-            moves = e.icmp("ne", guard.across, 0)  # a border that no row comes nearer to is crossed by all or none
-            every = e.select(e.icmp("ult", position, guard.size), self.count, 0)
-            first = e.intrinsic("smax", first, e.select(moves, e.instruction("udiv", missing + step - 1, step), 0))
-            last = e.intrinsic("smin", last, e.select(moves, e.instruction("udiv", left + step - 1, step), every))
-        first = e.intrinsic("smin", first, self.count)
-        return first, e.intrinsic("smax", first, last)
+        there = e.constant(True, "i1", 1)
+        for guard in self.guards[number]:
+            there = there & e.icmp("ult", self.position(guard, self.place, self.at), guard.size)
+        chosen, here = "%" + e.fresh("p"), self.chunk_pointer(number, pointer)
+        e.line(f"{chosen} = select i1 {there.name}, ptr {here}, ptr {self.fills[number]}")
+        dtype = self.kernel.accesses[number].dtype
+        return scalars.from_memory(e, e.load(chosen, scalars.memory_type(dtype), 1), dtype)
 
-    def load_inside(self, number: int, pointer: str) -> Value:
-        """Every second element, by two loads that stay inside what is needed; others as ever."""
-        e, access = self.e, self.kernel.accesses[number]
-        if access.across != "second" or self.lanes == 1:
-            return super().load_across(number, pointer)
-        element = scalars.memory_type(access.dtype)
+    def load_second(self, number: int, pointer: str) -> Value:
+        """Every second element, by two loads that stay inside what is needed."""
+        e, dtype = self.e, self.kernel.accesses[number].dtype
+        element = scalars.memory_type(dtype)
         pointer = self.chunk_pointer(number, pointer)
-        if self.partial is not None:
-            buffer = self.temporary(f"load{number}", element)
-            self.copy(pointer, self.across(number), buffer, 1, element, self.count)
-            return scalars.from_memory(e, e.load(buffer, element), access.dtype)
         low, high = e.load(pointer, element), e.load(e.offset(pointer, element, self.lanes - 1), element)
         chosen = ", ".join(f"i32 {i}" for i in (*range(0, self.lanes, 2), *range(self.lanes + 1, 2 * self.lanes, 2)))
         both = e.assign(f"shufflevector {low.type} {low.name}, {high.type} {high.name}, "
                         f"<{self.lanes} x i32> <{chosen}>", element, self.lanes)
-        return scalars.from_memory(e, both, access.dtype)
+        return scalars.from_memory(e, both, dtype)
