@@ -49,6 +49,8 @@ from morpho.tensor.activations import (
     softplus,
 )
 from morpho.tensor.attention import attention
+from morpho.tensor.batch_norm import batch_norm, batch_norm_training
+from morpho.tensor.convolution import conv1d, conv2d, conv_transpose1d, conv_transpose2d
 from morpho.tensor.core import Tensor, realise
 from morpho.tensor.create import (
     arange,
@@ -165,6 +167,16 @@ from morpho.tensor.namespace import API_VERSION as __array_api_version__
 from morpho.tensor.namespace import array_namespace_info as __array_namespace_info__
 from morpho.tensor.namespace import can_cast, finfo, iinfo, isdtype, result_type
 from morpho.tensor.operators import install as _install
+from morpho.tensor.pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_max_pool2d,
+    avg_pool1d,
+    avg_pool2d,
+    global_avg_pool,
+    max_pool1d,
+    max_pool2d,
+)
 from morpho.tensor.products import matmul, outer, tensordot, vecdot
 from morpho.tensor.quantised import Quantised, quantise
 from morpho.tensor.reduce import (
@@ -223,6 +235,10 @@ __all__ = [
     # activations, norms and losses
     "attention", "cross_entropy", "elu", "gelu", "layer_norm", "leaky_relu", "log_softmax", "logsumexp", "mish", "relu",
     "rms_norm", "selu", "sigmoid", "silu", "softmax", "softplus",
+    # convolution and pooling
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool2d", "avg_pool1d", "avg_pool2d", "batch_norm",
+    "batch_norm_training", "conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d", "global_avg_pool",
+    "max_pool1d", "max_pool2d",
     # products
     "Quantised", "einsum", "einsum_path", "fft", "linalg", "matmul", "matrix_transpose", "outer", "quantise",
     "tensordot", "vecdot",

@@ -34,7 +34,8 @@ BINARY = [case for case in PLAIN if case.arity == 2]
 CORE = [case for case in PLAIN if case.op in ("add", "subtract", "multiply", "divide", "maximum", "less")]
 FUSED = ("softmax", "log_softmax", "logsumexp", "layer_norm", "rms_norm", "cross_entropy")
 NAMES = {"unary": 22, "binary": 26, "where": 4, "cast": 5, "reduce": 12, "view": 14, "copying": 8, "gather": 4,
-         "scatter": 2, "matmul": 5, "scan": 4, "fused": 8, "sort": 2, "source": 4, "random": 2, "complex": 1}
+         "scatter": 2, "matmul": 5, "conv": 3, "windows": 4, "scan": 4, "fused": 8, "sort": 2, "source": 4,
+         "random": 2, "complex": 1}
 
 
 @dataclass
@@ -361,6 +362,43 @@ class Maker:
         else:
             right = self.parameter((*batch, inner, columns), left.dtype)
         return build("matmul", left, right)
+
+    def conv(self) -> Node | None:
+        """A convolution of lines or images; the kernels are a parameter."""
+        node = self.value(lambda x: len(x.shape) in (2, 3) and all(isinstance(size, int) for size in x.shape[1:]))
+        if node is None:
+            return None
+        node = self.as_kind(node, "f")
+        count, *rest = node.shape
+        channels = rest[0] if len(rest) == 2 and self.chance(0.5) else 1
+        image = (1, rest[-1]) if len(rest) == 1 or channels > 1 else tuple(rest)
+        x = reshape(node, (count, channels, *image))
+        groups = 2 if channels % 2 == 0 and self.chance(0.3) else 1
+        lengths = tuple(int(self.rng.integers(1, 4)) for _ in image)
+        kernels = int(self.choose((1, 3, 14))) * groups
+        weight = self.parameter((kernels, channels // groups * lengths[0] * lengths[1]), node.dtype)
+        before, after = (tuple(int(n) for n in self.rng.integers(-1, 3, 2)) for _ in range(2))
+        steps, apart = (tuple(int(n) for n in self.rng.integers(1, 3, 2)) for _ in range(2))
+        made = build("conv", x, reshape(weight, (kernels, channels // groups, *lengths)), before=before, after=after,
+                     steps=steps, dilations=apart, groups=groups)
+        return reshape(made, (count, made.shape[1] * made.shape[2], made.shape[3]))
+
+    def windows(self) -> Node | None:
+        """Windows over an axis, often padded, and mostly reduced, as in pooling."""
+        node = self.value(lambda x: any(isinstance(x.shape[axis], int) for axis in self.axes(x)))
+        if node is None:
+            return None
+        axis = self.choose([axis for axis in self.axes(node) if isinstance(node.shape[axis], int)])
+        name = self.choose(("sum", "max", "min", "prod", ""))
+        node = self.as_kind(node, "iuf") if name else node
+        if self.chance(0.5):
+            widths = [tuple(int(self.rng.integers(0, 3)) if d == axis else 0 for d in range(len(node.shape)))
+                      for _ in range(2)]
+            value = {"b": True, "f": -1.5}.get(node.dtype.kind, 3)
+            node = build("pad", node, before=widths[0], after=widths[1], value=value)
+        length, step, apart = (int(self.rng.integers(1, most)) for most in (5, 4, 3))
+        seen = build("window", node, axes=(axis,), sizes=(length,), steps=(step,), dilations=(apart,))
+        return reshape(build(name, seen, axes=(len(node.shape),)), seen.shape[:-1]) if name else seen
 
     def scan(self) -> Node | None:
         node = self.value(lambda x: bool(self.axes(x)))

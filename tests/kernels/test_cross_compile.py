@@ -79,6 +79,11 @@ def test_no_dtype_calls_a_library(architecture: str, name: str, dtype: DType) ->
     assert not wrong
 
 
+def conv(dtype: DType) -> Node:
+    x, weight = parameter(0, (2, 4, 9, 9), dtype), parameter(1, (6, 2, 3, 3), dtype)
+    return build("conv", x, weight, before=(1, 1), after=(1, 1), steps=(1, 2), dilations=(1, 1), groups=2)
+
+
 def row_programs() -> dict[str, Node]:
     x = parameter(0, (5, 100), float32)
     half = parameter(0, (5, 100), float16)
@@ -92,6 +97,10 @@ def row_programs() -> dict[str, Node]:
         "scan": build("cumulative_sum", x, axis=1),
         "matmul": build("matmul", x, parameter(1, (100, 33), float32)),
         "bfloat16 matmul": build("matmul", parameter(0, (5, 64), bfloat16), parameter(1, (64, 33), bfloat16)),
+        "conv": conv(float32),
+        "bfloat16 conv": conv(bfloat16),
+        "windows": build("sum", build("window", x, axes=(0, 1), sizes=(3, 2), steps=(1, 2), dilations=(1, 1)),
+                         axes=(2, 3)),
         "gather": build("gather", x, parameter(1, (7, 100), int64), axis=0),
         "cast": build("cast", parameter(0, (100,), float64), dtype=float16),
         "to int": build("cast", x, dtype=int8),

@@ -273,6 +273,12 @@ def _moves() -> list[Shaped]:
         Shaped("slice", "backwards", SOME, _rows, reversed_slice, lengths=(1, 2, 17, 67)),
         Shaped("slice", "steps", SOME, lambda d, n: [((9, n), d)],
                lambda x: build("slice", x, starts=(8, 0), sizes=(4, x.shape[1]), steps=(-2, 1))),
+        Shaped("window", "overlapping", SOME, lambda d, n: [((9, n), d)],
+               lambda x: build("window", x, axes=(0,), sizes=(3,), steps=(2,), dilations=(2,))),
+        Shaped("window", "two axes", SOME, lambda d, n: [((n, 6, 5), d)],
+               lambda x: build("window", x, axes=(1, 2), sizes=(2, 3), steps=(2, 1), dilations=(1, 1))),
+        Shaped("window", "dynamic axis", SOME, lambda d, n: [((2, n + 3), d)],
+               lambda x: build("window", x, axes=(1,), sizes=(3,), steps=(1,), dilations=(1,))),
         Shaped("concatenate", "columns", ALL, lambda d, n: [((3, n), d), ((3, 4), d), ((3, n), d)],
                lambda *x: build("concatenate", *x, axis=1)),
         Shaped("concatenate", "rows", SOME, lambda d, n: [((2, n), d), ((1, n), d)],
@@ -380,6 +386,25 @@ def _products() -> list[Shaped]:
         Shaped("matmul", "batch, turned", (float32, bfloat16, int32), lambda d, n: [((n, 4, 3), d), ((n, 5, 4), d)],
                lambda a, b: build("matmul", build("permute", a, axes=(0, 2, 1)), build("permute", b, axes=(0, 2, 1))),
                "rule", draw=_calm),
+    ]
+
+
+def _convolutions() -> list[Shaped]:
+    def conv(x: Node, weight: Node, **changes: Any) -> Node:
+        plain = {"before": (0, 0), "after": (0, 0), "steps": (1, 1), "dilations": (1, 1), "groups": 1}
+        return build("conv", x, weight, **{**plain, **changes})
+
+    few = (0, 1, 2, 5)
+    return [
+        Shaped("conv", "images", FLOATS, lambda d, n: [((n, 3, 5, 6), d), ((7, 3, 3, 2), d)],
+               lambda x, w: conv(x, w, before=(1, 0), after=(1, 2)), "rule", draw=_calm, lengths=few),
+        Shaped("conv", "steps, groups", FLOATS, lambda d, n: [((n, 4, 7, 9), d), ((6, 2, 2, 3), d)],
+               lambda x, w: conv(x, w, before=(0, 2), steps=(2, 3), dilations=(3, 2), groups=2), "rule", draw=_calm,
+               lengths=few),
+        Shaped("conv", "cut off", (float32, bfloat16), lambda d, n: [((2, 3, 9, n + 6), d), ((25, 3, 2, 3), d)],
+               lambda x, w: conv(x, w, before=(-1, -2), after=(-2, 1)), "rule", draw=_calm, lengths=(1, 2, 13)),
+        Shaped("conv", "n channels", FLOATS, lambda d, n: [((2, n, 4, 4), d), ((3, n, 2, 2), d)],
+               lambda x, w: conv(x, w, before=(1, 1)), "rule", draw=_calm, lengths=(0, 1, 7, 8, 9, 33, 130)),
     ]
 
 
@@ -521,8 +546,8 @@ def _sources() -> list[Shaped]:
     ]
 
 
-SHAPED: list[Shaped] = [*_reductions(), *_scans(), *_moves(), *_indices(), *_products(), *_quantised(), *_fused(),
-                        *_host(), *_sources()]
+SHAPED: list[Shaped] = [*_reductions(), *_scans(), *_moves(), *_indices(), *_products(), *_quantised(),
+                        *_convolutions(), *_fused(), *_host(), *_sources()]
 ELSEWHERE = {"data": "a leaf that holds memory: every lazy evaluation in tests/fuzz uses it"}
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from morpho.base.dtypes import DType, bfloat16, float16, float32, float64
+from morpho.ir.node import Node
+from morpho.ops.convolution import window_matrix
 from morpho.ops.special import round_bfloat16
 
 Array = Any
@@ -133,6 +135,19 @@ def matmul_by_rule(a: Array, b: Array, dtype: DType) -> Array:
                 chains[k % 2] = step(chains[k % 2], k)
             total = total + (chains[0] + chains[1])
     return rounded(total, dtype)
+
+
+def conv_by_rule(node: Node, x: Array, weight: Array, dtype: DType) -> Array:
+    """Rule 6 on the windows of images: k is (channel, row, column) of the kernel, zeros stand for the padding."""
+    groups, count = node["groups"], weight.shape[0] // node["groups"]
+    windows = window_matrix(node.attributes, x, weight.shape)
+    found = np.zeros((x.shape[0], weight.shape[0], windows.shape[2]), dtype.compute.numpy)
+    for image in range(x.shape[0]):
+        for group in range(groups):
+            kernels = weight[group * count:(group + 1) * count].reshape(count, windows.shape[3])
+            found[image, group * count:(group + 1) * count] = matmul_by_rule(kernels, windows[image, group].T, dtype)
+    sizes = (x.shape[0], *node.shape[1:3])
+    return found.reshape(*sizes, windows.shape[2] // sizes[2])
 
 
 def rounded(x: Array, dtype: DType) -> Array:

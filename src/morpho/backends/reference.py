@@ -69,7 +69,8 @@ def body_arrays(node: Node, arrays: list[Any], sizes: Mapping[str, int] = STATIC
     if node.op.name != "gemm":
         return arrays
     widened = [a.astype(np.float32) if a.dtype == np.float16 else a for a in arrays[:2]]
-    product = REGISTRY[node["by"]].reference({"kind": node["kind"]}, *widened)
+    how = dict(node["windows"]) if node["windows"] else {"kind": node["kind"]}
+    product = REGISTRY[node["by"]].reference(how, *widened)
     product = rounded(product, node["dtype"]).reshape(settled(node["space"], sizes))
     return [*arrays[2:2 + node["product"]], product, *arrays[2 + node["product"]:]]
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from morpho.base.dims import Shape, product, upper
@@ -40,7 +41,7 @@ def node_cost(node: Node) -> Cost:
     if "body" in node.attributes:
         inner = sum(node_flops(part) for part in node["body"].graph.nodes)
         if node.op.name == "gemm":
-            inner += _product_flops(node["shape"], node.inputs[0])
+            inner += _product_flops(node["shape"], node.inputs, bool(node["windows"]))
         return Cost(inner, moved)
     return Cost(node_flops(node), moved)
 
@@ -49,14 +50,16 @@ def node_flops(node: Node) -> int:
     """Operations of one node: per output element, per input element of a reduction, 2 per multiply-add."""
     if node.op.kind == "source" or "view" in node.op.properties:
         return 0
-    if node.op.name in ("matmul", "matmul_quantised", "matmul_int8"):
-        return _product_flops(node.shape, node.inputs[0])
+    if node.op.kind == "contract":
+        return _product_flops(node.shape, node.inputs, node.op.name == "conv")
     over = node.inputs[0] if node.op.kind == "reduce" else node
     return node.op.flops * upper(product(over.shape))
 
 
-def _product_flops(shape: Shape, left: Node) -> int:
-    return 2 * upper(product(shape)) * upper(left.shape[-1])
+def _product_flops(shape: Shape, inputs: Sequence[Node], windows: bool) -> int:
+    """2 per multiply-add; a convolution adds up its kernel's weights, a product the columns of its left operand."""
+    terms = product(inputs[1].shape[1:]) if windows else inputs[0].shape[-1]
+    return 2 * upper(product(shape)) * upper(terms)
 
 
 def graph_cost(graph: Graph) -> Cost:

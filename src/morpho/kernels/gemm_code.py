@@ -101,12 +101,20 @@ class GemmCode:
         """The internal functions, each with `write()`."""
         heights = self.register.heights
         return [*(MicroKernel(self.kernel, h, self.register, self.isa) for h in heights),
-                *(RowPacker(self.kernel, h, self.isa) for h in heights)]
+                *(self.packer(h) for h in heights)]
+
+    def packer(self, height: int) -> RowPacker:
+        return RowPacker(self.kernel, height, self.isa)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The kernel's numbers; those of the epilogue follow."""
+        return NAMES
 
     def body(self) -> str:
         e = self.e
         self.a, self.b = e.load_pointer("%buffers", 0), e.load_pointer("%buffers", 1)
-        self.v = {key: e.load(e.offset("%values", "i64", i), "i64", 1) for i, key in enumerate(NAMES)}
+        self.v = {key: e.load(e.offset("%values", "i64", i), "i64", 1) for i, key in enumerate(self.names)}
         self.status, self.last = "%status", "%last"
         e.line(f"%places = alloca ptr, i64 {self.v['places'].name}, align 8")
         e.line("%status = alloca i32, align 4")
@@ -148,9 +156,10 @@ class GemmCode:
         e, v = self.e, self.v
         start = number * v["depth"]
         depth = e.intrinsic("smin", v["depth"], v["k"] - start)
-        source = e.offset(self.a, self.memory, batch * v["a_batch"] + rows[0] * v["a_m"] + start * v["a_k"])
+        source = self.source(batch, rows, start)
         known = e.icmp("eq", e.load(self.last, "i64", 1), tile) & e.icmp("eq", blocks, 1)
         with e.when(known ^ True):  # neighbouring items share their rows
+            self.before_packing(rows, start, depth)
             self.over_rows(rows, lambda height, row: self.pack(height, source, row, depth))
             e.store(tile, self.last)
         first = e.icmp("eq", number, 0)
@@ -161,12 +170,24 @@ class GemmCode:
 
     def panel(self, batch: Value, number: Value, start: Value, depth: Value) -> str:
         """Where a panel of the right operand lies from k = start on."""
-        place = batch * self.v["b_batch"] + (number * self.v["k"] + start) * self.register.width
+        place = self.right(batch) + (number * self.v["k"] + start) * self.register.width
         return self.e.offset(self.b, self.memory, place)
 
     def packed_rows(self, row: Value, depth: Value) -> str:
         """Where rows of the left operand lie after packing."""
         return self.e.offset("%scratch", self.element, row * depth)
+
+    def source(self, batch: Value, rows: tuple[Value, Value], start: Value) -> str:
+        """Where the rows of a tile begin at a block of k."""
+        v = self.v
+        return self.e.offset(self.a, self.memory, batch * v["a_batch"] + rows[0] * v["a_m"] + start * v["a_k"])
+
+    def right(self, batch: Value) -> Value:
+        """Where the packed right operand of a batch begins."""
+        return batch * self.v["b_batch"]
+
+    def before_packing(self, rows: tuple[Value, Value], start: Value, depth: Value) -> None:
+        """Rows with one stride need nothing."""
 
     def over_rows(self, rows: tuple[Value, Value], write) -> None:  # type: ignore[no-untyped-def]
         """`write(height, row)` for row panels of the largest height, then of smaller ones for what is left."""
@@ -197,13 +218,18 @@ class GemmCode:
         """The epilogue over the tile: its operand's address is such that whole-matrix indices fall into the tile."""
         e, v, width = self.e, self.v, self.register.width
         top = batch * v["m"]
-        first, last = top + rows[0], top + rows[1]
         column, end = panels[0] * width, e.intrinsic("smin", panels[1] * width, v["n"])
-        origin = e.offset(self.sums, self.element, 0 - (first * v["stride"] + column))
+        self.follow(self.sums, (top + rows[0], top + rows[1]), (column, end), (v["stride"], e.constant(1, "i64", 1)))
+
+    def follow(self, tile: str, rows: tuple[Value, Value], columns: tuple[Value, Value],
+               steps: tuple[Value, Value]) -> None:
+        """Call the epilogue on rows and columns of its own, which lie these steps apart; the first is at `tile`."""
+        e, v = self.e, self.v
+        origin = e.offset(tile, self.element, 0 - (rows[0] * steps[0] + columns[0] * steps[1]))
         e.line(f"store ptr {origin}, ptr {e.offset('%places', 'ptr', v['product'])}, align 8")
         function = e.load_pointer(e.offset("%values", "i64", EPILOGUE))
-        numbers = e.offset("%values", "i64", len(NAMES))
+        numbers = e.offset("%values", "i64", len(self.names))
         scratch = e.offset("%scratch", "i8", v["scratch_at"])
-        found = e.assign(f"call i32 {function}(ptr %places, ptr {numbers}, i64 {first.name}, i64 {last.name}, "
-                         f"i64 {column.name}, i64 {end.name}, ptr {scratch})", "i32", 1)
+        found = e.assign(f"call i32 {function}(ptr %places, ptr {numbers}, i64 {rows[0].name}, i64 {rows[1].name}, "
+                         f"i64 {columns[0].name}, i64 {columns[1].name}, ptr {scratch})", "i32", 1)
         e.store(e.load(self.status, "i32", 1) | found, self.status)

@@ -30,6 +30,8 @@ class Access:
     dtype: DType
     pattern: str
     across: str = ""  # the step along the last outer axis, in transposed kernels
+    guards: int = 0  # borders of what is there, in short kernels; outside them the constant `fill` is read
+    fill: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class LoopKernel:
     stores: tuple[Store, ...]
     transposed: bool = False  # lanes run along the last outer axis, where memory lies side by side
     part: str = ""  # of a long reduction in two steps: "blocks" leaves a value per block, "join" puts those together
+    short: tuple[int, ...] = ()  # extents of the inner axes of a small window, which is then written out
 
     def generate(self, isa: Isa, name: str) -> str:
         """The LLVM module of this kernel."""
@@ -79,6 +82,10 @@ class LoopKernel:
             from morpho.kernels.split_code import BlocksCode, JoinCode
 
             return (BlocksCode if self.part == "blocks" else JoinCode)(self, isa).module(name)
+        if self.short:
+            from morpho.kernels.short_code import ShortCode
+
+            return ShortCode(self, isa).module(name)
         if self.transposed:
             from morpho.kernels.transposed_code import TransposedCode
 
@@ -176,6 +183,11 @@ class LoopKernel:
     def blocks_at(self) -> int:
         return self.extents_at + 2 * sum(a.kind == "gather" for a in self.accesses)
 
+    def guards_at(self, number: int) -> int:
+        """Where the numbers of an access's borders begin: size, offset and strides of each."""
+        before = sum(access.guards for access in self.accesses[:number])
+        return self.blocks_at + before * (2 + self.outer_rank + self.inner_rank)
+
     @property
     def may_fault(self) -> bool:
         return any(a.kind == "gather" for a in self.accesses)
@@ -187,8 +199,9 @@ class LoopKernel:
 
     @property
     def reads_before_writing(self) -> bool:
-        """Whether a result may lie over an operand: every full store is in the last walk over a row."""
-        return all(not step.stores for step in self.passes[:-1])
+        """Whether a result may lie over an operand: every full store is in the last walk over a row, and no row is
+        computed twice, as some of a short kernel are."""
+        return not self.short and all(not step.stores for step in self.passes[:-1])
 
     @property
     def scratch_bytes_per_column(self) -> int:

@@ -62,11 +62,17 @@ class Product:
         self.batch, self.m, self.n, self.a, self.b = batch, m, n, a, b
         threads = settings.get().threads or machine().cores
         self.tiling: Tiling = choose_tiling(m, n, k, batch, self.register, threads, whole_rows)
-        rows, columns = (1, self.tiling.stride) if self.swapped else (self.tiling.stride, 1)
+        self.steps = rows, columns = (1, self.tiling.stride) if self.swapped else (self.tiling.stride, 1)
         outer = tuple(s * shape[-2] * self.tiling.stride for s in contiguous_strides(shape[:-2]))
         if self.swapped:
             outer = tuple(s * self.tiling.stride for s in contiguous_strides(shape[:-2]))
         self.tile = Place(PRODUCT, 0, shape, (*outer, rows, columns), dtype.compute)
+
+    def seen(self, shape: Shape, columns: int) -> Place:
+        """The tile with its rows and columns divided into other axes, the last `columns` of which are columns."""
+        rows = tuple(s * self.steps[0] for s in contiguous_strides(shape[:-columns]))
+        across = tuple(s * self.steps[1] for s in contiguous_strides(shape[-columns:]))
+        return Place(PRODUCT, 0, shape, (*rows, *across), self.tile.dtype)
 
     # -- packing -------------------------------------------------------------------------------------------------------
     @property
@@ -123,12 +129,6 @@ def follows(lowered: Lowered) -> bool:
     """Whether a loop kernel can run on the tiles of a product: it reads them once, in their own order."""
     reads = [place for place in lowered.places if place is not None and place.slot == PRODUCT]
     return len(reads) == 1 and not lowered.kernel.transposed
-
-
-def look_reshaped(tile: Place, shape: Shape) -> Place:
-    """The tile of a product seen with its leading axes divided otherwise; its columns stay."""
-    strides = tuple(s * tile.strides[-2] for s in contiguous_strides(shape[:-1]))
-    return Place(tile.slot, 0, shape, (*strides, tile.strides[-1]), tile.dtype)
 
 
 def as_matrix(place: Place, copy: Callable[[Place], Place]) -> Matrix:

@@ -13,6 +13,8 @@ from morpho.passes.fuse import only_checks, reshaped, row_shape
 
 Mapping = tuple[int | None, ...]
 LEAST_TRANSPOSED = 8  # rows side by side that make lanes along them worth while
+MOST_SHORT = 64  # elements of a window whose reduction is written out: one per lane of the tree
+SHORT_CODE = 512  # operations such a kernel may consist of
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class Operand:
     strides: tuple[Size, ...]
     extent: Size = 0  # of the indexed axis of a gather
     step: Size = 0
+    guards: tuple[tuple[Size, Size, tuple[Size, ...]], ...] = ()  # size, offset and strides of each border
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +44,14 @@ class Lowered:
 class GroupLowering:
     """Walks the body of one group once, writing instructions and collecting operands."""
 
-    def __init__(self, space: Shape, axes: tuple[int, ...], inputs: list[Place]) -> None:
-        self.space, self.axes, self.inputs = space, axes, inputs
+    def __init__(self, space: Shape, axes: tuple[int, ...], inputs: list[Place], columns: int = 0,
+                 windows: bool = False) -> None:
+        self.space, self.axes, self.inputs, self.windows = space, axes, inputs, windows
+        self.columns = columns  # trailing axes that must run along the columns; 0: as it suits
         self.operands: list[Operand] = []
         self.instructions: list[Instruction] = []
         self.known: dict[tuple[int, Mapping], int] = {}  # (node, mapping) -> instruction
-        self.loads: dict[tuple[int, tuple[Size, ...], Size], int] = {}
+        self.loads: dict[tuple[object, ...], int] = {}
         self.dimensions: list[Size] = []
         self.identity: Mapping = tuple(range(len(space)))
         self.by_row: Mapping = tuple(None if axis in axes else axis for axis in self.identity)
@@ -146,7 +151,7 @@ class GroupLowering:
         """A constant, a size, an index number or a read, seen through views."""
         chain = []
         root = node
-        while root.op.name in ("expand", "reshape", "permute", "slice"):
+        while root.op.name in ("expand", "reshape", "permute", "slice", "window"):
             chain.append(root)
             root = root.inputs[0]
         if root.op.name == "constant":
@@ -173,11 +178,14 @@ class GroupLowering:
 
     def read(self, kind: str, place: Place, mapping: Mapping) -> int:
         strides = self.along(mapping, place)
-        key = (place.slot if kind == "load" else -1, strides, place.offset)
         full = self.is_full(mapping)
-        if (*key, full, place.dtype) in self.loads:
-            return self.loads[(*key, full, place.dtype)]  # type: ignore[index]
-        self.operands.append(Operand(kind, place.dtype, place, strides))
+        key = (place.slot if kind == "load" else -1, strides, place.offset, place.borders, full, place.dtype)
+        if key in self.loads:
+            return self.loads[key]
+        guards = tuple((border.size, border.offset, self.along(mapping, Place(-1, 0, place.shape, border.strides,
+                                                                              place.dtype)))
+                       for border in place.borders)
+        self.operands.append(Operand(kind, place.dtype, place, strides, guards=guards))
         number = self.add(kind, (), place.dtype, full, len(self.operands) - 1)
         if kind == "index" and place.offset != 0:  # a sliced range starts elsewhere
             if isinstance(place.offset, int):
@@ -186,7 +194,7 @@ class GroupLowering:
                 self.dimensions.append(place.offset)
                 start = self.add("dimension", (), place.dtype, False, len(self.dimensions) - 1)
             number = self.add("add", (number, start), place.dtype, full)
-        self.loads[(*key, full, place.dtype)] = number  # type: ignore[index]
+        self.loads[key] = number
         return number
 
     def gather(self, node: Node, mapping: Mapping, inputs: tuple[int, ...]) -> int:
@@ -224,19 +232,25 @@ class GroupLowering:
         """Collapse axes that every operand walks as one, and fix each operand's pattern along the columns."""
         outer = [axis for axis in range(len(self.space)) if axis not in self.axes]
         inner = list(self.axes)
-        if not self.axes and outer:  # a map: the last axes run along the columns
+        if self.columns and not self.axes:
+            outer_loops, inner_loops = self.collapse(outer[:-self.columns]), self.collapse(outer[-self.columns:])
+        elif not self.axes and outer:  # a map: the last axes run along the columns
             loops = self.collapse(outer)
             outer_loops, inner_loops = loops[:-1], loops[-1:]
         else:
             outer_loops, inner_loops = self.collapse(outer), self.collapse(inner)
-        outer_loops = outer_loops or [(1, [0] * len(self.operands))]
-        inner_loops = inner_loops or [(1, [0] * len(self.operands))]
-        transposed = self.is_transposed(outer_loops, inner_loops)
+        moving = len(self.operands) + sum(len(operand.guards) for operand in self.operands)
+        outer_loops = outer_loops or [(1, [0] * moving)]
+        inner_loops = inner_loops or [(1, [0] * moving)]
+        short = self.short_extents(stores, outer_loops, inner_loops)
+        transposed = bool(short) or self.is_transposed(outer_loops, inner_loops)
         accesses = tuple(Access(o.kind, o.dtype, self.pattern([loop[1][n] for loop in inner_loops])
                                 if o.place is not None else "none",
-                                self.pattern([outer_loops[-1][1][n]]) if transposed else "")
+                                self.across(o, outer_loops[-1][1][n], bool(short)) if transposed else "",
+                                len(o.guards), constant_text(o.place.fill) if o.guards and o.place else "")
                          for n, o in enumerate(self.operands))
-        kernel = LoopKernel(len(outer_loops), len(inner_loops), accesses, tuple(self.instructions), stores, transposed)
+        kernel = LoopKernel(len(outer_loops), len(inner_loops), accesses, tuple(self.instructions), stores, transposed,
+                            short=short)
         values: list[Size] = [loop[0] for loop in outer_loops + inner_loops]
         for n in range(len(self.operands)):
             values += [loop[1][n] for loop in outer_loops + inner_loops]
@@ -244,6 +258,8 @@ class GroupLowering:
         for operand in self.operands:
             if operand.kind == "gather":
                 values += [operand.extent, operand.step]
+        for n, (size, start, _) in enumerate(guard for operand in self.operands for guard in operand.guards):
+            values += [size, start, *(loop[1][len(self.operands) + n] for loop in outer_loops + inner_loops)]
         places = tuple(o.place if o.kind != "index" else None for o in self.operands)
         rows, columns = (product(tuple(loop[0] for loop in loops)) for loops in (outer_loops, inner_loops))
         return Lowered(kernel, places, tuple(values), rows, columns)
@@ -256,11 +272,42 @@ class GroupLowering:
             if extent == 1:
                 continue
             strides = [operand.strides[axis] for operand in self.operands]
+            strides += [guard[2][axis] for operand in self.operands for guard in operand.guards]
             if loops and all(before == step * extent for before, step in zip(loops[-1][1], strides, strict=True)):
                 loops[-1] = (loops[-1][0] * extent, strides)
             else:
                 loops.append((extent, strides))
         return loops
+
+    def short_extents(self, stores: tuple[Store, ...], outer: list[tuple[Size, list[Size]]],
+                      inner: list[tuple[Size, list[Size]]]) -> tuple[int, ...]:
+        """The extents of small windows that are reduced in one walk; () for everything else."""
+        if bounds(outer[-1][0])[1] < 2:  # lanes run along the rows
+            return ()
+        extents = tuple(loop[0] for loop in inner if isinstance(loop[0], int))
+        if not self.windows or not self.axes or len(extents) < len(inner) or any(store.full for store in stores):
+            return ()
+        if any(operand.kind not in ("load", "store") for operand in self.operands):
+            return ()
+        steps = [step for operand in self.operands for guard in operand.guards for step in guard[2]]
+        if any(bounds(step)[0] < 0 for step in steps):  # borders are met in ascending order
+            return ()
+        count = product(extents)
+        flops = sum(i.flops + 1 for i in self.instructions if i.full)
+        fits = isinstance(count, int) and 0 < count <= MOST_SHORT and count * flops <= SHORT_CODE
+        return extents if fits and not self.walks_again() else ()
+
+    def walks_again(self) -> bool:
+        """Whether a value of the columns needs a reduction's: then one walk is not enough."""
+        after: set[int] = set()
+        for number, instruction in enumerate(self.instructions):
+            if instruction.reduces or any(i in after for i in instruction.inputs):
+                after.add(number)
+        return any(self.instructions[number].full for number in after)
+
+    def across(self, operand: Operand, stride: Size, short: bool) -> str:
+        """An operand's step along rows side by side; every second element has a load of its own in short kernels."""
+        return "second" if short and stride == 2 and operand.kind == "load" else self.pattern([stride])
 
     def is_transposed(self, outer: list[tuple[Size, list[Size]]], inner: list[tuple[Size, list[Size]]]) -> bool:
         """Whether a reduction's operands lie side by side along the rows, not along the columns."""
@@ -282,15 +329,23 @@ class GroupLowering:
         return "unit" if strides[0] == 1 else "strided"
 
 
-def lower_body(node: Node, inputs: list[Place], outputs: list[Place]) -> Lowered:
-    """The kernel of a node with a body (a group, or what follows a product), reading `inputs` and writing `outputs`."""
-    lowering = GroupLowering(node["space"], node["axes"], inputs)
+def lower_body(node: Node, inputs: list[Place], outputs: list[Place], columns: int = 0) -> Lowered:
+    """The kernel of a node with a body (a group, or what follows a product), reading `inputs` and writing `outputs`;
+    the last `columns` axes run along its columns."""
+    windows = any(_sees_windows(child) for child in node.inputs)
+    lowering = GroupLowering(node["space"], node["axes"], inputs, columns, windows)
     return lowering.lower(node["body"].outputs, outputs)
 
 
-def lower_copy(source: Place | float | int | bool, target: Place) -> Lowered:
+def _sees_windows(node: Node) -> bool:
+    while "view" in node.op.properties and node.op.name not in ("pick", "window"):
+        node = node.inputs[0]
+    return node.op.name == "window"
+
+
+def lower_copy(source: Place | float | int | bool, target: Place, columns: int = 0) -> Lowered:
     """A kernel that copies one place to another of the same shape, or fills one with a number."""
-    lowering = GroupLowering(target.shape, (), [])
+    lowering = GroupLowering(target.shape, (), [], columns)
     if isinstance(source, Place):
         number = lowering.converted(lowering.read("load", source, lowering.identity), source.dtype, target.dtype, True)
     else:

@@ -12,14 +12,26 @@ from morpho.passes.canonical import view_strides
 
 
 @dataclass(frozen=True, slots=True)
+class Border:
+    """Where memory ends along one axis of what a place shows: positions, with an offset and strides like an address,
+    that are less than 0 or not less than `size` are not there."""
+
+    size: Size
+    offset: Size
+    strides: tuple[Size, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
-    """A strided view of a slot."""
+    """A strided view of a slot. With `borders` it shows more than there is: `fill` stands outside them."""
 
     slot: int
     offset: Size
     shape: tuple[Size, ...]
     strides: tuple[Size, ...]
     dtype: DType
+    borders: tuple[Border, ...] = ()
+    fill: float | int = 0
 
     @property
     def is_contiguous(self) -> bool:
@@ -37,13 +49,36 @@ def as_pairs(place: Place) -> Place:
     return Place(place.slot, 2 * place.offset, (*place.shape, 2), (*(2 * s for s in place.strides), 1), part)
 
 
+def padded(place: Place, pad: Node) -> Place:
+    """What a `pad` of a place shows, without memory for it."""
+    offset = place.offset
+    for before, stride in zip(pad["before"], place.strides, strict=True):
+        offset = offset - before * stride
+    rank = len(place.shape)
+    borders = tuple(Border(size, -before, tuple(int(d == axis) for d in range(rank)))
+                    for axis, (size, before, after) in enumerate(zip(place.shape, pad["before"], pad["after"],
+                                                                     strict=True)) if before != 0 or after != 0)
+    return Place(place.slot, offset, pad.shape, place.strides, place.dtype, borders, pad["value"])
+
+
 def look(view: Node, place: Place) -> Place | None:
     """The place of a view of something; None when a reshape needs a copy first."""
     strides = view_strides(view, place.shape, place.strides)
     if strides is None:
         return None
-    offset = place.offset
+    borders = []
+    for border in place.borders:
+        along = view_strides(view, place.shape, border.strides)
+        if along is None:
+            return None
+        borders.append(Border(border.size, _moved(view, border.offset, border.strides), along))
+    return Place(place.slot, _moved(view, place.offset, place.strides), view.shape, strides, place.dtype,
+                 tuple(borders), place.fill)
+
+
+def _moved(view: Node, offset: Size, strides: tuple[Size, ...]) -> Size:
+    """An offset after a slice, which may begin elsewhere."""
     if view.op.name == "slice" and product(view.shape) != 0:
-        for start, stride in zip(view["starts"], place.strides, strict=True):
+        for start, stride in zip(view["starts"], strides, strict=True):
             offset = offset + start * stride
-    return Place(place.slot, offset, view.shape, strides, place.dtype)
+    return offset

@@ -6,7 +6,7 @@ with its places and numbers, or a host operation on NumPy arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,15 +18,16 @@ from morpho.ir.op import Cost
 from morpho.kernels.int8 import ByteProduct
 from morpho.kernels.loop_spec import LoopKernel
 from morpho.kernels.lower_attention import lower_attention, lower_attention_backward
-from morpho.kernels.lower_gemm import PRODUCT, Product, as_matrix, batch_stride, follows, look_reshaped
+from morpho.kernels.lower_gemm import PRODUCT, Product, as_matrix, batch_stride, follows
 from morpho.kernels.lower_group import Lowered, lower_body, lower_copy
 from morpho.kernels.matmul import ROWS, MatmulKernel
-from morpho.kernels.place import Place, as_pairs, look, whole
+from morpho.kernels.place import Place, as_pairs, look, padded, whole
 from morpho.kernels.quantised import QuantisedProduct
 from morpho.kernels.reductions import BLOCK, lane_dtype
 from morpho.kernels.scan import ScanKernel
 from morpho.kernels.scatter import lower_scatter
 from morpho.kernels.split_group import split_group
+from morpho.kernels.window_gemm import WindowProduct, Windows, kernel_strides
 from morpho.passes.fuse import inlines
 
 FEW_ROWS = 4
@@ -142,6 +143,7 @@ class _Builder:
         self.program.slots = [Slot("input", bool_, 0, index) for index in range(inputs)]
         self.places: dict[int, list[Place]] = {}  # node -> place of each of its outputs
         self.packs: dict[Any, Place] = {}  # packed right operands of products
+        self.waiting: set[int] = set()  # pads that only windows look at: most of them need no memory
 
     def build(self) -> Program:
         program = self.program
@@ -154,7 +156,10 @@ class _Builder:
                                         Place(node["index"], 0, node.shape, strides, node.dtype)]
         for node in self.graph.nodes:
             if node.serial not in self.places and node.op.kind != "source" and "view" not in node.op.properties:
-                self.lower(node)
+                if node.op.name == "pad" and self.only_windows(node):
+                    self.waiting.add(node.serial)
+                else:
+                    self.lower(node)
         results: set[int] = set()
         for node in self.graph.outputs:
             program.outputs.append(self.output(node, results))
@@ -197,7 +202,10 @@ class _Builder:
         while node.serial not in self.places and "view" in node.op.properties:
             chain.append(node)
             node = node.inputs[0]
-        if node.serial not in self.places:
+        if node.serial in self.waiting:
+            self.waiting.discard(node.serial)
+            self.lower(node)
+        elif node.serial not in self.places:
             self.lower_source(node)
         place = self.places[node.serial][0]
         for view in reversed(chain):
@@ -272,7 +280,7 @@ class _Builder:
     def lower(self, node: Node) -> None:
         special = {"group": self.lower_group, "concatenate": self.lower_concatenate, "pad": self.lower_pad,
                    "update": self.lower_update, "copy": self.lower_copy_op, "matmul": self.lower_matmul,
-                   "matmul_quantised": self.lower_matmul, "matmul_int8": self.lower_matmul,
+                   "matmul_quantised": self.lower_matmul, "matmul_int8": self.lower_matmul, "conv": self.lower_conv,
                    "gemm": self.lower_gemm, "cumulative_sum": self.lower_scan, "cumulative_prod": self.lower_scan,
                    "attention": self.lower_attention, "attention_backward": self.lower_attention,
                    "scatter": self.lower_scatter}
@@ -282,13 +290,39 @@ class _Builder:
         else:
             self.lower_host(node, fallback=node.op.kind != "host" and native)
 
+    def only_windows(self, node: Node) -> bool:
+        users = self.graph.users[node.serial]
+        return bool(users) and not node.dtype.is_complex and all(user.op.name == "window" for user in users)
+
+    def bordered(self, node: Node) -> Place | None:
+        """Windows over a pad that has no memory yet as windows over what it pads."""
+        chain = []
+        while "view" in node.op.properties and node.op.name != "pick":
+            chain.append(node)
+            node = node.inputs[0]
+        place = padded(self.place(node.inputs[0]), node) if node.serial in self.waiting else None
+        for view in reversed(chain):
+            place = look(view, place) if place is not None else None
+        return place
+
+    def lower_windows(self, node: Node, targets: list[Place]) -> Lowered | None:
+        """A group that reads windows over pads, if its kernel can do without memory for the pads."""
+        places = [self.bordered(child) for child in node.inputs]
+        if all(place is None for place in places):
+            return None
+        inputs = [place or self.place(child) for place, child in zip(places, node.inputs, strict=True)]
+        lowered = lower_body(node, inputs, targets)
+        return lowered if lowered.kernel.short else None
+
     def lower_group(self, node: Node) -> None:
-        inputs = [self.place(child) for child in node.inputs]
         targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
+        lowered, inputs = self.lower_windows(node, targets), []
+        if lowered is None:
+            inputs = [self.place(child) for child in node.inputs]
+            lowered = lower_body(node, inputs, targets)
         names = [n.op.name for n in node["body"].graph.nodes if n.op.kind in ("elementwise", "reduce", "index")]
         shown = "+".join(names[:6]) + ("+..." if len(names) > 6 else "")
-        lowered = lower_body(node, inputs, targets)
-        if self.is_long(lowered, several_walks=True):
+        if inputs and self.is_long(lowered, several_walks=True):
             self.split_walks(node, inputs, targets)
         else:
             self.step(lowered, node, shown or "copy")
@@ -337,7 +371,10 @@ class _Builder:
     def lower_update(self, node: Node) -> None:
         target = self.new_slot(node.shape, node.dtype)
         base, value = node.inputs
-        self.copy(self.place(base), target, node)
+        root = base
+        while root.op.name in ("expand", "reshape"):
+            root = root.inputs[0]
+        self.copy(root["value"] if root.op.name == "constant" else self.place(base), target, node)
         offset: Size = 0
         for start, stride in zip(node["starts"], target.strides, strict=True):
             offset = offset + start * stride
@@ -354,33 +391,49 @@ class _Builder:
         if node.op.name == "matmul_quantised" and shape[-1] == 1:  # a second column, of zeros: tiles are matrices
             shape = (*shape[:-1], 2)
         c = self.new_slot(shape, node.dtype)
-        self.multiply(node, shape, False, lambda tile: lower_copy(tile, c), "matmul")
+        found = self.product(node, shape, False)
+        self.multiply(node, found, lower_copy(found.tile, c), "matmul")
         self.places[node.serial] = [c if shape == node.shape else replace(c, shape=node.shape)]
 
+    def lower_conv(self, node: Node) -> None:
+        target = self.new_slot(node.shape, node.dtype)
+        found = self.windows(node, node.shape, node.attributes)
+        self.multiply(node, found, lower_copy(found.tile, target, columns=2), "conv")
+        self.places[node.serial] = [target]
+
     def lower_gemm(self, node: Node) -> None:
-        """A product and the group that follows it."""
+        """A product or a convolution, and the group that follows it."""
         inputs = [self.place(child) for child in node.inputs[2:]]
         targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
+        space, columns, windows = node["space"], node["columns"], node["windows"]
 
-        def follow(tile: Place) -> Lowered:
-            seen = look_reshaped(tile, node["space"])
+        def follow(seen: Place) -> Lowered:
             places = [*inputs[:node["product"]], seen, *inputs[node["product"]:]]
-            return lower_body(node, places, targets)
+            return lower_body(node, places, targets, columns)
 
         names = [n.op.name for n in node["body"].graph.nodes if n.op.kind in ("elementwise", "reduce", "index")]
-        label = "matmul+" + "+".join(names[:6])
-        if not self.multiply(node, node["shape"], bool(node["axes"]), follow, label):
+        kind, shown = "conv" if windows else "matmul", "+".join(names[:6])
+        if windows:
+            found = self.windows(node, node["shape"], dict(windows))
+        else:
+            found = self.product(node, node["shape"], bool(node["axes"]))
+        if not self.multiply(node, found, follow(found.seen(space, columns)), f"{kind}+{shown}"):
             apart = self.new_slot(node["shape"], node["dtype"])
-            self.multiply(node, node["shape"], False, lambda tile: lower_copy(tile, apart), "matmul")
-            self.step(follow(apart), node, "+".join(names[:6]))
+            self.multiply(node, found, lower_copy(found.tile, apart, 2 if windows else 0), kind)
+            self.step(follow(whole(apart.slot, space, apart.dtype)), node, shown)
         self.places[node.serial] = targets
 
-    def multiply(self, node: Node, shape: Shape, whole_rows: bool, epilogue: Callable[[Place], Lowered],
-                 label: str) -> bool:
-        """The product of a node's first two inputs, whose tiles `epilogue` writes where they belong; False when that
-        kernel cannot run tile by tile."""
-        found = self.product(node, shape, whole_rows)
-        after = epilogue(found.tile)
+    def windows(self, node: Node, shape: Shape, how: Mapping[str, Any]) -> Product:
+        """The convolution of a node's first input by its second."""
+        x, weight = (self.place(child) for child in node.inputs[:2])
+        if kernel_strides(weight, how["groups"]) is None:
+            weight = self.copied(weight, node)
+        windows = Windows(how["before"], how["steps"], how["dilations"], how["groups"])
+        return WindowProduct(shape, x, weight, windows)
+
+    def multiply(self, node: Node, found: Product, after: Lowered, label: str) -> bool:
+        """One step for a product whose tiles `after` writes where they belong; False when that kernel cannot run tile
+        by tile."""
         if not follows(after):
             return False
         packed = self.packed(found, node)
@@ -390,7 +443,7 @@ class _Builder:
             found.kernel(), (found.a.place, packed, *places), writes, found.values(after), found.items,
             found.work_per_item, label, node.origin, epilogue=after.kernel, scratch=found.scratch(after.kernel)[2],
             threads=node.attributes.get("threads", "auto"),
-            operations=product(shape) * (2 * node.inputs[0].shape[-1] + after.kernel.flops)))
+            operations=found.batch * found.m * found.n * (2 * found.k + after.kernel.flops)))
         return True
 
     def product(self, node: Node, shape: Shape, whole_rows: bool) -> Product:

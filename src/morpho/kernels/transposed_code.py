@@ -31,7 +31,7 @@ def wide(kernel: LoopKernel) -> int:
 
 def fixed_scratch(kernel: LoopKernel) -> int:
     """Bytes of scratch besides the kept values: partials, joined blocks, row values."""
-    reductions = sum(i.reduces for i in kernel.instructions)
+    reductions = 0 if kernel.short else sum(i.reduces for i in kernel.instructions)
     rows = sum(not i.full for i in kernel.instructions)
     return 8 * wide(kernel) * (reductions * (LANES + LEVELS) + rows)
 

@@ -3,6 +3,7 @@
 from morpho.ops import (
     attention,
     contract,
+    convolution,
     elementwise,
     fused,
     host,
@@ -15,5 +16,5 @@ from morpho.ops import (
     sources,
 )
 
-__all__ = ["attention", "contract", "elementwise", "fused", "host", "index", "losses", "move", "quantised", "reduce",
-           "scan", "sources"]
+__all__ = ["attention", "contract", "convolution", "elementwise", "fused", "host", "index", "losses", "move",
+           "quantised", "reduce", "scan", "sources"]

@@ -1,4 +1,4 @@
-"""Movement: views that cost nothing (reshape, permute, expand, slice) and copies (concatenate, pad, update)."""
+"""Movement: views that cost nothing (reshape, permute, expand, slice, window) and copies (concatenate, pad, update)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from morpho.base.dims import bounds, product
-from morpho.base.errors import AxisError, DTypeError, IndexFault, ShapeError, fail
+from morpho.base.dims import Size, bounds, product
+from morpho.base.errors import ArgumentError, AxisError, DTypeError, IndexFault, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import Attributes, Op, Spec, register
-from morpho.ops.algebra import permute, reduce, reshape, zeros_like
+from morpho.ops.algebra import add, constant, expand, permute, reduce, reshape, zeros_like
 
 VIEW = frozenset({"view"})
 
@@ -84,6 +84,70 @@ PERMUTE = register(Op("permute", "move", _infer_permute, _permute_rule,
 EXPAND = register(Op("expand", "move", _infer_expand, _expand_rule,
                      lambda a, x: np.broadcast_to(x, a["shape"]), 0, properties=VIEW))
 SLICE = register(Op("slice", "move", _infer_slice, _slice_rule, lambda a, x: x[_numpy_slices(a)], 0, properties=VIEW))
+
+
+# -- windows ---------------------------------------------------------------------------------------------------------
+def window_count(size: Size, length: Size, step: int, dilation: Size, operation: str = "window") -> Size:
+    """How many windows of `length` elements, `dilation` apart, fit an axis when one starts at every `step`-th."""
+    span = (length - 1) * dilation + 1
+    if bounds(size - span)[0] < 0:
+        raise fail(ShapeError, operation, f"a window that spans {span} elements is larger than an axis of size {size}",
+                   "pad it first")
+    return (size - span) // step + 1 if step != 1 else size - span + 1
+
+
+def _infer_window(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    shape, dtype = inputs[0]
+    new = list(shape)
+    windows = (attributes["axes"], attributes["sizes"], attributes["steps"], attributes["dilations"])
+    for axis, length, step, dilation in zip(*windows, strict=True):
+        if min(length, step, dilation) < 1:
+            raise fail(ArgumentError, "window", f"size {length}, step {step} and dilation {dilation} are not positive")
+        new[axis] = window_count(shape[axis], length, step, dilation)
+    return Spec((*new, *attributes["sizes"]), dtype)
+
+
+def _reference_window(attributes: Attributes, x: Any) -> Any:
+    shape: Any = _infer_window([Spec(x.shape, x.dtype)], attributes).shape
+    steps = dict(zip(attributes["axes"], attributes["steps"], strict=True))
+    strides = [stride * steps.get(axis, 1) for axis, stride in enumerate(x.strides)]
+    strides += [x.strides[a] * d for a, d in zip(attributes["axes"], attributes["dilations"], strict=True)]
+    return np.lib.stride_tricks.as_strided(x, shape, strides, writeable=False)
+
+
+def _window_rule(node: Node, ct: Node) -> list[Node]:
+    """Overlap-add, one axis after the other: the windows of several axes are windows of windows."""
+    shape = node.inputs[0].shape
+    windows = zip(node["axes"], node["sizes"], node["steps"], node["dilations"], strict=True)
+    for axis, length, step, dilation in reversed(list(windows)):
+        ct = _overlap_add(ct, axis, length, step, dilation, shape[axis])
+    return [ct]
+
+
+def _overlap_add(ct: Node, axis: int, length: int, step: int, dilation: int, size: Size) -> Node:
+    """The last axis of `ct` added back to where its windows lay along `axis`, which then has `size` elements."""
+    rank = len(ct.shape) - 1
+    count = ct.shape[axis]
+    shape = tuple(size if d == axis else s for d, s in enumerate(ct.shape[:-1]))
+    if dilation == 1 and step == length:  # windows side by side: nothing overlaps
+        turned = permute(ct, (*range(axis + 1), rank, *range(axis + 1, rank)))
+        flat = reshape(turned, tuple(count * length if d == axis else s for d, s in enumerate(ct.shape[:-1])))
+        after = tuple(size - count * length if d == axis else 0 for d in range(rank))
+        return flat if not any(after) else build("pad", flat, before=(0,) * rank, after=after, value=0.0)
+    steps = tuple(step if d == axis else 1 for d in range(rank))
+    total: Node | None = None
+    for position in range(length):
+        starts = tuple(position if d == rank else 0 for d in range(rank + 1))
+        part = build("slice", ct, starts=starts, sizes=(*ct.shape[:-1], 1), steps=(1,) * (rank + 1))
+        at = tuple(position * dilation if d == axis else 0 for d in range(rank))
+        placed = build("update", expand(constant(0, ct.dtype), shape), reshape(part, ct.shape[:-1]), starts=at,
+                       sizes=ct.shape[:-1], steps=steps)
+        total = placed if total is None else add(total, placed)
+    assert total is not None
+    return total
+
+
+WINDOW = register(Op("window", "move", _infer_window, _window_rule, _reference_window, 0, properties=VIEW))
 
 
 # -- copies ----------------------------------------------------------------------------------------------------------

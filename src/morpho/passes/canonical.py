@@ -10,7 +10,7 @@ from morpho.ir.node import Node, build, rebuild
 from morpho.ir.op import NoGradient
 from morpho.ops.algebra import expand, reshape
 
-_MOVES = frozenset({"reshape", "permute", "slice", "expand"})
+_MOVES = frozenset({"reshape", "permute", "slice", "expand", "window"})
 
 
 def cse(graph: Graph) -> Graph:
@@ -118,6 +118,10 @@ def view_strides(view: Node, shape: tuple, strides: tuple) -> tuple | None:  # t
     if view.op.name == "expand":
         return tuple(0 if old == 1 and new != 1 else s
                      for old, new, s in zip(shape, view.shape, strides, strict=True))
+    if view.op.name == "window":
+        steps = dict(zip(view["axes"], view["steps"], strict=True))
+        inner = tuple(strides[axis] * apart for axis, apart in zip(view["axes"], view["dilations"], strict=True))
+        return (*(s * steps.get(axis, 1) for axis, s in enumerate(strides)), *inner)
     return tuple(s * step for s, step in zip(strides, view["steps"], strict=True))
 
 
@@ -139,8 +143,8 @@ def sink_views(graph: Graph) -> Graph:
 
 def _sink(view: Node) -> Node:
     inner = view.inputs[0]
-    if inner.op.kind != "elementwise" or view.op.name == "expand":
-        return view
+    if inner.op.kind != "elementwise" or view.op.name in ("expand", "window"):
+        return view  # these see a value several times: it is better computed once
     if not all(_is_free(child) and _keeps_strides(view, child) for child in inner.inputs):
         return view  # an operand that must be computed first is better left where it lies
     moved = [_moved(view, child) for child in inner.inputs]

@@ -1,4 +1,4 @@
-"""Products with what follows them: a group that reads a product becomes part of it, run on every finished tile.
+"""Products with what follows them: a group that reads a product or a convolution becomes part of it, run on every tile.
 
 A group of elementwise operations can follow tile by tile. One that also reduces each row (a norm after a residual)
 needs whole rows at once, which pays while there are rows enough for all threads.
@@ -16,7 +16,7 @@ from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
 
 LEAST_ROWS = 32  # of a product whose rows are reduced by what follows
 MOST_COLUMNS = 4096
-PRODUCTS = ("matmul", "matmul_quantised", "matmul_int8")
+PRODUCTS = ("matmul", "matmul_quantised", "matmul_int8", "conv")
 
 
 def _infer(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spec, ...]:
@@ -28,7 +28,8 @@ def _no_reference(attributes: Attributes, *arrays: Any) -> Any:
 
 
 # Inputs: the two operands, then what the body reads besides; parameter `product` of the body is the product itself.
-# `by` is the name of the product's op, `kind` the layout of quantised weights.
+# `by` is the name of the product's op, `kind` the layout of quantised weights. The last `columns` axes of the space are
+# its columns; `windows` are the attributes of a convolution, () of a product.
 GEMM = register(Op("gemm", "fused", _infer, NoGradient("made after differentiation"), _no_reference))
 
 
@@ -64,17 +65,29 @@ def _product_behind(node: Node, users: dict[int, list[Node]], outputs: set[int])
 
 def _can_follow(group: Node, number: int, found: Node) -> bool:
     space: Shape = group["space"]
-    if not space or space[-1] != found.shape[-1] or space[-1] == 1:
-        return False
-    if group.inputs[number].shape != space or _reads_otherwise(group, number):
+    columns = _columns(space, found)
+    if not columns or group.inputs[number].shape != space or _reads_otherwise(group, number):
         return False
     if any(spec.dtype.is_complex for spec in group.outputs):
         return False
     if not group["axes"]:
         return True
     rows: Size = product(space[:-1])
-    return (group["axes"] == (len(space) - 1,) and bounds(rows)[0] >= LEAST_ROWS
-            and bounds(space[-1])[1] <= MOST_COLUMNS)
+    return (found.op.name != "conv" and columns == 1 and group["axes"] == (len(space) - 1,)
+            and bounds(rows)[0] >= LEAST_ROWS and bounds(space[-1])[1] <= MOST_COLUMNS)
+
+
+def _columns(space: Shape, found: Node) -> int:
+    """How many of the last axes of a space are the columns of a product, or the pixels of a convolution; 0: none."""
+    images = found.op.name == "conv"
+    inner: Size = found.shape[-2] * found.shape[-1] if images else found.shape[-1]
+    if inner == 1 and not images:  # computed as a row
+        return 0
+    outer = product(found.shape[:-2 if images else -1])
+    for count in range(1, len(space) + 1):
+        if product(space[-count:]) == inner and product(space[:-count]) == outer:
+            return count
+    return 0
 
 
 def _reads_otherwise(group: Node, number: int) -> bool:
@@ -94,10 +107,12 @@ def _rebuild(graph: Graph, chosen: dict[int, tuple[Node, int]]) -> Graph:
             found, number = chosen[node.serial]
             others = [child for i, child in enumerate(node.inputs) if i != number]
             inputs = [done[child.serial] for child in (*found.inputs, *others)]
+            windows = tuple(sorted(found.attributes.items())) if found.op.name == "conv" else ()
             made = make(GEMM, inputs, {"body": node["body"], "space": node["space"], "axes": node["axes"],
                                        "product": number, "shape": found.shape, "dtype": found.dtype,
                                        "by": found.op.name, "kind": found.attributes.get("kind", ""),
-                                       "threads": found.attributes.get("threads", "auto")})
+                                       "threads": found.attributes.get("threads", "auto"),
+                                       "columns": _columns(node["space"], found), "windows": windows})
             made.origin = node.origin or found.origin
             done[node.serial] = made
         else:

@@ -1,0 +1,127 @@
+"""Convolution of images by small kernels, and its gradients, which are convolutions themselves.
+
+One op for everything: x[N, C, H, W] and weight[O, C / groups, KH, KW]. Padding is part of it, since the kernel packs
+its operand anyway and reads zeros where there is nothing; it may be negative, which leaves elements out. So a
+transposed convolution, the gradient of the input and that of the weight are the same op with other numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from morpho.base.dims import Shape, Size, product
+from morpho.base.errors import DTypeError, ShapeError, fail
+from morpho.ir.node import Node, build
+from morpho.ir.op import Attributes, Op, Spec, register
+from morpho.ops.algebra import constant, expand, permute, reshape
+from morpho.ops.move import window_count
+
+Pair = tuple[Size, Size]
+
+
+def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    x, weight = inputs
+    groups = attributes["groups"]
+    if x.dtype is not weight.dtype or not x.dtype.is_float:
+        raise fail(DTypeError, "conv", f"dtypes {x.dtype} and {weight.dtype} are not taken")
+    if len(x.shape) != 4 or len(weight.shape) != 4:
+        raise fail(ShapeError, "conv", f"shapes {x.shape} and {weight.shape} are not images and kernels of 4 axes")
+    if weight.shape[1] * groups != x.shape[1]:
+        raise fail(ShapeError, "conv", f"{x.shape[1]} channels do not fit kernels of {weight.shape[1]} in {groups} "
+                                       "groups")
+    if isinstance(weight.shape[0], int) and weight.shape[0] % groups:
+        raise fail(ShapeError, "conv", f"{weight.shape[0]} kernels are not divisible by {groups} groups")
+    return Spec((x.shape[0], weight.shape[0], *_sizes(x.shape, weight.shape, attributes)), x.dtype)
+
+
+def _sizes(x: Shape, weight: Shape, attributes: Attributes) -> list[Size]:
+    """Rows and columns of the result."""
+    return [window_count(x[2 + d] + attributes["before"][d] + attributes["after"][d], weight[2 + d],
+                         attributes["steps"][d], attributes["dilations"][d], "conv") for d in (0, 1)]
+
+
+def _reference(attributes: Attributes, x: Any, weight: Any) -> Any:
+    """Padded, seen as windows, and multiplied: the plain meaning."""
+    windows = window_matrix(attributes, x, weight.shape)
+    groups = attributes["groups"]
+    kernels = weight.reshape(groups, weight.shape[0] // groups, windows.shape[3])
+    with np.errstate(all="ignore"):
+        found = np.matmul(kernels[None], np.swapaxes(windows, 2, 3))
+    return found.reshape(x.shape[0], weight.shape[0], *_sizes(x.shape, weight.shape, attributes))
+
+
+def window_matrix(attributes: Attributes, x: Any, weight: Sequence[int]) -> Any:
+    """[image, group, pixel, channel * row * column of the kernel]: what a convolution multiplies by its weights."""
+    groups = attributes["groups"]
+    for axis in (2, 3):
+        before, after = attributes["before"][axis - 2], attributes["after"][axis - 2]
+        widths = [(max(before, 0), max(after, 0)) if d == axis else (0, 0) for d in range(4)]
+        x = np.pad(x, widths)
+        x = np.take(x, np.arange(max(-before, 0), x.shape[axis] - max(-after, 0)), axis)
+    lengths, steps, apart = tuple(weight[2:]), attributes["steps"], attributes["dilations"]
+    counts: list[Any] = [window_count(x.shape[2 + d], lengths[d], steps[d], apart[d]) for d in (0, 1)]
+    rows = (np.arange(counts[0]) * steps[0])[:, None] + np.arange(lengths[0]) * apart[0]
+    columns = (np.arange(counts[1]) * steps[1])[:, None] + np.arange(lengths[1]) * apart[1]
+    seen = x[:, :, rows[:, None, :, None], columns[None, :, None, :]]  # N, C, OH, OW, KH, KW
+    count, channels = x.shape[:2]
+    seen = seen.reshape(count, groups, channels // groups, *counts, *lengths).transpose(0, 1, 3, 4, 2, 5, 6)
+    return seen.reshape(count, groups, counts[0] * counts[1], (channels // groups) * lengths[0] * lengths[1])
+
+
+# -- gradients ---------------------------------------------------------------------------------------------------------
+def transposed(x: Node, weight: Node, sizes: Pair, before: Pair, steps: tuple[int, int], dilations: Pair,
+               groups: int) -> Node:
+    """What spreads `x` by the kernels `weight`[C of x, O / groups, KH, KW] over images of `sizes`: the gradient of a
+    convolution's input, and a transposed convolution. Zeros between the elements of x, then an ordinary one."""
+    channels, per_group = weight.shape[0], weight.shape[1]
+    lengths = weight.shape[2:]
+    spread = _dilated(x, steps)
+    kernels = _flipped(weight)
+    kernels = reshape(kernels, (groups, channels // groups, per_group, *lengths))
+    kernels = reshape(permute(kernels, (0, 2, 1, 3, 4)), (per_group * groups, channels // groups, *lengths))
+    front = tuple((lengths[d] - 1) * dilations[d] - before[d] for d in (0, 1))
+    behind = tuple(sizes[d] - 1 + before[d] - (x.shape[2 + d] - 1) * steps[d] for d in (0, 1))
+    return build("conv", spread, kernels, before=front, after=behind, steps=(1, 1), dilations=dilations, groups=groups)
+
+
+def _dilated(x: Node, steps: tuple[int, int]) -> Node:
+    """`steps` - 1 zeros between neighbours along the last two axes."""
+    if steps == (1, 1):
+        return x
+    shape = (*x.shape[:2], (x.shape[2] - 1) * steps[0] + 1, (x.shape[3] - 1) * steps[1] + 1)
+    return build("update", expand(constant(0, x.dtype), shape), x, starts=(0,) * 4, sizes=x.shape, steps=(1, 1, *steps))
+
+
+def _flipped(weight: Node) -> Node:
+    if weight.shape[2:] == (1, 1) or product(weight.shape) == 0:
+        return weight
+    starts = (0, 0, weight.shape[2] - 1, weight.shape[3] - 1)
+    return build("slice", weight, starts=starts, sizes=weight.shape, steps=(1, 1, -1, -1))
+
+
+def _weight_gradient(node: Node, ct: Node) -> Node:
+    """Channels take the place of images: the images convolved by the cotangents, steps and dilations exchanged."""
+    x, weight = node.inputs
+    groups = node["groups"]
+    count, channels = x.shape[0], x.shape[1]
+    images = permute(reshape(x, (count, groups, channels // groups, *x.shape[2:])), (2, 1, 0, 3, 4))
+    images = reshape(images, (channels // groups, count * groups, *x.shape[2:]))
+    after = tuple((weight.shape[2 + d] - 1) * node["dilations"][d] + (ct.shape[2 + d] - 1) * node["steps"][d] + 1
+                  - x.shape[2 + d] - node["before"][d] for d in (0, 1))
+    found = build("conv", images, permute(ct, (1, 0, 2, 3)), before=node["before"], after=after,
+                  steps=node["dilations"], dilations=node["steps"], groups=groups)
+    return permute(found, (1, 0, 2, 3))
+
+
+def _vjp(node: Node, ct: Node) -> list[Node]:
+    x, weight = node.inputs
+    spread = transposed(ct, weight, x.shape[2:], node["before"],  # type: ignore[arg-type]
+                        node["steps"], node["dilations"], node["groups"])
+    return [spread, _weight_gradient(node, ct)]
+
+
+CONV = register(Op("conv", "contract", _infer, _vjp, _reference, 2,
+                   "one FMA chain per output, k = (channel, row, column) ascending"))
