@@ -163,7 +163,7 @@ def test_an_offset_for_each_batch_and_head(rng: np.random.Generator) -> None:
         assert equal_bits(one, got[batch], float32)
 
 
-# -- the same bits -------------------------------------------------------------------------------------------------------
+# -- the same bits -----------------------------------------------------------------------------------------------------
 OPTIONS: dict[str, dict[str, Any]] = {"plain": {}, "causal": {"causal": True}, "window": {"window": 40}}
 
 
@@ -278,7 +278,7 @@ def attention_node(*inputs: Node, **options: Any) -> Node:
     return build("attention", *inputs, **{**given, **options})
 
 
-# -- extreme values --------------------------------------------------------------------------------------------------
+# -- extreme values ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("queries", [1, 4, 40])
 def test_rows_that_see_nothing_are_zero(queries: int, rng: np.random.Generator) -> None:
     arrays = draw(rng, queries, 100, 8, 8)
@@ -334,7 +334,7 @@ def test_a_nan_stays_in_its_row(rng: np.random.Generator) -> None:
     assert equal_bits(np.delete(got, 7, axis=1), np.delete(want, 7, axis=1), float32)
 
 
-# -- structure -----------------------------------------------------------------------------------------------------------
+# -- structure ---------------------------------------------------------------------------------------------------------
 def test_memory_is_linear_in_the_lengths(rng: np.random.Generator) -> None:
     """Scratch does not know the lengths at all; the arena holds one number per row beside the result."""
     sizes = []

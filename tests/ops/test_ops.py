@@ -257,8 +257,12 @@ def close_to_wide(node: Node, arrays: list[Array], got: Array, length: int, wher
 
 
 def build_wide(node: Node, arrays: list[Array]) -> Array:
-    numbers = [readable(array, node.dtype).astype(np.float64) for array in arrays]
-    return np.asarray(node.op.reference(node.attributes, *numbers))
+    whole = node.inputs[0] if node.op.name == "pick" else node
+    numbers = [readable(array, child.dtype) for array, child in zip(arrays, whole.inputs)]
+    numbers = [array.astype(np.float64) if child.dtype.is_float else array
+               for array, child in zip(numbers, whole.inputs)]
+    found = whole.op.reference(whole.attributes, *numbers)
+    return np.asarray(found[node["index"]] if whole is not node else found)
 
 
 # -- mistakes that others made ---------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ class TileCode:
     def body(self) -> None:
         raise NotImplementedError
 
-    # -- numbers and memory ------------------------------------------------------------------------------------------
+    # -- numbers and memory ----------------------------------------------------------------------------------------
     def number(self, index: int) -> Value:
         return self.e.load(self.e.offset("%values", "i64", index), "i64", 1)
 
@@ -103,6 +103,7 @@ class TileCode:
         self.buffers = {key: e.load_pointer("%buffers", i) for i, key in enumerate(self.operands)}
         scale = e.load(e.offset("%values", "i64", rank + self.counts.index("scale")), "double", 1)
         self.scale = e.convert("fptrunc", scale, "float") if self.shape.element == "float" else scale
+        self.one = e.constant(1.0, self.shape.element, 1)
 
     def scratch(self, nbytes: Value | int) -> str:
         """The next bytes of scratch, at a multiple of 64."""
@@ -129,7 +130,7 @@ class TileCode:
     def padded(self, size: Value, to: int) -> Value:
         return (size + (to - 1)) & -to
 
-    # -- walking ---------------------------------------------------------------------------------------------------------
+    # -- walking ---------------------------------------------------------------------------------------------------
     def pieces(self, total: Value) -> tuple[Value, Value]:
         """This call's share of `total` pieces of work; `rows`, what the driver divides, is at least as many."""
         e = self.e
@@ -180,11 +181,11 @@ class TileCode:
         e = self.e
         stride, step = self.strides[key][self.rank + 2], self.strides[key][self.rank + 3]
         if self.dtype.itemsize < 4:
-            self.call("pack_lines", source, stride, step, lines, size, width, room)
+            self.call("pack_lines", source, stride, step, lines, size, width, self.one, room)
             return room, width
         plain = e.icmp("eq", step, 1) & e.icmp("eq", size, width)
         with e.when(plain ^ 1):
-            self.call("pack_lines", source, stride, step, lines, size, width, room)
+            self.call("pack_lines", source, stride, step, lines, size, width, self.one, room)
         pointer = e.fresh("%p")
         e.line(f"{pointer} = select i1 {plain.name}, ptr {source}, ptr {room}")
         return pointer, e.select(plain, stride, width)
@@ -222,7 +223,7 @@ class ForwardCode(TileCode):
         self.lines = n["group"] * n["queries"]
         self.depth, self.width = self.padded(n["depth"], shape.strip), self.padded(n["width"], shape.columns)
         self.lay_out()
-        tiles = (self.lines + (TILE - 1)).shift_right(5)
+        tiles = (self.lines + (TILE - 1)).shift_right(TILE.bit_length() - 1)
         first, last = self.pieces(tiles * self.heads())
         with e.loop(first, last) as loop:
             head = e.instruction("udiv", loop.index, tiles)
@@ -235,11 +236,11 @@ class ForwardCode(TileCode):
         self.limits = self.scratch(8 * 4 * (TILE // self.shape.rows))  # per group: least lower, most lower, ... upper
         self.m, self.l, self.factor = (self.elements(TILE) for _ in range(3))
         self.s, self.marks = (self.elements(BLOCK * self.shape.rows) for _ in range(2))
-        self.flag = self.scratch(8)
+        self.top, self.flag = self.elements(self.shape.rows), self.scratch(8)
         self.q, self.o = self.elements(TILE * self.depth), self.elements(TILE * self.width)
         self.k_room, self.v_room = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
 
-    # -- one tile --------------------------------------------------------------------------------------------------------
+    # -- one tile --------------------------------------------------------------------------------------------------
     def tile(self, head: Value, first: Value) -> None:
         e, rows = self.e, self.shape.rows
         starts = self.starts(head, OPERANDS)
@@ -299,14 +300,14 @@ class ForwardCode(TileCode):
                     offsets = e.offset(self.offsets["q"], "i64", first)
                     if tile is not None:
                         self.call(f"pack_lanes{tile.vectors}", self.buffers["q"], offsets, step, left, n["depth"],
-                                  self.depth, target)
+                                  self.depth, self.scale, target)
                         continue
                     with e.loop(0, left) as lines:
                         source = self.pointer("q", self.word(offsets, lines.index))
                         line = self.at(target, lines.index * self.depth)
-                        self.call("pack_lines", source, 0, step, 1, n["depth"], self.depth, line)
+                        self.call("pack_lines", source, 0, step, 1, n["depth"], self.depth, self.scale, line)
 
-    # -- one block of keys ----------------------------------------------------------------------------------------------
+    # -- one block of keys -----------------------------------------------------------------------------------------
     def block(self, starts: dict[str, Value], start: Value, groups: Value, count: Value) -> None:
         e, n, shape = self.e, self.n, self.shape
         keys = smin(e, n["keys"] - start, BLOCK)
@@ -338,8 +339,7 @@ class ForwardCode(TileCode):
         count = smin(e, e.convert("sext", upper, "i64") - start, BLOCK)
         first = e.convert("sext", lower, "i64") - start
         with e.when(e.icmp("sgt", count, 0) & e.icmp("slt", first, BLOCK)):
-            self.call("score_row", self.at(self.q, row * self.depth), k, k_stride, self.depth, count, keys, self.scale,
-                      self.marks)
+            self.call("score_row", self.at(self.q, row * self.depth), k, k_stride, self.depth, count, keys, self.marks)
             partial = e.icmp("slt", count, BLOCK) | e.icmp("sgt", first, 0)
             if self.mask is not None:
                 partial = e.constant(True, "i1", 1)
@@ -363,22 +363,23 @@ class ForwardCode(TileCode):
         """A group of rows and one block. Where some keys are masked for some rows, a value that is not finite would
         reach rows that may not see it, as 0 * inf: then rows take their values one by one."""
         e, kind = self.e, shape.vectors
-        self.call(f"score_tile{kind}", self.at(self.q, first * self.depth), k, k_stride, self.depth, seen, keys, self.scale,
-                  self.s)
+        self.call(f"score_tile{kind}", self.at(self.q, first * self.depth), k, k_stride, self.depth, seen, keys, self.s, self.top)
         e.store(e.constant(1, "i64", 1), self.flag)
-        with e.when(partial):
+        top = e.absolute(e.load(self.top, shape.element, shape.rows))
+        strange = parts.any_lane(e, e.fcmp("uge", top, parts.LARGEST[shape.element]))  # overflown: clamp
+        with e.when(partial | strange):
             lower, upper = (e.offset(table, "i32", first) for table in (self.lower, self.upper))
             mask = "null" if self.mask is None else self.buffers["mask"]
             step = e.constant(0, "i64", 1) if self.mask is None else self.strides["mask"][self.rank + 3]
             self.call(f"mask_tile{kind}", self.s, start, seen, lower, upper, mask,
-                      e.offset(self.offsets["mask"], "i64", first), step)
+                      e.offset(self.offsets["mask"], "i64", first), step, self.top)
             self.call("finite", v, v_stride, seen, self.width, self.flag)
         whole = e.icmp("ne", self.word(self.flag, 0), 0)
         with e.when(whole ^ 1), e.loop(0, BLOCK * shape.rows, shape.rows) as loop:
             e.store(e.load(self.at(self.s, loop.index), shape.element, shape.rows), self.at(self.marks, loop.index))
         m, l, factor = (self.at(table, first) for table in (self.m, self.l, self.factor))
         o = self.at(self.o, first * self.width)
-        self.call(f"softmax_tile{kind}", self.s, m, l, factor, seen)
+        self.call(f"softmax_tile{kind}", self.s, m, l, factor, self.top, seen)
         with e.when(whole):
             self.call(f"value_tile{kind}", self.s, v, v_stride, seen, self.width, factor, o)
         with e.when(whole ^ 1), e.loop(0, left) as rows:
@@ -386,7 +387,7 @@ class ForwardCode(TileCode):
                       seen, self.width, e.load(self.at(factor, rows.index), shape.element, 1),
                       self.at(o, rows.index * self.width))
 
-    # -- results -------------------------------------------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------------------------------
     def finish(self, count: Value) -> None:
         """o / l, and m + log(l); a row that saw nothing is 0, and its logarithm +inf, so that its gradient is 0."""
         e, n, shape, lanes = self.e, self.n, self.shape, self.shape.lanes

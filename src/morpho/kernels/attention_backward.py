@@ -64,11 +64,10 @@ class BackwardCode(TileCode):
         self.lines = n["group"] * n["queries"]
         unit = max(shape.strip, shape.columns)  # lines are read by both products
         self.depth, self.width = self.padded(n["depth"], unit), self.padded(n["width"], unit)
-        self.one = self.e.constant(1.0, shape.element, 1)
         self.offsets = {key: self.scratch(8 * BLOCK) for key in ("q", "ct", "lse", "delta", "mask")}
         self.lower, self.upper = self.scratch(4 * BLOCK), self.scratch(4 * BLOCK)
         self.lse, self.delta = self.elements(BLOCK), self.elements(BLOCK)
-        self.ones = self.elements(shape.rows)
+        self.ones, self.top = self.elements(shape.rows), self.elements(shape.rows)
         self.s, self.t = (self.elements(BLOCK * shape.rows) for _ in range(2))
         self.e.store(self.e.constant(1.0, shape.element, shape.rows), self.ones)
 
@@ -101,13 +100,13 @@ class BackwardCode(TileCode):
         with self.e.loop(0, count, self.shape.lanes) as loop:
             self.e.store(self.e.constant(0.0, self.shape.element), self.at(table, loop.index))
 
-    def store_line(self, source: str, target: str, size: Value) -> None:
-        """A finished line, rounded; never -0.0."""
+    def store_line(self, source: str, target: str, size: Value, factor: Value) -> None:
+        """A finished line times a factor, rounded; never -0.0."""
         e, lanes = self.e, self.shape.lanes
         whole = size & -lanes
         for first, last, step in ((0, whole, lanes), (whole, size, 1)):
             with e.loop(first, last, step) as loop:
-                value = e.load(self.at(source, loop.index), self.shape.element, step) + 0.0
+                value = e.load(self.at(source, loop.index), self.shape.element, step) * e.splat(factor, step) + 0.0
                 stored = scalars.to_memory(e, scalars.round_to(e, value, self.dtype), self.dtype)
                 e.store(stored, e.offset(target, self.memory, loop.index))
 
@@ -123,7 +122,7 @@ class QueriesCode(BackwardCode):
         self.q, self.ct = self.elements(TILE * self.depth), self.elements(TILE * self.width)
         self.dq = self.elements(TILE * self.depth)
         self.k_room, self.v_room = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
-        tiles = (self.lines + (TILE - 1)).shift_right(5)
+        tiles = (self.lines + (TILE - 1)).shift_right(TILE.bit_length() - 1)
         first, last = self.pieces(tiles * self.heads())
         with e.loop(first, last) as loop:
             head = e.instruction("udiv", loop.index, tiles)
@@ -134,11 +133,11 @@ class QueriesCode(BackwardCode):
         count = smin(e, self.lines - first, TILE)
         least, most = self.place_rows(starts, first, TILE)
         with e.loop(0, TILE, rows) as loop:
-            for key, size, width, target in (("q", n["depth"], self.depth, self.q),
-                                             ("ct", n["width"], self.width, self.ct)):
+            for key, size, width, factor, target in (("q", n["depth"], self.depth, self.scale, self.q),
+                                                     ("ct", n["width"], self.width, self.one, self.ct)):
                 self.call(f"pack_lanes{self.shape.vectors}", self.buffers[key],
                           e.offset(self.offsets[key], "i64", loop.index), self.strides[key][self.rank + 3], rows, size,
-                          width, self.at(target, loop.index * width))
+                          width, factor, self.at(target, loop.index * width))
         self.clear(self.dq, self.depth * TILE)
         with e.loop(least & -BLOCK, most, BLOCK) as blocks:
             self.block(starts, blocks.index, count)
@@ -146,7 +145,8 @@ class QueriesCode(BackwardCode):
             line = smin(e, first + loop.index, self.lines - 1)
             head = e.instruction("udiv", line, n["queries"])
             place = self.line("dq", starts["dq"], head, line - head * n["queries"])
-            self.store_line(self.at(self.dq, loop.index * self.depth), self.pointer("dq", place), n["depth"])
+            self.store_line(self.at(self.dq, loop.index * self.depth), self.pointer("dq", place), n["depth"],
+                            self.scale)
 
     def block(self, starts: dict[str, Value], start: Value, count: Value) -> None:
         e, n, shape, kind = self.e, self.n, self.shape, self.shape.vectors
@@ -158,14 +158,13 @@ class QueriesCode(BackwardCode):
         with e.loop(0, count, shape.rows) as loop:
             first = loop.index
             self.call(f"score_tile{kind}", self.at(self.q, first * self.depth), k, k_stride, self.depth, keys, keys,
-                      self.scale, self.s)
+                      self.s, self.top)
             self.call(f"score_tile{kind}", self.at(self.ct, first * self.width), v, v_stride, self.width, keys, keys,
-                      self.one, self.t)
+                      self.t, self.top)
             lower, upper = (e.offset(table, "i32", first) for table in (self.lower, self.upper))
             self.call(f"mask_tile{kind}", self.s, start, keys, lower, upper, mask,
-                      e.offset(self.offsets["mask"], "i64", first), step)
-            self.call("slope_tile", self.s, self.t, self.at(self.lse, first), self.at(self.delta, first), keys,
-                      self.scale)
+                      e.offset(self.offsets["mask"], "i64", first), step, self.top)
+            self.call("slope_tile", self.s, self.t, self.at(self.lse, first), self.at(self.delta, first), keys)
             self.call(f"value_tile{kind}", self.t, k, k_stride, keys, self.depth, self.ones,
                       self.at(self.dq, first * self.depth))
 
@@ -182,7 +181,7 @@ class KeysCode(BackwardCode):
         self.k, self.v = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
         self.dk, self.dv = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
         self.q, self.ct = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
-        tiles = (n["keys"] + (BLOCK - 1)).shift_right(6)
+        tiles = (n["keys"] + (BLOCK - 1)).shift_right(BLOCK.bit_length() - 1)
         first, last = self.pieces(tiles * self.heads())
         with e.loop(first, last) as loop:
             head = e.instruction("udiv", loop.index, tiles)
@@ -199,7 +198,7 @@ class KeysCode(BackwardCode):
                 self.store_word(place, self.offsets["q"], loop.index)
             with e.loop(0, BLOCK, rows) as loop:
                 self.call(f"pack_lanes{self.shape.vectors}", self.buffers[key],
-                          e.offset(self.offsets["q"], "i64", loop.index), step, rows, size, width,
+                          e.offset(self.offsets["q"], "i64", loop.index), step, rows, size, width, self.one,
                           self.at(target, loop.index * width))
             self.clear(result, width * BLOCK)
         with e.loop(0, self.lines, BLOCK) as blocks:
@@ -207,7 +206,8 @@ class KeysCode(BackwardCode):
         for key, size, width, _, result in sides:
             with e.loop(0, count) as loop:
                 place = starts["d" + key] + (first + loop.index) * self.strides["d" + key][self.rank + 2]
-                self.store_line(self.at(result, loop.index * width), self.pointer("d" + key, place), size)
+                self.store_line(self.at(result, loop.index * width), self.pointer("d" + key, place), size,
+                                self.one)
 
     def block(self, starts: dict[str, Value], start: Value, first: Value, count: Value) -> None:
         """Rows from `start` and the tile's keys, unless none of those sees any of these."""
@@ -215,11 +215,11 @@ class KeysCode(BackwardCode):
         lines = smin(e, self.lines - start, BLOCK)
         least, most = self.place_rows(starts, start, BLOCK)
         with e.when(e.icmp("slt", least, first + count) & e.icmp("sgt", most, first)):
-            for key, size, width, target in (("q", n["depth"], self.depth, self.q),
-                                             ("ct", n["width"], self.width, self.ct)):
+            for key, size, width, factor, target in (("q", n["depth"], self.depth, self.scale, self.q),
+                                                     ("ct", n["width"], self.width, self.one, self.ct)):
                 with e.loop(0, lines) as loop:
                     source = self.pointer(key, self.word(self.offsets[key], loop.index))
-                    self.call("pack_lines", source, 0, self.strides[key][self.rank + 3], 1, size, width,
+                    self.call("pack_lines", source, 0, self.strides[key][self.rank + 3], 1, size, width, factor,
                               self.at(target, loop.index * width))
             with e.loop(0, count, self.shape.rows) as loop:
                 self.group(loop.index, first + loop.index, lines)
@@ -228,12 +228,12 @@ class KeysCode(BackwardCode):
         kind = self.shape.vectors
         mask, step = self.mask_operands()
         self.call(f"score_tile{kind}", self.at(self.k, at * self.depth), self.q, self.depth, self.depth, lines, lines,
-                  self.scale, self.s)
+                  self.s, self.top)
         self.call(f"score_tile{kind}", self.at(self.v, at * self.width), self.ct, self.width, self.width, lines, lines,
-                  self.one, self.t)
+                  self.t, self.top)
         self.call("mask_turned", self.s, key, lines, self.lower, self.upper, mask, self.offsets["mask"], step,
                   self.n["keys"])
-        self.call("slope_tile", self.s, self.t, self.lse, self.delta, lines, self.scale)
+        self.call("slope_tile", self.s, self.t, self.lse, self.delta, lines)
         self.call(f"value_tile{kind}", self.s, self.ct, self.width, lines, self.width, self.ones,
                   self.at(self.dv, at * self.width))
         self.call(f"value_tile{kind}", self.t, self.q, self.depth, lines, self.depth, self.ones,
