@@ -67,7 +67,7 @@ class BackwardCode(TileCode):
         self.offsets = {key: self.scratch(8 * BLOCK) for key in ("q", "ct", "lse", "delta", "mask")}
         self.lower, self.upper = self.scratch(4 * BLOCK), self.scratch(4 * BLOCK)
         self.lse, self.delta = self.elements(BLOCK), self.elements(BLOCK)
-        self.ones, self.top = self.elements(shape.rows), self.elements(shape.rows)
+        self.ones, self.top, self.ignored = (self.elements(shape.rows) for _ in range(3))
         self.s, self.t = (self.elements(BLOCK * shape.rows) for _ in range(2))
         self.e.store(self.e.constant(1.0, shape.element, shape.rows), self.ones)
 
@@ -75,7 +75,7 @@ class BackwardCode(TileCode):
         """Tables of `count` rows from `first`, the last one repeated; the keys that any of them sees."""
         e, n, shape = self.e, self.n, self.shape
         far = [e.constant(FAR, "i64", 1), e.constant(-FAR, "i64", 1)]
-        with e.loop(0, count, carried=far) as loop:
+        with e.loop(0, count, carried=[*far, *reversed(far)]) as loop:
             line = smin(e, first + loop.index, self.lines - 1)
             head = e.instruction("udiv", line, n["queries"])
             row = line - head * n["queries"]
@@ -88,8 +88,19 @@ class BackwardCode(TileCode):
             lower, upper = self.limits_of(starts, head, row)
             for value, table in ((lower, self.lower), (upper, self.upper)):
                 e.store(e.convert("trunc", value, "i32"), e.offset(table, "i32", loop.index))
-            loop.next(smin(e, loop.values[0], lower), smax(e, loop.values[1], upper))
-        return loop.values[0], loop.values[1]
+            least, most, latest, earliest = loop.values
+            loop.next(smin(e, least, lower), smax(e, most, upper), smax(e, latest, lower), smin(e, earliest, upper))
+        least, most, self.latest, self.earliest = loop.values
+        return least, most
+
+    def partly(self, start: Value, count: int) -> Value:
+        """Whether any of `count` keys from `start` is masked for any row, or has an overflown score to be clamped."""
+        e, shape = self.e, self.shape
+        top = e.absolute(e.load(self.top, shape.element, shape.rows))
+        strange = parts.any_lane(e, e.fcmp("uge", top, parts.LARGEST[shape.element]))
+        if self.mask is not None:
+            return e.constant(True, "i1", 1)
+        return e.icmp("slt", start, self.latest) | e.icmp("sgt", start + count, self.earliest) | strange
 
     def mask_operands(self) -> tuple[str, Value]:
         if self.mask is None:
@@ -160,10 +171,11 @@ class QueriesCode(BackwardCode):
             self.call(f"score_tile{kind}", self.at(self.q, first * self.depth), k, k_stride, self.depth, keys, keys,
                       self.s, self.top)
             self.call(f"score_tile{kind}", self.at(self.ct, first * self.width), v, v_stride, self.width, keys, keys,
-                      self.t, self.top)
+                      self.t, self.ignored)
             lower, upper = (e.offset(table, "i32", first) for table in (self.lower, self.upper))
-            self.call(f"mask_tile{kind}", self.s, start, keys, lower, upper, mask,
-                      e.offset(self.offsets["mask"], "i64", first), step, self.top)
+            with e.when(self.partly(start, BLOCK)):
+                self.call(f"mask_tile{kind}", self.s, start, keys, lower, upper, mask,
+                          e.offset(self.offsets["mask"], "i64", first), step, self.top)
             self.call("slope_tile", self.s, self.t, self.at(self.lse, first), self.at(self.delta, first), keys)
             self.call(f"value_tile{kind}", self.t, k, k_stride, keys, self.depth, self.ones,
                       self.at(self.dq, first * self.depth))
@@ -230,9 +242,10 @@ class KeysCode(BackwardCode):
         self.call(f"score_tile{kind}", self.at(self.k, at * self.depth), self.q, self.depth, self.depth, lines, lines,
                   self.s, self.top)
         self.call(f"score_tile{kind}", self.at(self.v, at * self.width), self.ct, self.width, self.width, lines, lines,
-                  self.t, self.top)
-        self.call("mask_turned", self.s, key, lines, self.lower, self.upper, mask, self.offsets["mask"], step,
-                  self.n["keys"])
+                  self.t, self.ignored)
+        with self.e.when(self.partly(key, self.shape.rows)):
+            self.call("mask_turned", self.s, key, lines, self.lower, self.upper, mask, self.offsets["mask"], step,
+                      self.n["keys"])
         self.call("slope_tile", self.s, self.t, self.lse, self.delta, lines)
         self.call(f"value_tile{kind}", self.s, self.ct, self.width, lines, self.width, self.ones,
                   self.at(self.dv, at * self.width))

@@ -14,7 +14,7 @@ from morpho.base.dtypes import DType, bool_
 from morpho.base.machine import Isa
 from morpho.kernels import scalars
 from morpho.kernels.emit import BITS, Emitter, Value
-from morpho.kernels.vector_math.exponential import exp, exp_nonpositive
+from morpho.kernels.vector_math.exponential import exp_nonpositive
 
 BLOCK = 64  # keys; blocks start at multiples of it
 UNROLLED = 2
@@ -249,7 +249,7 @@ def score_row(shape: Shape) -> Routine:
     """s[key] = sum over c of q[c] * k[key][c] for one row, clamped; keys in the lanes by small transposes in registers."""
     f = Routine(shape, "score_row", q="ptr", k="ptr", stride="i64", depth="i64", count="i64", keys="i64", s="ptr")
     e, lanes = f.e, shape.lanes
-    together = 4 if lanes <= 4 else 2
+    together = 2 if lanes > 1 else 4  # more of them would be more streams than a processor follows
     with e.loop(0, f["count"], together * lanes) as groups:
         lines = [f.at("%k", smin(e, groups.index + i, f["keys"] - 1) * f["stride"]) for i in range(together * lanes)]
         with e.loop(0, f["depth"], shape.strip, carried=[f.constant(0.0, lanes)] * together) as loop:
@@ -495,18 +495,24 @@ def _folded(f: Routine, address: str, combine: object) -> Value:
 
 def slope_tile(shape: Shape, turned: bool) -> Routine:
     """Scores in s become probabilities exp(score - lse), and in t, the product of cotangent and value, their slopes
-    p * (t - delta); lse and delta belong to the lanes, or `turned` to the lines."""
+    p * (t - delta); lse and delta belong to the lanes, or `turned` to the lines. May go one line past `count`."""
     f = Routine(shape, "slope_tile", s="ptr", t="ptr", lse="ptr", delta="ptr", count="i64")
     e, rows = f.e, shape.rows
-    fixed = None if turned else [f.load(name, 0, rows) for name in ("%lse", "%delta")]
-    with e.loop(0, f["count"]) as lines:
-        lse, delta = fixed or [e.splat(f.load(name, lines.index, 1), rows) for name in ("%lse", "%delta")]
-        score, product = (f.load(name, lines.index * rows, rows) for name in ("%s", "%t"))
+    together = 2 if shape.lanes > 1 else 1  # lines: four vectors side by side
+
+    def spread(name: str, line: Value) -> Value:
+        """lse or delta beside the elements of some lines."""
+        values = [e.splat(f.load(name, line + i, 1), rows) if turned else f.load(name, 0, rows)
+                  for i in range(together)]
+        return _joined(e, values)
+
+    with e.loop(0, f["count"], together) as lines:
+        at = lines.index * rows
+        score, product = (f.load(name, at, together * rows) for name in ("%s", "%t"))
         hidden = e.fcmp("oeq", score, MINUS_INFINITY)
-        power = e.select(hidden, 0.0, exp(e, score - lse))
-        slope = e.select(hidden, 0.0, power * (product - delta))
-        f.store(power, "%s", lines.index * rows)
-        f.store(slope, "%t", lines.index * rows)
+        power = e.select(hidden, 0.0, exp_nonpositive(e, score - spread("%lse", lines.index)))
+        f.store(power, "%s", at)
+        f.store(e.select(hidden, 0.0, power * (product - spread("%delta", lines.index))), "%t", at)
     return f
 
 

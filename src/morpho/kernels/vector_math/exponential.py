@@ -118,8 +118,8 @@ def exp(e: Emitter, x: Value) -> Value:
 
 
 def exp_nonpositive(e: Emitter, x: Value) -> Value:
-    """The bits of `exp` for x <= 0 or NaN, with a quarter fewer steps: nothing overflows, and the second power of two
-    is always the same one."""
+    """The bits of `exp` for NaN and x up to 40, with a quarter fewer steps: nothing overflows, and the second power of
+    two is always the same one."""
     t, form = tables(x), format_of(x)
     half = (form.bias + 1) // 2
     r, count = reduced(e, e.maximum(x, t.lowest), form.bias + half)
