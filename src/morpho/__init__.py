@@ -209,8 +209,8 @@ __all__ = [
     "negative", "nextafter", "not_equal", "positive", "pow", "real", "reciprocal", "remainder", "round", "sign",
     "signbit", "sin", "sinh", "sqrt", "square", "subtract", "tan", "tanh", "trunc", "where",
     # activations and norms
-    "attention", "elu", "gelu", "layer_norm", "leaky_relu", "log_softmax", "logsumexp", "mish", "relu", "rms_norm", "selu",
-    "sigmoid", "silu", "softmax", "softplus",
+    "attention", "elu", "gelu", "layer_norm", "leaky_relu", "log_softmax", "logsumexp", "mish", "relu", "rms_norm",
+    "selu", "sigmoid", "silu", "softmax", "softplus",
     # products
     "fft", "linalg", "matmul", "matrix_transpose", "outer", "tensordot", "vecdot",
     # movement

@@ -11,9 +11,10 @@ from cases import PLAIN, Elementwise
 from running import Native, parameter
 
 from morpho.backends import cpu
-from morpho.base.dtypes import DType, bfloat16, float16, float32, float64, int8, int32, int64
+from morpho.base.dtypes import DType, bfloat16, bool_, float16, float32, float64, int8, int32, int64
 from morpho.base.machine import Isa, choose_isa, foreign_machine
 from morpho.ir.node import Node, build
+from morpho.ops.sources import pick
 
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
 TARGETS = [("x86_64", "avx2"), ("x86_64", "avx512"), ("x86_64", "scalar"), ("aarch64", "neon"), ("aarch64", "scalar")]
@@ -35,8 +36,9 @@ def assembly(kernel: Any, architecture: str, name: str) -> str:
 
 
 def library_calls(text: str) -> set[str]:
-    """Names called or jumped to that are not labels of the function itself."""
+    """Names called or jumped to that are neither labels of the function itself nor routines beside it."""
     found = {name for name in CALL.findall(text) if not name.startswith((".L", "*", "%", "LBB"))}
+    found -= set(re.findall(r"^(\w+):", text, re.MULTILINE))
     return {name for name in found if not re.fullmatch(r"x\d+", name)}
 
 
@@ -78,6 +80,18 @@ def test_no_dtype_calls_a_library(architecture: str, name: str, dtype: DType) ->
     assert not wrong
 
 
+def attention(dtype: DType, mask: DType | None = None, backward: bool = False) -> Node:
+    """Four heads that share two, with a mask where one is given; or the gradient."""
+    shapes = [((4, 40, 24), dtype), ((2, 70, 24), dtype), ((2, 70, 24), dtype)]
+    if backward:
+        shapes += [((4, 40, 24), dtype), ((4, 40), dtype.compute), ((4, 40), dtype.compute)]
+    if mask is not None:
+        shapes.append(((4, 40, 70), mask))
+    inputs = [parameter(i, shape, kind) for i, (shape, kind) in enumerate(shapes)]
+    return pick(build("attention_backward" if backward else "attention", *inputs, scale=0.2, causal=True, window=0,
+                      offset=0, masked=mask is not None, moving=False), 0)
+
+
 def row_programs() -> dict[str, Node]:
     x = parameter(0, (5, 100), float32)
     half = parameter(0, (5, 100), float16)
@@ -91,6 +105,11 @@ def row_programs() -> dict[str, Node]:
         "scan": build("cumulative_sum", x, axis=1),
         "matmul": build("matmul", x, parameter(1, (100, 33), float32)),
         "bfloat16 matmul": build("matmul", parameter(0, (5, 64), bfloat16), parameter(1, (64, 33), bfloat16)),
+        "attention": attention(float32),
+        "half attention": attention(float16, bool_),
+        "bfloat16 attention": attention(bfloat16, bfloat16),
+        "double attention": attention(float64),
+        "attention's gradient": attention(float32, float32, backward=True),
         "gather": build("gather", x, parameter(1, (7, 100), int64), axis=0),
         "cast": build("cast", parameter(0, (100,), float64), dtype=float16),
         "to int": build("cast", x, dtype=int8),
@@ -120,7 +139,7 @@ def test_the_widest_registers_are_used(place: tuple[str, str], op: str) -> None:
     assert re.search(REGISTERS[place], text), text[:2000]
 
 
-@pytest.mark.parametrize("label", ["softmax", "sum", "matmul", "columns"])
+@pytest.mark.parametrize("label", ["softmax", "sum", "matmul", "columns", "attention", "attention's gradient"])
 @pytest.mark.parametrize("place", REGISTERS, ids=lambda place: place[1])
 def test_rows_use_the_widest_registers(place: tuple[str, str], label: str) -> None:
     texts = [assembly(kernel, *place) for kernel in kernels_of(row_programs()[label])]

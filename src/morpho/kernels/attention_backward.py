@@ -13,8 +13,8 @@ from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
 from morpho.kernels import attention_code as parts
 from morpho.kernels import scalars
-from morpho.kernels.attention import COUNTS, FAR, TILE, WIDEST, TileCode
 from morpho.kernels.attention_code import BLOCK, smax, smin
+from morpho.kernels.attention_tiles import FAR, TILE, WIDEST, TileCode
 from morpho.kernels.emit import Value
 
 READ = ("q", "k", "v", "ct", "lse", "delta", "mask", "offset")
@@ -46,8 +46,6 @@ class AttentionBackwardKernel:
 
 class BackwardCode(TileCode):
     """What both parts share: where rows lie and what they see, products, and the way out."""
-
-    counts = COUNTS
 
     def __init__(self, kernel: AttentionBackwardKernel, isa: Isa) -> None:
         super().__init__(kernel.dtype, kernel.rank, isa)

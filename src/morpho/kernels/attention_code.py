@@ -8,6 +8,7 @@ the same operations in the same order per row (docs/numerics.md).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from morpho.base.dtypes import DType, bool_
@@ -150,11 +151,6 @@ def smax(e: Emitter, a: Value, b: Value | int) -> Value:
     return e.intrinsic("smax", a, e.like(b, a))
 
 
-def larger(e: Emitter, a: Value, b: Value | float) -> Value:
-    """The larger one, exact; NaN wins."""
-    return e.maximum(a, b)
-
-
 def _spread(e: Emitter, strip: Value, number: int, lanes: int) -> Value:
     """One lane of a short vector in every lane: an fma of AArch64 takes it so."""
     return shuffled(e, strip, strip, [number] * lanes) if lanes > 1 else lane(e, strip, number)
@@ -171,13 +167,13 @@ def clamped(f: Routine, score: Value) -> Value:
 
 
 def score_tile(shape: Shape) -> Routine:
-    """s[key][row] = sum over c of q[c][row] * k[key][c], for a tile of rows and `count` keys, and the largest of each row.
+    """s[key][row] = sum over c of q[c][row] * k[key][c], for a tile of rows and `count` keys, and each row's largest.
 
     Key numbers past `keys` repeat the last one. `depth` is a multiple of a strip. Scores are not clamped: while the
     largest one is an ordinary number it makes no difference, and the kernel sees to the rest.
     """
-    f = Routine(shape, f"score_tile{shape.vectors}", q="ptr", k="ptr", stride="i64", depth="i64", count="i64", keys="i64", s="ptr",
-                top="ptr")
+    f = Routine(shape, f"score_tile{shape.vectors}", q="ptr", k="ptr", stride="i64", depth="i64", count="i64",
+                keys="i64", s="ptr", top="ptr")
     e, lanes, rows, vectors = f.e, shape.lanes, shape.rows, shape.vectors
     with e.loop(0, f["count"], shape.keys, carried=[f.constant(MINUS_INFINITY, lanes)] * vectors) as groups:
         lines = [f.at("%k", smin(e, groups.index + i, f["keys"] - 1) * f["stride"]) for i in range(shape.keys)]
@@ -195,7 +191,7 @@ def score_tile(shape: Shape) -> Routine:
         tops, target = list(groups.values), f.at("%s", groups.index * rows)
         for i, total in enumerate(loop.values):
             f.store(total, target, i * lanes)
-            tops[i % vectors] = larger(e, tops[i % vectors], total)
+            tops[i % vectors] = e.maximum(tops[i % vectors], total)
         groups.next(*tops)
     for n, top in enumerate(groups.values):
         f.store(top, "%top", n * lanes)
@@ -204,7 +200,8 @@ def score_tile(shape: Shape) -> Routine:
 
 def value_tile(shape: Shape) -> Routine:
     """o[row][column] = o * factor[row] + sum over keys of p[key][row] * v[key][column], keys ascending."""
-    f = Routine(shape, f"value_tile{shape.vectors}", p="ptr", v="ptr", stride="i64", count="i64", width="i64", factor="ptr", o="ptr")
+    f = Routine(shape, f"value_tile{shape.vectors}", p="ptr", v="ptr", stride="i64", count="i64", width="i64",
+                factor="ptr", o="ptr")
     e, lanes, group = f.e, shape.lanes, shape.value_rows
     with e.loop(0, shape.rows, group) as rows, e.loop(0, f["width"], shape.columns) as columns:
         outs = [f.at("%o", (rows.index + r) * f["width"] + columns.index) for r in range(group)]
@@ -246,7 +243,7 @@ def _weights(f: Routine, address: str) -> list[Value]:
 
 
 def score_row(shape: Shape) -> Routine:
-    """s[key] = sum over c of q[c] * k[key][c] for one row, clamped; keys in the lanes by small transposes in registers."""
+    """s[key] = sum over c of q[c] * k[key][c] for one row, clamped; small transposes put the keys into the lanes."""
     f = Routine(shape, "score_row", q="ptr", k="ptr", stride="i64", depth="i64", count="i64", keys="i64", s="ptr")
     e, lanes = f.e, shape.lanes
     together = 2 if lanes > 1 else 4  # more of them would be more streams than a processor follows
@@ -302,7 +299,7 @@ def _interleaved(e: Emitter, a: Value, b: Value, strip: int, upper: bool) -> Val
 
 
 def value_row(shape: Shape) -> Routine:
-    """o[column] = o * factor + sum over keys of p[key] * v[key][column] for one row, without keys whose mark is -inf."""
+    """o[column] = o * factor + sum over keys of p[key] * v[key][column] for one row; keys marked -inf are left out."""
     f = Routine(shape, "value_row", p="ptr", marks="ptr", step="i64", v="ptr", stride="i64", count="i64", width="i64",
                 factor="element", o="ptr")
     e, wide = f.e, 8 * shape.lanes
@@ -346,8 +343,8 @@ def mask_tile(shape: Shape, mask: DType | None) -> Routine:
 
     Row r sees the keys from lower[r] up to upper[r]; its line of the mask begins at element offsets[r].
     """
-    f = Routine(shape, f"mask_tile{shape.vectors}", s="ptr", start="i64", count="i64", lower="ptr", upper="ptr", mask="ptr",
-                offsets="ptr", step="i64", top="ptr")
+    f = Routine(shape, f"mask_tile{shape.vectors}", s="ptr", start="i64", count="i64", lower="ptr", upper="ptr",
+                mask="ptr", offsets="ptr", step="i64", top="ptr")
     e, rows = f.e, shape.rows
     lower, upper = (e.load(f"%{name}", "i32", rows) for name in ("lower", "upper"))
     none = f.constant(MINUS_INFINITY, rows)
@@ -362,7 +359,7 @@ def mask_tile(shape: Shape, mask: DType | None) -> Routine:
             seen, score = (seen & value, score) if mask is bool_ else (seen, score + value)
         score = e.select(seen, score, none)
         f.store(score, "%s", keys.index * rows)
-        keys.next(larger(e, keys.values[0], score))
+        keys.next(e.maximum(keys.values[0], score))
     f.store(keys.values[0], "%top", 0)
     with e.loop(f["count"], BLOCK) as keys:
         f.store(none, "%s", keys.index * rows)
@@ -425,7 +422,7 @@ def mask_row(shape: Shape, mask: DType | None) -> Routine:
 def _turn(f: Routine, old: Value, top: Value) -> tuple[Value, Value, Value]:
     """The new maximum, what is subtracted from scores (0 before any key was seen), and the factor of what was."""
     e = f.e
-    new = larger(e, old, top)
+    new = e.maximum(old, top)
     shift = e.select(e.fcmp("oeq", new, MINUS_INFINITY), e.like(0.0, new), new)
     return new, shift, exp_nonpositive(e, old - shift)
 
@@ -460,7 +457,7 @@ def softmax_row(shape: Shape) -> Routine:
     """The same for one row, keys in the lanes; the scores stay, for they mark what is masked."""
     f = Routine(shape, "softmax_row", s="ptr", p="ptr", m="ptr", l="ptr", factor="ptr")
     e, lanes = f.e, shape.lanes
-    top = _folded(f, "%s", larger)
+    top = _folded(f, "%s", e.maximum)
     new, shift, factor = _turn(f, f.load("%m", 0, 1), top)
     f.store(new, "%m", 0)
     f.store(factor, "%factor", 0)
@@ -468,20 +465,19 @@ def softmax_row(shape: Shape) -> Routine:
     shifts = e.splat(shift, chunk)
     with e.loop(0, BLOCK, chunk) as keys:
         f.store(exp_nonpositive(e, f.load("%s", keys.index, chunk) - shifts), "%p", keys.index)
-    total = _folded(f, "%p", lambda e, a, b: a + b)
+    total = _folded(f, "%p", lambda a, b: a + b)
     f.store(e.fma(f.load("%l", 0, 1), factor, total), "%l", 0)
     return f
 
 
-def _folded(f: Routine, address: str, combine: object) -> Value:
+def _folded(f: Routine, address: str, combine: Callable[[Value, Value], Value]) -> Value:
     """64 values of a row to one, by halves."""
     e, lanes = f.e, f.shape.lanes
-    assert callable(combine)
 
     def fold(first: int, step: int) -> Value:
         if step * lanes == BLOCK:
             return f.load(address, first * lanes, lanes)
-        return combine(e, fold(first, 2 * step), fold(first + step, 2 * step))
+        return combine(fold(first, 2 * step), fold(first + step, 2 * step))
 
     value = fold(0, 1)
     while value.lanes > 1:
@@ -489,7 +485,7 @@ def _folded(f: Routine, address: str, combine: object) -> Value:
         low, high = (shuffled(e, value, value, [*range(start, start + half)]) for start in (0, half))
         if half == 1:
             low, high = lane(e, value, 0), lane(e, value, 1)
-        value = combine(e, low, high)
+        value = combine(low, high)
     return value
 
 
@@ -539,8 +535,8 @@ def pack_lines(shape: Shape, dtype: DType) -> Routine:
 
 def pack_lanes(shape: Shape, dtype: DType) -> Routine:
     """Lines of memory times a factor and turned: target[c][line]; lines past `lines` and c past `size` are zero."""
-    f = Routine(shape, f"pack_lanes{shape.vectors}", source="ptr", offsets="ptr", step="i64", lines="i64", size="i64", width="i64",
-                factor="element", target="ptr")
+    f = Routine(shape, f"pack_lanes{shape.vectors}", source="ptr", offsets="ptr", step="i64", lines="i64", size="i64",
+                width="i64", factor="element", target="ptr")
     e, rows, memory = f.e, shape.rows, scalars.memory_type(dtype)
     with e.loop(0, f["width"] * rows, shape.lanes) as loop:
         f.store(f.constant(0.0, shape.lanes), "%target", loop.index)

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 from morpho.base.dims import Size, product, upper
 from morpho.ir.node import Node
-from morpho.kernels.attention import FAR, TILE, AttentionKernel, scratch_bytes
+from morpho.kernels.attention import AttentionKernel, scratch_bytes
 from morpho.kernels.attention_backward import AttentionBackwardKernel
 from morpho.kernels.attention_backward import scratch_bytes as backward_scratch_bytes
 from morpho.kernels.attention_code import BLOCK
+from morpho.kernels.attention_tiles import FAR, TILE
 from morpho.kernels.place import Place
 
 
@@ -80,7 +81,8 @@ def lower_attention(node: Node, inputs: Sequence[Place], targets: Sequence[Place
     for place, kind in zip(places, ("own", "shared", "shared", "own", "own", "own", "own"), strict=True):
         values += strides(place, len(sizes.batch), sizes.group, kind)
     kernel = AttentionKernel(node.dtype, len(sizes.batch), None if mask is None else mask.dtype, offset is not None,
-                             flops=2 * lines * sizes.line, scratch_bytes=scratch_bytes(upper(sizes.depth), upper(sizes.width)))
+                             flops=2 * lines * sizes.line,
+                             scratch_bytes=scratch_bytes(upper(sizes.depth), upper(sizes.width)))
     return [Call(kernel, places, (3, 4), tuple(values), rows, sizes.keys)]
 
 

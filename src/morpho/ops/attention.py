@@ -1,10 +1,10 @@
 """Attention: softmax(scale * q k^T + mask) v as one operation, and its gradient as another.
 
-Inputs are q (..., heads, queries, depth), k and v (..., kv_heads, keys, depth and width), where every `heads / kv_heads`
-query heads in a row share one of k and v; then a mask of the shape of the scores, where `masked`, and one offset per
-head as int64, where `moving`. Query i stands at position offset + i; `causal` lets it see the keys up to there, and
-`window` (0: none) only so many of them. The second output is the logarithm of each row's sum of exponentials, +inf
-where a row sees nothing; the gradient starts from it instead of keeping the scores.
+Inputs are q (..., heads, queries, depth), k and v (..., kv_heads, keys, depth and width), where every
+`heads / kv_heads` query heads in a row share one of k and v; then a mask of the shape of the scores, where `masked`,
+and one offset per head as int64, where `moving`. Query i stands at position offset + i; `causal` lets it see the keys
+up to there, and `window` (0: none) only so many of them. The second output is the logarithm of each row's sum of
+exponentials, +inf where a row sees nothing; the gradient starts from it instead of keeping the scores.
 """
 
 from __future__ import annotations
