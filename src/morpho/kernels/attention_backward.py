@@ -1,8 +1,10 @@
 """The gradient of attention, block by block: probabilities are computed again from the logarithms of the forward pass.
 
-Two kernels, so that every result is one chain in one order, whoever computes it: `queries` gives the gradient of q, a
-tile of rows walking over blocks of keys; `keys` gives those of k and v, a tile of keys walking over blocks of rows. The
-routines are those of the forward pass; for `keys` the keys are in the lanes and rows take the place of keys.
+Every result is one chain in one order, whoever computes it. `queries` gives the gradient of q, a tile of rows walking
+over blocks of keys; `keys` gives those of k and v, a tile of keys walking over blocks of rows: both can be divided among
+any number of threads, and compute the probabilities twice. `heads` gives all three of one key-value head after another,
+computes them once, and is taken where there are heads enough. The routines are those of the forward pass; for `keys`
+and `heads` the keys are in the lanes and rows take the place of keys.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ READ = ("q", "k", "v", "ct", "lse", "delta", "mask", "offset")
 
 
 def scratch_bytes(depth: int, width: int) -> int:
-    """Scratch of one thread, of either kernel."""
-    fixed = BLOCK * (8 * 8 + 2 * 4 + 3 * 8) + 2 * BLOCK * TILE * 8 + 24 * 64
-    return fixed + 3 * BLOCK * (depth + width + 2 * WIDEST) * 8
+    """Scratch of one thread, of any of the kernels."""
+    fixed = BLOCK * (8 * 8 + 2 * 4 + 3 * 8) + BLOCK * (TILE + BLOCK) * 8 + 24 * 64
+    return fixed + 4 * BLOCK * (depth + width + 2 * WIDEST) * 8
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class AttentionBackwardKernel:
     scratch_bytes_per_column = 0
 
     def generate(self, isa: Isa, name: str) -> str:
-        return (QueriesCode if self.part == "queries" else KeysCode)(self, isa).module(name)
+        return {"queries": QueriesCode, "keys": KeysCode, "heads": HeadsCode}[self.part](self, isa).module(name)
 
 
 class BackwardCode(TileCode):
@@ -51,7 +53,7 @@ class BackwardCode(TileCode):
         super().__init__(kernel.dtype, kernel.rank, isa)
         self.mask, self.moving = kernel.mask, kernel.moving
         shape = self.shape
-        turned = kernel.part == "keys"
+        turned = kernel.part != "queries"
         mask = (parts.mask_turned if turned else parts.mask_tile)(shape, self.mask)
         for routine in (parts.score_tile(shape), mask, parts.slope_tile(shape, turned), parts.value_tile(shape),
                         parts.pack_lines(shape, self.dtype), parts.pack_lanes(shape, self.dtype)):
@@ -66,7 +68,7 @@ class BackwardCode(TileCode):
         self.lower, self.upper = self.scratch(4 * BLOCK), self.scratch(4 * BLOCK)
         self.lse, self.delta = self.elements(BLOCK), self.elements(BLOCK)
         self.ones, self.top, self.ignored = (self.elements(shape.rows) for _ in range(3))
-        self.s, self.t = (self.elements(BLOCK * shape.rows) for _ in range(2))
+        self.s, self.t = self.elements(BLOCK * shape.rows), self.elements(BLOCK * BLOCK)
         self.e.store(self.e.constant(1.0, shape.element, shape.rows), self.ones)
 
     def place_rows(self, starts: dict[str, Value], first: Value, count: int) -> tuple[Value, Value]:
@@ -185,12 +187,15 @@ class KeysCode(BackwardCode):
 
     operands = (*READ, "dk", "dv")
 
-    def body(self) -> None:
-        e, n = self.e, self.n
-        self.prepare()
+    def prepare(self) -> None:
+        super().prepare()
         self.k, self.v = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
         self.dk, self.dv = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
         self.q, self.ct = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
+
+    def body(self) -> None:
+        e, n = self.e, self.n
+        self.prepare()
         tiles = (n["keys"] + (BLOCK - 1)).shift_right(BLOCK.bit_length() - 1)
         first, last = self.pieces(tiles * self.heads())
         with e.loop(first, last) as loop:
@@ -231,21 +236,71 @@ class KeysCode(BackwardCode):
                     source = self.pointer(key, self.word(self.offsets[key], loop.index))
                     self.call("pack_lines", source, 0, self.strides[key][self.rank + 3], 1, size, width, factor,
                               self.at(target, loop.index * width))
-            with e.loop(0, count, self.shape.rows) as loop:
-                self.group(loop.index, first + loop.index, lines)
+            self.groups(start, first, count, lines)
+
+    def groups(self, start: Value, first: Value, count: Value, lines: Value) -> None:
+        """Every group of the tile's keys with a block of rows."""
+        with self.e.loop(0, count, self.shape.rows) as loop:
+            self.group(loop.index, first + loop.index, lines)
+
+    def slopes(self, at: Value) -> str:
+        """Where the slopes of the group of keys at `at` go."""
+        return self.t
 
     def group(self, at: Value, key: Value, lines: Value) -> None:
-        kind = self.shape.vectors
+        kind, t = self.shape.vectors, self.slopes(at)
         mask, step = self.mask_operands()
         self.call(f"score_tile{kind}", self.at(self.k, at * self.depth), self.q, self.depth, self.depth, lines, lines,
                   self.s, self.top)
         self.call(f"score_tile{kind}", self.at(self.v, at * self.width), self.ct, self.width, self.width, lines, lines,
-                  self.t, self.ignored)
+                  t, self.ignored)
         with self.e.when(self.partly(key, self.shape.rows)):
             self.call("mask_turned", self.s, key, lines, self.lower, self.upper, mask, self.offsets["mask"], step,
                       self.n["keys"])
-        self.call("slope_tile", self.s, self.t, self.lse, self.delta, lines)
+        self.call("slope_tile", self.s, t, self.lse, self.delta, lines)
         self.call(f"value_tile{kind}", self.s, self.ct, self.width, lines, self.width, self.ones,
                   self.at(self.dv, at * self.width))
-        self.call(f"value_tile{kind}", self.t, self.q, self.depth, lines, self.depth, self.ones,
+        self.call(f"value_tile{kind}", t, self.q, self.depth, lines, self.depth, self.ones,
                   self.at(self.dk, at * self.depth))
+
+
+class HeadsCode(KeysCode):
+    """All three gradients, head by head; those of q are gathered in `total`, one line of padded depth for each row."""
+
+    operands = (*READ, "dk", "dv", "dq", "total")
+
+    def __init__(self, kernel: AttentionBackwardKernel, isa: Isa) -> None:
+        super().__init__(kernel, isa)
+        self.add(parts.value_turned(self.shape))
+
+    def body(self) -> None:
+        e, n = self.e, self.n
+        self.prepare()
+        self.k_room = self.elements(BLOCK * self.depth)
+        first, last = self.pieces(self.heads())
+        with e.loop(first, last) as heads:
+            starts = self.starts(heads.index, self.operands)
+            self.total = self.at(self.buffers["total"], heads.index * self.lines * self.depth)
+            self.clear(self.total, self.lines * self.depth)
+            with e.loop(0, n["keys"], BLOCK) as tiles:
+                self.tile(starts, tiles.index)
+            with e.loop(0, self.lines) as lines:
+                head = e.instruction("udiv", lines.index, n["queries"])
+                place = self.line("dq", starts["dq"], head, lines.index - head * n["queries"])
+                self.store_line(self.at(self.total, lines.index * self.depth), self.pointer("dq", place), n["depth"],
+                                self.scale)
+
+    def slopes(self, at: Value) -> str:
+        return self.at(self.t, at * BLOCK)
+
+    def tile(self, starts: dict[str, Value], first: Value) -> None:
+        n = self.n
+        source = self.pointer("k", starts["k"] + first * self.strides["k"][self.rank + 2])
+        count = smin(self.e, n["keys"] - first, BLOCK)
+        self.k_lines, self.k_stride = self.packed("k", source, count, n["depth"], self.depth, self.k_room)
+        super().tile(starts, first)
+
+    def groups(self, start: Value, first: Value, count: Value, lines: Value) -> None:
+        super().groups(start, first, count, lines)
+        self.call("value_turned", self.t, lines, self.k_lines, self.k_stride, count, self.depth,
+                  self.at(self.total, start * self.depth))

@@ -242,6 +242,35 @@ def _weights(f: Routine, address: str) -> list[Value]:
     return [_spread(e, strips[r // shape.strip], r % shape.strip, shape.lanes) for r in range(shape.value_rows)]
 
 
+def value_turned(shape: Shape) -> Routine:
+    """o[line][column] += sum over keys of t[key][line] * k[key][column], keys ascending, where t holds the keys in the
+    lanes: 64 lines for each tile of keys. Lines past the last one repeat it, and so do keys, whose slopes are 0."""
+    f = Routine(shape, "value_turned", t="ptr", lines="i64", k="ptr", stride="i64", count="i64", width="i64", o="ptr")
+    e, lanes, tile = f.e, shape.lanes, shape.rows
+    strip = min(shape.strip, tile)
+    group = 8 if shape.wide else 4
+    with e.loop(0, f["lines"], group) as rows, e.loop(0, f["width"], shape.columns) as columns:
+        numbers = [smin(e, rows.index + r, f["lines"] - 1) for r in range(group)]
+        outs = [f.at("%o", number * f["width"] + columns.index) for number in numbers]
+        old = [f.load(out, n * lanes, lanes) for out in outs for n in range(shape.value_vectors)]
+        slopes = [f.at("%t", number * tile) for number in numbers]
+        with e.loop(0, f["count"], strip, carried=old) as loop:
+            totals = list(loop.values)
+            first = loop.index.shift_right(tile.bit_length() - 1) * (BLOCK * tile) + (loop.index & (tile - 1))
+            loaded = [f.load(line, first, strip) for line in slopes] if shape.by_lane else []
+            for i in range(strip):
+                line = f.at("%k", smin(e, loop.index + i, f["count"] - 1) * f["stride"] + columns.index)
+                values = [f.load(line, n * lanes, lanes) for n in range(shape.value_vectors)]
+                weights = [_spread(e, part, i, lanes) if strip > 1 else part for part in loaded] or [
+                    e.splat(f.load(line, first + i, 1)) for line in slopes]
+                pairs = [(weight, value) for weight in weights for value in values]
+                totals = [e.fma(value, weight, total) for (weight, value), total in zip(pairs, totals, strict=True)]
+            loop.next(*totals)
+        for i, total in enumerate(loop.values):
+            f.store(total, outs[i // shape.value_vectors], i % shape.value_vectors * lanes)
+    return f
+
+
 def score_row(shape: Shape) -> Routine:
     """s[key] = sum over c of q[c] * k[key][c] for one row, clamped; small transposes put the keys into the lanes."""
     f = Routine(shape, "score_row", q="ptr", k="ptr", stride="i64", depth="i64", count="i64", keys="i64", s="ptr")
