@@ -14,6 +14,7 @@ from morpho.backends import cpu
 from morpho.base.dtypes import DType, bfloat16, bool_, float16, float32, float64, int8, int32, int64
 from morpho.base.machine import Isa, choose_isa, foreign_machine
 from morpho.ir.node import Node, build
+from morpho.kernels.attention_backward import AttentionBackwardKernel
 from morpho.ops.sources import pick
 
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
@@ -126,6 +127,14 @@ def test_rows_products_and_scans_call_no_library(architecture: str, name: str) -
             if calls:
                 wrong[label] = calls
     assert not wrong
+
+
+@pytest.mark.parametrize("part", ["queries", "keys", "heads"])
+@pytest.mark.parametrize("architecture, name", TARGETS, ids=lambda x: x)
+def test_every_part_of_attention_s_gradient_calls_no_library(architecture: str, name: str, part: str) -> None:
+    kernel = AttentionBackwardKernel(part, float32, 1, bool_, True)
+    calls = library_calls(assembly(kernel, architecture, name))
+    assert not {call for call in calls if not call.startswith(("memset", "memcpy"))}
 
 
 REGISTERS = {("x86_64", "avx2"): r"%ymm", ("x86_64", "avx512"): r"%zmm", ("aarch64", "neon"): r"\bv\d+\.4s|\bq\d+"}

@@ -57,6 +57,13 @@ class Sizes:
         """Elements of a query and a value together, at most."""
         return upper(self.depth + self.width)
 
+    @property
+    def padded_depth(self) -> Size:
+        """The depth as the widest vectors pad it, or more."""
+        if isinstance(self.depth, int):
+            return -(-self.depth // WIDEST) * WIDEST
+        return self.depth + WIDEST - 1
+
     def pieces(self, lines: Size, of: int) -> tuple[Size, int]:
         """Pieces of so many lines in all heads, and the lines of a piece; an unknown number is bounded by one each."""
         if isinstance(lines, int):
@@ -103,7 +110,7 @@ def lower_attention_backward(node: Node, inputs: Sequence[Place], targets: Seque
     lines = sizes.group * sizes.queries
     threads = settings.get().threads or machine().cores
     if isinstance(sizes.heads, int) and sizes.heads >= HEADS_PER_THREAD * threads:
-        total = room((sizes.heads, lines, sizes.depth + WIDEST - 1), node.dtype.compute)
+        total = room((sizes.heads, lines, sizes.padded_depth), node.dtype.compute)
         return [_backward("heads", node, sizes, [*read, dk, dv, dq, total], ("shared", "shared", "own", "none"),
                           (sizes.heads, upper(sizes.keys)), lines)]
     return [_backward("queries", node, sizes, [*read, dq], ("own",), sizes.pieces(lines, TILE), sizes.keys),
