@@ -19,6 +19,7 @@ from morpho.kernels.attention_tiles import FAR, TILE, WIDEST, TileCode
 from morpho.kernels.emit import Value
 from morpho.kernels.vector_math.logarithm import log
 
+UNKNOWN = 2  # whether a block of values is finite, before anyone asked
 OPERANDS = ("q", "k", "v", "o", "lse", "mask", "offset")
 
 
@@ -185,6 +186,7 @@ class ForwardCode(TileCode):
         sources = {key: self.pointer(key, starts[key] + start * self.strides[key][self.rank + 2]) for key in "kv"}
         block = Block(start, keys, *self.packed("k", sources["k"], keys, n["depth"], self.depth, self.k_room),
                       *self.packed("v", sources["v"], keys, n["width"], self.width, self.v_room))
+        e.store(e.constant(UNKNOWN, "i64", 1), self.flag)
         with e.loop(0, groups) as loop:
             least_lower, most_lower, least_upper, most_upper = (
                 self.word(self.limits, loop.index * 4 + i) for i in range(4))
@@ -236,7 +238,6 @@ class ForwardCode(TileCode):
         e, kind = self.e, shape.vectors
         self.call(f"score_tile{kind}", self.at(self.q, first * self.depth), block.k, block.k_stride, self.depth, seen,
                   block.keys, self.s, self.top)
-        e.store(e.constant(1, "i64", 1), self.flag)
         top = e.absolute(e.load(self.top, shape.element, shape.rows))
         strange = parts.any_lane(e, e.fcmp("uge", top, parts.LARGEST[shape.element]))  # overflown: clamp
         with e.when(partial | strange):
@@ -245,8 +246,9 @@ class ForwardCode(TileCode):
             step = e.constant(0, "i64", 1) if self.mask is None else self.strides["mask"][self.rank + 3]
             self.call(f"mask_tile{kind}", self.s, block.start, seen, lower, upper, mask,
                       e.offset(self.offsets["mask"], "i64", first), step, self.top)
-            self.call("finite", block.v, block.v_stride, seen, self.width, self.flag)
-        whole = e.icmp("ne", self.word(self.flag, 0), 0)
+            with e.when(e.icmp("eq", self.word(self.flag, 0), UNKNOWN)):
+                self.call("finite", block.v, block.v_stride, block.keys, self.width, self.flag)
+        whole = e.icmp("ne", self.word(self.flag, 0), 0) | ((partial | strange) ^ 1)
         with e.when(whole ^ 1), e.loop(0, BLOCK * shape.rows, shape.rows) as loop:
             e.store(e.load(self.at(self.s, loop.index), shape.element, shape.rows), self.at(self.marks, loop.index))
         m, sums, factor = (self.at(table, first) for table in (self.m, self.sums, self.factor))

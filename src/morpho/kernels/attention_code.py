@@ -581,17 +581,18 @@ def pack_lanes(shape: Shape, dtype: DType) -> Routine:
 def finite(shape: Shape) -> Routine:
     """Stores at `found` whether all of `lines` lines of `width` elements are finite."""
     f = Routine(shape, "finite", v="ptr", stride="i64", lines="i64", width="i64", found="ptr")
-    e, lanes = f.e, shape.lanes
-    with e.loop(0, f["lines"], carried=[f.constant(0.0, lanes)]) as lines:
+    e, lanes, zero = f.e, shape.lanes, f.constant(0.0, shape.lanes)
+    with e.loop(0, f["lines"], carried=[zero] * shape.value_vectors) as lines:
         line = f.at("%v", lines.index * f["stride"])
-        with e.loop(0, f["width"], lanes, carried=[lines.values[0]]) as loop:
-            loop.next(e.fma(f.load(line, loop.index, lanes), f.constant(0.0, lanes), loop.values[0]))
-        lines.next(loop.values[0])
+        with e.loop(0, f["width"], shape.columns, carried=lines.values) as loop:
+            loop.next(*[e.fma(f.load(f.at(line, loop.index), n * lanes, lanes), zero, total)  # NaN from what is not
+                        for n, total in enumerate(loop.values)])
+        lines.next(*loop.values)
     total = lines.values[0]
-    parts = [lane(e, total, i) if lanes > 1 else total for i in range(lanes)]
-    for part in parts[1:]:
-        parts[0] = parts[0] + part
-    e.store(e.convert("zext", e.fcmp("oeq", parts[0], 0.0), "i64"), "%found")
+    for other in lines.values[1:]:
+        total = total + other
+    strange = any_lane(e, e.is_nan(total))
+    e.store(e.convert("zext", strange ^ 1, "i64"), "%found")
     return f
 
 
