@@ -81,9 +81,26 @@ def other_programs() -> Iterator[tuple[str, Any]]:
         yield f"matmul/{dtype}", (a @ a.T).astype("float64")
         yield f"half chain/{dtype}", ((a * 3 + a) * a - a).astype("float64")
         yield f"sum/{dtype}", mo.sum(a, axis=1).astype("float64")
+    yield from attention_programs(numbers)
     yield "long sum", mo.sum(mo.reshape(matrix, (-1,))[:600_001] * 1.5)
     for source, target in (("float32", "int8"), ("float64", "uint32"), ("float32", "bfloat16"), ("float64", "float16")):
         yield f"cast {source} {target}", mo.asarray(floats(1003, source, 9)).astype(target).astype("float64")
+
+
+def attention_programs(numbers: np.ndarray) -> Iterator[tuple[str, Any]]:
+    for dtype in ("float32", "float64", "float16", "bfloat16"):
+        q, k, v = (mo.asarray(numbers[start:start + heads * 67 * 20].reshape(heads, 67, 20)).astype(dtype)
+                   for start, heads in ((0, 6), (9000, 2), (12000, 2)))
+        k, v = (mo.concat([x, x * 0.5, x + 1], axis=1) for x in (k, v))
+        for label, options in (("all", {}), ("causal", {"causal": True, "offset": 100}), ("window", {"window": 70}),
+                               ("mask", {"mask": k[0, :, 0] > 0}), ("bias", {"mask": k[0, :, 0]})):
+            yield f"attention {label}/{dtype}", mo.attention(q, k, v, **options).astype("float64")
+        yield f"attention one row/{dtype}", mo.attention(q[:2, :1], k, v).astype("float64")
+        for name, at in (("q", 0), ("k", 1), ("v", 2)):
+            def loss(x: Any, at: int = at, given: tuple[Any, ...] = (q, k, v)) -> Any:
+                whole = mo.attention(*given[:at], x, *given[at + 1:], window=90, offset=60)
+                return (whole * whole).sum()
+            yield f"attention slope of {name}/{dtype}", mo.grad(loss)((q, k, v)[at]).astype("float64")
 
 
 def digests(isa: str) -> dict[str, str]:

@@ -11,9 +11,11 @@ from cases import PLAIN, Elementwise
 from running import Native, parameter
 
 from morpho.backends import cpu
-from morpho.base.dtypes import DType, bfloat16, float16, float32, float64, int8, int32, int64
+from morpho.base.dtypes import DType, bfloat16, bool_, float16, float32, float64, int8, int32, int64
 from morpho.base.machine import Isa, choose_isa, foreign_machine
 from morpho.ir.node import Node, build
+from morpho.kernels.attention_backward import AttentionBackwardKernel
+from morpho.ops.sources import pick
 
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
 TARGETS = [("x86_64", "avx2"), ("x86_64", "avx512"), ("x86_64", "scalar"), ("aarch64", "neon"), ("aarch64", "scalar")]
@@ -84,6 +86,18 @@ def conv(dtype: DType) -> Node:
     return build("conv", x, weight, before=(1, 1), after=(1, 1), steps=(1, 2), dilations=(1, 1), groups=2)
 
 
+def attention(dtype: DType, mask: DType | None = None, backward: bool = False) -> Node:
+    """Four heads that share two, with a mask where one is given; or the gradient."""
+    shapes = [((4, 40, 24), dtype), ((2, 70, 24), dtype), ((2, 70, 24), dtype)]
+    if backward:
+        shapes += [((4, 40, 24), dtype), ((4, 40), dtype.compute), ((4, 40), dtype.compute)]
+    if mask is not None:
+        shapes.append(((4, 40, 70), mask))
+    inputs = [parameter(i, shape, kind) for i, (shape, kind) in enumerate(shapes)]
+    return pick(build("attention_backward" if backward else "attention", *inputs, scale=0.2, causal=True, window=0,
+                      offset=0, masked=mask is not None, moving=False), 0)
+
+
 def row_programs() -> dict[str, Node]:
     x = parameter(0, (5, 100), float32)
     half = parameter(0, (5, 100), float16)
@@ -101,6 +115,11 @@ def row_programs() -> dict[str, Node]:
         "bfloat16 conv": conv(bfloat16),
         "windows": build("sum", build("window", x, axes=(0, 1), sizes=(3, 2), steps=(1, 2), dilations=(1, 1)),
                          axes=(2, 3)),
+        "attention": attention(float32),
+        "half attention": attention(float16, bool_),
+        "bfloat16 attention": attention(bfloat16, bfloat16),
+        "double attention": attention(float64),
+        "attention's gradient": attention(float32, float32, backward=True),
         "gather": build("gather", x, parameter(1, (7, 100), int64), axis=0),
         "cast": build("cast", parameter(0, (100,), float64), dtype=float16),
         "to int": build("cast", x, dtype=int8),
@@ -119,6 +138,14 @@ def test_rows_products_and_scans_call_no_library(architecture: str, name: str) -
     assert not wrong
 
 
+@pytest.mark.parametrize("part", ["queries", "keys", "heads"])
+@pytest.mark.parametrize("architecture, name", TARGETS, ids=lambda x: x)
+def test_every_part_of_attention_s_gradient_calls_no_library(architecture: str, name: str, part: str) -> None:
+    kernel = AttentionBackwardKernel(part, float32, 1, bool_, True)
+    calls = library_calls(assembly(kernel, architecture, name))
+    assert not {call for call in calls if not call.startswith(("memset", "memcpy"))}
+
+
 REGISTERS = {("x86_64", "avx2"): r"%ymm", ("x86_64", "avx512"): r"%zmm", ("aarch64", "neon"): r"\bv\d+\.4s|\bq\d+"}
 
 
@@ -130,7 +157,7 @@ def test_the_widest_registers_are_used(place: tuple[str, str], op: str) -> None:
     assert re.search(REGISTERS[place], text), text[:2000]
 
 
-@pytest.mark.parametrize("label", ["softmax", "sum", "matmul", "columns"])
+@pytest.mark.parametrize("label", ["softmax", "sum", "matmul", "columns", "attention", "attention's gradient"])
 @pytest.mark.parametrize("place", REGISTERS, ids=lambda place: place[1])
 def test_rows_use_the_widest_registers(place: tuple[str, str], label: str) -> None:
     texts = [assembly(kernel, *place) for kernel in kernels_of(row_programs()[label])]

@@ -19,6 +19,7 @@ from ulp import Array, Compiled, float32_samples, float64_samples, special_value
 
 import morpho as mo
 from morpho.kernels.vector_math import FUNCTIONS, ONE_ARGUMENT, TWO_ARGUMENTS
+from morpho.kernels.vector_math.exponential import exp, exp_nonpositive
 
 ONE_ULP = {"exp", "exp2", "log", "tanh", "erf", "sigmoid"}
 SAMPLES = 1_000_000
@@ -136,6 +137,19 @@ def test_same_bits_at_every_lane_count(name: str, dtype: Any) -> None:
         if lanes == 16 and dtype is np.float64:
             continue  # only more of the same instructions, and slow to compile
         assert same_bits(Compiled(FUNCTIONS[name], dtype, lanes, arity)(*inputs), one), lanes
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_exp_of_what_is_not_positive_has_the_bits_of_exp(dtype: Any) -> None:
+    """Attention's shorter way, and a little beyond zero, where a rounded difference may end up."""
+    samples = float32_samples(1 << 16) if dtype is np.float32 else float64_samples(1 << 16)
+    edges = np.array([-0.0, 0.0, -np.inf, np.nan, 40.0, -104.0, -103.97, -87.33, -745.2, -746.0, -708.5], dtype)
+    near = np.linspace(-110, 1, 40_001).astype(dtype)
+    x = np.concatenate([samples[~(samples > 40)].astype(dtype), edges, near])
+    for lanes in (1, 8):
+        got, want = (Compiled(function, dtype, lanes)(x) for function in (exp_nonpositive, exp))
+        assert np.array_equal(got.view(f"u{x.itemsize}")[~np.isnan(x)], want.view(f"u{x.itemsize}")[~np.isnan(x)])
+        assert np.isnan(got[np.isnan(x)]).all()
 
 
 @pytest.mark.parametrize("length", [1, 3, 7, 8, 9, 31])

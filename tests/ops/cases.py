@@ -34,6 +34,7 @@ from morpho.base.dtypes import (
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import expand
 from morpho.ops.contract import transpose
+from morpho.ops.sources import pick
 
 Array = Any
 MOST = 8192
@@ -408,6 +409,46 @@ def _convolutions() -> list[Shaped]:
     ]
 
 
+def _attentions() -> list[Shaped]:
+    """Rows, keys and heads of every length, and the second output; for the gradient each of its three results."""
+    def node(name: str, index: int, *inputs: Node, **options: Any) -> Node:
+        given = {"scale": 0.25, "causal": False, "window": 0, "offset": 0, "masked": False, "moving": False}
+        return pick(build(name, *inputs, **{**given, **options}), index)
+
+    def rows(d: DType, n: Any) -> Specs:
+        return [((2, n, 4), d), ((1, 9, 4), d), ((1, 9, 3), d)]
+
+    def keys(d: DType, n: Any) -> Specs:
+        return [((2, 3, 4), d), ((1, n, 4), d), ((1, n, 3), d)]
+
+    def backward(d: DType, n: Any) -> Specs:
+        return [*keys(d, n), ((2, 3, 3), d), ((2, 3), d.compute), ((2, 3), d.compute)]
+
+    def draw(rng: np.random.Generator, position: int, shape: tuple[int, ...], dtype: DType) -> Array:
+        if dtype is int64:
+            return rng.integers(-2, 70, shape)
+        if dtype is bool_:
+            return rng.random(shape) < 0.6
+        return stored(rng.normal(4 if position == 4 else 0, 1, shape), dtype)
+
+    table = []
+    for label, specs in (("n rows", rows), ("n keys", keys)):
+        table.append(Shaped("attention", label, FLOATS, specs, lambda *x: node("attention", 0, *x), "close", draw=draw))
+    table.append(Shaped("attention", "logarithm", FLOATS, rows, lambda *x: node("attention", 1, *x), "close", draw=draw,
+                        gradient=False))
+    table.append(Shaped("attention", "causal", FLOATS, keys,
+                        lambda *x: node("attention", 0, *x, causal=True, window=40, offset=30), "close", draw=draw))
+    table.append(Shaped("attention", "masked", FLOATS, lambda d, n: [*keys(d, n), ((2, 3, n), bool_)],
+                        lambda *x: node("attention", 0, *x, masked=True), "close", draw=draw))
+    table.append(Shaped("attention", "biased", FLOATS, lambda d, n: [*keys(d, n), ((2, 3, n), d), ((2,), int64)],
+                        lambda *x: node("attention", 0, *x, masked=True, moving=True, causal=True), "close", draw=draw))
+    for index in range(3):
+        table.append(Shaped("attention_backward", f"part {index}", FLOATS, backward,
+                            lambda *x, index=index: node("attention_backward", index, *x, causal=True, offset=40),
+                            "close", draw=draw, gradient=False))
+    return table
+
+
 def _fused() -> list[Shaped]:
     lengths = (1, 2, 3, 7, 16, 33, 64, 67, 4099)
     table = []
@@ -547,7 +588,7 @@ def _sources() -> list[Shaped]:
 
 
 SHAPED: list[Shaped] = [*_reductions(), *_scans(), *_moves(), *_indices(), *_products(), *_quantised(),
-                        *_convolutions(), *_fused(), *_host(), *_sources()]
+                        *_convolutions(), *_attentions(), *_fused(), *_host(), *_sources()]
 ELSEWHERE = {"data": "a leaf that holds memory: every lazy evaluation in tests/fuzz uses it"}
 
 

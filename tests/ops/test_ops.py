@@ -259,9 +259,11 @@ def close_to_wide(node: Node, arrays: list[Array], got: Array, length: int, wher
 
 
 def build_wide(node: Node, arrays: list[Array]) -> Array:
+    whole = node.inputs[0] if node.op.name == "pick" else node
     numbers = [readable(array, leaf.dtype).astype(np.float64) if leaf.dtype.is_float else array
-               for leaf, array in zip(node.inputs, arrays, strict=True)]
-    return np.asarray(node.op.reference(node.attributes, *numbers))
+               for leaf, array in zip(whole.inputs, arrays, strict=True)]
+    found = whole.op.reference(whole.attributes, *numbers)
+    return np.asarray(found[node["index"]] if whole is not node else found)
 
 
 # -- mistakes that others made ---------------------------------------------------------------------------------------

@@ -8,24 +8,23 @@ and one packed block of keys and values where those do not lie as the routines w
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
 from morpho.kernels import attention_code as parts
 from morpho.kernels import scalars
-from morpho.kernels.attention_code import BLOCK, Routine, Shape, call, smax, smin
-from morpho.kernels.emit import Emitter, Value
+from morpho.kernels.attention_code import BLOCK, Shape, smax, smin
+from morpho.kernels.attention_tiles import FAR, TILE, WIDEST, TileCode
+from morpho.kernels.emit import Value
 from morpho.kernels.vector_math.logarithm import log
 
-TILE = 32  # rows
-FAR = 1 << 40  # positions are held within this: beyond the end of any axis
-WIDEST = 64  # elements: the most that a padded line is longer
-COUNTS = ("kv_heads", "group", "queries", "keys", "depth", "width", "rows", "offset", "window", "scale")
+UNKNOWN = 2  # whether a block of values is finite, before anyone asked
 OPERANDS = ("q", "k", "v", "o", "lse", "mask", "offset")
 
 
 def scratch_bytes(depth: int, width: int) -> int:
-    """Scratch of one thread: tables, two blocks of scores, a tile of queries and results, a block of keys and values."""
+    """Bytes for one thread: tables, two blocks of scores, a tile of queries and results, a block of keys and values."""
     fixed = TILE * (4 * 8 + 2 * 4 + 3 * 8 + 4 * 8) + 2 * BLOCK * TILE * 8 + 16 * 64
     return fixed + (TILE + BLOCK) * (depth + width + 2 * WIDEST) * 8
 
@@ -34,9 +33,8 @@ def scratch_bytes(depth: int, width: int) -> int:
 class AttentionKernel:
     """softmax(scale * q k^T + mask) v, and the logarithm of each row's sum. Called over `rows` pieces of work.
 
-    `rank` batch axes; `mask` is the mask's dtype; `moving`: the offset is read from memory. Numbers: the batch extents,
-    `COUNTS` (the scale as the bits of a float64), then for each of `OPERANDS` the strides of batch axes, key-value
-    head, head in its group, row, and along the row. `flops` and `scratch_bytes` belong to a step, not to the code.
+    `rank` batch axes; `mask` is the mask's dtype; `moving`: the offset is read from memory. Operands as in `OPERANDS`.
+    `flops` and `scratch_bytes` belong to a step, not to the code.
     """
 
     dtype: DType
@@ -52,146 +50,21 @@ class AttentionKernel:
         return ForwardCode(self, isa).module(name)
 
 
-class TileCode:
-    """What the forward and backward kernels share: numbers, operands, scratch, and the module around them."""
+class Block(NamedTuple):
+    """A block of keys and values, as the routines read them."""
 
-    counts: tuple[str, ...] = COUNTS
-    operands: tuple[str, ...] = OPERANDS
-    moving: bool
-
-    def __init__(self, dtype: DType, rank: int, isa: Isa) -> None:
-        self.dtype, self.rank, self.isa = dtype, rank, isa
-        self.shape = Shape.of(dtype, isa)
-        self.e: Emitter = self.shape.emitter()
-        self.memory = scalars.memory_type(dtype)
-        self.routines: dict[str, Routine] = {}
-        self.used = "%scratch"
-
-    def add(self, routine: Routine) -> None:
-        self.routines[routine.name] = routine
-
-    def call(self, name: str, *arguments: Value | str | int) -> None:
-        call(self.e, self.routines[name], *arguments)
-
-    def module(self, name: str) -> str:
-        from morpho.kernels.loop_code import SIGNATURE
-
-        self.read_numbers()
-        self.body()
-        self.e.line("ret i32 0")
-        wide = '"prefer-vector-width"="512"' if self.isa.vector_bits >= 512 else ""
-        routines = list(self.routines.values())
-        texts = [routine.text().replace(" nounwind {", f" nounwind {wide} {{") for routine in routines]
-        head = f"define i32 @{name}({SIGNATURE}) nounwind {wide} {{\nentry:\n"
-        declarations = parts.declared(routines) | self.e.declarations
-        return head + self.e.text() + "\n}\n" + "\n".join(texts) + "\n".join(sorted(declarations)) + "\n"
-
-    def body(self) -> None:
-        raise NotImplementedError
-
-    # -- numbers and memory ------------------------------------------------------------------------------------------
-    def number(self, index: int) -> Value:
-        return self.e.load(self.e.offset("%values", "i64", index), "i64", 1)
-
-    def read_numbers(self) -> None:
-        e, rank = self.e, self.rank
-        self.extents = [self.number(i) for i in range(rank)]
-        self.n = {key: self.number(rank + i) for i, key in enumerate(self.counts)}
-        start = rank + len(self.counts)
-        self.strides = {key: [self.number(start + i * (rank + 4) + j) for j in range(rank + 4)]
-                        for i, key in enumerate(self.operands)}
-        self.buffers = {key: e.load_pointer("%buffers", i) for i, key in enumerate(self.operands)}
-        scale = e.load(e.offset("%values", "i64", rank + self.counts.index("scale")), "double", 1)
-        self.scale = e.convert("fptrunc", scale, "float") if self.shape.element == "float" else scale
-
-    def scratch(self, nbytes: Value | int) -> str:
-        """The next bytes of scratch, at a multiple of 64."""
-        start = self.used
-        size = (nbytes + 63) & -64 if isinstance(nbytes, Value) else (nbytes + 63) // 64 * 64
-        self.used = self.e.offset(start, "i8", size)
-        return start
-
-    def elements(self, count: Value | int) -> str:
-        return self.scratch(count * self.shape.size)
-
-    def at(self, pointer: str, index: Value | int) -> str:
-        return self.e.offset(pointer, self.shape.element, index)
-
-    def word(self, table: str, index: Value | int) -> Value:
-        return self.e.load(self.e.offset(table, "i64", index), "i64", 1)
-
-    def store_word(self, value: Value, table: str, index: Value | int) -> None:
-        self.e.store(value, self.e.offset(table, "i64", index))
-
-    def pointer(self, key: str, offset: Value) -> str:
-        return self.e.offset(self.buffers[key], self.memory, offset)
-
-    def padded(self, size: Value, to: int) -> Value:
-        return (size + (to - 1)) & -to
-
-    # -- walking ---------------------------------------------------------------------------------------------------------
-    def pieces(self, total: Value) -> tuple[Value, Value]:
-        """This call's share of `total` pieces of work; `rows`, what the driver divides, is at least as many."""
-        e = self.e
-        rows = smax(e, self.n["rows"], 1)
-        ends = [e.argument(name, "i64", 1) * total for name in ("%row0", "%row1")]
-        return e.instruction("udiv", ends[0], rows), e.instruction("udiv", ends[1], rows)
-
-    def heads(self) -> Value:
-        total = self.n["kv_heads"]
-        for extent in self.extents:
-            total = total * extent
-        return total
-
-    def starts(self, head: Value, keys: tuple[str, ...]) -> dict[str, Value]:
-        """Where each operand begins for one key-value head of one batch."""
-        e = self.e
-        extents, coordinates = [*self.extents, self.n["kv_heads"]], []
-        for extent in reversed(extents):
-            quotient = e.instruction("udiv", head, extent)
-            coordinates.append(head - quotient * extent)
-            head = quotient
-        coordinates.reverse()
-        found = {}
-        for key in keys:
-            total = e.constant(0, "i64", 1)
-            for coordinate, stride in zip(coordinates, self.strides[key], strict=False):
-                total = total + coordinate * stride
-            found[key] = total
-        return found
-
-    def line(self, key: str, start: Value, head: Value, row: Value) -> Value:
-        """Where a row of a head of the group begins."""
-        group, along = self.strides[key][self.rank + 1:self.rank + 3]
-        return start + head * group + row * along
-
-    def limits_of(self, starts: dict[str, Value], head: Value, row: Value) -> tuple[Value, Value]:
-        """The first key that a row sees by its position, and the one after the last."""
-        e, n = self.e, self.n
-        offset = n["offset"]
-        if self.moving:
-            offset = self.word(self.buffers["offset"], self.line("offset", starts["offset"], head, row))
-        end = smin(e, smax(e, offset, -FAR), FAR) + row + 1
-        upper = smin(e, smax(e, end, 0), n["keys"])
-        return smin(e, smax(e, end - n["window"], 0), upper), upper
-
-    def packed(self, key: str, source: str, lines: Value, size: Value, width: Value, room: str) -> tuple[str, Value]:
-        """Lines of an operand as the routines read them: where they lie if they lie so, else packed into `room`."""
-        e = self.e
-        stride, step = self.strides[key][self.rank + 2], self.strides[key][self.rank + 3]
-        if self.dtype.itemsize < 4:
-            self.call("pack_lines", source, stride, step, lines, size, width, room)
-            return room, width
-        plain = e.icmp("eq", step, 1) & e.icmp("eq", size, width)
-        with e.when(plain ^ 1):
-            self.call("pack_lines", source, stride, step, lines, size, width, room)
-        pointer = e.fresh("%p")
-        e.line(f"{pointer} = select i1 {plain.name}, ptr {source}, ptr {room}")
-        return pointer, e.select(plain, stride, width)
+    start: Value
+    keys: Value  # how many there are
+    k: str
+    k_stride: Value
+    v: str
+    v_stride: Value
 
 
 class ForwardCode(TileCode):
     """The forward kernel."""
+
+    operands = OPERANDS
 
     def __init__(self, kernel: AttentionKernel, isa: Isa) -> None:
         super().__init__(kernel.dtype, kernel.rank, isa)
@@ -222,7 +95,7 @@ class ForwardCode(TileCode):
         self.lines = n["group"] * n["queries"]
         self.depth, self.width = self.padded(n["depth"], shape.strip), self.padded(n["width"], shape.columns)
         self.lay_out()
-        tiles = (self.lines + (TILE - 1)).shift_right(5)
+        tiles = (self.lines + (TILE - 1)).shift_right(TILE.bit_length() - 1)
         first, last = self.pieces(tiles * self.heads())
         with e.loop(first, last) as loop:
             head = e.instruction("udiv", loop.index, tiles)
@@ -233,13 +106,13 @@ class ForwardCode(TileCode):
         self.offsets = {key: self.scratch(8 * TILE) for key in ("q", "o", "lse", "mask")}
         self.lower, self.upper = self.scratch(4 * TILE), self.scratch(4 * TILE)
         self.limits = self.scratch(8 * 4 * (TILE // self.shape.rows))  # per group: least lower, most lower, ... upper
-        self.m, self.l, self.factor = (self.elements(TILE) for _ in range(3))
+        self.m, self.sums, self.factor = (self.elements(TILE) for _ in range(3))
         self.s, self.marks = (self.elements(BLOCK * self.shape.rows) for _ in range(2))
-        self.flag = self.scratch(8)
+        self.top, self.flag = self.elements(self.shape.rows), self.scratch(8)
         self.q, self.o = self.elements(TILE * self.depth), self.elements(TILE * self.width)
         self.k_room, self.v_room = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
 
-    # -- one tile --------------------------------------------------------------------------------------------------------
+    # -- one tile --------------------------------------------------------------------------------------------------
     def tile(self, head: Value, first: Value) -> None:
         e, rows = self.e, self.shape.rows
         starts = self.starts(head, OPERANDS)
@@ -286,7 +159,7 @@ class ForwardCode(TileCode):
         e, n, shape = self.e, self.n, self.shape
         with e.loop(0, TILE) as loop:
             e.store(e.constant(parts.MINUS_INFINITY, shape.element, 1), self.at(self.m, loop.index))
-            e.store(e.constant(0.0, shape.element, 1), self.at(self.l, loop.index))
+            e.store(e.constant(0.0, shape.element, 1), self.at(self.sums, loop.index))
         with e.loop(0, self.width * TILE, shape.lanes) as loop:
             e.store(e.constant(0.0, shape.element), self.at(self.o, loop.index))
         step = self.strides["q"][self.rank + 3]
@@ -299,20 +172,21 @@ class ForwardCode(TileCode):
                     offsets = e.offset(self.offsets["q"], "i64", first)
                     if tile is not None:
                         self.call(f"pack_lanes{tile.vectors}", self.buffers["q"], offsets, step, left, n["depth"],
-                                  self.depth, target)
+                                  self.depth, self.scale, target)
                         continue
                     with e.loop(0, left) as lines:
                         source = self.pointer("q", self.word(offsets, lines.index))
                         line = self.at(target, lines.index * self.depth)
-                        self.call("pack_lines", source, 0, step, 1, n["depth"], self.depth, line)
+                        self.call("pack_lines", source, 0, step, 1, n["depth"], self.depth, self.scale, line)
 
-    # -- one block of keys ----------------------------------------------------------------------------------------------
+    # -- one block of keys -----------------------------------------------------------------------------------------
     def block(self, starts: dict[str, Value], start: Value, groups: Value, count: Value) -> None:
         e, n, shape = self.e, self.n, self.shape
         keys = smin(e, n["keys"] - start, BLOCK)
         sources = {key: self.pointer(key, starts[key] + start * self.strides[key][self.rank + 2]) for key in "kv"}
-        k, k_stride = self.packed("k", sources["k"], keys, n["depth"], self.depth, self.k_room)
-        v, v_stride = self.packed("v", sources["v"], keys, n["width"], self.width, self.v_room)
+        block = Block(start, keys, *self.packed("k", sources["k"], keys, n["depth"], self.depth, self.k_room),
+                      *self.packed("v", sources["v"], keys, n["width"], self.width, self.v_room))
+        e.store(e.constant(UNKNOWN, "i64", 1), self.flag)
         with e.loop(0, groups) as loop:
             least_lower, most_lower, least_upper, most_upper = (
                 self.word(self.limits, loop.index * 4 + i) for i in range(4))
@@ -326,29 +200,29 @@ class ForwardCode(TileCode):
                 for tile, chosen in self.ways(left):
                     with e.when(chosen):
                         if tile is not None:
-                            self.group(tile, first, left, start, k, k_stride, v, v_stride, keys, seen, partial)
+                            self.group(tile, first, left, block, seen, partial)
                             continue
                         with e.loop(first, first + left) as rows:
-                            self.row(rows.index, start, k, k_stride, v, v_stride, keys)
+                            self.row(rows.index, block)
 
-    def row(self, row: Value, start: Value, k: str, k_stride: Value, v: str, v_stride: Value, keys: Value) -> None:
+    def row(self, row: Value, block: Block) -> None:
         """One row and one block."""
-        e = self.e
+        e, start = self.e, block.start
         lower, upper = (e.load(e.offset(table, "i32", row), "i32", 1) for table in (self.lower, self.upper))
         count = smin(e, e.convert("sext", upper, "i64") - start, BLOCK)
         first = e.convert("sext", lower, "i64") - start
         with e.when(e.icmp("sgt", count, 0) & e.icmp("slt", first, BLOCK)):
-            self.call("score_row", self.at(self.q, row * self.depth), k, k_stride, self.depth, count, keys, self.scale,
-                      self.marks)
+            self.call("score_row", self.at(self.q, row * self.depth), block.k, block.k_stride, self.depth, count,
+                      block.keys, self.marks)
             partial = e.icmp("slt", count, BLOCK) | e.icmp("sgt", first, 0)
             if self.mask is not None:
                 partial = e.constant(True, "i1", 1)
             with e.when(partial):
                 mask, step = self.mask_line(row)
                 self.call("mask_row", self.marks, start, count, lower, upper, mask, step)
-            m, l, factor = (self.at(table, row) for table in (self.m, self.l, self.factor))
-            self.call("softmax_row", self.marks, self.s, m, l, factor)
-            self.call("value_row", self.s, self.marks, 1, v, v_stride, count, self.width,
+            m, sums, factor = (self.at(table, row) for table in (self.m, self.sums, self.factor))
+            self.call("softmax_row", self.marks, self.s, m, sums, factor)
+            self.call("value_row", self.s, self.marks, 1, block.v, block.v_stride, count, self.width,
                       e.load(factor, self.shape.element, 1), self.at(self.o, row * self.width))
 
     def mask_line(self, row: Value) -> tuple[str, Value]:
@@ -358,40 +232,41 @@ class ForwardCode(TileCode):
         line = self.e.offset(self.buffers["mask"], scalars.memory_type(self.mask), offset)
         return line, self.strides["mask"][self.rank + 3]
 
-    def group(self, shape: Shape, first: Value, left: Value, start: Value, k: str, k_stride: Value, v: str, v_stride: Value,
-              keys: Value, seen: Value, partial: Value) -> None:
+    def group(self, shape: Shape, first: Value, left: Value, block: Block, seen: Value, partial: Value) -> None:
         """A group of rows and one block. Where some keys are masked for some rows, a value that is not finite would
         reach rows that may not see it, as 0 * inf: then rows take their values one by one."""
         e, kind = self.e, shape.vectors
-        self.call(f"score_tile{kind}", self.at(self.q, first * self.depth), k, k_stride, self.depth, seen, keys, self.scale,
-                  self.s)
-        e.store(e.constant(1, "i64", 1), self.flag)
-        with e.when(partial):
+        self.call(f"score_tile{kind}", self.at(self.q, first * self.depth), block.k, block.k_stride, self.depth, seen,
+                  block.keys, self.s, self.top)
+        top = e.absolute(e.load(self.top, shape.element, shape.rows))
+        strange = parts.any_lane(e, e.fcmp("uge", top, parts.LARGEST[shape.element]))  # overflown: clamp
+        with e.when(partial | strange):
             lower, upper = (e.offset(table, "i32", first) for table in (self.lower, self.upper))
             mask = "null" if self.mask is None else self.buffers["mask"]
             step = e.constant(0, "i64", 1) if self.mask is None else self.strides["mask"][self.rank + 3]
-            self.call(f"mask_tile{kind}", self.s, start, seen, lower, upper, mask,
-                      e.offset(self.offsets["mask"], "i64", first), step)
-            self.call("finite", v, v_stride, seen, self.width, self.flag)
-        whole = e.icmp("ne", self.word(self.flag, 0), 0)
+            self.call(f"mask_tile{kind}", self.s, block.start, seen, lower, upper, mask,
+                      e.offset(self.offsets["mask"], "i64", first), step, self.top)
+            with e.when(e.icmp("eq", self.word(self.flag, 0), UNKNOWN)):
+                self.call("finite", block.v, block.v_stride, block.keys, self.width, self.flag)
+        whole = e.icmp("ne", self.word(self.flag, 0), 0) | ((partial | strange) ^ 1)
         with e.when(whole ^ 1), e.loop(0, BLOCK * shape.rows, shape.rows) as loop:
             e.store(e.load(self.at(self.s, loop.index), shape.element, shape.rows), self.at(self.marks, loop.index))
-        m, l, factor = (self.at(table, first) for table in (self.m, self.l, self.factor))
+        m, sums, factor = (self.at(table, first) for table in (self.m, self.sums, self.factor))
         o = self.at(self.o, first * self.width)
-        self.call(f"softmax_tile{kind}", self.s, m, l, factor, seen)
+        self.call(f"softmax_tile{kind}", self.s, m, sums, factor, self.top, seen)
         with e.when(whole):
-            self.call(f"value_tile{kind}", self.s, v, v_stride, seen, self.width, factor, o)
+            self.call(f"value_tile{kind}", self.s, block.v, block.v_stride, seen, self.width, factor, o)
         with e.when(whole ^ 1), e.loop(0, left) as rows:
-            self.call("value_row", self.at(self.s, rows.index), self.at(self.marks, rows.index), shape.rows, v, v_stride,
-                      seen, self.width, e.load(self.at(factor, rows.index), shape.element, 1),
+            self.call("value_row", self.at(self.s, rows.index), self.at(self.marks, rows.index), shape.rows, block.v,
+                      block.v_stride, seen, self.width, e.load(self.at(factor, rows.index), shape.element, 1),
                       self.at(o, rows.index * self.width))
 
-    # -- results -------------------------------------------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------------------------------
     def finish(self, count: Value) -> None:
         """o / l, and m + log(l); a row that saw nothing is 0, and its logarithm +inf, so that its gradient is 0."""
         e, n, shape, lanes = self.e, self.n, self.shape, self.shape.lanes
         with e.loop(0, count) as loop:
-            sums = e.load(self.at(self.l, loop.index), shape.element, 1)
+            sums = e.load(self.at(self.sums, loop.index), shape.element, 1)
             empty = e.fcmp("oeq", sums, 0.0)
             total = e.select(empty, 1.0, sums)
             source = self.at(self.o, loop.index * self.width)

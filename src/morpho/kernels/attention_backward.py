@@ -1,8 +1,10 @@
 """The gradient of attention, block by block: probabilities are computed again from the logarithms of the forward pass.
 
-Two kernels, so that every result is one chain in one order, whoever computes it: `queries` gives the gradient of q, a
-tile of rows walking over blocks of keys; `keys` gives those of k and v, a tile of keys walking over blocks of rows. The
-routines are those of the forward pass; for `keys` the keys are in the lanes and rows take the place of keys.
+Every result is one chain in one order, whoever computes it. `queries` gives the gradient of q, a tile of rows walking
+over blocks of keys; `keys` gives those of k and v, a tile of keys walking over blocks of rows: both can be divided
+among any number of threads, and together compute the probabilities twice. `heads` gives all three for one key-value
+head after another, computes them once, and is taken where there are heads enough. The routines are those of the forward
+pass; for `keys` and `heads` the keys are in the lanes and rows take the place of keys.
 """
 
 from __future__ import annotations
@@ -13,17 +15,17 @@ from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
 from morpho.kernels import attention_code as parts
 from morpho.kernels import scalars
-from morpho.kernels.attention import COUNTS, FAR, TILE, WIDEST, TileCode
 from morpho.kernels.attention_code import BLOCK, smax, smin
+from morpho.kernels.attention_tiles import FAR, TILE, WIDEST, TileCode
 from morpho.kernels.emit import Value
 
 READ = ("q", "k", "v", "ct", "lse", "delta", "mask", "offset")
 
 
 def scratch_bytes(depth: int, width: int) -> int:
-    """Scratch of one thread, of either kernel."""
-    fixed = BLOCK * (8 * 8 + 2 * 4 + 3 * 8) + 2 * BLOCK * TILE * 8 + 24 * 64
-    return fixed + 3 * BLOCK * (depth + width + 2 * WIDEST) * 8
+    """Scratch of one thread, of any of the kernels."""
+    fixed = BLOCK * (8 * 8 + 2 * 4 + 3 * 8) + BLOCK * (TILE + BLOCK) * 8 + 24 * 64
+    return fixed + 4 * BLOCK * (depth + width + 2 * WIDEST) * 8
 
 
 @dataclass(frozen=True)
@@ -41,19 +43,17 @@ class AttentionBackwardKernel:
     scratch_bytes_per_column = 0
 
     def generate(self, isa: Isa, name: str) -> str:
-        return (QueriesCode if self.part == "queries" else KeysCode)(self, isa).module(name)
+        return {"queries": QueriesCode, "keys": KeysCode, "heads": HeadsCode}[self.part](self, isa).module(name)
 
 
 class BackwardCode(TileCode):
     """What both parts share: where rows lie and what they see, products, and the way out."""
 
-    counts = COUNTS
-
     def __init__(self, kernel: AttentionBackwardKernel, isa: Isa) -> None:
         super().__init__(kernel.dtype, kernel.rank, isa)
         self.mask, self.moving = kernel.mask, kernel.moving
         shape = self.shape
-        turned = kernel.part == "keys"
+        turned = kernel.part != "queries"
         mask = (parts.mask_turned if turned else parts.mask_tile)(shape, self.mask)
         for routine in (parts.score_tile(shape), mask, parts.slope_tile(shape, turned), parts.value_tile(shape),
                         parts.pack_lines(shape, self.dtype), parts.pack_lanes(shape, self.dtype)):
@@ -64,19 +64,18 @@ class BackwardCode(TileCode):
         self.lines = n["group"] * n["queries"]
         unit = max(shape.strip, shape.columns)  # lines are read by both products
         self.depth, self.width = self.padded(n["depth"], unit), self.padded(n["width"], unit)
-        self.one = self.e.constant(1.0, shape.element, 1)
         self.offsets = {key: self.scratch(8 * BLOCK) for key in ("q", "ct", "lse", "delta", "mask")}
         self.lower, self.upper = self.scratch(4 * BLOCK), self.scratch(4 * BLOCK)
         self.lse, self.delta = self.elements(BLOCK), self.elements(BLOCK)
-        self.ones = self.elements(shape.rows)
-        self.s, self.t = (self.elements(BLOCK * shape.rows) for _ in range(2))
+        self.ones, self.top, self.ignored = (self.elements(shape.rows) for _ in range(3))
+        self.s, self.t = self.elements(BLOCK * shape.rows), self.elements(BLOCK * BLOCK)
         self.e.store(self.e.constant(1.0, shape.element, shape.rows), self.ones)
 
     def place_rows(self, starts: dict[str, Value], first: Value, count: int) -> tuple[Value, Value]:
         """Tables of `count` rows from `first`, the last one repeated; the keys that any of them sees."""
         e, n, shape = self.e, self.n, self.shape
         far = [e.constant(FAR, "i64", 1), e.constant(-FAR, "i64", 1)]
-        with e.loop(0, count, carried=far) as loop:
+        with e.loop(0, count, carried=[*far, *reversed(far)]) as loop:
             line = smin(e, first + loop.index, self.lines - 1)
             head = e.instruction("udiv", line, n["queries"])
             row = line - head * n["queries"]
@@ -89,8 +88,19 @@ class BackwardCode(TileCode):
             lower, upper = self.limits_of(starts, head, row)
             for value, table in ((lower, self.lower), (upper, self.upper)):
                 e.store(e.convert("trunc", value, "i32"), e.offset(table, "i32", loop.index))
-            loop.next(smin(e, loop.values[0], lower), smax(e, loop.values[1], upper))
-        return loop.values[0], loop.values[1]
+            least, most, latest, earliest = loop.values
+            loop.next(smin(e, least, lower), smax(e, most, upper), smax(e, latest, lower), smin(e, earliest, upper))
+        least, most, self.latest, self.earliest = loop.values
+        return least, most
+
+    def partly(self, start: Value, count: int) -> Value:
+        """Whether any of `count` keys from `start` is masked for any row, or has an overflown score to be clamped."""
+        e, shape = self.e, self.shape
+        top = e.absolute(e.load(self.top, shape.element, shape.rows))
+        strange = parts.any_lane(e, e.fcmp("uge", top, parts.LARGEST[shape.element]))
+        if self.mask is not None:
+            return e.constant(True, "i1", 1)
+        return e.icmp("slt", start, self.latest) | e.icmp("sgt", start + count, self.earliest) | strange
 
     def mask_operands(self) -> tuple[str, Value]:
         if self.mask is None:
@@ -101,13 +111,13 @@ class BackwardCode(TileCode):
         with self.e.loop(0, count, self.shape.lanes) as loop:
             self.e.store(self.e.constant(0.0, self.shape.element), self.at(table, loop.index))
 
-    def store_line(self, source: str, target: str, size: Value) -> None:
-        """A finished line, rounded; never -0.0."""
+    def store_line(self, source: str, target: str, size: Value, factor: Value) -> None:
+        """A finished line times a factor, rounded; never -0.0."""
         e, lanes = self.e, self.shape.lanes
         whole = size & -lanes
         for first, last, step in ((0, whole, lanes), (whole, size, 1)):
             with e.loop(first, last, step) as loop:
-                value = e.load(self.at(source, loop.index), self.shape.element, step) + 0.0
+                value = e.load(self.at(source, loop.index), self.shape.element, step) * e.splat(factor, step) + 0.0
                 stored = scalars.to_memory(e, scalars.round_to(e, value, self.dtype), self.dtype)
                 e.store(stored, e.offset(target, self.memory, loop.index))
 
@@ -123,7 +133,7 @@ class QueriesCode(BackwardCode):
         self.q, self.ct = self.elements(TILE * self.depth), self.elements(TILE * self.width)
         self.dq = self.elements(TILE * self.depth)
         self.k_room, self.v_room = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
-        tiles = (self.lines + (TILE - 1)).shift_right(5)
+        tiles = (self.lines + (TILE - 1)).shift_right(TILE.bit_length() - 1)
         first, last = self.pieces(tiles * self.heads())
         with e.loop(first, last) as loop:
             head = e.instruction("udiv", loop.index, tiles)
@@ -134,11 +144,11 @@ class QueriesCode(BackwardCode):
         count = smin(e, self.lines - first, TILE)
         least, most = self.place_rows(starts, first, TILE)
         with e.loop(0, TILE, rows) as loop:
-            for key, size, width, target in (("q", n["depth"], self.depth, self.q),
-                                             ("ct", n["width"], self.width, self.ct)):
+            for key, size, width, factor, target in (("q", n["depth"], self.depth, self.scale, self.q),
+                                                     ("ct", n["width"], self.width, self.one, self.ct)):
                 self.call(f"pack_lanes{self.shape.vectors}", self.buffers[key],
                           e.offset(self.offsets[key], "i64", loop.index), self.strides[key][self.rank + 3], rows, size,
-                          width, self.at(target, loop.index * width))
+                          width, factor, self.at(target, loop.index * width))
         self.clear(self.dq, self.depth * TILE)
         with e.loop(least & -BLOCK, most, BLOCK) as blocks:
             self.block(starts, blocks.index, count)
@@ -146,7 +156,8 @@ class QueriesCode(BackwardCode):
             line = smin(e, first + loop.index, self.lines - 1)
             head = e.instruction("udiv", line, n["queries"])
             place = self.line("dq", starts["dq"], head, line - head * n["queries"])
-            self.store_line(self.at(self.dq, loop.index * self.depth), self.pointer("dq", place), n["depth"])
+            self.store_line(self.at(self.dq, loop.index * self.depth), self.pointer("dq", place), n["depth"],
+                            self.scale)
 
     def block(self, starts: dict[str, Value], start: Value, count: Value) -> None:
         e, n, shape, kind = self.e, self.n, self.shape, self.shape.vectors
@@ -158,14 +169,14 @@ class QueriesCode(BackwardCode):
         with e.loop(0, count, shape.rows) as loop:
             first = loop.index
             self.call(f"score_tile{kind}", self.at(self.q, first * self.depth), k, k_stride, self.depth, keys, keys,
-                      self.scale, self.s)
+                      self.s, self.top)
             self.call(f"score_tile{kind}", self.at(self.ct, first * self.width), v, v_stride, self.width, keys, keys,
-                      self.one, self.t)
+                      self.t, self.ignored)
             lower, upper = (e.offset(table, "i32", first) for table in (self.lower, self.upper))
-            self.call(f"mask_tile{kind}", self.s, start, keys, lower, upper, mask,
-                      e.offset(self.offsets["mask"], "i64", first), step)
-            self.call("slope_tile", self.s, self.t, self.at(self.lse, first), self.at(self.delta, first), keys,
-                      self.scale)
+            with e.when(self.partly(start, BLOCK)):
+                self.call(f"mask_tile{kind}", self.s, start, keys, lower, upper, mask,
+                          e.offset(self.offsets["mask"], "i64", first), step, self.top)
+            self.call("slope_tile", self.s, self.t, self.at(self.lse, first), self.at(self.delta, first), keys)
             self.call(f"value_tile{kind}", self.t, k, k_stride, keys, self.depth, self.ones,
                       self.at(self.dq, first * self.depth))
 
@@ -176,13 +187,16 @@ class KeysCode(BackwardCode):
 
     operands = (*READ, "dk", "dv")
 
-    def body(self) -> None:
-        e, n = self.e, self.n
-        self.prepare()
+    def prepare(self) -> None:
+        super().prepare()
         self.k, self.v = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
         self.dk, self.dv = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
         self.q, self.ct = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
-        tiles = (n["keys"] + (BLOCK - 1)).shift_right(6)
+
+    def body(self) -> None:
+        e, n = self.e, self.n
+        self.prepare()
+        tiles = (n["keys"] + (BLOCK - 1)).shift_right(BLOCK.bit_length() - 1)
         first, last = self.pieces(tiles * self.heads())
         with e.loop(first, last) as loop:
             head = e.instruction("udiv", loop.index, tiles)
@@ -199,7 +213,7 @@ class KeysCode(BackwardCode):
                 self.store_word(place, self.offsets["q"], loop.index)
             with e.loop(0, BLOCK, rows) as loop:
                 self.call(f"pack_lanes{self.shape.vectors}", self.buffers[key],
-                          e.offset(self.offsets["q"], "i64", loop.index), step, rows, size, width,
+                          e.offset(self.offsets["q"], "i64", loop.index), step, rows, size, width, self.one,
                           self.at(target, loop.index * width))
             self.clear(result, width * BLOCK)
         with e.loop(0, self.lines, BLOCK) as blocks:
@@ -207,7 +221,8 @@ class KeysCode(BackwardCode):
         for key, size, width, _, result in sides:
             with e.loop(0, count) as loop:
                 place = starts["d" + key] + (first + loop.index) * self.strides["d" + key][self.rank + 2]
-                self.store_line(self.at(result, loop.index * width), self.pointer("d" + key, place), size)
+                self.store_line(self.at(result, loop.index * width), self.pointer("d" + key, place), size,
+                                self.one)
 
     def block(self, starts: dict[str, Value], start: Value, first: Value, count: Value) -> None:
         """Rows from `start` and the tile's keys, unless none of those sees any of these."""
@@ -215,26 +230,77 @@ class KeysCode(BackwardCode):
         lines = smin(e, self.lines - start, BLOCK)
         least, most = self.place_rows(starts, start, BLOCK)
         with e.when(e.icmp("slt", least, first + count) & e.icmp("sgt", most, first)):
-            for key, size, width, target in (("q", n["depth"], self.depth, self.q),
-                                             ("ct", n["width"], self.width, self.ct)):
+            for key, size, width, factor, target in (("q", n["depth"], self.depth, self.scale, self.q),
+                                                     ("ct", n["width"], self.width, self.one, self.ct)):
                 with e.loop(0, lines) as loop:
                     source = self.pointer(key, self.word(self.offsets[key], loop.index))
-                    self.call("pack_lines", source, 0, self.strides[key][self.rank + 3], 1, size, width,
+                    self.call("pack_lines", source, 0, self.strides[key][self.rank + 3], 1, size, width, factor,
                               self.at(target, loop.index * width))
-            with e.loop(0, count, self.shape.rows) as loop:
-                self.group(loop.index, first + loop.index, lines)
+            self.groups(start, first, count, lines)
+
+    def groups(self, start: Value, first: Value, count: Value, lines: Value) -> None:
+        """Every group of the tile's keys with a block of rows."""
+        with self.e.loop(0, count, self.shape.rows) as loop:
+            self.group(loop.index, first + loop.index, lines)
+
+    def slopes(self, at: Value) -> str:
+        """Where the slopes of the group of keys at `at` go."""
+        return self.t
 
     def group(self, at: Value, key: Value, lines: Value) -> None:
-        kind = self.shape.vectors
+        kind, t = self.shape.vectors, self.slopes(at)
         mask, step = self.mask_operands()
         self.call(f"score_tile{kind}", self.at(self.k, at * self.depth), self.q, self.depth, self.depth, lines, lines,
-                  self.scale, self.s)
+                  self.s, self.top)
         self.call(f"score_tile{kind}", self.at(self.v, at * self.width), self.ct, self.width, self.width, lines, lines,
-                  self.one, self.t)
-        self.call("mask_turned", self.s, key, lines, self.lower, self.upper, mask, self.offsets["mask"], step,
-                  self.n["keys"])
-        self.call("slope_tile", self.s, self.t, self.lse, self.delta, lines, self.scale)
+                  t, self.ignored)
+        with self.e.when(self.partly(key, self.shape.rows)):
+            self.call("mask_turned", self.s, key, lines, self.lower, self.upper, mask, self.offsets["mask"], step,
+                      self.n["keys"])
+        self.call("slope_tile", self.s, t, self.lse, self.delta, lines)
         self.call(f"value_tile{kind}", self.s, self.ct, self.width, lines, self.width, self.ones,
                   self.at(self.dv, at * self.width))
-        self.call(f"value_tile{kind}", self.t, self.q, self.depth, lines, self.depth, self.ones,
+        self.call(f"value_tile{kind}", t, self.q, self.depth, lines, self.depth, self.ones,
                   self.at(self.dk, at * self.depth))
+
+
+class HeadsCode(KeysCode):
+    """All three gradients, head by head; those of q are gathered in `total`, one line of padded depth for each row."""
+
+    operands = (*READ, "dk", "dv", "dq", "total")
+
+    def __init__(self, kernel: AttentionBackwardKernel, isa: Isa) -> None:
+        super().__init__(kernel, isa)
+        self.add(parts.value_turned(self.shape))
+
+    def body(self) -> None:
+        e, n = self.e, self.n
+        self.prepare()
+        self.k_room = self.elements(BLOCK * self.depth)
+        first, last = self.pieces(self.heads())
+        with e.loop(first, last) as heads:
+            starts = self.starts(heads.index, self.operands)
+            self.total = self.at(self.buffers["total"], heads.index * self.lines * self.depth)
+            self.clear(self.total, self.lines * self.depth)
+            with e.loop(0, n["keys"], BLOCK) as tiles:
+                self.tile(starts, tiles.index)
+            with e.loop(0, self.lines) as lines:
+                head = e.instruction("udiv", lines.index, n["queries"])
+                place = self.line("dq", starts["dq"], head, lines.index - head * n["queries"])
+                self.store_line(self.at(self.total, lines.index * self.depth), self.pointer("dq", place), n["depth"],
+                                self.scale)
+
+    def slopes(self, at: Value) -> str:
+        return self.at(self.t, at * BLOCK)
+
+    def tile(self, starts: dict[str, Value], first: Value) -> None:
+        n = self.n
+        source = self.pointer("k", starts["k"] + first * self.strides["k"][self.rank + 2])
+        count = smin(self.e, n["keys"] - first, BLOCK)
+        self.k_lines, self.k_stride = self.packed("k", source, count, n["depth"], self.depth, self.k_room)
+        super().tile(starts, first)
+
+    def groups(self, start: Value, first: Value, count: Value, lines: Value) -> None:
+        super().groups(start, first, count, lines)
+        self.call("value_turned", self.t, lines, self.k_lines, self.k_stride, count, self.depth,
+                  self.at(self.total, start * self.depth))

@@ -8,15 +8,17 @@ the same operations in the same order per row (docs/numerics.md).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from morpho.base.dtypes import DType, bool_
 from morpho.base.machine import Isa
 from morpho.kernels import scalars
 from morpho.kernels.emit import BITS, Emitter, Value
-from morpho.kernels.vector_math.exponential import exp
+from morpho.kernels.vector_math.exponential import exp_nonpositive
 
 BLOCK = 64  # keys; blocks start at multiples of it
+UNROLLED = 2
 MINUS_INFINITY = float("-inf")
 LARGEST = {"float": 3.4028234663852886e38, "double": 1.7976931348623157e308}
 
@@ -132,6 +134,15 @@ def lane(e: Emitter, a: Value, number: int) -> Value:
     return e.assign(f"extractelement {a.type} {a.name}, i64 {number}", a.element, 1)
 
 
+def any_lane(e: Emitter, mask: Value) -> Value:
+    """Whether a bit is set in any lane."""
+    if mask.lanes == 1:
+        return mask
+    name = f"llvm.vector.reduce.or.v{mask.lanes}i1"
+    e.declarations.add(f"declare i1 @{name}({mask.type})")
+    return e.assign(f"call i1 @{name}({mask.type} {mask.name})", "i1", 1)
+
+
 def smin(e: Emitter, a: Value, b: Value | int) -> Value:
     return e.intrinsic("smin", a, e.like(b, a))
 
@@ -140,21 +151,15 @@ def smax(e: Emitter, a: Value, b: Value | int) -> Value:
     return e.intrinsic("smax", a, e.like(b, a))
 
 
-def larger(e: Emitter, a: Value, b: Value | float) -> Value:
-    """The larger one, exact; NaN wins."""
-    return e.maximum(a, b)
-
-
 def _spread(e: Emitter, strip: Value, number: int, lanes: int) -> Value:
     """One lane of a short vector in every lane: an fma of AArch64 takes it so."""
     return shuffled(e, strip, strip, [number] * lanes) if lanes > 1 else lane(e, strip, number)
 
 
-# -- products -----------------------------------------------------------------------------------------------------
-def _scaled(f: Routine, total: Value) -> Value:
-    """Times the scale; what overflows stays finite, so that -inf means masked and nothing else."""
+# -- products ------------------------------------------------------------------------------------------------------
+def clamped(f: Routine, score: Value) -> Value:
+    """What overflows stays finite, so that -inf means masked and nothing else."""
     e, most = f.e, LARGEST[f.shape.element]
-    score = total * e.splat(f["scale"], total.lanes)
     if f.shape.by_lane:
         return e.minimum(e.maximum(score, -most), most)
     score = e.select(e.fcmp("olt", score, -most), e.like(-most, score), score)
@@ -162,14 +167,15 @@ def _scaled(f: Routine, total: Value) -> Value:
 
 
 def score_tile(shape: Shape) -> Routine:
-    """s[key][row] = scale * sum over c of q[c][row] * k[key][c], for a tile of rows and `count` keys.
+    """s[key][row] = sum over c of q[c][row] * k[key][c], for a tile of rows and `count` keys, and each row's largest.
 
-    Key numbers past `keys` repeat the last one. `depth` is a multiple of a strip.
+    Key numbers past `keys` repeat the last one. `depth` is a multiple of a strip. Scores are not clamped: while the
+    largest one is an ordinary number it makes no difference, and the kernel sees to the rest.
     """
-    f = Routine(shape, f"score_tile{shape.vectors}", q="ptr", k="ptr", stride="i64", depth="i64", count="i64", keys="i64",
-                scale="element", s="ptr")
+    f = Routine(shape, f"score_tile{shape.vectors}", q="ptr", k="ptr", stride="i64", depth="i64", count="i64",
+                keys="i64", s="ptr", top="ptr")
     e, lanes, rows, vectors = f.e, shape.lanes, shape.rows, shape.vectors
-    with e.loop(0, f["count"], shape.keys) as groups:
+    with e.loop(0, f["count"], shape.keys, carried=[f.constant(MINUS_INFINITY, lanes)] * vectors) as groups:
         lines = [f.at("%k", smin(e, groups.index + i, f["keys"] - 1) * f["stride"]) for i in range(shape.keys)]
         with e.loop(0, f["depth"], shape.strip, carried=[f.constant(0.0, lanes)] * (vectors * shape.keys)) as loop:
             totals = list(loop.values)
@@ -182,14 +188,20 @@ def score_tile(shape: Shape) -> Routine:
                     for n in range(vectors):
                         totals[vectors * i + n] = e.fma(queries[n], factor, totals[vectors * i + n])
             loop.next(*totals)
+        tops, target = list(groups.values), f.at("%s", groups.index * rows)
         for i, total in enumerate(loop.values):
-            f.store(_scaled(f, total), f.at("%s", groups.index * rows), i * lanes)
+            f.store(total, target, i * lanes)
+            tops[i % vectors] = e.maximum(tops[i % vectors], total)
+        groups.next(*tops)
+    for n, top in enumerate(groups.values):
+        f.store(top, "%top", n * lanes)
     return f
 
 
 def value_tile(shape: Shape) -> Routine:
     """o[row][column] = o * factor[row] + sum over keys of p[key][row] * v[key][column], keys ascending."""
-    f = Routine(shape, f"value_tile{shape.vectors}", p="ptr", v="ptr", stride="i64", count="i64", width="i64", factor="ptr", o="ptr")
+    f = Routine(shape, f"value_tile{shape.vectors}", p="ptr", v="ptr", stride="i64", count="i64", width="i64",
+                factor="ptr", o="ptr")
     e, lanes, group = f.e, shape.lanes, shape.value_rows
     with e.loop(0, shape.rows, group) as rows, e.loop(0, f["width"], shape.columns) as columns:
         outs = [f.at("%o", (rows.index + r) * f["width"] + columns.index) for r in range(group)]
@@ -197,16 +209,28 @@ def value_tile(shape: Shape) -> Routine:
         for r, out in enumerate(outs):
             factor = e.splat(f.load("%factor", rows.index + r, 1))
             old += [f.load(out, n * lanes, lanes) * factor for n in range(shape.value_vectors)]
-        with e.loop(0, f["count"], carried=old) as loop:
-            weights = _weights(f, f.at("%p", loop.index * shape.rows + rows.index))
-            line = f.at("%v", loop.index * f["stride"] + columns.index)
-            values = [f.load(line, n * lanes, lanes) for n in range(shape.value_vectors)]
-            pairs = [(weight, value) for weight in weights for value in values]
-            loop.next(*[e.fma(value, weight, total)
-                        for (weight, value), total in zip(pairs, loop.values, strict=True)])
+        whole = f["count"] & -UNROLLED  # few enough steps for a processor to foresee the end of the loop
+        with e.loop(0, whole, UNROLLED, carried=old) as loop:
+            loop.next(*_value_keys(f, rows.index, columns.index, loop.index, loop.values, UNROLLED))
+        with e.loop(whole, f["count"], carried=loop.values) as loop:
+            loop.next(*_value_keys(f, rows.index, columns.index, loop.index, loop.values, 1))
         for i, total in enumerate(loop.values):
             f.store(total, outs[i // shape.value_vectors], i % shape.value_vectors * lanes)
     return f
+
+
+def _value_keys(f: Routine, row: Value, column: Value, key: Value, totals: list[Value], count: int) -> list[Value]:
+    """The totals after `count` keys more."""
+    e, shape = f.e, f.shape
+    weights_at = f.at("%p", key * shape.rows + row)
+    line = f.at("%v", key * f["stride"] + column)
+    for i in range(count):
+        weights = _weights(f, f.at(weights_at, i * shape.rows))
+        values = [f.load(line, n * shape.lanes, shape.lanes) for n in range(shape.value_vectors)]
+        pairs = [(weight, value) for weight in weights for value in values]
+        totals = [e.fma(value, weight, total) for (weight, value), total in zip(pairs, totals, strict=True)]
+        line = f.at(line, f["stride"])
+    return totals
 
 
 def _weights(f: Routine, address: str) -> list[Value]:
@@ -218,12 +242,40 @@ def _weights(f: Routine, address: str) -> list[Value]:
     return [_spread(e, strips[r // shape.strip], r % shape.strip, shape.lanes) for r in range(shape.value_rows)]
 
 
+def value_turned(shape: Shape) -> Routine:
+    """o[line][column] += sum over keys of t[key][line] * k[key][column], keys ascending, where t holds the keys in the
+    lanes: 64 lines for each tile of keys. Lines past the last one repeat it, and so do keys, whose slopes are 0."""
+    f = Routine(shape, "value_turned", t="ptr", lines="i64", k="ptr", stride="i64", count="i64", width="i64", o="ptr")
+    e, lanes, tile = f.e, shape.lanes, shape.rows
+    strip = min(shape.strip, tile)
+    group = 8 if shape.wide else 4
+    with e.loop(0, f["lines"], group) as rows, e.loop(0, f["width"], shape.columns) as columns:
+        numbers = [smin(e, rows.index + r, f["lines"] - 1) for r in range(group)]
+        outs = [f.at("%o", number * f["width"] + columns.index) for number in numbers]
+        old = [f.load(out, n * lanes, lanes) for out in outs for n in range(shape.value_vectors)]
+        slopes = [f.at("%t", number * tile) for number in numbers]
+        with e.loop(0, f["count"], strip, carried=old) as loop:
+            totals = list(loop.values)
+            first = loop.index.shift_right(tile.bit_length() - 1) * (BLOCK * tile) + (loop.index & (tile - 1))
+            loaded = [f.load(line, first, strip) for line in slopes] if shape.by_lane else []
+            for i in range(strip):
+                line = f.at("%k", smin(e, loop.index + i, f["count"] - 1) * f["stride"] + columns.index)
+                values = [f.load(line, n * lanes, lanes) for n in range(shape.value_vectors)]
+                weights = [_spread(e, part, i, lanes) if strip > 1 else part for part in loaded] or [
+                    e.splat(f.load(line, first + i, 1)) for line in slopes]
+                pairs = [(weight, value) for weight in weights for value in values]
+                totals = [e.fma(value, weight, total) for (weight, value), total in zip(pairs, totals, strict=True)]
+            loop.next(*totals)
+        for i, total in enumerate(loop.values):
+            f.store(total, outs[i // shape.value_vectors], i % shape.value_vectors * lanes)
+    return f
+
+
 def score_row(shape: Shape) -> Routine:
-    """s[key] = scale * sum over c of q[c] * k[key][c] for one row, keys in the lanes: small transposes in registers."""
-    f = Routine(shape, "score_row", q="ptr", k="ptr", stride="i64", depth="i64", count="i64", keys="i64",
-                scale="element", s="ptr")
+    """s[key] = sum over c of q[c] * k[key][c] for one row, clamped; small transposes put the keys into the lanes."""
+    f = Routine(shape, "score_row", q="ptr", k="ptr", stride="i64", depth="i64", count="i64", keys="i64", s="ptr")
     e, lanes = f.e, shape.lanes
-    together = 4 if lanes <= 4 else 2
+    together = 2 if lanes > 1 else 4  # more of them would be more streams than a processor follows
     with e.loop(0, f["count"], together * lanes) as groups:
         lines = [f.at("%k", smin(e, groups.index + i, f["keys"] - 1) * f["stride"]) for i in range(together * lanes)]
         with e.loop(0, f["depth"], shape.strip, carried=[f.constant(0.0, lanes)] * together) as loop:
@@ -236,7 +288,7 @@ def score_row(shape: Shape) -> Routine:
                     totals[g] = e.fma(keys[c], factor, totals[g])
             loop.next(*totals)
         for g, total in enumerate(loop.values):
-            f.store(_scaled(f, total), "%s", groups.index + g * lanes)
+            f.store(clamped(f, total), "%s", groups.index + g * lanes)
     return f
 
 
@@ -276,7 +328,7 @@ def _interleaved(e: Emitter, a: Value, b: Value, strip: int, upper: bool) -> Val
 
 
 def value_row(shape: Shape) -> Routine:
-    """o[column] = o * factor + sum over keys of p[key] * v[key][column] for one row, without keys whose mark is -inf."""
+    """o[column] = o * factor + sum over keys of p[key] * v[key][column] for one row; keys marked -inf are left out."""
     f = Routine(shape, "value_row", p="ptr", marks="ptr", step="i64", v="ptr", stride="i64", count="i64", width="i64",
                 factor="element", o="ptr")
     e, wide = f.e, 8 * shape.lanes
@@ -308,7 +360,7 @@ def _value_columns(f: Routine, column: Value, vectors: int) -> None:
         f.store(total, out, n * lanes)
 
 
-# -- masks ----------------------------------------------------------------------------------------------------------
+# -- masks ---------------------------------------------------------------------------------------------------------
 def _mask_value(f: Routine, raw: Value, dtype: DType) -> Value:
     """Loaded elements of a mask as bits, or as numbers to add."""
     value = scalars.from_memory(f.e, raw, dtype)
@@ -320,21 +372,24 @@ def mask_tile(shape: Shape, mask: DType | None) -> Routine:
 
     Row r sees the keys from lower[r] up to upper[r]; its line of the mask begins at element offsets[r].
     """
-    f = Routine(shape, f"mask_tile{shape.vectors}", s="ptr", start="i64", count="i64", lower="ptr", upper="ptr", mask="ptr",
-                offsets="ptr", step="i64")
+    f = Routine(shape, f"mask_tile{shape.vectors}", s="ptr", start="i64", count="i64", lower="ptr", upper="ptr",
+                mask="ptr", offsets="ptr", step="i64", top="ptr")
     e, rows = f.e, shape.rows
     lower, upper = (e.load(f"%{name}", "i32", rows) for name in ("lower", "upper"))
     none = f.constant(MINUS_INFINITY, rows)
-    with e.loop(0, f["count"]) as keys:
+    with e.loop(0, f["count"], carried=[none]) as keys:
         key = f["start"] + keys.index
         position = e.splat(e.convert("trunc", key, "i32"), rows)
         seen = e.icmp("sge", position, lower) & e.icmp("slt", position, upper)
-        score = f.load("%s", keys.index * rows, rows)
+        score = clamped(f, f.load("%s", keys.index * rows, rows))
         if mask is not None:
             places = [e.load(e.offset("%offsets", "i64", r), "i64", 1) + key * f["step"] for r in range(rows)]
             value = _mask_value(f, _gathered(f, mask, places), mask)
             seen, score = (seen & value, score) if mask is bool_ else (seen, score + value)
-        f.store(e.select(seen, score, none), "%s", keys.index * rows)
+        score = e.select(seen, score, none)
+        f.store(score, "%s", keys.index * rows)
+        keys.next(e.maximum(keys.values[0], score))
+    f.store(keys.values[0], "%top", 0)
     with e.loop(f["count"], BLOCK) as keys:
         f.store(none, "%s", keys.index * rows)
     return f
@@ -362,7 +417,7 @@ def mask_turned(shape: Shape, mask: DType | None) -> Routine:
         lower, upper = (e.splat(e.load(e.offset(f"%{name}", "i32", rows.index), "i32", 1), lanes)
                         for name in ("lower", "upper"))
         seen = e.icmp("sge", position, lower) & e.icmp("slt", position, upper)
-        score = f.load("%s", rows.index * lanes, lanes)
+        score = clamped(f, f.load("%s", rows.index * lanes, lanes))
         if mask is not None:
             start = e.load(e.offset("%offsets", "i64", rows.index), "i64", 1)
             places = [start + smin(e, f["start"] + i, f["keys"] - 1) * f["step"] for i in range(lanes)]
@@ -392,29 +447,28 @@ def mask_row(shape: Shape, mask: DType | None) -> Routine:
     return f
 
 
-# -- softmax of a block -----------------------------------------------------------------------------------------------
+# -- softmax of a block --------------------------------------------------------------------------------------------
 def _turn(f: Routine, old: Value, top: Value) -> tuple[Value, Value, Value]:
     """The new maximum, what is subtracted from scores (0 before any key was seen), and the factor of what was."""
     e = f.e
-    new = larger(e, old, top)
+    new = e.maximum(old, top)
     shift = e.select(e.fcmp("oeq", new, MINUS_INFINITY), e.like(0.0, new), new)
-    return new, shift, exp(e, old - shift)
+    return new, shift, exp_nonpositive(e, old - shift)
 
 
 def softmax_tile(shape: Shape) -> Routine:
     """Scores of a block become exp(score - maximum); m, l and the factor of the earlier blocks are brought forward."""
-    f = Routine(shape, f"softmax_tile{shape.vectors}", s="ptr", m="ptr", l="ptr", factor="ptr", count="i64")
+    f = Routine(shape, f"softmax_tile{shape.vectors}", s="ptr", m="ptr", l="ptr", factor="ptr", top="ptr", count="i64")
     e, rows = f.e, shape.rows
-    with e.loop(0, f["count"], carried=[f.constant(MINUS_INFINITY, rows)]) as keys:
-        keys.next(larger(e, keys.values[0], f.load("%s", keys.index * rows, rows)))
-    new, shift, factor = _turn(f, f.load("%m", 0, rows), keys.values[0])
+    new, shift, factor = _turn(f, f.load("%m", 0, rows), f.load("%top", 0, rows))
     f.store(new, "%m", 0)
     f.store(factor, "%factor", 0)
     together = 4 // shape.vectors if shape.lanes > 1 else 1  # keys: four vectors side by side
     shifts = shuffled(e, shift, shift, [*range(rows)] * together) if rows > 1 else shift
     done = (f["count"] + (together - 1)) & -together
     with e.loop(0, done, together) as keys:
-        f.store(exp(e, f.load("%s", keys.index * rows, together * rows) - shifts), "%s", keys.index * rows)
+        score = f.load("%s", keys.index * rows, together * rows)
+        f.store(exp_nonpositive(e, score - shifts), "%s", keys.index * rows)
     with e.loop(done, BLOCK) as keys:
         f.store(f.constant(0.0, rows), "%s", keys.index * rows)
 
@@ -432,28 +486,27 @@ def softmax_row(shape: Shape) -> Routine:
     """The same for one row, keys in the lanes; the scores stay, for they mark what is masked."""
     f = Routine(shape, "softmax_row", s="ptr", p="ptr", m="ptr", l="ptr", factor="ptr")
     e, lanes = f.e, shape.lanes
-    top = _folded(f, "%s", larger)
+    top = _folded(f, "%s", e.maximum)
     new, shift, factor = _turn(f, f.load("%m", 0, 1), top)
     f.store(new, "%m", 0)
     f.store(factor, "%factor", 0)
     chunk = min(BLOCK, 4 * lanes) if lanes > 1 else 1
     shifts = e.splat(shift, chunk)
     with e.loop(0, BLOCK, chunk) as keys:
-        f.store(exp(e, f.load("%s", keys.index, chunk) - shifts), "%p", keys.index)
-    total = _folded(f, "%p", lambda e, a, b: a + b)
+        f.store(exp_nonpositive(e, f.load("%s", keys.index, chunk) - shifts), "%p", keys.index)
+    total = _folded(f, "%p", lambda a, b: a + b)
     f.store(e.fma(f.load("%l", 0, 1), factor, total), "%l", 0)
     return f
 
 
-def _folded(f: Routine, address: str, combine: object) -> Value:
+def _folded(f: Routine, address: str, combine: Callable[[Value, Value], Value]) -> Value:
     """64 values of a row to one, by halves."""
     e, lanes = f.e, f.shape.lanes
-    assert callable(combine)
 
     def fold(first: int, step: int) -> Value:
         if step * lanes == BLOCK:
             return f.load(address, first * lanes, lanes)
-        return combine(e, fold(first, 2 * step), fold(first + step, 2 * step))
+        return combine(fold(first, 2 * step), fold(first + step, 2 * step))
 
     value = fold(0, 1)
     while value.lanes > 1:
@@ -461,33 +514,38 @@ def _folded(f: Routine, address: str, combine: object) -> Value:
         low, high = (shuffled(e, value, value, [*range(start, start + half)]) for start in (0, half))
         if half == 1:
             low, high = lane(e, value, 0), lane(e, value, 1)
-        value = combine(e, low, high)
+        value = combine(low, high)
     return value
 
 
 def slope_tile(shape: Shape, turned: bool) -> Routine:
     """Scores in s become probabilities exp(score - lse), and in t, the product of cotangent and value, their slopes
-    (p * (t - delta)) * scale; lse and delta belong to the lanes, or `turned` to the lines."""
-    f = Routine(shape, "slope_tile", s="ptr", t="ptr", lse="ptr", delta="ptr", count="i64", scale="element")
+    p * (t - delta); lse and delta belong to the lanes, or `turned` to the lines. May go one line past `count`."""
+    f = Routine(shape, "slope_tile", s="ptr", t="ptr", lse="ptr", delta="ptr", count="i64")
     e, rows = f.e, shape.rows
-    factor = e.splat(f["scale"], rows)
-    fixed = None if turned else [f.load(name, 0, rows) for name in ("%lse", "%delta")]
-    with e.loop(0, f["count"]) as lines:
-        lse, delta = fixed or [e.splat(f.load(name, lines.index, 1), rows) for name in ("%lse", "%delta")]
-        score, product = (f.load(name, lines.index * rows, rows) for name in ("%s", "%t"))
+    together = 2 if shape.lanes > 1 else 1  # lines: four vectors side by side
+
+    def spread(name: str, line: Value) -> Value:
+        """lse or delta beside the elements of some lines."""
+        values = [e.splat(f.load(name, line + i, 1), rows) if turned else f.load(name, 0, rows)
+                  for i in range(together)]
+        return _joined(e, values)
+
+    with e.loop(0, f["count"], together) as lines:
+        at = lines.index * rows
+        score, product = (f.load(name, at, together * rows) for name in ("%s", "%t"))
         hidden = e.fcmp("oeq", score, MINUS_INFINITY)
-        power = e.select(hidden, 0.0, exp(e, score - lse))
-        slope = e.select(hidden, 0.0, power * (product - delta) * factor)
-        f.store(power, "%s", lines.index * rows)
-        f.store(slope, "%t", lines.index * rows)
+        power = e.select(hidden, 0.0, exp_nonpositive(e, score - spread("%lse", lines.index)))
+        f.store(power, "%s", at)
+        f.store(e.select(hidden, 0.0, power * (product - spread("%delta", lines.index))), "%t", at)
     return f
 
 
-# -- packing --------------------------------------------------------------------------------------------------------
+# -- packing -------------------------------------------------------------------------------------------------------
 def pack_lines(shape: Shape, dtype: DType) -> Routine:
-    """Lines of memory side by side as registers hold them, each padded with zeros to `width`."""
+    """Lines of memory times a factor, side by side as registers hold them, each padded with zeros to `width`."""
     f = Routine(shape, "pack_lines", source="ptr", stride="i64", step="i64", lines="i64", size="i64", width="i64",
-                target="ptr")
+                factor="element", target="ptr")
     e, lanes, memory = f.e, shape.lanes, scalars.memory_type(dtype)
     whole = e.select(e.icmp("eq", f["step"], 1), f["size"] & -lanes, e.constant(0, "i64", 1))
     with e.loop(0, f["lines"]) as lines:
@@ -495,19 +553,19 @@ def pack_lines(shape: Shape, dtype: DType) -> Routine:
         target = f.at("%target", lines.index * f["width"])
         with e.loop(0, whole, lanes) as loop:
             loaded = e.load(e.offset(source, memory, loop.index), memory, lanes)
-            f.store(scalars.from_memory(e, loaded, dtype), target, loop.index)
+            f.store(scalars.from_memory(e, loaded, dtype) * e.splat(f["factor"]), target, loop.index)
         with e.loop(whole, f["size"]) as loop:
             one = e.load(e.offset(source, memory, loop.index * f["step"]), memory, 1)
-            f.store(scalars.from_memory(e, one, dtype), target, loop.index)
+            f.store(scalars.from_memory(e, one, dtype) * f["factor"], target, loop.index)
         with e.loop(f["size"], f["width"]) as loop:
             f.store(f.constant(0.0, 1), target, loop.index)
     return f
 
 
 def pack_lanes(shape: Shape, dtype: DType) -> Routine:
-    """Lines of memory turned: target[c][line], lines past `lines` and c past `size` are zero."""
-    f = Routine(shape, f"pack_lanes{shape.vectors}", source="ptr", offsets="ptr", step="i64", lines="i64", size="i64", width="i64",
-                target="ptr")
+    """Lines of memory times a factor and turned: target[c][line]; lines past `lines` and c past `size` are zero."""
+    f = Routine(shape, f"pack_lanes{shape.vectors}", source="ptr", offsets="ptr", step="i64", lines="i64", size="i64",
+                width="i64", factor="element", target="ptr")
     e, rows, memory = f.e, shape.rows, scalars.memory_type(dtype)
     with e.loop(0, f["width"] * rows, shape.lanes) as loop:
         f.store(f.constant(0.0, shape.lanes), "%target", loop.index)
@@ -516,24 +574,25 @@ def pack_lanes(shape: Shape, dtype: DType) -> Routine:
         target = f.at("%target", lines.index)
         with e.loop(0, f["size"]) as loop:
             one = e.load(e.offset(source, memory, loop.index * f["step"]), memory, 1)
-            f.store(scalars.from_memory(e, one, dtype), target, loop.index * rows)
+            f.store(scalars.from_memory(e, one, dtype) * f["factor"], target, loop.index * rows)
     return f
 
 
 def finite(shape: Shape) -> Routine:
     """Stores at `found` whether all of `lines` lines of `width` elements are finite."""
     f = Routine(shape, "finite", v="ptr", stride="i64", lines="i64", width="i64", found="ptr")
-    e, lanes = f.e, shape.lanes
-    with e.loop(0, f["lines"], carried=[f.constant(0.0, lanes)]) as lines:
+    e, lanes, zero = f.e, shape.lanes, f.constant(0.0, shape.lanes)
+    with e.loop(0, f["lines"], carried=[zero] * shape.value_vectors) as lines:
         line = f.at("%v", lines.index * f["stride"])
-        with e.loop(0, f["width"], lanes, carried=[lines.values[0]]) as loop:
-            loop.next(e.fma(f.load(line, loop.index, lanes), f.constant(0.0, lanes), loop.values[0]))
-        lines.next(loop.values[0])
+        with e.loop(0, f["width"], shape.columns, carried=lines.values) as loop:
+            loop.next(*[e.fma(f.load(f.at(line, loop.index), n * lanes, lanes), zero, total)  # NaN from what is not
+                        for n, total in enumerate(loop.values)])
+        lines.next(*loop.values)
     total = lines.values[0]
-    parts = [lane(e, total, i) if lanes > 1 else total for i in range(lanes)]
-    for part in parts[1:]:
-        parts[0] = parts[0] + part
-    e.store(e.convert("zext", e.fcmp("oeq", parts[0], 0.0), "i64"), "%found")
+    for other in lines.values[1:]:
+        total = total + other
+    strange = any_lane(e, e.is_nan(total))
+    e.store(e.convert("zext", strange ^ 1, "i64"), "%found")
     return f
 
 

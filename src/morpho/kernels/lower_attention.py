@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from morpho.base import settings
 from morpho.base.dims import Size, product, upper
+from morpho.base.dtypes import DType
+from morpho.base.machine import machine
 from morpho.ir.node import Node
-from morpho.kernels.attention import FAR, TILE, AttentionKernel, scratch_bytes
+from morpho.kernels.attention import AttentionKernel, scratch_bytes
 from morpho.kernels.attention_backward import AttentionBackwardKernel
 from morpho.kernels.attention_backward import scratch_bytes as backward_scratch_bytes
 from morpho.kernels.attention_code import BLOCK
+from morpho.kernels.attention_tiles import FAR, TILE, WIDEST
 from morpho.kernels.place import Place
+
+HEADS_PER_THREAD = 3  # from so many on, threads that take a head each are busy to the end
 
 
 class Call(NamedTuple):
@@ -51,6 +57,13 @@ class Sizes:
         """Elements of a query and a value together, at most."""
         return upper(self.depth + self.width)
 
+    @property
+    def padded_depth(self) -> Size:
+        """The depth as the widest vectors pad it, or more."""
+        if isinstance(self.depth, int):
+            return -(-self.depth // WIDEST) * WIDEST
+        return self.depth + WIDEST - 1
+
     def pieces(self, lines: Size, of: int) -> tuple[Size, int]:
         """Pieces of so many lines in all heads, and the lines of a piece; an unknown number is bounded by one each."""
         if isinstance(lines, int):
@@ -80,29 +93,39 @@ def lower_attention(node: Node, inputs: Sequence[Place], targets: Sequence[Place
     for place, kind in zip(places, ("own", "shared", "shared", "own", "own", "own", "own"), strict=True):
         values += strides(place, len(sizes.batch), sizes.group, kind)
     kernel = AttentionKernel(node.dtype, len(sizes.batch), None if mask is None else mask.dtype, offset is not None,
-                             flops=2 * lines * sizes.line, scratch_bytes=scratch_bytes(upper(sizes.depth), upper(sizes.width)))
+                             flops=2 * lines * sizes.line,
+                             scratch_bytes=scratch_bytes(upper(sizes.depth), upper(sizes.width)))
     return [Call(kernel, places, (3, 4), tuple(values), rows, sizes.keys)]
 
 
-def lower_attention_backward(node: Node, inputs: Sequence[Place], targets: Sequence[Place]) -> list[Call]:
-    """The two kernels of the gradient: q, k, v, cotangent, logarithms, sums, mask, offset, then their results."""
+def lower_attention_backward(node: Node, inputs: Sequence[Place], targets: Sequence[Place],
+                             room: Callable[[tuple[Size, ...], DType], Place]) -> list[Call]:
+    """The kernels of the gradient: q, k, v, cotangent, logarithms, sums, mask, offset, then their results."""
     sizes = Sizes(node)
     read: list[Place | None] = list(inputs[:6])
     extra = list(inputs[6:])
     read.append(extra.pop(0) if node["masked"] else None)
     read.append(extra.pop(0) if node["moving"] else None)
-    kinds = ["own", "shared", "shared", *["own"] * 5]
-    calls = []
-    for part, results, kind, across, along, of in (
-            ("queries", targets[:1], "own", sizes.group * sizes.queries, sizes.keys, TILE),
-            ("keys", targets[1:], "shared", sizes.keys, sizes.group * sizes.queries, BLOCK)):
-        rows, lines = sizes.pieces(across, of)
-        places = (*read, *results)
-        values: list[Size] = [*sizes.batch, *sizes.counts(rows)]
-        for place, form in zip(places, (*kinds, *[kind] * len(results)), strict=True):
-            values += strides(place, len(sizes.batch), sizes.group, form)
-        kernel = AttentionBackwardKernel(
-            part, node.dtype, len(sizes.batch), None if read[6] is None else read[6].dtype, read[7] is not None,
-            flops=4 * lines * sizes.line, scratch_bytes=backward_scratch_bytes(upper(sizes.depth), upper(sizes.width)))
-        calls.append(Call(kernel, places, tuple(range(8, len(places))), tuple(values), rows, along))
-    return calls
+    dq, dk, dv = targets
+    lines = sizes.group * sizes.queries
+    threads = settings.get().threads or machine().cores
+    if isinstance(sizes.heads, int) and sizes.heads >= HEADS_PER_THREAD * threads:
+        total = room((sizes.heads, lines, sizes.padded_depth), node.dtype.compute)
+        return [_backward("heads", node, sizes, [*read, dk, dv, dq, total], ("shared", "shared", "own", "none"),
+                          (sizes.heads, upper(sizes.keys)), lines)]
+    return [_backward("queries", node, sizes, [*read, dq], ("own",), sizes.pieces(lines, TILE), sizes.keys),
+            _backward("keys", node, sizes, [*read, dk, dv], ("shared", "shared"), sizes.pieces(sizes.keys, BLOCK),
+                      lines)]
+
+
+def _backward(part: str, node: Node, sizes: Sizes, places: Sequence[Place | None], results: Sequence[str],
+              pieces: tuple[Size, int], along: Size) -> Call:
+    rank = len(sizes.batch)
+    values: list[Size] = [*sizes.batch, *sizes.counts(pieces[0])]
+    for place, kind in zip(places, ("own", "shared", "shared", *["own"] * 5, *results), strict=True):
+        values += strides(None if kind == "none" else place, rank, sizes.group, kind)
+    mask, offset = places[6:8]
+    kernel = AttentionBackwardKernel(
+        part, node.dtype, rank, None if mask is None else mask.dtype, offset is not None,
+        flops=4 * pieces[1] * sizes.line, scratch_bytes=backward_scratch_bytes(upper(sizes.depth), upper(sizes.width)))
+    return Call(kernel, tuple(places), tuple(range(8, len(places))), tuple(values), pieces[0], along)

@@ -509,8 +509,9 @@ class _Builder:
     def lower_attention(self, node: Node) -> None:
         inputs = [self.place(child) for child in node.inputs]
         targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
-        lowered = lower_attention_backward if node.op.name == "attention_backward" else lower_attention
-        for call in lowered(node, inputs, targets):
+        calls = (lower_attention(node, inputs, targets) if node.op.name == "attention" else
+                 lower_attention_backward(node, inputs, targets, self.new_slot))
+        for call in calls:
             self.program.steps.append(Step(*call, node.op.name, node.origin))
         self.places[node.serial] = targets
 

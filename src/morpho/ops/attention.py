@@ -1,10 +1,10 @@
 """Attention: softmax(scale * q k^T + mask) v as one operation, and its gradient as another.
 
-Inputs are q (..., heads, queries, depth), k and v (..., kv_heads, keys, depth and width), where every `heads / kv_heads`
-query heads in a row share one of k and v; then a mask of the shape of the scores, where `masked`, and one offset per
-head as int64, where `moving`. Query i stands at position offset + i; `causal` lets it see the keys up to there, and
-`window` (0: none) only so many of them. The second output is the logarithm of each row's sum of exponentials, +inf
-where a row sees nothing; the gradient starts from it instead of keeping the scores.
+Inputs are q (..., heads, queries, depth), k and v (..., kv_heads, keys, depth and width), where every
+`heads / kv_heads` query heads in a row share one of k and v; then a mask of the shape of the scores, where `masked`,
+and one offset per head as int64, where `moving`. Query i stands at position offset + i; `causal` lets it see the keys
+up to there, and `window` (0: none) only so many of them. The second output is the logarithm of each row's sum of
+exponentials, +inf where a row sees nothing; the gradient starts from it instead of keeping the scores.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from morpho.base.dims import Size
+from morpho.base.dims import Size, divide
 from morpho.base.dtypes import bool_, int64
 from morpho.base.errors import DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
@@ -58,7 +58,7 @@ def _infer_backward(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spe
     return inputs[0], inputs[1], inputs[2]
 
 
-# -- meaning -----------------------------------------------------------------------------------------------------------
+# -- meaning -------------------------------------------------------------------------------------------------------
 def _shared(x: Any, heads: int) -> Any:
     """Heads of k or v repeated for the query heads that share them."""
     return np.repeat(x, heads // x.shape[-3], axis=-3)
@@ -106,7 +106,7 @@ def _reference_backward(attributes: Attributes, q: Any, k: Any, v: Any, ct: Any,
         return np.matmul(slopes, _shared(k, heads)), own[0], own[1]
 
 
-# -- gradient ----------------------------------------------------------------------------------------------------------
+# -- gradient ------------------------------------------------------------------------------------------------------
 def _vjp(node: Node, ct: Node) -> list[Node | None]:
     """The blocks are computed again from the logarithms; nothing of the size of the scores is kept."""
     q, k, v, *extra = node.inputs
@@ -128,7 +128,7 @@ def _mask_gradient(node: Node, ct: Node, lse: Node, delta: Node) -> Node:
     wide, shape = node.dtype.compute, mask.shape
     q, k, v, ct = (cast(x, wide) for x in (q, _repeated(k, node), _repeated(v, node), ct))
     turned = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
-    scores = mul(build("matmul", q, permute(k, turned)), expand(constant(node["scale"], wide), shape))
+    scores = build("matmul", mul(q, constant_like(q, node["scale"])), permute(k, turned))
     powers = build("exp", sub(add(scores, cast(mask, wide)), expand(reshape(lse, (*lse.shape, 1)), shape)))
     inner = sub(build("matmul", ct, permute(v, turned)), expand(reshape(delta, (*delta.shape, 1)), shape))
     slopes = mul(powers, inner)
@@ -142,7 +142,8 @@ def _repeated(x: Node, node: Node) -> Node:
     heads: Size = node.shape[-3]
     if x.shape[-3] == heads:
         return x
-    group = heads // x.shape[-3]
+    group = divide(heads, x.shape[-3])
+    assert group is not None
     lead, tail = x.shape[:-2], x.shape[-2:]
     return reshape(expand(reshape(x, (*lead, 1, *tail)), (*lead, group, *tail)), (*x.shape[:-3], heads, *tail))
 

@@ -20,7 +20,7 @@ def attention(q: Any, k: Any, v: Any, /, *, mask: Any = None, causal: bool = Fal
               scale: float | None = None, offset: Any = 0) -> Tensor:
     """softmax(scale * q k^T + mask) v, computed in blocks of keys with memory linear in the lengths.
 
-    q is (..., heads, queries, d), k is (..., kv_heads, keys, d), v is (..., kv_heads, keys, dv); leading axes broadcast,
+    q is (..., heads, queries, d), k is (..., kv_heads, keys, d), v is (..., kv_heads, keys, dv). Leading axes broadcast
     and heads is a multiple of kv_heads: query heads 0, 1, ... of a group share one key-value head (grouped-query and
     multi-query attention). Without a head axis, (queries, d) and (keys, d), there is one head. The result is
     (..., heads, queries, dv).

@@ -117,6 +117,17 @@ def exp(e: Emitter, x: Value) -> Value:
     return e.fma(inner, growth, inner) * e.from_bits(outer, x.element)
 
 
+def exp_nonpositive(e: Emitter, x: Value) -> Value:
+    """The bits of `exp` for NaN and x up to 40, with a quarter fewer steps: nothing overflows, and the second power of
+    two is always the same one."""
+    t, form = tables(x), format_of(x)
+    half = (form.bias + 1) // 2
+    r, count = reduced(e, e.maximum(x, t.lowest), form.bias + half)
+    inner = e.from_bits(count << form.mantissa, x.element)
+    growth = exp_minus_one_reduced(e, r, FLOAT_EXP_TAIL if x.element == "float" else None)
+    return e.fma(inner, growth, inner) * 2.0**-half
+
+
 def exp2(e: Emitter, x: Value) -> Value:
     """2**x, exact for integers."""
     lowest, highest = (-151.0, 129.0) if x.element == "float" else (-1076.0, 1025.0)
