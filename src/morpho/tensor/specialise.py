@@ -148,5 +148,4 @@ def written_after_faults(program: Program, slot: int) -> bool:
 def _may_fault(step: Step | HostStep) -> bool:
     if isinstance(step, HostStep):
         return True
-    kernels = (step.kernel, step.epilogue)
-    return any(a.kind == "gather" for kernel in kernels for a in getattr(kernel, "accesses", ()))
+    return any(getattr(kernel, "gathers", False) for kernel in (step.kernel, step.epilogue))
