@@ -120,7 +120,7 @@ def _number(size: Size) -> Any:
 
 # -- reading ---------------------------------------------------------------------------------------------------------
 def load(key: str, graph: Graph, inputs: int) -> StoredPlan | None:
-    """The plan of a graph of so many inputs, with its kernels' code in memory, or None when the disk has none that holds."""
+    """The plan of a graph of so many inputs, its kernels' code in memory; None when the disk has none that holds."""
     disk = code.disk_cache()
     data = disk.get(key) if disk is not None else None
     if disk is None or data is None:
