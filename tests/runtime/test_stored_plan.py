@@ -15,6 +15,7 @@ import pytest
 from subprograms import run
 
 import morpho as mo
+from morpho.backends import cpu
 from morpho.base.errors import IndexFault
 from morpho.ir.node import Node
 from morpho.passes import pipeline
@@ -279,6 +280,26 @@ def test_the_verifier_sees_every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_hit(compiled(example())[0])
 
 
+def test_without_a_plan_the_kernels_still_come_from_disk_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, expected = compiled(example())
+    kernels = first.stats["cache"]["compiled"]
+    assert kernels >= 3
+    sizes = []
+    load = cpu.load
+
+    def counted(codes: Any, isa: Any, names: list[str]) -> list[int]:
+        sizes.append(len(names))
+        return load(codes, isa, names)
+
+    monkeypatch.setattr(cpu, "load", counted)
+    monkeypatch.setattr(pipeline, "checking", True)
+    again, found = compiled(example())
+    cache = again.stats["cache"]
+    assert sizes == [kernels] and cache["disk"] == kernels and cache["compiled"] == cache["plan"] == 0
+    assert cache["memory"] == first.stats["cache"]["memory"]
+    np.testing.assert_array_equal(expected[0], found[0])
+
+
 def test_code_that_is_gone_is_compiled_again() -> None:
     x = example()
     first, expected = compiled(x)
@@ -314,7 +335,8 @@ def odd_files(content: Any) -> Iterator[bytes]:
             (("steps", 0, 3), [99]), (("steps", 0, 4), [1 << 70]), (("steps", 0, 4), None), (("steps", 0, 7), 3),
             (("steps", 0, 8), 1 << 20), (("steps", 0, 9), 1), (("steps", 0, 12), "all"), (("steps", 0), []),
             (("outputs",), []), (("outputs", 0, 2, 0), 7), (("outputs", 0, 1), 1 << 30), (("outputs", 0, 4), "int64"),
-            (("kept",), [[0, True]]), (("kernels", 0, 0), "../../etc"), (("kernels", 0, 1), "many"), (("bytes",), [1]),
+            (("kept",), [[0, True]]), (("kernels", 0, 0), "../../etc"), (("kernels", 0, 0), "z" * 64),
+            (("kernels", 0, 1), "many"), (("figures", "flops"), 1e400), (("figures", "flops"), -1), (("bytes",), [1]),
             (("passes",), []), (("rules",), {"x": -1})):
         yield changed(content, path, value)
 

@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -116,8 +116,39 @@ def code_key(identity: str, isa: Isa) -> str:
 def kernel_addresses(kernels: Sequence[Any]) -> list[int]:
     """The addresses of kernels, compiling those that are not known yet."""
     isa = current_isa()
-    return [_by_key[kernel.key] if isinstance(kernel, StoredKernel) else _kernel_address(kernel, isa)
-            for kernel in kernels]
+    known = [_by_key[kernel.key] if isinstance(kernel, StoredKernel) else _addresses.get((kernel, isa.name))
+             for kernel in kernels]
+    new = dict.fromkeys(kernel for kernel, address in zip(kernels, known, strict=True) if address is None)
+    counters.memory_hits += sum(not isinstance(kernel, StoredKernel) for kernel in kernels) - len(new)
+    if len(new) > 1:
+        counters.memory_hits -= _fetch(list(new), isa)  # which the next line finds in memory
+    made = {kernel: _kernel_address(kernel, isa) for kernel in new}
+    return [made[kernel] if address is None else address for kernel, address in zip(kernels, known, strict=True)]
+
+
+def _fetch(kernels: Sequence[Any], isa: Isa) -> int:
+    """Take what the disk has of these kernels from there together, and say how many those were."""
+    disk = disk_cache()
+    if disk is None:
+        return 0
+    with _lock:
+        keys = [key for key in (kernel_key(kernel, isa) for kernel in kernels) if key not in _by_key]
+        found = {key: code for key in dict.fromkeys(keys) if (code := disk.get(key)) is not None}
+        return len(found) if found and _load(found, isa) else 0
+
+
+def _load(codes: Mapping[str, bytes], isa: Isa) -> bool:
+    """Put the code of kernels into memory; False where it does not load. Call it with the lock held."""
+    started = time.perf_counter()
+    try:
+        addresses = cpu.load(list(codes.values()), isa, [_function(key) for key in codes])
+    except MorphoError as error:
+        log.warning("compiled code could not be loaded and is compiled again: %s", error)
+        return False
+    _by_key.update(zip(codes, addresses, strict=True))
+    counters.disk_hits += len(codes)
+    counters.load_ms += 1e3 * (time.perf_counter() - started)
+    return True
 
 
 @dataclass(frozen=True)
@@ -145,20 +176,9 @@ def load_kernels(keys: Sequence[str]) -> bool:
     isa, disk = current_isa(), disk_cache()
     with _lock:
         missing = [key for key in dict.fromkeys(keys) if key not in _by_key]
-        if missing:
-            started = time.perf_counter()
-            found = [disk.get(key) if disk is not None else None for key in missing]
-            codes = [code for code in found if code is not None]
-            if len(codes) < len(missing):
-                return False
-            try:
-                addresses = cpu.load(codes, isa, [_function(key) for key in missing])
-            except MorphoError as error:
-                log.warning("compiled code of a stored plan could not be loaded and is compiled again: %s", error)
-                return False
-            _by_key.update(zip(missing, addresses, strict=True))
-            counters.disk_hits += len(missing)
-            counters.load_ms += 1e3 * (time.perf_counter() - started)
+        found = {key: code for key in missing if disk is not None and (code := disk.get(key)) is not None}
+        if len(found) < len(missing) or (found and not _load(found, isa)):
+            return False
         counters.memory_hits += len(set(keys)) - len(missing)
     return True
 
@@ -169,21 +189,16 @@ def _function(key: str) -> str:
 
 
 def _kernel_address(kernel: Any, isa: Isa) -> int:
-    known = _addresses.get((kernel, isa.name))
-    if known is not None:
-        counters.memory_hits += 1
-        return known
+    """The address of a kernel that was not known just now."""
     with _lock:  # one thread compiles, the others find the result
-        known = _addresses.get((kernel, isa.name))
+        key = kernel_key(kernel, isa)
+        known = _by_key.get(key)
         if known is None:
-            key = kernel_key(kernel, isa)
-            known = _by_key.get(key)
-            if known is None:
-                name = _function(key)
-                (known,) = _functions(key, lambda: kernel.generate(isa, name), (name,), isa)
-            else:
-                counters.memory_hits += 1
-            _addresses[kernel, isa.name] = _by_key[key] = known
+            name = _function(key)
+            (known,) = _functions(key, lambda: kernel.generate(isa, name), (name,), isa)
+        else:
+            counters.memory_hits += 1
+        _addresses[kernel, isa.name] = _by_key[key] = known
         return known
 
 

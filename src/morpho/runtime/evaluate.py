@@ -215,7 +215,7 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Seq
     milliseconds |= {"code": 1e3 * (ended - lowered), "plan": 1e3 * (looked - started)}
     plan = Plan(graph, program, segments, report, milliseconds, before, code.counters.snapshot(), remake, made,
                 {} if found is None else found.figures, prepare)
-    if key is not None and found is None:
+    if key is not None and found is None and program.is_native:
         stored_plan.save(key, graph, StoredPlan(program, report, plan.figures()))
         milliseconds["plan"] += 1e3 * (time.perf_counter() - ended)
     return plan

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Collection
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from morpho.base.dtypes import BY_NAME, DType
 from morpho.base.errors import user_line
 from morpho.base.machine import machine
 from morpho.ir.graph import Graph, Unkeyed
-from morpho.ir.op import foreign
+from morpho.ir.op import REGISTRY, foreign
 from morpho.kernels.place import Place
 from morpho.kernels.program import Program, Slot, Step
 from morpho.passes import pipeline
@@ -30,7 +31,9 @@ from morpho.runtime.disk import Damaged
 
 FOLDERS = ("base", "ir", "ops", "cost", "passes", "kernels", "backends", "runtime")  # whose source decides a plan
 LEAST, MOST = -(1 << 63), (1 << 63) - 1
+MOST_FIGURE = 1 << 200  # at the upper bounds of dynamic sizes
 KINDS = ("input", "result", "temporary")
+KEY = re.compile(r"[0-9a-f]{64}")
 NO_LINE = -1
 
 
@@ -62,22 +65,20 @@ def _is_plain(graph: Graph) -> bool:
     """Whether Morpho's own operations, rules and passes alone make the plan."""
     if not foreign:
         return True
-    from morpho.ir.op import REGISTRY
-
     elsewhere = foreign - REGISTRY.keys()
     return not elsewhere and not any(node.op.name in foreign for node in graph.nodes)
 
 
 # -- writing ---------------------------------------------------------------------------------------------------------
 def save(key: str, graph: Graph, plan: StoredPlan) -> bool:
-    """Keep a plan; False when it cannot be, because it has host steps or the disk refuses it."""
+    """Keep a plan without host steps, and say whether the disk took it."""
     disk = code.disk_cache()
-    if disk is None or not plan.program.is_native:
-        return False
-    return disk.put(key, json.dumps(_Writer(graph).plan(plan), separators=(",", ":")).encode())
+    return disk is not None and disk.put(key, json.dumps(_Writer(graph).plan(plan), separators=(",", ":")).encode())
 
 
 class _Writer:
+    """A plan as lists and numbers, in the order in which `_Reader` takes them apart."""
+
     def __init__(self, graph: Graph) -> None:
         self.lines: dict[str, int] = {}  # a user's line -> the first traced node that has it
         for number, node in enumerate(graph.nodes):
@@ -162,7 +163,7 @@ class _Reader:
         passes = {_word(name): {"before": _integer(before), "after": _integer(after), "ms": 0.0}
                   for name, (before, after) in content["passes"].items()}
         rules = {_word(name): _integer(count) for name, count in content["rules"].items()}
-        figures = {_word(name): int(figure) for name, figure in content["figures"].items()}  # of any size
+        figures = {_word(name): _integer(figure, MOST_FIGURE) for name, figure in content["figures"].items()}
         return StoredPlan(program, Report(passes, rules), figures)
 
     def check_ends(self, program: Program) -> None:
@@ -187,7 +188,7 @@ class _Reader:
 
     def kernel(self, row: Any) -> code.StoredKernel:
         key, flops, per_column, scratch, transposed, gathers = row
-        _check(isinstance(key, str) and len(key) == 64, "no key")
+        _check(isinstance(key, str) and KEY.fullmatch(key) is not None, "no key")
         return code.StoredKernel(key, _integer(flops), _integer(per_column), _integer(scratch), _flag(transposed),
                                  _flag(gathers))
 
