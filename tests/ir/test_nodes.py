@@ -10,9 +10,10 @@ import threading
 import pytest
 
 import morpho.ops  # noqa: F401  (fills the registry)
+from morpho.base.dims import Dim
 from morpho.base.dtypes import bool_, float32, float64, int32, int64
 from morpho.base.errors import ArgumentError, MorphoError
-from morpho.ir.graph import Graph
+from morpho.ir.graph import Graph, Unkeyed
 from morpho.ir.node import Node, build, live_nodes, make, rebuild, toposort
 from morpho.ir.op import REGISTRY, NoGradient, Op, Spec, register
 from morpho.ir.printing import to_dot, to_text
@@ -172,9 +173,16 @@ def test_digests_tell_programs_apart() -> None:
     x, y = parameter(0), parameter(1)
     programs = [(build("subtract", x, y),), (build("subtract", y, x),), (build("add", x, y),), (x, y), (y, x), (x,),
                 (constant(0.0, float32),), (constant(-0.0, float32),), (constant(1, int64),), (constant(1, int32),),
-                (parameter(0, (5,)),), (parameter(0, (4,), float64),)]
+                (parameter(0, (5,)),), (parameter(0, (4,), float64),), (parameter(0, (Dim("n", 1, 8),)),),
+                (parameter(0, (Dim("n", 1, 9),)),), (parameter(0, (Dim("m", 1, 9),)),)]
     digests = [Graph(outputs).digest() for outputs in programs]
     assert len(set(digests)) == len(programs)
+
+
+def test_an_attribute_without_a_text_has_no_digest() -> None:
+    opaque = build("parameter", index=0, shape=(4,), dtype=float32, strides=frozenset({1}))
+    with pytest.raises(Unkeyed, match="frozenset"):
+        Graph((opaque,)).digest()
 
 
 # -- verification ----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
 from morpho.ir.verify import verify
 from morpho.kernels.program import Step
-from morpho.ops.algebra import cast, constant_like, expand, mean, sub
+from morpho.ops.algebra import cast, constant_like, expand, mean, reshape, sub
 from morpho.passes import pipeline
 from morpho.passes.canonical import inline
 from morpho.passes.fuse import MOST_INPUTS
@@ -192,6 +192,19 @@ def test_a_path_that_leaves_the_group_is_not_closed() -> None:
     value = np.arange(48.0, dtype="f").reshape(6, 8)
     for a, b in zip(Native([rows, node])([value]), by_reference([rows, node], [value])):
         assert np.allclose(a, b, rtol=1e-5)
+
+
+def test_a_view_knows_what_its_group_came_to_need() -> None:
+    """The group of `a` reads `b` after a view of `a` was seen: what reads both that view and `b` cannot join `b`."""
+    x, y = parameter(0, (3, 4), float32), parameter(1, (4,), float32)
+    a, b = build("exp", x), build("sin", y)
+    seen = build("slice", build("reshape", a, shape=(12,)), starts=(2,), sizes=(4,), steps=(1,))
+    outputs = [seen, build("add", a, expand(reshape(b, (1, 4)), (3, 4))), build("add", b, seen)]
+    native = Native(outputs)
+    assert native.program.is_native and native.program.kernels == 4  # one copies the view out
+    arrays = [np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4), np.linspace(1, 2, 4, dtype=np.float32)]
+    for found, expected in zip(native(arrays), by_reference(outputs, arrays), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_the_base_of_a_gather_lies_in_memory() -> None:

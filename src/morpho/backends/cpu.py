@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import platform
 import threading
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -68,14 +69,15 @@ def assembly(text: str, isa: Isa, triple: str | None = None) -> str:
         return str(_target_machine(isa, triple).emit_assembly(_module(text, triple)))
 
 
-def load(code: bytes, isa: Isa, names: list[str]) -> list[int]:
-    """Put object code into memory and give the addresses of its functions."""
+def load(code: bytes | Sequence[bytes], isa: Isa, names: list[str]) -> list[int]:
+    """Put object code into memory and give the addresses of its functions. Several objects, whose functions have
+    names of their own, take little longer than one."""
     llvm = _binding()
     with lock:
         try:
-            objects = llvm.ObjectFileRef.from_data(code)
             engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _fresh_machine(isa))
-            engine.add_object_file(objects)
+            for part in (code,) if isinstance(code, bytes) else code:
+                engine.add_object_file(llvm.ObjectFileRef.from_data(part))
             engine.finalize_object()
         except RuntimeError as error:
             raise fail(CompileError, "load", f"object code could not be loaded: {error}") from error

@@ -54,7 +54,7 @@ describe = {
     "level": "optimisation level 0-3; every level gives the same bits",
     "isa": "native, scalar, neon, avx2, avx512, or vector128/256/512 for a plain width",
     "threads": "worker threads; 0 means every core this process may really use",
-    "cache": "whether compiled code is kept on disk (0 or 1)",
+    "cache": "whether compiled code and finished plans are kept on disk (0 or 1)",
     "cache_dir": "folder of compiled code; empty means the user's cache folder",
     "cache_bytes": "most bytes of compiled code kept on disk",
     "pool_bytes": "most bytes the memory pool may hold; 0 means no limit",

@@ -98,7 +98,7 @@ def stages(source: str | None = None) -> Iterator[Stage]:
     first_ms = 1e3 * (time.perf_counter() - started)
     plan = compiled.current.plan
     yield from _graph_stages(plan)
-    yield from _kernel_stages(plan.program)
+    yield from _kernel_stages(plan.lowered)
     yield Stage("the memory plan", "Every temporary has its place in one arena, fixed before the first call.",
                 memory_text(plan.program))
     yield Stage("the result", "One native call ran everything above.", repr(result))

@@ -66,6 +66,22 @@ def _product_flops(shape: Shape, inputs: Sequence[Node], windows: bool) -> int:
     return 2 * upper(product(shape)) * upper(terms)
 
 
+def bytes_avoided(graph: Graph) -> int:
+    """Bytes of values that exist only in registers: computed inside a group and not among its outputs."""
+    total = 0
+    for node in graph.nodes:
+        if "body" not in node.attributes:
+            continue
+        body = node["body"]
+        if node.op.name == "gemm":  # the product exists only tile by tile
+            total += upper(product(node["shape"])) * node["dtype"].itemsize
+        results = {output.serial for output in body.outputs}
+        for inner in body.graph.nodes:
+            if inner.op.kind in ("elementwise", "reduce", "index") and inner.serial not in results:
+                total += spec_bytes(inner.spec)
+    return total
+
+
 def graph_cost(graph: Graph) -> Cost:
     """The sum over a graph; bytes count what passes through memory between its nodes."""
     costs = [node_cost(node) for node in graph.nodes]

@@ -5,7 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
+import numpy as np
+
+from morpho.base.dims import Dim
+from morpho.base.dtypes import DType
 from morpho.ir.node import Node, rebuild, toposort
 
 
@@ -45,12 +50,46 @@ class Graph:
         return Graph(tuple(done[node.serial] for node in self.outputs))
 
     def digest(self) -> str:
-        """A hash of the structure that is the same in every process; the disk cache keys on it."""
+        """A hash of the structure that is the same in every process; the disk cache keys on it.
+
+        Shapes and dtypes follow from leaves and attributes; the user's lines are no part of it. `Unkeyed` where an
+        attribute has no text."""
         numbers: dict[int, int] = {}
         text = []
         for number, node in enumerate(self.nodes):
             numbers[node.serial] = number
-            inputs = ",".join(str(numbers[child.serial]) for child in node.inputs)
-            text.append(f"{node.op.name}({inputs}){sorted(node.attributes.items())!r}{node.outputs!r}{node.device}")
+            line = [node.op.name, node.device, *[str(numbers[child.serial]) for child in node.inputs]]
+            attributes = node.attributes
+            for name in sorted(attributes) if len(attributes) > 1 else attributes:
+                line += (name, _text(attributes[name]))
+            text.append(" ".join(line))
         text.append(repr([numbers[node.serial] for node in self.outputs]))
         return hashlib.sha256("\n".join(text).encode()).hexdigest()
+
+
+class Unkeyed(TypeError):
+    """An attribute of a kind that has no text by which two processes could compare it."""
+
+
+def _text(value: Any) -> str:
+    """An attribute as text that differs where the values differ: 1, 1.0 and True, -0.0 and 0.0, bounds of sizes."""
+    kind = type(value)
+    if kind is int or kind is bool or value is None:
+        return repr(value)
+    if kind is tuple:
+        return "(" + ",".join([_text(item) for item in value]) + ")"
+    if kind is DType:
+        return str(value.name)
+    if kind is str:
+        return repr(value)
+    if isinstance(value, tuple):  # a named one
+        return kind.__name__ + _text(tuple(value))
+    if isinstance(value, Dim):
+        return f"Dim{value.terms!r}"
+    if isinstance(value, float):
+        return float(value).hex()
+    if isinstance(value, complex):
+        return f"{value.real.hex()}:{value.imag.hex()}"
+    if isinstance(value, (np.integer, np.bool_)):
+        return repr(value.item())
+    raise Unkeyed(f"an attribute of type {kind.__name__} has no text")

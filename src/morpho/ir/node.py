@@ -59,6 +59,11 @@ class Node:
 
 def _key(value: Any) -> Any:
     """A hashable key in which NaN equals itself and -0.0 is not 0.0."""
+    kind = type(value)
+    if kind is int or kind is DType or kind is str:
+        return value
+    if kind is tuple:
+        return tuple([_key(item) for item in value])
     if isinstance(value, float):
         return ("f", struct.pack("<d", value))
     if isinstance(value, complex):
@@ -77,7 +82,8 @@ def make(op: Op, inputs: Sequence[Node] = (), attributes: Attributes | None = No
     attributes = attributes or {}
     inputs = tuple(inputs)
     key = (op.name, tuple([node.serial for node in inputs]), device,
-           tuple([(name, _key(attributes[name])) for name in sorted(attributes)]))
+           tuple([(name, _key(attributes[name])) for name in
+                  (sorted(attributes) if len(attributes) > 1 else attributes)]))
     found = _table.get(key)
     if found is not None:
         return found
@@ -99,7 +105,7 @@ def build(name: str, *inputs: Node, **attributes: Any) -> Node:
 def rebuild(node: Node, inputs: Sequence[Node]) -> Node:
     """The same operation on other inputs, keeping the user's line."""
     inputs = tuple(inputs)
-    if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
+    if inputs == node.inputs:  # the same objects: nodes compare by identity
         return node
     return make(node.op, inputs, node.attributes, device=node.device, origin=node.origin)  # not with the payload
 
@@ -108,17 +114,24 @@ def toposort(outputs: Iterable[Node]) -> list[Node]:
     """Every node below `outputs`, inputs before users; iterative, so depth does not matter."""
     order: list[Node] = []
     seen: set[int] = set()
-    stack: list[tuple[Node, bool]] = [(node, False) for node in reversed(tuple(outputs))]
+    stack: list[Node | None] = list(reversed(tuple(outputs)))
     while stack:
-        node, ready = stack.pop()
-        if ready:
-            order.append(node)
+        node = stack.pop()
+        if node is None:  # everything below the next one is in order
+            ready = stack.pop()
+            assert ready is not None
+            order.append(ready)
             continue
         if node.serial in seen:
             continue
         seen.add(node.serial)
-        stack.append((node, True))
-        stack.extend((child, False) for child in reversed(node.inputs) if child.serial not in seen)
+        if not node.inputs:
+            order.append(node)
+            continue
+        stack += (node, None)
+        for child in reversed(node.inputs):
+            if child.serial not in seen:
+                stack.append(child)
     return order
 
 

@@ -77,6 +77,7 @@ class Op:
 REGISTRY: dict[str, Op] = {}
 _changes = 0
 listeners: list[Callable[[], None]] = []  # called when ops, rules or passes change
+foreign: set[Any] = set()  # names of ops and passes, and rules, that are not Morpho's: no plan with them goes to disk
 
 
 def changed() -> None:

@@ -198,6 +198,11 @@ class LoopKernel:
         return len(self.passes) == 1 and bool(self.passes[0].reductions) and not self.transposed
 
     @property
+    def gathers(self) -> bool:
+        """Whether it reads by indices, of which one may be out of range."""
+        return any(access.kind == "gather" for access in self.accesses)
+
+    @property
     def reads_before_writing(self) -> bool:
         """Whether a result may lie over an operand: every full store is in the last walk over a row, and no row is
         computed twice, as some of a short kernel are."""

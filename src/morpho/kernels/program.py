@@ -231,10 +231,9 @@ class _Builder:
             return
         writes = tuple(i for i, access in enumerate(kernel.accesses) if access.kind == "store")
         reduces = any(i.reduces for i in kernel.instructions)
-        gathers = any(a.kind == "gather" for a in kernel.accesses)
         self.program.steps.append(Step(
             kernel, lowered.places, writes, lowered.values, lowered.rows, lowered.columns, label, node.origin,
-            splits_columns=not reduces, in_place=not gathers and kernel.reads_before_writing))
+            splits_columns=not reduces, in_place=not kernel.gathers and kernel.reads_before_writing))
 
     @staticmethod
     def is_long(lowered: Lowered, several_walks: bool = False) -> bool:

@@ -33,7 +33,7 @@ def is_native(node: Node) -> bool:
     return node.op.kind == "reduce" or node.op.name == "gather"
 
 
-@dataclass
+@dataclass(eq=False)
 class Group:
     """One kernel being collected."""
 
@@ -44,11 +44,7 @@ class Group:
     full: set[int] = field(default_factory=set)
     rows: dict[int, Mapping] = field(default_factory=dict)
     inputs: set[int] = field(default_factory=set)
-
-    @property
-    def flops(self) -> int:
-        """Operations per element."""
-        return sum(node.op.flops for node in self.nodes)
+    flops: int = 0  # operations per element
 
 
 def fuse(graph: Graph, only_single: bool = False) -> Graph:
@@ -61,46 +57,65 @@ def fuse(graph: Graph, only_single: bool = False) -> Graph:
 
 
 class Fuser:
-    """The state of one fusion: group of each node, and which groups each depends on (bit sets)."""
+    """The state of one fusion: group of each node, and which groups each depends on.
+
+    `before` holds all of those as bits, so that a question costs one operation; `after` the direct readers alone, so
+    that a change is carried to the groups it concerns and no others.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.groups: dict[int, Group] = {}
         self.home: dict[int, int] = {}  # node serial -> group number; views and inlined leaves have none
         self.before: dict[int, int] = {}  # group number -> bits of groups it depends on, transitively
-        self.members: dict[int, int] = {}  # group number -> bit of itself
-        self.sources: dict[int, int] = {}  # node serial -> bits of groups its value comes from
+        self.after: dict[int, set[int]] = {}  # group number -> numbers of groups that read it
+        self.merged: dict[int, int] = {}  # number of a group that is no more -> the one it became part of
+        self.roots: dict[int, Node] = {}  # serial of a view -> the node it looks at
         self.count = 0
 
     # -- bookkeeping ---------------------------------------------------------------------------------------------------
     def new_group(self, space: Shape, axes: tuple[int, ...]) -> Group:
         group = Group(self.count, space, axes)
         self.groups[self.count] = group
-        self.before[self.count] = 0
+        self.before[self.count], self.after[self.count] = 0, set()
         self.count += 1
         return group
 
     def depends(self, node: Node) -> int:
         """Bits of all groups the value of a node needs, its own group included."""
-        home = self.home.get(node.serial)
-        if home is not None:
-            return self.before[home] | 1 << home
-        return self.sources.get(node.serial, 0)
+        home = self.home.get(self.roots.get(node.serial, node).serial)
+        return 0 if home is None else self.before[home] | 1 << home
+
+    def dependents(self, number: int) -> set[int]:
+        """Numbers of all groups that need a value of this one, through others too."""
+        found: set[int] = set()
+        stack = [number]
+        while stack:
+            for reader in self.after[stack.pop()]:
+                while reader in self.merged:
+                    reader = self.merged[reader]
+                if reader not in found and reader != number:
+                    found.add(reader)
+                    stack.append(reader)
+        return found
 
     def place(self, node: Node, group: Group) -> None:
         group.nodes.append(node)
+        group.flops += node.op.flops
         self.home[node.serial] = group.number
-        bit = 1 << group.number
         extra = 0
         for child in node.inputs:
             if self.home.get(child.serial) != group.number:
-                extra |= self.depends(child) & ~bit
+                extra |= self.depends(child)
                 group.inputs.add(child.serial)
+                read = self.home.get(self.roots.get(child.serial, child).serial)
+                if read is not None:
+                    self.after[read].add(group.number)
+        extra &= ~(1 << group.number)
         if extra & ~self.before[group.number]:
             self.before[group.number] |= extra
-            for other, bits in self.before.items():
-                if bits & bit:
-                    self.before[other] = bits | self.before[group.number]
+            for other in self.dependents(group.number):
+                self.before[other] |= self.before[group.number]
 
     def merge(self, first: Group, second: Group) -> Group:
         """Two groups become the first one."""
@@ -109,18 +124,17 @@ class Fuser:
         first.full |= second.full
         first.rows |= second.rows
         first.inputs |= second.inputs
+        first.flops += second.flops
         old, new = 1 << second.number, 1 << first.number
         both = (self.before[first.number] | self.before[second.number]) & ~(old | new)
         for node in second.nodes:
             self.home[node.serial] = first.number
         del self.groups[second.number], self.before[second.number]
+        self.merged[second.number] = first.number
+        self.after[first.number] |= self.after.pop(second.number)
         self.before[first.number] = both
-        for other, bits in self.before.items():
-            if bits & (old | new) and other != first.number:
-                self.before[other] = (bits & ~old) | new | both
-        for serial, bits in self.sources.items():
-            if bits & (old | new):
-                self.sources[serial] = (bits & ~old) | new | both
+        for other in self.dependents(first.number):
+            self.before[other] = (self.before[other] & ~old) | new | both
         first.nodes.sort(key=lambda node: self.position[node.serial])
         return first
 
@@ -144,21 +158,17 @@ class Fuser:
 
     def between(self, early: Group, late: Group) -> bool:
         """Whether a group other than these lies on a path from `early` to `late`."""
-        bit = 1 << early.number
-        if not self.before[late.number] & bit:
+        if not self.before[late.number] >> early.number & 1:
             return False
-        for number in self.groups:
-            if number != early.number and self.before[late.number] >> number & 1 and self.before[number] & bit:
-                return True
-        return False
+        return any(self.before[late.number] >> number & 1 for number in self.dependents(early.number))
 
     # -- collecting ----------------------------------------------------------------------------------------------------
     def collect(self, only_single: bool) -> None:
         self.position = {node.serial: i for i, node in enumerate(self.graph.nodes)}
         for node in self.graph.nodes:
             if node.op.name in INLINE or node.op.kind == "source":
-                self.sources[node.serial] = 0
-            elif "view" in node.op.properties:
+                continue
+            if "view" in node.op.properties:
                 self.visit_view(node)
             elif is_native(node):
                 self.visit(node, only_single)
@@ -168,8 +178,8 @@ class Fuser:
 
     def visit_view(self, node: Node) -> None:
         """A view of a row value may be one too, or the way back to the full space; otherwise it is a read."""
-        self.sources[node.serial] = self.depends(node.inputs[0])
         child = node.inputs[0]
+        self.roots[node.serial] = self.roots.get(child.serial, child)
         for group in self.candidates_of(child):
             if not group.axes or child.serial not in group.rows:
                 continue
@@ -276,16 +286,15 @@ class Fuser:
     def build(self) -> Graph:
         """Replace every group of native nodes by a group node, in an order that respects the dependencies."""
         done: dict[int, Node] = {}
-        users = self.graph.users
         outputs = {node.serial for node in self.graph.outputs}
-        order = sorted(self.groups.values(), key=lambda g: (bin(self.before[g.number]).count("1"), g.number))
+        order = sorted(self.groups.values(), key=lambda g: (self.before[g.number].bit_count(), g.number))
         for group in order:
             native = bool(group.full or group.rows)
             if not native:
                 self.build_alone(group.nodes[0], done)
                 continue
             inside = {node.serial for node in group.nodes}
-            results = [n for n in group.nodes if n.serial in outputs or self.used_outside(n, group, inside, users)]
+            results = [n for n in group.nodes if n.serial in outputs or self.used_outside(n, group, inside, outputs)]
             inputs = self.external_inputs(group, inside)
             made = self.make(group, results, inputs, done)
             for index, node in enumerate(results):
@@ -326,8 +335,9 @@ class Fuser:
         """Whether the group holds the value of a view itself."""
         return "view" in node.op.properties and (node.serial in group.full or node.serial in group.rows)
 
-    def used_outside(self, node: Node, group: Group, inside: set[int], users: dict[int, list[Node]]) -> bool:
+    def used_outside(self, node: Node, group: Group, inside: set[int], outputs: set[int]) -> bool:
         """Whether any user needs the value in memory: one outside the group, or a view that the group does not hold."""
+        users = self.graph.users
         stack = list(users[node.serial])
         while stack:
             user = stack.pop()
@@ -337,7 +347,7 @@ class Fuser:
                 continue
             if not self.held(user, group):
                 return True
-            if any(u.serial == user.serial for u in self.graph.outputs):
+            if user.serial in outputs:
                 return True
             stack.extend(users[user.serial])
         return False

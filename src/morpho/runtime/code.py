@@ -7,7 +7,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ class Counters:
     """What the code cache did; `snapshot` is for stats and tests."""
 
     def __init__(self) -> None:
-        self.memory_hits = self.disk_hits = self.compiled = 0
+        self.memory_hits = self.disk_hits = self.compiled = self.plan_hits = 0
         self.generate_ms = self.compile_ms = self.load_ms = 0.0
 
     def snapshot(self) -> dict[str, float]:
@@ -36,6 +37,7 @@ class Counters:
 
 counters = Counters()
 _addresses: dict[tuple[Any, str], int] = {}
+_by_key: dict[str, int] = {}  # the same by the disk key
 _lock = threading.RLock()
 
 
@@ -82,20 +84,27 @@ def current_isa() -> Isa:
 def _version() -> str:
     """What generated code depends on besides the kernel: the generator's own source and LLVM."""
     from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        llvm = version("llvmlite")
+    except PackageNotFoundError:
+        llvm = "unknown"
+    return f"{source_digest('kernels', 'ops')}/{llvm}"
+
+
+@cache
+def source_digest(*folders: str) -> str:
+    """A hash of Morpho's own source in these folders."""
     from pathlib import Path
 
     import morpho.kernels
 
     digest = hashlib.sha256()
     package = Path(morpho.kernels.__file__).parent.parent
-    for folder in ("kernels", "ops"):
+    for folder in folders:
         for file in sorted((package / folder).rglob("*.py")):
             digest.update(file.read_bytes())
-    try:
-        llvm = version("llvmlite")
-    except PackageNotFoundError:
-        llvm = "unknown"
-    return f"{digest.hexdigest()}/{llvm}"
+    return digest.hexdigest()
 
 
 def code_key(identity: str, isa: Isa) -> str:
@@ -107,21 +116,95 @@ def code_key(identity: str, isa: Isa) -> str:
 def kernel_addresses(kernels: Sequence[Any]) -> list[int]:
     """The addresses of kernels, compiling those that are not known yet."""
     isa = current_isa()
-    return [_kernel_address(kernel, isa) for kernel in kernels]
+    known = [_by_key[kernel.key] if isinstance(kernel, StoredKernel) else _addresses.get((kernel, isa.name))
+             for kernel in kernels]
+    new = dict.fromkeys(kernel for kernel, address in zip(kernels, known, strict=True) if address is None)
+    counters.memory_hits += sum(not isinstance(kernel, StoredKernel) for kernel in kernels) - len(new)
+    if len(new) > 1:
+        counters.memory_hits -= _fetch(list(new), isa)  # which the next line finds in memory
+    made = {kernel: _kernel_address(kernel, isa) for kernel in new}
+    return [made[kernel] if address is None else address for kernel, address in zip(kernels, known, strict=True)]
+
+
+def _fetch(kernels: Sequence[Any], isa: Isa) -> int:
+    """Take what the disk has of these kernels from there together, and say how many those were."""
+    disk = disk_cache()
+    if disk is None:
+        return 0
+    with _lock:
+        keys = [key for key in (kernel_key(kernel, isa) for kernel in kernels) if key not in _by_key]
+        found = {key: code for key in dict.fromkeys(keys) if (code := disk.get(key)) is not None}
+        return len(found) if found and _load(found, isa) else 0
+
+
+def _load(codes: Mapping[str, bytes], isa: Isa) -> bool:
+    """Put the code of kernels into memory; False where it does not load. Call it with the lock held."""
+    started = time.perf_counter()
+    try:
+        addresses = cpu.load(list(codes.values()), isa, [_function(key) for key in codes])
+    except MorphoError as error:
+        log.warning("compiled code could not be loaded and is compiled again: %s", error)
+        return False
+    _by_key.update(zip(codes, addresses, strict=True))
+    counters.disk_hits += len(codes)
+    counters.load_ms += 1e3 * (time.perf_counter() - started)
+    return True
+
+
+@dataclass(frozen=True)
+class StoredKernel:
+    """A kernel of a plan that came from disk: where its code lies, and the numbers an executable asks for."""
+
+    key: str
+    flops: int
+    scratch_bytes_per_column: int
+    scratch_bytes: int
+    transposed: bool
+    may_fault: bool
+
+
+def stored_kernel(kernel: Any) -> StoredKernel:
+    """A kernel as a plan on disk names it."""
+    if isinstance(kernel, StoredKernel):
+        return kernel
+    return StoredKernel(kernel_key(kernel, current_isa()), kernel.flops, kernel.scratch_bytes_per_column,
+                        kernel.scratch_bytes, getattr(kernel, "transposed", False), getattr(kernel, "may_fault", False))
+
+
+def load_kernels(keys: Sequence[str]) -> bool:
+    """Take the code of kernels from disk, all of it at once; False when some of it is not there."""
+    isa, disk = current_isa(), disk_cache()
+    with _lock:
+        missing = [key for key in dict.fromkeys(keys) if key not in _by_key]
+        found = {key: code for key in missing if disk is not None and (code := disk.get(key)) is not None}
+        if len(found) < len(missing) or (found and not _load(found, isa)):
+            return False
+        counters.memory_hits += len(set(keys)) - len(missing)
+    return True
+
+
+def _function(key: str) -> str:
+    """The name of a kernel's function: its own, so that many objects can be loaded together."""
+    return f"kernel_{key[:32]}"
 
 
 def _kernel_address(kernel: Any, isa: Isa) -> int:
-    known = _addresses.get((kernel, isa.name))
-    if known is not None:
-        counters.memory_hits += 1
-        return known
+    """The address of a kernel that was not known just now."""
     with _lock:  # one thread compiles, the others find the result
-        known = _addresses.get((kernel, isa.name))
+        key = kernel_key(kernel, isa)
+        known = _by_key.get(key)
         if known is None:
-            identity = _identity(kernel, isa)
-            known = native_functions(identity, lambda: kernel.generate(isa, "kernel"), ("kernel",), isa)[0]
-            _addresses[kernel, isa.name] = known
+            name = _function(key)
+            (known,) = _functions(key, lambda: kernel.generate(isa, name), (name,), isa)
+        else:
+            counters.memory_hits += 1
+        _addresses[kernel, isa.name] = _by_key[key] = known
         return known
+
+
+def kernel_key(kernel: Any, isa: Isa) -> str:
+    """The disk key of a kernel's code."""
+    return code_key(_identity(kernel, isa), isa)
 
 
 def _identity(kernel: Any, isa: Isa) -> str:
@@ -139,7 +222,10 @@ def forget(name: str) -> None:
 
 def native_functions(identity: str, generate: Any, names: Sequence[str], isa: Isa) -> list[int]:
     """Addresses of the functions of a module, from disk if it is there, else compiled and put there."""
-    key = code_key(identity, isa)
+    return _functions(code_key(identity, isa), generate, names, isa)
+
+
+def _functions(key: str, generate: Any, names: Sequence[str], isa: Isa) -> list[int]:
     disk = disk_cache()
     started = time.perf_counter()
     code = disk.get(key) if disk is not None else None

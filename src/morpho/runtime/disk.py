@@ -94,6 +94,10 @@ class DiskCache(ForkSafe):
             self._counts["writes"] += 1
         return True
 
+    def reject(self, key: str, reason: str) -> None:
+        """Remove what `get` gave, because it does not mean what it should: counted and said like a damaged file."""
+        self._discard(self.folder / _file_name(key), Damaged(reason))
+
     def stats(self) -> dict[str, int]:
         """Counters of this process, and the bytes and entries it knows of: {"hits": 3, "misses": 1, ...}."""
         usable = self._open_folder(create=False)

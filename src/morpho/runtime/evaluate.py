@@ -11,8 +11,9 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from morpho.base import settings
 from morpho.base.dims import Size, evaluate
 from morpho.base.errors import ArgumentError, IndexFault, fail
 from morpho.base.units import format_bytes
+from morpho.cost.estimate import bytes_avoided, graph_cost
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, make, rebuild, toposort
 from morpho.ir.op import REGISTRY
@@ -34,11 +36,12 @@ from morpho.kernels.plan_memory import plan_memory
 from morpho.kernels.program import HostStep, Program, Step, build_program
 from morpho.passes import fuse
 from morpho.passes.pipeline import Report, optimise
-from morpho.runtime import code, threads
+from morpho.runtime import code, stored_plan, threads
 from morpho.runtime.buffer import Buffer, allocate, view_memory
 from morpho.runtime.cache import BoundedCache
 from morpho.runtime.executable import Executable
 from morpho.runtime.pool import pool
+from morpho.runtime.stored_plan import StoredPlan
 
 log = logging.getLogger("morpho")
 fuse.NATIVE.update(name for name in REGISTRY if elementwise.supported(name))
@@ -50,6 +53,7 @@ class Counts:
 
     realisations: int = 0
     plans: int = 0
+    optimised: int = 0  # graphs taken through the passes
     kernels_run: int = 0
     host_steps: int = 0
     fallbacks: int = 0
@@ -62,19 +66,55 @@ counts = Counts()
 clock = threading.local()  # .seconds: a list that gets the time of every step run in this thread, or None
 
 
+@dataclass(frozen=True)
+class Made:
+    """What the passes and the lowering give."""
+
+    optimised: Graph
+    program: Program
+    report: Report
+    milliseconds: dict[str, float]
+
+
 @dataclass
 class Plan:
     """A compiled graph: segments are executables and host steps in order."""
 
     graph: Graph  # the abstracted graph: held, because its identity is the key
-    optimised: Graph
     program: Program
     segments: list[Executable | HostStep]
     report: Report
     milliseconds: dict[str, float]
     before: dict[str, float]  # the code cache's counters around this plan
     after: dict[str, float]
+    remake: Callable[[], Made]
+    made: Made | None  # None of a plan from disk, until someone looks inside
+    known: dict[str, int]  # figures a plan from disk brings along
     prepare: Executable | None = None  # what runs once on the constants
+
+    @property
+    def optimised(self) -> Graph:
+        """The graph after the passes."""
+        return self._inside().optimised
+
+    @property
+    def lowered(self) -> Program:
+        """The program with its kernels as data, which a plan from disk has as code alone."""
+        return self._inside().program
+
+    def _inside(self) -> Made:
+        """A plan from disk goes through the passes when someone looks inside, no sooner."""
+        if self.made is None:
+            self.made = self.remake()
+        return self.made
+
+    def figures(self) -> dict[str, int]:
+        """Operations, and bytes through memory and spared, as `stats` shows them."""
+        if not self.known:
+            cost = graph_cost(self.optimised)
+            self.known = {"bytes_avoided": bytes_avoided(self.optimised), "flops": cost.flops,
+                          "bytes_moved": cost.bytes}
+        return self.known
 
     @property
     def workspace_bytes(self) -> int:
@@ -150,31 +190,50 @@ def plan_for(graph: Graph, inputs: int, own_outputs: bool = False) -> Plan:
 
 
 def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Sequence[Size]] = (),
-              keep_texts: bool = False, whole: bool = False, constants: Collection[int] = ()) -> Plan:
-    """Optimise, lower, plan memory, compile. `whole` refuses host steps; `constants` are inputs that seldom change."""
-    chosen = settings.get()
+              keep_texts: bool = False, whole: bool = False, constants: Collection[int] = (),
+              on_disk: bool = False) -> Plan:
+    """Optimise, lower, plan memory, compile. `whole` refuses host steps; `constants` are inputs that seldom change;
+    with `on_disk` the finished plan is looked for on disk first, and kept there."""
     counts.plans += 1
     before = code.counters.snapshot()
     started = time.perf_counter()
-    optimised, report = optimise(graph, chosen.level, chosen.passes_off, keep_texts)
-    middle = time.perf_counter()
-    program = build_program(optimised, own_outputs, inputs)
-    hoist(program, constants)
-    plan_memory(program, reuse=chosen.level > 0)
-    lowered = time.perf_counter()
+    key = stored_plan.plan_key(graph, own_outputs, inputs, constants) if on_disk else None
+    found = stored_plan.load(key, graph, inputs) if key is not None else None
+    looked = time.perf_counter()
+    remake = partial(_make, graph, own_outputs, inputs, constants, settings.get(), keep_texts)
+    made = remake() if found is None else None
+    program, report = (made.program, made.report) if made is not None else (found.program, found.report)
     if program.arena_bytes > MOST_BYTES:
         raise fail(ArgumentError, "compile", f"at the upper bounds of its dynamic sizes the function needs "
                                              f"{format_bytes(program.arena_bytes)} for temporaries",
                    "give mo.Dim a smaller upper bound")
     if whole:
         _refuse_host(program)
+    lowered = time.perf_counter()
     segments = _segments(program, guards)
     prepare = Executable(program, program.prepare) if program.prepare else None
     ended = time.perf_counter()
-    milliseconds = {"passes": 1e3 * (middle - started), "lower": 1e3 * (lowered - middle),
-                    "code": 1e3 * (ended - lowered)}
-    return Plan(graph, optimised, program, segments, report, milliseconds, before, code.counters.snapshot(),
-                prepare)
+    milliseconds = {"passes": 0.0, "lower": 0.0} if made is None else dict(made.milliseconds)
+    milliseconds |= {"code": 1e3 * (ended - lowered), "plan": 1e3 * (looked - started)}
+    plan = Plan(graph, program, segments, report, milliseconds, before, code.counters.snapshot(), remake, made,
+                {} if found is None else found.figures, prepare)
+    if key is not None and found is None and program.is_native:
+        stored_plan.save(key, graph, StoredPlan(program, report, plan.figures()))
+        milliseconds["plan"] += 1e3 * (time.perf_counter() - ended)
+    return plan
+
+
+def _make(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int], chosen: settings.Settings,
+          keep_texts: bool) -> Made:
+    counts.optimised += 1
+    started = time.perf_counter()
+    optimised, report = optimise(graph, chosen.level, chosen.passes_off, keep_texts)
+    middle = time.perf_counter()
+    program = build_program(optimised, own_outputs, inputs)
+    hoist(program, constants)
+    plan_memory(program, reuse=chosen.level > 0)
+    return Made(optimised, program, report, {"passes": 1e3 * (middle - started),
+                                             "lower": 1e3 * (time.perf_counter() - middle)})
 
 
 def _refuse_host(program: Program) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -91,8 +91,8 @@ class Executable:
         self._number_slots()
         self.table = Table()
         self.guards = [(len(sizes), self.table.run(sizes)) for sizes in extra]
-        self.addresses = code.kernel_addresses([step.kernel for step in self.steps])
-        self._build_steps()
+        kernels = [kernel for step in self.steps for kernel in (step.kernel, step.epilogue) if kernel is not None]
+        self._build_steps(iter(code.kernel_addresses(kernels)))
         self._build_values()
         self._build_program()
 
@@ -107,10 +107,11 @@ class Executable:
             else:
                 self.slot_number[index] = len(self.inputs) + len(self.results)
 
-    def _build_steps(self) -> None:
+    def _build_steps(self, addresses: Iterator[int]) -> None:
         words: list[int] = []
         self.place_tables = []
-        for step, address in zip(self.steps, self.addresses, strict=True):
+        for step in self.steps:
+            address = next(addresses)
             pairs: list[int] = []
             for place in step.places:
                 if place is None:
@@ -123,8 +124,7 @@ class Executable:
             work = WORK_OF.get(step.threads, step.kernel.flops + 2 * len(step.places))
             values = step.values
             if step.epilogue is not None:
-                (following,) = code.kernel_addresses([step.epilogue])
-                values = (*values[:EPILOGUE], following, *values[EPILOGUE + 1:])
+                values = (*values[:EPILOGUE], next(addresses), *values[EPILOGUE + 1:])
             words += [address, len(step.places), self.place_tables[-1].ctypes.data, self.table.run(values),
                       self.table.one(step.rows), self.table.one(step.columns), int(step.splits_columns), work,
                       step.kernel.scratch_bytes_per_column, step.kernel.scratch_bytes + step.scratch,

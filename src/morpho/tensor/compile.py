@@ -349,7 +349,8 @@ class Compiled(ctypes.Structure):
         count_inputs = len(specs) + len(trace.states) + len(captured)
         first_captured = len(specs) + len(trace.states)
         own = {first_captured + i for i, tensor in enumerate(captured) if tensor._layout[4]}  # type: ignore[index]
-        plan = make_plan(graph, True, count_inputs, guards if simple else (), whole=self.whole, constants=own)
+        plan = make_plan(graph, True, count_inputs, guards if simple else (), whole=self.whole, constants=own,
+                         on_disk=True)
         program = plan.program
         inputs = {slot.index: i for i, slot in enumerate(program.slots) if slot.kind == "input"}
         first_state = len(specs)

@@ -4,31 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from morpho.base.dims import product, upper
 from morpho.base.units import format_bytes
-from morpho.cost.estimate import graph_cost
-from morpho.ir.graph import Graph
 from morpho.kernels.program import HostStep
 from morpho.runtime import code, threads
 
 if TYPE_CHECKING:
     from morpho.tensor.compile import Compiled
-
-
-def bytes_avoided(graph: Graph) -> int:
-    """Bytes of values that exist only in registers: computed inside a group and not among its outputs."""
-    total = 0
-    for node in graph.nodes:
-        if "body" not in node.attributes:
-            continue
-        body = node["body"]
-        if node.op.name == "gemm":  # the product exists only tile by tile
-            total += upper(product(node["shape"])) * node["dtype"].itemsize
-        results = {output.serial for output in body.outputs}
-        for inner in body.graph.nodes:
-            if inner.op.kind in ("elementwise", "reduce", "index") and inner.serial not in results:
-                total += upper(product(inner.shape)) * inner.dtype.itemsize
-    return total
 
 
 def statistics(compiled: Compiled) -> dict[str, Any]:
@@ -47,8 +28,7 @@ def statistics(compiled: Compiled) -> dict[str, Any]:
         "passes": {name: dict(row) for name, row in plan.report.passes.items()},
         "rules": dict(plan.report.rules),
         "kernels": program.kernels, "host_steps": sum(isinstance(s, HostStep) for s in program.steps),
-        "copies": program.copies, "bytes_avoided": bytes_avoided(plan.optimised),
-        "flops": graph_cost(plan.optimised).flops, "bytes_moved": graph_cost(plan.optimised).bytes,
+        "copies": program.copies, **plan.figures(),
         "arena_bytes": program.arena_bytes, "liveness_bytes": program.liveness_bytes,
         "reused_bytes": program.reused_bytes,
         "prepared_steps": len(program.prepare),
@@ -56,7 +36,7 @@ def statistics(compiled: Compiled) -> dict[str, Any]:
         "compile_ms": dict(plan.milliseconds) | {"generate": change["generate_ms"], "llvm": change["compile_ms"],
                                                  "load": change["load_ms"]},
         "cache": {"memory": int(change["memory_hits"]), "disk": int(change["disk_hits"]),
-                  "compiled": int(change["compiled"])},
+                  "compiled": int(change["compiled"]), "plan": int(change["plan_hits"])},
     }
     return result
 
@@ -124,7 +104,8 @@ def explain_text(compiled: Compiled) -> str:
                  f"written in place {format_bytes(stats['reused_bytes'])}; copies for layout {stats['copies']}")
     parts = ", ".join(f"{name} {ms:.1f} ms" for name, ms in stats["compile_ms"].items())
     cache = stats["cache"]
-    lines.append(f"compile\n  {parts}; code from memory {cache['memory']}, disk {cache['disk']}, "
+    whole = "the whole plan from disk; " if cache["plan"] else ""
+    lines.append(f"compile\n  {parts}; {whole}code from memory {cache['memory']}, disk {cache['disk']}, "
                  f"LLVM {cache['compiled']}")
     lines.append(f"calls\n  {stats['calls']} ({stats['native_calls']} through the native entry), "
                  f"{stats['recompiles']} recompiles, {stats['fallbacks']} fallbacks")

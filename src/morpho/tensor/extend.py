@@ -24,8 +24,6 @@ from morpho.runtime import code
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import broadcasted, promoted
 
-_mine: set[str] = set()
-
 
 def op(name: str, composition: Callable[..., Tensor] | None = None, *, reference: Callable[..., Any] | None = None,
        emit: Callable[..., Any] | None = None, vjp: Callable[[Node, Node], Sequence[Node | None]] | None = None,
@@ -45,7 +43,7 @@ def op(name: str, composition: Callable[..., Tensor] | None = None, *, reference
     register(Op(name, "elementwise" if native else "host", _rule(name, kinds), vjp or missing,
                 _reference(name, composition, reference), flops, "exact" if emit is None else "as emitted",
                 composition=None if composition is None else _as_nodes(composition)))
-    _mine.add(name)
+    records.foreign.add(name)
     if emit is not None:
         elementwise.add_emitter(name, emit)
         fuse.NATIVE.add(name)
@@ -91,6 +89,7 @@ def pattern(*names: str) -> Callable[[Callable[[Node], Node | None]], Callable[[
 
     def add(function: Callable[[Node], Node | None]) -> Callable[[Node], Node | None]:
         RULES.rule(*names)(function)
+        records.foreign.add(function)
         records.changed()
         return function
 
@@ -109,7 +108,7 @@ def add_pass(name: str, function: pipeline.Pass, before: str = "fuse") -> None:
         if before in names:
             place = names.index(before)
             pipeline.LEVELS[level] = (*names[:place], name, *names[place:])
-    _mine.add(name)
+    records.foreign.add(name)
     records.changed()
 
 
@@ -118,17 +117,16 @@ def remove(what: str | Callable[..., Any]) -> None:
     if callable(what):
         if not RULES.remove(what):
             raise fail(ArgumentError, "extend.remove", "this function is not a pattern")
-    elif what not in _mine:
+    elif what not in records.foreign:
         raise fail(ArgumentError, "extend.remove", f"{what!r} was not added by mo.extend")
     elif what in pipeline.PASSES:
         del pipeline.PASSES[what]
         for level, names in pipeline.LEVELS.items():
             pipeline.LEVELS[level] = tuple(name for name in names if name != what)
-        _mine.discard(what)
     else:
         del REGISTRY[what]
         elementwise.remove_emitter(what)
         code.forget(what)
         fuse.NATIVE.discard(what)
-        _mine.discard(what)
+    records.foreign.discard(what)
     records.changed()
