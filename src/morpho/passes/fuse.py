@@ -69,7 +69,6 @@ class Fuser:
         self.home: dict[int, int] = {}  # node serial -> group number; views and inlined leaves have none
         self.before: dict[int, int] = {}  # group number -> bits of groups it depends on, transitively
         self.members: dict[int, int] = {}  # group number -> bit of itself
-        self.sources: dict[int, int] = {}  # node serial -> bits of groups its value comes from
         self.count = 0
 
     # -- bookkeeping ---------------------------------------------------------------------------------------------------
@@ -82,10 +81,10 @@ class Fuser:
 
     def depends(self, node: Node) -> int:
         """Bits of all groups the value of a node needs, its own group included."""
+        while node.serial not in self.home and "view" in node.op.properties:
+            node = node.inputs[0]  # asked anew each time: the group behind a view may have grown since
         home = self.home.get(node.serial)
-        if home is not None:
-            return self.before[home] | 1 << home
-        return self.sources.get(node.serial, 0)
+        return 0 if home is None else self.before[home] | 1 << home
 
     def place(self, node: Node, group: Group) -> None:
         group.nodes.append(node)
@@ -118,9 +117,6 @@ class Fuser:
         for other, bits in self.before.items():
             if bits & (old | new) and other != first.number:
                 self.before[other] = (bits & ~old) | new | both
-        for serial, bits in self.sources.items():
-            if bits & (old | new):
-                self.sources[serial] = (bits & ~old) | new | both
         first.nodes.sort(key=lambda node: self.position[node.serial])
         return first
 
@@ -157,8 +153,8 @@ class Fuser:
         self.position = {node.serial: i for i, node in enumerate(self.graph.nodes)}
         for node in self.graph.nodes:
             if node.op.name in INLINE or node.op.kind == "source":
-                self.sources[node.serial] = 0
-            elif "view" in node.op.properties:
+                continue
+            if "view" in node.op.properties:
                 self.visit_view(node)
             elif is_native(node):
                 self.visit(node, only_single)
@@ -168,7 +164,6 @@ class Fuser:
 
     def visit_view(self, node: Node) -> None:
         """A view of a row value may be one too, or the way back to the full space; otherwise it is a read."""
-        self.sources[node.serial] = self.depends(node.inputs[0])
         child = node.inputs[0]
         for group in self.candidates_of(child):
             if not group.axes or child.serial not in group.rows:
@@ -366,11 +361,6 @@ def only_checks(gather: Node) -> bool:
     """Whether a gather reads index numbers along their own axis: its value is the index itself, once it is checked."""
     base = gather.inputs[0]
     return base.op.name == "iota" and base["axis"] == gather["axis"]
-
-
-def row_shape(space: Shape, axes: tuple[int, ...]) -> Shape:
-    """The shape of a value with one element per row of a space."""
-    return tuple(1 if axis in axes else size for axis, size in enumerate(space))
 
 
 def inlines(node: Node) -> bool:
