@@ -129,6 +129,19 @@ def test_values_of_rows_move_into_the_reduction_that_uses_them(rng: np.random.Ge
         assert np.allclose(got, want, rtol=1e-4)
 
 
+@pytest.mark.parametrize("rows", [5, 12, 64])
+def test_a_group_that_grows_behind_a_view_is_built_first(rows: int, rng: np.random.Generator) -> None:
+    """The group of the count gets a later node that needs the losses: what looks at it through a view must know."""
+    def both(x: mo.Tensor, t: mo.Tensor) -> tuple[mo.Tensor, mo.Tensor]:
+        counted = (t != 3).astype("int64").sum().astype("float32")
+        loss = (mo.cross_entropy(x, t, ignore_index=3, reduction="none") * (1 / counted)).sum()
+        return loss, mo.Tensor.of_node(pull_back([loss.node], [constant_like(loss.node, 1)], [x.node])[0])
+
+    f = mo.compile(both)
+    f(mo.asarray(rng.normal(0, 1, (rows, 50)).astype("f")), mo.asarray(rng.integers(4, 50, rows)))
+    assert f.stats["host_steps"] == f.stats["fallbacks"] == 0
+
+
 def test_a_gather_of_index_numbers_reads_no_memory() -> None:
     index = parameter(0, (6, 1), int64)
     numbers = build("iota", shape=(6, 33), axis=1, dtype=int64)

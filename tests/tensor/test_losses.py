@@ -134,6 +134,23 @@ def test_one_kernel_forward_and_one_backward(rng: np.random.Generator) -> None:
         assert function.stats["kernels"] == 1 and function.stats["host_steps"] == 0
 
 
+@pytest.mark.parametrize(("options", "kernels"), [({}, 2), ({"ignore_index": 3}, 3),
+                                                  ({"ignore_index": 3, "reduction": "sum"}, 2)])
+def test_loss_and_gradient_together_read_the_logits_once(options: dict[str, Any], kernels: int,
+                                                         rng: np.random.Generator) -> None:
+    """One kernel over the logits for both; one that adds up the rows, and with rows to ignore one that counts them."""
+    from morpho.ops.algebra import constant_like
+    from morpho.tensor.gradient import pull_back
+
+    def both(x: mo.Tensor, t: mo.Tensor) -> tuple[mo.Tensor, mo.Tensor]:
+        loss = mo.cross_entropy(x, t, **options)
+        return loss, mo.Tensor.of_node(pull_back([loss.node], [constant_like(loss.node, 1)], [x.node])[0])
+
+    f = mo.compile(both)
+    f(mo.asarray(rng.normal(0, 1, (12, 50)).astype(np.float32)), mo.asarray(rng.integers(0, 50, 12)))
+    assert f.stats["kernels"] == kernels
+
+
 def test_logits_are_walked_twice_and_exponentials_made_once(rng: np.random.Generator) -> None:
     """The maximum and the picked logit come from one walk, the sum of exponentials from the other."""
     from morpho.tensor.compile import Compiled

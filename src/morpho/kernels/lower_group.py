@@ -9,7 +9,8 @@ from morpho.base.dtypes import DType
 from morpho.ir.node import Node
 from morpho.kernels.loop_spec import Access, Instruction, LoopKernel, Store, constant_text
 from morpho.kernels.place import Place, look
-from morpho.passes.fuse import only_checks, reshaped, row_shape
+from morpho.passes.fuse import only_checks, reshaped
+from morpho.passes.group import row_shape
 
 Mapping = tuple[int | None, ...]
 LEAST_TRANSPOSED = 8  # rows side by side that make lanes along them worth while

@@ -379,11 +379,6 @@ def only_checks(gather: Node) -> bool:
     return base.op.name == "iota" and base["axis"] == gather["axis"]
 
 
-def row_shape(space: Shape, axes: tuple[int, ...]) -> Shape:
-    """The shape of a value with one element per row of a space."""
-    return tuple(1 if axis in axes else size for axis, size in enumerate(space))
-
-
 def inlines(node: Node) -> bool:
     """Constants and index numbers, also seen through views, as long as strides can show those."""
     chain: list[Node] = []

@@ -81,3 +81,8 @@ def make_group(outputs: Sequence[Node], inputs: Sequence[Node], space: Shape, ax
     made = make(GROUP, inputs, {"body": body, "space": space, "axes": axes})
     made.origin = outputs[-1].origin
     return made
+
+
+def row_shape(space: Shape, axes: tuple[int, ...]) -> Shape:
+    """The shape of a value with one element per row of a space."""
+    return tuple(1 if axis in axes else size for axis, size in enumerate(space))

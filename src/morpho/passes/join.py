@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from morpho.ir.node import Node
 from morpho.ops.elementwise import COSTLY
+from morpho.passes.group import row_shape
 
 if TYPE_CHECKING:
     from morpho.passes.fuse import Fuser, Group, Mapping
@@ -59,20 +60,39 @@ def join_sums(fuser: Fuser) -> None:
 
     So the gradients of a norm's weight and bias are one kernel: sum(dy * x') comes from the kernel that reads dy.
     """
-    light = [group for group in fuser.groups.values() if group.axes and group.flops <= LIGHT]
+    light = [group for group in fuser.groups.values() if group.axes and _work(group) <= LIGHT]
+    roots = _roots(fuser)
     for number, second in enumerate(light):
         for first in light[:number]:
             alive = fuser.groups.get(first.number) is first and fuser.groups.get(second.number) is second
-            if alive and (_neighbours(fuser, first, second) or _neighbours(fuser, second, first)) \
+            if alive and (_neighbours(fuser, roots, first, second) or _neighbours(fuser, roots, second, first)) \
                     and _join(fuser, first, second):
                 break
 
 
-def _neighbours(fuser: Fuser, first: Group, second: Group) -> bool:
+def _work(group: Group) -> int:
+    """Operations per element; values of rows cost next to nothing."""
+    return sum(node.op.flops for node in group.nodes if node.serial in group.full or node.op.kind == "reduce")
+
+
+def _roots(fuser: Fuser) -> dict[int, int]:
+    """For every value, the one that its views look at."""
+    found: dict[int, int] = {}
+    for node in fuser.graph.nodes:
+        view = "view" in node.op.properties and node.op.name != "pick"
+        found[node.serial] = found[node.inputs[0].serial] if view else node.serial
+    return found
+
+
+def _neighbours(fuser: Fuser, roots: dict[int, int], first: Group, second: Group) -> bool:
     """Whether a group that makes an input of the first one reads or makes every input of the second."""
+    wanted = {roots[serial] for serial in second.inputs}
     for serial in first.inputs:
-        home = fuser.groups.get(fuser.home.get(serial, -1))
-        if home is not None and all(s in home.inputs or fuser.home.get(s) == home.number for s in second.inputs):
+        home = fuser.groups.get(fuser.home.get(roots[serial], -1))
+        if home is None:
+            continue
+        read = {roots[s] for s in home.inputs}
+        if all(s in read or fuser.home.get(s) == home.number for s in wanted):
             return True
     return False
 
@@ -80,8 +100,6 @@ def _neighbours(fuser: Fuser, first: Group, second: Group) -> bool:
 # -- values of rows ----------------------------------------------------------------------------------------------------
 def absorb_rows(fuser: Fuser) -> None:
     """A group of values with one element per row moves into the reduction over these rows that uses them."""
-    from morpho.passes.fuse import row_shape
-
     rows: dict[object, list[Group]] = {}
     for group in fuser.groups.values():
         if not group.axes and group.full and not group.rows:

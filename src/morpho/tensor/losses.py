@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from morpho.base.dims import Size
+from morpho.base.dtypes import int64
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.base.shapes import normalise_axis
 from morpho.ir.node import Node, build
-from morpho.ops.algebra import cast, constant_like, count, div, expand, reduce, reshape, size_value
+from morpho.ops.algebra import cast, constant_like, count, div, expand, mul, reduce, reshape, size_value, sub
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import as_node, promoted
 
@@ -60,18 +61,26 @@ def _target(name: str, logits: Node, target: Node, axis: int, ignore: int | None
 
 def _reduced(loss: Node, target: Node, axis: int, reduction: str) -> Node:
     """One value per row, their sum, or their mean; half floats add and divide in float32 and round once."""
-    rows = reshape(loss, tuple(size for i, size in enumerate(loss.shape) if i != axis))
+    shape = tuple(size for i, size in enumerate(loss.shape) if i != axis)
     if reduction == "none":
-        return rows
-    axes = tuple(range(len(rows.shape)))
-    total = reduce("sum", cast(rows, loss.dtype.compute), axes)
-    if reduction == "mean":
-        if loss["ignore"] is None:
-            size: Size = count(rows, axes)
-            divisor = expand(size_value(size if size != 0 else 1, total.dtype), total.shape)
-        else:
-            counted = build("not_equal", target, constant_like(target, loss["ignore"]))
-            found = reduce("sum", cast(reshape(counted, rows.shape), total.dtype), axes)
-            divisor = build("maximum", found, constant_like(found, 1))
-        total = div(total, divisor)
+        return reshape(loss, shape)
+    axes, wide = tuple(range(len(shape))), cast(loss, loss.dtype.compute)
+    if reduction == "mean" and loss["ignore"] is not None:
+        # Rows are scaled before they are added: so their gradient needs only the count, and stays in their kernel.
+        share = reshape(_share(reshape(target, shape), loss["ignore"], wide), ())
+        wide = mul(wide, expand(share, wide.shape))
+    rows = reshape(wide, shape)
+    total = reduce("sum", rows, axes)
+    if reduction == "mean" and loss["ignore"] is None:
+        size: Size = count(rows, axes)
+        total = div(total, expand(size_value(size if size != 0 else 1, total.dtype), total.shape))
     return cast(reshape(total, ()), loss.dtype)
+
+
+def _share(target: Node, ignore: int, like: Node) -> Node:
+    """One over the number of rows that count, or 1 where none does."""
+    classes, axes = cast(target, int64), tuple(range(len(target.shape)))
+    ignored = reduce("sum", cast(build("equal", classes, constant_like(classes, ignore)), int64), axes)
+    counted = sub(expand(size_value(count(classes, axes), int64), ignored.shape), ignored)
+    divisor = cast(build("maximum", counted, constant_like(counted, 1)), like.dtype)
+    return build("reciprocal", divisor)

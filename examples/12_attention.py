@@ -1,6 +1,6 @@
 """Attention against a cache: a prompt at once, in chunks, or token by token gives the same bits.
 
-    python examples/09_attention.py
+    python examples/12_attention.py
 
 Eight query heads share two key-value heads. The cache is as long as it may ever become; `offset` says where the
 queries stand, and what lies behind them is not read.
