@@ -72,7 +72,7 @@ class Product:
         """The tile with its rows and columns divided into other axes, the last `columns` of which are columns."""
         rows = tuple(s * self.steps[0] for s in contiguous_strides(shape[:-columns]))
         across = tuple(s * self.steps[1] for s in contiguous_strides(shape[-columns:]))
-        return Place(PRODUCT, 0, shape, (*rows, *across), self.tile.dtype)
+        return Place(PRODUCT, 0, shape, (*rows, *across), self.dtype.compute)
 
     # -- packing -------------------------------------------------------------------------------------------------------
     @property

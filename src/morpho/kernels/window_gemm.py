@@ -15,7 +15,7 @@ from morpho.base.machine import Isa, machine
 from morpho.base.shapes import reshape_strides
 from morpho.kernels.gemm import NAMES, GemmKernel, choose_tiling, register_tile
 from morpho.kernels.loop_spec import LoopKernel
-from morpho.kernels.lower_gemm import PRODUCT, Matrix, Product, current_isa
+from morpho.kernels.lower_gemm import Matrix, Product, current_isa
 from morpho.kernels.lower_group import Lowered
 from morpho.kernels.place import Place
 
@@ -76,7 +76,6 @@ class WindowProduct(Product):
         threads = settings.get().threads or machine().cores
         self.tiling = choose_tiling(self.m, self.n, self.k, self.batch, self.register, threads, False)
         self.steps = 1, self.tiling.stride
-        self.tile = Place(PRODUCT, 0, (), (), x.dtype.compute)
         self.tile = self.seen(shape, 2)
 
     @property
