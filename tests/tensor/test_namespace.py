@@ -26,7 +26,7 @@ tril(x, /, *, k=)                           triu(x, /, *, k=)
 zeros(shape, *, dtype=, device=)            zeros_like(x, /, *, dtype=, device=)
 clip(x, /, min=, max=)                      where(condition, x1, x2, /)
 take(x, indices, /, *, axis=)               take_along_axis(x, indices, /, *, axis=)
-matmul(x1, x2, /)      matrix_transpose(x, /)      tensordot(x1, x2, /, *, axes=)      vecdot(x1, x2, /, *, axis=)
+matmul(x1, x2, /, *, algorithm=, dtype=) matrix_transpose(x, /)      tensordot(x1, x2, /, *, axes=)      vecdot(x1, x2, /, *, axis=)
 concat(arrays, /, *, axis=)                 expand_dims(x, /, axis=)            flip(x, /, *, axis=)
 moveaxis(x, source, destination, /)         permute_dims(x, /, axes)            repeat(x, repeats, /, *, axis=)
 reshape(x, /, shape, *, copy=)              roll(x, /, shift, *, axis=)         squeeze(x, /, axis)
@@ -52,7 +52,7 @@ floor_divide greater greater_equal hypot less less_equal logaddexp logical_and l
 multiply nextafter not_equal pow remainder subtract"""
 LINALG = """
 cholesky(x, /, *, upper=)    cross(x1, x2, /, *, axis=)    det(x, /)    diagonal(x, /, *, offset=)    eigh(x, /)
-eigvalsh(x, /)    inv(x, /)    matmul(x1, x2, /)    matrix_norm(x, /, *, keepdims=, ord=)    matrix_power(x, n, /)
+eigvalsh(x, /)    inv(x, /)    matmul(x1, x2, /, *, algorithm=, dtype=)    matrix_norm(x, /, *, keepdims=, ord=)    matrix_power(x, n, /)
 matrix_rank(x, /, *, rtol=)    matrix_transpose(x, /)    outer(x1, x2, /)    pinv(x, /, *, rtol=)    qr(x, /, *, mode=)
 slogdet(x, /)    solve(x1, x2, /)    svd(x, /, *, full_matrices=)    svdvals(x, /)    tensordot(x1, x2, /, *, axes=)
 trace(x, /, *, offset=, dtype=)    vecdot(x1, x2, /, *, axis=)    vector_norm(x, /, *, axis=, keepdims=, ord=)
@@ -107,7 +107,8 @@ EXPECTED += [(mo.linalg, name, p) for name, p in parsed(LINALG)] + [(mo.fft, nam
 
 
 def test_every_function_of_the_standard_with_its_signature() -> None:
-    """Names, order, positional-only and keyword-only parameters, and which of them may be left out."""
+    """Names, order, positional-only and keyword-only parameters, and which of them may be left out. Parameters of
+    Morpho's own stand last, by name only (`algorithm=` and `dtype=` of matmul)."""
     assert len(EXPECTED) == 170
     wrong = [f"{module.__name__}.{name}({shown(getattr(module, name))}) is not ({parameters})"
              for module, name, parameters in EXPECTED if shown(getattr(module, name)) != parameters]
