@@ -76,7 +76,9 @@ def test_a_row_alone_has_the_bits_it_has_in_a_batch(rng: np.random.Generator) ->
 
 
 @pytest.mark.parametrize("shape", [((2, 3, 9, 20), (3, 20, 7)), ((4, 1, 5, 8), (2, 8, 6)), ((3, 7, 8), (8, 5)),
-                                   ((6, 4), (2, 4, 3)), ((0, 3, 4), (4, 5)), ((2, 3, 0), (0, 5)), ((1, 1), (1, 1))],
+                                   ((6, 4), (2, 4, 3)), ((0, 3, 4), (4, 5)), ((2, 3, 0), (0, 5)), ((1, 1), (1, 1)),
+                                   ((7, 1, 65), (7, 65, 1)), ((7, 5, 6), (7, 6, 1)), ((7, 1, 6), (7, 6, 5)),
+                                   ((2, 3, 1, 4), (4, 1)), ((3, 1, 0), (3, 0, 1)), ((2, 4, 1), (2, 1, 5))],
                          ids=str)
 def test_batches_broadcast(rng: np.random.Generator, shape: tuple[Any, Any]) -> None:
     a, b = (draw(rng, *s) for s in shape)

@@ -391,7 +391,8 @@ class _Builder:
             shape = (*shape[:-1], 2)
         c = self.new_slot(shape, node.dtype)
         found = self.product(node, shape, False)
-        self.multiply(node, found, lower_copy(found.tile, c), "matmul")
+        # Rows and columns of the copy are those of the tiles, also where an axis has one element.
+        self.multiply(node, found, lower_copy(found.tile, c, columns=2 if found.swapped else 1), "matmul")
         self.places[node.serial] = [c if shape == node.shape else replace(c, shape=node.shape)]
 
     def lower_conv(self, node: Node) -> None:
@@ -418,7 +419,7 @@ class _Builder:
             found = self.product(node, node["shape"], bool(node["axes"]))
         if not self.multiply(node, found, follow(found.seen(space, columns)), f"{kind}+{shown}"):
             apart = self.new_slot(node["shape"], node["dtype"])
-            self.multiply(node, found, lower_copy(found.tile, apart, 2 if windows else 0), kind)
+            self.multiply(node, found, lower_copy(found.tile, apart, columns=2 if windows else 1), kind)
             self.step(follow(whole(apart.slot, space, apart.dtype)), node, shown)
         self.places[node.serial] = targets
 
