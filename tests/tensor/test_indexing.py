@@ -313,3 +313,14 @@ def test_a_bad_index_inside_a_compiled_function_is_reported_when_it_runs() -> No
     with pytest.raises(IndexError, match="out of range"):
         f(x, mo.asarray([0, 3]))
     assert x.tolist() == [0, 0, 0]
+
+
+def test_an_ellipsis_of_no_axes_keeps_indices_apart() -> None:
+    """As in NumPy: the indexed axes then come first."""
+    array, rows = np.arange(24.0).reshape(2, 3, 4), np.array([0, 0, 2])
+    x = mo.asarray(array, copy=True)
+    for key in [(slice(None), rows, ..., 0), (..., rows, 0), (slice(None), rows, 0), (0, ..., rows)]:
+        assert x[key].shape == array[key].shape and x[key].tolist() == array[key].tolist()
+    x[:, rows, ..., 0] = 7.0
+    array[:, rows, ..., 0] = 7.0
+    assert x.tolist() == array.tolist()

@@ -38,7 +38,8 @@ def width(item: Any) -> int:
 
 
 def as_items(key: Any, rank: int) -> list[Any]:
-    """A key as a list with one item per axis (and the new axes), the ellipsis written out, lists as tensors."""
+    """A key as a list with one item per axis (and the new axes), lists as tensors. An ellipsis stays in front of the
+    axes it means: it keeps indices apart even where it means none."""
     items = [_converted(item) for item in (key if isinstance(key, tuple) else (key,))]
     used = sum(width(item) for item in items)
     if used > rank:
@@ -48,7 +49,7 @@ def as_items(key: Any, rank: int) -> list[Any]:
     gap = [slice(None)] * (rank - used)
     for i, item in enumerate(items):
         if item is Ellipsis:
-            return items[:i] + gap + items[i + 1:]
+            return items[:i + 1] + gap + items[i + 1:]
     return items + gap
 
 
@@ -111,6 +112,8 @@ class Region:
         self.fancy: list[tuple[int, Tensor | None]] = []  # an axis of `shape` with its indices; None for an integer
         places: list[int] = []
         for position, item in enumerate(items):
+            if item is Ellipsis:
+                continue
             if item is None:
                 self.shape.append(1)
                 continue
