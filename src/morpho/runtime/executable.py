@@ -22,6 +22,7 @@ from morpho.runtime.driver import CHUNKS_PER_THREAD, FUNCTIONS, driver_text
 from morpho.runtime.tables import ProgramField, StepField
 
 WORK_OF = {"one": 0, "many": 1 << 40}  # operations per column of a step that must, or must not, be shared
+TILES_PER_THREAD = 64
 LONG_WORK = 1 << 18  # programs with more work than this give up the interpreter lock
 
 
@@ -128,8 +129,15 @@ class Executable:
             words += [address, len(step.places), self.place_tables[-1].ctypes.data, self.table.run(values),
                       self.table.one(step.rows), self.table.one(step.columns), int(step.splits_columns), work,
                       step.kernel.scratch_bytes_per_column, step.kernel.scratch_bytes + step.scratch,
-                      1 if getattr(step.kernel, "transposed", False) else CHUNKS_PER_THREAD]
+                      self._pieces(step)]
         self.step_table = np.array(words or [0], np.int64)
+
+    @staticmethod
+    def _pieces(step: Step) -> int:
+        """Into how many pieces per thread a step is divided: tiles of a product one by one, as they differ in size."""
+        if step.epilogue is not None:
+            return TILES_PER_THREAD
+        return 1 if getattr(step.kernel, "transposed", False) else CHUNKS_PER_THREAD
 
     def _build_values(self) -> None:
         """The numbers, or their polynomials over the symbols."""
