@@ -26,7 +26,7 @@ UNROLL = 4
 DEPTH = 512  # values of k per block: a panel of the right operand stays in the first-level cache
 TILE_ROWS, TILE_COLUMNS = 128, 768  # of one item: its sums and its packed rows share the second-level cache
 FEW_ROWS = 32
-ITEMS_PER_THREAD = 4
+ITEMS_PER_THREAD = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,9 @@ def choose_tiling(m: Size, n: Size, k: Size, batch: Size, register: Register, th
     """Tiles that fit the caches and are enough for all threads. `whole_rows`: an item holds all columns of its rows."""
     rows, columns, inner = upper(m), upper(n), upper(k)
     panels = max(1, _ceil(columns, register.width))
-    depth = _ceil(_ceil(max(inner, 1), _ceil(max(inner, 1), DEPTH)), BLOCK) * BLOCK
+    # With few rows a panel is read from memory and used once: one block of k reads it in one stream.
+    blocks = _ceil(max(inner, 1), DEPTH) if rows > FEW_ROWS else 1
+    depth = _ceil(_ceil(max(inner, 1), blocks), BLOCK) * BLOCK
     wanted = max(1, _ceil(threads * ITEMS_PER_THREAD, max(1, upper(batch)))) if threads > 1 else 1
     tile_rows = min(rows, TILE_ROWS)
     if whole_rows:
