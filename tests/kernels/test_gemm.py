@@ -189,3 +189,31 @@ def test_one_weight_of_two_products_is_packed_once(rng: np.random.Generator) -> 
     x = mo.asarray(draw(rng, 4, 30))
     assert f(x).numpy().tobytes() == (mo.tanh(x @ weight) @ weight).numpy().tobytes()
     assert f.stats["kernels"] == 2 and f.stats["prepared_steps"] == 1
+
+
+@pytest.mark.parametrize("warm", [0, 3], ids=["first call", "native"])
+def test_a_captured_tensor_as_target(rng: np.random.Generator, warm: int) -> None:
+    """The function reads all of it before it is written."""
+    programs = {"flipped": lambda w, x: x + mo.flip(w, axis=0), "turned": lambda w, x: mo.gelu(x) * 0.0 + w.T,
+                "sums": lambda w, x: x + mo.sum(w, axis=0) - w[:1], "left of a product": lambda w, x: w @ x,
+                "after a product": lambda w, x: mo.relu(x @ x) + w.T}
+    for name, program in programs.items():
+        array, x = draw(rng, 130, 130), mo.asarray(draw(rng, 130, 130))
+        weight = mo.asarray(array, copy=True)
+        expected = program(mo.asarray(array), x).numpy().tobytes()
+        f = mo.compile(lambda x, program=program, weight=weight: program(weight, x))
+        for _ in range(warm):
+            f(x)
+        f(x, out=weight)
+        assert weight.numpy().tobytes() == expected, name
+
+
+def test_a_captured_tensor_that_comes_to_borrow(rng: np.random.Generator) -> None:
+    array, x = np.ones((32, 32), np.float32), mo.ones((1, 32))
+    weight = mo.zeros((32, 32)).realise()
+    f = mo.compile(lambda x: x @ weight)
+    f(x)
+    weight[...] = mo.asarray(array)
+    assert f(x).numpy()[0, 0] == 32.0
+    array[:] = 2.0
+    assert f(x).numpy()[0, 0] == (x @ weight).numpy()[0, 0]

@@ -272,6 +272,9 @@ def _check_targets(f: Function, context: str, slots: str, values: str, inputs: V
             f.go_unless((f.same(f.pointer(slots, others.index), out) ^ True) | free, slow)
         with e.loop(0, loop.index) as others:
             f.go_unless(f.same(f.pointer(items, others.index), tensor) ^ True, slow)
+        fixed = f.pointer(context, ContextField.FIXED_TABLE)
+        with e.loop(0, f.word(context, ContextField.FIXED)) as others:  # nor may it be a tensor of the surroundings
+            f.go_unless(f.same(f.pointer(fixed, others.index * 3), out) ^ True, slow)
 
 
 def _make_targets(f: Function, context: str, items_at: str, made_at: str) -> None:

@@ -437,8 +437,10 @@ class Compiled(ctypes.Structure):
         """Memory for a result: the caller's, a state's own, or new."""
         if number < len(given):
             buffer = given[number][1]
-            same = any(v._layout[0] == buffer.address for v in values)  # type: ignore[index]
-            apart = chosen.staged[number] or (same and not chosen.overlap)
+            same = [v._layout[0] == buffer.address for v in values]  # type: ignore[index]
+            # Only arguments were looked at for `overlap`: what the function captured is never written over.
+            apart = (chosen.staged[number] or any(same[chosen.arguments:])
+                     or (any(same[:chosen.arguments]) and not chosen.overlap))
             return allocate(shape, dtype) if apart else buffer
         if number in chosen.aliases:
             state = values[chosen.aliases[number]]
@@ -495,6 +497,7 @@ class Compiled(ctypes.Structure):
             target, memory = given[number]
             if memory.address != buffer.address:
                 copy_bytes(memory.address, buffer.address, target.nbytes)
+            target.claim()  # once more: another thread may have packed elements that were half written
             results.append(target)
         return unflatten(chosen.structure, iter(results))
 

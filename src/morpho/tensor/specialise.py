@@ -78,9 +78,9 @@ class Specialisation:
 
 
 def layout_of(tensor: Tensor) -> tuple[Any, ...]:
-    """What code is compiled for besides a tensor's address."""
+    """What code is compiled for besides a tensor's address; borrowed memory is never packed, so whose it is counts."""
     found = tensor.elements()
-    return found.shape, found.strides, found.dtype
+    return found.shape, found.strides, found.dtype, found.writable
 
 
 def capture(nodes: list[Node], trace: Trace) -> tuple[Graph, list[Tensor]]:
