@@ -9,17 +9,9 @@ import oracle
 import pytest
 
 import morpho as mo
-from morpho.kernels import gemm
 from morpho.runtime.evaluate import counts
 
 FLOATS = [mo.float32, mo.float64, mo.float16, mo.bfloat16]
-
-
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks so small that little matrices have several along every axis."""
-    for name, size in (("DEPTH", 32), ("TILE_ROWS", 16), ("TILE_COLUMNS", 24), ("FEW_ROWS", 4)):
-        monkeypatch.setattr(gemm, name, size)
 
 
 def draw(rng: np.random.Generator, *shape: int) -> np.ndarray:

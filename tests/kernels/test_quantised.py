@@ -24,13 +24,6 @@ KINDS = ["q8_0", "q4_1"]
 BLOCK_BYTES = {"q8_0": 34, "q4_1": 20}
 
 
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks so small that little matrices have several along every axis."""
-    for name, size in (("DEPTH", 32), ("TILE_ROWS", 16), ("TILE_COLUMNS", 24), ("FEW_ROWS", 4)):
-        monkeypatch.setattr(gemm, name, size)
-
-
 def draw(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return rng.standard_normal(shape).astype(np.float32)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
 from morpho.kernels import attention_code as parts
@@ -15,7 +17,7 @@ WIDEST = 64  # elements: the most that a padded line is longer
 COUNTS = ("kv_heads", "group", "queries", "keys", "depth", "width", "rows", "offset", "window", "scale")
 
 
-class TileCode:
+class TileCode(ABC):
     """A kernel being written. Its numbers are the batch extents, `COUNTS` (the scale as the bits of a float64), then
     for each operand the strides of batch axes, key-value head, head in its group, row, and along the row."""
 
@@ -49,8 +51,9 @@ class TileCode:
         declarations = parts.declared(routines) | self.e.declarations
         return head + self.e.text() + "\n}\n" + "\n".join(texts) + "\n".join(sorted(declarations)) + "\n"
 
+    @abstractmethod
     def body(self) -> None:
-        raise NotImplementedError
+        """The kernel's own work, between its numbers and its end."""
 
     # -- numbers and memory ----------------------------------------------------------------------------------------
     def number(self, index: int) -> Value:

@@ -37,6 +37,7 @@ from morpho.runtime.executable import LONG_WORK, Executable, native, set_distanc
 from morpho.runtime.layout import make_vectorcallable, record_words, slot_offset
 from morpho.runtime.pool import pool
 from morpho.runtime.tables import ContextField
+from morpho.tensor import constants
 from morpho.tensor.core import Tensor
 from morpho.tensor.dynamic import (
     Owner,
@@ -52,8 +53,6 @@ from morpho.tensor.entries import entries
 from morpho.tensor.explain import explain_text, predicted_seconds, statistics
 from morpho.tensor.outputs import output_maker
 from morpho.tensor.specialise import (
-    NOTHING,
-    Prepared,
     Specialisation,
     capture,
     layout_of,
@@ -126,7 +125,7 @@ class Compiled(ctypes.Structure):
         self.current = chosen
         if not chosen.direct or not self.entry or chosen.plan.workspace_bytes + chosen.staging_bytes > MOST_KEPT_BYTES:
             return
-        fixed = self._fixed_table(chosen)
+        fixed = constants.fixed_table(chosen)
         if fixed is None:
             return  # the first call prepares; the next one comes here again
         executable = chosen.plan.executables[0]
@@ -158,22 +157,6 @@ class Compiled(ctypes.Structure):
         words[ContextField.OVERLAP] = int(chosen.overlap or chosen.staged == [True])
         words[ContextField.STAGED] = int(any(chosen.staged))
         entries.start(self, generation)
-
-    def _fixed_table(self, chosen: Specialisation) -> list[Any] | None:
-        """Inputs that are no arguments, for the native entry, and what keeps them; None before they are prepared."""
-        if not chosen.captured:
-            return [np.zeros(0, np.int64), np.zeros(0, np.int64)]
-        prepared = chosen.prepared
-        if prepared is None:
-            return None
-        records = [tensor._record for tensor in chosen.captured]
-        if None in records or not prepared.fits(chosen.captured):
-            return None
-        rows = [(tensor._layout[0], id(tensor), id(record))  # type: ignore[index]
-                for tensor, record in zip(chosen.captured, records, strict=True)]
-        rows += [(address, 0, 0) for address in prepared.addresses]
-        tensors = np.array([id(tensor) for tensor in chosen.captured], np.int64)
-        return [np.array(rows, np.int64).reshape(-1), tensors, records, prepared]
 
     @staticmethod
     def _output_table(chosen: Specialisation, room: int) -> np.ndarray:
@@ -388,7 +371,7 @@ class Compiled(ctypes.Structure):
         if evaluation.settings.get().backend == "reference":
             return self._run_reference(chosen, values, out, sizes)
         addresses = [tensor._layout[0] for tensor in values]  # type: ignore[index]
-        prepared = self._prepared(chosen, captured, addresses)
+        prepared = constants.prepared(self, chosen, captured, addresses)
         addresses += prepared.addresses
         given = self._targets(chosen, out, sizes, values)
         buffers: list[Buffer] = []
@@ -404,22 +387,6 @@ class Compiled(ctypes.Structure):
                 held.clear()  # type: ignore[attr-defined]
             raise
         return self._deliver(chosen, buffers, given)
-
-    def _prepared(self, chosen: Specialisation, captured: list[Tensor], addresses: list[int]) -> Prepared:
-        """What depends on the captured tensors alone, computed anew when one of them has changed."""
-        found = chosen.prepared if captured else NOTHING
-        if found is None or not found.fits(captured):
-            buffers = evaluation.prepare(chosen.plan, addresses)
-            read = {place.slot for step in chosen.plan.program.prepare for place in step.reads}
-            first = len(addresses) - len(captured)
-            held = [t._storage for i, t in enumerate(captured) if first + i in read]
-            found = Prepared([t._layout for t in captured], held, buffers)
-            with self.lock:
-                self.retired = [self.retired, chosen.prepared] if self.words[ContextField.BUSY] else None
-                chosen.prepared = found
-            if chosen is self.current:
-                entries.stop(self)  # its table names the old ones; the next call fills it anew
-        return found
 
     def _check_sizes(self, chosen: Specialisation, tensors: list[Tensor], sizes: Mapping[str, Any]) -> None:
         """Dimensions that share a symbol must have the same size."""
@@ -480,7 +447,7 @@ class Compiled(ctypes.Structure):
                        "use mo.empty(...), or mo.asarray(..., copy=True)")
         mine = sum(value._storage is held.storage for value in values)
         alone = _is_alone(target, 1 + mine)  # besides `held` and this call's own look at the arguments
-        if not alone and not (_release_prepared(held.storage) and _is_alone(target, 1 + mine)):
+        if not alone and not (constants.release(held.storage) and _is_alone(target, 1 + mine)):
             raise fail(SharedError, self.__name__, "out= shares its memory with another tensor, a pending expression "
                                                    "or an export", "drop those first, or use mo.empty(...)")
         target.claim()
@@ -606,21 +573,6 @@ def _snapshot(tensor: Tensor) -> Tensor:
             made = object.__new__(Tensor)
             made._node, made._record, made._storage, made._layout = None, None, storage, layout
             return made
-
-
-def _release_prepared(storage: Any) -> bool:
-    """Let go of what was prepared from these elements, because they are about to be overwritten."""
-    with entries.lock:
-        functions = list(entries.live)
-    found = False
-    for made in functions:
-        for chosen in list(made.specialisations.values()):
-            if chosen.prepared is not None and any(held is storage for held in chosen.prepared.storages):
-                with made.lock:
-                    entries.stop(made)
-                    made.retired = [made.retired, chosen.prepared.buffers] if made.words[ContextField.BUSY] else None
-                    chosen.prepared, chosen.keep, found = None, [], True
-    return found
 
 
 def _is_alone(tensor: Tensor, mine: int = 0) -> bool:

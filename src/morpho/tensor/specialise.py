@@ -12,30 +12,11 @@ from morpho.kernels.plan_memory import written
 from morpho.kernels.program import HostStep, Program
 from morpho.passes.memory import aligned
 from morpho.runtime import evaluate as evaluation
-from morpho.runtime.buffer import Buffer
 from morpho.runtime.evaluate import Plan
+from morpho.tensor.constants import Prepared
 from morpho.tensor.core import Tensor
 from morpho.tensor.dynamic import Needed
 from morpho.tensor.state import State, Trace
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """What was computed once from constants, and the tensors it was computed from."""
-
-    layouts: list[Any]  # of the captured tensors; one that gets other elements gets another layout object
-    storages: list[Any]  # held, so that nobody writes these elements in place
-    buffers: list[Buffer | None]
-
-    @property
-    def addresses(self) -> list[int]:
-        return [buffer.address if buffer is not None else 0 for buffer in self.buffers]
-
-    def fits(self, captured: list[Tensor]) -> bool:
-        return all(tensor._layout is layout for tensor, layout in zip(captured, self.layouts, strict=True))
-
-
-NOTHING = Prepared([], [], [])
 
 
 @dataclass
