@@ -251,8 +251,10 @@ __all__ = [
     # statistics and utility
     "all", "any", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod", "std", "sum", "var",
     # the engine
-    "Dim", "State", "Tensor", "compile", "errors", "extend", "grad", "pool", "random", "realise", "settings",
-    "tasks",
+    "Dim", "State", "Tensor", "compile", "errors", "extend", "pool", "random", "realise", "settings", "tasks",
+    # gradients and training
+    "custom_gradient", "enable_grad", "grad", "is_grad_enabled", "jvp", "nn", "no_grad", "optim", "value_and_grad",
+    "vjp",
 ]
 
 
@@ -262,10 +264,13 @@ def __dir__() -> list[str]:
 
 _LATE = {  # name -> module and what to take from it: loaded when first asked for
     "compile": ("morpho.tensor.compile", "compile"), "grad": ("morpho.tensor.gradient", "grad"),
+    **{name: ("morpho.tensor.gradient", name) for name in ("custom_gradient", "jvp", "value_and_grad", "vjp")},
+    **{name: ("morpho.tensor.autograd", name) for name in ("enable_grad", "is_grad_enabled", "no_grad")},
     "einsum": ("morpho.tensor.einsum", "einsum"), "einsum_path": ("morpho.tensor.einsum", "einsum_path"),
     "extend": ("morpho.tensor.extend", ""), "fft": ("morpho.tensor.fft", ""), "linalg": ("morpho.tensor.linalg", ""),
     "random": ("morpho.tensor.random", ""), "pool": ("morpho.runtime.pool", ""),
     "tasks": ("morpho.tensor.tasks", ""),
+    "nn": ("morpho.nn", ""), "optim": ("morpho.optim", ""),
 }
 
 

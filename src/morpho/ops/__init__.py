@@ -7,6 +7,7 @@ from morpho.ops import (
     elementwise,
     fused,
     host,
+    identity,
     index,
     losses,
     move,
@@ -16,5 +17,5 @@ from morpho.ops import (
     sources,
 )
 
-__all__ = ["attention", "contract", "convolution", "elementwise", "fused", "host", "index", "losses", "move",
-           "quantised", "reduce", "scan", "sources"]
+__all__ = ["attention", "contract", "convolution", "elementwise", "fused", "host", "identity", "index", "losses",
+           "move", "quantised", "reduce", "scan", "sources"]

@@ -60,7 +60,7 @@ def inline_without_gradient(graph: Graph) -> Graph:
     """Ops that have no gradient of their own but a composition become it, and so get that of its parts."""
 
     def expand_op(node: Node) -> Node:
-        if node.op.composition is None or not isinstance(node.op.vjp, NoGradient):
+        if node.op.composition is None or not isinstance(node.op.vjp, NoGradient) or "stops" in node.op.properties:
             return node
         return node.op.composition(node)
 

@@ -62,6 +62,8 @@ def chosen_passes(level: int, switched_off: str = "") -> list[str]:
         names.remove("epilogue")
     if "fuse" not in names:  # nothing would put a fused op together again, and it is one kernel at every level
         names = ["user" if name == "inline" else name for name in names]
+    if "inline" not in names and "user" not in names:  # ops that are no kernel must become what they stand for
+        names.insert(0, "user")
     return names
 
 

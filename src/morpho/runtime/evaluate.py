@@ -162,7 +162,8 @@ def abstract(outputs: Sequence[Node]) -> tuple[Graph, list[Buffer]]:
         if waiting:
             stack.extend(waiting)
             continue
-        done[node.serial] = rebuild(node, [done[child.serial] for child in node.inputs])
+        inputs = [done[child.serial] for child in node.inputs]
+        done[node.serial] = inputs[0] if "identity" in node.op.properties else rebuild(node, inputs)
         stack.pop()
     return Graph(tuple(done[node.serial] for node in outputs)), buffers
 

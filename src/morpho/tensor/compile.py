@@ -87,6 +87,7 @@ class Compiled(ctypes.Structure):
         self.positional = tuple(self.signature.parameters) if plain else None
         self.dynamic = dynamic_sizes(dynamic, self.signature)
         self.specialisations: dict[Any, Specialisation] = {}
+        self.assumed: dict[Any, dict[int, Any]] = {}  # by signature: objects that its traces depend on
         self.current: Specialisation | None = None
         self.recompiles = self.slow_calls = self.fallbacks = 0
         self.retired: Any = None  # memory a call in another thread may still read
@@ -234,13 +235,18 @@ class Compiled(ctypes.Structure):
         key = (structure, tuple(specs), chosen.level, chosen.isa, chosen.passes_off, threads.wanted_threads(),
                chosen.backend, registry_changes())
         try:
+            key = (key, self._assumptions(key))
             found = self.specialisations.get(key)
         except TypeError:
             raise fail(ArgumentError, self.__name__, "an argument is neither a tensor nor hashable",
                        "pass tensors, numbers, strings, or tuples, lists and dicts of them") from None
         if found is None or not found.fits:
             first = not self.specialisations
-            self.specialisations[key] = found = self._trace(structure, specs, owned)
+            found = self._trace(structure, specs, owned)
+            if found.assumed:
+                self.assumed.setdefault(key[0], {}).update(found.assumed)
+                key = (key[0], self._assumptions(key[0]))
+            self.specialisations[key] = found
             if not first:
                 self.recompiles += 1
             if self.recompiles == MANY_RECOMPILES and not first:
@@ -248,6 +254,11 @@ class Compiled(ctypes.Structure):
                             "declare the size with dynamic=, or pass the number as a tensor",
                             self.__name__, self.recompiles + 1)
         return found
+
+    def _assumptions(self, key: Any) -> tuple[Any, ...]:
+        """What earlier traces of this signature found out about objects that may change: modes, settings of theirs."""
+        known = self.assumed.get(key)
+        return tuple([thing.static_key() for thing in known.values()]) if known else ()
 
     def _spec(self, tensor: Tensor, owner: Owner) -> tuple[Any, ...]:
         """dtype, shape with dynamic sizes in place, and strides when they are not the contiguous ones."""
@@ -358,7 +369,8 @@ class Compiled(ctypes.Structure):
         needed = needed_elements(graph)
         least = sure_bounds(needed)
         return Specialisation(plan, structure, count, captured, layouts, trace.states, updates, aliases, bindings,
-                              overlap, direct and least is not None, staged, needed, least or {}, len(specs))
+                              overlap, direct and least is not None, staged, needed, least or {}, len(specs),
+                              assumed=trace.assumed)
 
     # -- running -------------------------------------------------------------------------------------------------------
     def _run(self, chosen: Specialisation, tensors: list[Tensor], out: Any) -> Any:

@@ -22,6 +22,7 @@ from morpho.base.late import Late
 from morpho.ir.node import Node, toposort
 from morpho.runtime.buffer import Buffer
 from morpho.runtime.layout import pack_record
+from morpho.tensor.tracking import Tracked, detached, tracing, tracked, watch
 
 
 def _engine() -> ModuleType:
@@ -33,7 +34,7 @@ def _engine() -> ModuleType:
 
 
 evaluate = Late(_engine)
-tracing = threading.local()  # `current` is the `Trace` this thread is in, if any
+
 _settling = threading.Lock()  # held while a tensor's value is put in, replaced or written down another way
 
 
@@ -47,12 +48,14 @@ class Tensor:
     """
 
     # `_record` and `_storage` are read by compiled code; see runtime/layout.py.
-    __slots__ = ("__weakref__", "_layout", "_node", "_record", "_storage")
+    # `_track` is unset for most: what a leaf collects gradients in, or the program of a computed value that has some.
+    __slots__ = ("__weakref__", "_layout", "_node", "_record", "_storage", "_track")
 
     _node: Node | None
     _record: bytes | None
     _storage: Any
     _layout: tuple[int, tuple[int, ...], tuple[int, ...], DType, bool] | None
+    _track: Any
 
     def __init__(self) -> None:
         raise fail(ArgumentError, "Tensor", "a Tensor is not made by calling its class", "use mo.asarray(...)")
@@ -85,6 +88,15 @@ class Tensor:
             address, shape, strides, dtype, writable = self._layout
             self._layout = (address, shape, strides, dtype, writable)  # another tuple: a `Holder` knows the old one
             self._record = pack_record(address, int(writable), dtype, shape, strides)
+            self._forget_program()
+
+    def _forget_program(self) -> None:
+        """Elements that are overwritten are not what their program computes any more."""
+        track = getattr(self, "_track", None)
+        if isinstance(track, Tracked):
+            track.program = None
+        elif track is not None:
+            self._track = None
 
     def release_leaf(self) -> None:
         """Let go of the leaf that programs name these elements by, so that only they hold the memory through it."""
@@ -96,6 +108,7 @@ class Tensor:
         """Give the tensor another value. What was built from its old one holds the old node or the old elements."""
         with _settling:
             self._node, self._layout, self._record, self._storage = node, None, None, None
+            self._forget_program()
 
     # -- description ---------------------------------------------------------------------------------------------------
     @property
@@ -147,12 +160,22 @@ class Tensor:
     @property
     def node(self) -> Node:
         """The graph node of this value: its program, or a leaf holding its elements."""
+        node = self.program()
+        return detached(node) if tracing.gradients_off else node
+
+    def program(self) -> Node:
+        """The graph node, also where gradients are switched off."""
         while True:
             node, layout = self._node, self._layout
             if layout is not None:
-                trace = getattr(tracing, "current", None)
+                trace = tracing.current
                 if trace is not None:
                     return trace.capture(self)  # type: ignore[no-any-return]
+                track = getattr(self, "_track", None)
+                if isinstance(track, Node):
+                    return track
+                if isinstance(track, Tracked):
+                    return self._tracked_node(track)
             if node is not None:
                 return node
             buffer = self.buffer()
@@ -162,6 +185,18 @@ class Tensor:
             with _settling:
                 if self._layout is layout and self._node is None:
                     self._node = leaf
+
+    def _tracked_node(self, track: Tracked) -> Node:
+        """The program that the gradient goes through, or the leaf that it ends at."""
+        if track.program is not None:
+            return track.program
+        leaf = self._node
+        if leaf is None:
+            leaf = evaluate.leaf(self.elements())
+            with _settling:
+                self._node = leaf
+        watch(self, leaf)
+        return leaf
 
     def buffer(self) -> Buffer | None:
         """The realised elements, or None. Memory and layout belong together whatever other threads do: they are put
@@ -272,14 +307,26 @@ def realise(*tensors: Tensor) -> None:
     waiting = [t for t in tensors if t._layout is None]
     if not waiting:
         return
-    nodes = [t.node for t in waiting]
-    if uses_parameters(nodes):
+    nodes = [t.program() for t in waiting]
+    below = toposort(nodes)
+    if any(node.op.name == "parameter" for node in below):
         raise fail(CompileError, "compile", "the function being compiled asks for a value of its arguments",
                    "use mo.where instead of if, keep print and numpy() outside, or pass the value as a Python number")
-    of_data = any(leaf.op.name == "data" for leaf in toposort(nodes))
+    of_data = any(leaf.op.name == "data" for leaf in below)
+    differentiable = bool(tracked) and any(node.serial in tracked for node in below)
     for tensor, node, buffer in zip(waiting, nodes, evaluate.realise(nodes), strict=True):
         with _settling:
             _settle(tensor, node, buffer, of_data and node.op.name != "copy")
+            if differentiable and node.dtype.is_float:  # its gradient may be asked for later
+                _keep_program(tensor, node)
+
+
+def _keep_program(tensor: Tensor, node: Node) -> None:
+    track = getattr(tensor, "_track", None)
+    if track is None:
+        tensor._track = node
+    elif isinstance(track, Tracked):
+        track.program = node
 
 
 def _settle(tensor: Tensor, node: Node, buffer: Buffer, reusable: bool) -> None:

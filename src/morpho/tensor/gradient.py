@@ -1,45 +1,62 @@
-"""Gradients as ordinary nodes: the pull-back of a program, from each op's `vjp`."""
+"""Gradients as ordinary nodes: the pull-back of a program, from each op's `vjp`, and the functions built on it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from morpho.base.errors import ArgumentError, DTypeError, fail
+from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.op import NoGradient
-from morpho.ops.algebra import add, constant_like, zeros_like
+from morpho.ops.algebra import add, cast, constant_like, zeros_like
+from morpho.ops.identity import mark
 from morpho.passes.canonical import inline_without_gradient
 from morpho.tensor.core import Tensor
+from morpho.tensor.trees import flatten, unflatten
 
 
-def pull_back(outputs: Sequence[Node], cotangents: Sequence[Node], leaves: Sequence[Node]) -> list[Node]:
-    """The gradient of sum(output * cotangent) with respect to each leaf; zeros where nothing depends on it."""
+def gradients_of(outputs: Sequence[Node], cotangents: Sequence[Node], leaves: Sequence[Node],
+                 seen: Callable[[Node, Node], Node] | None = None) -> list[Node | None]:
+    """The gradient of sum(output * cotangent) with respect to each leaf; None where nothing depends on it. `seen(node,
+    gradient)` looks at each gradient when all its parts are there, and gives the one to go on with."""
     graph = inline_without_gradient(Graph(tuple(outputs)))
     needed: set[int] = {leaf.serial for leaf in leaves}
     for node in graph.nodes:
-        if any(child.serial in needed for child in node.inputs):
+        if any(child.serial in needed for child in node.inputs) and "stops" not in node.op.properties:
             needed.add(node.serial)
     gradients: dict[int, Node] = {}
     for node, cotangent in zip(graph.outputs, cotangents, strict=True):
         _accumulate(gradients, node, cotangent)
-    wanted = {leaf.serial for leaf in leaves}
     for node in reversed(graph.nodes):
         gradient = gradients.get(node.serial)
-        if gradient is None or node.serial not in needed or not node.inputs or node.serial in wanted:
+        if gradient is None or node.serial not in needed:
             continue
-        if node.op.name == "pick":
-            node = node.inputs[0]  # the record that says why is that of the op with several results
-        if isinstance(node.op.vjp, NoGradient):
-            if node.op.vjp.missing:
-                raise fail(ArgumentError, "grad", f"{node.op.name} has no gradient: {node.op.vjp.reason}",
-                           "detach it, or give the op a vjp", line=node.origin)
-            continue  # zero by nature: integers, booleans, steps
-        for child, part in zip(node.inputs, node.op.vjp(node, gradient), strict=True):
-            if part is not None and child.serial in needed:
-                _accumulate(gradients, child, part)
-    return [gradients.get(leaf.serial, zeros_like(leaf)) for leaf in leaves]
+        if seen is not None:
+            gradient = gradients[node.serial] = seen(node, gradient)
+        if any(child.serial in needed for child in node.inputs):
+            for child, part in zip(*_parts(node, gradient), strict=True):
+                if part is not None and child.serial in needed:
+                    _accumulate(gradients, child, part)
+    return [gradients.get(leaf.serial) for leaf in leaves]
+
+
+def _parts(node: Node, gradient: Node) -> tuple[Sequence[Node], Sequence[Node | None]]:
+    """The inputs of a node, and the gradient of each."""
+    if node.op.name == "pick":
+        node = node.inputs[0]  # the record that says why is that of the op with several results
+    if not isinstance(node.op.vjp, NoGradient):
+        return node.inputs, node.op.vjp(node, gradient)
+    if node.op.vjp.missing:
+        raise fail(ArgumentError, "grad", f"{node.op.name} has no gradient: {node.op.vjp.reason}",
+                   "detach it, or give the op a vjp", line=node.origin)
+    return (), ()  # zero by nature: integers, booleans, steps
+
+
+def pull_back(outputs: Sequence[Node], cotangents: Sequence[Node], leaves: Sequence[Node]) -> list[Node]:
+    """As `gradients_of`, with zeros where nothing depends on a leaf."""
+    found = gradients_of(outputs, cotangents, leaves)
+    return [zeros_like(leaf) if part is None else part for leaf, part in zip(leaves, found, strict=True)]
 
 
 def _accumulate(gradients: dict[int, Node], node: Node, part: Node) -> None:
@@ -47,26 +64,182 @@ def _accumulate(gradients: dict[int, Node], node: Node, part: Node) -> None:
     gradients[node.serial] = part if known is None else add(known, part)
 
 
-def grad(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The gradient of a function's scalar result with respect to its first argument.
+# -- functions ---------------------------------------------------------------------------------------------------------
+class _Inputs:
+    """Arguments to differentiate with respect to, as trees, with a node of its own for every float tensor in them."""
+
+    def __init__(self, operation: str, arguments: Sequence[Any]) -> None:
+        from morpho.tensor.create import asarray
+
+        self.leaves: list[Tensor] = []
+        self.structures, self.widths = [], []  # type: ignore[var-annotated]
+        for argument in arguments:
+            tensors: list[Any] = []
+            whole = argument if isinstance(argument, Tensor | tuple | list | dict) else asarray(argument)
+            self.structures.append(flatten(whole, tensors))
+            self.widths.append(len(tensors))
+            self.leaves += [Tensor.of_node(mark(asarray(tensor).program())) for tensor in tensors]
+        for leaf in self.leaves:
+            if not leaf.dtype.is_float:
+                raise fail(DTypeError, operation, f"dtype {leaf.dtype} has no gradient", "convert with astype")
+        self.nodes = [leaf.program() for leaf in self.leaves]
+
+    def trees(self, tensors: Sequence[Tensor]) -> list[Any]:
+        items = iter(tensors)
+        return [unflatten(structure, items) for structure in self.structures]
+
+
+def _positions(argnums: int | Sequence[int], count: int, operation: str) -> list[int]:
+    wanted = [argnums] if isinstance(argnums, int) else list(argnums)
+    for number in wanted:
+        if not -count <= number < count:
+            raise fail(ArgumentError, operation, f"there is no argument {number} among {count}")
+    return [number % count for number in wanted]
+
+
+def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 0, *,
+                   has_aux: bool = False) -> Callable[..., Any]:
+    """A function that gives a scalar function's result and its gradient with respect to some arguments.
+
+    `argnums` is one position or several; an argument may be a tree of tensors, and its gradient has the same form. With
+    `has_aux` the function returns (scalar, anything else), and the result is ((scalar, anything else), gradient).
+
+    >>> mo.value_and_grad(lambda x, y: (x * y).sum(), argnums=(0, 1))(mo.ones(2), mo.asarray([3.0, 4.0]))[1][0].numpy()
+    array([3., 4.], dtype=float32)
+    """
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        positions = _positions(argnums, len(arguments), "grad")
+        inputs = _Inputs("grad", [arguments[i] for i in positions])
+        changed = list(arguments)
+        for position, tree in zip(positions, inputs.trees(inputs.leaves), strict=True):
+            changed[position] = tree
+        result = function(*changed, **named)
+        value = result[0] if has_aux else result
+        if not isinstance(value, Tensor) or value.shape != ():
+            raise fail(ArgumentError, "grad", "the function does not return a 0-dimensional tensor",
+                       "reduce it with sum() or mean()")
+        node = value.program()
+        found = inputs.trees([Tensor.of_node(n) for n in pull_back([node], [constant_like(node, 1)], inputs.nodes)])
+        return result, found[0] if isinstance(argnums, int) else tuple(found)
+
+    return call
+
+
+def grad(function: Callable[..., Any], argnums: int | Sequence[int] = 0, *,
+         has_aux: bool = False) -> Callable[..., Any]:
+    """The gradient of a function's scalar result with respect to its first argument, or to those of `argnums`.
 
     >>> import morpho as mo
     >>> mo.grad(lambda x: (x * x).sum())(mo.asarray([1.0, 2.0])).numpy()
     array([2., 4.], dtype=float32)
+    >>> mo.grad(mo.grad(lambda x: x ** 3))(mo.asarray(2.0)).item()
+    12.0
+    """
+    both = value_and_grad(function, argnums, has_aux=has_aux)
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        result, found = both(*arguments, **named)
+        return (found, result[1]) if has_aux else found
+
+    return call
+
+
+def vjp(function: Callable[..., Any], *arguments: Any) -> tuple[Any, Callable[..., tuple[Any, ...]]]:
+    """A function's result, and the function that pulls a cotangent of it back to one of each argument.
+
+    >>> value, pull = mo.vjp(lambda x: x * x, mo.asarray([1.0, 2.0]))
+    >>> pull(mo.asarray([1.0, 10.0]))[0].numpy()
+    array([ 2., 40.], dtype=float32)
+    """
+    inputs = _Inputs("vjp", arguments)
+    result = function(*inputs.trees(inputs.leaves))
+    outputs: list[Any] = []
+    structure = flatten(result, outputs)
+
+    def pull(cotangent: Any) -> tuple[Any, ...]:
+        parts = _matching("vjp", cotangent, structure, outputs)
+        found = pull_back([o.program() for o in outputs], parts, inputs.nodes)
+        return tuple(inputs.trees([Tensor.of_node(node) for node in found]))
+
+    return result, pull
+
+
+def _matching(operation: str, tree: Any, structure: Any, outputs: Sequence[Tensor]) -> list[Node]:
+    """The tensors of a tree that must look like `outputs`, in their dtypes."""
+    from morpho.tensor.create import asarray
+
+    leaves: list[Any] = []
+    if not isinstance(tree, tuple | list | dict):
+        tree = asarray(tree)
+    if flatten(tree, leaves) != structure:
+        raise fail(ArgumentError, operation, "tangents or cotangents are not arranged like their values")
+    nodes = [asarray(leaf).program() for leaf in leaves]
+    for node, output in zip(nodes, outputs, strict=True):
+        if node.shape != output.shape:
+            raise fail(ShapeError, operation, f"a value of shape {output.shape} is given one of {node.shape}")
+    return [cast(node, output.dtype) for node, output in zip(nodes, outputs, strict=True)]
+
+
+def jvp(function: Callable[..., Any], arguments: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    """A function's result, and how it changes along tangents of its arguments.
+
+    The pull-back is linear in its cotangent, so pulling the tangents back through it once more gives the push-forward.
+
+    >>> mo.jvp(lambda x: x * x, (mo.asarray(3.0),), (mo.asarray(2.0),))[1].item()
+    12.0
+    """
+    inputs = _Inputs("jvp", arguments)
+    result = function(*inputs.trees(inputs.leaves))
+    outputs: list[Any] = []
+    structure = flatten(result, outputs)
+    nodes = [output.program() for output in outputs]
+    along: list[Node] = []
+    if len(arguments) != len(tangents):
+        raise fail(ArgumentError, "jvp", f"{len(arguments)} arguments have {len(tangents)} tangents")
+    first = 0
+    for tangent, shape, width in zip(tangents, inputs.structures, inputs.widths, strict=True):
+        along += _matching("jvp", tangent, shape, inputs.leaves[first:first + width])
+        first += width
+    cotangents = [mark(zeros_like(node)) for node in nodes]
+    pulled = pull_back(nodes, cotangents, inputs.nodes)
+    pushed = pull_back(pulled, along, cotangents)
+    return result, unflatten(structure, iter([Tensor.of_node(node) for node in pushed]))
+
+
+def custom_gradient(function: Callable[..., tuple[Tensor, Callable[[Tensor], Any]]]) -> Callable[..., Tensor]:
+    """Decorator: a function that returns its value and the function that gives its gradients.
+
+    The second one takes the gradient of the value and returns those of the arguments, in order: a tensor or None each;
+    for a single argument just the tensor.
+
+    >>> @mo.custom_gradient
+    ... def clipped(x):
+    ...     return x * 1.0, lambda g: mo.clip(g, -1.0, 1.0)
+    >>> mo.grad(lambda x: (100 * clipped(x)).sum())(mo.ones(2)).numpy()
+    array([1., 1.], dtype=float32)
     """
 
-    def gradient(x: Any, *rest: Any, **named: Any) -> Tensor:
+    def call(*arguments: Any) -> Tensor:
         from morpho.tensor.create import asarray
 
-        tensor = asarray(x)
-        if not tensor.dtype.is_float:
-            raise fail(DTypeError, "grad", f"dtype {tensor.dtype} has no gradient", "convert with astype")
-        if tensor._layout is None and tensor.node.op.kind != "source":
-            tensor = tensor.realise()
-        result = function(tensor, *rest, **named)
-        if not isinstance(result, Tensor) or result.shape != ():
-            raise fail(ArgumentError, "grad", "the function does not return a 0-dimensional tensor",
-                       "reduce it with sum() or mean()")
-        return Tensor.of_node(pull_back([result.node], [constant_like(result.node, 1)], [tensor.node])[0])
+        tensors = [asarray(argument) for argument in arguments]
+        value, pull = function(*[Tensor.of_node(mark(tensor.program())) for tensor in tensors])
 
-    return gradient
+        def gradient(cotangent: Node) -> list[Node | None]:
+            answer = pull(Tensor.of_node(cotangent))
+            parts = answer if isinstance(answer, tuple | list) else (answer,)
+            if len(parts) != len(tensors):
+                raise fail(ArgumentError, "custom_gradient", f"{len(parts)} gradients for {len(tensors)} arguments")
+            for part, tensor in zip(parts, tensors, strict=True):
+                if part is not None and part.shape != tensor.shape:
+                    raise fail(ShapeError, "custom_gradient", f"a gradient of shape {part.shape} for an argument of "
+                                                              f"{tensor.shape}")
+            return [None if part is None else cast(part.program(), tensor.dtype)
+                    for part, tensor in zip(parts, tensors, strict=True)]
+
+        return Tensor.of_node(mark(value.program(), *[tensor.program() for tensor in tensors], gradient=gradient))
+
+    call.__name__ = call.__qualname__ = getattr(function, "__name__", "custom")
+    call.__doc__ = function.__doc__
+    return call

@@ -16,11 +16,12 @@ from morpho.base.dtypes import bool_
 from morpho.base.errors import ArgumentError, CompileError, IndexFault, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ops import algebra
-from morpho.tensor.core import Tensor, tracing
+from morpho.tensor.core import Tensor
 from morpho.tensor.fancy import Fancy
 from morpho.tensor.move import slice_node
 from morpho.tensor.operands import as_node, is_scalar, scalar_node
 from morpho.tensor.sync import realised_array
+from morpho.tensor.tracking import tracing
 
 
 def is_array(item: Any) -> bool:
@@ -222,7 +223,7 @@ def getitem(x: Tensor, key: Any) -> Tensor:
 
 def setitem(x: Tensor, key: Any, value: Any) -> None:
     """x[key] = value: x becomes a new value; tensors made from its old one keep theirs."""
-    if x.is_realised and getattr(tracing, "current", None) is not None:
+    if x.is_realised and tracing.current is not None:
         raise fail(CompileError, "setitem", "a tensor of the surroundings is written inside a function being compiled",
                    "keep it in a mo.State, or write to a new value such as x + 0 and return that")
     x.replace(_assigned(x, key, value))
@@ -249,7 +250,7 @@ def _assigned(x: Tensor, key: Any, value: Any) -> Node:
 def _check_indices(region: Region) -> None:
     """Indices that are known now must lie inside their axes: later, the tensor would have lost its old value. Inside
     `compile` they are checked when the function runs."""
-    if getattr(tracing, "current", None) is not None:
+    if tracing.current is not None:
         return
     for axis, indices in region.fancy:
         if indices is None or 0 in indices.shape:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
+from morpho.tensor import autograd, index, interop, move, namespace, products, reduce
 from morpho.tensor import elementwise as ew
-from morpho.tensor import index, interop, move, namespace, products, reduce
 from morpho.tensor.core import Tensor
 
 _BINARY = {"add": ew.add, "sub": ew.subtract, "mul": ew.multiply, "truediv": ew.divide, "floordiv": ew.floor_divide,
@@ -32,7 +32,7 @@ def install() -> None:
         setattr(Tensor, f"__{name}__", _unary(function))
     for function in _REDUCTIONS:
         setattr(Tensor, function.__name__, _reduction(function))
-    for name, attribute in _ATTRIBUTES.items():
+    for name, attribute in {**_ATTRIBUTES, **autograd.METHODS}.items():
         setattr(Tensor, name, attribute)
 
 

@@ -43,6 +43,7 @@ class Specialisation:
     keep: list[Any] = field(default_factory=list)
     calls: int = 0
     seconds: list[float] = field(default_factory=list)  # of each step, when `measure` was called
+    assumed: dict[int, Any] = field(default_factory=dict)  # objects whose `static_key()` this was compiled for
 
     @property
     def staging_bytes(self) -> int:
@@ -79,6 +80,8 @@ def capture(nodes: list[Node], trace: Trace) -> tuple[Graph, list[Tensor]]:
             done[node.serial] = build("parameter", index=first + len(captured), shape=buffer.shape, dtype=buffer.dtype,
                                       **extra)
             captured.append(named[node.serial] if node.serial in named else Tensor.of_buffer(buffer))
+        elif "identity" in node.op.properties:
+            done[node.serial] = done[node.inputs[0].serial]
         else:
             done[node.serial] = rebuild(node, [done[child.serial] for child in node.inputs])
     return Graph(tuple(done[node.serial] for node in nodes)), captured

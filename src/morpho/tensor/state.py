@@ -14,13 +14,17 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import threading
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from morpho.base.errors import ArgumentError, ShapeError, fail
+from morpho.base.shapes import is_contiguous
 from morpho.ir.node import Node, build
-from morpho.tensor.core import Tensor, evaluate, tracing
+from morpho.tensor.core import Tensor, evaluate, realise
+from morpho.tensor.tracking import Tracked, tracing, watch
 
 _numbers = itertools.count()
 _live: weakref.WeakSet[State] = weakref.WeakSet()
@@ -57,10 +61,7 @@ class State:
     def value(self, new: Any) -> None:
         from morpho.tensor.create import asarray
 
-        tensor = asarray(new)
-        if tensor.shape != self._tensor.shape or tensor.dtype is not self._tensor.dtype:
-            raise fail(ShapeError, "State", f"a state of {self._tensor.dtype}{self._tensor.shape} is given "
-                                            f"{tensor.dtype}{tensor.shape}", "convert or reshape it first")
+        tensor = self.checked(asarray(new))
         trace = current_trace()
         if trace is not None:
             trace.write(self, tensor)
@@ -69,6 +70,13 @@ class State:
         with self.lock:
             self.replace(made)
 
+    def checked(self, tensor: Tensor) -> Tensor:
+        """A new value, if it has this state's shape and dtype."""
+        if tensor.shape != self._tensor.shape or tensor.dtype is not self._tensor.dtype:
+            raise fail(ShapeError, "State", f"a state of {self._tensor.dtype}{self._tensor.shape} is given "
+                                            f"{tensor.dtype}{tensor.shape}", "convert or reshape it first")
+        return tensor
+
     def replace(self, tensor: Tensor) -> None:
         """Put in a realised value and count the version."""
         self._tensor = tensor
@@ -76,6 +84,36 @@ class State:
 
     def __repr__(self) -> str:
         return f"State({self._tensor!r}, version={self.version})"
+
+
+def assign(values: Sequence[tuple[State, Any]], *others: Tensor) -> None:
+    """Give several states new values, computed together with each other and with `others`, each from the old ones."""
+    from morpho.tensor.create import asarray
+
+    checked = [(state, state.checked(asarray(new))) for state, new in values]
+    trace = current_trace()
+    if trace is not None:
+        for state, tensor in checked:
+            trace.write(state, tensor)
+        return
+    # Tensors of this function's own: a value that exists already, or is a view of one, is copied.
+    made = [asarray(tensor, copy=True) if tensor.is_realised else Tensor.of_node(tensor.program())
+            for _, tensor in checked]
+    realise(*made, *others)
+    for (state, _), tensor in zip(checked, made, strict=True):
+        tensor._track = None
+        owned = tensor if _has_own_memory(tensor) else asarray(tensor, copy=True).realise()
+        with state.lock:
+            state.replace(owned)
+
+
+def _has_own_memory(tensor: Tensor) -> bool:
+    """Whether the elements are whole, in order, writable and nobody else's."""
+    tensor.release_leaf()
+    buffer = tensor.elements()
+    plain = buffer.writable and is_contiguous(buffer.shape, buffer.strides)
+    del buffer
+    return plain and sys.getrefcount(tensor._storage) <= 2
 
 
 class Trace:
@@ -88,6 +126,17 @@ class Trace:
         self.values: dict[int, Tensor] = {}
         self.written: dict[int, State] = {}
         self.captured: dict[int, tuple[Tensor, Node]] = {}
+        self.tracked: dict[int, Tensor] = {}  # serial of a leaf -> the tensor that wants its gradient
+        self.assumed: dict[int, Any] = {}  # objects whose `static_key()` this program is compiled for
+        self._grads: dict[int, tuple[Tracked, Any]] = {}
+
+    def assume(self, thing: Any) -> None:
+        """Say that the program depends on `thing.static_key()`: another one means another program."""
+        self.assumed[id(thing)] = thing
+
+    def keep_grad(self, track: Tracked) -> None:
+        """Before a gradient is set: it is that of the surroundings again when the trace ends."""
+        self._grads.setdefault(id(track), (track, track.grad))
 
     def capture(self, tensor: Tensor) -> Node:
         """The leaf of a realised tensor of the surroundings; one of this trace alone, so that a later change of the
@@ -95,6 +144,8 @@ class Trace:
         found = self.captured.get(id(tensor))
         if found is None:
             found = self.captured[id(tensor)] = (tensor, evaluate.leaf(tensor.elements()))
+            if isinstance(getattr(tensor, "_track", None), Tracked):
+                watch(tensor, found[1])
         return found[1]
 
     def read(self, state: State) -> Tensor:
@@ -125,11 +176,13 @@ class Trace:
 
     def __exit__(self, *exception: object) -> None:
         tracing.current = None
+        for track, grad in self._grads.values():
+            track.grad = grad
 
 
 def current_trace() -> Trace | None:
     """The trace this thread is in, if any."""
-    return getattr(tracing, "current", None)
+    return tracing.current
 
 
 def _after_fork() -> None:

@@ -23,12 +23,12 @@ from morpho.runtime import parallel
 from morpho.runtime import tasks as scheduling
 from morpho.runtime.futures import Future
 from morpho.runtime.tasks import Scheduler, default, wait
-from morpho.tensor.core import tracing
+from morpho.tensor.tracking import tracing
 
 __all__ = ["Future", "Scheduler", "graph", "map", "reduce", "stats", "submit", "wait"]
 
 # A function being traced records what its thread computes: tasks it waits for run on other threads.
-scheduling.inline_allowed = lambda: getattr(tracing, "current", None) is None
+scheduling.inline_allowed = lambda: tracing.current is None
 
 
 def submit(function: Callable[..., Any], *arguments: Any, after: Iterable[Future] = (), name: str | None = None,

@@ -37,6 +37,8 @@ def flatten(tree: Any, leaves: list[Any]) -> Any:
         parts = (tree.real, tree.imag)
         same = math.nan if isinstance(tree, float) and tree != tree else tree
         return ("static", type(tree).__name__, struct.pack("<2d", *parts), same)
+    if hasattr(tree, "static_key"):  # an object such as a module: one program for each of its modes
+        return ("static", type(tree).__name__, tree.static_key(), tree)
     return ("static", type(tree).__name__, tree)
 
 

@@ -1,0 +1,21 @@
+"""`mo.nn`: modules, layers, losses.
+
+>>> model = mo.nn.Sequential(mo.nn.Linear(4, 8), mo.nn.GELU(), mo.nn.Linear(8, 2))
+>>> print(model.summary().splitlines()[-1].split())
+['total', '58']
+"""
+
+from morpho.nn import init
+from morpho.nn.activations import GELU, SELU, Mish, ReLU, Sigmoid, SiLU, Softplus, Tanh
+from morpho.nn.containers import Lambda, ModuleList, Sequential
+from morpho.nn.dropout import Dropout
+from morpho.nn.linear import Embedding, Linear
+from morpho.nn.module import Module
+from morpho.nn.norm import LayerNorm, RMSNorm
+from morpho.nn.random import seed
+from morpho.tensor.variable import Buffer, Parameter
+
+__all__ = [
+    "Buffer", "Dropout", "Embedding", "GELU", "Lambda", "LayerNorm", "Linear", "Mish", "Module", "ModuleList",
+    "Parameter", "RMSNorm", "ReLU", "SELU", "Sequential", "SiLU", "Sigmoid", "Softplus", "Tanh", "init", "seed",
+]

@@ -1,0 +1,53 @@
+"""Initial values: draws from `nn.random`, scaled by the number of inputs and outputs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import morpho as mo
+from morpho.nn.random import next_key
+
+
+def uniform(shape: tuple[int, ...], bound: float, dtype: Any = mo.float32) -> mo.Tensor:
+    """Evenly between -bound and bound.
+
+    >>> mo.nn.init.uniform((2, 3), 0.5).shape
+    (2, 3)
+    """
+    return (mo.random.uniform(next_key(), shape, dtype=dtype) * 2 - 1) * bound
+
+
+def normal(shape: tuple[int, ...], std: float = 0.02, mean: float = 0.0, dtype: Any = mo.float32) -> mo.Tensor:
+    """Around a mean with a standard deviation.
+
+    >>> mo.nn.init.normal((2, 3)).shape
+    (2, 3)
+    """
+    return mo.random.normal(next_key(), shape, dtype=dtype) * std + mean
+
+
+def fans(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Inputs and outputs of one unit for a weight (outputs, inputs, window...)."""
+    window = math.prod(shape[2:])
+    return (shape[1] if len(shape) > 1 else shape[0]) * window, shape[0] * window
+
+
+def kaiming_uniform(shape: tuple[int, ...], gain: float = math.sqrt(1 / 3), dtype: Any = mo.float32) -> mo.Tensor:
+    """Uniform with the variance gain^2 / inputs; the default gain is that of PyTorch's Linear and Conv."""
+    return uniform(shape, gain * math.sqrt(3 / max(fans(shape)[0], 1)), dtype)
+
+
+def kaiming_normal(shape: tuple[int, ...], gain: float = math.sqrt(2), dtype: Any = mo.float32) -> mo.Tensor:
+    """Normal with the variance gain^2 / inputs."""
+    return normal(shape, gain / math.sqrt(max(fans(shape)[0], 1)), dtype=dtype)
+
+
+def xavier_uniform(shape: tuple[int, ...], gain: float = 1.0, dtype: Any = mo.float32) -> mo.Tensor:
+    """Uniform with the variance 2 gain^2 / (inputs + outputs)."""
+    return uniform(shape, gain * math.sqrt(6 / sum(fans(shape))), dtype)
+
+
+def xavier_normal(shape: tuple[int, ...], gain: float = 1.0, dtype: Any = mo.float32) -> mo.Tensor:
+    """Normal with the variance 2 gain^2 / (inputs + outputs)."""
+    return normal(shape, gain * math.sqrt(2 / sum(fans(shape))), dtype=dtype)

@@ -1,0 +1,238 @@
+"""`Module`: a tree of tensors with a function. Attributes that are parameters, buffers, modules, or lists, tuples and
+dicts of those, are the tree; saving, counting, freezing and converting are walks over it.
+
+>>> class Net(mo.nn.Module):
+...     def __init__(self):
+...         self.hidden, self.out = mo.nn.Linear(4, 8), mo.nn.Linear(8, 2)
+...     def forward(self, x):
+...         return self.out(mo.relu(self.hidden(x)))
+>>> net = Net()
+>>> [name for name, _ in net.named_parameters()]
+['hidden.weight', 'hidden.bias', 'out.weight', 'out.bias']
+>>> net(mo.ones((3, 4))).shape
+(3, 2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import morpho as mo
+from morpho.base.errors import ArgumentError, fail
+from morpho.tensor.entries import entries
+from morpho.tensor.state import assign, current_trace
+from morpho.tensor.variable import Buffer, Parameter, Variable
+
+Self = TypeVar("Self", bound="Module")
+Hook = Callable[["Module", tuple[Any, ...], Any], Any]
+
+
+class Module:
+    """A layer or a model. Write `forward`; call the module. No `super().__init__()` is needed."""
+
+    _training = True
+    _hooks: tuple[Hook, ...] = ()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes."""
+        raise fail(ArgumentError, type(self).__name__, "the module has no forward()", "define forward(self, ...)")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        result = self.forward(*args, **kwargs)
+        for hook in self._hooks:
+            answer = hook(self, args, result)
+            result = result if answer is None else answer
+        return result
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        held = self.__dict__.get(name)
+        if isinstance(held, Variable) and isinstance(value, mo.Tensor) and not isinstance(value, Variable):
+            raise fail(ArgumentError, type(self).__name__,
+                       f"{name} is a {type(held).__name__} and is given a plain tensor",
+                       f"write self.{name}.assign(...) to change its value")
+        object.__setattr__(self, name, value)
+
+    # -- the tree --------------------------------------------------------------------------------------------------
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """This module and all below it, each once, with dotted names."""
+        seen: set[int] = set()
+        stack: list[tuple[str, Module]] = [(prefix, self)]
+        while stack:
+            name, module = stack.pop()
+            if id(module) in seen:
+                continue
+            seen.add(id(module))
+            yield name, module
+            stack += reversed([(_join(name, key), child) for key, child in _members(vars(module), Module)])
+
+    def modules(self) -> Iterator[Module]:
+        return (module for _, module in self.named_modules())
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """The modules directly below."""
+        return _members(vars(self), Module)
+
+    def children(self) -> Iterator[Module]:
+        return (module for _, module in self.named_children())
+
+    def _variables(self, kind: type) -> Iterator[tuple[str, Any]]:
+        """Every variable of a kind, each once: what two modules share goes by its first name."""
+        seen: set[int] = set()
+        for name, module in self.named_modules():
+            for key, variable in _members(vars(module), kind):
+                if id(variable) not in seen:
+                    seen.add(id(variable))
+                    yield _join(name, key), variable
+
+    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """What training changes, with dotted names such as "layers.0.weight"; a shared one under its first name."""
+        return self._variables(Parameter)
+
+    def parameters(self) -> Iterator[Parameter]:
+        return (parameter for _, parameter in self.named_parameters())
+
+    def named_buffers(self) -> Iterator[tuple[str, Buffer]]:
+        """What is saved but not trained, with dotted names."""
+        return self._variables(Buffer)
+
+    def buffers(self) -> Iterator[Buffer]:
+        return (buffer for _, buffer in self.named_buffers())
+
+    def apply(self: Self, function: Callable[[Module], Any]) -> Self:
+        """Call a function on every module of the tree."""
+        for module in list(self.modules()):
+            function(module)
+        return self
+
+    # -- modes -----------------------------------------------------------------------------------------------------
+    @property
+    def training(self) -> bool:
+        """Whether dropout, batch norm and the like do what they do while training."""
+        trace = current_trace()
+        if trace is not None:
+            trace.assume(self)
+        return self._training
+
+    def train(self: Self, mode: bool = True) -> Self:
+        """Put the whole tree in training mode, or out of it."""
+        changed = False
+        for module in self.modules():
+            changed |= module._training != mode
+            module._training = mode
+        if changed:
+            entries.forget()  # compiled functions look again whether their program is still the right one
+        return self
+
+    def eval(self: Self) -> Self:
+        """The whole tree as it is used after training."""
+        return self.train(False)
+
+    def static_key(self) -> Any:
+        """What a compiled function that takes this module is compiled for."""
+        return (id(self), *[module._training for module in self.modules()])
+
+    def requires_grad_(self: Self, wanted: bool = True) -> Self:
+        """Train all parameters, or freeze them."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(wanted)
+        entries.forget()
+        return self
+
+    def zero_grad(self) -> None:
+        """Drop all gradients."""
+        for parameter in self.parameters():
+            parameter.grad = None
+
+    def register_forward_hook(self, hook: Hook) -> Callable[[], None]:
+        """Call `hook(module, inputs, result)` after every call; what it returns, if anything, is the result. Returns a
+        function that removes the hook."""
+        self._hooks = (*self._hooks, hook)
+
+        def remove() -> None:
+            self._hooks = tuple(known for known in self._hooks if known is not hook)
+
+        return remove
+
+    # -- values ----------------------------------------------------------------------------------------------------
+    def state_dict(self) -> dict[str, mo.Tensor]:
+        """The values of all parameters and buffers by name, as they are now; shared ones once."""
+        return {name: variable.value for name, variable in self._variables(Variable)}
+
+    def load_state_dict(self, values: Mapping[str, Any], strict: bool = True) -> None:
+        """Put in values by name. Missing, extra (unless not `strict`) and mis-shaped names are one error, and nothing
+        is changed then."""
+        own = dict(self._variables(Variable))
+        tensors = {name: mo.asarray(values[name]) for name in own if name in values}
+        problems = _differences(own, tensors, values if strict else {})
+        if problems:
+            raise fail(ArgumentError, "load_state_dict", "; ".join(problems))
+        assign([(own[name].state, tensor.astype(own[name].dtype)) for name, tensor in tensors.items()])
+
+    def astype(self: Self, dtype: Any) -> Self:
+        """Convert all float parameters and buffers."""
+        kind = mo.asarray(0.0).astype(dtype).dtype
+        for _, module in list(self.named_modules()):
+            for _, variable in _members(vars(module), Variable):
+                if variable.dtype.is_float and variable.dtype is not kind:
+                    variable.state = mo.State(variable.value.astype(kind))
+        entries.forget()
+        return self
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+    def parameter_count(self) -> int:
+        """Numbers that training changes."""
+        return sum(int(parameter.size) for parameter in self.parameters())
+
+    def summary(self) -> str:
+        """A table of modules with their parameters' shapes and counts."""
+        rows = [("module", "kind", "shapes", "parameters")]
+        seen: set[int] = set()
+        for name, module in self.named_modules():
+            own = [p for _, p in _members(vars(module), Parameter) if id(p) not in seen]
+            seen |= {id(p) for p in own}
+            if own:
+                shapes = " ".join(str(tuple(p.shape)).replace(" ", "") for p in own)
+                rows.append((name or "(self)", type(module).__name__, shapes, f"{sum(int(p.size) for p in own):,}"))
+        rows.append(("total", "", "", f"{self.parameter_count():,}"))
+        widths = [max(len(row[i]) for row in rows) for i in range(4)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row[:3], widths, strict=False))
+                 + "  " + row[3].rjust(widths[3]) for row in rows]
+        return "\n".join(lines)
+
+    def describe(self) -> str:
+        """The module's own settings, for its line in `repr`."""
+        return ""
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__}({self.describe()})"]
+        for name, child in self.named_children():
+            first, *rest = repr(child).split("\n")
+            lines += [f"  {name}: {first}", *[f"  {line}" for line in rest]]
+        return "\n".join(lines)
+
+
+def _join(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix else name
+
+
+def _members(tree: Any, kind: type, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Things of a kind among attributes, lists, tuples and dicts, with dotted names; modules are not looked into."""
+    items = tree.items() if isinstance(tree, Mapping) else enumerate(tree)
+    for key, value in items:
+        if isinstance(key, str) and key.startswith("_") and not prefix:
+            continue
+        name = _join(prefix, str(key))
+        if isinstance(value, kind):
+            yield name, value
+        elif isinstance(value, list | tuple | dict):
+            yield from _members(value, kind, name)
+
+
+def _differences(own: Mapping[str, Variable], given: Mapping[str, mo.Tensor], every: Mapping[str, Any]) -> list[str]:
+    missing = [name for name in own if name not in given]
+    extra = [name for name in every if name not in own]
+    shapes = [f"{name} is {tuple(tensor.shape)}, wanted {tuple(own[name].shape)}" for name, tensor in given.items()
+              if tensor.shape != own[name].shape]
+    return [f"{len(found)} {what}: " + ", ".join(found[:10]) + (", ..." if len(found) > 10 else "")
+            for what, found in (("missing", missing), ("unknown", extra), ("of another shape", shapes)) if found]

@@ -1,0 +1,61 @@
+"""What a thread is in the midst of, and which leaves want gradients: known below `Tensor`, used by `autograd`."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from morpho.ir.node import Node, build
+
+
+class _Modes(threading.local):
+    """A `Trace`, a block without gradients, a block of mixed precision."""
+
+    current: Any = None
+    gradients_off = False
+    autocast: Any = None
+
+
+tracing = _Modes()
+tracked: dict[int, Any] = {}  # serial of a leaf -> weak reference to the tensor that wants its gradient
+DONE = object()  # in a tensor's `_track`: the gradient of its program was taken
+
+
+class Tracked:
+    """What a tensor that wants its gradient collects, and hooks that see each gradient before it is added."""
+
+    __slots__ = ("grad", "hooks", "program", "wanted")
+
+    def __init__(self, wanted: bool = True) -> None:
+        self.grad: Any = None
+        self.hooks: list[Callable[[Any], Any]] = []
+        self.wanted = wanted
+        self.program: Node | None = None  # of a computed value that keeps its gradient too
+
+
+def watch(tensor: Any, node: Node) -> None:
+    """Know a leaf by its node, for as long as the node lives; inside a trace, for as long as the trace lasts."""
+    if tracing.current is not None:
+        tracing.current.tracked[node.serial] = tensor
+    elif node.serial not in tracked:
+        tracked[node.serial] = weakref.ref(tensor)
+        weakref.finalize(node, tracked.pop, node.serial, None)
+
+
+def owner(node: Node) -> Any:
+    """The tensor that wants the gradient of this node, or None."""
+    trace = tracing.current
+    tensor = trace.tracked.get(node.serial) if trace is not None else None
+    if tensor is None and node.serial in tracked:
+        tensor = tracked[node.serial]()
+    track = getattr(tensor, "_track", None)
+    return tensor if isinstance(track, Tracked) and track.wanted else None
+
+
+def detached(node: Node) -> Node:
+    """The same value, through which no gradient flows; a leaf that nobody wants a gradient of is that already."""
+    if node.op.name == "detach" or not node.dtype.is_float or not (node.inputs or owner(node) is not None):
+        return node
+    return build("detach", node)
