@@ -7,7 +7,7 @@
 
 This module is the namespace of the Python Array API standard 2024.12 with `mo.linalg` and `mo.fft`, and beside it
 activations, norms and losses, gather and scatter, `mo.random`, `mo.compile`, `mo.grad`, `mo.tasks`, `mo.settings`,
-`mo.pool`.
+`mo.pool`; `mo.weights` reads and writes files of weights.
 """
 
 from math import e, inf, nan, pi
@@ -252,7 +252,7 @@ __all__ = [
     "all", "any", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod", "std", "sum", "var",
     # the engine
     "Dim", "State", "Tensor", "compile", "errors", "extend", "grad", "pool", "random", "realise", "settings",
-    "tasks",
+    "tasks", "weights",
 ]
 
 
@@ -265,7 +265,7 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     "einsum": ("morpho.tensor.einsum", "einsum"), "einsum_path": ("morpho.tensor.einsum", "einsum_path"),
     "extend": ("morpho.tensor.extend", ""), "fft": ("morpho.tensor.fft", ""), "linalg": ("morpho.tensor.linalg", ""),
     "random": ("morpho.tensor.random", ""), "pool": ("morpho.runtime.pool", ""),
-    "tasks": ("morpho.tensor.tasks", ""),
+    "tasks": ("morpho.tensor.tasks", ""), "weights": ("morpho.weights", ""),
 }
 
 
