@@ -11,6 +11,8 @@ from morpho.weights.bpe import BytePairs
 from morpho.weights.bpe_train import train_bpe
 from morpho.weights.errors import FileFault, MissingExtra, MissingFile, NameFault, PullError
 from morpho.weights.files import load, save
+from morpho.weights.mapping import Rule, match
 from morpho.weights.safetensors import Weights
 from morpho.weights.tokenizer import StreamDecoder, Tokenizer
 from morpho.weights.tokenizer_file import load_tokenizer, save_tokenizer
+from morpho.weights.transforms import concat, reshape, split, transpose, unpermute

@@ -23,7 +23,8 @@ Pair = tuple[int, int]
 def train_bpe(text: str | Iterable[str], vocab_size: int, *, specials: Sequence[str] = (END,),
               split_digits: bool = False) -> BytePairs:
     """A byte-level BPE tokenizer learned from a text (or several): special tokens first, then the 256 bytes, then
-    merged pairs until the vocabulary is full or no pair occurs twice. The first special token is the one that ends a text.
+    merged pairs until the vocabulary is full or no pair occurs twice. The first special token is the one that ends a
+    text.
 
     >>> tokenizer = mo.weights.train_bpe("low lower lowest", vocab_size=260)
     >>> tokenizer.vocab_size, tokenizer.eos
