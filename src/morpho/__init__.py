@@ -7,7 +7,7 @@
 
 This module is the namespace of the Python Array API standard 2024.12 with `mo.linalg` and `mo.fft`, and beside it
 activations, norms and losses, gather and scatter, `mo.random`, `mo.compile`, `mo.grad`, `mo.tasks`, `mo.settings`,
-`mo.pool`.
+`mo.pool`; `mo.weights` reads and writes files of weights.
 """
 
 from math import e, inf, nan, pi
@@ -254,7 +254,7 @@ __all__ = [
     "Dim", "State", "Tensor", "compile", "errors", "extend", "pool", "random", "realise", "settings", "tasks",
     # gradients and training
     "custom_gradient", "enable_grad", "grad", "is_grad_enabled", "jvp", "nn", "no_grad", "optim", "value_and_grad",
-    "vjp",
+    "vjp", "weights",
 ]
 
 
@@ -270,7 +270,7 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     "extend": ("morpho.tensor.extend", ""), "fft": ("morpho.tensor.fft", ""), "linalg": ("morpho.tensor.linalg", ""),
     "random": ("morpho.tensor.random", ""), "pool": ("morpho.runtime.pool", ""),
     "tasks": ("morpho.tensor.tasks", ""),
-    "nn": ("morpho.nn", ""), "optim": ("morpho.optim", ""),
+    "nn": ("morpho.nn", ""), "optim": ("morpho.optim", ""), "weights": ("morpho.weights", ""),
 }
 
 

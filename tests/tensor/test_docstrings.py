@@ -11,8 +11,11 @@ import pytest
 
 import morpho as mo
 import morpho.tensor
+import morpho.weights
 
-MODULES = ["morpho"] + [f"morpho.tensor.{found.name}" for found in pkgutil.iter_modules(morpho.tensor.__path__)]
+FOLDERS = (morpho.tensor, morpho.weights)
+MODULES = ["morpho", *(folder.__name__ for folder in FOLDERS)] + [
+    f"{folder.__name__}.{found.name}" for folder in FOLDERS for found in pkgutil.iter_modules(folder.__path__)]
 
 
 @pytest.mark.parametrize("name", MODULES)

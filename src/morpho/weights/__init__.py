@@ -1,0 +1,18 @@
+"""Weights from files, tokenizers, and what `morpho models pull` fetches: names and tensors, no models.
+
+>>> import os, tempfile
+>>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
+>>> mo.weights.save(path, {"bias": mo.zeros(4)})
+>>> mo.weights.load(path)["bias"].shape
+(4,)
+"""
+
+from morpho.weights.bpe import BytePairs
+from morpho.weights.bpe_train import train_bpe
+from morpho.weights.errors import FileFault, MissingExtra, MissingFile, NameFault, PullError
+from morpho.weights.files import load, save
+from morpho.weights.mapping import Rule, match
+from morpho.weights.safetensors import Weights
+from morpho.weights.tokenizer import StreamDecoder, Tokenizer
+from morpho.weights.tokenizer_file import load_tokenizer, save_tokenizer
+from morpho.weights.transforms import concat, reshape, split, transpose, unpermute

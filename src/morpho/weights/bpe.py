@@ -1,0 +1,168 @@
+"""Byte-level BPE: every text is bytes, and pairs are merged in the order in which training found them.
+
+>>> tokenizer = mo.weights.train_bpe("the cat and the hat and the bat", vocab_size=264)
+>>> ids = tokenizer.encode("the rat")
+>>> tokenizer.decode(ids), len(ids)
+('the rat', 4)
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from morpho.base.errors import IndexFault, fail
+from morpho.weights.errors import FileFault
+from morpho.weights.pretokenise import byte_characters, words
+from morpho.weights.scanner import shortened
+from morpho.weights.tokenizer import Tokenizer, checked_text
+
+CACHED_WORDS = 1 << 16  # then the cache is emptied: a text of ever new words must not fill the memory
+CACHED_BYTES = 256  # longer words are not kept
+SHORT = 48  # up to this many bytes, looking at every pair is quicker than a heap
+
+
+class BytePairs(Tokenizer):
+    """A byte-level BPE tokenizer: `vocabulary` maps the written form of every token (a printable character for each
+    byte) to its number, `merges` lists the pairs in order, `specials` the texts that are tokens of their own."""
+
+    def __init__(self, vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]], specials: Mapping[str, int],
+                 *, split_digits: bool = False, eos: int | None = None, bos: int | None = None,
+                 chat_template: str = "") -> None:
+        self.vocabulary, self.merges, self.specials = dict(vocabulary), list(merges), dict(specials)
+        self.split_digits, self.eos, self.bos, self.chat_template = split_digits, eos, bos, chat_template
+        self._bytes_of_number = _token_bytes({**self.vocabulary, **self.specials})
+        self._byte_numbers = _byte_numbers(self.vocabulary)
+        self._ranks = _ranks(self.vocabulary, self.merges)
+        self._cache: dict[str, list[int]] = {}
+        self._splitter = _splitter(self.specials)
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """One more than the largest number."""
+        return max(self._bytes_of_number) + 1
+
+    @cached_property
+    def _special_numbers(self) -> frozenset[int]:
+        return frozenset(self.specials.values())
+
+    def token_bytes(self, number: int) -> bytes:
+        if number not in self._bytes_of_number:
+            raise fail(IndexFault, "decode", f"token {number} is not in the vocabulary")
+        return self._bytes_of_number[number]
+
+    def encode(self, text: str, *, specials: bool = True) -> list[int]:
+        """The numbers of a text; the text of a special token becomes that token unless `specials=False`."""
+        text = checked_text(text, "encode")
+        if not specials or self._splitter is None:
+            return self._encode_plain(text)
+        found: list[int] = []
+        for piece in self._splitter.split(text):
+            if piece in self.specials:
+                found.append(self.specials[piece])
+            elif piece:
+                found += self._encode_plain(piece)
+        return found
+
+    def _encode_plain(self, text: str) -> list[int]:
+        found: list[int] = []
+        cache = self._cache
+        for word in words(text, self.split_digits):
+            numbers = cache.get(word)
+            if numbers is None:
+                numbers = self._merged(word.encode())
+                if len(word) <= CACHED_BYTES:
+                    if len(cache) >= CACHED_WORDS:
+                        cache.clear()
+                    cache[word] = numbers
+            found += numbers
+        return found
+
+    def _merged(self, word: bytes) -> list[int]:
+        numbers = [self._byte_numbers[byte] for byte in word]
+        return merge_short(numbers, self._ranks) if len(word) <= SHORT else merge_long(numbers, self._ranks)
+
+
+Ranks = Mapping[tuple[int, int], tuple[int, int]]  # a pair -> (its place in the order of merges, the number it becomes)
+
+
+def merge_short(numbers: list[int], ranks: Ranks) -> list[int]:
+    """Merge the first pair in the order of merges, the leftmost of equals, until none is left."""
+    while len(numbers) > 1:
+        best, at = None, 0
+        for place in range(len(numbers) - 1):
+            found = ranks.get((numbers[place], numbers[place + 1]))
+            if found is not None and (best is None or found[0] < best[0]):
+                best, at = found, place
+        if best is None:
+            return numbers
+        numbers[at:at + 2] = [best[1]]
+    return numbers
+
+
+def merge_long(numbers: list[int], ranks: Ranks) -> list[int]:
+    """The same in n log n: a heap of pairs by (order, place), over a list linked both ways."""
+    following = [*range(1, len(numbers)), -1]
+    before = [*range(-1, len(numbers) - 1)]
+    heap: list[tuple[int, int, int, int]] = []  # order, place of the left one, and the pair as it was
+
+    def note(left: int, right: int) -> None:
+        if left >= 0 and right >= 0:
+            found = ranks.get((numbers[left], numbers[right]))
+            if found is not None:
+                heapq.heappush(heap, (found[0], left, numbers[left], numbers[right]))
+
+    for place in range(len(numbers) - 1):
+        note(place, place + 1)
+    while heap:
+        _, left, one, two = heapq.heappop(heap)
+        right = following[left]
+        if right < 0 or numbers[left] != one or numbers[right] != two:
+            continue  # one of the two has been merged since
+        numbers[left] = ranks[one, two][1]
+        numbers[right] = -1
+        following[left] = following[right]
+        if following[left] >= 0:
+            before[following[left]] = left
+        note(before[left], left)
+        note(left, following[left])
+    return [number for number in numbers if number >= 0]
+
+
+def _ranks(vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> dict[tuple[int, int], tuple[int, int]]:
+    found = {}
+    for place, (left, right) in enumerate(merges):
+        if left not in vocabulary or right not in vocabulary or left + right not in vocabulary:
+            raise fail(FileFault, "tokenizer", f"the merge of {shortened(left)} and {shortened(right)} is not in the "
+                                               f"vocabulary")
+        found.setdefault((vocabulary[left], vocabulary[right]), (place, vocabulary[left + right]))
+    return found
+
+
+def _byte_numbers(vocabulary: Mapping[str, int]) -> list[int]:
+    missing = [byte for byte, character in enumerate(byte_characters()) if character not in vocabulary]
+    if missing:
+        raise fail(FileFault, "tokenizer", f"the vocabulary has no token for {len(missing)} of the 256 bytes, the "
+                                           f"first is {missing[0]}")
+    return [vocabulary[character] for character in byte_characters()]
+
+
+def _token_bytes(vocabulary: Mapping[str, int]) -> dict[int, bytes]:
+    """The bytes of every token; one with a character that stands for no byte is its own text."""
+    byte_of = {character: byte for byte, character in enumerate(byte_characters())}
+    found = {}
+    for text, number in vocabulary.items():
+        try:
+            found[number] = bytes([byte_of[character] for character in text])
+        except KeyError:
+            found[number] = text.encode()
+    return found
+
+
+def _splitter(specials: Mapping[str, int]) -> re.Pattern[str] | None:
+    """Finds special tokens in a text; of two at one place the longer is meant."""
+    if not specials:
+        return None
+    return re.compile("(" + "|".join(re.escape(text) for text in sorted(specials, key=len, reverse=True)) + ")")

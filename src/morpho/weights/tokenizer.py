@@ -1,0 +1,103 @@
+"""What every tokenizer does: texts to numbers and back, also a token at a time."""
+
+from __future__ import annotations
+
+import codecs
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from morpho.base.errors import ArgumentError, IndexFault, fail
+from morpho.weights.scanner import is_text
+
+
+class Tokenizer(ABC):
+    """Texts to lists of token numbers and back.
+
+    `specials` maps the texts of special tokens to their numbers, `eos` is the number of the one that ends a text (None
+    where none does), `bos` of the one that begins it, `chat_template` the form of a chat, empty where there is none.
+    """
+
+    specials: Mapping[str, int]
+    eos: int | None = None
+    bos: int | None = None
+    chat_template: str = ""
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int:
+        """One more than the largest number."""
+
+    @abstractmethod
+    def encode(self, text: str, *, specials: bool = True) -> list[int]:
+        """The numbers of a text. With `specials=False` the text of a special token is text like any other."""
+
+    @abstractmethod
+    def token_bytes(self, number: int) -> bytes:
+        """What a token stands for; a token may hold a part of a character only."""
+
+    def decode(self, ids: Iterable[int], *, specials: bool = False) -> str:
+        """The text of token numbers, special tokens left out unless asked for. Bytes that are not UTF-8 become `�`."""
+        return b"".join(self._shown(number, specials) for number in checked_ids(ids)).decode("utf-8", "replace")
+
+    def stream(self, *, specials: bool = False) -> StreamDecoder:
+        """A decoder that takes one token after another.
+
+        >>> tokenizer = mo.weights.train_bpe("so on and so on", vocab_size=260)
+        >>> stream = tokenizer.stream()
+        >>> "".join(stream.push(number) for number in tokenizer.encode("só")) + stream.finish()
+        'só'
+        """
+        return StreamDecoder(self, specials)
+
+    def special(self, text: str) -> int:
+        """The number of a special token: `tokenizer.special("<|im_end|>")`."""
+        if text not in self.specials:
+            raise fail(ArgumentError, "tokenizer", f"{text!r} is not a special token",
+                       "they are " + (", ".join(self.specials) or "none at all"))
+        return self.specials[text]
+
+    def _shown(self, number: int, specials: bool) -> bytes:
+        if not 0 <= number < self.vocab_size:
+            raise fail(IndexFault, "decode", f"token {number} is not in a vocabulary of {self.vocab_size}")
+        return b"" if not specials and number in self._special_numbers else self.token_bytes(number)
+
+    @property
+    def _special_numbers(self) -> frozenset[int]:
+        return frozenset(self.specials.values())
+
+
+class StreamDecoder:
+    """Text from tokens as they come: the bytes of a character that is not complete wait for the next token."""
+
+    def __init__(self, tokenizer: Tokenizer, specials: bool) -> None:
+        self._tokenizer, self._specials = tokenizer, specials
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, number: int) -> str:
+        """The text that is complete with this token, perhaps none."""
+        (number,) = checked_ids([number])
+        return self._decoder.decode(self._tokenizer._shown(number, self._specials))
+
+    def finish(self) -> str:
+        """What is left: `�` for a character that was never completed."""
+        return self._decoder.decode(b"", True)
+
+
+def checked_ids(ids: Iterable[Any]) -> list[int]:
+    """Token numbers as Python's integers."""
+    from operator import index
+
+    try:
+        return [index(number) for number in ids]
+    except TypeError:
+        raise fail(ArgumentError, "decode", "token numbers are integers") from None
+
+
+def checked_text(text: Any, operation: str) -> str:
+    """A text that UTF-8 can say; half of a surrogate pair is none."""
+    if not isinstance(text, str):
+        raise fail(ArgumentError, operation, f"a {type(text).__name__} is not a text")
+    if not is_text(text):
+        raise fail(ArgumentError, operation, "the text holds half of a surrogate pair, which UTF-8 cannot say")
+    return text

@@ -1,0 +1,277 @@
+"""`tokenizer.json` in and out: byte-level BPE by Morpho itself, anything else through the tokenizers library.
+
+Beside it, `tokenizer_config.json` says which special tokens begin and end a text, and how a chat is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from morpho.base.errors import fail
+from morpho.weights.atomic import atomic_file
+from morpho.weights.bpe import BytePairs
+from morpho.weights.errors import FileFault, MissingExtra, MissingFile
+from morpho.weights.safetensors import open_regular
+from morpho.weights.scanner import shortened
+from morpho.weights.tokenizer import Tokenizer, checked_ids, checked_text
+
+NAME, CONFIG = "tokenizer.json", "tokenizer_config.json"
+MOST_BYTES = 64 << 20
+MOST_BRACKETS, MOST_QUOTES = 1 << 21, 1 << 23  # what parsing may build is bounded before it begins
+ENDS = ("<|endoftext|>", "<|im_end|>", "<|end_of_text|>", "<|eot_id|>", "</s>", "<eos>", "[SEP]")
+
+
+def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
+    """The tokenizer of a `tokenizer.json`, or of a folder with one. Byte-level BPE needs nothing else; other kinds
+    (WordPiece, Unigram, normalisers) go through the tokenizers library, which `pip install 'morpho[models]'` brings.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> mo.weights.save_tokenizer(folder, mo.weights.train_bpe("a rose is a rose", vocab_size=262))
+    >>> tokenizer = mo.weights.load_tokenizer(folder)
+    >>> tokenizer.decode(tokenizer.encode("a rose"))
+    'a rose'
+    """
+    place = Path(path)
+    file = place / NAME if place.is_dir() else place
+    raw = _read(file)
+    document = parse_json(raw, file.name)
+    config = _config(file.with_name(CONFIG))
+    specials = _specials(document, file.name)
+    eos, bos = _number(config, "eos_token", specials), _number(config, "bos_token", specials)
+    if eos is None:
+        eos = next((specials[name] for name in ENDS if name in specials), None)
+    template = config.get("chat_template")
+    options: dict[str, Any] = {"eos": eos, "bos": bos, "chat_template": template if isinstance(template, str) else ""}
+    split_digits = _own_form(document)
+    if split_digits is None:
+        return LibraryTokenizer(raw.decode("utf-8"), specials, **options)
+    return _byte_pairs(document["model"], specials, file.name, split_digits, options)
+
+
+def save_tokenizer(path: str | os.PathLike[str], tokenizer: Tokenizer) -> None:
+    """Write `tokenizer.json`, and `tokenizer_config.json` beside it, whole or not at all. The tokenizers library reads
+    the file and gives the same numbers.
+
+    >>> import tempfile
+    >>> mo.weights.save_tokenizer(tempfile.mkdtemp(), mo.weights.train_bpe("one and one", vocab_size=258))
+    """
+    place = Path(path)
+    file = place if place.suffix == ".json" else place / NAME
+    if isinstance(tokenizer, LibraryTokenizer):
+        text = tokenizer.document
+    elif isinstance(tokenizer, BytePairs):
+        text = json.dumps(_document(tokenizer), ensure_ascii=False, indent=1)
+    else:
+        raise fail(FileFault, "save_tokenizer", f"a {type(tokenizer).__name__} has no form as {NAME}")
+    names = {number: name for name, number in tokenizer.specials.items()}
+    config = {"eos_token": names.get(tokenizer.eos), "bos_token": names.get(tokenizer.bos),  # type: ignore[arg-type]
+              "chat_template": tokenizer.chat_template or None}
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        for target, content in ((file, text), (file.with_name(CONFIG), json.dumps(config, indent=1))):
+            with atomic_file(target) as opened:
+                opened.write(content.encode())
+    except OSError as error:
+        raise fail(FileFault, "save_tokenizer", f"{file} cannot be written: {error}") from error
+
+
+class LibraryTokenizer(Tokenizer):
+    """Any `tokenizer.json`, by the tokenizers library."""
+
+    def __init__(self, document: str, specials: Mapping[str, int], *, eos: int | None, bos: int | None,
+                 chat_template: str) -> None:
+        self.document, self.specials = document, dict(specials)
+        self.eos, self.bos, self.chat_template = eos, bos, chat_template
+        try:
+            import tokenizers
+        except ImportError:
+            raise fail(MissingExtra, "load_tokenizer", "this kind of tokenizer.json needs the tokenizers library",
+                       "pip install 'morpho[models]'") from None
+        try:
+            self._library = tokenizers.Tokenizer.from_str(document)
+        except Exception as error:  # the library raises bare Exception
+            raise fail(FileFault, "load_tokenizer", f"the tokenizers library refuses the file: {error}") from None
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """One more than the largest number."""
+        return max(self._library.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
+    @cached_property
+    def _special_numbers(self) -> frozenset[int]:
+        return frozenset(self.specials.values())
+
+    def encode(self, text: str, *, specials: bool = True) -> list[int]:
+        """The numbers of a text, with what the file's own post-processor adds around it."""
+        self._library.encode_special_tokens = not specials
+        return list(self._library.encode(checked_text(text, "encode")).ids)
+
+    def decode(self, ids: Any, *, specials: bool = False) -> str:
+        """The text of token numbers, special tokens left out unless asked for."""
+        numbers = checked_ids(ids)
+        for number in numbers:
+            self._shown(number, True)
+        return self._library.decode(numbers, skip_special_tokens=not specials)
+
+    def stream(self, *, specials: bool = False) -> Any:
+        """A decoder that takes one token after another."""
+        return _LibraryStream(self, specials)
+
+    def token_bytes(self, number: int) -> bytes:
+        """The token as the library writes it by itself."""
+        return (self._library.id_to_token(number) or "").encode()
+
+
+class _LibraryStream:
+    """As a decoder's rules may look at neighbours, the last few tokens are decoded together, and the new end shown."""
+
+    def __init__(self, tokenizer: LibraryTokenizer, specials: bool) -> None:
+        self._tokenizer, self._specials = tokenizer, specials
+        self._ids: list[int] = []
+        self._shown = 0  # characters of the text of `_ids` that have been given
+
+    def push(self, number: int) -> str:
+        """The text that is complete with this token, perhaps none."""
+        if not self._specials and number in self._tokenizer._special_numbers:
+            return ""
+        self._ids.append(number)
+        text = self._tokenizer.decode(self._ids, specials=self._specials)
+        if text.endswith("�"):
+            return ""
+        found, self._shown = text[self._shown:], len(text)
+        if len(self._ids) > 1:  # the last token stays, as what the next one may join
+            self._ids = self._ids[-1:]
+            self._shown = len(self._tokenizer.decode(self._ids, specials=self._specials))
+        return found
+
+    def finish(self) -> str:
+        """What is left."""
+        return self._tokenizer.decode(self._ids, specials=self._specials)[self._shown:]
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+def _read(file: Path) -> bytes:
+    with open_regular(file) as opened:
+        raw = opened.read(MOST_BYTES + 1)
+    if len(raw) > MOST_BYTES:
+        raise fail(FileFault, "load_tokenizer", f"{file.name} has more than {MOST_BYTES} bytes")
+    return raw
+
+
+def parse_json(raw: bytes, name: str) -> dict[str, Any]:
+    """A JSON object out of bytes that others wrote, with a bound on what is built from them."""
+    if raw.count(b"[") + raw.count(b"{") > MOST_BRACKETS or raw.count(b'"') > MOST_QUOTES:
+        raise fail(FileFault, "load_tokenizer", f"{name} holds more lists and texts than a tokenizer has")
+    try:
+        document = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise fail(FileFault, "load_tokenizer", f"{name} is not JSON") from None
+    if not isinstance(document, dict):
+        raise fail(FileFault, "load_tokenizer", f"{name} is not a JSON object")
+    return document
+
+
+def _config(file: Path) -> dict[str, Any]:
+    try:
+        return parse_json(_read(file), file.name)
+    except MissingFile:
+        return {}
+
+
+def _specials(document: Mapping[str, Any], name: str) -> dict[str, int]:
+    """The special tokens of the document; others that were added are not special, and left to the library."""
+    found = {}
+    added = document.get("added_tokens") or []
+    for token in added if isinstance(added, list) else [None]:
+        number = token.get("id") if isinstance(token, dict) else None
+        text = token.get("content") if isinstance(token, dict) else None
+        if type(number) is not int or not 0 <= number < 1 << 31 or not isinstance(text, str) or not text:
+            raise fail(FileFault, "load_tokenizer", f"{name} has the added token {shortened(token)}")
+        if token.get("special"):
+            found[text] = number
+    return found
+
+
+def _number(config: Mapping[str, Any], key: str, specials: Mapping[str, int]) -> int | None:
+    """The number of a token that the configuration names, as a text or as a record with `content`."""
+    found = config.get(key)
+    found = found.get("content") if isinstance(found, dict) else found
+    return specials.get(found) if isinstance(found, str) else None
+
+
+def _own_form(document: Mapping[str, Any]) -> bool | None:
+    """Whether digits are split, if Morpho reads this form by itself; None if it needs the library."""
+    model = document.get("model")
+    if not isinstance(model, dict) or model.get("type", "BPE") != "BPE" or document.get("normalizer"):
+        return None
+    if any(model.get(key) for key in ("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
+                                      "byte_fallback", "ignore_merges")):
+        return None
+    post = document.get("post_processor")
+    if post and (not isinstance(post, dict) or post.get("type") != "ByteLevel"):
+        return None
+    if not _is_byte_level(document.get("decoder"), regex=False):
+        return None
+    for token in document.get("added_tokens") or []:
+        if not isinstance(token, dict) or not token.get("special") or any(
+                token.get(key) for key in ("single_word", "lstrip", "rstrip", "normalized")):
+            return None
+    before = document.get("pre_tokenizer")
+    if _is_byte_level(before, regex=True):
+        return False
+    steps = before.get("pretokenizers") if isinstance(before, dict) and before.get("type") == "Sequence" else None
+    if isinstance(steps, list) and len(steps) == 2 and _is_byte_level(steps[1], regex=True):
+        if steps[0] == {"type": "Digits", "individual_digits": True}:
+            return True
+    return None
+
+
+def _is_byte_level(found: Any, regex: bool) -> bool:
+    if not isinstance(found, dict) or found.get("type") != "ByteLevel":
+        return False
+    return not regex or (found.get("add_prefix_space") is False and found.get("use_regex", True) is True)
+
+
+def _byte_pairs(model: Mapping[str, Any], specials: dict[str, int], name: str, split_digits: bool,
+                options: Mapping[str, Any]) -> BytePairs:
+    vocabulary, merges = model.get("vocab"), model.get("merges")
+    if not isinstance(vocabulary, dict) or not isinstance(merges, list):
+        raise fail(FileFault, "load_tokenizer", f"{name} has no vocabulary and merges")
+    if not all(type(number) is int and 0 <= number < 1 << 31 for number in vocabulary.values()):
+        raise fail(FileFault, "load_tokenizer", f"{name} has tokens whose numbers are no numbers")
+    plain = {text: number for text, number in vocabulary.items() if specials.get(text) != number}
+    if len({*plain.values(), *specials.values()}) != len(plain) + len(specials):
+        raise fail(FileFault, "load_tokenizer", f"{name} gives one number to two tokens")
+    return BytePairs(plain, [_pair(merge, name) for merge in merges], specials, split_digits=split_digits, **options)
+
+
+def _pair(merge: Any, name: str) -> tuple[str, str]:
+    """A merge as a list of two, or as two words in one text."""
+    parts = merge.split(" ") if isinstance(merge, str) else merge
+    if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) for part in parts):
+        raise fail(FileFault, "load_tokenizer", f"{name} has the merge {shortened(merge)}")
+    return parts[0], parts[1]
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+def _document(tokenizer: BytePairs) -> dict[str, Any]:
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    digits = {"type": "Digits", "individual_digits": True}
+    added = [{"id": number, "content": text, "single_word": False, "lstrip": False, "rstrip": False,
+              "normalized": False, "special": True}
+             for text, number in sorted(tokenizer.specials.items(), key=lambda item: item[1])]
+    return {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [digits, level]} if tokenizer.split_digits else level,
+        "post_processor": None, "decoder": level,
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+                  "vocab": {**tokenizer.specials, **tokenizer.vocabulary},
+                  "merges": [list(pair) for pair in tokenizer.merges]},
+    }

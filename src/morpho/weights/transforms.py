@@ -1,0 +1,115 @@
+"""What rules do to tensors on their way into a model; lazy, and on quantised weights where rows stay whole.
+
+A transform takes the tensors it has and how many are wanted in the end, and gives tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from morpho.base.errors import ShapeError, ValueFault, fail
+from morpho.tensor.core import Tensor
+from morpho.tensor.move import concat as concat_tensors
+from morpho.tensor.move import permute_dims
+from morpho.tensor.move import reshape as reshape_tensor
+from morpho.tensor.quantised import Quantised
+
+Weight: TypeAlias = Tensor | Quantised
+Transform: TypeAlias = Callable[[list[Weight], int], list[Weight]]
+
+
+def transpose(tensors: list[Weight], wanted: int) -> list[Weight]:
+    """Each matrix transposed: files whose layers multiply from the other side.
+
+    >>> from morpho.weights import transpose
+    >>> transpose([mo.ones((2, 3))], 1)[0].shape
+    (3, 2)
+    """
+    return [permute_dims(tensor, tuple(reversed(range(tensor.ndim)))) for tensor in map(_plain, tensors)]
+
+
+def reshape(*shape: int) -> Transform:
+    """Each tensor in another shape: `reshape(-1)`."""
+    return lambda tensors, wanted: [reshape_tensor(_plain(tensor), shape) for tensor in tensors]
+
+
+def split(axis: int = 0, sizes: Sequence[int] | None = None) -> Transform:
+    """Each tensor cut along an axis: into equal parts, as many as names are wanted, or into parts of these sizes.
+
+    >>> from morpho.weights import split
+    >>> [part.shape for part in split(0, sizes=[1, 3])([mo.ones((4, 2))], 2)]
+    [(1, 2), (3, 2)]
+    """
+    def apply(tensors: list[Weight], wanted: int) -> list[Weight]:
+        found: list[Weight] = []
+        for tensor in tensors:
+            total = tensor.shape[axis]
+            parts = list(sizes) if sizes is not None else [total // wanted] * wanted
+            if sum(parts) != total:
+                raise fail(ShapeError, "split", f"{total} along axis {axis} of {tensor.shape} is not cut into {parts}")
+            starts = [sum(parts[:place]) for place in range(len(parts))]
+            found += [_piece(tensor, axis, start, start + size) for start, size in zip(starts, parts)]
+        return found
+    return apply
+
+
+def concat(axis: int = 0) -> Transform:
+    """All tensors as one, along an axis.
+
+    >>> from morpho.weights import concat
+    >>> concat(1)([mo.ones((2, 3)), mo.ones((2, 1))], 1)[0].shape
+    (2, 4)
+    """
+    def apply(tensors: list[Weight], wanted: int) -> list[Weight]:
+        first = tensors[0]
+        if not any(isinstance(tensor, Quantised) for tensor in tensors):
+            return [concat_tensors(tensors, axis=axis)]  # type: ignore[list-item]
+        kinds = {(tensor.kind, tensor.shape[1]) if isinstance(tensor, Quantised) else None for tensor in tensors}
+        if axis != 0 or None in kinds or len(kinds) != 1:
+            raise fail(ValueFault, "concat", "quantised weights of one kind and width are joined along their rows only",
+                       "dequantise() them first")
+        rows = concat_tensors([tensor.data for tensor in tensors], axis=0)  # type: ignore[union-attr]
+        return [Quantised.of_tensor(rows, (rows.shape[0], first.shape[1]), first.kind)]  # type: ignore[union-attr]
+    return apply
+
+
+def unpermute(heads: int) -> Transform:
+    """Rows of a query or key projection from GGUF's order (pairs that rotate stand side by side) to the one in which
+    the halves of each head rotate together, which is what checkpoints outside of GGUF have.
+
+    >>> from morpho.weights import unpermute
+    >>> unpermute(1)([mo.reshape(mo.arange(4), (4, 1))], 1)[0].tolist()
+    [[0], [2], [1], [3]]
+    """
+    def apply(tensors: list[Weight], wanted: int) -> list[Weight]:
+        return [_unpermuted(tensor, heads) for tensor in tensors]
+    return apply
+
+
+def _unpermuted(tensor: Weight, heads: int) -> Weight:
+    rows = tensor.shape[0]
+    if rows % (2 * heads):
+        raise fail(ShapeError, "unpermute", f"{rows} rows are not {heads} heads of pairs")
+    data = tensor.data if isinstance(tensor, Quantised) else tensor
+    rest = data.shape[1:]
+    paired = reshape_tensor(data, (heads, rows // heads // 2, 2, *rest))  # (heads, pairs, 2, ...)
+    order = (0, 2, 1, *range(3, 3 + len(rest)))
+    found = reshape_tensor(permute_dims(paired, order), (rows, *rest))  # (heads, 2, pairs, ...) as rows
+    return Quantised.of_tensor(found, tensor.shape, tensor.kind) if isinstance(tensor, Quantised) else found
+
+
+def _piece(tensor: Weight, axis: int, start: int, stop: int) -> Weight:
+    if isinstance(tensor, Quantised):
+        if axis != 0:
+            raise fail(ValueFault, "split", "quantised weights are cut between rows only", "dequantise() them first")
+        return Quantised.of_tensor(tensor.data[start:stop], (stop - start, tensor.shape[1]), tensor.kind)
+    index = [slice(None)] * tensor.ndim
+    index[axis] = slice(start, stop)
+    return tensor[tuple(index)]
+
+
+def _plain(tensor: Weight) -> Tensor:
+    if isinstance(tensor, Quantised):
+        raise fail(ValueFault, "transpose", "quantised weights keep their rows", "dequantise() them first")
+    return tensor
