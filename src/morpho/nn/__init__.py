@@ -5,17 +5,23 @@
 ['total', '58']
 """
 
-from morpho.nn import init
+from morpho.nn import init, transformer
 from morpho.nn.activations import GELU, SELU, Mish, ReLU, Sigmoid, SiLU, Softplus, Tanh
+from morpho.nn.attention import KeyValueCache, MultiHeadAttention
 from morpho.nn.containers import Lambda, ModuleList, Sequential
 from morpho.nn.dropout import Dropout
+from morpho.nn.frozen import Frozen
 from morpho.nn.linear import Embedding, Linear
 from morpho.nn.module import Module
 from morpho.nn.norm import LayerNorm, RMSNorm
+from morpho.nn.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
 from morpho.nn.random import seed
+from morpho.nn.transformer import FeedForward, TransformerBlock, TransformerDecoderBlock
 from morpho.tensor.variable import Buffer, Parameter
 
 __all__ = [
-    "Buffer", "Dropout", "Embedding", "GELU", "Lambda", "LayerNorm", "Linear", "Mish", "Module", "ModuleList",
-    "Parameter", "RMSNorm", "ReLU", "SELU", "Sequential", "SiLU", "Sigmoid", "Softplus", "Tanh", "init", "seed",
+    "Buffer", "Dropout", "Embedding", "FeedForward", "Frozen", "GELU", "KeyValueCache", "Lambda", "LayerNorm",
+    "LearnedPositions", "Linear", "Mish", "Module", "ModuleList", "MultiHeadAttention", "Parameter", "RMSNorm",
+    "ReLU", "RotaryPositions", "SELU", "Sequential", "SiLU", "Sigmoid", "SinusoidalPositions", "Softplus", "Tanh",
+    "TransformerBlock", "TransformerDecoderBlock", "init", "seed", "transformer",
 ]

@@ -158,6 +158,11 @@ class Trace:
             self.inputs[id(state)] = self.values[id(state)] = Tensor.of_node(node)
         return self.values[id(state)]
 
+    def give(self, state: State, tensor: Tensor) -> None:
+        """Let the function see this tensor instead of the state's value: a constant that is packed once, where a state
+        is an input of every call."""
+        self.values.setdefault(id(state), tensor)
+
     def write(self, state: State, tensor: Tensor) -> None:
         self.read(state)
         self.values[id(state)] = tensor

@@ -1,0 +1,21 @@
+"""`mo.models`: model families, their weights, and text from them.
+
+>>> model = mo.models.create("gpt2", vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=16)
+>>> len([*mo.models.generate(model, [1, 2, 3], max_new_tokens=4)])
+4
+"""
+
+from morpho.models.base import LanguageModel, Model
+from morpho.models.generation import Generator, generate
+from morpho.models.registry import create, from_config
+from morpho.models.registry import names as list
+from morpho.models.transformer import (
+    prenorm_transformer_base,
+    prenorm_transformer_large,
+    prenorm_transformer_small,
+)
+
+__all__ = [
+    "Generator", "LanguageModel", "Model", "create", "from_config", "generate", "list", "prenorm_transformer_base",
+    "prenorm_transformer_large", "prenorm_transformer_small",
+]

@@ -1,0 +1,93 @@
+"""What every model has: a configuration that goes into JSON, a name of its family, and, if it makes text, a cache."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
+
+import morpho as mo
+from morpho.base.errors import ArgumentError, fail
+from morpho.nn.attention import KeyValueCache
+from morpho.nn.module import Module
+
+Self = TypeVar("Self", bound="Model")
+
+
+class Config:
+    """Base of the families' configurations, which are dataclasses. Names are those of the published config.json."""
+
+    renamed: ClassVar[Mapping[str, str]] = {}  # other names of fields: theirs -> ours
+    fixed: ClassVar[Mapping[str, Any]] = {}  # published settings that are computed for one value only
+
+    @classmethod
+    def names(cls) -> list[str]:
+        return [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)  # type: ignore[call-overload, no-any-return]
+
+
+class Model(Module):
+    """A module with `config`, a dict that `mo.models.from_config` makes an equal model from."""
+
+    model_type: ClassVar[str]
+    config_class: ClassVar[type[Config]]
+    config: dict[str, Any]
+
+    @classmethod
+    def from_config(cls: type[Self], config: Mapping[str, Any], strict: bool = False, dtype: Any = mo.float32) -> Self:
+        """A model of this configuration, with random weights; `strict` refuses settings that it does not know."""
+        kind = cls.config_class
+        known = kind.names()
+        given = {kind.renamed.get(name, name): value for name, value in config.items()}
+        unknown = [name for name in given if name not in known and name != "model_type"]
+        if strict and unknown:
+            raise fail(ArgumentError, cls.model_type, "unknown settings: " + ", ".join(unknown),
+                       "one of " + ", ".join(known))
+        for name, wanted in kind.fixed.items():
+            if given.get(name, wanted) not in (wanted, None):
+                raise fail(ArgumentError, cls.model_type, f"{name}={given[name]!r} is not supported, only {wanted!r}")
+        return cls(kind(**{name: value for name, value in given.items() if name in known}), dtype=dtype)
+
+    def _configure(self, config: Config) -> None:
+        """Keep the configuration as plain data, with the family's name in it."""
+        found = {"model_type": self.model_type, **config.to_dict()}
+        try:
+            self.config = json.loads(json.dumps(found))
+        except TypeError as error:
+            raise fail(ArgumentError, self.model_type, f"the configuration is not plain data: {error}") from None
+
+
+class LanguageModel(Model):
+    """A model of the next token: `hidden` from ids to vectors, `head` from vectors to logits."""
+
+    eos_token_id: int | None = None
+
+    def hidden(self, ids: mo.Tensor, caches: list[KeyValueCache] | None = None, offset: Any = 0) -> mo.Tensor:
+        """(batch, length) -> (batch, length, width); with caches, ids go on from position `offset`."""
+        raise NotImplementedError
+
+    def head(self, x: mo.Tensor) -> mo.Tensor:
+        """(..., width) -> (..., vocabulary)."""
+        raise NotImplementedError
+
+    def forward(self, ids: mo.Tensor) -> mo.Tensor:
+        return self.head(self.hidden(ids))
+
+    @property
+    def context(self) -> int:
+        """The most positions it knows."""
+        raise NotImplementedError
+
+    def make_caches(self, batch: int, length: int, dtype: Any = mo.float32) -> list[KeyValueCache]:
+        """An empty cache for each layer."""
+        raise NotImplementedError
+
+
+def divided(operation: str, width: int, heads: int) -> int:
+    """The depth of a head."""
+    if heads < 1 or width % heads:
+        raise fail(ArgumentError, operation, f"a width of {width} is not a multiple of {heads} heads")
+    return width // heads

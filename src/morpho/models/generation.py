@@ -1,0 +1,185 @@
+"""Text from a language model, a token at a time: the prompt goes through one native function of any length, each token
+after it through another; both update a cache of keys and values in place, and neither is compiled again.
+
+>>> model = mo.models.create("gpt2", vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=32)
+>>> first = [*mo.models.generate(model, [1, 2, 3], max_new_tokens=5, temperature=0.8, seed=7)]
+>>> first == [*mo.models.generate(model, [1, 2, 3], max_new_tokens=5, temperature=0.8, seed=7)]
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+import morpho as mo
+from morpho.base.errors import ArgumentError, fail
+from morpho.models.base import LanguageModel
+from morpho.models.sampling import Sampling
+from morpho.nn.frozen import Frozen
+
+CHUNK = 512  # tokens of a prompt that go through at once: bounds the memory of long ones
+LEAST_LENGTH = 256  # positions of the smallest cache
+
+
+class Generator:
+    """A model with a cache for one sequence: `start` with a prompt, then `step` with each token; both give the logits
+    of the next one. `generate` does this; use it for what `generate` does not do.
+
+    >>> model = mo.models.create("gpt2", vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=32)
+    >>> generator = mo.models.Generator(model)
+    >>> generator.start([1, 2, 3]).shape, generator.step(4).shape, generator.compilations
+    ((50,), (50,), 2)
+    """
+
+    def __init__(self, model: LanguageModel, length: int | None = None) -> None:
+        self.model = model
+        self.length = min(model.context, length or model.context)
+        self.frozen = Frozen(model)
+        self.ids: list[int] = []  # what the cache holds
+        kind = next((p.dtype for p in model.parameters()), mo.float32)
+        self.caches = model.make_caches(1, self.length, kind)
+        self.prefill = mo.compile(self._last_logits, dynamic={"ids": {1: mo.Dim("n", 1, min(CHUNK, self.length))}})
+        self.decode = mo.compile(self._last_logits)
+
+    def _last_logits(self, ids: mo.Tensor, position: mo.Tensor) -> mo.Tensor:
+        """ids (1, n) from `position` on -> (vocabulary,): the head sees the last row only."""
+        self.frozen.use()
+        with mo.no_grad():
+            x = self.model.hidden(ids, self.caches, position)
+            return mo.reshape(self.model.head(x[:, -1:]), (-1,)).astype(mo.float32)
+
+    def start(self, ids: Sequence[int]) -> np.ndarray:
+        """The logits after a prompt. What it has in common with the last sequence is not computed again."""
+        prompt = _checked_ids(ids, self.length)
+        if self.frozen.refresh():
+            self.ids = []
+        kept = min(_common(self.ids, prompt), len(prompt) - 1)
+        self.ids = self.ids[:kept]
+        with _evaluating(self.model):
+            while True:
+                part = prompt[len(self.ids):len(self.ids) + CHUNK]
+                logits = self.prefill(mo.asarray([part]), mo.asarray(len(self.ids)))
+                self.ids += part
+                if len(self.ids) == len(prompt):
+                    return logits.numpy()  # type: ignore[no-any-return]
+
+    def step(self, token: int) -> np.ndarray:
+        """The logits after one more token."""
+        if len(self.ids) >= self.length:
+            raise fail(ArgumentError, "generate", f"the cache is full: {self.length} positions",
+                       "make the Generator with a larger length, up to the model's context")
+        with _evaluating(self.model):
+            logits = self.decode(mo.asarray([[token]]), mo.asarray(len(self.ids)))
+        self.ids.append(int(token))
+        return logits.numpy()  # type: ignore[no-any-return]
+
+    @property
+    def compilations(self) -> int:
+        """How often a function was compiled: two, whatever the lengths of prompts and answers."""
+        return len(self.prefill.specialisations) + len(self.decode.specialisations)
+
+
+def generate(model: LanguageModel, ids: Sequence[int], *, max_new_tokens: int | None = None, temperature: float = 0.0,
+             top_k: int | None = None, top_p: float | None = None, repetition_penalty: float = 1.0,
+             seed: int | None = None, stop: Sequence[int | str] | int | str = (),
+             decode: Callable[[list[int]], str] | None = None) -> Iterator[int]:
+    """The tokens that follow `ids`, one by one as they are made.
+
+    It ends after `max_new_tokens` (by default when the model's context is full), before a token of `stop` (the model's
+    own end token always is one), or after a token that completes one of `stop`'s strings, which needs `decode`, from
+    ids to text. Temperature 0 takes the likeliest token; otherwise see `Sampling`. The same `seed` gives the same text;
+    None gives another one each time.
+
+    >>> model = mo.models.create("gpt2", vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=32)
+    >>> len([*mo.models.generate(model, [1, 2, 3], max_new_tokens=5, top_k=10, temperature=1.0, seed=0)])
+    5
+    """
+    if not isinstance(model, LanguageModel):
+        raise fail(ArgumentError, "generate", f"{type(model).__name__} is no language model")
+    sampling = Sampling(temperature, top_k, top_p, repetition_penalty)
+    prompt = _checked_ids(ids, model.context)
+    tokens, strings = _stops(stop, decode, model.eos_token_id)
+    room = model.context - len(prompt)
+    count = room if max_new_tokens is None else min(max_new_tokens, room)
+    if max_new_tokens is not None and max_new_tokens < 0:
+        raise fail(ArgumentError, "generate", f"max_new_tokens={max_new_tokens} is negative")
+    return _tokens(model, prompt, count, sampling, np.random.default_rng(seed), tokens, strings, decode)
+
+
+def _tokens(model: LanguageModel, prompt: list[int], count: int, sampling: Sampling, rng: np.random.Generator,
+            stops: set[int], strings: list[str], decode: Callable[[list[int]], str] | None) -> Iterator[int]:
+    made: list[int] = []
+    with _generator_of(model, len(prompt) + count) as generator:
+        while len(made) < count:
+            logits = generator.step(made[-1]) if made else generator.start(prompt)
+            token = sampling.choose(logits, prompt + made, rng)
+            if token in stops:
+                return
+            made.append(token)
+            yield token
+            if strings and decode is not None:
+                text = decode(made)
+                if any(string in text for string in strings):
+                    return
+
+
+def _checked_ids(ids: Sequence[int], most: int) -> list[int]:
+    found = [int(token) for token in np.asarray(ids.numpy() if isinstance(ids, mo.Tensor) else ids).reshape(-1)]
+    if not found:
+        raise fail(ArgumentError, "generate", "the prompt is empty", "begin with one token at least")
+    if len(found) > most:
+        raise fail(ArgumentError, "generate", f"the prompt has {len(found)} tokens, and there is room for {most}",
+                   "cut it, or keep its end only")
+    return found
+
+
+def _stops(stop: Any, decode: Any, end: int | None) -> tuple[set[int], list[str]]:
+    parts = [stop] if isinstance(stop, int | str) else [*stop]
+    strings = [part for part in parts if isinstance(part, str)]
+    if strings and decode is None:
+        raise fail(ArgumentError, "generate", f"the stop string {strings[0]!r} needs text",
+                   "pass decode=tokenizer.decode")
+    return {int(part) for part in parts if not isinstance(part, str)} | ({end} if end is not None else set()), strings
+
+
+def _common(a: list[int], b: list[int]) -> int:
+    """How many tokens two sequences begin with alike."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+@contextmanager
+def _generator_of(model: LanguageModel, wanted: int) -> Iterator[Generator]:
+    """A generator nobody else uses, kept on the model for the next time. Caches have a power of two of positions: a few
+    functions serve all lengths."""
+    length = LEAST_LENGTH
+    while length < min(wanted, model.context):
+        length *= 2
+    length = min(length, model.context)
+    idle: list[Generator] = model.__dict__.setdefault("_generators", [])
+    idle[:] = [kept for kept in idle if kept.frozen.fits(model)]
+    found = next((kept for kept in idle if kept.length == length), None)
+    if found is not None:
+        idle.remove(found)
+    else:
+        found = Generator(model, length)
+    try:
+        yield found
+    finally:
+        idle.append(found)
+
+
+@contextmanager
+def _evaluating(model: LanguageModel) -> Iterator[None]:
+    """The model in evaluation mode for a moment."""
+    changed = [module for module in model.modules() if module._training] if model._training else []
+    if changed:
+        model.eval()
+    try:
+        yield
+    finally:
+        if changed:
+            model.train()

@@ -1,0 +1,150 @@
+"""GPT-2, by the names of the published weights: `wte.weight`, `h.0.attn.c_attn.weight`, ...; matrices are (inputs,
+outputs) there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import morpho as mo
+from morpho.models.base import Config, LanguageModel, divided
+from morpho.nn import init
+from morpho.nn.attention import KeyValueCache, attend, join_heads, split_heads
+from morpho.nn.containers import ModuleList
+from morpho.nn.dropout import Dropout
+from morpho.nn.linear import Embedding, Linear
+from morpho.nn.module import Module
+from morpho.nn.norm import LayerNorm
+from morpho.nn.positions import LearnedPositions
+from morpho.nn.transformer import activation
+from morpho.tensor.variable import Parameter
+
+
+@dataclass
+class GPT2Config(Config):
+    """The settings of a GPT-2."""
+
+    vocab_size: int = 50257
+    n_positions: int = 1024
+    n_embd: int = 768
+    n_layer: int = 12
+    n_head: int = 12
+    n_inner: int | None = None
+    activation_function: str = "gelu_new"
+    layer_norm_epsilon: float = 1e-5
+    scale_attn_weights: bool = True
+    scale_attn_by_inverse_layer_idx: bool = False
+    tie_word_embeddings: bool = True
+    embd_pdrop: float = 0.0
+    resid_pdrop: float = 0.0
+    eos_token_id: int | None = None
+    fixed: ClassVar[Mapping[str, Any]] = {"add_cross_attention": False}
+
+
+class TransposedLinear(Module):
+    """x @ weight + bias: the weight is (inputs, outputs), as GPT-2 keeps it."""
+
+    def __init__(self, inputs: int, outputs: int, std: float, dtype: Any) -> None:
+        self.inputs, self.outputs = inputs, outputs
+        self.weight = Parameter(init.normal((inputs, outputs), std, dtype=dtype))
+        self.bias = Parameter(mo.zeros((outputs,), dtype=dtype))
+
+    def forward(self, x: mo.Tensor) -> mo.Tensor:
+        return mo.matmul(x, self.weight) + self.bias
+
+    def describe(self) -> str:
+        return f"{self.inputs}, {self.outputs}"
+
+
+class Attention(Module):
+    def __init__(self, config: GPT2Config, layer: int, dtype: Any) -> None:
+        width, self.heads = config.n_embd, config.n_head
+        depth = divided("gpt2", width, self.heads)
+        self.scale = 1 / math.sqrt(depth) if config.scale_attn_weights else 1.0
+        if config.scale_attn_by_inverse_layer_idx:
+            self.scale /= layer + 1
+        self.c_attn = TransposedLinear(width, 3 * width, 0.02, dtype)
+        self.c_proj = TransposedLinear(width, width, 0.02 / math.sqrt(2 * config.n_layer), dtype)
+
+    def forward(self, x: mo.Tensor, cache: KeyValueCache | None, offset: Any) -> mo.Tensor:
+        width = int(x.shape[-1])
+        joined = self.c_attn(x)  # (batch, length, 3 * width)
+        q, k, v = (split_heads(joined[..., i * width:(i + 1) * width], self.heads) for i in range(3))
+        return self.c_proj(join_heads(attend(q, k, v, causal=True, cache=cache, offset=offset, scale=self.scale)))
+
+
+class FeedForward(Module):
+    def __init__(self, config: GPT2Config, dtype: Any) -> None:
+        width, hidden = config.n_embd, config.n_inner or 4 * config.n_embd
+        self._function = activation(config.activation_function)
+        self.c_fc = TransposedLinear(width, hidden, 0.02, dtype)
+        self.c_proj = TransposedLinear(hidden, width, 0.02 / math.sqrt(2 * config.n_layer), dtype)
+
+    def forward(self, x: mo.Tensor) -> mo.Tensor:
+        return self.c_proj(self._function(self.c_fc(x)))
+
+
+class Block(Module):
+    def __init__(self, config: GPT2Config, layer: int, dtype: Any) -> None:
+        self.ln_1 = LayerNorm(config.n_embd, config.layer_norm_epsilon, dtype=dtype)
+        self.attn = Attention(config, layer, dtype)
+        self.ln_2 = LayerNorm(config.n_embd, config.layer_norm_epsilon, dtype=dtype)
+        self.mlp = FeedForward(config, dtype)
+        self.dropout = Dropout(config.resid_pdrop)
+
+    def forward(self, x: mo.Tensor, cache: KeyValueCache | None, offset: Any) -> mo.Tensor:
+        x = x + self.dropout(self.attn(self.ln_1(x), cache, offset))
+        return x + self.dropout(self.mlp(self.ln_2(x)))
+
+
+class GPT2(LanguageModel):
+    """GPT-2 with its head, tied to the embedding unless `tie_word_embeddings` is off.
+
+    >>> model = mo.models.create("gpt2", vocab_size=100, n_positions=16, n_embd=8, n_layer=1, n_head=2)
+    >>> model(mo.asarray([[1, 2, 3]])).shape
+    (1, 3, 100)
+    """
+
+    model_type = "gpt2"
+    config_class = GPT2Config
+
+    def __init__(self, config: GPT2Config, dtype: Any = mo.float32) -> None:
+        self._configure(config)
+        width = config.n_embd
+        self.eos_token_id = config.eos_token_id
+        self.wte = Embedding(config.vocab_size, width, dtype, std=0.02)
+        self.wpe = LearnedPositions(config.n_positions, width, dtype, std=0.01)
+        self.dropout = Dropout(config.embd_pdrop)
+        self.h = ModuleList(Block(config, layer, dtype) for layer in range(config.n_layer))
+        self.ln_f = LayerNorm(width, config.layer_norm_epsilon, dtype=dtype)
+        self.lm_head = None if config.tie_word_embeddings else Linear(width, config.vocab_size, False, dtype)
+
+    def hidden(self, ids: mo.Tensor, caches: list[KeyValueCache] | None = None, offset: Any = 0) -> mo.Tensor:
+        x = self.dropout(self.wpe(self.wte(ids), offset))  # (batch, length, width)
+        for layer, block in enumerate(self.h):
+            x = block(x, None if caches is None else caches[layer], offset)
+        return self.ln_f(x)  # type: ignore[no-any-return]
+
+    def head(self, x: mo.Tensor) -> mo.Tensor:
+        if self.lm_head is not None:
+            return self.lm_head(x)  # type: ignore[no-any-return]
+        return mo.matmul(x, mo.matrix_transpose(self.wte.weight))
+
+    @property
+    def context(self) -> int:
+        return int(self.config["n_positions"])
+
+    def make_caches(self, batch: int, length: int, dtype: Any = mo.float32) -> list[KeyValueCache]:
+        heads = self.config["n_head"]
+        depth = self.config["n_embd"] // heads
+        return [KeyValueCache(batch, heads, length, depth, dtype) for _ in self.h]
+
+
+SIZES: dict[str, dict[str, int]] = {
+    "gpt2": {},
+    "gpt2-medium": {"n_embd": 1024, "n_layer": 24, "n_head": 16},
+    "gpt2-large": {"n_embd": 1280, "n_layer": 36, "n_head": 20},
+    "gpt2-xl": {"n_embd": 1600, "n_layer": 48, "n_head": 25},
+}

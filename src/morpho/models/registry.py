@@ -1,0 +1,62 @@
+"""The models by name: which family, with which settings."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import morpho as mo
+from morpho.base.errors import ArgumentError, fail
+from morpho.models.base import Model
+
+# model_type -> module below morpho.models, class, table of sizes
+FAMILIES = {
+    "gpt2": ("gpt2", "GPT2"),
+    "prenorm": ("transformer", "PreNormTransformer"),
+}
+
+
+def _family(model_type: Any) -> tuple[type[Model], dict[str, dict[str, Any]]]:
+    if model_type not in FAMILIES:
+        raise fail(ArgumentError, "models", f"there is no family {model_type!r}", "one of " + ", ".join(FAMILIES))
+    file, name = FAMILIES[model_type]
+    module = importlib.import_module("morpho.models." + file)
+    return getattr(module, name), module.SIZES
+
+
+def names() -> list[str]:
+    """`mo.models.list()`: the names that `create` takes.
+
+    >>> "gpt2-xl" in mo.models.list()
+    True
+    """
+    return sorted(name for model_type in FAMILIES for name in _family(model_type)[1])
+
+
+def create(name: str, *, dtype: Any = mo.float32, **overrides: Any) -> Any:
+    """A model with random weights; `overrides` replace settings of its configuration.
+
+    >>> model = mo.models.create("gpt2", vocab_size=100, n_embd=8, n_layer=1, n_head=2, n_positions=16)
+    >>> model.parameter_count()
+    1816
+    """
+    for model_type in FAMILIES:
+        kind, sizes = _family(model_type)
+        if name in sizes:
+            return kind.from_config({**sizes[name], **overrides}, strict=True, dtype=dtype)
+    raise fail(ArgumentError, "models.create", f"there is no model {name!r}", "one of " + ", ".join(names()))
+
+
+def from_config(config: Mapping[str, Any], *, dtype: Any = mo.float32) -> Any:
+    """A model with random weights from a configuration as `model.config` or a published config.json holds it;
+    `model_type` says the family.
+
+    >>> model = mo.models.create("gpt2", vocab_size=100, n_embd=8, n_layer=1, n_head=2, n_positions=16)
+    >>> mo.models.from_config(model.config).config == model.config
+    True
+    """
+    if "model_type" not in config:
+        raise fail(ArgumentError, "models.from_config", "the configuration has no model_type",
+                   "one of " + ", ".join(FAMILIES))
+    return _family(config["model_type"])[0].from_config(config, dtype=dtype)

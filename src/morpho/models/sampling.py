@@ -1,0 +1,74 @@
+"""Choosing the next token from one row of logits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from morpho.base.errors import ArgumentError, fail
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a token is chosen. Temperature 0 takes the likeliest one; otherwise one is drawn, from the `top_k` likeliest
+    ones and from the likeliest ones that together have the probability `top_p`. `repetition_penalty` > 1 makes tokens
+    that occurred already less likely."""
+
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    repetition_penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < float("inf"):
+            raise fail(ArgumentError, "generate", f"temperature={self.temperature} is not a number from 0 on")
+        if self.top_k is not None and self.top_k < 1:
+            raise fail(ArgumentError, "generate", f"top_k={self.top_k} leaves no token", "leave it out for all")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise fail(ArgumentError, "generate", f"top_p={self.top_p} does not lie in (0, 1]")
+        if not 0 < self.repetition_penalty < float("inf"):
+            raise fail(ArgumentError, "generate", f"repetition_penalty={self.repetition_penalty} is not positive")
+
+    def scores(self, logits: np.ndarray, seen: Iterable[int] = ()) -> np.ndarray:
+        """Logits after penalty, temperature and cuts, -inf where cut; float64."""
+        found = logits.astype(np.float64)
+        if self.repetition_penalty != 1:
+            ids = np.fromiter(set(seen), np.int64)
+            old = found[ids]
+            found[ids] = np.where(old < 0, old * self.repetition_penalty, old / self.repetition_penalty)
+        if not self.temperature:
+            return found
+        found /= self.temperature
+        if self.top_k is not None and self.top_k < found.size:
+            least = np.partition(found, -self.top_k)[-self.top_k]
+            found[found < least] = -np.inf
+        if self.top_p is not None and self.top_p < 1:
+            found[~_nucleus(found, self.top_p)] = -np.inf
+        return found
+
+    def choose(self, logits: np.ndarray, seen: Iterable[int], rng: np.random.Generator) -> int:
+        """The next token; of equally likely ones the first."""
+        found = self.scores(logits, seen)
+        if np.isnan(found).any() or not np.isfinite(found.max()):
+            raise fail(ArgumentError, "generate", "the logits are not finite", "look at the model's weights")
+        if not self.temperature:
+            return int(found.argmax())
+        heights = np.cumsum(probabilities(found))
+        return int(np.searchsorted(heights, rng.random() * heights[-1], side="right"))
+
+
+def probabilities(scores: np.ndarray) -> np.ndarray:
+    powers = np.exp(scores - scores.max())
+    return powers / powers.sum()
+
+
+def _nucleus(scores: np.ndarray, top_p: float) -> np.ndarray:
+    """True for the likeliest tokens up to, and with, the one that brings their sum to `top_p`."""
+    order = np.argsort(-scores, kind="stable")
+    before = np.cumsum(probabilities(scores)[order])
+    before = np.concatenate([[0.0], before[:-1]])
+    kept = np.zeros(scores.size, bool)
+    kept[order[before < top_p]] = True
+    return kept

@@ -1,0 +1,150 @@
+"""Where a token stands: rotary positions turn queries and keys, sinusoidal and learned ones are added to embeddings.
+
+A sequence begins at `offset`: a Python number, or an integer tensor when it is known only at run time, as in decoding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import morpho as mo
+from morpho.base.errors import ArgumentError, fail
+from morpho.nn import init
+from morpho.nn.module import Module
+from morpho.tensor.variable import Parameter
+
+
+def rows_at(table: mo.Tensor, length: Any, offset: Any) -> mo.Tensor:
+    """Rows offset, offset + 1, ... of a table, `length` of them: (length, width), or (batch, length, width) where there
+    is an offset for each sequence."""
+    if isinstance(offset, int):
+        return table[offset:offset + length]
+    steps = mo.arange(length)
+    if offset.ndim:  # (batch,) -> (batch, length)
+        return mo.embedding(table, mo.expand_dims(offset, axis=-1) + steps)
+    return mo.embedding(table, steps + offset)
+
+
+def _checked(name: str, length: int, width: int, even: bool = True) -> None:
+    if length < 1 or width < 1 or (even and width % 2):
+        raise fail(ArgumentError, name, f"{length} positions of {width} numbers cannot be made",
+                   "the width is even" if even and width % 2 else "")
+
+
+class RotaryPositions(Module):
+    """RoPE: pairs of numbers of a query or key turn by an angle that grows with the position, so that their product
+    depends on the distance alone.
+
+    Pair i turns by position / theta ** (2 i / depth). The pairs are (i, i + depth / 2), as in Llama, or (2 i, 2 i + 1)
+    where `interleaved`. `depth` may be less than that of the heads: the rest is left alone. `scaling` is the
+    `rope_scaling` of a Llama configuration: of type "linear" or "llama3".
+
+    >>> rope = mo.nn.RotaryPositions(8, length=16)
+    >>> rope(mo.ones((1, 2, 5, 8))).shape
+    (1, 2, 5, 8)
+    """
+
+    def __init__(self, depth: int, length: int = 2048, theta: float = 10000.0, interleaved: bool = False,
+                 scaling: Mapping[str, Any] | None = None) -> None:
+        _checked("RotaryPositions", length, depth)
+        self.depth, self.length, self.theta, self.interleaved = depth, length, float(theta), interleaved
+        angles = np.outer(np.arange(length, dtype=np.float32), _frequencies(depth, theta, scaling))
+        # Both as they are multiplied: (length, depth), in the order of the pairs.
+        spread = np.repeat(angles, 2, axis=1) if interleaved else np.concatenate([angles, angles], axis=1)
+        self.cosines = mo.asarray(np.cos(spread, dtype=np.float32), copy=True).realise()
+        signs = np.array([-1, 1], np.float32)  # the pair (a, b) turns to (a cos - b sin, b cos + a sin)
+        signs = np.tile(signs, depth // 2) if interleaved else np.repeat(signs, depth // 2)
+        self.sines = mo.asarray(np.sin(spread, dtype=np.float32) * signs, copy=True).realise()
+
+    def forward(self, x: mo.Tensor, offset: Any = 0) -> mo.Tensor:
+        """x is (batch, heads, length, depth or more); the first of the length stands at `offset`."""
+        return self.turn(x, *self.tables(x.shape[-2], offset))
+
+    def tables(self, length: Any, offset: Any = 0) -> tuple[mo.Tensor, mo.Tensor]:
+        """Cosines and signed sines of some positions, to be used for several `turn`s."""
+        found = (rows_at(self.cosines, length, offset), rows_at(self.sines, length, offset))
+        # (batch, length, depth) -> (batch, 1, length, depth): the same for all heads
+        return tuple(mo.expand_dims(part, axis=-3) if part.ndim == 3 else part for part in found)  # type: ignore
+
+    def turn(self, x: mo.Tensor, cosines: mo.Tensor, sines: mo.Tensor) -> mo.Tensor:
+        """x turned; half floats are turned in float32 and rounded once."""
+        whole = int(x.shape[-1])
+        part = x if whole == self.depth else x[..., :self.depth]
+        wide = part.astype(mo.float32) if x.dtype in (mo.float16, mo.bfloat16) else part
+        # In pairs, (..., 2, depth / 2) or (..., depth / 2, 2): the partner is a view then, and the turn one kernel.
+        pairs, axis = ((self.depth // 2, 2), -1) if self.interleaved else ((2, self.depth // 2), -2)
+        wide, cosines, sines = (mo.reshape(y, (*y.shape[:-1], *pairs)) for y in (wide, cosines, sines))
+        turned = wide * cosines.astype(wide.dtype) + mo.flip(wide, axis=axis) * sines.astype(wide.dtype)
+        turned = mo.reshape(turned, part.shape).astype(x.dtype)
+        return turned if whole == self.depth else mo.concat([turned, x[..., self.depth:]], axis=-1)
+
+    def describe(self) -> str:
+        return f"{self.depth}, length={self.length}, theta={self.theta}"
+
+
+def _frequencies(depth: int, theta: float, scaling: Mapping[str, Any] | None) -> np.ndarray:
+    """Angles per position of each pair, in float32."""
+    found = np.float32(1) / np.power(np.float32(theta), np.arange(0, depth, 2, dtype=np.float32) / np.float32(depth))
+    kind = "default" if not scaling else str(scaling.get("rope_type", scaling.get("type", "default")))
+    if kind == "default":
+        return found
+    assert scaling is not None
+    if kind == "linear":
+        return found / np.float32(scaling["factor"])
+    if kind != "llama3":
+        raise fail(ArgumentError, "RotaryPositions", f"scaling of type {kind!r} is unknown",
+                   "use 'linear' or 'llama3'")
+    # Long waves are stretched by `factor`, short ones kept, those between blended.
+    context = scaling["original_max_position_embeddings"]
+    low, high, factor = (scaling[name] for name in ("low_freq_factor", "high_freq_factor", "factor"))
+    waves = 2 * math.pi / found
+    blend = np.clip((context / waves - low) / (high - low), 0, 1)
+    return ((1 - blend) * found / factor + blend * found).astype(np.float32)
+
+
+def sinusoids(length: int, width: int) -> np.ndarray:
+    """The table of "Attention is all you need": sin and cos of position / 10000 ** (2 i / width) at 2 i and 2 i + 1."""
+    _checked("sinusoids", length, width)
+    angles = np.arange(length)[:, None] / 10000.0 ** (np.arange(0, width, 2) / width)
+    return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, width)
+
+
+class SinusoidalPositions(Module):
+    """Adds a fixed table of sines and cosines to embeddings (..., length, width).
+
+    >>> mo.nn.SinusoidalPositions(16, 4)(mo.zeros((1, 2, 4)))[0, 0].numpy()
+    array([0., 1., 0., 1.], dtype=float32)
+    """
+
+    def __init__(self, length: int, width: int, dtype: Any = mo.float32) -> None:
+        self.length, self.width = length, width
+        self.table = mo.asarray(sinusoids(length, width)).astype(dtype).realise()
+
+    def forward(self, x: mo.Tensor, offset: Any = 0) -> mo.Tensor:
+        return x + rows_at(self.table, x.shape[-2], offset).astype(x.dtype)
+
+    def describe(self) -> str:
+        return f"{self.length}, {self.width}"
+
+
+class LearnedPositions(Module):
+    """Adds a trained row for each position to embeddings (..., length, width); the weight is (positions, width).
+
+    >>> mo.nn.LearnedPositions(16, 4)(mo.zeros((1, 2, 4))).shape
+    (1, 2, 4)
+    """
+
+    def __init__(self, length: int, width: int, dtype: Any = mo.float32, std: float = 0.02) -> None:
+        _checked("LearnedPositions", length, width, even=False)
+        self.length, self.width = length, width
+        self.weight = Parameter(init.normal((length, width), std, dtype=dtype))
+
+    def forward(self, x: mo.Tensor, offset: Any = 0) -> mo.Tensor:
+        return x + rows_at(self.weight, x.shape[-2], offset)
+
+    def describe(self) -> str:
+        return f"{self.length}, {self.width}"

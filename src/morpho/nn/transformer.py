@@ -1,0 +1,128 @@
+"""Transformer blocks: attention and a feed-forward part, each with a residual around it, normed before or after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import morpho as mo
+from morpho.base.errors import ArgumentError, fail
+from morpho.nn.attention import KeyValueCache, MultiHeadAttention
+from morpho.nn.dropout import Dropout
+from morpho.nn.linear import Linear
+from morpho.nn.module import Module
+from morpho.nn.norm import LayerNorm, RMSNorm
+from morpho.nn.positions import RotaryPositions
+
+ACTIVATIONS: dict[str, Callable[[mo.Tensor], mo.Tensor]] = {
+    "gelu": mo.gelu,
+    "gelu_tanh": lambda x: mo.gelu(x, approximate="tanh"),
+    "gelu_new": lambda x: mo.gelu(x, approximate="tanh"),
+    "gelu_pytorch_tanh": lambda x: mo.gelu(x, approximate="tanh"),
+    "quick_gelu": lambda x: x * mo.sigmoid(1.702 * x),
+    "relu": mo.relu, "relu2": lambda x: mo.square(mo.relu(x)), "silu": mo.silu, "swish": mo.silu, "mish": mo.mish,
+    "tanh": mo.tanh, "sigmoid": mo.sigmoid, "selu": mo.selu, "elu": mo.elu, "softplus": mo.softplus,
+}
+GATES = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu"}
+NORMS = {"layernorm": LayerNorm, "rmsnorm": RMSNorm}
+
+
+def activation(name: str) -> Callable[[mo.Tensor], mo.Tensor]:
+    """A function by the name it has in configurations.
+
+    >>> mo.nn.transformer.activation("relu")(mo.asarray([-1.0, 2.0])).numpy()
+    array([0., 2.], dtype=float32)
+    """
+    if name not in ACTIVATIONS:
+        raise fail(ArgumentError, "activation", f"{name!r} is unknown", "one of " + ", ".join(ACTIVATIONS))
+    return ACTIVATIONS[name]
+
+
+def norm(name: str, width: int, eps: float = 1e-5, dtype: Any = mo.float32) -> Module:
+    """A norm by name: "layernorm" or "rmsnorm"."""
+    if name not in NORMS:
+        raise fail(ArgumentError, "norm", f"{name!r} is unknown", "one of " + ", ".join(NORMS))
+    return NORMS[name](width, eps=eps, dtype=dtype)
+
+
+class FeedForward(Module):
+    """Two products with a function between, or three with a gate: down(act(gate(x)) * up(x)) for "swiglu", "geglu" and
+    "reglu". Gated ones have no bias unless asked for.
+
+    >>> mo.nn.FeedForward(8, 16, "swiglu")(mo.ones((2, 8))).shape
+    (2, 8)
+    """
+
+    def __init__(self, width: int, hidden: int, kind: str = "gelu", bias: bool | None = None,
+                 dtype: Any = mo.float32) -> None:
+        gated = kind in GATES
+        bias = not gated if bias is None else bias
+        self.kind = kind
+        self._function = activation(GATES.get(kind, kind))
+        self.gate_proj = Linear(width, hidden, bias, dtype) if gated else None
+        self.up_proj = Linear(width, hidden, bias, dtype)
+        self.down_proj = Linear(hidden, width, bias, dtype)
+
+    def forward(self, x: mo.Tensor) -> mo.Tensor:
+        up = self.up_proj(x)  # (..., width) -> (..., hidden)
+        inner = self._function(up) if self.gate_proj is None else self._function(self.gate_proj(x)) * up
+        return self.down_proj(inner)
+
+    def describe(self) -> str:
+        return repr(self.kind)
+
+
+class TransformerBlock(Module):
+    """Attention over the sequence itself, then a feed-forward part: an encoder's block, a language model's if `causal`.
+
+    `norm_first`: each part sees its normed input (pre-norm); otherwise the sum with the residual is normed (post-norm).
+
+    >>> mo.nn.TransformerBlock(8, heads=2, hidden=16)(mo.ones((1, 3, 8))).shape
+    (1, 3, 8)
+    """
+
+    def __init__(self, width: int, heads: int, hidden: int, *, kv_heads: int | None = None, activation: str = "gelu",
+                 normalization: str = "layernorm", eps: float = 1e-5, norm_first: bool = True, causal: bool = False,
+                 bias: bool = True, rope: RotaryPositions | None = None, dropout: float = 0.0,
+                 dtype: Any = mo.float32) -> None:
+        self.norm_first = norm_first
+        self.attention_norm = norm(normalization, width, eps, dtype)
+        self.attention = MultiHeadAttention(width, heads, kv_heads, bias=bias, causal=causal, rope=rope, dtype=dtype)
+        self.feed_forward_norm = norm(normalization, width, eps, dtype)
+        self.feed_forward = FeedForward(width, hidden, activation, None if bias else False, dtype)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: mo.Tensor, *, mask: Any = None, cache: KeyValueCache | None = None,
+                offset: Any = 0) -> mo.Tensor:
+        x = self._part(x, self.attention_norm, lambda y: self.attention(y, mask=mask, cache=cache, offset=offset))
+        return self._part(x, self.feed_forward_norm, self.feed_forward)
+
+    def _part(self, x: mo.Tensor, norm: Module, part: Callable[[mo.Tensor], mo.Tensor]) -> mo.Tensor:
+        if self.norm_first:
+            return x + self.dropout(part(norm(x)))
+        return norm(x + self.dropout(part(x)))  # type: ignore[no-any-return]
+
+    def describe(self) -> str:
+        return "norm_first=True" if self.norm_first else "norm_first=False"
+
+
+class TransformerDecoderBlock(TransformerBlock):
+    """A causal block that also looks at a `memory`, such as an encoder's result.
+
+    >>> block = mo.nn.TransformerDecoderBlock(8, heads=2, hidden=16)
+    >>> block(mo.ones((1, 3, 8)), mo.ones((1, 5, 8))).shape
+    (1, 3, 8)
+    """
+
+    def __init__(self, width: int, heads: int, hidden: int, *, memory_width: int | None = None, **others: Any) -> None:
+        super().__init__(width, heads, hidden, causal=others.pop("causal", True), **others)
+        dtype = others.get("dtype", mo.float32)
+        self.memory_norm = norm(others.get("normalization", "layernorm"), width, others.get("eps", 1e-5), dtype)
+        self.memory_attention = MultiHeadAttention(width, heads, others.get("kv_heads"), bias=others.get("bias", True),
+                                                   memory_width=memory_width, dtype=dtype)
+
+    def forward(self, x: mo.Tensor, memory: mo.Tensor, *, mask: Any = None,  # type: ignore[override]
+                memory_mask: Any = None, cache: KeyValueCache | None = None, offset: Any = 0) -> mo.Tensor:
+        x = self._part(x, self.attention_norm, lambda y: self.attention(y, mask=mask, cache=cache, offset=offset))
+        x = self._part(x, self.memory_norm, lambda y: self.memory_attention(y, memory, mask=memory_mask))
+        return self._part(x, self.feed_forward_norm, self.feed_forward)

@@ -1,0 +1,189 @@
+"""Generation: the same logits as the whole model, no recompilation, and the ways to choose a token."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import morpho as mo
+from morpho.base.errors import ArgumentError
+from morpho.models.sampling import Sampling, probabilities
+
+IDS = [3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46]
+
+
+def _model(kind: str, **others: object) -> mo.models.LanguageModel:
+    mo.nn.seed(11)
+    if kind == "gpt2":
+        return mo.models.create("gpt2", **{"vocab_size": 97, "n_embd": 16, "n_layer": 2, "n_head": 2,  # type: ignore
+                                           "n_positions": 48, **others})
+    return mo.models.create("prenorm-small", **{"vocab_size": 97, "width": 24, "layers": 2, "heads": 3,  # type: ignore
+                                                "kv_heads": 1, "hidden": 40, "max_seq_len": 48, **others})
+
+
+@pytest.fixture(scope="module", params=["gpt2", "prenorm"])
+def model(request: pytest.FixtureRequest) -> mo.models.LanguageModel:
+    found = _model(request.param)
+    for parameter in found.parameters():  # larger than at first, so that tokens differ in their logits
+        parameter.assign(parameter + 0.3 * mo.asarray(np.random.default_rng(2).standard_normal(parameter.shape)
+                                                      .astype(np.float32)))
+    return found
+
+
+def test_pieces_and_steps_equal_the_whole(model: mo.models.LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit for bit, for prompts of every length in pieces, with two compilations in all."""
+    monkeypatch.setattr("morpho.models.generation.CHUNK", 4)
+    whole = model(mo.asarray([IDS])).numpy()[0]
+    generator = mo.models.Generator(model)
+    for length in (1, 2, 5, 9):
+        generator.ids = []
+        assert (generator.start(IDS[:length]) == whole[length - 1]).all()
+        for position in range(length, len(IDS)):
+            assert (generator.step(IDS[position]) == whole[position]).all()
+    assert generator.compilations == 2 and generator.prefill.stats["recompiles"] == 0
+    assert generator.decode.stats["recompiles"] == 0 and generator.decode.fallbacks == 0
+
+
+def test_the_prompt_before_is_not_computed_again(model: mo.models.LanguageModel) -> None:
+    generator = mo.models.Generator(model)
+    generator.start(IDS)
+    calls = generator.prefill.calls
+    assert (generator.start([*IDS[:6], 7]) == model(mo.asarray([[*IDS[:6], 7]])).numpy()[0, -1]).all()
+    assert generator.prefill.calls == calls + 1 and generator.ids == [*IDS[:6], 7]
+
+
+def test_greedy_is_the_likeliest_token_of_the_whole_model(model: mo.models.LanguageModel) -> None:
+    made = [*mo.models.generate(model, IDS, max_new_tokens=8)]
+    whole = model(mo.asarray([IDS + made])).numpy()[0]
+    assert made == [int(i) for i in whole[len(IDS) - 1:-1].argmax(axis=-1)]
+
+
+def test_one_seed_one_text(model: mo.models.LanguageModel) -> None:
+    def text(seed: int) -> list[int]:
+        return [*mo.models.generate(model, IDS, max_new_tokens=12, temperature=1.5, top_k=50, top_p=0.95, seed=seed)]
+
+    assert text(1) == text(1) and len({tuple(text(seed)) for seed in range(4)}) > 1
+
+
+def test_two_streams_at_once_do_not_mix(model: mo.models.LanguageModel) -> None:
+    alone = [[*mo.models.generate(model, ids, max_new_tokens=6)] for ids in (IDS, IDS[::-1])]
+    both = zip(*[mo.models.generate(model, ids, max_new_tokens=6) for ids in (IDS, IDS[::-1])], strict=True)
+    assert [[*part] for part in zip(*both, strict=True)] == alone
+
+
+def test_changed_weights_are_seen_without_compiling(model: mo.models.LanguageModel) -> None:
+    before = [*mo.models.generate(model, IDS, max_new_tokens=6)]
+    compiled = [kept.compilations for kept in model._generators]  # type: ignore[attr-defined]
+    held = {name: value.numpy(copy=True) for name, value in model.state_dict().items()}
+    for parameter in model.parameters():
+        parameter.assign(-parameter)
+    try:
+        made = [*mo.models.generate(model, IDS, max_new_tokens=6)]
+        assert made == [int(model(mo.asarray([IDS + made[:i]])).numpy()[0, -1].argmax()) for i in range(6)]
+        assert [kept.compilations for kept in model._generators] == compiled  # type: ignore[attr-defined]
+    finally:
+        model.load_state_dict(held)
+    assert [*mo.models.generate(model, IDS, max_new_tokens=6)] == before
+
+
+def test_stops() -> None:
+    model = _model("gpt2")
+    made = [*mo.models.generate(model, IDS, max_new_tokens=10, temperature=2.0, seed=3)]
+
+    def again(**others: object) -> list[int]:
+        return [*mo.models.generate(model, IDS, max_new_tokens=10, temperature=2.0, seed=3, **others)]  # type: ignore
+
+    assert len(set(made)) > 4
+    first = made.index(made[4])
+    assert again(stop=made[4]) == made[:first]
+
+    def spell(ids: list[int]) -> str:
+        return "".join(f"<{i}>" for i in ids)
+
+    assert again(stop=f"{made[2]}><{made[3]}", decode=spell) == made[:4]
+    model.eos_token_id = made[4]
+    assert again() == made[:first]
+    with pytest.raises(ArgumentError, match="needs text"):
+        again(stop="x")
+
+
+def test_it_ends_when_the_context_is_full() -> None:
+    model = _model("gpt2", n_positions=14)
+    assert len([*mo.models.generate(model, IDS)]) == 3 == len([*mo.models.generate(model, IDS, max_new_tokens=50)])
+    with pytest.raises(ArgumentError, match="15 tokens, and there is room for 14"):
+        mo.models.generate(model, [1] * 15)
+    generator = mo.models.Generator(model)
+    generator.start([1] * 14)
+    with pytest.raises(ArgumentError, match="the cache is full"):
+        generator.step(1)
+
+
+def test_dropout_is_off_and_the_mode_comes_back() -> None:
+    model = _model("prenorm", dropout=0.5)
+    assert [*mo.models.generate(model, IDS, max_new_tokens=3)] == [*mo.models.generate(model, IDS, max_new_tokens=3)]
+    assert model._training and all(module._training for module in model.modules())
+
+
+def test_later_tokens_and_other_rows_change_nothing(model: mo.models.LanguageModel) -> None:
+    """Causality and independence of the rows of a batch, bit for bit."""
+    ids = np.array([IDS, IDS[::-1]])
+    both = model(mo.asarray(ids)).numpy()
+    assert (both[0] == model(mo.asarray(ids[:1])).numpy()[0]).all()
+    ids[0, 7:] = 1
+    changed = model(mo.asarray(ids)).numpy()
+    assert (changed[0, :7] == both[0, :7]).all() and (changed[0, 7:] != both[0, 7:]).any()
+    assert (changed[1] == both[1]).all()
+
+
+def test_configurations_are_plain_data() -> None:
+    model = _model("prenorm")
+    twin = mo.models.from_config(model.config)
+    twin.load_state_dict(model.state_dict())
+    ids = mo.asarray([IDS])
+    assert twin.config == model.config and (twin(ids).numpy() == model(ids).numpy()).all()
+    with pytest.raises(ArgumentError, match="no model_type"):
+        mo.models.from_config({})
+    with pytest.raises(ArgumentError, match="no family 'gpt9'"):
+        mo.models.from_config({"model_type": "gpt9"})
+    with pytest.raises(ArgumentError, match="unknown settings: colour"):
+        mo.models.create("gpt2", colour=3)
+    with pytest.raises(ArgumentError, match="there is no model 'gpt3'"):
+        mo.models.create("gpt3")
+
+
+# -- choosing ----------------------------------------------------------------------------------------------------------
+LOGITS = np.array([1.0, 3.0, 2.0, -1.0, 2.5])
+
+
+def test_cuts() -> None:
+    def kept(**how: float) -> list[int]:
+        return [int(i) for i in np.flatnonzero(np.isfinite(Sampling(temperature=1.0, **how).scores(LOGITS)))]  # type: ignore
+
+    assert kept() == [0, 1, 2, 3, 4] and kept(top_k=2) == [1, 4] and kept(top_k=99) == [0, 1, 2, 3, 4]
+    likely = np.sort(probabilities(LOGITS))[::-1].cumsum()
+    assert kept(top_p=likely[0] - 1e-9) == [1] and kept(top_p=likely[0] + 1e-9) == [1, 4]
+    assert kept(top_p=1e-12) == [1] and kept(top_p=1.0) == [0, 1, 2, 3, 4] and kept(top_k=3, top_p=0.99) == [1, 2, 4]
+
+
+def test_penalty_and_temperature() -> None:
+    found = Sampling(temperature=2.0, repetition_penalty=2.0).scores(LOGITS, [1, 3, 3])
+    assert found.tolist() == [0.5, 0.75, 1.0, -1.0, 1.25]
+    assert Sampling(repetition_penalty=3.0).choose(LOGITS, [1], np.random.default_rng(0)) == 4
+
+
+def test_draws_follow_the_probabilities() -> None:
+    rng = np.random.default_rng(4)
+    counts = np.bincount([Sampling(temperature=1.0).choose(LOGITS, [], rng) for _ in range(4000)], minlength=5)
+    assert np.abs(counts / 4000 - probabilities(LOGITS)).max() < 0.03
+
+
+@pytest.mark.parametrize("how", [{"temperature": -1.0}, {"top_k": 0}, {"top_p": 0.0}, {"top_p": 1.5},
+                                 {"repetition_penalty": 0.0}, {"temperature": float("nan")}])
+def test_senseless_settings_are_errors(how: dict[str, float]) -> None:
+    with pytest.raises(ArgumentError):
+        Sampling(**how)  # type: ignore[arg-type]
+
+
+def test_logits_that_are_not_numbers_are_an_error() -> None:
+    with pytest.raises(ArgumentError, match="not finite"):
+        Sampling().choose(np.array([1.0, np.nan]), [], np.random.default_rng(0))
