@@ -270,8 +270,7 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     "extend": ("morpho.tensor.extend", ""), "fft": ("morpho.tensor.fft", ""), "linalg": ("morpho.tensor.linalg", ""),
     "random": ("morpho.tensor.random", ""), "pool": ("morpho.runtime.pool", ""),
     "tasks": ("morpho.tensor.tasks", ""),
-    "models": ("morpho.models", ""), "nn": ("morpho.nn", ""), "optim": ("morpho.optim", ""),
-    "weights": ("morpho.weights", ""),
+    **{name: (f"morpho.{name}", "") for name in ("models", "nn", "optim", "weights")},
 }
 
 

@@ -199,6 +199,8 @@ def _precise(name: str, x: float) -> Any:
         return m.erfc(x)
     if name == "gelu":
         return x * m.erfc(-x / m.sqrt(2)) / 2
+    if name == "gelu_slope":
+        return m.erfc(-x / m.sqrt(2)) / 2 + x * m.exp(-x * x / 2) / m.sqrt(2 * m.pi)
     if name == "gelu_tanh":
         return x / (1 + m.exp(-2 * m.sqrt(2 / m.pi) * (x + m.mpf("0.044715") * x**3)))
     if name == "sigmoid":
@@ -212,7 +214,8 @@ def _precise(name: str, x: float) -> Any:
     raise KeyError(name)
 
 
-_AT_INFINITY = {"erf": (-1, 1), "erfc": (2, 0), "gelu": (-0.0, math.inf), "gelu_tanh": (-0.0, math.inf),
+_AT_INFINITY = {"gelu_slope": (-0.0, 1), "erf": (-1, 1),
+                "erfc": (2, 0), "gelu": (-0.0, math.inf), "gelu_tanh": (-0.0, math.inf),
                 "sigmoid": (0, 1), "silu": (-0.0, math.inf), "softplus": (0, math.inf), "mish": (-0.0, math.inf)}
 
 

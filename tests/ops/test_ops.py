@@ -84,7 +84,7 @@ def check_values(case: Elementwise, dtype: DType, node: Node, arrays: list[Array
         true = np.where(np.abs(numbers[0]) < 2.0**50, true, readable(got, result))
     promise = case.accuracy if dtype.itemsize > 2 else 0.5 + 1e-3 * 16  # computed in float32, rounded once
     if dtype is float64:
-        promise = 2
+        promise = max(promise, 2)
     errors = oracle.ulps(readable(got, result), true, result)
     if case.op == "logaddexp":  # log(e**x + e**y) passes through zero: its error is relative to the larger argument
         with np.errstate(all="ignore"):
@@ -93,6 +93,11 @@ def check_values(case: Elementwise, dtype: DType, node: Node, arrays: list[Array
             largest = np.maximum(np.maximum(*numbers), 0).astype(oracle.WIDE) + 1
             near = absolute <= largest * oracle.WIDE(2.0) ** -oracle.FORMATS[dtype][0]
         errors = np.where(cancels & near, 0, errors)
+    if case.op == "gelu_slope":  # passes through zero near -0.75: its error is relative to Phi there
+        with np.errstate(all="ignore"):
+            absolute = np.abs(readable(got, result).astype(oracle.WIDE) - true)
+            near = absolute <= oracle.WIDE(2.0) ** -(1 + oracle.FORMATS[dtype][0])
+            errors = np.where((numbers[0] > -1.25) & (numbers[0] < -0.25) & near, 0, errors)
     worst = int(np.argmax(errors)) if errors.size else 0
     shown = [a.reshape(-1)[worst] for a in numbers]
     assert not errors.size or errors[worst] <= promise, (

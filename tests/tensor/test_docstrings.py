@@ -11,9 +11,10 @@ import pytest
 
 import morpho as mo
 
-FOLDERS = [importlib.import_module(f"morpho.{folder}") for folder in ("tensor", "nn", "weights", "models")]
-MODULES = ["morpho", *(folder.__name__ for folder in FOLDERS)] + [
-    f"{folder.__name__}.{found.name}" for folder in FOLDERS for found in pkgutil.iter_modules(folder.__path__)]
+FOLDERS = ["tensor", "nn", "optim", "weights", "models"]
+MODULES = ["morpho", *(f"morpho.{folder}" for folder in FOLDERS)] + [
+    f"morpho.{folder}.{found.name}" for folder in FOLDERS
+    for found in pkgutil.iter_modules(importlib.import_module(f"morpho.{folder}").__path__)]
 
 
 @pytest.mark.parametrize("name", MODULES)

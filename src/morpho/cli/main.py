@@ -1,4 +1,4 @@
-"""The `morpho` command: `doctor`, `tour`, `bench core`, `bench kernels`.
+"""The `morpho` command: `run`, `train`, `doctor`, `tour`, `bench ...`.
 
 Each command imports what it needs when it runs, so that `--help` and a mistyped option answer at once. An error that
 Morpho raises on purpose is one red line on standard error and exit code 2; anything else is a fault of ours and keeps
@@ -57,6 +57,77 @@ def options(
     ] = False,
 ) -> None:
     """Morpho: lazy tensors, one graph, native code."""
+
+
+@app.command("run")
+def run(
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="[MODEL] PROMPT",
+                       help="A folder with config.json, model.safetensors and tokenizer.json, a .gguf file, or a name "
+                            "from `morpho models`; then the text to go on from. Without a model: the small one that "
+                            "ships with Morpho."),
+    ],
+    tokens: Annotated[int, typer.Option(min=1, help="Most tokens to make.")] = 120,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the likeliest token every time.")] = 0.8,
+    top_k: Annotated[int, typer.Option(min=0, help="Only among the k likeliest; 0: all.")] = 50,
+    top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Only among the likeliest of this share.")] = 1.0,
+    penalty: Annotated[float, typer.Option(min=0.0, help="Above 1: tokens that were there are less likely.")] = 1.0,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="Stop at this text; may be given several times.")] = None,
+    chat: Annotated[
+        bool | None, typer.Option("--chat/--raw", help="Talk to the model, or let it go on with the text as it is; "
+                                  "default: talk if the model has a chat template.")
+    ] = None,
+) -> None:
+    """Let a model write: `morpho run "In the beginning"`, `morpho run my-model "Once"`."""
+    from morpho.cli import run as part
+
+    if len(words) > 2:
+        raise typer.BadParameter("give a prompt, or a model and a prompt; quote a prompt of several words")
+    sampling = part.Sampling(tokens, temperature, top_k, top_p, penalty, seed, tuple(stop or ()))
+    part.run(words[0] if len(words) == 2 else None, words[-1], sampling, chat=chat)
+
+
+@app.command("train")
+def train(
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The run: model, tokenizer, checkpoints.")],
+    data: Annotated[Path | None, typer.Option(metavar="FILE", help="A text in UTF-8, also as .xz.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint: the same bits.")] = False,
+    start: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Begin from this model (fine-tuning); its tokenizer is kept.")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1)] = 1000,
+    layers: Annotated[int, typer.Option(min=1)] = 4,
+    width: Annotated[int, typer.Option(min=2)] = 256,
+    heads: Annotated[int, typer.Option(min=1)] = 4,
+    kv_heads: Annotated[int, typer.Option(min=0, help="Heads of keys and values; 0: as many as heads.")] = 0,
+    vocabulary: Annotated[int, typer.Option(min=257, help="Tokens to learn from the text.")] = 2048,
+    context: Annotated[int, typer.Option(min=2, help="Tokens a window has.")] = 256,
+    batch: Annotated[int, typer.Option(min=1, help="Windows at a time.")] = 8,
+    accumulate: Annotated[int, typer.Option(min=1, help="Batches whose gradients are added before a step.")] = 1,
+    lr: Annotated[float, typer.Option(help="Highest learning rate; in the end it is a tenth of that.")] = 1e-3,
+    warmup: Annotated[int, typer.Option(min=0, help="Steps over which the rate rises.")] = 50,
+    weight_decay: Annotated[float, typer.Option(min=0.0)] = 0.1,
+    dropout: Annotated[float, typer.Option(min=0.0, max=0.9)] = 0.0,
+    clip: Annotated[float, typer.Option(min=0.0, help="Most norm of all gradients together; 0: any.")] = 1.0,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    save_every: Annotated[int, typer.Option(min=0, help="Steps between checkpoints.")] = 200,
+    sample_every: Annotated[int, typer.Option(min=0, help="Steps between samples of text; 0: none.")] = 200,
+    keep: Annotated[int, typer.Option(min=1, help="Checkpoints to keep.")] = 3,
+    prompt: Annotated[str, typer.Option(help="What samples begin with.")] = "",
+    until: Annotated[int | None, typer.Option(help="Stop and save at this step of the plan.")] = None,
+) -> None:
+    """Train a language model on a text: `morpho train --data corpus.txt --out my-model`. Ctrl-C saves; --resume goes on
+    with the settings of the run."""
+    from morpho.cli import train as part
+    from morpho.models.training import Settings
+
+    settings = Settings(layers=layers, width=width, heads=heads, kv_heads=kv_heads, vocabulary=vocabulary,
+                        context=context, batch=batch, accumulate=accumulate, steps=steps, lr=lr, warmup=warmup,
+                        weight_decay=weight_decay, dropout=dropout, clip=clip, seed=seed)
+    part.train(data, out, settings, resume=resume, save_every=save_every, sample_every=sample_every, keep=keep,
+               start=start, prompt=prompt, until=until)
 
 
 @app.command("doctor")

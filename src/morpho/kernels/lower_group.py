@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 
 from morpho.base.dims import Shape, Size, bounds, product
 from morpho.base.dtypes import DType
-from morpho.ir.node import Node
+from morpho.ir.node import Node, toposort
 from morpho.kernels.loop_spec import Access, Instruction, LoopKernel, Store, constant_text
 from morpho.kernels.place import Place, look
 from morpho.passes.fuse import only_checks, reshaped
@@ -69,9 +70,9 @@ class GroupLowering:
 
     def lower(self, outputs: tuple[Node, ...], places: list[Place]) -> Lowered:
         """Instructions for every output and its store; then the loops."""
-        self.mappings = self.find_mappings(outputs)
+        self.mappings, self.looks = self.find_mappings(outputs), looks_of(outputs)
         stores = []
-        for node, place in zip(outputs, places, strict=True):
+        for node, place in sorted(zip(outputs, places, strict=True), key=lambda pair: self.looks[pair[0].serial]):
             mapping = self.mappings[node.serial]
             number = self.value(node, mapping)
             strides = self.along(mapping, place)
@@ -81,8 +82,6 @@ class GroupLowering:
 
     def find_mappings(self, outputs: tuple[Node, ...]) -> dict[int, Mapping]:
         """For every computed node of the body, the axis of the space each of its dimensions runs along."""
-        from morpho.ir.node import toposort
-
         found: dict[int, Mapping] = {}
         for node in toposort(outputs):
             if node.op.kind == "reduce":
@@ -133,7 +132,10 @@ class GroupLowering:
         if node.op.name == "gather":
             return [(node.inputs[1], self.mappings.get(node.inputs[1].serial, mapping))]
         if node.op.kind == "elementwise":
-            return [(child, self.mappings.get(child.serial, mapping)) for child in node.inputs]
+            inputs = node.inputs
+            if "commutative" in node.op.properties:
+                inputs = tuple(sorted(inputs, key=lambda child: self.looks[child.serial]))
+            return [(child, self.mappings.get(child.serial, mapping)) for child in inputs]
         return []
 
     def instruction(self, node: Node, mapping: Mapping, inputs: tuple[int, ...]) -> int:
@@ -328,6 +330,19 @@ class GroupLowering:
         if len(strides) > 1:
             return "general"
         return "unit" if strides[0] == 1 else "strided"
+
+
+def looks_of(outputs: tuple[Node, ...]) -> dict[int, int]:
+    """A number for each node of a body that says how it is computed, whatever it is computed from. Operands and results
+    are put in its order, so that equal layers of a model have equal kernels."""
+    looks: dict[int, int] = {}
+    for node in toposort(outputs):
+        inputs = [looks[child.serial] for child in node.inputs]
+        if "commutative" in node.op.properties:
+            inputs.sort()
+        attributes = [(name, value) for name, value in sorted(node.attributes.items()) if name != "index"]
+        looks[node.serial] = zlib.crc32(f"{node.op.name} {attributes} {inputs}".encode())
+    return looks
 
 
 def lower_body(node: Node, inputs: list[Place], outputs: list[Place], columns: int = 0) -> Lowered:

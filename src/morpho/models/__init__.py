@@ -6,6 +6,7 @@
 """
 
 from morpho.models.base import LanguageModel, Model
+from morpho.models.checkpoints import Checkpoints
 from morpho.models.generation import Generator, generate
 from morpho.models.registry import create, from_config
 from morpho.models.registry import names as list
@@ -16,6 +17,7 @@ from morpho.models.transformer import (
 )
 
 __all__ = [
-    "Generator", "LanguageModel", "Model", "create", "from_config", "generate", "list", "prenorm_transformer_base",
+    "Checkpoints", "Generator", "LanguageModel", "Model", "create", "from_config", "generate", "list",
+    "prenorm_transformer_base",
     "prenorm_transformer_large", "prenorm_transformer_small",
 ]

@@ -91,11 +91,10 @@ def _square(x: Node) -> Node:
     return mul(x, x)
 
 
-def _gelu_slope(x: Node) -> Node:
-    """Phi(x) + x phi(x)."""
-    cdf = mul(constant_like(x, 0.5), build("erfc", mul(x, constant_like(x, -math.sqrt(0.5)))))
+def _gelu_curvature(x: Node) -> Node:
+    """phi(x) * (2 - x**2), the second derivative of gelu."""
     pdf = mul(constant_like(x, 1 / math.sqrt(2 * math.pi)), build("exp", mul(_square(x), constant_like(x, -0.5))))
-    return add(cdf, mul(x, pdf))
+    return mul(pdf, sub(constant_like(x, 2), _square(x)))
 
 
 def _gelu_tanh_slope(x: Node) -> Node:
@@ -174,7 +173,9 @@ _unary("erf", "f", special.erf, _chain(lambda x, y: mul(
 _unary("erfc", "f", special.erfc, _chain(lambda x, y: mul(
     constant_like(x, -2 / math.sqrt(math.pi)), build("exp", neg(_square(x))))), COSTLY, _ULP2)
 _unary("sigmoid", "f", special.sigmoid, _chain(lambda x, y: mul(y, build("sigmoid", neg(x)))), COSTLY, _ULP1)
-_unary("gelu", "f", special.gelu, _chain(lambda x, y: _gelu_slope(x)), 2 * COSTLY, _ULP2)
+_unary("gelu", "f", special.gelu, _chain(lambda x, y: build("gelu_slope", x)), 2 * COSTLY, _ULP2)
+_unary("gelu_slope", "f", special.gelu_slope, _chain(lambda x, y: _gelu_curvature(x)), 2 * COSTLY,
+       "polynomial, 4 ulp")
 _unary("gelu_tanh", "f", special.gelu_tanh, _chain(lambda x, y: _gelu_tanh_slope(x)), 2 * COSTLY, _ULP2)
 _unary("silu", "f", special.silu, _chain(lambda x, y: _silu_slope(x)), COSTLY, _ULP2)
 _unary("softplus", "f", special.softplus, _chain(lambda x, y: build("sigmoid", x)), COSTLY, _ULP2)

@@ -11,7 +11,7 @@ from morpho.base.dims import Size, bounds, product
 from morpho.base.errors import ArgumentError, AxisError, DTypeError, IndexFault, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import Attributes, Op, Spec, register
-from morpho.ops.algebra import add, constant, expand, permute, reduce, reshape, zeros_like
+from morpho.ops.algebra import add, constant, count, expand, permute, reduce, reshape, zeros_like
 
 VIEW = frozenset({"view"})
 
@@ -64,11 +64,26 @@ def _numpy_slices(attributes: Attributes) -> tuple[Any, ...]:
 def _expand_rule(node: Node, ct: Node) -> list[Node]:
     x = node.inputs[0]
     axes = tuple(i for i, (old, new) in enumerate(zip(x.shape, node.shape, strict=True)) if old == 1 and new != 1)
+    if ct.op.name == "matmul" and axes and axes == tuple(range(len(ct.shape) - 2)):
+        return [reshape(_product_of_all(ct), x.shape)]
     return [reduce("sum", ct, axes)]
+
+
+def _product_of_all(product: Node) -> Node:
+    """The sum of a batch of products, as one product with a longer sum: the gradient of a weight that a batch shares.
+    (..., m, k) @ (..., k, n), summed -> (m, n)."""
+    a, b = product.inputs
+    rank = len(a.shape)
+    wide = permute(a, (rank - 2, *range(rank - 2), rank - 1))  # (m, ..., k)
+    return build("matmul", reshape(wide, (a.shape[-2], count(a, (*range(rank - 2), rank - 1)))),
+                 reshape(b, (count(b, tuple(range(rank - 1))), b.shape[-1])))
 
 
 def _permute_rule(node: Node, ct: Node) -> list[Node]:
     axes = node["axes"]
+    if ct.op.name == "matmul" and axes == (*range(len(axes) - 2), len(axes) - 1, len(axes) - 2):
+        a, b = ct.inputs  # a product is made the way round it is wanted: the transpose of AB is B'A'
+        return [build("matmul", permute(b, axes), permute(a, axes))]
     return [permute(ct, tuple(axes.index(i) for i in range(len(axes))))]
 
 

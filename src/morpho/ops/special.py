@@ -45,6 +45,12 @@ def _silu(x: float) -> float:
     return -0.0 if x == -math.inf else x * _sigmoid(x)
 
 
+def _gelu_slope(x: float) -> float:
+    if math.isinf(x):
+        return 1.0 if x > 0 else -0.0
+    return 0.5 * math.erfc(-x * math.sqrt(0.5)) + x * math.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+
+
 def _gelu_tanh(x: float) -> float:
     if math.isinf(x):
         return x if x > 0 else -0.0
@@ -58,6 +64,7 @@ def _mish(x: float) -> float:
 
 erf, erfc = _wide(math.erf), _wide(math.erfc)
 gelu, gelu_tanh, silu, mish = _wide(_gelu), _wide(_gelu_tanh), _wide(_silu), _wide(_mish)
+gelu_slope = _wide(_gelu_slope)
 sigmoid, softplus = _wide(_sigmoid), _wide(_softplus)
 
 

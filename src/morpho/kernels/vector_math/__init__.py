@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from morpho.kernels.emit import Value
-from morpho.kernels.vector_math.activations import gelu, gelu_tanh, mish, sigmoid, silu, softplus
+from morpho.kernels.vector_math.activations import gelu, gelu_slope, gelu_tanh, mish, sigmoid, silu, softplus
 from morpho.kernels.vector_math.error_function import erf, erfc
 from morpho.kernels.vector_math.exponential import exp, exp2, expm1
 from morpho.kernels.vector_math.hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
@@ -44,6 +44,7 @@ ONE_ARGUMENT: dict[str, Callable[..., Value]] = {
     "erfc": erfc,
     "sigmoid": sigmoid,
     "gelu": gelu,
+    "gelu_slope": gelu_slope,
     "gelu_tanh": gelu_tanh,
     "silu": silu,
     "softplus": softplus,

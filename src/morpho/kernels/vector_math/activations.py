@@ -60,6 +60,7 @@ NORMAL_SLOPE, NORMAL_BASE, NORMAL_CENTRE = 1.1564002, 3.93176079, 0.346493244
 
 # Numbers in two parts. gelu_tanh(x) = x * sigmoid(x * (LINEAR + CUBIC * x**2)) with LINEAR = 2 * sqrt(2/pi) and
 # CUBIC = 0.044715 * LINEAR.
+DENSITY = 0.3989422804014327  # 1 / sqrt(2 * pi), the normal density at 0
 SQRT_HALF, SQRT_HALF_LOW = 0.7071067811865476, -4.833646656726457e-17
 LINEAR, LINEAR_LOW = 1.5957691216057308, -9.96930880911092e-17
 CUBIC, CUBIC_LOW = 0.07135481627260025, -6.175149918155315e-19
@@ -172,6 +173,42 @@ def gelu_float(e: Emitter, x: Value) -> Value:
     low = e.fma(residual, e.from_bits(factor, "float"), low)
     side = total + e.fma(total, growth, low)
     return e.fma(side * power, -shrink * shrink, positive_part(e, x))
+
+
+def gelu_slope_float(e: Emitter, x: Value) -> Value:
+    """Phi(x) + x phi(x) in float arithmetic, from the same parts as `gelu_float`: beside it most of them are shared.
+
+    With t = |x|: Phi(-t) - t phi(t) = e**(-t**2/2) * (p + p * v * rest(v) - t / sqrt(2 pi)) with p = q / t.
+    """
+    t = e.minimum(e.absolute(x), 14.7)
+    growth, power = exp_of_half_square(e, t)
+    shrink = shrink_factor(x)
+    denominator = t * (NORMAL_SLOPE * shrink) + NORMAL_BASE * shrink
+    q, p = t / denominator, 1.0 / denominator
+    v = (NORMAL_CENTRE / shrink - q) * shrink
+    height = e.fma(t, -DENSITY / shrink, e.fma(p * v, polynomial(e, v, FLOAT_NORMAL_TAIL), p))
+    side = e.fma(height, growth, height) * power * (shrink * shrink)
+    return e.select(e.fcmp("olt", x, 0.0), side, 1.0 - side)
+
+
+def gelu_slope_double(e: Emitter, x: Value) -> Value:
+    """Phi(x) + x phi(x) in double arithmetic, from the tail of erfc and the exponential of the exact square."""
+    t = e.minimum(e.absolute(x), 38.8)
+    half = t * 0.5
+    square = half * t
+    square_low = e.fma(half, t, -square)
+    argument, argument_low = two_product(e, t, e.like(SQRT_HALF, t))
+    argument_low = e.fma(t, SQRT_HALF_LOW, argument_low)
+    tail = erfc_scaled(e, argument, argument_low, square, square_low, e.like(2.0**99, t))
+    decay = exp(e, -square)
+    side = e.fma(tail, 2.0 ** (-TAIL_OFFSET - 100), e.fma(decay, -square_low, decay) * t * -DENSITY)
+    side = e.select(e.fcmp("oeq", side, 0.0), e.like(-0.0, side), side)  # far out the smaller part vanishes last
+    return e.select(e.fcmp("olt", x, 0.0), side, 1.0 - side)
+
+
+def gelu_slope(e: Emitter, x: Value) -> Value:
+    """The derivative of gelu. It passes through zero near -0.75, where its error is relative to Phi."""
+    return gelu_slope_float(e, x) if x.element == "float" else gelu_slope_double(e, x)
 
 
 def exp_of_half_square(e: Emitter, t: Value) -> tuple[Value, Value]:
