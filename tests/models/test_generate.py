@@ -73,14 +73,14 @@ def test_two_streams_at_once_do_not_mix(model: mo.models.LanguageModel) -> None:
 
 def test_changed_weights_are_seen_without_compiling(model: mo.models.LanguageModel) -> None:
     before = [*mo.models.generate(model, IDS, max_new_tokens=6)]
-    compiled = [kept.compilations for kept in model._generators]  # type: ignore[attr-defined]
+    compiled = [kept.compilations for kept in model._generators.free]  # type: ignore[attr-defined]
     held = {name: value.numpy(copy=True) for name, value in model.state_dict().items()}
     for parameter in model.parameters():
         parameter.assign(-parameter)
     try:
         made = [*mo.models.generate(model, IDS, max_new_tokens=6)]
         assert made == [int(model(mo.asarray([IDS + made[:i]])).numpy()[0, -1].argmax()) for i in range(6)]
-        assert [kept.compilations for kept in model._generators] == compiled  # type: ignore[attr-defined]
+        assert [kept.compilations for kept in model._generators.free] == compiled  # type: ignore[attr-defined]
     finally:
         model.load_state_dict(held)
     assert [*mo.models.generate(model, IDS, max_new_tokens=6)] == before

@@ -91,3 +91,9 @@ def divided(operation: str, width: int, heads: int) -> int:
     if heads < 1 or width % heads:
         raise fail(ArgumentError, operation, f"a width of {width} is not a multiple of {heads} heads")
     return width // heads
+
+
+def tied_logits(x: mo.Tensor, embedding: Any) -> mo.Tensor:
+    """x (..., width) against every row of an embedding, packed or not: (..., vocabulary)."""
+    weight = embedding.weight
+    return mo.matmul(x, weight if isinstance(weight, mo.Quantised) else mo.matrix_transpose(weight))

@@ -83,6 +83,32 @@ class Generator:
         return len(self.prefill.specialisations) + len(self.decode.specialisations)
 
 
+class TwoPartGenerator(Generator):
+    """For a model with an encoder: the prompt goes through it, and the decoder begins with a token of its own."""
+
+    def __init__(self, model: LanguageModel, length: int | None = None) -> None:
+        super().__init__(model, length)
+        self.encode = mo.compile(self._remember, dynamic={"ids": {1: mo.Dim("n", 1, self.length)}})
+
+    def _remember(self, ids: mo.Tensor) -> mo.Tensor:
+        self.frozen.use()
+        with mo.no_grad():
+            return self.model.remember(ids, self.caches)  # type: ignore[no-any-return]
+
+    def start(self, ids: Sequence[int]) -> np.ndarray:
+        prompt = _checked_ids(ids, self.length)
+        self.frozen.refresh()
+        with _evaluating(self.model):
+            self.encode(mo.asarray([prompt]))
+        self.ids = []
+        return super().start([self.model.config["decoder_start_token_id"] or 0])
+
+    @property
+    def compilations(self) -> int:
+        """Three: the encoder, the first token, the others."""
+        return super().compilations + len(self.encode.specialisations)
+
+
 def generate(model: LanguageModel, ids: Sequence[int], *, max_new_tokens: int | None = None, temperature: float = 0.0,
              top_k: int | None = None, top_p: float | None = None, repetition_penalty: float = 1.0,
              seed: int | None = None, stop: Sequence[int | str] | int | str = (),
@@ -151,6 +177,16 @@ def _common(a: list[int], b: list[int]) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
+class Idle:
+    """The generators of a model that nobody uses at the moment; a copy of the model begins without any."""
+
+    def __init__(self) -> None:
+        self.free: list[Generator] = []
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Idle:
+        return Idle()
+
+
 @contextmanager
 def _generator_of(model: LanguageModel, wanted: int) -> Iterator[Generator]:
     """A generator nobody else uses, kept on the model for the next time. Caches have a power of two of positions: a few
@@ -159,13 +195,13 @@ def _generator_of(model: LanguageModel, wanted: int) -> Iterator[Generator]:
     while length < min(wanted, model.context):
         length *= 2
     length = min(length, model.context)
-    idle: list[Generator] = model.__dict__.setdefault("_generators", [])
+    idle = model.__dict__.setdefault("_generators", Idle()).free
     idle[:] = [kept for kept in idle if kept.frozen.fits(model)]
     found = next((kept for kept in idle if kept.length == length), None)
     if found is not None:
         idle.remove(found)
     else:
-        found = Generator(model, length)
+        found = (TwoPartGenerator if hasattr(model, "remember") else Generator)(model, length)
     try:
         yield found
     finally:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import morpho as mo
-from morpho.models.base import Config, LanguageModel, divided
+from morpho.models.base import Config, LanguageModel, divided, tied_logits
 from morpho.nn import init
 from morpho.nn.attention import KeyValueCache, attend, join_heads, split_heads
 from morpho.nn.containers import ModuleList
@@ -130,7 +130,7 @@ class GPT2(LanguageModel):
     def head(self, x: mo.Tensor) -> mo.Tensor:
         if self.lm_head is not None:
             return self.lm_head(x)  # type: ignore[no-any-return]
-        return mo.matmul(x, mo.matrix_transpose(self.wte.weight))
+        return tied_logits(x, self.wte)
 
     @property
     def context(self) -> int:

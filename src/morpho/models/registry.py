@@ -13,6 +13,9 @@ from morpho.models.base import Model
 # model_type -> module below morpho.models, class, table of sizes
 FAMILIES = {
     "gpt2": ("gpt2", "GPT2"),
+    "llama": ("llama", "Llama"),
+    "bert": ("bert", "Bert"),
+    "t5": ("t5", "T5"),
     "prenorm": ("transformer", "PreNormTransformer"),
 }
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import morpho as mo
-from morpho.models.base import Config, LanguageModel, divided
+from morpho.models.base import Config, LanguageModel, divided, tied_logits
 from morpho.nn import init
 from morpho.nn.attention import KeyValueCache
 from morpho.nn.containers import ModuleList
@@ -89,7 +89,7 @@ class PreNormTransformer(LanguageModel):
     def head(self, x: mo.Tensor) -> mo.Tensor:
         if self.lm_head is not None:
             return self.lm_head(x)  # type: ignore[no-any-return]
-        return mo.matmul(x, mo.matrix_transpose(self.embed.weight))
+        return tied_logits(x, self.embed)
 
     @property
     def context(self) -> int:

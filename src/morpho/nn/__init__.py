@@ -15,13 +15,15 @@ from morpho.nn.linear import Embedding, Linear
 from morpho.nn.module import Module
 from morpho.nn.norm import LayerNorm, RMSNorm
 from morpho.nn.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
+from morpho.nn.quantised import QuantisedEmbedding, QuantisedLinear
 from morpho.nn.random import seed
 from morpho.nn.transformer import FeedForward, TransformerBlock, TransformerDecoderBlock
 from morpho.tensor.variable import Buffer, Parameter
 
 __all__ = [
     "Buffer", "Dropout", "Embedding", "FeedForward", "Frozen", "GELU", "KeyValueCache", "Lambda", "LayerNorm",
-    "LearnedPositions", "Linear", "Mish", "Module", "ModuleList", "MultiHeadAttention", "Parameter", "RMSNorm",
-    "ReLU", "RotaryPositions", "SELU", "Sequential", "SiLU", "Sigmoid", "SinusoidalPositions", "Softplus", "Tanh",
-    "TransformerBlock", "TransformerDecoderBlock", "init", "seed", "transformer",
+    "LearnedPositions", "Linear", "Mish", "Module", "ModuleList", "MultiHeadAttention", "Parameter",
+    "QuantisedEmbedding", "QuantisedLinear", "RMSNorm", "ReLU", "RotaryPositions", "SELU", "Sequential", "SiLU",
+    "Sigmoid", "SinusoidalPositions", "Softplus", "Tanh", "TransformerBlock", "TransformerDecoderBlock", "init",
+    "seed", "transformer",
 ]
