@@ -317,7 +317,8 @@ def test_chats_as_text() -> None:
     asked = "<|im_start|>user\nHi<|im_end|>\n"
     assert mo.weights.render_chat([user], chatml(), reply=False) == asked
     assert mo.weights.render_chat([user], chatml()) == asked + "<|im_start|>assistant\n"
-    assert mo.weights.render_chat([system, user], chatml("x"), reply=False) == f"<|im_start|>system\ns<|im_end|>\n{asked}"
+    assert mo.weights.render_chat([system, user], chatml("x"), reply=False) == \
+        f"<|im_start|>system\ns<|im_end|>\n{asked}"
     assert mo.weights.render_chat([user, user], chatml("x"), reply=False) == \
         f"<|im_start|>system\nx<|im_end|>\n{asked}{asked}"
 
