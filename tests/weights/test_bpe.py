@@ -204,7 +204,7 @@ def test_damaged_files(tmp_path: Path) -> None:
         ({**good, "model": {**model, "vocab": []}}, "no vocabulary"),
         ({**good, "model": {**model, "vocab": {"a": "b"}}}, "no numbers"),
         ({**good, "model": {**model, "vocab": {**model["vocab"], "zz": 5}}}, "one number to two"),
-        ({**good, "model": {**model, "vocab": {"a": 1}}}, "no token for 255"),
+        ({**good, "model": {**model, "vocab": {"a": 1}}}, "no token for 93"),
         ({**good, "model": {**model, "merges": [["x", "yy"]]}}, "not in the vocabulary"),
         ({**good, "model": {**model, "merges": ["abc"]}}, "the merge"),
         ({**good, "model": {"type": "Nothing"}}, "library refuses"),
