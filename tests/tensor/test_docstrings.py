@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import morpho as mo
+import morpho.nn
 import morpho.tensor
 
-MODULES = ["morpho"] + [f"morpho.tensor.{found.name}" for found in pkgutil.iter_modules(morpho.tensor.__path__)]
+MODULES = ["morpho"] + [f"{package.__name__}.{found.name}" for package in (morpho.tensor, morpho.nn)
+                        for found in pkgutil.iter_modules(package.__path__)]
 
 
 @pytest.mark.parametrize("name", MODULES)
