@@ -97,11 +97,12 @@ def test_stops() -> None:
     first = made.index(made[4])
     assert again(stop=made[4]) == made[:first]
 
-    def spell(ids: list[int]) -> str:
-        return "".join(f"<{i}>" for i in ids)
+    class Speller:
+        def decode(self, ids: list[int]) -> str:
+            return "".join(f"<{i}>" for i in ids)
 
-    assert again(stop=f"{made[2]}><{made[3]}", decode=spell) == made[:4]
-    model.eos_token_id = made[4]
+    assert again(stop=f"{made[2]}><{made[3]}", tokenizer=Speller()) == made[:4]
+    model.eos_token_id = [96, made[4]]
     assert again() == made[:first]
     with pytest.raises(ArgumentError, match="needs text"):
         again(stop="x")

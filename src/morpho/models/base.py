@@ -63,7 +63,7 @@ class Model(Module):
 class LanguageModel(Model):
     """A model of the next token: `hidden` from ids to vectors, `head` from vectors to logits."""
 
-    eos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None  # what ends a text
 
     def hidden(self, ids: mo.Tensor, caches: list[KeyValueCache] | None = None, offset: Any = 0) -> mo.Tensor:
         """(batch, length) -> (batch, length, width); with caches, ids go on from position `offset`."""

@@ -9,7 +9,7 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -112,12 +112,12 @@ class TwoPartGenerator(Generator):
 def generate(model: LanguageModel, ids: Sequence[int], *, max_new_tokens: int | None = None, temperature: float = 0.0,
              top_k: int | None = None, top_p: float | None = None, repetition_penalty: float = 1.0,
              seed: int | None = None, stop: Sequence[int | str] | int | str = (),
-             decode: Callable[[list[int]], str] | None = None) -> Iterator[int]:
+             tokenizer: Any = None) -> Iterator[int]:
     """The tokens that follow `ids`, one by one as they are made.
 
     It ends after `max_new_tokens` (by default when the model's context is full), before a token of `stop` (the model's
-    own end token always is one), or after a token that completes one of `stop`'s strings, which needs `decode`, from
-    ids to text. Temperature 0 takes the likeliest token; otherwise see `Sampling`. The same `seed` gives the same text;
+    own end tokens always are), or after a token that completes one of `stop`'s strings, which needs a `tokenizer` with
+    `decode`, from ids to text. Temperature 0 takes the likeliest token; otherwise see `Sampling`. The same `seed` gives the same text;
     None gives another one each time.
 
     >>> model = mo.models.create("gpt2", vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=32)
@@ -128,16 +128,16 @@ def generate(model: LanguageModel, ids: Sequence[int], *, max_new_tokens: int | 
         raise fail(ArgumentError, "generate", f"{type(model).__name__} is no language model")
     sampling = Sampling(temperature, top_k, top_p, repetition_penalty)
     prompt = _checked_ids(ids, model.context)
-    tokens, strings = _stops(stop, decode, model.eos_token_id)
+    tokens, strings = _stops(stop, tokenizer, model.eos_token_id)
     room = model.context - len(prompt)
     count = room if max_new_tokens is None else min(max_new_tokens, room)
     if max_new_tokens is not None and max_new_tokens < 0:
         raise fail(ArgumentError, "generate", f"max_new_tokens={max_new_tokens} is negative")
-    return _tokens(model, prompt, count, sampling, np.random.default_rng(seed), tokens, strings, decode)
+    return _tokens(model, prompt, count, sampling, np.random.default_rng(seed), tokens, strings, tokenizer)
 
 
 def _tokens(model: LanguageModel, prompt: list[int], count: int, sampling: Sampling, rng: np.random.Generator,
-            stops: set[int], strings: list[str], decode: Callable[[list[int]], str] | None) -> Iterator[int]:
+            stops: set[int], strings: list[str], tokenizer: Any) -> Iterator[int]:
     made: list[int] = []
     with _generator_of(model, len(prompt) + count) as generator:
         while len(made) < count:
@@ -147,10 +147,8 @@ def _tokens(model: LanguageModel, prompt: list[int], count: int, sampling: Sampl
                 return
             made.append(token)
             yield token
-            if strings and decode is not None:
-                text = decode(made)
-                if any(string in text for string in strings):
-                    return
+            if strings and any(string in tokenizer.decode(made) for string in strings):
+                return
 
 
 def _checked_ids(ids: Sequence[int], most: int) -> list[int]:
@@ -163,13 +161,14 @@ def _checked_ids(ids: Sequence[int], most: int) -> list[int]:
     return found
 
 
-def _stops(stop: Any, decode: Any, end: int | None) -> tuple[set[int], list[str]]:
+def _stops(stop: Any, tokenizer: Any, ends: Any) -> tuple[set[int], list[str]]:
     parts = [stop] if isinstance(stop, int | str) else [*stop]
     strings = [part for part in parts if isinstance(part, str)]
-    if strings and decode is None:
+    if strings and tokenizer is None:
         raise fail(ArgumentError, "generate", f"the stop string {strings[0]!r} needs text",
-                   "pass decode=tokenizer.decode")
-    return {int(part) for part in parts if not isinstance(part, str)} | ({end} if end is not None else set()), strings
+                   "pass tokenizer=, which has decode()")
+    ends = [] if ends is None else [ends] if isinstance(ends, int) else ends
+    return {int(part) for part in parts if not isinstance(part, str)} | {*ends}, strings
 
 
 def _common(a: list[int], b: list[int]) -> int:

@@ -39,7 +39,7 @@ class GPT2Config(Config):
     tie_word_embeddings: bool = True
     embd_pdrop: float = 0.0
     resid_pdrop: float = 0.0
-    eos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
     fixed: ClassVar[Mapping[str, Any]] = {"add_cross_attention": False}
 
 

@@ -95,8 +95,7 @@ class Llama(LanguageModel):
 
     def __init__(self, config: LlamaConfig, dtype: Any = mo.float32) -> None:
         self._configure(config)
-        ends = config.eos_token_id
-        self.eos_token_id = ends[0] if isinstance(ends, list) else ends
+        self.eos_token_id = config.eos_token_id
         self.model = Body(config, dtype)
         width, tied = config.hidden_size, config.tie_word_embeddings
         self.lm_head = None if tied else Linear(width, config.vocab_size, False, dtype)

@@ -42,7 +42,7 @@ class T5Config(Config):
     tie_word_embeddings: bool = True
     scale_decoder_outputs: bool | None = None  # whether the head sees x / sqrt(d_model); where it is tied by default
     dropout_rate: float = 0.0
-    eos_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 1
     decoder_start_token_id: int | None = 0
     n_positions: int = 512
     fixed: ClassVar[Mapping[str, Any]] = {"is_encoder_decoder": True}

@@ -38,7 +38,7 @@ class PreNormConfig(Config):
     tie_embeddings: bool = True
     attention_bias: bool = True
     dropout: float = 0.0
-    eos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
 
 
 class PreNormTransformer(LanguageModel):
