@@ -117,8 +117,8 @@ def generate(model: LanguageModel, ids: Sequence[int], *, max_new_tokens: int | 
 
     It ends after `max_new_tokens` (by default when the model's context is full), before a token of `stop` (the model's
     own end tokens always are), or after a token that completes one of `stop`'s strings, which needs a `tokenizer` with
-    `decode`, from ids to text. Temperature 0 takes the likeliest token; otherwise see `Sampling`. The same `seed` gives the same text;
-    None gives another one each time.
+    `decode`, from ids to text. Temperature 0 takes the likeliest token; otherwise see `Sampling`. The same `seed` gives
+    the same text; None gives another one each time.
 
     >>> model = mo.models.create("gpt2", vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=32)
     >>> len([*mo.models.generate(model, [1, 2, 3], max_new_tokens=5, top_k=10, temperature=1.0, seed=0)])

@@ -40,7 +40,8 @@ def load(path: str | os.PathLike[str], *, dtype: Any = mo.float32, packed: bool 
     return _loaded(path, dtype, packed)[0]
 
 
-def load_with_tokenizer(path: str | os.PathLike[str], *, dtype: Any = mo.float32, packed: bool = True) -> tuple[Any, Any]:
+def load_with_tokenizer(path: str | os.PathLike[str], *, dtype: Any = mo.float32,
+                        packed: bool = True) -> tuple[Any, Any]:
     """`load`, and the tokenizer that lies beside the weights (tokenizer.json) or in the GGUF file."""
     model, tokenizer = _loaded(path, dtype, packed)
     return model, tokenizer()
@@ -98,8 +99,10 @@ def _read_config(file: Path) -> dict[str, Any]:
 # -- GGUF --------------------------------------------------------------------------------------------------------------
 def _from_gguf(file: GgufFile, dtype: Any, packed: bool) -> Any:
     sizes = file.config
-    if sizes.architecture != "llama" or sizes.rope_dimensions != sizes.head_width or "rope_freqs.weight" in file.tensors:
-        raise fail(ArgumentError, "models.load", f"{file.path.name} is a {sizes.architecture!r} model that cannot be built",
+    plain = sizes.rope_dimensions == sizes.head_width and "rope_freqs.weight" not in file.tensors
+    if sizes.architecture != "llama" or not plain:
+        raise fail(ArgumentError, "models.load", f"{file.path.name} is a {sizes.architecture!r} model"
+                   + ("" if plain else " with rotary positions of its own") + ", which cannot be built",
                    "Llama form with plain rotary positions can")
     with init.undrawn():
         model = from_config({

@@ -54,7 +54,21 @@ def t5(config: Config) -> list[Rule]:
     ]
 
 
-TABLES: dict[str, Callable[[Config], list[Rule]]] = {"gpt2": gpt2, "llama": llama, "bert": bert, "t5": t5}
+def vit(config: Config) -> list[Rule]:
+    """Files of later versions name the parts of a layer otherwise."""
+    here = "vit.encoder.layer.{i}."
+    parts = {"attention.q_proj": "attention.attention.query", "attention.k_proj": "attention.attention.key",
+             "attention.v_proj": "attention.attention.value", "attention.o_proj": "attention.output.dense",
+             "mlp.fc1": "intermediate.dense", "mlp.fc2": "output.dense"}
+    return [
+        Rule("vit.pooler.{rest:*}", None),
+        *(Rule(f"vit.layers.{{i}}.{theirs}.{{what}}", f"{here}{ours}.{{what}}") for theirs, ours in parts.items()),
+        Rule("vit.layers.{i}.{rest:*}", here + "{rest}"),
+    ]
+
+
+TABLES: dict[str, Callable[[Config], list[Rule]]] = {"gpt2": gpt2, "llama": llama, "bert": bert, "t5": t5,
+                                                           "vit": vit}
 
 
 def gguf_llama(heads: int, kv_heads: int) -> list[Rule]:
@@ -68,5 +82,6 @@ def gguf_llama(heads: int, kv_heads: int) -> list[Rule]:
         Rule("output.weight", "lm_head.weight"),
         Rule("blk.{i}.attn_q.{what}", "model.layers.{i}.self_attn.q_proj.{what}", unpermute(heads)),
         Rule("blk.{i}.attn_k.{what}", "model.layers.{i}.self_attn.k_proj.{what}", unpermute(kv_heads)),
-        *(Rule(f"blk.{{i}}.{theirs}.{{what}}", f"model.layers.{{i}}.{ours}.{{what}}") for theirs, ours in plain.items()),
+        *(Rule(f"blk.{{i}}.{theirs}.{{what}}", f"model.layers.{{i}}.{ours}.{{what}}")
+          for theirs, ours in plain.items()),
     ]

@@ -11,7 +11,6 @@ from typing import Any
 import morpho as mo
 from morpho.nn.random import next_key
 
-
 _drawn: ContextVar[bool] = ContextVar("morpho_drawn", default=True)
 
 
