@@ -112,7 +112,7 @@ def _from_gguf(file: GgufFile, dtype: Any, packed: bool) -> Any:
             "max_position_embeddings": sizes.context, "rms_norm_eps": sizes.norm_eps or 1e-5,
             "rope_theta": sizes.rope_theta or 10000.0, "tie_word_embeddings": sizes.tied,
             "attention_bias": "blk.0.attn_q.bias" in file.tensors, "mlp_bias": "blk.0.ffn_up.bias" in file.tensors,
-            "eos_token_id": file.tokenizer.eos}, dtype=dtype)
+            "eos_token_id": file.metadata.get("tokenizer.ggml.eos_token_id")}, dtype=dtype)
     found = match(file.tensors, _wanted(model), names.gguf_llama(sizes.heads, sizes.kv_heads))
     if not packed:
         found = {name: each.dequantise() if isinstance(each, mo.Quantised) else each for name, each in found.items()}
