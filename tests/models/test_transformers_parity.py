@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,23 @@ RNG = np.random.default_rng(3)
 IDS = RNG.integers(0, 61, (2, 9))
 
 
-def _loaded(theirs: Any, settings: dict[str, Any], rename: Any = lambda name: name) -> Any:
-    """Our model with the weights of theirs, both in float64; weights are drawn larger than usual, biases not 0."""
-    theirs = theirs.double().eval()
+def _disturb(theirs: Any) -> None:
+    """Weights larger than the usual first ones, and biases and statistics that are not 0."""
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
-        for name, parameter in theirs.named_parameters():
+        for name, parameter in [*theirs.named_parameters(), *theirs.named_buffers()]:
+            if not name.endswith(("weight", "bias", "running_mean", "running_var", "cls_token", "embeddings")):
+                continue
             scale = 0.1 if "embed" in name or "wte" in name or "shared" in name else 0.3
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * scale
+            noise = noise.abs() if "running_var" in name else noise
             parameter.copy_(parameter + noise if "norm" in name.lower() or "ln_" in name else noise)
+
+
+def _loaded(theirs: Any, settings: dict[str, Any], rename: Any = lambda name: name) -> Any:
+    """Our model with the weights of theirs, both in float64."""
+    theirs = theirs.double().eval()
+    _disturb(theirs)
     ours = mo.models.from_config({**theirs.config.to_dict(), **settings}, dtype=mo.float64).eval()
     own = ours.state_dict()
     given = {rename(name): value.detach().numpy() for name, value in theirs.named_parameters()}
@@ -133,3 +142,70 @@ def test_greedy_text(kind: str) -> None:
     ours = _loaded(theirs, settings, lambda name: name.removeprefix("transformer."))
     wanted = theirs.generate(torch.tensor(IDS[:1]), max_new_tokens=8, do_sample=False)[0].tolist()
     assert [*mo.models.generate(ours, IDS[0], max_new_tokens=8)] == wanted[-8:]
+
+
+@pytest.mark.parametrize("settings", [
+    {"num_attention_heads": 2},
+    {"num_attention_heads": 3, "qkv_bias": False, "hidden_act": "gelu_new", "num_channels": 1, "layer_norm_eps": 1e-3},
+])
+def test_vit_from_its_folder(settings: dict[str, Any], tmp_path: Any) -> None:
+    config = transformers.ViTConfig(hidden_size=12, num_hidden_layers=2, intermediate_size=20, image_size=12,
+                                    patch_size=4, num_labels=5, **settings)
+    theirs = transformers.ViTForImageClassification(config).eval()
+    _disturb(theirs)
+    theirs.save_pretrained(tmp_path)
+    images = RNG.standard_normal((2, config.num_channels, 12, 12)).astype(np.float32)
+    _check(mo.models.load(tmp_path)(mo.asarray(images)), theirs(torch.tensor(images)).logits, 1e-5)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert", "t5", "llama"])
+def test_folders_as_the_library_writes_them(kind: str, tmp_path: Any) -> None:
+    """config.json and model.safetensors, in shards too, float32."""
+    theirs = {
+        "gpt2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(
+            vocab_size=61, n_positions=16, n_embd=12, n_layer=1, n_head=2)),
+        "bert": lambda: transformers.BertForMaskedLM(transformers.BertConfig(
+            vocab_size=61, hidden_size=12, num_hidden_layers=1, intermediate_size=20, num_attention_heads=2)),
+        "t5": lambda: transformers.T5ForConditionalGeneration(transformers.T5Config(
+            vocab_size=61, d_model=12, d_kv=6, d_ff=20, num_layers=1, num_heads=2)),
+        "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(
+            vocab_size=61, hidden_size=12, intermediate_size=20, num_hidden_layers=1, num_attention_heads=2)),
+    }[kind]().eval()
+    _disturb(theirs)
+    theirs.save_pretrained(tmp_path, max_shard_size="3KB")
+    ours, ids = mo.models.load(tmp_path), torch.tensor(IDS)
+    if kind == "bert":
+        found, wanted = ours.logits(ours(mo.asarray(IDS))), theirs(ids).logits
+    elif kind == "t5":
+        found, wanted = ours(mo.asarray(IDS), mo.asarray(IDS)), theirs(input_ids=ids, decoder_input_ids=ids).logits
+    else:
+        found, wanted = ours(mo.asarray(IDS)), theirs(ids).logits
+    _check(found, wanted, 1e-5)
+
+
+@pytest.mark.parametrize(("block", "layers"), [("basic", [1, 2]), ("bottleneck", [2, 1])])
+def test_resnet(block: str, layers: list[int]) -> None:
+    """Against the library's ResNet, whose names are others; its running statistics too."""
+    widths = [4, 8] if block == "basic" else [16, 32]
+    theirs = transformers.ResNetForImageClassification(transformers.ResNetConfig(
+        embedding_size=4, hidden_sizes=widths, depths=layers, layer_type=block, num_labels=5)).double().eval()
+    _disturb(theirs)
+    ours = mo.models.create("resnet18", block=block, layers=layers, width=4, num_classes=5, dtype=mo.float64).eval()
+
+    def renamed(name: str) -> str:
+        name = name.replace("resnet.embedder.embedder.convolution", "conv1").replace("classifier.1", "fc")
+        name = name.replace("resnet.embedder.embedder.normalization", "bn1").replace("resnet.encoder.stages.", "layer")
+        if name.startswith("layer"):
+            stage, number, rest = re.fullmatch(r"layer(\d+)\.layers\.(\d+)\.(.*)", name).groups()  # type: ignore
+            rest = rest.replace("shortcut.convolution", "downsample.0")
+            rest = rest.replace("shortcut.normalization", "downsample.1")
+            rest = re.sub(r"layer\.(\d)\.convolution", lambda found: f"conv{int(found[1]) + 1}", rest)
+            rest = re.sub(r"layer\.(\d)\.normalization", lambda found: f"bn{int(found[1]) + 1}", rest)
+            name = f"layer{int(stage) + 1}.{number}.{rest}"
+        return name
+
+    own = ours.state_dict()
+    given = {renamed(name): value.numpy() for name, value in theirs.state_dict().items()}
+    ours.load_state_dict({name: value for name, value in given.items() if name in own})
+    images = RNG.standard_normal((2, 3, 32, 32))
+    _check(ours(mo.asarray(images)), theirs(torch.tensor(images)).logits)

@@ -3,8 +3,9 @@ hub: `vit.encoder.layer.0.attention.attention.query.weight`, ..."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
@@ -38,6 +39,11 @@ class ViTConfig(Config):
     qkv_bias: bool = True
     num_labels: int = 1000
     initializer_range: float = 0.02
+    renamed: ClassVar[Mapping[str, str]] = {"id2label": "num_labels"}  # published files name the labels
+
+    def __post_init__(self) -> None:
+        if isinstance(self.num_labels, Mapping):
+            self.num_labels = len(self.num_labels)
 
 
 class Projection(Module):
