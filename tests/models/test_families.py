@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.base.errors import ArgumentError
+from morpho.base.errors import ArgumentError, ShapeError
 
 SMALL = {
     "gpt2": {"vocab_size": 50, "n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 16},
@@ -129,6 +129,13 @@ def test_padding_changes_nothing_for_the_rest() -> None:
     mask = np.array([[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1]])
     found = model(ids, mask).numpy()
     assert (found[0, :4] == model(ids[:1, :4]).numpy()[0]).all() and (found[1] == model(ids[1:]).numpy()[0]).all()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bert-base"])
+def test_sequences_that_are_too_long_are_said(name: str) -> None:
+    model = mo.models.create(name, **SMALL[name])
+    with pytest.raises(ShapeError, match="17 tokens from position 0 on are more than the 16 positions"):
+        model(mo.zeros((1, 17), dtype=mo.int64))
 
 
 def test_a_model_can_be_copied() -> None:

@@ -17,6 +17,7 @@ from morpho.nn.dropout import Dropout
 from morpho.nn.linear import Embedding, Linear
 from morpho.nn.module import Module
 from morpho.nn.norm import LayerNorm
+from morpho.nn.positions import rows_at
 from morpho.nn.transformer import activation
 from morpho.tensor.variable import Parameter
 
@@ -55,7 +56,7 @@ class Embeddings(Module):
 
     def forward(self, ids: mo.Tensor, types: mo.Tensor | None) -> mo.Tensor:
         segments = self.token_type_embeddings.weight[0] if types is None else self.token_type_embeddings(types)
-        places = self.position_embeddings.weight[:ids.shape[1]]
+        places = rows_at(self.position_embeddings.weight, ids.shape[1], 0)
         return self.dropout(self.LayerNorm(self.word_embeddings(ids) + segments + places))  # type: ignore
 
 
