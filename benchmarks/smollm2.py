@@ -35,8 +35,8 @@ def texts(seed: int = 1) -> list[str]:
     source = random.Random(seed)
     corpus = lzma.open(CORPUS, "rt", encoding="utf-8").read()
     pieces = [corpus[start:start + 300] for start in range(0, len(corpus), 10_000)]
-    pool = ["the ", " and", "\n", "  ", "12", " 3.14", "don't", "é", "世界", "🙂", "_", "<|im_start|>", "<|im_end|>", "\t",
-            "²"]
+    pool = ["the ", " and", "\n", "  ", "12", " 3.14", "don't", "é", "世界", "🙂", "_", "<|im_start|>", "<|im_end|>",
+            "\t", "²"]
     return pieces + ["".join(source.choices(pool, k=source.randrange(1, 40))) for _ in range(1000)]
 
 
