@@ -1,13 +1,15 @@
 """SmolLM2's file beside its peers: `morpho models pull smollm2`, then `python -m benchmarks.smollm2`.
 
-Compares every tensor with the gguf library's, and the tokens of many texts with those of the transformers library, and
-prints what differs.
+Compares every tensor with the gguf library's, and the tokens of many texts with those of the transformers library and
+of llama.cpp, and prints what differs.
 """
 
 from __future__ import annotations
 
+import json
 import lzma
 import random
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +62,28 @@ def check_tokens(path: Path) -> None:
           f"{back} do not come back")
 
 
+def check_llama_cpp(path: Path) -> None:
+    """The same tokens as llama.cpp, asked through its server on this machine."""
+    import xllamacpp
+
+    parameters = xllamacpp.CommonParams()
+    parameters.model.path, parameters.n_ctx = str(path), 256
+    server = xllamacpp.Server(parameters)
+    ours = mo.weights.load_gguf(path).tokenizer
+    samples, wrong = texts(), 0
+    for text in samples:
+        body = json.dumps({"content": text, "add_special": False, "parse_special": True}).encode()
+        request = urllib.request.Request(server.listening_address + "/tokenize", body,
+                                         {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            wrong += json.load(answer)["tokens"] != ours.encode(text)
+    print(f"texts: {len(samples)}, {wrong} differ from llama.cpp's")
+
+
 if __name__ == "__main__":
     found = mo.weights.model_path("smollm2")
-    check_tensors(found)
-    check_tokens(found)
+    for check in (check_tensors, check_tokens, check_llama_cpp):
+        try:
+            check(found)
+        except ImportError as error:
+            print(f"{check.__name__}: left out, {error}")
