@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import morpho as mo
 from morpho.weights.bpe import SHORT, merge_long, merge_short
-from morpho.weights.pretokenise import byte_characters, words
+from morpho.weights.pretokenise import byte_characters, pieces, words
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 TEXT = README + "naïve café Ünïcode 12345 67 世界 🙂🙂 don't"
@@ -115,6 +115,20 @@ def test_words_are_the_librarys(split_digits: bool, seed: int) -> None:
         text = f"a{character}{character}1{character} !{character}  {character}'s"
         found = [bytes(byte_of[c] for c in word).decode() for word, _ in library.pre_tokenize_str(text)]
         assert words(text, split_digits) == found, hex(code)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@given(st.text(alphabet="ab1 \n\t\x1c\u3000'!é", max_size=60), st.integers(1, 20), st.booleans())
+def test_pieces_have_the_same_words(text: str, characters: int, split_digits: bool) -> None:
+    """A long text is worked on in parts, none of which cuts a word."""
+    parts = list(pieces(text, characters))
+    assert "".join(parts) == text and all(parts)
+    assert [word for part in parts for word in words(part, split_digits)] == words(text, split_digits)
+
+
+def test_pieces_are_short() -> None:
+    text = "some words in a line\n" * 1000
+    assert max(map(len, pieces(text, 100))) <= 100 and len(list(pieces(text, 100))) < 400
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
