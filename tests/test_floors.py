@@ -51,7 +51,7 @@ READER_OF_ENVIRONMENT = "base/settings.py"
 
 # Packages that `import morpho` must not load: LLVM, the command line's, every extra, every peer.
 NOT_AT_IMPORT = (
-    "llvmlite", "typer", "rich", "scipy", "mpi4py", "cupy", "safetensors", "tokenizers", "starlette", "uvicorn",
+    "llvmlite", "typer", "rich", "scipy", "mpi4py", "cupy", "safetensors", "tokenizers", "gguf", "starlette", "uvicorn",
     "prometheus_client", "matplotlib", "numba", "jax", "torch", "mpmath", "pytest", "hypothesis",
 )
 

@@ -40,7 +40,7 @@ class Settings:
 
     @property
     def cache_path(self) -> Path:
-        """The folder of compiled code."""
+        """The folder of compiled code, and of fetched models below it."""
         from pathlib import Path
 
         if self.cache_dir:
@@ -55,7 +55,7 @@ describe = {
     "isa": "native, scalar, neon, avx2, avx512, or vector128/256/512 for a plain width",
     "threads": "worker threads; 0 means every core this process may really use",
     "cache": "whether compiled code and finished plans are kept on disk (0 or 1)",
-    "cache_dir": "folder of compiled code; empty means the user's cache folder",
+    "cache_dir": "folder of compiled code and fetched models; empty means the user's cache folder",
     "cache_bytes": "most bytes of compiled code kept on disk",
     "pool_bytes": "most bytes the memory pool may hold; 0 means no limit",
     "passes_off": "comma-separated passes to switch off, for example fuse,cse",

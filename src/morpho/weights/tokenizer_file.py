@@ -20,7 +20,7 @@ from morpho.weights.safetensors import open_regular
 from morpho.weights.scanner import shortened
 from morpho.weights.tokenizer import Tokenizer, checked_ids, checked_text
 
-NAME, CONFIG = "tokenizer.json", "tokenizer_config.json"
+NAME, CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 MOST_BYTES = 64 << 20
 MOST_BRACKETS, MOST_QUOTES = 1 << 21, 1 << 23  # what parsing may build is bounded before it begins
 ENDS = ("<|endoftext|>", "<|im_end|>", "<|end_of_text|>", "<|eot_id|>", "</s>", "<eos>", "[SEP]")
@@ -42,16 +42,16 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     raw = _read(file)
     document = parse_json(raw, file.name)
     config = _config(file.with_name(CONFIG))
-    specials = _specials(document, file.name)
+    specials, added = _added(document, file.name)
     eos, bos = _number(config, "eos_token", specials), _number(config, "bos_token", specials)
     if eos is None:
         eos = next((specials[name] for name in ENDS if name in specials), None)
-    template = config.get("chat_template")
-    options: dict[str, Any] = {"eos": eos, "bos": bos, "chat_template": template if isinstance(template, str) else ""}
+    options: dict[str, Any] = {"eos": eos, "bos": bos, "chat_template": _template(config, file.with_name(TEMPLATE))}
     split_digits = _own_form(document)
     if split_digits is None:
         return LibraryTokenizer(raw.decode("utf-8"), specials, **options)
-    return _byte_pairs(document["model"], specials, file.name, split_digits, options)
+    options.update(added=added, split_digits=split_digits)
+    return _byte_pairs(document["model"], specials, file.name, options)
 
 
 def save_tokenizer(path: str | os.PathLike[str], tokenizer: Tokenizer) -> None:
@@ -88,15 +88,14 @@ class LibraryTokenizer(Tokenizer):
                  chat_template: str) -> None:
         self.document, self.specials = document, dict(specials)
         self.eos, self.bos, self.chat_template = eos, bos, chat_template
-        try:
-            import tokenizers
-        except ImportError:
-            raise fail(MissingExtra, "load_tokenizer", "this kind of tokenizer.json needs the tokenizers library",
-                       "pip install 'morpho[models]'") from None
-        try:
-            self._library = tokenizers.Tokenizer.from_str(document)
-        except Exception as error:  # the library raises bare Exception
-            raise fail(FileFault, "load_tokenizer", f"the tokenizers library refuses the file: {error}") from None
+        self._library = _library_tokenizer(document)
+
+    @cached_property
+    def _literal(self) -> Any:
+        """Another one, to which special tokens are text: the library keeps that choice in the object."""
+        made = _library_tokenizer(self.document)
+        made.encode_special_tokens = True
+        return made
 
     @cached_property
     def vocab_size(self) -> int:
@@ -109,8 +108,8 @@ class LibraryTokenizer(Tokenizer):
 
     def encode(self, text: str, *, specials: bool = True) -> list[int]:
         """The numbers of a text, with what the file's own post-processor adds around it."""
-        self._library.encode_special_tokens = not specials
-        return list(self._library.encode(checked_text(text, "encode")).ids)
+        chosen = self._library if specials else self._literal
+        return list(chosen.encode(checked_text(text, "encode")).ids)
 
     def decode(self, ids: Any, *, specials: bool = False) -> str:
         """The text of token numbers, special tokens left out unless asked for."""
@@ -128,31 +127,50 @@ class LibraryTokenizer(Tokenizer):
         return (self._library.id_to_token(number) or "").encode()
 
 
+def _library_tokenizer(document: str) -> Any:
+    try:
+        import tokenizers
+    except ImportError:
+        raise fail(MissingExtra, "load_tokenizer", "this kind of tokenizer.json needs the tokenizers library",
+                   "pip install 'morpho[models]'") from None
+    try:
+        return tokenizers.Tokenizer.from_str(document)
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # the library raises bare Exception, and its panics are no Exception at all
+        reason = " ".join(str(error).split())[:200]
+        raise fail(FileFault, "load_tokenizer", f"the tokenizers library refuses the file: {reason}") from None
+
+
 class _LibraryStream:
-    """As a decoder's rules may look at neighbours, the last few tokens are decoded together, and the new end shown."""
+    """As a decoder's rules may look at neighbours, tokens are decoded together with those shown last, and the new end
+    of the text is shown."""
+
+    LONGEST = 8  # tokens that wait for the end of a character; it has four bytes at most
 
     def __init__(self, tokenizer: LibraryTokenizer, specials: bool) -> None:
         self._tokenizer, self._specials = tokenizer, specials
-        self._ids: list[int] = []
-        self._shown = 0  # characters of the text of `_ids` that have been given
+        self._before: list[int] = []  # the tokens shown last
+        self._waiting: list[int] = []
 
     def push(self, number: int) -> str:
         """The text that is complete with this token, perhaps none."""
         if not self._specials and number in self._tokenizer._special_numbers:
             return ""
-        self._ids.append(number)
-        text = self._tokenizer.decode(self._ids, specials=self._specials)
-        if text.endswith("�"):
+        self._waiting.append(number)
+        found = self._new_text()
+        if found.endswith("�") and len(self._waiting) < self.LONGEST:
             return ""
-        found, self._shown = text[self._shown:], len(text)
-        if len(self._ids) > 1:  # the last token stays, as what the next one may join
-            self._ids = self._ids[-1:]
-            self._shown = len(self._tokenizer.decode(self._ids, specials=self._specials))
+        self._before, self._waiting = self._waiting, []
         return found
 
     def finish(self) -> str:
         """What is left."""
-        return self._tokenizer.decode(self._ids, specials=self._specials)[self._shown:]
+        return self._new_text() if self._waiting else ""
+
+    def _new_text(self) -> str:
+        decode, specials = self._tokenizer.decode, self._specials
+        return decode(self._before + self._waiting, specials=specials)[len(decode(self._before, specials=specials)):]
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -184,17 +202,25 @@ def _config(file: Path) -> dict[str, Any]:
         return {}
 
 
-def _specials(document: Mapping[str, Any], name: str) -> dict[str, int]:
-    """The special tokens of the document; others that were added are not special, and left to the library."""
-    found = {}
+def _template(config: Mapping[str, Any], file: Path) -> str:
+    """The template of a chat: in a file of its own, or in the configuration."""
+    try:
+        return _read(file).decode("utf-8", "replace")
+    except MissingFile:
+        found = config.get("chat_template")
+        return found if isinstance(found, str) else ""
+
+
+def _added(document: Mapping[str, Any], name: str) -> tuple[dict[str, int], dict[str, int]]:
+    """The special tokens of the document, and others that are texts of their own."""
+    found: tuple[dict[str, int], dict[str, int]] = {}, {}
     added = document.get("added_tokens") or []
     for token in added if isinstance(added, list) else [None]:
         number = token.get("id") if isinstance(token, dict) else None
         text = token.get("content") if isinstance(token, dict) else None
         if type(number) is not int or not 0 <= number < 1 << 31 or not isinstance(text, str) or not text:
             raise fail(FileFault, "load_tokenizer", f"{name} has the added token {shortened(token)}")
-        if token.get("special"):
-            found[text] = number
+        found[0 if token.get("special") else 1][text] = number
     return found
 
 
@@ -213,14 +239,12 @@ def _own_form(document: Mapping[str, Any]) -> bool | None:
     if any(model.get(key) for key in ("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
                                       "byte_fallback", "ignore_merges")):
         return None
-    post = document.get("post_processor")
-    if post and (not isinstance(post, dict) or post.get("type") != "ByteLevel"):
+    if not _adds_nothing(document.get("post_processor")):
         return None
     if not _is_byte_level(document.get("decoder"), regex=False):
         return None
     for token in document.get("added_tokens") or []:
-        if not isinstance(token, dict) or not token.get("special") or any(
-                token.get(key) for key in ("single_word", "lstrip", "rstrip", "normalized")):
+        if any(token.get(key) for key in ("single_word", "lstrip", "rstrip", "normalized")):
             return None
     before = document.get("pre_tokenizer")
     if _is_byte_level(before, regex=True):
@@ -232,23 +256,33 @@ def _own_form(document: Mapping[str, Any]) -> bool | None:
     return None
 
 
+def _adds_nothing(post: Any) -> bool:
+    """Whether a post-processor leaves the numbers as they are."""
+    if not post:
+        return True
+    if not isinstance(post, dict):
+        return False
+    return post.get("type") == "ByteLevel" or (
+        post.get("type") == "TemplateProcessing" and post.get("single") == [{"Sequence": {"id": "A", "type_id": 0}}])
+
+
 def _is_byte_level(found: Any, regex: bool) -> bool:
     if not isinstance(found, dict) or found.get("type") != "ByteLevel":
         return False
     return not regex or (found.get("add_prefix_space") is False and found.get("use_regex", True) is True)
 
 
-def _byte_pairs(model: Mapping[str, Any], specials: dict[str, int], name: str, split_digits: bool,
-                options: Mapping[str, Any]) -> BytePairs:
+def _byte_pairs(model: Mapping[str, Any], specials: dict[str, int], name: str, options: dict[str, Any]) -> BytePairs:
     vocabulary, merges = model.get("vocab"), model.get("merges")
     if not isinstance(vocabulary, dict) or not isinstance(merges, list):
         raise fail(FileFault, "load_tokenizer", f"{name} has no vocabulary and merges")
     if not all(type(number) is int and 0 <= number < 1 << 31 for number in vocabulary.values()):
         raise fail(FileFault, "load_tokenizer", f"{name} has tokens whose numbers are no numbers")
-    plain = {text: number for text, number in vocabulary.items() if specials.get(text) != number}
-    if len({*plain.values(), *specials.values()}) != len(plain) + len(specials):
+    others = {**options["added"], **specials}
+    plain = {text: number for text, number in vocabulary.items() if others.get(text) != number}
+    if len({*plain.values(), *others.values()}) != len(plain) + len(others):
         raise fail(FileFault, "load_tokenizer", f"{name} gives one number to two tokens")
-    return BytePairs(plain, [_pair(merge, name) for merge in merges], specials, split_digits=split_digits, **options)
+    return BytePairs(plain, [_pair(merge, name) for merge in merges], specials, **options)
 
 
 def _pair(merge: Any, name: str) -> tuple[str, str]:
@@ -263,15 +297,16 @@ def _pair(merge: Any, name: str) -> tuple[str, str]:
 def _document(tokenizer: BytePairs) -> dict[str, Any]:
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     digits = {"type": "Digits", "individual_digits": True}
+    others = {**tokenizer.added, **tokenizer.specials}
     added = [{"id": number, "content": text, "single_word": False, "lstrip": False, "rstrip": False,
-              "normalized": False, "special": True}
-             for text, number in sorted(tokenizer.specials.items(), key=lambda item: item[1])]
+              "normalized": False, "special": text in tokenizer.specials}
+             for text, number in sorted(others.items(), key=lambda item: item[1])]
     return {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [digits, level]} if tokenizer.split_digits else level,
         "post_processor": None, "decoder": level,
         "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
                   "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-                  "vocab": {**tokenizer.specials, **tokenizer.vocabulary},
+                  "vocab": {**others, **tokenizer.vocabulary},
                   "merges": [list(pair) for pair in tokenizer.merges]},
     }

@@ -1,0 +1,270 @@
+"""GGUF files: configuration, tensors as they stand in the file, tokenizer and chat template.
+
+float32, float16, bfloat16, integers, q8_0 and q4_1 are read by Morpho, without a copy. Other quantised types are turned
+into float32 by the gguf library (`pip install 'morpho[models]'`) when they are asked for, and that is said once.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import mmap
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from morpho.base import dtypes
+from morpho.base.dtypes import DType
+from morpho.base.errors import fail, sentence
+from morpho.base.shapes import contiguous_strides
+from morpho.runtime.buffer import Buffer
+from morpho.tensor.core import Tensor
+from morpho.tensor.create import asarray
+from morpho.tensor.move import reshape
+from morpho.tensor.quantised import Quantised
+from morpho.weights.bpe import BytePairs
+from morpho.weights.errors import FileFault, MissingExtra, NameFault
+from morpho.weights.gguf_header import NATIVE, Place, read_header
+from morpho.weights.safetensors import open_regular
+from morpho.weights.scanner import Malformed, shortened
+from morpho.weights.transforms import Weight
+
+DTYPES: dict[str, DType] = {
+    "F32": dtypes.float32, "F16": dtypes.float16, "BF16": dtypes.bfloat16, "F64": dtypes.float64, "I8": dtypes.int8,
+    "I16": dtypes.int16, "I32": dtypes.int32, "I64": dtypes.int64,
+}
+QUANTISED = {"Q8_0": "q8_0", "Q4_1": "q4_1"}
+# Pre-tokenizers of byte-level BPE with GPT-2's pattern: whether numbers fall into single digits first.
+SPLITS_DIGITS = {"gpt-2": False, "phi-2": False, "mpt": False, "olmo": False, "jais": False, "smollm": True,
+                 "refact": True, "command-r": True, "codeshell": True, "exaone": True}
+CONTROL, USER_DEFINED = 3, 4  # types of tokens
+_log = logging.getLogger("morpho")
+
+
+@dataclass(frozen=True)
+class GgufConfig:
+    """What a model's builder needs to know; a width is a count of values.
+
+    `norm_eps` and `rope_theta` are None where the file does not say, `rope_dimensions` is the width of a head then.
+    `tied` tells that the output matrix is the embedding's.
+    """
+
+    architecture: str
+    name: str
+    layers: int
+    width: int
+    feed_forward: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    vocab_size: int
+    context: int
+    norm_eps: float | None
+    rope_theta: float | None
+    rope_dimensions: int
+    tied: bool
+
+
+class GgufFile:
+    """A GGUF file: `config`, `tensors` (name -> tensor or `mo.Quantised`), `tokenizer`, `chat_template`, `metadata`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size == 0:
+                raise fail(FileFault, "load_gguf", f"{path.name} is empty")
+            self._map = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+        try:
+            self.metadata, self._places = read_header(self._map, size, _sizes)
+        except Malformed as error:
+            raise fail(FileFault, "load_gguf", f"{path.name} is not a GGUF file: {error}") from None
+        self.tensors = GgufTensors(self._map, self._places)
+        if self.tensors.converted:
+            names = self.tensors.converted
+            _log.warning(sentence("load_gguf", f"{len(names)} tensors of {path.name} become float32 when they are used,"
+                                               f" {names[0]} for one, as products read only q8_0 and q4_1 packed"))
+
+    @cached_property
+    def config(self) -> GgufConfig:
+        """The sizes of the model."""
+        architecture = _text(self.metadata, "general.architecture")
+        fields = {key.removeprefix(architecture + "."): value for key, value in self.metadata.items()
+                  if key.startswith(architecture + ".")}
+        heads, width = _size(fields, "attention.head_count"), _size(fields, "embedding_length")
+        kv_heads = _size(fields, "attention.head_count_kv", heads)
+        head_width = _size(fields, "attention.key_length", max(width // heads, 1))
+        if heads % kv_heads:
+            raise fail(FileFault, "load_gguf", f"{heads} heads do not share {kv_heads} heads of keys and values")
+        eps = fields.get("attention.layer_norm_rms_epsilon", fields.get("attention.layer_norm_epsilon"))
+        return GgufConfig(
+            architecture, _text(self.metadata, "general.name", self.path.stem), _size(fields, "block_count"), width,
+            _size(fields, "feed_forward_length"), heads, kv_heads, head_width,
+            _size(fields, "vocab_size", self._rows("token_embd.weight")), _size(fields, "context_length"),
+            _positive(eps), _positive(fields.get("rope.freq_base")), _size(fields, "rope.dimension_count", head_width),
+            "output.weight" not in self._places)
+
+    @cached_property
+    def tokenizer(self) -> BytePairs:
+        """The tokenizer of the file: byte-level BPE."""
+        return tokenizer_of(self.metadata, self.path.name)
+
+    @property
+    def chat_template(self) -> str:
+        """The template of a chat, empty where there is none."""
+        return _text(self.metadata, "tokenizer.chat_template", "")
+
+    def _rows(self, name: str) -> int | None:
+        return self._places[name].shape[0] if name in self._places else None
+
+    def __repr__(self) -> str:
+        return f"GgufFile({self.path.name!r}, {len(self.tensors)} tensors, {self.tensors.nbytes} bytes)"
+
+
+class GgufTensors(Mapping[str, Weight]):
+    """Tensors by the names in the file, made when they are asked for. `kinds` has the type of each in the file."""
+
+    def __init__(self, data: mmap.mmap, places: Mapping[str, Place]) -> None:
+        self._map, self._places = data, places
+        self._made: dict[str, Weight] = {}
+        self.kinds = {name: place.kind for name, place in places.items()}
+        self.converted = [name for name, kind in self.kinds.items() if kind not in DTYPES and kind not in QUANTISED]
+
+    def __getitem__(self, name: str) -> Weight:
+        if name not in self._made:
+            if name not in self._places:
+                raise fail(NameFault, "load_gguf", f"no tensor has the name {shortened(name)}")
+            self._made[name] = self._make(self._places[name])
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of every tensor, rows first; none is read."""
+        return {name: place.shape for name, place in self._places.items()}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors in the file."""
+        return sum(place.stop - place.start for place in self._places.values())
+
+    def _make(self, place: Place) -> Weight:
+        raw = np.frombuffer(self._map, np.uint8, place.stop - place.start, place.start)
+        if place.kind in DTYPES:
+            return _borrowed(raw, place.shape, DTYPES[place.kind])
+        rows = raw.reshape(math.prod(place.shape[:-1]), -1)  # (rows, bytes of a row)
+        if place.kind in QUANTISED:
+            weight = Quantised.of_tensor(asarray(rows), (rows.shape[0], place.shape[-1]), QUANTISED[place.kind])
+            return weight if len(place.shape) == 2 else reshape(weight.dequantise(), place.shape)
+        try:
+            found = _library().dequantize(rows, _library().GGMLQuantizationType(place.type))
+        except NotImplementedError:
+            raise fail(FileFault, "load_gguf", f"weights of type {place.kind} cannot be read") from None
+        return asarray(found.reshape(place.shape))
+
+
+def load_gguf(path: str | os.PathLike[str]) -> GgufFile:
+    """A GGUF file: its configuration, tensors, tokenizer and chat template; nothing large is read before it is used.
+
+    >>> mo.weights.load_gguf("nowhere.gguf")
+    Traceback (most recent call last):
+    ...
+    morpho.weights.errors.MissingFile: [load] nowhere.gguf is not there. At ...
+    """
+    return GgufFile(Path(path))
+
+
+def _borrowed(raw: np.ndarray, shape: tuple[int, ...], dtype: DType) -> Tensor:
+    array = raw.view(dtype.numpy)
+    array = array if array.flags.aligned else array.copy()
+    return Tensor.of_buffer(Buffer(array, array.ctypes.data, shape, contiguous_strides(shape), dtype, False))
+
+
+def _library() -> Any:
+    try:
+        import gguf
+    except ImportError:
+        raise fail(MissingExtra, "load_gguf", "the file has types of weights that need the gguf library",
+                   "pip install 'morpho[models]'") from None
+    return gguf
+
+
+def _sizes(kind: int) -> tuple[str, int, int]:
+    """Name, values in a block and bytes of a block of a type."""
+    if kind in NATIVE:
+        return NATIVE[kind]
+    library = _library()
+    try:
+        found = library.GGMLQuantizationType(kind)
+        return (found.name, *library.GGML_QUANT_SIZES[found])
+    except (ValueError, KeyError):
+        raise Malformed(f"a tensor has the unknown type {kind}") from None
+
+
+# -- metadata ----------------------------------------------------------------------------------------------------------
+def _text(fields: Mapping[str, Any], key: str, default: str | None = None) -> str:
+    found = fields.get(key, default)
+    if not isinstance(found, str):
+        raise fail(FileFault, "load_gguf", f"{key} is {shortened(found)}, not a text")
+    return found
+
+
+def _size(fields: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    found = fields.get(key, default)
+    if type(found) is not int or not 0 < found < 1 << 31:
+        raise fail(FileFault, "load_gguf", f"{key} is {shortened(found)}, not a size",
+                   "models whose layers differ in size are not known here" if isinstance(found, list) else "")
+    return found
+
+
+def _positive(found: Any) -> float | None:
+    if found is None or (isinstance(found, float) and 0 < found < math.inf):
+        return found
+    raise fail(FileFault, "load_gguf", f"{shortened(found)} is neither the base of RoPE nor the epsilon of a norm")
+
+
+def tokenizer_of(metadata: Mapping[str, Any], name: str) -> BytePairs:
+    """The tokenizer that a file's metadata describes."""
+    kind, before = _text(metadata, "tokenizer.ggml.model"), _text(metadata, "tokenizer.ggml.pre", "")
+    if kind != "gpt2" or before not in SPLITS_DIGITS:
+        raise fail(FileFault, "load_gguf", f"{name} has an unknown tokenizer, {kind!r} with words by {before!r}",
+                   "byte-level BPE with " + ", ".join(SPLITS_DIGITS) + " is; load another with load_tokenizer")
+    tokens, merges = metadata.get("tokenizer.ggml.tokens"), metadata.get("tokenizer.ggml.merges")
+    if not _are_texts(tokens) or not _are_texts(merges) or len({*tokens}) != len(tokens):
+        raise fail(FileFault, "load_gguf", f"{name} has no tokens and merges, or one token twice")
+    types = metadata.get("tokenizer.ggml.token_type") or [1] * len(tokens)
+    if not isinstance(types, list) or len(types) != len(tokens):
+        raise fail(FileFault, "load_gguf", f"{name} does not have a type for each token")
+    pairs = [tuple(merge.split(" ")) for merge in merges]
+    if any(len(pair) != 2 for pair in pairs):
+        raise fail(FileFault, "load_gguf", f"{name} has a merge that is not two words")
+    of_type = {wanted: {token: number for number, token in enumerate(tokens) if types[number] == wanted and token}
+               for wanted in (CONTROL, USER_DEFINED)}
+    plain = {token: number for number, token in enumerate(tokens) if types[number] not in of_type}
+    return BytePairs(plain, pairs, of_type[CONTROL], added=of_type[USER_DEFINED], split_digits=SPLITS_DIGITS[before],
+                     eos=_token(metadata, "eos", len(tokens)), bos=_token(metadata, "bos", len(tokens)),
+                     chat_template=_text(metadata, "tokenizer.chat_template", ""))
+
+
+def _are_texts(found: Any) -> bool:
+    return isinstance(found, list) and bool(found) and all(isinstance(text, str) for text in found)
+
+
+def _token(metadata: Mapping[str, Any], which: str, count: int) -> int | None:
+    found = metadata.get(f"tokenizer.ggml.{which}_token_id")
+    if found is not None and (type(found) is not int or not 0 <= found < count):
+        raise fail(FileFault, "load_gguf", f"the {which} token is {shortened(found)} in a vocabulary of {count}")
+    return found
