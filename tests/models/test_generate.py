@@ -73,14 +73,14 @@ def test_two_streams_at_once_do_not_mix(model: mo.models.LanguageModel) -> None:
 
 def test_changed_weights_are_seen_without_compiling(model: mo.models.LanguageModel) -> None:
     before = [*mo.models.generate(model, IDS, max_new_tokens=6)]
-    compiled = [kept.compilations for kept in model._generators]  # type: ignore[attr-defined]
+    compiled = [kept.compilations for kept in model._generators.free]  # type: ignore[attr-defined]
     held = {name: value.numpy(copy=True) for name, value in model.state_dict().items()}
     for parameter in model.parameters():
         parameter.assign(-parameter)
     try:
         made = [*mo.models.generate(model, IDS, max_new_tokens=6)]
         assert made == [int(model(mo.asarray([IDS + made[:i]])).numpy()[0, -1].argmax()) for i in range(6)]
-        assert [kept.compilations for kept in model._generators] == compiled  # type: ignore[attr-defined]
+        assert [kept.compilations for kept in model._generators.free] == compiled  # type: ignore[attr-defined]
     finally:
         model.load_state_dict(held)
     assert [*mo.models.generate(model, IDS, max_new_tokens=6)] == before
@@ -97,11 +97,12 @@ def test_stops() -> None:
     first = made.index(made[4])
     assert again(stop=made[4]) == made[:first]
 
-    def spell(ids: list[int]) -> str:
-        return "".join(f"<{i}>" for i in ids)
+    class Speller:
+        def decode(self, ids: list[int]) -> str:
+            return "".join(f"<{i}>" for i in ids)
 
-    assert again(stop=f"{made[2]}><{made[3]}", decode=spell) == made[:4]
-    model.eos_token_id = made[4]
+    assert again(stop=f"{made[2]}><{made[3]}", tokenizer=Speller()) == made[:4]
+    model.eos_token_id = [96, made[4]]
     assert again() == made[:first]
     with pytest.raises(ArgumentError, match="needs text"):
         again(stop="x")

@@ -152,3 +152,42 @@ def test_gradients_reach_every_parameter() -> None:
     x = mo.asarray(RNG.standard_normal((1, 5, 8)).astype(np.float32))
     mo.sum(block(x) * x).backward()
     assert all(np.abs(p.grad.numpy()).sum() > 0 for name, p in block.named_parameters() if "k_proj.bias" not in name)
+
+
+@pytest.mark.parametrize(("norm_first", "activation"), [(True, "gelu"), (False, "relu")])
+def test_blocks_equal_those_of_torch(norm_first: bool, activation: str) -> None:
+    """Encoder and decoder layer, float64, with the same weights."""
+    torch = pytest.importorskip("torch", reason="PyTorch is the reference here")
+    torch.manual_seed(3)
+    settings = {"d_model": 12, "nhead": 3, "dim_feedforward": 20, "dropout": 0.0, "activation": activation,
+                "batch_first": True, "norm_first": norm_first, "dtype": torch.float64}
+    x, memory = RNG.standard_normal((2, 5, 12)), RNG.standard_normal((2, 4, 12))
+    for kind in (torch.nn.TransformerEncoderLayer, torch.nn.TransformerDecoderLayer):
+        decoder = kind is torch.nn.TransformerDecoderLayer
+        theirs = kind(**settings)
+        norms = ["attention_norm", "memory_norm", "feed_forward_norm"] if decoder else ["attention_norm",
+                                                                                        "feed_forward_norm"]
+        made = mo.nn.TransformerDecoderBlock if decoder else mo.nn.TransformerBlock
+        ours = made(12, 3, 20, activation=activation, norm_first=norm_first, causal=True, dtype=mo.float64)
+        given = {}
+        for name, value in theirs.state_dict().items():
+            array = value.numpy() + 0.1 * RNG.standard_normal(value.shape)
+            value.copy_(torch.tensor(array))
+            name = name.replace("linear1", "feed_forward.up_proj").replace("linear2", "feed_forward.down_proj")
+            name = name.replace("multihead_attn", "memory_attention").replace("self_attn", "attention")
+            name = name.replace("out_proj", "o_proj")
+            if name.startswith("norm"):
+                name = norms[int(name[4]) - 1] + name[5:]
+            if "in_proj_" in name:
+                for part, piece in zip("qkv", np.split(array, 3), strict=True):
+                    given[name.replace("in_proj_", f"{part}_proj.")] = piece
+            else:
+                given[name] = array
+        ours.load_state_dict(given)
+        mask = torch.nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
+        if decoder:
+            wanted = theirs(torch.tensor(x), torch.tensor(memory), tgt_mask=mask)
+            found = ours(mo.asarray(x), mo.asarray(memory))
+        else:
+            wanted, found = theirs(torch.tensor(x), src_mask=mask), ours(mo.asarray(x))
+        np.testing.assert_allclose(found.numpy(), wanted.detach().numpy(), rtol=0, atol=1e-9)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
@@ -60,30 +61,30 @@ class Model(Module):
             raise fail(ArgumentError, self.model_type, f"the configuration is not plain data: {error}") from None
 
 
-class LanguageModel(Model):
+class LanguageModel(Model, ABC):
     """A model of the next token: `hidden` from ids to vectors, `head` from vectors to logits."""
 
-    eos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None  # what ends a text
 
+    @abstractmethod
     def hidden(self, ids: mo.Tensor, caches: list[KeyValueCache] | None = None, offset: Any = 0) -> mo.Tensor:
         """(batch, length) -> (batch, length, width); with caches, ids go on from position `offset`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def head(self, x: mo.Tensor) -> mo.Tensor:
         """(..., width) -> (..., vocabulary)."""
-        raise NotImplementedError
 
     def forward(self, ids: mo.Tensor) -> mo.Tensor:
         return self.head(self.hidden(ids))
 
     @property
+    @abstractmethod
     def context(self) -> int:
         """The most positions it knows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def make_caches(self, batch: int, length: int, dtype: Any = mo.float32) -> list[KeyValueCache]:
         """An empty cache for each layer."""
-        raise NotImplementedError
 
 
 def divided(operation: str, width: int, heads: int) -> int:
@@ -91,3 +92,9 @@ def divided(operation: str, width: int, heads: int) -> int:
     if heads < 1 or width % heads:
         raise fail(ArgumentError, operation, f"a width of {width} is not a multiple of {heads} heads")
     return width // heads
+
+
+def tied_logits(x: mo.Tensor, embedding: Any) -> mo.Tensor:
+    """x (..., width) against every row of an embedding, packed or not: (..., vocabulary)."""
+    weight = embedding.weight
+    return mo.matmul(x, weight if isinstance(weight, mo.Quantised) else mo.matrix_transpose(weight))

@@ -9,7 +9,7 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -83,16 +83,42 @@ class Generator:
         return len(self.prefill.specialisations) + len(self.decode.specialisations)
 
 
+class TwoPartGenerator(Generator):
+    """For a model with an encoder: the prompt goes through it, and the decoder begins with a token of its own."""
+
+    def __init__(self, model: LanguageModel, length: int | None = None) -> None:
+        super().__init__(model, length)
+        self.encode = mo.compile(self._remember, dynamic={"ids": {1: mo.Dim("n", 1, self.length)}})
+
+    def _remember(self, ids: mo.Tensor) -> mo.Tensor:
+        self.frozen.use()
+        with mo.no_grad():
+            return self.model.remember(ids, self.caches)  # type: ignore[no-any-return]
+
+    def start(self, ids: Sequence[int]) -> np.ndarray:
+        prompt = _checked_ids(ids, self.length)
+        self.frozen.refresh()
+        with _evaluating(self.model):
+            self.encode(mo.asarray([prompt]))
+        self.ids = []
+        return super().start([self.model.config["decoder_start_token_id"] or 0])
+
+    @property
+    def compilations(self) -> int:
+        """Three: the encoder, the first token, the others."""
+        return super().compilations + len(self.encode.specialisations)
+
+
 def generate(model: LanguageModel, ids: Sequence[int], *, max_new_tokens: int | None = None, temperature: float = 0.0,
              top_k: int | None = None, top_p: float | None = None, repetition_penalty: float = 1.0,
              seed: int | None = None, stop: Sequence[int | str] | int | str = (),
-             decode: Callable[[list[int]], str] | None = None) -> Iterator[int]:
+             tokenizer: Any = None) -> Iterator[int]:
     """The tokens that follow `ids`, one by one as they are made.
 
     It ends after `max_new_tokens` (by default when the model's context is full), before a token of `stop` (the model's
-    own end token always is one), or after a token that completes one of `stop`'s strings, which needs `decode`, from
-    ids to text. Temperature 0 takes the likeliest token; otherwise see `Sampling`. The same `seed` gives the same text;
-    None gives another one each time.
+    own end tokens always are), or after a token that completes one of `stop`'s strings, which needs a `tokenizer` with
+    `decode`, from ids to text. Temperature 0 takes the likeliest token; otherwise see `Sampling`. The same `seed` gives
+    the same text; None gives another one each time.
 
     >>> model = mo.models.create("gpt2", vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=32)
     >>> len([*mo.models.generate(model, [1, 2, 3], max_new_tokens=5, top_k=10, temperature=1.0, seed=0)])
@@ -102,16 +128,16 @@ def generate(model: LanguageModel, ids: Sequence[int], *, max_new_tokens: int | 
         raise fail(ArgumentError, "generate", f"{type(model).__name__} is no language model")
     sampling = Sampling(temperature, top_k, top_p, repetition_penalty)
     prompt = _checked_ids(ids, model.context)
-    tokens, strings = _stops(stop, decode, model.eos_token_id)
+    tokens, strings = _stops(stop, tokenizer, model.eos_token_id)
     room = model.context - len(prompt)
     count = room if max_new_tokens is None else min(max_new_tokens, room)
     if max_new_tokens is not None and max_new_tokens < 0:
         raise fail(ArgumentError, "generate", f"max_new_tokens={max_new_tokens} is negative")
-    return _tokens(model, prompt, count, sampling, np.random.default_rng(seed), tokens, strings, decode)
+    return _tokens(model, prompt, count, sampling, np.random.default_rng(seed), tokens, strings, tokenizer)
 
 
 def _tokens(model: LanguageModel, prompt: list[int], count: int, sampling: Sampling, rng: np.random.Generator,
-            stops: set[int], strings: list[str], decode: Callable[[list[int]], str] | None) -> Iterator[int]:
+            stops: set[int], strings: list[str], tokenizer: Any) -> Iterator[int]:
     made: list[int] = []
     with _generator_of(model, len(prompt) + count) as generator:
         while len(made) < count:
@@ -121,10 +147,8 @@ def _tokens(model: LanguageModel, prompt: list[int], count: int, sampling: Sampl
                 return
             made.append(token)
             yield token
-            if strings and decode is not None:
-                text = decode(made)
-                if any(string in text for string in strings):
-                    return
+            if strings and any(string in tokenizer.decode(made) for string in strings):
+                return
 
 
 def _checked_ids(ids: Sequence[int], most: int) -> list[int]:
@@ -137,18 +161,29 @@ def _checked_ids(ids: Sequence[int], most: int) -> list[int]:
     return found
 
 
-def _stops(stop: Any, decode: Any, end: int | None) -> tuple[set[int], list[str]]:
+def _stops(stop: Any, tokenizer: Any, ends: Any) -> tuple[set[int], list[str]]:
     parts = [stop] if isinstance(stop, int | str) else [*stop]
     strings = [part for part in parts if isinstance(part, str)]
-    if strings and decode is None:
+    if strings and tokenizer is None:
         raise fail(ArgumentError, "generate", f"the stop string {strings[0]!r} needs text",
-                   "pass decode=tokenizer.decode")
-    return {int(part) for part in parts if not isinstance(part, str)} | ({end} if end is not None else set()), strings
+                   "pass tokenizer=, which has decode()")
+    ends = [] if ends is None else [ends] if isinstance(ends, int) else ends
+    return {int(part) for part in parts if not isinstance(part, str)} | {*ends}, strings
 
 
 def _common(a: list[int], b: list[int]) -> int:
     """How many tokens two sequences begin with alike."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+class Idle:
+    """The generators of a model that nobody uses at the moment; a copy of the model begins without any."""
+
+    def __init__(self) -> None:
+        self.free: list[Generator] = []
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Idle:
+        return Idle()
 
 
 @contextmanager
@@ -159,13 +194,13 @@ def _generator_of(model: LanguageModel, wanted: int) -> Iterator[Generator]:
     while length < min(wanted, model.context):
         length *= 2
     length = min(length, model.context)
-    idle: list[Generator] = model.__dict__.setdefault("_generators", [])
+    idle = model.__dict__.setdefault("_generators", Idle()).free
     idle[:] = [kept for kept in idle if kept.frozen.fits(model)]
     found = next((kept for kept in idle if kept.length == length), None)
     if found is not None:
         idle.remove(found)
     else:
-        found = Generator(model, length)
+        found = (TwoPartGenerator if hasattr(model, "remember") else Generator)(model, length)
     try:
         yield found
     finally:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import morpho as mo
-from morpho.models.base import Config, LanguageModel, divided
+from morpho.models.base import Config, LanguageModel, divided, tied_logits
 from morpho.nn import init
 from morpho.nn.attention import KeyValueCache, attend, join_heads, split_heads
 from morpho.nn.containers import ModuleList
@@ -39,7 +39,7 @@ class GPT2Config(Config):
     tie_word_embeddings: bool = True
     embd_pdrop: float = 0.0
     resid_pdrop: float = 0.0
-    eos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
     fixed: ClassVar[Mapping[str, Any]] = {"add_cross_attention": False}
 
 
@@ -130,7 +130,7 @@ class GPT2(LanguageModel):
     def head(self, x: mo.Tensor) -> mo.Tensor:
         if self.lm_head is not None:
             return self.lm_head(x)  # type: ignore[no-any-return]
-        return mo.matmul(x, mo.matrix_transpose(self.wte.weight))
+        return tied_logits(x, self.wte)
 
     @property
     def context(self) -> int:

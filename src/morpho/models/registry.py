@@ -10,19 +10,27 @@ import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import Model
 
-# model_type -> module below morpho.models, class, table of sizes
+# model_type -> file in this folder, and class
 FAMILIES = {
     "gpt2": ("gpt2", "GPT2"),
+    "llama": ("llama", "Llama"),
+    "bert": ("bert", "Bert"),
+    "t5": ("t5", "T5"),
     "prenorm": ("transformer", "PreNormTransformer"),
+    "resnet": ("resnet", "ResNet"),
+    "vit": ("vit", "ViT"),
+    "mlp": ("small", "MLP"),
+    "cnn": ("small", "CNN"),
 }
 
 
 def _family(model_type: Any) -> tuple[type[Model], dict[str, dict[str, Any]]]:
+    """The class, and the settings of each of its models by name; a family without a table has one, of its own name."""
     if model_type not in FAMILIES:
         raise fail(ArgumentError, "models", f"there is no family {model_type!r}", "one of " + ", ".join(FAMILIES))
     file, name = FAMILIES[model_type]
     module = importlib.import_module("morpho.models." + file)
-    return getattr(module, name), module.SIZES
+    return getattr(module, name), getattr(module, "SIZES", {model_type: {}})
 
 
 def names() -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import morpho as mo
-from morpho.models.base import Config, LanguageModel, divided
+from morpho.models.base import Config, LanguageModel, divided, tied_logits
 from morpho.nn import init
 from morpho.nn.attention import KeyValueCache
 from morpho.nn.containers import ModuleList
@@ -38,7 +38,7 @@ class PreNormConfig(Config):
     tie_embeddings: bool = True
     attention_bias: bool = True
     dropout: float = 0.0
-    eos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
 
 
 class PreNormTransformer(LanguageModel):
@@ -89,7 +89,7 @@ class PreNormTransformer(LanguageModel):
     def head(self, x: mo.Tensor) -> mo.Tensor:
         if self.lm_head is not None:
             return self.lm_head(x)  # type: ignore[no-any-return]
-        return mo.matmul(x, mo.matrix_transpose(self.embed.weight))
+        return tied_logits(x, self.embed)
 
     @property
     def context(self) -> int:

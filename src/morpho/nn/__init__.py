@@ -6,22 +6,108 @@
 """
 
 from morpho.nn import init, transformer
-from morpho.nn.activations import GELU, SELU, Mish, ReLU, Sigmoid, SiLU, Softplus, Tanh
+from morpho.nn.activations import (
+    ELU,
+    GELU,
+    GLU,
+    SELU,
+    Hardsigmoid,
+    Hardswish,
+    LeakyReLU,
+    LogSigmoid,
+    LogSoftmax,
+    Mish,
+    ReLU,
+    ReLU6,
+    Sigmoid,
+    SiLU,
+    Softmax,
+    Softplus,
+    Tanh,
+    activation,
+)
 from morpho.nn.attention import KeyValueCache, MultiHeadAttention
-from morpho.nn.containers import Lambda, ModuleList, Sequential
-from morpho.nn.dropout import Dropout
+from morpho.nn.batch_norm import BatchNorm1d, BatchNorm2d
+from morpho.nn.containers import Flatten, Identity, Lambda, ModuleDict, ModuleList, ParameterList, Sequential, Unflatten
+from morpho.nn.convolution import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
+from morpho.nn.criteria import (
+    BCELoss,
+    BCEWithLogitsLoss,
+    CosineEmbeddingLoss,
+    CrossEntropyLoss,
+    FocalLoss,
+    HuberLoss,
+    KLDivLoss,
+    L1Loss,
+    Loss,
+    MSELoss,
+    NLLLoss,
+    SmoothL1Loss,
+    TripletMarginLoss,
+)
+from morpho.nn.dropout import Dropout, Dropout2d
 from morpho.nn.frozen import Frozen
-from morpho.nn.linear import Embedding, Linear
+from morpho.nn.gated import GatedUnit, GeGLU, SwiGLU
+from morpho.nn.linear import Embedding, FusedMLP, Linear, linear
+from morpho.nn.losses import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    cosine_embedding_loss,
+    cosine_similarity,
+    cross_entropy,
+    focal_loss,
+    huber_loss,
+    kl_div,
+    l1_loss,
+    mse_loss,
+    nll_loss,
+    pairwise_distance,
+    smooth_l1_loss,
+    triplet_margin_loss,
+)
 from morpho.nn.module import Module
-from morpho.nn.norm import LayerNorm, RMSNorm
+from morpho.nn.norm import GroupNorm, LayerNorm, RMSNorm
+from morpho.nn.pooling import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AvgPool1d,
+    AvgPool2d,
+    GlobalAvgPool,
+    GlobalMaxPool,
+    MaxPool1d,
+    MaxPool2d,
+)
 from morpho.nn.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
+from morpho.nn.quantised import QuantisedEmbedding, QuantisedLinear
 from morpho.nn.random import seed
+from morpho.nn.recurrent import GRU, LSTM, RNN
 from morpho.nn.transformer import FeedForward, TransformerBlock, TransformerDecoderBlock
 from morpho.tensor.variable import Buffer, Parameter
 
 __all__ = [
-    "Buffer", "Dropout", "Embedding", "FeedForward", "Frozen", "GELU", "KeyValueCache", "Lambda", "LayerNorm",
-    "LearnedPositions", "Linear", "Mish", "Module", "ModuleList", "MultiHeadAttention", "Parameter", "RMSNorm",
-    "ReLU", "RotaryPositions", "SELU", "Sequential", "SiLU", "Sigmoid", "SinusoidalPositions", "Softplus", "Tanh",
-    "TransformerBlock", "TransformerDecoderBlock", "init", "seed", "transformer",
+    # the tree
+    "Buffer", "Flatten", "Identity", "Lambda", "Module", "ModuleDict", "ModuleList", "Parameter", "ParameterList",
+    "Sequential", "Unflatten", "init", "seed",
+    # layers
+    "BatchNorm1d", "BatchNorm2d", "Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d", "Dropout", "Dropout2d",
+    "Embedding", "FusedMLP", "GRU", "GatedUnit", "GeGLU", "GroupNorm", "LSTM", "LayerNorm", "Linear", "RMSNorm", "RNN",
+    "SwiGLU", "linear",
+    # transformers
+    "FeedForward", "Frozen", "KeyValueCache", "LearnedPositions", "MultiHeadAttention", "QuantisedEmbedding",
+    "QuantisedLinear", "RotaryPositions", "SinusoidalPositions", "TransformerBlock", "TransformerDecoderBlock",
+    "transformer",
+    # pooling
+    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AvgPool1d", "AvgPool2d",
+    "GlobalAvgPool", "GlobalMaxPool", "MaxPool1d", "MaxPool2d",
+    # activations
+    "ELU", "GELU", "GLU", "Hardsigmoid", "Hardswish", "LeakyReLU", "LogSigmoid", "LogSoftmax", "Mish", "ReLU", "ReLU6",
+    "SELU", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "activation",
+    # losses
+    "BCELoss", "BCEWithLogitsLoss", "CosineEmbeddingLoss", "CrossEntropyLoss", "FocalLoss", "HuberLoss", "KLDivLoss",
+    "L1Loss", "Loss", "MSELoss", "NLLLoss", "SmoothL1Loss", "TripletMarginLoss", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity", "cross_entropy", "focal_loss",
+    "huber_loss", "kl_div", "l1_loss", "mse_loss", "nll_loss", "pairwise_distance", "smooth_l1_loss",
+    "triplet_margin_loss",
 ]

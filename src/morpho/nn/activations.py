@@ -1,4 +1,4 @@
-"""Activations as modules, each one the function of the same name."""
+"""Activations as modules, each one the function of the same name, and gated units, which have weights of their own."""
 
 from __future__ import annotations
 
@@ -6,47 +6,173 @@ from collections.abc import Callable
 from typing import Any
 
 import morpho as mo
+from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn.module import Module
 
 
 class _Activation(Module):
+    """A function of one tensor with settings that are the module's attributes."""
+
     function: Callable[..., Any]
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
-        return type(self).function(x)  # type: ignore[no-any-return]
+        return type(self).function(x, **self._settings())  # type: ignore[no-any-return]
+
+    def _settings(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
+    def describe(self) -> str:
+        return ", ".join(f"{name}={value!r}" for name, value in self._settings().items())
 
 
-def _named(name: str, function: Callable[..., Any]) -> type[Module]:
+def _named(name: str, function: Callable[..., Any], text: str) -> type[Module]:
     """A module class for a function of one tensor."""
-    made = type(name, (_Activation,), {"function": staticmethod(function), "__doc__": function.__doc__,
-                                       "__module__": __name__})
-    return made
+    text += f"\n\n    >>> mo.nn.{name}()(mo.asarray([0.0])).shape\n    (1,)\n    "
+    return type(name, (_Activation,), {"function": staticmethod(function), "__doc__": text, "__module__": __name__})
 
 
-ReLU = _named("ReLU", mo.relu)
-SELU = _named("SELU", mo.selu)
-SiLU = _named("SiLU", mo.silu)
-Mish = _named("Mish", mo.mish)
-Sigmoid = _named("Sigmoid", mo.sigmoid)
-Tanh = _named("Tanh", mo.tanh)
-Softplus = _named("Softplus", mo.softplus)
+def _hardswish(x: mo.Tensor) -> mo.Tensor:
+    return x * mo.clip(x + 3, 0, 6) / 6
 
 
-class GELU(Module):
+def _hardsigmoid(x: mo.Tensor) -> mo.Tensor:
+    return mo.clip(x + 3, 0, 6) / 6
+
+
+ReLU = _named("ReLU", mo.relu, "max(x, 0).")
+ReLU6 = _named("ReLU6", lambda x: mo.clip(x, 0, 6), "x between 0 and 6.")
+SELU = _named("SELU", mo.selu, "The self-normalising ELU.")
+SiLU = _named("SiLU", mo.silu, "x * sigmoid(x).")
+Mish = _named("Mish", mo.mish, "x * tanh(softplus(x)).")
+Sigmoid = _named("Sigmoid", mo.sigmoid, "1 / (1 + exp(-x)).")
+LogSigmoid = _named("LogSigmoid", lambda x: -mo.softplus(-x), "log(sigmoid(x)), without its loss of precision.")
+Tanh = _named("Tanh", mo.tanh, "The hyperbolic tangent.")
+Softplus = _named("Softplus", mo.softplus, "log(1 + exp(x)).")
+Hardswish = _named("Hardswish", _hardswish, "x * clip(x + 3, 0, 6) / 6.")
+Hardsigmoid = _named("Hardsigmoid", _hardsigmoid, "clip(x + 3, 0, 6) / 6.")
+
+
+class GELU(_Activation):
     """x times the normal distribution function of x: exact, or by tanh.
 
     >>> mo.nn.GELU()(mo.asarray([0.0])).numpy()
     array([0.], dtype=float32)
     """
 
-    def __init__(self, approximate: str = "none") -> None:
-        self.approximate = approximate
+    function = staticmethod(mo.gelu)
 
-    def forward(self, x: mo.Tensor) -> mo.Tensor:
-        return mo.gelu(x, approximate=self.approximate)
+    def __init__(self, approximate: str = "none") -> None:
+        if not isinstance(approximate, str) or approximate not in ("none", "tanh"):
+            raise fail(ArgumentError, "GELU", "approximate is neither 'none' nor 'tanh'",
+                       "write GELU()(x) to call one" if isinstance(approximate, mo.Tensor) else "write GELU()")
+        self.approximate = approximate
 
     def describe(self) -> str:
         return "" if self.approximate == "none" else f"approximate={self.approximate!r}"
 
 
-__all__ = ["ReLU", "SELU", "SiLU", "Mish", "Sigmoid", "Tanh", "Softplus", "GELU"]
+class LeakyReLU(_Activation):
+    """x where positive, slope * x elsewhere.
+
+    >>> mo.nn.LeakyReLU(0.5)(mo.asarray([-1.0, 1.0])).numpy()
+    array([-0.5,  1. ], dtype=float32)
+    """
+
+    function = staticmethod(mo.leaky_relu)
+
+    def __init__(self, slope: float = 0.01) -> None:
+        self.slope = float(slope)
+
+
+class ELU(_Activation):
+    """x where positive, alpha * (exp(x) - 1) elsewhere.
+
+    >>> mo.nn.ELU()(mo.asarray([0.0, 1.0])).numpy()
+    array([0., 1.], dtype=float32)
+    """
+
+    function = staticmethod(mo.elu)
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        self.alpha = float(alpha)
+
+
+class Softmax(_Activation):
+    """exp(x) divided by its sum along an axis.
+
+    >>> mo.nn.Softmax()(mo.zeros(2)).numpy()
+    array([0.5, 0.5], dtype=float32)
+    """
+
+    function = staticmethod(mo.softmax)
+
+    def __init__(self, axis: int = -1) -> None:
+        self.axis = int(axis)
+
+
+class LogSoftmax(_Activation):
+    """The logarithm of softmax along an axis.
+
+    >>> mo.nn.LogSoftmax()(mo.zeros(1)).numpy()
+    array([0.], dtype=float32)
+    """
+
+    function = staticmethod(mo.log_softmax)
+
+    def __init__(self, axis: int = -1) -> None:
+        self.axis = int(axis)
+
+
+class GLU(Module):
+    """The first half of an axis times the sigmoid, or another activation, of the second.
+
+    >>> mo.nn.GLU()(mo.zeros((3, 8))).shape
+    (3, 4)
+    """
+
+    def __init__(self, axis: int = -1, activation: str = "sigmoid") -> None:
+        self.axis, self.activation = axis, function_of(activation)
+
+    def forward(self, x: mo.Tensor) -> mo.Tensor:
+        if x.ndim == 0 or x.shape[self.axis] % 2:
+            raise fail(ShapeError, "GLU", f"axis {self.axis} of shape {tuple(x.shape)} has no halves")
+        moved = mo.moveaxis(x, self.axis, -1)
+        half = moved.shape[-1] // 2
+        return mo.moveaxis(moved[..., :half] * self.activation(moved[..., half:]), -1, self.axis)
+
+    def describe(self) -> str:
+        return f"axis={self.axis}"
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "elu": mo.elu, "gelu": mo.gelu, "gelu_tanh": lambda x: mo.gelu(x, approximate="tanh"), "leaky_relu": mo.leaky_relu,
+    "mish": mo.mish, "relu": mo.relu, "selu": mo.selu, "sigmoid": mo.sigmoid, "silu": mo.silu, "tanh": mo.tanh,
+}
+
+
+def function_of(name: str) -> Callable[..., Any]:
+    if name not in FUNCTIONS:
+        raise fail(ArgumentError, "activation", f"{name!r} is unknown", "there are " + ", ".join(FUNCTIONS))
+    return FUNCTIONS[name]
+
+
+_MODULES: dict[str, Callable[[], Module]] = {
+    "elu": ELU, "gelu": GELU, "gelu_tanh": lambda: GELU("tanh"), "leaky_relu": LeakyReLU, "mish": Mish, "relu": ReLU,
+    "selu": SELU, "sigmoid": Sigmoid, "silu": SiLU, "tanh": Tanh,
+}
+
+
+def activation(name: str) -> Module:
+    """The module of an activation by its name.
+
+    >>> mo.nn.activation("silu")
+    SiLU()
+    """
+    function_of(name)
+    return _MODULES[name]()
+
+
+__all__ = [
+    "ELU", "GELU", "GLU", "Hardsigmoid", "Hardswish", "LeakyReLU", "LogSigmoid", "LogSoftmax", "Mish", "ReLU", "ReLU6",
+    "SELU", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "activation",
+]

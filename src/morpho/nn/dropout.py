@@ -1,9 +1,9 @@
-"""Dropout: while training, elements are zeroed at random and the rest scaled up."""
+"""Dropout: while training, elements or whole channels are zeroed at random and the rest scaled up."""
 
 from __future__ import annotations
 
 import morpho as mo
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn.module import Module
 from morpho.nn.random import next_key
 
@@ -16,15 +16,34 @@ class Dropout(Module):
     """
 
     def __init__(self, p: float = 0.5) -> None:
-        if not 0 <= p < 1:
-            raise fail(ArgumentError, "Dropout", f"p={p} does not lie in [0, 1)")
+        if isinstance(p, mo.Tensor) or not 0 <= p <= 1:
+            raise fail(ArgumentError, type(self).__name__, "p is not a number between 0 and 1")
         self.p = p
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
         if not self.p or not self.training:
             return x
-        kept = mo.random.bernoulli(next_key(), 1 - self.p, x.shape)
+        if self.p == 1:
+            return x * 0
+        kept = mo.random.bernoulli(next_key(), 1 - self.p, self.drawn(x))
         return mo.where(kept, x * (1 / (1 - self.p)), mo.zeros((), dtype=x.dtype))
+
+    def drawn(self, x: mo.Tensor) -> tuple[int, ...]:
+        """The shape in which is drawn: one number for every element."""
+        return x.shape  # type: ignore[return-value]
 
     def describe(self) -> str:
         return f"p={self.p}"
+
+
+class Dropout2d(Dropout):
+    """Each channel of each example x[N, C, ...] is zeroed as a whole with probability p.
+
+    >>> mo.nn.Dropout2d(0.5).eval()(mo.ones((1, 2, 3, 3))).shape
+    (1, 2, 3, 3)
+    """
+
+    def drawn(self, x: mo.Tensor) -> tuple[int, ...]:
+        if x.ndim < 3:
+            raise fail(ShapeError, type(self).__name__, f"shape {tuple(x.shape)} is not [N, C, ...]", "use Dropout")
+        return (*x.shape[:2], *(1 for _ in x.shape[2:]))  # type: ignore[return-value]

@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import morpho as mo
 from morpho.nn.random import next_key
+
+_drawn: ContextVar[bool] = ContextVar("morpho_drawn", default=True)
+
+
+@contextmanager
+def undrawn() -> Iterator[None]:
+    """Inside, weights begin as zeros and no key is used: for a model whose weights come from a file.
+
+    >>> with mo.nn.init.undrawn():
+    ...     layer = mo.nn.Linear(2, 1)
+    >>> layer.weight.numpy()
+    array([[0., 0.]], dtype=float32)
+    """
+    token = _drawn.set(False)
+    try:
+        yield
+    finally:
+        _drawn.reset(token)
 
 
 def uniform(shape: tuple[int, ...], bound: float, dtype: Any = mo.float32) -> mo.Tensor:
@@ -15,6 +36,8 @@ def uniform(shape: tuple[int, ...], bound: float, dtype: Any = mo.float32) -> mo
     >>> mo.nn.init.uniform((2, 3), 0.5).shape
     (2, 3)
     """
+    if not _drawn.get():
+        return mo.zeros(shape, dtype=dtype)
     return (mo.random.uniform(next_key(), shape, dtype=dtype) * 2 - 1) * bound
 
 
@@ -24,6 +47,8 @@ def normal(shape: tuple[int, ...], std: float = 0.02, mean: float = 0.0, dtype: 
     >>> mo.nn.init.normal((2, 3)).shape
     (2, 3)
     """
+    if not _drawn.get():
+        return mo.zeros(shape, dtype=dtype)
     return mo.random.normal(next_key(), shape, dtype=dtype) * std + mean
 
 

@@ -15,6 +15,7 @@ dicts of those, are the tree; saving, counting, freezing and converting are walk
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -26,6 +27,8 @@ from morpho.tensor.variable import Buffer, Parameter, Variable
 
 Self = TypeVar("Self", bound="Module")
 Hook = Callable[["Module", tuple[Any, ...], Any], Any]
+PreHook = Callable[["Module", tuple[Any, ...]], Any]
+NOT_IN_THE_TREE = ("_training", "_hooks", "_pre_hooks")
 
 
 class Module:
@@ -33,12 +36,24 @@ class Module:
 
     _training = True
     _hooks: tuple[Hook, ...] = ()
+    _pre_hooks: tuple[PreHook, ...] = ()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if args or kwargs:
+            name = type(self).__name__
+            given = any(isinstance(arg, mo.Tensor) for arg in args)
+            raise fail(ArgumentError, name, "the module is made without arguments",
+                       f"write {name}()(x) to call one" if given else f"write {name}()")
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes."""
         raise fail(ArgumentError, type(self).__name__, "the module has no forward()", "define forward(self, ...)")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for before in self._pre_hooks:
+            changed = before(self, args)
+            if changed is not None:
+                args = changed if isinstance(changed, tuple) else (changed,)
         result = self.forward(*args, **kwargs)
         for hook in self._hooks:
             answer = hook(self, args, result)
@@ -52,6 +67,13 @@ class Module:
                        f"{name} is a {type(held).__name__} and is given a plain tensor",
                        f"write self.{name}.assign(...) to change its value")
         object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        # Only what is not there comes here; layers are named by their users, so a slip is likely.
+        known = [key for key in vars(self) if not key.startswith("_")]
+        near = difflib.get_close_matches(name, known, 1)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}"
+                             + (f". Hint: there is {near[0]!r}." if near else ""))
 
     # -- the tree --------------------------------------------------------------------------------------------------
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
@@ -79,11 +101,18 @@ class Module:
     def _variables(self, kind: type) -> Iterator[tuple[str, Any]]:
         """Every variable of a kind, each once: what two modules share goes by its first name."""
         seen: set[int] = set()
-        for name, module in self.named_modules():
-            for key, variable in _members(vars(module), kind):
-                if id(variable) not in seen:
-                    seen.add(id(variable))
-                    yield _join(name, key), variable
+        for name, variable in self._every_name(kind):
+            if id(variable) not in seen:
+                seen.add(id(variable))
+                yield name, variable
+
+    def _every_name(self, kind: type) -> Iterator[tuple[str, Any]]:
+        """Every variable of a kind, what is shared under each of its names."""
+        stack: list[tuple[str, Module]] = [("", self)]
+        while stack:
+            name, module = stack.pop()
+            yield from ((_join(name, key), variable) for key, variable in _members(vars(module), kind))
+            stack += reversed([(_join(name, key), child) for key, child in _members(vars(module), Module)])
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
         """What training changes, with dotted names such as "layers.0.weight"; a shared one under its first name."""
@@ -146,7 +175,7 @@ class Module:
 
     def register_forward_hook(self, hook: Hook) -> Callable[[], None]:
         """Call `hook(module, inputs, result)` after every call; what it returns, if anything, is the result. Returns a
-        function that removes the hook."""
+        function that removes the hook. Compiled functions keep the hooks there were when they were traced."""
         self._hooks = (*self._hooks, hook)
 
         def remove() -> None:
@@ -154,20 +183,35 @@ class Module:
 
         return remove
 
+    def register_forward_pre_hook(self, hook: PreHook) -> Callable[[], None]:
+        """Call `hook(module, inputs)` before every call; what it returns, if anything, are the inputs. Returns a
+        function that removes the hook."""
+        self._pre_hooks = (*self._pre_hooks, hook)
+
+        def remove() -> None:
+            self._pre_hooks = tuple(known for known in self._pre_hooks if known is not hook)
+
+        return remove
+
     # -- values ----------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, mo.Tensor]:
-        """The values of all parameters and buffers by name, as they are now; shared ones once."""
-        return {name: variable.value for name, variable in self._variables(Variable)}
+        """The values of all parameters and buffers by name, as they are now; shared ones once, under their first name,
+        and buffers that are not `persistent` not at all."""
+        return {name: variable.value for name, variable in self._variables(Variable) if _is_saved(variable)}
 
     def load_state_dict(self, values: Mapping[str, Any], strict: bool = True) -> None:
-        """Put in values by name. Missing, extra (unless not `strict`) and mis-shaped names are one error, and nothing
-        is changed then."""
-        own = dict(self._variables(Variable))
-        tensors = {name: mo.asarray(values[name]) for name in own if name in values}
-        problems = _differences(own, tensors, values if strict else {})
+        """Put in values by name; one that is shared may come under any of its names. Missing, extra (unless not
+        `strict`) and mis-shaped names are one error, and nothing is changed then. What is not `strict` may also lack
+        names."""
+        own = {name: variable for name, variable in self._variables(Variable) if _is_saved(variable)}
+        first = {id(variable): name for name, variable in own.items()}
+        names = {name: first[id(variable)] for name, variable in self._every_name(Variable) if id(variable) in first}
+        tensors = {names[name]: mo.asarray(values[name]) for name in reversed(names) if name in values}
+        problems = _differences(own, tensors, [name for name in values if name not in names], strict)
         if problems:
             raise fail(ArgumentError, "load_state_dict", "; ".join(problems))
-        assign([(own[name].state, tensor.astype(own[name].dtype)) for name, tensor in tensors.items()])
+        if tensors:
+            assign([(own[name].state, tensor.astype(own[name].dtype)) for name, tensor in tensors.items()])
 
     def astype(self: Self, dtype: Any) -> Self:
         """Convert all float parameters and buffers."""
@@ -184,21 +228,20 @@ class Module:
         """Numbers that training changes."""
         return sum(int(parameter.size) for parameter in self.parameters())
 
-    def summary(self) -> str:
-        """A table of modules with their parameters' shapes and counts."""
-        rows = [("module", "kind", "shapes", "parameters")]
-        seen: set[int] = set()
-        for name, module in self.named_modules():
-            own = [p for _, p in _members(vars(module), Parameter) if id(p) not in seen]
-            seen |= {id(p) for p in own}
-            if own:
-                shapes = " ".join(str(tuple(p.shape)).replace(" ", "") for p in own)
-                rows.append((name or "(self)", type(module).__name__, shapes, f"{sum(int(p.size) for p in own):,}"))
-        rows.append(("total", "", "", f"{self.parameter_count():,}"))
-        widths = [max(len(row[i]) for row in rows) for i in range(4)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row[:3], widths, strict=False))
-                 + "  " + row[3].rjust(widths[3]) for row in rows]
-        return "\n".join(lines)
+    def summary(self, *inputs: Any) -> str:
+        """A table of modules with their parameters' shapes and counts; for `inputs`, tensors or their shapes, also the
+        shapes that each module gives. Nothing is computed.
+
+        >>> print(mo.nn.Sequential(mo.nn.Linear(4, 2), mo.nn.ReLU()).summary((8, 4)))
+        module  kind        output  shapes      parameters
+        (self)  Sequential  (8,2)                        0
+        0       Linear      (8,2)   (2,4) (2,)          10
+        1       ReLU        (8,2)                        0
+        total                                           10
+        """
+        from morpho.nn.summary import summary
+
+        return summary(self, inputs)
 
     def describe(self) -> str:
         """The module's own settings, for its line in `repr`."""
@@ -216,11 +259,15 @@ def _join(prefix: str, name: str) -> str:
     return f"{prefix}.{name}" if prefix else name
 
 
+def _is_saved(variable: Variable) -> bool:
+    return not isinstance(variable, Buffer) or variable.persistent
+
+
 def _members(tree: Any, kind: type, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Things of a kind among attributes, lists, tuples and dicts, with dotted names; modules are not looked into."""
     items = tree.items() if isinstance(tree, Mapping) else enumerate(tree)
     for key, value in items:
-        if isinstance(key, str) and key.startswith("_") and not prefix:
+        if not prefix and key in NOT_IN_THE_TREE:
             continue
         name = _join(prefix, str(key))
         if isinstance(value, kind):
@@ -229,10 +276,11 @@ def _members(tree: Any, kind: type, prefix: str = "") -> Iterator[tuple[str, Any
             yield from _members(value, kind, name)
 
 
-def _differences(own: Mapping[str, Variable], given: Mapping[str, mo.Tensor], every: Mapping[str, Any]) -> list[str]:
-    missing = [name for name in own if name not in given]
-    extra = [name for name in every if name not in own]
+def _differences(own: Mapping[str, Variable], given: Mapping[str, mo.Tensor], extra: list[str],
+                 strict: bool) -> list[str]:
+    missing = [name for name in own if name not in given] if strict else []
     shapes = [f"{name} is {tuple(tensor.shape)}, wanted {tuple(own[name].shape)}" for name, tensor in given.items()
               if tensor.shape != own[name].shape]
+    listed = (("missing", missing), ("unknown", extra if strict else []), ("of another shape", shapes))
     return [f"{len(found)} {what}: " + ", ".join(found[:10]) + (", ..." if len(found) > 10 else "")
-            for what, found in (("missing", missing), ("unknown", extra), ("of another shape", shapes)) if found]
+            for what, found in listed if found]

@@ -1,10 +1,12 @@
-"""Norms over the last axes: LayerNorm, RMSNorm."""
+"""Norms over the last axes, LayerNorm and RMSNorm, and over groups of channels, GroupNorm."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import morpho as mo
+from morpho.base.dims import product
+from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn.module import Module
 from morpho.tensor.variable import Parameter
 
@@ -45,3 +47,33 @@ class RMSNorm(Module):
 
     def describe(self) -> str:
         return f"{self.width}, eps={self.eps}"
+
+
+class GroupNorm(Module):
+    """Channels, axis 1, in `groups`: each group of each example is normalised over all its elements, then every channel
+    multiplied by its weight and its bias added.
+
+    >>> mo.nn.GroupNorm(2, 4)(mo.ones((3, 4, 5, 5))).shape
+    (3, 4, 5, 5)
+    """
+
+    def __init__(self, groups: int, channels: int, eps: float = 1e-5, affine: bool = True,
+                 dtype: Any = mo.float32) -> None:
+        if groups < 1 or channels % groups:
+            raise fail(ArgumentError, "GroupNorm", f"{channels} channels are not divisible into {groups} groups")
+        self.groups, self.channels, self.eps = groups, channels, eps
+        self.weight = Parameter(mo.ones((channels,), dtype=dtype)) if affine else None
+        self.bias = Parameter(mo.zeros((channels,), dtype=dtype)) if affine else None
+
+    def forward(self, x: mo.Tensor) -> mo.Tensor:
+        if x.ndim < 2 or x.shape[1] != self.channels:
+            raise fail(ShapeError, "GroupNorm", f"axis 1 of shape {tuple(x.shape)} is not {self.channels} channels")
+        rows = mo.reshape(x, (x.shape[0], self.groups, product(x.shape[1:]) // self.groups))
+        y = mo.reshape(mo.layer_norm(rows, eps=self.eps), x.shape)
+        if self.weight is None or self.bias is None:
+            return y
+        along = (self.channels, *(1 for _ in x.shape[2:]))
+        return y * mo.reshape(self.weight, along) + mo.reshape(self.bias, along)
+
+    def describe(self) -> str:
+        return f"{self.groups}, {self.channels}, eps={self.eps}"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import morpho as mo
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn import init
 from morpho.nn.module import Module
 from morpho.tensor.variable import Parameter
@@ -22,6 +22,9 @@ def rows_at(table: mo.Tensor, length: Any, offset: Any) -> mo.Tensor:
     """Rows offset, offset + 1, ... of a table, `length` of them: (length, width), or (batch, length, width) where there
     is an offset for each sequence."""
     if isinstance(offset, int):
+        if isinstance(length, int) and offset + length > table.shape[0]:
+            raise fail(ShapeError, "positions", f"{length} tokens from position {offset} on are more than the "
+                                                f"{table.shape[0]} positions there are", "cut the sequence")
         return table[offset:offset + length]
     steps = mo.arange(length)
     if offset.ndim:  # (batch,) -> (batch, length)

@@ -47,15 +47,15 @@ def norm(name: str, width: int, eps: float = 1e-5, dtype: Any = mo.float32) -> M
 
 class FeedForward(Module):
     """Two products with a function between, or three with a gate: down(act(gate(x)) * up(x)) for "swiglu", "geglu" and
-    "reglu". Gated ones have no bias unless asked for.
+    "reglu", or for any function where `gated`. Gated ones have no bias unless asked for.
 
     >>> mo.nn.FeedForward(8, 16, "swiglu")(mo.ones((2, 8))).shape
     (2, 8)
     """
 
     def __init__(self, width: int, hidden: int, kind: str = "gelu", bias: bool | None = None,
-                 dtype: Any = mo.float32) -> None:
-        gated = kind in GATES
+                 dtype: Any = mo.float32, gated: bool = False) -> None:
+        gated = gated or kind in GATES
         bias = not gated if bias is None else bias
         self.kind = kind
         self._function = activation(GATES.get(kind, kind))

@@ -282,6 +282,16 @@ class Tensor:
     def __hash__(self) -> int:
         return id(self)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        """A tensor with elements of its own; it wants a gradient where this one does, but not through this one."""
+        from morpho.tensor.create import asarray
+
+        made = memo[id(self)] = asarray(Tensor.of_node(detached(self.program())), copy=True)
+        track = getattr(self, "_track", None)
+        if isinstance(track, Tracked):
+            made.requires_grad_(track.wanted)  # type: ignore[attr-defined]
+        return made
+
 
 class Holder(weakref.ref):
     """A weak reference to the tensor that holds a node's elements; dead once `x[i] = v` gave it other ones."""

@@ -28,6 +28,8 @@ from morpho.tensor.tracking import Tracked, tracing, watch
 
 _numbers = itertools.count()
 _live: weakref.WeakSet[State] = weakref.WeakSet()
+_deferred: weakref.WeakSet[State] = weakref.WeakSet()  # states whose new value waits to be computed
+_deferring = threading.Lock()
 
 
 class State:
@@ -40,11 +42,19 @@ class State:
     def __init__(self, value: Any) -> None:
         from morpho.tensor.create import asarray
 
-        self._tensor = asarray(value, copy=True).realise()  # memory of its own: borrowed memory is never written
+        self._held = asarray(value, copy=True).realise()  # memory of its own: borrowed memory is never written
+        self._waiting: Tensor | None = None  # the next value, not computed yet
         self.version = 0
         self.number = next(_numbers)  # locks are taken in this order
         self.lock = threading.RLock()  # held by a call while it may write in place
         _live.add(self)
+
+    @property
+    def _tensor(self) -> Tensor:
+        """The current value as it is kept; what waits to be computed is computed now."""
+        if self._waiting is not None:
+            settle(self)
+        return self._held
 
     @property
     def value(self) -> Tensor:
@@ -72,15 +82,19 @@ class State:
 
     def checked(self, tensor: Tensor) -> Tensor:
         """A new value, if it has this state's shape and dtype."""
-        if tensor.shape != self._tensor.shape or tensor.dtype is not self._tensor.dtype:
-            raise fail(ShapeError, "State", f"a state of {self._tensor.dtype}{self._tensor.shape} is given "
+        if tensor.shape != self._held.shape or tensor.dtype is not self._held.dtype:
+            raise fail(ShapeError, "State", f"a state of {self._held.dtype}{self._held.shape} is given "
                                             f"{tensor.dtype}{tensor.shape}", "convert or reshape it first")
         return tensor
 
     def replace(self, tensor: Tensor) -> None:
         """Put in a realised value and count the version."""
-        self._tensor = tensor
+        self._held, self._waiting = tensor, None
         self.version += 1
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> State:
+        made = memo[id(self)] = State(self.value)
+        return made
 
     def __repr__(self) -> str:
         return f"State({self._tensor!r}, version={self.version})"
@@ -99,12 +113,67 @@ def assign(values: Sequence[tuple[State, Any]], *others: Tensor) -> None:
     # Tensors of this function's own: a value that exists already, or is a view of one, is copied.
     made = [asarray(tensor, copy=True) if tensor.is_realised else Tensor.of_node(tensor.program())
             for _, tensor in checked]
-    realise(*made, *others)
+    named = {id(state) for state, _ in checked}
+    waiting = [(state, tensor) for state, tensor in _take_deferred() if id(state) not in named]
+    realise(*made, *others, *[tensor for _, tensor in waiting])
     for (state, _), tensor in zip(checked, made, strict=True):
-        tensor._track = None
-        owned = tensor if _has_own_memory(tensor) else asarray(tensor, copy=True).realise()
+        owned = _owned(tensor)
         with state.lock:
             state.replace(owned)
+    _deliver(waiting)
+
+
+def defer(state: State, new: Tensor) -> None:
+    """Give a state a new value that is computed when it is first read, or together with the next `assign`: so running
+    statistics do not compute the model before its loss and gradients do."""
+    tensor = state.checked(new)
+    if current_trace() is not None or tensor.is_realised:
+        state.value = tensor
+        return
+    waiting = Tensor.of_node(tensor.program())
+    with state.lock, _deferring:
+        state._waiting = waiting
+        _deferred.add(state)
+
+
+def settle(*states: State) -> None:
+    """Compute what waits: that of all states together, since they have most of their programs in common."""
+    waiting = {id(state): (state, tensor) for state, tensor in _take_deferred()}
+    for state in states:  # one that another thread has taken is computed here too: it is wanted now
+        if (tensor := state._waiting) is not None:
+            waiting[id(state)] = (state, tensor)
+    if waiting:
+        found = sorted(waiting.values(), key=lambda pair: pair[0].number)
+        realise(*[tensor for _, tensor in found])
+        _deliver(found, states)
+
+
+def _take_deferred() -> list[tuple[State, Tensor]]:
+    with _deferring:
+        states = sorted(_deferred, key=lambda state: state.number)  # in one order: equal programs are found in caches
+        _deferred.clear()
+    return [(state, tensor) for state in states if (tensor := state._waiting) is not None]
+
+
+def _deliver(values: Sequence[tuple[State, Tensor]], wanted: Sequence[State] = ()) -> None:
+    """Put in computed values that still are what their states wait for. A state that another thread has locked keeps
+    waiting, with its value at hand, unless it is `wanted`: whoever waits here may hold a lock of its own."""
+    for state, tensor in values:
+        if not state.lock.acquire(blocking=any(state is one for one in wanted)):
+            continue
+        try:
+            if state._waiting is tensor:
+                state.replace(_owned(tensor))
+        finally:
+            state.lock.release()
+
+
+def _owned(tensor: Tensor) -> Tensor:
+    """A computed value in memory of its own, without a program."""
+    from morpho.tensor.create import asarray
+
+    tensor._track = None
+    return tensor if _has_own_memory(tensor) else asarray(tensor, copy=True).realise()
 
 
 def _has_own_memory(tensor: Tensor) -> bool:
@@ -192,6 +261,8 @@ def current_trace() -> Trace | None:
 
 def _after_fork() -> None:
     """A lock that another thread of the parent held has no one to release it in a child."""
+    global _deferring
+    _deferring = threading.Lock()
     for state in list(_live):
         state.lock = threading.RLock()
 

@@ -11,7 +11,7 @@ from typing import Any
 from morpho.base.errors import DTypeError, fail
 from morpho.ir.node import Node
 from morpho.tensor.core import Tensor
-from morpho.tensor.state import State, current_trace
+from morpho.tensor.state import State, current_trace, defer
 from morpho.tensor.tracking import Tracked, detached, tracing, watch
 
 
@@ -86,8 +86,29 @@ class Parameter(Variable):
             raise fail(DTypeError, "Parameter", f"dtype {self.dtype} has no gradient", "use nn.Buffer for other values")
         self._track = Tracked(bool(requires_grad))
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
+        made = memo[id(self)] = Parameter(self.value, self._track.wanted)
+        return made
+
 
 class Buffer(Variable):
-    """A tensor that belongs to a module and is saved with it, but has no gradient: running statistics, tables."""
+    """A tensor that belongs to a module and is saved with it, but has no gradient: running statistics, tables. One that
+    is not `persistent` is not saved either: what the module can make again.
 
-    __slots__ = ()
+    >>> mo.nn.Buffer([1, 2]).requires_grad
+    False
+    """
+
+    __slots__ = ("persistent",)
+
+    def __init__(self, value: Any, persistent: bool = True) -> None:
+        super().__init__(value)
+        self.persistent = persistent
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Buffer:
+        made = memo[id(self)] = Buffer(self.value, self.persistent)
+        return made
+
+    def defer(self, value: Tensor) -> None:
+        """Give it another value that is computed when it is read, or with the next step of an optimiser."""
+        defer(self.state, value)

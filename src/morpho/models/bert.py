@@ -1,0 +1,204 @@
+"""BERT: an encoder of post-norm blocks, a pooler, a head for masked tokens. Names are the published ones:
+`bert.encoder.layer.0.attention.self.query.weight`, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import morpho as mo
+from morpho.base.errors import ArgumentError, fail
+from morpho.models.base import Config, Model, divided, tied_logits
+from morpho.nn import init
+from morpho.nn.attention import attend, join_heads, split_heads
+from morpho.nn.containers import ModuleList
+from morpho.nn.dropout import Dropout
+from morpho.nn.linear import Embedding, Linear
+from morpho.nn.module import Module
+from morpho.nn.norm import LayerNorm
+from morpho.nn.positions import rows_at
+from morpho.nn.transformer import activation
+from morpho.tensor.variable import Parameter
+
+
+@dataclass
+class BertConfig(Config):
+    """The settings of a BERT; `pooler` and `masked_lm` say which parts it has besides the encoder."""
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.0
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    layer_norm_eps: float = 1e-12
+    initializer_range: float = 0.02
+    pooler: bool = True
+    masked_lm: bool = True
+    fixed: ClassVar[Mapping[str, Any]] = {"position_embedding_type": "absolute", "is_decoder": False,
+                                          "add_cross_attention": False}
+
+
+class Embeddings(Module):
+    """Words, their places and their segments, added and normed."""
+
+    def __init__(self, config: BertConfig, dtype: Any) -> None:
+        width, std = config.hidden_size, config.initializer_range
+        self.word_embeddings = Embedding(config.vocab_size, width, dtype, std)
+        self.position_embeddings = Embedding(config.max_position_embeddings, width, dtype, std)
+        self.token_type_embeddings = Embedding(config.type_vocab_size, width, dtype, std)
+        self.LayerNorm = LayerNorm(width, config.layer_norm_eps, dtype=dtype)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+
+    def forward(self, ids: mo.Tensor, types: mo.Tensor | None) -> mo.Tensor:
+        segments = self.token_type_embeddings.weight[0] if types is None else self.token_type_embeddings(types)
+        places = rows_at(self.position_embeddings.weight, ids.shape[1], 0)
+        return self.dropout(self.LayerNorm(self.word_embeddings(ids) + segments + places))  # type: ignore
+
+
+class SelfAttention(Module):
+    def __init__(self, config: BertConfig, dtype: Any) -> None:
+        width, self.heads = config.hidden_size, config.num_attention_heads
+        divided("bert", width, self.heads)
+        self.query, self.key, self.value = (Linear(width, width, True, dtype) for _ in range(3))
+
+    def forward(self, x: mo.Tensor, mask: mo.Tensor | None) -> mo.Tensor:
+        q, k, v = (split_heads(part(x), self.heads) for part in (self.query, self.key, self.value))
+        return join_heads(attend(q, k, v, mask=mask))
+
+
+class Output(Module):
+    """A product, then the norm of its sum with the residual."""
+
+    def __init__(self, inputs: int, config: BertConfig, dtype: Any) -> None:
+        self.dense = Linear(inputs, config.hidden_size, True, dtype)
+        self.LayerNorm = LayerNorm(config.hidden_size, config.layer_norm_eps, dtype=dtype)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+
+    def forward(self, x: mo.Tensor, residual: mo.Tensor) -> mo.Tensor:
+        return self.LayerNorm(self.dropout(self.dense(x)) + residual)  # type: ignore[no-any-return]
+
+
+class Attention(Module):
+    def __init__(self, config: BertConfig, dtype: Any) -> None:
+        self.self = SelfAttention(config, dtype)
+        self.output = Output(config.hidden_size, config, dtype)
+
+    def forward(self, x: mo.Tensor, mask: mo.Tensor | None) -> mo.Tensor:
+        return self.output(self.self(x, mask), x)  # type: ignore[no-any-return]
+
+
+class Dense(Module):
+    """A product alone, under the name `dense`."""
+
+    def __init__(self, inputs: int, outputs: int, dtype: Any) -> None:
+        self.dense = Linear(inputs, outputs, True, dtype)
+
+    def forward(self, x: mo.Tensor) -> mo.Tensor:
+        return self.dense(x)
+
+
+class Layer(Module):
+    def __init__(self, config: BertConfig, dtype: Any) -> None:
+        self._function = activation(config.hidden_act)
+        self.attention = Attention(config, dtype)
+        self.intermediate = Dense(config.hidden_size, config.intermediate_size, dtype)
+        self.output = Output(config.intermediate_size, config, dtype)
+
+    def forward(self, x: mo.Tensor, mask: mo.Tensor | None) -> mo.Tensor:
+        x = self.attention(x, mask)
+        return self.output(self._function(self.intermediate(x)), x)  # type: ignore[no-any-return]
+
+
+class Encoder(Module):
+    def __init__(self, config: BertConfig, dtype: Any) -> None:
+        self.layer = ModuleList(Layer(config, dtype) for _ in range(config.num_hidden_layers))
+
+    def forward(self, x: mo.Tensor, mask: mo.Tensor | None) -> mo.Tensor:
+        for layer in self.layer:
+            x = layer(x, mask)
+        return x
+
+
+class Body(Module):
+    def __init__(self, config: BertConfig, dtype: Any) -> None:
+        self.embeddings = Embeddings(config, dtype)
+        self.encoder = Encoder(config, dtype)
+        self.pooler = Dense(config.hidden_size, config.hidden_size, dtype) if config.pooler else None
+
+
+class Transform(Module):
+    def __init__(self, config: BertConfig, dtype: Any) -> None:
+        self._function = activation(config.hidden_act)
+        self.dense = Linear(config.hidden_size, config.hidden_size, True, dtype)
+        self.LayerNorm = LayerNorm(config.hidden_size, config.layer_norm_eps, dtype=dtype)
+
+    def forward(self, x: mo.Tensor) -> mo.Tensor:
+        return self.LayerNorm(self._function(self.dense(x)))  # type: ignore[no-any-return]
+
+
+class Predictions(Module):
+    def __init__(self, config: BertConfig, dtype: Any) -> None:
+        self.transform = Transform(config, dtype)
+        self.bias = Parameter(mo.zeros((config.vocab_size,), dtype=dtype))
+
+
+class Heads(Module):
+    def __init__(self, config: BertConfig, dtype: Any) -> None:
+        self.predictions = Predictions(config, dtype)
+
+
+class Bert(Model):
+    """BERT: `model(ids)` gives the encoder's vectors, `model.pooled(...)` the pooler's, `model.logits(...)` those of
+    the head for masked tokens, whose matrix is the embedding.
+
+    >>> model = mo.models.create("bert-base", vocab_size=100, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+    ...                          intermediate_size=16, max_position_embeddings=16)
+    >>> x = model(mo.asarray([[1, 2, 3]]))
+    >>> x.shape, model.pooled(x).shape, model.logits(x).shape
+    ((1, 3, 8), (1, 8), (1, 3, 100))
+    """
+
+    model_type = "bert"
+    config_class = BertConfig
+
+    def __init__(self, config: BertConfig, dtype: Any = mo.float32) -> None:
+        self._configure(config)
+        self.bert = Body(config, dtype)
+        self.cls = Heads(config, dtype) if config.masked_lm else None
+        for name, parameter in self.named_parameters():
+            if parameter.ndim == 2 and "embeddings" not in name:
+                parameter.assign(init.normal(parameter.shape, config.initializer_range, dtype=dtype))
+            elif name.endswith("bias"):
+                parameter.assign(mo.zeros(parameter.shape, dtype=dtype))
+
+    def forward(self, ids: mo.Tensor, mask: Any = None, types: mo.Tensor | None = None) -> mo.Tensor:
+        """ids (batch, length) -> (batch, length, width). `mask` (batch, length) is 1 or True at tokens, 0 at padding;
+        `types` (batch, length) are the numbers of the segments."""
+        if mask is not None:
+            mask = mo.asarray(mask) != 0
+            mask = mo.reshape(mask, (mask.shape[0], 1, 1, mask.shape[1]))  # over (batch, heads, queries, keys)
+        return self.bert.encoder(self.bert.embeddings(ids, types), mask)  # type: ignore[no-any-return]
+
+    def pooled(self, x: mo.Tensor) -> mo.Tensor:
+        """The vector of the first token through a product and tanh: (batch, width)."""
+        if self.bert.pooler is None:
+            raise fail(ArgumentError, "bert", "this model has no pooler", "make it with pooler=True")
+        return mo.tanh(self.bert.pooler(x[:, 0]))
+
+    def logits(self, x: mo.Tensor) -> mo.Tensor:
+        """Of every token at every place: (batch, length, vocabulary)."""
+        if self.cls is None:
+            raise fail(ArgumentError, "bert", "this model has no head for masked tokens", "make it with masked_lm=True")
+        heads = self.cls.predictions
+        return tied_logits(heads.transform(x), self.bert.embeddings.word_embeddings) + heads.bias
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "bert-base": {},
+    "bert-large": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
+}

@@ -1,0 +1,126 @@
+"""Llama and what is built like it: RMS norm, gated feed-forward, rotary positions, shared key-value heads. Names are
+the published ones: `model.layers.0.self_attn.q_proj.weight`, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import morpho as mo
+from morpho.models.base import Config, LanguageModel, divided, tied_logits
+from morpho.nn import init
+from morpho.nn.attention import KeyValueCache, MultiHeadAttention
+from morpho.nn.containers import ModuleList
+from morpho.nn.linear import Embedding, Linear
+from morpho.nn.module import Module
+from morpho.nn.norm import RMSNorm
+from morpho.nn.positions import RotaryPositions
+from morpho.nn.transformer import FeedForward
+
+
+@dataclass
+class LlamaConfig(Config):
+    """The settings of a Llama."""
+
+    vocab_size: int = 32000
+    hidden_size: int = 4096
+    intermediate_size: int = 11008
+    num_hidden_layers: int = 32
+    num_attention_heads: int = 32
+    num_key_value_heads: int | None = None
+    head_dim: int | None = None
+    hidden_act: str = "silu"
+    max_position_embeddings: int = 2048
+    rms_norm_eps: float = 1e-6
+    rope_theta: float = 10000.0
+    rope_scaling: dict[str, Any] | None = None
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    tie_word_embeddings: bool = False
+    initializer_range: float = 0.02
+    eos_token_id: int | list[int] | None = None
+    fixed: ClassVar[Mapping[str, Any]] = {"pretraining_tp": 1}
+
+    def __post_init__(self) -> None:
+        # Newer files keep theta beside the scaling, under `rope_parameters`, which `from_config` renames.
+        if self.rope_scaling and "rope_theta" in self.rope_scaling:
+            self.rope_theta = self.rope_scaling["rope_theta"]
+
+    renamed: ClassVar[Mapping[str, str]] = {"rope_parameters": "rope_scaling"}
+
+
+class Layer(Module):
+    def __init__(self, config: LlamaConfig, rope: RotaryPositions, dtype: Any) -> None:
+        width, eps = config.hidden_size, config.rms_norm_eps
+        self.input_layernorm = RMSNorm(width, eps, dtype)
+        self.self_attn = MultiHeadAttention(width, config.num_attention_heads, config.num_key_value_heads, rope.depth,
+                                            bias=config.attention_bias, causal=True, rope=rope, dtype=dtype)
+        self.post_attention_layernorm = RMSNorm(width, eps, dtype)
+        self.mlp = FeedForward(width, config.intermediate_size, config.hidden_act, config.mlp_bias, dtype, gated=True)
+
+    def forward(self, x: mo.Tensor, cache: KeyValueCache | None, offset: Any) -> mo.Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), cache=cache, offset=offset)
+        return x + self.mlp(self.post_attention_layernorm(x))  # type: ignore[no-any-return]
+
+
+class Body(Module):
+    """All but the head."""
+
+    def __init__(self, config: LlamaConfig, dtype: Any) -> None:
+        depth = config.head_dim or divided("llama", config.hidden_size, config.num_attention_heads)
+        rope = RotaryPositions(depth, config.max_position_embeddings, config.rope_theta, scaling=config.rope_scaling)
+        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, dtype, std=config.initializer_range)
+        self.layers = ModuleList(Layer(config, rope, dtype) for _ in range(config.num_hidden_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype)
+
+    def forward(self, ids: mo.Tensor, caches: list[KeyValueCache] | None, offset: Any) -> mo.Tensor:
+        x = self.embed_tokens(ids)  # (batch, length, width)
+        for number, layer in enumerate(self.layers):
+            x = layer(x, None if caches is None else caches[number], offset)
+        return self.norm(x)  # type: ignore[no-any-return]
+
+
+class Llama(LanguageModel):
+    """Llama with its head.
+
+    >>> model = mo.models.create("llama", vocab_size=100, hidden_size=12, intermediate_size=16, num_hidden_layers=1,
+    ...                          num_attention_heads=3, num_key_value_heads=1, max_position_embeddings=16)
+    >>> model(mo.asarray([[1, 2, 3]])).shape
+    (1, 3, 100)
+    """
+
+    model_type = "llama"
+    config_class = LlamaConfig
+
+    def __init__(self, config: LlamaConfig, dtype: Any = mo.float32) -> None:
+        self._configure(config)
+        self.eos_token_id = config.eos_token_id
+        self.model = Body(config, dtype)
+        width, tied = config.hidden_size, config.tie_word_embeddings
+        self.lm_head = None if tied else Linear(width, config.vocab_size, False, dtype)
+        for name, parameter in self.named_parameters():
+            if parameter.ndim == 2 and "embed" not in name:
+                parameter.assign(init.normal(parameter.shape, config.initializer_range, dtype=dtype))
+
+    def hidden(self, ids: mo.Tensor, caches: list[KeyValueCache] | None = None, offset: Any = 0) -> mo.Tensor:
+        return self.model(ids, caches, offset)  # type: ignore[no-any-return]
+
+    def head(self, x: mo.Tensor) -> mo.Tensor:
+        return tied_logits(x, self.model.embed_tokens) if self.lm_head is None else self.lm_head(x)
+
+    @property
+    def context(self) -> int:
+        return int(self.config["max_position_embeddings"])
+
+    def make_caches(self, batch: int, length: int, dtype: Any = mo.float32) -> list[KeyValueCache]:
+        return [KeyValueCache(batch, layer.self_attn.kv_heads, length, layer.self_attn.depth, dtype)
+                for layer in self.model.layers]
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "smollm2-135m": {"vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
+                     "num_attention_heads": 9, "num_key_value_heads": 3, "max_position_embeddings": 8192,
+                     "rms_norm_eps": 1e-5, "rope_theta": 100000.0, "tie_word_embeddings": True},
+}

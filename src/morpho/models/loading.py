@@ -1,0 +1,150 @@
+"""Models from files: a folder with config.json and safetensors as the model hubs have them, or a GGUF file."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import morpho as mo
+from morpho.base.errors import ArgumentError, fail
+from morpho.models import names
+from morpho.models.registry import from_config
+from morpho.nn import init
+from morpho.nn.linear import Embedding, Linear
+from morpho.nn.module import Module
+from morpho.nn.quantised import QuantisedEmbedding, QuantisedLinear
+from morpho.weights import FileFault, GgufFile, MissingFile, load_gguf, load_tokenizer, match
+from morpho.weights import load as load_weights
+from morpho.weights.atomic import atomic_file
+
+MOST_CONFIG_BYTES = 1 << 20
+
+
+def load(path: str | os.PathLike[str], *, dtype: Any = mo.float32, packed: bool = True) -> Any:
+    """A model with the weights of a folder (config.json, and model.safetensors or shards with their index) of GPT-2,
+    BERT, T5, Llama or Morpho's own form, or of a GGUF file of Llama form; in evaluation mode.
+
+    Weights become `dtype`. Those that a GGUF file holds in blocks stay packed unless `packed` is off. Names that are
+    missing, left over or of another shape are one error that lists them.
+
+    >>> import json, pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> model = mo.models.create("gpt2", vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=16)
+    >>> mo.models.save(folder, model)
+    >>> mo.models.load(folder).config == model.config
+    True
+    """
+    return _loaded(path, dtype, packed)[0]
+
+
+def load_with_tokenizer(path: str | os.PathLike[str], *, dtype: Any = mo.float32,
+                        packed: bool = True) -> tuple[Any, Any]:
+    """`load`, and the tokenizer that lies beside the weights (tokenizer.json) or in the GGUF file."""
+    model, tokenizer = _loaded(path, dtype, packed)
+    return model, tokenizer()
+
+
+def _loaded(path: str | os.PathLike[str], dtype: Any, packed: bool) -> tuple[Any, Any]:
+    place = Path(path)
+    if place.is_dir():
+        return _from_folder(place, dtype), lambda: load_tokenizer(place / "tokenizer.json")
+    if not place.exists():
+        raise fail(MissingFile, "models.load", f"there is no {place}", "give a folder with config.json, or a GGUF file")
+    if place.suffix.lower() != ".gguf":
+        raise fail(ArgumentError, "models.load", f"{place.name} is neither a folder nor a GGUF file",
+                   "weights alone do not say what model they are of: give the folder with config.json")
+    file = load_gguf(place)
+    return _from_gguf(file, dtype, packed), lambda: file.tokenizer
+
+
+def save(path: str | os.PathLike[str], model: Any, **others: Any) -> None:
+    """Write a model to a folder: config.json, and model.safetensors with the names of its `state_dict`, which are the
+    published ones; `others` go to `mo.weights.save`."""
+    place = Path(path)
+    mo.weights.save(place, model.state_dict(), **others)
+    with atomic_file(place / "config.json") as file:
+        file.write(json.dumps(model.config, indent=1).encode())
+
+
+# -- folders -----------------------------------------------------------------------------------------------------------
+def _from_folder(folder: Path, dtype: Any) -> Any:
+    config = _read_config(folder / "config.json")
+    weights = load_weights(folder)
+    if config.get("model_type") == "bert":  # the file says which parts there are
+        config = {**config, "masked_lm": any(name.startswith("cls.predictions") for name in weights),
+                  "pooler": any("pooler." in name for name in weights)}
+    with init.undrawn():
+        model = from_config(config, dtype=dtype)
+    table = names.TABLES.get(model.model_type)
+    return _filled(model, match(weights, _wanted(model), table(model.config) if table else ()))
+
+
+def _read_config(file: Path) -> dict[str, Any]:
+    if not file.exists():
+        raise fail(MissingFile, "models.load", f"{file.parent} has no config.json")
+    try:
+        if file.stat().st_size > MOST_CONFIG_BYTES:
+            raise ValueError(f"it has more than {MOST_CONFIG_BYTES} bytes")
+        found = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError("it is not an object")
+    except (ValueError, RecursionError) as error:
+        raise fail(FileFault, "models.load", f"{file.name} is not a configuration: {error}") from None
+    return found
+
+
+# -- GGUF --------------------------------------------------------------------------------------------------------------
+def _from_gguf(file: GgufFile, dtype: Any, packed: bool) -> Any:
+    sizes = file.config
+    plain = sizes.rope_dimensions == sizes.head_width and "rope_freqs.weight" not in file.tensors
+    if sizes.architecture != "llama" or not plain:
+        raise fail(ArgumentError, "models.load", f"{file.path.name} is a {sizes.architecture!r} model"
+                   + ("" if plain else " with rotary positions of its own") + ", which cannot be built",
+                   "Llama form with plain rotary positions can")
+    with init.undrawn():
+        model = from_config({
+            "model_type": "llama", "vocab_size": sizes.vocab_size, "hidden_size": sizes.width,
+            "intermediate_size": sizes.feed_forward, "num_hidden_layers": sizes.layers, "head_dim": sizes.head_width,
+            "num_attention_heads": sizes.heads, "num_key_value_heads": sizes.kv_heads,
+            "max_position_embeddings": sizes.context, "rms_norm_eps": sizes.norm_eps or 1e-5,
+            "rope_theta": sizes.rope_theta or 10000.0, "tie_word_embeddings": sizes.tied,
+            "attention_bias": "blk.0.attn_q.bias" in file.tensors, "mlp_bias": "blk.0.ffn_up.bias" in file.tensors,
+            "eos_token_id": file.metadata.get("tokenizer.ggml.eos_token_id")}, dtype=dtype)
+    found = match(file.tensors, _wanted(model), names.gguf_llama(sizes.heads, sizes.kv_heads))
+    if not packed:
+        found = {name: each.dequantise() if isinstance(each, mo.Quantised) else each for name, each in found.items()}
+    return _filled(model, found)
+
+
+# -- putting weights in ------------------------------------------------------------------------------------------------
+def _wanted(model: Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}  # type: ignore[misc]
+
+
+def _filled(model: Any, found: Mapping[str, Any]) -> Any:
+    """The model with these weights; layers whose weight is packed are replaced by packed ones."""
+    plain = {name: weight for name, weight in found.items() if not isinstance(weight, mo.Quantised)}
+    for name, weight in found.items():
+        if isinstance(weight, mo.Quantised):
+            _pack(model, name.removesuffix(".weight"), weight, plain)
+    model.load_state_dict(plain)
+    return model.eval()
+
+
+def _pack(model: Module, name: str, weight: mo.Quantised, plain: dict[str, Any]) -> None:
+    *parents, last = name.split(".")
+    parent: Any = model
+    for part in parents:
+        parent = getattr(parent, part)
+    layer = getattr(parent, last)
+    # Memory of its own: compiled functions pack what they own, and borrow a file's bytes anew at every call.
+    weight = mo.Quantised.of_tensor(mo.asarray(weight.data, copy=True).realise(), weight.shape, weight.kind)
+    if isinstance(layer, Embedding):
+        setattr(parent, last, QuantisedEmbedding(weight, layer.weight.dtype))
+    elif isinstance(layer, Linear):
+        setattr(parent, last, QuantisedLinear(weight, plain.get(name + ".bias")))
+    else:
+        plain[name + ".weight"] = weight.dequantise()

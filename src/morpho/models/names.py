@@ -1,0 +1,87 @@
+"""How the families' published files name their weights: tables of rules from a file's names to a model's.
+
+A model's own names are the published ones, so a table says only what differs: prefixes that some files leave out, names
+of long ago, and what a file holds besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from morpho.weights import Rule, unpermute
+
+Config = Mapping[str, Any]
+
+
+def gpt2(config: Config) -> list[Rule]:
+    drop = [Rule("lm_head.weight", None)] if config["tie_word_embeddings"] else []
+    return [
+        *drop,
+        Rule("(transformer.)h.{i}.attn.bias", None),  # masks
+        Rule("(transformer.)h.{i}.attn.masked_bias", None),
+        Rule("lm_head.{rest:*}", "lm_head.{rest}"),
+        Rule("(transformer.){rest:*}", "{rest}"),
+    ]
+
+
+def llama(config: Config) -> list[Rule]:
+    drop = [Rule("lm_head.weight", None)] if config["tie_word_embeddings"] else []
+    return [*drop, Rule("model.layers.{i}.self_attn.rotary_emb.inv_freq", None)]
+
+
+def bert(config: Config) -> list[Rule]:
+    old = [rule for ours, theirs in (("weight", "gamma"), ("bias", "beta")) for rule in (
+        Rule(f"cls.{{rest:*}}.{theirs}", f"cls.{{rest}}.{ours}"),
+        Rule(f"(bert.){{rest:*}}.{theirs}", f"bert.{{rest}}.{ours}"))]
+    return [
+        Rule("(bert.)embeddings.position_ids", None),
+        Rule("cls.seq_relationship.{what}", None),  # of the next sentence
+        Rule("cls.predictions.decoder.{what}", None),  # tied
+        *old,
+        Rule("cls.{rest:*}", "cls.{rest}"),
+        Rule("(bert.){rest:*}", "bert.{rest}"),
+    ]
+
+
+def t5(config: Config) -> list[Rule]:
+    drop = [Rule("lm_head.weight", None)] if config["tie_word_embeddings"] else []
+    return [
+        *drop,
+        Rule("encoder.embed_tokens.weight", None),
+        Rule("decoder.embed_tokens.weight", None),
+        Rule("decoder.block.{i}.layer.1.EncDecAttention.relative_attention_bias.weight", None),
+    ]
+
+
+def vit(config: Config) -> list[Rule]:
+    """Files of later versions name the parts of a layer otherwise."""
+    here = "vit.encoder.layer.{i}."
+    parts = {"attention.q_proj": "attention.attention.query", "attention.k_proj": "attention.attention.key",
+             "attention.v_proj": "attention.attention.value", "attention.o_proj": "attention.output.dense",
+             "mlp.fc1": "intermediate.dense", "mlp.fc2": "output.dense"}
+    return [
+        Rule("vit.pooler.{rest:*}", None),
+        *(Rule(f"vit.layers.{{i}}.{theirs}.{{what}}", f"{here}{ours}.{{what}}") for theirs, ours in parts.items()),
+        Rule("vit.layers.{i}.{rest:*}", here + "{rest}"),
+    ]
+
+
+TABLES: dict[str, Callable[[Config], list[Rule]]] = {"gpt2": gpt2, "llama": llama, "bert": bert, "t5": t5,
+                                                           "vit": vit}
+
+
+def gguf_llama(heads: int, kv_heads: int) -> list[Rule]:
+    """Llama in a GGUF file: other names, and queries and keys with the numbers that turn together side by side."""
+    plain = {"attn_norm": "input_layernorm", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
+             "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
+             "ffn_down": "mlp.down_proj"}
+    return [
+        Rule("token_embd.weight", "model.embed_tokens.weight"),
+        Rule("output_norm.weight", "model.norm.weight"),
+        Rule("output.weight", "lm_head.weight"),
+        Rule("blk.{i}.attn_q.{what}", "model.layers.{i}.self_attn.q_proj.{what}", unpermute(heads)),
+        Rule("blk.{i}.attn_k.{what}", "model.layers.{i}.self_attn.k_proj.{what}", unpermute(kv_heads)),
+        *(Rule(f"blk.{{i}}.{theirs}.{{what}}", f"model.layers.{{i}}.{ours}.{{what}}")
+          for theirs, ours in plain.items()),
+    ]

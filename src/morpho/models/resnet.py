@@ -1,0 +1,119 @@
+"""ResNet by the names of torchvision's files: `conv1.weight`, `layer1.0.bn1.running_mean`, `fc.weight`, ..."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import morpho as mo
+from morpho.base.errors import ArgumentError, fail
+from morpho.models.base import Config, Model
+from morpho.nn import init
+from morpho.nn.batch_norm import BatchNorm2d
+from morpho.nn.containers import Sequential
+from morpho.nn.convolution import Conv2d
+from morpho.nn.linear import Linear
+from morpho.nn.module import Module
+
+
+@dataclass
+class ResNetConfig(Config):
+    """The settings of a ResNet: `layers` blocks in each of its stages, "basic" ones of two convolutions or "bottleneck"
+    ones of three; `width` channels in the first stage, doubled in each that follows."""
+
+    block: str = "basic"
+    layers: list[int] = field(default_factory=lambda: [2, 2, 2, 2])
+    width: int = 64
+    num_classes: int = 1000
+    channels: int = 3
+
+
+def _normed(inputs: int, outputs: int, size: int, stride: int, dtype: Any) -> tuple[Conv2d, BatchNorm2d]:
+    convolution = Conv2d(inputs, outputs, size, stride, size // 2, bias=False, dtype=dtype)
+    shape = tuple(int(n) for n in convolution.weight.shape)
+    _, fan_out = init.fans(shape)
+    convolution.weight.assign(init.normal(shape, (2 / fan_out) ** 0.5, dtype=dtype))
+    return convolution, BatchNorm2d(outputs, dtype=dtype)
+
+
+class Block(Module):
+    """Convolutions with their norms, and the residual, itself through a convolution where the shape changes."""
+
+    expansion = 1
+
+    def __init__(self, inputs: int, width: int, stride: int, dtype: Any) -> None:
+        outputs = width * self.expansion
+        self._parts(inputs, width, stride, dtype)
+        changed = stride != 1 or inputs != outputs
+        self.downsample = Sequential(*_normed(inputs, outputs, 1, stride, dtype)) if changed else None
+
+    def _parts(self, inputs: int, width: int, stride: int, dtype: Any) -> None:
+        self.conv1, self.bn1 = _normed(inputs, width, 3, stride, dtype)
+        self.conv2, self.bn2 = _normed(width, width, 3, 1, dtype)
+
+    def _branch(self, x: mo.Tensor) -> mo.Tensor:
+        return self.bn2(self.conv2(mo.relu(self.bn1(self.conv1(x)))))  # type: ignore[no-any-return]
+
+    def forward(self, x: mo.Tensor) -> mo.Tensor:
+        return mo.relu(self._branch(x) + (x if self.downsample is None else self.downsample(x)))
+
+
+class Bottleneck(Block):
+    """A narrow convolution between two of size 1; the stride is the middle one's."""
+
+    expansion = 4
+
+    def _parts(self, inputs: int, width: int, stride: int, dtype: Any) -> None:
+        self.conv1, self.bn1 = _normed(inputs, width, 1, 1, dtype)
+        self.conv2, self.bn2 = _normed(width, width, 3, stride, dtype)
+        self.conv3, self.bn3 = _normed(width, width * self.expansion, 1, 1, dtype)
+
+    def _branch(self, x: mo.Tensor) -> mo.Tensor:
+        y = mo.relu(self.bn2(self.conv2(mo.relu(self.bn1(self.conv1(x))))))
+        return self.bn3(self.conv3(y))  # type: ignore[no-any-return]
+
+
+BLOCKS: dict[str, type[Block]] = {"basic": Block, "bottleneck": Bottleneck}
+
+
+class ResNet(Model):
+    """ResNet: images (batch, channels, height, width) -> logits (batch, classes).
+
+    >>> model = mo.models.create("resnet18", width=4, num_classes=10)
+    >>> model(mo.zeros((1, 3, 32, 32))).shape
+    (1, 10)
+    """
+
+    model_type = "resnet"
+    config_class = ResNetConfig
+
+    def __init__(self, config: ResNetConfig, dtype: Any = mo.float32) -> None:
+        self._configure(config)
+        if config.block not in BLOCKS:
+            raise fail(ArgumentError, "resnet", f"block {config.block!r} is unknown", "'basic' or 'bottleneck'")
+        kind, channels = BLOCKS[config.block], config.width
+        self.conv1, self.bn1 = _normed(config.channels, channels, 7, 2, dtype)
+        for stage, count in enumerate(config.layers):
+            width, blocks = config.width << stage, []
+            for number in range(count):
+                blocks.append(kind(channels, width, 2 if stage and not number else 1, dtype))
+                channels = width * kind.expansion
+            setattr(self, f"layer{stage + 1}", Sequential(*blocks))
+        self.fc = Linear(channels, config.num_classes, True, dtype)
+
+    def features(self, x: mo.Tensor) -> mo.Tensor:
+        """What the last stage gives: (batch, channels, height / 32, width / 32)."""
+        x = mo.max_pool2d(mo.relu(self.bn1(self.conv1(x))), 3, stride=2, padding=1)
+        for stage in range(len(self.config["layers"])):
+            x = vars(self)[f"layer{stage + 1}"](x)
+        return x
+
+    def forward(self, x: mo.Tensor) -> mo.Tensor:
+        return self.fc(mo.mean(self.features(x), axis=(2, 3)))  # type: ignore[no-any-return]
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "resnet18": {},
+    "resnet34": {"layers": [3, 4, 6, 3]},
+    "resnet50": {"block": "bottleneck", "layers": [3, 4, 6, 3]},
+}

@@ -1,0 +1,264 @@
+"""T5: an encoder and a decoder with relative positions as biases of the scores, no scale, RMS norms. Names are the
+published ones: `encoder.block.0.layer.0.SelfAttention.q.weight`, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+import morpho as mo
+from morpho.base.errors import ArgumentError, fail
+from morpho.models.base import Config, LanguageModel, tied_logits
+from morpho.nn import init
+from morpho.nn.attention import KeyValueCache, attend, join_heads, split_heads
+from morpho.nn.containers import ModuleList
+from morpho.nn.dropout import Dropout
+from morpho.nn.linear import Embedding, Linear
+from morpho.nn.module import Module
+from morpho.nn.norm import RMSNorm
+from morpho.nn.transformer import activation
+
+FARTHEST = 4096  # positions apart that have entries in the table of buckets; farther ones are the last bucket's
+
+
+@dataclass
+class T5Config(Config):
+    """The settings of a T5. `feed_forward_proj` is "relu", or "gated-gelu" as in T5 1.1."""
+
+    vocab_size: int = 32128
+    d_model: int = 512
+    d_kv: int = 64
+    d_ff: int = 2048
+    num_layers: int = 6
+    num_decoder_layers: int | None = None
+    num_heads: int = 8
+    relative_attention_num_buckets: int = 32
+    relative_attention_max_distance: int = 128
+    layer_norm_epsilon: float = 1e-6
+    feed_forward_proj: str = "relu"
+    tie_word_embeddings: bool = True
+    scale_decoder_outputs: bool | None = None  # whether the head sees x / sqrt(d_model); where it is tied by default
+    dropout_rate: float = 0.0
+    eos_token_id: int | list[int] | None = 1
+    decoder_start_token_id: int | None = 0
+    n_positions: int = 512
+    fixed: ClassVar[Mapping[str, Any]] = {"is_encoder_decoder": True}
+
+
+def buckets(both_ways: bool, count: int, most: int) -> np.ndarray:
+    """The bucket of every distance -FARTHEST..FARTHEST (key minus query): near ones have one each, farther ones share
+    them by the logarithm of their distance."""
+    distance = np.arange(-FARTHEST, FARTHEST + 1)
+    found = np.zeros(distance.shape, np.int64)
+    if both_ways:
+        count //= 2
+        found += np.where(distance > 0, count, 0)
+        distance = np.abs(distance)
+    else:
+        distance = -np.minimum(distance, 0)
+    exact = count // 2
+    with np.errstate(divide="ignore"):
+        share = np.log(distance.astype(np.float32) / exact) / np.log(most / exact) * (count - exact)
+    far = np.minimum(exact + np.where(distance < exact, 0, share).astype(np.int64), count - 1)
+    return found + np.where(distance < exact, distance, far)  # type: ignore[no-any-return]
+
+
+class Attention(Module):
+    def __init__(self, config: T5Config, decoder: bool, biased: bool, dtype: Any) -> None:
+        self.heads, inner = config.num_heads, config.num_heads * config.d_kv
+        self.q, self.k, self.v = (Linear(config.d_model, inner, False, dtype) for _ in range(3))
+        self.o = Linear(inner, config.d_model, False, dtype)
+        count = config.relative_attention_num_buckets
+        self.relative_attention_bias = Embedding(count, config.num_heads, dtype, 0.02) if biased else None
+        self._buckets = mo.asarray(buckets(not decoder, count, config.relative_attention_max_distance)).realise()
+
+    def bias(self, queries: Any, keys: Any, offset: Any = 0) -> mo.Tensor:
+        """What is added to the scores of queries that stand from `offset` on: (1, heads, queries, keys)."""
+        places = mo.expand_dims(mo.arange(queries) + offset, axis=1)
+        distance = mo.clip(mo.expand_dims(mo.arange(keys), axis=0) - places, -FARTHEST, FARTHEST)
+        rows = self.relative_attention_bias(mo.take(self._buckets, distance + FARTHEST))
+        return mo.expand_dims(mo.permute_dims(rows, (2, 0, 1)), axis=0)
+
+    def forward(self, x: mo.Tensor, source: mo.Tensor, bias: mo.Tensor | None, causal: bool = False,
+                cache: KeyValueCache | None = None, offset: Any = 0) -> mo.Tensor:
+        q = split_heads(self.q(x), self.heads)
+        k, v = (split_heads(part(source), self.heads) for part in (self.k, self.v))
+        return self.o(join_heads(attend(q, k, v, causal=causal, mask=bias, scale=1.0, cache=cache, offset=offset)))
+
+
+class FeedForward(Module):
+    """wo(act(wi(x))), or wo(act(wi_0(x)) * wi_1(x)) where gated."""
+
+    def __init__(self, config: T5Config, dtype: Any) -> None:
+        name = config.feed_forward_proj
+        self.gated = name.startswith("gated-")
+        name = name.removeprefix("gated-")
+        self._function = activation("gelu_new" if self.gated and name == "gelu" else name)
+        names = ("wi_0", "wi_1") if self.gated else ("wi",)
+        for each in names:
+            setattr(self, each, Linear(config.d_model, config.d_ff, False, dtype))
+        self.wo = Linear(config.d_ff, config.d_model, False, dtype)
+
+    def forward(self, x: mo.Tensor) -> mo.Tensor:
+        inner = self._function(self.wi_0(x)) * self.wi_1(x) if self.gated else self._function(self.wi(x))
+        return self.wo(inner)
+
+
+class Part(Module):
+    """A norm and what follows it, under the name that the files give it; the residual is added around both."""
+
+    def __init__(self, name: str, part: Module, config: T5Config, dtype: Any) -> None:
+        self.layer_norm = RMSNorm(config.d_model, config.layer_norm_epsilon, dtype)
+        self.dropout = Dropout(config.dropout_rate)
+        self._name = name
+        setattr(self, name, part)
+
+    @property
+    def part(self) -> Any:
+        return vars(self)[self._name]
+
+
+class Block(Module):
+    """Attention over itself, in a decoder also over the encoder's result, then the feed-forward part."""
+
+    def __init__(self, config: T5Config, decoder: bool, first: bool, dtype: Any) -> None:
+        parts = [Part("SelfAttention", Attention(config, decoder, first, dtype), config, dtype)]
+        if decoder:
+            parts.append(Part("EncDecAttention", Attention(config, decoder, False, dtype), config, dtype))
+        parts.append(Part("DenseReluDense", FeedForward(config, dtype), config, dtype))
+        self.layer = ModuleList(parts)
+
+    def forward(self, x: mo.Tensor, bias: mo.Tensor | None, causal: bool = False, cross: Any = None,
+                cache: KeyValueCache | None = None, offset: Any = 0) -> mo.Tensor:
+        """`cross(attention, y)` attends to the encoder's result."""
+        first, *middle, last = self.layer
+        y = first.layer_norm(x)
+        x = x + first.dropout(first.part(y, y, bias, causal, cache, offset))
+        for each in middle:
+            x = x + each.dropout(cross(each.part, each.layer_norm(x)))
+        return x + last.dropout(last.part(last.layer_norm(x)))  # type: ignore[no-any-return]
+
+
+class Stack(Module):
+    """The blocks of the encoder or of the decoder."""
+
+    def __init__(self, config: T5Config, decoder: bool, dtype: Any) -> None:
+        layers = config.num_layers if not decoder or config.num_decoder_layers is None else config.num_decoder_layers
+        self.block = ModuleList(Block(config, decoder, number == 0, dtype) for number in range(layers))
+        self.final_layer_norm = RMSNorm(config.d_model, config.layer_norm_epsilon, dtype)
+        self.dropout = Dropout(config.dropout_rate)
+
+    def bias(self, queries: Any, keys: Any, offset: Any = 0) -> mo.Tensor:
+        return self.block[0].layer[0].part.bias(queries, keys, offset)  # type: ignore[no-any-return]
+
+
+class Caches:
+    """What decoding keeps: keys and values of the decoder's own tokens, and of the encoder's result with its length."""
+
+    def __init__(self, own: list[KeyValueCache], cross: list[KeyValueCache]) -> None:
+        self.own, self.cross = own, cross
+        self.length = mo.State(mo.asarray(0))
+
+
+class T5(LanguageModel):
+    """T5 with its head. `model(ids, decoder_ids)` gives logits for each of the decoder's places; `mo.models.generate`
+    takes the encoder's ids.
+
+    >>> model = mo.models.create("t5-small", vocab_size=100, d_model=8, d_kv=4, d_ff=16, num_layers=1, num_heads=2)
+    >>> model(mo.asarray([[5, 6, 7, 1]]), mo.asarray([[0, 8]])).shape
+    (1, 2, 100)
+    """
+
+    model_type = "t5"
+    config_class = T5Config
+
+    def __init__(self, config: T5Config, dtype: Any = mo.float32) -> None:
+        self._configure(config)
+        self.eos_token_id = config.eos_token_id
+        self.shared = Embedding(config.vocab_size, config.d_model, dtype, std=1.0)
+        self.encoder, self.decoder = Stack(config, False, dtype), Stack(config, True, dtype)
+        self.lm_head = None if config.tie_word_embeddings else Linear(config.d_model, config.vocab_size, False, dtype)
+        for name, parameter in self.named_parameters():
+            if parameter.ndim == 2 and name.endswith(("q.weight", "k.weight", "v.weight", "o.weight")):
+                parameter.assign(init.normal(parameter.shape, parameter.shape[1] ** -0.5, dtype=dtype))
+
+    def encode(self, ids: mo.Tensor, mask: Any = None) -> mo.Tensor:
+        """(batch, length) -> (batch, length, width); `mask` is 0 or False at padding."""
+        x = self.encoder.dropout(self.shared(ids))
+        bias = self.encoder.bias(ids.shape[1], ids.shape[1])
+        if mask is not None:
+            bias = mo.where(_over_keys(mask), bias, mo.full((), -mo.inf, dtype=bias.dtype))
+        for block in self.encoder.block:
+            x = block(x, bias)
+        return self.encoder.dropout(self.encoder.final_layer_norm(x))  # type: ignore[no-any-return]
+
+    def decode(self, ids: mo.Tensor, memory: mo.Tensor, mask: Any = None) -> mo.Tensor:
+        """The decoder's ids (batch, n) -> (batch, n, width), looking at the encoder's result."""
+        seen = None if mask is None else _over_keys(mask)
+        return self._decoded(ids, None, 0, lambda number, attention, y: attention(y, memory, seen))
+
+    def _decoded(self, ids: mo.Tensor, caches: Caches | None, offset: Any, cross: Any) -> mo.Tensor:
+        x = self.decoder.dropout(self.shared(ids))
+        keys = ids.shape[1] if caches is None else caches.own[0].length
+        bias = self.decoder.bias(ids.shape[1], keys, offset)
+        for number, block in enumerate(self.decoder.block):
+            own = None if caches is None else caches.own[number]
+            x = block(x, bias, True, lambda attention, y, number=number: cross(number, attention, y), own, offset)
+        return self.decoder.dropout(self.decoder.final_layer_norm(x))  # type: ignore[no-any-return]
+
+    def head(self, x: mo.Tensor) -> mo.Tensor:
+        scaled = self.config["scale_decoder_outputs"]
+        if self.lm_head is None if scaled is None else scaled:
+            x = x * self.config["d_model"] ** -0.5
+        return tied_logits(x, self.shared) if self.lm_head is None else self.lm_head(x)
+
+    def forward(self, ids: mo.Tensor, decoder_ids: mo.Tensor, mask: Any = None) -> mo.Tensor:  # type: ignore[override]
+        return self.head(self.decode(decoder_ids, self.encode(ids, mask), mask))
+
+    # -- generation ----------------------------------------------------------------------------------------------------
+    @property
+    def context(self) -> int:
+        return int(self.config["n_positions"])
+
+    def make_caches(self, batch: int, length: int, dtype: Any = mo.float32) -> Any:
+        heads, depth = self.config["num_heads"], self.config["d_kv"]
+        own, cross = ([KeyValueCache(batch, heads, length, depth, dtype) for _ in self.decoder.block] for _ in range(2))
+        return Caches(own, cross)
+
+    def remember(self, ids: mo.Tensor, caches: Caches) -> mo.Tensor:
+        """Encode ids (1, n) and keep what the decoder will look at."""
+        memory = self.encode(ids)
+        for block, cache in zip(self.decoder.block, caches.cross, strict=True):
+            attention = block.layer[1].part
+            cache.write(*(split_heads(part(memory), attention.heads) for part in (attention.k, attention.v)), 0)
+        caches.length.value = mo.sum(mo.ones_like(ids))
+        return mo.asarray(0)
+
+    def hidden(self, ids: mo.Tensor, caches: Any = None, offset: Any = 0) -> mo.Tensor:
+        """The decoder's ids, going on from `offset`, over what `remember` kept."""
+        if caches is None:
+            raise fail(ArgumentError, "t5", "the decoder needs the encoder's result", "call model(ids, decoder_ids)")
+        seen = mo.reshape(mo.arange(caches.cross[0].length) < caches.length.value, (1, 1, 1, -1))
+
+        def cross(number: int, attention: Any, y: mo.Tensor) -> mo.Tensor:
+            q, cache = split_heads(attention.q(y), attention.heads), caches.cross[number]
+            keys, values = cache.keys.value.astype(q.dtype), cache.values.value.astype(q.dtype)
+            return attention.o(join_heads(attend(q, keys, values, mask=seen, scale=1.0)))  # type: ignore
+
+        return self._decoded(ids, caches, offset, cross)
+
+
+def _over_keys(mask: Any) -> mo.Tensor:
+    """(batch, keys), 0 at padding -> a boolean mask over (batch, heads, queries, keys)."""
+    mask = mo.asarray(mask) != 0
+    return mo.reshape(mask, (mask.shape[0], 1, 1, mask.shape[1]))
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "t5-small": {},
+    "t5-base": {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12},
+    "t5-large": {"d_model": 1024, "d_ff": 4096, "num_layers": 24, "num_heads": 16},
+}

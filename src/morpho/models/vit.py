@@ -1,0 +1,172 @@
+"""ViT: an image cut into patches that a transformer encoder looks at. Names are those of the files on the Hugging Face
+hub: `vit.encoder.layer.0.attention.attention.query.weight`, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import morpho as mo
+from morpho.base.errors import ArgumentError, fail
+from morpho.models.base import Config, Model, divided
+from morpho.nn import init
+from morpho.nn.attention import attend, join_heads, split_heads
+from morpho.nn.containers import ModuleList
+from morpho.nn.convolution import Conv2d
+from morpho.nn.dropout import Dropout
+from morpho.nn.linear import Linear
+from morpho.nn.module import Module
+from morpho.nn.norm import LayerNorm
+from morpho.nn.transformer import activation
+from morpho.tensor.variable import Parameter
+
+
+@dataclass
+class ViTConfig(Config):
+    """The settings of a ViT."""
+
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.0
+    layer_norm_eps: float = 1e-12
+    image_size: int = 224
+    patch_size: int = 16
+    num_channels: int = 3
+    qkv_bias: bool = True
+    num_labels: int = 1000
+    initializer_range: float = 0.02
+    renamed: ClassVar[Mapping[str, str]] = {"id2label": "num_labels"}  # published files name the labels
+
+    def __post_init__(self) -> None:
+        if isinstance(self.num_labels, Mapping):
+            self.num_labels = len(self.num_labels)
+
+
+class Projection(Module):
+    def __init__(self, config: ViTConfig, dtype: Any) -> None:
+        size = config.patch_size
+        self.projection = Conv2d(config.num_channels, config.hidden_size, size, stride=size, dtype=dtype)
+
+
+class Embeddings(Module):
+    """Patches as vectors behind one of the class, with learned positions added."""
+
+    def __init__(self, config: ViTConfig, dtype: Any) -> None:
+        if config.image_size % config.patch_size:
+            raise fail(ArgumentError, "vit", f"an image of {config.image_size} is not whole patches of "
+                                             f"{config.patch_size}")
+        self.size, width = config.image_size, config.hidden_size
+        count = (config.image_size // config.patch_size) ** 2
+        self.cls_token = Parameter(init.normal((1, 1, width), config.initializer_range, dtype=dtype))
+        self.position_embeddings = Parameter(init.normal((1, count + 1, width), config.initializer_range, dtype=dtype))
+        self.patch_embeddings = Projection(config, dtype)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+
+    def forward(self, images: mo.Tensor) -> mo.Tensor:
+        if tuple(images.shape[2:]) != (self.size, self.size):
+            raise fail(ArgumentError, "vit", f"images of {tuple(images.shape[2:])} are not {self.size} by {self.size}")
+        patches = self.patch_embeddings.projection(images)  # (batch, width, rows, columns)
+        batch, width = patches.shape[:2]
+        patches = mo.matrix_transpose(mo.reshape(patches, (batch, width, -1)))  # (batch, patches, width)
+        first = mo.broadcast_to(self.cls_token, (batch, 1, width))
+        return self.dropout(mo.concat([first, patches], axis=1) + self.position_embeddings)  # type: ignore
+
+
+class SelfAttention(Module):
+    def __init__(self, config: ViTConfig, dtype: Any) -> None:
+        width, self.heads = config.hidden_size, config.num_attention_heads
+        divided("vit", width, self.heads)
+        self.query, self.key, self.value = (Linear(width, width, config.qkv_bias, dtype) for _ in range(3))
+
+    def forward(self, x: mo.Tensor) -> mo.Tensor:
+        return join_heads(attend(*(split_heads(part(x), self.heads) for part in (self.query, self.key, self.value))))
+
+
+class Dense(Module):
+    """A product alone, under the name `dense`."""
+
+    def __init__(self, inputs: int, outputs: int, dtype: Any) -> None:
+        self.dense = Linear(inputs, outputs, True, dtype)
+
+    def forward(self, x: mo.Tensor) -> mo.Tensor:
+        return self.dense(x)
+
+
+class Attention(Module):
+    def __init__(self, config: ViTConfig, dtype: Any) -> None:
+        self.attention = SelfAttention(config, dtype)
+        self.output = Dense(config.hidden_size, config.hidden_size, dtype)
+
+    def forward(self, x: mo.Tensor) -> mo.Tensor:
+        return self.output(self.attention(x))  # type: ignore[no-any-return]
+
+
+class Layer(Module):
+    def __init__(self, config: ViTConfig, dtype: Any) -> None:
+        width, hidden = config.hidden_size, config.intermediate_size
+        self._function = activation(config.hidden_act)
+        self.attention = Attention(config, dtype)
+        self.intermediate = Dense(width, hidden, dtype)
+        self.output = Dense(hidden, width, dtype)
+        self.layernorm_before, self.layernorm_after = (LayerNorm(width, config.layer_norm_eps, dtype=dtype)
+                                                       for _ in range(2))
+        self.dropout = Dropout(config.hidden_dropout_prob)
+
+    def forward(self, x: mo.Tensor) -> mo.Tensor:
+        x = x + self.dropout(self.attention(self.layernorm_before(x)))
+        inner = self._function(self.intermediate(self.layernorm_after(x)))
+        return x + self.dropout(self.output(inner))  # type: ignore[no-any-return]
+
+
+class Encoder(Module):
+    def __init__(self, config: ViTConfig, dtype: Any) -> None:
+        self.layer = ModuleList(Layer(config, dtype) for _ in range(config.num_hidden_layers))
+
+
+class Body(Module):
+    def __init__(self, config: ViTConfig, dtype: Any) -> None:
+        self.embeddings = Embeddings(config, dtype)
+        self.encoder = Encoder(config, dtype)
+        self.layernorm = LayerNorm(config.hidden_size, config.layer_norm_eps, dtype=dtype)
+
+    def forward(self, images: mo.Tensor) -> mo.Tensor:
+        x = self.embeddings(images)
+        for layer in self.encoder.layer:
+            x = layer(x)
+        return self.layernorm(x)  # type: ignore[no-any-return]
+
+
+class ViT(Model):
+    """ViT: images (batch, channels, size, size) -> logits (batch, labels).
+
+    >>> model = mo.models.create("vit-b16", hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+    ...                          intermediate_size=16, image_size=8, patch_size=4, num_labels=5)
+    >>> model(mo.zeros((2, 3, 8, 8))).shape
+    (2, 5)
+    """
+
+    model_type = "vit"
+    config_class = ViTConfig
+
+    def __init__(self, config: ViTConfig, dtype: Any = mo.float32) -> None:
+        self._configure(config)
+        self.vit = Body(config, dtype)
+        self.classifier = Linear(config.hidden_size, config.num_labels, True, dtype)
+        for name, parameter in self.named_parameters():
+            if parameter.ndim in (2, 4):
+                parameter.assign(init.normal(parameter.shape, config.initializer_range, dtype=dtype))
+            elif name.endswith("bias"):
+                parameter.assign(mo.zeros(parameter.shape, dtype=dtype))
+
+    def forward(self, images: mo.Tensor) -> mo.Tensor:
+        return self.classifier(self.vit(images)[:, 0])  # type: ignore[no-any-return]
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "vit-b16": {},
+    "vit-l16": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
+}

@@ -1,0 +1,80 @@
+"""Batch normalisation with running statistics: by those of the batch while training, by the running ones afterwards."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import morpho as mo
+from morpho.base.errors import ArgumentError, ShapeError, fail
+from morpho.nn.module import Module
+from morpho.tensor.variable import Buffer, Parameter
+
+
+class BatchNorm2d(Module):
+    """(x - mean) / sqrt(variance + eps) per channel, axis 1, times weight, plus bias.
+
+    While training, mean and variance are those of the batch, and the running ones move towards them by `momentum` (with
+    None they are the plain averages over all batches); the running variance divides by one less than the number of
+    elements, as PyTorch's does. After training the running ones are used, and the layer is part of the kernel of the
+    convolution before it.
+
+    >>> norm = mo.nn.BatchNorm2d(3)
+    >>> norm(mo.ones((2, 3, 4, 4))).shape, norm.running_mean.numpy().round(3).tolist()
+    ((2, 3, 4, 4), [0.1..., 0.1..., 0.1...])
+    """
+
+    ranks: tuple[int, ...] = (4,)
+
+    def __init__(self, channels: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+                 track_running_stats: bool = True, dtype: Any = mo.float32) -> None:
+        if momentum is not None and not 0 <= momentum <= 1:
+            raise fail(ArgumentError, type(self).__name__, f"momentum={momentum} does not lie between 0 and 1")
+        self.channels, self.eps, self.momentum = channels, eps, momentum
+        self.weight = Parameter(mo.ones((channels,), dtype=dtype)) if affine else None
+        self.bias = Parameter(mo.zeros((channels,), dtype=dtype)) if affine else None
+        tracked = track_running_stats
+        self.running_mean = Buffer(mo.zeros((channels,), dtype=dtype)) if tracked else None
+        self.running_var = Buffer(mo.ones((channels,), dtype=dtype)) if tracked else None
+        self.num_batches_tracked = Buffer(mo.asarray(0, dtype=mo.int64)) if tracked else None
+
+    def forward(self, x: mo.Tensor) -> mo.Tensor:
+        name = type(self).__name__
+        if x.ndim not in self.ranks or x.shape[1] != self.channels:
+            raise fail(ShapeError, name, f"shape {tuple(x.shape)} is not one of {self.ranks} axes with {self.channels} "
+                                         "channels in axis 1")
+        if not self.training and self.running_mean is not None:
+            return mo.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.eps)
+        count = math.prod(size for axis, size in enumerate(x.shape) if axis != 1)  # type: ignore[misc]
+        if self.training and count == 1:
+            raise fail(ShapeError, name, "one element per channel has no variance to train with",
+                       "use larger batches, or eval()")
+        y, mean, variance = mo.batch_norm_training(x, self.weight, self.bias, self.eps)
+        if self.training and self.running_mean is not None:
+            self._follow(mean, variance, count)
+        return y
+
+    def _follow(self, mean: mo.Tensor, variance: mo.Tensor, count: Any) -> None:
+        """Move the running statistics towards those of a batch of `count` elements per channel."""
+        assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
+        dtype = self.running_mean.dtype
+        with mo.no_grad():
+            batches = self.num_batches_tracked + 1
+            share = 1 / batches.astype(dtype) if self.momentum is None else self.momentum
+            unbiased = variance.astype(dtype) * (count / (count - 1))
+            self.running_mean.defer((1 - share) * self.running_mean + share * mean.astype(dtype))
+            self.running_var.defer((1 - share) * self.running_var + share * unbiased)
+            self.num_batches_tracked.defer(batches)
+
+    def describe(self) -> str:
+        return f"{self.channels}, eps={self.eps}, momentum={self.momentum}"
+
+
+class BatchNorm1d(BatchNorm2d):
+    """Batch normalisation of rows x[N, C] or lines x[N, C, L]; see `BatchNorm2d`.
+
+    >>> mo.nn.BatchNorm1d(3).eval()(mo.ones((2, 3))).shape
+    (2, 3)
+    """
+
+    ranks = (2, 3)

@@ -1,0 +1,185 @@
+"""Recurrent layers: RNN, LSTM, GRU, with PyTorch's parameters and equations, unrolled over time.
+
+The inputs of all steps are multiplied at once; a step then has one product, that of the state before it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import morpho as mo
+from morpho.base.dims import product
+from morpho.base.errors import ArgumentError, ShapeError, fail
+from morpho.nn import init
+from morpho.nn.dropout import Dropout
+from morpho.nn.linear import linear
+from morpho.nn.module import Module
+from morpho.tensor.variable import Parameter
+
+States = tuple[mo.Tensor, ...]  # each (batch, hidden): h, and for LSTM c
+
+
+class _Recurrent(Module):
+    """What the three have in common: layers, directions, and the way through time."""
+
+    gates = 1
+    kept = 1  # tensors that a step hands to the next one
+
+    def __init__(self, inputs: int, hidden: int, layers: int = 1, bias: bool = True, batch_first: bool = False,
+                 dropout: float = 0.0, bidirectional: bool = False, dtype: Any = mo.float32) -> None:
+        if layers < 1 or hidden < 1:
+            raise fail(ArgumentError, type(self).__name__, f"layers={layers} and hidden={hidden} are not both positive")
+        self.inputs, self.hidden, self.layers, self.has_bias = inputs, hidden, layers, bias
+        self.batch_first, self.bidirectional, self.dropout = batch_first, bidirectional, Dropout(dropout)
+        bound = 1 / math.sqrt(hidden)
+        for layer in range(layers):
+            for suffix in self._suffixes(layer):
+                width = inputs if layer == 0 else hidden * (2 if bidirectional else 1)
+                shapes = {"weight_ih": (self.gates * hidden, width), "weight_hh": (self.gates * hidden, hidden)}
+                if bias:
+                    shapes |= {"bias_ih": (self.gates * hidden,), "bias_hh": (self.gates * hidden,)}  # type: ignore
+                for name, shape in shapes.items():
+                    setattr(self, name + suffix, Parameter(init.uniform(shape, bound, dtype)))
+
+    def _suffixes(self, layer: int) -> list[str]:
+        return [f"_l{layer}", f"_l{layer}_reverse"] if self.bidirectional else [f"_l{layer}"]
+
+    # -- what the three differ in --------------------------------------------------------------------------------------
+    def step(self, projected: mo.Tensor, states: States, weight: mo.Tensor, bias: mo.Tensor | None) -> States:
+        """The states after a step, the output first. `projected` is the step's input times its weight, with both
+        biases where they can be added together."""
+        raise NotImplementedError
+
+    def input_bias(self, given: mo.Tensor, hidden: mo.Tensor) -> mo.Tensor:
+        """What is added to all steps' products at once."""
+        return given + hidden
+
+    # -- the way through time ------------------------------------------------------------------------------------------
+    def forward(self, x: mo.Tensor, state: Any = None) -> tuple[mo.Tensor, Any]:
+        """x is (time, batch, inputs), or (batch, time, inputs) with `batch_first`; without a batch (time, inputs).
+        Gives the last layer's outputs at all times, and the states after the last step, (layers * directions, batch,
+        hidden) each."""
+        x = mo.asarray(x)
+        if x.ndim not in (2, 3) or x.shape[-1] != self.inputs:
+            raise fail(ShapeError, type(self).__name__,
+                       f"shape {tuple(x.shape)} is not [time, batch, {self.inputs}] or [time, {self.inputs}]")
+        single = x.ndim == 2
+        if single:
+            x = mo.expand_dims(x, axis=1)
+        elif self.batch_first:
+            x = mo.permute_dims(x, (1, 0, 2))  # (time, batch, inputs)
+        if not isinstance(x.shape[0], int) or x.shape[0] == 0:
+            raise fail(ShapeError, type(self).__name__, f"the number of steps, {x.shape[0]}, is not known and positive",
+                       "make only the batch dynamic")
+        ends: list[States] = []
+        before = self._first_states(state, x, single)
+        for layer in range(self.layers):
+            if layer:
+                x = self.dropout(x)
+            sides = []
+            for suffix in self._suffixes(layer):
+                outputs, end = self._direction(x, before[len(ends)], suffix)
+                sides.append(outputs)
+                ends.append(end)
+            x = sides[0] if len(sides) == 1 else mo.concat(sides, axis=-1)
+        last = tuple(mo.stack([end[i] for end in ends]) for i in range(self.kept))
+        if single:
+            x, last = mo.squeeze(x, axis=1), tuple(mo.squeeze(one, axis=1) for one in last)
+        elif self.batch_first:
+            x = mo.permute_dims(x, (1, 0, 2))
+        return x, last[0] if self.kept == 1 else last
+
+    def _first_states(self, state: Any, x: mo.Tensor, single: bool) -> list[States]:
+        """The states before the first step, for every layer and direction."""
+        count = self.layers * (2 if self.bidirectional else 1)
+        if state is None:
+            zero = mo.zeros((x.shape[1], self.hidden), dtype=x.dtype)
+            return [(zero,) * self.kept] * count
+        given = (state,) if self.kept == 1 else tuple(state)
+        wanted = (count, self.hidden) if single else (count, x.shape[1], self.hidden)
+        if len(given) != self.kept or any(tuple(one.shape) != wanted for one in given):
+            raise fail(ShapeError, type(self).__name__, f"the states are not {self.kept} of shape {wanted}")
+        given = tuple(mo.expand_dims(one, axis=1) for one in given) if single else given
+        return [tuple(one[i] for one in given) for i in range(count)]
+
+    def _direction(self, x: mo.Tensor, states: States, suffix: str) -> tuple[mo.Tensor, States]:
+        """One layer in one direction: outputs at all times (time, batch, hidden), and the last states."""
+        own = vars(self)
+        hidden_bias = own.get("bias_hh" + suffix)
+        bias = self.input_bias(own["bias_ih" + suffix], hidden_bias) if self.has_bias else None
+        times, batch = x.shape[:2]
+        rows = mo.reshape(x, (product((times, batch)), x.shape[2]))
+        projected = mo.reshape(linear(rows, own["weight_ih" + suffix], bias), (times, batch, self.gates * self.hidden))
+        outputs: list[Any] = [None] * times
+        for time in reversed(range(times)) if suffix.endswith("_reverse") else range(times):
+            states = self.step(projected[time], states, own["weight_hh" + suffix], hidden_bias)
+            outputs[time] = states[0]
+        return mo.stack(outputs), states
+
+    def _parts(self, x: mo.Tensor) -> list[mo.Tensor]:
+        """The gates, side by side in the last axis, one by one."""
+        return [x[:, i * self.hidden:(i + 1) * self.hidden] for i in range(self.gates)]
+
+    def describe(self) -> str:
+        extra = [f"{name}={value}" for name, value, plain in
+                 (("layers", self.layers, 1), ("bias", self.has_bias, True), ("batch_first", self.batch_first, False),
+                  ("bidirectional", self.bidirectional, False)) if value != plain]
+        return ", ".join([f"{self.inputs}, {self.hidden}", *extra])
+
+
+class RNN(_Recurrent):
+    """h = tanh(x W_ih.T + b_ih + h W_hh.T + b_hh), or relu instead of tanh.
+
+    >>> outputs, last = mo.nn.RNN(4, 8)(mo.ones((5, 2, 4)))
+    >>> outputs.shape, last.shape
+    ((5, 2, 8), (1, 2, 8))
+    """
+
+    def __init__(self, inputs: int, hidden: int, layers: int = 1, nonlinearity: str = "tanh", **settings: Any) -> None:
+        if nonlinearity not in ("tanh", "relu"):
+            raise fail(ArgumentError, "RNN", f"nonlinearity {nonlinearity!r} is unknown", "use 'tanh' or 'relu'")
+        super().__init__(inputs, hidden, layers, **settings)
+        self.nonlinearity = nonlinearity
+
+    def step(self, projected: mo.Tensor, states: States, weight: mo.Tensor, bias: mo.Tensor | None) -> States:
+        total = projected + linear(states[0], weight)
+        return (mo.tanh(total) if self.nonlinearity == "tanh" else mo.relu(total),)
+
+
+class LSTM(_Recurrent):
+    """Long short-term memory: the gates i, f, g, o in this order; c = f * c + i * g, h = o * tanh(c).
+
+    >>> outputs, (h, c) = mo.nn.LSTM(4, 8, layers=2)(mo.ones((5, 2, 4)))
+    >>> outputs.shape, h.shape, c.shape
+    ((5, 2, 8), (2, 2, 8), (2, 2, 8))
+    """
+
+    gates, kept = 4, 2
+
+    def step(self, projected: mo.Tensor, states: States, weight: mo.Tensor, bias: mo.Tensor | None) -> States:
+        enter, forget, value, out = self._parts(projected + linear(states[0], weight))
+        cell = mo.sigmoid(forget) * states[1] + mo.sigmoid(enter) * mo.tanh(value)
+        return mo.sigmoid(out) * mo.tanh(cell), cell
+
+
+class GRU(_Recurrent):
+    """The gated recurrent unit: the gates r, z, n in this order; n = tanh(x W_in.T + b_in + r * (h W_hn.T + b_hn)),
+    h = (1 - z) * n + z * h.
+
+    >>> outputs, last = mo.nn.GRU(4, 8, bidirectional=True)(mo.ones((5, 2, 4)))
+    >>> outputs.shape, last.shape
+    ((5, 2, 16), (2, 2, 8))
+    """
+
+    gates = 3
+
+    def input_bias(self, given: mo.Tensor, hidden: mo.Tensor) -> mo.Tensor:
+        return given  # the other one is inside the product with r
+
+    def step(self, projected: mo.Tensor, states: States, weight: mo.Tensor, bias: mo.Tensor | None) -> States:
+        reset_x, update_x, new_x = self._parts(projected)
+        reset_h, update_h, new_h = self._parts(linear(states[0], weight, bias))
+        update = mo.sigmoid(update_x + update_h)
+        new = mo.tanh(new_x + mo.sigmoid(reset_x + reset_h) * new_h)
+        return ((1 - update) * new + update * states[0],)

@@ -1,0 +1,191 @@
+"""Models from folders and GGUF files, and what is said when names do not fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import morpho as mo
+from morpho.base.errors import ArgumentError, MorphoError
+from morpho.weights import FileFault, MissingFile, NameFault
+
+IDS = mo.asarray([[3, 1, 4, 1, 5]])
+SMALL = {
+    "gpt2": {"vocab_size": 50, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16},
+    "llama": {"vocab_size": 50, "hidden_size": 12, "intermediate_size": 16, "num_hidden_layers": 1,
+              "num_attention_heads": 3, "num_key_value_heads": 1, "max_position_embeddings": 16},
+    "bert-base": {"vocab_size": 50, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+                  "intermediate_size": 12, "max_position_embeddings": 16},
+    "t5-small": {"vocab_size": 50, "d_model": 8, "d_kv": 4, "d_ff": 12, "num_layers": 1, "num_heads": 2},
+    "prenorm-small": {"vocab_size": 50, "width": 8, "layers": 1, "heads": 2, "hidden": 12, "max_seq_len": 16},
+    "vit-b16": {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8,
+                "image_size": 8, "patch_size": 4, "num_labels": 3},
+    "resnet18": {"width": 2, "layers": [1, 1], "num_classes": 3},
+    "mlp": {"inputs": 4, "hidden": [3]},
+    "cnn": {"size": 8, "widths": [2], "hidden": 3},
+}
+
+
+def _same(a: mo.models.Model, b: mo.models.Model) -> bool:
+    one, two = a.state_dict(), b.state_dict()
+    return list(one) == list(two) and all((one[name].numpy() == two[name].numpy()).all() for name in one)
+
+
+def _write(folder: Path, config: dict[str, Any], weights: dict[str, Any], **others: Any) -> Path:
+    mo.weights.save(folder, weights, **others)
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_what_was_saved_is_loaded(name: str, tmp_path: Path) -> None:
+    model = mo.models.create(name, **SMALL[name])
+    mo.models.save(tmp_path, model, shard_bytes=2000)
+    found = mo.models.load(tmp_path)
+    assert type(found) is type(model) and found.config == model.config and _same(found, model)
+    assert not found._training
+
+
+def test_names_as_published_files_have_them(tmp_path: Path) -> None:
+    """Prefixes, tied matrices, masks and names of long ago."""
+    model = mo.models.create("gpt2", **SMALL["gpt2"])
+    theirs = {f"transformer.{name}": value for name, value in model.state_dict().items()}
+    theirs |= {"lm_head.weight": model.wte.weight.value, "transformer.h.0.attn.bias": mo.ones((1, 1, 4, 4)),
+               "transformer.h.0.attn.masked_bias": mo.ones(())}
+    config = {**model.config, "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1, "n_ctx": 16}
+    assert _same(mo.models.load(_write(tmp_path / "a", config, theirs)), model)
+    bert = mo.models.create("bert-base", **SMALL["bert-base"])
+    old = {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
+           for name, value in bert.state_dict().items()}
+    old |= {"cls.predictions.decoder.weight": mo.zeros((50, 8)), "cls.seq_relationship.bias": mo.zeros(2),
+            "bert.embeddings.position_ids": mo.arange(16)}
+    assert _same(mo.models.load(_write(tmp_path / "b", bert.config, old)), bert)
+    bare = {name.removeprefix("bert."): value for name, value in bert.state_dict().items()
+            if "pooler" not in name and "cls" not in name}
+    found = mo.models.load(_write(tmp_path / "c", bert.config, bare))
+    assert found.cls is None and found.bert.pooler is None and (found(IDS).numpy() == bert.eval()(IDS).numpy()).all()
+
+
+def test_other_dtypes(tmp_path: Path) -> None:
+    model = mo.models.create("llama", **SMALL["llama"])
+    mo.models.save(tmp_path, model)
+    half = mo.models.load(tmp_path, dtype=mo.bfloat16)
+    assert {value.dtype for value in half.state_dict().values()} == {mo.bfloat16}
+    assert half(IDS).dtype is mo.bfloat16 and [*mo.models.generate(half, [1, 2], max_new_tokens=2)]
+
+
+def test_names_that_do_not_fit_are_listed(tmp_path: Path) -> None:
+    model = mo.models.create("gpt2", **SMALL["gpt2"])
+    weights = model.state_dict()
+    del weights["h.0.ln_1.bias"]
+    weights |= {"ln_f.weight": mo.ones(9), "colour": mo.ones(1)}
+    with pytest.raises(NameFault) as error:
+        mo.models.load(_write(tmp_path, model.config, weights))
+    for words in ("h.0.ln_1.bias", "colour", "ln_f.weight is (9,), not (8,)"):
+        assert words in str(error.value)
+
+
+def test_folders_that_are_no_models(tmp_path: Path) -> None:
+    with pytest.raises(MissingFile, match="there is no"):
+        mo.models.load(tmp_path / "nowhere")
+    with pytest.raises(MissingFile, match=r"has no config\.json"):
+        mo.models.load(tmp_path)
+    for text in ("{", "[1]", '"x"', "[" * 100_000):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(FileFault, match="is not a configuration"):
+            mo.models.load(tmp_path)
+    model = mo.models.create("mlp", **SMALL["mlp"])
+    _write(tmp_path, {**model.config, "model_type": "gru"}, model.state_dict())
+    with pytest.raises(ArgumentError, match="no family 'gru'"):
+        mo.models.load(tmp_path)
+    with pytest.raises(ArgumentError, match="neither a folder nor a GGUF file"):
+        mo.models.load(tmp_path / "model.safetensors")
+    with pytest.raises(MorphoError):
+        mo.models.load_with_tokenizer(_write(tmp_path, model.config, model.state_dict()))
+
+
+# -- GGUF --------------------------------------------------------------------------------------------------------------
+GGUF_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
+              "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
+              "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+              "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "model.layers": "blk"}
+
+
+def _gguf(path: Path, model: mo.models.Model, packed: bool) -> Path:
+    """A file as llama.cpp's converter writes it: rows of queries and keys in pairs."""
+    gguf = pytest.importorskip("gguf", reason="gguf is not installed")
+    config = model.config
+    writer = gguf.GGUFWriter(str(path), "llama")
+    for key, name in {"block_count": "num_hidden_layers", "context_length": "max_position_embeddings",
+                      "embedding_length": "hidden_size", "feed_forward_length": "intermediate_size",
+                      "attention.head_count": "num_attention_heads",
+                      "attention.head_count_kv": "num_key_value_heads"}.items():
+        writer.add_uint32(f"llama.{key}", config[name])
+    writer.add_float32("llama.rope.freq_base", config["rope_theta"])
+    writer.add_float32("llama.attention.layer_norm_rms_epsilon", config["rms_norm_eps"])
+    for name, value in model.state_dict().items():
+        array = value.numpy()
+        for part, heads in (("q_proj", "num_attention_heads"), ("k_proj", "num_key_value_heads")):
+            if part in name:
+                halves = array.reshape(config[heads], 2, -1, array.shape[1])
+                array = halves.swapaxes(1, 2).reshape(array.shape)
+        kind = "F32"
+        if packed and array.ndim == 2:
+            kind = "Q8_0" if "v_proj" in name or "embed" in name else "Q4_1"
+        for ours, theirs in GGUF_NAMES.items():
+            name = name.replace(ours, theirs)
+        kind = getattr(gguf.GGMLQuantizationType, kind)
+        writer.add_tensor(name, gguf.quantize(np.ascontiguousarray(array), kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _llama(**others: Any) -> mo.models.Model:
+    mo.nn.seed(8)
+    model = mo.models.create("llama", **{**SMALL["llama"], "hidden_size": 64, "num_attention_heads": 4,
+                                         "num_key_value_heads": 2, "intermediate_size": 32, **others})
+    for parameter in model.parameters():
+        parameter.assign(parameter * 4)
+    return model  # type: ignore[no-any-return]
+
+
+def test_gguf_of_plain_numbers(tmp_path: Path) -> None:
+    model = _llama()
+    found = mo.models.load(_gguf(tmp_path / "plain.gguf", model, packed=False))
+    assert _same(found, model) and found.config["rms_norm_eps"] == pytest.approx(1e-6)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_gguf_packed(tied: bool, tmp_path: Path) -> None:
+    """Packed weights stay packed, and the logits have the bits of the model with the same weights unpacked."""
+    path = _gguf(tmp_path / "packed.gguf", _llama(tie_word_embeddings=tied), packed=True)
+    packed, plain = mo.models.load(path), mo.models.load(path, packed=False)
+    layer = packed.model.layers[0]
+    assert isinstance(layer.self_attn.q_proj, mo.nn.QuantisedLinear)
+    assert isinstance(packed.model.embed_tokens, mo.nn.QuantisedEmbedding)
+    assert [*packed.state_dict()] == [name for name in plain.state_dict() if "norm" in name]
+    assert (packed(IDS).numpy() == plain(IDS).numpy()).all()
+    assert ([*mo.models.generate(packed, [1, 2], max_new_tokens=4)]
+            == [*mo.models.generate(plain, [1, 2], max_new_tokens=4)])
+
+
+def test_packed_layers_are_their_unpacked_ones() -> None:
+    rng = np.random.default_rng(9)
+    ids, x = mo.asarray([[5, 0, 2]]), mo.asarray(rng.standard_normal((2, 64)).astype(np.float32))
+    for kind in ("q8_0", "q4_1"):
+        weight = mo.quantise(rng.standard_normal((6, 64)).astype(np.float32), kind)
+        table = weight.dequantise().numpy()
+        assert (mo.nn.QuantisedEmbedding(weight)(ids).numpy() == table[[[5, 0, 2]]]).all()
+        bias = rng.standard_normal(6).astype(np.float32)
+        wanted = mo.matmul(x, mo.asarray(table.T)) + mo.asarray(bias)
+        assert (mo.nn.QuantisedLinear(weight, bias)(x).numpy() == wanted.numpy()).all()
+    for made in (mo.nn.QuantisedLinear, mo.nn.QuantisedEmbedding):
+        with pytest.raises(ArgumentError, match="is not packed"):
+            made(mo.zeros((2, 32)))
