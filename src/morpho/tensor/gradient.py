@@ -14,6 +14,7 @@ from morpho.ops.algebra import add, cast, constant, constant_like, expand, zeros
 from morpho.ops.identity import mark
 from morpho.passes.canonical import inline_without_gradient
 from morpho.tensor.core import Tensor
+from morpho.tensor.tracking import watch
 from morpho.tensor.trees import flatten, unflatten
 
 
@@ -128,6 +129,8 @@ class _Inputs:
             if not leaf.dtype.is_float:
                 raise fail(DTypeError, operation, f"dtype {leaf.dtype} has no gradient", "convert with astype")
         self.nodes = [leaf.program() for leaf in self.leaves]
+        for leaf, node in zip(self.leaves, self.nodes, strict=True):
+            watch(leaf, node)  # a value that the function prints on its way keeps its program
 
     def trees(self, tensors: Sequence[Tensor]) -> list[Any]:
         items = iter(tensors)
@@ -201,10 +204,11 @@ def vjp(function: Callable[..., Any], *arguments: Any) -> tuple[Any, Callable[..
     result = function(*inputs.trees(inputs.leaves))
     outputs: list[Any] = []
     structure = flatten(result, outputs)
+    nodes = [output.program() for output in outputs]  # now: later they may be other values
 
     def pull(cotangent: Any) -> tuple[Any, ...]:
         parts = _matching("vjp", cotangent, structure, outputs)
-        found = pull_back([o.program() for o in outputs], parts, inputs.nodes)
+        found = pull_back(nodes, parts, inputs.nodes)
         return tuple(inputs.trees([Tensor.of_node(node) for node in found]))
 
     return result, pull
