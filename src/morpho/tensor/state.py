@@ -77,6 +77,7 @@ class State:
             trace.write(self, tensor)
             return
         made = asarray(tensor, copy=True).realise()
+        made._track = None  # a value without a past: gradients end here
         with self.lock:
             self.replace(made)
 
