@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import morpho as mo
-import morpho.tensor
 
-MODULES = ["morpho"] + [f"morpho.tensor.{found.name}" for found in pkgutil.iter_modules(morpho.tensor.__path__)]
+FOLDERS = ["morpho.tensor", "morpho.nn", "morpho.optim"]
+MODULES = ["morpho", *FOLDERS] + [f"{folder}.{found.name}" for folder in FOLDERS
+                                  for found in pkgutil.iter_modules(importlib.import_module(folder).__path__)]
 
 
 @pytest.mark.parametrize("name", MODULES)
