@@ -25,7 +25,7 @@ class Linear(Module):
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
         y = mo.matmul(x, mo.matrix_transpose(self.weight))  # (..., inputs) -> (..., outputs)
-        return y if self.bias is None else y + self.bias
+        return y if self.bias is None else y + self.bias.astype(y.dtype)  # with `amp.autocast` y may be a half
 
     def describe(self) -> str:
         return f"{self.inputs}, {self.outputs}" + ("" if self.bias is not None else ", bias=False")

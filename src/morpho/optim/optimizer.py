@@ -46,7 +46,7 @@ class Group:
         if self._settings[name] == value:
             return
         if current_trace() is not None:
-            raise fail(ArgumentError, "optim", f"{name} is set inside a compiled function, which would happen once only",
+            raise fail(ArgumentError, "optim", f"{name} is set inside a compiled function: it happens once only",
                        "change settings and step schedules outside of it")
         self._settings[name] = value
         if name == "lr":

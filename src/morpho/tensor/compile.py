@@ -233,7 +233,7 @@ class Compiled(ctypes.Structure):
         specs = [self._spec(tensor, owner) for tensor, owner in zip(tensors, owned, strict=True)]
         chosen = evaluation.settings.get()
         key = (structure, tuple(specs), chosen.level, chosen.isa, chosen.passes_off, threads.wanted_threads(),
-               chosen.backend, registry_changes())
+               chosen.backend, chosen.autocast, registry_changes())
         try:
             key = (key, self._assumptions(key))
             found = self.specialisations.get(key)
@@ -370,7 +370,7 @@ class Compiled(ctypes.Structure):
         least = sure_bounds(needed)
         return Specialisation(plan, structure, count, captured, layouts, trace.states, updates, aliases, bindings,
                               overlap, direct and least is not None, staged, needed, least or {}, len(specs),
-                              assumed=trace.assumed)
+                              assumed=trace.assumed, notes=list(trace.notes))
 
     # -- running -------------------------------------------------------------------------------------------------------
     def _run(self, chosen: Specialisation, tensors: list[Tensor], out: Any) -> Any:

@@ -44,6 +44,7 @@ class Specialisation:
     calls: int = 0
     seconds: list[float] = field(default_factory=list)  # of each step, when `measure` was called
     assumed: dict[int, Any] = field(default_factory=dict)  # objects whose `static_key()` this was compiled for
+    notes: list[str] = field(default_factory=list)  # what tracing decided, for `explain`
 
     @property
     def staging_bytes(self) -> int:
