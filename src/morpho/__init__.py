@@ -253,7 +253,7 @@ __all__ = [
     # the engine
     "Dim", "State", "Tensor", "compile", "errors", "extend", "pool", "random", "realise", "settings", "tasks",
     # gradients and training
-    "amp", "custom_gradient", "enable_grad", "grad", "is_grad_enabled", "jvp", "nn", "no_grad", "optim",
+    "amp", "custom_gradient", "data", "enable_grad", "grad", "is_grad_enabled", "jvp", "nn", "no_grad", "optim",
     "value_and_grad", "vjp",
 ]
 
@@ -270,7 +270,7 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     "extend": ("morpho.tensor.extend", ""), "fft": ("morpho.tensor.fft", ""), "linalg": ("morpho.tensor.linalg", ""),
     "random": ("morpho.tensor.random", ""), "pool": ("morpho.runtime.pool", ""),
     "tasks": ("morpho.tensor.tasks", ""),
-    "amp": ("morpho.amp", ""), "nn": ("morpho.nn", ""), "optim": ("morpho.optim", ""),
+    "amp": ("morpho.amp", ""), "data": ("morpho.data", ""), "nn": ("morpho.nn", ""), "optim": ("morpho.optim", ""),
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import morpho as mo
 
-FOLDERS = ["morpho.tensor", "morpho.nn", "morpho.optim", "morpho.amp"]
+FOLDERS = ["morpho.tensor", "morpho.nn", "morpho.optim", "morpho.amp", "morpho.data"]
 MODULES = ["morpho", *FOLDERS] + [f"{folder}.{found.name}" for folder in FOLDERS
                                   for found in pkgutil.iter_modules(importlib.import_module(folder).__path__)]
 
