@@ -68,8 +68,8 @@ def main() -> None:
         overlapped = min(timed(data, True, 1, step) for _ in range(3))
         share = overlapped / max(reading, computing)
         verdict = "" if share <= TARGET else f"  above {TARGET}"
-        print(f"{relation:19.2f} {reading:8.3f} s {computing:9.3f} s {in_turn:9.3f} s {overlapped:9.3f} s {share:20.2f}x"
-              + verdict)
+        times = f"{reading:8.3f} s {computing:9.3f} s {in_turn:9.3f} s {overlapped:9.3f} s"
+        print(f"{relation:19.2f} {times} {share:20.2f}x{verdict}")
 
 
 if __name__ == "__main__":

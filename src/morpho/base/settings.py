@@ -37,6 +37,7 @@ class Settings:
     pool_bytes: int = 0
     passes_off: str = ""
     autocast: str = ""
+    nans: str = ""
     log: str = "warning"
 
     @property
@@ -61,6 +62,7 @@ describe = {
     "pool_bytes": "most bytes the memory pool may hold; 0 means no limit",
     "passes_off": "comma-separated passes to switch off, for example fuse,cse",
     "autocast": "dtype of products: bfloat16, float16, auto (bfloat16 where it is no slower), or empty for their own",
+    "nans": "look for the operation that first makes NaN or infinity: results, all (of every operation), or empty",
     "log": "debug, info, warning or error",
 }
 
@@ -91,6 +93,9 @@ def _check(settings: Settings, line: str | None = None) -> Settings:
     if settings.autocast not in ("", "auto", "bfloat16", "float16"):
         raise fail(ArgumentError, "settings", f"autocast {settings.autocast!r} is unknown",
                    "use bfloat16, float16, auto, or an empty string", line)
+    if settings.nans not in ("", "results", "all"):
+        raise fail(ArgumentError, "settings", f"nans {settings.nans!r} is unknown",
+                   "use results, all, or an empty string", line)
     if settings.log not in ("debug", "info", "warning", "error"):
         raise fail(ArgumentError, "settings", f"log {settings.log!r} is unknown", "use debug, info, warning or error",
                    line)
