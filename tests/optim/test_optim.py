@@ -128,7 +128,7 @@ def test_resumed_equals_uninterrupted(name: str) -> None:
     other, opt2, step2 = model_and_step(name, **{**settings, "lr": 0.7})
     schedule2 = mo.optim.WarmupCosineLR(opt2, 2, 8)
     other.load_state_dict(weights)
-    opt2.load_state_dict({"counts": numbers["counts"], "groups": numbers["groups"], "slots": tensors})
+    opt2.load_state_dict({"count": numbers["count"], "groups": numbers["groups"], "slots": tensors})
     schedule2.load_state_dict(numbers["schedule"])
     for _ in range(3):
         step2(x)
@@ -163,9 +163,13 @@ def test_a_parameter_that_begins_later_begins_anew() -> None:
         step(both)
     (fresh * fresh).sum().backward()
     other.step()
-    assert b.item() == fresh.item() and opt.state_dict()["counts"] == [3, 1]
+    assert b.item() == fresh.item() and opt.state_dict()["count"] == [3, 1]
     step(False)
-    assert opt.state_dict()["counts"] == [4, 1]
+    assert opt.state_dict()["count"] == [4, 1]
+    saved = opt.state_dict()
+    opt.load_state_dict(saved)
+    step(True)
+    assert opt.state_dict()["count"] == [5, 2]
 
 
 def test_half_parameters_are_changed_in_float32() -> None:
@@ -209,7 +213,7 @@ ERRORS = [
     (lambda w: mo.optim.SGD([w]).step(), "no parameter has a gradient"),
     (lambda w: mo.optim.clip_grad_norm([w], 1.0), "no parameter has a gradient"),
     (lambda w: mo.optim.clip_grad_value([w], -1.0), "-1.0"),
-    (lambda w: mo.optim.SGD([w]).load_state_dict({"slots": {"0.x": w}, "groups": [{}], "counts": [0]}), "belongs"),
+    (lambda w: mo.optim.SGD([w]).load_state_dict({"slots": {"0.x": w}, "groups": [{}], "count": 0}), "belongs"),
     (lambda w: mo.optim.StepLR(w, 3), "not an optimiser"),
     (lambda w: mo.optim.StepLR(mo.optim.SGD([w]), 0), "step_size=0"),
     (lambda w: mo.optim.WarmupCosineLR(mo.optim.SGD([w]), 5, 5), "does not fit"),

@@ -214,27 +214,28 @@ class Optimizer:
                 for key, state in self._slots[id(parameter)].items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Where training stands: "slots", tensors by number of parameter and name; "groups", settings, and "counts",
-        steps each parameter took, which are plain numbers that JSON can hold."""
+        """Where training stands: "slots", tensors by number of parameter and name; "groups", settings, and "count", the
+        steps taken, or a list of those of each parameter where they differ: plain numbers that JSON can hold."""
         counts = [int(self._counts[id(parameter)].value.item()) for parameter in self.parameters()]
-        return {"counts": counts, "groups": [group.settings for group in self.groups],
+        return {"count": counts[0] if len(set(counts)) == 1 else counts, "groups": [group.settings for group in self.groups],
                 "slots": {name: state.value for name, state in self._named_slots().items()}}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Go on from a state that `state_dict` gave, for the same parameters in the same order."""
         own, parameters = self._named_slots(), list(self.parameters())
+        counts = saved["count"] if isinstance(saved["count"], list) else [saved["count"]] * len(parameters)
         fitting = (set(own) == set(saved["slots"]) and len(saved["groups"]) == len(self.groups)
-                   and len(saved["counts"]) == len(parameters))
+                   and len(counts) == len(parameters))
         if not fitting:
             raise fail(ArgumentError, type(self).__name__, "the saved state belongs to other parameters",
-                       f"it has {len(saved['slots'])} slots for {len(saved['counts'])} parameters, and {len(own)} for "
+                       f"it has {len(saved['slots'])} slots for {len(counts)} parameters, and {len(own)} for "
                        f"{len(parameters)} are wanted")
         for settings in saved["groups"]:
             self._check_names(settings)
         assign([(own[name], value) for name, value in saved["slots"].items()])
-        counts = {number: mo.State(mo.asarray(number, dtype=mo.int64)) for number in dict.fromkeys(saved["counts"])}
-        for parameter, number in zip(parameters, saved["counts"], strict=True):
-            self._counts[id(parameter)] = counts[number]
+        states = {number: mo.State(mo.asarray(int(number), dtype=mo.int64)) for number in dict.fromkeys(counts)}
+        for parameter, number in zip(parameters, counts, strict=True):
+            self._counts[id(parameter)] = states[number]
         for group, settings in zip(self.groups, saved["groups"], strict=True):
             for name, value in settings.items():
                 group[name] = tuple(value) if isinstance(value, list) else value
