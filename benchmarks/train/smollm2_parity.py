@@ -3,8 +3,8 @@
     python benchmarks/train/smollm2_parity.py SmolLM2-135M-Instruct.Q4_1.gguf
 
 Needs torch, transformers, accelerate and gguf. Prints a row for float32, packed and bfloat16 weights: the largest
-difference of any logit of the prompts from the library's float32 model, how many of 20 greedy answers are the same token
-for token, and for each that is not, where it parts and how far apart the two tokens' logits were in the library's model.
+difference of any logit of the prompts from the library's float32 model, how many of 20 greedy answers are the same
+token for token, and for each that is not, where it parts and how far apart the two tokens' logits were there.
 """
 
 from __future__ import annotations
