@@ -31,7 +31,7 @@ FLOORS: dict[str, int] = {
     "runtime": 8,
     "tensor": 9,
     "linalg": 10, "sparse": 10, "logic": 10,
-    "nn": 11, "optim": 11, "amp": 11, "weights": 11,
+    "nn": 11, "optim": 11, "amp": 11, "data": 11, "weights": 11,
     "models": 12,
     "plan": 13,
     "cluster": 14,
@@ -41,7 +41,7 @@ FLOORS: dict[str, int] = {
 # `morpho/__init__.py` re-exports floors up to this one, those above `tensor` when first asked for.
 TOP_OF_PACKAGE = FLOORS["plan"]
 # What is built from tensors is written like a user's program: these may import the bare top package.
-USERS_OF_PACKAGE = ("nn", "optim", "amp", "weights", "models", "plan", "cluster", "serve", "cli")
+USERS_OF_PACKAGE = ("nn", "optim", "amp", "data", "weights", "models", "plan", "cluster", "serve", "cli")
 # Entry files beside the folders, with the folder whose rights they have.
 ENTRY_FILES = {"__main__.py": "cli"}
 

@@ -4,8 +4,7 @@
 
 Needs torch, transformers, accelerate and gguf. Prints a row for float32, packed and bfloat16 weights: the largest
 difference of any logit of the prompts from the library's float32 model, how many of 20 greedy answers are the same
-token for token, and for each that is not, where it parts and how far apart the two tokens' logits were in the
-library's model.
+token for token, and for each that is not, where it parts and how far apart the two tokens' logits were there.
 """
 
 from __future__ import annotations

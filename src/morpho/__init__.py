@@ -251,10 +251,11 @@ __all__ = [
     # statistics and utility
     "all", "any", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod", "std", "sum", "var",
     # the engine
-    "Dim", "State", "Tensor", "compile", "errors", "extend", "pool", "random", "realise", "settings", "tasks",
+    "Dim", "State", "Tensor", "compile", "debug", "errors", "extend", "pool", "random", "realise", "settings", "tasks",
+    "testing",
     # gradients and training
-    "custom_gradient", "enable_grad", "grad", "is_grad_enabled", "jvp", "models", "nn", "no_grad", "optim",
-    "value_and_grad", "vjp", "weights",
+    "amp", "custom_gradient", "data", "enable_grad", "grad", "is_grad_enabled", "jvp", "models", "nn", "no_grad",
+    "optim", "value_and_grad", "vjp", "weights",
 ]
 
 
@@ -268,9 +269,10 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     **{name: ("morpho.tensor.autograd", name) for name in ("enable_grad", "is_grad_enabled", "no_grad")},
     "einsum": ("morpho.tensor.einsum", "einsum"), "einsum_path": ("morpho.tensor.einsum", "einsum_path"),
     "extend": ("morpho.tensor.extend", ""), "fft": ("morpho.tensor.fft", ""), "linalg": ("morpho.tensor.linalg", ""),
+    "debug": ("morpho.tensor.debug", ""), "testing": ("morpho.tensor.testing", ""),
     "random": ("morpho.tensor.random", ""), "pool": ("morpho.runtime.pool", ""),
     "tasks": ("morpho.tensor.tasks", ""),
-    **{name: (f"morpho.{name}", "") for name in ("models", "nn", "optim", "weights")},
+    **{name: (f"morpho.{name}", "") for name in ("amp", "data", "models", "nn", "optim", "weights")},
 }
 
 

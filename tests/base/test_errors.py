@@ -13,6 +13,7 @@ from morpho.base.errors import MorphoError, fail, sentence, user_line
 BUILT_IN = {"ShapeError": ValueError, "DTypeError": TypeError, "AxisError": IndexError, "IndexFault": IndexError,
             "ArgumentError": TypeError, "ValueFault": ValueError, "DeviceError": RuntimeError,
             "SharedError": RuntimeError, "CompileError": RuntimeError, "MemoryLimit": MemoryError,
+            "NotFinite": FloatingPointError, "GradientMismatch": AssertionError,
             "TaskError": RuntimeError, "TaskTimeout": TimeoutError}
 FORM = re.compile(r"\[[\w<> ]+\] .+\. At .*test_errors\.py:\d+\.( Hint: .+\.)?")
 

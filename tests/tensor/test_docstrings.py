@@ -11,7 +11,7 @@ import pytest
 
 import morpho as mo
 
-FOLDERS = ["tensor", "nn", "optim", "weights", "models"]
+FOLDERS = ["tensor", "nn", "optim", "amp", "data", "weights", "models"]
 MODULES = ["morpho", *(f"morpho.{folder}" for folder in FOLDERS)] + [
     f"morpho.{folder}.{found.name}" for folder in FOLDERS
     for found in pkgutil.iter_modules(importlib.import_module(f"morpho.{folder}").__path__)]

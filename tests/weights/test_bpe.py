@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import morpho as mo
 from morpho.weights.bpe import SHORT, merge_long, merge_short
-from morpho.weights.pretokenise import byte_characters, words
+from morpho.weights.pretokenise import byte_characters, pieces, words
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 TEXT = README + "naïve café Ünïcode 12345 67 世界 🙂🙂 don't"
@@ -115,6 +115,20 @@ def test_words_are_the_librarys(split_digits: bool, seed: int) -> None:
         text = f"a{character}{character}1{character} !{character}  {character}'s"
         found = [bytes(byte_of[c] for c in word).decode() for word, _ in library.pre_tokenize_str(text)]
         assert words(text, split_digits) == found, hex(code)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@given(st.text(alphabet="ab1 \n\t\x1c\u3000'!é", max_size=60), st.integers(1, 20), st.booleans())
+def test_pieces_have_the_same_words(text: str, characters: int, split_digits: bool) -> None:
+    """A long text is worked on in parts, none of which cuts a word."""
+    parts = list(pieces(text, characters))
+    assert "".join(parts) == text and all(parts)
+    assert [word for part in parts for word in words(part, split_digits)] == words(text, split_digits)
+
+
+def test_pieces_are_short() -> None:
+    text = "some words in a line\n" * 1000
+    assert max(map(len, pieces(text, 100))) <= 100 and len(list(pieces(text, 100))) < 400
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
@@ -261,6 +275,56 @@ def test_other_kinds_go_through_the_library(tmp_path: Path) -> None:
     assert mo.weights.load_tokenizer(tmp_path / "again").encode("cats") == library.encode("cats").ids
     with pytest.raises(IndexError):
         found.decode([99])
+
+
+def test_a_stream_through_the_library(tmp_path: Path) -> None:
+    """A Llama-like vocabulary: spaces belong to words, rare characters are bytes; the pieces make the whole."""
+    from tokenizers import decoders, models, pre_tokenizers
+
+    tokens = ["<unk>", "<s>", "▁a", "▁b", "c", *(f"<0x{byte:02X}>" for byte in range(256))]
+    library = tokenizers.Tokenizer(models.BPE({token: number for number, token in enumerate(tokens)}, [],
+                                              unk_token="<unk>", byte_fallback=True))
+    library.pre_tokenizer = pre_tokenizers.Metaspace()
+    library.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
+                                         decoders.Strip(" ", 1, 0)])
+    library.add_special_tokens(["<s>"])
+    found = mo.weights.load_tokenizer(put(tmp_path, library.to_str()))
+    ids = [1, 2, 3, 4, *(5 + byte for byte in "é🙂".encode()), 1, 3, 2]
+    stream = found.stream()
+    pieces = [stream.push(number) for number in ids]
+    assert "".join(pieces) + stream.finish() == found.decode(ids) == "a bcé🙂 b a"
+    assert not any("�" in piece for piece in pieces)
+    assert stream.push(5 + 0xF0) == "" and stream.finish() == "�"
+    assert 1 in found.encode("a<s>") and 1 not in found.encode("a<s>", specials=False)
+
+
+@pytest.fixture(scope="module")
+def good_document(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return json.dumps(document(tmp_path_factory.mktemp("good")))
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(data=st.data())
+def test_changed_documents_never_crash(data: st.DataObject, good_document: str, tmp_path: Path) -> None:
+    """Any part of the document replaced by something else: a tokenizer that works, or one sentence."""
+    changed = json.loads(good_document)
+    something = st.sampled_from([None, True, 0, -1, 1 << 40, 1.5, "", "x", [], [[]], {}, {"type": "ByteLevel"}, [None]])
+    for _ in range(data.draw(st.integers(1, 2))):
+        place: object = changed
+        for _ in range(data.draw(st.integers(0, 3))):
+            keys = list(place) if isinstance(place, dict) else list(range(len(place)))  # type: ignore[arg-type]
+            inner = [key for key in keys if isinstance(place[key], dict | list)]  # type: ignore[index]
+            if not inner:
+                break
+            place = place[data.draw(st.sampled_from(inner))]  # type: ignore[index]
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))  # type: ignore[arg-type]
+        if keys:
+            place[data.draw(st.sampled_from(keys))] = json.loads(json.dumps(data.draw(something)))  # type: ignore[index]
+    try:
+        found = mo.weights.load_tokenizer(put(tmp_path, changed))
+        found.decode(found.encode("to be"))
+    except mo.weights.FileFault as error:
+        assert "\n" not in str(error)
 
 
 def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,6 +245,17 @@ def test_mutations_never_crash(data: st.DataObject, sample: bytes, tmp_path: Pat
     assert peak < 1 << 20
 
 
+@pytest.mark.parametrize(("start", "hint"), [
+    (b"GGUF", "load_gguf"), (b"PK\x03\x04", "pickle"), (b"\x80\x02", "pickle"),
+])
+def test_other_kinds_of_files(start: bytes, hint: str, tmp_path: Path) -> None:
+    """A hint says what they are."""
+    path = tmp_path / "model.bin"
+    path.write_bytes(start + b"\xff" * 100)
+    with pytest.raises(mo.weights.FileFault, match=hint):
+        mo.weights.load(path)
+
+
 # -- folders and shards ------------------------------------------------------------------------------------------------
 def write_index(folder: Path, weight_map: object, **others: object) -> None:
     (folder / files.INDEX).write_text(json.dumps({"metadata": {"total_size": 8}, "weight_map": weight_map, **others}))

@@ -43,6 +43,14 @@ class ValueFault(MorphoError, ValueError):
     """A value outside what the operation is defined for."""
 
 
+class NotFinite(MorphoError, FloatingPointError):
+    """An operation that made NaN or an infinity from finite numbers, inside `mo.debug.nans()`."""
+
+
+class GradientMismatch(MorphoError, AssertionError):
+    """A gradient that differs from that by differences, found by `mo.testing.check_gradients`."""
+
+
 class DeviceError(MorphoError, RuntimeError):
     """A device or instruction set this machine does not have, or memory that is used up."""
 

@@ -36,11 +36,13 @@ class Settings:
     cache_bytes: int = 1 << 30
     pool_bytes: int = 0
     passes_off: str = ""
+    autocast: str = ""
+    nans: str = ""
     log: str = "warning"
 
     @property
     def cache_path(self) -> Path:
-        """The folder of compiled code."""
+        """The folder of compiled code, and of fetched models below it."""
         from pathlib import Path
 
         if self.cache_dir:
@@ -55,10 +57,12 @@ describe = {
     "isa": "native, scalar, neon, avx2, avx512, or vector128/256/512 for a plain width",
     "threads": "worker threads; 0 means every core this process may really use",
     "cache": "whether compiled code and finished plans are kept on disk (0 or 1)",
-    "cache_dir": "folder of compiled code; empty means the user's cache folder",
+    "cache_dir": "folder of compiled code and fetched models; empty means the user's cache folder",
     "cache_bytes": "most bytes of compiled code kept on disk",
     "pool_bytes": "most bytes the memory pool may hold; 0 means no limit",
     "passes_off": "comma-separated passes to switch off, for example fuse,cse",
+    "autocast": "dtype of products: bfloat16, float16, auto (bfloat16 where it is no slower), or empty for their own",
+    "nans": "look for the operation that first makes NaN or infinity: results, all (of every operation), or empty",
     "log": "debug, info, warning or error",
 }
 
@@ -86,6 +90,12 @@ def _check(settings: Settings, line: str | None = None) -> Settings:
         raise fail(ArgumentError, "settings", f"level {settings.level} is not one of 0, 1, 2, 3", "", line)
     if settings.threads < 0 or settings.pool_bytes < 0 or settings.cache_bytes < 0:
         raise fail(ArgumentError, "settings", "threads, pool_bytes and cache_bytes cannot be negative", "", line)
+    if settings.autocast not in ("", "auto", "bfloat16", "float16"):
+        raise fail(ArgumentError, "settings", f"autocast {settings.autocast!r} is unknown",
+                   "use bfloat16, float16, auto, or an empty string", line)
+    if settings.nans not in ("", "results", "all"):
+        raise fail(ArgumentError, "settings", f"nans {settings.nans!r} is unknown",
+                   "use results, all, or an empty string", line)
     if settings.log not in ("debug", "info", "warning", "error"):
         raise fail(ArgumentError, "settings", f"log {settings.log!r} is unknown", "use debug, info, warning or error",
                    line)

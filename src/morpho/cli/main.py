@@ -1,4 +1,4 @@
-"""The `morpho` command: `run`, `train`, `doctor`, `tour`, `models ...`, `bench ...`.
+"""The `morpho` command: `run`, `train`, `models ...`, `doctor`, `tour`, `bench ...`.
 
 Each command imports what it needs when it runs, so that `--help` and a mistyped option answer at once. An error that
 Morpho raises on purpose is one red line on standard error and exit code 2; anything else is a fault of ours and keeps

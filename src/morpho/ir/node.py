@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from morpho.base import settings
 from morpho.base.dims import Shape
 from morpho.base.dtypes import DType
 from morpho.base.errors import user_line
@@ -86,6 +87,8 @@ def make(op: Op, inputs: Sequence[Node] = (), attributes: Attributes | None = No
                   (sorted(attributes) if len(attributes) > 1 else attributes)]))
     found = _table.get(key)
     if found is not None:
+        if settings.get().nans:  # who looks for a line wants the latest of those that wrote this program
+            found.origin = user_line() if origin is None else origin
         return found
     outputs = op.infer([node.spec for node in inputs], attributes)
     node = object.__new__(Node)

@@ -97,7 +97,7 @@ class Checkpoints:
                 text = json.load(file)
             slots = dict(load(place / OPTIMISER))
             key = slots.pop("key")
-            state = {"count": int(text["count"]), "groups": list(text["groups"]), "slots": slots}
+            state = {"count": text["count"], "groups": list(text["groups"]), "slots": slots}
             if text["format"] != FORMAT:
                 raise ValueError(f"its format is {text['format']}, not {FORMAT}")
             return Checkpoint(load(place / MODEL), state, key, dict(text["numbers"]))

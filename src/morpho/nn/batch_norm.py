@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import morpho as mo
+from morpho.base.dims import product
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn.module import Module
 from morpho.tensor.variable import Buffer, Parameter
@@ -45,7 +45,7 @@ class BatchNorm2d(Module):
                                          "channels in axis 1")
         if not self.training and self.running_mean is not None:
             return mo.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.eps)
-        count = math.prod(size for axis, size in enumerate(x.shape) if axis != 1)  # type: ignore[misc]
+        count = product(tuple(size for axis, size in enumerate(x.shape) if axis != 1))
         if self.training and count == 1:
             raise fail(ShapeError, name, "one element per channel has no variance to train with",
                        "use larger batches, or eval()")
@@ -61,7 +61,7 @@ class BatchNorm2d(Module):
         with mo.no_grad():
             batches = self.num_batches_tracked + 1
             share = 1 / batches.astype(dtype) if self.momentum is None else self.momentum
-            unbiased = variance.astype(dtype) * (count / (count - 1))
+            unbiased = variance.astype(dtype) * count / (count - 1)
             self.running_mean.defer((1 - share) * self.running_mean + share * mean.astype(dtype))
             self.running_var.defer((1 - share) * self.running_var + share * unbiased)
             self.num_batches_tracked.defer(batches)

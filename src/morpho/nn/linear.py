@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import morpho as mo
-from morpho.base.dims import product
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn import init
 from morpho.nn.activations import activation
@@ -17,8 +16,7 @@ from morpho.tensor.variable import Parameter
 
 
 def linear(x: mo.Tensor, weight: mo.Tensor, bias: mo.Tensor | None = None) -> mo.Tensor:
-    """x @ weight.T + bias over the last axis; the weight is (outputs, inputs). All leading axes are rows of one matrix,
-    so that the gradient of the weight is one product too.
+    """x @ weight.T + bias over the last axis; the weight is (outputs, inputs).
 
     >>> mo.nn.linear(mo.ones((2, 3, 4)), mo.ones((5, 4))).shape
     (2, 3, 5)
@@ -26,11 +24,8 @@ def linear(x: mo.Tensor, weight: mo.Tensor, bias: mo.Tensor | None = None) -> mo
     x = mo.asarray(x)
     if not x.ndim or x.shape[-1] != weight.shape[-1]:
         raise fail(ShapeError, "Linear", f"shape {tuple(x.shape)} does not end in {weight.shape[-1]} features")
-    leading = x.shape[:-1]
-    rows = x if x.ndim == 2 else mo.reshape(x, (product(leading), x.shape[-1]))
-    y = mo.matmul(rows, mo.matrix_transpose(weight))  # (rows, inputs) -> (rows, outputs)
-    y = y if bias is None else y + bias
-    return y if x.ndim == 2 else mo.reshape(y, (*leading, weight.shape[0]))
+    y = mo.matmul(x, mo.matrix_transpose(weight))  # (..., inputs) -> (..., outputs)
+    return y if bias is None else y + bias.astype(y.dtype)  # with `amp.autocast` y may be a half
 
 
 class Linear(Module):

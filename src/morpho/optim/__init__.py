@@ -1,6 +1,26 @@
-"""`mo.optim`: optimisers and what goes with them."""
+"""`mo.optim`: optimisers, clipping, schedules."""
 
-from morpho.optim.optimizer import Group, Optimizer, clip_grad_norm
-from morpho.optim.rules import SGD, Adam, AdamW
+from morpho.optim.adafactor import Adafactor
+from morpho.optim.chains import ChainedScheduler, ReduceLROnPlateau, SequentialLR
+from morpho.optim.clip import clip_grad_norm, clip_grad_value
+from morpho.optim.optimizer import Group, Optimizer
+from morpho.optim.rules import SGD, Adam, AdamW, Lion
+from morpho.optim.schedules import (
+    ConstantLR,
+    CosineAnnealingLR,
+    ExponentialLR,
+    LambdaLR,
+    LinearLR,
+    MultiStepLR,
+    PolynomialLR,
+    Schedule,
+    StepLR,
+    WarmupCosineLR,
+    WarmupLinearLR,
+)
 
-__all__ = ["SGD", "Adam", "AdamW", "Group", "Optimizer", "clip_grad_norm"]
+__all__ = [
+    "Adafactor", "Adam", "AdamW", "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "ExponentialLR", "Group",
+    "LambdaLR", "LinearLR", "Lion", "MultiStepLR", "Optimizer", "PolynomialLR", "ReduceLROnPlateau", "SGD", "Schedule",
+    "SequentialLR", "StepLR", "WarmupCosineLR", "WarmupLinearLR", "clip_grad_norm", "clip_grad_value",
+]

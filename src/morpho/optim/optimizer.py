@@ -3,13 +3,13 @@ update of all parameters is one program, together with the gradients and the los
 
     class Plain(mo.optim.Optimizer):
         defaults = {"lr": 0.1}
-        def update(self, value, gradient, slots, group, count):
-            return value - group.lr * gradient, slots
+        def update(self, value, gradient, slots, rate, group, count):
+            return value - rate * gradient, slots
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import morpho as mo
@@ -29,6 +29,7 @@ class Group:
     def __init__(self, parameters: list[Parameter], settings: Mapping[str, Any]) -> None:
         self.parameters = parameters
         self._settings = dict(settings)
+        self.initial: float | None = None  # the rate that schedules start from
         self.rate = mo.State(mo.asarray(float(self._settings["lr"]), dtype=mo.float64))
 
     def __getitem__(self, name: str) -> Any:
@@ -44,6 +45,9 @@ class Group:
         self[name]  # an unknown name is an error
         if self._settings[name] == value:
             return
+        if current_trace() is not None:
+            raise fail(ArgumentError, "optim", f"{name} is set inside a compiled function: it happens once only",
+                       "change settings and step schedules outside of it")
         self._settings[name] = value
         if name == "lr":
             self.rate.value = mo.asarray(float(value), dtype=mo.float64)
@@ -69,29 +73,29 @@ class Optimizer:
     """Changes parameters by their gradients.
 
     parameters: what to train, or groups: dicts with "params" and settings that differ from the rest.
-    settings: those of the rule, by name.
+    settings: those of the rule, by name; every rule takes `lr` and `maximize` (go up instead of down).
+
+    >>> w, b = mo.nn.Parameter([1.0]), mo.nn.Parameter([1.0])
+    >>> opt = mo.optim.SGD([{"params": [w]}, {"params": [b], "lr": 1.0}], lr=0.5)
+    >>> (w + b).sum().backward(); opt.step(); w.item(), b.item()
+    (0.5, 0.0)
     """
 
     defaults: Mapping[str, Any] = {"lr": 1e-3}
 
     def __init__(self, parameters: Iterable[Any], **settings: Any) -> None:
-        name = type(self).__name__
-        unknown = set(settings) - set(self.defaults)
-        if unknown:
-            raise fail(ArgumentError, name, f"there is no setting {sorted(unknown)[0]!r}",
-                       "there are " + ", ".join(self.defaults))
+        self._defaults = {"maximize": False, **self.defaults}
+        self._check_names(settings)
+        self._defaults |= settings
         self.groups: list[Group] = []
+        self._slots: dict[int, dict[str, mo.State]] = {}
+        self._counts: dict[int, mo.State] = {}  # by parameter: steps it took; most share one
         listed = list(parameters)
         for group in listed if listed and isinstance(listed[0], Mapping) else [{"params": listed}]:
-            self.add_group(group, settings)
-        self.count = mo.State(mo.asarray(0, dtype=mo.int64))  # steps so far
-        self._slots: dict[int, dict[str, mo.State]] = {}
-        for group in self.groups:
-            for parameter in group.parameters:
-                found = self.slots(parameter, group)
-                self._slots[id(parameter)] = {key: mo.State(value) for key, value in found.items()}
+            self.add_group(group)
 
-    def add_group(self, group: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    def add_group(self, group: Mapping[str, Any]) -> None:
+        """Train further parameters: `opt.add_group({"params": head.parameters(), "lr": 1e-2})`."""
         name = type(self).__name__
         parameters = list(group["params"]) if "params" in group else []
         if not parameters:
@@ -105,65 +109,95 @@ class Optimizer:
                 raise fail(ArgumentError, name, "a parameter stands in two groups")
             known.add(id(parameter))
         own = {key: value for key, value in group.items() if key != "params"}
-        unknown = set(own) - set(self.defaults)
-        if unknown:
-            raise fail(ArgumentError, name, f"there is no setting {sorted(unknown)[0]!r}",
-                       "there are " + ", ".join(self.defaults))
-        made = Group(parameters, {**self.defaults, **settings, **own})
+        self._check_names(own)
+        made = Group(parameters, {**self._defaults, **own})
         self.check(made)
         self.groups.append(made)
+        fresh = [count for count in self._counts.values() if count.version == 0]
+        count = fresh[0] if fresh else mo.State(mo.asarray(0, dtype=mo.int64))
+        for parameter in parameters:
+            self._counts[id(parameter)] = count
+            self._slots[id(parameter)] = {key: mo.State(v) for key, v in self.slots(parameter, made).items()}
+        entries.forget()
+
+    def _check_names(self, settings: Mapping[str, Any]) -> None:
+        unknown = sorted(set(settings) - set(self._defaults))
+        if unknown:
+            raise fail(ArgumentError, type(self).__name__, f"there is no setting {unknown[0]!r}",
+                       "there are " + ", ".join(self._defaults))
 
     # -- what a rule defines -----------------------------------------------------------------------------------------
     def check(self, group: Group) -> None:
         """Refuse settings that make no sense."""
-        if not group["lr"] >= 0:
-            raise fail(ArgumentError, type(self).__name__, f"lr={group['lr']} is negative")
+        at_least_zero(type(self).__name__, group, "lr", "weight_decay")
 
     def slots(self, parameter: Parameter, group: Group) -> Slots:
-        """What is kept for a parameter, at the beginning."""
+        """What is kept for a parameter, at the beginning; float32 beside half floats."""
         return {}
 
     def update(self, value: mo.Tensor, gradient: mo.Tensor, slots: Slots, rate: mo.Tensor, group: Group,
                count: mo.Tensor) -> tuple[mo.Tensor, Slots]:
-        """The new value and the new slots of one parameter. `rate` is the learning rate and `count` the number of this
-        step, from 1; both are 0-dimensional tensors of the parameter's dtype."""
+        """The new value and the new slots of one parameter; half floats come, and may go, as float32. `rate` is the
+        learning rate in the value's dtype, `count` the number of this step, from 1, in float64; 0-dimensional both."""
         raise NotImplementedError
 
     # -- what they share -----------------------------------------------------------------------------------------------
     def step(self, scale: mo.Tensor | None = None, apply: mo.Tensor | None = None) -> None:
         """Change every parameter that has a gradient. Gradients are multiplied by `scale` first where given, and where
         the truth value `apply` is given and false everything stays as it was."""
+        trace = current_trace()
+        if trace is not None:
+            trace.assume(self)
+        moving = {id(parameter) for parameter in self.parameters() if parameter.grad is not None}
+        if not moving:
+            raise fail(ArgumentError, type(self).__name__, "no parameter has a gradient", "call loss.backward() first")
+        self._separate_counts(moving)
         changes: list[tuple[mo.State, mo.Tensor]] = []
         with mo.no_grad():
-            count = self.count.value + 1
+            counts = {id(state): state for key, state in self._counts.items() if key in moving}
+            numbers = {key: state.value + 1 for key, state in counts.items()}
             for group in self.groups:
                 for parameter in group.parameters:
-                    if parameter.grad is not None:
-                        changes += self._changes(parameter, group, count, scale)
-            if not changes:
-                raise fail(ArgumentError, type(self).__name__, "no parameter has a gradient",
-                           "call loss.backward() first")
-            changes.append((self.count, count))
+                    if id(parameter) in moving:
+                        number = numbers[id(self._counts[id(parameter)])]
+                        changes += self._changes(parameter, group, number, scale)
+            changes += [(state, numbers[key]) for key, state in counts.items()]
             if apply is not None:
                 changes = [(state, mo.where(apply, new, state.value)) for state, new in changes]
-        assign(changes, *([] if current_trace() is not None else take_pending()))
+        assign(changes, *([] if trace is not None else take_pending()))
+
+    def _separate_counts(self, moving: set[int]) -> None:
+        """Parameters that sit a step out keep a count of their own: rules begin anew where a parameter begins."""
+        resting: dict[int, mo.State] = {}
+        shared = {id(self._counts[key]) for key in moving}
+        for key, count in self._counts.items():
+            if key not in moving and id(count) in shared:
+                if id(count) not in resting:
+                    resting[id(count)] = mo.State(mo.asarray(int(count._tensor.numpy()), dtype=mo.int64))
+                self._counts[key] = resting[id(count)]
+        if resting:
+            entries.forget()  # programs that knew one count look again
 
     def _changes(self, parameter: Parameter, group: Group, count: mo.Tensor,
                  scale: mo.Tensor | None) -> Iterator[tuple[mo.State, mo.Tensor]]:
-        dtype = parameter.dtype
+        wide = parameter.dtype.compute
         states = self._slots[id(parameter)]
-        gradient = parameter.grad if scale is None else parameter.grad * scale.astype(dtype)
-        value, slots = self.update(parameter.state.value, gradient, {k: s.value for k, s in states.items()},
-                                   group.rate.value.astype(dtype), group, count.astype(dtype))
-        yield parameter.state, value
+        gradient = parameter.grad.astype(wide)
+        if scale is not None:
+            gradient = gradient * scale.astype(wide)
+        if group["maximize"]:
+            gradient = -gradient
+        old = parameter.state.value.astype(wide)
+        value, slots = self.update(old, gradient, {key: state.value for key, state in states.items()},
+                                   group.rate.value.astype(wide), group, count.astype(mo.float64))
+        yield parameter.state, value.astype(parameter.dtype)
         for key, new in slots.items():
-            yield states[key], new
+            yield states[key], new.astype(states[key]._tensor.dtype)
 
     def zero_grad(self) -> None:
         """Drop all gradients."""
-        for group in self.groups:
-            for parameter in group.parameters:
-                parameter.grad = None
+        for parameter in self.parameters():
+            parameter.grad = None
 
     def parameters(self) -> Iterator[Parameter]:
         """Every parameter of every group."""
@@ -171,43 +205,52 @@ class Optimizer:
 
     def static_key(self) -> Any:
         """What a compiled step that takes this optimiser is compiled for."""
-        return (id(self), *[group.static_key() for group in self.groups])
+        counts = dict.fromkeys(id(count) for count in self._counts.values())
+        return (id(self), tuple(counts), *[(len(group.parameters), group.static_key()) for group in self.groups])
+
+    # -- saving --------------------------------------------------------------------------------------------------------
+    def _named_slots(self) -> dict[str, mo.State]:
+        return {f"{number}.{key}": state for number, parameter in enumerate(self.parameters())
+                for key, state in self._slots[id(parameter)].items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Steps so far, settings and slots: plain numbers, and tensors by number of parameter and name."""
-        slots = {f"{number}.{key}": state.value for number, parameter in enumerate(self.parameters())
-                 for key, state in self._slots[id(parameter)].items()}
-        groups = [group.settings for group in self.groups]
-        return {"count": int(self.count.value.item()), "groups": groups, "slots": slots}
+        """Where training stands: "slots", tensors by number of parameter and name; "groups", settings, and "count", the
+        steps taken, or a list of those of each parameter where they differ: plain numbers that JSON can hold."""
+        counts = [int(self._counts[id(parameter)].value.item()) for parameter in self.parameters()]
+        return {"count": counts[0] if len(set(counts)) == 1 else counts,
+                "groups": [group.settings for group in self.groups],
+                "slots": {name: state.value for name, state in self._named_slots().items()}}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Go on from a state that `state_dict` gave, for the same parameters in the same order."""
-        own = {f"{number}.{key}": state for number, parameter in enumerate(self.parameters())
-               for key, state in self._slots[id(parameter)].items()}
-        if set(own) != set(saved["slots"]) or len(saved["groups"]) != len(self.groups):
-            raise fail(ArgumentError, type(self).__name__, "the saved state belongs to other parameters")
+        own, parameters = self._named_slots(), list(self.parameters())
+        counts = saved["count"] if isinstance(saved["count"], list) else [saved["count"]] * len(parameters)
+        fitting = (set(own) == set(saved["slots"]) and len(saved["groups"]) == len(self.groups)
+                   and len(counts) == len(parameters))
+        if not fitting:
+            raise fail(ArgumentError, type(self).__name__, "the saved state belongs to other parameters",
+                       f"it has {len(saved['slots'])} slots for {len(counts)} parameters, and {len(own)} for "
+                       f"{len(parameters)} are wanted")
+        for settings in saved["groups"]:
+            self._check_names(settings)
         assign([(own[name], value) for name, value in saved["slots"].items()])
-        self.count.value = mo.asarray(saved["count"], dtype=mo.int64)
+        states = {number: mo.State(mo.asarray(int(number), dtype=mo.int64)) for number in dict.fromkeys(counts)}
+        for parameter, number in zip(parameters, counts, strict=True):
+            self._counts[id(parameter)] = states[number]
         for group, settings in zip(self.groups, saved["groups"], strict=True):
             for name, value in settings.items():
                 group[name] = tuple(value) if isinstance(value, list) else value
+        entries.forget()
 
 
-def clip_grad_norm(parameters: Iterable[Parameter], most: float | Callable[[], float]) -> mo.Tensor:
-    """Scale all gradients so that their common norm is at most `most`; returns the norm they had.
+def at_least_zero(name: str, group: Group, *settings: str) -> None:
+    """Refuse a negative setting."""
+    for setting in settings:
+        value = group.settings.get(setting, 0.0)
+        if not (isinstance(value, int | float) and value >= 0):
+            raise fail(ArgumentError, name, f"{setting}={value!r} is not a number of at least 0")
 
-    >>> w = mo.nn.Parameter([3.0, 4.0])
-    >>> (0.5 * w * w).sum().backward()
-    >>> mo.optim.clip_grad_norm([w], 1.0).item(), w.grad.numpy().round(3).tolist()
-    (5.0, [0.6..., 0.8...])
-    """
-    listed = [parameter for parameter in parameters if parameter.grad is not None]
-    if not listed:
-        raise fail(ArgumentError, "clip_grad_norm", "no parameter has a gradient", "call loss.backward() first")
-    with mo.no_grad():
-        squares = [mo.sum(mo.square(p.grad.astype(mo.float32 if p.dtype.itemsize < 4 else p.dtype))) for p in listed]
-        norm = mo.sqrt(mo.sum(mo.stack([square.astype(squares[0].dtype) for square in squares])))
-        factor = mo.minimum(most / (norm + 1e-6), 1.0)
-        for parameter in listed:
-            parameter.grad = parameter.grad * factor.astype(parameter.dtype)
-    return norm
+
+def zeros_for(parameter: Parameter) -> mo.Tensor:
+    """A slot as large as a parameter, in the dtype that updates are computed in."""
+    return mo.zeros(parameter.shape, dtype=parameter.dtype.compute)

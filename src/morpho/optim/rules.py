@@ -1,12 +1,20 @@
-"""The rules: SGD, Adam, AdamW. Each is what it keeps for a parameter and how it changes it."""
+"""The rules: SGD, Adam, AdamW, Lion. Each is what it keeps for a parameter and how it changes it; the numbers that all
+elements share are computed once, those that come from powers of the betas in float64."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import morpho as mo
-from morpho.optim.optimizer import Group, Optimizer, Slots
+from morpho.base.errors import ArgumentError, fail
+from morpho.optim.optimizer import Group, Optimizer, Slots, at_least_zero, zeros_for
 from morpho.tensor.variable import Parameter
+
+
+def _check_betas(name: str, group: Group) -> None:
+    betas = group["betas"]
+    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+        raise fail(ArgumentError, name, f"betas={betas!r} are not two numbers in [0, 1)")
 
 
 class SGD(Optimizer):
@@ -19,8 +27,13 @@ class SGD(Optimizer):
 
     defaults = {"lr": 1e-3, "momentum": 0.0, "dampening": 0.0, "weight_decay": 0.0, "nesterov": False}
 
+    def check(self, group: Group) -> None:
+        at_least_zero("SGD", group, "lr", "weight_decay", "momentum")
+        if group["nesterov"] and (not group["momentum"] or group["dampening"]):
+            raise fail(ArgumentError, "SGD", "nesterov needs a momentum and no dampening")
+
     def slots(self, parameter: Parameter, group: Group) -> Slots:
-        return {"momentum": mo.zeros_like(parameter)} if group["momentum"] else {}
+        return {"momentum": zeros_for(parameter)} if group["momentum"] else {}
 
     def update(self, value: mo.Tensor, gradient: mo.Tensor, slots: Slots, rate: mo.Tensor, group: Group,
                count: mo.Tensor) -> tuple[mo.Tensor, Slots]:
@@ -28,7 +41,9 @@ class SGD(Optimizer):
             gradient = gradient + group["weight_decay"] * value
         if not group["momentum"]:
             return value - rate * gradient, {}
-        added = mo.where(count == 1, gradient, (1 - group["dampening"]) * gradient)  # the first one is whole
+        added = gradient
+        if group["dampening"]:  # the first gradient is whole
+            added = (1 - group["dampening"] * (count != 1).astype(mo.float64)).astype(value.dtype) * gradient
         moved = group["momentum"] * slots["momentum"] + added
         direction = gradient + group["momentum"] * moved if group["nesterov"] else moved
         return value - rate * direction, {"momentum": moved}
@@ -38,27 +53,31 @@ class Adam(Optimizer):
     """Adam: the mean of the gradients over the root of the mean of their squares.
 
     >>> w = mo.nn.Parameter([1.0])
-    >>> (w * w).sum().backward(); mo.optim.Adam([w], lr=0.5).step(); w.numpy()
-    array([0.5], dtype=float32)
+    >>> (w * w).sum().backward(); mo.optim.Adam([w], lr=0.5).step(); round(w.item(), 6)
+    0.5
     """
 
     defaults: dict[str, Any] = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}
     decoupled = False
 
+    def check(self, group: Group) -> None:
+        at_least_zero(type(self).__name__, group, "lr", "weight_decay", "eps")
+        _check_betas(type(self).__name__, group)
+
     def slots(self, parameter: Parameter, group: Group) -> Slots:
-        return {"mean": mo.zeros_like(parameter), "square": mo.zeros_like(parameter)}
+        return {"mean": zeros_for(parameter), "square": zeros_for(parameter)}
 
     def update(self, value: mo.Tensor, gradient: mo.Tensor, slots: Slots, rate: mo.Tensor, group: Group,
                count: mo.Tensor) -> tuple[mo.Tensor, Slots]:
         first, second = group["betas"]
         if group["weight_decay"] and self.decoupled:
-            value = value - rate * group["weight_decay"] * value
+            value = value * (1 - rate * group["weight_decay"])
         elif group["weight_decay"]:
             gradient = gradient + group["weight_decay"] * value
         mean = first * slots["mean"] + (1 - first) * gradient
         square = second * slots["square"] + (1 - second) * gradient * gradient
-        step = rate / (1 - first ** count)
-        scale = mo.sqrt(1 - second ** count)
+        step = rate / (1 - first ** count).astype(value.dtype)
+        scale = mo.sqrt(1 - second ** count).astype(value.dtype)
         return value - step * mean / (mo.sqrt(square) / scale + group["eps"]), {"mean": mean, "square": square}
 
 
@@ -66,9 +85,35 @@ class AdamW(Adam):
     """Adam with the decay of weights apart from the gradient.
 
     >>> w = mo.nn.Parameter([1.0])
-    >>> (w * w).sum().backward(); mo.optim.AdamW([w], lr=0.5, weight_decay=0.0).step(); w.numpy()
-    array([0.5], dtype=float32)
+    >>> (w * w).sum().backward(); mo.optim.AdamW([w], lr=0.5, weight_decay=0.0).step(); round(w.item(), 6)
+    0.5
     """
 
     defaults = {**Adam.defaults, "weight_decay": 0.01}
     decoupled = True
+
+
+class Lion(Optimizer):
+    """The sign of a mean of gradients: one slot per parameter, every element moves by lr.
+
+    >>> w = mo.nn.Parameter([1.0, -1.0])
+    >>> (w * w).sum().backward(); mo.optim.Lion([w], lr=0.5).step(); w.numpy()
+    array([ 0.5, -0.5], dtype=float32)
+    """
+
+    defaults = {"lr": 1e-4, "betas": (0.9, 0.99), "weight_decay": 0.0}
+
+    def check(self, group: Group) -> None:
+        at_least_zero("Lion", group, "lr", "weight_decay")
+        _check_betas("Lion", group)
+
+    def slots(self, parameter: Parameter, group: Group) -> Slots:
+        return {"mean": zeros_for(parameter)}
+
+    def update(self, value: mo.Tensor, gradient: mo.Tensor, slots: Slots, rate: mo.Tensor, group: Group,
+               count: mo.Tensor) -> tuple[mo.Tensor, Slots]:
+        first, second = group["betas"]
+        if group["weight_decay"]:
+            value = value * (1 - rate * group["weight_decay"])
+        direction = mo.sign(first * slots["mean"] + (1 - first) * gradient)
+        return value - rate * direction, {"mean": second * slots["mean"] + (1 - second) * gradient}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import os
 import time
 from functools import cache
 from typing import Any
@@ -37,20 +38,45 @@ def machine_profile(anew: bool = False) -> Profile:
 
 @cache
 def _measured(count: int, isa: str, anew: bool) -> Profile:
-    path = settings.get().cache_path / "profile.json"
-    key = f"{machine().cpu_name}/{isa}/{count}"
-    known: dict[str, Any] = {}
-    with contextlib.suppress(OSError, ValueError):
-        loaded = json.loads(path.read_text(encoding="utf-8"))
-        known = loaded if isinstance(loaded, dict) else {}
-    row = known.get(key)
-    if anew or not (isinstance(row, list) and len(row) == 2 and all(isinstance(n, float) and n > 0 for n in row)):
-        row = known[key] = [fma_peak(float32) * count, read_bandwidth(count)]
-        if settings.get().cache:
-            with contextlib.suppress(OSError):
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                path.write_text(json.dumps(known, indent=1), encoding="utf-8")
+    key = profile_key(count, isa)
+    row = None if anew else stored_row(key)
+    if row is None:
+        row = [fma_peak(float32) * count, read_bandwidth(count)]
+        store_row(key, "", row)
     return Profile(key, row[0], row[1])
+
+
+# -- what is kept of measurements: pairs of positive numbers, by machine and what was measured -------------------------
+def profile_key(count: int | None = None, isa: str | None = None) -> str:
+    """The machine, its instruction set and number of threads."""
+    return f"{machine().cpu_name}/{isa or code.current_isa().name}/{count or threads.wanted_threads()}"
+
+
+def _stored() -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):
+        loaded = json.loads((settings.get().cache_path / "profile.json").read_text(encoding="utf-8"))
+        return loaded if isinstance(loaded, dict) else {}
+    return {}
+
+
+def stored_row(key: str, what: str = "") -> list[float] | None:
+    """Two figures measured before, or None; the machine's own rates have no further name."""
+    row = _stored().get(f"{key} {what}".strip())
+    fine = isinstance(row, list) and len(row) == 2 and all(isinstance(n, float) and n > 0 for n in row)
+    return row if fine else None
+
+
+def store_row(key: str, what: str, row: list[float]) -> None:
+    """Keep two figures beside the compiled code, where there is such a place."""
+    if not settings.get().cache:
+        return
+    path = settings.get().cache_path / "profile.json"
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        known = _stored() | {f"{key} {what}".strip(): row}
+        scratch = path.with_suffix(f".{os.getpid()}.tmp")
+        scratch.write_text(json.dumps(known, indent=1), encoding="utf-8")
+        os.replace(scratch, path)  # whole or not at all
 
 
 def fma_peak(dtype: DType = float32) -> float:

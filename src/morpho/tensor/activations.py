@@ -11,6 +11,7 @@ from morpho.ops.algebra import cast, reshape
 from morpho.tensor import elementwise as ew
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import promoted
+from morpho.tensor.precision import FULL, widened
 
 
 def _float(name: str, x: Any) -> Node:
@@ -18,7 +19,8 @@ def _float(name: str, x: Any) -> Node:
 
 
 def _apply(name: str, x: Any) -> Tensor:
-    return Tensor.of_node(build(name, _float(name, x)))
+    node = _float(name, x)
+    return Tensor.of_node(build(name, widened(node) if name in FULL else node))
 
 
 def relu(x: Any, /) -> Tensor:
@@ -71,7 +73,7 @@ def softplus(x: Any, /) -> Tensor:
 
 
 def _rows(name: str, x: Any, axis: Any, *others: Any, **attributes: Any) -> Node:
-    node = _float(name, x)
+    node = widened(_float(name, x))
     axes = normalise_axes(axis, len(node.shape), name)
     if not axes:
         raise fail(ArgumentError, name, "a 0-dimensional tensor has no axis to normalise")

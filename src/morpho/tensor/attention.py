@@ -13,7 +13,8 @@ from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, expand, reshape, size_value
 from morpho.ops.sources import pick
 from morpho.tensor.core import Tensor
-from morpho.tensor.operands import as_node, promoted
+from morpho.tensor.operands import as_node
+from morpho.tensor.precision import lowered
 
 
 def attention(q: Any, k: Any, v: Any, /, *, mask: Any = None, causal: bool = False, window: int | None = None,
@@ -43,7 +44,7 @@ def attention(q: Any, k: Any, v: Any, /, *, mask: Any = None, causal: bool = Fal
     >>> mo.attention(x, x, x, causal=True)[0].numpy()
     array([1., 0.], dtype=float32)
     """
-    q, k, v = promoted("attention", q, k, v, floating=True)
+    q, k, v = lowered("attention", "attention", q, k, v, floating=True)
     if q.dtype.is_complex:
         raise fail(DTypeError, "attention", f"dtype {q.dtype} is not taken", "convert with astype")
     flat = len(q.shape) == 2 and len(k.shape) == 2 and len(v.shape) == 2

@@ -262,7 +262,7 @@ def leaves_below(tensor: Tensor) -> Iterator[Tensor]:
 METHODS: dict[str, Any] = {
     "backward": backward, "detach": detach, "register_hook": register_hook, "retain_grad": retain_grad,
     "requires_grad_": set_requires_grad,
-    "requires_grad": property(requires_grad, lambda tensor, wanted: set_requires_grad(tensor, wanted) and None,
+    "requires_grad": property(requires_grad, lambda tensor, wanted: (set_requires_grad(tensor, wanted), None)[1],
                               doc="Whether gradients flow to this tensor; set it to ask for its own."),
     "grad": property(get_grad, set_grad, doc="The gradient that `backward` has collected, or None."),
 }

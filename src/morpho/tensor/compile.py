@@ -233,7 +233,7 @@ class Compiled(ctypes.Structure):
         specs = [self._spec(tensor, owner) for tensor, owner in zip(tensors, owned, strict=True)]
         chosen = evaluation.settings.get()
         key = (structure, tuple(specs), chosen.level, chosen.isa, chosen.passes_off, threads.wanted_threads(),
-               chosen.backend, registry_changes())
+               chosen.backend, chosen.autocast, chosen.nans, registry_changes())
         try:
             key = (key, self._assumptions(key))
             found = self.specialisations.get(key)
@@ -295,7 +295,10 @@ class Compiled(ctypes.Structure):
         updates = [(number, len(nodes) + i) for i, (number, _) in enumerate(trace.updates)]
         nodes += [tensor.node for _, tensor in trace.updates]
         graph, captured = capture(nodes, trace)
-        return self._finish(graph, (structure, shape), len(outputs), captured, trace, updates, specs, owned)
+        origins = {node.serial: node.origin for node in graph.nodes} if evaluation.settings.get().nans else {}
+        made = self._finish(graph, (structure, shape), len(outputs), captured, trace, updates, specs, owned)
+        made.origins = origins
+        return made
 
     def _call_original(self, arguments: dict[str, Any]) -> Any:
         positional: list[Any] = []
@@ -370,7 +373,7 @@ class Compiled(ctypes.Structure):
         least = sure_bounds(needed)
         return Specialisation(plan, structure, count, captured, layouts, trace.states, updates, aliases, bindings,
                               overlap, direct and least is not None, staged, needed, least or {}, len(specs),
-                              assumed=trace.assumed)
+                              assumed=trace.assumed, notes=list(trace.notes))
 
     # -- running -------------------------------------------------------------------------------------------------------
     def _run(self, chosen: Specialisation, tensors: list[Tensor], out: Any) -> Any:
@@ -398,7 +401,15 @@ class Compiled(ctypes.Structure):
             for held in (given, buffers, slots):
                 held.clear()  # type: ignore[attr-defined]
             raise
+        self._check_finite(chosen, buffers, values, sizes)
         return self._deliver(chosen, buffers, given)
+
+    def _check_finite(self, chosen: Specialisation, buffers: list[Buffer], values: list[Tensor],
+                      sizes: Mapping[str, int]) -> None:
+        if evaluation.settings.get().nans:
+            from morpho.tensor.debug import check_graph
+
+            check_graph(chosen.plan.graph, [value.elements() for value in values], buffers, sizes, chosen.origins)
 
     def _check_sizes(self, chosen: Specialisation, tensors: list[Tensor], sizes: Mapping[str, Any]) -> None:
         """Dimensions that share a symbol must have the same size."""
@@ -421,7 +432,7 @@ class Compiled(ctypes.Structure):
             apart = (chosen.staged[number] or any(same[chosen.arguments:])
                      or (any(same[:chosen.arguments]) and not chosen.overlap))
             return allocate(shape, dtype) if apart else buffer
-        if number in chosen.aliases:
+        if number in chosen.aliases and not evaluation.settings.get().nans:  # who is to blame needs the old values
             state = values[chosen.aliases[number]]
             if _is_alone(state) and state._layout[4]:  # type: ignore[index]
                 state.claim()
@@ -490,6 +501,7 @@ class Compiled(ctypes.Structure):
         graph = chosen.plan.graph
         arrays = reference.run_graph(graph.outputs, leaf, sizes)
         found = [evaluation.store(reference.encode(a, n.dtype), n) for a, n in zip(arrays, graph.outputs, strict=True)]
+        self._check_finite(chosen, found, values, sizes)
         return self._deliver(chosen, found, self._targets(chosen, out, sizes, values))
 
     # -- looking inside ------------------------------------------------------------------------------------------------

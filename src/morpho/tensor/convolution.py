@@ -10,7 +10,7 @@ from morpho.ir.node import Node, build
 from morpho.ops.algebra import add, cast, expand, mul, reduce, reshape
 from morpho.ops.convolution import transposed
 from morpho.tensor.core import Tensor
-from morpho.tensor.operands import promoted
+from morpho.tensor.precision import lowered
 from morpho.tensor.spatial import Widths, as_given, as_images, both, check_window, padding_widths, per_axis
 
 
@@ -67,7 +67,7 @@ def conv_transpose2d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, 
 
 # -- arguments -------------------------------------------------------------------------------------------------------
 def _operands(name: str, rank: int, x: Any, weight: Any, bias: Any) -> tuple[Node, Node, Node | None]:
-    nodes = promoted(name, *[t for t in (x, weight, bias) if t is not None])
+    nodes = lowered(name, "convolution", *[t for t in (x, weight, bias) if t is not None])
     if not nodes[0].dtype.is_float:
         raise fail(DTypeError, name, f"dtype {nodes[0].dtype} is not taken", "convert with astype")
     if len(nodes[1].shape) != rank + 2:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from morpho.base import settings
 from morpho.base.dims import Shape, product
 from morpho.base.dtypes import DType, bfloat16
 from morpho.base.errors import ArgumentError, CompileError, ShapeError, fail
@@ -324,7 +325,12 @@ def realise(*tensors: Tensor) -> None:
                    "use mo.where instead of if, keep print and numpy() outside, or pass the value as a Python number")
     of_data = any(leaf.op.name == "data" for leaf in below)
     differentiable = bool(tracked) and any(node.serial in tracked for node in below)
-    for tensor, node, buffer in zip(waiting, nodes, evaluate.realise(nodes), strict=True):
+    buffers = evaluate.realise(nodes)
+    if settings.get().nans:
+        from morpho.tensor.debug import check_nodes
+
+        check_nodes(nodes, buffers)
+    for tensor, node, buffer in zip(waiting, nodes, buffers, strict=True):
         with _settling:
             _settle(tensor, node, buffer, of_data and node.op.name != "copy")
             if differentiable and node.dtype.is_float:  # its gradient may be asked for later

@@ -15,7 +15,7 @@ from morpho.passes.contraction import ContractionOrder, checked_order, find_orde
 from morpho.passes.contraction_search import Network
 from morpho.tensor.contract import Labelled, Labels, Wish, contract, wish_for
 from morpho.tensor.core import Tensor
-from morpho.tensor.operands import promoted
+from morpho.tensor.precision import lowered
 from morpho.tensor.subscripts import complete, label_sizes, read_subscripts
 
 SHARE_OF_MEMORY = 2  # an intermediate may take one part in so many, unless the user says otherwise
@@ -59,7 +59,7 @@ class _Problem:
 
     def __init__(self, arguments: Sequence[Any]) -> None:
         operands, given, output = read_subscripts(arguments)
-        nodes = promoted("einsum", *operands)
+        nodes = lowered("einsum", "product", *operands)
         shapes = [node.shape for node in nodes]
         terms, self.output = complete(given, output, shapes)
         self.sizes = label_sizes(terms, shapes)

@@ -11,12 +11,15 @@ from morpho.ir.node import build
 from morpho.ops.algebra import constant, expand, zeros_like
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import as_node, broadcasted, promoted
+from morpho.tensor.precision import FULL, widened
 
 
 def _unary(name: str, summary: str, floating: bool = False) -> Callable[[Any], Tensor]:
+    full = name in FULL
+
     def function(x: Any, /) -> Tensor:
         (node,) = promoted(name, x, floating=floating)
-        return Tensor.of_node(build(name, node))
+        return Tensor.of_node(build(name, widened(node) if full else node))
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = summary
@@ -57,7 +60,7 @@ def pow(x1: Any, x2: Any, /) -> Tensor:
     """x1 to the power x2. A literal exponent of 2 is x1 * x1; 0.5 is not special (pow, not sqrt)."""
     if isinstance(x2, int) and not isinstance(x2, bool) and x2 == 2 and isinstance(x1, Tensor):
         return square(x1)
-    return Tensor.of_node(build("pow", *broadcasted("pow", *promoted("pow", x1, x2))))
+    return Tensor.of_node(build("pow", *broadcasted("pow", *map(widened, promoted("pow", x1, x2)))))
 
 
 def absolute(x: Any, /) -> Tensor:

@@ -45,8 +45,8 @@ class Entries:
         """Let a function's entry serve the code that its caller found, unless that was before a change."""
         mine = settings.current.get()
         with self.lock:
-            if generation != self.generation or self.traces:
-                return
+            if generation != self.generation or self.traces or settings.get().nans:
+                return  # or every result is to be looked at, which Python does
             made.serves = mine  # held: native code knows its address
             made.words[ContextField.SETTINGS] = id(mine)
             made.words[ContextField.ENABLED] = Enabled.MATCHING if settings.blocks() else Enabled.ALL

@@ -97,6 +97,8 @@ def explain_text(compiled: Compiled) -> str:
     if borrowed and any(step.label == "pack" for step in compiled.current.plan.program.steps):
         lines.append(f"  packed at every call: {_count(borrowed, 'captured tensor')} borrowed from NumPy; "
                      "mo.asarray(weight, copy=True) is packed once")
+    if compiled.current.notes:
+        lines.append("precision\n  " + "\n  ".join(compiled.current.notes))
     lines.append(f"cost\n  {stats['flops']:.3g} operations, {format_bytes(stats['bytes_moved'])} through memory")
     lines.append("memory")
     lines.append(f"  intermediates kept in registers: {format_bytes(stats['bytes_avoided'])}; arena "

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.ir.graph import Graph
-from morpho.ir.node import Node
+from morpho.ir.node import Node, build
 from morpho.ir.op import NoGradient
-from morpho.ops.algebra import add, cast, constant_like, zeros_like
+from morpho.ops.algebra import add, cast, constant, constant_like, expand, zeros_like
 from morpho.ops.identity import mark
 from morpho.passes.canonical import inline_without_gradient
 from morpho.tensor.core import Tensor
+from morpho.tensor.tracking import watch
 from morpho.tensor.trees import flatten, unflatten
 
 
@@ -25,19 +27,21 @@ def gradients_of(outputs: Sequence[Node], cotangents: Sequence[Node], leaves: Se
     for node in graph.nodes:
         if any(child.serial in needed for child in node.inputs) and "stops" not in node.op.properties:
             needed.add(node.serial)
+    gathered: dict[int, list[Node]] = {}
     gradients: dict[int, Node] = {}
     for node, cotangent in zip(graph.outputs, cotangents, strict=True):
-        _accumulate(gradients, node, cotangent)
+        gathered.setdefault(node.serial, []).append(cotangent)
     for node in reversed(graph.nodes):
-        gradient = gradients.get(node.serial)
-        if gradient is None or node.serial not in needed:
+        if node.serial not in gathered or node.serial not in needed:
             continue
+        gradient = total(gathered[node.serial])
         if seen is not None:
-            gradient = gradients[node.serial] = seen(node, gradient)
+            gradient = seen(node, gradient)
+        gradients[node.serial] = gradient
         if any(child.serial in needed for child in node.inputs):
             for child, part in zip(*_parts(node, gradient), strict=True):
                 if part is not None and child.serial in needed:
-                    _accumulate(gradients, child, part)
+                    gathered.setdefault(child.serial, []).append(part)
     return [gradients.get(leaf.serial) for leaf in leaves]
 
 
@@ -59,9 +63,51 @@ def pull_back(outputs: Sequence[Node], cotangents: Sequence[Node], leaves: Seque
     return [zeros_like(leaf) if part is None else part for leaf, part in zip(leaves, found, strict=True)]
 
 
-def _accumulate(gradients: dict[int, Node], node: Node, part: Node) -> None:
-    known = gradients.get(node.serial)
-    gradients[node.serial] = part if known is None else add(known, part)
+def total(parts: Sequence[Node]) -> Node:
+    """The sum of the parts of a gradient. Those of slices that lie side by side along one axis are put side by side, so
+    that n slices are written once and not added n times as wholes that are mostly zeros."""
+    by_axis: dict[int, list[Node]] = {}
+    rest: list[Node] = []
+    for part in parts:
+        axis = _axis_of_piece(part)
+        (rest if axis is None else by_axis.setdefault(axis, [])).append(part)
+    for axis, pieces in by_axis.items():
+        rest += _side_by_side(pieces, axis)
+    return reduce(add, rest)
+
+
+def _axis_of_piece(part: Node) -> int | None:
+    """The axis along which a part is zero but for one stretch, or None."""
+    if part.op.name != "update" or not _is_zero(part.inputs[0]) or any(step != 1 for step in part["steps"]):
+        return None
+    shorter = [axis for axis, (size, whole) in enumerate(zip(part["sizes"], part.shape, strict=True)) if size != whole]
+    sizes = (part.shape[shorter[0]], part["starts"][shorter[0]], part["sizes"][shorter[0]]) if shorter else ()
+    return shorter[0] if len(shorter) == 1 and all(isinstance(size, int) for size in sizes) else None
+
+
+def _is_zero(node: Node) -> bool:
+    while node.op.name in ("expand", "reshape"):
+        node = node.inputs[0]
+    return node.op.name == "constant" and node["value"] == 0
+
+
+def _side_by_side(pieces: list[Node], axis: int) -> list[Node]:
+    """Pieces along an axis as one, with zeros between them; as they are where there is only one, or two overlap."""
+    ordered = sorted(pieces, key=lambda piece: piece["starts"][axis])
+    ends = [piece["starts"][axis] + piece["sizes"][axis] for piece in ordered]
+    if len(pieces) == 1 or any(end > after["starts"][axis] for end, after in zip(ends, ordered[1:], strict=False)):
+        return pieces
+    found: list[Node] = []
+    place = 0
+    for start, values in [*((piece["starts"][axis], piece.inputs[1]) for piece in ordered),
+                          (ordered[0].shape[axis], None)]:
+        if start > place:
+            shape = tuple(start - place if d == axis else s for d, s in enumerate(ordered[0].shape))
+            found.append(expand(constant(0, ordered[0].dtype), shape))
+        if values is not None:
+            found.append(values)
+            place = start + values.shape[axis]
+    return [build("concatenate", *found, axis=axis)]
 
 
 # -- functions ---------------------------------------------------------------------------------------------------------
@@ -83,6 +129,8 @@ class _Inputs:
             if not leaf.dtype.is_float:
                 raise fail(DTypeError, operation, f"dtype {leaf.dtype} has no gradient", "convert with astype")
         self.nodes = [leaf.program() for leaf in self.leaves]
+        for leaf, node in zip(self.leaves, self.nodes, strict=True):
+            watch(leaf, node)  # a value that the function prints on its way keeps its program
 
     def trees(self, tensors: Sequence[Tensor]) -> list[Any]:
         items = iter(tensors)
@@ -156,10 +204,11 @@ def vjp(function: Callable[..., Any], *arguments: Any) -> tuple[Any, Callable[..
     result = function(*inputs.trees(inputs.leaves))
     outputs: list[Any] = []
     structure = flatten(result, outputs)
+    nodes = [output.program() for output in outputs]  # now: later they may be other values
 
     def pull(cotangent: Any) -> tuple[Any, ...]:
         parts = _matching("vjp", cotangent, structure, outputs)
-        found = pull_back([o.program() for o in outputs], parts, inputs.nodes)
+        found = pull_back(nodes, parts, inputs.nodes)
         return tuple(inputs.trees([Tensor.of_node(node) for node in found]))
 
     return result, pull

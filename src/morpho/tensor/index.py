@@ -21,7 +21,7 @@ from morpho.tensor.fancy import Fancy
 from morpho.tensor.move import slice_node
 from morpho.tensor.operands import as_node, is_scalar, scalar_node
 from morpho.tensor.sync import realised_array
-from morpho.tensor.tracking import tracing
+from morpho.tensor.tracking import Tracked, tracing
 
 
 def is_array(item: Any) -> bool:
@@ -226,7 +226,15 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
     if x.is_realised and tracing.current is not None:
         raise fail(CompileError, "setitem", "a tensor of the surroundings is written inside a function being compiled",
                    "keep it in a mo.State, or write to a new value such as x + 0 and return that")
+    track = getattr(x, "_track", None)
+    collects = type(x) is Tensor and isinstance(track, Tracked) and track.wanted
+    if collects and not tracing.gradients_off:
+        raise fail(ArgumentError, "setitem", "the tensor collects a gradient, which would be that of its old value",
+                   "write to a copy such as x * 1, or to a new leaf inside `with mo.no_grad():`")
     x.replace(_assigned(x, key, value))
+    if collects:  # a leaf of other elements
+        x.realise()
+        x._track.program = None
 
 
 def _assigned(x: Tensor, key: Any, value: Any) -> Node:

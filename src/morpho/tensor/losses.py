@@ -12,6 +12,7 @@ from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, constant_like, count, div, expand, mul, reduce, reshape, size_value, sub
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import as_node, promoted
+from morpho.tensor.precision import widened
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -28,7 +29,7 @@ def cross_entropy(logits: Any, targets: Any, /, *, axis: int = -1, label_smoothi
     0.6931471824645996
     """
     name = "cross_entropy"
-    node = promoted(name, logits, floating=True)[0]
+    node = widened(promoted(name, logits, floating=True)[0])
     if not node.shape:
         raise fail(ShapeError, name, "a 0-dimensional tensor has no classes")
     if reduction not in REDUCTIONS:

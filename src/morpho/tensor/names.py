@@ -18,7 +18,7 @@ SAME = {  # another library's name -> Morpho's
     "index_select": "take", "put_along_axis": "scatter", "scatter_reduce": "scatter_add", "mm": "matmul",
     "bmm": "matmul", "swish": "silu", "norm": "linalg.vector_norm", "inv": "linalg.inv", "svd": "linalg.svd",
     "trace": "linalg.trace", "diagonal": "linalg.diagonal", "cross": "linalg.cross", "rand": "random.uniform",
-    "randn": "random.normal", "randint": "random.randint", "manual_seed": "random.key", "seed": "random.key",
+    "randn": "random.normal", "randint": "random.randint", "manual_seed": "nn.seed", "seed": "random.key",
     "from_numpy": "asarray", "as_tensor": "asarray", "frombuffer": "asarray", "swapaxes": "moveaxis",
     "broadcast_tensors": "broadcast_arrays", "movedim": "moveaxis", "permute": "permute_dims",
 }
@@ -31,7 +31,7 @@ OTHERWISE = {  # what has no name of its own
     "hstack": "mo.concat(arrays, axis=-1)", "identity": "mo.eye(n)", "inner": "mo.vecdot(a, b)", "int": "mo.int64",
     "median": "mo.sort(x)[n // 2]", "nan_to_num": "mo.where(mo.isnan(x), 0.0, x)",
     "nanmax": "mo.max(mo.where(mo.isnan(x), -mo.inf, x))", "nansum": "mo.sum(mo.where(mo.isnan(x), 0.0, x))",
-    "ndim": "x.ndim", "no_grad": "nothing: gradients are taken by mo.grad(f) alone", "rad2deg": "x * (180 / mo.pi)",
+    "ndim": "x.ndim", "rad2deg": "x * (180 / mo.pi)",
     "ravel": "mo.reshape(x, (-1,))", "rsqrt": "1 / mo.sqrt(x)", "shape": "x.shape", "size": "x.size",
     "split": "mo.unstack(x), or slices of x", "transpose": "x.T, or mo.permute_dims(x, axes)",
     "vstack": "mo.concat(arrays, axis=0)", "vmap": "broadcasting: every function takes leading axes",

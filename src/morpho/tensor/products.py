@@ -13,12 +13,13 @@ from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, expand, mul, permute, reduce, reshape
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import promoted
+from morpho.tensor.precision import lowered
 from morpho.tensor.quantised import Quantised, TransposedWeight
 from morpho.tensor.quantised import product as quantised_product
 
 
-def _numeric(name: str, x1: Any, x2: Any) -> list[Node]:
-    nodes = promoted(name, x1, x2)
+def _numeric(name: str, x1: Any, x2: Any, low: bool = False) -> list[Node]:
+    nodes = lowered(name, "product", x1, x2) if low else promoted(name, x1, x2)
     if nodes[0].dtype.kind == "b":
         raise fail(DTypeError, name, "dtype bool is not taken", "convert with astype")
     return nodes
@@ -44,7 +45,7 @@ def matmul(x1: Any, x2: Any, /, *, algorithm: str = "auto", dtype: DType | None 
         raise fail(ArgumentError, "matmul", f"algorithm {algorithm!r} is unknown", "use " + ", ".join(ALGORITHMS))
     if isinstance(x1, Quantised | TransposedWeight) or isinstance(x2, Quantised | TransposedWeight):
         return _with_quantised(x1, x2, algorithm, dtype)
-    a, b = _numeric("matmul", x1, x2)
+    a, b = _numeric("matmul", x1, x2, low=dtype is None and algorithm in THREADS)
     if dtype is not None:
         a, b = cast(a, dtype), cast(b, dtype)
     if not a.shape or not b.shape:
@@ -124,7 +125,7 @@ def _pairs(axes: Any, a: Shape, b: Shape) -> tuple[list[int], list[int]]:
 
 def tensordot(x1: Any, x2: Any, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
     """The sum of products over `axes`: the last ones of x1 with the first ones of x2, or two lists of pairs."""
-    a, b = _numeric("tensordot", x1, x2)
+    a, b = _numeric("tensordot", x1, x2, low=True)
     first, second = _pairs(axes, a.shape, b.shape)
     if any(a.shape[i] != b.shape[j] for i, j in zip(first, second, strict=True)):
         raise fail(ShapeError, "tensordot", f"shapes {a.shape} and {b.shape} do not align over axes {first}, {second}")

@@ -25,6 +25,7 @@ from morpho.ops.algebra import (
 )
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import DEFAULT_FLOAT, as_node
+from morpho.tensor.precision import widened
 
 
 def _finish(node: Node, axes: tuple[int, ...], keepdims: bool) -> Tensor:
@@ -54,6 +55,7 @@ def prod(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = Fal
 
 def _total(name: str, x: Any, axis: Any, dtype: Any, keepdims: bool) -> Tensor:
     node = as_node(x, name)
+    node = widened(node) if dtype is None else node
     node = cast(node, _summed_dtype(node.dtype, dtype))
     axes = normalise_axes(axis, len(node.shape), name)
     return _finish(reduce(name, node, axes), axes, keepdims)
@@ -99,7 +101,7 @@ def _truth(name: str, x: Any, axis: Any, keepdims: bool) -> Tensor:
 
 
 def _floating(name: str, x: Any) -> Node:
-    node = as_node(x, name)
+    node = widened(as_node(x, name))
     return node if node.dtype.kind in "fc" else cast(node, DEFAULT_FLOAT)
 
 
@@ -201,6 +203,7 @@ def _scan(name: str, x: Any, axis: Any, dtype: Any, include_initial: bool, initi
             raise fail(DTypeError, name, f"an axis is needed for {len(node.shape)} dimensions")
         axis = 0
     number = normalise_axis(axis, len(node.shape), name)
+    node = widened(node) if dtype is None else node
     result = build(name, cast(node, _summed_dtype(node.dtype, dtype)), axis=number)
     if include_initial:
         shape = tuple(1 if i == number else s for i, s in enumerate(result.shape))

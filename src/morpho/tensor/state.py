@@ -77,6 +77,7 @@ class State:
             trace.write(self, tensor)
             return
         made = asarray(tensor, copy=True).realise()
+        made._track = None  # a value without a past: gradients end here
         with self.lock:
             self.replace(made)
 
@@ -197,6 +198,7 @@ class Trace:
         self.captured: dict[int, tuple[Tensor, Node]] = {}
         self.tracked: dict[int, Tensor] = {}  # serial of a leaf -> the tensor that wants its gradient
         self.assumed: dict[int, Any] = {}  # objects whose `static_key()` this program is compiled for
+        self.notes: dict[str, None] = {}  # what was decided on the way, each once, for `explain`
         self._grads: dict[int, tuple[Tracked, Any]] = {}
 
     def assume(self, thing: Any) -> None:

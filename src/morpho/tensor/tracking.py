@@ -11,11 +11,10 @@ from morpho.ir.node import Node, build
 
 
 class _Modes(threading.local):
-    """A `Trace`, a block without gradients, a block of mixed precision."""
+    """A `Trace`, a block without gradients."""
 
     current: Any = None
     gradients_off = False
-    autocast: Any = None
 
 
 tracing = _Modes()

@@ -15,7 +15,7 @@ from functools import cached_property
 
 from morpho.base.errors import IndexFault, fail
 from morpho.weights.errors import FileFault
-from morpho.weights.pretokenise import byte_characters, words
+from morpho.weights.pretokenise import byte_characters, pieces, words
 from morpho.weights.scanner import shortened
 from morpho.weights.tokenizer import Tokenizer, checked_text
 
@@ -78,15 +78,16 @@ class BytePairs(Tokenizer):
     def _encode_plain(self, text: str) -> list[int]:
         found: list[int] = []
         cache = self._cache
-        for word in words(text, self.split_digits):
-            numbers = cache.get(word)
-            if numbers is None:
-                numbers = self._merged(word.encode())
-                if len(word) <= CACHED_BYTES:
-                    if len(cache) >= CACHED_WORDS:
-                        cache.clear()
-                    cache[word] = numbers
-            found += numbers
+        for piece in pieces(text):
+            for word in words(piece, self.split_digits):
+                numbers = cache.get(word)
+                if numbers is None:
+                    numbers = self._merged(word.encode())
+                    if len(word) <= CACHED_BYTES:
+                        if len(cache) >= CACHED_WORDS:
+                            cache.clear()
+                        cache[word] = numbers
+                found += numbers
         return found
 
     def _merged(self, word: bytes) -> list[int]:

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from morpho.base.errors import ArgumentError, fail
 from morpho.weights.bpe import BytePairs
-from morpho.weights.pretokenise import byte_characters, words
+from morpho.weights.pretokenise import byte_characters, pieces, words
 from morpho.weights.tokenizer import checked_text
 
 END = "<|endoftext|>"
@@ -40,7 +40,8 @@ def train_bpe(text: str | Iterable[str], vocab_size: int, *, specials: Sequence[
         raise fail(ArgumentError, "train_bpe", f"the special tokens {list(specials)} are not different texts")
     counts: Counter[str] = Counter()
     for part in [text] if isinstance(text, str) else text:
-        counts.update(words(checked_text(part, "train_bpe"), split_digits))
+        for piece in pieces(checked_text(part, "train_bpe")):
+            counts.update(words(piece, split_digits))
     tokens = [*specials, *sorted(byte_characters())]
     merges = _merges(counts, tokens, len(specials), vocab_size)
     numbers = {token: number for number, token in enumerate(tokens)}

@@ -14,6 +14,7 @@ other than decimal digits are a table here (of Unicode 18), and letters are what
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 
 # Categories No and Nl: superscripts, fractions, Roman numerals, numbers of many scripts.
@@ -39,6 +40,7 @@ _NUMBER = rf"[\d{_OTHER_NUMBERS}]"
 _MARK = rf"(?:[^\w{_SPACE}{_OTHER_NUMBERS}]|_)"  # neither letter, number nor space
 _GPT2 = (rf"'s|'t|'re|'ve|'m|'ll|'d| ?{_LETTER}+| ?{_NUMBER}+| ?{_MARK}+"
          rf"|[{_SPACE}]+(?![^{_SPACE}])|[{_SPACE}]+")
+_BEGINNING = re.compile(r"\S\n")  # of white space, with a line break
 
 
 @cache
@@ -52,6 +54,26 @@ def words(text: str, split_digits: bool = False) -> list[str]:
     if not split_digits:
         return pattern.findall(text)
     return [word for piece in number.split(text) for word in pattern.findall(piece)]
+
+
+def pieces(text: str, characters: int = 1 << 20) -> Iterator[str]:
+    """A long text in parts with the same words: each begins where white space does, at a line break.
+
+    >>> from morpho.weights.pretokenise import pieces
+    >>> list(pieces("one two\\nthree\\nfour", 10))
+    ['one two', '\\nthree', '\\nfour']
+    """
+    start = 0
+    while len(text) - start > characters:
+        cut = text.rfind("\n", start + 1, start + characters)
+        while cut > start and text[cut - 1].isspace():
+            cut -= 1
+        if cut <= start:  # a very long line, or nothing but space: as much as there is up to the next beginning
+            cut = next((found.start() + 1 for found in _BEGINNING.finditer(text, start + characters)), len(text))
+        yield text[start:cut]
+        start = cut
+    if start < len(text):
+        yield text[start:]
 
 
 def byte_characters() -> list[str]:

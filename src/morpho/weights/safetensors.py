@@ -118,7 +118,8 @@ class MappedFile:
             try:
                 self.entries, self.metadata = read_header(file, size)
             except Malformed as error:
-                raise fail(FileFault, "load", f"{path.name} is not a safetensors file: {error}") from None
+                raise fail(FileFault, "load", f"{path.name} is not a safetensors file: {error}",
+                           _advice(file)) from None
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             if len(self._map) != size:
                 raise fail(FileFault, "load", f"{path.name} changed its size while it was read")
@@ -136,6 +137,17 @@ class MappedFile:
                 array = array.copy()
         return Tensor.of_buffer(Buffer(array, array.ctypes.data, entry.shape, contiguous_strides(entry.shape),
                                        entry.dtype, False))
+
+
+def _advice(file: Any) -> str:
+    """What to do with a file of another kind."""
+    file.seek(0)
+    start = file.read(4)
+    if start == b"GGUF":
+        return "read it with mo.weights.load_gguf"
+    if start == b"PK\x03\x04" or start[:1] == b"\x80":
+        return "it may be a pickle, which can run code and is not read: write it as safetensors where it comes from"
+    return ""
 
 
 def open_regular(path: Path) -> Any:

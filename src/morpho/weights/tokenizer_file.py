@@ -88,15 +88,14 @@ class LibraryTokenizer(Tokenizer):
                  chat_template: str) -> None:
         self.document, self.specials = document, dict(specials)
         self.eos, self.bos, self.chat_template = eos, bos, chat_template
-        try:
-            import tokenizers
-        except ImportError:
-            raise fail(MissingExtra, "load_tokenizer", "this kind of tokenizer.json needs the tokenizers library",
-                       "pip install 'morpho[models]'") from None
-        try:
-            self._library = tokenizers.Tokenizer.from_str(document)
-        except Exception as error:  # the library raises bare Exception
-            raise fail(FileFault, "load_tokenizer", f"the tokenizers library refuses the file: {error}") from None
+        self._library = _library_tokenizer(document)
+
+    @cached_property
+    def _literal(self) -> Any:
+        """Another one, to which special tokens are text: the library keeps that choice in the object."""
+        made = _library_tokenizer(self.document)
+        made.encode_special_tokens = True
+        return made
 
     @cached_property
     def vocab_size(self) -> int:
@@ -109,8 +108,8 @@ class LibraryTokenizer(Tokenizer):
 
     def encode(self, text: str, *, specials: bool = True) -> list[int]:
         """The numbers of a text, with what the file's own post-processor adds around it."""
-        self._library.encode_special_tokens = not specials
-        return list(self._library.encode(checked_text(text, "encode")).ids)
+        chosen = self._library if specials else self._literal
+        return list(chosen.encode(checked_text(text, "encode")).ids)
 
     def decode(self, ids: Any, *, specials: bool = False) -> str:
         """The text of token numbers, special tokens left out unless asked for."""
@@ -128,31 +127,50 @@ class LibraryTokenizer(Tokenizer):
         return (self._library.id_to_token(number) or "").encode()
 
 
+def _library_tokenizer(document: str) -> Any:
+    try:
+        import tokenizers
+    except ImportError:
+        raise fail(MissingExtra, "load_tokenizer", "this kind of tokenizer.json needs the tokenizers library",
+                   "pip install 'morpho[models]'") from None
+    try:
+        return tokenizers.Tokenizer.from_str(document)
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # the library raises bare Exception, and its panics are no Exception at all
+        reason = " ".join(str(error).split())[:200]
+        raise fail(FileFault, "load_tokenizer", f"the tokenizers library refuses the file: {reason}") from None
+
+
 class _LibraryStream:
-    """As a decoder's rules may look at neighbours, the last few tokens are decoded together, and the new end shown."""
+    """As a decoder's rules may look at neighbours, tokens are decoded together with those shown last, and the new end
+    of the text is shown."""
+
+    LONGEST = 8  # tokens that wait for the end of a character; it has four bytes at most
 
     def __init__(self, tokenizer: LibraryTokenizer, specials: bool) -> None:
         self._tokenizer, self._specials = tokenizer, specials
-        self._ids: list[int] = []
-        self._shown = 0  # characters of the text of `_ids` that have been given
+        self._before: list[int] = []  # the tokens shown last
+        self._waiting: list[int] = []
 
     def push(self, number: int) -> str:
         """The text that is complete with this token, perhaps none."""
         if not self._specials and number in self._tokenizer._special_numbers:
             return ""
-        self._ids.append(number)
-        text = self._tokenizer.decode(self._ids, specials=self._specials)
-        if text.endswith("�"):
+        self._waiting.append(number)
+        found = self._new_text()
+        if found.endswith("�") and len(self._waiting) < self.LONGEST:
             return ""
-        found, self._shown = text[self._shown:], len(text)
-        if len(self._ids) > 1:  # the last token stays, as what the next one may join
-            self._ids = self._ids[-1:]
-            self._shown = len(self._tokenizer.decode(self._ids, specials=self._specials))
+        self._before, self._waiting = self._waiting, []
         return found
 
     def finish(self) -> str:
         """What is left."""
-        return self._tokenizer.decode(self._ids, specials=self._specials)[self._shown:]
+        return self._new_text() if self._waiting else ""
+
+    def _new_text(self) -> str:
+        decode, specials = self._tokenizer.decode, self._specials
+        return decode(self._before + self._waiting, specials=specials)[len(decode(self._before, specials=specials)):]
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------

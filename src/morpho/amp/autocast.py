@@ -1,0 +1,65 @@
+"""`autocast`: a block in which products, attention and convolutions are computed in half floats."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import AbstractContextManager, ContextDecorator
+from typing import Any
+
+import morpho as mo
+from morpho.base.dtypes import as_dtype
+from morpho.base.errors import ArgumentError, fail
+from morpho.tensor.precision import FAMILIES, low_dtype
+
+
+class autocast(ContextDecorator):
+    """Within the block, or the decorated function, products, attention and convolutions are computed in `dtype`;
+    softmax, norms, losses, sums, exp and log in float32; the rest follows its operands. Parameters stay what they are,
+    and so do their gradients: a weight is cast once where a program uses it.
+
+    dtype: "bfloat16", "float16", or None for bfloat16 where it was measured to be no slower than float32 on this
+        machine (`mo.amp.policy()`), and float32 elsewhere.
+    enabled: False for a block inside another one in which nothing is cast.
+
+    Blocks nest and hold for the thread, or task, that opened them; compiled functions follow the block they are
+    called in.
+
+    >>> with mo.amp.autocast("bfloat16"):
+    ...     product = mo.ones((2, 2)) @ mo.ones((2, 2))
+    ...     with mo.amp.autocast(enabled=False):
+    ...         full = mo.ones((2, 2)) @ mo.ones((2, 2))
+    >>> product.dtype, product.sum().dtype, full.dtype
+    (bfloat16, bfloat16, float32)
+    """
+
+    def __init__(self, dtype: Any = None, enabled: bool = True) -> None:
+        name = "auto" if dtype is None else str(as_dtype(dtype))
+        if name not in ("auto", "bfloat16", "float16"):
+            raise fail(ArgumentError, "autocast", f"dtype {name} is not a half float", "use bfloat16, float16 or None")
+        self._name = name if enabled else ""
+        self._open = threading.local()
+
+    def _recreate_cm(self) -> autocast:
+        return self  # blocks are counted per thread: a decorated function may call itself
+
+    def __enter__(self) -> autocast:
+        block: AbstractContextManager[Any] = mo.settings(autocast=self._name)
+        block.__enter__()
+        self._open.blocks = [*getattr(self._open, "blocks", []), block]
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        *rest, block = self._open.blocks
+        self._open.blocks = rest
+        block.__exit__(*exception)
+
+
+def policy(dtype: Any = None) -> dict[str, str]:
+    """What each family of operations is computed in under `autocast(dtype)` on this machine; for None that is measured
+    the first time, within a few seconds, and then read from disk.
+
+    >>> mo.amp.policy("float16")
+    {'product': 'float16', 'attention': 'float16', 'convolution': 'float16'}
+    """
+    name = "auto" if dtype is None else str(as_dtype(dtype))
+    return {family: str(low_dtype(family, name) or "float32") for family in FAMILIES}

@@ -1,0 +1,19 @@
+"""`mo.data`: datasets, token files, a loader whose threads work while the model computes, and the best batch size.
+
+>>> pairs = mo.data.TensorDataset(mo.arange(6), mo.arange(6) * 10)
+>>> for x, y in mo.data.DataLoader(pairs, batch_size=4):
+...     print(x.tolist(), y.tolist())
+[0, 1, 2, 3] [0, 10, 20, 30]
+[4, 5] [40, 50]
+"""
+
+from morpho.data.batch_size import BatchSizes, best_batch_size
+from morpho.data.dataset import Dataset, TensorDataset, collate
+from morpho.data.loader import DataLoader
+from morpho.data.order import permuted
+from morpho.data.tokens import TokenFile, write_tokens
+
+__all__ = [
+    "BatchSizes", "DataLoader", "Dataset", "TensorDataset", "TokenFile", "best_batch_size", "collate", "permuted",
+    "write_tokens",
+]

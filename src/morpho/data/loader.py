@@ -1,0 +1,189 @@
+"""`DataLoader`: batches in an order that seed and epoch decide, made by threads while the last one is computed with.
+
+The threads share one ticket counter and hand in batches by number, so any number of them gives the same sequence. They
+never run further ahead than `prefetch` batches, stop when the loop over the loader is left, and hold nothing of it: a
+loop that is dropped takes them along. What a dataset raises is raised in the loop, at the batch where it happened.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from morpho.base.errors import ArgumentError, TaskError, fail
+from morpho.data.dataset import collate as default_collate
+from morpho.data.order import permuted
+
+Make = Callable[[int], Any]  # a batch by its number
+
+
+class DataLoader:
+    """Batches of a dataset, an epoch per loop.
+
+    dataset: something with a length and numbered items; see `Dataset`.
+    shuffle, seed: each epoch in a random order of its own, that of (seed, epoch), whatever `workers` is.
+    workers: threads that make batches; 0 makes each when it is asked for. Reading, NumPy and Morpho run beside Python.
+    prefetch: how many batches may be ready or in the making ahead of the loop (at least one for each worker).
+    drop_last: leave out a last batch that is not full.
+    collate: what makes a batch of a list of items; without it `mo.data.collate`, or the dataset's own `batch`.
+
+    `state_dict()` names the next batch; a loader that loads it goes on exactly there. A loop that is left early ends
+    its epoch: the next one begins the next epoch.
+
+    >>> loader = mo.data.DataLoader(mo.data.TensorDataset(mo.arange(6)), batch_size=2, shuffle=True, seed=1, workers=2)
+    >>> sorted(sum([x.tolist() for x, in loader], []))
+    [0, 1, 2, 3, 4, 5]
+    >>> len(loader), loader.state_dict()["epoch"]
+    (3, 1)
+    """
+
+    def __init__(self, dataset: Any, batch_size: int = 1, shuffle: bool = False, seed: int = 0, workers: int = 0,
+                 prefetch: int = 2, drop_last: bool = False,
+                 collate: Callable[[Sequence[Any]], Any] | None = None) -> None:
+        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+            raise fail(ArgumentError, "DataLoader", f"{type(dataset).__name__} has no length or no numbered items",
+                       "define __len__ and __getitem__")
+        for name, value, least in (("batch_size", batch_size, 1), ("workers", workers, 0), ("prefetch", prefetch, 1)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise fail(ArgumentError, "DataLoader", f"{name}={value!r} is not an integer of at least {least}")
+        self.dataset, self.batch_size, self.shuffle, self.seed = dataset, batch_size, shuffle, seed
+        self.workers, self.prefetch, self.drop_last, self.collate = workers, prefetch, drop_last, collate
+        self.epoch = self.position = 0  # of the next batch
+        self._begun = False  # whether a loop is in this epoch, or was
+
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+        items = len(self.dataset)
+        return items // self.batch_size if self.drop_last else -(-items // self.batch_size)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._begun:
+            self.epoch, self.position = self.epoch + 1, 0
+        self._begun = True
+        epoch = self.epoch
+        source = _batches(self._maker(epoch), self.position, len(self), self.workers, max(self.prefetch, self.workers))
+        try:
+            for batch in source:
+                if self.epoch != epoch:
+                    raise fail(ArgumentError, "DataLoader", "another loop over this loader was begun",
+                               "use a loader for each")
+                self.position += 1
+                yield batch
+            self.epoch, self.position, self._begun = epoch + 1, 0, False
+        finally:
+            source.close()
+
+    def _maker(self, epoch: int) -> Make:
+        """What makes a batch of this epoch by its number; it holds the dataset, not the loader."""
+        dataset, size, count, seed = self.dataset, self.batch_size, len(self.dataset), self.seed
+        shuffle, collate = self.shuffle, self.collate
+        together = getattr(dataset, "batch", None) if collate is None else None
+
+        def make(number: int) -> Any:
+            places = np.arange(number * size, min((number + 1) * size, count))
+            numbers = permuted(places, count, seed, epoch) if shuffle else places
+            if together is not None:
+                return together(numbers)
+            return (collate or default_collate)([dataset[item] for item in numbers.tolist()])
+
+        return make
+
+    def state_dict(self) -> dict[str, int]:
+        """Where the loop stands, as plain numbers: the batch that comes next."""
+        over = self.position >= len(self)  # in the midst of the last batch: the next one is that of another epoch
+        return {"epoch": self.epoch + over, "position": 0 if over else self.position, "seed": self.seed,
+                "batch_size": self.batch_size, "items": len(self.dataset)}
+
+    def load_state_dict(self, saved: Mapping[str, int]) -> None:
+        """Go on where `state_dict` was taken: the next loop begins with that batch."""
+        for name, own in (("batch_size", self.batch_size), ("items", len(self.dataset))):
+            if saved[name] != own:
+                raise fail(ArgumentError, "DataLoader", f"the saved position is of {name}={saved[name]}, not {own}")
+        self.seed, self.epoch, self.position = int(saved["seed"]), int(saved["epoch"]), int(saved["position"])
+        self._begun = False
+
+
+def _batches(make: Make, start: int, end: int, workers: int, ahead: int) -> Iterator[Any]:
+    """Batches start..end in order, in this thread or from a crew."""
+    if not workers:
+        for number in range(start, end):
+            yield make(number)
+        return
+    crew = _Crew(make, start, end, ahead)
+    crew.start(workers)
+    try:
+        for _ in range(start, end):
+            yield crew.take()
+    finally:
+        crew.close()
+
+
+class _Crew:
+    """Threads that make numbered batches, never more than `ahead` of what was taken."""
+
+    def __init__(self, make: Make, start: int, end: int, ahead: int) -> None:
+        self.make, self.end, self.ahead = make, end, ahead
+        self.next_ticket = self.taken = start
+        self.ready: dict[int, tuple[bool, Any]] = {}  # number -> whether it was made, and it or the error
+        self.closed = False
+        self.changed = threading.Condition()
+        self.process = os.getpid()
+        self.threads: list[threading.Thread] = []
+
+    def start(self, workers: int) -> None:
+        for number in range(min(workers, max(self.end - self.taken, 0))):
+            context = contextvars.copy_context()  # the settings of whoever asked hold in the threads
+            thread = threading.Thread(target=context.run, args=(self._work,), daemon=True,
+                                      name=f"morpho-loader-{number}")
+            self.threads.append(thread)
+            thread.start()
+
+    def _work(self) -> None:
+        while True:
+            with self.changed:
+                while not self.closed and self.next_ticket < self.end and self.next_ticket >= self.taken + self.ahead:
+                    self.changed.wait()
+                if self.closed or self.next_ticket >= self.end:
+                    return
+                number, self.next_ticket = self.next_ticket, self.next_ticket + 1
+            try:
+                result = (True, self.make(number))
+            except BaseException as error:
+                result = (False, error)
+            with self.changed:
+                self.ready[number] = result
+                self.changed.notify_all()
+            del result  # the consumer alone holds a batch it took
+
+    def take(self) -> Any:
+        """The next batch in order; what its maker raised is raised here."""
+        if os.getpid() != self.process:
+            raise fail(TaskError, "DataLoader", "the threads of this loop are those of the parent process",
+                       "begin the loop in the process that uses it")
+        with self.changed:
+            while self.taken not in self.ready:
+                self.changed.wait()
+            made, value = self.ready.pop(self.taken)
+            self.taken += 1
+            self.changed.notify_all()
+        if not made:
+            raise value
+        return value
+
+    def close(self) -> None:
+        """Let the threads end: each finishes the batch it is making."""
+        with self.changed:
+            self.closed = True
+            self.ready.clear()
+            self.changed.notify_all()
+        if os.getpid() == self.process:
+            for thread in self.threads:
+                if thread is not threading.current_thread():
+                    thread.join()
+
+

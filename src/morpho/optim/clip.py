@@ -1,0 +1,71 @@
+"""Gradients kept small before a step: by their common norm, or each element by itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import morpho as mo
+from morpho.base.errors import ArgumentError, fail
+from morpho.tensor.variable import Parameter
+
+
+def _with_gradients(name: str, parameters: Iterable[Parameter] | Parameter) -> list[Parameter]:
+    listed = [parameters] if isinstance(parameters, Parameter) else list(parameters)
+    found = [parameter for parameter in listed if parameter.grad is not None]
+    if not found:
+        raise fail(ArgumentError, name, "no parameter has a gradient", "call loss.backward() first")
+    return found
+
+
+def _check_limit(name: str, most: float) -> None:
+    if not (isinstance(most, int | float) and most > 0):
+        raise fail(ArgumentError, name, f"a limit of {most!r} is not a positive number")
+
+
+def total(parts: list[mo.Tensor]) -> mo.Tensor:
+    """The sum of a few numbers, neighbours first: each part stays where it was computed, nothing is copied together."""
+    while len(parts) > 1:
+        pairs = [parts[i] + parts[i + 1] for i in range(0, len(parts) - 1, 2)]
+        parts = pairs + parts[len(parts) // 2 * 2:]
+    return parts[0]
+
+
+def clip_grad_norm(parameters: Iterable[Parameter] | Parameter, most: float, norm: float = 2.0) -> mo.Tensor:
+    """Scale all gradients so that their common norm is at most `most`; returns the norm they had. `norm` is 2, or
+    `mo.inf` for the largest magnitude.
+
+    >>> w = mo.nn.Parameter([3.0, 4.0])
+    >>> (0.5 * w * w).sum().backward()
+    >>> mo.optim.clip_grad_norm([w], 1.0).item(), w.grad.numpy().round(3).tolist()
+    (5.0, [0.6..., 0.8...])
+    """
+    listed = _with_gradients("clip_grad_norm", parameters)
+    _check_limit("clip_grad_norm", most)
+    if norm not in (2, math.inf):
+        raise fail(ArgumentError, "clip_grad_norm", f"norm={norm!r} is neither 2 nor mo.inf")
+    with mo.no_grad():
+        wide = mo.float64 if any(parameter.dtype is mo.float64 for parameter in listed) else mo.float32
+        gradients = [parameter.grad.astype(parameter.dtype.compute) for parameter in listed]
+        if norm == 2:
+            found = mo.sqrt(total([mo.sum(mo.square(gradient)).astype(wide) for gradient in gradients]))
+        else:
+            found = mo.max(mo.stack([mo.max(mo.abs(gradient)).astype(wide) for gradient in gradients]))
+        factor = mo.minimum(most / (found + 1e-6), 1.0)
+        for parameter in listed:
+            parameter.grad = parameter.grad * factor.astype(parameter.dtype)
+    return found
+
+
+def clip_grad_value(parameters: Iterable[Parameter] | Parameter, most: float) -> None:
+    """Keep every element of the gradients between -most and most.
+
+    >>> w = mo.nn.Parameter([3.0, -0.5])
+    >>> (0.5 * w * w).sum().backward()
+    >>> mo.optim.clip_grad_value([w], 1.0); w.grad.numpy()
+    array([ 1. , -0.5], dtype=float32)
+    """
+    _check_limit("clip_grad_value", most)
+    with mo.no_grad():
+        for parameter in _with_gradients("clip_grad_value", parameters):
+            parameter.grad = mo.clip(parameter.grad, -most, most)
