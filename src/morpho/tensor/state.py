@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import threading
@@ -20,10 +21,34 @@ from typing import Any
 
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.ir.node import Node, build
+from morpho.runtime.tables import StateField
 from morpho.tensor.core import Tensor, evaluate, tracing
 
 _numbers = itertools.count()
 _live: weakref.WeakSet[State] = weakref.WeakSet()
+
+
+class Lock:
+    """A state's lock, reentrant. Native code, which cannot take it, sees in a word of the state whether it is held."""
+
+    __slots__ = ("_lock", "_words")
+
+    def __init__(self, words: Any) -> None:
+        self._lock, self._words = threading.RLock(), words
+
+    def acquire(self) -> None:
+        self._lock.acquire()
+        self._words[StateField.HELD] += 1
+
+    def release(self) -> None:
+        self._words[StateField.HELD] -= 1
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *exception: object) -> None:
+        self.release()
 
 
 class State:
@@ -33,14 +58,22 @@ class State:
     a compiled function writes elsewhere. Calls that use a state take turns.
     """
 
+    # `_tensor` and the words are read and written by compiled code; see runtime/state_code.py.
+    __slots__ = ("__weakref__", "_tensor", "_words", "lock", "number")
+
     def __init__(self, value: Any) -> None:
         from morpho.tensor.create import asarray
 
         self._tensor = asarray(value, copy=True).realise()  # memory of its own: borrowed memory is never written
-        self.version = 0
+        self._words = (ctypes.c_int64 * int(StateField.SIZE))()
         self.number = next(_numbers)  # locks are taken in this order
-        self.lock = threading.RLock()  # held by a call while it may write in place
+        self.lock = Lock(self._words)  # held by a call through Python, and by a long native one, from start to end
         _live.add(self)
+
+    @property
+    def version(self) -> int:
+        """How often the value was replaced."""
+        return self._words[StateField.VERSION]
 
     @property
     def value(self) -> Tensor:
@@ -65,14 +98,13 @@ class State:
         if trace is not None:
             trace.write(self, tensor)
             return
-        made = asarray(tensor, copy=True).realise()
-        with self.lock:
-            self.replace(made)
+        self.replace(asarray(tensor, copy=True).realise())
 
     def replace(self, tensor: Tensor) -> None:
         """Put in a realised value and count the version."""
-        self._tensor = tensor
-        self.version += 1
+        with self.lock:
+            self._tensor = tensor
+            self._words[StateField.VERSION] += 1
 
     def __repr__(self) -> str:
         return f"State({self._tensor!r}, version={self.version})"
@@ -135,7 +167,8 @@ def current_trace() -> Trace | None:
 def _after_fork() -> None:
     """A lock that another thread of the parent held has no one to release it in a child."""
     for state in list(_live):
-        state.lock = threading.RLock()
+        state._words[StateField.HELD] = 0
+        state.lock = Lock(state._words)
 
 
 os.register_at_fork(after_in_child=_after_fork)
