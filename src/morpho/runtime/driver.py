@@ -346,8 +346,8 @@ def _deliver(f: Function) -> str:
 
 def _return(f: Function, context: str, program: str, status: Value, counts: tuple[Value, Value],
             kind: tuple[Value, str], room: str, made_at: str) -> None:
-    """The target given, the outputs made as a tuple, the only one of them, or nothing; or the fault. `kind` says whether
-    there is a single one, and what nothing is."""
+    """The target given, the outputs made as a tuple, the only one of them, or nothing; or the fault. `kind` says
+    whether there is a single one, and what nothing is."""
     e = f.e
     names = ("fault", "fine", "told", "fresh", "none", "some", "single", "many")
     fault, fine, told, fresh, none, some, single, many = (e.fresh(n) for n in names)

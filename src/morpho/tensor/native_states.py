@@ -21,7 +21,7 @@ from morpho.tensor.state import State
 if TYPE_CHECKING:
     from morpho.runtime.evaluate import Plan
 
-MOST_SPARE_BYTES = 64 << 20  # more would be held for nothing but the way through Python, which large programs can afford
+MOST_SPARE_BYTES = 64 << 20  # with more the way through Python is taken, which large programs can afford
 
 
 class Spare:
