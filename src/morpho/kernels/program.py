@@ -82,9 +82,19 @@ class Step:
         return [p for i, p in enumerate(self.places) if p is not None and i not in self.writes]
 
     @property
+    def operands(self) -> set[int]:
+        """Slots that are read until the step is over, whatever `in_place` says: those of a product's two sides."""
+        return {p.slot for p in self.places[:2] if p is not None} if self.epilogue is not None else set()
+
+    @property
     def may_fault(self) -> bool:
         """Whether the step checks indices."""
         return any(getattr(kernel, "may_fault", False) for kernel in (self.kernel, self.epilogue))
+
+
+def _reads_first(kernel: LoopKernel) -> bool:
+    """Whether a loop reads every element before it writes it."""
+    return not kernel.gathers and kernel.reads_before_writing
 
 
 def _distinct(place: Place) -> int:
@@ -234,7 +244,7 @@ class _Builder:
         reduces = any(i.reduces for i in kernel.instructions)
         self.program.steps.append(Step(
             kernel, lowered.places, writes, lowered.values, lowered.rows, lowered.columns, label, node.origin,
-            splits_columns=not reduces, in_place=not kernel.gathers and kernel.reads_before_writing))
+            splits_columns=not reduces, in_place=_reads_first(kernel)))
 
     @staticmethod
     def is_long(lowered: Lowered, several_walks: bool = False) -> bool:
@@ -450,7 +460,8 @@ class _Builder:
         writes = tuple(i + 2 for i, access in enumerate(after.kernel.accesses) if access.kind == "store")
         self.program.steps.append(Step(
             found.kernel(), (found.a.place, packed, *places), writes, found.values(after), found.items,
-            found.work_per_item, label, node.origin, epilogue=after.kernel, scratch=found.scratch(after.kernel)[2],
+            found.work_per_item, label, node.origin, in_place=_reads_first(after.kernel), epilogue=after.kernel,
+            scratch=found.scratch(after.kernel)[2],
             threads=node.attributes.get("threads", "auto"),
             operations=found.batch * found.m * found.n * (2 * found.k + after.kernel.flops)))
         return True
