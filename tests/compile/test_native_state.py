@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import threading
 
@@ -13,6 +14,8 @@ from test_state import ORDERS, accumulate, address
 
 import morpho as mo
 from morpho.base.errors import IndexFault
+from morpho.ops.algebra import constant_like
+from morpho.tensor.gradient import pull_back
 
 LONG = 60_000  # elements whose sum is work for which the interpreter lock is given up
 
@@ -215,6 +218,68 @@ def test_a_held_lock_is_waited_for() -> None:
         assert served(step, x)[1] is False and total.version == 2  # who holds the lock may call
     thread.join()
     assert total.version == 3 and served(step, x)[1]
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer")
+def test_an_interrupt_leaves_no_lock_held() -> None:
+    """Ctrl-C while a long step runs is raised after it: its states are whole, counted and free."""
+    total = mo.State(np.zeros(LONG * 20, np.float32))
+    step, x = accumulate(total), mo.ones(LONG * 20).realise()
+    step(x), step(x)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    old = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for number in range(20):
+            signal.setitimer(signal.ITIMER_REAL, 1e-4 * (1 + number))
+            with pytest.raises(KeyboardInterrupt):
+                while True:
+                    step(x)
+            assert total._words[0] == 0, "held"
+    finally:
+        signal.signal(signal.SIGALRM, old)
+    assert served(step, x)[1]
+    assert total.value.numpy().min() == total.value.numpy().max() == total.version
+
+
+def mlp(batch: int, lr: float = 0.01) -> tuple[list[mo.State], list[np.ndarray], object]:
+    """A training step of two layers: its states, their first values in float64, and the function."""
+    rng = np.random.default_rng(3)
+    first = [(rng.standard_normal(shape) * 0.5).astype(np.float32) for shape in ((6, 9), (9,), (9, 4), (4,))]
+    states = [mo.State(array) for array in first]
+
+    @mo.compile
+    def step(x: mo.Tensor, y: mo.Tensor) -> mo.Tensor:
+        w1, b1, w2, b2 = values = [state.value for state in states]
+        loss = ((mo.relu(x @ w1 + b1) @ w2 + b2 - y) ** 2).sum()
+        nodes = pull_back([loss.node], [constant_like(loss.node, 1)], [value.node for value in values])
+        for state, value, node in zip(states, values, nodes, strict=True):
+            state.value = value - lr / batch * mo.Tensor.of_node(node)
+        return loss
+
+    return states, [array.astype(np.float64) for array in first], step
+
+
+@pytest.mark.parametrize("batch", [1, 5])
+def test_a_training_step(batch: int, rng: np.random.Generator) -> None:
+    states, (w1, b1, w2, b2), step = mlp(batch)
+    addresses: list[list[int]] = []
+    for number in range(8):
+        x, y = rng.standard_normal((batch, 6)).astype(np.float32), rng.standard_normal((batch, 4)).astype(np.float32)
+        loss, native = served(step, mo.asarray(x), mo.asarray(y))
+        before = x @ w1 + b1
+        error = np.maximum(before, 0) @ w2 + b2 - y
+        assert native == (number > 0) and abs(loss.item() - (error**2).sum()) < 1e-4  # type: ignore[attr-defined]
+        back = (2 * error @ w2.T) * (before > 0)
+        w2, b2 = w2 - 0.01 / batch * np.maximum(before, 0).T @ (2 * error), b2 - 0.01 / batch * 2 * error.sum(0)
+        w1, b1 = w1 - 0.01 / batch * x.T @ back, b1 - 0.01 / batch * back.sum(0)
+        for state, expected in zip(states, (w1, b1, w2, b2), strict=True):
+            np.testing.assert_allclose(state.value.numpy(), expected, rtol=1e-3, atol=1e-4)
+        addresses.append([address(state) for state in states])
+    assert addresses[0] == addresses[-1], "every update is in place"
+    assert [state.version for state in states] == [8] * 4
 
 
 def test_settings_of_a_thread() -> None:

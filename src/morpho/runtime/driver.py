@@ -136,10 +136,10 @@ def _entry(f: Function, at: Distances) -> str:
     _check_fixed(f, context, slow, at)
     values = _numbers(f, context, program, records, slow)
     _compare_inputs(f, context, inputs, records, values, slow)
-    room, items_at, made_at, token_at = f.alloca(outputs + 1), f.alloca(1), f.alloca(1), f.alloca(1)
+    room, items_at, made_at, held_at = f.alloca(outputs + 1), f.alloca(1), f.alloca(1), f.alloca(3)
     f.store_pointer(room, items_at, 0)
     f.store(0, made_at, 0)
-    f.store_pointer("null", token_at, 0)
+    f.store_pointer("null", held_at, 0)
     told, fresh, python, targets, check, ready = (e.fresh(n) for n in ("told", "fresh", "python", "targets", "check",
                                                                        "ready"))
     is_told = f.is_null("%names") ^ True
@@ -151,7 +151,7 @@ def _entry(f: Function, at: Distances) -> str:
     make_outputs(f, context, (outputs, room), made_at, at)
     e.branch(python)
     e.label(python)
-    hold_states(f, context, token_at, "lost")
+    hold_states(f, context, held_at, "lost")
     # That was Python: other threads may have run, used the arena, or changed the arguments. Look at everything again.
     f.go_unless(e.icmp("ne", f.word(context, ContextField.ENABLED), 0), "undo")
     f.go_unless(f.same(f.pointer(context, ContextField.PROGRAM), program), "undo")
@@ -162,7 +162,7 @@ def _entry(f: Function, at: Distances) -> str:
     e.branch(targets)
     e.label(targets)
     states = (f.word(context, ContextField.STATES), f.pointer(context, ContextField.STATE_TABLE))
-    read_states(f, context, states, token_at, (slots, inputs), "undo", at)
+    read_states(f, context, states, held_at, (slots, inputs), "undo", at)
     items, single = f.pointer(items_at, 0), f.word(context, ContextField.SINGLE)
     e.branch_if(is_told, check, ready)
     e.label(check)
@@ -180,10 +180,10 @@ def _entry(f: Function, at: Distances) -> str:
     status = _guarded_run(f, context, (program, slots, values), ((inputs, "%args"), (outputs, items), captured),
                           at, (moves, moved))
     replace_states(f, states, status)
-    leave_states(f, context, token_at)
+    leave_states(f, context, held_at)
     _return(f, context, program, status, (inputs, outputs), (single, nothing), room, made_at)
     e.label("undo")
-    leave_states(f, context, token_at)
+    leave_states(f, context, held_at)
     drop_outputs(f, context, room, made_at)
     e.branch(slow)
     e.label("lost")

@@ -8,27 +8,35 @@ first, by a Python function, and hand them back at the end.
 from __future__ import annotations
 
 from morpho.kernels.emit import Value
-from morpho.runtime.layout import WRITABLE
+from morpho.runtime.layout import TUPLE_ITEMS, WRITABLE
 from morpho.runtime.tables import ContextField, Distances, Function, StateField, StateRow
 
 
-def hold_states(f: Function, context: str, token_at: str, failed: str) -> None:
-    """Wait for the states' locks, where the program is a long one; `token_at` gets what lets them go."""
+def hold_states(f: Function, context: str, held_at: str, failed: str) -> None:
+    """Wait for the states' locks, where the program is a long one. `held_at` gets what holds them, their number and
+    their table: the entry may have other ones by the time they are let go."""
     e = f.e
     with e.when(e.icmp("ne", f.word(context, ContextField.HOLD), 0)):
+        f.store(f.word(context, ContextField.STATES), held_at, 1)
+        f.store_pointer(f.pointer(context, ContextField.STATE_TABLE), held_at, 2)
         hold = f.pointer(context, ContextField.HOLD)
         f.increment(context, hold)  # while this waits, another thread may give the entry other tables
         token = _call(f, context, hold)
         f.decrement(context, hold)
-        f.store_pointer(token, token_at, 0)
+        f.store_pointer(token, held_at, 0)
         f.go_unless(f.is_null(token) ^ True, failed)
 
 
-def leave_states(f: Function, context: str, token_at: str) -> None:
-    """Let the states' locks go, if they are held. The function called for that is not interrupted."""
-    e, token = f.e, f.pointer(token_at, 0)
+def leave_states(f: Function, context: str, held_at: str) -> None:
+    """Let the states' locks go, if they are held: by C functions, so that no signal handler runs before all are free."""
+    e, token = f.e, f.pointer(held_at, 0)
     with e.when(f.is_null(token) ^ True):
-        f.decrement(context, _call(f, context, token))
+        count, table = f.word(held_at, 1), f.pointer(held_at, 2)
+        with e.loop(0, count) as loop:
+            words = f.pointer(f.address(table, loop.index * int(StateRow.SIZE)), StateRow.WORDS)
+            f.store(f.word(words, StateField.HELD) - 1, words, StateField.HELD)
+        with e.loop(1, count + 1) as loop:
+            f.decrement(context, _call(f, context, f.pointer(e.offset(token, "i8", TUPLE_ITEMS), loop.index)))
         f.decrement(context, token)
 
 
@@ -36,12 +44,12 @@ def _call(f: Function, context: str, function: str) -> str:
     return f.call_python(context, ContextField.VECTORCALL, f"ptr {function}, ptr null, i64 0, ptr null")
 
 
-def read_states(f: Function, context: str, states: tuple[Value, str], token_at: str, slots: tuple[str, Value],
+def read_states(f: Function, context: str, states: tuple[Value, str], held_at: str, slots: tuple[str, Value],
                 slow: str, at: Distances) -> None:
     """Where the states' values lie and where their new ones go, in slots from a first one on. Nobody may hold a lock
     but this call, and memory is written over only if nothing but its tensor holds it."""
     e = f.e
-    mine = e.convert("zext", f.is_null(f.pointer(token_at, 0)) ^ True, "i64")
+    mine = e.convert("zext", f.is_null(f.pointer(held_at, 0)) ^ True, "i64")
     with e.loop(0, states[0]) as loop:
         row = f.address(states[1], loop.index * int(StateRow.SIZE))
         f.go_unless(e.icmp("eq", f.word(f.pointer(row, StateRow.WORDS), StateField.HELD), mine), slow)

@@ -7,8 +7,7 @@ fail after the first write. Elsewhere it goes to a spare tensor, and the two cha
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -80,27 +79,25 @@ class States:
                 spare._tensor = Spare(self.states[number])._tensor
 
     # -- locks ---------------------------------------------------------------------------------------------------------
-    def hold(self) -> Callable[[], None]:
-        """Wait for all locks; the result, called, lets them go. Used by the native entry around long programs."""
+    def hold(self) -> tuple[Any, ...]:
+        """Wait for all locks. Used by the native entry around long programs: what is returned holds this object and the
+        C functions that let the locks go, so that no signal handler can come between the end of a run and them."""
         taken: list[State] = []
         try:
             for state in self.ordered:
                 state.lock.acquire()
                 taken.append(state)
+            return (self, *[state.lock.native_release for state in self.ordered])
         except BaseException:
             _release(taken)
             raise
-        return self.leave
-
-    def leave(self) -> None:
-        _release(self.ordered)
 
     def __enter__(self) -> States:
         self.hold()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.leave()
+        _release(self.ordered)
 
 
 def _release(states: list[State]) -> None:

@@ -44,6 +44,11 @@ class Lock:
         self._words[StateField.HELD] -= 1
         self._lock.release()
 
+    @property
+    def native_release(self) -> Any:
+        """The C function that lets the lock go; whoever calls it has taken back the word before."""
+        return self._lock.release
+
     def __enter__(self) -> None:
         self.acquire()
 
