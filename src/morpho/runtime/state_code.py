@@ -28,7 +28,7 @@ def hold_states(f: Function, context: str, held_at: str, failed: str) -> None:
 
 
 def leave_states(f: Function, context: str, held_at: str) -> None:
-    """Let the states' locks go, if they are held: by C functions, so that no signal handler runs before all are free."""
+    """Let the states' locks go, if they are held: by C functions, so that no signal handler runs before all are."""
     e, token = f.e, f.pointer(held_at, 0)
     with e.when(f.is_null(token) ^ True):
         count, table = f.word(held_at, 1), f.pointer(held_at, 2)
