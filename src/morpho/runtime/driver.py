@@ -120,19 +120,21 @@ def _compare(f: Function, record: str, guards: str, argument: Value, values: str
 
 
 def _entry(f: Function, at: Distances) -> str:
-    """entry(self, args, nargs, kwnames): f(a, b) and f(a, b, out=c) on guarded tensors; other calls go to Python."""
+    """entry(self, args, nargs, kwnames): f(a, b) and f(a, b, out=c) on guarded tensors and known objects; other
+    calls go to Python."""
     e = f.e
     slow = "slow"
     context = e.load_pointer(e.offset("%self", "i8", at.context))
     _admit(f, context, slow)
     given = f.value("%count") & ((1 << 63) - 1)
     inputs, outputs = f.word(context, ContextField.INPUTS), f.word(context, ContextField.OUTPUTS)
-    f.go_unless(e.icmp("eq", given, inputs), slow)
+    f.go_unless(e.icmp("eq", given, f.word(context, ContextField.ARGUMENTS)), slow)
     f.go_unless(e.icmp("eq", f.word(context, ContextField.BUSY), 0), slow)
     program = f.pointer(context, ContextField.PROGRAM)
     slots = f.alloca(f.word(context, ContextField.SLOTS))
-    records = f.alloca(inputs + 1)
-    _read_inputs(f, context, inputs, records, slots, slow, at)
+    tensors, records = f.alloca(inputs + 1), f.alloca(inputs + 1)
+    _take_tensors(f, context, given, tensors, slow)
+    _read_inputs(f, context, (inputs, tensors), records, slots, slow, at)
     _check_fixed(f, context, slow, at)
     values = _numbers(f, context, program, records, slow)
     _compare_inputs(f, context, inputs, records, values, slow)
@@ -145,10 +147,10 @@ def _entry(f: Function, at: Distances) -> str:
     is_told = f.is_null("%names") ^ True
     e.branch_if(is_told, told, fresh)
     e.label(told)
-    _take_targets(f, context, inputs, outputs, items_at, slow)
+    _take_targets(f, context, given, outputs, items_at, slow)
     e.branch_if(e.icmp("ne", f.word(context, ContextField.HOLD), 0), python, targets)
     e.label(fresh)
-    make_outputs(f, context, (outputs, room), made_at, at)
+    make_outputs(f, context, (inputs, tensors), (outputs, room), made_at, at)
     e.branch(python)
     e.label(python)
     hold_states(f, context, held_at, "lost")
@@ -156,7 +158,7 @@ def _entry(f: Function, at: Distances) -> str:
     f.go_unless(e.icmp("ne", f.word(context, ContextField.ENABLED), 0), "undo")
     f.go_unless(f.same(f.pointer(context, ContextField.PROGRAM), program), "undo")
     f.go_unless(e.icmp("eq", f.word(context, ContextField.BUSY), 0), "undo")
-    _read_inputs(f, context, inputs, records, slots, "undo", at)
+    _read_inputs(f, context, (inputs, tensors), records, slots, "undo", at)
     _check_fixed(f, context, "undo", at)
     _compare_inputs(f, context, inputs, records, values, "undo")
     e.branch(targets)
@@ -177,11 +179,11 @@ def _entry(f: Function, at: Distances) -> str:
     moved = e.select(staged, outputs, e.constant(0, "i64", 1))
     captured = (f.word(context, ContextField.CAPTURED), f.pointer(context, ContextField.CAPTURED_TABLE))
     nothing = f.pointer(context, ContextField.NOTHING)
-    status = _guarded_run(f, context, (program, slots, values), ((inputs, "%args"), (outputs, items), captured),
+    status = _guarded_run(f, context, (program, slots, values), ((inputs, tensors), (outputs, items), captured),
                           at, (moves, moved))
     replace_states(f, states, status)
     leave_states(f, context, held_at)
-    _return(f, context, program, status, (inputs, outputs), (single, nothing), room, made_at)
+    _return(f, context, program, status, (given, outputs), (single, nothing), room, made_at)
     e.label("undo")
     leave_states(f, context, held_at)
     drop_outputs(f, context, room, made_at)
@@ -222,12 +224,23 @@ def _admit(f: Function, context: str, slow: str) -> None:
     e.label(admitted)
 
 
-def _read_inputs(f: Function, context: str, inputs: Value, records: str, slots: str, slow: str,
+def _take_tensors(f: Function, context: str, given: Value, tensors: str, slow: str) -> None:
+    """The tensors among the arguments; the others must be the very objects that the code was compiled for."""
+    e, table = f.e, f.pointer(context, ContextField.ARGUMENT_TABLE)
+    with e.loop(0, given, carried=[e.constant(0, "i64", 1)]) as loop:
+        argument, wanted = f.pointer("%args", loop.index), f.pointer(table, loop.index)
+        is_tensor = f.is_null(wanted)
+        f.go_unless(is_tensor | f.same(argument, wanted), slow)
+        f.store_pointer(argument, tensors, loop.values[0])  # the next one writes over what is none
+        loop.next(loop.values[0] + e.convert("zext", is_tensor, "i64"))
+
+
+def _read_inputs(f: Function, context: str, inputs: tuple[Value, str], records: str, slots: str, slow: str,
                  at: Distances) -> None:
     """The records and addresses of the arguments."""
     e = f.e
-    with e.loop(0, inputs) as loop:
-        record = f.record_of(context, f.pointer("%args", loop.index), slow, at)
+    with e.loop(0, inputs[0]) as loop:
+        record = f.record_of(context, f.pointer(inputs[1], loop.index), slow, at)
         f.store_pointer(record, records, loop.index)
         f.store_pointer(f.pointer(record, 0), slots, loop.index)
 
@@ -254,7 +267,7 @@ def _fixed_inputs(f: Function, context: str, first: Value, slots: str) -> None:
         f.store_pointer(f.pointer(table, loop.index * 3), slots, first + loop.index)
 
 
-def _take_targets(f: Function, context: str, inputs: Value, outputs: Value, items_at: str, slow: str) -> None:
+def _take_targets(f: Function, context: str, given: Value, outputs: Value, items_at: str, slow: str) -> None:
     """out= is one tensor, or a tuple of as many as there are outputs; it stands after the arguments in `args`."""
     e = f.e
     f.go_unless(e.icmp("ne", outputs, 0), slow)
@@ -263,10 +276,10 @@ def _take_targets(f: Function, context: str, inputs: Value, outputs: Value, item
     one, many, taken = e.fresh("one"), e.fresh("many"), e.fresh("taken")
     e.branch_if(e.icmp("ne", f.word(context, ContextField.SINGLE), 0), one, many)
     e.label(one)
-    f.store_pointer(f.address("%args", inputs), items_at, 0)
+    f.store_pointer(f.address("%args", given), items_at, 0)
     e.branch(taken)
     e.label(many)
-    target = f.pointer("%args", inputs)
+    target = f.pointer("%args", given)
     f.go_unless(f.same(e.load_pointer(e.offset(target, "i8", WORD)), f.pointer(context, ContextField.TUPLE_TYPE)), slow)
     f.go_unless(e.icmp("eq", e.load(e.offset(target, "i8", 16), "i64", 1), outputs), slow)
     f.store_pointer(e.offset(target, "i8", 24), items_at, 0)
@@ -351,12 +364,12 @@ def _return(f: Function, context: str, program: str, status: Value, counts: tupl
     e = f.e
     names = ("fault", "fine", "told", "fresh", "none", "some", "single", "many")
     fault, fine, told, fresh, none, some, single, many = (e.fresh(n) for n in names)
-    inputs, outputs = counts
+    given, outputs = counts
     e.branch_if(e.icmp("eq", status, 0), fine, fault)
     e.label(fine)
     e.branch_if(f.is_null("%names"), fresh, told)
     e.label(told)
-    target = f.pointer("%args", inputs)
+    target = f.pointer("%args", given)
     f.increment(context, target)
     e.line(f"ret ptr {target}")
     e.label(fresh)

@@ -12,7 +12,8 @@ from morpho.runtime.pool import ALIGNMENT_BYTES
 from morpho.runtime.tables import ContextField, Distances, Function, OutputRow
 
 
-def make_outputs(f: Function, context: str, outputs: tuple[Value, str], made_at: str, at: Distances) -> None:
+def make_outputs(f: Function, context: str, inputs: tuple[Value, str], outputs: tuple[Value, str], made_at: str,
+                 at: Distances) -> None:
     """New tensors in a table of pointers; how many there are stands in `made_at`. Returns NULL where that fails."""
     e = f.e
     native, python, done = e.fresh("native"), e.fresh("python"), e.fresh("done")
@@ -26,7 +27,7 @@ def make_outputs(f: Function, context: str, outputs: tuple[Value, str], made_at:
     e.branch(done)
     e.label(python)
     made = f.call_python(context, ContextField.VECTORCALL,
-                         f"ptr {f.pointer(context, ContextField.ALLOCATE)}, ptr %args, i64 %count, ptr null")
+                         f"ptr {f.pointer(context, ContextField.ALLOCATE)}, ptr {inputs[1]}, i64 {inputs[0].name}, ptr null")
     _return_null_if(f, f.is_null(made))
     with e.loop(0, count) as loop:
         item = f.pointer(e.offset(made, "i8", TUPLE_ITEMS), loop.index)

@@ -60,7 +60,7 @@ class ContextField(IntEnum):
     SLOW = 3  # Python callable that takes every call the entry does not
     FAULT = 4  # Python callable that raises; it is given the status and the program's address
     OUT_NAME = 5  # the interned string "out"
-    INPUTS = 6
+    INPUTS = 6  # tensors among the arguments
     SLOTS = 7
     GUARD_TABLE = 8  # per argument and then the output: number of words, index of the first expected value
     BINDINGS = 9  # per symbol: argument, word, least, most
@@ -103,7 +103,9 @@ class ContextField(IntEnum):
     MEMORY_AT = 46  # PyByteArray_AsString
     NEW_BYTES = 47  # PyBytes_FromStringAndSize
     NEW_TUPLE = 48  # PyTuple_New
-    SIZE = 49
+    ARGUMENTS = 49  # what a call gives by position: tensors, and objects that the code was compiled for
+    ARGUMENT_TABLE = 50  # per argument: that object, or 0 for a tensor
+    SIZE = 51
 
 
 class StateField(IntEnum):

@@ -149,7 +149,9 @@ class Compiled(ctypes.Structure):
         allocate_outputs, templates = output_maker(chosen), output_templates(chosen)
         states, hold = chosen.states.table(chosen.plan), chosen.states.hold
         releases = executable.work > LONG_WORK
-        chosen.keep = [guards, bindings, table, allocate_outputs, templates, states, hold, *fixed]
+        given = np.array([0 if thing is LEAF else id(thing) for thing in chosen.given], np.int64)
+        chosen.keep = [guards, bindings, table, allocate_outputs, templates, states, hold, given, *fixed]
+        words[ContextField.ARGUMENTS], words[ContextField.ARGUMENT_TABLE] = len(given), given.ctypes.data
         words[ContextField.STATES], words[ContextField.STATE_TABLE] = len(states), states.ctypes.data
         words[ContextField.HOLD] = id(hold) if releases and len(states) else 0
         words[ContextField.TEMPLATES] = templates[0].ctypes.data if templates is not None else 0
@@ -307,23 +309,20 @@ class Compiled(ctypes.Structure):
                 positional.append(arguments[name])
         return self.function(*positional, **named)
 
-    def _is_plain(self, structure: Any) -> bool:
-        """Whether a call with nothing but tensors, in order, means this structure: the native entry sees no others."""
+    def _by_position(self, structure: Any) -> list[Any] | None:
+        """What a native call gives by position for this structure: LEAF for a tensor, else the object itself; None where
+        there is no such call. Parameters at the end that have their defaults are left out."""
+        parameters = list(self.signature.parameters.values())
         if "out" in self.signature.parameters:
-            return False
-        tensors_only = True
-        for (_, tree), parameter in zip(structure, self.signature.parameters.values(), strict=True):
-            if tree is LEAF:
-                if not tensors_only or parameter.kind not in (parameter.POSITIONAL_ONLY,
-                                                              parameter.POSITIONAL_OR_KEYWORD):
-                    return False
-                continue
-            tensors_only = False
-            default = {parameter.VAR_POSITIONAL: (), parameter.VAR_KEYWORD: {}}.get(parameter.kind, parameter.default)
-            leaves: list[Any] = []
-            if default is parameter.empty or flatten(default, leaves) != tree or leaves:
-                return False
-        return True
+            return None
+        trees = [tree for _, tree in structure]
+        while trees and trees[-1] is not LEAF and _is_default(parameters[len(trees) - 1], trees[-1]):
+            trees.pop()
+        for parameter, tree in zip(parameters, trees, strict=False):
+            single = tree is LEAF or tree[0] == "static"
+            if not single or parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                return None
+        return [LEAF if tree is LEAF else unflatten(tree, iter(())) for tree in trees]
 
     def _finish(self, graph: Graph, structures: tuple[Any, Any], count: int, captured: list[Tensor], trace: Trace,
                 updates: list[tuple[int, int]], specs: list[tuple[Any, ...]], owned: list[Owner]) -> Specialisation:
@@ -350,7 +349,8 @@ class Compiled(ctypes.Structure):
         overlap = simple and count == 1 and all(may_alias(program, program.outputs[0].slot, slot)
                                                 for index, slot in inputs.items() if index < len(specs))
         states = States(trace.states, updates, aliases)
-        direct = (simple and self._is_plain(called) and len(plan.segments) == 1
+        given = self._by_position(called)
+        direct = (simple and given is not None and len(plan.segments) == 1
                   and isinstance(plan.segments[0], Executable) and all(owner.is_parameter for owner in owned)
                   and all(program.slots[place.slot].kind == "result" for place in program.outputs)
                   and states.spare_bytes <= MOST_SPARE_BYTES)
@@ -367,7 +367,7 @@ class Compiled(ctypes.Structure):
         needed = needed_elements(graph)
         least = sure_bounds(needed)
         return Specialisation(plan, structure, count, captured, layouts, states, updates, aliases, bindings,
-                              overlap, direct and least is not None, staged, needed, least or {}, len(specs))
+                              overlap, direct and least is not None, staged, needed, least or {}, len(specs), given or [])
 
     # -- running -------------------------------------------------------------------------------------------------------
     def _run(self, chosen: Specialisation, tensors: list[Tensor], out: Any) -> Any:
@@ -573,6 +573,13 @@ class _Bound:
 
 _OUT = sys.intern("out")
 _NOTHING = flatten(None, [])
+
+
+def _is_default(parameter: inspect.Parameter, tree: Any) -> bool:
+    """Whether a parameter that is not given means this tree."""
+    default = {parameter.VAR_POSITIONAL: (), parameter.VAR_KEYWORD: {}}.get(parameter.kind, parameter.default)
+    leaves: list[Any] = []
+    return default is not parameter.empty and flatten(default, leaves) == tree and not leaves
 
 
 def _snapshot(tensor: Tensor) -> Tensor:

@@ -38,7 +38,8 @@ class Specialisation:
     staged: list[bool]  # per output but updates: a fault may come after its first element was written
     needed: list[Needed]  # dynamic sizes that must not be 0
     least: dict[str, int]  # bounds within which that is sure, for the native entry
-    arguments: int = 0
+    arguments: int = 0  # tensors among them
+    given: list[Any] = field(default_factory=list)  # what a native call gives by position: LEAF, or the very object
     prepared: Prepared | None = None
     block: Any = None
     keep: list[Any] = field(default_factory=list)
