@@ -26,8 +26,9 @@ def make_outputs(f: Function, context: str, inputs: tuple[Value, str], outputs: 
         _new_tensor(f, context, row, (room, made_at), at)
     e.branch(done)
     e.label(python)
+    maker = f.pointer(context, ContextField.ALLOCATE)
     made = f.call_python(context, ContextField.VECTORCALL,
-                         f"ptr {f.pointer(context, ContextField.ALLOCATE)}, ptr {inputs[1]}, i64 {inputs[0].name}, ptr null")
+                         f"ptr {maker}, ptr {inputs[1]}, i64 {inputs[0].name}, ptr null")
     _return_null_if(f, f.is_null(made))
     with e.loop(0, count) as loop:
         item = f.pointer(e.offset(made, "i8", TUPLE_ITEMS), loop.index)

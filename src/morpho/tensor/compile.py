@@ -310,8 +310,8 @@ class Compiled(ctypes.Structure):
         return self.function(*positional, **named)
 
     def _by_position(self, structure: Any) -> list[Any] | None:
-        """What a native call gives by position for this structure: LEAF for a tensor, else the object itself; None where
-        there is no such call. Parameters at the end that have their defaults are left out."""
+        """What a native call gives by position for this structure: LEAF for a tensor, else the object itself; None
+        where there is no such call. Parameters at the end that have their defaults are left out."""
         parameters = list(self.signature.parameters.values())
         if "out" in self.signature.parameters:
             return None
@@ -366,8 +366,8 @@ class Compiled(ctypes.Structure):
         layouts = [layout_of(tensor) for tensor in captured]
         needed = needed_elements(graph)
         least = sure_bounds(needed)
-        return Specialisation(plan, structure, count, captured, layouts, states, updates, aliases, bindings,
-                              overlap, direct and least is not None, staged, needed, least or {}, len(specs), given or [])
+        return Specialisation(plan, structure, count, captured, layouts, states, updates, aliases, bindings, overlap,
+                              direct and least is not None, staged, needed, least or {}, len(specs), given or [])
 
     # -- running -------------------------------------------------------------------------------------------------------
     def _run(self, chosen: Specialisation, tensors: list[Tensor], out: Any) -> Any:
