@@ -233,8 +233,8 @@ def test_an_interrupt_leaves_no_lock_held() -> None:
     old = signal.signal(signal.SIGALRM, interrupt)
     try:
         for number in range(20):
-            signal.setitimer(signal.ITIMER_REAL, 1e-4 * (1 + number))
             with pytest.raises(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 1e-4 * (1 + number))
                 while True:
                     step(x)
             assert total._words[0] == 0, "held"
