@@ -13,6 +13,7 @@ from benchmarks.kernels.peers import PEERS as KERNEL_PEERS
 from benchmarks.peers import PEERS
 from benchmarks.results import ThemeResult
 from benchmarks.session import Session
+from benchmarks.train.peers import PEERS as TRAIN_PEERS
 
 BUSY_LOAD = 0.5
 
@@ -30,6 +31,7 @@ SUITES = {
     "core": Suite("benchmarks", ("small_calls", "gelu", "fusion", "latency", "startup", "memory", "tasks"), PEERS),
     "kernels": Suite("benchmarks.kernels", ("matmul", "low_precision", "layers", "attention", "gpt2", "gpt2_compile",
                                             "mlp"), KERNEL_PEERS),
+    "train": Suite("benchmarks.train", ("mlp_step",), TRAIN_PEERS),
 }
 
 

@@ -331,3 +331,53 @@ def test_levels_and_the_reference_backend_in_one_function() -> None:
         np.testing.assert_allclose(f(x, x, out=target).numpy(), expected, rtol=1e-5)
         np.testing.assert_allclose(f(x, x).numpy(), expected, rtol=1e-5)
     assert f.native_calls == native  # a setting holds for the native entry too
+
+
+class Doubler:
+    """An object that is a constant of the compiled code, as modules and optimisers are."""
+
+    factor = 2.0
+
+    @mo.compile
+    def scaled(self, x: mo.Tensor) -> mo.Tensor:
+        return x * self.factor
+
+
+def test_objects_among_the_arguments_are_known_by_identity() -> None:
+    f = mo.compile(lambda model, x, kind="a", y=None: x * model.factor + (1 if kind == "a" else 2)
+                   + (0 if y is None else y))
+    one, other, x = Doubler(), Doubler(), mo.asarray([1.0, 2.0])
+    other.factor = 3.0
+    f(one, x)
+    before = f.native_calls
+    for _ in range(3):
+        assert f(one, x).tolist() == [3, 5]
+    assert f.native_calls == before + 3
+    assert f(other, x).tolist() == [4, 7] and f(one, x).tolist() == [3, 5] and f.native_calls == before + 3
+    assert f(one, x, "b").tolist() == [4, 6] and f(one, x, "b", x).tolist() == [5, 8]
+    before = f.native_calls
+    out = mo.empty(2)
+    assert f(one, x, "b", x).tolist() == [5, 8] and f(one, x, "b", x, out=out) is out and out.tolist() == [5, 8]
+    assert f.native_calls == before + 2
+    assert f(one, x, y=x, kind="b").tolist() == [5, 8] and f(x=x, model=one).tolist() == [3, 5]
+    assert f.native_calls == before + 2
+
+
+def test_a_method_is_served_natively() -> None:
+    one, x = Doubler(), mo.asarray([1.0, 2.0])
+    one.scaled(x)
+    before = Doubler.scaled.native_calls
+    assert one.scaled(x).tolist() == [2, 4] and Doubler.scaled.native_calls == before + 1
+
+
+def test_lists_and_numbers_among_the_arguments() -> None:
+    """A list may change and is looked at by every call; a number may be another object of the same value."""
+    f = mo.compile(lambda sizes, x, scale: x * scale + len(sizes))
+    sizes, x = [1, 2], mo.asarray([1.0])
+    assert f(sizes, x, 0.5).tolist() == [2.5]
+    sizes.append(3)
+    assert f(sizes, x, 0.5).tolist() == [3.5] and f.native_calls == 0
+    g = mo.compile(lambda x, scale: x * scale)
+    for value in (0.5, float("0.5"), 0.25, -0.0, 0.0):
+        assert g(x, value).tolist() == [value] and np.signbit(g(x, value).numpy())[0] == np.signbit(value)
+    assert g.recompiles == 3

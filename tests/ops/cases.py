@@ -162,7 +162,7 @@ def _several() -> list[Elementwise]:
     table += [Elementwise(name, "iuf", 2, domain=(0.3, 3)) for name in ("floor_divide", "remainder")]
     table += [Elementwise("pow", "iufc", 2, 2, domain=(0.3, 2))]
     table += [Elementwise(name, "f", 2, 2) for name in ("atan2", "hypot", "logaddexp")]
-    table += [Elementwise(name, "f", 2) for name in ("copysign", "nextafter")]
+    table += [Elementwise(name, "f", 2) for name in ("copysign", "nextafter", "multiply_from_zero")]
     table += [Elementwise(name, "iuf", 2) for name in ("maximum", "minimum", "less", "less_equal", "greater",
                                                        "greater_equal")]
     table += [Elementwise(name, "biufc", 2) for name in ("equal", "not_equal")]

@@ -170,6 +170,7 @@ RULE_PROGRAMS: dict[str, tuple[tuple[DType, ...], Callable[[Node, Node], Node]]]
     "cast narrow": ((int32, float32), lambda x, y: build("cast", build("cast", x, dtype=float16), dtype=x.dtype)),
     "product_of_bytes": ((int8, uint8), lambda x, y: build("matmul", *[
         reshape(build("cast", side, dtype=int32), shape) for side, shape in ((x, (1, *x.shape)), (y, (*y.shape, 1)))])),
+    "product_of_one": (FLOATS, lambda x, y: build("matmul", *[reshape(side, (*side.shape, 1, 1)) for side in (x, y)])),
     "copy_is_the_value": (FLOATS, lambda x, y: build("copy", build("add", x, y))),
 }
 

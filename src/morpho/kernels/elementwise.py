@@ -77,6 +77,11 @@ def _multiply(e: Emitter, dtype: DType, a: Value, b: Value) -> Value:
     return a * b
 
 
+@_emits("multiply_from_zero")
+def _multiply_from_zero(e: Emitter, dtype: DType, a: Value, b: Value) -> Value:
+    return e.intrinsic("fma", a, b, e.like(0.0, a))  # a register of zeros costs nothing: it need not come from memory
+
+
 @_emits("divide")
 def _divide(e: Emitter, dtype: DType, a: Value, b: Value) -> Value:
     return e.negated(a) if _is(b, -1.0) else a / b

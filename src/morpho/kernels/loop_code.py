@@ -8,6 +8,8 @@ a block of 4096 fold by halves, and blocks join pairwise.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from morpho.base.dtypes import DType, bool_
 from morpho.base.machine import Isa
 from morpho.kernels import elementwise, reductions, scalars
@@ -344,11 +346,31 @@ class LoopCode:
         if access.pattern == "unit":
             return scalars.from_memory(e, e.load(places[number], element), access.dtype)
         buffer = self.temporary(f"load{number}", element)
+        after = self.together(number, column, count, lambda place: e.store(e.load(place, element), buffer))
         length = self.lanes if count is None else count
         with e.loop(0, length) as loop:
             address = e.offset(self.pointers[number], element, self.inner_offset(number, column + loop.index))
             e.store(e.load(address, element, 1), e.offset(buffer, element, loop.index))
+        if after:
+            e.branch(after)
+            e.label(after)
         return scalars.from_memory(e, e.load(buffer, element), access.dtype)
+
+    def together(self, number: int, column: Value, count: Value | None, move: Callable[[str], None]) -> str:
+        """Move a whole chunk of an operand with several inner axes at once if it lies on one line of the last one. What
+        is written next moves its elements one by one; the label to go on at after that, "" where only that is there."""
+        e, access = self.e, self.kernel.accesses[number]
+        if access.pattern != "general" or self.lanes == 1 or count is not None:
+            return ""
+        at_once, apart, after = e.fresh("together"), e.fresh("apart"), e.fresh("after")
+        coordinates, strides = self.split(column, self.inner), self.strides[number][self.kernel.outer_rank:]
+        fits = e.icmp("sle", coordinates[-1] + self.lanes, self.inner[-1]) & e.icmp("eq", strides[-1], 1)
+        e.branch_if(fits, at_once, apart)
+        e.label(at_once)
+        move(e.offset(self.pointers[number], scalars.memory_type(access.dtype), self.dot(coordinates, strides)))
+        e.branch(after)
+        e.label(apart)
+        return after
 
     def inner_offset(self, access: int, column: Value) -> Value:
         """The distance of a column from its row's start, in elements."""
@@ -480,10 +502,14 @@ class LoopCode:
             return
         e.store(stored, buffer)
         if pattern == "general":  # several inner axes: each element has a place of its own
+            after = self.together(access, column, count, lambda place: e.store(stored, place))
             with e.loop(0, self.lanes if count is None else count) as loop:
                 place = self.inner_offset(access, column + loop.index)
                 one = e.load(e.offset(buffer, element, loop.index), element, 1)
                 e.store(one, e.offset(self.pointers[access], element, place))
+            if after:
+                e.branch(after)
+                e.label(after)
             return
         step: Value | int = 1 if pattern == "unit" else self.strides[access][-1]
         self.copy(buffer, 1, address, step, element, self.lanes if count is None else count)

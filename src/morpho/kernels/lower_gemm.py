@@ -15,6 +15,7 @@ from morpho.kernels.loop_spec import LANES, LoopKernel
 from morpho.kernels.lower_group import Lowered
 from morpho.kernels.pack import PackKernel
 from morpho.kernels.place import Place
+from morpho.kernels.row_product import DTYPES, MOST_BYTES, MOST_ROWS
 
 PRODUCT = -2  # the slot of the scratch tile, which the kernel itself fills in
 
@@ -73,6 +74,14 @@ class Product:
         rows = tuple(s * self.steps[0] for s in contiguous_strides(shape[:-columns]))
         across = tuple(s * self.steps[1] for s in contiguous_strides(shape[-columns:]))
         return Place(PRODUCT, 0, shape, (*rows, *across), self.dtype.compute)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is a few rows times a small matrix whose rows or columns lie side by side: nothing is packed."""
+        sizes = (self.batch, self.m, self.n, self.k)
+        return (self.sides_change and self.dtype in DTYPES and all(isinstance(size, int) for size in sizes)
+                and 0 < self.m <= MOST_ROWS and self.k > 1 and 1 in (self.b.rows, self.b.columns)
+                and 0 < self.n * self.k * self.dtype.itemsize <= MOST_BYTES)  # type: ignore[operator]
 
     # -- packing -------------------------------------------------------------------------------------------------------
     @property

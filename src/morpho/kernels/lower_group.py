@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from morpho.base.dims import Shape, Size, bounds, product
@@ -247,7 +248,8 @@ class GroupLowering:
         inner_loops = inner_loops or [(1, [0] * moving)]
         short = self.short_extents(stores, outer_loops, inner_loops)
         transposed = bool(short) or self.is_transposed(outer_loops, inner_loops)
-        accesses = tuple(Access(o.kind, o.dtype, self.pattern([loop[1][n] for loop in inner_loops])
+        extents = [loop[0] for loop in inner_loops]
+        accesses = tuple(Access(o.kind, o.dtype, self.pattern([loop[1][n] for loop in inner_loops], extents)
                                 if o.place is not None else "none",
                                 self.across(o, outer_loops[-1][1][n], bool(short)) if transposed else "",
                                 len(o.guards), constant_text(o.place.fill) if o.guards and o.place else "")
@@ -324,11 +326,14 @@ class GroupLowering:
         return along_rows > along_columns
 
     @staticmethod
-    def pattern(strides: list[Size]) -> str:
+    def pattern(strides: list[Size], extents: Sequence[Size] = ()) -> str:
+        """How an operand walks along the columns; it may walk several axes as one where others cannot."""
         if all(s == 0 for s in strides):
             return "zero"
-        if len(strides) > 1:
+        joined = (step * size for step, size in zip(strides[1:], extents[1:], strict=True))
+        if any(before != after for before, after in zip(strides, joined, strict=False)):
             return "general"
+        strides = strides[-1:]
         return "unit" if strides[0] == 1 else "strided"
 
 

@@ -76,7 +76,7 @@ def _reuse(program: Program, step: Step, number: int, last: dict[int, int], shar
         for source in step.reads:
             slot = program.slots[source.slot]
             views = {(p.offset, p.strides, p.shape) for p in step.reads if p.slot == source.slot}
-            if (slot.kind == "temporary" and last[source.slot] == number and source.slot not in taken
+            if (slot.kind == "temporary" and last[source.slot] == number and source.slot not in taken | step.operands
                     and len(views) == 1 and source.offset == 0 and source.is_contiguous and output.is_contiguous
                     and slot.nbytes == program.slots[output.slot].nbytes and source.shape == output.shape
                     and slot.dtype.itemsize == output.dtype.itemsize):
@@ -101,4 +101,4 @@ def may_alias(program: Program, result: int, source: int) -> bool:
     writes = [place for place in written(step) if place.slot == result]
     same = all(read.offset == write.offset and read.strides == write.strides and read.shape == write.shape
                and read.dtype.itemsize == write.dtype.itemsize for read in reads for write in writes)
-    return step.in_place and same
+    return step.in_place and same and source not in step.operands

@@ -6,7 +6,7 @@ with its places and numbers, or a host operation on NumPy arrays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,12 +18,13 @@ from morpho.ir.op import Cost
 from morpho.kernels.int8 import ByteProduct
 from morpho.kernels.loop_spec import LoopKernel
 from morpho.kernels.lower_attention import lower_attention, lower_attention_backward
-from morpho.kernels.lower_gemm import PRODUCT, Product, as_matrix, batch_stride, follows
+from morpho.kernels.lower_gemm import PRODUCT, Product, as_matrix, batch_stride, follows, layout
 from morpho.kernels.lower_group import Lowered, lower_body, lower_copy
 from morpho.kernels.matmul import ROWS, MatmulKernel
 from morpho.kernels.place import Place, as_pairs, look, padded, whole
 from morpho.kernels.quantised import QuantisedProduct
 from morpho.kernels.reductions import BLOCK, lane_dtype
+from morpho.kernels.row_product import RowProduct
 from morpho.kernels.scan import ScanKernel
 from morpho.kernels.scatter import lower_scatter
 from morpho.kernels.split_group import split_group
@@ -81,9 +82,19 @@ class Step:
         return [p for i, p in enumerate(self.places) if p is not None and i not in self.writes]
 
     @property
+    def operands(self) -> set[int]:
+        """Slots that are read until the step is over, whatever `in_place` says: those of a product's two sides."""
+        return {p.slot for p in self.places[:2] if p is not None} if self.epilogue is not None else set()
+
+    @property
     def may_fault(self) -> bool:
         """Whether the step checks indices."""
         return any(getattr(kernel, "may_fault", False) for kernel in (self.kernel, self.epilogue))
+
+
+def _reads_first(kernel: LoopKernel) -> bool:
+    """Whether a loop reads every element before it writes it."""
+    return not kernel.gathers and kernel.reads_before_writing
 
 
 def _distinct(place: Place) -> int:
@@ -130,15 +141,15 @@ class Program:
         return all(isinstance(step, Step) for step in self.steps)
 
 
-def build_program(graph: Graph, own_outputs: bool, inputs: int) -> Program:
+def build_program(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int] = ()) -> Program:
     """Lower a fused graph that is called with `inputs` arguments, read or not. `own_outputs`: every output gets memory
-    of its own, none is a view of an input."""
-    return _Builder(graph, own_outputs, inputs).build()
+    of its own, none is a view of an input. `constants` are inputs that seldom change."""
+    return _Builder(graph, own_outputs, inputs, constants).build()
 
 
 class _Builder:
-    def __init__(self, graph: Graph, own_outputs: bool, inputs: int) -> None:
-        self.graph, self.own_outputs = graph, own_outputs
+    def __init__(self, graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int]) -> None:
+        self.graph, self.own_outputs, self.constants = graph, own_outputs, constants
         self.program = Program()
         self.program.slots = [Slot("input", bool_, 0, index) for index in range(inputs)]
         self.places: dict[int, list[Place]] = {}  # node -> place of each of its outputs
@@ -233,7 +244,7 @@ class _Builder:
         reduces = any(i.reduces for i in kernel.instructions)
         self.program.steps.append(Step(
             kernel, lowered.places, writes, lowered.values, lowered.rows, lowered.columns, label, node.origin,
-            splits_columns=not reduces, in_place=not kernel.gathers and kernel.reads_before_writing))
+            splits_columns=not reduces, in_place=_reads_first(kernel)))
 
     @staticmethod
     def is_long(lowered: Lowered, several_walks: bool = False) -> bool:
@@ -391,6 +402,10 @@ class _Builder:
             shape = (*shape[:-1], 2)
         c = self.new_slot(shape, node.dtype)
         found = self.product(node, shape, False)
+        if self.is_direct(found):
+            self.multiply_directly(node, found, c)
+            self.places[node.serial] = [c]
+            return
         # Rows and columns of the copy are those of the tiles, also where an axis has one element.
         self.multiply(node, found, lower_copy(found.tile, c, columns=2 if found.swapped else 1), "matmul")
         self.places[node.serial] = [c if shape == node.shape else replace(c, shape=node.shape)]
@@ -417,7 +432,11 @@ class _Builder:
             found = self.windows(node, node["shape"], dict(windows))
         else:
             found = self.product(node, node["shape"], bool(node["axes"]))
-        if not self.multiply(node, found, follow(found.seen(space, columns)), f"{kind}+{shown}"):
+        if not windows and self.is_direct(found):
+            apart = self.new_slot(node["shape"], node["dtype"])
+            self.multiply_directly(node, found, apart)
+            self.step(follow(whole(apart.slot, space, apart.dtype)), node, shown)
+        elif not self.multiply(node, found, follow(found.seen(space, columns)), f"{kind}+{shown}"):
             apart = self.new_slot(node["shape"], node["dtype"])
             self.multiply(node, found, lower_copy(found.tile, apart, columns=2 if windows else 1), kind)
             self.step(follow(whole(apart.slot, space, apart.dtype)), node, shown)
@@ -441,10 +460,24 @@ class _Builder:
         writes = tuple(i + 2 for i, access in enumerate(after.kernel.accesses) if access.kind == "store")
         self.program.steps.append(Step(
             found.kernel(), (found.a.place, packed, *places), writes, found.values(after), found.items,
-            found.work_per_item, label, node.origin, epilogue=after.kernel, scratch=found.scratch(after.kernel)[2],
+            found.work_per_item, label, node.origin, in_place=_reads_first(after.kernel), epilogue=after.kernel,
+            scratch=found.scratch(after.kernel)[2],
             threads=node.attributes.get("threads", "auto"),
             operations=found.batch * found.m * found.n * (2 * found.k + after.kernel.flops)))
         return True
+
+    def is_direct(self, found: Product) -> bool:
+        """Whether it is a few rows times a small matrix that changes from call to call: packing it would take longer
+        than the product."""
+        return found.is_small and found.b.place.slot not in self.constants
+
+    def multiply_directly(self, node: Node, found: Product, target: Place) -> None:
+        """One step that reads the right operand as it lies."""
+        a, b = found.a, found.b
+        kernel = RowProduct(found.dtype, layout(b.rows, b.columns, ("rows", "columns")))
+        values = (found.m, found.n, found.k, a.batch, a.rows, a.columns, b.batch, b.rows, b.columns)
+        self.program.steps.append(Step(kernel, (a.place, b.place, target), (2,), values, found.batch * found.m,
+                                       found.n * found.k, "matmul", node.origin))
 
     def product(self, node: Node, shape: Shape, whole_rows: bool) -> Product:
         a, b = (as_matrix(self.place(child), lambda place, n=child: self.copied(place, n)) for child in node.inputs[:2])

@@ -233,6 +233,7 @@ def _logaddexp_rule(node: Node, ct: Node) -> list[Node]:
 _binary("add", "iufc", np.add, lambda n, ct: [ct, ct], properties=COMMUTES)
 _binary("subtract", "iufc", np.subtract, lambda n, ct: [ct, neg(ct)])
 _binary("multiply", "iufc", np.multiply, _product_rule, properties=COMMUTES)
+_binary("multiply_from_zero", "f", special.multiply_from_zero, _product_rule, properties=COMMUTES)
 _binary("divide", "fc", special.quiet(np.divide), _quotient_rule, 4, _ROUND)
 _binary("floor_divide", "iuf", special.floor_divide, _STEP, 6)
 _binary("remainder", "iuf", special.remainder, _remainder_rule, 2 * COSTLY)
@@ -261,8 +262,8 @@ _binary("bitwise_left_shift", "iu", special.left_shift, _WHOLE)
 _binary("bitwise_right_shift", "iu", special.right_shift, _WHOLE)
 
 ARITY = {name: 2 for name in (
-    "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "pow", "atan2", "hypot", "copysign",
-    "nextafter", "logaddexp", "maximum", "minimum", "equal", "not_equal", "less", "less_equal", "greater",
+    "add", "subtract", "multiply", "multiply_from_zero", "divide", "floor_divide", "remainder", "pow", "atan2", "hypot",
+    "copysign", "nextafter", "logaddexp", "maximum", "minimum", "equal", "not_equal", "less", "less_equal", "greater",
     "greater_equal", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor",
     "bitwise_left_shift", "bitwise_right_shift")} | {"where": 3, "threefry": 3}
 

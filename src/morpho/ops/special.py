@@ -11,6 +11,13 @@ import numpy as np
 Array = Any
 
 
+def multiply_from_zero(a: Array, b: Array) -> Array:
+    """fma(a, b, +0.0), a chain of one product: as a * b, but an exact zero is +0.0; one by underflow keeps its sign."""
+    with np.errstate(all="ignore"):
+        found = a * b
+        return np.where((a == 0) | (b == 0), found + found.dtype.type(0), found)
+
+
 def quiet(function: Callable[..., Array]) -> Callable[..., Array]:
     """The same function without NumPy's warnings: infinities and NaN are results here, not accidents."""
 

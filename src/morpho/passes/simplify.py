@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from morpho.base.dtypes import DType, int8, int32, uint8
+from morpho.base.dtypes import DType, float16, float32, float64, int8, int32, uint8
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, rebuild
 from morpho.ir.rewrite import RuleTable, rewrite
@@ -177,6 +177,15 @@ def product_of_bytes(node: Node) -> Node | None:
         return None
     operands = [_bytes_behind(child) for child in node.inputs]
     return build("matmul_int8", *operands) if None not in operands else None  # type: ignore[arg-type]
+
+
+@rule("matmul")
+def product_of_one(node: Node) -> Node | None:
+    """A chain of one product needs no packing and joins the loops around it. bfloat16 adds the zero of an odd chain."""
+    a, b = node.inputs
+    if a.shape[-1] != 1 or node.dtype not in (float16, float32, float64) or node.attributes:
+        return None
+    return build("multiply_from_zero", expand(a, node.shape), expand(b, node.shape))
 
 
 # -- views -----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,18 @@ from __future__ import annotations
 
 from morpho.kernels.emit import Value
 from morpho.runtime.layout import BYTES_DATA, WORD, WRITABLE
-from morpho.runtime.tables import ContextField, Enabled, Function, PoolField, ProgramField, StepField, TaskField
+from morpho.runtime.output_code import drop_outputs, make_outputs, outputs_as_tuple
+from morpho.runtime.state_code import hold_states, leave_states, read_states, replace_states
+from morpho.runtime.tables import (
+    ContextField,
+    Distances,
+    Enabled,
+    Function,
+    PoolField,
+    ProgramField,
+    StepField,
+    TaskField,
+)
 from morpho.runtime.thread_code import thread_functions
 
 WORK_PER_THREAD = 1 << 20  # below this much work (columns x operations) a second thread costs more than it gives
@@ -97,18 +108,6 @@ def _run(f: Function) -> str:
     return f.text()
 
 
-def _guard(f: Function, tensor: str, context: str, slow: str, record_at: int) -> str:
-    """The record of a tensor argument; anything else goes the slow way."""
-    e = f.e
-    kind = e.load_pointer(e.offset(tensor, "i8", WORD))
-    f.go_unless(f.same(kind, f.pointer(context, ContextField.TENSOR_TYPE)), slow)
-    record = e.load_pointer(e.offset(tensor, "i8", record_at))
-    f.go_unless(e.assign(f"icmp ne ptr {record}, null", "i1", 1), slow)
-    held = e.load_pointer(e.offset(record, "i8", WORD))
-    f.go_unless(f.same(held, f.pointer(context, ContextField.BYTES_TYPE)), slow)
-    return e.offset(record, "i8", BYTES_DATA)
-
-
 def _compare(f: Function, record: str, guards: str, argument: Value, values: str, slow: str) -> None:
     """Every guarded word of a record must be the expected number."""
     e = f.e
@@ -120,65 +119,87 @@ def _compare(f: Function, record: str, guards: str, argument: Value, values: str
         e.label(following)
 
 
-def _entry(f: Function, context_at: int, record_at: int, storage_at: int) -> str:
-    """entry(self, args, nargs, kwnames): f(a, b) and f(a, b, out=c) on guarded tensors; other calls go to Python."""
+def _entry(f: Function, at: Distances) -> str:
+    """entry(self, args, nargs, kwnames): f(a, b) and f(a, b, out=c) on guarded tensors and known objects; other
+    calls go to Python."""
     e = f.e
     slow = "slow"
-    context = e.load_pointer(e.offset("%self", "i8", context_at))
+    context = e.load_pointer(e.offset("%self", "i8", at.context))
     _admit(f, context, slow)
     given = f.value("%count") & ((1 << 63) - 1)
     inputs, outputs = f.word(context, ContextField.INPUTS), f.word(context, ContextField.OUTPUTS)
-    f.go_unless(e.icmp("eq", given, inputs), slow)
+    f.go_unless(e.icmp("eq", given, f.word(context, ContextField.ARGUMENTS)), slow)
     f.go_unless(e.icmp("eq", f.word(context, ContextField.BUSY), 0), slow)
     program = f.pointer(context, ContextField.PROGRAM)
-    guards = f.pointer(context, ContextField.GUARD_TABLE)
     slots = f.alloca(f.word(context, ContextField.SLOTS))
-    records = f.alloca(inputs + 1)
-    _read_inputs(f, context, inputs, records, slots, slow, record_at)
-    _check_fixed(f, context, slow, record_at)
+    tensors, records = f.alloca(inputs + 1), f.alloca(inputs + 1)
+    _take_tensors(f, context, given, tensors, slow)
+    _read_inputs(f, context, (inputs, tensors), records, slots, slow, at)
+    _check_fixed(f, context, slow, at)
     values = _numbers(f, context, program, records, slow)
-    with e.loop(0, inputs) as loop:
-        _compare(f, f.pointer(records, loop.index), guards, loop.index, values, slow)
-    items_at, made_at = f.alloca(1), f.alloca(1)
-    f.store_pointer("null", made_at, 0)
-    told, fresh, ready = e.fresh("told"), e.fresh("fresh"), e.fresh("ready")
-    e.branch_if(e.assign("icmp ne ptr %names, null", "i1", 1), told, fresh)
+    _compare_inputs(f, context, inputs, records, values, slow)
+    room, items_at, made_at, held_at = f.alloca(outputs + 1), f.alloca(1), f.alloca(1), f.alloca(3)
+    f.store_pointer(room, items_at, 0)
+    f.store(0, made_at, 0)
+    f.store_pointer("null", held_at, 0)
+    told, fresh, python, targets, check, ready = (e.fresh(n) for n in ("told", "fresh", "python", "targets", "check",
+                                                                       "ready"))
+    is_told = f.is_null("%names") ^ True
+    e.branch_if(is_told, told, fresh)
     e.label(told)
-    _take_targets(f, context, inputs, outputs, items_at, slow)
-    _check_targets(f, context, slots, values, inputs, outputs, items_at, slow, (record_at, storage_at))
-    e.branch(ready)
+    _take_targets(f, context, given, outputs, items_at, slow)
+    e.branch_if(e.icmp("ne", f.word(context, ContextField.HOLD), 0), python, targets)
     e.label(fresh)
-    _make_targets(f, context, items_at, made_at)
+    make_outputs(f, context, (inputs, tensors), (outputs, room), made_at, at)
+    e.branch(python)
+    e.label(python)
+    hold_states(f, context, held_at, "lost")
     # That was Python: other threads may have run, used the arena, or changed the arguments. Look at everything again.
     f.go_unless(e.icmp("ne", f.word(context, ContextField.ENABLED), 0), "undo")
     f.go_unless(f.same(f.pointer(context, ContextField.PROGRAM), program), "undo")
     f.go_unless(e.icmp("eq", f.word(context, ContextField.BUSY), 0), "undo")
-    _read_inputs(f, context, inputs, records, slots, "undo", record_at)
-    _check_fixed(f, context, "undo", record_at)
-    guards = f.pointer(context, ContextField.GUARD_TABLE)
-    with e.loop(0, inputs) as loop:
-        _compare(f, f.pointer(records, loop.index), guards, loop.index, values, "undo")
+    _read_inputs(f, context, (inputs, tensors), records, slots, "undo", at)
+    _check_fixed(f, context, "undo", at)
+    _compare_inputs(f, context, inputs, records, values, "undo")
+    e.branch(targets)
+    e.label(targets)
+    states = (f.word(context, ContextField.STATES), f.pointer(context, ContextField.STATE_TABLE))
+    read_states(f, context, states, held_at, (slots, inputs), "undo", at)
+    items, single = f.pointer(items_at, 0), f.word(context, ContextField.SINGLE)
+    e.branch_if(is_told, check, ready)
+    e.label(check)
+    _check_targets(f, context, slots, values, (inputs, states[0], outputs), items, "undo", at)
     e.branch(ready)
     e.label(ready)
-    items, single = f.pointer(items_at, 0), f.word(context, ContextField.SINGLE)
-    told_at_all = e.assign("icmp ne ptr %names, null", "i1", 1)
-    staged = e.icmp("ne", f.word(context, ContextField.STAGED), 0) & told_at_all
+    staged = e.icmp("ne", f.word(context, ContextField.STAGED), 0) & is_told
     moves = f.alloca(outputs * 3 + 1)
-    _place_outputs(f, context, slots, outputs, items, (moves, staged), record_at)
-    _fixed_inputs(f, context, inputs, slots)
-    f.store_pointer(f.pointer(context, ContextField.ARENA), slots,
-                    inputs + f.word(context, ContextField.FIXED) + outputs)
+    _place_outputs(f, context, slots, outputs, items, (moves, staged), at)
+    _fixed_inputs(f, context, inputs + states[0], slots)
+    f.store_pointer(f.pointer(context, ContextField.ARENA), slots, f.word(context, ContextField.SLOTS) - 1)
     moved = e.select(staged, outputs, e.constant(0, "i64", 1))
     captured = (f.word(context, ContextField.CAPTURED), f.pointer(context, ContextField.CAPTURED_TABLE))
-    status = _guarded_run(f, context, (program, slots, values), ((inputs, "%args"), (outputs, items), captured),
-                          storage_at, (moves, moved))
-    _return(f, context, program, status, inputs, single, items_at, made_at)
+    nothing = f.pointer(context, ContextField.NOTHING)
+    status = _guarded_run(f, context, (program, slots, values), ((inputs, tensors), (outputs, items), captured),
+                          at, (moves, moved))
+    replace_states(f, states, status)
+    leave_states(f, context, held_at)
+    _return(f, context, program, status, (given, outputs), (single, nothing), room, made_at)
     e.label("undo")
-    e.line(f"call void {f.pointer(context, ContextField.DECREMENT)}(ptr {f.pointer(made_at, 0)})")
+    leave_states(f, context, held_at)
+    drop_outputs(f, context, room, made_at)
     e.branch(slow)
+    e.label("lost")
+    drop_outputs(f, context, room, made_at)
+    e.line("ret ptr null")
     e.label(slow)
     _python(f, context, ContextField.SLOW, "%args", "%count", "%names")
     return f.text()
+
+
+def _compare_inputs(f: Function, context: str, inputs: Value, records: str, values: str, slow: str) -> None:
+    guards = f.pointer(context, ContextField.GUARD_TABLE)
+    with f.e.loop(0, inputs) as loop:
+        _compare(f, f.pointer(records, loop.index), guards, loop.index, values, slow)
 
 
 def _admit(f: Function, context: str, slow: str) -> None:
@@ -203,17 +224,28 @@ def _admit(f: Function, context: str, slow: str) -> None:
     e.label(admitted)
 
 
-def _read_inputs(f: Function, context: str, inputs: Value, records: str, slots: str, slow: str,
-                 record_at: int) -> None:
+def _take_tensors(f: Function, context: str, given: Value, tensors: str, slow: str) -> None:
+    """The tensors among the arguments; the others must be the very objects that the code was compiled for."""
+    e, table = f.e, f.pointer(context, ContextField.ARGUMENT_TABLE)
+    with e.loop(0, given, carried=[e.constant(0, "i64", 1)]) as loop:
+        argument, wanted = f.pointer("%args", loop.index), f.pointer(table, loop.index)
+        is_tensor = f.is_null(wanted)
+        f.go_unless(is_tensor | f.same(argument, wanted), slow)
+        f.store_pointer(argument, tensors, loop.values[0])  # the next one writes over what is none
+        loop.next(loop.values[0] + e.convert("zext", is_tensor, "i64"))
+
+
+def _read_inputs(f: Function, context: str, inputs: tuple[Value, str], records: str, slots: str, slow: str,
+                 at: Distances) -> None:
     """The records and addresses of the arguments."""
     e = f.e
-    with e.loop(0, inputs) as loop:
-        record = _guard(f, f.pointer("%args", loop.index), context, slow, record_at)
+    with e.loop(0, inputs[0]) as loop:
+        record = f.record_of(context, f.pointer(inputs[1], loop.index), slow, at)
         f.store_pointer(record, records, loop.index)
         f.store_pointer(f.pointer(record, 0), slots, loop.index)
 
 
-def _check_fixed(f: Function, context: str, slow: str, record_at: int) -> None:
+def _check_fixed(f: Function, context: str, slow: str, at: Distances) -> None:
     """Tensors of the surroundings must be what they were; one that got other elements has another record."""
     e, table = f.e, f.pointer(context, ContextField.FIXED_TABLE)
     with e.loop(0, f.word(context, ContextField.FIXED)) as loop:
@@ -221,32 +253,33 @@ def _check_fixed(f: Function, context: str, slow: str, record_at: int) -> None:
         held, free, join = e.fresh("held"), e.fresh("free"), e.fresh("join")
         e.branch_if(f.same(tensor, "null"), free, held)
         e.label(held)
-        f.go_unless(f.same(e.load_pointer(e.offset(tensor, "i8", record_at)), record), slow)
+        f.go_unless(f.same(e.load_pointer(e.offset(tensor, "i8", at.record)), record), slow)
         e.branch(join)
         e.label(free)
         e.branch(join)
         e.label(join)
 
 
-def _fixed_inputs(f: Function, context: str, inputs: Value, slots: str) -> None:
+def _fixed_inputs(f: Function, context: str, first: Value, slots: str) -> None:
     """The addresses of inputs that are no arguments."""
     e, table = f.e, f.pointer(context, ContextField.FIXED_TABLE)
     with e.loop(0, f.word(context, ContextField.FIXED)) as loop:
-        f.store_pointer(f.pointer(table, loop.index * 3), slots, inputs + loop.index)
+        f.store_pointer(f.pointer(table, loop.index * 3), slots, first + loop.index)
 
 
-def _take_targets(f: Function, context: str, inputs: Value, outputs: Value, items_at: str, slow: str) -> None:
+def _take_targets(f: Function, context: str, given: Value, outputs: Value, items_at: str, slow: str) -> None:
     """out= is one tensor, or a tuple of as many as there are outputs; it stands after the arguments in `args`."""
     e = f.e
+    f.go_unless(e.icmp("ne", outputs, 0), slow)
     f.go_unless(e.icmp("eq", e.load(e.offset("%names", "i8", 16), "i64", 1), 1), slow)
     f.go_unless(f.same(e.load_pointer(e.offset("%names", "i8", 24)), f.pointer(context, ContextField.OUT_NAME)), slow)
     one, many, taken = e.fresh("one"), e.fresh("many"), e.fresh("taken")
     e.branch_if(e.icmp("ne", f.word(context, ContextField.SINGLE), 0), one, many)
     e.label(one)
-    f.store_pointer(f.address("%args", inputs), items_at, 0)
+    f.store_pointer(f.address("%args", given), items_at, 0)
     e.branch(taken)
     e.label(many)
-    target = f.pointer("%args", inputs)
+    target = f.pointer("%args", given)
     f.go_unless(f.same(e.load_pointer(e.offset(target, "i8", WORD)), f.pointer(context, ContextField.TUPLE_TYPE)), slow)
     f.go_unless(e.icmp("eq", e.load(e.offset(target, "i8", 16), "i64", 1), outputs), slow)
     f.store_pointer(e.offset(target, "i8", 24), items_at, 0)
@@ -254,22 +287,24 @@ def _take_targets(f: Function, context: str, inputs: Value, outputs: Value, item
     e.label(taken)
 
 
-def _check_targets(f: Function, context: str, slots: str, values: str, inputs: Value, outputs: Value, items_at: str,
-                   slow: str, distances: tuple[int, int]) -> None:
+def _check_targets(f: Function, context: str, slots: str, values: str, counts: tuple[Value, Value, Value], items: str,
+                   slow: str, at: Distances) -> None:
     """Each target must fit, be writable, be held by its tensor alone, and lie apart from inputs and other targets."""
     e = f.e
-    guards, items = f.pointer(context, ContextField.GUARD_TABLE), f.pointer(items_at, 0)
+    (inputs, states, outputs), guards = counts, f.pointer(context, ContextField.GUARD_TABLE)
     free = e.icmp("ne", f.word(context, ContextField.OVERLAP), 0)
     with e.loop(0, outputs) as loop:
         tensor = f.pointer(items, loop.index)
-        record = _guard(f, tensor, context, slow, distances[0])
+        record = f.record_of(context, tensor, slow, at)
         _compare(f, record, guards, inputs + loop.index, values, slow)
         f.go_unless(e.icmp("ne", f.word(record, 1) & WRITABLE, 0), slow)
-        storage = e.load_pointer(e.offset(tensor, "i8", distances[1]))
+        storage = e.load_pointer(e.offset(tensor, "i8", at.storage))
         f.go_unless(e.icmp("eq", e.load(storage, "i32", 1), 1), slow)
         out = f.pointer(record, 0)
         with e.loop(0, inputs) as others:
             f.go_unless((f.same(f.pointer(slots, others.index), out) ^ True) | free, slow)
+        with e.loop(inputs, inputs + states) as others:
+            f.go_unless(f.same(f.pointer(slots, others.index), out) ^ True, slow)
         with e.loop(0, loop.index) as others:
             f.go_unless(f.same(f.pointer(items, others.index), tensor) ^ True, slow)
         fixed = f.pointer(context, ContextField.FIXED_TABLE)
@@ -277,30 +312,15 @@ def _check_targets(f: Function, context: str, slots: str, values: str, inputs: V
             f.go_unless(f.same(f.pointer(fixed, others.index * 3), out) ^ True, slow)
 
 
-def _make_targets(f: Function, context: str, items_at: str, made_at: str) -> None:
-    """New outputs, made by Python."""
-    e = f.e
-    made = "%" + e.fresh("p")
-    e.line(f"{made} = call ptr {f.pointer(context, ContextField.VECTORCALL)}("
-           f"ptr {f.pointer(context, ContextField.ALLOCATE)}, ptr %args, i64 %count, ptr null)")
-    failed, fine = e.fresh("failed"), e.fresh("fine")
-    e.branch_if(e.assign(f"icmp eq ptr {made}, null", "i1", 1), failed, fine)
-    e.label(failed)
-    e.line("ret ptr null")
-    e.label(fine)
-    f.store_pointer(made, made_at, 0)
-    f.store_pointer(e.offset(made, "i8", 24), items_at, 0)
-
-
 def _place_outputs(f: Function, context: str, slots: str, outputs: Value, items: str, staging: tuple[str, Value],
-                   record_at: int) -> None:
+                   at: Distances) -> None:
     """Where the outputs are written: in their tensors, or, where a fault could leave the caller's memory half written,
     in memory of the function's own, with what is to be moved afterwards (bytes, from, to)."""
     e = f.e
     moves, staged = staging
     table = f.pointer(context, ContextField.OUTPUT_TABLE)
     with e.loop(0, outputs) as loop:
-        record = e.offset(e.load_pointer(e.offset(f.pointer(items, loop.index), "i8", record_at)), "i8", BYTES_DATA)
+        record = e.offset(e.load_pointer(e.offset(f.pointer(items, loop.index), "i8", at.record)), "i8", BYTES_DATA)
         target, slot = f.pointer(record, 0), f.word(table, loop.index * 3)
         f.store_pointer(target, slots, slot)
         stage, following = e.fresh("stage"), e.fresh("following")
@@ -337,31 +357,34 @@ def _deliver(f: Function) -> str:
     return f.text()
 
 
-def _return(f: Function, context: str, program: str, status: Value, inputs: Value, one: Value, items_at: str,
-            made_at: str) -> None:
-    """The target given, the tuple made, or its only item (`one`); or the fault."""
+def _return(f: Function, context: str, program: str, status: Value, counts: tuple[Value, Value],
+            kind: tuple[Value, str], room: str, made_at: str) -> None:
+    """The target given, the outputs made as a tuple, the only one of them, or nothing; or the fault. `kind` says
+    whether there is a single one, and what nothing is."""
     e = f.e
-    fault, fine, told, fresh, single, many = (e.fresh(n) for n in ("fault", "fine", "told", "fresh", "single", "many"))
-    made = f.pointer(made_at, 0)
-    increment, decrement = (f.pointer(context, n) for n in (ContextField.INCREMENT, ContextField.DECREMENT))
+    names = ("fault", "fine", "told", "fresh", "none", "some", "single", "many")
+    fault, fine, told, fresh, none, some, single, many = (e.fresh(n) for n in names)
+    given, outputs = counts
     e.branch_if(e.icmp("eq", status, 0), fine, fault)
     e.label(fine)
-    e.branch_if(e.assign(f"icmp eq ptr {made}, null", "i1", 1), told, fresh)
+    e.branch_if(f.is_null("%names"), fresh, told)
     e.label(told)
-    target = f.pointer("%args", inputs)
-    e.line(f"call void {increment}(ptr {target})")
+    target = f.pointer("%args", given)
+    f.increment(context, target)
     e.line(f"ret ptr {target}")
     e.label(fresh)
-    e.branch_if(e.icmp("ne", one, 0), single, many)
+    e.branch_if(e.icmp("eq", outputs, 0), none, some)
+    e.label(none)
+    f.increment(context, kind[1])
+    e.line(f"ret ptr {kind[1]}")
+    e.label(some)
+    e.branch_if(e.icmp("ne", kind[0], 0), single, many)
     e.label(single)
-    item = f.pointer(f.pointer(items_at, 0), 0)
-    e.line(f"call void {increment}(ptr {item})")
-    e.line(f"call void {decrement}(ptr {made})")
-    e.line(f"ret ptr {item}")
+    e.line(f"ret ptr {f.pointer(room, 0)}")
     e.label(many)
-    e.line(f"ret ptr {made}")
+    e.line(f"ret ptr {outputs_as_tuple(f, context, (outputs, room), made_at)}")
     e.label(fault)
-    e.line(f"call void {decrement}(ptr {made})")  # Py_DecRef takes NULL
+    drop_outputs(f, context, room, made_at)
     _raise(f, context, status, program)
 
 
@@ -420,7 +443,7 @@ def _numbers(f: Function, context: str, program: str, records: str, slow: str) -
 
 
 def _guarded_run(f: Function, context: str, running: tuple[str, str, str], tensors: tuple[tuple[Value, str], ...],
-                 storage_at: int, moving: tuple[str, Value]) -> Value:
+                 at: Distances, moving: tuple[str, Value]) -> Value:
     """Run, giving up the interpreter lock for long programs; the arena is marked busy and the memory of every tensor
     is held meanwhile: another thread may give a tensor other elements."""
     e = f.e
@@ -445,7 +468,7 @@ def _guarded_run(f: Function, context: str, running: tuple[str, str, str], tenso
     held = [(count, table, f.alloca(count + 1)) for count, table in tensors]
     for count, table, keep in held:
         with e.loop(0, count) as loop:
-            storage = e.load_pointer(e.offset(f.pointer(table, loop.index), "i8", storage_at))
+            storage = e.load_pointer(e.offset(f.pointer(table, loop.index), "i8", at.storage))
             f.store_pointer(storage, keep, loop.index)
             e.line(f"call void {f.pointer(context, ContextField.INCREMENT)}(ptr {storage})")
     saved = "%" + e.fresh("p")
@@ -472,16 +495,14 @@ def _python(f: Function, context: str, field: ContextField, arguments: str, coun
 FUNCTIONS = ("entry", "run", "evaluate", "worker")
 
 
-def driver_text(context_at: int, record_at: int, storage_at: int) -> str:
-    """The driver's module. The three distances say where, inside their objects, a compiled function keeps its
-    context and a tensor its record and its storage."""
+def driver_text(at: Distances) -> str:
+    """The driver's module, for objects in which things lie at these distances."""
     parts = [
         *thread_functions(),
         _run_step(Function("run_step", "ptr %step, ptr %slots, ptr %values, ptr %scratch, ptr %pool", "i32")),
         _evaluate(Function("evaluate", "ptr %program, ptr %symbols, ptr %values", "void")),
         _deliver(Function("deliver", "ptr %moves, i64 %count, i64 %status, ptr %copy", "void")),
         _run(Function("run", "ptr %program, ptr %slots, ptr %values, ptr %scratch", "i64")),
-        _entry(Function("entry", "ptr %self, ptr %args, i64 %count, ptr %names", "ptr"), context_at, record_at,
-               storage_at),
+        _entry(Function("entry", "ptr %self, ptr %args, i64 %count, ptr %names", "ptr"), at),
     ]
     return "\n".join(parts)

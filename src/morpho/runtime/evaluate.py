@@ -230,7 +230,7 @@ def _make(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[in
     started = time.perf_counter()
     optimised, report = optimise(graph, chosen.level, chosen.passes_off, keep_texts)
     middle = time.perf_counter()
-    program = build_program(optimised, own_outputs, inputs)
+    program = build_program(optimised, own_outputs, inputs, constants)
     hoist(program, constants)
     plan_memory(program, reuse=chosen.level > 0)
     return Made(optimised, program, report, {"passes": 1e3 * (middle - started),

@@ -19,7 +19,7 @@ from morpho.kernels.loop_code import FAULT_INDEX
 from morpho.kernels.program import Program, Step
 from morpho.runtime import code, threads
 from morpho.runtime.driver import CHUNKS_PER_THREAD, FUNCTIONS, driver_text
-from morpho.runtime.tables import ProgramField, StepField
+from morpho.runtime.tables import Distances, ProgramField, StepField
 
 WORK_OF = {"one": 0, "many": 1 << 40}  # operations per column of a step that must, or must not, be shared
 TILES_PER_THREAD = 64
@@ -51,8 +51,8 @@ class Table:
 class Native:
     """The driver's functions, compiled once per process."""
 
-    def __init__(self, context_at: int, record_at: int, storage_at: int) -> None:
-        text = driver_text(context_at, record_at, storage_at)
+    def __init__(self, distances: Distances) -> None:
+        text = driver_text(distances)
         isa = code._isa("scalar")
         self.entry, run, evaluate_at, self.worker = code.native_functions(text, lambda: text, FUNCTIONS, isa)
         arguments = (ctypes.c_void_p,) * 4
@@ -62,13 +62,13 @@ class Native:
 
 
 _native: Native | None = None
-_distances: tuple[int, int, int] | None = None
+_distances: Distances | None = None
 
 
-def set_distances(context_at: int, record_at: int, storage_at: int) -> None:
+def set_distances(distances: Distances) -> None:
     """Told by the tensor floor where native code finds what it reads inside Python objects."""
     global _distances
-    _distances = (context_at, record_at, storage_at)
+    _distances = distances
 
 
 def native() -> Native:
@@ -76,7 +76,7 @@ def native() -> Native:
     global _native
     if _native is None:
         assert _distances is not None, "the tensor floor tells the distances when it is imported"
-        _native = Native(*_distances)
+        _native = Native(_distances)
     return _native
 
 

@@ -22,6 +22,7 @@ from morpho.base.dtypes import DType
 
 WRITABLE = 1
 BYTES_DATA = bytes.__basicsize__ - 1  # where the contents of a bytes object begin
+TUPLE_ITEMS = tuple.__basicsize__  # where the items of a tuple begin
 WORD = 8
 
 

@@ -6,8 +6,10 @@ Tables are arrays of 64-bit words. A program is a table, so a new compiled funct
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
 
 from morpho.kernels.emit import Emitter, Value
+from morpho.runtime.layout import BYTES_DATA, WORD
 
 
 class StepField(IntEnum):
@@ -58,7 +60,7 @@ class ContextField(IntEnum):
     SLOW = 3  # Python callable that takes every call the entry does not
     FAULT = 4  # Python callable that raises; it is given the status and the program's address
     OUT_NAME = 5  # the interned string "out"
-    INPUTS = 6
+    INPUTS = 6  # tensors among the arguments
     SLOTS = 7
     GUARD_TABLE = 8  # per argument and then the output: number of words, index of the first expected value
     BINDINGS = 9  # per symbol: argument, word, least, most
@@ -89,7 +91,61 @@ class ContextField(IntEnum):
     FIXED_TABLE = 34  # per such input: address, its tensor or 0, the record that tensor must still have
     CAPTURED = 35  # tensors of the surroundings
     CAPTURED_TABLE = 36
-    SIZE = 37
+    STATES = 37  # slots whose values the function reads or replaces
+    STATE_TABLE = 38  # per state a `StateRow`
+    HOLD = 39  # Python callable that waits for the states' locks and returns one that lets them go; 0 for short runs
+    NOTHING = 40  # what a function without outputs returns
+    TEMPLATES = 41  # per output an `OutputRow`, or 0 where Python makes new outputs
+    NONE = 42  # the object None, and the True of a new output's layout
+    TRUE = 43
+    NEW_OBJECT = 44  # PyType_GenericAlloc
+    NEW_MEMORY = 45  # PyByteArray_FromStringAndSize
+    MEMORY_AT = 46  # PyByteArray_AsString
+    NEW_BYTES = 47  # PyBytes_FromStringAndSize
+    NEW_TUPLE = 48  # PyTuple_New
+    ARGUMENTS = 49  # what a call gives by position: tensors, and objects that the code was compiled for
+    ARGUMENT_TABLE = 50  # per argument: that object, or 0 for a tensor
+    SIZE = 51
+
+
+class StateField(IntEnum):
+    """The words of a state that native code shares."""
+
+    HELD = 0  # how often its lock is held; whoever finds it held goes through Python and waits
+    VERSION = 1
+    SIZE = 2
+
+
+class StateRow(IntEnum):
+    """A state as the entry sees it: addresses of slots of Python objects, read at every call."""
+
+    TENSOR = 0  # the slot that holds its tensor
+    WORDS = 1  # its `StateField` words
+    RESULT = 2  # the slot of the program that its new value is written to
+    TARGET = 3  # the slot that holds the tensor to write: its own, a spare one, or 0 when it is only read
+    SIZE = 4
+
+
+class OutputRow(IntEnum):
+    """What the entry needs to make a new output."""
+
+    BYTES = 0
+    RECORD = 1  # its record, but for the address
+    RECORD_BYTES = 2
+    SHAPE = 3  # the objects of its layout
+    STRIDES = 4
+    DTYPE = 5
+    SIZE = 6
+
+
+class Distances(NamedTuple):
+    """Where native code finds things inside Python objects, in bytes."""
+
+    context: int  # in a compiled function
+    record: int  # in a tensor, as those that follow
+    storage: int
+    node: int
+    layout: int
 
 
 class PoolField(IntEnum):
@@ -186,6 +242,33 @@ class Function:
 
     def value(self, name: str) -> Value:
         return self.e.argument(name, "i64", 1)
+
+    def call_python(self, context: str, field: ContextField, arguments: str) -> str:
+        """The result of a function of Python's own, whose address the context holds; it returns a pointer."""
+        name = "%" + self.e.fresh("p")
+        self.e.line(f"{name} = call ptr {self.pointer(context, field)}({arguments})")
+        return name
+
+    def increment(self, context: str, thing: str) -> None:
+        self.e.line(f"call void {self.pointer(context, ContextField.INCREMENT)}(ptr {thing})")
+
+    def decrement(self, context: str, thing: str) -> None:
+        """Py_DecRef takes NULL too."""
+        self.e.line(f"call void {self.pointer(context, ContextField.DECREMENT)}(ptr {thing})")
+
+    def record_of(self, context: str, tensor: str, slow: str, at: Distances) -> str:
+        """The record of what should be a realised tensor; anything else goes the slow way."""
+        e = self.e
+        kind = e.load_pointer(e.offset(tensor, "i8", WORD))
+        self.go_unless(self.same(kind, self.pointer(context, ContextField.TENSOR_TYPE)), slow)
+        record = e.load_pointer(e.offset(tensor, "i8", at.record))
+        self.go_unless(self.is_null(record) ^ True, slow)
+        held = e.load_pointer(e.offset(record, "i8", WORD))
+        self.go_unless(self.same(held, self.pointer(context, ContextField.BYTES_TYPE)), slow)
+        return e.offset(record, "i8", BYTES_DATA)
+
+    def is_null(self, pointer: str) -> Value:
+        return self.same(pointer, "null")
 
     def go_unless(self, condition: Value, target: str) -> None:
         following = self.e.fresh("next")

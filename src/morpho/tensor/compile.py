@@ -13,7 +13,6 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from functools import cache
 from typing import Any
 
@@ -36,7 +35,7 @@ from morpho.runtime.evaluate import make_plan, run_plan
 from morpho.runtime.executable import LONG_WORK, Executable, native, set_distances
 from morpho.runtime.layout import make_vectorcallable, record_words, slot_offset
 from morpho.runtime.pool import pool
-from morpho.runtime.tables import ContextField
+from morpho.runtime.tables import ContextField, Distances
 from morpho.tensor import constants
 from morpho.tensor.core import Tensor
 from morpho.tensor.dynamic import (
@@ -51,7 +50,8 @@ from morpho.tensor.dynamic import (
 )
 from morpho.tensor.entries import entries
 from morpho.tensor.explain import explain_text, predicted_seconds, statistics
-from morpho.tensor.outputs import output_maker
+from morpho.tensor.native_states import MOST_SPARE_BYTES, States
+from morpho.tensor.outputs import output_maker, output_templates
 from morpho.tensor.specialise import (
     Specialisation,
     capture,
@@ -106,12 +106,18 @@ class Compiled(ctypes.Structure):
         words[ContextField.TENSOR_TYPE], words[ContextField.BYTES_TYPE] = id(Tensor), id(bytes)
         words[ContextField.SLOW], words[ContextField.FAULT] = id(self._slow_bound), id(self._fault_bound)
         words[ContextField.OUT_NAME], words[ContextField.TUPLE_TYPE] = id(_OUT), id(tuple)
+        words[ContextField.NONE], words[ContextField.TRUE], words[ContextField.NOTHING] = id(None), id(True), id(None)
         for name, target in (("PyObject_Vectorcall", ContextField.VECTORCALL),
                              ("PyEval_SaveThread", ContextField.SAVE_THREAD),
                              ("PyEval_RestoreThread", ContextField.RESTORE_THREAD),
                              ("Py_IncRef", ContextField.INCREMENT), ("Py_DecRef", ContextField.DECREMENT),
                              ("PyContextVar_Get", ContextField.GET_SETTINGS),
-                             ("PyLong_FromLongLong", ContextField.NUMBER)):
+                             ("PyLong_FromLongLong", ContextField.NUMBER),
+                             ("PyType_GenericAlloc", ContextField.NEW_OBJECT),
+                             ("PyByteArray_FromStringAndSize", ContextField.NEW_MEMORY),
+                             ("PyByteArray_AsString", ContextField.MEMORY_AT),
+                             ("PyBytes_FromStringAndSize", ContextField.NEW_BYTES),
+                             ("PyTuple_New", ContextField.NEW_TUPLE)):
             words[target] = ctypes.cast(getattr(api, name), ctypes.c_void_p).value or 0
         words[ContextField.COPY] = ctypes.cast(ctypes.memmove, ctypes.c_void_p).value or 0
         words[ContextField.SETTINGS_VARIABLE] = id(base_settings.current)
@@ -141,8 +147,15 @@ class Compiled(ctypes.Structure):
             sure = max(least, chosen.least.get(name, least))
             bindings[4 * order[name]:4 * order[name] + 4] = argument, 3 + axis, sure, most
         table = self._output_table(chosen, chosen.block.address + working_bytes)
-        allocate_outputs = output_maker(chosen)
-        chosen.keep = [guards, bindings, table, allocate_outputs, *fixed]
+        allocate_outputs, templates = output_maker(chosen), output_templates(chosen)
+        states, hold = chosen.states.table(chosen.plan), chosen.states.hold
+        releases = executable.work > LONG_WORK
+        given = np.array([0 if thing is LEAF else id(thing) for thing in chosen.given], np.int64)
+        chosen.keep = [guards, bindings, table, allocate_outputs, templates, states, hold, given, *fixed]
+        words[ContextField.ARGUMENTS], words[ContextField.ARGUMENT_TABLE] = len(given), given.ctypes.data
+        words[ContextField.STATES], words[ContextField.STATE_TABLE] = len(states), states.ctypes.data
+        words[ContextField.HOLD] = id(hold) if releases and len(states) else 0
+        words[ContextField.TEMPLATES] = templates[0].ctypes.data if templates is not None else 0
         words[ContextField.FIXED], words[ContextField.FIXED_TABLE] = len(fixed[0]) // 3, fixed[0].ctypes.data
         words[ContextField.CAPTURED], words[ContextField.CAPTURED_TABLE] = len(fixed[1]), fixed[1].ctypes.data
         words[ContextField.OUTPUTS], words[ContextField.OUTPUT_TABLE] = len(table) // 3, table.ctypes.data
@@ -154,7 +167,7 @@ class Compiled(ctypes.Structure):
         words[ContextField.BINDINGS] = bindings.ctypes.data
         words[ContextField.ARENA] = chosen.block.address
         words[ContextField.SCRATCH] = chosen.block.address + chosen.plan.program.arena_bytes
-        words[ContextField.RELEASES] = int(executable.work > LONG_WORK)
+        words[ContextField.RELEASES] = int(releases)
         words[ContextField.OVERLAP] = int(chosen.overlap or chosen.staged == [True])
         words[ContextField.STAGED] = int(any(chosen.staged))
         entries.start(self, generation)
@@ -164,7 +177,7 @@ class Compiled(ctypes.Structure):
         """Per output: its slot, memory to stage it in or 0, bytes of an element."""
         executable, program = chosen.plan.executables[0], chosen.plan.program
         words: list[int] = []
-        for place, staged in zip(program.outputs, chosen.staged, strict=True):
+        for place, staged in zip(program.outputs, chosen.staged, strict=False):
             words += [executable.slot_number[place.slot], room if staged else 0, place.dtype.itemsize]
             room += aligned(program.slots[place.slot].nbytes) if staged else 0
         return np.array(words, np.int64)
@@ -204,11 +217,7 @@ class Compiled(ctypes.Structure):
                 entries.start(self, generation)
             self.slow_calls += 1
             chosen.calls += 1
-        if not chosen.states:
-            return self._run(chosen, tensors, out)
-        with ExitStack() as held:
-            for state in sorted(chosen.states, key=lambda state: state.number):
-                held.enter_context(state.lock)
+        with chosen.states:
             return self._run(chosen, tensors, out)
 
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -314,23 +323,20 @@ class Compiled(ctypes.Structure):
                 positional.append(arguments[name])
         return self.function(*positional, **named)
 
-    def _is_plain(self, structure: Any) -> bool:
-        """Whether a call with nothing but tensors, in order, means this structure: the native entry sees no others."""
+    def _by_position(self, structure: Any) -> list[Any] | None:
+        """What a native call gives by position for this structure: LEAF for a tensor, else the object itself; None
+        where there is no such call. Parameters at the end that have their defaults are left out."""
+        parameters = list(self.signature.parameters.values())
         if "out" in self.signature.parameters:
-            return False
-        tensors_only = True
-        for (_, tree), parameter in zip(structure, self.signature.parameters.values(), strict=True):
-            if tree is LEAF:
-                if not tensors_only or parameter.kind not in (parameter.POSITIONAL_ONLY,
-                                                              parameter.POSITIONAL_OR_KEYWORD):
-                    return False
-                continue
-            tensors_only = False
-            default = {parameter.VAR_POSITIONAL: (), parameter.VAR_KEYWORD: {}}.get(parameter.kind, parameter.default)
-            leaves: list[Any] = []
-            if default is parameter.empty or flatten(default, leaves) != tree or leaves:
-                return False
-        return True
+            return None
+        trees = [tree for _, tree in structure]
+        while trees and trees[-1] is not LEAF and _is_default(parameters[len(trees) - 1], trees[-1]):
+            trees.pop()
+        for parameter, tree in zip(parameters, trees, strict=False):
+            single = tree is LEAF or tree[0] == "static"
+            if not single or parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                return None
+        return [LEAF if tree is LEAF else unflatten(tree, iter(())) for tree in trees]
 
     def _finish(self, graph: Graph, structures: tuple[Any, Any], count: int, captured: list[Tensor], trace: Trace,
                 updates: list[tuple[int, int]], specs: list[tuple[Any, ...]], owned: list[Owner]) -> Specialisation:
@@ -338,11 +344,11 @@ class Compiled(ctypes.Structure):
                   for dtype, sizes, strides in specs]
         called, structure = structures
         flat = structure is not LEAF and structure[0] == "tuple" and all(item is LEAF for item in structure[1])
-        plain = structure is LEAF or (flat and count > 0)
-        simple = plain and not trace.states and evaluation.settings.get().backend == "cpu"
+        plain = structure is LEAF or (flat and count > 0) or structure == _NOTHING
+        simple = plain and evaluation.settings.get().backend == "cpu"
         if simple:
             guards += [record_words(node.dtype, node.shape, contiguous_strides(node.shape))  # type: ignore[arg-type]
-                       for node in graph.outputs]
+                       for node in graph.outputs[:count]]
         count_inputs = len(specs) + len(trace.states) + len(captured)
         first_captured = len(specs) + len(trace.states)
         own = {first_captured + i for i, tensor in enumerate(captured) if tensor._layout[4]}  # type: ignore[index]
@@ -356,10 +362,13 @@ class Compiled(ctypes.Structure):
                    and may_alias(program, program.outputs[output].slot, inputs[first_state + number])}
         overlap = simple and count == 1 and all(may_alias(program, program.outputs[0].slot, slot)
                                                 for index, slot in inputs.items() if index < len(specs))
-        direct = (simple and self._is_plain(called) and len(plan.segments) == 1
+        states = States(trace.states, updates, aliases)
+        given = self._by_position(called)
+        direct = (simple and given is not None and len(plan.segments) == 1
                   and isinstance(plan.segments[0], Executable) and all(owner.is_parameter for owner in owned)
-                  and program.slots[program.outputs[0].slot].kind == "result")
-        staged = [not written_after_faults(program, place.slot) for place in program.outputs]
+                  and all(program.slots[place.slot].kind == "result" for place in program.outputs)
+                  and states.spare_bytes <= MOST_SPARE_BYTES)
+        staged = [not written_after_faults(program, place.slot) for place in program.outputs[:count]]
         bindings: list[tuple[str, int, int, int, int]] = []
         for number, (_, sizes, _) in enumerate(specs):
             for axis, size in enumerate(sizes):
@@ -371,8 +380,8 @@ class Compiled(ctypes.Structure):
         layouts = [layout_of(tensor) for tensor in captured]
         needed = needed_elements(graph)
         least = sure_bounds(needed)
-        return Specialisation(plan, structure, count, captured, layouts, trace.states, updates, aliases, bindings,
-                              overlap, direct and least is not None, staged, needed, least or {}, len(specs),
+        return Specialisation(plan, structure, count, captured, layouts, states, updates, aliases, bindings, overlap,
+                              direct and least is not None, staged, needed, least or {}, len(specs), given or [],
                               assumed=trace.assumed, notes=list(trace.notes))
 
     # -- running -------------------------------------------------------------------------------------------------------
@@ -382,7 +391,7 @@ class Compiled(ctypes.Structure):
         self._check_sizes(chosen, tensors, sizes)
         check_elements(chosen.needed, sizes)
         captured = [_snapshot(tensor) for tensor in chosen.captured]
-        values = [*tensors, *[state._tensor for state in chosen.states], *captured]
+        values = [*tensors, *[state._tensor for state in chosen.states.states], *captured]
         if evaluation.settings.get().backend == "reference":
             return self._run_reference(chosen, values, out, sizes)
         addresses = [tensor._layout[0] for tensor in values]  # type: ignore[index]
@@ -478,7 +487,8 @@ class Compiled(ctypes.Structure):
 
     def _deliver(self, chosen: Specialisation, buffers: list[Buffer], given: list[Target]) -> Any:
         for number, output in chosen.updates:
-            chosen.states[number].replace(Tensor.of_buffer(buffers[output]))
+            chosen.states.states[number].replace(Tensor.of_buffer(buffers[output]))
+        chosen.states.refresh()
         results: list[Tensor] = []
         for number, buffer in enumerate(buffers[:chosen.outputs]):
             if number >= len(given):
@@ -586,6 +596,14 @@ class _Bound:
 
 
 _OUT = sys.intern("out")
+_NOTHING = flatten(None, [])
+
+
+def _is_default(parameter: inspect.Parameter, tree: Any) -> bool:
+    """Whether a parameter that is not given means this tree."""
+    default = {parameter.VAR_POSITIONAL: (), parameter.VAR_KEYWORD: {}}.get(parameter.kind, parameter.default)
+    leaves: list[Any] = []
+    return default is not parameter.empty and flatten(default, leaves) == tree and not leaves
 
 
 def _snapshot(tensor: Tensor) -> Tensor:
@@ -639,8 +657,8 @@ def _measure() -> bool:
     """Tell the driver where things lie inside objects, and route calls of `Compiled` to its native entry where this
     interpreter's objects look as expected."""
     probe = Compiled.__new__(Compiled)
-    set_distances(ctypes.addressof(probe) - id(probe) + 8, slot_offset(Tensor, "_record"),
-                  slot_offset(Tensor, "_storage"))
+    inside = [slot_offset(Tensor, name) for name in ("_record", "_storage", "_node", "_layout")]
+    set_distances(Distances(ctypes.addressof(probe) - id(probe) + 8, *inside))
     return make_vectorcallable(Compiled, probe)
 
 

@@ -7,30 +7,49 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from morpho.base.dims import Dim, evaluate
 from morpho.runtime.layout import WRITABLE, record_words
 from morpho.runtime.pool import pool
+from morpho.runtime.tables import OutputRow
 from morpho.tensor.core import Tensor
 
 if TYPE_CHECKING:
     from morpho.tensor.specialise import Specialisation
 
 TEMPLATES_KEPT = 4096
+SMALL_BYTES = 16 << 10  # outputs up to this size are made by the entry itself, larger ones from the pool's blocks
 _ADDRESS = struct.Struct("<Q")
 
 
 def output_maker(chosen: Specialisation) -> Callable[..., tuple[Tensor, ...]]:
     """A function that makes a call's new outputs: shapes are known, or follow from the arguments' sizes."""
-    outputs = chosen.plan.program.outputs
+    outputs = chosen.plan.program.outputs[:chosen.outputs]
     if any(isinstance(size, Dim) for place in outputs for size in place.shape):
         return _by_arguments(chosen)
     templates = [_template(place.shape, place.strides, place.dtype) for place in outputs]  # type: ignore[arg-type]
     return lambda *tensors: _from_templates(templates)
 
 
+def output_templates(chosen: Specialisation) -> list[Any] | None:
+    """The table by which the native entry makes new outputs itself, and what it names; None where Python makes them."""
+    outputs = chosen.plan.program.outputs[:chosen.outputs]
+    if any(isinstance(size, Dim) for place in outputs for size in place.shape):
+        return None
+    templates = [_template(place.shape, place.strides, place.dtype) for place in outputs]  # type: ignore[arg-type]
+    if any(nbytes > SMALL_BYTES for nbytes, *_ in templates):
+        return None
+    rows = np.zeros((len(templates), int(OutputRow.SIZE)), np.int64)
+    records = [np.frombuffer(_ADDRESS.pack(0) + suffix, np.uint8) for *_, suffix in templates]
+    for row, record, (nbytes, shape, strides, dtype, _) in zip(rows, records, templates, strict=True):
+        row[:] = nbytes, record.ctypes.data, len(record), id(shape), id(strides), id(dtype)
+    return [rows, records, templates]
+
+
 def _by_arguments(chosen: Specialisation) -> Callable[..., tuple[Tensor, ...]]:
     """As `output_maker`, for outputs with dynamic sizes; what was worked out for a size is kept."""
-    outputs = chosen.plan.program.outputs
+    outputs = chosen.plan.program.outputs[:chosen.outputs]
     names = [binding[0] for binding in chosen.bindings]
     reads = [(argument, axis) for _, argument, axis, _, _ in chosen.bindings]
     known: dict[Any, list[Any]] = {}

@@ -16,7 +16,8 @@ from morpho.runtime.evaluate import Plan
 from morpho.tensor.constants import Prepared
 from morpho.tensor.core import Tensor
 from morpho.tensor.dynamic import Needed
-from morpho.tensor.state import State, Trace
+from morpho.tensor.native_states import States
+from morpho.tensor.state import Trace
 
 
 @dataclass
@@ -28,16 +29,17 @@ class Specialisation:
     outputs: int
     captured: list[Tensor]
     captured_layouts: list[tuple[Any, ...]]  # shape, strides and dtype they were compiled for
-    states: list[State]
+    states: States
     updates: list[tuple[int, int]]  # (state, output) pairs
     aliases: dict[int, int]  # output -> input whose memory it may take
     bindings: list[tuple[str, int, int, int, int]]  # symbol, argument, axis, least, most
     overlap: bool
     direct: bool
-    staged: list[bool]  # per output: a fault may come after its first element was written
+    staged: list[bool]  # per output but updates: a fault may come after its first element was written
     needed: list[Needed]  # dynamic sizes that must not be 0
     least: dict[str, int]  # bounds within which that is sure, for the native entry
-    arguments: int = 0
+    arguments: int = 0  # tensors among them
+    given: list[Any] = field(default_factory=list)  # what a native call gives by position: LEAF, or the very object
     prepared: Prepared | None = None
     block: Any = None
     keep: list[Any] = field(default_factory=list)
@@ -52,7 +54,7 @@ class Specialisation:
         """Memory for results that are moved to the caller's when nothing faulted."""
         program = self.plan.program
         return sum(aligned(program.slots[place.slot].nbytes)
-                   for place, staged in zip(program.outputs, self.staged, strict=True) if staged)
+                   for place, staged in zip(program.outputs, self.staged, strict=False) if staged)
 
     @property
     def fits(self) -> bool:

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import sys
@@ -23,6 +24,7 @@ from typing import Any
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.base.shapes import is_contiguous
 from morpho.ir.node import Node, build
+from morpho.runtime.tables import StateField
 from morpho.tensor.core import Tensor, evaluate, realise
 from morpho.tensor.tracking import Tracked, tracing, watch
 
@@ -32,6 +34,35 @@ _deferred: weakref.WeakSet[State] = weakref.WeakSet()  # states whose new value 
 _deferring = threading.Lock()
 
 
+class Lock:
+    """A state's lock, reentrant. Native code, which cannot take it, sees in a word of the state whether it is held."""
+
+    __slots__ = ("_lock", "_words")
+
+    def __init__(self, words: Any) -> None:
+        self._lock, self._words = threading.RLock(), words
+
+    def acquire(self, blocking: bool = True) -> bool:
+        taken = self._lock.acquire(blocking)
+        self._words[StateField.HELD] += int(taken)
+        return taken
+
+    def release(self) -> None:
+        self._words[StateField.HELD] -= 1
+        self._lock.release()
+
+    @property
+    def native_release(self) -> Any:
+        """The C function that lets the lock go; whoever calls it has taken back the word before."""
+        return self._lock.release
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *exception: object) -> None:
+        self.release()
+
+
 class State:
     """A versioned slot. Outside a compiled function it is a plain holder; inside, reads are inputs and writes outputs.
 
@@ -39,14 +70,17 @@ class State:
     a compiled function writes elsewhere. Calls that use a state take turns.
     """
 
+    # `_held` and the words are read and written by compiled code; see runtime/state_code.py.
+    __slots__ = ("__weakref__", "_held", "_waiting", "_words", "lock", "number")
+
     def __init__(self, value: Any) -> None:
         from morpho.tensor.create import asarray
 
+        self._words = (ctypes.c_int64 * int(StateField.SIZE))()
         self._held = asarray(value, copy=True).realise()  # memory of its own: borrowed memory is never written
         self._waiting: Tensor | None = None  # the next value, not computed yet
-        self.version = 0
         self.number = next(_numbers)  # locks are taken in this order
-        self.lock = threading.RLock()  # held by a call while it may write in place
+        self.lock = Lock(self._words)  # held by a call through Python, and by a long native one, from start to end
         _live.add(self)
 
     @property
@@ -55,6 +89,16 @@ class State:
         if self._waiting is not None:
             settle(self)
         return self._held
+
+    @property
+    def version(self) -> int:
+        """How often the value was replaced."""
+        return self._words[StateField.VERSION]
+
+    def wait_for(self, tensor: Tensor | None) -> None:
+        """Say what the next value is, or that none waits; while one does, native code finds the state held."""
+        self._words[StateField.HELD] += int(tensor is not None) - int(self._waiting is not None)
+        self._waiting = tensor
 
     @property
     def value(self) -> Tensor:
@@ -78,8 +122,7 @@ class State:
             return
         made = asarray(tensor, copy=True).realise()
         made._track = None  # a value without a past: gradients end here
-        with self.lock:
-            self.replace(made)
+        self.replace(made)
 
     def checked(self, tensor: Tensor) -> Tensor:
         """A new value, if it has this state's shape and dtype."""
@@ -90,8 +133,10 @@ class State:
 
     def replace(self, tensor: Tensor) -> None:
         """Put in a realised value and count the version."""
-        self._held, self._waiting = tensor, None
-        self.version += 1
+        with self.lock:
+            self.wait_for(None)
+            self._held = tensor
+            self._words[StateField.VERSION] += 1
 
     def __deepcopy__(self, memo: dict[int, Any]) -> State:
         made = memo[id(self)] = State(self.value)
@@ -133,7 +178,7 @@ def defer(state: State, new: Tensor) -> None:
         return
     waiting = Tensor.of_node(tensor.program())
     with state.lock, _deferring:
-        state._waiting = waiting
+        state.wait_for(waiting)
         _deferred.add(state)
 
 
@@ -266,7 +311,8 @@ def _after_fork() -> None:
     global _deferring
     _deferring = threading.Lock()
     for state in list(_live):
-        state.lock = threading.RLock()
+        state._words[StateField.HELD] = int(state._waiting is not None)
+        state.lock = Lock(state._words)
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,6 @@
+"""One file per peer of the training benchmarks, each loaded only inside its own worker process."""
+
+PEERS: dict[str, str] = {
+    "morpho": "benchmarks.train.peers.morpho_peer",
+    "torch": "benchmarks.train.peers.torch_peer",
+}

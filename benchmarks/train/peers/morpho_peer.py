@@ -1,0 +1,50 @@
+"""Morpho: the whole step is one compiled function, its weights are states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import morpho as mo
+from benchmarks.kernels.peers import morpho_peer
+from benchmarks.peers.prepared import Prepared
+from benchmarks.train import cases
+from morpho.ops.algebra import constant_like
+from morpho.tensor.gradient import pull_back
+
+CASES_MODULE = "benchmarks.train.cases"
+load = morpho_peer.load
+
+
+def gradients(loss: mo.Tensor, values: list[mo.Tensor]) -> list[mo.Tensor]:
+    """Of a loss, with respect to each value."""
+    nodes = pull_back([loss.node], [constant_like(loss.node, 1)], [value.node for value in values])
+    return [mo.Tensor.of_node(node) for node in nodes]
+
+
+def mlp_step(weights: dict[str, np.ndarray]) -> Any:
+    """Forward, cross entropy, backward and SGD of two layers as one function."""
+    states = {name: mo.State(array) for name, array in weights.items()}
+
+    @mo.compile
+    def step(x: mo.Tensor, classes: mo.Tensor) -> mo.Tensor:
+        values = {name: state.value for name, state in states.items()}
+        hidden = mo.relu(x @ values["weight1"] + values["bias1"])
+        loss = mo.cross_entropy(hidden @ values["weight2"] + values["bias2"], classes)
+        for (name, value), gradient in zip(values.items(), gradients(loss, list(values.values())), strict=True):
+            states[name].value = value - cases.LEARNING_RATE * gradient
+        return loss
+
+    return step
+
+
+def prepare(name: str, inputs: dict[str, np.ndarray]) -> Prepared:
+    """The first call compiles; its loss is checked."""
+    arguments = tuple(mo.asarray(inputs[key], copy=True).realise() for key in ("x", "classes"))
+    weights = {key: array for key, array in inputs.items() if key not in ("x", "classes")}
+    return Prepared(mlp_step(weights), arguments)
+
+
+def to_numpy(result: Any) -> tuple[np.ndarray, ...]:
+    return (result.numpy(),)
