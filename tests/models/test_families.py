@@ -120,6 +120,17 @@ def test_padding_changes_nothing_for_the_rest() -> None:
     assert (found[0, :4] == model(ids[:1, :4]).numpy()[0]).all() and (found[1] == model(ids[1:]).numpy()[0]).all()
 
 
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_any_length_by_one_function(name: str) -> None:
+    """The length as a dynamic size: the same bits, compiled once."""
+    model = mo.models.create(name, **SMALL[name]).eval()
+    forward = mo.compile(lambda ids: model(ids), dynamic={"ids": {1: mo.Dim("n", 1, 16)}})
+    whole = model(mo.arange(16)[None]).numpy()
+    for length in (1, 7, 16):
+        assert (forward(mo.arange(length)[None]).numpy() == whole[:, :length]).all()
+    assert forward.stats["recompiles"] == 0
+
+
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert-base"])
 def test_sequences_that_are_too_long_are_said(name: str) -> None:
     model = mo.models.create(name, **SMALL[name])
