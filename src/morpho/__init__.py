@@ -251,8 +251,8 @@ __all__ = [
     # statistics and utility
     "all", "any", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod", "std", "sum", "var",
     # the engine
-    "Dim", "State", "Tensor", "compile", "errors", "extend", "grad", "pool", "random", "realise", "settings",
-    "tasks",
+    "Dim", "State", "Tensor", "checkpoint", "checkpoint_sequential", "compile", "errors", "extend", "grad", "pool",
+    "random", "realise", "settings", "tasks",
 ]
 
 
@@ -261,6 +261,8 @@ def __dir__() -> list[str]:
 
 
 _LATE = {  # name -> module and what to take from it: loaded when first asked for
+    "checkpoint": ("morpho.tensor.checkpoint", "checkpoint"),
+    "checkpoint_sequential": ("morpho.tensor.checkpoint", "checkpoint_sequential"),
     "compile": ("morpho.tensor.compile", "compile"), "grad": ("morpho.tensor.gradient", "grad"),
     "einsum": ("morpho.tensor.einsum", "einsum"), "einsum_path": ("morpho.tensor.einsum", "einsum_path"),
     "extend": ("morpho.tensor.extend", ""), "fft": ("morpho.tensor.fft", ""), "linalg": ("morpho.tensor.linalg", ""),

@@ -144,6 +144,11 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+def next_serial() -> int:
+    """A number between those of the nodes made before and of those made from now on."""
+    return next(_serials)
+
+
 def live_nodes() -> int:
     """How many interned nodes are alive; tests watch it to see that results are freed."""
     return len(_table)

@@ -10,6 +10,7 @@ from morpho.ops import (
     index,
     losses,
     move,
+    order,
     quantised,
     reduce,
     scan,
@@ -17,4 +18,4 @@ from morpho.ops import (
 )
 
 __all__ = ["attention", "contract", "convolution", "elementwise", "fused", "host", "index", "losses", "move",
-           "quantised", "reduce", "scan", "sources"]
+           "order", "quantised", "reduce", "scan", "sources"]

@@ -121,6 +121,8 @@ def _absorb(fuser: Fuser, small: Group, group: Group) -> None:
     full: set[int] = set()
     for node in group.nodes:
         for child in node.inputs:
+            if child.serial in fuser.waits and small.number in fuser.homes(child):
+                return
             if small in fuser.candidates_of(child) and (
                     child is fuser.gather_base(node) or not _held(fuser, child, group, rows, full)):
                 return

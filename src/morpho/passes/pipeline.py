@@ -10,6 +10,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.ir.graph import Graph
 from morpho.ir.printing import to_text
 from morpho.ir.verify import verify
+from morpho.ops.order import unmarked
 from morpho.passes.canonical import cse, inline, inline_user, sink_views
 from morpho.passes.epilogue import epilogue
 from morpho.passes.fold import fold
@@ -68,6 +69,7 @@ def chosen_passes(level: int, switched_off: str = "") -> list[str]:
 def optimise(graph: Graph, level: int, switched_off: str = "", keep_texts: bool = False) -> tuple[Graph, Report]:
     """Run the passes of a level, then make sure that every native node stands in a group."""
     report = Report()
+    graph, _ = unmarked(graph)
     names = chosen_passes(level, switched_off)
     if "fuse" not in names:
         names.append("single")

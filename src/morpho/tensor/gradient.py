@@ -12,11 +12,14 @@ from morpho.ir.op import NoGradient
 from morpho.ops.algebra import add, constant_like, zeros_like
 from morpho.passes.canonical import inline_without_gradient
 from morpho.tensor.core import Tensor
+from morpho.tensor.regions import Regions
 
 
 def pull_back(outputs: Sequence[Node], cotangents: Sequence[Node], leaves: Sequence[Node]) -> list[Node]:
     """The gradient of sum(output * cotangent) with respect to each leaf; zeros where nothing depends on it."""
-    graph = inline_without_gradient(Graph(tuple(outputs)))
+    regions = Regions(inline_without_gradient(Graph(tuple(outputs))))
+    graph = regions.graph
+    leaves = [regions.became.get(leaf.serial, leaf) for leaf in leaves]
     needed: set[int] = {leaf.serial for leaf in leaves}
     for node in graph.nodes:
         if any(child.serial in needed for child in node.inputs):
@@ -36,7 +39,8 @@ def pull_back(outputs: Sequence[Node], cotangents: Sequence[Node], leaves: Seque
                 raise fail(ArgumentError, "grad", f"{node.op.name} has no gradient: {node.op.vjp.reason}",
                            "detach it, or give the op a vjp", line=node.origin)
             continue  # zero by nature: integers, booleans, steps
-        for child, part in zip(node.inputs, node.op.vjp(node, gradient), strict=True):
+        reached = regions.reached(node, gradient)  # what a checkpoint does not keep is computed again
+        for child, part in zip(node.inputs, node.op.vjp(reached, gradient), strict=True):
             if part is not None and child.serial in needed:
                 _accumulate(gradients, child, part)
     return [gradients.get(leaf.serial, zeros_like(leaf)) for leaf in leaves]
