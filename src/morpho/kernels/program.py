@@ -6,7 +6,7 @@ with its places and numbers, or a host operation on NumPy arrays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -130,15 +130,15 @@ class Program:
         return all(isinstance(step, Step) for step in self.steps)
 
 
-def build_program(graph: Graph, own_outputs: bool, inputs: int) -> Program:
+def build_program(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int] = ()) -> Program:
     """Lower a fused graph that is called with `inputs` arguments, read or not. `own_outputs`: every output gets memory
-    of its own, none is a view of an input."""
-    return _Builder(graph, own_outputs, inputs).build()
+    of its own, none is a view of an input. `constants` are inputs that seldom change."""
+    return _Builder(graph, own_outputs, inputs, constants).build()
 
 
 class _Builder:
-    def __init__(self, graph: Graph, own_outputs: bool, inputs: int) -> None:
-        self.graph, self.own_outputs = graph, own_outputs
+    def __init__(self, graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int]) -> None:
+        self.graph, self.own_outputs, self.constants = graph, own_outputs, constants
         self.program = Program()
         self.program.slots = [Slot("input", bool_, 0, index) for index in range(inputs)]
         self.places: dict[int, list[Place]] = {}  # node -> place of each of its outputs
@@ -458,9 +458,12 @@ class _Builder:
         return Product(left.dtype, shape, left.shape[-1], a, b, whole_rows)
 
     def packed(self, found: Product, node: Node) -> Place:
-        """The right operand in panels; one operand used by several products is packed once."""
+        """The right operand in panels; one operand used by several products is packed once, and again where it is read
+        again, so that nothing is kept in between."""
         source, values = found.b.place, found.pack_values()
-        key = (source, found.pack_kernel(), values)
+        slot = self.program.slots[source.slot]
+        fixed = slot.kind == "input" and slot.index in self.constants  # packed before the first call
+        key = (source, found.pack_kernel(), values, () if fixed else self.waits(node.inputs[1]))
         if key not in self.packs:
             target = self.new_slot(found.packed_shape, source.dtype)
             panels = found.packed_shape[0] * found.panels
@@ -468,6 +471,15 @@ class _Builder:
                                            found.k * found.register.width, "pack", node.origin))
             self.packs[key] = target
         return self.packs[key]
+
+    @staticmethod
+    def waits(node: Node) -> tuple[int, ...]:
+        """What must be there before a value is read, by serial."""
+        found: list[int] = []
+        while "view" in node.op.properties:
+            found += [child.serial for child in node.inputs[1:]]
+            node = node.inputs[0]
+        return tuple(found)
 
     def copied(self, place: Place, node: Node) -> Place:
         fresh = self.new_slot(place.shape, place.dtype)

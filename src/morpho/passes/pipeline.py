@@ -15,6 +15,8 @@ from morpho.passes.canonical import cse, inline, inline_user, sink_views
 from morpho.passes.epilogue import epilogue
 from morpho.passes.fold import fold
 from morpho.passes.fuse import fuse
+from morpho.passes.liveness import Updates
+from morpho.passes.schedule import schedule
 from morpho.passes.simplify import simplify
 
 Pass = Callable[[Graph], Graph]
@@ -30,13 +32,14 @@ PASSES: dict[str, Pass] = {
     "fuse": fuse,  # groups of one kernel each
     "epilogue": epilogue,  # products with the groups that follow them
     "single": lambda graph: fuse(graph, only_single=True),  # at O0, or without fuse: a kernel per operation
+    "schedule": schedule,  # the order of the kernels, so that little is alive at once
 }
 
 LEVELS: dict[int, tuple[str, ...]] = {
     0: ("user",),
-    1: ("user", "fold", "simplify"),
-    2: ("inline", "fold", "simplify", "cse", "fuse", "epilogue"),
-    3: ("inline", "fold", "simplify", "cse", "views", "tidy", "fuse", "epilogue"),
+    1: ("user", "fold", "simplify", "schedule"),
+    2: ("inline", "fold", "simplify", "cse", "fuse", "epilogue", "schedule"),
+    3: ("inline", "fold", "simplify", "cse", "views", "tidy", "fuse", "epilogue", "schedule"),
 }
 
 checking = False  # tests switch it on: the verifier runs after every pass
@@ -63,24 +66,32 @@ def chosen_passes(level: int, switched_off: str = "") -> list[str]:
         names.remove("epilogue")
     if "fuse" not in names:  # nothing would put a fused op together again, and it is one kernel at every level
         names = ["user" if name == "inline" else name for name in names]
+        names.insert(names.index("schedule") if "schedule" in names else len(names), "single")
     return names
 
 
-def optimise(graph: Graph, level: int, switched_off: str = "", keep_texts: bool = False) -> tuple[Graph, Report]:
-    """Run the passes of a level, then make sure that every native node stands in a group."""
+def optimise(graph: Graph, level: int, switched_off: str = "", keep_texts: bool = False,
+             updates: Updates = ()) -> tuple[Graph, Report]:
+    """Run the passes of a level; every native node stands in a group then. `updates` are (output, input) pairs where
+    the output may take the input's memory."""
     report = Report()
     graph, _ = unmarked(graph)
     names = chosen_passes(level, switched_off)
-    if "fuse" not in names:
-        names.append("single")
     if keep_texts:
         report.texts["traced"] = to_text(graph)
     for name in names:
         started, before = time.perf_counter(), len(graph)
-        graph = simplify(graph, report.rules) if PASSES[name] is simplify else PASSES[name](graph)
+        graph = _run(name, graph, report, updates)
         report.passes[name] = {"before": before, "after": len(graph), "ms": 1e3 * (time.perf_counter() - started)}
         if keep_texts:
             report.texts[name] = to_text(graph)
         if checking:
             verify(graph, name)
     return graph, report
+
+
+def _run(name: str, graph: Graph, report: Report, updates: Updates) -> Graph:
+    """One pass, with what some of them take besides the graph."""
+    if PASSES[name] is simplify:
+        return simplify(graph, report.rules)
+    return schedule(graph, updates) if PASSES[name] is schedule else PASSES[name](graph)

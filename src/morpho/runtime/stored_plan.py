@@ -25,6 +25,7 @@ from morpho.ir.op import REGISTRY, foreign
 from morpho.kernels.place import Place
 from morpho.kernels.program import Program, Slot, Step
 from morpho.passes import pipeline
+from morpho.passes.liveness import Updates
 from morpho.passes.pipeline import Report
 from morpho.runtime import code, threads
 from morpho.runtime.disk import Damaged
@@ -46,7 +47,8 @@ class StoredPlan:
     figures: dict[str, int]
 
 
-def plan_key(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int]) -> str | None:
+def plan_key(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int],
+             updates: Updates = ()) -> str | None:
     """The disk key of a graph's plan here and now; None when it is not to be kept."""
     if code.disk_cache() is None or pipeline.checking or not _is_plain(graph):
         return None
@@ -55,8 +57,8 @@ def plan_key(graph: Graph, own_outputs: bool, inputs: int, constants: Collection
     except Unkeyed:
         return None
     chosen = settings.get()
-    parts = (digest, own_outputs, inputs, sorted(constants), chosen.level, chosen.passes_off, chosen.threads,
-             threads.wanted_threads(), machine().cores, code.code_key("plan", code.current_isa()),
+    parts = (digest, own_outputs, inputs, sorted(constants), tuple(updates), chosen.level, chosen.passes_off,
+             chosen.threads, threads.wanted_threads(), machine().cores, code.code_key("plan", code.current_isa()),
              code.source_digest(*FOLDERS))
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from morpho.base.errors import ArgumentError, fail
@@ -95,7 +96,7 @@ def checkpoint_sequential(functions: Sequence[Callable[[Any], Any]], segments: i
                                                            f"{len(functions)} functions",
                    "give a number from 1 to that of the functions")
     bounds = [len(functions) * number // segments for number in range(segments + 1)]
-    for number, (start, stop) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    for number, (start, stop) in enumerate(pairwise(bounds)):
         run = _chain(functions[start:stop])
         x = run(x) if number == segments - 1 else checkpoint(run, x)
     return x

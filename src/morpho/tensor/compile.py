@@ -332,11 +332,11 @@ class Compiled(ctypes.Structure):
         count_inputs = len(specs) + len(trace.states) + len(captured)
         first_captured = len(specs) + len(trace.states)
         own = {first_captured + i for i, tensor in enumerate(captured) if tensor._layout[4]}  # type: ignore[index]
+        first_state = len(specs)
         plan = make_plan(graph, True, count_inputs, guards if simple else (), whole=self.whole, constants=own,
-                         on_disk=True)
+                         on_disk=True, updates=[(output, first_state + number) for number, output in updates])
         program = plan.program
         inputs = {slot.index: i for i, slot in enumerate(program.slots) if slot.kind == "input"}
-        first_state = len(specs)
         aliases = {output: first_state + number for number, output in updates
                    if first_state + number in inputs and written_after_faults(program, program.outputs[output].slot)
                    and may_alias(program, program.outputs[output].slot, inputs[first_state + number])}
