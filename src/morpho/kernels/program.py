@@ -6,7 +6,7 @@ with its places and numbers, or a host operation on NumPy arrays.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -79,6 +79,12 @@ class Step:
     @property
     def reads(self) -> list[Place]:
         return [p for i, p in enumerate(self.places) if p is not None and i not in self.writes]
+
+    def scratch_bytes(self, threads: int, number: Callable[[Size], int] = upper) -> int:
+        """Scratch of so many threads together, at the largest sizes or at those that `number` gives."""
+        columns = (number(self.columns) + 63) // 64 * 64
+        one = columns * self.kernel.scratch_bytes_per_column + self.kernel.scratch_bytes + self.scratch
+        return int(one * threads)
 
     @property
     def may_fault(self) -> bool:

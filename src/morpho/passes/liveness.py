@@ -101,7 +101,7 @@ class Steps:
         self.readers += [[] for _ in made]
         self.look[node.serial] = made[0]
         self.room.append(room_of(node))
-        self.in_place.append(node.op.name == "group" and not _gathers(node))
+        self.in_place.append(node.op.name == "group" and not gathers(node))
 
     def _keep_results(self) -> set[int]:
         """Results are the caller's memory; a value that a result looks at in another way is copied at the end."""
@@ -130,7 +130,7 @@ class Steps:
     # -- asking ------------------------------------------------------------------------------------------------------
     def faulty(self) -> list[int]:
         """Steps that may find an index wrong, or leave native code."""
-        return [step for step, node in enumerate(self.nodes) if node.op.kind in FAULTY or _gathers(node)]
+        return [step for step, node in enumerate(self.nodes) if node.op.kind in FAULTY or gathers(node)]
 
     def lost_bytes(self, order: Sequence[int]) -> int:
         """Bytes of results that cannot take the memory of the inputs they update: something is read, or may fail,
@@ -177,7 +177,7 @@ def room_of(node: Node) -> int:
     return aligned(spec_bytes(node.inputs[1].spec)) if product else 0
 
 
-def _gathers(node: Node) -> bool:
+def gathers(node: Node) -> bool:
     return "body" in node.attributes and any(part.op.kind == "index" for part in node["body"].graph.nodes)
 
 

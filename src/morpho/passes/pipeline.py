@@ -16,6 +16,7 @@ from morpho.passes.epilogue import epilogue
 from morpho.passes.fold import fold
 from morpho.passes.fuse import fuse
 from morpho.passes.liveness import Updates
+from morpho.passes.remat import Budget, Recomputed, remat
 from morpho.passes.schedule import schedule
 from morpho.passes.simplify import simplify
 
@@ -32,6 +33,7 @@ PASSES: dict[str, Pass] = {
     "fuse": fuse,  # groups of one kernel each
     "epilogue": epilogue,  # products with the groups that follow them
     "single": lambda graph: fuse(graph, only_single=True),  # at O0, or without fuse: a kernel per operation
+    "remat": lambda graph: graph,  # with a budget of memory: values computed again instead of being kept
     "schedule": schedule,  # the order of the kernels, so that little is alive at once
 }
 
@@ -52,6 +54,7 @@ class Report:
     passes: dict[str, dict[str, float]] = field(default_factory=dict)
     rules: dict[str, int] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
+    recomputed: Recomputed | None = None
 
 
 def chosen_passes(level: int, switched_off: str = "") -> list[str]:
@@ -71,17 +74,26 @@ def chosen_passes(level: int, switched_off: str = "") -> list[str]:
 
 
 def optimise(graph: Graph, level: int, switched_off: str = "", keep_texts: bool = False,
-             updates: Updates = ()) -> tuple[Graph, Report]:
-    """Run the passes of a level; every native node stands in a group then. `updates` are (output, input) pairs where
-    the output may take the input's memory."""
+             updates: Updates = (), budget: Budget | None = None, measure: Callable[[Graph], int] | None = None,
+             ) -> tuple[Graph, Report]:
+    """Run the passes of a level; every native node stands in a group then.
+
+    `updates` are (output, input) pairs where the output may take the input's memory. With a `budget`, values are
+    computed again until the bytes that `measure` finds are within it."""
     report = Report()
     graph, _ = unmarked(graph)
     names = chosen_passes(level, switched_off)
+    if budget is not None:  # judged by orders as they will be
+        off = switched_off.replace(" ", "").split(",")
+        names = [name for name in names if name != "schedule"] + ([] if "schedule" in off else ["schedule"]) + ["remat"]
     if keep_texts:
         report.texts["traced"] = to_text(graph)
     for name in names:
         started, before = time.perf_counter(), len(graph)
-        graph = _run(name, graph, report, updates)
+        if name == "remat" and budget is not None and measure is not None:
+            graph, report.recomputed = remat(graph, budget, measure, updates, "remat" not in off)
+        else:
+            graph = _run(name, graph, report, updates)
         report.passes[name] = {"before": before, "after": len(graph), "ms": 1e3 * (time.perf_counter() - started)}
         if keep_texts:
             report.texts[name] = to_text(graph)

@@ -38,15 +38,17 @@ def best_order(steps: Steps) -> list[int]:
 
 
 def in_order(graph: Graph, steps: Steps, order: Sequence[int]) -> Graph:
-    """The graph with its steps in an order, each after the views and leaves it reads."""
+    """The graph with its steps in an order."""
     if list(order) == list(range(len(steps.nodes))):
         return graph
-    nodes: list[Node] = []
+    return ordered(graph.outputs, [steps.nodes[step] for step in order])
+
+
+def ordered(outputs: Sequence[Node], sequence: Sequence[Node]) -> Graph:
+    """The graph of these outputs with its steps in a sequence, each after the views and leaves it reads."""
     seen: set[int] = set()
-    for node in (*[steps.nodes[step] for step in order], *graph.outputs):
-        for child in toposort([node], seen):
-            nodes.append(child)
-    return Graph(graph.outputs, nodes)
+    nodes = [child for node in (*sequence, *outputs) for child in toposort([node], seen)]
+    return Graph(tuple(outputs), nodes)
 
 
 def _with_updates(steps: Steps) -> list[set[int]]:

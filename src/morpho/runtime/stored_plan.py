@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 from morpho.base import settings
@@ -27,6 +27,7 @@ from morpho.kernels.program import Program, Slot, Step
 from morpho.passes import pipeline
 from morpho.passes.liveness import Updates
 from morpho.passes.pipeline import Report
+from morpho.passes.remat import Budget, Recomputed
 from morpho.runtime import code, threads
 from morpho.runtime.disk import Damaged
 
@@ -48,7 +49,7 @@ class StoredPlan:
 
 
 def plan_key(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int],
-             updates: Updates = ()) -> str | None:
+             updates: Updates = (), budget: Budget | None = None) -> str | None:
     """The disk key of a graph's plan here and now; None when it is not to be kept."""
     if code.disk_cache() is None or pipeline.checking or not _is_plain(graph):
         return None
@@ -57,7 +58,7 @@ def plan_key(graph: Graph, own_outputs: bool, inputs: int, constants: Collection
     except Unkeyed:
         return None
     chosen = settings.get()
-    parts = (digest, own_outputs, inputs, sorted(constants), tuple(updates), chosen.level, chosen.passes_off,
+    parts = (digest, own_outputs, inputs, sorted(constants), tuple(updates), budget, chosen.level, chosen.passes_off,
              chosen.threads, threads.wanted_threads(), machine().cores, code.code_key("plan", code.current_isa()),
              code.source_digest(*FOLDERS))
     return hashlib.sha256(repr(parts).encode()).hexdigest()
@@ -99,7 +100,8 @@ class _Writer:
             "kept": [[slot, read] for slot, read in program.kept.items()],
             "bytes": [program.copies, program.arena_bytes, program.liveness_bytes, program.reused_bytes],
             "passes": {name: [row["before"], row["after"]] for name, row in plan.report.passes.items()},
-            "rules": plan.report.rules, "figures": plan.figures}
+            "rules": plan.report.rules, "figures": plan.figures,
+            "recomputed": None if plan.report.recomputed is None else asdict(plan.report.recomputed)}
 
     def step(self, step: Step) -> list[Any]:
         return [self.kernel(step.kernel), None if step.epilogue is None else self.kernel(step.epilogue),
@@ -167,7 +169,7 @@ class _Reader:
                   for name, (before, after) in content["passes"].items()}
         rules = {_word(name): _integer(count) for name, count in content["rules"].items()}
         figures = {_word(name): _integer(figure, MOST_FIGURE) for name, figure in content["figures"].items()}
-        return StoredPlan(program, Report(passes, rules), figures)
+        return StoredPlan(program, Report(passes, rules, recomputed=_recomputed(content["recomputed"])), figures)
 
     def check_ends(self, program: Program) -> None:
         """Inputs and outputs are those of the graph."""
@@ -248,6 +250,16 @@ class _Reader:
                 term = term * self.dims[name]
             total = total + term
         return total
+
+
+def _recomputed(row: Any) -> Recomputed | None:
+    if row is None:
+        return None
+    share = row["extra_time"]
+    _check(isinstance(share, float) and 0 <= share < 1e9, "no share of time")
+    kernels = {_word(label): _integer(count) for label, count in row["kernels"].items()}
+    return Recomputed(_integer(row["plain_bytes"]), _integer(row["budget_bytes"]), _integer(row["peak_bytes"]), kernels,
+                      _integer(row["flops"], MOST_FIGURE), share)
 
 
 def _check(holds: bool, what: str) -> None:
