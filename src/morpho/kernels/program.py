@@ -29,6 +29,7 @@ from morpho.kernels.scatter import lower_scatter
 from morpho.kernels.split_group import split_group
 from morpho.kernels.window_gemm import WindowProduct, Windows, kernel_strides
 from morpho.passes.fuse import inlines
+from morpho.passes.liveness import checked_indices
 
 FEW_ROWS = 4
 LONG_ROW = 16 * BLOCK
@@ -68,6 +69,7 @@ class Step:
     scratch: int = 0  # bytes besides what the kernel always needs
     threads: str = "auto"  # "one" and "many" leave no choice
     operations: Size | None = None  # of the whole step, where rows x columns do not say it
+    checked: bool = False  # its indices were found right by an earlier step
 
     @property
     def cost(self) -> Cost:
@@ -88,8 +90,8 @@ class Step:
 
     @property
     def may_fault(self) -> bool:
-        """Whether the step checks indices."""
-        return any(getattr(kernel, "may_fault", False) for kernel in (self.kernel, self.epilogue))
+        """Whether the step checks indices that no earlier one has."""
+        return not self.checked and any(getattr(kernel, "may_fault", False) for kernel in (self.kernel, self.epilogue))
 
 
 def _distinct(place: Place) -> int:
@@ -149,6 +151,7 @@ class _Builder:
         self.program.slots = [Slot("input", bool_, 0, index) for index in range(inputs)]
         self.places: dict[int, list[Place]] = {}  # node -> place of each of its outputs
         self.packs: dict[Any, Place] = {}  # packed right operands of products
+        self.checked: set[tuple[int, Size]] = set()  # indices, by serial, and sizes they are less than
         self.waiting: set[int] = set()  # pads that only windows look at: most of them need no memory
 
     def build(self) -> Program:
@@ -290,10 +293,17 @@ class _Builder:
                    "attention": self.lower_attention, "attention_backward": self.lower_attention,
                    "scatter": self.lower_scatter}
         native = not any(s.dtype.is_complex for s in (*node.outputs, *(c.spec for c in node.inputs)))
+        first = len(self.program.steps)
         if node.op.name in special and (native or node.op.name in ("copy", "scatter")):
             special[node.op.name](node)
         else:
             self.lower_host(node, fallback=node.op.kind != "host" and native)
+        indices = checked_indices(node)
+        if indices and indices <= self.checked:
+            for step in self.program.steps[first:]:
+                if isinstance(step, Step):
+                    step.checked = True
+        self.checked |= indices or set()
 
     def only_windows(self, node: Node) -> bool:
         users = self.graph.users[node.serial]

@@ -7,16 +7,52 @@ in panels: close to what the program will do, and known long before it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
+from morpho.base.dims import Size
 from morpho.cost.estimate import spec_bytes
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
+from morpho.ops.order import root_of
+from morpho.passes.bodies import is_product, outside
 from morpho.passes.epilogue import PRODUCTS
 from morpho.passes.memory import aligned
 
 Updates = Sequence[tuple[int, int]]  # (output, input) pairs: an output that may take the memory of an input
 FAULTY = ("index", "host")
+
+
+class Run(NamedTuple):
+    """One step as memory sees it: values read and written, bytes needed besides, whether it may write in place."""
+
+    reads: Sequence[int]
+    writes: Sequence[int]
+    room: int
+    in_place: bool
+
+
+def alive_bytes(runs: Sequence[Run], sizes: Sequence[int], forever: Collection[int]) -> list[int]:
+    """The bytes alive at each of some steps in a row; values in `forever` stay to the end."""
+    left = [0] * len(sizes)
+    for value in (*forever, *[value for run in runs for value in run.reads]):
+        left[value] += 1
+    live, found = 0, []
+    for run in runs:
+        for value in run.reads:
+            left[value] -= 1
+        dying = [sizes[value] for value in run.reads if not left[value]]
+        freed, needed = sum(dying), 0
+        for value in run.writes:
+            size = sizes[value]
+            if run.in_place and size in dying:
+                dying.remove(size)
+                freed -= size
+            else:
+                needed += size
+        found.append(live + needed + run.room)
+        live += needed - freed - sum(sizes[value] for value in run.writes if not left[value])
+    return found
 
 
 class Steps:
@@ -129,8 +165,15 @@ class Steps:
 
     # -- asking ------------------------------------------------------------------------------------------------------
     def faulty(self) -> list[int]:
-        """Steps that may find an index wrong, or leave native code."""
-        return [step for step, node in enumerate(self.nodes) if node.op.kind in FAULTY or gathers(node)]
+        """Steps that may find an index wrong, or leave native code; not those that look at the same indices again."""
+        found: list[int] = []
+        known: set[tuple[int, Size]] = set()
+        for step, node in enumerate(self.nodes):
+            indices = checked_indices(node)
+            if indices is None or not indices <= known:
+                found.append(step)
+            known |= indices or set()
+        return found
 
     def lost_bytes(self, order: Sequence[int]) -> int:
         """Bytes of results that cannot take the memory of the inputs they update: something is read, or may fail,
@@ -146,26 +189,10 @@ class Steps:
 
     def alive(self, order: Sequence[int]) -> list[int]:
         """The bytes alive at each step of an order."""
-        left = [len(readers) for readers in self.readers]
-        for value in self.forever:
-            left[value] += 1
-        sizes, live, found = self.sizes, 0, []
-        for step in order:
-            made = self.writes[step]
-            for value in self.reads[step]:
-                left[value] -= 1
-            dying = [sizes[value] for value in self.reads[step] if not left[value]]
-            freed, needed = sum(dying), 0
-            for value in made:
-                size = sizes[value]
-                if self.in_place[step] and size in dying:
-                    dying.remove(size)
-                    freed -= size
-                else:
-                    needed += size
-            found.append(live + needed + self.room[step])
-            live += needed - freed - sum(sizes[value] for value in made if not left[value])
-        return found
+        return alive_bytes([self.run(step) for step in order], self.sizes, self.forever)
+
+    def run(self, step: int) -> Run:
+        return Run(self.reads[step], self.writes[step], self.room[step], self.in_place[step])
 
     def peak(self, order: Sequence[int]) -> int:
         return max(self.alive(order), default=0)
@@ -175,6 +202,24 @@ def room_of(node: Node) -> int:
     """Bytes a product needs for its right operand in panels."""
     product = node.op.name == "gemm" or node.op.name in PRODUCTS
     return aligned(spec_bytes(node.inputs[1].spec)) if product else 0
+
+
+def checked_indices(node: Node) -> set[tuple[int, Size]] | None:
+    """What a node checks: indices, by the serial of the value they are views of, and the size they must be less than;
+    None where it may fail in another way."""
+    if node.op.kind == "host":
+        return None
+    found: set[tuple[int, Size]] = set()
+    for part in node["body"].graph.nodes if "body" in node.attributes else (node,):
+        if part.op.kind != "index":
+            continue
+        index = root_of(part.inputs[1])
+        if part is not node:
+            if index.op.name != "parameter" or is_product(node, index):
+                return None
+            index = root_of(outside(node, index))
+        found.add((index.serial, part.inputs[0].shape[part["axis"]]))
+    return found
 
 
 def gathers(node: Node) -> bool:

@@ -18,9 +18,10 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node, make, rebuild
 from morpho.ops.order import again
 from morpho.ops.sources import pick
+from morpho.passes.bodies import Cut, cut_body, cut_cost, is_product, outer_inputs, outside, root_in
 from morpho.passes.epilogue import GEMM
 from morpho.passes.group import make_group
-from morpho.passes.liveness import FAULTY, Steps, Updates, gathers
+from morpho.passes.liveness import FAULTY, Run, Steps, Updates, alive_bytes, gathers
 from morpho.passes.schedule import ordered
 
 NOMINAL = Profile("nominal", 5e10, 1e10)  # what steps cost beside each other; no plan depends on a measurement
@@ -28,18 +29,21 @@ NOMINAL = Profile("nominal", 5e10, 1e10)  # what steps cost beside each other; n
 
 @dataclass
 class Copy:
-    """A step to be repeated: before which step, and which of its values."""
+    """A step to be repeated: before which step, which of its values, and what for it reads."""
 
     when: int
     values: set[int] = field(default_factory=set)
+    reads: list[int] = field(default_factory=list)
+    cut: Cut | None = None
 
 
-class Cut(NamedTuple):
-    """Part of the body of a step: what it computes, from which parameters and kept results, over which axes."""
+class Trial(NamedTuple):
+    """What dropping some values, while others are kept, would come to."""
 
-    outputs: tuple[Node, ...]
-    leaves: tuple[Node, ...]
-    axes: tuple[int, ...]
+    peak: int
+    seconds: float
+    dropped: Sequence[int]
+    kept: Collection[int]
 
 
 class Attempt(NamedTuple):
@@ -62,24 +66,22 @@ class Recomputation:
         self.steps = steps = Steps(graph, updates)
         self.order = range(len(steps.nodes))
         alive = steps.alive(self.order)
-        self.peak = max(alive, default=0) + steps.lost_bytes(self.order)
+        self.lost = steps.lost_bytes(self.order)
+        self.peak = max(alive, default=0) + self.lost
         self.top = alive.index(max(alive)) if alive else 0
         self.writer = [0] * len(steps.sizes)
         for step, values in enumerate(steps.writes):
             for value in values:
                 self.writer[value] = step
         self.late = [[step for step in readers if step > self.top] for readers in steps.readers]
+        self.repeats = [node.op.kind not in FAULTY and not gathers(node) for node in steps.nodes]
         self.droppable = [value for value, size in enumerate(steps.sizes) if size and self._may_drop(value)]
+        self._cuts: dict[tuple[int, frozenset[int], frozenset[int]], tuple[Cut, list[int], float]] = {}
 
     def _may_drop(self, value: int) -> bool:
         """Alive at the peak for the sake of later steps alone."""
         return bool(self.late[value]) and self.writer[value] < self.top and value not in self.steps.forever \
-            and self.top not in self.steps.readers[value] and self.repeats(self.writer[value])
-
-    def repeats(self, step: int) -> bool:
-        """Whether a step may be run twice: not what may fail or leaves native code."""
-        node = self.steps.nodes[step]
-        return node.op.kind not in FAULTY and not gathers(node)
+            and self.top not in self.steps.readers[value] and self.repeats[self.writer[value]]
 
     # -- what has to be copied -----------------------------------------------------------------------------------------
     def available(self, value: int, dropped: Collection[int], kept: Collection[int]) -> bool:
@@ -88,12 +90,14 @@ class Recomputation:
             return True
         if value in dropped:
             return False
-        return bool(self.late[value]) or value in self.steps.forever or not self.repeats(self.writer[value])
+        return bool(self.late[value]) or value in self.steps.forever or not self.repeats[self.writer[value]]
 
-    def copies(self, dropped: Collection[int], kept: Collection[int]) -> dict[int, Copy]:
-        """The steps to repeat so that `dropped` can be read after the peak; `kept` are held for that."""
+    def copies(self, dropped: Collection[int], kept: Collection[int]) -> tuple[dict[int, Copy], float]:
+        """The steps to repeat so that `dropped` can be read after the peak, and their seconds; `kept` are held for
+        that."""
         found: dict[int, Copy] = {}
         queue: list[int] = []
+        seconds = 0.0
 
         def want(value: int, when: int) -> None:
             step = self.writer[value]
@@ -107,38 +111,62 @@ class Recomputation:
             want(value, self.late[value][0])
         while queue:  # later steps first: all that is wanted of one is known when it is looked at
             step = -heapq.heappop(queue)
-            for value in self.needed(step, found[step].values, dropped, kept):
-                if not self.available(value, dropped, kept):
-                    want(value, found[step].when)
-        return found
+            copy = found[step]
+            copy.cut, copy.reads, took = self.part(step, copy.values, dropped, kept)
+            seconds += took
+            for value in copy.reads:
+                if self.writer[value] != step and not self.available(value, dropped, kept):
+                    want(value, copy.when)
+        return found, seconds
 
-    def needed(self, step: int, values: set[int], dropped: Collection[int], kept: Collection[int]) -> list[int]:
-        """The values a copy of a step reads, other steps' only: its own kept ones are there."""
-        node = self.steps.nodes[step]
-        cut = self.cut(step, values, dropped, kept)
-        inputs = node.inputs if cut is None else _outer_inputs(node, cut)
-        found = [self.steps.look[child.serial] for child in inputs]
-        return [value for value in found if value is not None]
-
-    def cut(self, step: int, values: set[int], dropped: Collection[int], kept: Collection[int]) -> Cut | None:
-        """The part of a step's body that computes some of its values; None where a step has no body."""
-        node = self.steps.nodes[step]
+    def part(self, step: int, values: set[int], dropped: Collection[int],
+             kept: Collection[int]) -> tuple[Cut | None, list[int], float]:
+        """How some values of a step are computed again: the part of its body, the values that reads, and seconds."""
+        node, look = self.steps.nodes[step], self.steps.look
         if "body" not in node.attributes:
-            return None
+            return None, self.steps.reads[step], NOMINAL.seconds(node_cost(node))
         numbers = self.steps.writes[step]
-        outputs = node["body"].outputs
-        held = {outputs[i].serial for i, value in enumerate(numbers)
-                if value not in values and self.available(value, dropped, kept)}
-        wanted = tuple(outputs[i] for i, value in enumerate(numbers) if value in values)
-        leaves, reduces = _leaves(wanted, held)
-        if node["axes"] and not reduces and any(part.shape != node["space"] for part in wanted):
-            leaves, reduces = _leaves(wanted, set())
-        return Cut(wanted, tuple(leaves), node["axes"] if reduces else ())
+        held = frozenset(value for value in numbers if value not in values and self.available(value, dropped, kept))
+        key = step, frozenset(values), held
+        if key not in self._cuts:
+            results = {node["body"].outputs[i].serial: value for i, value in enumerate(numbers)}
+            cut = cut_body(node, [i for i, value in enumerate(numbers) if value in values],
+                           {serial for serial, value in results.items() if value in held})
+            own = [results[root] for leaf in cut.leaves if (root := root_in(leaf, results)) is not None]
+            outer = [look[child.serial] for child in outer_inputs(node, cut)]
+            reads = list(dict.fromkeys([*own, *[value for value in outer if value is not None]]))
+            self._cuts[key] = cut, reads, NOMINAL.seconds(cut_cost(node, cut))
+        return self._cuts[key]
 
-    # -- the new graph -------------------------------------------------------------------------------------------------
-    def attempt(self, dropped: Collection[int], kept: Collection[int] = ()) -> Attempt:
+    def trial(self, dropped: Sequence[int], kept: Collection[int]) -> Trial:
+        """What dropping these values would come to, without writing the graph."""
+        steps = self.steps
+        copies, seconds = self.copies(dropped, kept)
+        sizes, new = list(steps.sizes), dict[int, int]()
+        for copy in copies.values():
+            for value in sorted(copy.values):
+                new[value] = len(sizes)
+                sizes.append(steps.sizes[value])
+        due: dict[int, list[int]] = {}
+        for step in sorted(copies):
+            due.setdefault(copies[step].when, []).append(step)
+        gone = set(dropped)
+        runs: list[Run] = []
+        for step in self.order:
+            for earlier in due.get(step, ()):
+                copy, node = copies[earlier], steps.nodes[earlier]
+                product = copy.cut is None or any(is_product(node, leaf) for leaf in copy.cut.leaves)
+                runs.append(Run([new.get(value, value) for value in copy.reads], [new[v] for v in sorted(copy.values)],
+                                steps.room[earlier] if product else 0, node.op.name == "group" or not product))
+            run = steps.run(step)
+            if step > self.top and not gone.isdisjoint(run.reads):
+                run = run._replace(reads=[new[value] if value in gone else value for value in run.reads])
+            runs.append(run)
+        return Trial(max(alive_bytes(runs, sizes, steps.forever)) + self.lost, seconds, dropped, kept)
+
+    def attempt(self, trial: Trial) -> Attempt:
         """The graph without these values after the peak."""
-        writing = _Writing(self, dropped, kept)
+        writing = _Writing(self, trial)
         graph = writing.graph()
         steps = Steps(graph, self.updates)
         order = range(len(steps.nodes))
@@ -146,17 +174,15 @@ class Recomputation:
 
     def price(self, value: int, kept: Collection[int]) -> float:
         """Seconds per byte of dropping this value alone."""
-        steps = self.copies([value], kept)
-        seconds = sum(NOMINAL.seconds(node_cost(self.steps.nodes[step])) for step in steps)
-        return seconds / self.steps.sizes[value]
+        return self.copies([value], kept)[1] / self.steps.sizes[value]
 
 
 class _Writing:
     """One new graph being written, step by step."""
 
-    def __init__(self, source: Recomputation, dropped: Collection[int], kept: Collection[int]) -> None:
-        self.source, self.dropped, self.kept = source, dropped, kept
-        self.copies = source.copies(dropped, kept)
+    def __init__(self, source: Recomputation, trial: Trial) -> None:
+        self.source, self.dropped = source, set(trial.dropped)
+        self.copies, _ = source.copies(trial.dropped, trial.kept)
         self.done: dict[int, Node] = {}  # step -> its node after the peak
         self.copied: dict[int, Node] = {}  # value -> its copy
         self.made: list[Node] = []
@@ -204,15 +230,16 @@ class _Writing:
     def copy(self, step: int, after: Node) -> None:
         """Repeat a step, or the part of it that is missing."""
         source, node = self.source, self.source.steps.nodes[step]
-        values = self.copies[step].values
+        values, cut = self.copies[step].values, self.copies[step].cut
         numbers = source.steps.writes[step]
-        cut = source.cut(step, values, self.dropped, self.kept)
         if cut is None:
             made = rebuild(node, [self.read(child, after) for child in node.inputs])
             wanted = list(numbers)
         else:
             made = self.part(node, cut, after)
-            wanted = [value for value in numbers if value in values]
+            bodies = {output.serial for output in cut.outputs}
+            wanted = [value for value, output in zip(numbers, node["body"].outputs, strict=True)
+                      if output.serial in bodies]
         self.made.append(made)
         for index, value in enumerate(wanted):
             if value in values:
@@ -225,7 +252,7 @@ class _Writing:
         outer: list[Node] = []
         product = None
         for number, leaf in enumerate(cut.leaves):
-            if _is_product(node, leaf):
+            if is_product(node, leaf):
                 product = number
                 continue
             outer.append(self.outer(node, leaf, results, after))
@@ -243,53 +270,7 @@ class _Writing:
             chain.append(inner)
             inner = inner.inputs[0]
         seen = again(results[inner.serial], after) if inner.op.name != "parameter" or inner.serial in results \
-            else self.read(_outside(node, inner), after)
+            else self.read(outside(node, inner), after)
         for view in reversed(chain):
             seen = rebuild(view, [seen])
         return seen
-
-
-def _leaves(wanted: Sequence[Node], held: Collection[int]) -> tuple[list[Node], bool]:
-    """What some results of a body are computed from: parameters, and results in `held`, each in the form in which it is
-    read; and whether there is a reduction between."""
-    found: dict[int, Node] = {}
-    seen: set[int] = set()
-    stack = list(reversed(wanted))
-    reduces = False
-    while stack:
-        node = stack.pop()
-        if node.serial in seen:
-            continue
-        seen.add(node.serial)
-        root = node
-        while "view" in root.op.properties and root.serial not in held:
-            root = root.inputs[0]
-        if node.op.name == "parameter" or root.serial in held:
-            found[node.serial] = node
-            continue
-        reduces = reduces or node.op.kind == "reduce"
-        stack.extend(reversed(node.inputs))
-    return list(found.values()), reduces
-
-
-def _is_product(node: Node, leaf: Node) -> bool:
-    return node.op is GEMM and leaf.op.name == "parameter" and leaf["index"] == node["product"]
-
-
-def _outside(node: Node, leaf: Node) -> Node:
-    """The input behind a parameter of a body."""
-    index: int = leaf["index"]
-    if node.op is GEMM:
-        index += 1 if index > node["product"] else 2
-    return node.inputs[index]
-
-
-def _outer_inputs(node: Node, cut: Cut) -> list[Node]:
-    """The inputs of a step that part of its body needs."""
-    found: list[Node] = []
-    for leaf in cut.leaves:
-        if _is_product(node, leaf):
-            found += node.inputs[:2]
-        elif leaf.op.name == "parameter":
-            found.append(_outside(node, leaf))
-    return found

@@ -18,8 +18,9 @@ from morpho.base.units import format_bytes
 from morpho.cost.estimate import node_cost
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
+from morpho.passes.bodies import inner_value, renewed, with_results, without_unread
 from morpho.passes.liveness import Updates
-from morpho.passes.recompute import NOMINAL, Attempt, Recomputation
+from morpho.passes.recompute import NOMINAL, Attempt, Recomputation, Trial
 
 SEGMENTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 ROUNDS = 4
@@ -109,28 +110,46 @@ def _fit(start: Attempt, target: int, updates: Updates) -> Attempt:
 
 def _one_peak(start: Attempt, target: int, updates: Updates) -> Attempt | None:
     """The best way to lower the present peak: the cheapest that reaches the target, else the lowest."""
-    source = Recomputation(start.graph, updates)
-    fitting: list[Attempt] = []
-    lowest: Attempt | None = None
+    source = Recomputation(_exposed(start.graph, updates), updates)
+    fitting: list[Trial] = []
+    lowest: Trial | None = None
     for choice in _choices(source):
-        whole = _extended(source.attempt(choice.dropped, choice.kept), start)
+        whole = source.trial(*choice)
         if lowest is None or whole.peak < lowest.peak:
             lowest = whole
         if whole.peak <= target:
-            fitting.append(_fewest(source, choice, target, start, whole))
-    return min(fitting, key=lambda attempt: (attempt.seconds, attempt.peak)) if fitting else lowest
+            fitting.append(_fewest(source, choice, target, whole))
+    chosen = min(fitting, key=lambda trial: (trial.seconds, trial.peak)) if fitting else lowest
+    if chosen is None:
+        return None
+    found = source.attempt(chosen)
+    return Attempt(without_unread(found.graph), found.peak, (*start.copies, *found.copies))
 
 
-def _extended(attempt: Attempt, start: Attempt) -> Attempt:
-    return Attempt(attempt.graph, attempt.peak, (*start.copies, *attempt.copies))
+def _exposed(graph: Graph, updates: Updates) -> Graph:
+    """Products of which several results are read after the peak give the value those come from too: keeping it may
+    be cheaper than keeping them, and computing them from it than repeating the product."""
+    source = Recomputation(graph, updates)
+    late: dict[int, list[int]] = {}
+    for value in source.droppable:
+        late.setdefault(source.writer[value], []).append(value)
+    replaced: dict[int, tuple[Node, dict[int, int]]] = {}
+    for step, values in late.items():
+        node = source.steps.nodes[step]
+        inner = inner_value(node, [source.steps.writes[step].index(value) for value in values]) if len(values) > 1 \
+            else None
+        if inner is not None:
+            made = with_results(node, [*node["body"].outputs, inner])
+            replaced[node.serial] = made, {i: i for i in range(len(node.outputs))}
+    return renewed(graph, replaced) if replaced else graph
 
 
-def _fewest(source: Recomputation, choice: Choice, target: int, start: Attempt, whole: Attempt) -> Attempt:
+def _fewest(source: Recomputation, choice: Choice, target: int, whole: Trial) -> Trial:
     """As few of the cheapest values as reach the target."""
     best, low, high = whole, 1, len(choice.dropped)
     while low < high:
         middle = (low + high) // 2
-        found = _extended(source.attempt(choice.dropped[:middle], choice.kept), start)
+        found = source.trial(choice.dropped[:middle], choice.kept)
         if found.peak <= target:
             high = middle
             best = found if found.seconds <= best.seconds else best
@@ -143,6 +162,8 @@ def _choices(source: Recomputation) -> list[Choice]:
     """For several numbers of segments, what is kept between them and what may go inside all but the last."""
     found: list[Choice] = []
     seen: set[tuple[frozenset[int], int]] = set()
+    inner = {value for value, readers in enumerate(source.steps.readers)
+             if not readers and source.steps.sizes[value] and source.writer[value] < source.top}
     for count in SEGMENTS:
         if count > len(source.droppable):
             break
@@ -153,8 +174,9 @@ def _choices(source: Recomputation) -> list[Choice]:
             continue
         seen.add((kept, last))
         dropped = [value for value in source.droppable if value not in kept and source.writer[value] <= last]
-        if dropped:
-            found.append(Choice(sorted(dropped, key=lambda value: (source.price(value, kept), value)), kept))
+        for held in (kept, kept | inner) if inner else (kept,):
+            if dropped:
+                found.append(Choice(sorted(dropped, key=lambda value: (source.price(value, held), value)), held))
     return found
 
 

@@ -7,7 +7,7 @@ at their worst step, and the first of the best is taken; the order the graph cam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, toposort
@@ -24,16 +24,13 @@ def schedule(graph: Graph, updates: Updates = ()) -> Graph:
 def best_order(steps: Steps) -> list[int]:
     """The first of the orders with the fewest bytes alive, and updates not in place, at once."""
     given = list(range(len(steps.nodes)))
-    before = _with_updates(steps)
-    walks: list[Callable[[], list[int]]] = [
-        lambda: given, lambda: shallow_first(before), lambda: eager(steps, before, walk(before, given)),
-        lambda: eager(steps, before, shallow_first(before))]
-    best, least = given, -1
-    for found in walks:
-        order = found()
-        needed = steps.peak(order) + steps.lost_bytes(order)
-        if least < 0 or needed < least:
-            best, least = order, needed
+    best, least = given, steps.peak(given) + steps.lost_bytes(given)
+    for before in [_with_updates(steps), steps.before] if steps.updates else [steps.before]:
+        shallow = shallow_first(before)
+        for order in (shallow, eager(steps, before, walk(before, given)), eager(steps, before, shallow)):
+            needed = steps.peak(order) + steps.lost_bytes(order)
+            if needed < least:
+                best, least = order, needed
     return best
 
 

@@ -108,7 +108,7 @@ class _Writer:
                 [None if place is None else self.place(place) for place in step.places], step.writes,
                 [_number(n) for n in step.values], _number(step.rows), _number(step.columns), step.label,
                 self.lines.get(step.origin, NO_LINE), step.splits_columns, step.in_place, step.scratch, step.threads,
-                None if step.operations is None else _number(step.operations)]
+                None if step.operations is None else _number(step.operations), step.checked]
 
     def kernel(self, kernel: Any) -> int:
         return self.kernels.setdefault(kernel, len(self.kernels))
@@ -206,7 +206,7 @@ class _Reader:
 
     def step(self, row: Any) -> Step:
         (kernel, epilogue, places, writes, values, rows, columns, label, line, splits, in_place, scratch, shared,
-         operations) = row
+         operations, checked) = row
         last = len(self.kernels) - 1
         _check(shared in ("auto", "one", "many"), "an unknown choice of threads")
         found = tuple([None if place is None else self.place(place) for place in places])
@@ -214,7 +214,7 @@ class _Reader:
                     tuple([_integer(n, len(found) - 1) for n in writes]), self.sizes(values), self.size(rows),
                     self.size(columns), _word(label), self.origin(line), _flag(splits), _flag(in_place),
                     None if epilogue is None else self.kernels[_integer(epilogue, last)],  # type: ignore[arg-type]
-                    _integer(scratch), shared, None if operations is None else self.size(operations))
+                    _integer(scratch), shared, None if operations is None else self.size(operations), _flag(checked))
 
     def origin(self, line: Any) -> str:
         """The user's line of a traced node; of what passes made anew, the line that asks for the plan, as ever."""
