@@ -16,7 +16,7 @@ from morpho.ir.node import Node, build, rebuild
 from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
 from morpho.ops.sources import pick
 
-_NUMBERS = frozenset({"constant", "iota", "dimension"})
+NUMBERS = frozenset({"constant", "iota", "dimension"})
 
 
 def again(x: Node, *after: Node) -> Node:
@@ -26,7 +26,7 @@ def again(x: Node, *after: Node) -> Node:
     >>> again(x) is x, again(x).shape
     (False, (3,))
     """
-    return x if root_of(x).op.name in _NUMBERS else build("again", x, *after)
+    return x if root_of(x).op.name in NUMBERS else build("again", x, *after)
 
 
 def root_of(node: Node) -> Node:

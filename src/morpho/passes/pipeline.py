@@ -91,7 +91,7 @@ def optimise(graph: Graph, level: int, switched_off: str = "", keep_texts: bool 
     for name in names:
         started, before = time.perf_counter(), len(graph)
         if name == "remat" and budget is not None and measure is not None:
-            graph, report.recomputed = remat(graph, budget, measure, updates, "remat" not in off)
+            graph, report.recomputed = remat(graph, budget, measure, updates, "remat" not in off, "schedule" not in off)
         else:
             graph = _run(name, graph, report, updates)
         report.passes[name] = {"before": before, "after": len(graph), "ms": 1e3 * (time.perf_counter() - started)}

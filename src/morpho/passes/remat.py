@@ -21,9 +21,11 @@ from morpho.ir.node import Node
 from morpho.passes.bodies import inner_value, renewed, with_results, without_unread
 from morpho.passes.liveness import Updates
 from morpho.passes.recompute import NOMINAL, Attempt, Recomputation, Trial
+from morpho.passes.schedule import schedule
 
 SEGMENTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 ROUNDS = 4
+SLACK = 0.1  # of the peak, for an order with less alive elsewhere
 FITTINGS = 4  # of the model of memory to the program itself
 
 
@@ -50,20 +52,26 @@ class Recomputed:
 
 
 def remat(graph: Graph, budget: Budget, measure: Callable[[Graph], int], updates: Updates = (),
-          allowed: bool = True) -> tuple[Graph, Recomputed]:
+          allowed: bool = True, reorder: bool = True) -> tuple[Graph, Recomputed]:
     """A graph that fits a budget, with the same values. `measure` says what a graph needs once it is a program; an
-    error names the least that was reached. With nothing `allowed` the plain graph fits or is refused."""
+    error names the least that was reached. With nothing `allowed` the plain graph fits or is refused; `reorder` lets
+    the steps be put in another order before."""
     plain_bytes = needed = least = measure(graph)
     wanted = budget.of(plain_bytes)
-    whole = best = Attempt(graph, Recomputation(graph, updates).peak, ())
-    besides = plain_bytes - whole.peak  # inputs, results, scratch, and what the model of memory does not know
+    best = Attempt(graph, Recomputation(graph, updates).peak, ())
+    besides = plain_bytes - best.peak  # inputs, results, scratch, and what the model of memory does not know
+    starts = [best]
+    if needed > wanted and reorder:
+        starts.append(Attempt(schedule(graph, updates, SLACK), best.peak, ()))
     for _ in range(FITTINGS if allowed else 0):
         if needed <= wanted:
             break
-        best = _fit(whole, wanted - besides, updates)
+        target = wanted - besides
+        tried = [_fit(start, target, updates) for start in starts]
+        best = min(tried, key=lambda attempt: (max(attempt.peak, target), attempt.seconds))
         needed = measure(best.graph)
         least = min(least, needed)
-        if best.peak > wanted - besides:
+        if best.peak > target:
             break
         besides += max(needed - wanted, 0)
     if needed > wanted:
@@ -164,6 +172,8 @@ def _choices(source: Recomputation) -> list[Choice]:
     seen: set[tuple[frozenset[int], int]] = set()
     inner = {value for value, readers in enumerate(source.steps.readers)
              if not readers and source.steps.sizes[value] and source.writer[value] < source.top}
+    held = (frozenset[int](), frozenset(inner)) if inner else (frozenset[int](),)
+    prices = [{value: source.price(value, own) for value in source.droppable} for own in held]
     for count in SEGMENTS:
         if count > len(source.droppable):
             break
@@ -174,9 +184,8 @@ def _choices(source: Recomputation) -> list[Choice]:
             continue
         seen.add((kept, last))
         dropped = [value for value in source.droppable if value not in kept and source.writer[value] <= last]
-        for held in (kept, kept | inner) if inner else (kept,):
-            if dropped:
-                found.append(Choice(sorted(dropped, key=lambda value: (source.price(value, held), value)), held))
+        for own, price in zip(held, prices, strict=True) if dropped else ():
+            found.append(Choice(sorted(dropped, key=lambda value: (price[value], value)), kept | own))
     return found
 
 

@@ -14,24 +14,31 @@ from morpho.ir.node import Node, toposort
 from morpho.passes.liveness import Steps, Updates
 
 
-def schedule(graph: Graph, updates: Updates = ()) -> Graph:
+def schedule(graph: Graph, updates: Updates = (), slack: float = 0.0) -> Graph:
     """The same graph with its nodes in the best order found. `updates` are results that may take the memory of inputs,
     if nothing reads those afterwards."""
     steps = Steps(graph, updates)
-    return in_order(graph, steps, best_order(steps))
+    return in_order(graph, steps, best_order(steps, slack))
 
 
-def best_order(steps: Steps) -> list[int]:
-    """The first of the orders with the fewest bytes alive, and updates not in place, at once."""
+def best_order(steps: Steps, slack: float = 0.0) -> list[int]:
+    """The first of the orders with the fewest bytes alive, and updates not in place, at once; then on average. With
+    some `slack` the average decides among those that come so near: a low valley is where to compute things again."""
     given = list(range(len(steps.nodes)))
-    best, least = given, steps.peak(given) + steps.lost_bytes(given)
+    found = [(_needs(steps, given), given)]
     for before in [_with_updates(steps), steps.before] if steps.updates else [steps.before]:
         shallow = shallow_first(before)
         for order in (shallow, eager(steps, before, walk(before, given)), eager(steps, before, shallow)):
-            needed = steps.peak(order) + steps.lost_bytes(order)
-            if needed < least:
-                best, least = order, needed
-    return best
+            found.append((_needs(steps, order), order))
+    least = min(needs[0] for needs, _ in found)
+    near = [item for item in found if item[0][0] <= (1 + slack) * least]
+    return min(near, key=lambda item: item[0][::-1] if slack else item[0])[1]
+
+
+def _needs(steps: Steps, order: Sequence[int]) -> tuple[int, int]:
+    """Bytes at the worst step, and over all of them."""
+    alive = steps.alive(order)
+    return max(alive, default=0) + steps.lost_bytes(order), sum(alive)
 
 
 def in_order(graph: Graph, steps: Steps, order: Sequence[int]) -> Graph:
@@ -58,8 +65,8 @@ def _with_updates(steps: Steps) -> list[set[int]]:
     return before
 
 
-def walk(before: Sequence[set[int]], wanted: Sequence[int]) -> list[int]:
-    """Every wanted step in turn, each after what it waits for."""
+def walk(before: Sequence[set[int]], wanted: Sequence[int], depth: Sequence[int] | None = None) -> list[int]:
+    """Every wanted step in turn, each after what it waits for; the first of that first, or that of the least depth."""
     found: list[int] = []
     done = [False] * len(before)
     for first in wanted:
@@ -68,7 +75,8 @@ def walk(before: Sequence[set[int]], wanted: Sequence[int]) -> list[int]:
             step = stack[-1]
             waiting = [] if done[step] else [other for other in before[step] if not done[other]]
             if waiting:
-                stack += sorted(waiting, reverse=True)
+                waiting.sort(reverse=True, key=None if depth is None else lambda other: (depth[other], other))
+                stack += waiting
                 continue
             stack.pop()
             if not done[step]:
@@ -78,14 +86,14 @@ def walk(before: Sequence[set[int]], wanted: Sequence[int]) -> list[int]:
 
 
 def shallow_first(before: Sequence[set[int]]) -> list[int]:
-    """A walk from the steps that nothing waits for, those with the shortest way from the inputs first."""
+    """A walk from the steps that nothing waits for; the shortest way from the inputs comes first, there and below."""
     depth = [0] * len(before)
     waited: set[int] = set()
     for step in walk(before, range(len(before))):
         depth[step] = 1 + max((depth[other] for other in before[step]), default=0)
         waited |= before[step]
     last = [step for step in range(len(before)) if step not in waited]
-    return walk(before, sorted(last, key=lambda step: (depth[step], step)))
+    return walk(before, sorted(last, key=lambda step: (depth[step], step)), depth)
 
 
 def eager(steps: Steps, before: Sequence[set[int]], order: Sequence[int]) -> list[int]:
