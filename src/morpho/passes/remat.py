@@ -56,7 +56,7 @@ def remat(graph: Graph, budget: Budget, measure: Callable[[Graph], int], updates
     """A graph that fits a budget, with the same values. `measure` says what a graph needs once it is a program; an
     error names the least that was reached. With nothing `allowed` the plain graph fits or is refused; `reorder` lets
     the steps be put in another order before."""
-    plain_bytes = needed = least = measure(graph)
+    plain_bytes = needed = measure(graph)
     wanted = budget.of(plain_bytes)
     best = Attempt(graph, Recomputation(graph, updates).peak, ())
     besides = plain_bytes - best.peak  # inputs, results, scratch, and what the model of memory does not know
@@ -69,16 +69,19 @@ def remat(graph: Graph, budget: Budget, measure: Callable[[Graph], int], updates
         target = wanted - besides
         tried = [_fit(start, target, updates) for start in starts]
         best = min(tried, key=lambda attempt: (max(attempt.peak, target), attempt.seconds))
-        needed = measure(best.graph)
-        least = min(least, needed)
         if best.peak > target:
             break
+        needed = measure(best.graph)
         besides += max(needed - wanted, 0)
+    if needed > wanted and allowed:  # the lowest that is found whatever is wanted: what an error names can be had
+        lowest = [_fit(start, 0, updates) for start in starts]
+        needed, number = min((measure(attempt.graph), number) for number, attempt in enumerate(lowest))
+        best = lowest[number]
     if needed > wanted:
         raise fail(MemoryLimit, "compile",
                    f"a memory_budget of {format_bytes(wanted)} ({wanted} bytes) cannot be kept: the least reached is "
-                   f"{format_bytes(least)} ({least} bytes), {format_bytes(plain_bytes)} with nothing computed again",
-                   f"give memory_budget={least} or more, or a smaller batch")
+                   f"{format_bytes(needed)} ({needed} bytes), {format_bytes(plain_bytes)} with nothing computed again",
+                   f"give memory_budget={needed} or more, or a smaller batch")
     kernels: dict[str, int] = {}
     for node in best.copies:
         kernels[_label(node)] = kernels.get(_label(node), 0) + 1
