@@ -46,10 +46,14 @@ class Region:
 
 
 class Regions:
-    """The regions of a graph; `graph` is the program without marks, `became` what its nodes are there."""
+    """The regions of a graph; `graph` is the program without marks, `became` what its nodes are there, and `was` the
+    way back."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph, self.became = unmarked(graph)
+        self.was: dict[int, list[Node]] = {}  # serial of a node of the program without marks -> what it was before
+        for node in graph.nodes:
+            self.was.setdefault(self.became[node.serial].serial, []).append(node)
         self.home: dict[int, Region] = {}  # serial of a node -> the innermost region it is in
         self.marks: dict[int, Region] = {}
         for node in graph.nodes:  # inner marks come before those around them
