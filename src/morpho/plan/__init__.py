@@ -1,0 +1,23 @@
+"""The planner: where every layer of a model goes on a set of unequal machines, how fast that is, and proof of it.
+
+>>> from morpho import plan
+>>> card = plan.ModelCard.from_config("gpt2", batch=8, context=512, dtype="f32")
+>>> big = dict(memory_bytes=16_000_000_000, memory_bytes_per_s=4e10)
+>>> nodes = [plan.Node("a", flops_per_s={"f32": 2e12}, **big), plan.Node("b", flops_per_s={"f32": 1e12}, **big)]
+>>> cluster = plan.Cluster.uniform(nodes, bandwidth_bytes_per_s=plan.mbit_per_s(10_000), latency_s=1e-4)
+>>> p = plan.solve(card, cluster, strategy="uniform", objective="throughput")
+>>> [(stage.node, stage.start, stage.end) for stage in p.stages]
+[('a', 0, 7), ('b', 7, 14)]
+"""
+
+from morpho.plan.card import ACTIVATION_ERROR, BYTES_OF, Layer, ModelCard
+from morpho.plan.cluster import Cluster, Link, Node, mbit_per_s
+from morpho.plan.evaluate import evaluate, fill
+from morpho.plan.result import OBJECTIVES, Constraints, Plan, Prediction, Stage
+from morpho.plan.strategies import Proposal, Request, register_strategy, solve, strategies
+
+__all__ = [
+    "ACTIVATION_ERROR", "BYTES_OF", "OBJECTIVES", "Cluster", "Constraints", "Layer", "Link", "ModelCard", "Node",
+    "Plan", "Prediction", "Proposal", "Request", "Stage", "evaluate", "fill", "mbit_per_s", "register_strategy", "solve",
+    "strategies",
+]
