@@ -69,7 +69,7 @@ def test_bandwidths(text: str, bytes_per_s: float) -> None:
 
 @pytest.mark.parametrize("text", ["10", "10G", "10Gb/s", "10GBps", "fast", "-1Gbit/s", "", "1.2.3Gbit/s", ".Gbit/s"])
 def test_bandwidths_that_mean_nothing_or_two_things(text: str) -> None:
-    with pytest.raises(ValueFault, match="bandwidth|bits or bytes"):
+    with pytest.raises(ValueFault, match=r"bandwidth|bits or bytes"):
         parse_bytes_per_s(text)
 
 
