@@ -12,12 +12,12 @@
 
 from morpho.plan.card import ACTIVATION_ERROR, BYTES_OF, Layer, ModelCard
 from morpho.plan.cluster import Cluster, Link, Node, mbit_per_s
-from morpho.plan.evaluate import evaluate, fill
+from morpho.plan.predict import evaluate, fill
 from morpho.plan.result import OBJECTIVES, Constraints, Plan, Prediction, Stage
 from morpho.plan.strategies import Proposal, Request, register_strategy, solve, strategies
 
 __all__ = [
     "ACTIVATION_ERROR", "BYTES_OF", "OBJECTIVES", "Cluster", "Constraints", "Layer", "Link", "ModelCard", "Node",
-    "Plan", "Prediction", "Proposal", "Request", "Stage", "evaluate", "fill", "mbit_per_s", "register_strategy", "solve",
-    "strategies",
+    "Plan", "Prediction", "Proposal", "Request", "Stage", "evaluate", "fill", "mbit_per_s", "register_strategy",
+    "solve", "strategies",
 ]

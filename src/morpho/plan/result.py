@@ -23,7 +23,7 @@ FORMAT = 1
 class Stage:
     """Layers [start, end) on one node, or on several equal ones that share each layer (tensor) or the batch (data).
 
-    A strategy gives `node`, `start`, `end` and `activation_dtype`; `evaluate.fill` computes the rest. `members` are
+    A strategy gives `node`, `start`, `end` and `activation_dtype`; `predict.fill` computes the rest. `members` are
     all nodes that share every layer of the stage (the first is `node`; one member means no tensor parallelism).
     `replicas` are the members of each copy of the stage when the batch is split over copies of the pipeline (the
     first is `members`). `link_s` is the transfer to the next stage (0 for the last). `binds` says what its time is

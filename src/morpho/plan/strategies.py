@@ -18,7 +18,7 @@ from typing import Any
 from morpho.base.errors import ArgumentError, ValueFault, fail
 from morpho.plan.card import ModelCard
 from morpho.plan.cluster import Cluster
-from morpho.plan.evaluate import check_cover, check_memory, evaluate, fill
+from morpho.plan.predict import check_cover, check_memory, evaluate, fill
 from morpho.plan.result import OBJECTIVES, Constraints, Plan, Stage
 
 
