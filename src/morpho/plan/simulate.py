@@ -1,7 +1,7 @@
 """A pipeline played through event by event: queues, contention, jitter, slow and failing nodes.
 
-The closed form (`evaluate`) adds up and takes maxima; this moves micro-batches through stages and lines that serve one at
-a time, and so shows what the sums hide. Where nothing is shared and nothing jitters, the two agree.
+The closed form (`evaluate`) adds up and takes maxima; this moves micro-batches through stages and lines that serve one
+at a time, and so shows what the sums hide. Where nothing is shared and nothing jitters, the two agree.
 
     trace = plan.simulate(p, jitter=0.1, slow={"b": 2.0}, seed=1)
     trace.tokens_per_s, trace.latency_s, trace.percentile_s(95)
@@ -20,7 +20,7 @@ import numpy as np
 
 from morpho.base.errors import ArgumentError, ValueFault, fail
 from morpho.plan.card import PHASES
-from morpho.plan.evaluate import link_seconds, stage_seconds
+from morpho.plan.predict import link_seconds, stage_seconds
 from morpho.plan.result import Plan
 
 
@@ -178,10 +178,13 @@ class _Run:
 
     def _use(self, plan: Plan) -> None:
         """Lay out the chain of every copy of a plan."""
-        self.chains = [list(_chain(plan, copy, self.phase, self.shared)) for copy in range(len(plan.stages[0].replicas))]
+        copies = range(len(plan.stages[0].replicas))
+        self.chains = [list(_chain(plan, copy, self.phase, self.shared)) for copy in copies]
         self.resources = {step.resource: _Resource(step.resource) for chain in self.chains for step in chain}
 
-    def play(self, in_flight: int, passes: int, fails: dict[str, float], failover: dict[str, tuple[Plan, float]]) -> Trace:
+    def play(self, in_flight: int, passes: int, fails: dict[str, float], failover: dict[str, tuple[Plan, float]]
+             ) -> Trace:
+        """Until nothing happens any more."""
         for name, at_s in fails.items():
             self._at(at_s, "fail", name)
         jobs = [_Job(copy, number) for copy in range(len(self.chains)) for number in range(in_flight)]
@@ -220,7 +223,8 @@ class _Run:
         factor = 1.0
         if step.kind == "compute":
             for name in step.nodes:
-                since, times = self.slow[name] if isinstance(self.slow.get(name), tuple) else (0.0, self.slow.get(name, 1))
+                given = self.slow.get(name, 1.0)
+                since, times = given if isinstance(given, tuple) else (0.0, given)
                 factor = max(factor, times if now >= since else 1.0)
         if self.jitter:
             factor *= math.exp(self.jitter * self.rng.standard_normal())
@@ -280,12 +284,8 @@ def _chain(plan: Plan, copy: int, phase: str, shared: list[set[str]]) -> Iterato
             ends = (nodes[0], following.replicas[copy][0])
             medium = next((group for group in shared if {*ends} <= group), None)
             name = f"shared by {', '.join(sorted(medium))}" if medium else " -> ".join(ends)
-            yield _Step(name, "link", position, link_seconds(card, cluster, stage, following, phase), ends)
-
-
-def check_resources(plan: Plan) -> None:
-    """Plans whose links do not exist cannot be played: the error names the link."""
-    for stage, following in zip(plan.stages, plan.stages[1:]):
-        if plan.cluster.link(stage.node, following.node).bandwidth_bytes_per_s <= 0:
-            raise fail(ArgumentError, "plan", f"there is no link {stage.node} -> {following.node}",
-                       "choose stages whose nodes are linked")
+            seconds = link_seconds(card, cluster, stage, following, phase)
+            if math.isinf(seconds):
+                raise fail(ArgumentError, "plan", f"there is no link {stage.node} -> {following.node}",
+                           "play plans whose neighbouring stages are linked")
+            yield _Step(name, "link", position, seconds, ends)
