@@ -37,8 +37,8 @@ class Cover(Sweep):
 
     def _first_cells(self) -> Level:
         problem = self.problem
-        kinds = [kind for kind in range(problem.kinds) if problem.caps[kind] > 0]
-        codes = np.array([self.strides[kind] for kind in kinds], dtype=np.int64)
+        kinds = np.flatnonzero(problem.usable)
+        codes = self.steps[kinds]
         cells = np.zeros((len(kinds), problem.kinds, problem.depth + 1), dtype=bool)
         for row, kind in enumerate(kinds):
             cells[row, kind, 1:int(problem.far[kind, 0]) + 1] = True
@@ -68,7 +68,7 @@ class Cover(Sweep):
         problem, score = self.problem, None
         if self.refutation is not None:
             prices, after = self.refutation.prices, self.refutation.walks.after
-            paid = self.digits(level.codes)[:, :problem.kinds] @ prices  # (rows,)
+            paid = self.digits(level.codes)[:, :len(problem.caps)] @ prices  # (rows,)
             total = after + paid[:, None, None]
             level.cost &= total <= 1 + 1e-9
             score = np.where(level.cost, total, np.inf).min(axis=(1, 2))

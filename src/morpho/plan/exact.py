@@ -125,5 +125,5 @@ def _proven_period(problem: Problem, path: Path, proven: bool, searches: int) ->
 
 
 def prices_by_node(problem: Problem, prices: np.ndarray) -> dict[str, float]:
-    """Duals by the name of the first node of each unit: every node of a kind has the price of its kind."""
-    return {unit[0]: float(prices[kind]) for kind, units in enumerate(problem.members) for unit in units}
+    """Duals by node: interchangeable ones have the same price."""
+    return {name: float(prices[pool]) for pool, names in enumerate(problem.names) for name in names}

@@ -54,6 +54,7 @@ class Sweep:
         radix = counts + extra
         self.strides = np.array([math.prod(radix[:position]) for position in range(len(radix))], dtype=np.int64)
         self.radix = np.array(radix, dtype=np.int64)
+        self.steps = self.strides[problem.pool] * problem.use  # what a stage of a kind adds to a code
         self.windows = [Window(problem.low[kind], problem.depth) for kind in range(problem.kinds)]
 
     def run(self) -> dict[int, tuple[float, Path]]:
@@ -79,8 +80,8 @@ class Sweep:
 
     def _first(self) -> Level:
         problem = self.problem
-        kinds = [kind for kind in range(problem.kinds) if problem.caps[kind] > 0]
-        codes = np.array([self.strides[kind] for kind in kinds], dtype=np.int64)
+        kinds = np.flatnonzero(problem.usable)
+        codes = self.steps[kinds]
         cost = np.full((len(kinds), problem.kinds, problem.depth + 1), np.inf)
         for row, kind in enumerate(kinds):
             reach = int(problem.far[kind, 0])
@@ -94,9 +95,9 @@ class Sweep:
         if problem.budget is None:
             return [(0, 0, np.ones(len(digits), dtype=bool))]
         errors = np.array(problem.errors)
-        lossy = digits[:, problem.kinds:]  # (rows, options - 1)
+        lossy = digits[:, len(problem.caps):]  # (rows, options - 1)
         spent = lossy @ errors[1:] + (stages - 1 - lossy.sum(axis=1)) * errors[0]
-        return [(option, 0 if option == 0 else int(self.strides[problem.kinds + option - 1]),
+        return [(option, 0 if option == 0 else int(self.strides[len(problem.caps) + option - 1]),
                  spent + errors[option] <= problem.budget * (1 + 1e-12)) for option in range(len(errors))]
 
     def _next(self, level: Level) -> Level:
@@ -105,9 +106,10 @@ class Sweep:
         moves = []
         for option, step, affordable in self._choices(digits, len(self.levels)):
             for kind in range(problem.kinds):
-                rows = np.flatnonzero(affordable & (digits[:, kind] < problem.caps[kind]))
+                pool, use = problem.pool[kind], problem.use[kind]
+                rows = np.flatnonzero(affordable & (digits[:, pool] + use <= problem.caps[pool]))
                 if len(rows):
-                    moves.append((option, kind, rows, level.codes[rows] + self.strides[kind] + step))
+                    moves.append((option, kind, rows, level.codes[rows] + self.steps[kind] + step))
         if not moves:
             return Level(np.empty(0, dtype=np.int64), self._empty(0))
         codes = np.unique(np.concatenate([move[3] for move in moves]))
@@ -150,7 +152,7 @@ class Sweep:
         problem = self.problem
         if self.bound is not None:
             prices, walks = self.bound.prices, self.bound.walks
-            paid = self.digits(level.codes)[:, :problem.kinds] @ prices - float(problem.caps @ prices)  # (rows,)
+            paid = self.digits(level.codes)[:, :len(problem.caps)] @ prices - float(problem.caps @ prices)  # (rows,)
             reach = level.cost + walks.after + paid[:, None, None]
             level.cost[reach >= self.upper_s] = np.inf
         else:
@@ -178,8 +180,9 @@ class Sweep:
         return path[::-1]
 
     def _row_before(self, earlier: Level, code: int, kind: int, option: int) -> int | None:
-        step = int(self.strides[self.problem.kinds + option - 1]) if option and self.problem.budget is not None else 0
-        source = code - int(self.strides[kind]) - step
+        counted = option and self.problem.budget is not None
+        step = int(self.strides[len(self.problem.caps) + option - 1]) if counted else 0
+        source = code - int(self.steps[kind]) - step
         row = int(np.searchsorted(earlier.codes, source))
         return row if row < len(earlier.codes) and earlier.codes[row] == source else None
 
