@@ -53,7 +53,8 @@ def best_latency(problem: Problem, start: Path | None = None) -> Answer | None:
     if path is None:
         return None
     bound = bound or latency_bound(problem, upper, rounds=8)
-    return Answer(path, problem.values(path)[1], problem.values(path)[1], True,
+    value = problem.values(path)[1]
+    return Answer(path, value, min(value, bound.seconds) if sweep.cut else value, not sweep.cut,
                   {"relaxation": "latency", "prices": prices_by_node(problem, bound.prices)}, sweep.rows)
 
 
