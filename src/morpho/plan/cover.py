@@ -37,13 +37,12 @@ class Cover(Sweep):
 
     def _first_cells(self) -> Level:
         problem = self.problem
-        kinds = [kind for kind in range(problem.kinds) if problem.caps[kind] > 0]
-        codes = np.array([self.strides[kind] for kind in kinds], dtype=np.int64)
+        kinds = np.flatnonzero(problem.usable)
+        codes = self.steps[kinds]
         cells = np.zeros((len(kinds), problem.kinds, problem.depth + 1), dtype=bool)
         for row, kind in enumerate(kinds):
             cells[row, kind, 1:int(problem.far[kind, 0]) + 1] = True
-        order = np.argsort(codes)
-        return self._prune(Level(codes[order], cells[order]))
+        return self._prune(Level(codes, self.marks[kinds], cells).keep(np.argsort(codes)))
 
     def _empty(self, rows: int) -> np.ndarray:
         return np.zeros((rows, self.problem.kinds, self.problem.depth + 1), dtype=bool)
@@ -68,7 +67,7 @@ class Cover(Sweep):
         problem, score = self.problem, None
         if self.refutation is not None:
             prices, after = self.refutation.prices, self.refutation.walks.after
-            paid = self.digits(level.codes)[:, :problem.kinds] @ prices  # (rows,)
+            paid = level.digits[:, :len(problem.caps)] @ prices  # (rows,)
             total = after + paid[:, None, None]
             level.cost &= total <= 1 + 1e-9
             score = np.where(level.cost, total, np.inf).min(axis=(1, 2))
@@ -78,7 +77,7 @@ class Cover(Sweep):
             if score is None:
                 score = -level.cost.argmax(axis=2).max(axis=1)
             kept = np.sort(kept[np.argpartition(score[kept], self.width)[:self.width]])
-        return level if len(kept) == len(level.codes) else Level(level.codes[kept], level.cost[kept])
+        return level if len(kept) == len(level.codes) else level.keep(kept)
 
     def _came_from(self, position: int, code: int, kind: int, end: int, cost: float) -> tuple[int, int, int, int]:
         problem, earlier = self.problem, self.levels[position - 1]

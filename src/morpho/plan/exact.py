@@ -53,7 +53,8 @@ def best_latency(problem: Problem, start: Path | None = None) -> Answer | None:
     if path is None:
         return None
     bound = bound or latency_bound(problem, upper, rounds=8)
-    return Answer(path, problem.values(path)[1], problem.values(path)[1], True,
+    value = problem.values(path)[1]
+    return Answer(path, value, min(value, bound.seconds) if sweep.cut else value, not sweep.cut,
                   {"relaxation": "latency", "prices": prices_by_node(problem, bound.prices)}, sweep.rows)
 
 
@@ -125,5 +126,5 @@ def _proven_period(problem: Problem, path: Path, proven: bool, searches: int) ->
 
 
 def prices_by_node(problem: Problem, prices: np.ndarray) -> dict[str, float]:
-    """Duals by the name of the first node of each unit: every node of a kind has the price of its kind."""
-    return {unit[0]: float(prices[kind]) for kind, units in enumerate(problem.members) for unit in units}
+    """Duals by node: interchangeable ones have the same price."""
+    return {name: float(prices[pool]) for pool, names in enumerate(problem.names) for name in names}

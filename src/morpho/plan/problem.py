@@ -1,8 +1,9 @@
-"""A request as arrays: what the solvers work on. Interchangeable nodes are one kind with a capacity.
+"""A request as arrays: what the solvers work on.
 
-A stage on kind k over layers [a, b) takes `time[k, b] - time[k, a]` seconds and is allowed when `b <= far[k, a]`: memory
-and pins only ever forbid longer stages, so `far` says it all. The cut at boundary a from kind k to kind l, sent as option
-d, takes `link[d, k, l, a]` seconds.
+Interchangeable nodes are a *pool* with a capacity. A *kind* of stage takes `use[k]` nodes of pool `pool[k]`: one, or several
+that share each layer (tensor parallelism). A stage of kind k over layers [a, b) takes `time[k, b] - time[k, a]` seconds and
+is allowed when `b <= far[k, a]`: memory and pins only ever forbid longer stages, so `far` says it all. The cut at boundary
+a from kind k to kind l, sent as option d, takes `link[d, k, l, a]` seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ class Problem:
     """Arrays of one placement problem; `steps[i]` is the layer at which boundary i lies."""
 
     steps: tuple[int, ...]
-    members: tuple[tuple[tuple[str, ...], ...], ...]  # kind -> interchangeable units -> nodes of the unit
+    names: tuple[tuple[str, ...], ...]  # pool -> its nodes, those of all copies of the pipeline
+    pool: np.ndarray  # (kinds,)
+    use: np.ndarray  # (kinds,)
+    data: int  # copies of the pipeline
     time: np.ndarray  # (kinds, boundaries)
     far: np.ndarray  # (kinds, boundaries)
     link: np.ndarray  # (options, kinds, kinds, boundaries)
@@ -44,13 +48,18 @@ class Problem:
 
     @property
     def kinds(self) -> int:
-        """How many kinds of nodes there are."""
+        """How many kinds of stages there are."""
         return self.time.shape[0]
 
     @cached_property
     def caps(self) -> np.ndarray:
-        """How many nodes of each kind there are."""
-        return np.array([len(units) for units in self.members], dtype=np.int64)
+        """How many nodes of each pool one copy of the pipeline has, (pools,)."""
+        return np.array([len(names) // self.data for names in self.names], dtype=np.int64)
+
+    @cached_property
+    def usable(self) -> np.ndarray:
+        """Kinds for which there are enough nodes, (kinds,)."""
+        return self.use <= self.caps[self.pool]
 
     @cached_property
     def best_link(self) -> np.ndarray:
@@ -75,64 +84,63 @@ class Problem:
         reach = np.stack([np.searchsorted(row, row + limit, side="right") - 1 for row in self.time])
         return replace(self, far=np.minimum(self.far, reach), link=np.where(self.link <= limit, self.link, np.inf))
 
-    def stages(self, path: list[tuple[int, int, int, int]], dtype_after: bool = True) -> list[Stage]:
-        """Stages of a path of (kind, start, end, option of the link into it), nodes of a kind in their order."""
-        left = [list(units) for units in self.members]
+    def stages(self, path: list[tuple[int, int, int, int]]) -> list[Stage]:
+        """Stages of a path of (kind, start, end, option of the link into it), nodes of a pool in their order."""
+        left = [list(names) for names in self.names]
         done: list[Stage] = []
         for position, (kind, start, end, _) in enumerate(path):
-            members = left[kind].pop(0)
+            use, pool = int(self.use[kind]), left[self.pool[kind]]
+            copies = tuple(tuple(pool.pop(0) for _ in range(use)) for _ in range(self.data))
             option = path[position + 1][3] if position + 1 < len(path) else 0
-            done.append(Stage(members[0], self.steps[start], self.steps[end], self.dtypes[option], members))
+            done.append(Stage(copies[0][0], self.steps[start], self.steps[end], self.dtypes[option], copies[0], copies))
         return done
 
     def path_of(self, stages: list[Stage]) -> list[tuple[int, int, int, int]]:
         """The path that stages stand for."""
-        kind_of = {unit[0]: kind for kind, units in enumerate(self.members) for unit in units}
+        pool_of = {name: pool for pool, names in enumerate(self.names) for name in names}
+        kind_of = {(int(pool), int(use)): kind for kind, (pool, use) in enumerate(zip(self.pool, self.use))}
         at = {step: boundary for boundary, step in enumerate(self.steps)}
         options = [0, *(self.dtypes.index(stage.activation_dtype) for stage in stages[:-1])]
-        return [(kind_of[stage.node], at[stage.start], at[stage.end], option)
+        return [(kind_of[pool_of[stage.node], max(1, len(stage.members))], at[stage.start], at[stage.end], option)
                 for stage, option in zip(stages, options)]
 
     def values(self, path: list[tuple[int, int, int, int]]) -> tuple[float, float]:
         """Period and latency of a path."""
         compute = [self.time[kind, end] - self.time[kind, start] for kind, start, end, _ in path]
         links = [self.link[after[3], before[0], after[0], before[2]] for before, after in zip(path, path[1:])]
-        return float(max(compute + links)), float(sum(compute) + sum(links))
+        return float(max(compute + links)), float(math.fsum(compute + links))
 
 
-def build(card: ModelCard, cluster: Cluster, constraints: Constraints, tensor: tuple[int, ...] | None = None,
-          data: int = 1) -> Problem:
-    """The arrays of a request; `tensor` gives the degree of each kind of `cluster.kinds()`, `data` the copies of all."""
-    kinds = split_pinned(cluster.kinds(), {cluster.index(node) for node in constraints.pinned.values()})
-    degrees = tensor or (1,) * len(kinds)
-    units = [_units(kind, degree, data) for kind, degree in zip(kinds, degrees)]
-    steps = _steps(card, constraints)
-    seconds = np.stack([_seconds(card, cluster, kind, degree) for kind, degree in zip(kinds, degrees)])
-    prefix = np.concatenate([np.zeros((len(kinds), 1)), np.cumsum(seconds, axis=1)], axis=1)
-    memory = [constraints.available_bytes(cluster.nodes[kind[0]].memory_bytes) * degree
-              for kind, degree in zip(kinds, degrees)]
+def build(card: ModelCard, cluster: Cluster, constraints: Constraints, data: int = 1) -> Problem:
+    """The arrays of a request, for one of `data` equal copies of the pipeline."""
+    pools = split_pinned(cluster.kinds(), {cluster.index(node) for node in constraints.pinned.values()})
+    ways = [(pool, use) for pool, nodes in enumerate(pools) for use in range(1, constraints.tensor + 1)
+            if use == 1 or (use <= len(nodes) // data and _linked(cluster, nodes))]
+    pool, use = (np.array(column, dtype=np.int64) for column in zip(*ways))
+    steps, options = _steps(card, constraints), _options(constraints)
+    seconds = np.stack([_seconds(card, cluster, pools[number], degree) for number, degree in ways])
+    prefix = np.concatenate([np.zeros((len(ways), 1)), np.cumsum(seconds, axis=1)], axis=1)
+    memory = [constraints.available_bytes(cluster.nodes[pools[number][0]].memory_bytes) * degree
+              for number, degree in ways]
     far = _far(card, np.array(memory), steps)
-    _apply_pins(far, kinds, cluster, constraints, steps)
-    options = _options(constraints)
-    link = np.stack([_links(card, cluster, kinds, units, steps, dtype) for dtype in options])
-    count = sum(len(group) for group in units)
-    members = tuple(tuple(tuple(cluster.nodes[i].name for i in unit) for unit in group) for group in units)
-    return Problem(tuple(steps), members, prefix[:, steps], far, link, options,
-                   tuple(ACTIVATION_ERROR[dtype] for dtype in options),
+    _apply_pins(far, [pools[number] for number, _ in ways], cluster, constraints, steps)
+    link = np.stack([_links(card, cluster, pools, ways, data, steps, dtype) for dtype in options])
+    count = sum(len(nodes) // data for nodes in pools)
+    return Problem(tuple(steps), tuple(tuple(cluster.nodes[i].name for i in nodes) for nodes in pools), pool, use, data,
+                   prefix[:, steps], far, link, options, tuple(ACTIVATION_ERROR[dtype] for dtype in options),
                    constraints.activation_error_budget if len(options) > 1 else None,
                    min(constraints.max_stages or count, count, len(steps) - 1))
+
+
+def _linked(cluster: Cluster, nodes: tuple[int, ...]) -> bool:
+    """Whether nodes of a pool can send to each other."""
+    return len(nodes) > 1 and cluster.bandwidth_bytes_per_s[nodes[0]][nodes[1]] > 0
 
 
 def split_pinned(kinds: tuple[tuple[int, ...], ...], pinned: set[int]) -> tuple[tuple[int, ...], ...]:
     """Kinds in which a pinned node stands alone."""
     free = [tuple(i for i in kind if i not in pinned) for kind in kinds]
     return tuple(kind for kind in free if kind) + tuple((i,) for i in sorted(pinned))
-
-
-def _units(kind: tuple[int, ...], degree: int, data: int) -> list[tuple[int, ...]]:
-    """Groups of `degree` nodes of a kind, as many as one of `data` copies of the pipeline has."""
-    count = len(kind) // data // degree
-    return [tuple(kind[unit * degree:(unit + 1) * degree]) for unit in range(count)]
 
 
 def _options(constraints: Constraints) -> tuple[str, ...]:
@@ -180,7 +188,7 @@ def _far(card: ModelCard, memory: np.ndarray, steps: list[int]) -> np.ndarray:
     return far
 
 
-def _apply_pins(far: np.ndarray, kinds: tuple[tuple[int, ...], ...], cluster: Cluster, constraints: Constraints,
+def _apply_pins(far: np.ndarray, kinds: list[tuple[int, ...]], cluster: Cluster, constraints: Constraints,
                 steps: list[int]) -> None:
     """A stage of another node ends before a pinned layer; from within it, it goes nowhere."""
     for layer, name in constraints.pinned.items():
@@ -194,16 +202,16 @@ def _apply_pins(far: np.ndarray, kinds: tuple[tuple[int, ...], ...], cluster: Cl
                 row[:before + 1] = np.minimum(row[:before + 1], before)
 
 
-def _links(card: ModelCard, cluster: Cluster, kinds: tuple[tuple[int, ...], ...], units: list[list[tuple[int, ...]]],
+def _links(card: ModelCard, cluster: Cluster, pools: tuple[tuple[int, ...], ...], ways: list[tuple[int, int]], data: int,
            steps: list[int], dtype: str) -> np.ndarray:
-    """Seconds of every cut between every two kinds; none where the next stage has no node or no line."""
+    """Seconds of every cut between every two kinds; infinite where the pool has no nodes for both, or no line."""
     sizes = np.array([math.inf, *(card.cut_bytes(step, dtype) for step in steps[1:])])
-    link = np.full((len(kinds), len(kinds), len(steps)), np.inf)
-    for k, source in enumerate(kinds):
-        for m, target in enumerate(kinds):
-            if k == m and len(units[k]) < 2 or not units[k] or not units[m]:
+    link = np.full((len(ways), len(ways), len(steps)), np.inf)
+    for k, (source, used) in enumerate(ways):
+        for m, (target, wanted) in enumerate(ways):
+            if source == target and used + wanted > len(pools[source]) // data:
                 continue
-            i, j = source[0], target[0] if k != m else target[-1]
+            i, j = pools[source][0], pools[target][0 if source != target else -1]
             wide = cluster.bandwidth_bytes_per_s[i][j]
             if wide > 0:
                 link[k, m] = cluster.latency_s[i][j] + sizes / wide

@@ -36,6 +36,7 @@ def _lattice(caps: tuple[int, ...]) -> tuple[np.ndarray, list[np.ndarray], np.nd
 def reachable(problem: Problem, strict: bool) -> Path | None:
     """A path through the whole chain within the limits of the problem, by furthest boundaries; see the module."""
     strides, by_count, digits = _lattice(tuple(int(cap) for cap in problem.caps))
+    steps = strides[problem.pool] * problem.use  # what a stage of a kind adds to a code
     kinds, depth = problem.kinds, problem.depth
     allowed = np.isfinite(problem.best_link[:, :, 1:-1]).any(axis=2) if depth > 1 else np.zeros((kinds, kinds), bool)
     far = problem.far.copy()
@@ -46,31 +47,33 @@ def reachable(problem: Problem, strict: bool) -> Path | None:
     far = far.astype(dtype)
     best = np.zeros((kinds, digits.shape[1]), dtype=dtype)  # 0: not reached
     for kind in range(kinds):
-        if problem.caps[kind]:
-            best[kind, strides[kind]] = far[kind, 0]
-    for count in range(1, problem.max_stages + 1):
+        if problem.usable[kind]:
+            best[kind, steps[kind]] = far[kind, 0]
+    most = problem.max_stages if (problem.use == 1).all() else len(by_count) - 1
+    for count in range(1, most + 1):
         codes = by_count[count]
         done = np.argwhere(best[:, codes] == depth)
         if len(done):
-            return _trace(best, far, allowed, strides, int(done[0, 0]), int(codes[done[0, 1]]))
-        if count == problem.max_stages:
+            return _trace(best, far, allowed, steps, int(done[0, 0]), int(codes[done[0, 1]]))
+        if count == most:
             break
         here = best[:, codes]  # (kinds, rows)
         for kind in range(kinds):
-            room = digits[kind, codes] < problem.caps[kind]
+            pool, use = problem.pool[kind], problem.use[kind]
+            room = digits[pool, codes] + use <= problem.caps[pool]
             start = np.zeros(len(codes), dtype=dtype)
             for before in np.flatnonzero(allowed[:, kind]):
                 np.maximum(start, here[before], out=start)
             end = np.where(start > 0, far[kind][start], 0)
-            best[kind, codes[room] + strides[kind]] = end[room]
+            best[kind, codes[room] + steps[kind]] = end[room]
     return None
 
 
-def _trace(best: np.ndarray, far: np.ndarray, allowed: np.ndarray, strides: np.ndarray, kind: int, code: int) -> Path:
+def _trace(best: np.ndarray, far: np.ndarray, allowed: np.ndarray, steps: np.ndarray, kind: int, code: int) -> Path:
     path: Path = []
     end = int(best[kind, code])
     while True:
-        code -= int(strides[kind])
+        code -= int(steps[kind])
         if code == 0:
             path.append((kind, 0, end, 0))
             return path[::-1]
@@ -94,8 +97,10 @@ def keeps_within(problem: Problem, period_s: float, guess: np.ndarray | None = N
     if small and problem.budget is None and problem.uniform_cuts:
         path = reachable(limited, strict=True)
         progress = limited.far[:, :-1] > np.arange(problem.depth)
-        if path is not None or bool(progress[problem.caps > 0].all()):
+        if path is not None and len(path) <= problem.max_stages:
             return path, True
+        if path is None and bool(progress[problem.usable].all()):
+            return None, True
     if small and reachable(limited, strict=False) is None:
         return None, True
     return cover(limited, guess)

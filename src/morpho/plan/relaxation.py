@@ -1,8 +1,8 @@
 """Lower bounds for any size: plans in which a node may serve several stages, at a price.
 
-A *walk* is a placement that may use a node more often than it exists. Every plan is a walk. Charge a walk `prices[k]` for
-each stage on kind k, and give back `caps[k] * prices[k]` once: no plan becomes dearer, for it uses no kind more often
-than its capacity. So for any prices >= 0
+A *walk* is a placement that may use a node more often than it exists. Every plan is a walk. Charge a walk `prices[p]` for
+each node of pool p that a stage takes, and give back `caps[p] * prices[p]` once: no plan becomes dearer, for it uses no
+more nodes of a pool than there are. So for any prices >= 0
 
     latency:     cheapest priced walk - sum(caps * prices)  <=  latency of every plan
     throughput:  cheapest priced walk within period T > sum(caps * prices)  =>  no plan has a period <= T
@@ -27,7 +27,7 @@ class Walks:
 
     after: np.ndarray  # (kinds, boundaries)
     whole: float
-    visits: np.ndarray  # how often the cheapest walk uses each kind
+    visits: np.ndarray  # how many nodes of each pool the cheapest walk takes
 
 
 def cheapest_walk(problem: Problem, prices: np.ndarray, weigh_time: bool = True) -> Walks:
@@ -44,22 +44,22 @@ def cheapest_walk(problem: Problem, prices: np.ndarray, weigh_time: bool = True)
     every, ends = np.arange(kinds), np.arange(depth + 1)
     allowed = ends[None, None, :] <= problem.far[:, :, None]  # (kinds, start, end)
     by_start = np.ascontiguousarray(np.moveaxis(link, 2, 0))  # (boundary, from, to)
-    usable = problem.caps > 0
+    toll = prices[problem.pool] * problem.use  # (kinds,)
     for a in range(depth - 1, -1, -1):
         span = np.where(allowed[:, a, a + 1:], onward[:, a + 1:], np.inf)  # (kinds, ends after a)
         best = span.argmin(axis=1)
         end_at[:, a] = best + a + 1
-        enter[:, a] = np.where(usable, span[every, best] - time[:, a] + prices, np.inf)
+        enter[:, a] = np.where(problem.usable, span[every, best] - time[:, a] + toll, np.inf)
         if a:
             through = by_start[a] + enter[None, :, a]  # (from, to)
             next_kind[:, a] = through.argmin(axis=1)
             after[:, a] = through[every, next_kind[:, a]]
             onward[:, a] = after[:, a] + time[:, a]
-    visits, first = np.zeros(kinds, dtype=np.int64), int(enter[:, 0].argmin())
+    visits, first = np.zeros(len(problem.caps), dtype=np.int64), int(enter[:, 0].argmin())
     whole = float(enter[first, 0])
     kind, at = first, 0
     while math.isfinite(whole):
-        visits[kind] += 1
+        visits[problem.pool[kind]] += problem.use[kind]
         at = int(end_at[kind, at])
         if at == depth:
             break
@@ -78,7 +78,7 @@ class Bound:
 
 def latency_bound(problem: Problem, upper_s: float = math.inf, rounds: int = 100) -> Bound:
     """The best bound on the latency that a subgradient method finds."""
-    prices = np.zeros(problem.kinds)
+    prices = np.zeros(len(problem.caps))
     walks = cheapest_walk(problem, prices)
     best = Bound(walks.whole, prices, walks)
     if not math.isfinite(walks.whole):
@@ -124,7 +124,7 @@ class Refutation:
 
 def refute(problem: Problem, rounds: int = 60, prices: np.ndarray | None = None) -> Refutation:
     """Look for prices that prove a problem (already limited to a period) to have no plan; the best ones found."""
-    weights = np.ones(problem.kinds) if prices is None else prices
+    weights = np.ones(len(problem.caps)) if prices is None else prices
     weights = weights / max(float(problem.caps @ weights), 1e-300)
     best = Refutation(weights, cheapest_walk(problem, weights, weigh_time=False))
     stretch, since, walks = 1.0, 0, best.walks
@@ -147,7 +147,7 @@ def refute(problem: Problem, rounds: int = 60, prices: np.ndarray | None = None)
 def candidates(problem: Problem, low_s: float, high_s: float) -> np.ndarray:
     """Every period a plan can have in (low, high), ascending: a stage's time or a link's."""
     parts = [np.empty(0)]
-    for kind in np.flatnonzero(problem.caps > 0):
+    for kind in np.flatnonzero(problem.usable):
         spans = problem.time[kind][None, :] - problem.time[kind][:, None]  # (start, end)
         parts.append(spans[np.triu_indices(problem.depth + 1, 1)])
     parts.append(problem.link[np.isfinite(problem.link)])
@@ -161,7 +161,7 @@ def candidates(problem: Problem, low_s: float, high_s: float) -> np.ndarray:
 def period_bound(problem: Problem, upper_s: float, rounds: int = 60, tolerance: float = 1e-3
                  ) -> tuple[float, np.ndarray]:
     """A bound on the period by bisection: the largest one that prices refute, with these prices."""
-    low, found = trivial_period(problem), np.zeros(problem.kinds)
+    low, found = trivial_period(problem), np.zeros(len(problem.caps))
     high, guess = upper_s, None
     while high > low * (1 + tolerance):
         middle = math.sqrt(low * high) if low > 0 and high / low > 4 else (low + high) / 2
@@ -176,5 +176,5 @@ def period_bound(problem: Problem, upper_s: float, rounds: int = 60, tolerance: 
 def trivial_period(problem: Problem) -> float:
     """Every layer runs somewhere: the slowest layer on its quickest node, just not reached."""
     fits = problem.far[:, :-1] > np.arange(problem.depth)[None, :]
-    alone = np.where(fits & (problem.caps > 0)[:, None], np.diff(problem.time, axis=1), np.inf)
+    alone = np.where(fits & problem.usable[:, None], np.diff(problem.time, axis=1), np.inf)
     return float(alone.min(axis=0).max()) * (1 - 1e-9)

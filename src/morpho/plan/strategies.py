@@ -50,7 +50,7 @@ class Proposal:
 Strategy = Callable[[Request], "Proposal | Sequence[Stage]"]
 _STRATEGIES: dict[str, Strategy] = {}
 # Files of this folder that register the strategies that come with Morpho; loaded at the first use.
-_OWN = ("simple",)
+_OWN = ("simple", "optimal")
 
 
 def register_strategy(name: str) -> Callable[[Strategy], Strategy]:

@@ -25,10 +25,15 @@ Path = list[tuple[int, int, int, int]]
 
 @dataclass
 class Level:
-    """All rows with one number of nodes: their codes in order, and the cost of each kind and boundary."""
+    """All rows with one number of stages: codes in order, nodes used of each pool, cost of each kind and boundary."""
 
     codes: np.ndarray  # (rows,)
+    digits: np.ndarray  # (rows, pools and counted types)
     cost: np.ndarray  # (rows, kinds, boundaries)
+
+    def keep(self, rows: np.ndarray) -> Level:
+        """Only these rows."""
+        return Level(self.codes[rows], self.digits[rows], self.cost[rows])
 
 
 @dataclass
@@ -52,8 +57,18 @@ class Sweep:
         # Links of the most exact type are those that remain; the others are counted in further digits.
         extra = [problem.max_stages] * (len(problem.dtypes) - 1) if problem.budget is not None else []
         radix = counts + extra
-        self.strides = np.array([math.prod(radix[:position]) for position in range(len(radix))], dtype=np.int64)
-        self.radix = np.array(radix, dtype=np.int64)
+        if math.prod(radix) < 2**62:
+            strides = [math.prod(radix[:position]) for position in range(len(radix))]
+        else:  # codes that are only very probably different find plans, and prove nothing
+            strides = np.random.default_rng(0).integers(2**40, 2**54, len(radix)).tolist()
+            self.cut = True
+        self.strides = np.array(strides, dtype=np.int64)
+        self.steps = self.strides[problem.pool] * problem.use  # what a stage of a kind adds to a code
+        # What each kind of stage, then each counted type, adds to the digits.
+        self.marks = np.zeros((problem.kinds + len(extra), len(radix)), dtype=np.int16)
+        self.marks[np.arange(problem.kinds), problem.pool] = problem.use
+        for position in range(len(extra)):
+            self.marks[problem.kinds + position, len(counts) + position] = 1
         self.windows = [Window(problem.low[kind], problem.depth) for kind in range(problem.kinds)]
 
     def run(self) -> dict[int, tuple[float, Path]]:
@@ -73,20 +88,15 @@ class Sweep:
             level = self._next(level) if len(self.levels) < self.problem.max_stages else None
         return found
 
-    def digits(self, codes: np.ndarray) -> np.ndarray:
-        """(rows, digits) of codes."""
-        return codes[:, None] // self.strides % self.radix
-
     def _first(self) -> Level:
         problem = self.problem
-        kinds = [kind for kind in range(problem.kinds) if problem.caps[kind] > 0]
-        codes = np.array([self.strides[kind] for kind in kinds], dtype=np.int64)
+        kinds = np.flatnonzero(problem.usable)
+        codes = self.steps[kinds]
         cost = np.full((len(kinds), problem.kinds, problem.depth + 1), np.inf)
         for row, kind in enumerate(kinds):
             reach = int(problem.far[kind, 0])
             cost[row, kind, 1:reach + 1] = problem.time[kind, 1:reach + 1] - problem.time[kind, 0]
-        order = np.argsort(codes)
-        return self._prune(Level(codes[order], cost[order]))
+        return self._prune(Level(codes, self.marks[kinds], cost).keep(np.argsort(codes)))
 
     def _choices(self, digits: np.ndarray, stages: int) -> list[tuple[int, int, np.ndarray]]:
         """(option, step of the code, rows that can afford it) for the next link."""
@@ -94,26 +104,33 @@ class Sweep:
         if problem.budget is None:
             return [(0, 0, np.ones(len(digits), dtype=bool))]
         errors = np.array(problem.errors)
-        lossy = digits[:, problem.kinds:]  # (rows, options - 1)
+        lossy = digits[:, len(problem.caps):]  # (rows, options - 1)
         spent = lossy @ errors[1:] + (stages - 1 - lossy.sum(axis=1)) * errors[0]
-        return [(option, 0 if option == 0 else int(self.strides[problem.kinds + option - 1]),
+        return [(option, 0 if option == 0 else int(self.strides[len(problem.caps) + option - 1]),
                  spent + errors[option] <= problem.budget * (1 + 1e-12)) for option in range(len(errors))]
+
+    def _counted(self, option: int) -> np.ndarray | int:
+        """What a link of an option adds to the digits; nothing for the most exact type, or without a budget."""
+        return self.marks[self.problem.kinds + option - 1] if option and self.problem.budget is not None else 0
 
     def _next(self, level: Level) -> Level:
         problem = self.problem
-        digits = self.digits(level.codes)
+        digits = level.digits
         moves = []
         for option, step, affordable in self._choices(digits, len(self.levels)):
             for kind in range(problem.kinds):
-                rows = np.flatnonzero(affordable & (digits[:, kind] < problem.caps[kind]))
+                pool, use = problem.pool[kind], problem.use[kind]
+                rows = np.flatnonzero(affordable & (digits[:, pool] + use <= problem.caps[pool]))
                 if len(rows):
-                    moves.append((option, kind, rows, level.codes[rows] + self.strides[kind] + step))
+                    moves.append((option, kind, rows, level.codes[rows] + self.steps[kind] + step))
         if not moves:
-            return Level(np.empty(0, dtype=np.int64), self._empty(0))
-        codes = np.unique(np.concatenate([move[3] for move in moves]))
+            return Level(level.codes[:0], digits[:0], self._empty(0))
+        codes, where = np.unique(np.concatenate([move[3] for move in moves]), return_index=True)
+        grown = np.concatenate([digits[rows] + self.marks[kind] + self._counted(option)
+                                for option, kind, rows, _ in moves])[where]
         if len(codes) * problem.kinds * (problem.depth + 1) > self.cells:
             self.cut = True
-            return Level(codes[:0], self._empty(0))
+            return Level(codes[:0], grown[:0], self._empty(0))
         cost = self._empty(len(codes))
         for option, kind, rows, new in moves:
             extended = self._extend(level.cost, rows, kind, option)
@@ -122,7 +139,7 @@ class Sweep:
                 cost[place, kind] = extended  # a row is reached by one kind from one row only
             else:
                 cost[place, kind] = self._join(cost[place, kind], extended)
-        return self._prune(Level(codes, cost))
+        return self._prune(Level(codes, grown, cost))
 
     def _empty(self, rows: int) -> np.ndarray:
         return np.full((rows, self.problem.kinds, self.problem.depth + 1), np.inf)
@@ -150,7 +167,7 @@ class Sweep:
         problem = self.problem
         if self.bound is not None:
             prices, walks = self.bound.prices, self.bound.walks
-            paid = self.digits(level.codes)[:, :problem.kinds] @ prices - float(problem.caps @ prices)  # (rows,)
+            paid = level.digits[:, :len(problem.caps)] @ prices - float(problem.caps @ prices)  # (rows,)
             reach = level.cost + walks.after + paid[:, None, None]
             level.cost[reach >= self.upper_s] = np.inf
         else:
@@ -161,9 +178,7 @@ class Sweep:
         if self.width is not None and len(kept) > self.width:
             self.cut = True
             kept = np.sort(kept[np.argpartition(score[kept], self.width)[:self.width]])
-        if len(kept) < len(level.codes):
-            level = Level(level.codes[kept], level.cost[kept])
-        return level
+        return level if len(kept) == len(level.codes) else level.keep(kept)
 
     def _trace(self, row: int, kind: int) -> Path:
         """The path that led to a cell at the end of the chain, found backwards by equality of costs."""
@@ -178,8 +193,9 @@ class Sweep:
         return path[::-1]
 
     def _row_before(self, earlier: Level, code: int, kind: int, option: int) -> int | None:
-        step = int(self.strides[self.problem.kinds + option - 1]) if option and self.problem.budget is not None else 0
-        source = code - int(self.strides[kind]) - step
+        counted = option and self.problem.budget is not None
+        step = int(self.strides[len(self.problem.caps) + option - 1]) if counted else 0
+        source = code - int(self.steps[kind]) - step
         row = int(np.searchsorted(earlier.codes, source))
         return row if row < len(earlier.codes) and earlier.codes[row] == source else None
 
