@@ -50,7 +50,7 @@ class Proposal:
 Strategy = Callable[[Request], "Proposal | Sequence[Stage]"]
 _STRATEGIES: dict[str, Strategy] = {}
 # Files of this folder that register the strategies that come with Morpho; loaded at the first use.
-_OWN = ("simple", "optimal")
+_OWN = ("simple", "annealing", "optimal")
 
 
 def register_strategy(name: str) -> Callable[[Strategy], Strategy]:
@@ -80,6 +80,12 @@ def _load() -> None:
         importlib.import_module(f"morpho.plan.{module}")
 
 
+def run_strategy(name: str, request: Request) -> Proposal:
+    """What a strategy proposes, before anything is checked: for strategies that start from another's plan."""
+    answer = _STRATEGIES[name](request)
+    return answer if isinstance(answer, Proposal) else Proposal(answer)
+
+
 def solve(card: ModelCard, cluster: Cluster, strategy: str = "optimal", objective: str = "throughput", seed: int = 0,
           constraints: Constraints | None = None, **options: Any) -> Plan:
     """Place a model on a cluster: a plan that covers it, fits, and says how far it may be from the best.
@@ -96,8 +102,7 @@ def solve(card: ModelCard, cluster: Cluster, strategy: str = "optimal", objectiv
     for name in (*constraints.excluded, *constraints.pinned.values()):
         cluster.index(name)
     usable = cluster.without(constraints.excluded) if constraints.excluded else cluster
-    answer = _STRATEGIES[strategy](Request(card, usable, objective, seed, constraints, options))
-    proposal = answer if isinstance(answer, Proposal) else Proposal(answer)
+    proposal = run_strategy(strategy, Request(card, usable, objective, seed, constraints, options))
     check_cover(card, cluster, proposal.stages)
     check_memory(card, cluster, proposal.stages, constraints)
     stages = fill(card, cluster, proposal.stages, constraints)
