@@ -9,11 +9,15 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from morpho.base.errors import ArgumentError, ValueFault, fail
 from morpho.plan.card import ACTIVATION_ERROR, ModelCard
 from morpho.plan.cluster import Cluster
+
+if TYPE_CHECKING:
+    from morpho.plan.explanation import Explanation
 
 OBJECTIVES = ("throughput", "latency", "balanced")
 FORMAT = 1
@@ -162,6 +166,18 @@ class Plan:
         if self.lower_bound_s <= 0:
             return math.inf
         return max(0.0, self.objective_value_s / self.lower_bound_s - 1.0)
+
+    def explain(self, relief: int = 8, with_failures: bool = True) -> Explanation:
+        """Why it is as fast as it is, what relief is worth, and what happens when a node dies: `print(p.explain())`."""
+        from morpho.plan.explanation import explain
+
+        return explain(self, relief, with_failures)
+
+    def plot(self, path: str | Path, what: str = "cluster") -> Path:
+        """Draw it to an .svg or .png: "cluster", "token" and "steady" (Gantt charts), or "front"."""
+        from morpho.plan.pictures import plot
+
+        return plot(self, path, what)
 
     def to_json(self, indent: int | None = 1) -> str:
         """The whole plan with its model, cluster and witness as JSON."""
