@@ -15,7 +15,7 @@ from morpho import plan
 from morpho.base.errors import MorphoError
 from morpho.plan.drawing import Drawing
 from morpho.plan.pictures import certainty, gantt, plot
-from morpho.plan.simulate import simulate
+from morpho.plan.simulator import simulate
 
 SVG = "{http://www.w3.org/2000/svg}"
 

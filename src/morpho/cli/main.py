@@ -1,4 +1,4 @@
-"""The `morpho` command: `doctor`, `tour`, `bench core`, `bench kernels`.
+"""The `morpho` command: `doctor`, `tour`, `plan`, `plan check`, `plan measure`, `bench core`, `bench kernels`.
 
 Each command imports what it needs when it runs, so that `--help` and a mistyped option answer at once. An error that
 Morpho raises on purpose is one red line on standard error and exit code 2; anything else is a fault of ours and keeps
@@ -10,16 +10,30 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from morpho.base.errors import MorphoError
+from morpho.cli import plan_command
 
 EXIT_ERROR = 2
 
+
+class Commands(TyperGroup):
+    """Commands of one word or two: `plan MODEL` and `plan check FILE` stand side by side."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Take the first two words together where they are a command."""
+        if len(args) > 1 and f"{args[0]} {args[1]}" in self.commands:
+            args = [f"{args[0]} {args[1]}", *args[2:]]
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
     name="morpho",
+    cls=Commands,
     help="Morpho: lazy tensors, one graph, native code.",
     epilog="Settings are environment variables MORPHO_<NAME>; `morpho doctor` shows those in force.",
     no_args_is_help=True,
@@ -79,6 +93,11 @@ def tour(
     from morpho.cli import tour as part
 
     part.show(source)
+
+
+app.command("plan", epilog=plan_command.EPILOG)(plan_command.plan)
+app.command("plan check")(plan_command.check)
+app.command("plan measure")(plan_command.measure)
 
 
 Only = Annotated[str, typer.Option(metavar="THEMES", help="Only these themes, by number or part of a name: `1,3`.")]

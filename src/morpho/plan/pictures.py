@@ -11,7 +11,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.base.units import format_bits_per_s, format_bytes, format_seconds
 from morpho.plan.drawing import CHARACTER, Drawing
 from morpho.plan.result import Plan
-from morpho.plan.simulate import Trace, simulate
+from morpho.plan.simulator import Trace, simulate
 
 BOX = (190.0, 92.0)  # width and height of a node
 MOST_LINKS = 12  # with more nodes than this, only the links a plan uses are drawn

@@ -9,9 +9,9 @@ from morpho.base.errors import MorphoError
 from morpho.base.units import format_bytes, format_seconds
 from morpho.plan.again import solve_again
 from morpho.plan.cluster import Cluster
-from morpho.plan.failures import Failure, failures
+from morpho.plan.survival import Failure, failures
 from morpho.plan.pictures import certainty
-from morpho.plan.quality import Quality, quality
+from morpho.plan.metrics import Quality, quality
 from morpho.plan.result import Plan, Stage
 from morpho.plan.whatif import changed, with_links
 
