@@ -89,16 +89,19 @@ def show_plan(p: planner.Plan, console: Console) -> None:
         last = position + 1 == len(p.stages)
         machine = " | ".join("+".join(copy) for copy in stage.replicas)
         binds = stage.binds + (", memory" if stage.memory_tight else "")
-        mark = "  <- bottleneck" if position == predicted.bottleneck else ""
-        table.add_row(str(position + 1), Text(machine), f"[{stage.start}, {stage.end})".replace("[", r"\["),
+        slowest = position == predicted.bottleneck
+        table.add_row(("> " if slowest else "") + str(position + 1), Text(machine),
+                      Text(f"[{stage.start}, {stage.end})"),
                       format_bytes(stage.memory_needed_bytes), format_bytes(stage.memory_available_bytes),
                       format_seconds(stage.compute_s), "" if last else format_seconds(stage.link_s),
-                      Text(binds + mark, style="bold" if mark else ""))
+                      binds, style="bold" if slowest else "")
     console.print(table)
-    unused = len(p.cluster.nodes) - predicted.nodes_used
+    binding = p.stages[predicted.bottleneck]
+    console.print(Text(f"bottleneck: stage {predicted.bottleneck + 1} on {binding.node}, by {binding.binds}"))
+    used = {name for stage in p.stages for copy in stage.replicas for name in copy}
+    unused = [node.name for node in p.cluster.nodes if node.name not in used]
     if unused:
-        used = {name for stage in p.stages for copy in stage.replicas for name in copy}
-        console.print(Text(f"not used: {', '.join(node.name for node in p.cluster.nodes if node.name not in used)}"))
+        console.print(Text(f"not used: {', '.join(unused)}"))
     console.print()
     if card.phase == "decode":
         rest = (f" with {predicted.in_flight} batches in flight; first token after "
@@ -165,7 +168,8 @@ def show_what_if(p: planner.Plan, changes: Sequence[str], console: Console) -> N
         after = answer.plan.predicted
         table.add_row(Text(answer.change), f"{after.tokens_per_s:.4g}",
                       percent(after.tokens_per_s, p.predicted.tokens_per_s), format_seconds(after.latency_s),
-                      percent(after.latency_s, p.predicted.latency_s), stages_of(answer.plan))
+                      percent(after.latency_s, p.predicted.latency_s),
+                      stages_of(answer.plan) if where(answer.plan) != where(p) else "the same")
     console.print(table)
     console.print()
 
@@ -173,6 +177,11 @@ def show_what_if(p: planner.Plan, changes: Sequence[str], console: Console) -> N
 def percent(after: float, before: float) -> str:
     """A change in percent."""
     return f"{100 * (after / before - 1):+.1f} %" if before else ""
+
+
+def where(p: planner.Plan) -> list[tuple[str, int, int]]:
+    """Who holds what."""
+    return [(stage.node, stage.start, stage.end) for stage in p.stages]
 
 
 def stages_of(p: planner.Plan) -> Text:

@@ -24,25 +24,26 @@ model_, search, limit, output, play = map(_panel, ("Model", "Search", "Constrain
 
 
 def plan(
-    model: Annotated[str, typer.Argument(help="A name (gpt2-xl, llama-70b), a config.json, or a folder with one.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A name (gpt2-xl), a config.json, or its folder.")],
     cluster: Annotated[Path, typer.Option("--cluster", "-c", metavar="FILE", help="Machines and links: TOML or JSON.")],
-    dtype: Annotated[str, model_("Type of the weights: f32, f16, bf16, int8, q4.")] = "f16",
-    context: Annotated[int, model_("Tokens of a full context.", min=1)] = 1024,
-    batch: Annotated[int, model_("Sequences that run together.", min=1)] = 1,
-    micro_batches: Annotated[int, model_("Batches in flight; each has its own cache.", min=1)] = 1,
-    objective: Annotated[str, search("throughput, latency or balanced.")] = "throughput",
-    strategy: Annotated[str, search("How to search; --compare shows them all.")] = "optimal",
-    seed: Annotated[int, search("Of everything random.")] = 0,
-    seconds: Annotated[float | None, search("For strategies that take a time limit (annealing).", min=0)] = None,
-    headroom: Annotated[float, limit("Share of memory that stays free.", min=0)] = 0.1,
-    max_stages: Annotated[int | None, limit("Most stages.", min=1)] = None,
+    dtype: Annotated[str, model_("Type of the weights: f32, f16, bf16, int8, q4.", metavar="TYPE")] = "f16",
+    context: Annotated[int, model_("Tokens of a full context.", min=1, metavar="N")] = 1024,
+    batch: Annotated[int, model_("Sequences that run together.", min=1, metavar="N")] = 1,
+    micro_batches: Annotated[int, model_("Batches in flight; each has its own cache.", min=1, metavar="N")] = 1,
+    objective: Annotated[str, search("throughput, latency or balanced.", metavar="WHAT")] = "throughput",
+    strategy: Annotated[str, search("How to search; --compare shows them all.", metavar="NAME")] = "optimal",
+    seed: Annotated[int, search("Of everything random.", metavar="N")] = 0,
+    seconds: Annotated[float | None, search("Time limit of strategies that take one.", min=0, metavar="S")] = None,
+    headroom: Annotated[float, limit("Share of memory that stays free.", min=0, metavar="X")] = 0.1,
+    max_stages: Annotated[int | None, limit("Most stages.", min=1, metavar="N")] = None,
     exclude: Annotated[Texts | None, limit("Leave a node out; may be repeated.", metavar="NODE")] = None,
     pin: Annotated[Texts | None, limit("Keep a layer, or FIRST:END, on a node.", metavar="LAYER=NODE")] = None,
-    tied: Annotated[str, limit("Layers that share weights: copy or together.")] = "copy",
-    activations: Annotated[str, limit("Types that links may send, for example f16,int8.")] = "f16",
-    error_budget: Annotated[float | None, limit("Most rounding error of all links; chooses each link's type.")] = None,
-    tensor: Annotated[int, limit("Most equal nodes that share each layer.", min=1)] = 1,
-    data: Annotated[int, limit("Most copies of the pipeline.", min=1)] = 1,
+    tied: Annotated[str, limit("Layers that share weights: copy or together.", metavar="HOW")] = "copy",
+    activations: Annotated[str, limit("Types that links may send, for example f16,int8.", metavar="TYPES")] = "f16",
+    error_budget: Annotated[float | None, limit("Most rounding error of all links; chooses each link's type.",
+                                                metavar="X")] = None,
+    tensor: Annotated[int, limit("Most equal nodes that share each layer.", min=1, metavar="N")] = 1,
+    data: Annotated[int, limit("Most copies of the pipeline.", min=1, metavar="N")] = 1,
     compare: Annotated[bool, output("Every strategy, with its distance from the bound.", "--compare")] = False,
     what_if: Annotated[Texts | None, output("'drop a', 'link a-b 10Gbit/s 0.2ms', 'a memory 64GB'; may be repeated.",
                                             metavar="CHANGE")] = None,
@@ -54,7 +55,7 @@ def plan(
     gantt_token: Annotated[Path | None, output("Draw the way of one token.", metavar="FILE")] = None,
     front: Annotated[Path | None, output("Draw the Pareto front (objective balanced).", metavar="FILE")] = None,
     simulate: Annotated[bool, play("Play the plan event by event.", "--simulate")] = False,
-    jitter: Annotated[float, play("Spread of all times: 0.1 is 10 %.", min=0)] = 0.0,
+    jitter: Annotated[float, play("Spread of all times: 0.1 is 10 %.", min=0, metavar="X")] = 0.0,
     slow: Annotated[Texts | None, play("A node that takes longer.", metavar="NODE=FACTOR")] = None,
     fail: Annotated[Texts | None, play("A node that dies: the best plan without it takes over.",
                                        metavar="NODE=TIME")] = None,
@@ -76,7 +77,7 @@ def plan(
     part.show(card, machines, constraints, strategy, objective, seed, options, wishes)
 
 
-def check(file: Annotated[Path, typer.Argument(help="A plan written with --json.")]) -> None:
+def check(file: Annotated[Path, typer.Argument(metavar="FILE", help="A plan written with --json.")]) -> None:
     """Verify a plan without trusting its solver: cover, memory, arithmetic, and the bound or the proof."""
     from morpho.cli import plan as part
 

@@ -108,8 +108,10 @@ def _changes(plan: Plan) -> Iterator[tuple[str, Cluster]]:
     for name in busy:
         memory = cluster.node(name).memory_bytes + GIGABYTE
         yield f"1 GB more on {name}", changed(cluster, f"{name} memory {memory}B")
+    tried = [kind for kind in kinds if slowest.node in kind]
     for stage in sorted(plan.stages, key=lambda stage: -stage.compute_s):
-        if stage is not slowest and stage.binds != "link":
+        if not any(stage.node in kind for kind in tried) and stage.binds != "link":
+            tried += [kind for kind in kinds if stage.node in kind]
             yield from _faster(cluster, stage.node, stage.binds)
 
 
