@@ -54,7 +54,7 @@ def node_block(name: str, found: dict[str, float]) -> str:
 
 def profile(anew: bool = False) -> dict[str, float]:
     """Rates of this machine with the threads in force; from disk where they have been measured before."""
-    mo.asarray(0.0)  # loads the tensor floor, which tells the runtime how Python's objects lie in memory
+    mo.compile(abs)  # the tensor floor tells the runtime how Python's objects lie in memory when this is loaded
     peak = machine_profile(anew)
     path = settings.get().cache_path / "plan_profile.json"
     kept = _kept(path)
