@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 from morpho.base.errors import ArgumentError, MorphoError, fail
@@ -34,19 +35,18 @@ class WhatIf:
 
 def what_if(plan: Plan, *changes: str) -> list[WhatIf]:
     """The best plan after each change by itself, and, if there are several, after all of them together."""
-    clusters = [(change, changed(plan.cluster, change)) for change in changes]
+    clusters = [changed(plan.cluster, change) for change in changes]
+    answers = [_after(plan, change, lambda cluster=cluster: cluster) for change, cluster in zip(changes, clusters)]
     if len(changes) > 1:
-        together = plan.cluster
-        for change in changes:
-            together = changed(together, change)
-        clusters.append(("all together", together))
-    answers = []
-    for change, cluster in clusters:
-        try:
-            answers.append(WhatIf(change, solve_again(plan, cluster)))
-        except MorphoError as error:
-            answers.append(WhatIf(change, None, str(error)))
+        answers.append(_after(plan, "all together", lambda: reduce(changed, changes, plan.cluster)))
     return answers
+
+
+def _after(plan: Plan, change: str, cluster: Callable[[], Cluster]) -> WhatIf:
+    try:
+        return WhatIf(change, solve_again(plan, cluster()))
+    except MorphoError as error:
+        return WhatIf(change, None, str(error))
 
 
 def changed(cluster: Cluster, change: str) -> Cluster:
