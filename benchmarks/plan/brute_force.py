@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from morpho.base.errors import MemoryLimit
-from morpho.plan import ACTIVATION_ERROR, Cluster, Constraints, Layer, ModelCard, Node, Stage, evaluate, solve
+from morpho.plan import ACTIVATION_ERROR, Cluster, Constraints, Layer, ModelCard, Node, evaluate, solve
 
 LARGEST_NODES, LARGEST_LAYERS = 5, 10
 Range = tuple[int, int, int, str]

@@ -11,6 +11,7 @@
 """
 
 from morpho.plan.card import ACTIVATION_ERROR, BYTES_OF, Layer, ModelCard
+from morpho.plan.check import Report, check
 from morpho.plan.cluster import Cluster, Link, Node, mbit_per_s
 from morpho.plan.explanation import Explanation, Relief, explain
 from morpho.plan.metrics import Quality, quality
@@ -18,6 +19,7 @@ from morpho.plan.pictures import plot
 from morpho.plan.predict import evaluate, fill
 from morpho.plan.repartition import Adaptation, Move, adapt
 from morpho.plan.result import OBJECTIVES, Constraints, Plan, Prediction, Stage
+from morpho.plan.simple import Packing, pack
 from morpho.plan.simulator import Span, Trace, simulate
 from morpho.plan.strategies import Proposal, Request, register_strategy, solve, strategies
 from morpho.plan.survival import Failure, failures
@@ -26,8 +28,8 @@ from morpho.plan.whatif import WhatIf, what_if
 
 __all__ = [
     "ACTIVATION_ERROR", "BYTES_OF", "OBJECTIVES", "Cluster", "Constraints", "Layer", "Link", "ModelCard", "Node",
-    "Plan", "Prediction", "Proposal", "Request", "Stage", "evaluate", "fill", "mbit_per_s", "register_strategy",
-    "solve", "strategies",
+    "Packing", "Plan", "Prediction", "Proposal", "Report", "Request", "Stage", "check", "evaluate", "fill", "mbit_per_s",
+    "pack", "register_strategy", "solve", "strategies",
     "Adaptation", "Explanation", "Failure", "Forecast", "Move", "Quality", "Relief", "Span", "Trace", "WhatIf", "adapt",
     "explain", "failures", "forecast", "plot", "quality", "simulate", "what_if",
 ]

@@ -1,9 +1,10 @@
 """The strategy `annealing`: seeded moves on cuts and on the order of nodes, from the best cheap plan, never worse.
 
-A state is a list of stages. A move shifts a cut, swaps two nodes, puts an unused node in the place of a used one, splits
-a stage with an unused node, or joins two neighbours. Only the stages it touches are computed anew. What is minimised is
-the predicted time: the latency, or for throughput a high power mean of the stage periods, which leads towards the
-maximum without its plateaus. The temperature starts at what typical bad moves cost and falls geometrically.
+A state is a list of stages. A move shifts a cut, swaps two nodes, puts an unused node in the place of a used one,
+splits a stage with an unused node, or joins two neighbours. Only the stages it touches are computed anew. What is
+minimised is the predicted time: the latency, or for throughput a high power mean of the stage periods, which leads
+towards the maximum without its plateaus. The temperature starts at what typical bad moves cost and falls
+geometrically.
 """
 
 from __future__ import annotations
@@ -179,9 +180,9 @@ def anneal(problem: Problem, path: Path, objective: str, seed: int, moves: int =
         if move is None:
             continue
         change = chain.change(*move)
-        if change < 0 or change < math.inf and random.random() < math.exp(-change / max(temperature, 1e-300)):
+        if change < 0 or (change < math.inf and random.random() < math.exp(-change / max(temperature, 1e-300))):
             chain.apply(*move, change)
-            if chain.energy < best_energy * (1 + 1e-9) or change < 0 and chain.throughput:
+            if chain.energy < best_energy * (1 + 1e-9) or (change < 0 and chain.throughput):
                 value = problem.values(chain.path)[which]
                 if value < best_value * (1 - 1e-12):
                     best, best_value, best_energy = list(chain.path), value, chain.energy

@@ -107,6 +107,12 @@ class ModelCard:
             raise fail(ValueFault, "plan", f"dtype {self.dtype!r} is not known", f"use one of {', '.join(BYTES_OF)}")
         if self.phase not in PHASES:
             raise fail(ValueFault, "plan", f"phase {self.phase!r} is not known", "use 'decode' or 'prefill'")
+        if self.tied is not None:
+            first, last = self.tied
+            if not (0 <= first < last < len(self.layers)) or self.tied_bytes > min(
+                    self.layers[first].weight_bytes, self.layers[last].weight_bytes):
+                raise fail(ValueFault, "plan", f"layers {first} and {last} of {self.name!r} cannot share "
+                           f"{self.tied_bytes} bytes", "name two layers in order, and no more than either has")
         for name in ("batch", "context", "micro_batches"):
             if not (isinstance(getattr(self, name), int) and getattr(self, name) > 0):
                 raise fail(ValueFault, "plan", f"{name} is {getattr(self, name)!r}", "give a positive whole number")

@@ -15,6 +15,7 @@ from morpho.plan.relaxation import Refutation, refute
 from morpho.plan.sweep import Level, Path, Sweep
 
 BEAM = 48
+FEW_ROWS = 64  # so few rows are quicker at once than kind by kind
 PRICED_ROWS = 20_000  # fewer rows than this are searched more quickly than priced
 
 
@@ -53,10 +54,17 @@ class Cover(Sweep):
     def _extend(self, cost: np.ndarray, rows: np.ndarray, kind: int, option: int) -> np.ndarray:
         problem = self.problem
         starts = np.zeros((len(rows), problem.depth + 1), dtype=bool)
+        if len(rows) <= FEW_ROWS:
+            starts = (cost[rows] & np.isfinite(problem.link[option, :, kind])).any(axis=1)
+            return self._ends(starts, kind)
         for before in range(problem.kinds):
             line = np.isfinite(problem.link[option, before, kind])
             if line.any():
                 starts |= cost[rows, before] & line
+        return self._ends(starts, kind)
+
+    def _ends(self, starts: np.ndarray, kind: int) -> np.ndarray:
+        problem = self.problem
         # The last start before an end decides: any earlier one reaches less far.
         last = np.maximum.accumulate(np.where(starts, np.arange(problem.depth + 1, dtype=np.int16), -1), axis=1)
         ends = np.zeros_like(starts)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from morpho.plan.bounds import prices_by_node
 from morpho.plan.problem import Problem
 from morpho.plan.reach import keeps_within, relaxed_reach
 from morpho.plan.relaxation import candidates, latency_bound, refute, trivial_period
@@ -17,6 +18,7 @@ from morpho.plan.sweep import Path, Sweep
 TOLERANCE = 1e-9  # a plan better by less than this share is not looked for
 EASY_CELLS = 3_000_000  # a search this small is quicker than the bounds that would narrow it
 BEAM = 64
+LARGE_ROWS = 4_000_000
 
 
 @dataclass
@@ -34,6 +36,11 @@ class Answer:
 def lattice_cells(problem: Problem) -> int:
     """How many cells a search without bounds would visit."""
     return math.prod(int(cap) + 1 for cap in problem.caps) * problem.kinds * (problem.depth + 1)
+
+
+def is_large(problem: Problem) -> bool:
+    """Whether there are so many multisets of nodes that no exact search is tried for the period."""
+    return math.prod(int(cap) + 1 for cap in problem.caps) > LARGE_ROWS
 
 
 def best_latency(problem: Problem, start: Path | None = None) -> Answer | None:
@@ -55,7 +62,7 @@ def best_latency(problem: Problem, start: Path | None = None) -> Answer | None:
     bound = bound or latency_bound(problem, upper, rounds=8)
     value = problem.values(path)[1]
     return Answer(path, value, min(value, bound.seconds) if sweep.cut else value, not sweep.cut,
-                  {"relaxation": "latency", "prices": prices_by_node(problem, bound.prices)}, sweep.rows)
+                  {"prices": prices_by_node(problem, bound.prices)}, sweep.rows)
 
 
 def _better(found: dict[int, tuple[float, Path]], upper: float, path: Path | None) -> tuple[float, Path | None]:
@@ -68,8 +75,8 @@ def _better(found: dict[int, tuple[float, Path]], upper: float, path: Path | Non
 def best_period(problem: Problem, start: Path | None = None) -> Answer | None:
     """The plan of the shortest period, or None where there is no plan.
 
-    The periods a plan can have are finitely many. Relaxed searches refute all below one of them by bisection; exact ones
-    then go up from there in growing steps, and bisect what remains.
+    The periods a plan can have are finitely many. Relaxed searches refute all below one of them by bisection; exact
+    ones then go up from there in growing steps, and bisect what remains.
     """
     path = start or keeps_within(problem, math.inf)[0]
     if path is None:
@@ -120,11 +127,5 @@ def _proven_period(problem: Problem, path: Path, proven: bool, searches: int) ->
     value = problem.values(path)[0]
     limit = value * (1 - 1e-6)
     refutation = refute(problem.within(limit), rounds=20)
-    witness = {"relaxation": "throughput", "period_s": limit if refutation.proves else 0.0,
-               "prices": prices_by_node(problem, refutation.prices)}
+    witness = {"prices": prices_by_node(problem, refutation.prices)}
     return Answer(path, value, value if proven else 0.0, proven, witness, searches)
-
-
-def prices_by_node(problem: Problem, prices: np.ndarray) -> dict[str, float]:
-    """Duals by node: interchangeable ones have the same price."""
-    return {name: float(prices[pool]) for pool, names in enumerate(problem.names) for name in names}

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from morpho.base.errors import ArgumentError, MemoryLimit, fail
+from morpho.base.errors import ArgumentError, DeviceError, MemoryLimit, fail
 from morpho.base.units import format_bytes
 from morpho.plan.card import BYTES_OF, Layer, ModelCard
 from morpho.plan.cluster import Cluster, Link, Node
@@ -128,7 +128,7 @@ def evaluate(card: ModelCard, cluster: Cluster, stages: Sequence[Stage], objecti
 
 
 def check_cover(card: ModelCard, cluster: Cluster, stages: Sequence[Stage]) -> None:
-    """Stages are not empty, follow each other from layer 0 to the last, and use each node once."""
+    """Stages are not empty, follow each other from layer 0 to the last over lines that exist, and use a node once."""
     at, used = 0, set[str]()
     for stage in stages:
         if stage.start != at or stage.end <= stage.start:
@@ -140,6 +140,10 @@ def check_cover(card: ModelCard, cluster: Cluster, stages: Sequence[Stage]) -> N
                 raise fail(ArgumentError, "plan", f"node {name} is in two stages", "a node holds one range of layers")
             used.add(name)
         at = stage.end
+    for stage, following in zip(stages, stages[1:]):
+        if cluster.link(stage.node, following.node).bandwidth_bytes_per_s <= 0:
+            raise fail(DeviceError, "plan", f"there is no line from {stage.node} to {following.node}, which follow each "
+                       "other", "use a strategy that looks at links, such as 'optimal'")
     if at != card.depth:
         raise fail(ArgumentError, "plan", f"the stages end at layer {at} of {card.depth}", "cover the whole model")
 

@@ -1,9 +1,9 @@
 """A request as arrays: what the solvers work on.
 
-Interchangeable nodes are a *pool* with a capacity. A *kind* of stage takes `use[k]` nodes of pool `pool[k]`: one, or several
-that share each layer (tensor parallelism). A stage of kind k over layers [a, b) takes `time[k, b] - time[k, a]` seconds and
-is allowed when `b <= far[k, a]`: memory and pins only ever forbid longer stages, so `far` says it all. The cut at boundary
-a from kind k to kind l, sent as option d, takes `link[d, k, l, a]` seconds.
+Interchangeable nodes are a *pool* with a capacity. A *kind* of stage takes `use[k]` nodes of pool `pool[k]`: one, or
+several that share each layer (tensor parallelism). A stage of kind k over layers [a, b) takes `time[k, b] - time[k,
+a]` seconds and is allowed when `b <= far[k, a]`: memory and pins only ever forbid longer stages, so `far` says it
+all. The cut at boundary a from kind k to kind l, sent as option d, takes `link[d, k, l, a]` seconds.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _options(constraints: Constraints) -> tuple[str, ...]:
     """Types to choose from: with no budget, only the smallest, which is always the quickest."""
     ordered = sorted(set(constraints.activation_dtypes), key=lambda name: (ACTIVATION_ERROR[name], BYTES_OF[name]))
     if constraints.activation_error_budget is None:
-        return (min(ordered, key=lambda name: BYTES_OF[name]),)
+        return (min(ordered, key=lambda name: (BYTES_OF[name], ACTIVATION_ERROR[name])),)
     return tuple(ordered)
 
 

@@ -1,14 +1,14 @@
 """Lower bounds for any size: plans in which a node may serve several stages, at a price.
 
-A *walk* is a placement that may use a node more often than it exists. Every plan is a walk. Charge a walk `prices[p]` for
-each node of pool p that a stage takes, and give back `caps[p] * prices[p]` once: no plan becomes dearer, for it uses no
-more nodes of a pool than there are. So for any prices >= 0
+A *walk* is a placement that may use a node more often than it exists. Every plan is a walk. Charge a walk `prices[p]`
+for each node of pool p that a stage takes, and give back `caps[p] * prices[p]` once: no plan becomes dearer, for it
+uses no more nodes of a pool than there are. So for any prices >= 0
 
     latency:     cheapest priced walk - sum(caps * prices)  <=  latency of every plan
     throughput:  cheapest priced walk within period T > sum(caps * prices)  =>  no plan has a period <= T
 
-A cheapest walk is a short dynamic program over (kind, boundary), so anybody can verify a bound from its prices: they are
-the duals that a plan stores as its witness. They are found by a subgradient method here.
+A cheapest walk is a short dynamic program over (kind, boundary), so anybody can verify a bound from its prices: they
+are the duals that a plan stores as its witness. They are found by a subgradient method here.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ def cheapest_walk(problem: Problem, prices: np.ndarray, weigh_time: bool = True)
     next_kind = np.zeros((kinds, depth + 1), dtype=np.int64)
     every, ends = np.arange(kinds), np.arange(depth + 1)
     allowed = ends[None, None, :] <= problem.far[:, :, None]  # (kinds, start, end)
+    reach = max(1, int((problem.far - ends).max()))  # no stage is longer
     by_start = np.ascontiguousarray(np.moveaxis(link, 2, 0))  # (boundary, from, to)
     toll = prices[problem.pool] * problem.use  # (kinds,)
     for a in range(depth - 1, -1, -1):
-        span = np.where(allowed[:, a, a + 1:], onward[:, a + 1:], np.inf)  # (kinds, ends after a)
+        span = np.where(allowed[:, a, a + 1:a + 1 + reach], onward[:, a + 1:a + 1 + reach], np.inf)  # (kinds, ends)
         best = span.argmin(axis=1)
         end_at[:, a] = best + a + 1
         enter[:, a] = np.where(problem.usable, span[every, best] - time[:, a] + toll, np.inf)
@@ -109,6 +110,14 @@ def certified(problem: Problem, period_s: float, prices: np.ndarray) -> bool:
     return walks.whole > float(problem.caps @ prices) * (1 + 1e-9)
 
 
+def reach_prices(problem: Problem) -> np.ndarray:
+    """A first guess: a node is worth the layers it can take within the limits, which is exact where links do not bind."""
+    reach = (problem.far[:, :-1] - np.arange(problem.depth)).mean(axis=1) / problem.use
+    prices = np.full(len(problem.caps), 1e-9)
+    np.maximum.at(prices, problem.pool[problem.usable], reach[problem.usable])
+    return prices
+
+
 @dataclass(frozen=True)
 class Refutation:
     """Prices that sum to 1 over all nodes; where the cheapest walk costs more than 1 there is no plan."""
@@ -124,7 +133,7 @@ class Refutation:
 
 def refute(problem: Problem, rounds: int = 60, prices: np.ndarray | None = None) -> Refutation:
     """Look for prices that prove a problem (already limited to a period) to have no plan; the best ones found."""
-    weights = np.ones(len(problem.caps)) if prices is None else prices
+    weights = reach_prices(problem) if prices is None else prices
     weights = weights / max(float(problem.caps @ weights), 1e-300)
     best = Refutation(weights, cheapest_walk(problem, weights, weigh_time=False))
     stretch, since, walks = 1.0, 0, best.walks
@@ -160,16 +169,23 @@ def candidates(problem: Problem, low_s: float, high_s: float) -> np.ndarray:
 
 def period_bound(problem: Problem, upper_s: float, rounds: int = 60, tolerance: float = 1e-3
                  ) -> tuple[float, np.ndarray]:
-    """A bound on the period by bisection: the largest one that prices refute, with these prices."""
+    """A bound on the period: the largest one found that prices refute, with these prices.
+
+    Two bisections: prices that were not found in a few rounds are looked for again, longer, from the best known ones.
+    """
     low, found = trivial_period(problem), np.zeros(len(problem.caps))
-    high, guess = upper_s, None
-    while high > low * (1 + tolerance):
-        middle = math.sqrt(low * high) if low > 0 and high / low > 4 else (low + high) / 2
-        answer = refute(problem.within(middle), rounds, guess)
-        if answer.proves:
-            low, found, guess = middle, answer.prices, answer.prices
-        else:
-            high = middle
+    guess: np.ndarray | None = None
+    for effort in (rounds // 3, 2 * rounds):
+        high = upper_s
+        while high > low * (1 + tolerance):
+            middle = math.sqrt(low * high) if low > 0 and high / low > 4 else (low + high) / 2
+            answer = refute(problem.within(middle), effort, guess)
+            if not answer.proves and guess is not None:
+                answer = refute(problem.within(middle), effort)
+            if answer.proves:
+                low, found, guess = middle, answer.prices, answer.prices
+            else:
+                high = middle
     return low, found
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from morpho.base.errors import ArgumentError, fail
+from morpho.plan.card import ACTIVATION_ERROR, BYTES_OF
 from morpho.plan.predict import layer_seconds
 from morpho.plan.problem import no_plan
 from morpho.plan.result import Stage
@@ -48,7 +49,9 @@ def proportional_cuts(costs: Sequence[float], shares: Sequence[float]) -> list[i
 def lay_out(request: Request, names: Sequence[str], cuts: Sequence[int], repair: bool = True) -> list[Stage]:
     """Stages at these cuts; where a stage does not fit its node, what is too much goes to the next one."""
     card, limits = request.card, request.constraints
-    dtype = min(limits.activation_dtypes) if limits.activation_error_budget is None else _exact(limits.activation_dtypes)
+    free = limits.activation_error_budget is None
+    dtype = min(limits.activation_dtypes, key=lambda name: (BYTES_OF[name], ACTIVATION_ERROR[name])) if free else _exact(
+        limits.activation_dtypes)
     stages, start = [], 0
     for name, cut in zip(names, cuts[1:]):
         end = cut if name != names[-1] else card.depth

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from morpho.base.errors import ArgumentError, ValueFault, fail
+from morpho.plan.bounds import certify
 from morpho.plan.card import ModelCard
 from morpho.plan.cluster import Cluster
 from morpho.plan.predict import check_cover, check_memory, evaluate, fill
-from morpho.plan.result import OBJECTIVES, Constraints, Plan, Stage
+from morpho.plan.result import OBJECTIVES, Constraints, Plan, Prediction, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +87,30 @@ def run_strategy(name: str, request: Request) -> Proposal:
     return answer if isinstance(answer, Proposal) else Proposal(answer)
 
 
+def _bounded(card: ModelCard, cluster: Cluster, objective: str, constraints: Constraints, predicted: Prediction
+             ) -> tuple[float, float, Mapping[str, Any]]:
+    """Value, bound and witness of a plan whose strategy knows none.
+
+    The score of a balanced plan is taken relative to the bounds of both times, which no plan beats: it is at least 1.
+    """
+    if objective != "balanced":
+        value = predicted.value(objective)
+        found = certify(card, cluster, objective, constraints, value)
+        return value, found.seconds, found.witness
+    quick = certify(card, cluster, "latency", constraints, predicted.latency_s)
+    steady = certify(card, cluster, "throughput", constraints, predicted.period_s)
+    score = max(predicted.latency_s / quick.seconds, predicted.period_s / steady.seconds)
+    return score, 1.0, {"relaxation": "balanced", "best_latency_s": quick.seconds, "best_period_s": steady.seconds,
+                        "proofs": [*quick.witness["proofs"], *steady.witness["proofs"]]}
+
+
 def solve(card: ModelCard, cluster: Cluster, strategy: str = "optimal", objective: str = "throughput", seed: int = 0,
-          constraints: Constraints | None = None, **options: Any) -> Plan:
+          constraints: Constraints | None = None, bound: bool = True, **options: Any) -> Plan:
     """Place a model on a cluster: a plan that covers it, fits, and says how far it may be from the best.
 
-    `options` go to the strategy (`annealing` takes `seconds`). A model that fits nowhere is a `MemoryLimit` that names
-    the layer and the shortfall.
+    `options` go to the strategy (`annealing` takes `seconds`). Where a strategy knows no bound, the relaxation gives
+    one; `bound=False` leaves it out. A model that fits nowhere is a `MemoryLimit` that names the layer and the
+    shortfall.
     """
     _load()
     if strategy not in _STRATEGIES:
@@ -109,7 +128,10 @@ def solve(card: ModelCard, cluster: Cluster, strategy: str = "optimal", objectiv
     predicted = evaluate(card, cluster, stages, objective)
     value = proposal.objective_value_s
     if value is None:
-        value = predicted.value("latency" if objective == "latency" else "throughput")
+        value = predicted.value("latency" if objective == "latency" else "throughput")  # balanced ones get a score below
+    lower, witness = proposal.lower_bound_s, proposal.witness
+    if bound and lower <= 0:
+        value, lower, witness = _bounded(card, usable, objective, constraints, predicted)
+    proven = proposal.optimal or lower >= value * (1 - 1e-9)
     return Plan(card, cluster, stages, predicted, strategy, objective, seed, constraints, value,
-                proposal.lower_bound_s, proposal.optimal, proposal.witness, tuple(proposal.front),
-                tuple(proposal.notes))
+                value if proven else lower, proven, witness, tuple(proposal.front), tuple(proposal.notes))

@@ -20,6 +20,7 @@ import numpy as np
 from morpho.plan.problem import Problem
 from morpho.plan.relaxation import Bound
 
+FEW_ROWS = 64  # so few rows are quicker at once than kind by kind
 Path = list[tuple[int, int, int, int]]
 
 
@@ -151,6 +152,10 @@ class Sweep:
         """Cost of one more stage on `kind`, (rows, boundaries)."""
         problem = self.problem
         entry: np.ndarray | None = None
+        if len(rows) <= FEW_ROWS:
+            entry = (cost[rows] + problem.link[option, :, kind]).min(axis=1)
+            entry -= problem.time[kind]
+            return self.windows[kind].least(entry) + problem.time[kind]
         for before in range(problem.kinds):
             line = problem.link[option, before, kind]
             if not np.isfinite(line).any():
