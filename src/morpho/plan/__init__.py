@@ -20,6 +20,6 @@ from morpho.plan.strategies import Proposal, Request, register_strategy, solve, 
 
 __all__ = [
     "ACTIVATION_ERROR", "BYTES_OF", "OBJECTIVES", "Cluster", "Constraints", "Layer", "Link", "ModelCard", "Node",
-    "Packing", "Plan", "Prediction", "Proposal", "Report", "Request", "Stage", "check", "evaluate", "fill", "mbit_per_s",
-    "pack", "register_strategy", "solve", "strategies",
+    "Packing", "Plan", "Prediction", "Proposal", "Report", "Request", "Stage", "check", "evaluate", "fill",
+    "mbit_per_s", "pack", "register_strategy", "solve", "strategies",
 ]

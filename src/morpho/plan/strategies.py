@@ -128,7 +128,7 @@ def solve(card: ModelCard, cluster: Cluster, strategy: str = "optimal", objectiv
     predicted = evaluate(card, cluster, stages, objective)
     value = proposal.objective_value_s
     if value is None:
-        value = predicted.value("latency" if objective == "latency" else "throughput")  # balanced ones get a score below
+        value = predicted.value("latency" if objective == "latency" else "throughput")
     lower, witness = proposal.lower_bound_s, proposal.witness
     if bound and lower <= 0:
         value, lower, witness = _bounded(card, usable, objective, constraints, predicted)
