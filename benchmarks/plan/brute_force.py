@@ -17,9 +17,10 @@ from morpho.plan import ACTIVATION_ERROR, Cluster, Constraints, Layer, ModelCard
 
 LARGEST_NODES, LARGEST_LAYERS = 5, 10
 Range = tuple[int, int, int, str]
+Placement = tuple[float, float, list[Range]]
 
 
-def placements(card: ModelCard, cluster: Cluster, constraints: Constraints) -> Iterator[tuple[float, float, list[Range]]]:
+def placements(card: ModelCard, cluster: Cluster, constraints: Constraints) -> Iterator[Placement]:
     """Period, latency and (node, start, end, dtype of the link before) of every placement the constraints allow."""
     rates = [[max(layer.flops(card.phase) / node.rate(card.dtype), layer.bytes(card.phase) / node.memory_bytes_per_s)
               for layer in card.layers] for node in cluster.nodes]
@@ -30,7 +31,7 @@ def placements(card: ModelCard, cluster: Cluster, constraints: Constraints) -> I
     budget = math.inf if constraints.activation_error_budget is None else constraints.activation_error_budget
     chosen: list[Range] = []
 
-    def grow(at: int, period: float, latency: float, error: float) -> Iterator[tuple[float, float, list[Range]]]:
+    def grow(at: int, period: float, latency: float, error: float) -> Iterator[Placement]:
         if at == card.depth:
             yield period, latency, list(chosen)
             return
@@ -73,13 +74,14 @@ def best(card: ModelCard, cluster: Cluster, constraints: Constraints) -> tuple[f
 
 def random_instance(rng: np.random.Generator, most_nodes: int = LARGEST_NODES, most_layers: int = LARGEST_LAYERS
                     ) -> tuple[ModelCard, Cluster, Constraints]:
-    """A small problem with memory limits, a link matrix with gaps, twins among the nodes, and now and then constraints."""
+    """A small problem with memory limits, a link matrix with gaps, twins among the nodes, at times constraints."""
     depth, count = int(rng.integers(1, most_layers + 1)), int(rng.integers(1, most_nodes + 1))
     even, twins = rng.random() < 0.4, rng.random() < 0.4
     cut = int(rng.integers(1, 2000))
     layers = tuple(
-        Layer(f"layer {i}", "block", 0, 0, float(rng.choice([1, 2, 3, 10]) if rng.random() < 0.5 else rng.uniform(0, 4)),
-              float(rng.uniform(0, 3)), int(rng.integers(0, 100)), int(rng.integers(0, 20)), cut,
+        Layer(f"layer {i}", "block", 0, 0,
+              float(rng.choice([1, 2, 3, 10]) if rng.random() < 0.5 else rng.uniform(0, 4)), float(rng.uniform(0, 3)),
+              int(rng.integers(0, 100)), int(rng.integers(0, 20)), cut,
               cut if even else int(rng.integers(1, 4000)), int(rng.integers(0, 30)))
         for i in range(depth))
     tied = (0, depth - 1) if depth > 1 and rng.random() < 0.3 else None
@@ -100,7 +102,7 @@ def random_instance(rng: np.random.Generator, most_nodes: int = LARGEST_NODES, m
 
 
 def random_constraints(rng: np.random.Generator, card: ModelCard, cluster: Cluster) -> Constraints:
-    """Mostly none; sometimes pins, exclusions, a limit of stages, tied layers together, several types under a budget."""
+    """Mostly none; at times pins, exclusions, a limit of stages, tied layers together, types under a budget."""
     names = [node.name for node in cluster.nodes]
     extra: dict = {}
     if rng.random() < 0.15:

@@ -28,8 +28,8 @@ from morpho.plan.whatif import WhatIf, what_if
 
 __all__ = [
     "ACTIVATION_ERROR", "BYTES_OF", "OBJECTIVES", "Cluster", "Constraints", "Layer", "Link", "ModelCard", "Node",
-    "Packing", "Plan", "Prediction", "Proposal", "Report", "Request", "Stage", "check", "evaluate", "fill", "mbit_per_s",
-    "pack", "register_strategy", "solve", "strategies",
+    "Packing", "Plan", "Prediction", "Proposal", "Report", "Request", "Stage", "check", "evaluate", "fill",
+    "mbit_per_s", "pack", "register_strategy", "solve", "strategies",
     "Adaptation", "Explanation", "Failure", "Forecast", "Move", "Quality", "Relief", "Span", "Trace", "WhatIf", "adapt",
     "explain", "failures", "forecast", "plot", "quality", "simulate", "what_if",
 ]

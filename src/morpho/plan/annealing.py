@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import time as clock
+from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -47,7 +48,7 @@ class Chain:
 
     def energy_of(self, part: Path, before: tuple[int, int, int, int] | None = None,
                   after: tuple[int, int, int, int] | None = None) -> float:
-        """Energy of some neighbouring stages, the links to `before` and `after` included; infinite where not allowed."""
+        """Energy of neighbouring stages, the links to `before` and `after` included; infinite where not allowed."""
         total, previous = 0.0, before
         time, far = self.time, self.far
         for stage in part if after is None else [*part, after]:
@@ -283,7 +284,7 @@ def cheap_start(request: Request, problem: Problem) -> Path:
 def _allowed(problem: Problem, path: Path) -> bool:
     """Whether a rule's path keeps all constraints."""
     fits = all(end <= problem.far[kind, start] for kind, start, end, _ in path)
-    linked = all(math.isfinite(problem.link[b[3], a[0], b[0], a[2]]) for a, b in zip(path, path[1:]))
+    linked = all(math.isfinite(problem.link[b[3], a[0], b[0], a[2]]) for a, b in pairwise(path))
     return fits and linked and len(path) <= problem.max_stages
 
 

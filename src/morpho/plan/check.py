@@ -61,7 +61,7 @@ def _cover(plan: Plan, report: Report) -> bool:
     known, used, at = {node.name for node in plan.cluster.nodes}, set(), 0
     for stage in plan.stages:
         if stage.start != at or stage.end <= stage.start:
-            return report.note(False, "cover", f"layers [{stage.start}, {stage.end}) on {stage.node} where {at} comes next")
+            return report.note(False, "cover", f"[{stage.start}, {stage.end}) on {stage.node} where {at} comes next")
         at = stage.end
         for name in (name for copy in _copies(stage) for name in copy):
             if name not in known or name in used:
@@ -108,10 +108,10 @@ def _memory(plan: Plan, report: Report) -> None:
         need = math.ceil(bytes_of(plan.card, stage.start, stage.end) / len(_copies(stage)[0]))
         worst = min(worst, room - need)
         if need > room:
-            report.note(False, "memory", f"layers [{stage.start}, {stage.end}) need {need} bytes, {stage.node} has {room}")
+            report.note(False, "memory", f"[{stage.start}, {stage.end}) needs {need} bytes, {stage.node} has {room}")
         if (need, room) != (stage.memory_needed_bytes, stage.memory_available_bytes):
-            report.note(False, "memory", f"the plan states {stage.memory_needed_bytes} of {stage.memory_available_bytes} "
-                        f"bytes on {stage.node}; it is {need} of {room}")
+            report.note(False, "memory", f"{stage.node} states {stage.memory_needed_bytes} of "
+                        f"{stage.memory_available_bytes} bytes; it is {need} of {room}")
     if worst >= 0:
         report.note(True, f"memory: at least {worst} bytes spare on every node")
 
@@ -150,7 +150,8 @@ def _arithmetic(plan: Plan, report: Report) -> None:
                         ("tokens_per_s", tokens / period if period else math.inf)):
         if not _same(getattr(said, name), value):
             wrong.append(f"{name} is stated as {getattr(said, name)}, it is {value}")
-    if plan.objective != "balanced" and not _same(plan.objective_value_s, latency if plan.objective == "latency" else period):
+    value = latency if plan.objective == "latency" else period
+    if plan.objective != "balanced" and not _same(plan.objective_value_s, value):
         wrong.append(f"the objective is stated as {plan.objective_value_s}")
     report.note(not wrong, "arithmetic of the prediction", "; ".join(wrong))
 
@@ -182,7 +183,7 @@ def _one_bound(plan: Plan, report: Report, facts: Facts, prices: dict[str, float
         report.note(True, f"{which}: not searched")
     else:
         beaten = plan_below(facts, claim, prices) if latency else plan_within(facts, claim, prices)
-        report.note(not beaten, f"{which}: no plan is better by more than {BETTER:g} (searched)", "a better plan exists")
+        report.note(not beaten, f"{which}: nothing beats it by more than {BETTER:g} (searched)", "a better plan exists")
     if plan.optimal and not _same(plan.lower_bound_s, plan.objective_value_s):
         report.note(False, "optimal", "bound and value differ")
 
@@ -201,4 +202,5 @@ def _balanced(plan: Plan, report: Report, prove: bool) -> None:
     report.note(not plan_below(facts, quick * (1 - BETTER), prices), "best latency (searched)", "a better one exists")
     report.note(not plan_within(facts, steady * (1 - BETTER), {}), "best period (searched)", "a better one exists")
     less = score * (1 - BETTER)
-    report.note(not plan_below(limit(facts, steady * less), quick * less, {}), "score (searched)", "a better plan exists")
+    beaten = plan_below(limit(facts, steady * less), quick * less, {})
+    report.note(not beaten, "score (searched)", "a better plan exists")

@@ -36,7 +36,7 @@ def seconds_on(card: ModelCard, cluster: Cluster, node: int, layer: int, members
 
 
 def bytes_of(card: ModelCard, start: int, end: int) -> int:
-    """Memory of layers [start, end): weights, caches, the largest workspace; a shared table once where both ends are in."""
+    """Memory of layers [start, end): weights, caches, the largest workspace; what is shared counts once."""
     total, scratch = 0, 0
     for layer in card.layers[start:end]:
         total += layer.weight_bytes + card.micro_batches * layer.kv_bytes
@@ -58,7 +58,7 @@ def hop_seconds(card: ModelCard, cluster: Cluster, source: int, target: int, bou
 
 
 def interchangeable(cluster: Cluster, apart: set[int]) -> list[list[int]]:
-    """Nodes that can stand for each other: swapping two of them changes neither figures nor links; `apart` stand alone."""
+    """Nodes that can stand for each other: a swap changes neither figures nor links; `apart` stand alone."""
     def swap_changes_nothing(a: int, b: int) -> bool:
         first, second = cluster.nodes[a], cluster.nodes[b]
         if (first.memory_bytes, first.memory_bytes_per_s, dict(first.flops_per_s), first.efficiency,
@@ -108,8 +108,8 @@ def gather(card: ModelCard, cluster: Cluster, constraints: Constraints, data: in
     """The facts of a request."""
     banned = {cluster.index(name) for name in constraints.excluded}
     pins = {layer: cluster.index(name) for layer, name in constraints.pinned.items()}
-    groups = [[node for node in group if node not in banned] for group in interchangeable(cluster, set(pins.values()) | banned)]
-    groups = [group for group in groups if group]
+    alike = interchangeable(cluster, set(pins.values()) | banned)
+    groups = [group for group in alike if not banned.intersection(group)]
     room = [len(group) // data for group in groups]
     kinds = [(g, use) for g, group in enumerate(groups) for use in range(1, constraints.tensor + 1)
              if use <= room[g] and (use == 1 or cluster.bandwidth_bytes_per_s[group[0]][group[1]] > 0)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,8 +27,7 @@ def limit(facts: Facts, period_s: float) -> Facts:
         far.append([min(a, b) for a, b in zip(row, reach)])
     hops = [[[[hop if hop <= period_s * (1 + 1e-12) else math.inf for hop in row] for row in rows] for rows in table]
             for table in facts.hops]
-    return Facts(facts.depth, facts.boundaries, facts.room, facts.nodes, facts.group, facts.use, facts.prefix, far, hops,
-                 facts.errors, facts.budget, facts.most_stages)
+    return replace(facts, far=far, hops=hops)
 
 
 def completions(facts: Facts, price: list[float], timed: bool) -> list[list[float]]:
@@ -87,8 +87,6 @@ def period_bound_holds(facts: Facts, by_node: Mapping[str, float], bound_s: floa
 def _moves(facts: Facts, used: tuple[int, ...], sent: tuple[int, ...]
            ) -> Iterator[tuple[int, int, tuple[int, ...], tuple[int, ...]]]:
     """(kind, type, nodes used then, types sent then) of every next stage that nodes and budget allow."""
-    links = sum(used_now > 0 for used_now in used)  # at least one stage is there already
-    del links
     for option, error in enumerate(facts.errors):
         if facts.budget is not None:
             spent = math.fsum(count * cost for count, cost in zip(sent, facts.errors)) + error
@@ -116,7 +114,7 @@ def plan_within(facts: Facts, period_s: float, by_node: Mapping[str, float]) -> 
                  for table in facts.hops]
     goal = 1 << facts.depth
     level: dict[Key, int] = {}
-    for kind, option, used, sent in _first(facts):
+    for kind, _, used, sent in _first(facts):
         level[used, sent, kind] = spans[kind][0]
     for _ in range(facts.most_stages):
         following: dict[Key, int] = {}
@@ -140,7 +138,8 @@ def _first(facts: Facts) -> Iterator[tuple[int, int, tuple[int, ...], tuple[int,
     none = (0,) * len(facts.errors)
     for kind, group in enumerate(facts.group):
         if facts.use[kind] <= facts.room[group]:
-            yield kind, 0, tuple(facts.use[kind] if position == group else 0 for position in range(len(facts.room))), none
+            used = tuple(facts.use[kind] if position == group else 0 for position in range(len(facts.room)))
+            yield kind, 0, used, none
 
 
 def _union(spans: list[int], starts: int) -> int:

@@ -87,7 +87,8 @@ def _balanced(request: Request) -> Proposal:
     found = balance(problem)
     if found is None:
         raise no_plan(request.card, request.cluster, request.constraints)
-    points = pareto_front(problem, found.front, found.period.value_s, int(request.options.get("front_steps", FRONT_STEPS)))
+    steps = int(request.options.get("front_steps", FRONT_STEPS))
+    points = pareto_front(problem, found.front, found.period.value_s, steps)
     front = []
     for latency, period, path in points:
         stages = problem.stages(path)

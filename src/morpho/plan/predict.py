@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from morpho.base.errors import ArgumentError, DeviceError, MemoryLimit, fail
 from morpho.base.units import format_bytes
@@ -140,10 +141,10 @@ def check_cover(card: ModelCard, cluster: Cluster, stages: Sequence[Stage]) -> N
                 raise fail(ArgumentError, "plan", f"node {name} is in two stages", "a node holds one range of layers")
             used.add(name)
         at = stage.end
-    for stage, following in zip(stages, stages[1:]):
+    for stage, following in pairwise(stages):
         if cluster.link(stage.node, following.node).bandwidth_bytes_per_s <= 0:
-            raise fail(DeviceError, "plan", f"there is no line from {stage.node} to {following.node}, which follow each "
-                       "other", "use a strategy that looks at links, such as 'optimal'")
+            raise fail(DeviceError, "plan", f"there is no line from {stage.node} to the next stage's node, "
+                       f"{following.node}", "use a strategy that looks at links, such as 'optimal'")
     if at != card.depth:
         raise fail(ArgumentError, "plan", f"the stages end at layer {at} of {card.depth}", "cover the whole model")
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -107,7 +108,7 @@ class Problem:
     def values(self, path: list[tuple[int, int, int, int]]) -> tuple[float, float]:
         """Period and latency of a path."""
         compute = [self.time[kind, end] - self.time[kind, start] for kind, start, end, _ in path]
-        links = [self.link[after[3], before[0], after[0], before[2]] for before, after in zip(path, path[1:])]
+        links = [self.link[after[3], before[0], after[0], before[2]] for before, after in pairwise(path)]
         return float(max(compute + links)), float(math.fsum(compute + links))
 
 
@@ -193,7 +194,7 @@ def _apply_pins(far: np.ndarray, kinds: list[tuple[int, ...]], cluster: Cluster,
     """A stage of another node ends before a pinned layer; from within it, it goes nowhere."""
     for layer, name in constraints.pinned.items():
         if not 0 <= layer < steps[-1]:
-            raise fail(ArgumentError, "plan", f"layer {layer} is pinned to {name}, and the model has {steps[-1]} layers",
+            raise fail(ArgumentError, "plan", f"layer {layer} is pinned to {name}; the model has {steps[-1]} layers",
                        "layers count from 0")
         owner = cluster.index(name)
         before = max(boundary for boundary, step in enumerate(steps) if step <= layer)
@@ -202,8 +203,8 @@ def _apply_pins(far: np.ndarray, kinds: list[tuple[int, ...]], cluster: Cluster,
                 row[:before + 1] = np.minimum(row[:before + 1], before)
 
 
-def _links(card: ModelCard, cluster: Cluster, pools: tuple[tuple[int, ...], ...], ways: list[tuple[int, int]], data: int,
-           steps: list[int], dtype: str) -> np.ndarray:
+def _links(card: ModelCard, cluster: Cluster, pools: tuple[tuple[int, ...], ...], ways: list[tuple[int, int]],
+           data: int, steps: list[int], dtype: str) -> np.ndarray:
     """Seconds of every cut between every two kinds; infinite where the pool has no nodes for both, or no line."""
     sizes = np.array([math.inf, *(card.cut_bytes(step, dtype) for step in steps[1:])])
     link = np.full((len(ways), len(ways), len(steps)), np.inf)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -30,7 +31,7 @@ def _lattice(caps: tuple[int, ...]) -> tuple[np.ndarray, list[np.ndarray], np.nd
     total = digits.sum(axis=0, dtype=np.int64)
     order = np.argsort(total, kind="stable")
     edges = np.searchsorted(total[order], np.arange(int(total.max()) + 2))
-    return strides, [order[a:b] for a, b in zip(edges, edges[1:])], digits
+    return strides, [order[a:b] for a, b in pairwise(edges)], digits
 
 
 def reachable(problem: Problem, strict: bool) -> Path | None:

@@ -111,7 +111,7 @@ def certified(problem: Problem, period_s: float, prices: np.ndarray) -> bool:
 
 
 def reach_prices(problem: Problem) -> np.ndarray:
-    """A first guess: a node is worth the layers it can take within the limits, which is exact where links do not bind."""
+    """A first guess: a node is worth the layers it can take; exact where only their number binds."""
     reach = (problem.far[:, :-1] - np.arange(problem.depth)).mean(axis=1) / problem.use
     prices = np.full(len(problem.caps), 1e-9)
     np.maximum.at(prices, problem.pool[problem.usable], reach[problem.usable])

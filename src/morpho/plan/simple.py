@@ -50,8 +50,7 @@ def lay_out(request: Request, names: Sequence[str], cuts: Sequence[int], repair:
     """Stages at these cuts; where a stage does not fit its node, what is too much goes to the next one."""
     card, limits = request.card, request.constraints
     free = limits.activation_error_budget is None
-    dtype = min(limits.activation_dtypes, key=lambda name: (BYTES_OF[name], ACTIVATION_ERROR[name])) if free else _exact(
-        limits.activation_dtypes)
+    dtype = (_small if free else _exact)(limits.activation_dtypes)
     stages, start = [], 0
     for name, cut in zip(names, cuts[1:]):
         end = cut if name != names[-1] else card.depth
@@ -64,6 +63,11 @@ def lay_out(request: Request, names: Sequence[str], cuts: Sequence[int], repair:
     if start < card.depth:
         raise no_plan(card, request.cluster, limits)
     return stages
+
+
+def _small(dtypes: Sequence[str]) -> str:
+    """The smallest of the allowed types, which is the quickest: what one sends where errors do not matter."""
+    return min(dtypes, key=lambda name: (BYTES_OF[name], ACTIVATION_ERROR[name]))
 
 
 def _exact(dtypes: Sequence[str]) -> str:
@@ -139,7 +143,7 @@ class Packing:
 
     @property
     def broken_links(self) -> int:
-        """How many neighbours in the list lie on different workers: each would be a transfer if the work were a chain."""
+        """How many neighbours lie on different workers: each would be a transfer if the work were a chain."""
         return sum(a != b for a, b in zip(self.worker, self.worker[1:]))
 
 
@@ -153,7 +157,7 @@ def pack(costs: Sequence[float], speeds: Sequence[float]) -> Packing:
     (4.0, 4.0)
     """
     if not speeds or min(speeds) <= 0:
-        raise fail(ArgumentError, "plan", f"cannot pack work on workers of speeds {list(speeds)}", "speeds are positive")
+        raise fail(ArgumentError, "plan", f"workers cannot have the speeds {list(speeds)}", "speeds are positive")
     classes: dict[float, list[tuple[float, int]]] = {}
     for worker, speed in enumerate(speeds):
         classes.setdefault(speed, []).append((0.0, worker))
@@ -173,7 +177,7 @@ def pack(costs: Sequence[float], speeds: Sequence[float]) -> Packing:
 
 @register_strategy("greedy")
 def greedy(request: Request) -> Proposal:
-    """Bin packing decides how much each node does; the chain is then laid out in ranges of these amounts, not broken."""
+    """Bin packing decides how much each node does; the chain is then laid out in ranges of these amounts."""
     names, card = _names(request), request.card
     nodes = [request.cluster.node(name) for name in names]
     times = [[layer_seconds(layer, node, card.dtype, card.phase) for layer in card.layers] for node in nodes]
@@ -182,6 +186,6 @@ def greedy(request: Request) -> Proposal:
     packing = pack(costs, [max(speed, 1e-300) for speed in speeds])
     work = [load * speed for load, speed in zip(packing.loads, speeds)]
     stages = lay_out(request, names, proportional_cuts([max(cost, 1e-300) for cost in costs], work))
-    note = (f"bin packing alone would cut the chain {packing.broken_links} times; laid out as contiguous ranges it is cut "
-            f"{len(stages) - 1} times, with other loads")
+    note = (f"bin packing alone would cut the chain {packing.broken_links} times; laid out as contiguous ranges it is "
+            f"cut {len(stages) - 1} times, with other loads")
     return Proposal(stages, notes=(note,))

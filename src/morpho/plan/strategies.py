@@ -122,13 +122,21 @@ def solve(card: ModelCard, cluster: Cluster, strategy: str = "optimal", objectiv
         cluster.index(name)
     usable = cluster.without(constraints.excluded) if constraints.excluded else cluster
     proposal = run_strategy(strategy, Request(card, usable, objective, seed, constraints, options))
+    return complete(card, cluster, proposal, strategy, objective, seed, constraints, bound)
+
+
+def complete(card: ModelCard, cluster: Cluster, proposal: Proposal, strategy: str, objective: str = "throughput",
+             seed: int = 0, constraints: Constraints | None = None, bound: bool = True) -> Plan:
+    """The plan of stages that somebody proposes: cover and memory are checked, prediction and bound attached."""
+    constraints = constraints or Constraints()
+    usable = cluster.without(constraints.excluded) if constraints.excluded else cluster
     check_cover(card, cluster, proposal.stages)
     check_memory(card, cluster, proposal.stages, constraints)
     stages = fill(card, cluster, proposal.stages, constraints)
     predicted = evaluate(card, cluster, stages, objective)
     value = proposal.objective_value_s
     if value is None:
-        value = predicted.value("latency" if objective == "latency" else "throughput")  # balanced ones get a score below
+        value = predicted.value("latency" if objective == "latency" else "throughput")
     lower, witness = proposal.lower_bound_s, proposal.witness
     if bound and lower <= 0:
         value, lower, witness = _bounded(card, usable, objective, constraints, predicted)

@@ -39,8 +39,10 @@ class Level:
 
 @dataclass
 class Sweep:
-    """One search. `rows` counts what was looked at; `cut` says that rows were dropped without proof: because of `width`,
-    or because a level would have had more than `cells`."""
+    """One search. `rows` counts what was looked at; `cut` says that rows were dropped without proof.
+
+    That is because of `width`, or because a level would have had more than `cells`.
+    """
 
     problem: Problem
     upper_s: float = math.inf
@@ -213,7 +215,8 @@ class Sweep:
                 continue
             low = int(problem.low[kind, end])
             # (kinds, starts)
-            options = earlier.cost[row, :, low:end] + problem.link[option, :, kind, low:end] - problem.time[kind, low:end]
+            options = earlier.cost[row, :, low:end] + problem.link[option, :, kind, low:end]
+            options = options - problem.time[kind, low:end]
             before, start = np.unravel_index(int(options.argmin()), options.shape)
             miss = abs(float(options[before, start]) + float(problem.time[kind, end]) - cost)
             best = min(best, (miss, int(start) + low, int(before), row, option))
