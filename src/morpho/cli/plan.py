@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -138,7 +139,9 @@ def show_comparison(p: planner.Plan, options: dict[str, Any], console: Console) 
         if isinstance(other, str):
             table.add_row(name, "-", "-", "-", "-", "-", Text(other))
             continue
-        above = f"{100 * (other.objective_value_s / bound - 1):.2f} %" if bound > 0 else "unknown"
+        # Balanced plans have scores, each relative to its own bounds; times have one bound for all.
+        gap = other.gap if p.objective == "balanced" else other.objective_value_s / bound - 1 if bound > 0 else math.inf
+        above = f"{100 * gap:.2f} %" if math.isfinite(gap) else "unknown"
         took = "" if other is p else f"in {format_seconds(seconds)}"
         table.add_row(name, f"{other.predicted.tokens_per_s:.4g}", format_seconds(other.predicted.latency_s),
                       format_seconds(other.predicted.first_token_s), str(other.predicted.nodes_used), above,
@@ -208,6 +211,23 @@ def show_simulation(p: planner.Plan, wishes: Wishes, console: Console) -> None:
         table.add_row("tokens/s, failures included", "", f"{trace.overall_tokens_per_s:.4g}", "")
     console.print(table)
     console.print()
+
+
+def check(path: Path, console: Console | None = None) -> bool:
+    """Print what the checker finds, and say whether all is well."""
+    console = console or Console()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise fail(ArgumentError, "plan", f"{path} cannot be read: {reason}",
+                   "give a file written with --json") from None
+    report = planner.check(text)
+    for line in report.lines:
+        console.print(Text(line, style="bold red" if line.startswith("WRONG") else ""), soft_wrap=True)
+    console.print(Text("the plan is what it says" if report.ok else "the plan is not what it says",
+                       style="bold green" if report.ok else "bold red"))
+    return report.ok
 
 
 # ------------------------------------------------------------------------------------------------------- arguments

@@ -20,9 +20,10 @@ def surviving(constraints: Constraints, cluster: Cluster) -> Constraints:
                    pinned={layer: name for layer, name in constraints.pinned.items() if name in names})
 
 
-def solve_again(plan: Plan, cluster: Cluster) -> Plan:
+def solve_again(plan: Plan, cluster: Cluster, bound: bool = True) -> Plan:
     """The plan of the same model, by the same strategy, for the same objective, on another cluster."""
-    return solve(plan.card, cluster, plan.strategy, plan.objective, plan.seed, surviving(plan.constraints, cluster))
+    return solve(plan.card, cluster, plan.strategy, plan.objective, plan.seed, surviving(plan.constraints, cluster),
+                 bound)
 
 
 def held_layers(stages: Sequence[Stage]) -> dict[str, range]:

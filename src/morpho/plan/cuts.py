@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from morpho.plan.predict import evaluate, fill
 from morpho.plan.problem import Problem, build
 from morpho.plan.result import Plan
+from morpho.plan.strategies import Proposal, complete
 
 Path = list[tuple[int, int, int, int]]  # (kind, start, end, option of the link into it), as in `problem`
 
@@ -53,7 +53,5 @@ def _neighbours(problem: Problem, path: Path) -> Iterator[Path]:
 def _plan(plan: Plan, problem: Problem, path: Path) -> Plan:
     bare = [replace(stage, start=problem.steps[start], end=problem.steps[end])
             for stage, (_, start, end, _) in zip(plan.stages, path)]
-    stages = fill(plan.card, plan.cluster, bare, plan.constraints)
-    predicted = evaluate(plan.card, plan.cluster, stages, plan.objective)
-    value = predicted.value("latency" if plan.objective == "latency" else "throughput")
-    return replace(plan, stages=stages, predicted=predicted, objective_value_s=value)
+    return complete(plan.card, plan.cluster, Proposal(bare), plan.strategy, plan.objective, plan.seed, plan.constraints,
+                    bound=False)

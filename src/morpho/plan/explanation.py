@@ -9,10 +9,10 @@ from morpho.base.errors import MorphoError
 from morpho.base.units import format_bytes, format_seconds
 from morpho.plan.again import solve_again
 from morpho.plan.cluster import Cluster
-from morpho.plan.survival import Failure, failures
-from morpho.plan.pictures import certainty
 from morpho.plan.metrics import Quality, quality
+from morpho.plan.pictures import certainty
 from morpho.plan.result import Plan, Stage
+from morpho.plan.survival import Failure, failures
 from morpho.plan.whatif import changed, with_links
 
 GIGABYTE = 1_000_000_000
@@ -78,7 +78,7 @@ def reliefs(plan: Plan, most: int = 8) -> tuple[Relief, ...]:
     found = []
     for what, cluster in list(_changes(plan))[:most]:
         try:
-            better = solve_again(plan, cluster).predicted
+            better = solve_again(plan, cluster, bound=False).predicted
         except MorphoError:  # a strategy that is not exact may fail where it had succeeded
             continue
         won = better.tokens_per_s - plan.predicted.tokens_per_s

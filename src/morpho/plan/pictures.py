@@ -172,7 +172,8 @@ def certainty(plan: Plan) -> str:
         return "proven optimal"
     if math.isinf(plan.gap):
         return "no bound known"
-    return f"at most {100 * plan.gap:.2g} % above the best (bound {format_seconds(plan.lower_bound)})"
+    bound = f" (bound {format_seconds(plan.lower_bound)})" if plan.objective != "balanced" else ""
+    return f"at most {100 * plan.gap:.2g} % above the best{bound}"
 
 
 def shortened(text: str, most: int) -> str:

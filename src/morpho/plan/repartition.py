@@ -15,10 +15,10 @@ from morpho.base.units import format_bytes, format_seconds
 from morpho.plan.again import held_layers, solve_again, surviving, with_familiar_names
 from morpho.plan.cluster import Cluster, Node
 from morpho.plan.cuts import cut_plans
+from morpho.plan.result import Plan
+from morpho.plan.strategies import Proposal, complete
 from morpho.plan.survival import STORAGE_BYTES_PER_S
 from morpho.plan.trend import Forecast, forecast
-from morpho.plan.predict import evaluate, fill
-from morpho.plan.result import Plan
 from morpho.plan.whatif import with_links
 
 MINIMUM_GAIN = 0.10
@@ -90,28 +90,36 @@ def adapt(plan: Plan, measured: Mapping[str, float], history: Sequence[tuple[flo
     shown = expected if history else {}
     if gone:
         return _forced(plan, cluster, gone, storage_bytes_per_s, shown)
-    now = _on(plan, cluster)
+    return _weighed(_on(plan, cluster), horizon_s, minimum_gain, storage_bytes_per_s, shown)
+
+
+def _weighed(now: Plan, horizon_s: float, minimum_gain: float, storage_bytes_per_s: float,
+             shown: Mapping[str, Forecast]) -> Adaptation:
+    """The best other plan against the running one, moves and all."""
     rate = _rate(now)
     best, staying = None, rate * horizon_s
     for other in _candidates(now):
         moves = moves_between(now, other)
-        stop_s = move_seconds(cluster, moves, storage_bytes_per_s)
+        stop_s = move_seconds(now.cluster, moves, storage_bytes_per_s)
         done = _rate(other) * (horizon_s - stop_s)
         if best is None or done > best[0] * (1 + 1e-9):
             best = (done, other, moves, stop_s)
     if best is None or best[0] <= staying:
-        return Adaptation(False, now, (), 0.0, 0.0, 0.0, "stay: no other plan does more within the horizon", shown)
+        return Adaptation(False, _bounded(now), (), 0.0, 0.0, 0.0, "stay: no other plan does more within the horizon",
+                          shown)
     _, other, moves, stop_s = best
     gain = _rate(other) / rate - 1.0
     repaid_s = stop_s * _rate(other) / (_rate(other) - rate)
     facts = (f"{gain:.1%} more work per second, {format_bytes(sum(move.size_bytes for move in moves))} to move in "
              f"{format_seconds(stop_s)}, repaid after {format_seconds(repaid_s)}")
+    why = ""
     if gain < minimum_gain:
-        return Adaptation(False, now, (), gain, stop_s, repaid_s, f"stay: {facts}; less than {minimum_gain:.0%}", shown)
-    if repaid_s > horizon_s:
-        late = f"stay: {facts}; later than the horizon of {format_seconds(horizon_s)}"
-        return Adaptation(False, now, (), gain, stop_s, repaid_s, late, shown)
-    return Adaptation(True, other, moves, gain, stop_s, repaid_s, f"move: {facts}", shown)
+        why = f"less than {minimum_gain:.0%}"
+    elif repaid_s > horizon_s:
+        why = f"later than the horizon of {format_seconds(horizon_s)}"
+    if why:
+        return Adaptation(False, _bounded(now), (), gain, stop_s, repaid_s, f"stay: {facts}; {why}", shown)
+    return Adaptation(True, _bounded(other), moves, gain, stop_s, repaid_s, f"move: {facts}", shown)
 
 
 def _expected(measured: Mapping[str, float], history: Sequence[tuple[float, Mapping[str, float]]], horizon_s: float
@@ -162,11 +170,16 @@ def _slower(node: Node, factor: float) -> Node:
 
 def _on(plan: Plan, cluster: Cluster) -> Plan:
     """The same placement, predicted anew; its bound and proof were for another cluster."""
-    stages = fill(plan.card, cluster, plan.stages, plan.constraints)
-    predicted = evaluate(plan.card, cluster, stages, plan.objective)
-    value = predicted.value("latency" if plan.objective == "latency" else "throughput")
-    return replace(plan, cluster=cluster, stages=stages, predicted=predicted, objective_value_s=value,
-                   lower_bound_s=0.0, optimal=False, witness={}, front=())
+    return complete(plan.card, cluster, Proposal(plan.stages), plan.strategy, plan.objective, plan.seed,
+                    plan.constraints, bound=False)
+
+
+def _bounded(plan: Plan) -> Plan:
+    """With a bound, where there is none yet."""
+    if plan.lower_bound > 0:
+        return plan
+    return complete(plan.card, plan.cluster, Proposal(plan.stages, notes=plan.notes), plan.strategy, plan.objective,
+                    plan.seed, plan.constraints)
 
 
 def _rate(plan: Plan) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from morpho.base.errors import MorphoError
 from morpho.base.units import format_bytes, format_seconds
@@ -91,8 +93,15 @@ def _renamed(plan: Plan, answer: Plan | str, dead: str, name: str) -> Plan | str
     stages = fill(plan.card, cluster, [
         replace(stage, node=swap((stage.node,))[0], members=swap(stage.members),
                 replicas=tuple(map(swap, stage.replicas))) for stage in answer.stages], answer.constraints)
-    witness = dict(answer.witness)
-    if isinstance(witness.get("prices"), dict):
-        witness["prices"] = {swap((one,))[0]: price for one, price in witness["prices"].items()}
-    return replace(answer, cluster=cluster, stages=stages, witness=witness,
+    return replace(answer, cluster=cluster, stages=stages, witness=_spelt(answer.witness, name, dead),
+                   front=_spelt(answer.front, name, dead),
                    predicted=evaluate(plan.card, cluster, stages, plan.objective))
+
+
+def _spelt(data: Any, old: str, new: str) -> Any:
+    """Plain data with one name in the place of another, as key or value."""
+    if isinstance(data, Mapping):
+        return {_spelt(key, old, new): _spelt(value, old, new) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return type(data)(_spelt(value, old, new) for value in data)
+    return new if isinstance(data, str) and data == old else data
