@@ -149,6 +149,18 @@ class Config:
         return default
 
 
+    def heads(self, name: str, width: str, key_heads: str = "", head_width: str = "") -> int:
+        """The number of heads, which must divide the width (unless a head has a width of its own)."""
+        count = self.size(name)
+        if not (head_width and self.data.get(head_width)) and self.size(width) % count:
+            raise fail(ValueFault, "plan", f"{self.origin}: {width} is {self.size(width)} and {name} is {count}, which "
+                       "does not divide it", "repair one of the two")
+        if key_heads and count % self.size(key_heads, default=count):
+            raise fail(ValueFault, "plan", f"{self.origin}: {name} is {count} and {key_heads} is "
+                       f"{self.size(key_heads)}, which does not divide it", "repair one of the two")
+        return count
+
+
 def card_from_config(config: str | Path | Mapping[str, Any], batch: int, context: int, dtype: str, micro_batches: int
                      ) -> ModelCard:
     """See `ModelCard.from_config`."""
@@ -199,7 +211,7 @@ def _longer(fields: Config, work: Workload, *names: str) -> tuple[str, ...]:
 
 def _gpt2_layers(fields: Config, work: Workload) -> Family:
     width, words = fields.size("n_embd"), fields.size("vocab_size")
-    block = Block(width, fields.size("n_inner", default=4 * width), fields.size("n_head"), biased=True)
+    block = Block(width, fields.size("n_inner", default=4 * width), fields.heads("n_head", "n_embd"), biased=True)
     table = words * width
     positions = fields.size("n_positions", "n_ctx", default=1024) * width
     layers = (embedding_layer(width, table + positions, work),
@@ -209,7 +221,8 @@ def _gpt2_layers(fields: Config, work: Workload) -> Family:
 
 
 def _llama_layers(fields: Config, work: Workload) -> Family:
-    width, words, heads = fields.size("hidden_size"), fields.size("vocab_size"), fields.size("num_attention_heads")
+    width, words = fields.size("hidden_size"), fields.size("vocab_size")
+    heads = fields.heads("num_attention_heads", "hidden_size", "num_key_value_heads", "head_dim")
     block = Block(width, fields.size("intermediate_size"), heads, fields.size("num_key_value_heads", default=heads),
                   fields.size("head_dim", default=width // heads), gated=True, norm_parameters=1)
     table = words * width
@@ -222,7 +235,8 @@ def _llama_layers(fields: Config, work: Workload) -> Family:
 
 def _bert_layers(fields: Config, work: Workload) -> Family:
     width, words = fields.size("hidden_size"), fields.size("vocab_size")
-    block = Block(width, fields.size("intermediate_size"), fields.size("num_attention_heads"), biased=True)
+    heads = fields.heads("num_attention_heads", "hidden_size")
+    block = Block(width, fields.size("intermediate_size"), heads, biased=True)
     table = words * width
     rest = (fields.size("max_position_embeddings", default=512) + fields.size("type_vocab_size", default=2) + 2) * width
     layers = (embedding_layer(width, table + rest, work),
@@ -232,7 +246,8 @@ def _bert_layers(fields: Config, work: Workload) -> Family:
 
 
 def _t5_layers(fields: Config, work: Workload) -> Family:
-    width, words, heads = fields.size("d_model"), fields.size("vocab_size"), fields.size("num_heads")
+    width, words = fields.size("d_model"), fields.size("vocab_size")
+    heads = fields.heads("num_heads", "d_model", head_width="d_kv")
     gated = str(fields.data.get("feed_forward_proj", "relu")).startswith("gated")
     count = fields.size("num_layers")
     shape = {"width": width, "hidden": fields.size("d_ff"), "heads": heads, "gated": gated, "norm_parameters": 1,
