@@ -129,7 +129,7 @@ def show_comparison(p: planner.Plan, options: dict[str, Any], console: Console) 
         began = time.perf_counter()
         try:
             other: planner.Plan | str = p if name == p.strategy else planner.solve(
-                p.card, p.cluster, name, p.objective, p.seed, p.constraints)
+                p.card, p.cluster, name, p.objective, p.seed, p.constraints, **options)
         except MorphoError as error:
             other = short_reason(str(error))
         found.append((name, other, time.perf_counter() - began))
@@ -270,10 +270,3 @@ def pins(texts: Iterable[str]) -> dict[int, str]:
                            "pin it once", line="")
     return found
 
-
-def model_card(model: str, batch: int, context: int | None, dtype: str, micro_batches: int) -> planner.ModelCard:
-    """The card of a named model, a config.json, or a folder that holds one."""
-    path = Path(model)
-    given = path / "config.json" if path.is_dir() else model
-    return planner.ModelCard.from_config(given, batch=batch, context=context or 1024, dtype=dtype,
-                                         micro_batches=micro_batches)

@@ -63,12 +63,12 @@ def plan(
 ) -> None:
     """Say where every layer of a model goes on a set of unequal machines, how fast that is, and how good: proven."""
     from morpho.cli import plan as part
-    from morpho.plan import Cluster, Constraints
+    from morpho.plan import Cluster, Constraints, ModelCard
 
     machines = Cluster.load(cluster)
     constraints = Constraints(headroom, part.pins(pin or ()), tuple(exclude or ()), max_stages, tied,
                               tuple(activations.split(",")), error_budget, tensor, data)
-    card = part.model_card(model, batch, context, dtype, micro_batches)
+    card = ModelCard.from_config(model, batch, context, dtype, micro_batches)
     drawn = {"cluster": plot, "steady": gantt, "token": gantt_token, "front": front}
     wishes = part.Wishes(json, {what: path for what, path in drawn.items() if path}, what_if or (), compare, explain,
                          simulate or bool(jitter or slow or fail or shared), jitter, slow or (), fail or (),
