@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import subprocess
 import sys
@@ -202,3 +203,7 @@ def test_measure(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert node.memory_bytes > 0 and node.rate("f32") > 0 and node.rate("int8") > 0
     assert tomllib.loads(out)["node"][0]["flops"].keys() >= {"f32", "bf16", "int8"}
     assert run("plan", "measure", "--name", 'a"b')[0] == 2
+
+
+def test_the_example_of_a_node() -> None:
+    assert doctest.testmod(measure).failed == 0

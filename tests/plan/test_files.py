@@ -167,3 +167,11 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(MorphoError, match="not UTF-8"):
         plan.Cluster.load(tmp_path / "bytes.toml")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="TOML is read by Python 3.11 and later")
+def test_the_file_in_the_guide_is_a_cluster(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "planner.md").read_text(encoding="utf-8")
+    cluster = load(tmp_path, page.split("```toml\n")[1].split("```")[0], "office.toml")
+    assert [node.name for node in cluster.nodes] == ["server", "desk-1", "desk-2", "desk-3"]
+    assert cluster.link("server", "desk-3").bandwidth_bytes_per_s == 1.25e9
