@@ -50,7 +50,7 @@ def completions(facts: Facts, price: list[float], timed: bool) -> list[list[floa
                 least = min((after[end] for end in span), default=math.inf)
             enter.append(least + toll[kind])
         if at == 0:
-            whole = min(enter)
+            whole = min(enter, default=math.inf)
             break
         for kind in range(kinds):
             least = math.inf
