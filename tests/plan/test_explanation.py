@@ -75,6 +75,7 @@ def test_equal_machines_are_solved_once_and_keep_what_they_hold(monkeypatch: pyt
         # Three nodes of three layers become three of four: they need three new layers at the very least.
         assert 3_000_000 <= sum(failure.reload_bytes.values()) <= 6_000_000
         assert {node.name for node in failure.plan.cluster.nodes} == {*"abcd"} - {failure.node}
+        assert failure.plan.optimal and plan.check(failure.plan).ok
 
 
 def test_pins_on_a_dead_node_are_dropped_and_the_last_node_has_no_plan() -> None:

@@ -43,6 +43,7 @@ def test_a_slow_node_gives_layers_away() -> None:
     assert moved == {(name, number) for name, layers in after.items() for number in layers
                      if number not in before.get(name, ())}
     assert answer.moved_bytes == sum(55_000_000 for _ in moved)
+    assert plan.check(answer.plan).ok
     assert all(move.source in before for move in answer.moves)
     assert "layers [" in str(answer)
 
@@ -124,6 +125,19 @@ def test_latency_as_objective() -> None:
     answer, staying = plan.adapt(p, measured), plan.adapt(p, measured, minimum_gain=99.0)
     assert answer.changed and not staying.changed
     assert answer.plan.predicted.latency_s < staying.plan.predicted.latency_s / 1.1
+
+
+def test_a_slow_member_slows_its_whole_stage() -> None:
+    both = plan.Constraints(tensor=2, data=2)
+    p = plan.solve(card(12, weight_bytes=50_000_000, cut=10), cluster(100, 100, 100, 100), constraints=both)
+    groups = [[name for copy in stage.replicas for name in copy] for stage in p.stages]
+    assert max(map(len, groups)) > 1
+    last = next(group[-1] for group in groups if len(group) > 1)
+    stay = plan.adapt(p, plan.simulate(p, slow={last: 3.0}, passes=5).measured(), minimum_gain=99.0)
+    assert not stay.changed and stay.gain > 0.1
+    assert stay.plan.predicted.tokens_per_s == pytest.approx(p.predicted.tokens_per_s / 3, rel=0.01)
+    moved = plan.adapt(p, plan.simulate(p, slow={last: 3.0}, passes=5).measured())
+    assert moved.changed and plan.check(moved.plan).ok and plan.check(stay.plan).ok
 
 
 def test_time_of_moves() -> None:

@@ -90,17 +90,17 @@ def adapt(plan: Plan, measured: Mapping[str, float], history: Sequence[tuple[flo
     shown = expected if history else {}
     if gone:
         return _forced(plan, cluster, gone, storage_bytes_per_s, shown)
-    return _weighed(_on(plan, cluster), horizon_s, minimum_gain, storage_bytes_per_s, shown)
+    return _weighed(_on(plan, levelled(plan, cluster)), cluster, horizon_s, minimum_gain, storage_bytes_per_s, shown)
 
 
-def _weighed(now: Plan, horizon_s: float, minimum_gain: float, storage_bytes_per_s: float,
+def _weighed(now: Plan, cluster: Cluster, horizon_s: float, minimum_gain: float, storage_bytes_per_s: float,
              shown: Mapping[str, Forecast]) -> Adaptation:
     """The best other plan against the running one, moves and all."""
     rate = _rate(now)
     best, staying = None, rate * horizon_s
-    for other in _candidates(now):
+    for other in _candidates(now, cluster):
         moves = moves_between(now, other)
-        stop_s = move_seconds(now.cluster, moves, storage_bytes_per_s)
+        stop_s = move_seconds(cluster, moves, storage_bytes_per_s)
         done = _rate(other) * (horizon_s - stop_s)
         if best is None or done > best[0] * (1 + 1e-9):
             best = (done, other, moves, stop_s)
@@ -145,13 +145,14 @@ def measured_cluster(plan: Plan, measured: Mapping[str, float]) -> Cluster:
     """The cluster as it shows itself: nodes and links as much slower or faster as their times say."""
     cluster, stage_of = plan.cluster, held_layers(plan.stages)
     nodes = {node.name: node for node in cluster.nodes}
-    ends = {f"{stage.node} -> {following.node}": (stage, following)
-            for stage, following in zip(plan.stages, plan.stages[1:])}
+    ends = {f"{before[0]} -> {after[0]}": (before[0], after[0], stage.link_s)
+            for stage, following in zip(plan.stages, plan.stages[1:])
+            for before, after in zip(stage.replicas, following.replicas)}
     for name, seconds in measured.items():
         if name in ends:
-            stage, following = ends[name]
-            pair = (cluster.index(stage.node), cluster.index(following.node))
-            link, factor = cluster.link(stage.node, following.node), seconds / stage.link_s
+            source, target, predicted = ends[name]
+            pair = (cluster.index(source), cluster.index(target))
+            link, factor = cluster.link(source, target), seconds / predicted
             cluster = with_links(cluster, [pair, pair[::-1]], link.bandwidth_bytes_per_s / factor,
                                  link.latency_s * factor)
         elif name in stage_of:
@@ -160,6 +161,17 @@ def measured_cluster(plan: Plan, measured: Mapping[str, float]) -> Cluster:
         else:
             raise fail(ArgumentError, "adapt", f"{name!r} has no stage in the plan, and is none of its links",
                        f"measure {', '.join([*stage_of, *ends])}")
+    return replace(cluster, nodes=tuple(nodes[node.name] for node in cluster.nodes))
+
+
+def levelled(plan: Plan, cluster: Cluster) -> Cluster:
+    """The cluster as the running plan feels it: nodes that share a stage all go at the pace of the slowest of them."""
+    nodes = {node.name: node for node in cluster.nodes}
+    for stage in plan.stages:
+        group = [nodes[name] for copy in stage.replicas for name in copy]
+        slowest = min(group, key=lambda node: node.efficiency)
+        for node in group:
+            nodes[node.name] = replace(node, efficiency=slowest.efficiency, measured=slowest.measured)
     return replace(cluster, nodes=tuple(nodes[node.name] for node in cluster.nodes))
 
 
@@ -189,11 +201,11 @@ def _rate(plan: Plan) -> float:
     return plan.predicted.tokens_per_s
 
 
-def _candidates(now: Plan) -> Iterator[Plan]:
+def _candidates(now: Plan, cluster: Cluster) -> Iterator[Plan]:
     """Other plans: the best there is, and better cuts between the machines as they stand, which move less."""
     held = held_layers(now.stages)
     try:
-        yield with_familiar_names(solve_again(now, now.cluster), held)
+        yield with_familiar_names(solve_again(now, cluster), held)
     except MorphoError:  # a strategy that is not exact may find nothing; moving cuts may still help
         pass
     yield from cut_plans(now)
