@@ -106,6 +106,8 @@ FAULTS: list[tuple[str, Any, str]] = [
     ("node.0.memroy", "1GB", "unknown field 'memroy'. At"),
     ("node.1.count", 0, "count = 0"),
     ("node.1.count", "3", "count = '3'"),
+    ("node.1.count", 10**30, "a whole number from 1 to 1024"),
+    ("node.1.count", 1024, "more than 1024 nodes"),
     ("node.1.efficiency", -1, "efficiency = -1"),
     ("node.1.measured.block", ["1ms"], "measured.block = ['1ms']"),
     ("node", [], "has no [[node]]"),

@@ -32,6 +32,7 @@ from morpho.plan.cluster import Cluster, Node
 from morpho.plan.network import Network
 from morpho.plan.tables import Table, read_tables
 
+MOST_NODES = 1024  # a cell of the link matrix for every pair: more is a mistake
 _TOP = ("name", "network", "node", "link")
 _NODE = ("name", "count", "memory", "memory_bandwidth", "flops", "efficiency", "measured")
 
@@ -56,12 +57,16 @@ def cluster_from_tables(data: Mapping[str, Any], file: str = "the cluster", name
         top.complain("has no [[node]]", "describe at least one node")
     groups: dict[str, tuple[str, ...]] = {}
     nodes: list[Node] = []
+    known: set[str] = set()
     for position, entry in enumerate(entries):
         made = _nodes(file, position, entry)
+        if len(nodes) + len(made) > MOST_NODES:
+            top.complain(f"has more than {MOST_NODES} nodes", "leave some out")
         groups[made[0].group] = tuple(node.name for node in made)
         for node in made:
-            if node.name in {other.name for other in nodes}:
+            if node.name in known:
                 top.complain(f"describes the node {node.name!r} twice", "names are unique; count = n makes equal nodes")
+            known.add(node.name)
         nodes += made
     named = top.text("name") if "name" in data else name
     network = Network(file, [node.name for node in nodes], groups)
@@ -74,8 +79,8 @@ def _nodes(file: str, position: int, entry: Any) -> list[Node]:
     called = f" ({entry['name']!r})" if isinstance(entry, Mapping) and "name" in entry else ""
     table = Table(file, f"node {position + 1}{called}", entry, _NODE)
     name, count = table.text("name"), entry.get("count", 1)
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        table.complain(f"has count = {count!r}", "it is a positive whole number")
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_NODES:
+        table.complain(f"has count = {count!r}", f"it is a whole number from 1 to {MOST_NODES}")
     figures: dict[str, Any] = {
         "memory_bytes": int(table.quantity("memory", parse_bytes, "64GB")),
         "memory_bytes_per_s": table.quantity("memory_bandwidth", parse_bytes_per_s, "40GB/s"),
