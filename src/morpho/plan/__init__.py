@@ -11,12 +11,12 @@
 """
 
 from morpho.plan.card import ACTIVATION_ERROR, BYTES_OF, Layer, ModelCard
-from morpho.plan.check import Report, check
+from morpho.plan.checker import Report, check
 from morpho.plan.cluster import Cluster, Link, Node, mbit_per_s
 from morpho.plan.predict import evaluate, fill
+from morpho.plan.registry import Proposal, Request, register_strategy, solve, strategies
 from morpho.plan.result import OBJECTIVES, Constraints, Plan, Prediction, Stage
 from morpho.plan.simple import Packing, pack
-from morpho.plan.strategies import Proposal, Request, register_strategy, solve, strategies
 
 __all__ = [
     "ACTIVATION_ERROR", "BYTES_OF", "OBJECTIVES", "Cluster", "Constraints", "Layer", "Link", "ModelCard", "Node",
