@@ -17,7 +17,7 @@ from morpho.plan.relaxation import candidates, latency_bound, refute, trivial_pe
 from morpho.plan.sweep import Sweep
 
 TOLERANCE = 1e-9  # a plan better by less than this share is not looked for
-EASY_CELLS = 3_000_000  # a search this small is quicker than the bounds that would narrow it
+EASY_CELLS = 8_000_000  # a search this small is quicker than the bounds that would narrow it
 BEAM = 64
 LARGE_ROWS = 4_000_000
 
