@@ -30,6 +30,7 @@ SUITES = {
     "core": Suite("benchmarks", ("small_calls", "gelu", "fusion", "latency", "startup", "memory", "tasks"), PEERS),
     "kernels": Suite("benchmarks.kernels", ("matmul", "low_precision", "layers", "attention", "gpt2", "gpt2_compile",
                                             "mlp"), KERNEL_PEERS),
+    "plan": Suite("benchmarks.plan", ("exactness", "proof", "annealing", "rules", "what_if", "grid"), {}),
 }
 
 

@@ -1,4 +1,4 @@
-"""The `morpho` command: `doctor`, `tour`, `plan`, `plan check`, `plan measure`, `bench core`, `bench kernels`.
+"""The `morpho` command: `doctor`, `tour`, `plan`, `plan check`, `plan measure`, `bench core`, `kernels`, `plan`.
 
 Each command imports what it needs when it runs, so that `--help` and a mistyped option answer at once. An error that
 Morpho raises on purpose is one red line on standard error and exit code 2; anything else is a fault of ours and keeps
@@ -127,6 +127,12 @@ def bench_kernels(only: Only = "", json: Json = None, quick: Quick = False, peer
                   gate: Gate = False, save_baseline: SaveBaseline = False) -> None:
     """Measure products, fused layers, attention and GPT-2 against peers in the same run."""
     _bench("kernels", only, json, quick, peers, threads, gate, save_baseline)
+
+
+@bench.command("plan")
+def bench_plan(only: Only = "", json: Json = None, quick: Quick = False) -> None:
+    """Measure the planner: exactness, time to proof, annealing, rules of thumb on 400 clusters, what-if."""
+    _bench("plan", only, json, quick, "", 1, False, False)
 
 
 def _bench(suite: str, only: str, json: Path | None, quick: bool, peers: str, threads: int, gate: bool,

@@ -8,7 +8,7 @@ A multiply-add is two FLOPs. B sequences of S tokens make T = B S rows; H is the
     block, decode   the same with one row per sequence, and the keys of the whole context
     head            2 T H V
     convolution     2 B (height x width of the output) O I kh kw
-    norm            5 per element
+    norm            8 per element
 
 Bytes count every operand of every product once: weights, inputs, outputs, and the cache where it is read or written.
 
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-NORM_FLOPS = 5  # mean, variance, scale and shift: what the operation's own record counts
+NORM_FLOPS = 8  # mean, variance, scale and shift: what the operation's own record counts
 
 
 def linear_flops(rows: int, inputs: int, outputs: int) -> int:

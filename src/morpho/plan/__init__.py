@@ -11,17 +11,17 @@
 """
 
 from morpho.plan.card import ACTIVATION_ERROR, BYTES_OF, Layer, ModelCard
-from morpho.plan.check import Report, check
+from morpho.plan.checker import Report, check
 from morpho.plan.cluster import Cluster, Link, Node, mbit_per_s
 from morpho.plan.explanation import Explanation, Relief, explain
 from morpho.plan.metrics import Quality, quality
 from morpho.plan.pictures import plot
 from morpho.plan.predict import evaluate, fill
+from morpho.plan.registry import Proposal, Request, register_strategy, solve, strategies
 from morpho.plan.repartition import Adaptation, Move, adapt
 from morpho.plan.result import OBJECTIVES, Constraints, Plan, Prediction, Stage
 from morpho.plan.simple import Packing, pack
 from morpho.plan.simulator import Span, Trace, simulate
-from morpho.plan.strategies import Proposal, Request, register_strategy, solve, strategies
 from morpho.plan.survival import Failure, failures
 from morpho.plan.trend import Forecast, forecast
 from morpho.plan.whatif import WhatIf, what_if

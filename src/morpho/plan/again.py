@@ -9,8 +9,8 @@ import numpy as np
 
 from morpho.plan.cluster import Cluster
 from morpho.plan.predict import evaluate, fill
+from morpho.plan.registry import solve
 from morpho.plan.result import Constraints, Plan, Stage
-from morpho.plan.strategies import solve
 
 
 def surviving(constraints: Constraints, cluster: Cluster) -> Constraints:

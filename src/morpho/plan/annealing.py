@@ -18,12 +18,11 @@ import numpy as np
 
 from morpho.base.errors import MorphoError
 from morpho.plan.cover import Cover
-from morpho.plan.problem import Problem, build, no_plan
+from morpho.plan.problem import Path, Problem, build, no_plan
+from morpho.plan.registry import Proposal, Request, register_strategy, run_strategy
 from morpho.plan.relaxation import refute
-from morpho.plan.strategies import Proposal, Request, register_strategy, run_strategy
-from morpho.plan.sweep import Path
+from morpho.plan.simple import CHEAP_RULES
 
-CHEAP = ("uniform", "proportional", "proportional-memory", "smallest-set", "greedy")
 POWER = 12
 MOVES = 100_000  # some 0.6 s
 CLIMBS = 800  # and 0.3 s
@@ -263,7 +262,7 @@ def _sample(chain: Chain, random: Random) -> float:
 def cheap_start(request: Request, problem: Problem) -> Path:
     """The best plan of the rules of thumb, or where none of them fits any plan a narrow search finds."""
     found: list[tuple[float, Path]] = []
-    for name in CHEAP:
+    for name in CHEAP_RULES:
         try:
             path = problem.path_of(list(run_strategy(name, request).stages))
         except (MorphoError, KeyError):
@@ -296,5 +295,5 @@ def annealing(request: Request) -> Proposal:
     moves, seconds = int(request.options.get("moves", MOVES)), request.options.get("seconds")
     share = None if seconds is None else 0.7 * float(seconds)
     path = anneal(problem, start, request.objective, request.seed, moves, share)
-    tries = CLIMBS if seconds is None else int(CLIMBS * float(seconds))
+    tries = int(CLIMBS * (moves / MOVES if seconds is None else float(seconds)))
     return Proposal(problem.stages(climb(problem, path, request.objective, tries, Random(request.seed))))

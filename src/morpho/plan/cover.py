@@ -10,9 +10,9 @@ import math
 
 import numpy as np
 
-from morpho.plan.problem import Problem
+from morpho.plan.problem import Path, Problem
 from morpho.plan.relaxation import Refutation, refute
-from morpho.plan.sweep import Level, Path, Sweep
+from morpho.plan.sweep import Level, Sweep
 
 BEAM = 48
 FEW_ROWS = 64  # so few rows are quicker at once than kind by kind

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from morpho.plan.problem import Problem, build
+from morpho.plan.registry import Proposal, complete
 from morpho.plan.result import Plan
-from morpho.plan.strategies import Proposal, complete
 
 Path = list[tuple[int, int, int, int]]  # (kind, start, end, option of the link into it), as in `problem`
 

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from morpho.plan.bounds import prices_by_node
-from morpho.plan.problem import Problem
-from morpho.plan.reach import keeps_within, relaxed_reach
+from morpho.plan.furthest import relaxed_reach
+from morpho.plan.problem import Path, Problem
+from morpho.plan.reach import keeps_within
 from morpho.plan.relaxation import candidates, latency_bound, refute, trivial_period
-from morpho.plan.sweep import Path, Sweep
+from morpho.plan.sweep import Sweep
 
 TOLERANCE = 1e-9  # a plan better by less than this share is not looked for
-EASY_CELLS = 3_000_000  # a search this small is quicker than the bounds that would narrow it
+EASY_CELLS = 8_000_000  # a search this small is quicker than the bounds that would narrow it
 BEAM = 64
 LARGE_ROWS = 4_000_000
 

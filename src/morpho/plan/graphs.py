@@ -20,8 +20,7 @@ from morpho.plan.card import Layer, ModelCard
 from morpho.tensor.core import Tensor
 from morpho.tensor.create import asarray
 
-HEAVY = ("contract", "index")  # kinds of operations that make a layer, with those that have names below
-HEAVY_NAMES = ("attention", "conv", "gemm", "quantised_matmul")
+HEAVY = ("contract", "index")  # kinds of operations that make a layer: products, attention, convolutions, look-ups
 
 
 def trace(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Graph, set[int]]:
@@ -57,16 +56,19 @@ def _parts(graph: Graph) -> list[tuple[list[Node], int]]:
         run.append(node)
         alive[node.serial] = node
         alive = {serial: value for serial, value in alive.items() if last[serial] > position}
-        heavy = any(part.op.kind in HEAVY or part.op.name in HEAVY_NAMES for part in run)
-        if len(alive) == 1 and heavy and position + 1 < len(nodes):
+        if len(alive) == 1 and _heavy(run) and position + 1 < len(nodes):
             parts.append((run, upper(product(next(iter(alive.values())).shape))))
             run = []
     if run:
-        if parts and not any(part.op.kind in HEAVY or part.op.name in HEAVY_NAMES for part in run):
+        if parts and not _heavy(run):
             before, _ = parts.pop()
             run = before + run
         parts.append((run, sum(upper(product(output.shape)) for output in graph.outputs)))
     return parts
+
+
+def _heavy(run: list[Node]) -> bool:
+    return any(node.op.kind in HEAVY for node in run)
 
 
 def _layer(position: int, part: list[Node], crossing: int, inputs: set[int]) -> Layer:

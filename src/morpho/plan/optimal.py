@@ -13,10 +13,9 @@ from morpho.plan.cover import BEAM, Cover
 from morpho.plan.exact import Answer, best_latency, best_period, is_large
 from morpho.plan.pareto import FRONT_STEPS, balance, pareto_front
 from morpho.plan.predict import evaluate
-from morpho.plan.problem import Problem, build, no_plan
+from morpho.plan.problem import Path, Problem, build, no_plan
+from morpho.plan.registry import Proposal, Request, register_strategy
 from morpho.plan.relaxation import period_bound, refute
-from morpho.plan.strategies import Proposal, Request, register_strategy
-from morpho.plan.sweep import Path
 
 LARGE_MOVES, LARGE_CLIMBS, LARGE_ROUNDS = 300_000, 2_000, 60
 NARROW_SEARCHES = 4

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from morpho.plan.exact import Answer, best_latency, best_period, lattice_cells
-from morpho.plan.problem import Problem
+from morpho.plan.problem import Path, Problem
 from morpho.plan.relaxation import candidates
-from morpho.plan.sweep import Path, Sweep
+from morpho.plan.sweep import Sweep
 
 FRONT_STEPS = 16
 WIDE_CELLS = 20_000_000

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from morpho.base.errors import ArgumentError, DeviceError, MemoryLimit, fail
 from morpho.base.units import format_bytes
-from morpho.plan.card import BYTES_OF, Layer, ModelCard
+from morpho.plan.card import ACTIVATION_ERROR, BYTES_OF, Layer, ModelCard
 from morpho.plan.cluster import Cluster, Link, Node
 from morpho.plan.result import Constraints, Prediction, Stage
 
@@ -147,6 +147,29 @@ def check_cover(card: ModelCard, cluster: Cluster, stages: Sequence[Stage]) -> N
                        f"{following.node}", "use a strategy that looks at links, such as 'optimal'")
     if at != card.depth:
         raise fail(ArgumentError, "plan", f"the stages end at layer {at} of {card.depth}", "cover the whole model")
+
+
+def check_constraints(card: ModelCard, stages: Sequence[Stage], constraints: Constraints) -> None:
+    """What was asked for beside memory: exclusions, pins, number of stages, tied layers, types of activations."""
+    place = {layer: stage for stage in stages for layer in range(stage.start, stage.end)}
+    used = {stage: {name for copy in (stage.replicas or (stage.members or (stage.node,),)) for name in copy}
+            for stage in stages}
+    wrong = [f"{name} is excluded" for name in constraints.excluded if any(name in names for names in used.values())]
+    wrong += [f"layer {layer} is pinned to {name}" for layer, name in constraints.pinned.items()
+              if name not in used[place[layer]]]
+    if constraints.max_stages is not None and len(stages) > constraints.max_stages:
+        wrong.append(f"{len(stages)} stages are more than {constraints.max_stages}")
+    if constraints.tied == "together" and card.tied and place[card.tied[0]] is not place[card.tied[1]]:
+        wrong.append(f"layers {card.tied[0]} and {card.tied[1]} must stay together")
+    spent = math.fsum(ACTIVATION_ERROR[stage.activation_dtype] for stage in stages[:-1])
+    budget = constraints.activation_error_budget
+    if budget is not None and spent > budget * (1 + 1e-9):
+        wrong.append(f"activation errors of {spent:g} exceed the budget of {budget:g}")
+    wrong += [f"activations cannot be sent as {stage.activation_dtype}" for stage in stages[:-1]
+              if stage.activation_dtype not in constraints.activation_dtypes]
+    if wrong:
+        raise fail(ArgumentError, "plan", f"the strategy breaks a constraint: {wrong[0]}",
+                   "use one that knows constraints, such as 'optimal' or 'annealing'")
 
 
 def check_memory(card: ModelCard, cluster: Cluster, stages: Sequence[Stage], constraints: Constraints) -> None:

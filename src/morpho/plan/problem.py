@@ -22,6 +22,7 @@ from morpho.plan.cluster import Cluster
 from morpho.plan.predict import layer_seconds, reduce_seconds
 from morpho.plan.result import Constraints, Stage
 
+Path = list[tuple[int, int, int, int]]  # (kind, start, end, option of the link into the stage)
 SLACK = 1e-12  # relative: sums in another order may differ by so much
 
 
@@ -85,7 +86,7 @@ class Problem:
         reach = np.stack([np.searchsorted(row, row + limit, side="right") - 1 for row in self.time])
         return replace(self, far=np.minimum(self.far, reach), link=np.where(self.link <= limit, self.link, np.inf))
 
-    def stages(self, path: list[tuple[int, int, int, int]]) -> list[Stage]:
+    def stages(self, path: Path) -> list[Stage]:
         """Stages of a path of (kind, start, end, option of the link into it), nodes of a pool in their order."""
         left = [list(names) for names in self.names]
         done: list[Stage] = []
@@ -96,7 +97,7 @@ class Problem:
             done.append(Stage(copies[0][0], self.steps[start], self.steps[end], self.dtypes[option], copies[0], copies))
         return done
 
-    def path_of(self, stages: list[Stage]) -> list[tuple[int, int, int, int]]:
+    def path_of(self, stages: list[Stage]) -> Path:
         """The path that stages stand for."""
         pool_of = {name: pool for pool, names in enumerate(self.names) for name in names}
         kind_of = {(int(pool), int(use)): kind for kind, (pool, use) in enumerate(zip(self.pool, self.use))}
@@ -105,7 +106,7 @@ class Problem:
         return [(kind_of[pool_of[stage.node], max(1, len(stage.members))], at[stage.start], at[stage.end], option)
                 for stage, option in zip(stages, options)]
 
-    def values(self, path: list[tuple[int, int, int, int]]) -> tuple[float, float]:
+    def values(self, path: Path) -> tuple[float, float]:
         """Period and latency of a path."""
         compute = [self.time[kind, end] - self.time[kind, start] for kind, start, end, _ in path]
         links = [self.link[after[3], before[0], after[0], before[2]] for before, after in pairwise(path)]

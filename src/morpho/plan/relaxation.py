@@ -18,7 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from morpho.plan.furthest import relaxed_reach
 from morpho.plan.problem import Problem
+
+FEW_CODES = 5_000  # so few multisets of nodes are quicker to look through than to price
 
 
 @dataclass(frozen=True)
@@ -171,17 +174,20 @@ def period_bound(problem: Problem, upper_s: float, rounds: int = 60, tolerance: 
                  ) -> tuple[float, np.ndarray]:
     """A bound on the period: the largest one found that prices refute, with these prices.
 
-    Two bisections: prices that were not found in a few rounds are looked for again, longer, from the best known ones.
+    Two bisections: prices not found in a few rounds are looked for again, longer and in few steps, from the best known.
     """
     low, found = trivial_period(problem), np.zeros(len(problem.caps))
     guess: np.ndarray | None = None
-    for effort in (rounds // 3, 2 * rounds):
+    for effort, tries in ((rounds // 4, 20), (2 * rounds, 6)):
         high = upper_s
-        while high > low * (1 + tolerance):
+        while high > low * (1 + tolerance) and tries:
+            tries -= 1
             middle = math.sqrt(low * high) if low > 0 and high / low > 4 else (low + high) / 2
-            answer = refute(problem.within(middle), effort, guess)
-            if not answer.proves and guess is not None:
-                answer = refute(problem.within(middle), effort)
+            limited = problem.within(middle)
+            if relaxed_reach(limited, FEW_CODES):
+                high = middle  # most likely there is a plan, and no price says otherwise
+                continue
+            answer = refute(limited, effort, guess)
             if answer.proves:
                 low, found, guess = middle, answer.prices, answer.prices
             else:

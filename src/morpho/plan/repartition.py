@@ -15,8 +15,8 @@ from morpho.base.units import format_bytes, format_seconds
 from morpho.plan.again import held_layers, solve_again, surviving, with_familiar_names
 from morpho.plan.cluster import Cluster, Node
 from morpho.plan.cuts import cut_plans
+from morpho.plan.registry import Proposal, complete
 from morpho.plan.result import Plan
-from morpho.plan.strategies import Proposal, complete
 from morpho.plan.survival import STORAGE_BYTES_PER_S
 from morpho.plan.trend import Forecast, forecast
 from morpho.plan.whatif import with_links

@@ -13,8 +13,10 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.plan.card import ACTIVATION_ERROR, BYTES_OF
 from morpho.plan.predict import layer_seconds
 from morpho.plan.problem import no_plan
+from morpho.plan.registry import Proposal, Request, register_strategy
 from morpho.plan.result import Stage
-from morpho.plan.strategies import Proposal, Request, register_strategy
+
+CHEAP_RULES = ("uniform", "proportional", "proportional-memory", "smallest-set", "greedy")
 
 
 def balanced_cuts(depth: int, parts: int) -> list[int]:

@@ -17,11 +17,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from morpho.plan.problem import Problem
+from morpho.plan.problem import Path, Problem
 from morpho.plan.relaxation import Bound
 
 FEW_ROWS = 64  # so few rows are quicker at once than kind by kind
-Path = list[tuple[int, int, int, int]]
 
 
 @dataclass

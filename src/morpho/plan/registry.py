@@ -19,7 +19,7 @@ from morpho.base.errors import ArgumentError, ValueFault, fail
 from morpho.plan.bounds import certify
 from morpho.plan.card import ModelCard
 from morpho.plan.cluster import Cluster
-from morpho.plan.predict import check_cover, check_memory, evaluate, fill
+from morpho.plan.predict import check_constraints, check_cover, check_memory, evaluate, fill
 from morpho.plan.result import OBJECTIVES, Constraints, Plan, Prediction, Stage
 
 
@@ -131,6 +131,7 @@ def complete(card: ModelCard, cluster: Cluster, proposal: Proposal, strategy: st
     constraints = constraints or Constraints()
     usable = cluster.without(constraints.excluded) if constraints.excluded else cluster
     check_cover(card, cluster, proposal.stages)
+    check_constraints(card, proposal.stages, constraints)
     check_memory(card, cluster, proposal.stages, constraints)
     stages = fill(card, cluster, proposal.stages, constraints)
     predicted = evaluate(card, cluster, stages, objective)
