@@ -128,6 +128,9 @@ def _key(kind: str, *sizes: int, work: Workload) -> str:
     return f"{kind} {'x'.join(map(str, sizes))} batch {work.batch} context {work.context} {work.dtype}"
 
 
+MOST_LAYERS, MOST = 10_000, 10**9  # of layers, and of anything else that a config counts
+
+
 class Config:
     """A config with errors that name the file and the field."""
 
@@ -142,6 +145,8 @@ class Config:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
                 raise fail(ValueFault, "plan", f"{self.origin}: {name} is {value!r}", "give a positive whole number")
+            if value > (MOST_LAYERS if "layer" in name else MOST):
+                raise fail(ValueFault, "plan", f"{self.origin}: {name} is {value}, which no model has", "repair it")
             return value
         if default is None:
             raise fail(ArgumentError, "plan", f"{self.origin} lacks {names[0]!r}",

@@ -12,9 +12,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from morpho.base.errors import ArgumentError, ValueFault, fail
+from morpho.base.errors import ArgumentError, MorphoError, ValueFault, fail
 from morpho.plan.card import ACTIVATION_ERROR, ModelCard
 from morpho.plan.cluster import Cluster
+from morpho.plan.shapes import require
 
 if TYPE_CHECKING:
     from morpho.plan.explanation import Explanation
@@ -192,11 +193,43 @@ class Plan:
             raise fail(ValueFault, "plan", f"this is no JSON: {error}", "give a file written by Plan.to_json") from None
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise fail(ValueFault, "plan", f"this is no plan of format {FORMAT}", "give a file written by Plan.to_json")
+        require({name: value for name, value in data.items() if name != "format"}, Plan, "the plan")
+        _require_witness(data.get("witness", {}))
         try:
-            return _plan_from_dict(data)
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
+            return _require_known(_plan_from_dict(data))
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+            if isinstance(error, MorphoError):
+                raise
             raise fail(ArgumentError, "plan", f"the plan lacks or garbles a field: {error}",
                        "give a file written by Plan.to_json") from None
+
+
+def _require_witness(witness: Mapping[str, Any]) -> None:
+    """What a checker reads of a witness has the shape it expects."""
+    for name in ("best_latency_s", "best_period_s"):
+        require(witness.get(name, 0.0), float, f"witness.{name}")
+    require(witness.get("proofs", ()), tuple[Mapping[str, Any], ...], "witness.proofs")
+    for position, proof in enumerate(witness.get("proofs", ())):
+        require(proof.get("data"), int, f"witness.proofs[{position}].data")
+        require(proof.get("prices"), Mapping[str, float], f"witness.proofs[{position}].prices")
+
+
+def _require_known(plan: Plan) -> Plan:
+    """Names and layers that a plan speaks of exist."""
+    for stage in plan.stages:
+        if stage.activation_dtype not in ACTIVATION_ERROR:
+            raise fail(ValueFault, "plan", f"the stage on {stage.node} sends {stage.activation_dtype!r}",
+                       f"use {', '.join(ACTIVATION_ERROR)}")
+    for layer, name in plan.constraints.pinned.items():
+        plan.cluster.index(name)
+        if layer >= plan.card.depth:
+            raise fail(ValueFault, "plan", f"layer {layer} is pinned to {name}, and the model has {plan.card.depth}",
+                       "layers count from 0")
+    for name in plan.constraints.excluded:
+        plan.cluster.index(name)
+    if plan.objective not in OBJECTIVES:
+        raise fail(ValueFault, "plan", f"there is no objective {plan.objective!r}", f"use {', '.join(OBJECTIVES)}")
+    return plan
 
 
 def _plan_from_dict(data: dict[str, Any]) -> Plan:

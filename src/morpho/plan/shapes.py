@@ -1,4 +1,4 @@
-"""Plain data against the types of dataclasses: a foreign JSON file is looked through before anything is built from it."""
+"""Plain data against the types of dataclasses: a foreign file is looked through before anything is built from it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import math
 import types
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from morpho.base.errors import ValueFault, fail
@@ -37,6 +38,11 @@ def require(value: Any, kind: Any, where: str) -> None:
         _require_mapping(value, get_args(kind), where)
     else:
         _require_plain(value, kind, where)
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _complain(where: str, value: Any, wanted: str) -> NoReturn:
@@ -79,7 +85,7 @@ def _require_mapping(value: Any, kinds: tuple[Any, Any], where: str) -> None:
 def _require_fields(value: Any, kind: Any, where: str) -> None:
     if not isinstance(value, Mapping):
         _complain(where, value, "an object")
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     known = {field.name: field for field in dataclasses.fields(kind)}
     for name in value:
         if name not in known:
