@@ -151,7 +151,7 @@ def _number(text: str, number: str, prefix: str, kind: str) -> Decimal:
     """A decimal with the factor of its prefix: ("1.5", "G") is 1500000000."""
     if number.count(".") > 1 or number.startswith("."):
         raise fail(ValueFault, "units", f"{text!r} is not a {kind}", "write a number and a unit, as in 1.5")
-    return Decimal(number) * 1000 ** _LARGE.index({"": "", "k": "k"}.get(prefix.lower(), prefix.upper()))
+    return Decimal(number).scaleb(3 * _LARGE.index("k" if prefix.lower() == "k" else prefix.upper()))
 
 
 def parse_bytes_per_s(text: str) -> float:
