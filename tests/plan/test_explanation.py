@@ -15,7 +15,7 @@ from morpho.plan.again import assignment, held_layers, new_bytes
 def test_reliefs_are_what_a_new_solve_says() -> None:
     p = plan.solve(card(12, weight_bytes=100_000_000), cluster(300, 100, 50, memory_mb=600))
     found = {relief.what: relief for relief in p.explain(relief=20).reliefs}
-    memory = next(what for what in found if what.startswith("1 GB more on"))
+    memory = next(what for what in found if what.startswith("1 GB more on") and "each" not in what)
     name = memory.split()[-1]
     again = plan.what_if(p, f"{name} memory {600_000_000 + 1_000_000_000}B")[0].plan
     assert again is not None
@@ -30,6 +30,13 @@ def test_a_link_that_binds_is_relieved_by_a_wider_one() -> None:
     assert p.stages[p.predicted.bottleneck].binds == "link"
     wider = next(relief for relief in p.explain(with_failures=False).reliefs if relief.what.endswith("twice as wide"))
     assert wider.tokens_per_s == pytest.approx(p.predicted.tokens_per_s, rel=0.01)
+
+
+def test_one_of_many_equal_nodes_does_not_help_but_all_do() -> None:
+    p = plan.solve(card(12), cluster(100, 100, 100, 100, bandwidth=1e10, latency_s=1e-6))
+    only, = p.explain(with_failures=False).reliefs
+    assert only.what == f"10 % more FLOP/s on each of the 4 nodes like {p.stages[p.predicted.bottleneck].node}"
+    assert only.tokens_per_s == pytest.approx(0.1 * p.predicted.tokens_per_s)
 
 
 def test_the_text_says_it_all() -> None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from morpho.base.errors import MorphoError
 from morpho.base.units import format_bytes, format_seconds
 from morpho.plan.again import solve_again
-from morpho.plan.cluster import Cluster
+from morpho.plan.cluster import Cluster, Node
 from morpho.plan.metrics import Quality, quality
 from morpho.plan.pictures import certainty
 from morpho.plan.result import Plan, Stage
 from morpho.plan.survival import Failure, failures
-from morpho.plan.whatif import changed, with_links
+from morpho.plan.whatif import with_links
 
 GIGABYTE = 1_000_000_000
 
@@ -98,7 +98,7 @@ def _changes(plan: Plan) -> Iterator[tuple[str, Cluster]]:
         wide = 2 * cluster.link(slowest.node, following).bandwidth_bytes_per_s
         yield f"link {slowest.node}-{following} twice as wide", with_links(cluster, [pair, pair[::-1]], wide)
     else:
-        yield from _faster(cluster, slowest.node, slowest.binds)
+        yield from _faster(cluster, _like(cluster, slowest.node), slowest.binds)
     stage_of = {name: stage for stage in plan.stages for copy in stage.replicas for name in copy}
     kinds = [[cluster.nodes[i].name for i in kind] for kind in cluster.kinds()]
     tight = [next((name for name in kind if name not in stage_of or stage_of[name].memory_tight), None)
@@ -106,24 +106,41 @@ def _changes(plan: Plan) -> Iterator[tuple[str, Cluster]]:
     # Stages first, in the order of their time; idle nodes last.
     busy = sorted(filter(None, tight), key=lambda name: -stage_of[name].compute_s if name in stage_of else 0.0)
     for name in busy:
-        memory = cluster.node(name).memory_bytes + GIGABYTE
-        yield f"1 GB more on {name}", changed(cluster, f"{name} memory {memory}B")
+        for names, called in _each(_like(cluster, name)):
+            nodes = tuple(replace(node, memory_bytes=node.memory_bytes + GIGABYTE) if node.name in names else node
+                          for node in cluster.nodes)
+            yield f"1 GB more on {called}", replace(cluster, nodes=nodes)
     tried = [kind for kind in kinds if slowest.node in kind]
     for stage in sorted(plan.stages, key=lambda stage: -stage.compute_s):
         if not any(stage.node in kind for kind in tried) and stage.binds != "link":
             tried += [kind for kind in kinds if stage.node in kind]
-            yield from _faster(cluster, stage.node, stage.binds)
+            yield from _faster(cluster, _like(cluster, stage.node), stage.binds)
 
 
-def _faster(cluster: Cluster, name: str, binds: str) -> Iterator[tuple[str, Cluster]]:
-    """A node with 10 % more of what binds it."""
-    node = cluster.node(name)
-    if binds == "memory bandwidth":
-        faster = replace(node, memory_bytes_per_s=1.1 * node.memory_bytes_per_s)
-    elif binds == "compute":
-        faster = replace(node, flops_per_s={dtype: 1.1 * rate for dtype, rate in node.flops_per_s.items()})
-    else:
-        faster = replace(node, measured={key: (pair[0] / 1.1, pair[1] / 1.1) for key, pair in node.measured.items()})
+def _like(cluster: Cluster, name: str) -> list[str]:
+    """A node and those that are interchangeable with it, itself first."""
+    kind = next(kind for kind in cluster.kinds() if cluster.index(name) in kind)
+    return [name, *(other for other in (cluster.nodes[i].name for i in kind) if other != name)]
+
+
+def _each(names: list[str]) -> Iterator[tuple[list[str], str]]:
+    """The first node alone, and where there are more of its kind, all of them: one of many equal ones rarely helps."""
+    yield names[:1], names[0]
+    if len(names) > 1:
+        yield names, f"each of the {len(names)} nodes like {names[0]}"
+
+
+def _faster(cluster: Cluster, like: list[str], binds: str) -> Iterator[tuple[str, Cluster]]:
+    """A node, and all of its kind, with 10 % more of what binds it."""
     what = {"memory bandwidth": "memory bandwidth", "compute": "FLOP/s"}.get(binds, "speed")
-    nodes = tuple(faster if other.name == name else other for other in cluster.nodes)
-    yield f"10 % more {what} on {name}", replace(cluster, nodes=nodes)
+    for names, called in _each(like):
+        nodes = tuple(_better(node, binds) if node.name in names else node for node in cluster.nodes)
+        yield f"10 % more {what} on {called}", replace(cluster, nodes=nodes)
+
+
+def _better(node: Node, binds: str) -> Node:
+    if binds == "memory bandwidth":
+        return replace(node, memory_bytes_per_s=1.1 * node.memory_bytes_per_s)
+    if binds == "compute":
+        return replace(node, flops_per_s={dtype: 1.1 * rate for dtype, rate in node.flops_per_s.items()})
+    return replace(node, measured={key: (pair[0] / 1.1, pair[1] / 1.1) for key, pair in node.measured.items()})

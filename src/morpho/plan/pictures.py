@@ -126,7 +126,7 @@ def _node(drawing: Drawing, plan: Plan, name: str, place: tuple[float, float], p
     drawing.words(x + 8, y + 70, memory + (" (tight)" if stage.memory_tight else ""), 10.5)
     note = f"BOTTLENECK: {stage.binds}" if slowest else f"bound by {stage.binds}"
     shared = f", {len(stage.members)} share each layer" if len(stage.members) > 1 else ""
-    drawing.words(x + 8, y + 85, shortened(note + shared, 30), 10.5, bold=slowest)
+    drawing.words(x + 8, y + 85, shortened(note + shared, 30), 9.2 if slowest else 10.5, bold=slowest)
 
 
 def _flow_labels(drawing: Drawing, plan: Plan, where: Mapping[str, tuple[float, float]]) -> None:
@@ -270,9 +270,16 @@ def _front_points(drawing: Drawing, plan: Plan, points: Sequence[Mapping[str, An
                   ) -> None:
     places = sorted((across.at(float(point["latency_s"])), upward.at(float(point["tokens_per_s"])), point["nodes_used"])
                     for point in points)
+    labels: list[tuple[float, float, list[str]]] = []  # points that lie together share one
     for x, y, nodes in places:
         drawing.box(x - 4, y - 4, 8, 8, fill="black")
-        drawing.words(x + 9, y + 14, str(nodes), 11)
+        near = next((label for label in labels if abs(label[0] - x) < 24 and abs(label[1] - y) < 16), None)
+        if near is None:
+            labels.append((x, y, [str(nodes)]))
+        elif str(nodes) not in near[2]:
+            near[2].append(str(nodes))
+    for x, y, numbers in labels:
+        drawing.words(x + 11, y + 19, ", ".join(numbers), 11)
     x, y = across.at(plan.predicted.latency_s), upward.at(plan.predicted.tokens_per_s)
     drawing.box(x - 9, y - 9, 18, 18, fill="none", line=2)
 
