@@ -205,7 +205,9 @@ def test_beyond_exact_search_there_is_a_gap_and_it_is_checked(monkeypatch):
     nodes = [node(f"n{i}", float(rng.uniform(0.5, 2)), int(rng.integers(300, 900))) for i in range(6)]
     cluster = plan.Cluster.uniform(nodes, 400.0, 0.01)
     found = plan.solve(chain(16), cluster, constraints=NO_HEADROOM)
+    scored = plan.solve(chain(16), cluster, objective="balanced", constraints=NO_HEADROOM)
     monkeypatch.undo()
+    assert scored.lower_bound == 1.0 <= scored.objective_value_s < 2 and scored.front and plan.check(scored).ok
     best = plan.solve(chain(16), cluster, constraints=NO_HEADROOM)
     assert found.lower_bound <= best.objective_value_s * (1 + 1e-9) <= found.objective_value_s * (1 + 2e-9)
     assert 0 <= found.gap < 0.5 and plan.check(found).ok

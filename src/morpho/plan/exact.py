@@ -19,7 +19,7 @@ from morpho.plan.sweep import Sweep
 TOLERANCE = 1e-9  # a plan better by less than this share is not looked for
 EASY_CELLS = 8_000_000  # a search this small is quicker than the bounds that would narrow it
 BEAM = 64
-LARGE_ROWS = 4_000_000
+LARGE_ROWS = 1_100_000  # 20 distinct nodes
 
 
 @dataclass
