@@ -101,7 +101,7 @@ def best_period(problem: Problem, start: Path | None = None) -> Answer | None:
             low, proven, step = middle, proven and sure, step * 2
         else:
             path, relaxed = better, False
-            top = int(np.searchsorted(values, problem.values(better)[0] * (1 - TOLERANCE)))
+            top = min(middle, int(np.searchsorted(values, problem.values(better)[0] * (1 - TOLERANCE))))
     return _proven_period(problem, path, proven, searches)
 
 

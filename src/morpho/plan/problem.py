@@ -23,6 +23,7 @@ from morpho.plan.predict import layer_seconds, reduce_seconds
 from morpho.plan.result import Constraints, Stage
 
 Path = list[tuple[int, int, int, int]]  # (kind, start, end, option of the link into the stage)
+ROUNDING = 4 * float(np.finfo(float).eps)
 SLACK = 1e-12  # relative: sums in another order may differ by so much
 
 
@@ -83,7 +84,9 @@ class Problem:
     def within(self, period_s: float) -> Problem:
         """The problem in which no stage and no link may take longer than a period."""
         limit = period_s * (1 + SLACK)
-        reach = np.stack([np.searchsorted(row, row + limit, side="right") - 1 for row in self.time])
+        # A difference of sums is exact only to the size of the sums, which matters for short stages late in the chain.
+        reach = np.stack([np.searchsorted(row, row + (limit + ROUNDING * row[-1]), side="right") - 1
+                          for row in self.time])
         return replace(self, far=np.minimum(self.far, reach), link=np.where(self.link <= limit, self.link, np.inf))
 
     def stages(self, path: Path) -> list[Stage]:
