@@ -60,7 +60,7 @@ def best_latency(problem: Problem, start: Path | None = None) -> Answer | None:
         upper, path = _better(sweep.run(), upper, path)
     if path is None:
         return None
-    bound = bound or latency_bound(problem, upper, rounds=8)
+    bound = bound or latency_bound(problem, upper, rounds=4)
     value = problem.values(path)[1]
     return Answer(path, value, min(value, bound.seconds) if sweep.cut else value, not sweep.cut,
                   {"prices": prices_by_node(problem, bound.prices)}, sweep.rows)
@@ -127,6 +127,7 @@ def _proven_period(problem: Problem, path: Path, proven: bool, searches: int) ->
     """The answer with its witness: the duals that refute most of what lies below."""
     value = problem.values(path)[0]
     limit = value * (1 - 1e-6)
-    refutation = refute(problem.within(limit), rounds=20)
+    # Where a checker can search everything in no time, good duals are not worth their time.
+    refutation = refute(problem.within(limit), rounds=4 if lattice_cells(problem) <= EASY_CELLS else 20)
     witness = {"prices": prices_by_node(problem, refutation.prices)}
     return Answer(path, value, value if proven else 0.0, proven, witness, searches)
