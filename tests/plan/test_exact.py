@@ -54,6 +54,18 @@ def test_nodes_may_stay_unused_and_order_is_free():
     assert {stage.node for stage in found.stages} == {"b", "c"}
 
 
+def test_layers_of_very_different_sizes():
+    """One layer takes a million times as long as the others: sums lose the digits that decide between these."""
+    rng = np.random.default_rng(3)
+    works = [1e6, *rng.uniform(0.5, 1.5, 9).tolist()]
+    layers = tuple(plan.Layer(f"l{i}", "block", 0, 0, work, 0, 10, decode_cut_elements=1)
+                   for i, work in enumerate(works))
+    card = plan.ModelCard("spiky", layers)
+    cluster = plan.Cluster.uniform([node("big", 1e6, 10), node("b", 1.0, 1000), node("c", 0.7, 1000)], 1e9, 0.0)
+    found = plan.solve(card, cluster, constraints=NO_HEADROOM)
+    assert found.predicted.period_s == pytest.approx(brute_force.best(card, cluster, NO_HEADROOM)[0], rel=1e-9)
+
+
 def test_one_link_alone_decides_the_period():
     cluster = plan.Cluster.uniform([node("a", 1.0, 450), node("b", 1.0, 450)], 20.0, 0.0)
     found = plan.solve(chain(8, cut=100), cluster, constraints=NO_HEADROOM)
@@ -205,7 +217,9 @@ def test_beyond_exact_search_there_is_a_gap_and_it_is_checked(monkeypatch):
     nodes = [node(f"n{i}", float(rng.uniform(0.5, 2)), int(rng.integers(300, 900))) for i in range(6)]
     cluster = plan.Cluster.uniform(nodes, 400.0, 0.01)
     found = plan.solve(chain(16), cluster, constraints=NO_HEADROOM)
+    scored = plan.solve(chain(16), cluster, objective="balanced", constraints=NO_HEADROOM)
     monkeypatch.undo()
+    assert scored.lower_bound == 1.0 <= scored.objective_value_s < 2 and scored.front and plan.check(scored).ok
     best = plan.solve(chain(16), cluster, constraints=NO_HEADROOM)
     assert found.lower_bound <= best.objective_value_s * (1 + 1e-9) <= found.objective_value_s * (1 + 2e-9)
     assert 0 <= found.gap < 0.5 and plan.check(found).ok

@@ -127,3 +127,11 @@ def test_renaming_never_loads_more(rng: np.random.Generator) -> None:
         held = {f"n{order[k]}": range(stage.start, stage.end) for k, stage in enumerate(p.stages)}
         familiar = with_familiar_names(p, held)
         assert new_bytes(familiar, held) == {} and familiar.predicted == p.predicted
+
+
+def test_a_model_that_fits_by_its_sum_alone_says_where_it_ends() -> None:
+    # 8 layers of 110 MB, and room for 450, 378 and 90: more than enough in all, but for four, three and none.
+    sizes = {"a": 500.0, "b": 420.0, "c": 100.0}
+    machines = plan.Cluster.uniform([node(name, memory_mb=size) for name, size in sizes.items()], 1e9, 0.0)
+    with pytest.raises(MemoryError, match=r"end before layer 7 \(layer 7\), for which c is 20 MB short"):
+        plan.solve(card(8, weight_bytes=100_000_000), machines)

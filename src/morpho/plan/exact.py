@@ -19,7 +19,7 @@ from morpho.plan.sweep import Sweep
 TOLERANCE = 1e-9  # a plan better by less than this share is not looked for
 EASY_CELLS = 8_000_000  # a search this small is quicker than the bounds that would narrow it
 BEAM = 64
-LARGE_ROWS = 4_000_000
+LARGE_ROWS = 1_100_000  # 20 distinct nodes
 
 
 @dataclass
@@ -60,7 +60,7 @@ def best_latency(problem: Problem, start: Path | None = None) -> Answer | None:
         upper, path = _better(sweep.run(), upper, path)
     if path is None:
         return None
-    bound = bound or latency_bound(problem, upper, rounds=8)
+    bound = bound or latency_bound(problem, upper, rounds=4)
     value = problem.values(path)[1]
     return Answer(path, value, min(value, bound.seconds) if sweep.cut else value, not sweep.cut,
                   {"prices": prices_by_node(problem, bound.prices)}, sweep.rows)
@@ -101,7 +101,7 @@ def best_period(problem: Problem, start: Path | None = None) -> Answer | None:
             low, proven, step = middle, proven and sure, step * 2
         else:
             path, relaxed = better, False
-            top = int(np.searchsorted(values, problem.values(better)[0] * (1 - TOLERANCE)))
+            top = min(middle, int(np.searchsorted(values, problem.values(better)[0] * (1 - TOLERANCE))))
     return _proven_period(problem, path, proven, searches)
 
 
@@ -127,6 +127,7 @@ def _proven_period(problem: Problem, path: Path, proven: bool, searches: int) ->
     """The answer with its witness: the duals that refute most of what lies below."""
     value = problem.values(path)[0]
     limit = value * (1 - 1e-6)
-    refutation = refute(problem.within(limit), rounds=20)
+    # Where a checker can search everything in no time, good duals are not worth their time.
+    refutation = refute(problem.within(limit), rounds=4 if lattice_cells(problem) <= EASY_CELLS else 20)
     witness = {"prices": prices_by_node(problem, refutation.prices)}
     return Answer(path, value, value if proven else 0.0, proven, witness, searches)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from random import Random
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from morpho.plan.annealing import anneal, cheap_start, climb
 from morpho.plan.bounds import prices_by_node, problems
 from morpho.plan.cover import BEAM, Cover
 from morpho.plan.exact import Answer, best_latency, best_period, is_large
-from morpho.plan.pareto import FRONT_STEPS, balance, pareto_front
+from morpho.plan.pareto import FRONT_STEPS, balance, pareto_front, undominated
 from morpho.plan.predict import evaluate
 from morpho.plan.problem import Path, Problem, build, no_plan
 from morpho.plan.registry import Proposal, Request, register_strategy
@@ -83,18 +84,33 @@ def narrow(problem: Problem, path: Path, bound_s: float, prices: np.ndarray) -> 
 def _balanced(request: Request) -> Proposal:
     """The plan of the best score, and the front around it."""
     problem = build(request.card, request.cluster, request.constraints)
+    if is_large(problem):
+        return _balanced_large(request, problem)
     found = balance(problem)
     if found is None:
         raise no_plan(request.card, request.cluster, request.constraints)
     steps = int(request.options.get("front_steps", FRONT_STEPS))
     points = pareto_front(problem, found.front, found.period.value_s, steps)
-    front = []
-    for latency, period, path in points:
-        stages = problem.stages(path)
-        front.append({"latency_s": latency, "period_s": period,
-                      "tokens_per_s": evaluate(request.card, request.cluster, stages).tokens_per_s,
-                      "nodes_used": sum(len(stage.members) for stage in stages),
-                      "stages": [[stage.node, stage.start, stage.end] for stage in stages]})
+    front = [_point(request, problem, path) for _, _, path in points]
     witness = {"relaxation": "balanced", "best_latency_s": found.latency.value_s, "best_period_s": found.period.value_s,
                "proofs": [{"data": 1, **found.latency.witness}, {"data": 1, **found.period.witness}]}
     return Proposal(problem.stages(found.path), found.bound, found.optimal, witness, found.score, front)
+
+
+def _point(request: Request, problem: Problem, path: Path) -> dict[str, Any]:
+    """A plan of the front as plain data."""
+    stages = problem.stages(path)
+    predicted = evaluate(request.card, request.cluster, stages)
+    return {"latency_s": predicted.latency_s, "period_s": predicted.period_s, "tokens_per_s": predicted.tokens_per_s,
+            "nodes_used": predicted.nodes_used, "stages": [[stage.node, stage.start, stage.end] for stage in stages]}
+
+
+def _balanced_large(request: Request, problem: Problem) -> Proposal:
+    """Beyond exact search: the better of the two plans that minimise one time alone; `solve` adds bound and score."""
+    start = cheap_start(request, problem)
+    paths = [climb(problem, anneal(problem, start, objective, request.seed, LARGE_MOVES), objective, LARGE_CLIMBS,
+                   Random(request.seed)) for objective in ("latency", "throughput")]
+    quick, steady = problem.values(paths[0])[1], problem.values(paths[1])[0]
+    chosen = min(paths, key=lambda path: max(problem.values(path)[1] / quick, problem.values(path)[0] / steady))
+    points = undominated(problem, [(problem.values(path)[1], problem.values(path)[0], path) for path in paths])
+    return Proposal(problem.stages(chosen), front=[_point(request, problem, path) for _, _, path in points])

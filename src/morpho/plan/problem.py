@@ -23,6 +23,7 @@ from morpho.plan.predict import layer_seconds, reduce_seconds
 from morpho.plan.result import Constraints, Stage
 
 Path = list[tuple[int, int, int, int]]  # (kind, start, end, option of the link into the stage)
+ROUNDING = 4 * float(np.finfo(float).eps)
 SLACK = 1e-12  # relative: sums in another order may differ by so much
 
 
@@ -83,7 +84,9 @@ class Problem:
     def within(self, period_s: float) -> Problem:
         """The problem in which no stage and no link may take longer than a period."""
         limit = period_s * (1 + SLACK)
-        reach = np.stack([np.searchsorted(row, row + limit, side="right") - 1 for row in self.time])
+        # A difference of sums is exact only to the size of the sums, which matters for short stages late in the chain.
+        reach = np.stack([np.searchsorted(row, row + (limit + ROUNDING * row[-1]), side="right") - 1
+                          for row in self.time])
         return replace(self, far=np.minimum(self.far, reach), link=np.where(self.link <= limit, self.link, np.inf))
 
     def stages(self, path: Path) -> list[Stage]:
@@ -240,7 +243,26 @@ def no_plan(card: ModelCard, cluster: Cluster, constraints: Constraints) -> Memo
     if need > room:
         what = (f"{card.name} needs {format_bytes(need)} and all {len(cluster.nodes)} nodes together have "
                 f"{format_bytes(room)} to give: {format_bytes(need - room)} short")
+    elif stuck := _where_it_ends(card, cluster, constraints):
+        what = (f"{card.name} fits no chain of nodes, though they have {format_bytes(room)} for its "
+                f"{format_bytes(need)}: {stuck}")
     else:
         what = (f"{card.name} fits no chain of nodes: memory, links, pins or the limit of stages forbid every cut "
                 f"({format_bytes(need)} needed, {format_bytes(room)} there)")
     return fail(MemoryLimit, "plan", what, "add nodes, loosen constraints, or use a smaller dtype, context or batch")
+
+
+def _where_it_ends(card: ModelCard, cluster: Cluster, constraints: Constraints) -> str:
+    """How far the roomiest nodes get when each takes all it can, and what the next layer lacks; empty if all fits."""
+    nodes = sorted(cluster.nodes, key=lambda node: -node.memory_bytes)[:constraints.max_stages]
+    start = 0
+    for node in nodes:
+        end, room = start, constraints.available_bytes(node.memory_bytes)
+        while end < card.depth and card.memory_bytes(start, end + 1) <= room:
+            end += 1
+        if end == card.depth:
+            return ""
+        short = card.memory_bytes(start, end + 1) - room
+        start = end
+    return (f"filled from the roomiest on, they end before layer {start} ({card.layers[start].name}), for which "
+            f"{nodes[-1].name} is {format_bytes(short)} short")
