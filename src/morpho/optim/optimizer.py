@@ -217,7 +217,8 @@ class Optimizer:
         """Where training stands: "slots", tensors by number of parameter and name; "groups", settings, and "count", the
         steps taken, or a list of those of each parameter where they differ: plain numbers that JSON can hold."""
         counts = [int(self._counts[id(parameter)].value.item()) for parameter in self.parameters()]
-        return {"count": counts[0] if len(set(counts)) == 1 else counts, "groups": [group.settings for group in self.groups],
+        return {"count": counts[0] if len(set(counts)) == 1 else counts,
+                "groups": [group.settings for group in self.groups],
                 "slots": {name: state.value for name, state in self._named_slots().items()}}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
