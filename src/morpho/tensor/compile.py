@@ -439,10 +439,11 @@ class Compiled(ctypes.Structure):
             buffer = given[number][1]
             same = [v._layout[0] == buffer.address for v in values]  # type: ignore[index]
             # Only arguments were looked at for `overlap`: what the function captured is never written over.
+            overlap = chosen.overlap and not evaluation.settings.get().nans  # who is to blame needs the old values
             apart = (chosen.staged[number] or any(same[chosen.arguments:])
-                     or (any(same[:chosen.arguments]) and not chosen.overlap))
+                     or (any(same[:chosen.arguments]) and not overlap))
             return allocate(shape, dtype) if apart else buffer
-        if number in chosen.aliases and not evaluation.settings.get().nans:  # who is to blame needs the old values
+        if number in chosen.aliases and not evaluation.settings.get().nans:  # as above
             state = values[chosen.aliases[number]]
             if _is_alone(state) and state._layout[4]:  # type: ignore[index]
                 state.claim()
