@@ -225,6 +225,34 @@ def measured(compiled: Any, arguments: list[Any]) -> int:
     return seen.peak_bytes - seen.base_bytes + compiled.stats["predicted_bytes"]["inputs"]
 
 
+def test_states_are_updated_in_place_under_a_budget(rng: np.random.Generator) -> None:
+    """Training by states: the same bits step by step, and no second copy of them in what is predicted and seen."""
+    starts = [rng.normal(0, 0.2, (WIDTH, WIDTH)).astype(np.float32) for _ in range(LAYERS)]
+    x = mo.asarray(rng.normal(0, 1, (8 * ROWS, WIDTH)).astype(np.float32), copy=True)
+    found = []
+    for budget in (None, 0.8):
+        states = [mo.State(start) for start in starts]
+
+        def step(x: Tensor, states: list[mo.State] = states) -> Tensor:
+            h = x
+            for state in states:
+                h = mo.tanh(h @ state.value)
+            value = mo.mean(h * h)
+            slopes = pull_back([value.node], [build("constant", value=1.0, dtype=float32)],
+                               [state.value.node for state in states])
+            norm = sum((Tensor.of_node(slope) * Tensor.of_node(slope)).sum() for slope in slopes)
+            for state, slope in zip(states, slopes, strict=True):
+                state.value = state.value - Tensor.of_node(slope) / mo.sqrt(norm)
+            return value
+
+        compiled = mo.compile(lambda x, step=step: step(x), memory_budget=budget)
+        losses = [compiled(x).item() for _ in range(2)]
+        assert compiled.stats["predicted_bytes"]["results"] <= 64
+        assert measured(compiled, [x]) == pytest.approx(compiled.stats["predicted_peak_bytes"], rel=0.05)
+        found.append((losses, bits([state.value for state in states])))
+    assert found[0] == found[1] and compiled.stats["recomputed"]["kernels"]
+
+
 def test_a_plan_with_a_budget_comes_back_from_disk(rng: np.random.Generator) -> None:
     step, arguments = network(rng)
     first, second = (mo.compile(step, memory_budget=0.9) for _ in range(2))

@@ -25,6 +25,8 @@ def best_order(steps: Steps, slack: float = 0.0) -> list[int]:
     """The first of the orders with the fewest bytes alive, and updates not in place, at once; then on average. With
     some `slack` the average decides among those that come so near: a low valley is where to compute things again."""
     given = list(range(len(steps.nodes)))
+    if len(given) < 3:
+        return given
     found = [(_needs(steps, given), given)]
     for before in [_with_updates(steps), steps.before] if steps.updates else [steps.before]:
         shallow = shallow_first(before)
