@@ -31,7 +31,7 @@ OTHERWISE = {  # what has no name of its own
     "hstack": "mo.concat(arrays, axis=-1)", "identity": "mo.eye(n)", "inner": "mo.vecdot(a, b)", "int": "mo.int64",
     "median": "mo.sort(x)[n // 2]", "nan_to_num": "mo.where(mo.isnan(x), 0.0, x)",
     "nanmax": "mo.max(mo.where(mo.isnan(x), -mo.inf, x))", "nansum": "mo.sum(mo.where(mo.isnan(x), 0.0, x))",
-    "ndim": "x.ndim", "no_grad": "nothing: gradients are taken by mo.grad(f) alone", "rad2deg": "x * (180 / mo.pi)",
+    "ndim": "x.ndim", "rad2deg": "x * (180 / mo.pi)",
     "ravel": "mo.reshape(x, (-1,))", "rsqrt": "1 / mo.sqrt(x)", "shape": "x.shape", "size": "x.size",
     "split": "mo.unstack(x), or slices of x", "transpose": "x.T, or mo.permute_dims(x, axes)",
     "vstack": "mo.concat(arrays, axis=0)", "vmap": "broadcasting: every function takes leading axes",
