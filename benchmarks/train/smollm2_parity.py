@@ -42,7 +42,7 @@ class Theirs:
         import torch
         import transformers
 
-        torch.set_num_threads(2)
+        torch.set_num_threads(1)  # spinning threads would wait for each other on a busy machine
         self.torch = torch
         self.model = transformers.AutoModelForCausalLM.from_pretrained(
             str(path.parent), gguf_file=path.name, dtype=torch.float32).eval()

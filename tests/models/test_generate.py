@@ -119,6 +119,19 @@ def test_it_ends_when_the_context_is_full() -> None:
         generator.step(1)
 
 
+def test_long_texts_move_to_longer_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same tokens as from one cache that is long enough, and one pair of functions for each power of two."""
+    model = _model("prenorm")
+    wanted = [*mo.models.generate(model, IDS[:3], max_new_tokens=40, temperature=1.0, seed=1)]
+    model._generators.free.clear()  # type: ignore[attr-defined]
+    monkeypatch.setattr("morpho.models.generation.LEAST_LENGTH", 4)
+    monkeypatch.setattr("morpho.models.generation.AHEAD", 2)
+    for _ in range(2):
+        assert [*mo.models.generate(model, IDS[:3], max_new_tokens=40, temperature=1.0, seed=1)] == wanted
+    kept = model._generators.free  # type: ignore[attr-defined]
+    assert sorted(each.length for each in kept) == [8, 16, 32, 48] and sum(each.compilations for each in kept) == 8
+
+
 def test_dropout_is_off_and_the_mode_comes_back() -> None:
     model = _model("prenorm", dropout=0.5)
     assert [*mo.models.generate(model, IDS, max_new_tokens=3)] == [*mo.models.generate(model, IDS, max_new_tokens=3)]

@@ -45,6 +45,26 @@ def test_attention_over_a_memory_with_a_mask() -> None:
     np.testing.assert_allclose(found, _reference(layer, x, memory, np.tile(seen, (3, 1))), rtol=1e-5, atol=1e-6)
 
 
+def test_a_window_of_keys() -> None:
+    layer = mo.nn.MultiHeadAttention(8, 2, window=2)
+    x = RNG.standard_normal((1, 6, 8))
+    seen = np.tri(6, dtype=bool) & ~np.tri(6, k=-2, dtype=bool)
+    np.testing.assert_allclose(layer(mo.asarray(x)).numpy(), _reference(layer, x, x, seen), rtol=1e-5, atol=1e-6)
+
+
+def test_sequences_at_different_places() -> None:
+    """One offset for each row of a batch: each goes on from its own cache as if it were alone."""
+    rope = mo.nn.RotaryPositions(4, 16)
+    layer = mo.nn.MultiHeadAttention(8, 2, causal=True, rope=rope)
+    x = mo.asarray(RNG.standard_normal((2, 5, 8)).astype(np.float32))
+    whole = layer(x).numpy()
+    cache = mo.nn.KeyValueCache(2, 2, 16, 4)
+    layer(x, cache=cache, offset=mo.asarray([0, 0]))
+    step = mo.stack([x[0, 4], x[1, 2]])[:, None]  # row 0 goes on at 4, row 1 once more at 2
+    found = layer(step, cache=cache, offset=mo.asarray([4, 2])).numpy()
+    assert (found[0, 0] == whole[0, 4]).all() and (found[1, 0] == whole[1, 2]).all()
+
+
 def test_heads_must_divide() -> None:
     with pytest.raises(ArgumentError, match="not a multiple of 3 kv_heads"):
         mo.nn.MultiHeadAttention(8, 4, 3)

@@ -9,7 +9,7 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,6 +23,7 @@ from morpho.nn.frozen import Frozen
 
 CHUNK = 512  # tokens of a prompt that go through at once: bounds the memory of long ones
 LEAST_LENGTH = 256  # positions of the smallest cache
+AHEAD = 256  # new tokens that a cache has room for at first; more move to one of twice the length
 
 
 class Generator:
@@ -139,9 +140,18 @@ def generate(model: LanguageModel, ids: Sequence[int], *, max_new_tokens: int | 
 def _tokens(model: LanguageModel, prompt: list[int], count: int, sampling: Sampling, rng: np.random.Generator,
             stops: set[int], strings: list[str], tokenizer: Any) -> Iterator[int]:
     made: list[int] = []
-    with _generator_of(model, len(prompt) + count) as generator:
+    with _lending(model) as lend:
+        # A cache much longer than the text would cost time at every step; that of an encoder is filled once.
+        ahead = count if hasattr(model, "remember") else min(count, AHEAD)
+        generator = lend(len(prompt) + ahead)
         while len(made) < count:
-            logits = generator.step(made[-1]) if made else generator.start(prompt)
+            if not made:
+                logits = generator.start(prompt)
+            elif len(generator.ids) < generator.length:
+                logits = generator.step(made[-1])
+            else:
+                generator = lend(generator.length + 1)
+                logits = generator.start(prompt + made)
             token = sampling.choose(logits, prompt + made, rng)
             if token in stops:
                 return
@@ -187,24 +197,30 @@ class Idle:
 
 
 @contextmanager
-def _generator_of(model: LanguageModel, wanted: int) -> Iterator[Generator]:
-    """A generator nobody else uses, kept on the model for the next time. Caches have a power of two of positions: a few
-    functions serve all lengths."""
-    length = LEAST_LENGTH
-    while length < min(wanted, model.context):
-        length *= 2
-    length = min(length, model.context)
+def _lending(model: LanguageModel) -> Iterator[Callable[[int], Generator]]:
+    """A function that lends a generator with room for so many tokens, which nobody else uses until the end; all are
+    kept on the model for the next time. Caches have a power of two of positions: a few functions serve all lengths."""
     idle = model.__dict__.setdefault("_generators", Idle()).free
     idle[:] = [kept for kept in idle if kept.frozen.fits(model)]
-    found = next((kept for kept in idle if kept.length == length), None)
-    if found is not None:
-        idle.remove(found)
-    else:
-        found = (TwoPartGenerator if hasattr(model, "remember") else Generator)(model, length)
+    lent: list[Generator] = []
+
+    def lend(wanted: int) -> Generator:
+        length = LEAST_LENGTH
+        while length < min(wanted, model.context):
+            length *= 2
+        length = min(length, model.context)
+        found = next((kept for kept in idle if kept.length == length), None)
+        if found is not None:
+            idle.remove(found)
+        else:
+            found = (TwoPartGenerator if hasattr(model, "remember") else Generator)(model, length)
+        lent.append(found)
+        return found
+
     try:
-        yield found
+        yield lend
     finally:
-        idle.append(found)
+        idle.extend(lent)
 
 
 @contextmanager

@@ -79,7 +79,7 @@ BLOCKS: dict[str, type[Block]] = {"basic": Block, "bottleneck": Bottleneck}
 class ResNet(Model):
     """ResNet: images (batch, channels, height, width) -> logits (batch, classes).
 
-    >>> model = mo.models.create("resnet18", width=4, num_classes=10)
+    >>> model = mo.models.create("resnet18", width=4, num_classes=10).eval()
     >>> model(mo.zeros((1, 3, 32, 32))).shape
     (1, 10)
     """

@@ -79,7 +79,7 @@ class MultiHeadAttention(Module):
     `kv_heads` < `heads` shares keys and values among groups of heads (GQA; 1 is MQA). `memory` is what is looked at, x
     itself by default. A boolean `mask` is True where a query may look, a float one is added to the scores; its shape
     broadcasts to (batch, heads, queries, keys). With a `cache`, x is the continuation, from position
-    `offset` on, of what was seen.
+    `offset` on, of what was seen. `dropout` is that of the result.
 
     >>> attention = mo.nn.MultiHeadAttention(8, 4, kv_heads=2, causal=True)
     >>> attention(mo.ones((1, 3, 8))).shape
