@@ -69,7 +69,7 @@ def test_equal_machines_are_solved_once_and_keep_what_they_hold(monkeypatch: pyt
     assert len(p.stages) == 4
     solved = []
 
-    def counted(before: plan.Plan, after: plan.Cluster) -> plan.Plan:
+    def counted(before: plan.Plan, after: plan.Cluster, quick: bool) -> plan.Plan:
         solved.append(after)
         return plan.solve(before.card, after)
 
@@ -135,3 +135,15 @@ def test_a_model_that_fits_by_its_sum_alone_says_where_it_ends() -> None:
     machines = plan.Cluster.uniform([node(name, memory_mb=size) for name, size in sizes.items()], 1e9, 0.0)
     with pytest.raises(MemoryError, match=r"end before layer 7 \(layer 7\), for which c is 20 MB short"):
         plan.solve(card(8, weight_bytes=100_000_000), machines)
+
+
+def test_many_questions_about_many_different_nodes_are_annealed() -> None:
+    from morpho.plan.again import quick_strategy
+
+    few, many = (placed(card(40), cluster(*(100 + number for number in range(count))), ("a", 0, 20), ("b", 20, 40))
+                 for count in (12, 24))
+    few, many = (replace(p, strategy="optimal") for p in (few, many))
+    assert quick_strategy(few) == ("optimal", {}) and quick_strategy(many)[0] == "annealing"
+    assert quick_strategy(replace(few, strategy="annealing"))[1] == {"moves": 30_000}
+    alike = placed(card(40), cluster(*[100] * 24), ("a", 0, 20), ("b", 20, 40))
+    assert quick_strategy(replace(alike, strategy="optimal")) == ("optimal", {})

@@ -99,6 +99,8 @@ FAULTS: list[tuple[str, Any, str]] = [
     ("node.0.name", ..., "node 1 lacks the field 'name'"),
     ("node.0.name", "", "name = ''"),
     ("node.0.name", "desk-2", "describes the node 'desk-2' twice"),
+    ("node.0.name", "desk", "two [[node]] called 'desk'"),
+    ("node.0.name", "a -> b", "name = 'a -> b'"),
     ("node.0.flops", ..., "lacks the field 'flops'"),
     ("node.0.flops", {"f16": "1TFLOP/s"}, "lacks the field 'flops.f32'"),
     ("node.0.flops.f64", "1TFLOP/s", "unknown dtype flops.f64"),

@@ -20,6 +20,7 @@ import morpho as mo
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, MorphoError, fail
 from morpho.base.machine import machine
+from morpho.plan.files import NAME
 from morpho.runtime.measure import machine_profile
 
 ROWS, INNER, COLUMNS = 512, 1024, 1024
@@ -30,8 +31,9 @@ TYPES = ("f32", "f16", "bf16", "int8", "q4")
 def show(name: str = "", anew: bool = False) -> None:
     """Print the node; what is said beside goes to standard error, so that `>> office.toml` takes the node alone."""
     name = name or platform.node() or "this-machine"
-    if any(letter in name for letter in '"\\\n') or not name.isprintable():
-        raise fail(ArgumentError, "plan", f"{name!r} cannot be the name of a node", "use letters, digits and hyphens")
+    if not NAME.fullmatch(name):
+        raise fail(ArgumentError, "plan", f"{name!r} cannot be the name of a node",
+                   "use letters, digits, hyphens, dots and underscores")
     print(node_block(name, profile(anew)), end="")
     print("# append this to a cluster file, on every machine, and add [network] or [[link]]", file=sys.stderr)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -12,6 +13,9 @@ from morpho.plan.predict import evaluate, fill
 from morpho.plan.registry import solve
 from morpho.plan.result import Constraints, Plan, Stage
 
+MANY_CELLS = 50_000_000  # states of an exact search (14 different nodes x 128 layers have 30 million)
+MOVES = 30_000  # of an annealing when there are many
+
 
 def surviving(constraints: Constraints, cluster: Cluster) -> Constraints:
     """Constraints without the nodes that a cluster no longer has."""
@@ -20,10 +24,23 @@ def surviving(constraints: Constraints, cluster: Cluster) -> Constraints:
                    pinned={layer: name for layer, name in constraints.pinned.items() if name in names})
 
 
-def solve_again(plan: Plan, cluster: Cluster, bound: bool = True) -> Plan:
-    """The plan of the same model, by the same strategy, for the same objective, on another cluster."""
-    return solve(plan.card, cluster, plan.strategy, plan.objective, plan.seed, surviving(plan.constraints, cluster),
-                 bound)
+def solve_again(plan: Plan, cluster: Cluster, bound: bool = True, quick: bool = False) -> Plan:
+    """The plan of the same model, by the same strategy, for the same objective, on another cluster.
+
+    `quick` is for questions that take many solves: clusters too varied for many exact searches are annealed instead.
+    """
+    constraints = surviving(plan.constraints, cluster)
+    strategy, options = quick_strategy(plan) if quick else (plan.strategy, {})
+    return solve(plan.card, cluster, strategy, plan.objective, plan.seed, constraints, bound, **options)
+
+
+def quick_strategy(plan: Plan) -> tuple[str, dict[str, int]]:
+    """The plan's own strategy where some dozen solves take seconds, otherwise a short annealing."""
+    if plan.strategy == "optimal":
+        usable = plan.cluster.without(plan.constraints.excluded) if plan.constraints.excluded else plan.cluster
+        cells = math.prod(len(kind) + 1 for kind in usable.kinds()) * len(usable.kinds()) * plan.card.depth
+        return ("optimal", {}) if cells <= MANY_CELLS else ("annealing", {"moves": MOVES})
+    return plan.strategy, {"moves": MOVES} if plan.strategy == "annealing" else {}
 
 
 def held_layers(stages: Sequence[Stage]) -> dict[str, range]:

@@ -78,7 +78,7 @@ def reliefs(plan: Plan, most: int = 8) -> tuple[Relief, ...]:
     found = []
     for what, cluster in list(_changes(plan))[:most]:
         try:
-            better = solve_again(plan, cluster, bound=False).predicted
+            better = solve_again(plan, cluster, bound=False, quick=True).predicted
         except MorphoError:  # a strategy that is not exact may fail where it had succeeded
             continue
         won = better.tokens_per_s - plan.predicted.tokens_per_s

@@ -21,6 +21,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from morpho.plan.network import Network
 from morpho.plan.tables import Table, read_tables
 
 MOST_NODES = 1024  # a cell of the link matrix for every pair: more is a mistake
+NAME = re.compile(r"[\w.-]+")  # what tables, options and what-ifs can tell apart
 _TOP = ("name", "network", "node", "link")
 _NODE = ("name", "count", "memory", "memory_bandwidth", "flops", "efficiency", "measured")
 
@@ -55,13 +57,15 @@ def cluster_from_tables(data: Mapping[str, Any], file: str = "the cluster", name
     entries = data.get("node")
     if not isinstance(entries, list) or not entries:
         top.complain("has no [[node]]", "describe at least one node")
-    groups: dict[str, tuple[str, ...]] = {}
+    groups: dict[str, tuple[str, ...]] = {}  # the name of an entry -> its nodes
     nodes: list[Node] = []
     known: set[str] = set()
     for position, entry in enumerate(entries):
         made = _nodes(file, position, entry)
         if len(nodes) + len(made) > MOST_NODES:
             top.complain(f"has more than {MOST_NODES} nodes", "leave some out")
+        if made[0].group in groups:
+            top.complain(f"has two [[node]] called {made[0].group!r}", "names are unique; count = n makes equal nodes")
         groups[made[0].group] = tuple(node.name for node in made)
         for node in made:
             if node.name in known:
@@ -79,6 +83,8 @@ def _nodes(file: str, position: int, entry: Any) -> list[Node]:
     called = f" ({entry['name']!r})" if isinstance(entry, Mapping) and "name" in entry else ""
     table = Table(file, f"node {position + 1}{called}", entry, _NODE)
     name, count = table.text("name"), entry.get("count", 1)
+    if not NAME.fullmatch(name):
+        table.complain(f"has name = {name!r}", "use letters, digits, hyphens, dots and underscores")
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_NODES:
         table.complain(f"has count = {count!r}", f"it is a whole number from 1 to {MOST_NODES}")
     figures: dict[str, Any] = {

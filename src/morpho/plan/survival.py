@@ -32,7 +32,8 @@ class Failure:
     def __str__(self) -> str:
         if self.plan is None:
             return f"without {self.node}: no plan: {self.problem}"
-        speed = f"without {self.node}: {self.plan.predicted.tokens_per_s:.4g} tokens/s"
+        how = "" if self.plan.optimal else f" ({self.plan.strategy})"
+        speed = f"without {self.node}: {self.plan.predicted.tokens_per_s:.4g} tokens/s{how}"
         if not self.reload_bytes:
             return f"{speed}, nothing to load"
         parts = ", ".join(f"{format_bytes(size)} on {name}" for name, size in self.reload_bytes.items())
@@ -43,7 +44,8 @@ def failures(plan: Plan, storage_bytes_per_s: float = STORAGE_BYTES_PER_S) -> tu
     """The plan without each node of the cluster in turn; interchangeable nodes are solved once.
 
     Survivors keep what they hold where equal machines can swap their parts. The plans are of the same strategy and
-    objective; pins on the dead node are dropped.
+    objective (annealed where a cluster of many different nodes would take too long); pins on the dead node are
+    dropped. Weights are loaded with `storage_bytes_per_s`, each node by itself.
     """
     held = held_layers(plan.stages)
     pinned = {*plan.constraints.pinned.values(), *plan.constraints.excluded}
@@ -76,7 +78,7 @@ def _without(plan: Plan, name: str) -> Plan | str:
     if len(plan.cluster.nodes) == 1:
         return "it is the only node"
     try:
-        return solve_again(plan, plan.cluster.without([name]))
+        return solve_again(plan, plan.cluster.without([name]), quick=True)
     except MorphoError as error:
         return str(error)
 
