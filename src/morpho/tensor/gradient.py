@@ -38,8 +38,8 @@ def gradients_of(outputs: Sequence[Node], cotangents: Sequence[Node], leaves: Se
         if node.serial not in gathered or node.serial not in needed:
             continue
         gradient = total(gathered[node.serial])
-        if seen is not None:
-            gradient = seen(node, gradient)
+        for known in regions.was[node.serial] if seen is not None else ():  # a checkpoint's mark gives other numbers
+            gradient = seen(known, gradient)
         gradients[node.serial] = gradient
         if any(child.serial in needed for child in node.inputs):
             for child, part in zip(*_parts(node, gradient, regions), strict=True):
