@@ -225,3 +225,12 @@ def test_errors() -> None:
     for segments in (0, 3, True, 1.5):
         with pytest.raises(ArgumentError, match="segments"):
             mo.checkpoint_sequential([mo.exp, mo.sin], segments, mo.ones(3))  # type: ignore[arg-type]
+
+
+def test_hooks_see_gradients_at_a_checkpoint() -> None:
+    seen: list[tuple[int, ...]] = []
+    w = mo.ones(3).requires_grad_()
+    result = mo.nn.checkpoint(lambda x: mo.exp(x) * 2, w)
+    result.register_hook(lambda gradient: seen.append(gradient.shape))
+    (result * result).sum().backward()
+    assert seen == [(3,)] and w.grad is not None
