@@ -32,6 +32,7 @@ SUITES = {
     "kernels": Suite("benchmarks.kernels", ("matmul", "low_precision", "layers", "attention", "gpt2", "gpt2_compile",
                                             "mlp"), KERNEL_PEERS),
     "train": Suite("benchmarks.train", ("mlp_step",), TRAIN_PEERS),
+    "plan": Suite("benchmarks.plan", ("exactness", "proof", "annealing", "rules", "what_if", "grid"), {}),
 }
 
 

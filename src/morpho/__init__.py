@@ -254,8 +254,8 @@ __all__ = [
     "Dim", "State", "Tensor", "compile", "debug", "errors", "extend", "pool", "random", "realise", "settings", "tasks",
     "testing",
     # gradients and training
-    "amp", "custom_gradient", "data", "enable_grad", "grad", "is_grad_enabled", "jvp", "models", "nn", "no_grad",
-    "optim", "value_and_grad", "vjp", "weights",
+    "amp", "checkpoint", "checkpoint_sequential", "custom_gradient", "data", "enable_grad", "grad", "is_grad_enabled",
+    "jvp", "models", "nn", "no_grad", "optim", "value_and_grad", "vjp", "weights",
 ]
 
 
@@ -264,6 +264,8 @@ def __dir__() -> list[str]:
 
 
 _LATE = {  # name -> module and what to take from it: loaded when first asked for
+    "checkpoint": ("morpho.tensor.checkpoint", "checkpoint"),
+    "checkpoint_sequential": ("morpho.tensor.checkpoint", "checkpoint_sequential"),
     "compile": ("morpho.tensor.compile", "compile"), "grad": ("morpho.tensor.gradient", "grad"),
     **{name: ("morpho.tensor.gradient", name) for name in ("custom_gradient", "jvp", "value_and_grad", "vjp")},
     **{name: ("morpho.tensor.autograd", name) for name in ("enable_grad", "is_grad_enabled", "no_grad")},

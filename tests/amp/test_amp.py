@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -167,7 +168,7 @@ def test_auto_is_never_slower(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "product in bfloat16 (bfloat16 took 0.50x" in f.explain() and "attention in float32" in f.explain()
 
 
-def test_the_measurement_is_made_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_measurement_is_made_once_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Two positive figures, in the machine's profile; also from inside a function being traced."""
     from morpho.runtime import measure
 
@@ -182,13 +183,17 @@ def test_the_measurement_is_made_once_and_kept(monkeypatch: pytest.MonkeyPatch) 
         with mo.amp.autocast():
             return a @ a
 
-    inside(x(4, 4))
-    assert made == ["product bfloat16", "product float32"]
-    found = measure.stored_row(measure.profile_key(), "bfloat16 product")
-    assert found is not None and tuple(found) == precision.measured("product")
-    precision._known.clear()
-    assert precision.measured("product") == tuple(found) and len(made) == 2  # from disk
-    assert measure.machine_profile().flops_per_s > 0  # the rates beside it are still there
+    with mo.settings(cache_dir=str(tmp_path)):  # a profile of its own, in which nothing stands yet
+        inside(x(4, 4))
+        assert made == ["product bfloat16", "product float32"]
+        found = measure.stored_row(measure.profile_key(), "bfloat16 product")
+        assert found is not None and tuple(found) == precision.measured("product")
+        precision._known.clear()
+        assert precision.measured("product") == tuple(found) and len(made) == 2  # from disk
+        measure.store_row(measure.profile_key(), "", [1e9, 1e9])
+        assert measure.stored_row(measure.profile_key(), "bfloat16 product") == found  # rows do not disturb each other
+        (tmp_path / "profile.json").write_text("{")
+        assert measure.stored_row(measure.profile_key()) is None  # a damaged file is measured anew
 
 
 # -- GradScaler --------------------------------------------------------------------------------------------------------

@@ -11,12 +11,15 @@ from hypothesis import strategies as st
 from morpho.base.errors import ValueFault
 from morpho.base.units import (
     format_binary_bytes,
+    format_bits_per_s,
     format_bytes,
     format_bytes_per_s,
     format_flops_per_s,
     format_per_s,
     format_seconds,
     parse_bytes,
+    parse_bytes_per_s,
+    parse_flops_per_s,
     parse_seconds,
 )
 
@@ -55,3 +58,28 @@ def test_edges() -> None:
     assert format_seconds(3599.9) == "1 h 0 min" and format_seconds(0.9999) == "1 s"
     assert format_bytes_per_s(1e9) == "1 GB/s" and format_flops_per_s(2e12) == "2 TFLOP/s"
     assert format_per_s(1500.0, "tokens") == "1.5 k tokens/s"
+
+
+@pytest.mark.parametrize(("text", "bytes_per_s"), [
+    ("1000Mbit/s", 125e6), ("10 Gbit/s", 1.25e9), ("10gbit/s", 1.25e9), ("100 Mbps", 12.5e6), ("1.25GB/s", 1.25e9),
+    ("500 kB/s", 5e5), ("8bit/s", 1.0), ("1e3 MB/s", 1e9)])
+def test_bandwidths(text: str, bytes_per_s: float) -> None:
+    assert parse_bytes_per_s(text) == bytes_per_s
+
+
+@pytest.mark.parametrize("text", ["10", "10G", "10Gb/s", "10GBps", "fast", "-1Gbit/s", "", "1.2.3Gbit/s", ".Gbit/s"])
+def test_bandwidths_that_mean_nothing_or_two_things(text: str) -> None:
+    with pytest.raises(ValueFault, match=r"bandwidth|bits or bytes"):
+        parse_bytes_per_s(text)
+
+
+def test_rates_of_arithmetic() -> None:
+    assert parse_flops_per_s("1.2TFLOP/s") == 1.2e12 and parse_flops_per_s("900 gflops") == 9e11
+    for text in ("1.2T", "-3GFLOP/s", "", "1..2GFLOPS"):
+        with pytest.raises(ValueFault, match="rate"):
+            parse_flops_per_s(text)
+
+
+@given(st.floats(1.0, 1e15))
+def test_bits_there_and_back(bytes_per_s: float) -> None:
+    assert math.isclose(parse_bytes_per_s(format_bits_per_s(bytes_per_s)), bytes_per_s, rel_tol=0.06)

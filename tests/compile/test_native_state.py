@@ -278,7 +278,8 @@ def test_a_training_step(batch: int, rng: np.random.Generator) -> None:
         for state, expected in zip(states, (w1, b1, w2, b2), strict=True):
             np.testing.assert_allclose(state.value.numpy(), expected, rtol=1e-3, atol=1e-4)
         addresses.append([address(state) for state in states])
-    assert addresses[0] == addresses[-1], "every update is in place"
+    kept = sum(first == last for first, last in zip(addresses[0], addresses[-1], strict=True))
+    assert kept >= (4 if batch == 1 else 3)  # in place, but for one where the order that needs least memory forbids it
     assert [state.version for state in states] == [8] * 4
 
 

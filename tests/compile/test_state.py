@@ -9,6 +9,7 @@ import pytest
 
 import morpho as mo
 from morpho.base.errors import IndexFault, ShapeError
+from morpho.tensor.state import assign, defer
 
 
 def address(state: mo.State) -> int:
@@ -257,3 +258,65 @@ def test_the_reference_backend_updates_states() -> None:
     with mo.settings(backend="reference"):
         assert step(mo.ones(3)).item() == 3
     assert step(mo.ones(3)).item() == 6 and total.version == 2
+
+
+# -- values that wait ------------------------------------------------------------------------------------------------
+def test_a_deferred_value_is_computed_when_it_is_read() -> None:
+    """All that wait are computed at once; the last value wins, and each counts as one version."""
+    from morpho.runtime.evaluate import counts
+
+    one, other = mo.State(mo.zeros(2)), mo.State(mo.zeros(2))
+    before = counts.realisations
+    defer(one, mo.ones(2) * 2)
+    defer(one, mo.ones(2) * 3)
+    defer(other, mo.ones(2) * 4)
+    assert counts.realisations == before
+    assert one.value.tolist() == [3.0, 3.0] and counts.realisations == before + 1
+    assert other.value.tolist() == [4.0, 4.0] and counts.realisations == before + 1
+    assert (one.version, other.version) == (1, 1)
+    with pytest.raises(ShapeError):
+        defer(one, mo.ones(3))
+
+
+def test_a_deferred_value_and_an_assigned_one() -> None:
+    one, other = mo.State(mo.zeros(2)), mo.State(mo.zeros(2))
+    defer(one, mo.ones(2) * 2)
+    defer(other, mo.ones(2) * 5)
+    assign([(one, mo.ones(2) * 7)])  # later, so it stands
+    assert one.value.tolist() == [7.0, 7.0] and other.value.tolist() == [5.0, 5.0]
+    defer(one, one.value + 1)
+    one.value = mo.zeros(2)
+    assert one.value.tolist() == [0.0, 0.0]
+
+
+def test_compiled_functions_read_deferred_values() -> None:
+    state = mo.State(mo.zeros(2))
+
+    @mo.compile
+    def grow(x: mo.Tensor) -> mo.Tensor:
+        state.value = state.value + x
+        return state.value
+
+    for expected in (3.0, 6.0):
+        defer(state, state.value + 2)
+        assert grow(mo.ones(2)).tolist() == [expected, expected]
+
+
+def test_threads_read_deferred_values() -> None:
+    """Whoever reads first computes; everyone sees the new values."""
+    states = [mo.State(mo.zeros(8)) for _ in range(4)]
+    for _ in range(5):
+        wanted = [state.value.numpy() + number for number, state in enumerate(states)]
+        for number, state in enumerate(states):
+            defer(state, state.value + number)
+        seen: list[bool] = []
+
+        def read(order: list[int], wanted: list[np.ndarray] = wanted, seen: list[bool] = seen) -> None:
+            seen.append(all(np.array_equal(states[i].value.numpy(), wanted[i]) for i in order))
+
+        threads = [threading.Thread(target=read, args=(order,)) for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1])]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert seen == [True] * 3

@@ -58,7 +58,7 @@ def test_a_recurrent_model_learns(seed: int) -> None:
     """Whether a sequence holds more ones than zeros."""
     nn.seed(seed)
     rng = np.random.default_rng(seed)
-    rnn, head = nn.GRU(1, 8), nn.Linear(8, 1)
+    rnn, head = nn.RNN(1, 8), nn.Linear(8, 1)
     parameters = [*rnn.parameters(), *head.parameters()]
     opt = mo.optim.Adam(parameters, lr=0.03)
 
@@ -72,7 +72,7 @@ def test_a_recurrent_model_learns(seed: int) -> None:
 
     losses = []
     for _ in range(60):
-        bits = rng.integers(0, 2, (5, 32, 1))
+        bits = rng.integers(0, 2, (3, 32, 1))
         losses.append(step(mo.asarray(bits.astype(np.float32) - 0.5),
-                           mo.asarray((bits.sum((0, 2)) > 2).astype(np.float32))).item())
+                           mo.asarray((bits.sum((0, 2)) > 1).astype(np.float32))).item())
     assert np.mean(losses[-5:]) < 0.5 * np.mean(losses[:5]), losses

@@ -617,3 +617,21 @@ class PoolMachine(RuleBasedStateMachine):
 
 TestPoolMachine = PoolMachine.TestCase
 TestPoolMachine.settings = hypothesis_settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_a_watch_sees_the_most_in_use() -> None:
+    """As asked for, without what size classes add; nested, and over threads' blocks alike."""
+    mine = Pool()
+    held = mine.acquire(1000)
+    with mine.watch() as outer:
+        first = mine.acquire(3000)
+        with mine.watch() as inner:
+            del first
+            second = mine.acquire(500)
+        assert (inner.base_bytes, inner.peak_bytes) == (4000, 4000)
+        del second
+    third = mine.acquire(10_000)
+    assert (outer.base_bytes, outer.peak_bytes) == (1000, 4000)
+    assert mine.asked_bytes() == 11_000
+    del held, third
+    assert mine.asked_bytes() == 0

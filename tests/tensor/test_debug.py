@@ -92,6 +92,15 @@ def test_a_step_that_fails_changes_no_state() -> None:
     assert w.tolist() == [0.5, 1.5]
 
 
+def test_a_target_that_is_an_argument_is_written_last() -> None:
+    """The operands named are those from before the call, and the target keeps its elements."""
+    f = mo.compile(lambda x: mo.log(x - 2))
+    x = mo.asarray([1.0, 4.0], copy=True)
+    with pytest.raises(NotFinite, match=r"\[log\] 1 of 2 .* from -1 to 2"), mo.debug.nans():
+        f(x, out=x)
+    assert x.tolist() == [1.0, 4.0]
+
+
 def test_the_decorator_and_the_other_backend() -> None:
     """A decorated function; NumPy's backend; dynamic sizes."""
     @mo.debug.nans()

@@ -25,6 +25,8 @@ _BYTES_OF = {"": 1, "b": 1} | {
     for suffix, base in (("", 1000), ("b", 1000), ("ib", 1024), ("i", 1024))
 }
 _SECONDS_OF = {"ns": "1e-9", "us": "1e-6", "µs": "1e-6", "ms": "1e-3", "s": "1", "": "1", "min": "60", "h": "3600"}
+_BANDWIDTH = re.compile(r"\s*([\d.]+(?:e[+-]?\d+)?)\s*([kMGTP]?)(bit|B|b)(/s|ps)\s*", re.IGNORECASE)
+_FLOPS = re.compile(r"\s*([\d.]+(?:e[+-]?\d+)?)\s*([kMGTPE]?)FLOP(?:/s|S)\s*", re.IGNORECASE)
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+)\s*([a-zµ]*)\s*", re.IGNORECASE)
 
 
@@ -143,3 +145,46 @@ def parse_seconds(text: str | float) -> float:
     if unit not in _SECONDS_OF:
         raise fail(ValueFault, "units", f"{text!r} has the unknown unit {unit!r}", "use ns, us, ms, s, min or h")
     return float(Decimal(number) * Decimal(_SECONDS_OF[unit]))
+
+
+def _number(text: str, number: str, prefix: str, kind: str) -> Decimal:
+    """A decimal with the factor of its prefix: ("1.5", "G") is 1500000000."""
+    if number.count(".") > 1 or number.startswith("."):
+        raise fail(ValueFault, "units", f"{text!r} is not a {kind}", "write a number and a unit, as in 1.5")
+    return Decimal(number).scaleb(3 * _LARGE.index("k" if prefix.lower() == "k" else prefix.upper()))
+
+
+def parse_bytes_per_s(text: str) -> float:
+    """The bytes per second a bandwidth means; lines are sold in bits, memory in bytes, so the unit must be there.
+
+    >>> parse_bytes_per_s("1000Mbit/s"), parse_bytes_per_s("10 Gbps"), parse_bytes_per_s("40GB/s")
+    (125000000.0, 1250000000.0, 40000000000.0)
+    """
+    match = _BANDWIDTH.fullmatch(str(text))
+    if match is None or (match[3] == "b" and match[4].lower() == "/s"):
+        raise fail(ValueFault, "units", f"{text!r} is not a bandwidth", "write 10Gbit/s for bits or 1.25GB/s for bytes")
+    bits = match[3].lower() == "bit" or match[4].lower() == "ps"
+    if bits and match[3] == "B":
+        raise fail(ValueFault, "units", f"{text!r} may mean bits or bytes", "write Gbit/s or GB/s")
+    return float(_number(str(text), match[1], match[2], "bandwidth") / (8 if bits else 1))
+
+
+def parse_flops_per_s(text: str) -> float:
+    """The operations per second a rate means; a multiply-add is two.
+
+    >>> parse_flops_per_s("1.2 TFLOP/s"), parse_flops_per_s("900GFLOPS")
+    (1200000000000.0, 900000000000.0)
+    """
+    match = _FLOPS.fullmatch(str(text))
+    if match is None:
+        raise fail(ValueFault, "units", f"{text!r} is not a rate of arithmetic", "write it as 1.2TFLOP/s")
+    return float(_number(str(text), match[1], match[2], "rate"))
+
+
+def format_bits_per_s(bytes_per_s: float) -> str:
+    """A bandwidth as lines are sold.
+
+    >>> format_bits_per_s(125e6), format_bits_per_s(1.25e9)
+    ('1 Gbit/s', '10 Gbit/s')
+    """
+    return _scaled(bytes_per_s * 8, "bit/s")

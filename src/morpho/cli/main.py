@@ -1,4 +1,4 @@
-"""The `morpho` command: `run`, `train`, `models ...`, `doctor`, `tour`, `bench ...`.
+"""The `morpho` command: `run`, `train`, `models ...`, `plan ...`, `doctor`, `tour`, `bench ...`.
 
 Each command imports what it needs when it runs, so that `--help` and a mistyped option answer at once. An error that
 Morpho raises on purpose is one red line on standard error and exit code 2; anything else is a fault of ours and keeps
@@ -10,16 +10,30 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from morpho.base.errors import MorphoError
+from morpho.cli import plan_command
 
 EXIT_ERROR = 2
 
+
+class Commands(TyperGroup):
+    """Commands of one word or two: `plan MODEL` and `plan check FILE` stand side by side."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Take the first two words together where they are a command."""
+        if len(args) > 1 and f"{args[0]} {args[1]}" in self.commands:
+            args = [f"{args[0]} {args[1]}", *args[2:]]
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
     name="morpho",
+    cls=Commands,
     help="Morpho: lazy tensors, one graph, native code.",
     epilog="Settings are environment variables MORPHO_<NAME>; `morpho doctor` shows those in force.",
     no_args_is_help=True,
@@ -154,6 +168,11 @@ def tour(
     part.show(source)
 
 
+app.command("plan", epilog=plan_command.EPILOG)(plan_command.plan)
+app.command("plan check")(plan_command.check)
+app.command("plan measure")(plan_command.measure)
+
+
 Only = Annotated[str, typer.Option(metavar="THEMES", help="Only these themes, by number or part of a name: `1,3`.")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write figures and machine to this file.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer rounds: a look, not a measurement.")]
@@ -181,6 +200,12 @@ def bench_kernels(only: Only = "", json: Json = None, quick: Quick = False, peer
                   gate: Gate = False, save_baseline: SaveBaseline = False) -> None:
     """Measure products, fused layers, attention and GPT-2 against peers in the same run."""
     _bench("kernels", only, json, quick, peers, threads, gate, save_baseline)
+
+
+@bench.command("plan")
+def bench_plan(only: Only = "", json: Json = None, quick: Quick = False) -> None:
+    """Measure the planner: exactness, time to proof, annealing, rules of thumb on 400 clusters, what-if."""
+    _bench("plan", only, json, quick, "", 1, False, False)
 
 
 def _bench(suite: str, only: str, json: Path | None, quick: bool, peers: str, threads: int, gate: bool,

@@ -10,6 +10,7 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
+from morpho.weights.chat import render_chat
 
 SHIPPED = Path(__file__).parent.parent / "models" / "shipped"
 
@@ -32,20 +33,22 @@ def find(name: str) -> Path:
     place = Path(name)
     if place.exists():
         return place
-    from morpho.weights.pull import path as pulled
+    from morpho.weights.pull import model_path
 
-    return pulled(name)
+    return model_path(name)
 
 
 def run(model: str | None, prompt: str, sampling: Sampling, *, chat: bool | None) -> None:
     """Print the prompt and what the model makes of it, then how fast it was."""
     place = SHIPPED if model is None else find(model)
     network, tokenizer = mo.models.load_with_tokenizer(place)
+    if tokenizer is None:
+        raise fail(ArgumentError, "run", f"{place} has no tokenizer.json", "put it beside config.json")
     if not isinstance(network, mo.models.LanguageModel):
         raise fail(ArgumentError, "run", f"{place.name} is a {type(network).__name__}, which makes no text",
                    "use it from Python: mo.models.load(folder)")
     talks = bool(tokenizer.chat_template) if chat is None else chat
-    text = tokenizer.chat([{"role": "user", "content": prompt}]) if talks else prompt
+    text = render_chat([{"role": "user", "content": prompt}], tokenizer.chat_template) if talks else prompt
     ids = tokenizer.encode(text)
     if not ids:
         raise fail(ArgumentError, "run", "the prompt is empty", "give some text to begin with")

@@ -50,12 +50,12 @@ def node_flops(node: Node) -> int:
     """Operations of one node: per output element, per input element of a reduction, 2 per multiply-add."""
     if node.op.kind == "source" or "view" in node.op.properties:
         return 0
-    if node.op.kind == "contract":
-        return _product_flops(node.shape, node.inputs, node.op.name == "conv")
     if node.op.name in ("attention", "attention_backward"):  # two products, or five and what is computed again
         q, _, v = node.inputs[:3]
         products = 2 if node.op.name == "attention" else 7
         return products * upper(product(q.shape[:-1])) * upper(v.shape[-2]) * upper(q.shape[-1] + v.shape[-1])
+    if node.op.kind == "contract":
+        return _product_flops(node.shape, node.inputs, node.op.name == "conv")
     over = node.inputs[0] if node.op.kind == "reduce" else node
     return node.op.flops * upper(product(over.shape))
 

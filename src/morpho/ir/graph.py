@@ -15,10 +15,13 @@ from morpho.ir.node import Node, rebuild, toposort
 
 
 class Graph:
-    """An immutable program: `outputs` in order; everything else follows from them."""
+    """An immutable program: `outputs` in order; everything else follows from them, unless `nodes` says in which order
+    they are to be computed."""
 
-    def __init__(self, outputs: tuple[Node, ...]) -> None:
+    def __init__(self, outputs: tuple[Node, ...], nodes: list[Node] | None = None) -> None:
         self.outputs = tuple(outputs)
+        if nodes is not None:
+            self.nodes = nodes
 
     @cached_property
     def nodes(self) -> list[Node]:

@@ -113,10 +113,11 @@ def rebuild(node: Node, inputs: Sequence[Node]) -> Node:
     return make(node.op, inputs, node.attributes, device=node.device, origin=node.origin)  # not with the payload
 
 
-def toposort(outputs: Iterable[Node]) -> list[Node]:
-    """Every node below `outputs`, inputs before users; iterative, so depth does not matter."""
+def toposort(outputs: Iterable[Node], seen: set[int] | None = None) -> list[Node]:
+    """Every node below `outputs`, inputs before users; iterative, so depth does not matter. Those in `seen`, by serial,
+    are left out, and the others put there."""
     order: list[Node] = []
-    seen: set[int] = set()
+    seen = set() if seen is None else seen
     stack: list[Node | None] = list(reversed(tuple(outputs)))
     while stack:
         node = stack.pop()
@@ -145,6 +146,11 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def next_serial() -> int:
+    """A number between those of the nodes made before and of those made from now on."""
+    return next(_serials)
 
 
 def live_nodes() -> int:

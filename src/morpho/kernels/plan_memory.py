@@ -83,22 +83,3 @@ def _reuse(program: Program, step: Step, number: int, last: dict[int, int], shar
                 shared[output.slot] = source.slot
                 taken.add(source.slot)
                 break
-
-
-def may_alias(program: Program, result: int, source: int) -> bool:
-    """Whether a result may be written over an input: nothing reads the input after the first write, and the step that
-    writes reads each element before it writes it."""
-    writer = next((n for n, step in enumerate(program.steps) if any(p.slot == result for p in written(step))), None)
-    if writer is None:
-        return False
-    for step in program.steps[writer + 1:]:
-        if any(place.slot == source for place in step.reads):
-            return False
-    step = program.steps[writer]
-    reads = [place for place in step.reads if place.slot == source]
-    if not reads or isinstance(step, HostStep):
-        return True
-    writes = [place for place in written(step) if place.slot == result]
-    same = all(read.offset == write.offset and read.strides == write.strides and read.shape == write.shape
-               and read.dtype.itemsize == write.dtype.itemsize for read in reads for write in writes)
-    return step.in_place and same and source not in step.operands

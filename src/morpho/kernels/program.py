@@ -6,7 +6,7 @@ with its places and numbers, or a host operation on NumPy arrays.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from morpho.kernels.scatter import lower_scatter
 from morpho.kernels.split_group import split_group
 from morpho.kernels.window_gemm import WindowProduct, Windows, kernel_strides
 from morpho.passes.fuse import inlines
+from morpho.passes.liveness import checked_indices
 
 FEW_ROWS = 4
 LONG_ROW = 16 * BLOCK
@@ -69,6 +70,7 @@ class Step:
     scratch: int = 0  # bytes besides what the kernel always needs
     threads: str = "auto"  # "one" and "many" leave no choice
     operations: Size | None = None  # of the whole step, where rows x columns do not say it
+    checked: bool = False  # its indices were found right by an earlier step
 
     @property
     def cost(self) -> Cost:
@@ -81,6 +83,12 @@ class Step:
     def reads(self) -> list[Place]:
         return [p for i, p in enumerate(self.places) if p is not None and i not in self.writes]
 
+    def scratch_bytes(self, threads: int, number: Callable[[Size], int] = upper) -> int:
+        """Scratch of so many threads together, at the largest sizes or at those that `number` gives."""
+        columns = (number(self.columns) + 63) // 64 * 64
+        one = columns * self.kernel.scratch_bytes_per_column + self.kernel.scratch_bytes + self.scratch
+        return int(one * threads)
+
     @property
     def operands(self) -> set[int]:
         """Slots that are read until the step is over, whatever `in_place` says: those of a product's two sides."""
@@ -88,8 +96,8 @@ class Step:
 
     @property
     def may_fault(self) -> bool:
-        """Whether the step checks indices."""
-        return any(getattr(kernel, "may_fault", False) for kernel in (self.kernel, self.epilogue))
+        """Whether the step checks indices that no earlier one has."""
+        return not self.checked and any(getattr(kernel, "may_fault", False) for kernel in (self.kernel, self.epilogue))
 
 
 def _reads_first(kernel: LoopKernel) -> bool:
@@ -154,6 +162,7 @@ class _Builder:
         self.program.slots = [Slot("input", bool_, 0, index) for index in range(inputs)]
         self.places: dict[int, list[Place]] = {}  # node -> place of each of its outputs
         self.packs: dict[Any, Place] = {}  # packed right operands of products
+        self.checked: set[tuple[int, Size]] = set()  # indices, by serial, and sizes they are less than
         self.waiting: set[int] = set()  # pads that only windows look at: most of them need no memory
 
     def build(self) -> Program:
@@ -295,10 +304,17 @@ class _Builder:
                    "attention": self.lower_attention, "attention_backward": self.lower_attention,
                    "scatter": self.lower_scatter}
         native = not any(s.dtype.is_complex for s in (*node.outputs, *(c.spec for c in node.inputs)))
+        first = len(self.program.steps)
         if node.op.name in special and (native or node.op.name in ("copy", "scatter")):
             special[node.op.name](node)
         else:
             self.lower_host(node, fallback=node.op.kind != "host" and native)
+        indices = checked_indices(node)
+        if indices and indices <= self.checked:
+            for step in self.program.steps[first:]:
+                if isinstance(step, Step):
+                    step.checked = True
+        self.checked |= indices or set()
 
     def only_windows(self, node: Node) -> bool:
         users = self.graph.users[node.serial]
@@ -491,9 +507,12 @@ class _Builder:
         return Product(left.dtype, shape, left.shape[-1], a, b, whole_rows)
 
     def packed(self, found: Product, node: Node) -> Place:
-        """The right operand in panels; one operand used by several products is packed once."""
+        """The right operand in panels; one operand used by several products is packed once, and again where it is read
+        again, so that nothing is kept in between."""
         source, values = found.b.place, found.pack_values()
-        key = (source, found.pack_kernel(), values)
+        slot = self.program.slots[source.slot]
+        fixed = slot.kind == "input" and slot.index in self.constants  # packed before the first call
+        key = (source, found.pack_kernel(), values, () if fixed else self.waits(node.inputs[1]))
         if key not in self.packs:
             target = self.new_slot(found.packed_shape, source.dtype)
             panels = found.packed_shape[0] * found.panels
@@ -501,6 +520,15 @@ class _Builder:
                                            found.k * found.register.width, "pack", node.origin))
             self.packs[key] = target
         return self.packs[key]
+
+    @staticmethod
+    def waits(node: Node) -> tuple[int, ...]:
+        """What must be there before a value is read, by serial."""
+        found: list[int] = []
+        while "view" in node.op.properties:
+            found += [child.serial for child in node.inputs[1:]]
+            node = node.inputs[0]
+        return tuple(found)
 
     def copied(self, place: Place, node: Node) -> Place:
         fresh = self.new_slot(place.shape, place.dtype)

@@ -11,6 +11,7 @@ from morpho.ops import (
     index,
     losses,
     move,
+    order,
     quantised,
     reduce,
     scan,
@@ -18,4 +19,4 @@ from morpho.ops import (
 )
 
 __all__ = ["attention", "contract", "convolution", "elementwise", "fused", "host", "identity", "index", "losses",
-           "move", "quantised", "reduce", "scan", "sources"]
+           "move", "order", "quantised", "reduce", "scan", "sources"]

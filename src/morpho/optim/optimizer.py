@@ -113,7 +113,7 @@ class Optimizer:
         made = Group(parameters, {**self._defaults, **own})
         self.check(made)
         self.groups.append(made)
-        fresh = [count for count in self._counts.values() if count.version == 0]
+        fresh = [count for count in self._counts.values() if count.value.item() == 0]
         count = fresh[0] if fresh else mo.State(mo.asarray(0, dtype=mo.int64))
         for parameter in parameters:
             self._counts[id(parameter)] = count

@@ -76,9 +76,11 @@ class Adam(Optimizer):
             gradient = gradient + group["weight_decay"] * value
         mean = first * slots["mean"] + (1 - first) * gradient
         square = second * slots["square"] + (1 - second) * gradient * gradient
-        step = rate / (1 - first ** count).astype(value.dtype)
-        scale = mo.sqrt(1 - second ** count).astype(value.dtype)
-        return value - step * mean / (mo.sqrt(square) / scale + group["eps"]), {"mean": mean, "square": square}
+        # mean / (1 - first^n) over sqrt(square / (1 - second^n)) + eps, with the numbers taken out: one division
+        scale = mo.sqrt(1 - second ** count)
+        step = rate * (scale / (1 - first ** count)).astype(value.dtype)
+        least = (scale * group["eps"]).astype(value.dtype)
+        return value - step * (mean / (mo.sqrt(square) + least)), {"mean": mean, "square": square}
 
 
 class AdamW(Adam):

@@ -32,10 +32,7 @@ class Schedule:
         if not isinstance(optimizer, Optimizer):
             raise fail(ArgumentError, type(self).__name__, f"{type(optimizer).__name__} is not an optimiser")
         self.optimizer = optimizer
-        for group in optimizer.groups:
-            if group.initial is None:
-                group.initial = group["lr"]  # what the first schedule found: that of later ones too
-        self.bases: list[float] = [group.initial for group in optimizer.groups]
+        self.bases: list[float] = []
         self.last_step = 0
         self._set()
 
@@ -52,6 +49,10 @@ class Schedule:
         self._set()
 
     def _set(self) -> None:
+        for group in self.optimizer.groups[len(self.bases):]:  # all at first, later those that were added
+            if group.initial is None:
+                group.initial = group["lr"]  # what the first schedule found: that of later ones too
+            self.bases.append(group.initial)
         for number, (group, base) in enumerate(zip(self.optimizer.groups, self.bases, strict=True)):
             group["lr"] = self.rate(base, self.last_step, number)
 

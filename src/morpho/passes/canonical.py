@@ -11,6 +11,7 @@ from morpho.ir.op import NoGradient
 from morpho.ops.algebra import expand, reshape
 
 _MOVES = frozenset({"reshape", "permute", "slice", "expand", "window"})
+_SEEN = _MOVES | {"again"}  # what strides see through
 
 
 def cse(graph: Graph) -> Graph:
@@ -79,7 +80,7 @@ def _moved(view: Node, node: Node) -> Node | None:
 
 def _is_free(node: Node) -> bool:
     """Whether a view of this node costs nothing: leaves, and views of leaves."""
-    while node.op.name in _MOVES:
+    while node.op.name in _SEEN:
         node = node.inputs[0]
     return node.op.kind == "source"
 
@@ -96,7 +97,7 @@ def strides_of(node: Node) -> tuple | None:  # type: ignore[type-arg]
     """Strides of a chain of views over a value that is computed contiguous, or that a leaf holds; None when a reshape
     among them needs a copy."""
     chain = []
-    while node.op.name in _MOVES:
+    while node.op.name in _SEEN:
         chain.append(node)
         node = node.inputs[0]
     held = node.payload.strides if node.op.name == "data" else node.attributes.get("strides")
@@ -111,6 +112,8 @@ def strides_of(node: Node) -> tuple | None:  # type: ignore[type-arg]
 
 def view_strides(view: Node, shape: tuple, strides: tuple) -> tuple | None:  # type: ignore[type-arg]
     """Strides of a view from those of what it looks at; None when a reshape needs a copy."""
+    if view.op.name == "again":
+        return strides
     if view.op.name == "reshape":
         return reshape_strides(shape, strides, view.shape)
     if view.op.name == "permute":

@@ -17,6 +17,7 @@ from morpho.ops.sources import pick
 from morpho.passes.canonical import view_strides
 from morpho.passes.group import make_group
 from morpho.passes.join import MOST_INPUTS, join_groups
+from morpho.passes.order import settle_order
 
 Mapping = tuple[int | None, ...]  # for each dimension of a row value, the axis of the space it runs along
 NATIVE: set[str] = set()  # elementwise ops that have native code; the kernels floor fills it
@@ -49,7 +50,7 @@ class Group:
 
 def fuse(graph: Graph, only_single: bool = False) -> Graph:
     """Partition the graph into groups and put a group node in place of each. `only_single`: a group per node (O0)."""
-    fuser = Fuser(graph)
+    fuser = Fuser(settle_order(graph))
     fuser.collect(only_single)
     if not only_single:
         join_groups(fuser)
@@ -71,6 +72,8 @@ class Fuser:
         self.after: dict[int, set[int]] = {}  # group number -> numbers of groups that read it
         self.merged: dict[int, int] = {}  # number of a group that is no more -> the one it became part of
         self.roots: dict[int, Node] = {}  # serial of a view -> the node it looks at
+        self.waits: dict[int, tuple[Node, ...]] = {}  # serial of a view -> what must be there before it is read
+        self.made: dict[int, Node] = {}  # group number -> its node, once it is built
         self.count = 0
 
     # -- bookkeeping ---------------------------------------------------------------------------------------------------
@@ -83,8 +86,15 @@ class Fuser:
 
     def depends(self, node: Node) -> int:
         """Bits of all groups the value of a node needs, its own group included."""
-        home = self.home.get(self.roots.get(node.serial, node).serial)
-        return 0 if home is None else self.before[home] | 1 << home
+        bits = 0
+        for home in self.homes(node):
+            bits |= self.before[home] | 1 << home
+        return bits
+
+    def homes(self, node: Node) -> list[int]:
+        """Numbers of the groups that a value comes from: what it looks at, and what must be there before."""
+        roots = [self.roots.get(part.serial, part) for part in (node, *self.waits.get(node.serial, ()))]
+        return [self.home[root.serial] for root in roots if root.serial in self.home]
 
     def dependents(self, number: int) -> set[int]:
         """Numbers of all groups that need a value of this one, through others too."""
@@ -108,8 +118,7 @@ class Fuser:
             if self.home.get(child.serial) != group.number:
                 extra |= self.depends(child)
                 group.inputs.add(child.serial)
-                read = self.home.get(self.roots.get(child.serial, child).serial)
-                if read is not None:
+                for read in self.homes(child):
                     self.after[read].add(group.number)
         extra &= ~(1 << group.number)
         if extra & ~self.before[group.number]:
@@ -150,7 +159,7 @@ class Fuser:
         """Whether one group needs a value of the other in memory: the base of a gather, or a view it cannot hold."""
         for node in reader.nodes:
             for child in node.inputs:
-                if other in self.candidates_of(child):
+                if other.number in self.homes(child) or other in self.candidates_of(child):
                     held = child.serial in other.full or child.serial in other.rows
                     if not held or child is self.gather_base(node):
                         return True
@@ -180,6 +189,11 @@ class Fuser:
         """A view of a row value may be one too, or the way back to the full space; otherwise it is a read."""
         child = node.inputs[0]
         self.roots[node.serial] = self.roots.get(child.serial, child)
+        waits = self.waits.get(child.serial, ())
+        if node.op.name == "again":
+            waits += node.inputs[1:]
+        if waits:
+            self.waits[node.serial] = waits
         for group in self.candidates_of(child):
             if not group.axes or child.serial not in group.rows:
                 continue
@@ -296,7 +310,7 @@ class Fuser:
             inside = {node.serial for node in group.nodes}
             results = [n for n in group.nodes if n.serial in outputs or self.used_outside(n, group, inside, outputs)]
             inputs = self.external_inputs(group, inside)
-            made = self.make(group, results, inputs, done)
+            made = self.made[group.number] = self.make(group, results, inputs, done)
             for index, node in enumerate(results):
                 done[node.serial] = pick(made, index)
         return Graph(tuple(self.resolve(node, done) for node in self.graph.outputs))
@@ -323,13 +337,21 @@ class Fuser:
             if current.serial in done:
                 stack.pop()
                 continue
-            waiting = [child for child in current.inputs if child.serial not in done]
+            read = current.inputs[:1] if current.op.name == "again" else current.inputs
+            waiting = [child for child in read if child.serial not in done]
             if waiting:
                 stack.extend(waiting)
                 continue
-            done[current.serial] = rebuild(current, [done[child.serial] for child in current.inputs])
+            order = [self.built(child, done) for child in current.inputs[len(read):]]
+            done[current.serial] = rebuild(current, [*[done[child.serial] for child in read], *order])
             stack.pop()
         return done[node.serial]
+
+    def built(self, node: Node, done: dict[int, Node]) -> Node:
+        """Any value of the kernel that computes a node: what only has to wait for it asks no more."""
+        root = self.roots.get(node.serial, node)
+        made = self.made.get(self.home[root.serial])
+        return pick(done[root.serial] if made is None else made, 0)
 
     def held(self, node: Node, group: Group) -> bool:
         """Whether the group holds the value of a view itself."""
@@ -337,10 +359,13 @@ class Fuser:
 
     def used_outside(self, node: Node, group: Group, inside: set[int], outputs: set[int]) -> bool:
         """Whether any user needs the value in memory: one outside the group, or a view that the group does not hold."""
-        users = self.graph.users
+        users, seen = self.graph.users, {node.serial}
         stack = list(users[node.serial])
         while stack:
             user = stack.pop()
+            if user.op.name == "again" and user.inputs[0] is not node and user.inputs[0].serial not in seen:
+                continue  # it waits, and reads nothing
+            seen.add(user.serial)
             if user.serial in inside:
                 if user.op.name == "gather" and user.inputs[0] is node:
                     return True
@@ -383,6 +408,8 @@ def inlines(node: Node) -> bool:
     """Constants and index numbers, also seen through views, as long as strides can show those."""
     chain: list[Node] = []
     while "view" in node.op.properties and node.op.name != "pick":
+        if node.op.name == "again":
+            return False
         chain.append(node)
         node = node.inputs[0]
     if node.op.name != "iota":

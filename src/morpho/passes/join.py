@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from morpho.ir.node import Node
 from morpho.ops.elementwise import COSTLY
+from morpho.ops.order import NUMBERS, root_of
 from morpho.passes.group import row_shape
 
 if TYPE_CHECKING:
@@ -29,13 +30,15 @@ def join_groups(fuser: Fuser) -> None:
 def join_siblings(fuser: Fuser) -> None:
     """Groups that read the same value over the same space, one at least a reduction, share one walk over it."""
     readers: dict[int, list[int]] = {}
+    # Numbers are read from nowhere: there is no walk to share.
+    numbers = {node.serial for node in fuser.graph.nodes if root_of(node).op.name in NUMBERS}
     for number, group in fuser.groups.items():
         if group.full or group.rows:
-            for serial in group.inputs:
+            for serial in group.inputs - numbers:
                 readers.setdefault(serial, []).append(number)
-    for numbers in readers.values():
-        for later in numbers[1:]:
-            for earlier in numbers[:numbers.index(later)]:
+    for those in readers.values():
+        for later in those[1:]:
+            for earlier in those[:those.index(later)]:
                 first, second = fuser.groups.get(earlier), fuser.groups.get(later)
                 if first is not None and second is not None and _join(fuser, first, second):
                     break
@@ -121,6 +124,8 @@ def _absorb(fuser: Fuser, small: Group, group: Group) -> None:
     full: set[int] = set()
     for node in group.nodes:
         for child in node.inputs:
+            if child.serial in fuser.waits and small.number in fuser.homes(child):
+                return
             if small in fuser.candidates_of(child) and (
                     child is fuser.gather_base(node) or not _held(fuser, child, group, rows, full)):
                 return

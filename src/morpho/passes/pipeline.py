@@ -10,10 +10,14 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.ir.graph import Graph
 from morpho.ir.printing import to_text
 from morpho.ir.verify import verify
+from morpho.ops.order import unmarked
 from morpho.passes.canonical import cse, inline, inline_user, sink_views
 from morpho.passes.epilogue import epilogue
 from morpho.passes.fold import fold
 from morpho.passes.fuse import fuse
+from morpho.passes.liveness import Updates
+from morpho.passes.remat import Budget, Recomputed, remat
+from morpho.passes.schedule import schedule
 from morpho.passes.simplify import simplify
 
 Pass = Callable[[Graph], Graph]
@@ -29,13 +33,15 @@ PASSES: dict[str, Pass] = {
     "fuse": fuse,  # groups of one kernel each
     "epilogue": epilogue,  # products with the groups that follow them
     "single": lambda graph: fuse(graph, only_single=True),  # at O0, or without fuse: a kernel per operation
+    "remat": lambda graph: graph,  # with a budget of memory: values computed again instead of being kept
+    "schedule": schedule,  # the order of the kernels, so that little is alive at once
 }
 
 LEVELS: dict[int, tuple[str, ...]] = {
     0: ("user",),
-    1: ("user", "fold", "simplify"),
-    2: ("inline", "fold", "simplify", "cse", "fuse", "epilogue"),
-    3: ("inline", "fold", "simplify", "cse", "views", "tidy", "fuse", "epilogue"),
+    1: ("user", "fold", "simplify", "schedule"),
+    2: ("inline", "fold", "simplify", "cse", "fuse", "epilogue", "schedule"),
+    3: ("inline", "fold", "simplify", "cse", "views", "tidy", "fuse", "epilogue", "schedule"),
 }
 
 checking = False  # tests switch it on: the verifier runs after every pass
@@ -48,6 +54,7 @@ class Report:
     passes: dict[str, dict[str, float]] = field(default_factory=dict)
     rules: dict[str, int] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
+    recomputed: Recomputed | None = None
 
 
 def chosen_passes(level: int, switched_off: str = "") -> list[str]:
@@ -62,25 +69,43 @@ def chosen_passes(level: int, switched_off: str = "") -> list[str]:
         names.remove("epilogue")
     if "fuse" not in names:  # nothing would put a fused op together again, and it is one kernel at every level
         names = ["user" if name == "inline" else name for name in names]
+        names.insert(names.index("schedule") if "schedule" in names else len(names), "single")
     if "inline" not in names and "user" not in names:  # ops that are no kernel must become what they stand for
         names.insert(0, "user")
     return names
 
 
-def optimise(graph: Graph, level: int, switched_off: str = "", keep_texts: bool = False) -> tuple[Graph, Report]:
-    """Run the passes of a level, then make sure that every native node stands in a group."""
+def optimise(graph: Graph, level: int, switched_off: str = "", keep_texts: bool = False,
+             updates: Updates = (), budget: Budget | None = None, measure: Callable[[Graph], int] | None = None,
+             ) -> tuple[Graph, Report]:
+    """Run the passes of a level; every native node stands in a group then.
+
+    `updates` are (output, input) pairs where the output may take the input's memory. With a `budget`, values are
+    computed again until the bytes that `measure` finds are within it."""
     report = Report()
+    graph, _ = unmarked(graph)
     names = chosen_passes(level, switched_off)
-    if "fuse" not in names:
-        names.append("single")
+    if budget is not None:  # judged by orders as they will be
+        off = switched_off.replace(" ", "").split(",")
+        names = [name for name in names if name != "schedule"] + ([] if "schedule" in off else ["schedule"]) + ["remat"]
     if keep_texts:
         report.texts["traced"] = to_text(graph)
     for name in names:
         started, before = time.perf_counter(), len(graph)
-        graph = simplify(graph, report.rules) if PASSES[name] is simplify else PASSES[name](graph)
+        if name == "remat" and budget is not None and measure is not None:
+            graph, report.recomputed = remat(graph, budget, measure, updates, "remat" not in off, "schedule" not in off)
+        else:
+            graph = _run(name, graph, report, updates)
         report.passes[name] = {"before": before, "after": len(graph), "ms": 1e3 * (time.perf_counter() - started)}
         if keep_texts:
             report.texts[name] = to_text(graph)
         if checking:
             verify(graph, name)
     return graph, report
+
+
+def _run(name: str, graph: Graph, report: Report, updates: Updates) -> Graph:
+    """One pass, with what some of them take besides the graph."""
+    if PASSES[name] is simplify:
+        return simplify(graph, report.rules)
+    return schedule(graph, updates) if PASSES[name] is schedule else PASSES[name](graph)

@@ -13,6 +13,7 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, rebuild
 from morpho.ir.rewrite import RuleTable, rewrite
 from morpho.ops.algebra import constant, expand, permute, reshape
+from morpho.ops.order import again
 
 RULES = RuleTable()
 rule = RULES.rule
@@ -227,6 +228,21 @@ def slice_of_slice(node: Node) -> Node | None:
     starts = tuple(a + b * s for a, b, s in zip(inner["starts"], node["starts"], inner["steps"], strict=True))
     steps = tuple(a * b for a, b in zip(inner["steps"], node["steps"], strict=True))
     return build("slice", inner.inputs[0], starts=starts, sizes=node["sizes"], steps=steps)
+
+
+@rule("again")
+def again_of_a_number(node: Node) -> Node | None:
+    """Constants and index numbers are in no memory: they cost nothing to have once more."""
+    found = again(*node.inputs)
+    return found if found is not node else None
+
+
+@rule("again")
+def again_of_again(node: Node) -> Node | None:
+    inner = node.inputs[0]
+    if inner.op.name != "again":
+        return None
+    return again(inner.inputs[0], *dict.fromkeys((*inner.inputs[1:], *node.inputs[1:])))
 
 
 @rule("copy")

@@ -30,12 +30,15 @@ from morpho.ir.node import Node, build, make, rebuild, toposort
 from morpho.ir.op import REGISTRY
 from morpho.ir.op import changes as registry_changes
 from morpho.kernels import elementwise
+from morpho.kernels.footprint import footprint
 from morpho.kernels.hoist import hoist
 from morpho.kernels.place import Place
 from morpho.kernels.plan_memory import plan_memory
 from morpho.kernels.program import HostStep, Program, Step, build_program
 from morpho.passes import fuse
+from morpho.passes.liveness import Updates
 from morpho.passes.pipeline import Report, optimise
+from morpho.passes.remat import Budget
 from morpho.runtime import code, stored_plan, threads
 from morpho.runtime.buffer import Buffer, allocate, view_memory
 from morpho.runtime.cache import BoundedCache
@@ -192,16 +195,18 @@ def plan_for(graph: Graph, inputs: int, own_outputs: bool = False) -> Plan:
 
 def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Sequence[Size]] = (),
               keep_texts: bool = False, whole: bool = False, constants: Collection[int] = (),
-              on_disk: bool = False) -> Plan:
+              on_disk: bool = False, updates: Updates = (), budget: Budget | None = None) -> Plan:
     """Optimise, lower, plan memory, compile. `whole` refuses host steps; `constants` are inputs that seldom change;
-    with `on_disk` the finished plan is looked for on disk first, and kept there."""
+    with `on_disk` the finished plan is looked for on disk first, and kept there; `updates` are (output, input) pairs
+    where the output is to take the input's memory, if it can; with a `budget` a call needs no more memory than that."""
     counts.plans += 1
     before = code.counters.snapshot()
     started = time.perf_counter()
-    key = stored_plan.plan_key(graph, own_outputs, inputs, constants) if on_disk else None
+    key = stored_plan.plan_key(graph, own_outputs, inputs, constants, updates, budget) if on_disk else None
     found = stored_plan.load(key, graph, inputs) if key is not None else None
     looked = time.perf_counter()
-    remake = partial(_make, graph, own_outputs, inputs, constants, settings.get(), keep_texts)
+    remake = partial(_make, graph, own_outputs, inputs, constants, settings.get(), keep_texts, updates,
+                     budget)
     made = remake() if found is None else None
     program, report = (made.program, made.report) if made is not None else (found.program, found.report)
     if program.arena_bytes > MOST_BYTES:
@@ -225,14 +230,22 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Seq
 
 
 def _make(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int], chosen: settings.Settings,
-          keep_texts: bool) -> Made:
+          keep_texts: bool, updates: Updates, budget: Budget | None) -> Made:
     counts.optimised += 1
     started = time.perf_counter()
-    optimised, report = optimise(graph, chosen.level, chosen.passes_off, keep_texts)
+
+    def lower(fused: Graph) -> Program:
+        program = build_program(fused, own_outputs, inputs, constants)
+        hoist(program, constants)
+        plan_memory(program, reuse=chosen.level > 0)
+        return program
+
+    def measure(fused: Graph) -> int:
+        return footprint(lower(fused), updates, threads.wanted_threads()).total
+
+    optimised, report = optimise(graph, chosen.level, chosen.passes_off, keep_texts, updates, budget, measure)
     middle = time.perf_counter()
-    program = build_program(optimised, own_outputs, inputs, constants)
-    hoist(program, constants)
-    plan_memory(program, reuse=chosen.level > 0)
+    program = lower(optimised)
     return Made(optimised, program, report, {"passes": 1e3 * (middle - started),
                                              "lower": 1e3 * (time.perf_counter() - middle)})
 

@@ -194,12 +194,7 @@ class Executable:
         return self._scratch(lambda size: evaluate(size, sizes))
 
     def _scratch(self, number: Callable[[Size], int]) -> int:
-        most = 0
-        for step in self.steps:
-            columns = (number(step.columns) + 63) // 64 * 64
-            one = columns * step.kernel.scratch_bytes_per_column + step.kernel.scratch_bytes + step.scratch
-            most = max(most, one * self.threads)
-        return most
+        return max((step.scratch_bytes(self.threads, number) for step in self.steps), default=0)
 
     @property
     def work(self) -> int:

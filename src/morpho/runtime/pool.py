@@ -28,7 +28,8 @@ import os
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from sys import getrefcount
 from threading import RLock
 from types import TracebackType
@@ -212,6 +213,15 @@ class Piece(Memory):
 # ---------------------------------------------------------------------------------------------------------- pool
 
 
+class Watch:
+    """The most bytes that were in use at once, as asked for, and those in use at the beginning."""
+
+    __slots__ = ("base_bytes", "peak_bytes")
+
+    def __init__(self, base_bytes: int) -> None:
+        self.base_bytes = self.peak_bytes = base_bytes
+
+
 class Pool:
     """Blocks by size class, a byte cap, decay and statistics.
 
@@ -237,6 +247,7 @@ class Pool:
         self._next_sweep_s = clock() + idle_s
         self._held_bytes = self._peak_bytes = 0
         self._acquires = self._misses = self._regions = 0
+        self._watches: list[Watch] = []
         _pools.add(self)
 
     @property
@@ -272,6 +283,8 @@ class Pool:
         if zero and chunk.asked != _ZEROED:
             ctypes.memset(chunk.address, 0, nbytes)
         chunk.asked = nbytes
+        if self._watches:
+            self._look()
         return Block(self, chunk, nbytes)
 
     def region(self, nbytes: int = 0) -> Region:
@@ -282,6 +295,35 @@ class Pool:
         (100,)
         """
         return Region(self, nbytes)
+
+    @contextmanager
+    def watch(self) -> Iterator[Watch]:
+        """See how much memory is in use at most during a `with` block.
+
+        >>> mine = Pool()
+        >>> with mine.watch() as seen:
+        ...     for _ in range(3):
+        ...         block = mine.acquire(1000)
+        >>> seen.peak_bytes                 # the second block came before the first was gone
+        2000
+        """
+        watch = Watch(self.asked_bytes())
+        self._watches.append(watch)
+        try:
+            yield watch
+        finally:
+            self._watches.remove(watch)
+
+    def asked_bytes(self) -> int:
+        """The bytes that blocks in use were asked for, without what their size classes add."""
+        with self._lock:
+            free = {id(chunk) for shelf in list(self._shelves.values()) for chunk in list(shelf)}
+            return sum(chunk.asked for chunk in list(self._chunks) if id(chunk) not in free)
+
+    def _look(self) -> None:
+        asked_bytes = self.asked_bytes()
+        for watch in self._watches:
+            watch.peak_bytes = max(watch.peak_bytes, asked_bytes)
 
     def trim(self) -> int:
         """Give every free block back now; the bytes given back."""
@@ -595,3 +637,4 @@ acquire = _process_pool.acquire
 region = _process_pool.region
 stats = _process_pool.stats
 trim = _process_pool.trim
+watch = _process_pool.watch

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 from morpho.base import settings
@@ -25,7 +25,9 @@ from morpho.ir.op import REGISTRY, foreign
 from morpho.kernels.place import Place
 from morpho.kernels.program import Program, Slot, Step
 from morpho.passes import pipeline
+from morpho.passes.liveness import Updates
 from morpho.passes.pipeline import Report
+from morpho.passes.remat import Budget, Recomputed
 from morpho.runtime import code, threads
 from morpho.runtime.disk import Damaged
 
@@ -46,7 +48,8 @@ class StoredPlan:
     figures: dict[str, int]
 
 
-def plan_key(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int]) -> str | None:
+def plan_key(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int],
+             updates: Updates = (), budget: Budget | None = None) -> str | None:
     """The disk key of a graph's plan here and now; None when it is not to be kept."""
     if code.disk_cache() is None or pipeline.checking or not _is_plain(graph):
         return None
@@ -55,8 +58,8 @@ def plan_key(graph: Graph, own_outputs: bool, inputs: int, constants: Collection
     except Unkeyed:
         return None
     chosen = settings.get()
-    parts = (digest, own_outputs, inputs, sorted(constants), chosen.level, chosen.passes_off, chosen.threads,
-             threads.wanted_threads(), machine().cores, code.code_key("plan", code.current_isa()),
+    parts = (digest, own_outputs, inputs, sorted(constants), tuple(updates), budget, chosen.level, chosen.passes_off,
+             chosen.threads, threads.wanted_threads(), machine().cores, code.code_key("plan", code.current_isa()),
              code.source_digest(*FOLDERS))
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
@@ -97,14 +100,15 @@ class _Writer:
             "kept": [[slot, read] for slot, read in program.kept.items()],
             "bytes": [program.copies, program.arena_bytes, program.liveness_bytes, program.reused_bytes],
             "passes": {name: [row["before"], row["after"]] for name, row in plan.report.passes.items()},
-            "rules": plan.report.rules, "figures": plan.figures}
+            "rules": plan.report.rules, "figures": plan.figures,
+            "recomputed": None if plan.report.recomputed is None else asdict(plan.report.recomputed)}
 
     def step(self, step: Step) -> list[Any]:
         return [self.kernel(step.kernel), None if step.epilogue is None else self.kernel(step.epilogue),
                 [None if place is None else self.place(place) for place in step.places], step.writes,
                 [_number(n) for n in step.values], _number(step.rows), _number(step.columns), step.label,
                 self.lines.get(step.origin, NO_LINE), step.splits_columns, step.in_place, step.scratch, step.threads,
-                None if step.operations is None else _number(step.operations)]
+                None if step.operations is None else _number(step.operations), step.checked]
 
     def kernel(self, kernel: Any) -> int:
         return self.kernels.setdefault(kernel, len(self.kernels))
@@ -165,7 +169,7 @@ class _Reader:
                   for name, (before, after) in content["passes"].items()}
         rules = {_word(name): _integer(count) for name, count in content["rules"].items()}
         figures = {_word(name): _integer(figure, MOST_FIGURE) for name, figure in content["figures"].items()}
-        return StoredPlan(program, Report(passes, rules), figures)
+        return StoredPlan(program, Report(passes, rules, recomputed=_recomputed(content["recomputed"])), figures)
 
     def check_ends(self, program: Program) -> None:
         """Inputs and outputs are those of the graph."""
@@ -202,7 +206,7 @@ class _Reader:
 
     def step(self, row: Any) -> Step:
         (kernel, epilogue, places, writes, values, rows, columns, label, line, splits, in_place, scratch, shared,
-         operations) = row
+         operations, checked) = row
         last = len(self.kernels) - 1
         _check(shared in ("auto", "one", "many"), "an unknown choice of threads")
         found = tuple([None if place is None else self.place(place) for place in places])
@@ -210,7 +214,7 @@ class _Reader:
                     tuple([_integer(n, len(found) - 1) for n in writes]), self.sizes(values), self.size(rows),
                     self.size(columns), _word(label), self.origin(line), _flag(splits), _flag(in_place),
                     None if epilogue is None else self.kernels[_integer(epilogue, last)],  # type: ignore[arg-type]
-                    _integer(scratch), shared, None if operations is None else self.size(operations))
+                    _integer(scratch), shared, None if operations is None else self.size(operations), _flag(checked))
 
     def origin(self, line: Any) -> str:
         """The user's line of a traced node; of what passes made anew, the line that asks for the plan, as ever."""
@@ -246,6 +250,16 @@ class _Reader:
                 term = term * self.dims[name]
             total = total + term
         return total
+
+
+def _recomputed(row: Any) -> Recomputed | None:
+    if row is None:
+        return None
+    share = row["extra_time"]
+    _check(isinstance(share, float) and 0 <= share < 1e9, "no share of time")
+    kernels = {_word(label): _integer(count) for label, count in row["kernels"].items()}
+    return Recomputed(_integer(row["plain_bytes"]), _integer(row["budget_bytes"]), _integer(row["peak_bytes"]), kernels,
+                      _integer(row["flops"], MOST_FIGURE), share)
 
 
 def _check(holds: bool, what: str) -> None:

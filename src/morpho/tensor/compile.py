@@ -22,12 +22,14 @@ from morpho.base import settings as base_settings
 from morpho.base.dims import Dim, Size, bounds, evaluate
 from morpho.base.errors import ArgumentError, SharedError, fail
 from morpho.base.shapes import contiguous_strides, is_contiguous
+from morpho.base.units import parse_bytes
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
 from morpho.ir.op import changes as registry_changes
 from morpho.ir.printing import to_dot
-from morpho.kernels.plan_memory import may_alias
+from morpho.kernels.footprint import Uses, footprint
 from morpho.passes.memory import aligned
+from morpho.passes.remat import Budget
 from morpho.runtime import evaluate as evaluation
 from morpho.runtime import threads
 from morpho.runtime.buffer import Buffer, allocate, copy_bytes
@@ -56,7 +58,6 @@ from morpho.tensor.specialise import (
     Specialisation,
     capture,
     layout_of,
-    written_after_faults,
 )
 from morpho.tensor.state import Trace, current_trace
 from morpho.tensor.trees import LEAF, flatten, unflatten
@@ -76,9 +77,9 @@ class Compiled(ctypes.Structure):
     _fields_ = [("entry", ctypes.c_void_p), ("context", ctypes.c_void_p)]
 
     def __init__(self, function: Callable[..., Any], dynamic: Mapping[str, Any] | None = None,
-                 whole: bool = False) -> None:
+                 whole: bool = False, budget: Budget | None = None) -> None:
         super().__init__()
-        self.function, self.whole = function, whole
+        self.function, self.whole, self.budget = function, whole, budget
         self.__name__ = getattr(function, "__name__", "compiled")
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
@@ -352,15 +353,14 @@ class Compiled(ctypes.Structure):
         count_inputs = len(specs) + len(trace.states) + len(captured)
         first_captured = len(specs) + len(trace.states)
         own = {first_captured + i for i, tensor in enumerate(captured) if tensor._layout[4]}  # type: ignore[index]
+        moved = [(output, len(specs) + number) for number, output in updates]
         plan = make_plan(graph, True, count_inputs, guards if simple else (), whole=self.whole, constants=own,
-                         on_disk=True)
+                         on_disk=True, updates=moved, budget=self.budget)
         program = plan.program
         inputs = {slot.index: i for i, slot in enumerate(program.slots) if slot.kind == "input"}
-        first_state = len(specs)
-        aliases = {output: first_state + number for number, output in updates
-                   if first_state + number in inputs and written_after_faults(program, program.outputs[output].slot)
-                   and may_alias(program, program.outputs[output].slot, inputs[first_state + number])}
-        overlap = simple and count == 1 and all(may_alias(program, program.outputs[0].slot, slot)
+        uses = Uses(program)
+        aliases = uses.in_place(moved)
+        overlap = simple and count == 1 and all(uses.may_alias(program.outputs[0].slot, slot)
                                                 for index, slot in inputs.items() if index < len(specs))
         states = States(trace.states, updates, aliases)
         given = self._by_position(called)
@@ -368,7 +368,7 @@ class Compiled(ctypes.Structure):
                   and isinstance(plan.segments[0], Executable) and all(owner.is_parameter for owner in owned)
                   and all(program.slots[place.slot].kind == "result" for place in program.outputs)
                   and states.spare_bytes <= MOST_SPARE_BYTES)
-        staged = [not written_after_faults(program, place.slot) for place in program.outputs[:count]]
+        staged = [not uses.written_after_faults(place.slot) for place in program.outputs[:count]]
         bindings: list[tuple[str, int, int, int, int]] = []
         for number, (_, sizes, _) in enumerate(specs):
             for axis, size in enumerate(sizes):
@@ -381,7 +381,8 @@ class Compiled(ctypes.Structure):
         needed = needed_elements(graph)
         least = sure_bounds(needed)
         return Specialisation(plan, structure, count, captured, layouts, states, updates, aliases, bindings, overlap,
-                              direct and least is not None, staged, needed, least or {}, len(specs), given or [],
+                              direct and least is not None, staged, needed, least or {},
+                              footprint(program, moved, threads.wanted_threads()), len(specs), given or [],
                               assumed=trace.assumed, notes=list(trace.notes))
 
     # -- running -------------------------------------------------------------------------------------------------------
@@ -438,10 +439,11 @@ class Compiled(ctypes.Structure):
             buffer = given[number][1]
             same = [v._layout[0] == buffer.address for v in values]  # type: ignore[index]
             # Only arguments were looked at for `overlap`: what the function captured is never written over.
+            overlap = chosen.overlap and not evaluation.settings.get().nans  # who is to blame needs the old values
             apart = (chosen.staged[number] or any(same[chosen.arguments:])
-                     or (any(same[:chosen.arguments]) and not chosen.overlap))
+                     or (any(same[:chosen.arguments]) and not overlap))
             return allocate(shape, dtype) if apart else buffer
-        if number in chosen.aliases and not evaluation.settings.get().nans:  # who is to blame needs the old values
+        if number in chosen.aliases and not evaluation.settings.get().nans:  # as above
             state = values[chosen.aliases[number]]
             if _is_alone(state) and state._layout[4]:  # type: ignore[index]
                 state.claim()
@@ -625,7 +627,7 @@ def _is_alone(tensor: Tensor, mine: int = 0) -> bool:
 
 
 def compile(function: Callable[..., Any] | None = None, *, dynamic: Mapping[str, Any] | None = None,
-            whole: bool = False) -> Any:
+            whole: bool = False, memory_budget: int | float | str | None = None) -> Any:
     """Make one native function of a function of tensors; also a decorator.
 
     Call the result like the original. The first call with new shapes or dtypes traces the function and compiles it;
@@ -638,6 +640,9 @@ def compile(function: Callable[..., Any] | None = None, *, dynamic: Mapping[str,
         For a parameter that is a tuple, list or dict of tensors, the same form with such a dict, or None, in place
         of each tensor: `{"pair": ({0: n}, None)}`.
     whole: refuse a function with parts that run on the host instead of in native code.
+    memory_budget: the most memory a call may need, with its arguments, states and results: a number of bytes, a text
+        such as "200MB", or a share of what it needs otherwise, up to 1.0. What does not fit is computed again instead
+        of being kept, with the same bits; `f.explain()` says what. An error names the least that can be had.
 
     >>> import morpho as mo
     >>> f = mo.compile(lambda a, b: mo.gelu(a + b) * 0.5)
@@ -645,12 +650,25 @@ def compile(function: Callable[..., Any] | None = None, *, dynamic: Mapping[str,
     array([0.97724986, 0.97724986, 0.97724986], dtype=float32)
     """
     if function is None:
-        return lambda inner: compile(inner, dynamic=dynamic, whole=whole)
+        return lambda inner: compile(inner, dynamic=dynamic, whole=whole, memory_budget=memory_budget)
     if not callable(function):
         raise fail(ArgumentError, "compile", f"{type(function).__name__} is not a function")
-    made = Compiled(function, dynamic, whole)
+    made = Compiled(function, dynamic, whole, _budget(memory_budget))
     _install_entry(made)
     return made
+
+
+def _budget(given: int | float | str | None) -> Budget | None:
+    if given is None:
+        return None
+    if isinstance(given, str):
+        return Budget(parse_bytes(given))
+    if isinstance(given, float) and 0 < given <= 1:
+        return Budget(share=given)
+    if isinstance(given, int) and not isinstance(given, bool) and given > 0:
+        return Budget(given)
+    raise fail(ArgumentError, "compile", f"memory_budget={given!r} is no amount of memory",
+               'give bytes as a whole number, a text such as "200MB", or a share from above 0.0 to 1.0')
 
 
 def _measure() -> bool:

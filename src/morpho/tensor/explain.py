@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from morpho.base.units import format_bytes
@@ -31,6 +32,9 @@ def statistics(compiled: Compiled) -> dict[str, Any]:
         "copies": program.copies, **plan.figures(),
         "arena_bytes": program.arena_bytes, "liveness_bytes": program.liveness_bytes,
         "reused_bytes": program.reused_bytes,
+        "predicted_peak_bytes": compiled.current.footprint.total,
+        "predicted_bytes": asdict(compiled.current.footprint),
+        "recomputed": None if plan.report.recomputed is None else asdict(plan.report.recomputed),
         "prepared_steps": len(program.prepare),
         "prepared_bytes": sum(program.slots[slot].nbytes for slot, read in program.kept.items() if read),
         "compile_ms": dict(plan.milliseconds) | {"generate": change["generate_ms"], "llvm": change["compile_ms"],
@@ -76,6 +80,19 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def _peak_lines(stats: dict[str, Any]) -> list[str]:
+    """What a call holds at most, and what is computed again to keep a budget."""
+    parts = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in stats["predicted_bytes"].items() if nbytes)
+    lines = [f"  a call holds {format_bytes(stats['predicted_peak_bytes'])}: {parts}"]
+    found = stats["recomputed"]
+    if found is not None:
+        kernels = ", ".join(f"{label} x{count}" for label, count in sorted(found["kernels"].items())) or "nothing"
+        lines.append(f"  for a budget of {format_bytes(found['budget_bytes'])}, "
+                     f"{format_bytes(found['plain_bytes'])} without: computed again {kernels}; "
+                     f"{found['flops']:.3g} operations, about {100 * found['extra_time']:.0f} % more time")
+    return lines
+
+
 def explain_text(compiled: Compiled) -> str:
     """A page in words."""
     stats = statistics(compiled)
@@ -104,6 +121,7 @@ def explain_text(compiled: Compiled) -> str:
     lines.append(f"  intermediates kept in registers: {format_bytes(stats['bytes_avoided'])}; arena "
                  f"{format_bytes(stats['arena_bytes'])} (at least {format_bytes(stats['liveness_bytes'])}), "
                  f"written in place {format_bytes(stats['reused_bytes'])}; copies for layout {stats['copies']}")
+    lines += _peak_lines(stats)
     parts = ", ".join(f"{name} {ms:.1f} ms" for name, ms in stats["compile_ms"].items())
     cache = stats["cache"]
     whole = "the whole plan from disk; " if cache["plan"] else ""

@@ -14,6 +14,7 @@ from morpho.ops.algebra import add, cast, constant, constant_like, expand, zeros
 from morpho.ops.identity import mark
 from morpho.passes.canonical import inline_without_gradient
 from morpho.tensor.core import Tensor
+from morpho.tensor.regions import Regions
 from morpho.tensor.tracking import watch
 from morpho.tensor.trees import flatten, unflatten
 
@@ -22,7 +23,9 @@ def gradients_of(outputs: Sequence[Node], cotangents: Sequence[Node], leaves: Se
                  seen: Callable[[Node, Node], Node] | None = None) -> list[Node | None]:
     """The gradient of sum(output * cotangent) with respect to each leaf; None where nothing depends on it. `seen(node,
     gradient)` looks at each gradient when all its parts are there, and gives the one to go on with."""
-    graph = inline_without_gradient(Graph(tuple(outputs)))
+    regions = Regions(inline_without_gradient(Graph(tuple(outputs))))
+    graph = regions.graph
+    leaves = [regions.became.get(leaf.serial, leaf) for leaf in leaves]
     needed: set[int] = {leaf.serial for leaf in leaves}
     for node in graph.nodes:
         if any(child.serial in needed for child in node.inputs) and "stops" not in node.op.properties:
@@ -35,22 +38,23 @@ def gradients_of(outputs: Sequence[Node], cotangents: Sequence[Node], leaves: Se
         if node.serial not in gathered or node.serial not in needed:
             continue
         gradient = total(gathered[node.serial])
-        if seen is not None:
-            gradient = seen(node, gradient)
+        for known in regions.was[node.serial] if seen is not None else ():  # a checkpoint's mark gives other numbers
+            gradient = seen(known, gradient)
         gradients[node.serial] = gradient
         if any(child.serial in needed for child in node.inputs):
-            for child, part in zip(*_parts(node, gradient), strict=True):
+            for child, part in zip(*_parts(node, gradient, regions), strict=True):
                 if part is not None and child.serial in needed:
                     gathered.setdefault(child.serial, []).append(part)
     return [gradients.get(leaf.serial) for leaf in leaves]
 
 
-def _parts(node: Node, gradient: Node) -> tuple[Sequence[Node], Sequence[Node | None]]:
+def _parts(node: Node, gradient: Node, regions: Regions) -> tuple[Sequence[Node], Sequence[Node | None]]:
     """The inputs of a node, and the gradient of each."""
     if node.op.name == "pick":
         node = node.inputs[0]  # the record that says why is that of the op with several results
     if not isinstance(node.op.vjp, NoGradient):
-        return node.inputs, node.op.vjp(node, gradient)
+        reached = regions.reached(node, gradient)  # what a checkpoint does not keep is computed again
+        return node.inputs, node.op.vjp(reached, gradient)
     if node.op.vjp.missing:
         raise fail(ArgumentError, "grad", f"{node.op.name} has no gradient: {node.op.vjp.reason}",
                    "detach it, or give the op a vjp", line=node.origin)

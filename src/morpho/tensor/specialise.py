@@ -8,8 +8,7 @@ from typing import Any
 from morpho.base.shapes import is_contiguous
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, rebuild, toposort
-from morpho.kernels.plan_memory import written
-from morpho.kernels.program import HostStep, Program
+from morpho.kernels.footprint import Footprint
 from morpho.passes.memory import aligned
 from morpho.runtime import evaluate as evaluation
 from morpho.runtime.evaluate import Plan
@@ -38,6 +37,7 @@ class Specialisation:
     staged: list[bool]  # per output but updates: a fault may come after its first element was written
     needed: list[Needed]  # dynamic sizes that must not be 0
     least: dict[str, int]  # bounds within which that is sure, for the native entry
+    footprint: Footprint
     arguments: int = 0  # tensors among them
     given: list[Any] = field(default_factory=list)  # what a native call gives by position: LEAF, or the very object
     prepared: Prepared | None = None
@@ -89,9 +89,3 @@ def capture(nodes: list[Node], trace: Trace) -> tuple[Graph, list[Tensor]]:
         else:
             done[node.serial] = rebuild(node, [done[child.serial] for child in node.inputs])
     return Graph(tuple(done[node.serial] for node in nodes)), captured
-
-
-def written_after_faults(program: Program, slot: int) -> bool:
-    """Whether nothing can fail once this slot is being written, so that a fault leaves the memory it takes unharmed."""
-    first = next((n for n, step in enumerate(program.steps) if any(place.slot == slot for place in written(step))), 0)
-    return not any(isinstance(step, HostStep) or step.may_fault for step in program.steps[first:])

@@ -1,0 +1,130 @@
+"""`morpho plan measure`: this machine as a [[node]] of a cluster file, measured once and kept.
+
+FLOP/s are those of Morpho's own matrix products, all threads at work, in each type a model's weights may have: what a
+prompt is limited by. The memory bandwidth is that of a plain sweep: what a token is limited by.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import morpho as mo
+from morpho.base import settings
+from morpho.base.errors import ArgumentError, MorphoError, fail
+from morpho.base.machine import machine
+from morpho.plan.files import NAME
+from morpho.runtime.measure import machine_profile
+
+ROWS, INNER, COLUMNS = 512, 1024, 1024
+ROUNDS = 5
+TYPES = ("f32", "f16", "bf16", "int8", "q4")
+
+
+def show(name: str = "", anew: bool = False) -> None:
+    """Print the node; what is said beside goes to standard error, so that `>> office.toml` takes the node alone."""
+    name = name or platform.node() or "this-machine"
+    if not NAME.fullmatch(name):
+        raise fail(ArgumentError, "plan", f"{name!r} cannot be the name of a node",
+                   "use letters, digits, hyphens, dots and underscores")
+    print(node_block(name, profile(anew)), end="")
+    print("# append this to a cluster file, on every machine, and add [network] or [[link]]", file=sys.stderr)
+
+
+def node_block(name: str, found: dict[str, float]) -> str:
+    """A profile as TOML.
+
+    >>> print(node_block("a", {"memory_bytes": 64e9, "memory_bytes_per_s": 4e10, "f32": 1.25e12}))
+    [[node]]
+    name = "a"
+    memory = "64.0GB"
+    memory_bandwidth = "40.0GB/s"
+    flops = { f32 = "1250.0GFLOP/s" }
+    <BLANKLINE>
+    """
+    rates = ", ".join(f'{dtype} = "{found[dtype] / 1e9:.1f}GFLOP/s"' for dtype in TYPES if dtype in found)
+    return (f'[[node]]\nname = "{name}"\nmemory = "{found["memory_bytes"] / 1e9:.1f}GB"\n'
+            f'memory_bandwidth = "{found["memory_bytes_per_s"] / 1e9:.1f}GB/s"\nflops = {{ {rates} }}\n')
+
+
+def profile(anew: bool = False) -> dict[str, float]:
+    """Rates of this machine with the threads in force; from disk where they have been measured before."""
+    mo.compile(abs)  # the tensor floor tells the runtime how Python's objects lie in memory when this is loaded
+    peak = machine_profile(anew)
+    path = settings.get().cache_path / "plan_profile.json"
+    kept = _kept(path)
+    row = kept.get(peak.name)
+    if anew or not _usable(row):
+        row = {"memory_bytes": float(machine().memory_bytes), "memory_bytes_per_s": peak.bytes_per_s, **product_rates()}
+        if settings.get().cache:
+            try:
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                path.write_text(json.dumps({**kept, peak.name: row}, indent=1), encoding="utf-8")
+            except OSError as error:
+                print(f"# not kept: {error}", file=sys.stderr)
+    return dict(row)  # type: ignore[arg-type]
+
+
+def _kept(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _usable(row: Any) -> bool:
+    wanted = {"memory_bytes", "memory_bytes_per_s", "f32"}
+    return isinstance(row, dict) and wanted <= row.keys() and all(
+        isinstance(value, float) and value > 0 for value in row.values())
+
+
+def product_rates() -> dict[str, float]:
+    """FLOP/s of a matrix product in each type; a type that Morpho does not multiply on this machine is left out."""
+    rng = np.random.default_rng(0)
+    left = mo.asarray(rng.standard_normal((ROWS, INNER), dtype=np.float32))
+    right = mo.asarray(rng.standard_normal((INNER, COLUMNS), dtype=np.float32))
+    rates = {}
+    for dtype in TYPES:
+        try:
+            rates[dtype] = 2.0 * ROWS * INNER * COLUMNS / _best(_product(dtype, left, right))
+        except MorphoError as error:
+            if dtype == "f32":
+                raise
+            print(f"# {dtype}: {error}", file=sys.stderr)
+    return rates
+
+
+def _product(dtype: str, left: Any, right: Any) -> Callable[[], Any]:
+    """A call that multiplies once, everything prepared."""
+    if dtype == "int8":
+        a, b = (mo.asarray((side * 20).astype(mo.int8)) for side in (left, right))
+        function = mo.compile(lambda x, y: mo.matmul(x, y, dtype=mo.int32))
+    elif dtype == "q4":
+        weight = mo.quantise(right.T.numpy().copy(), "q4_1")
+        quantised = mo.compile(lambda x: x @ weight.T)
+        quantised(left)
+        return lambda: quantised(left)
+    else:
+        kind = {"f32": mo.float32, "f16": mo.float16, "bf16": mo.bfloat16}[dtype]
+        a, b = (mo.asarray(side.astype(kind)) for side in (left, right))
+        function = mo.compile(lambda x, y: x @ y)
+    function(a, b)
+    return lambda: function(a, b)
+
+
+def _best(call: Callable[[], Any]) -> float:
+    """The shortest of some rounds: others on the machine only ever make it longer."""
+    times = []
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        call().numpy()
+        times.append(time.perf_counter() - began)
+    return max(min(times), 1e-9)

@@ -1,0 +1,138 @@
+"""What the layers of models cost: FLOPs, bytes moved, parameters, caches, by formula from their sizes.
+
+A multiply-add is two FLOPs. B sequences of S tokens make T = B S rows; H is the width, F that of the MLP, V the words.
+
+    linear          2 T I O                                  parameters I O (+ O)
+    attention       4 B S K A                                A = heads x head width, K keys; both products, no halving
+    block, prefill  8 T H^2 + 4 B S^2 H + 4 T H F            for as many key heads as heads and a plain MLP
+    block, decode   the same with one row per sequence, and the keys of the whole context
+    head            2 T H V
+    convolution     2 B (height x width of the output) O I kh kw
+    norm            8 per element
+
+Bytes count every operand of every product once: weights, inputs, outputs, and the cache where it is read or written.
+
+>>> block = Block(width=768, hidden=3072, heads=12)
+>>> S, H, F = 1024, 768, 3072
+>>> block.flops(rows=S, keys=S, batch=1) - block.norm_flops(S) == 8*S*H*H + 4*S*S*H + 4*S*H*F
+True
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NORM_FLOPS = 8  # mean, variance, scale and shift: what the operation's own record counts
+
+
+def linear_flops(rows: int, inputs: int, outputs: int) -> int:
+    """A product with a matrix of weights.
+
+    >>> linear_flops(2, 3, 4)
+    48
+    """
+    return 2 * rows * inputs * outputs
+
+
+def attention_flops(batch: int, queries: int, keys: int, width: int) -> int:
+    """Scores and weighted sum over all heads: `width` is heads times head width."""
+    return 4 * batch * queries * keys * width
+
+
+def convolution_flops(batch: int, height: int, width: int, inputs: int, outputs: int, kernel: tuple[int, int]) -> int:
+    """A convolution whose output is height x width.
+
+    >>> convolution_flops(1, 2, 2, 3, 4, (3, 3))
+    864
+    """
+    return 2 * batch * height * width * outputs * inputs * kernel[0] * kernel[1]
+
+
+def norm_flops(rows: int, width: int) -> int:
+    """A layer or RMS norm."""
+    return NORM_FLOPS * rows * width
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A transformer block: self-attention, perhaps attention to an encoder's output, and an MLP, each after a norm.
+
+    `key_heads` below `heads` is grouped-query attention; `gated` is SwiGLU or GeGLU (three matrices); `cross` adds
+    cross-attention; `biased` adds a bias to every product; `norm_parameters` is 2 for layer norm, 1 for RMS norm.
+    """
+
+    width: int
+    hidden: int
+    heads: int
+    key_heads: int = 0
+    head_width: int = 0
+    gated: bool = False
+    cross: bool = False
+    biased: bool = False
+    norm_parameters: int = 2
+
+    @property
+    def queries(self) -> int:
+        """Width of all query heads."""
+        return self.heads * (self.head_width or self.width // self.heads)
+
+    @property
+    def cached(self) -> int:
+        """Width of all key heads: what one token adds to the cache, once for keys and once for values."""
+        return (self.key_heads or self.heads) * (self.head_width or self.width // self.heads)
+
+    @property
+    def norms(self) -> int:
+        """How many norms there are."""
+        return 3 if self.cross else 2
+
+    def parameters(self) -> int:
+        """Weights, biases and norms.
+
+        >>> Block(768, 3072, 12, biased=True).parameters() == 12 * 768**2 + 13 * 768
+        True
+        """
+        attention = 2 * self.width * self.queries + 2 * self.width * self.cached
+        mlp = (3 if self.gated else 2) * self.width * self.hidden
+        biases = 0
+        if self.biased:
+            per_attention = self.queries + 2 * self.cached + self.width
+            biases = per_attention * (2 if self.cross else 1) + (2 if self.gated else 1) * self.hidden + self.width
+        return (2 if self.cross else 1) * attention + mlp + biases + self.norms * self.norm_parameters * self.width
+
+    def norm_flops(self, rows: int) -> int:
+        """Of all norms."""
+        return self.norms * norm_flops(rows, self.width)
+
+    def flops(self, rows: int, keys: int, batch: int, source: int = 0, source_rows: int = 0) -> int:
+        """`rows` tokens in all, each attending to `keys` of its own sequence.
+
+        A cross block attends to `source` tokens of the encoder, and projects `source_rows` of them (none when cached).
+        """
+        attention = 2 * linear_flops(rows, self.width, self.queries) + 2 * linear_flops(rows, self.width, self.cached)
+        attention += attention_flops(batch, rows // batch, keys, self.queries)
+        if self.cross:
+            attention += 2 * linear_flops(rows, self.width, self.queries)
+            attention += 2 * linear_flops(source_rows, self.width, self.cached)
+            attention += attention_flops(batch, rows // batch, source, self.queries)
+        mlp = (3 if self.gated else 2) * linear_flops(rows, self.width, self.hidden)
+        return attention + mlp + self.norm_flops(rows)
+
+    def activations(self, rows: int, source_rows: int = 0) -> int:
+        """Numbers read and written by the products and norms: every input and output once."""
+        attention = rows * (self.width + self.queries + 2 * self.cached)  # q, k, v from the row
+        attention += rows * (2 * self.queries + 2 * self.cached)  # attention itself
+        attention += rows * (self.queries + self.width)  # back to the row
+        if self.cross:
+            attention += rows * (2 * self.width + 4 * self.queries) + source_rows * (self.width + 4 * self.cached)
+        mlp = rows * (2 * self.width + (4 if self.gated else 2) * self.hidden)
+        return attention + mlp + 2 * self.norms * rows * self.width
+
+    def cache(self, tokens: int, source: int = 0) -> int:
+        """Numbers in the cache of keys and values for some tokens, and for the encoder's where there are any."""
+        return 2 * self.cached * (tokens + (source if self.cross else 0))
+
+    def workspace(self, rows: int) -> int:
+        """Numbers alive at once inside the block: the row twice, and the widest of q, k, v and the MLP's middle."""
+        middle = max(self.queries + 2 * self.cached, (2 if self.gated else 1) * self.hidden)
+        return rows * (2 * self.width + middle)

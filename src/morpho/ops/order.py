@@ -1,0 +1,74 @@
+"""Order and recomputation: `again`, the same value read anew once something else is there, and `checkpoint`, a mark.
+
+`again(x, after...)` has the value and the memory of x. It is another node than x, so what is computed from it is
+computed a second time, and not before its other inputs are there. `checkpoint` stands behind the results of a region
+whose gradient computes the region again; its inputs are those results and then everything the region is made from. It
+says nothing but that: gradients look at it, and the first thing the passes do is to take it away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from morpho.ir.graph import Graph
+from morpho.ir.node import Node, build, rebuild
+from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
+from morpho.ops.sources import pick
+
+NUMBERS = frozenset({"constant", "iota", "dimension"})
+
+
+def again(x: Node, *after: Node) -> Node:
+    """x once more, after other values; numbers that no memory holds are what they are.
+
+    >>> x = build("parameter", index=0, shape=(3,), dtype=float32)
+    >>> again(x) is x, again(x).shape
+    (False, (3,))
+    """
+    return x if root_of(x).op.name in NUMBERS else build("again", x, *after)
+
+
+def root_of(node: Node) -> Node:
+    """What views look at; one output of several is a value of its own."""
+    while "view" in node.op.properties and node.op.name != "pick":
+        node = node.inputs[0]
+    return node
+
+
+def mark(results: Sequence[Node], made_from: Sequence[Node]) -> list[Node]:
+    """The results of a region that is computed again where its gradient is."""
+    marked = build("checkpoint", *results, *made_from, results=len(results))
+    return [pick(marked, index) for index in range(len(results))]
+
+
+def unmarked(graph: Graph) -> tuple[Graph, dict[int, Node]]:
+    """The graph without marks, and what each of its nodes became, by serial."""
+    done: dict[int, Node] = {}
+    for node in graph.nodes:
+        new = rebuild(node, [done[child.serial] for child in node.inputs]) if not _is_mark(node) else node
+        if node.op.name == "checkpoint":
+            new = done[node.inputs[0].serial]
+        elif node.op.name == "pick" and node.inputs[0].op.name == "checkpoint":
+            new = done[node.inputs[0].inputs[node["index"]].serial]
+        done[node.serial] = new
+    return Graph(tuple(done[node.serial] for node in graph.outputs)), done
+
+
+def _is_mark(node: Node) -> bool:
+    return node.op.name == "checkpoint" or (node.op.name == "pick" and node.inputs[0].op.name == "checkpoint")
+
+
+def _infer_mark(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spec, ...]:
+    return tuple(inputs[:attributes["results"]])
+
+
+def _reference_mark(attributes: Attributes, *arrays: Any) -> Any:
+    results = attributes["results"]
+    return arrays[0] if results == 1 else tuple(arrays[:results])
+
+
+AGAIN = register(Op("again", "move", lambda inputs, a: inputs[0], lambda n, ct: [ct, *[None] * (len(n.inputs) - 1)],
+                    lambda a, x, *after: x, 0, properties=frozenset({"view"})))
+CHECKPOINT = register(Op("checkpoint", "move", _infer_mark, NoGradient("gradients look through it"), _reference_mark, 0,
+                         properties=frozenset({"view"})))

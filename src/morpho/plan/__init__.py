@@ -1,0 +1,35 @@
+"""The planner: where every layer of a model goes on a set of unequal machines, how fast that is, and proof of it.
+
+>>> from morpho import plan
+>>> card = plan.ModelCard.from_config("gpt2", batch=8, context=512, dtype="f32")
+>>> big = dict(memory_bytes=16_000_000_000, memory_bytes_per_s=4e10)
+>>> nodes = [plan.Node("a", flops_per_s={"f32": 2e12}, **big), plan.Node("b", flops_per_s={"f32": 1e12}, **big)]
+>>> cluster = plan.Cluster.uniform(nodes, bandwidth_bytes_per_s=plan.mbit_per_s(10_000), latency_s=1e-4)
+>>> p = plan.solve(card, cluster, strategy="uniform", objective="throughput")
+>>> [(stage.node, stage.start, stage.end) for stage in p.stages]
+[('a', 0, 7), ('b', 7, 14)]
+"""
+
+from morpho.plan.card import ACTIVATION_ERROR, BYTES_OF, Layer, ModelCard
+from morpho.plan.checker import Report, check
+from morpho.plan.cluster import Cluster, Link, Node, mbit_per_s
+from morpho.plan.explanation import Explanation, Relief, explain
+from morpho.plan.metrics import Quality, quality
+from morpho.plan.pictures import plot
+from morpho.plan.predict import evaluate, fill
+from morpho.plan.registry import Proposal, Request, register_strategy, solve, strategies
+from morpho.plan.repartition import Adaptation, Move, adapt
+from morpho.plan.result import OBJECTIVES, Constraints, Plan, Prediction, Stage
+from morpho.plan.simple import Packing, pack
+from morpho.plan.simulator import Span, Trace, simulate
+from morpho.plan.survival import Failure, failures
+from morpho.plan.trend import Forecast, forecast
+from morpho.plan.whatif import WhatIf, what_if
+
+__all__ = [
+    "ACTIVATION_ERROR", "BYTES_OF", "OBJECTIVES", "Cluster", "Constraints", "Layer", "Link", "ModelCard", "Node",
+    "Packing", "Plan", "Prediction", "Proposal", "Report", "Request", "Stage", "check", "evaluate", "fill",
+    "mbit_per_s", "pack", "register_strategy", "solve", "strategies",
+    "Adaptation", "Explanation", "Failure", "Forecast", "Move", "Quality", "Relief", "Span", "Trace", "WhatIf", "adapt",
+    "explain", "failures", "forecast", "plot", "quality", "simulate", "what_if",
+]

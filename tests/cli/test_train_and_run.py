@@ -1,0 +1,77 @@
+"""`morpho train` and `morpho run` as commands."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from morpho.cli.main import app
+from morpho.cli.train import loss_curve
+from morpho.models import training
+
+TINY = ["--layers", "1", "--width", "16", "--heads", "2", "--vocabulary", "270", "--context", "16", "--batch", "2",
+        "--steps", "6", "--warmup", "1", "--seed", "1"]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("Once upon a time there was a cat, and the cat was fat. " * 60, encoding="utf-8")
+    return path
+
+
+def call(*words: str) -> str:
+    found = CliRunner().invoke(app, [*words])
+    assert found.exit_code == 0, found.output
+    return found.output
+
+
+def test_train_then_run(text: Path, tmp_path: Path) -> None:
+    out = str(tmp_path / "model")
+    said = call("train", "--data", str(text), "--out", out, *TINY, "--until", "3", "--sample-every", "2")
+    assert "saved at step 3" in said and "parameters" in said
+    assert "done: morpho run" in call("train", "--out", out, "--resume")
+    assert "finished" in call("train", "--out", out, "--resume")
+    once = call("run", out, "Once", "--tokens", "4", "--seed", "5")
+    assert once.startswith("Once") and "tokens/s" in once and "seed 5" in once
+    assert once.split("[")[0] == call("run", out, "Once", "--tokens", "4", "--seed", "5").split("[")[0]
+
+
+def test_the_model_that_ships_writes(tmp_path: Path) -> None:
+    said = call("run", "In the beginning", "--tokens", "8", "--temperature", "0")
+    assert said.startswith("In the beginning") and "[8 tokens" in said
+
+
+def test_interrupting_saves(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the middle of a step: the step ends, and the run is saved."""
+    plain = training.Run.batch
+
+    def batch(self: training.Run, step: int) -> object:
+        if step == 2:
+            signal.raise_signal(signal.SIGINT)
+        return plain(self, step)
+
+    monkeypatch.setattr(training.Run, "batch", batch)
+    said = call("train", "--data", str(text), "--out", str(tmp_path / "model"), *TINY)
+    assert "stopping after this step" in said and "saved at step 3" in said
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
+    from morpho.base.errors import MorphoError
+
+    for words, reason in ((["train", "--out", str(tmp_path / "a")], "needs a text"),
+                          (["run", "no-such-model", "Once"], "no-such-model"),
+                          (["run", ""], "empty")):
+        found = CliRunner().invoke(app, words)
+        assert isinstance(found.exception, MorphoError) and reason in str(found.exception), found.output
+    assert CliRunner().invoke(app, ["run", "a", "b", "c"]).exit_code == 2
+
+
+def test_the_curve_shows_first_and_last() -> None:
+    assert loss_curve([]) == ""
+    lines = loss_curve([4.0, 3.0, 2.0, 1.0]).splitlines()
+    assert lines[0].strip().startswith("4.000") and lines[-2].strip().startswith("1.000") and lines[-1].endswith("4")

@@ -1,0 +1,144 @@
+"""Training runs: resumed to the same bits, killed at any moment without losing a checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import morpho as mo
+from morpho.base.errors import ArgumentError
+from morpho.models.training import Run, Settings, read_text
+from morpho.weights import FileFault, MissingFile
+
+TEXT = "In the beginning was the word, and the word was with the cat, and the cat sat on the mat. " * 60
+SMALL = Settings(layers=1, width=16, heads=2, vocabulary=270, context=16, batch=2, steps=12, warmup=2, dropout=0.1,
+                 seed=3)
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT, encoding="utf-8")
+    return path
+
+
+def bits(run: Run) -> dict[str, bytes]:
+    return {name: tensor.numpy().tobytes() for name, tensor in run.model.state_dict().items()}
+
+
+def finish(run: Run, **options: int) -> Run:
+    for _ in run.advance(check_every=0, **options):
+        pass
+    return run
+
+
+def test_a_resumed_run_has_the_bits_of_one_never_stopped(text: Path, tmp_path: Path) -> None:
+    whole = finish(Run(tmp_path / "whole", text, SMALL), save_every=0)
+    half = Run(tmp_path / "half", text, SMALL)
+    for _ in half.advance(7, save_every=5, check_every=0):
+        pass
+    again = finish(Run(tmp_path / "half", resume=True), save_every=0)
+    assert again.step == SMALL.steps and bits(again) == bits(whole) and again.losses == whole.losses
+    with mo.settings(threads=1):
+        alone = finish(Run(tmp_path / "alone", text, SMALL), save_every=0)
+    assert bits(alone) == bits(whole)
+    assert whole.train_step.stats["recompiles"] == 0
+
+
+def test_the_loss_falls_and_the_folder_is_a_model(text: Path, tmp_path: Path) -> None:
+    run = finish(Run(tmp_path / "run", text, replace(SMALL, steps=60, lr=1e-2, dropout=0.0)), save_every=0)
+    assert np.mean(run.losses[-5:]) < 0.6 * np.mean(run.losses[:5])
+    model, tokenizer = mo.models.load_with_tokenizer(tmp_path / "run")
+    ids = tokenizer.encode("In the")
+    made = [[*mo.models.generate(one, ids, max_new_tokens=3)] for one in (model, run.model)]
+    assert made[0] == made[1]
+    assert run.held_out_loss() is not None and isinstance(run.sample("In the", tokens=4), str)
+    lines = (tmp_path / "run" / "losses.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [*range(1, 61)]
+
+
+def test_accumulating_equals_a_larger_batch(text: Path, tmp_path: Path) -> None:
+    """To rounding: the mean over four windows, or over two times two."""
+    settings = replace(SMALL, steps=3, dropout=0.0, batch=4)
+    one = finish(Run(tmp_path / "one", text, settings), save_every=0)
+    two = finish(Run(tmp_path / "two", text, replace(settings, batch=2, accumulate=2)), save_every=0)
+    np.testing.assert_allclose(one.losses, two.losses, rtol=1e-4)
+    for name, tensor in one.model.state_dict().items():
+        np.testing.assert_allclose(tensor.numpy(), two.model.state_dict()[name].numpy(), atol=2e-3)
+
+
+def test_fine_tuning_begins_from_another_model(text: Path, tmp_path: Path) -> None:
+    first = finish(Run(tmp_path / "first", text, replace(SMALL, steps=4)), save_every=0)
+    second = Run(tmp_path / "second", text, replace(SMALL, steps=2, seed=9), start=tmp_path / "first")
+    assert bits(second) == bits(first)
+    finish(second, save_every=0)
+    assert bits(second) != bits(first)
+
+
+@pytest.mark.parametrize("change", [{"heads": 3}, {"vocabulary": 100}, {"steps": 0}, {"lr": 0.0}, {"kv_heads": 3}])
+def test_bad_settings_are_named(change: dict[str, float], text: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="train"):
+        Run(tmp_path / "run", text, replace(SMALL, **change))
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_bad_folders_and_texts(text: Path, tmp_path: Path) -> None:
+    with pytest.raises(MissingFile, match="no run to resume"):
+        Run(tmp_path / "nothing", resume=True)
+    with pytest.raises(MissingFile, match="no text file"):
+        read_text(tmp_path / "none.txt")
+    (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ArgumentError, match="UTF-8"):
+        read_text(tmp_path / "bytes.txt")
+    with pytest.raises(ArgumentError, match="too few"):
+        Run(tmp_path / "short", text, replace(SMALL, context=100_000))
+    finish(Run(tmp_path / "run", text, replace(SMALL, steps=2)))
+    with pytest.raises(ArgumentError, match="holds a run already"):
+        Run(tmp_path / "run", text, SMALL)
+    newest = Run(tmp_path / "run", resume=True).checkpoints
+    (newest.path(2) / "model.safetensors").write_bytes(b"garbage")
+    with pytest.raises(FileFault, match="cannot be read"):
+        Run(tmp_path / "run", resume=True)
+
+
+def test_only_the_last_checkpoints_are_kept(text: Path, tmp_path: Path) -> None:
+    run = finish(Run(tmp_path / "run", text, replace(SMALL, steps=8), keep=2), save_every=2)
+    assert run.checkpoints.steps() == [6, 8]
+
+
+PROGRAM = """
+import sys
+from morpho.models.training import Run
+run = Run(sys.argv[1], resume=True)
+for _ in run.advance(save_every=1, check_every=0):
+    print(run.step, flush=True)
+"""
+
+
+def test_a_killed_run_leaves_readable_checkpoints(text: Path, tmp_path: Path, session_seed: int) -> None:
+    """kill -9 at random moments of a run that saves at every step; then it goes on to the bits of one never killed."""
+    rng = random.Random(session_seed)
+    settings = replace(SMALL, steps=40)
+    whole = finish(Run(tmp_path / "whole", text, settings), save_every=0)
+    Run(tmp_path / "run", text, settings)
+    for _ in range(3):
+        process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path / "run")], stdout=subprocess.PIPE,
+                                   env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, text=True)
+        assert process.stdout is not None
+        process.stdout.readline()  # it is in the loop
+        time.sleep(rng.random() * 0.1)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        found = Run(tmp_path / "run", resume=True)
+        assert found.step == found.checkpoints.steps()[-1] >= 1
+    assert bits(finish(Run(tmp_path / "run", resume=True), save_every=0)) == bits(whole)

@@ -1,0 +1,146 @@
+"""The checker accepts what is true, refuses every kind of lie, and shares no code with the solvers."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+from plan_cases import NO_HEADROOM, chain, node
+
+from benchmarks.plan import brute_force
+from morpho import plan
+from morpho.base.errors import MemoryLimit, MorphoError
+from morpho.plan.check_facts import gather
+from morpho.plan.check_search import plan_below, plan_within
+
+FOLDER = Path(plan.__file__).parent
+DATA_ONLY = {"morpho.plan.card", "morpho.plan.cluster", "morpho.plan.result", "morpho.plan.check_facts",
+             "morpho.plan.check_search"}
+
+
+def example(objective: str = "throughput", strategy: str = "optimal") -> plan.Plan:
+    nodes = [node("a", 3.0, 700), node("b", 1.0, 500), node("c", 2.0, 400)]
+    return plan.solve(chain(10), plan.Cluster.uniform(nodes, 500.0, 0.05), strategy, objective,
+                      constraints=NO_HEADROOM)
+
+
+@pytest.mark.parametrize("name", ["checker.py", "check_facts.py", "check_search.py"])
+def test_it_imports_no_solver(name):
+    parts = ast.walk(ast.parse((FOLDER / name).read_text()))
+    found = {part.module for part in parts if isinstance(part, ast.ImportFrom)}
+    assert {module for module in found if module.startswith("morpho.plan")} <= DATA_ONLY
+
+
+@pytest.mark.parametrize("objective", ["throughput", "latency", "balanced"])
+@pytest.mark.parametrize("strategy", ["optimal", "proportional", "smallest-set"])
+def test_true_plans_pass(objective, strategy):
+    report = plan.check(example(objective, strategy).to_json())
+    assert report.ok, report.lines
+    assert any("memory" in line for line in report.lines) and any("arithmetic" in line for line in report.lines)
+
+
+LIES = {
+    "a layer dropped": lambda data: data["stages"].pop(),
+    "a gap": lambda data: data["stages"][1].update(start=data["stages"][1]["start"] + 1),
+    "a node twice": lambda data: data["stages"][1].update(
+        node=data["stages"][0]["node"], members=data["stages"][0]["members"], replicas=data["stages"][0]["replicas"]),
+    "an unknown node": lambda data: data["stages"][0].update(node="z", members=["z"], replicas=[["z"]]),
+    "other members": lambda data: data["stages"][0].update(node=data["stages"][1]["node"]),
+    "memory understated": lambda data: data["stages"][0].update(memory_needed_bytes=1),
+    "a smaller machine": lambda data: [machine.update(memory_bytes=150) for machine in data["cluster"]["nodes"]],
+    "a faster stage": lambda data: data["stages"][0].update(compute_s=0.1),
+    "a faster link": lambda data: data["stages"][0].update(link_s=0.0),
+    "more tokens": lambda data: data["predicted"].update(tokens_per_s=1e9),
+    "a shorter latency": lambda data: data["predicted"].update(latency_s=0.1),
+    "an earlier first token": lambda data: data["predicted"].update(first_token_s=0.0),
+    "another objective value": lambda data: data.update(objective_value_s=data["objective_value_s"] / 2),
+    "a pin ignored": lambda data: data["constraints"].update(pinned={"0": data["stages"][-1]["node"]}),
+    "an excluded node": lambda data: data["constraints"].update(excluded=[data["stages"][0]["node"]]),
+    "too many stages": lambda data: data["constraints"].update(max_stages=1),
+    "a type not allowed": lambda data: data["constraints"].update(activation_dtypes=["f32"]),
+    "a budget exceeded": lambda data: data["constraints"].update(activation_error_budget=1e-9),
+    "a degree not allowed": lambda data: data["stages"][0]["replicas"].append(["zz"]),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_every_lie_is_found(lie):
+    data = json.loads(example().to_json())
+    assert len(data["stages"]) > 1
+    LIES[lie](data)
+    report = plan.check(json.dumps(data))
+    assert not report.ok, f"{lie} was not found"
+
+
+@pytest.mark.parametrize("objective", ["throughput", "latency"])
+def test_a_plan_wrongly_called_optimal_is_found(objective):
+    """A true but poor plan that claims to be the best: only the search can tell."""
+    poor = example(objective, "smallest-set")
+    data = json.loads(poor.to_json())
+    assert not poor.optimal
+    data.update(optimal=True, lower_bound_s=data["objective_value_s"])
+    report = plan.check(json.dumps(data))
+    assert [line for line in report.lines if line.startswith("WRONG")][0].endswith("a better plan exists")
+    assert plan.check(json.dumps(data), prove=False).ok
+
+
+@pytest.mark.parametrize("objective", ["throughput", "latency"])
+def test_a_bound_beyond_its_duals_is_found(objective):
+    data = json.loads(example(objective, "smallest-set").to_json())
+    data["lower_bound_s"] = data["lower_bound_s"] * 1.5
+    assert not plan.check(json.dumps(data)).ok
+    data = json.loads(example(objective, "smallest-set").to_json())
+    data["witness"]["proofs"][0]["prices"] = {name: 1e6 for name in data["witness"]["proofs"][0]["prices"]}
+    assert not plan.check(json.dumps(data)).ok
+
+
+def test_a_score_wrongly_called_best_is_found():
+    found = example("balanced")
+    data = json.loads(found.to_json())
+    data["witness"]["best_latency_s"] *= 1.1
+    assert not plan.check(json.dumps(data)).ok
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"format": 1}', '{"format": 2, "stages": []}'])
+def test_what_is_no_plan_is_an_error(text):
+    with pytest.raises(MorphoError, match=r"\[plan\]"):
+        plan.check(text)
+
+
+def test_its_own_search_agrees_with_brute_force(rng):
+    """Just below the best there is nothing, just above there is something."""
+    looked = 0
+    for _ in range(40):
+        card, cluster, limits = brute_force.random_instance(rng, most_nodes=4, most_layers=7)
+        truth = brute_force.best(card, cluster, limits)
+        facts = gather(card, cluster, limits, 1)
+        if truth is None:
+            assert not plan_within(facts, 1e30, {}) and not plan_below(facts, 1e30, {})
+            continue
+        looked += 1
+        prices = {name.name: float(rng.uniform(0, 1)) for name in cluster.nodes}
+        for by_node in ({}, prices):
+            assert plan_within(facts, truth[0] * (1 + 1e-9), by_node)
+            assert not plan_within(facts, truth[0] * (1 - 1e-6), by_node)
+            assert plan_below(facts, truth[1] * (1 + 1e-6), by_node)
+            assert not plan_below(facts, truth[1] * (1 - 1e-6), by_node)
+    assert looked > 10
+
+
+def test_random_plans_of_all_strategies_pass(rng):
+    for _ in range(12):
+        card, cluster, limits = brute_force.random_instance(rng)
+        for strategy in ("optimal", "proportional", "greedy", "smallest-set"):
+            for objective in ("throughput", "latency", "balanced"):
+                try:
+                    found = plan.solve(card, cluster, strategy, objective, constraints=limits)
+                except MemoryLimit:
+                    continue
+                except MorphoError as error:
+                    assert strategy != "optimal", error
+                    assert any(word in str(error) for word in ("pin", "no line", "breaks a constraint")), error
+                    continue
+                report = plan.check(found)
+                assert report.ok, report.lines

@@ -1,0 +1,27 @@
+"""The examples in the planner's docstrings are true."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+from morpho import plan
+from morpho.plan import registry
+
+MODULES = ["morpho.plan", "morpho.cost.layers"]
+MODULES += [f"morpho.plan.{found.name}" for found in pkgutil.iter_modules(plan.__path__)]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples(name: str) -> None:
+    """Everything an example needs is in it or in its module."""
+    known = set(plan.strategies())
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    for example in doctest.DocTestFinder().find(importlib.import_module(name), name):
+        runner.run(example)
+    for added in set(plan.strategies()) - known:
+        registry._STRATEGIES.pop(added)
+    assert runner.failures == 0
