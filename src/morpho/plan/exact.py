@@ -54,7 +54,7 @@ def best_latency(problem: Problem, start: Path | None = None) -> Answer | None:
         beam = Sweep(problem, upper, bound, width=BEAM, tighten=True)
         upper, path = _better(beam.run(), upper, path)
         if path is None or bound.seconds < upper * (1 - TOLERANCE):
-            bound = latency_bound(problem, upper, rounds=120)
+            bound = latency_bound(problem, upper, rounds=400 if is_large(problem) else 120)
     sweep = Sweep(problem, upper * (1 - TOLERANCE), bound, tighten=True)
     if bound is None or bound.seconds < upper * (1 - TOLERANCE):
         upper, path = _better(sweep.run(), upper, path)
