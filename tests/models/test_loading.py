@@ -108,6 +108,27 @@ def test_folders_that_are_no_models(tmp_path: Path) -> None:
         mo.models.load_with_tokenizer(_write(tmp_path, model.config, model.state_dict()))
 
 
+@pytest.mark.parametrize("settings", [
+    {"n_embd": 1 << 33, "n_head": 2}, {"vocab_size": 1 << 39}, {"n_layer": 1 << 30}, {"n_positions": 1 << 35},
+    {"n_embd": -8}, {"n_embd": "8"}, {"n_embd": 8.5}, {"vocab_size": 1 << 50}, {"n_head": 0}, {"n_layer": True},
+    {"layer_norm_epsilon": "1"}, {"activation_function": 3}, {"tie_word_embeddings": "no"},
+])
+def test_lies_about_sizes_are_found_before_memory_is_taken(settings: dict[str, Any], tmp_path: Path) -> None:
+    model = mo.models.create("gpt2", **SMALL["gpt2"])
+    _write(tmp_path, {**model.config, **settings}, model.state_dict())
+    peak = mo.pool.stats()["peak_bytes"]
+    with pytest.raises(MorphoError) as error:
+        mo.models.load(tmp_path)
+    assert mo.pool.stats()["peak_bytes"] - peak < 1 << 20 and "memory" not in str(error.value)
+
+
+def test_a_model_without_weights_is_not_computed() -> None:
+    with mo.nn.init.undrawn():
+        layer = mo.nn.Linear(1 << 20, 1 << 20)  # 4 TB, if it were there
+    with pytest.raises(ArgumentError, match="has no value yet"):
+        mo.compile(layer)(mo.zeros((1, 1 << 20)))
+
+
 # -- GGUF --------------------------------------------------------------------------------------------------------------
 GGUF_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
               "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
@@ -13,6 +14,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.nn.attention import KeyValueCache
 from morpho.nn.module import Module
 
+MOST = 1 << 40  # of any size
 Self = TypeVar("Self", bound="Model")
 
 
@@ -28,6 +30,23 @@ class Config:
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)  # type: ignore[call-overload, no-any-return]
+
+    @classmethod
+    def checked(cls, name: str, value: Any) -> Any:
+        """A setting, if it is of the kind of its default: sizes are positive, and none is beyond any machine."""
+        default = next(field.default for field in dataclasses.fields(cls) if field.name == name)  # type: ignore
+        if isinstance(value, Mapping) or value is None or default is None or default is dataclasses.MISSING:
+            return value
+        if isinstance(default, bool | str):
+            fits = isinstance(value, type(default))
+        elif isinstance(default, int):
+            fits = isinstance(value, int | list) and (isinstance(value, list) or 0 <= value < MOST)
+        else:
+            fits = isinstance(value, int | float) and math.isfinite(value)
+        if not fits or (isinstance(value, bool) and not isinstance(default, bool)):
+            raise fail(ArgumentError, "models", f"the setting {name}={str(value)[:80]!r} makes no sense",
+                       f"by default it is {default!r}")
+        return value
 
 
 class Model(Module):
@@ -50,7 +69,8 @@ class Model(Module):
         for name, wanted in kind.fixed.items():
             if given.get(name, wanted) not in (wanted, None):
                 raise fail(ArgumentError, cls.model_type, f"{name}={given[name]!r} is not supported, only {wanted!r}")
-        return cls(kind(**{name: value for name, value in given.items() if name in known}), dtype=dtype)
+        settings = {name: kind.checked(name, value) for name, value in given.items() if name in known}
+        return cls(kind(**settings), dtype=dtype)
 
     def _configure(self, config: Config) -> None:
         """Keep the configuration as plain data, with the family's name in it."""

@@ -76,6 +76,7 @@ def _from_folder(folder: Path, dtype: Any) -> Any:
     if config.get("model_type") == "bert":  # the file says which parts there are
         config = {**config, "masked_lm": any(name.startswith("cls.predictions") for name in weights),
                   "pooler": any("pooler." in name for name in weights)}
+    _check_depth(config, len(weights))
     with init.undrawn():
         model = from_config(config, dtype=dtype)
     table = names.TABLES.get(model.model_type)
@@ -96,6 +97,15 @@ def _read_config(file: Path) -> dict[str, Any]:
     return found
 
 
+def _check_depth(config: Mapping[str, Any], tensors: int) -> None:
+    """A model of more layers than the file has tensors is not begun."""
+    for name in ("n_layer", "num_hidden_layers", "num_layers", "num_decoder_layers", "layers"):
+        found = config.get(name)
+        counts = found if isinstance(found, list) else [found]
+        if any(isinstance(count, int) and count > tensors for count in counts):
+            raise fail(FileFault, "models.load", f"config.json says {name}={found}, and there are {tensors} tensors")
+
+
 # -- GGUF --------------------------------------------------------------------------------------------------------------
 def _from_gguf(file: GgufFile, dtype: Any, packed: bool) -> Any:
     sizes = file.config
@@ -104,6 +114,7 @@ def _from_gguf(file: GgufFile, dtype: Any, packed: bool) -> Any:
         raise fail(ArgumentError, "models.load", f"{file.path.name} is a {sizes.architecture!r} model"
                    + ("" if plain else " with rotary positions of its own") + ", which cannot be built",
                    "Llama form with plain rotary positions can")
+    _check_depth({"layers": sizes.layers}, len(file.tensors))
     with init.undrawn():
         model = from_config({
             "model_type": "llama", "vocab_size": sizes.vocab_size, "hidden_size": sizes.width,

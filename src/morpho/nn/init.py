@@ -5,29 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import morpho as mo
 from morpho.nn.random import next_key
-
-_drawn: ContextVar[bool] = ContextVar("morpho_drawn", default=True)
+from morpho.tensor.variable import unfilled
 
 
 @contextmanager
 def undrawn() -> Iterator[None]:
-    """Inside, weights begin as zeros and no key is used: for a model whose weights come from a file.
+    """Inside, weights are zeros that take no memory, and no key is used: for a model whose weights come from a file. A
+    compiled function refuses them until they have values.
 
     >>> with mo.nn.init.undrawn():
     ...     layer = mo.nn.Linear(2, 1)
     >>> layer.weight.numpy()
     array([[0., 0.]], dtype=float32)
     """
-    token = _drawn.set(False)
+    token = unfilled.set(True)
     try:
         yield
     finally:
-        _drawn.reset(token)
+        unfilled.reset(token)
 
 
 def uniform(shape: tuple[int, ...], bound: float, dtype: Any = mo.float32) -> mo.Tensor:
@@ -36,7 +35,7 @@ def uniform(shape: tuple[int, ...], bound: float, dtype: Any = mo.float32) -> mo
     >>> mo.nn.init.uniform((2, 3), 0.5).shape
     (2, 3)
     """
-    if not _drawn.get():
+    if unfilled.get():
         return mo.zeros(shape, dtype=dtype)
     return (mo.random.uniform(next_key(), shape, dtype=dtype) * 2 - 1) * bound
 
@@ -47,7 +46,7 @@ def normal(shape: tuple[int, ...], std: float = 0.02, mean: float = 0.0, dtype: 
     >>> mo.nn.init.normal((2, 3)).shape
     (2, 3)
     """
-    if not _drawn.get():
+    if unfilled.get():
         return mo.zeros(shape, dtype=dtype)
     return mo.random.normal(next_key(), shape, dtype=dtype) * std + mean
 

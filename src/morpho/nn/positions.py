@@ -17,17 +17,19 @@ from morpho.nn import init
 from morpho.nn.module import Module
 from morpho.tensor.variable import Parameter
 
+MOST_ENTRIES = 1 << 27  # of a table of angles: a million positions of 128
+
 
 def rows_at(table: mo.Tensor, length: Any, offset: Any) -> mo.Tensor:
     """Rows offset, offset + 1, ... of a table, `length` of them: (length, width), or (batch, length, width) where there
     is an offset for each sequence."""
-    if isinstance(offset, int):
-        if isinstance(length, int) and offset + length > table.shape[0]:
+    if isinstance(offset, int) and isinstance(length, int):
+        if offset + length > table.shape[0]:
             raise fail(ShapeError, "positions", f"{length} tokens from position {offset} on are more than the "
                                                 f"{table.shape[0]} positions there are", "cut the sequence")
         return table[offset:offset + length]
     steps = mo.arange(length)
-    if offset.ndim:  # (batch,) -> (batch, length)
+    if not isinstance(offset, int) and offset.ndim:  # (batch,) -> (batch, length)
         return mo.embedding(table, mo.expand_dims(offset, axis=-1) + steps)
     return mo.embedding(table, steps + offset)
 
@@ -54,6 +56,9 @@ class RotaryPositions(Module):
     def __init__(self, depth: int, length: int = 2048, theta: float = 10000.0, interleaved: bool = False,
                  scaling: Mapping[str, Any] | None = None) -> None:
         _checked("RotaryPositions", length, depth)
+        if length * depth > MOST_ENTRIES:
+            raise fail(ArgumentError, "RotaryPositions", f"a table of {length} positions of {depth} angles is too "
+                                                         f"large", "make it for a shorter length")
         self.depth, self.length, self.theta, self.interleaved = depth, length, float(theta), interleaved
         angles = np.outer(np.arange(length, dtype=np.float32), _frequencies(depth, theta, scaling))
         # Both as they are multiplied: (length, depth), in the order of the pairs.

@@ -21,9 +21,12 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.base.shapes import is_contiguous
 from morpho.ir.node import Node, build
+from morpho.runtime.buffer import Buffer
 from morpho.runtime.tables import StateField
 from morpho.tensor.core import Tensor, evaluate, realise
 from morpho.tensor.tracking import Tracked, tracing, watch
@@ -73,11 +76,12 @@ class State:
     # `_held` and the words are read and written by compiled code; see runtime/state_code.py.
     __slots__ = ("__weakref__", "_held", "_waiting", "_words", "lock", "number")
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Any, filled: bool = True) -> None:
         from morpho.tensor.create import asarray
 
         self._words = (ctypes.c_int64 * int(StateField.SIZE))()
-        self._held = asarray(value, copy=True).realise()  # memory of its own: borrowed memory is never written
+        # Memory of its own: borrowed memory is never written. What is not `filled` takes none before its next value.
+        self._held = asarray(value, copy=True).realise() if filled else _zeros_of(asarray(value))
         self._waiting: Tensor | None = None  # the next value, not computed yet
         self.number = next(_numbers)  # locks are taken in this order
         self.lock = Lock(self._words)  # held by a call through Python, and by a long native one, from start to end
@@ -144,6 +148,13 @@ class State:
 
     def __repr__(self) -> str:
         return f"State({self._tensor!r}, version={self.version})"
+
+
+def _zeros_of(tensor: Tensor) -> Tensor:
+    """Zeros of this shape and dtype in the memory of one."""
+    one, shape = np.zeros((), tensor.dtype.numpy), tensor.shape
+    buffer = Buffer(one, one.ctypes.data, shape, (0,) * len(shape), tensor.dtype, False)  # type: ignore[arg-type]
+    return Tensor.of_buffer(buffer)
 
 
 def assign(values: Sequence[tuple[State, Any]], *others: Tensor) -> None:
@@ -268,6 +279,9 @@ class Trace:
         """The value the function sees: the last one it wrote, else the state as an input."""
         if id(state) not in self.values:
             tensor = state._tensor
+            if not is_contiguous(tensor._layout[1], tensor._layout[2]):  # type: ignore[index]
+                raise fail(ArgumentError, "compile", f"a state of {tensor.dtype}{tensor.shape} has no value yet",
+                           "load the weights of a model that was made without any")
             node = build("parameter", index=self.next_parameter, shape=tensor.shape, dtype=tensor.dtype)
             self.next_parameter += 1
             self.states.append(state)

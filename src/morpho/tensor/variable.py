@@ -6,6 +6,7 @@ computed before keeps the old value.
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import Any
 
 from morpho.base.errors import DTypeError, fail
@@ -14,6 +15,8 @@ from morpho.tensor.core import Tensor
 from morpho.tensor.state import State, current_trace, defer
 from morpho.tensor.tracking import Tracked, detached, tracing, watch
 
+unfilled: ContextVar[bool] = ContextVar("morpho_unfilled", default=False)  # variables wait for values from a file
+
 
 class Variable(Tensor):
     """A tensor whose value can be replaced; what `Parameter` and `Buffer` have in common."""
@@ -21,7 +24,7 @@ class Variable(Tensor):
     __slots__ = ("state",)
 
     def __init__(self, value: Any) -> None:
-        self.state = State(value)
+        self.state = State(value, filled=not unfilled.get())
 
     # What a tensor is made of is the state's at the moment.
     _node = property(lambda self: self.state._tensor._node,  # type: ignore[assignment]
@@ -57,7 +60,8 @@ class Variable(Tensor):
 
     def assign(self, value: Any) -> None:
         """Give it another value of the same shape and dtype."""
-        self.state.value = value
+        if not unfilled.get():
+            self.state.value = value
 
     @property
     def value(self) -> Tensor:
