@@ -12,7 +12,14 @@ from morpho.kernels.emit import Emitter, Value
 from morpho.runtime.layout import BYTES_DATA, WORD
 
 
-class StepField(IntEnum):
+class Number(IntEnum):
+    """A named number that is written as a number into LLVM text, in every version of Python."""
+
+    __str__ = int.__repr__
+    __format__ = int.__format__
+
+
+class StepField(Number):
     """One step of a program."""
 
     FUNCTION = 0
@@ -29,7 +36,7 @@ class StepField(IntEnum):
     SIZE = 11
 
 
-class ProgramField(IntEnum):
+class ProgramField(Number):
     """A program."""
 
     STEPS = 0
@@ -43,7 +50,7 @@ class ProgramField(IntEnum):
     SIZE = 8
 
 
-class Enabled(IntEnum):
+class Enabled(Number):
     """Whom a native entry serves."""
 
     NONE = 0  # every call goes through Python
@@ -51,7 +58,7 @@ class Enabled(IntEnum):
     MATCHING = 2  # callers whose settings are those of SETTINGS: somewhere a `mo.settings` block is open
 
 
-class ContextField(IntEnum):
+class ContextField(Number):
     """What a compiled function's entry needs besides the program."""
 
     PROGRAM = 0
@@ -108,7 +115,7 @@ class ContextField(IntEnum):
     SIZE = 51
 
 
-class StateField(IntEnum):
+class StateField(Number):
     """The words of a state that native code shares."""
 
     HELD = 0  # how often its lock is held; whoever finds it held goes through Python and waits
@@ -116,7 +123,7 @@ class StateField(IntEnum):
     SIZE = 2
 
 
-class StateRow(IntEnum):
+class StateRow(Number):
     """A state as the entry sees it: addresses of slots of Python objects, read at every call."""
 
     TENSOR = 0  # the slot that holds its tensor
@@ -126,7 +133,7 @@ class StateRow(IntEnum):
     SIZE = 4
 
 
-class OutputRow(IntEnum):
+class OutputRow(Number):
     """What the entry needs to make a new output."""
 
     BYTES = 0
@@ -148,7 +155,7 @@ class Distances(NamedTuple):
     layout: int
 
 
-class PoolField(IntEnum):
+class PoolField(Number):
     """The threads' meeting place; the first words are the C library's mutex and condition variables."""
 
     MUTEX = 0
@@ -176,7 +183,7 @@ class PoolField(IntEnum):
     SIZE = 43
 
 
-class BudgetField(IntEnum):
+class BudgetField(Number):
     """What all threads of the process share: the engine's and those of `runtime/tasks.py`."""
 
     RUNNING = 0  # task workers awake now
@@ -187,7 +194,7 @@ class BudgetField(IntEnum):
     TABLE = 8  # the task workers' pthread identities
 
 
-class TaskField(IntEnum):
+class TaskField(Number):
     """One kernel divided among threads."""
 
     FUNCTION = 0
