@@ -12,14 +12,7 @@ from morpho.kernels.emit import Emitter, Value
 from morpho.runtime.layout import BYTES_DATA, WORD
 
 
-class Number(IntEnum):
-    """A named number that is written as a number into LLVM text, in every version of Python."""
-
-    __str__ = int.__repr__
-    __format__ = int.__format__
-
-
-class StepField(Number):
+class StepField(IntEnum):
     """One step of a program."""
 
     FUNCTION = 0
@@ -36,7 +29,7 @@ class StepField(Number):
     SIZE = 11
 
 
-class ProgramField(Number):
+class ProgramField(IntEnum):
     """A program."""
 
     STEPS = 0
@@ -50,7 +43,7 @@ class ProgramField(Number):
     SIZE = 8
 
 
-class Enabled(Number):
+class Enabled(IntEnum):
     """Whom a native entry serves."""
 
     NONE = 0  # every call goes through Python
@@ -58,7 +51,7 @@ class Enabled(Number):
     MATCHING = 2  # callers whose settings are those of SETTINGS: somewhere a `mo.settings` block is open
 
 
-class ContextField(Number):
+class ContextField(IntEnum):
     """What a compiled function's entry needs besides the program."""
 
     PROGRAM = 0
@@ -115,7 +108,7 @@ class ContextField(Number):
     SIZE = 51
 
 
-class StateField(Number):
+class StateField(IntEnum):
     """The words of a state that native code shares."""
 
     HELD = 0  # how often its lock is held; whoever finds it held goes through Python and waits
@@ -123,7 +116,7 @@ class StateField(Number):
     SIZE = 2
 
 
-class StateRow(Number):
+class StateRow(IntEnum):
     """A state as the entry sees it: addresses of slots of Python objects, read at every call."""
 
     TENSOR = 0  # the slot that holds its tensor
@@ -133,7 +126,7 @@ class StateRow(Number):
     SIZE = 4
 
 
-class OutputRow(Number):
+class OutputRow(IntEnum):
     """What the entry needs to make a new output."""
 
     BYTES = 0
@@ -155,7 +148,7 @@ class Distances(NamedTuple):
     layout: int
 
 
-class PoolField(Number):
+class PoolField(IntEnum):
     """The threads' meeting place; the first words are the C library's mutex and condition variables."""
 
     MUTEX = 0
@@ -183,7 +176,7 @@ class PoolField(Number):
     SIZE = 43
 
 
-class BudgetField(Number):
+class BudgetField(IntEnum):
     """What all threads of the process share: the engine's and those of `runtime/tasks.py`."""
 
     RUNNING = 0  # task workers awake now
@@ -194,7 +187,7 @@ class BudgetField(Number):
     TABLE = 8  # the task workers' pthread identities
 
 
-class TaskField(Number):
+class TaskField(IntEnum):
     """One kernel divided among threads."""
 
     FUNCTION = 0
