@@ -75,7 +75,9 @@ def test_other_dtypes(tmp_path: Path) -> None:
     mo.models.save(tmp_path, model)
     half = mo.models.load(tmp_path, dtype=mo.bfloat16)
     assert {value.dtype for value in half.state_dict().values()} == {mo.bfloat16}
-    assert half(IDS).dtype is mo.bfloat16 and [*mo.models.generate(half, [1, 2], max_new_tokens=2)]
+    generator = mo.models.Generator(half)
+    assert np.abs(generator.start([3, 1, 4]) - model(IDS[:, :3]).numpy()[0, -1]).max() < 0.02
+    assert generator.caches[0].keys.value.dtype is mo.bfloat16
 
 
 def test_names_that_do_not_fit_are_listed(tmp_path: Path) -> None:
@@ -193,8 +195,8 @@ def test_gguf_packed(tied: bool, tmp_path: Path) -> None:
     assert isinstance(packed.model.embed_tokens, mo.nn.QuantisedEmbedding)
     assert [*packed.state_dict()] == [name for name in plain.state_dict() if "norm" in name]
     assert (packed(IDS).numpy() == plain(IDS).numpy()).all()
-    assert ([*mo.models.generate(packed, [1, 2], max_new_tokens=4)]
-            == [*mo.models.generate(plain, [1, 2], max_new_tokens=4)])
+    if tied:
+        assert (mo.models.Generator(packed).start([3, 1, 4, 1]) == plain(IDS).numpy()[0, 3]).all()
 
 
 def test_packed_layers_are_their_unpacked_ones() -> None:
