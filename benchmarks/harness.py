@@ -51,6 +51,7 @@ class Timing:
     rounds: list[float] = field(default_factory=list)
     calls: int = 0
     error_share: float | None = None
+    answer: Any = None  # what the case's checked call gave, in short, where its cases say so
     error: str | None = None
 
     @property
@@ -90,6 +91,7 @@ def prepare(entry: Entry, shape: tuple[int, ...], pace: Pace) -> Timing:
         reply = entry.worker.ask("prepare", label=entry.label, case=entry.case, shape=list(shape),
                                  round_seconds=pace.round_seconds)
         timing.calls, timing.error_share = reply["calls"], reply["error_share"]
+        timing.answer = reply.get("answer")
     except PeerError as error:
         timing.error = str(error)
     return timing

@@ -49,11 +49,13 @@ class Worker:
         results = self.peer.to_numpy(prepared.function(*prepared.arguments, **prepared.keywords))
         elapsed = time.perf_counter() - start
         error_share = cases.check(case, inputs, results)
+        answer = cases.answer(case, results) if hasattr(cases, "answer") else None  # to compare with other peers'
         del results  # an export of a result would keep `out=` from being written
         loop = self.loops[label] = prepared.loop()
         if elapsed > LONG_CALL_S:
             self.long.add(label)
-        return {"error_share": error_share, "calls": 1 if label in self.long else calls_per_round(loop, round_seconds)}
+        return {"error_share": error_share, "answer": answer,
+                "calls": 1 if label in self.long else calls_per_round(loop, round_seconds)}
 
     def why_not(self, case: str) -> dict[str, Any]:
         """A sentence when the peer says that it cannot do a case."""

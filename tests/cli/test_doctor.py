@@ -93,7 +93,8 @@ def test_present_parts_say_their_version() -> None:
 
 
 def test_the_optional_parts_are_those_of_the_project() -> None:
-    tomllib = pytest.importorskip("tomllib")
+    import tomllib
+
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for extra, parts in doctor.OPTIONAL.items():
         for distribution, _ in parts:

@@ -65,15 +65,8 @@ def test_what_a_file_means(tmp_path: Path) -> None:
     assert cluster.kinds() == ((0,), (1, 2, 3))
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="TOML is read by Python 3.11 and later")
 def test_toml_and_json_say_the_same(tmp_path: Path) -> None:
     assert load(tmp_path, TOML, "office.toml") == load(tmp_path, OFFICE)
-
-
-def test_without_toml_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tomllib", None)
-    with pytest.raises(MorphoError, match=r"office\.toml: TOML needs Python 3\.11.*\.json"):
-        load(tmp_path, TOML, "office.toml")
 
 
 def test_a_matrix_of_links(tmp_path: Path) -> None:
@@ -159,8 +152,6 @@ def test_a_fault_names_file_and_field(tmp_path: Path, where: str, value: Any, co
     ("[[", "a.toml", "a.toml is not valid TOML"), ("[" * 100_000, "a.json", "a.json is not valid JSON"),
 ])
 def test_files_that_are_no_tables(tmp_path: Path, text: str, name: str, complaint: str) -> None:
-    if name.endswith("toml"):
-        pytest.importorskip("tomllib", reason="TOML is read by Python 3.11 and later")
     with pytest.raises(MorphoError, match=complaint):
         load(tmp_path, text, name)
 

@@ -114,6 +114,23 @@ def test_a_node_that_dies_stops_the_pipeline_or_hands_over() -> None:
     assert simulate(spare, fails={"c": 0.1}).tokens_per_s == pytest.approx(p.predicted.tokens_per_s, rel=0.02)
 
 
+def test_two_deaths() -> None:
+    model, machines = card(6), cluster(100, 100, 100)
+    p = placed(model, machines, ("a", 0, 2), ("b", 2, 4), ("c", 4, 6))
+    without_b = placed(model, machines.without(["b"]), ("a", 0, 3), ("c", 3, 6))
+    without_c = placed(model, machines.without(["c"]), ("a", 0, 3), ("b", 3, 6))
+    plans = {"b": (without_b, 1.0), "c": (without_c, 1.0)}
+    # c dies while the plan without b is being loaded; the plan without c needs b, which is dead.
+    trace = simulate(p, fails={"b": 0.3, "c": 0.8}, failover=plans)
+    assert trace.stopped_s == 0.8 and all(end <= 0.3 for *_, end in trace.passes)
+    assert trace.lost_passes == p.predicted.in_flight
+    # The plan without both takes over from the one being loaded: nothing is done twice.
+    alone = placed(model, machines.without(["b", "c"]), ("a", 0, 6))
+    trace = simulate(p, passes=10, fails={"b": 0.3, "c": 0.8}, failover={"b": (without_b, 1.0), "c": (alone, 1.0)})
+    assert trace.stopped_s is None and len(trace.passes) == 10 * p.predicted.in_flight
+    assert not any(0.3 < span.start_s < 1.8 for span in trace.spans)
+
+
 @pytest.mark.parametrize("wrong", [{"jitter": -1}, {"passes": 0}, {"in_flight": 0}, {"slow": {"x": 2}},
                                    {"fails": {"x": 1}}, {"shared": [("a", "x")]}, {"phase": "sleep"}])
 def test_bad_input(wrong: dict[str, object]) -> None:

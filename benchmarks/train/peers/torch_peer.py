@@ -1,4 +1,4 @@
-"""PyTorch, eager: modules, `backward()` and its own optimiser."""
+"""PyTorch, eager: modules, `backward()` and its own optimisers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from torch.nn import functional
 
 from benchmarks.peers import torch_peer
 from benchmarks.peers.prepared import Prepared
-from benchmarks.train import cases
+from benchmarks.train import gpt_torch, mlp, resnet_torch
+from benchmarks.train.peers.two_steps import TwoSteps
 
 CASES_MODULE = "benchmarks.train.cases"
+STEPS = TwoSteps()
 
 
 def load(threads: int) -> dict[str, str]:
@@ -24,13 +26,19 @@ def load(threads: int) -> dict[str, str]:
 
 def prepare(name: str, inputs: dict[str, np.ndarray]) -> Prepared:
     """A plain training step, which returns the loss."""
+    if name in ("gpt_step", "gpt_step_bf16"):
+        return STEPS.prepared(*gpt_torch.prepare(name, inputs))
+    if name == "resnet_step":
+        return STEPS.prepared(*resnet_torch.prepare(name, inputs))
+    if name != "mlp_step":
+        raise KeyError(name)
     width = inputs["weight1"].shape[0]
     layers = [torch.nn.Linear(width, width) for _ in range(2)]
     for number, layer in enumerate(layers, 1):
         layer.weight.data = torch.from_numpy(np.ascontiguousarray(inputs[f"weight{number}"].T))
         layer.bias.data = torch.from_numpy(inputs[f"bias{number}"].copy())
     model = torch.nn.Sequential(layers[0], torch.nn.ReLU(), layers[1])
-    optimiser = torch.optim.SGD(model.parameters(), lr=cases.LEARNING_RATE)
+    optimiser = torch.optim.SGD(model.parameters(), lr=mlp.LEARNING_RATE)
 
     def step(x: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
         optimiser.zero_grad()
@@ -43,4 +51,5 @@ def prepare(name: str, inputs: dict[str, np.ndarray]) -> Prepared:
 
 
 def to_numpy(result: Any) -> tuple[np.ndarray, ...]:
-    return (result.detach().numpy(),)
+    """The losses of the first and of the checked step."""
+    return tuple(loss.detach().float().numpy() for loss in STEPS.losses(result))

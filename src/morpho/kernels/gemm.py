@@ -27,6 +27,7 @@ DEPTH = 512  # values of k per block: a panel of the right operand stays in the 
 TILE_ROWS, TILE_COLUMNS = 128, 768  # of one item: its sums and its packed rows share the second-level cache
 FEW_ROWS = 32
 ITEMS_PER_THREAD = 2
+EVEN_ANYWAY = 12  # tiles per thread from which one more does not matter
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +93,24 @@ def choose_tiling(m: Size, n: Size, k: Size, batch: Size, register: Register, th
             tile_panels = _ceil(tile_panels, 2)
         while tile_rows > 32 and _ceil(rows, tile_rows) * _ceil(panels, tile_panels) < wanted:
             tile_rows = _ceil(_ceil(tile_rows, 2), 8) * 8
+        tile_rows = _evened(rows, tile_rows, _ceil(panels, tile_panels) * max(1, upper(batch)), threads)
     tile_panels = min(tile_panels, panels)
     stride = tile_panels * register.width
     stride += register.lanes if stride == n else 0  # rows and columns of the tile must not look like one axis
     return Tiling(max(tile_rows, 1), tile_panels, depth, max(1, _ceil(rows, max(tile_rows, 1))),
                   _ceil(panels, tile_panels), stride)
+
+
+def _evened(rows: int, tile_rows: int, others: int, threads: int) -> int:
+    """Tiles a little lower, where few of them would leave one thread with one more than the others."""
+    tiles = _ceil(rows, max(tile_rows, 1))
+    if tiles * others % threads == 0 or tiles * others >= EVEN_ANYWAY * threads:
+        return tile_rows
+    for more in range(tiles + 1, tiles + threads):
+        lower = _ceil(_ceil(rows, more), 8) * 8
+        if lower >= 32 and _ceil(rows, lower) * others % threads == 0:
+            return lower
+    return tile_rows
 
 
 @dataclass(frozen=True)

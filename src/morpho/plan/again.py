@@ -14,7 +14,7 @@ from morpho.plan.registry import solve
 from morpho.plan.result import Constraints, Plan, Stage
 
 MANY_CELLS = 50_000_000  # states of an exact search (14 different nodes x 128 layers have 30 million)
-MOVES = 30_000  # of an annealing when there are many
+MOVES = 15_000  # of an annealing when there are many
 
 
 def surviving(constraints: Constraints, cluster: Cluster) -> Constraints:
@@ -27,10 +27,12 @@ def surviving(constraints: Constraints, cluster: Cluster) -> Constraints:
 def solve_again(plan: Plan, cluster: Cluster, bound: bool = True, quick: bool = False) -> Plan:
     """The plan of the same model, by the same strategy, for the same objective, on another cluster.
 
-    `quick` is for questions that take many solves: clusters too varied for many exact searches are annealed instead.
+    `quick` is for questions that take many solves: clusters too varied for many exact searches are annealed instead,
+    and what is not exact comes without a bound.
     """
     constraints = surviving(plan.constraints, cluster)
     strategy, options = quick_strategy(plan) if quick else (plan.strategy, {})
+    bound = bound and (strategy == "optimal" or not quick)  # elsewhere a bound may take longer than the plan
     return solve(plan.card, cluster, strategy, plan.objective, plan.seed, constraints, bound, **options)
 
 

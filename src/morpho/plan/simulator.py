@@ -182,6 +182,9 @@ class _Run:
         self.lost = 0
         self.stopped_s: float | None = None
         self.dead: set[int] = set()  # copies of the pipeline that have stopped
+        self.gone: set[str] = set()  # nodes that have died
+        self.takeovers = 0
+        self.loading = False
         self._use(plan)
 
     def _use(self, plan: Plan) -> None:
@@ -205,11 +208,13 @@ class _Run:
                 if resource.job is job and self.resources.get(resource.name) is resource:
                     self._finish(resource, job, now, passes)
             elif what == "fail":
-                self._fail(about, now, jobs, failover)
-            else:  # the plan that takes over is loaded
-                for job in about:
-                    job.begin_s = now
-                    self._request(job, now)
+                self._fail(about, now, [job for job in jobs if job.turn < passes], failover)
+            elif about == self.takeovers:  # the plan that takes over is loaded, and no other has since
+                self.loading = False
+                for job in jobs:
+                    if job.turn < passes and job.copy not in self.dead:
+                        job.begin_s = now
+                        self._request(job, now)
         return Trace(self.plan, self.phase, tuple(self.spans), tuple(self.done), self.lost, self.stopped_s)
 
     def _at(self, when: float, what: str, about: Any) -> None:
@@ -256,11 +261,15 @@ class _Run:
 
     def _fail(self, name: str, now: float, jobs: list[_Job], failover: dict[str, tuple[Plan, float]]) -> None:
         """A node dies: its copy of the pipeline stops, or another plan takes over everything."""
+        self.gone.add(name)
         hit = {copy for copy, chain in enumerate(self.chains) for step in chain
                if step.kind == "compute" and name in step.nodes} - self.dead
         if not hit:
             return
-        stopping = set(range(len(self.chains))) if name in failover else hit
+        # A plan made for one death may rest on a node that has died since: then there is none.
+        takes_over = name in failover and not self.gone & {one for stage in failover[name][0].stages
+                                                           for copy in stage.replicas for one in copy}
+        stopping = set(range(len(self.chains))) if takes_over else hit
         for resource in self.resources.values():
             if resource.job is not None and resource.job.copy in stopping:
                 job, resource.job = resource.job, None
@@ -268,17 +277,19 @@ class _Run:
             resource.waiting = deque(job for job in resource.waiting if job.copy not in stopping)
             self._start_next(resource, now)
         stopped = [job for job in jobs if job.copy in stopping]
-        self.lost += len(stopped)
-        if name not in failover:
+        self.lost += 0 if self.loading else len(stopped)
+        if not takes_over:
             self.dead |= hit
             self.stopped_s = now
             return
         plan, reload_s = failover[name]
         self._use(plan)
         self.dead = set()
+        self.takeovers += 1
         for job in stopped:  # the pass begins again; its tokens so far are known
             job.step, job.copy = 0, job.number % len(self.chains)
-        self._at(now + reload_s, "loaded", stopped)
+        self.loading = True
+        self._at(now + reload_s, "loaded", self.takeovers)
 
 
 def _chain(plan: Plan, copy: int, phase: str, shared: list[set[str]]) -> Iterator[_Step]:

@@ -33,11 +33,8 @@ def _json(text: str, file: str) -> dict[str, Any]:
 
 
 def _toml(text: str, file: str) -> dict[str, Any]:
-    try:
-        import tomllib
-    except ImportError:
-        raise fail(ArgumentError, "plan", f"{file}: TOML needs Python 3.11 or later",
-                   "write the same tables as JSON and give the file the ending .json") from None
+    import tomllib
+
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

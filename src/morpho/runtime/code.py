@@ -122,6 +122,7 @@ def kernel_addresses(kernels: Sequence[Any]) -> list[int]:
     counters.memory_hits += sum(not isinstance(kernel, StoredKernel) for kernel in kernels) - len(new)
     if len(new) > 1:
         counters.memory_hits -= _fetch(list(new), isa)  # which the next line finds in memory
+        counters.memory_hits -= _compile_together(list(new), isa)
     made = {kernel: _kernel_address(kernel, isa) for kernel in new}
     return [made[kernel] if address is None else address for kernel, address in zip(kernels, known, strict=True)]
 
@@ -135,6 +136,31 @@ def _fetch(kernels: Sequence[Any], isa: Isa) -> int:
         keys = [key for key in (kernel_key(kernel, isa) for kernel in kernels) if key not in _by_key]
         found = {key: code for key in dict.fromkeys(keys) if (code := disk.get(key)) is not None}
         return len(found) if found and _load(found, isa) else 0
+
+
+def _compile_together(kernels: Sequence[Any], isa: Isa) -> int:
+    """Compile all kernels that are not known yet, and say how many those were."""
+    from morpho.runtime.compile_many import compile_many
+
+    with _lock:
+        started = time.perf_counter()
+        keys = {kernel_key(kernel, isa): kernel for kernel in kernels}
+        texts = {key: kernel.generate(isa, _function(key)) for key, kernel in keys.items() if key not in _by_key}
+        if not texts:
+            return 0
+        middle = time.perf_counter()
+        codes = dict(zip(texts, compile_many(list(texts.values()), isa), strict=True))
+        counters.compiled += len(codes)
+        counters.generate_ms += 1e3 * (middle - started)
+        counters.compile_ms += 1e3 * (time.perf_counter() - middle)
+        disk = disk_cache()
+        for key, code in codes.items() if disk is not None else ():
+            disk.put(key, code)  # type: ignore[union-attr]
+        started = time.perf_counter()
+        addresses = cpu.load(list(codes.values()), isa, [_function(key) for key in codes])
+        counters.load_ms += 1e3 * (time.perf_counter() - started)
+        _by_key.update(zip(codes, addresses, strict=True))
+        return len(codes)
 
 
 def _load(codes: Mapping[str, bytes], isa: Isa) -> bool:

@@ -1,0 +1,68 @@
+"""The memory of training steps of the GPT in this process.
+
+    python -m benchmarks.probes.gpt_memory torch|morpho|checkpoint|BUDGET [layers width heads vocabulary batch length]
+
+BUDGET is a share, such as 0.75, for `memory_budget=` of `mo.compile`. The resident peak is that of all steps, the
+first one with its compiling included; building the model is not counted.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.probes.resident import reset_peak, status_bytes
+from benchmarks.train import gpt
+
+STEPS = 3
+
+
+def make(kind: str, size: tuple[int, ...]) -> tuple[int | None, Callable[..., Any], tuple[Any, ...]]:
+    """What was resident after the imports, the step and its arguments."""
+    if kind == "torch":
+        from benchmarks.train import gpt_torch as side
+    else:
+        from benchmarks.train import gpt_morpho as side  # type: ignore[no-redef]
+    base = status_bytes("VmRSS")
+    case = "gpt_step_checkpoint" if kind == "checkpoint" else "gpt_step"
+    step, arguments = side.prepare(case, gpt.make_inputs(case, size))
+    if kind not in ("torch", "morpho", "checkpoint"):
+        step = side.compile_step(case, memory_budget=float(kind))
+    return base, step, arguments
+
+
+def held(step: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
+    """What Morpho predicted a call to hold, and what its pool sees: this process has nothing else in it."""
+    import morpho as mo
+
+    gc.collect()
+    with mo.pool.watch() as seen:
+        step(*arguments).item()
+    stats = step.stats
+    return {"arena_bytes": stats["arena_bytes"], "predicted_bytes": stats["predicted_peak_bytes"],
+            "measured_bytes": seen.peak_bytes, "flops": stats["flops"], "recomputed": stats["recomputed"]}
+
+
+def main(kind: str, size: tuple[int, ...]) -> None:
+    """Print bytes and seconds."""
+    base, step, arguments = make(kind, size or gpt.SIZE)
+    gc.collect()
+    reset_peak()
+    losses, seconds = [], []
+    for _ in range(STEPS):
+        start = time.perf_counter()
+        losses.append(step(*arguments).item())
+        seconds.append(time.perf_counter() - start)
+    peak = status_bytes("VmHWM")
+    above = None if peak is None or base is None else peak - base
+    more = {} if kind == "torch" else held(step, arguments)
+    print(json.dumps({"base_bytes": base, "peak_bytes": peak, "above_bytes": above, "losses": losses,
+                      "seconds": min(seconds[1:]), **more}, default=str))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], tuple(map(int, sys.argv[2:])))

@@ -1,0 +1,73 @@
+"""Morpho's side of the GPT: the model of `mo.models`, and its training step as one compiled function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+
+import morpho as mo
+from benchmarks.train import gpt
+from morpho.models.gpt2 import GPT2
+from morpho.nn.attention import KeyValueCache
+
+AUTOCAST = {"bf16": "bfloat16", "auto": None}  # the last word of a case -> the dtype of `autocast`
+
+
+class CheckpointedGPT2(GPT2):
+    """A GPT whose blocks are computed again for their gradients."""
+
+    def hidden(self, ids: mo.Tensor, caches: list[KeyValueCache] | None = None, offset: Any = 0) -> mo.Tensor:
+        x = self.wpe(self.wte(ids), offset)
+        for block in self.h:
+            x = mo.checkpoint(block, x, None, offset)
+        return self.ln_f(x)  # type: ignore[no-any-return]
+
+
+def build(weights: dict[str, np.ndarray], heads: int, *, exact: bool = True, checkpoint: bool = False,
+          dtype: Any = mo.float32) -> Any:
+    """A model that holds these weights."""
+    vocabulary, width = weights["wte.weight"].shape
+    config = {"vocab_size": vocabulary, "n_positions": len(weights["wpe.weight"]), "n_embd": width, "n_head": heads,
+              "n_layer": sum(name.endswith("ln_1.weight") for name in weights),
+              "activation_function": "gelu" if exact else "gelu_new",
+              "tie_word_embeddings": "lm_head.weight" not in weights}
+    model = (CheckpointedGPT2 if checkpoint else GPT2).from_config(config, dtype=dtype)
+    model.load_state_dict({name: mo.asarray(array, copy=True).astype(dtype) for name, array in weights.items()})
+    return model
+
+
+def optimiser_of(model: Any) -> Any:
+    """AdamW over all weights."""
+    return mo.optim.AdamW(model.parameters(), lr=gpt.LEARNING_RATE, weight_decay=gpt.WEIGHT_DECAY)
+
+
+def casting(case: str) -> AbstractContextManager[Any]:
+    """The precision of a case."""
+    word = case.rpartition("_")[2]
+    return mo.amp.autocast(AUTOCAST[word]) if word in AUTOCAST else nullcontext()
+
+
+def compile_step(case: str = "gpt_step", memory_budget: Any = None) -> Callable[..., Any]:
+    """step(model, opt, ids, targets) -> loss: forward, backward, clipping, AdamW, as one native function."""
+
+    @mo.compile(memory_budget=memory_budget)
+    def step(model: Any, opt: Any, ids: mo.Tensor, targets: mo.Tensor) -> mo.Tensor:
+        with casting(case):
+            loss = mo.cross_entropy(model(ids), targets)
+        loss.backward()
+        mo.optim.clip_grad_norm(model.parameters(), gpt.CLIP)
+        opt.step()
+        opt.zero_grad()
+        return loss
+
+    return step
+
+
+def prepare(case: str, inputs: dict[str, np.ndarray]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The compiled step and its arguments."""
+    model = build(gpt.weights_of(inputs), int(inputs["heads"]), checkpoint=case.endswith("_checkpoint")).train()
+    ids, targets = (mo.asarray(inputs[key], copy=True).realise() for key in ("ids", "targets"))
+    return compile_step(case), (model, optimiser_of(model), ids, targets)
