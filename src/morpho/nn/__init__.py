@@ -84,12 +84,13 @@ from morpho.nn.quantised import QuantisedEmbedding, QuantisedLinear
 from morpho.nn.random import seed
 from morpho.nn.recurrent import GRU, LSTM, RNN
 from morpho.nn.transformer import FeedForward, TransformerBlock, TransformerDecoderBlock
+from morpho.tensor.checkpoint import checkpoint, checkpoint_sequential
 from morpho.tensor.variable import Buffer, Parameter
 
 __all__ = [
     # the tree
     "Buffer", "Flatten", "Identity", "Lambda", "Module", "ModuleDict", "ModuleList", "Parameter", "ParameterList",
-    "Sequential", "Unflatten", "init", "seed",
+    "Sequential", "Unflatten", "checkpoint", "checkpoint_sequential", "init", "seed",
     # layers
     "BatchNorm1d", "BatchNorm2d", "Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d", "Dropout", "Dropout2d",
     "Embedding", "FusedMLP", "GRU", "GatedUnit", "GeGLU", "GroupNorm", "LSTM", "LayerNorm", "Linear", "RMSNorm", "RNN",
