@@ -29,7 +29,7 @@ def test_the_generator_draws_every_op() -> None:
                "svd", "svdvals", "eigh", "eigvalsh", "solve",  # made by passes, leaves, or LAPACK and BLAS
                "detach", "mark",  # of gradients: they reach no pass
                "matmul_int8", "matmul_quantised", "dequantise",  # a rule's, and of weights in blocks
-               "detach", "mark", "checkpoint",  # taken out before any pass
+               "checkpoint",  # taken out before any pass
                "attention", "attention_backward"}  # of four axes, not one: tests/kernels/test_attention.py
     assert set(REGISTRY) - drawn <= without, set(REGISTRY) - drawn - without
 

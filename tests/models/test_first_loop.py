@@ -1,4 +1,4 @@
-"""The training loop a newcomer writes first, word for word: eager with a scaler, and compiled with everything passed."""
+"""The training loop a newcomer writes first: eager with a scaler, and compiled with model and optimiser passed in."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_loop_as_it_is_written_first(rng: np.random.Generator) -> None:
 
 
 def test_names_of_the_loop() -> None:
-    """Checkpoints are where a reader of other libraries looks for them; so are the tools for when something is wrong."""
+    """Checkpoints are where other libraries have them; the tools for when something is wrong are there too."""
     assert mo.nn.checkpoint is mo.checkpoint and mo.nn.checkpoint_sequential is mo.checkpoint_sequential
     layers = [mo.nn.Linear(3, 3), mo.nn.GELU(), mo.nn.Linear(3, 3)]
     x = mo.ones((2, 3))
