@@ -21,13 +21,13 @@ from morpho.tensor.variable import Parameter
 def rows_at(table: mo.Tensor, length: Any, offset: Any) -> mo.Tensor:
     """Rows offset, offset + 1, ... of a table, `length` of them: (length, width), or (batch, length, width) where there
     is an offset for each sequence."""
-    if isinstance(offset, int):
-        if isinstance(length, int) and offset + length > table.shape[0]:
+    if isinstance(offset, int) and isinstance(length, int):
+        if offset + length > table.shape[0]:
             raise fail(ShapeError, "positions", f"{length} tokens from position {offset} on are more than the "
                                                 f"{table.shape[0]} positions there are", "cut the sequence")
         return table[offset:offset + length]
-    steps = mo.arange(length)
-    if offset.ndim:  # (batch,) -> (batch, length)
+    steps = mo.arange(length)  # a dynamic length is compared with the table's when the function runs
+    if not isinstance(offset, int) and offset.ndim:  # (batch,) -> (batch, length)
         return mo.embedding(table, mo.expand_dims(offset, axis=-1) + steps)
     return mo.embedding(table, steps + offset)
 
