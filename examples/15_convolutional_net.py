@@ -1,8 +1,8 @@
-"""A small convolutional net with batch norm: training moves running statistics, evaluation uses them, one kernel a layer.
+"""A small convolutional net with batch norm, whose running statistics become part of the convolution's kernel.
 
     python examples/15_convolutional_net.py
 
-It tells discs, squares, rings and crosses apart, which are drawn here: of several sizes, somewhere in 16 x 16 noisy pixels.
+It tells discs, squares, rings and crosses apart. They are drawn here, in several sizes, on 16 x 16 noisy pixels.
 """
 
 import numpy as np
@@ -32,7 +32,7 @@ model = nn.Sequential(
     nn.Conv2d(8, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),  # (n, 16, 4, 4)
     nn.Flatten(), nn.Linear(256, 4))
 opt = mo.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True)
-schedule = mo.optim.CosineAnnealingLR(opt, T_max=120)
+schedule = mo.optim.CosineAnnealingLR(opt, T_max=80)
 
 
 @mo.compile
@@ -44,10 +44,10 @@ def step(images, kinds):
     return loss
 
 
-for number in range(120):
+for number in range(80):
     loss = step(*draw(64))
     schedule.step()
-    if number % 30 == 29:
+    if number % 20 == 19:
         print(f"step {number + 1}: loss {loss.item():.3f}")
 
 model.eval()  # from here on batch norm is a factor and a shift, in the kernel of the convolution before it

@@ -1,4 +1,4 @@
-"""Fine-tuning from a checkpoint: the model that ships with Morpho learns a nursery rhyme, and is a folder like any other.
+"""Fine-tuning from a checkpoint: the model that ships with Morpho learns a nursery rhyme.
 
     python examples/17_fine_tune.py [STEPS]
 

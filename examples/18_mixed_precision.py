@@ -3,6 +3,8 @@
     python examples/18_mixed_precision.py
 """
 
+from itertools import pairwise
+
 import numpy as np
 
 import morpho as mo
@@ -36,9 +38,9 @@ def trained(dtype, half=True, steps=60):
     for _ in range(steps):
         losses.append(step(x, y).item())
         scales.append(scaler.get_scale())
-    skipped = sum(after < before for before, after in zip(scales, scales[1:]))
-    print(f"{dtype if half else 'float32':9} loss {losses[0]:.4f} -> {losses[-1]:.4f}, steps skipped {skipped}, scale {scales[-1]:g}, "
-          f"weights {model[0].weight.dtype}, arena {step.stats['arena_bytes'] / 1e3:.0f} kB")
+    skipped = sum(after < before for before, after in pairwise(scales))
+    print(f"{dtype if half else 'float32':9} loss {losses[0]:.4f} -> {losses[-1]:.4f}, weights {model[0].weight.dtype}, "
+          f"arena {step.stats['arena_bytes'] / 1e3:.0f} kB, steps skipped {skipped}, scale {scales[-1]:g}")
     return losses
 
 

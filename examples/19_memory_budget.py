@@ -1,4 +1,4 @@
-"""Less memory for a training step: checkpoints by hand, or a budget that Morpho keeps by itself. The bits stay the same.
+"""Less memory for a training step: checkpoints by hand, or a budget that Morpho keeps by itself, with the same bits.
 
     python examples/19_memory_budget.py
 """
@@ -12,10 +12,10 @@ x = np.random.default_rng(0).normal(size=(1024, 64)).astype(np.float32)
 
 
 def make_step(checkpointed=False, **options):
-    """A model of eight blocks with dropout, and its compiled step."""
+    """A model of six blocks with dropout, and its compiled step."""
     nn.seed(0)
     blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 64), nn.GELU(), nn.Dropout(0.1))
-                           for _ in range(8))
+                           for _ in range(6))
     opt = mo.optim.SGD(blocks.parameters(), lr=0.05)
 
     @mo.compile(**options)

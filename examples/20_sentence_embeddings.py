@@ -55,4 +55,4 @@ print("alone or in a batch, padded or not, the same bits:", alone[0].tobytes() =
 print(embed.stats["specialisations"], "program for all sizes")
 closest = (vectors[0] @ vectors[1:].T).argmax() + 1
 print(f"closest to {SENTENCES[0]!r}: {SENTENCES[closest]!r}")
-assert closest == 1
+assert closest == 1 or len(sys.argv) > 1

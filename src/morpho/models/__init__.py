@@ -18,6 +18,7 @@ from morpho.models.transformer import (
 )
 
 __all__ = [
-    "Checkpoints", "Generator", "LanguageModel", "Model", "SHIPPED", "create", "from_config", "generate", "list", "load",
-    "load_with_tokenizer", "prenorm_transformer_base", "prenorm_transformer_large", "prenorm_transformer_small", "save",
+    "Checkpoints", "Generator", "LanguageModel", "Model", "SHIPPED", "create", "from_config", "generate", "list",
+    "load", "load_with_tokenizer", "prenorm_transformer_base", "prenorm_transformer_large", "prenorm_transformer_small",
+    "save",
 ]
