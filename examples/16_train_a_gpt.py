@@ -2,8 +2,8 @@
 
     python examples/16_train_a_gpt.py [STEPS] [TEXT]
 
-Without a text it reads some of the Shakespeare that the model of `morpho run` was trained on. Its 2000 steps take minutes
-and write words; `morpho train` is the grown-up version, with a tokenizer, checkpoints and resuming.
+Without a text it reads some of the Shakespeare that the model of `morpho run` was trained on. 2000 steps take
+minutes and write words; `morpho train` is the grown-up version, with a tokenizer, checkpoints and resuming.
 """
 
 import lzma

@@ -39,8 +39,9 @@ def trained(dtype, half=True, steps=60):
         losses.append(step(x, y).item())
         scales.append(scaler.get_scale())
     skipped = sum(after < before for before, after in pairwise(scales))
-    print(f"{dtype if half else 'float32':9} loss {losses[0]:.4f} -> {losses[-1]:.4f}, weights {model[0].weight.dtype}, "
-          f"arena {step.stats['arena_bytes'] / 1e3:.0f} kB, steps skipped {skipped}, scale {scales[-1]:g}")
+    print(f"{dtype if half else 'float32':9} loss {losses[0]:.4f} -> {losses[-1]:.4f}, "
+          f"weights {model[0].weight.dtype}, arena {step.stats['arena_bytes'] / 1e3:.0f} kB, "
+          f"steps skipped {skipped}, scale {scales[-1]:g}")
     return losses
 
 
