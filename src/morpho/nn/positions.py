@@ -26,7 +26,7 @@ def rows_at(table: mo.Tensor, length: Any, offset: Any) -> mo.Tensor:
             raise fail(ShapeError, "positions", f"{length} tokens from position {offset} on are more than the "
                                                 f"{table.shape[0]} positions there are", "cut the sequence")
         return table[offset:offset + length]
-    steps = mo.arange(length)  # a dynamic length is compared with the table's when the function runs
+    steps = mo.arange(length)
     if not isinstance(offset, int) and offset.ndim:  # (batch,) -> (batch, length)
         return mo.embedding(table, mo.expand_dims(offset, axis=-1) + steps)
     return mo.embedding(table, steps + offset)
