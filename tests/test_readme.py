@@ -105,6 +105,47 @@ def test_readme_lists_every_setting() -> None:
     assert re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE) == list(describe)
 
 
+def test_readme_lists_every_command() -> None:
+    """The table of README.md has the commands that exist, and no other."""
+    from morpho.cli.main import app
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8").split("## Commands")[1].split("\n## ")[0]
+    shown = re.findall(r"`morpho ([^`]*)`", " ".join(re.findall(r"^\|([^|]*)\|", text, re.MULTILINE)))
+    commands = [str(command.name) for command in app.registered_commands]
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        commands += [f"{group.name} {command.name}" for command in group.typer_instance.registered_commands]
+    missing = [name for name in commands if not any(f"{line} ".startswith(f"{name} ") for line in shown)]
+    unknown = [line for line in shown if not any(f"{line} ".startswith(f"{name} ") for name in commands)]
+    assert not missing and not unknown
+
+
+def test_the_map_names_every_file() -> None:
+    """In the row of its folder in docs/map.md."""
+    text = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
+    rows = {found[1]: found[0] for found in re.findall(r"^(\| \d+ \| `(\w+)/` .*)$", text, re.MULTILINE)}
+    package = ROOT / "src" / "morpho"
+    missing = [str(file.relative_to(package)) for file in sorted(package.glob("*/*.py"))
+               if file.name != "__init__.py" and f"`{file.name}`" not in rows.get(file.parent.name, "")]
+    assert not missing, f"docs/map.md does not say what these are for: {missing}"
+
+
+def test_the_page_on_errors_names_every_class() -> None:
+    """Each has a row of docs/errors.md, with the built-in classes it derives from."""
+    import morpho as mo
+    from morpho.tensor import interop
+
+    text = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", text, re.MULTILINE))
+    root = mo.errors.MorphoError
+    kinds = [kind for module in (mo.errors, mo.weights, interop) for kind in vars(module).values()
+             if isinstance(kind, type) and issubclass(kind, root) and kind is not root]
+    assert set(rows) == {kind.__name__ for kind in kinds}
+    for kind in kinds:
+        plain = [base.__name__ for base in kind.__bases__ if base is not root]
+        assert re.findall(r"`(\w+)`", rows[kind.__name__]) == plain, kind
+
+
 def test_pages_link_to_files_that_exist() -> None:
     """Relative links of README.md and docs/."""
     for path in FILES:

@@ -255,7 +255,7 @@ __all__ = [
     "testing",
     # gradients and training
     "amp", "checkpoint", "checkpoint_sequential", "custom_gradient", "data", "enable_grad", "grad", "is_grad_enabled",
-    "jvp", "models", "nn", "no_grad", "optim", "value_and_grad", "vjp", "weights",
+    "jvp", "models", "nn", "no_grad", "optim", "plan", "value_and_grad", "vjp", "weights",
 ]
 
 
@@ -274,7 +274,7 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     "debug": ("morpho.tensor.debug", ""), "testing": ("morpho.tensor.testing", ""),
     "random": ("morpho.tensor.random", ""), "pool": ("morpho.runtime.pool", ""),
     "tasks": ("morpho.tensor.tasks", ""),
-    **{name: (f"morpho.{name}", "") for name in ("amp", "data", "models", "nn", "optim", "weights")},
+    **{name: (f"morpho.{name}", "") for name in ("amp", "data", "models", "nn", "optim", "plan", "weights")},
 }
 
 

@@ -45,6 +45,12 @@ FULL: dict[str, Any] = {
     "log1p": lambda d: mo.log1p(x(3, dtype=d)),
     "pow": lambda d: x(3, dtype=d) ** 1.5,
     "softplus": lambda d: mo.softplus(x(3, dtype=d)),
+    **{name: lambda d, name=name: getattr(mo.nn, name)(x(2, 3, dtype=d) / 2, x(2, 3)) for name in (
+        "mse_loss", "l1_loss", "huber_loss", "smooth_l1_loss", "binary_cross_entropy", "focal_loss",
+        "binary_cross_entropy_with_logits", "kl_div", "cosine_similarity", "pairwise_distance")},
+    "triplet_margin_loss": lambda d: mo.nn.triplet_margin_loss(*[x(2, 3, dtype=d)] * 3),
+    "cosine_embedding_loss": lambda d: mo.nn.cosine_embedding_loss(*[x(2, 3, dtype=d)] * 2, mo.asarray([1, -1])),
+    "nll_loss": lambda d: mo.nn.nll_loss(x(2, 3, dtype=d), mo.asarray([0, 1])),
 }
 FOLLOW: dict[str, Any] = {
     "add": lambda d: x(3, dtype=d) + 1,
@@ -73,6 +79,15 @@ def test_the_policy(low: str) -> None:
         assert (mo.ones((2, 2), dtype=mo.int32) @ mo.ones((2, 2), dtype=mo.int32)).dtype is mo.int32
     for name, make in {**LOW, **FULL, **FOLLOW}.items():  # and nothing is left of it outside
         assert make(F32).dtype is F32, name
+
+
+def test_a_difference_is_not_rounded_to_half_floats() -> None:
+    """A loss sees the halves its model made and the targets as they are; outside autocast halves stay halves."""
+    prediction, target = mo.ones(1, dtype=BF16), mo.asarray([1.001])
+    with mo.amp.autocast("bfloat16"):
+        assert abs(mo.nn.l1_loss(prediction, target).item() - 0.001) < 1e-6
+    assert mo.nn.l1_loss(prediction, target).dtype is BF16
+    assert mo.nn.l1_loss(prediction, target).item() == 0.0  # 1.001 rounds to 1
 
 
 def test_blocks_nest_decorate_and_belong_to_their_thread() -> None:

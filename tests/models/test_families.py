@@ -164,3 +164,16 @@ def test_what_cannot_be_built_is_said() -> None:
         model.logits(mo.zeros((1, 2, 8)))
     with pytest.raises(ArgumentError, match="is no language model"):
         mo.models.generate(model, [1])
+
+
+@pytest.mark.parametrize("name", ["prenorm-small", "bert-base"])
+def test_a_compiled_model_takes_any_length(name: str) -> None:
+    """One program for all lengths, with the bits of each length alone; more positions than there are is an error."""
+    model = mo.models.create(name, **SMALL[name]).eval()
+    call = mo.compile(lambda ids: model(ids), dynamic={"ids": {1: mo.Dim("length", 1, 20)}})
+    for length in (3, 16):
+        ids = mo.arange(length)[None, :] % 50
+        assert call(ids).numpy().tobytes() == model(ids).numpy().tobytes()
+    assert call.stats["recompiles"] == 0
+    with pytest.raises(IndexError):
+        call(mo.zeros((1, 17), dtype=mo.int64))

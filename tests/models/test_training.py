@@ -85,6 +85,18 @@ def test_fine_tuning_begins_from_another_model(text: Path, tmp_path: Path) -> No
     assert bits(second) != bits(first)
 
 
+def test_fine_tuning_keeps_within_the_context_of_the_model(text: Path, tmp_path: Path) -> None:
+    """A model of 16 positions is not asked for 64, whatever the settings say."""
+    finish(Run(tmp_path / "first", text, replace(SMALL, steps=1)), save_every=0)
+    second = finish(Run(tmp_path / "second", text, replace(SMALL, steps=1, context=64), start=tmp_path / "first"))
+    assert second.settings.context == 16 and len(second.losses) == 1
+    bert = mo.models.create("bert-base", vocab_size=270, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+                            intermediate_size=8, max_position_embeddings=16)
+    mo.models.save(tmp_path / "bert", bert)
+    with pytest.raises(ArgumentError, match="Bert, which makes no text"):
+        Run(tmp_path / "third", text, SMALL, start=tmp_path / "bert")
+
+
 @pytest.mark.parametrize("change", [{"heads": 3}, {"vocabulary": 100}, {"steps": 0}, {"lr": 0.0}, {"kv_heads": 3}])
 def test_bad_settings_are_named(change: dict[str, float], text: Path, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="train"):

@@ -12,8 +12,6 @@ import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.weights.chat import render_chat
 
-SHIPPED = Path(__file__).parent.parent / "models" / "shipped"
-
 
 @dataclass(frozen=True)
 class Sampling:
@@ -40,7 +38,7 @@ def find(name: str) -> Path:
 
 def run(model: str | None, prompt: str, sampling: Sampling, *, chat: bool | None) -> None:
     """Print the prompt and what the model makes of it, then how fast it was."""
-    place = SHIPPED if model is None else find(model)
+    place = mo.models.SHIPPED if model is None else find(model)
     network, tokenizer = mo.models.load_with_tokenizer(place)
     if tokenizer is None:
         raise fail(ArgumentError, "run", f"{place} has no tokenizer.json", "put it beside config.json")

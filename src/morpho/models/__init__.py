@@ -8,7 +8,7 @@
 from morpho.models.base import LanguageModel, Model
 from morpho.models.checkpoints import Checkpoints
 from morpho.models.generation import Generator, generate
-from morpho.models.loading import load, load_with_tokenizer, save
+from morpho.models.loading import SHIPPED, load, load_with_tokenizer, save
 from morpho.models.registry import create, from_config
 from morpho.models.registry import names as list
 from morpho.models.transformer import (
@@ -18,6 +18,7 @@ from morpho.models.transformer import (
 )
 
 __all__ = [
-    "Checkpoints", "Generator", "LanguageModel", "Model", "create", "from_config", "generate", "list", "load",
-    "load_with_tokenizer", "prenorm_transformer_base", "prenorm_transformer_large", "prenorm_transformer_small", "save",
+    "Checkpoints", "Generator", "LanguageModel", "Model", "SHIPPED", "create", "from_config", "generate", "list",
+    "load", "load_with_tokenizer", "prenorm_transformer_base", "prenorm_transformer_large", "prenorm_transformer_small",
+    "save",
 ]

@@ -21,6 +21,7 @@ from morpho.weights import load as load_weights
 from morpho.weights.atomic import atomic_file
 
 MOST_CONFIG_BYTES = 1 << 20
+SHIPPED = Path(__file__).parent / "shipped"  # the small model that comes with Morpho
 
 
 def load(path: str | os.PathLike[str], *, dtype: Any = mo.float32, packed: bool = True) -> Any:

@@ -23,6 +23,7 @@ import numpy as np
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
+from morpho.models.base import LanguageModel
 from morpho.models.checkpoints import Checkpoints
 from morpho.weights import MissingFile, load_tokenizer, save, save_tokenizer, train_bpe
 from morpho.weights.atomic import atomic_file
@@ -179,14 +180,16 @@ class Run:
         """Begin from another model: its form and its tokenizer are kept."""
         with open(start / "config.json", encoding="utf-8") as file:
             config = json.load(file)
+        model = mo.models.load(start)
+        if not isinstance(model, LanguageModel):
+            raise fail(ArgumentError, "train", f"{start} is a {type(model).__name__}, which makes no text",
+                       "begin from a GPT-2, a Llama form or a run of `morpho train`")
         tokenizer = load_tokenizer(start / "tokenizer.json")
         with atomic_file(self.folder / "tokenizer.json") as target:
             target.write((start / "tokenizer.json").read_bytes())
         self._write_json("config.json", config)
-        model = mo.models.load(start)
         save(self.folder / "start.safetensors", model.state_dict())
-        longest = config.get("max_position_embeddings", config.get("n_positions", settings.context))
-        return dataclasses.replace(settings, context=min(settings.context, longest)), tokenizer
+        return dataclasses.replace(settings, context=min(settings.context, model.context)), tokenizer
 
     def _write_json(self, name: str, content: Any) -> None:
         with atomic_file(self.folder / name) as file:

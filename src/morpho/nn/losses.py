@@ -11,6 +11,7 @@ from typing import Any
 import morpho as mo
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.base.shapes import normalise_axis
+from morpho.tensor.precision import widened
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -23,9 +24,14 @@ def _reduced(name: str, loss: mo.Tensor, reduction: str) -> mo.Tensor:
     return mo.mean(loss) if reduction == "mean" else mo.sum(loss)
 
 
+def _full(value: Any) -> mo.Tensor:
+    """As a tensor; under autocast half floats as float32, for losses are never computed in less."""
+    return mo.Tensor.of_node(widened(mo.asarray(value).node))
+
+
 def _alike(name: str, prediction: Any, target: Any) -> tuple[mo.Tensor, mo.Tensor]:
     """Both as float tensors of one shape: broadcasting (8, 1) with (8,) to (8, 8) is never what was meant."""
-    one, other = mo.asarray(prediction), mo.asarray(target)
+    one, other = _full(prediction), mo.asarray(target)
     if one.shape != other.shape:
         raise fail(ShapeError, name, f"predictions of shape {tuple(one.shape)} and targets of {tuple(other.shape)} "
                                      "differ", "reshape or squeeze one of them")
@@ -147,7 +153,7 @@ def cosine_similarity(one: Any, other: Any, axis: int = -1, eps: float = 1e-8) -
     >>> mo.nn.cosine_similarity(mo.asarray([3.0, 4.0]), mo.asarray([3.0, 4.0])).item()
     1.0
     """
-    one, other = mo.asarray(one), mo.asarray(other)
+    one, other = _full(one), _full(other)
     product = mo.sum(one * other, axis=axis)
     return product / (_length(one, axis, eps) * _length(other, axis, eps))
 
@@ -183,7 +189,7 @@ def pairwise_distance(one: Any, other: Any, p: float = 2.0, eps: float = 1e-6) -
     >>> round(mo.nn.pairwise_distance(mo.asarray([3.0, 4.0]), mo.asarray([0.0, 0.0])).item(), 4)
     5.0
     """
-    away = mo.asarray(one) - mo.asarray(other) + eps
+    away = _full(one) - _full(other) + eps
     if p == 2:
         return mo.sqrt(mo.sum(mo.square(away), axis=-1))
     if p == 1:
@@ -253,7 +259,7 @@ def nll_loss(log_probabilities: Any, target: Any, axis: int = -1, weight: Any = 
     >>> mo.nn.nll_loss(mo.asarray([[-1.0, -2.0]]), mo.asarray([1])).item()
     2.0
     """
-    name, one, classes = "nll_loss", mo.asarray(log_probabilities), mo.asarray(target)
+    name, one, classes = "nll_loss", _full(log_probabilities), mo.asarray(target)
     axis = normalise_axis(axis, one.ndim, name)
     wanted = tuple(size for i, size in enumerate(one.shape) if i != axis)
     if tuple(classes.shape) != wanted or not classes.dtype.is_integer:
