@@ -62,16 +62,17 @@ def tables(result: ThemeResult, answers: dict[str, dict[str, Any]]) -> None:
                     ["step", "activations (arena)", "of plain", "predicted", "measured", "difference"])
     torch, plain = (answers.get(kind, {}) for kind in ("torch", "morpho"))
     for kind, answer in answers.items():
+        name = KINDS.get(kind, kind)
         share = ratio(answer["above_bytes"], torch.get("above_bytes"))
-        resident.rows.append([KINDS[kind], megabytes(answer["peak_bytes"]), megabytes(answer["above_bytes"]),
+        resident.rows.append([name, megabytes(answer["peak_bytes"]), megabytes(answer["above_bytes"]),
                               times(share)])
         if kind == "torch":
             continue
         off = answer["predicted_bytes"] / answer["measured_bytes"] - 1
-        planned.rows.append([KINDS[kind], megabytes(answer["arena_bytes"]),
+        planned.rows.append([name, megabytes(answer["arena_bytes"]),
                              times(ratio(answer["arena_bytes"], plain.get("arena_bytes"))),
                              megabytes(answer["predicted_bytes"]), megabytes(answer["measured_bytes"]), f"{off:+.1%}"])
-        if kind in BUDGETS:
+        if kind[0].isdigit():
             result.targets.append(Target(f"memory_budget={kind}: predicted beside measured", 100 * abs(off), 5.0, False,
                                          " %"))
     result.tables += [resident, planned]
