@@ -7,6 +7,7 @@ Commands to copy (from the root of a checkout, with ``pip install 'morpho[bench]
     morpho bench core --json out.json       # all figures and the machine they were measured on
     morpho bench core --gate                # fail when a ratio is more than 20 % worse than baseline.json
     morpho bench kernels                    # products, fused layers, attention, GPT-2; the same options
+    morpho bench train                      # training steps, memory, generation, SmolLM2; the same options
     python -m benchmarks --help             # the same harness without the command line of Morpho
 
 How it measures: one process per peer, blocked in a read while it waits; the parent asks each in turn for one round

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-PACKAGES = ("numpy", "scipy", "torch", "jax", "jaxlib", "numba", "onnxruntime", "onnx", "llvmlite", "morpho")
+PACKAGES = ("numpy", "scipy", "torch", "jax", "jaxlib", "numba", "onnxruntime", "onnx", "transformers",
+            "xllamacpp", "scikit-learn", "llvmlite", "morpho")
 
 
 def describe() -> dict[str, Any]:

@@ -31,7 +31,8 @@ SUITES = {
     "core": Suite("benchmarks", ("small_calls", "gelu", "fusion", "latency", "startup", "memory", "tasks"), PEERS),
     "kernels": Suite("benchmarks.kernels", ("matmul", "low_precision", "layers", "attention", "gpt2", "gpt2_compile",
                                             "mlp"), KERNEL_PEERS),
-    "train": Suite("benchmarks.train", ("mlp_step",), TRAIN_PEERS),
+    "train": Suite("benchmarks.train", ("gpt_step", "mlp_step", "first_step", "gpt_memory", "generation", "smollm2",
+                                        "resnet"), TRAIN_PEERS),
     "plan": Suite("benchmarks.plan", ("exactness", "proof", "annealing", "rules", "what_if", "grid"), {}),
 }
 

@@ -1,10 +1,10 @@
-"""Train a small convolutional net on digits of 8 x 8 pixels until it is right, in this process.
+"""Train a small convolutional net on digits of 8 x 8 pixels in this process, and test it.
 
     python -m benchmarks.probes.digits [epochs] [images]
 
 The digits are the 1797 handwritten ones that scikit-learn holds (of the UCI repository); where that is not installed,
-digits drawn from a font with shifts, strokes of other strengths and noise, which are an easier task: the answer says which.
-A quarter is for testing and is never trained on.
+digits drawn from a font at other places, in other strengths and in noise, which are an easier task: the answer says
+which. A quarter is for testing and is never trained on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-SEED, BATCH, EPOCHS, GOAL = 3, 64, 40, 0.985
+SEED, BATCH, EPOCHS = 3, 64, 25
 FONT = ("75557", "26227", "71747", "71717", "55711", "74717", "74757", "71122", "75757", "75717")  # rows of 3 bits
 
 
@@ -35,10 +35,10 @@ def drawn(count: int = 1797) -> tuple[np.ndarray, np.ndarray, str]:
     rng = np.random.default_rng(SEED)
     glyphs = np.array([[[int(row) >> bit & 1 for bit in (2, 1, 0)] for row in glyph] for glyph in FONT], np.float32)
     classes = rng.integers(0, 10, count)
-    images = rng.normal(0, 0.12, (count, 8, 8)).astype(np.float32)
+    images = rng.normal(0, 0.1, (count, 8, 8)).astype(np.float32)
     for image, digit in zip(images, classes, strict=True):
-        top, left = rng.integers(0, 4), rng.integers(0, 6)
-        image[top:top + 5, left:left + 3] += glyphs[digit] * rng.uniform(0.5, 1, (5, 3))
+        top, left = rng.integers(1, 3), rng.integers(1, 5)
+        image[top:top + 5, left:left + 3] += glyphs[digit] * rng.uniform(0.6, 1, (5, 3))
     return images, classes, "drawn from a font (scikit-learn is not installed)"
 
 
@@ -50,7 +50,7 @@ def shifted(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def train(images: np.ndarray, classes: np.ndarray, epochs: int) -> dict[str, Any]:
-    """Until the training images, as they are, are right up to the goal, then the test images are looked at once."""
+    """A fixed number of epochs, then the test images are looked at once."""
     import morpho as mo
 
     rng = np.random.default_rng(SEED)

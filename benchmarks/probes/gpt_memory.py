@@ -35,8 +35,17 @@ def make(kind: str, size: tuple[int, ...]) -> tuple[int | None, Callable[..., An
     return base, step, arguments
 
 
-def held(step: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
-    """What Morpho predicted a call to hold, and what its pool sees: this process has nothing else in it."""
+def in_pool() -> int:
+    """Bytes of Morpho's pool that are in use now."""
+    import morpho as mo
+
+    gc.collect()
+    with mo.pool.watch() as seen:
+        return int(seen.base_bytes)
+
+
+def held(step: Any, arguments: tuple[Any, ...], before: int) -> dict[str, Any]:
+    """What Morpho predicted a call to hold, and what its pool sees beyond what was there `before` the model."""
     import morpho as mo
 
     gc.collect()
@@ -44,11 +53,12 @@ def held(step: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
         step(*arguments).item()
     stats = step.stats
     return {"arena_bytes": stats["arena_bytes"], "predicted_bytes": stats["predicted_peak_bytes"],
-            "measured_bytes": seen.peak_bytes, "flops": stats["flops"], "recomputed": stats["recomputed"]}
+            "measured_bytes": seen.peak_bytes - before, "flops": stats["flops"], "recomputed": stats["recomputed"]}
 
 
 def main(kind: str, size: tuple[int, ...]) -> None:
     """Print bytes and seconds."""
+    before = 0 if kind == "torch" else in_pool()
     base, step, arguments = make(kind, size or gpt.SIZE)
     gc.collect()
     reset_peak()
@@ -59,7 +69,7 @@ def main(kind: str, size: tuple[int, ...]) -> None:
         seconds.append(time.perf_counter() - start)
     peak = status_bytes("VmHWM")
     above = None if peak is None or base is None else peak - base
-    more = {} if kind == "torch" else held(step, arguments)
+    more = {} if kind == "torch" else held(step, arguments, before)
     print(json.dumps({"base_bytes": base, "peak_bytes": peak, "above_bytes": above, "losses": losses,
                       "seconds": min(seconds[1:]), **more}, default=str))
 

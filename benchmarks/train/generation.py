@@ -1,5 +1,5 @@
-"""Text from a model of GPT-2 124M's shape: 64 tokens after a prompt of 32, one sequence, greedy, beside the transformers
-library on PyTorch; float32 and bfloat16.
+"""Text from a model of GPT-2 124M's shape: 64 tokens after a prompt of 32, one sequence, greedy, beside the
+transformers library on PyTorch; float32 and bfloat16.
 
     morpho bench train --only generation
 

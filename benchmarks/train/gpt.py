@@ -83,7 +83,7 @@ def logits(weights: Arrays, ids: np.ndarray, heads: int, exact: bool = True) -> 
     x = (weights["wte.weight"][ids] + weights["wpe.weight"][:length]).astype(np.float64)
     for layer in range(sum(name.endswith("ln_1.weight") for name in weights)):
         qkv = linear(norm(x, f"h.{layer}.ln_1"), f"h.{layer}.attn.c_attn")
-        q, k, v = np.moveaxis(qkv.reshape(batch, length, 3, heads, -1), (2, 3), (0, 2))  # each (batch, heads, length, -1)
+        q, k, v = np.moveaxis(qkv.reshape(batch, length, 3, heads, -1), (2, 3), (0, 2))  # (batch, heads, length, depth)
         scores = np.where(np.tri(length, dtype=bool), q @ np.swapaxes(k, -1, -2) / math.sqrt(width // heads), -np.inf)
         x = x + linear(np.swapaxes(softmax(scores) @ v, 1, 2).reshape(batch, length, width), f"h.{layer}.attn.c_proj")
         hidden = linear(norm(x, f"h.{layer}.ln_2"), f"h.{layer}.mlp.c_fc")

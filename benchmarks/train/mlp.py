@@ -1,4 +1,4 @@
-"""The small network of `mlp_step` in numbers: two layers of width x width, and the loss of the first step in float64."""
+"""The small network of `mlp_step` in numbers: two layers of width x width, the loss of the first step in float64."""
 
 from __future__ import annotations
 

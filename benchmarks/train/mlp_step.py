@@ -1,6 +1,6 @@
 """A training step of a small network as one call: 64-64-64 with ReLU, cross entropy, SGD; batch 1, and 64 beside it.
 
-    python -m benchmarks train --only mlp_step
+    morpho bench train --only mlp_step
 """
 
 from __future__ import annotations

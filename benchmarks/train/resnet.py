@@ -1,4 +1,4 @@
-"""ResNet-18: a training step of 16 images of 64 x 64 beside PyTorch eager; and how long a small net takes to read digits.
+"""ResNet-18: a training step of 16 images of 64 x 64 beside PyTorch eager; and how soon a small net can read digits.
 
     morpho bench train --only resnet
 """

@@ -1,5 +1,5 @@
-"""SmolLM2-135M from its GGUF file beside llama.cpp (the wheel xllamacpp) in the same run: a prompt of 256 tokens, then 64
-tokens one by one; weights packed as in the file.
+"""SmolLM2-135M from its GGUF file beside llama.cpp (the wheel xllamacpp) in the same run: a prompt of 256 tokens, then
+64 tokens one by one; weights packed as in the file.
 
     morpho models pull smollm2
     morpho bench train --only smollm2

@@ -1,9 +1,10 @@
-"""``morpho bench core``, ``morpho bench kernels`` and ``morpho bench plan``: run the benchmarks of a checkout.
+"""``morpho bench core``, ``kernels``, ``train`` and ``plan``: run the benchmarks of a checkout.
 
     morpho bench core                              # everything, against every peer that is installed
     morpho bench core --only 1,3 --quick           # small calls and fusion, quickly
     morpho bench core --json out.json --gate       # keep the figures, fail on a regression of more than 20 %
     morpho bench kernels --only matmul             # products, fused layers, attention, GPT-2; the same options
+    morpho bench train --only gpt_step,resnet      # training steps, memory, generation, SmolLM2; the same options
     morpho bench plan --only proof                 # the planner: exactness, time to proof, rules of thumb; no peers
 """
 
@@ -19,7 +20,7 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 
 def run_suite(suite: str, only: str | None = None, json: Path | None = None, quick: bool = False,
               peers: str | None = None, gate: bool = False, save_baseline: bool = False, threads: int = 2) -> int:
-    """Run the benchmarks `core`, `kernels` or `plan`; the status is 0, 1 when the gate fails, 2 for a wrong option."""
+    """Run the benchmarks `core`, `kernels`, `train` or `plan`; 0, or 1 when the gate fails, 2 for a wrong option."""
     if not (CHECKOUT / "benchmarks" / "run.py").exists():
         raise fail(ArgumentError, "bench", f"there is no folder {CHECKOUT / 'benchmarks'}",
                    "benchmarks are not part of the wheel: clone the repository and pip install -e '.[bench]'")

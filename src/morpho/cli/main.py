@@ -202,6 +202,13 @@ def bench_kernels(only: Only = "", json: Json = None, quick: Quick = False, peer
     _bench("kernels", only, json, quick, peers, threads, gate, save_baseline)
 
 
+@bench.command("train")
+def bench_train(only: Only = "", json: Json = None, quick: Quick = False, peers: Peers = "", threads: Threads = 2,
+                gate: Gate = False, save_baseline: SaveBaseline = False) -> None:
+    """Measure training steps, their memory and first calls, generation, SmolLM2 and ResNet against peers."""
+    _bench("train", only, json, quick, peers, threads, gate, save_baseline)
+
+
 @bench.command("plan")
 def bench_plan(only: Only = "", json: Json = None, quick: Quick = False) -> None:
     """Measure the planner: exactness, time to proof, annealing, rules of thumb on 400 clusters, what-if."""
