@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass, field
 
 from morpho.plan.card import ACTIVATION_ERROR
-from morpho.plan.check_facts import Facts, bytes_of, gather, hop_seconds, seconds_on
+from morpho.plan.check_facts import Facts, bytes_of, gather, hop_seconds, interchangeable, seconds_on
 from morpho.plan.check_search import latency_bound_holds, limit, period_bound_holds, plan_below, plan_within
 from morpho.plan.result import Plan, Stage
 
@@ -67,7 +67,7 @@ def _cover(plan: Plan, report: Report) -> bool:
             if name not in known or name in used:
                 return report.note(False, "cover", f"node {name} is {'used twice' if name in used else 'not there'}")
             used.add(name)
-        if _copies(stage)[0][0] != stage.node:
+        if _copies(stage)[0][0] != stage.node or (stage.members and stage.members != _copies(stage)[0]):
             return report.note(False, "cover", f"stage of {stage.node} lists other members")
     return report.note(at == len(plan.card.layers), f"cover: {len(plan.stages)} stages, {at} layers",
                        f"the stages end at layer {at} of {len(plan.card.layers)}")
@@ -89,14 +89,15 @@ def _constraints(plan: Plan, report: Report) -> None:
     spent = math.fsum(ACTIVATION_ERROR[stage.activation_dtype] for stage in plan.stages[:-1])
     if limits.activation_error_budget is not None and spent > limits.activation_error_budget * (1 + CLOSE):
         wrong.append(f"activation errors sum to {spent:g}, the budget is {limits.activation_error_budget:g}")
+    alike = interchangeable(plan.cluster, set()) if limits.tensor > 1 or limits.data > 1 else []
     for stage in plan.stages:
         copies = _copies(stage)
         if len({len(copy) for copy in copies}) > 1 or len(copies[0]) > limits.tensor or len(copies) > limits.data:
             wrong.append(f"the degrees of the stage on {stage.node} are not allowed")
         if len(copies) != len(_copies(plan.stages[0])):
             wrong.append("stages have different numbers of copies")
-        kinds = [plan.cluster.node(name) for copy in copies for name in copy]
-        if any(node.figures() != kinds[0].figures() for node in kinds):
+        sharing = {plan.cluster.index(name) for copy in copies for name in copy}
+        if len(sharing) > 1 and not any(sharing <= set(group) for group in alike):
             wrong.append(f"the members of the stage on {stage.node} are not equal nodes")
     report.note(not wrong, "constraints", "; ".join(wrong))
 
@@ -139,21 +140,41 @@ def _same(a: float, b: float) -> bool:
 
 def _arithmetic(plan: Plan, report: Report) -> None:
     compute, links = _times(plan, plan.card.phase)
-    prompt = [math.fsum(part) for part in _times(plan, "prefill")]
+    prompt_compute, prompt_links = _times(plan, "prefill")
     data = len(_copies(plan.stages[0]))
     period, latency = max(compute + links) / data, math.fsum(compute + links)
     wrong = [f"{stage.node} states {stage.compute_s} s + {stage.link_s} s, it is {a} s + {b} s"
              for stage, a, b in zip(plan.stages, compute, links)
              if not (_same(stage.compute_s, a) and _same(stage.link_s, b))]
+    wrong += [f"{stage.node} states {stage.prefill_compute_s} s + {stage.prefill_link_s} s for a prompt, it is {a} s + "
+              f"{b} s" for stage, a, b in zip(plan.stages, prompt_compute, prompt_links)
+              if not (_same(stage.prefill_compute_s, a) and _same(stage.prefill_link_s, b))]
     said, tokens = plan.predicted, plan.card.batch * (1 if plan.card.phase == "decode" else plan.card.context)
-    for name, value in (("period_s", period), ("latency_s", latency), ("first_token_s", sum(prompt)),
+    for name, value in (("period_s", period), ("latency_s", latency), ("first_token_s", math.fsum(prompt_compute + prompt_links)),
                         ("tokens_per_s", tokens / period if period else math.inf)):
         if not _same(getattr(said, name), value):
             wrong.append(f"{name} is stated as {getattr(said, name)}, it is {value}")
+    wrong += _counts(plan, compute, links)
     value = latency if plan.objective == "latency" else period
     if plan.objective != "balanced" and not _same(plan.objective_value_s, value):
         wrong.append(f"the objective is stated as {plan.objective_value_s}")
     report.note(not wrong, "arithmetic of the prediction", "; ".join(wrong))
+
+
+def _counts(plan: Plan, compute: list[float], links: list[float]) -> list[str]:
+    """What is wrong with the numbers of a prediction that are no times: bottleneck, batches in flight, nodes."""
+    said, wrong = plan.predicted, []
+    weight = [a + b if plan.objective == "latency" else max(a, b) for a, b in zip(compute, links)]
+    if not 0 <= said.bottleneck < len(weight) or weight[said.bottleneck] < max(weight) * (1 - CLOSE):
+        wrong.append(f"stage {said.bottleneck + 1} is stated as the bottleneck, it is "
+                     f"{weight.index(max(weight)) + 1}")
+    passes = math.fsum(compute + links) / max(compute + links) if max(compute + links) else 1.0
+    if abs(said.in_flight - passes) >= 1 + 1e-6 or said.in_flight < passes - 1e-6:
+        wrong.append(f"in_flight is stated as {said.in_flight}, the latency has {passes:.4g} periods")
+    used = sum(len(copy) for stage in plan.stages for copy in _copies(stage))
+    if said.nodes_used != used:
+        wrong.append(f"nodes_used is stated as {said.nodes_used}, it is {used}")
+    return wrong
 
 
 def _bound(plan: Plan, report: Report, prove: bool) -> None:
@@ -189,18 +210,51 @@ def _one_bound(plan: Plan, report: Report, facts: Facts, prices: dict[str, float
 
 
 def _balanced(plan: Plan, report: Report, prove: bool) -> None:
-    """Both optima, then that no plan is nearer to both."""
-    facts = gather(plan.card, plan.cluster, plan.constraints, 1)
+    """Both optima (or bounds of them, where the plan is not called optimal), then that no plan is nearer to both."""
     quick, steady = (float(plan.witness.get(name, 0.0)) for name in ("best_latency_s", "best_period_s"))
     score = max(plan.predicted.latency_s / quick, plan.predicted.period_s / steady) if quick and steady else math.nan
+    if plan.lower_bound_s <= 0:
+        report.note(not plan.optimal, "lower bound: none is claimed")
+        return
     if not report.note(_same(score, plan.objective_value_s), "score", f"it is {score}"):
         return
-    if not plan.optimal or not prove:
-        report.note(plan.lower_bound_s <= 1.0 or plan.optimal, "lower bound 1 of the score: no plan is better in both")
-        return
-    prices: dict[str, float] = next((dict(proof["prices"]) for proof in plan.witness.get("proofs", ())), {})
-    report.note(not plan_below(facts, quick * (1 - BETTER), prices), "best latency (searched)", "a better one exists")
-    report.note(not plan_within(facts, steady * (1 - BETTER), {}), "best period (searched)", "a better one exists")
-    less = score * (1 - BETTER)
-    beaten = plan_below(limit(facts, steady * less), quick * less, {})
-    report.note(not beaten, "score (searched)", "a better plan exists")
+    if plan.optimal and not _same(plan.lower_bound_s, plan.objective_value_s):
+        report.note(False, "optimal", "bound and value differ")
+    copies = {data: gather(plan.card, plan.cluster, plan.constraints, data)
+              for data in range(1, plan.constraints.data + 1)}
+    _best_latency(plan, report, copies[1], quick, prove)
+    for data, facts in copies.items():
+        _best_period(plan, report, facts, steady, data, prove)
+    if not plan.optimal:
+        report.note(plan.lower_bound_s <= 1 + CLOSE, "lower bound 1 of the score: no plan is better in both",
+                    f"{plan.lower_bound_s} is claimed")
+    elif prove:
+        less = score * (1 - BETTER)
+        beaten = any(plan_below(limit(facts, steady * data * less), quick * less, {}) for data, facts in copies.items())
+        report.note(not beaten, "score (searched)", "a better plan exists")
+
+
+def _prices(plan: Plan, data: int) -> list[dict[str, float]]:
+    """All stored duals for a number of copies: any of them may prove a bound, whichever time it was found for."""
+    return [dict(proof["prices"]) for proof in plan.witness.get("proofs", ()) if proof["data"] == data] or [{}]
+
+
+def _best_latency(plan: Plan, report: Report, facts: Facts, quick: float, prove: bool) -> None:
+    claim, prices = quick * (1 - BETTER if plan.optimal else 1.0), _prices(plan, 1)
+    if any(latency_bound_holds(facts, by_node, claim) for by_node in prices):
+        report.note(True, f"best latency {quick:.6g} s: follows from the stored duals")
+    elif not plan.optimal:
+        report.note(False, f"best latency {quick:.6g} s", "does not follow from the stored duals")
+    elif prove:
+        report.note(not plan_below(facts, claim, prices[0]), "best latency (searched)", "a better one exists")
+
+
+def _best_period(plan: Plan, report: Report, facts: Facts, steady: float, data: int, prove: bool) -> None:
+    claim, prices = steady * data * (1 - BETTER if plan.optimal else 1.0), _prices(plan, data)
+    which = f"best period {steady:.6g} s" + (f" with {data} copies" if data > 1 else "")
+    if any(period_bound_holds(facts, by_node, claim) for by_node in prices):
+        report.note(True, f"{which}: follows from the stored duals")
+    elif not plan.optimal:
+        report.note(False, which, "does not follow from the stored duals")
+    elif prove:
+        report.note(not plan_within(facts, claim, prices[-1]), f"{which} (searched)", "a better one exists")
