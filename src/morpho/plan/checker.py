@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass, field
 
 from morpho.plan.card import ACTIVATION_ERROR
-from morpho.plan.check_facts import Facts, bytes_of, gather, hop_seconds, interchangeable, seconds_on
+from morpho.plan.check_facts import Facts, bytes_of, gather, hop_seconds, seconds_on
 from morpho.plan.check_search import latency_bound_holds, limit, period_bound_holds, plan_below, plan_within
 from morpho.plan.result import Plan, Stage
 
@@ -89,17 +89,32 @@ def _constraints(plan: Plan, report: Report) -> None:
     spent = math.fsum(ACTIVATION_ERROR[stage.activation_dtype] for stage in plan.stages[:-1])
     if limits.activation_error_budget is not None and spent > limits.activation_error_budget * (1 + CLOSE):
         wrong.append(f"activation errors sum to {spent:g}, the budget is {limits.activation_error_budget:g}")
-    alike = interchangeable(plan.cluster, set()) if limits.tensor > 1 or limits.data > 1 else []
     for stage in plan.stages:
         copies = _copies(stage)
         if len({len(copy) for copy in copies}) > 1 or len(copies[0]) > limits.tensor or len(copies) > limits.data:
             wrong.append(f"the degrees of the stage on {stage.node} are not allowed")
         if len(copies) != len(_copies(plan.stages[0])):
             wrong.append("stages have different numbers of copies")
-        sharing = {plan.cluster.index(name) for copy in copies for name in copy}
-        if len(sharing) > 1 and not any(sharing <= set(group) for group in alike):
+        kinds = [plan.cluster.node(name) for copy in copies for name in copy]
+        if any(node.figures() != kinds[0].figures() for node in kinds):
             wrong.append(f"the members of the stage on {stage.node} are not equal nodes")
+    wrong = wrong or _uneven(plan)
     report.note(not wrong, "constraints", "; ".join(wrong))
+
+
+def _uneven(plan: Plan) -> list[str]:
+    """Lines inside a stage, or between copies of two, that are not what the first pair's is: times rest on that one."""
+    wrong = []
+    for stage, following in zip(plan.stages, [*plan.stages[1:], None]):
+        copies = _copies(stage)
+        inside = [(a, b) for copy in copies for a in copy for b in copy if a != b]
+        onward = [(a[0], b[0]) for a, b in zip(copies, _copies(following))] if following else []
+        for pairs in (inside, onward):
+            lines = [plan.cluster.link(a, b) for a, b in pairs]
+            wrong += [f"the line {line.source} -> {line.target} is not equal to {lines[0].source} -> {lines[0].target}"
+                      for line in lines if not (_same(line.bandwidth_bytes_per_s, lines[0].bandwidth_bytes_per_s)
+                                                and _same(line.latency_s, lines[0].latency_s))]
+    return wrong
 
 
 def _memory(plan: Plan, report: Report) -> None:
@@ -150,7 +165,8 @@ def _arithmetic(plan: Plan, report: Report) -> None:
               f"{b} s" for stage, a, b in zip(plan.stages, prompt_compute, prompt_links)
               if not (_same(stage.prefill_compute_s, a) and _same(stage.prefill_link_s, b))]
     said, tokens = plan.predicted, plan.card.batch * (1 if plan.card.phase == "decode" else plan.card.context)
-    for name, value in (("period_s", period), ("latency_s", latency), ("first_token_s", math.fsum(prompt_compute + prompt_links)),
+    first = math.fsum(prompt_compute + prompt_links)
+    for name, value in (("period_s", period), ("latency_s", latency), ("first_token_s", first),
                         ("tokens_per_s", tokens / period if period else math.inf)):
         if not _same(getattr(said, name), value):
             wrong.append(f"{name} is stated as {getattr(said, name)}, it is {value}")

@@ -173,7 +173,16 @@ def certainty(plan: Plan) -> str:
     if math.isinf(plan.gap):
         return "no bound known"
     bound = f" (bound {format_seconds(plan.lower_bound)})" if plan.objective != "balanced" else ""
-    return f"at most {100 * plan.gap:.2g} % above the best{bound}"
+    return f"at most {percent(plan.gap)} above the best{bound}"
+
+
+def percent(share: float) -> str:
+    """A share with two digits that count, and no exponent: 0.31 %, 4.6 %, 120 %.
+
+    >>> percent(0.0031), percent(0.0457), percent(1.196)
+    ('0.31 %', '4.6 %', '120 %')
+    """
+    return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
 
 
 def shortened(text: str, most: int) -> str:
