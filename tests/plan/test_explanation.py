@@ -33,6 +33,14 @@ def test_a_link_that_binds_is_relieved_by_a_wider_one() -> None:
     assert wider.tokens_per_s == pytest.approx(p.predicted.tokens_per_s, rel=0.01)
 
 
+def test_the_slowest_line_of_a_latency_plan_is_tried_though_it_binds_nothing() -> None:
+    p = plan.solve(card(8, cut=2_000_000, weight_bytes=200_000_000), cluster(100, 100, memory_mb=1100),
+                   objective="latency")
+    assert len(p.stages) == 2 and all(stage.binds != "link" for stage in p.stages)
+    wider = next(relief for relief in p.explain(20, False).reliefs if relief.what.endswith("twice as wide"))
+    assert wider.latency_s == pytest.approx(-(p.stages[0].link_s - 1e-4) / 2, rel=1e-3)
+
+
 def test_one_of_many_equal_nodes_does_not_help_but_all_do() -> None:
     p = plan.solve(card(12), cluster(100, 100, 100, 100, bandwidth=1e10, latency_s=1e-6))
     only, = p.explain(with_failures=False).reliefs
