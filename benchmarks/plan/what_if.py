@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from benchmarks.plan.clusters import DEVICES, LINKS, device
 from benchmarks.plan.instances import cpu_seconds
 from benchmarks.report import duration
 from benchmarks.results import Table, Target, ThemeResult
 from benchmarks.session import Session
-from morpho.plan import Cluster, ModelCard, mbit_per_s, solve
+from morpho.plan import Cluster, ModelCard, failures, mbit_per_s, solve, what_if
 
 
 def office() -> Cluster:
@@ -27,19 +25,20 @@ def run(session: Session) -> ThemeResult:
     """70B in 4 bits on the office, both objectives."""
     result = ThemeResult("what_if")
     card, machines = ModelCard.from_config("llama-70b", context=4096, dtype="q4"), office()
-    wider = replace(machines, bandwidth_bytes_per_s=tuple(
-        tuple(mbit_per_s(10_000) if {i, j} == {0, 1} else value for j, value in enumerate(row))
-        for i, row in enumerate(machines.bandwidth_bytes_per_s)))
-    changes = {"drop a node": machines.without([machines.nodes[5].name]), "a wider link": wider}
+    first, second, sixth = (machines.nodes[number].name for number in (0, 1, 5))
+    changes = {"drop a node": f"drop {sixth}", "a wider link": f"link {first}-{second} 10Gbit/s",
+               "more memory": f"{second} memory 64GB"}
     table = Table("12 nodes, 70B in 4 bits", ["question", "objective", "time"])
     result.tables.append(table)
     for objective in ("throughput", "latency"):
-        for name, changed in changes.items():
-            seconds, _ = cpu_seconds(lambda: solve(card, changed, objective=objective))  # noqa: B023
+        plan = solve(card, machines, objective=objective)
+        for name, change in changes.items():
+            seconds, (answer,) = cpu_seconds(lambda: what_if(plan, change))  # noqa: B023
+            assert answer.plan is not None and answer.plan.optimal, answer.problem
             table.rows.append([name, objective, duration(seconds)])
             result.targets.append(Target(f"{name}, {objective}", seconds, 1.0, False, " s"))
-        seconds, _ = cpu_seconds(lambda: [solve(card, machines.without([node.name]), objective=objective)  # noqa: B023
-                                          for node in machines.nodes])
+        seconds, found = cpu_seconds(lambda: failures(plan))  # noqa: B023
+        assert all(failure.plan is None or failure.plan.optimal for failure in found)
         table.rows.append(["all N-1 plans", objective, duration(seconds)])
         result.targets.append(Target(f"all N-1 plans, {objective}", seconds, 5.0, False, " s"))
     return result

@@ -208,3 +208,9 @@ def test_measure(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_example_of_a_node() -> None:
     assert doctest.testmod(measure).failed == 0
+
+
+@pytest.mark.parametrize("option", [("--what-if", "drop chair"), ("--plot", "plan.pdf"), ("--error-budget", "nan")])
+def test_mistakes_are_said_before_anything_is_printed(run: Run, office: str, option: tuple[str, str]) -> None:
+    code, out, err = run("plan", "gpt2", "-c", office, *option)
+    assert code == 2 and not out and len(err.strip().splitlines()) == 1 and "<string>" not in err

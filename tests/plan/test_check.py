@@ -12,6 +12,7 @@ from plan_cases import NO_HEADROOM, chain, node
 from benchmarks.plan import brute_force
 from morpho import plan
 from morpho.base.errors import MemoryLimit, MorphoError
+from morpho.plan import registry
 from morpho.plan.check_facts import gather
 from morpho.plan.check_search import plan_below, plan_within
 
@@ -55,6 +56,12 @@ LIES = {
     "more tokens": lambda data: data["predicted"].update(tokens_per_s=1e9),
     "a shorter latency": lambda data: data["predicted"].update(latency_s=0.1),
     "an earlier first token": lambda data: data["predicted"].update(first_token_s=0.0),
+    "a bottleneck that is not there": lambda data: data["predicted"].update(bottleneck=99),
+    "more batches in flight": lambda data: data["predicted"].update(in_flight=data["predicted"]["in_flight"] + 1),
+    "fewer batches in flight": lambda data: data["predicted"].update(in_flight=1),
+    "fewer nodes": lambda data: data["predicted"].update(nodes_used=1),
+    "a faster prompt on one stage": lambda data: data["stages"][0].update(prefill_compute_s=0.1),
+    "members of another stage": lambda data: data["stages"][0].update(members=data["stages"][1]["members"]),
     "another objective value": lambda data: data.update(objective_value_s=data["objective_value_s"] / 2),
     "a pin ignored": lambda data: data["constraints"].update(pinned={"0": data["stages"][-1]["node"]}),
     "an excluded node": lambda data: data["constraints"].update(excluded=[data["stages"][0]["node"]]),
@@ -72,6 +79,15 @@ def test_every_lie_is_found(lie):
     LIES[lie](data)
     report = plan.check(json.dumps(data))
     assert not report.ok, f"{lie} was not found"
+
+
+def test_another_bottleneck_is_found():
+    data = json.loads(example("throughput", "proportional").to_json())
+    others = set(range(len(data["stages"]))) - {data["predicted"]["bottleneck"]}
+    for other in others:
+        data["predicted"]["bottleneck"] = other
+        assert f"stage {other + 1} is stated as the bottleneck" in "".join(plan.check(json.dumps(data)).lines)
+    assert others
 
 
 @pytest.mark.parametrize("objective", ["throughput", "latency"])
@@ -101,6 +117,36 @@ def test_a_score_wrongly_called_best_is_found():
     data = json.loads(found.to_json())
     data["witness"]["best_latency_s"] *= 1.1
     assert not plan.check(json.dumps(data)).ok
+
+
+@pytest.mark.parametrize("name", ["best_latency_s", "best_period_s"])
+def test_optima_that_a_balanced_score_rests_on_are_proven(name):
+    """A plan that is not called optimal states a score against bounds: larger ones would make it look better."""
+    data = json.loads(example("balanced", "smallest-set").to_json())
+    assert not data["optimal"] and plan.check(json.dumps(data)).ok
+    witness, said = data["witness"], data["predicted"]
+    witness[name] *= 1.02
+    data["objective_value_s"] = max(said["latency_s"] / witness["best_latency_s"],
+                                    said["period_s"] / witness["best_period_s"])
+    wrong = [line for line in plan.check(json.dumps(data)).lines if line.startswith("WRONG")]
+    assert len(wrong) == 1 and wrong[0].endswith("does not follow from the stored duals")
+
+
+@pytest.mark.parametrize("slow", [1.0, 500.0])
+def test_copies_over_worse_lines_are_found(slow):
+    """The times of a stage are those of its first copy: the others must have lines as good."""
+    nodes = [node(name, 1.0, 2000) for name in "abcd"]
+    lines = tuple(tuple(slow if {i, j} == {1, 3} else 500.0 for j in range(4)) for i in range(4))
+    cluster = plan.Cluster(tuple(nodes), lines, ((0.0,) * 4,) * 4)
+    limits = plan.Constraints(headroom=0.0, data=2)
+    stages = [plan.Stage("a", 0, 2, "f16", ("a",), (("a",), ("b",))),
+              plan.Stage("c", 2, 4, "f16", ("c",), (("c",), ("d",)))]
+    copied = registry.complete(chain(4), cluster, registry.Proposal(stages), "mine", constraints=limits)
+    wrong = [line for line in plan.check(copied).lines if line.startswith("WRONG")]
+    if slow == 500.0:
+        assert not wrong
+    else:
+        assert len(wrong) == 1 and wrong[0].endswith("the line b -> d is not equal to a -> c")
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"format": 1}', '{"format": 2, "stages": []}'])

@@ -268,3 +268,29 @@ def milp(highspy, problem, objective: str) -> float:
     model.minimize(cost)
     assert not math.isnan(model.getObjectiveValue())
     return float(model.getObjectiveValue())
+
+
+def test_a_balanced_plan_considers_copies_of_the_pipeline():
+    """Two equal machines that hold the whole model: a copy on each is the best in both times at once."""
+    cluster = plan.Cluster.uniform([node("a"), node("b")], 500.0, 0.05)
+    limits = plan.Constraints(headroom=0.0, data=2)
+    found = plan.solve(chain(4), cluster, objective="balanced", constraints=limits)
+    assert [stage.replicas for stage in found.stages] == [(("a",), ("b",))]
+    assert found.optimal and found.objective_value_s == 1.0 and plan.check(found.to_json()).ok
+    assert [(point["period_s"], point["nodes_used"]) for point in found.front] == [(2.0, 2), (4.0, 1)]
+
+
+def test_balanced_with_copies_is_proven(rng):
+    """Never worse than with one copy, and the checker searches every number of copies for a better score."""
+    for _ in range(4):
+        card, cluster = chain(5, cut=int(rng.integers(10, 300))), plan.Cluster.uniform(
+            [node("a", 2.0), node("b", 2.0), node("c", float(rng.uniform(0.5, 3)))], 200.0, 0.02)
+        limits = plan.Constraints(headroom=0.0, data=2)
+        found = plan.solve(card, cluster, objective="balanced", constraints=limits)
+        report = plan.check(found)
+        assert found.optimal and report.ok, report.lines
+        single = plan.solve(card, cluster, objective="balanced", constraints=NO_HEADROOM)
+        period = plan.solve(card, cluster, constraints=limits).predicted.period_s
+        latency = plan.solve(card, cluster, objective="latency", constraints=limits).predicted.latency_s
+        assert found.objective_value_s <= max(single.predicted.latency_s / latency,
+                                              single.predicted.period_s / period) * (1 + 1e-9)

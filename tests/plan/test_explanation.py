@@ -10,6 +10,7 @@ from planning import card, cluster, node, placed, random_card, random_cluster
 
 from morpho import plan
 from morpho.plan.again import assignment, held_layers, new_bytes
+from morpho.plan.predict import layer_seconds
 
 
 def test_reliefs_are_what_a_new_solve_says() -> None:
@@ -30,6 +31,14 @@ def test_a_link_that_binds_is_relieved_by_a_wider_one() -> None:
     assert p.stages[p.predicted.bottleneck].binds == "link"
     wider = next(relief for relief in p.explain(with_failures=False).reliefs if relief.what.endswith("twice as wide"))
     assert wider.tokens_per_s == pytest.approx(p.predicted.tokens_per_s, rel=0.01)
+
+
+def test_the_slowest_line_of_a_latency_plan_is_tried_though_it_binds_nothing() -> None:
+    p = plan.solve(card(8, cut=2_000_000, weight_bytes=200_000_000), cluster(100, 100, memory_mb=1100),
+                   objective="latency")
+    assert len(p.stages) == 2 and all(stage.binds != "link" for stage in p.stages)
+    wider = next(relief for relief in p.explain(20, False).reliefs if relief.what.endswith("twice as wide"))
+    assert wider.latency_s == pytest.approx(-(p.stages[0].link_s - 1e-4) / 2, rel=1e-3)
 
 
 def test_one_of_many_equal_nodes_does_not_help_but_all_do() -> None:
@@ -105,6 +114,19 @@ def test_quality() -> None:
     assert plan.quality(replace(p, card=p.card.with_(micro_batches=2))).filled == 1.0
 
 
+def test_sums_among_nodes_that_share_a_layer_are_communication() -> None:
+    model = plan.ModelCard.from_config("gpt2", batch=2, dtype="f16")
+    limits = plan.Constraints(tensor=2)
+    machines = plan.Cluster.uniform([node("a", 10), node("b", 10)], 1e10, 1e-6)
+    p = plan.solve(model, machines, objective="latency", constraints=limits)
+    assert [stage.members for stage in p.stages] == [("a", "b")]
+    found = plan.quality(p)
+    # Twelve blocks, each with two sums of 768 numbers of 2 bytes per sequence; two members send half of it twice.
+    assert found.sent_bytes_per_token == pytest.approx(12 * 2 * 768 * 2 * 2, rel=0.1)
+    alone = sum(layer_seconds(layer, machines.nodes[0], "f16", "decode") for layer in model.layers) / 2
+    assert found.communication_share == pytest.approx(1 - alone / p.predicted.latency_s)
+
+
 def test_the_cheapest_assignment(rng: np.random.Generator) -> None:
     from itertools import permutations
 
@@ -135,6 +157,12 @@ def test_a_model_that_fits_by_its_sum_alone_says_where_it_ends() -> None:
     machines = plan.Cluster.uniform([node(name, memory_mb=size) for name, size in sizes.items()], 1e9, 0.0)
     with pytest.raises(MemoryError, match=r"end before layer 7 \(layer 7\), for which c is 20 MB short"):
         plan.solve(card(8, weight_bytes=100_000_000), machines)
+
+
+def test_a_model_larger_than_all_nodes_says_which_layer_is_the_first_too_many() -> None:
+    with pytest.raises(MemoryError, match=r"short; filled from the roomiest on, they end before layer 8 \(layer 8\), "
+                                          r"for which b is 100 MB short"):
+        plan.solve(card(12, weight_bytes=100_000_000), cluster(100, 100, memory_mb=500))
 
 
 def test_many_questions_about_many_different_nodes_are_annealed() -> None:

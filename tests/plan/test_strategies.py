@@ -15,6 +15,13 @@ from morpho.plan.problem import build
 from morpho.plan.simple import CHEAP_RULES, balanced_cuts, proportional_cuts
 
 
+@pytest.mark.parametrize("budget", [-1.0, float("nan"), float("inf")])
+def test_a_budget_that_is_none_is_refused(budget):
+    with pytest.raises(ValueError, match="activation_error_budget is") as caught:
+        plan.Constraints(activation_error_budget=budget)
+    assert "<string>" not in str(caught.value) and "test_strategies.py" in str(caught.value)
+
+
 def unequal(count: int, seed: int = 0, memory: int = 2000) -> plan.Cluster:
     rng = np.random.default_rng(seed)
     nodes = [node(f"n{i}", float(rng.uniform(0.5, 3)), memory) for i in range(count)]

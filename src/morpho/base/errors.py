@@ -85,7 +85,9 @@ def user_line() -> str:
     frame = sys._getframe(1)
     while frame is not None:
         filename = frame.f_code.co_filename
-        if not filename.startswith(_PACKAGE):
+        # The __init__ that `dataclass` writes is compiled from text, and belongs to the class's module.
+        written = filename == "<string>" and str(frame.f_globals.get("__name__", "")).startswith("morpho.")
+        if not filename.startswith(_PACKAGE) and not written:
             return f"{filename}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
     return ""

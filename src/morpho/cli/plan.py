@@ -16,7 +16,9 @@ from rich.text import Text
 from morpho import plan as planner
 from morpho.base.errors import ArgumentError, MorphoError, ValueFault, fail
 from morpho.base.units import format_bytes, format_seconds, parse_seconds
+from morpho.plan.drawing import require_ending
 from morpho.plan.pictures import certainty
+from morpho.plan.whatif import changed
 
 
 @dataclass
@@ -39,6 +41,10 @@ def show(card: planner.ModelCard, cluster: planner.Cluster, constraints: planner
          objective: str, seed: int, options: dict[str, Any], wishes: Wishes, console: Console | None = None) -> None:
     """Solve and print."""
     console = console or Console()
+    for change in wishes.what_if:  # mistakes are said before anything is solved or printed
+        changed(cluster, change)
+    for path in wishes.pictures.values():
+        require_ending(path)
     p = planner.solve(card, cluster, strategy, objective, seed, constraints, **options)
     if wishes.json == "-":
         print(p.to_json())

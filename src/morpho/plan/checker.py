@@ -67,7 +67,7 @@ def _cover(plan: Plan, report: Report) -> bool:
             if name not in known or name in used:
                 return report.note(False, "cover", f"node {name} is {'used twice' if name in used else 'not there'}")
             used.add(name)
-        if _copies(stage)[0][0] != stage.node:
+        if _copies(stage)[0][0] != stage.node or (stage.members and stage.members != _copies(stage)[0]):
             return report.note(False, "cover", f"stage of {stage.node} lists other members")
     return report.note(at == len(plan.card.layers), f"cover: {len(plan.stages)} stages, {at} layers",
                        f"the stages end at layer {at} of {len(plan.card.layers)}")
@@ -98,7 +98,23 @@ def _constraints(plan: Plan, report: Report) -> None:
         kinds = [plan.cluster.node(name) for copy in copies for name in copy]
         if any(node.figures() != kinds[0].figures() for node in kinds):
             wrong.append(f"the members of the stage on {stage.node} are not equal nodes")
+    wrong = wrong or _uneven(plan)
     report.note(not wrong, "constraints", "; ".join(wrong))
+
+
+def _uneven(plan: Plan) -> list[str]:
+    """Lines inside a stage, or between copies of two, that are not what the first pair's is: times rest on that one."""
+    wrong = []
+    for stage, following in zip(plan.stages, [*plan.stages[1:], None]):
+        copies = _copies(stage)
+        inside = [(a, b) for copy in copies for a in copy for b in copy if a != b]
+        onward = [(a[0], b[0]) for a, b in zip(copies, _copies(following))] if following else []
+        for pairs in (inside, onward):
+            lines = [plan.cluster.link(a, b) for a, b in pairs]
+            wrong += [f"the line {line.source} -> {line.target} is not equal to {lines[0].source} -> {lines[0].target}"
+                      for line in lines if not (_same(line.bandwidth_bytes_per_s, lines[0].bandwidth_bytes_per_s)
+                                                and _same(line.latency_s, lines[0].latency_s))]
+    return wrong
 
 
 def _memory(plan: Plan, report: Report) -> None:
@@ -139,21 +155,42 @@ def _same(a: float, b: float) -> bool:
 
 def _arithmetic(plan: Plan, report: Report) -> None:
     compute, links = _times(plan, plan.card.phase)
-    prompt = [math.fsum(part) for part in _times(plan, "prefill")]
+    prompt_compute, prompt_links = _times(plan, "prefill")
     data = len(_copies(plan.stages[0]))
     period, latency = max(compute + links) / data, math.fsum(compute + links)
     wrong = [f"{stage.node} states {stage.compute_s} s + {stage.link_s} s, it is {a} s + {b} s"
              for stage, a, b in zip(plan.stages, compute, links)
              if not (_same(stage.compute_s, a) and _same(stage.link_s, b))]
+    wrong += [f"{stage.node} states {stage.prefill_compute_s} s + {stage.prefill_link_s} s for a prompt, it is {a} s + "
+              f"{b} s" for stage, a, b in zip(plan.stages, prompt_compute, prompt_links)
+              if not (_same(stage.prefill_compute_s, a) and _same(stage.prefill_link_s, b))]
     said, tokens = plan.predicted, plan.card.batch * (1 if plan.card.phase == "decode" else plan.card.context)
-    for name, value in (("period_s", period), ("latency_s", latency), ("first_token_s", sum(prompt)),
+    first = math.fsum(prompt_compute + prompt_links)
+    for name, value in (("period_s", period), ("latency_s", latency), ("first_token_s", first),
                         ("tokens_per_s", tokens / period if period else math.inf)):
         if not _same(getattr(said, name), value):
             wrong.append(f"{name} is stated as {getattr(said, name)}, it is {value}")
+    wrong += _counts(plan, compute, links)
     value = latency if plan.objective == "latency" else period
     if plan.objective != "balanced" and not _same(plan.objective_value_s, value):
         wrong.append(f"the objective is stated as {plan.objective_value_s}")
     report.note(not wrong, "arithmetic of the prediction", "; ".join(wrong))
+
+
+def _counts(plan: Plan, compute: list[float], links: list[float]) -> list[str]:
+    """What is wrong with the numbers of a prediction that are no times: bottleneck, batches in flight, nodes."""
+    said, wrong = plan.predicted, []
+    weight = [a + b if plan.objective == "latency" else max(a, b) for a, b in zip(compute, links)]
+    if not 0 <= said.bottleneck < len(weight) or weight[said.bottleneck] < max(weight) * (1 - CLOSE):
+        wrong.append(f"stage {said.bottleneck + 1} is stated as the bottleneck, it is "
+                     f"{weight.index(max(weight)) + 1}")
+    passes = math.fsum(compute + links) / max(compute + links) if max(compute + links) else 1.0
+    if abs(said.in_flight - passes) >= 1 + 1e-6 or said.in_flight < passes - 1e-6:
+        wrong.append(f"in_flight is stated as {said.in_flight}, the latency has {passes:.4g} periods")
+    used = sum(len(copy) for stage in plan.stages for copy in _copies(stage))
+    if said.nodes_used != used:
+        wrong.append(f"nodes_used is stated as {said.nodes_used}, it is {used}")
+    return wrong
 
 
 def _bound(plan: Plan, report: Report, prove: bool) -> None:
@@ -189,18 +226,51 @@ def _one_bound(plan: Plan, report: Report, facts: Facts, prices: dict[str, float
 
 
 def _balanced(plan: Plan, report: Report, prove: bool) -> None:
-    """Both optima, then that no plan is nearer to both."""
-    facts = gather(plan.card, plan.cluster, plan.constraints, 1)
+    """Both optima (or bounds of them, where the plan is not called optimal), then that no plan is nearer to both."""
     quick, steady = (float(plan.witness.get(name, 0.0)) for name in ("best_latency_s", "best_period_s"))
     score = max(plan.predicted.latency_s / quick, plan.predicted.period_s / steady) if quick and steady else math.nan
+    if plan.lower_bound_s <= 0:
+        report.note(not plan.optimal, "lower bound: none is claimed")
+        return
     if not report.note(_same(score, plan.objective_value_s), "score", f"it is {score}"):
         return
-    if not plan.optimal or not prove:
-        report.note(plan.lower_bound_s <= 1.0 or plan.optimal, "lower bound 1 of the score: no plan is better in both")
-        return
-    prices: dict[str, float] = next((dict(proof["prices"]) for proof in plan.witness.get("proofs", ())), {})
-    report.note(not plan_below(facts, quick * (1 - BETTER), prices), "best latency (searched)", "a better one exists")
-    report.note(not plan_within(facts, steady * (1 - BETTER), {}), "best period (searched)", "a better one exists")
-    less = score * (1 - BETTER)
-    beaten = plan_below(limit(facts, steady * less), quick * less, {})
-    report.note(not beaten, "score (searched)", "a better plan exists")
+    if plan.optimal and not _same(plan.lower_bound_s, plan.objective_value_s):
+        report.note(False, "optimal", "bound and value differ")
+    copies = {data: gather(plan.card, plan.cluster, plan.constraints, data)
+              for data in range(1, plan.constraints.data + 1)}
+    _best_latency(plan, report, copies[1], quick, prove)
+    for data, facts in copies.items():
+        _best_period(plan, report, facts, steady, data, prove)
+    if not plan.optimal:
+        report.note(plan.lower_bound_s <= 1 + CLOSE, "lower bound 1 of the score: no plan is better in both",
+                    f"{plan.lower_bound_s} is claimed")
+    elif prove:
+        less = score * (1 - BETTER)
+        beaten = any(plan_below(limit(facts, steady * data * less), quick * less, {}) for data, facts in copies.items())
+        report.note(not beaten, "score (searched)", "a better plan exists")
+
+
+def _prices(plan: Plan, data: int) -> list[dict[str, float]]:
+    """All stored duals for a number of copies: any of them may prove a bound, whichever time it was found for."""
+    return [dict(proof["prices"]) for proof in plan.witness.get("proofs", ()) if proof["data"] == data] or [{}]
+
+
+def _best_latency(plan: Plan, report: Report, facts: Facts, quick: float, prove: bool) -> None:
+    claim, prices = quick * (1 - BETTER if plan.optimal else 1.0), _prices(plan, 1)
+    if any(latency_bound_holds(facts, by_node, claim) for by_node in prices):
+        report.note(True, f"best latency {quick:.6g} s: follows from the stored duals")
+    elif not plan.optimal:
+        report.note(False, f"best latency {quick:.6g} s", "does not follow from the stored duals")
+    elif prove:
+        report.note(not plan_below(facts, claim, prices[0]), "best latency (searched)", "a better one exists")
+
+
+def _best_period(plan: Plan, report: Report, facts: Facts, steady: float, data: int, prove: bool) -> None:
+    claim, prices = steady * data * (1 - BETTER if plan.optimal else 1.0), _prices(plan, data)
+    which = f"best period {steady:.6g} s" + (f" with {data} copies" if data > 1 else "")
+    if any(period_bound_holds(facts, by_node, claim) for by_node in prices):
+        report.note(True, f"{which}: follows from the stored duals")
+    elif not plan.optimal:
+        report.note(False, which, "does not follow from the stored duals")
+    elif prove:
+        report.note(not plan_within(facts, claim, prices[-1]), f"{which} (searched)", "a better one exists")

@@ -92,9 +92,7 @@ class Drawing:
 
     def save(self, path: str | Path) -> Path:
         """Write the picture; the ending of the name decides: .svg, or .png with `pip install 'morpho[plot]'`."""
-        path = Path(path)
-        if path.suffix not in (".svg", ".png"):
-            raise fail(ArgumentError, "plot", f"{path.name} ends neither in .svg nor in .png", "choose one of the two")
+        path = require_ending(path)
         try:
             if path.suffix == ".svg":
                 path.write_text(self.svg(), encoding="utf-8")
@@ -117,6 +115,14 @@ class Drawing:
                 f'viewBox="0 0 {self.width:g} {self.height:g}" font-family={quoteattr(FONT)} role="img">\n'
                 f"<title>{escape(self.title)}</title>\n<defs>\n{tiles}</defs>\n"
                 f'<rect width="100%" height="100%" fill="white"/>\n{body}\n</svg>\n')
+
+
+def require_ending(path: str | Path) -> Path:
+    """The path, if its ending is one that pictures can have."""
+    path = Path(path)
+    if path.suffix not in (".svg", ".png"):
+        raise fail(ArgumentError, "plot", f"{path.name} ends neither in .svg nor in .png", "choose one of the two")
+    return path
 
 
 def _svg_box(box: Box) -> str:

@@ -78,14 +78,16 @@ def reliefs(plan: Plan, most: int = 8) -> tuple[Relief, ...]:
     found = []
     for what, cluster in list(_changes(plan))[:most]:
         try:
-            better = solve_again(plan, cluster, bound=False, quick=True).predicted
+            after = solve_again(plan, cluster, bound=False, quick=True)
         except MorphoError:  # a strategy that is not exact may fail where it had succeeded
             continue
+        better = after.predicted
         won = better.tokens_per_s - plan.predicted.tokens_per_s
         saved = better.latency_s - plan.predicted.latency_s
         gain = -saved / plan.predicted.latency_s if plan.objective == "latency" else won / plan.predicted.tokens_per_s
         if gain > 1e-9:
-            found.append((gain, Relief(what, won, saved)))
+            how = "" if after.strategy == plan.strategy else f" ({after.strategy})"
+            found.append((gain, Relief(what + how, won, saved)))
     return tuple(relief for _, relief in sorted(found, key=lambda pair: -pair[0]))
 
 
@@ -93,10 +95,7 @@ def _changes(plan: Plan) -> Iterator[tuple[str, Cluster]]:
     """Changes worth trying, the most promising first; one of each kind of interchangeable nodes is enough."""
     cluster, slowest = plan.cluster, plan.stages[plan.predicted.bottleneck]
     if slowest.binds == "link":
-        following = plan.stages[plan.predicted.bottleneck + 1].node
-        pair = (cluster.index(slowest.node), cluster.index(following))
-        wide = 2 * cluster.link(slowest.node, following).bandwidth_bytes_per_s
-        yield f"link {slowest.node}-{following} twice as wide", with_links(cluster, [pair, pair[::-1]], wide)
+        yield _wider(plan, plan.predicted.bottleneck)
     else:
         yield from _faster(cluster, _like(cluster, slowest.node), slowest.binds)
     stage_of = {name: stage for stage in plan.stages for copy in stage.replicas for name in copy}
@@ -115,6 +114,18 @@ def _changes(plan: Plan) -> Iterator[tuple[str, Cluster]]:
         if not any(stage.node in kind for kind in tried) and stage.binds != "link":
             tried += [kind for kind in kinds if stage.node in kind]
             yield from _faster(cluster, _like(cluster, stage.node), stage.binds)
+    lines = sorted(range(len(plan.stages) - 1), key=lambda position: -plan.stages[position].link_s)
+    tried_line = plan.predicted.bottleneck if slowest.binds == "link" else None
+    if plan.objective == "latency" and lines and lines[0] != tried_line:
+        yield _wider(plan, lines[0])  # a line need not be the longest part of any stage to cost latency
+
+
+def _wider(plan: Plan, position: int) -> tuple[str, Cluster]:
+    """The line out of a stage twice as wide."""
+    source, target = plan.stages[position].node, plan.stages[position + 1].node
+    pair = (plan.cluster.index(source), plan.cluster.index(target))
+    wide = 2 * plan.cluster.link(source, target).bandwidth_bytes_per_s
+    return f"link {source}-{target} twice as wide", with_links(plan.cluster, [pair, pair[::-1]], wide)
 
 
 def _like(cluster: Cluster, name: str) -> list[str]:

@@ -14,7 +14,7 @@ from morpho.plan.cover import BEAM, Cover
 from morpho.plan.exact import Answer, best_latency, best_period, is_large
 from morpho.plan.pareto import FRONT_STEPS, balance, pareto_front, undominated
 from morpho.plan.predict import evaluate
-from morpho.plan.problem import Path, Problem, build, no_plan
+from morpho.plan.problem import Path, Problem, no_plan
 from morpho.plan.registry import Proposal, Request, register_strategy
 from morpho.plan.relaxation import period_bound, refute
 
@@ -83,18 +83,31 @@ def narrow(problem: Problem, path: Path, bound_s: float, prices: np.ndarray) -> 
 
 def _balanced(request: Request) -> Proposal:
     """The plan of the best score, and the front around it."""
-    problem = build(request.card, request.cluster, request.constraints)
-    if is_large(problem):
-        return _balanced_large(request, problem)
-    found = balance(problem)
+    choices = list(problems(request.card, request.cluster, "throughput", request.constraints))
+    if is_large(choices[0]):
+        return _balanced_large(request, choices[0])
+    found = balance(choices)
     if found is None:
         raise no_plan(request.card, request.cluster, request.constraints)
     steps = int(request.options.get("front_steps", FRONT_STEPS))
-    points = pareto_front(problem, found.front, found.period.value_s, steps)
-    front = [_point(request, problem, path) for _, _, path in points]
-    witness = {"relaxation": "balanced", "best_latency_s": found.latency.value_s, "best_period_s": found.period.value_s,
-               "proofs": [{"data": 1, **found.latency.witness}, {"data": 1, **found.period.witness}]}
-    return Proposal(problem.stages(found.path), found.bound, found.optimal, witness, found.score, front)
+    front = [_point(request, near.problem, path) for near in found.near
+             for _, _, path in pareto_front(near.problem, near.front, near.period.value_s, steps)]
+    proofs = [{"data": near.problem.data, **answer.witness} for near in found.near
+              for answer in (near.latency, near.period)]
+    witness = {"relaxation": "balanced", "best_latency_s": found.latency_s, "best_period_s": found.period_s,
+               "proofs": proofs}
+    return Proposal(found.problem.stages(found.path), found.bound, found.optimal, witness, found.score,
+                    _unbeaten(front))
+
+
+def _unbeaten(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Points of all numbers of copies that no other equals or beats in latency, period and nodes at once."""
+    kept: list[dict[str, Any]] = []
+    names = ("latency_s", "period_s", "nodes_used")
+    for point in sorted(points, key=lambda point: [point[name] for name in names]):
+        if not any(all(other[name] <= point[name] * (1 + 1e-9) for name in names) for other in kept):
+            kept.append(point)
+    return kept
 
 
 def _point(request: Request, problem: Problem, path: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ its period are within 20 % of the best possible, and no plan has a smaller score
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,30 +24,60 @@ WIDTH = 128
 
 
 @dataclass(frozen=True)
-class Balanced:
-    """The balanced path, its score, what is proven of it, and the front as (latency, period, path)."""
+class Near:
+    """What one number of copies of the pipeline offers: its own optima, and its front as (latency, period, path)."""
 
-    path: Path
-    score: float
-    bound: float
-    optimal: bool
+    problem: Problem
     latency: Answer
     period: Answer
     front: list[tuple[float, float, Path]]
 
 
-def balance(problem: Problem) -> Balanced | None:
-    """The balanced plan of a problem, by bisection over the periods a plan can have."""
-    quick, steady = best_latency(problem), best_period(problem)
-    if quick is None or steady is None:
+@dataclass(frozen=True)
+class Balanced:
+    """The balanced path, its problem and score, what is proven, both optima (the period that of all copies together),
+    and what there is with each number of copies."""
+
+    problem: Problem
+    path: Path
+    score: float
+    bound: float
+    optimal: bool
+    latency_s: float
+    period_s: float
+    near: list[Near]
+
+
+def balance(problems: Iterable[Problem]) -> Balanced | None:
+    """The balanced plan over all numbers of copies, each by bisection over the periods a plan can have."""
+    near = []
+    for problem in problems:
+        quick, steady = best_latency(problem), best_period(problem)
+        if quick is not None and steady is not None:
+            near.append(Near(problem, quick, steady, []))
+    if not near:
         return None
+    latency_s = min(each.latency.value_s for each in near)
+    period_s = min(each.period.value_s / each.problem.data for each in near)
+    found = [_nearest(each, latency_s, period_s * each.problem.data) for each in near]
+    proven = all(sure and each.latency.optimal and each.period.optimal for (_, _, sure), each in zip(found, near))
+    (score, path, _), best = min(zip(found, near), key=lambda pair: pair[0][0])
+    return Balanced(best.problem, path, score, score if proven else 1.0, proven, latency_s, period_s, near)
+
+
+def _nearest(near: Near, latency_s: float, period_s: float) -> tuple[float, Path, bool]:
+    """The least score of a problem, its path, and whether that is proven; what is met on the way joins the front."""
+    problem, quick = near.problem, near.latency
     slowest = problem.values(quick.path)[0]
-    values = np.concatenate([candidates(problem, steady.value_s * (1 - 1e-9), slowest * (1 - 1e-9)), [slowest]])
-    best: tuple[float, Path] = (math.inf, quick.path)
-    proven = quick.optimal and steady.optimal
+
+    def score(path: Path) -> float:
+        period, latency = problem.values(path)
+        return max(latency / latency_s, period / period_s)
+
+    values = np.concatenate([candidates(problem, near.period.value_s * (1 - 1e-9), slowest * (1 - 1e-9)), [slowest]])
+    near.front.append((quick.value_s, slowest, quick.path))
+    best, proven = (score(quick.path), quick.path), True
     low, high = -1, len(values) - 1  # the smallest period at which the latency is the better ratio lies in (low, high]
-    front = [(quick.value_s, slowest, quick.path)]
-    best = min(best, (_score(problem, quick.path, quick, steady), quick.path))
     while low + 1 < high:
         middle = (low + high) // 2
         answer = best_latency(problem.within(float(values[middle])))
@@ -54,22 +85,17 @@ def balance(problem: Problem) -> Balanced | None:
             low = middle
             continue
         proven = proven and answer.optimal
-        front.append((answer.value_s, problem.values(answer.path)[0], answer.path))
-        best = min(best, (_score(problem, answer.path, quick, steady), answer.path))
-        if answer.value_s / quick.value_s <= values[middle] / steady.value_s:
+        near.front.append((answer.value_s, problem.values(answer.path)[0], answer.path))
+        best = min(best, (score(answer.path), answer.path))
+        if answer.value_s / latency_s <= values[middle] / period_s:
             high = middle
         else:
             low = middle
     if low >= 0:  # just below the crossing the latency decides
         answer = best_latency(problem.within(float(values[low])))
         if answer is not None:
-            best = min(best, (_score(problem, answer.path, quick, steady), answer.path))
-    return Balanced(best[1], best[0], best[0] if proven else 1.0, proven, quick, steady, front)
-
-
-def _score(problem: Problem, path: Path, quick: Answer, steady: Answer) -> float:
-    period, latency = problem.values(path)
-    return max(latency / quick.value_s, period / steady.value_s)
+            best = min(best, (score(answer.path), answer.path))
+    return (*best, proven)
 
 
 def pareto_front(problem: Problem, known: list[tuple[float, float, Path]], shortest_s: float, steps: int = FRONT_STEPS

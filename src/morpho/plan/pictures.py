@@ -126,7 +126,7 @@ def _node(drawing: Drawing, plan: Plan, name: str, place: tuple[float, float], p
     drawing.words(x + 8, y + 70, memory + (" (tight)" if stage.memory_tight else ""), 10.5)
     note = f"BOTTLENECK: {stage.binds}" if slowest else f"bound by {stage.binds}"
     shared = f", {len(stage.members)} share each layer" if len(stage.members) > 1 else ""
-    drawing.words(x + 8, y + 85, shortened(note + shared, 30), 9.2 if slowest else 10.5, bold=slowest)
+    drawing.words(x + 8, y + 85, shortened(note + shared, 30), 8.8 if slowest else 10.5, bold=slowest)
 
 
 def _flow_labels(drawing: Drawing, plan: Plan, where: Mapping[str, tuple[float, float]]) -> None:
@@ -173,7 +173,16 @@ def certainty(plan: Plan) -> str:
     if math.isinf(plan.gap):
         return "no bound known"
     bound = f" (bound {format_seconds(plan.lower_bound)})" if plan.objective != "balanced" else ""
-    return f"at most {100 * plan.gap:.2g} % above the best{bound}"
+    return f"at most {percent(plan.gap)} above the best{bound}"
+
+
+def percent(share: float) -> str:
+    """A share with two digits that count, and no exponent: 0.31 %, 4.6 %, 120 %.
+
+    >>> percent(0.0031), percent(0.0457), percent(1.196)
+    ('0.31 %', '4.6 %', '120 %')
+    """
+    return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
 
 
 def shortened(text: str, most: int) -> str:
@@ -216,7 +225,7 @@ def gantt(trace: Trace, title: str, start_s: float = 0.0, end_s: float | None = 
             begin, end = max(span.start_s, start_s), min(span.end_s, end_s)
             y = top + pitch * names.index(span.resource) + 2
             _bar(drawing, left + (begin - start_s) * scale, y, (end - begin) * scale, pitch - 6, span)
-    drawing.words(20, drawing.height - 14, "Grey bars compute, striped bars send, crossed out is lost; the number is "
+    drawing.words(20, drawing.height - 14, "Plain bars compute, striped bars send, crossed out is lost; the number is "
                   "the micro-batch.", 10.5)
     return drawing
 

@@ -240,10 +240,11 @@ def no_plan(card: ModelCard, cluster: Cluster, constraints: Constraints) -> Memo
     require_fit(card, cluster, constraints)
     room = sum(constraints.available_bytes(node.memory_bytes) for node in cluster.nodes)
     need = card.memory_bytes(0, card.depth)
+    stuck = _where_it_ends(card, cluster, constraints)
     if need > room:
         what = (f"{card.name} needs {format_bytes(need)} and all {len(cluster.nodes)} nodes together have "
-                f"{format_bytes(room)} to give: {format_bytes(need - room)} short")
-    elif stuck := _where_it_ends(card, cluster, constraints):
+                f"{format_bytes(room)} to give: {format_bytes(need - room)} short; {stuck}")
+    elif stuck:
         what = (f"{card.name} fits no chain of nodes, though they have {format_bytes(room)} for its "
                 f"{format_bytes(need)}: {stuck}")
     else:

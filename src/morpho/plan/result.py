@@ -119,6 +119,9 @@ class Constraints:
             if dtype not in ACTIVATION_ERROR:
                 raise fail(ValueFault, "plan", f"activations cannot be sent as {dtype!r}",
                            f"use {', '.join(ACTIVATION_ERROR)}")
+        budget = self.activation_error_budget
+        if budget is not None and not (math.isfinite(budget) and budget >= 0):
+            raise fail(ValueFault, "plan", f"activation_error_budget is {budget}", "give a number, 0 or more")
         for name in ("max_stages", "tensor", "data"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
