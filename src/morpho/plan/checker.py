@@ -67,6 +67,8 @@ def _cover(plan: Plan, report: Report) -> bool:
             if name not in known or name in used:
                 return report.note(False, "cover", f"node {name} is {'used twice' if name in used else 'not there'}")
             used.add(name)
+        if not all(_copies(stage)):
+            return report.note(False, "cover", f"a copy of the stage of {stage.node} has no members")
         if _copies(stage)[0][0] != stage.node or (stage.members and stage.members != _copies(stage)[0]):
             return report.note(False, "cover", f"stage of {stage.node} lists other members")
     return report.note(at == len(plan.card.layers), f"cover: {len(plan.stages)} stages, {at} layers",

@@ -40,7 +40,8 @@ _NUMBER = rf"[\d{_OTHER_NUMBERS}]"
 _MARK = rf"(?:[^\w{_SPACE}{_OTHER_NUMBERS}]|_)"  # neither letter, number nor space
 _GPT2 = (rf"'s|'t|'re|'ve|'m|'ll|'d| ?{_LETTER}+| ?{_NUMBER}+| ?{_MARK}+"
          rf"|[{_SPACE}]+(?![^{_SPACE}])|[{_SPACE}]+")
-_BEGINNING = re.compile(r"\S\n")  # of white space, with a line break
+_BEGINNING = re.compile(rf"[^{_SPACE}]\n")  # of white space, with a line break
+_IS_SPACE = re.compile(f"[{_SPACE}]")
 
 
 @cache
@@ -66,7 +67,7 @@ def pieces(text: str, characters: int = 1 << 20) -> Iterator[str]:
     start = 0
     while len(text) - start > characters:
         cut = text.rfind("\n", start + 1, start + characters)
-        while cut > start and text[cut - 1].isspace():
+        while cut > start and _IS_SPACE.match(text, cut - 1):
             cut -= 1
         if cut <= start:  # a very long line, or nothing but space: as much as there is up to the next beginning
             cut = next((found.start() + 1 for found in _BEGINNING.finditer(text, start + characters)), len(text))
