@@ -333,4 +333,4 @@ def test_any_values_may_be_dropped_by_the_reference(session_seed: int) -> None:
             for a, b, node in zip(found, wanted, graph.outputs, strict=True):
                 dtype = float32 if a.dtype == np.float32 else node.dtype
                 assert equal_bits(np.asarray(a), np.asarray(b), dtype), session_seed + number
-    assert copies > 50
+    assert copies > 20
