@@ -1,7 +1,8 @@
 """`morpho plan measure --model`: how long the layers of a model take on this machine, for `measured` of its node.
 
 Every distinct layer (`Layer.key`: kind, sizes, batch, context, type) is built once with random weights and run by
-Morpho itself: the whole prompt, and one more token with a full cache. What cannot be built keeps its roofline, and is named.
+Morpho itself: the whole prompt, and one more token with a full cache. What cannot be built keeps its
+roofline, and is named.
 """
 
 from __future__ import annotations
