@@ -207,7 +207,9 @@ def test_measure(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_example_of_a_node() -> None:
-    assert doctest.testmod(measure).failed == 0
+    from morpho.cli import measure_layers
+
+    assert doctest.testmod(measure).failed == 0 and doctest.testmod(measure_layers).failed == 0
 
 
 @pytest.mark.parametrize("option", [("--what-if", "drop chair"), ("--plot", "plan.pdf"), ("--error-budget", "nan")])
