@@ -65,7 +65,7 @@ def test_the_table(run: Run, office: str) -> None:
 def test_files_and_pictures(run: Run, office: str, tmp_path: Path) -> None:
     names = {option: str(tmp_path / f"{option}.svg") for option in ("plot", "gantt", "gantt-token", "front")}
     target = str(tmp_path / "plan.json")
-    code, out, _ = run("plan", "gpt2", "-c", office, "--json", target, *(
+    code, out, _ = run("plan", "gpt2", "-c", office, "--objective", "balanced", "--json", target, *(
         word for option, path in names.items() for word in (f"--{option}", path)))
     assert code == 0 and f"wrote {target}" in out
     for path in names.values():
@@ -212,7 +212,8 @@ def test_the_example_of_a_node() -> None:
     assert doctest.testmod(measure).failed == 0 and doctest.testmod(measure_layers).failed == 0
 
 
-@pytest.mark.parametrize("option", [("--what-if", "drop chair"), ("--plot", "plan.pdf"), ("--error-budget", "nan")])
+@pytest.mark.parametrize("option", [("--what-if", "drop chair"), ("--plot", "plan.pdf"), ("--error-budget", "nan"),
+                                    ("--front", "front.svg")])
 def test_mistakes_are_said_before_anything_is_printed(run: Run, office: str, option: tuple[str, str]) -> None:
     code, out, err = run("plan", "gpt2", "-c", office, *option)
     assert code == 2 and not out and len(err.strip().splitlines()) == 1 and "<string>" not in err

@@ -45,6 +45,9 @@ def show(card: planner.ModelCard, cluster: planner.Cluster, constraints: planner
         changed(cluster, change)
     for path in wishes.pictures.values():
         require_ending(path)
+    if "front" in wishes.pictures and objective != "balanced":
+        raise fail(ArgumentError, "plan", f"the objective {objective!r} has no Pareto front",
+                   "add --objective balanced", line="")
     p = planner.solve(card, cluster, strategy, objective, seed, constraints, **options)
     if wishes.json == "-":
         print(p.to_json())
