@@ -65,7 +65,7 @@ def test_the_table(run: Run, office: str) -> None:
 def test_files_and_pictures(run: Run, office: str, tmp_path: Path) -> None:
     names = {option: str(tmp_path / f"{option}.svg") for option in ("plot", "gantt", "gantt-token", "front")}
     target = str(tmp_path / "plan.json")
-    code, out, _ = run("plan", "gpt2", "-c", office, "--json", target, *(
+    code, out, _ = run("plan", "gpt2", "-c", office, "--objective", "balanced", "--json", target, *(
         word for option, path in names.items() for word in (f"--{option}", path)))
     assert code == 0 and f"wrote {target}" in out
     for path in names.values():
@@ -207,10 +207,53 @@ def test_measure(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_example_of_a_node() -> None:
-    assert doctest.testmod(measure).failed == 0
+    from morpho.cli import measure_layers
+
+    assert doctest.testmod(measure).failed == 0 and doctest.testmod(measure_layers).failed == 0
 
 
-@pytest.mark.parametrize("option", [("--what-if", "drop chair"), ("--plot", "plan.pdf"), ("--error-budget", "nan")])
+@pytest.mark.parametrize("option", [("--what-if", "drop chair"), ("--plot", "plan.pdf"), ("--error-budget", "nan"),
+                                    ("--front", "front.svg")])
 def test_mistakes_are_said_before_anything_is_printed(run: Run, office: str, option: tuple[str, str]) -> None:
     code, out, err = run("plan", "gpt2", "-c", office, *option)
     assert code == 2 and not out and len(err.strip().splitlines()) == 1 and "<string>" not in err
+
+
+TINY = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 96}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "q4"])
+def test_layers_of_a_model_are_measured_and_used(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                 dtype: str) -> None:
+    monkeypatch.setattr(measure, "ROUNDS", 1)
+    monkeypatch.setattr(measure, "profile", lambda anew: {"memory_bytes": 8e9, "memory_bytes_per_s": 1e10, "f32": 1e11})
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(TINY), encoding="utf-8")
+    asked = ("plan", "measure", "--name", "here", "--model", str(config), "--context", "8", "--dtype", dtype)
+    code, out, err = run(*asked)
+    assert code == 0
+    path = tmp_path / "here.toml"
+    path.write_text(out, encoding="utf-8")
+    times = plan.Cluster.load(path).node("here").measured
+    card = plan.ModelCard.from_config(str(config), context=8, dtype=dtype)
+    keys = {layer.key for layer in card.layers}
+    # Look-ups in packed tables keep their roofline, and that is said.
+    assert set(times) == {key for key in keys if dtype == "f32" or not key.startswith("embedding")}
+    assert ("not measured: embedding" in err) == (dtype == "q4") and all(min(pair) > 0 for pair in times.values())
+    planned = plan.solve(card, plan.Cluster.load(path), objective="latency")
+    block = next(pair for key, pair in times.items() if key.startswith("block"))
+    assert planned.stages[0].binds == "measured" and planned.predicted.latency_s > 2 * block[1]
+    assert run(*asked)[1] == out  # kept
+
+
+def test_an_encoder_has_no_time_for_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    from morpho.cli import measure_layers
+
+    calls: list[str] = []
+    monkeypatch.setattr(measure_layers, "calls_of", lambda layer, causal: (lambda: "prompt", lambda: "token"))
+    monkeypatch.setattr(measure_layers, "best_of", lambda call: calls.append(call()) or 1.0)
+    found = measure_layers.layer_times(plan.ModelCard.from_config("t5-small", context=8, dtype="f32"))
+    encoder = next(key for key in found if key.startswith("block"))
+    assert found[encoder] == (1.0, 0.0) and len(found) > 2 and "token" in calls
+    assert all(pair == (1.0, 1.0) for key, pair in found.items() if key.startswith("cross block"))

@@ -119,6 +119,26 @@ def test_a_score_wrongly_called_best_is_found():
     assert not plan.check(json.dumps(data)).ok
 
 
+FRONT_LIES = {
+    "a better point": lambda front: front[0].update(
+        {name: front[0][name] * factor for name, factor in (("latency_s", 1 / 9), ("period_s", 1 / 9),
+                                                            ("tokens_per_s", 9))}),
+    "more tokens": lambda front: front[0].update(tokens_per_s=1e9),
+    "a point twice": lambda front: front.append(front[0]),
+    "a field lost": lambda front: front[0].pop("period_s"),
+    "a field of words": lambda front: front[0].update(period_s="short"),
+}
+
+
+@pytest.mark.parametrize("lie", FRONT_LIES)
+def test_lies_about_the_front_are_found(lie):
+    data = json.loads(example("balanced").to_json())
+    assert data["front"] and plan.check(json.dumps(data)).ok
+    FRONT_LIES[lie](data["front"])
+    wrong = [line for line in plan.check(json.dumps(data)).lines if line.startswith("WRONG")]
+    assert len(wrong) == 1 and wrong[0].startswith("WRONG  front")
+
+
 @pytest.mark.parametrize("name", ["best_latency_s", "best_period_s"])
 def test_optima_that_a_balanced_score_rests_on_are_proven(name):
     """A plan that is not called optimal states a score against bounds: larger ones would make it look better."""

@@ -170,3 +170,9 @@ def test_the_file_in_the_guide_is_a_cluster(tmp_path: Path) -> None:
     cluster = load(tmp_path, page.split("```toml\n")[1].split("```")[0], "office.toml")
     assert [node.name for node in cluster.nodes] == ["server", "desk-1", "desk-2", "desk-3"]
     assert cluster.link("server", "desk-3").bandwidth_bytes_per_s == 1.25e9
+
+
+@pytest.mark.parametrize("times", [(1.0, -1.0), (float("nan"), 1.0), (1.0,)])
+def test_measured_times_of_a_node_are_two_and_not_negative(times):
+    with pytest.raises(ValueError, match="measured"):
+        plan.Node("a", 1, 1.0, {"f32": 1.0}, measured={"block": times})

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
-from planning import card, cluster, random_card, random_cluster
+from planning import card, cluster, placed, random_card, random_cluster
 
 from morpho import plan
 from morpho.base.errors import MorphoError
@@ -179,3 +180,17 @@ def test_forecasts() -> None:
 def test_bad_histories(arguments: tuple[object, ...]) -> None:
     with pytest.raises(MorphoError):
         plan.forecast(*arguments)  # type: ignore[arg-type]
+
+
+def test_a_node_that_was_idle_may_go_without_a_change() -> None:
+    p = placed(card(8), cluster(100, 100, 1), ("a", 0, 4), ("b", 4, 8))
+    answer = plan.adapt(p, {**times(p), "c": math.inf})
+    assert not answer.changed and not answer.moves and [node.name for node in answer.plan.cluster.nodes] == ["a", "b"]
+
+
+def test_a_line_that_is_gone_forces_a_plan_without_it() -> None:
+    p = placed(card(8, weight_bytes=100_000_000), cluster(100, 100, 100, memory_mb=600), ("a", 0, 4), ("b", 4, 8))
+    answer = plan.adapt(replace(p, strategy="optimal"), {"a -> b": math.inf}, minimum_gain=9.0)
+    names = [stage.node for stage in answer.plan.stages]
+    assert answer.changed and "a -> b gone" in answer.reason and plan.check(answer.plan).ok
+    assert all({one, other} != {"a", "b"} for one, other in pairwise(names))

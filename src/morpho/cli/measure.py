@@ -20,6 +20,7 @@ import morpho as mo
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, MorphoError, fail
 from morpho.base.machine import machine
+from morpho.plan.card import ModelCard
 from morpho.plan.files import NAME
 from morpho.runtime.measure import machine_profile
 
@@ -28,13 +29,15 @@ ROUNDS = 5
 TYPES = ("f32", "f16", "bf16", "int8", "q4")
 
 
-def show(name: str = "", anew: bool = False) -> None:
+def show(name: str = "", anew: bool = False, card: ModelCard | None = None) -> None:
     """Print the node; what is said beside goes to standard error, so that `>> office.toml` takes the node alone."""
     name = name or platform.node() or "this-machine"
     if not NAME.fullmatch(name):
         raise fail(ArgumentError, "plan", f"{name!r} cannot be the name of a node",
                    "use letters, digits, hyphens, dots and underscores")
     print(node_block(name, profile(anew)), end="")
+    if card is not None:
+        print(measured_line(layers(card, anew)), end="")
     print("# append this to a cluster file, on every machine, and add [network] or [[link]]", file=sys.stderr)
 
 
@@ -54,6 +57,42 @@ def node_block(name: str, found: dict[str, float]) -> str:
             f'memory_bandwidth = "{found["memory_bytes_per_s"] / 1e9:.1f}GB/s"\nflops = {{ {rates} }}\n')
 
 
+def measured_line(times: dict[str, tuple[float, float]]) -> str:
+    """Times of layers as the field `measured` of a node.
+
+    >>> print(measured_line({"a": (0.012, 0.0008)}), end="")
+    measured = { "a" = ["12000us", "800us"] }
+    """
+    rows = ", ".join(f'"{key}" = ["{prompt * 1e6:.6g}us", "{token * 1e6:.6g}us"]'
+                     for key, (prompt, token) in times.items())
+    return f"measured = {{ {rows} }}\n" if times else ""
+
+
+def layers(card: ModelCard, anew: bool = False) -> dict[str, tuple[float, float]]:
+    """Times of a model's layers on this machine; those measured before are taken from disk."""
+    from morpho.cli.measure_layers import layer_times
+
+    path, name = settings.get().cache_path / "plan_layers.json", machine_profile().name
+    kept = _kept(path)
+    row = kept.get(name)
+    known = {} if anew or not isinstance(row, dict) else {
+        key: (float(pair[0]), float(pair[1])) for key, pair in row.items()
+        if isinstance(pair, list) and len(pair) == 2 and all(isinstance(part, float) for part in pair)}
+    found = layer_times(card, known)
+    _keep(path, {**kept, name: {**known, **found}})
+    return found
+
+
+def _keep(path: Path, data: dict[str, Any]) -> None:
+    """Write to the cache, where there is one."""
+    if settings.get().cache:
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.write_text(json.dumps(data, indent=1), encoding="utf-8")
+        except OSError as error:
+            print(f"# not kept: {error}", file=sys.stderr)
+
+
 def profile(anew: bool = False) -> dict[str, float]:
     """Rates of this machine with the threads in force; from disk where they have been measured before."""
     mo.compile(abs)  # the tensor floor tells the runtime how Python's objects lie in memory when this is loaded
@@ -63,12 +102,7 @@ def profile(anew: bool = False) -> dict[str, float]:
     row = kept.get(peak.name)
     if anew or not _usable(row):
         row = {"memory_bytes": float(machine().memory_bytes), "memory_bytes_per_s": peak.bytes_per_s, **product_rates()}
-        if settings.get().cache:
-            try:
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                path.write_text(json.dumps({**kept, peak.name: row}, indent=1), encoding="utf-8")
-            except OSError as error:
-                print(f"# not kept: {error}", file=sys.stderr)
+        _keep(path, {**kept, peak.name: row})
     return dict(row)  # type: ignore[arg-type]
 
 
@@ -94,7 +128,7 @@ def product_rates() -> dict[str, float]:
     rates = {}
     for dtype in TYPES:
         try:
-            rates[dtype] = 2.0 * ROWS * INNER * COLUMNS / _best(_product(dtype, left, right))
+            rates[dtype] = 2.0 * ROWS * INNER * COLUMNS / best_of(_product(dtype, left, right))
         except MorphoError as error:
             if dtype == "f32":
                 raise
@@ -120,7 +154,7 @@ def _product(dtype: str, left: Any, right: Any) -> Callable[[], Any]:
     return lambda: function(a, b)
 
 
-def _best(call: Callable[[], Any]) -> float:
+def best_of(call: Callable[[], Any]) -> float:
     """The shortest of some rounds: others on the machine only ever make it longer."""
     times = []
     for _ in range(ROUNDS):

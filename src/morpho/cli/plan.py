@@ -17,7 +17,7 @@ from morpho import plan as planner
 from morpho.base.errors import ArgumentError, MorphoError, ValueFault, fail
 from morpho.base.units import format_bytes, format_seconds, parse_seconds
 from morpho.plan.drawing import require_ending
-from morpho.plan.pictures import certainty
+from morpho.plan.pictures import batches, certainty
 from morpho.plan.whatif import changed
 
 
@@ -45,6 +45,9 @@ def show(card: planner.ModelCard, cluster: planner.Cluster, constraints: planner
         changed(cluster, change)
     for path in wishes.pictures.values():
         require_ending(path)
+    if "front" in wishes.pictures and objective != "balanced":
+        raise fail(ArgumentError, "plan", f"the objective {objective!r} has no Pareto front",
+                   "add --objective balanced", line="")
     p = planner.solve(card, cluster, strategy, objective, seed, constraints, **options)
     if wishes.json == "-":
         print(p.to_json())
@@ -111,10 +114,10 @@ def show_plan(p: planner.Plan, console: Console) -> None:
         console.print(Text(f"not used: {', '.join(unused)}"))
     console.print()
     if card.phase == "decode":
-        rest = (f" with {predicted.in_flight} batches in flight; first token after "
+        rest = (f" with {batches(predicted.in_flight)} in flight; first token after "
                 f"{format_seconds(predicted.first_token_s)}, then one every {format_seconds(predicted.latency_s)}")
     else:
-        rest = f" with {predicted.in_flight} batches in flight; a batch takes {format_seconds(predicted.latency_s)}"
+        rest = f" with {batches(predicted.in_flight)} in flight; a batch takes {format_seconds(predicted.latency_s)}"
     console.print(Text(f"{predicted.tokens_per_s:.4g} tokens/s", style="bold").append(rest, style="not bold"),
                   soft_wrap=True)
     console.print(Text(f"{p.strategy}, {p.objective}: {certainty(p)}", style="green" if p.optimal else "yellow"))

@@ -240,6 +240,7 @@ def _balanced(plan: Plan, report: Report, prove: bool) -> None:
         report.note(False, "optimal", "bound and value differ")
     copies = {data: gather(plan.card, plan.cluster, plan.constraints, data)
               for data in range(1, plan.constraints.data + 1)}
+    _front(plan, report)
     _best_latency(plan, report, copies[1], quick, prove)
     for data, facts in copies.items():
         _best_period(plan, report, facts, steady, data, prove)
@@ -250,6 +251,26 @@ def _balanced(plan: Plan, report: Report, prove: bool) -> None:
         less = score * (1 - BETTER)
         beaten = any(plan_below(limit(facts, steady * data * less), quick * less, {}) for data, facts in copies.items())
         report.note(not beaten, "score (searched)", "a better plan exists")
+
+
+def _front(plan: Plan, report: Report) -> None:
+    """Points of the front agree with themselves, none beats another, and none has a better score than the plan."""
+    tokens = plan.card.batch * (1 if plan.card.phase == "decode" else plan.card.context)
+    try:
+        points = [tuple(float(point[name]) for name in ("latency_s", "period_s", "nodes_used", "tokens_per_s"))
+                  for point in plan.front]
+    except (KeyError, TypeError, ValueError) as error:
+        report.note(False, "front", f"a point lacks or garbles a field: {error}")
+        return
+    wrong = [f"{rate} tokens/s do not follow from a period of {period} s" for _, period, _, rate in points
+             if not _same(rate * period, tokens)]
+    wrong += [f"the point of latency {one[0]} s is beaten" for one in points for other in points
+              if other is not one and all(a <= b for a, b in zip(other[:3], one[:3]))]
+    quick, steady = (float(plan.witness.get(name, 0.0)) for name in ("best_latency_s", "best_period_s"))
+    if plan.optimal and quick and steady:
+        wrong += [f"the point of latency {latency} s has a better score" for latency, period, _, _ in points
+                  if max(latency / quick, period / steady) < plan.objective_value_s * (1 - BETTER)]
+    report.note(not wrong, f"front: {len(points)} points", "; ".join(wrong))
 
 
 def _prices(plan: Plan, data: int) -> list[dict[str, float]]:

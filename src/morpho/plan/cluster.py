@@ -56,6 +56,10 @@ class Node:
                             "efficiency": self.efficiency, **rates}.items():
             if not (math.isfinite(value) and value > 0):
                 raise fail(ValueFault, "plan", f"node {self.name!r} has {what} = {value}", "give a positive number")
+        for key, times in self.measured.items():
+            if len(times) != 2 or not all(math.isfinite(seconds) and seconds >= 0 for seconds in times):
+                raise fail(ValueFault, "plan", f"node {self.name!r} has measured[{key!r}] = {times}",
+                           "give the seconds of a prompt and of a token, 0 or more")
         for dtype in self.flops_per_s:
             if dtype not in COMPUTES_AS:
                 raise fail(ValueFault, "plan", f"node {self.name!r} has a rate for the unknown dtype {dtype!r}",

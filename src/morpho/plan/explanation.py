@@ -10,7 +10,7 @@ from morpho.base.units import format_bytes, format_seconds
 from morpho.plan.again import solve_again
 from morpho.plan.cluster import Cluster, Node
 from morpho.plan.metrics import Quality, quality
-from morpho.plan.pictures import certainty
+from morpho.plan.pictures import batches, certainty
 from morpho.plan.result import Plan, Stage
 from morpho.plan.survival import Failure, failures
 from morpho.plan.whatif import with_links
@@ -42,7 +42,7 @@ class Explanation:
     def __str__(self) -> str:
         plan, predicted = self.plan, self.plan.predicted
         lines = [f"{plan.card.name} on {plan.cluster.name}: {predicted.tokens_per_s:.4g} tokens/s with "
-                 f"{predicted.in_flight} batches in flight, {format_seconds(predicted.latency_s)} per token; "
+                 f"{batches(predicted.in_flight)} in flight, {format_seconds(predicted.latency_s)} per token; "
                  f"{certainty(plan)}", "", "what binds"]
         lines += [f"  {binding(plan, position)}" for position in range(len(plan.stages))]
         lines += ["", "quality", f"  {self.quality}"]

@@ -125,6 +125,8 @@ def _measured(table: Table) -> dict[str, tuple[float, float]]:
     for key, pair in value.items():
         if not isinstance(pair, list) or len(pair) != 2:
             table.complain(f"has measured.{key} = {pair!r}", 'give prefill and decode time, as in ["12ms", "0.8ms"]')
-        first, second = (table.parsed(f"measured.{key}", part, parse_seconds, "12ms") for part in pair)
+        # An encoder has nothing to do when a token is decoded: that time may be 0.
+        first, second = (table.parsed(f"measured.{key}", part, parse_seconds, "12ms", zero=late)
+                         for part, late in zip(pair, (False, True)))
         found[key] = (first, second)
     return found

@@ -115,7 +115,9 @@ def _point(request: Request, problem: Problem, path: Path) -> dict[str, Any]:
     stages = problem.stages(path)
     predicted = evaluate(request.card, request.cluster, stages)
     return {"latency_s": predicted.latency_s, "period_s": predicted.period_s, "tokens_per_s": predicted.tokens_per_s,
-            "nodes_used": predicted.nodes_used, "stages": [[stage.node, stage.start, stage.end] for stage in stages]}
+            "nodes_used": predicted.nodes_used,
+            "stages": [[" | ".join("+".join(copy) for copy in stage.replicas), stage.start, stage.end]
+                       for stage in stages]}
 
 
 def _balanced_large(request: Request, problem: Problem) -> Proposal:

@@ -176,6 +176,15 @@ def certainty(plan: Plan) -> str:
     return f"at most {percent(plan.gap)} above the best{bound}"
 
 
+def batches(count: int) -> str:
+    """So many batches in words.
+
+    >>> batches(1), batches(4)
+    ('1 batch', '4 batches')
+    """
+    return f"{count} batch" + ("" if count == 1 else "es")
+
+
 def percent(share: float) -> str:
     """A share with two digits that count, and no exponent: 0.31 %, 4.6 %, 120 %.
 

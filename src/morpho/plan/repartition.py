@@ -75,17 +75,23 @@ def adapt(plan: Plan, measured: Mapping[str, float], history: Sequence[tuple[flo
           storage_bytes_per_s: float = STORAGE_BYTES_PER_S) -> Adaptation:
     """Compare a running plan with what would now be best, and say whether moving pays.
 
-    `measured` maps a node to the seconds its stage takes (infinite: it is gone), and "a -> b" to those of a link.
+    `measured` maps a node to the seconds its stage takes, and "a -> b" to those of a link; infinite: it is gone, which
+    forces a change where the plan uses it.
     `history` are earlier measurements with their times, oldest first, `measured` being the newest at the end; with
     three or more, the load in the middle of the horizon (but no further ahead than the history reaches back) is
-    predicted and planned with. A change is made only if it
-    gains at least `minimum_gain` and its moves are repaid within `horizon_s`, unless a node is gone.
+    predicted and planned with. A change is made only if it gains at least `minimum_gain` and its moves are repaid
+    within `horizon_s`, unless it is forced.
     """
     if horizon_s <= 0 or minimum_gain < 0 or storage_bytes_per_s <= 0:
         raise fail(ValueFault, "adapt", f"horizon_s is {horizon_s}, minimum_gain {minimum_gain}, storage_bytes_per_s "
                    f"{storage_bytes_per_s}", "give positive numbers")
     expected = _expected(measured, history, horizon_s)
     gone = [name for name, seconds in measured.items() if math.isinf(seconds)]
+    held, lines = held_layers(plan.stages), _lines(plan)
+    if idle := [name for name in gone if name not in held and name not in lines]:  # the plan runs on without them
+        rest = plan.cluster.without(idle)
+        plan, gone = replace(plan, cluster=rest, constraints=surviving(plan.constraints, rest)), [
+            name for name in gone if name not in idle]
     cluster = measured_cluster(plan, {name: guess.value for name, guess in expected.items()})
     shown = expected if history else {}
     if gone:
@@ -141,13 +147,18 @@ def _expected(measured: Mapping[str, float], history: Sequence[tuple[float, Mapp
     return found
 
 
+def _lines(plan: Plan) -> dict[str, tuple[str, str, float]]:
+    """The lines a plan uses: "a -> b" to both ends and the predicted seconds."""
+    return {f"{before[0]} -> {after[0]}": (before[0], after[0], stage.link_s)
+            for stage, following in zip(plan.stages, plan.stages[1:])
+            for before, after in zip(stage.replicas, following.replicas)}
+
+
 def measured_cluster(plan: Plan, measured: Mapping[str, float]) -> Cluster:
     """The cluster as it shows itself: nodes and links as much slower or faster as their times say."""
     cluster, stage_of = plan.cluster, held_layers(plan.stages)
     nodes = {node.name: node for node in cluster.nodes}
-    ends = {f"{before[0]} -> {after[0]}": (before[0], after[0], stage.link_s)
-            for stage, following in zip(plan.stages, plan.stages[1:])
-            for before, after in zip(stage.replicas, following.replicas)}
+    ends = _lines(plan)
     for name, seconds in measured.items():
         if name in ends:
             source, target, predicted = ends[name]
@@ -213,8 +224,13 @@ def _candidates(now: Plan, cluster: Cluster) -> Iterator[Plan]:
 
 def _forced(plan: Plan, cluster: Cluster, gone: Sequence[str], storage_bytes_per_s: float,
             forecasts: Mapping[str, Forecast]) -> Adaptation:
-    """A node is gone: whatever is best without it."""
-    rest = cluster.without(gone)
+    """A node or a line is gone: whatever is best without it."""
+    lines = _lines(plan)
+    for name in gone:
+        if name in lines:
+            pair = (cluster.index(lines[name][0]), cluster.index(lines[name][1]))
+            cluster = with_links(cluster, [pair, pair[::-1]], 0.0)
+    rest = cluster.without(name for name in gone if name not in lines)
     other = solve_again(replace(plan, constraints=surviving(plan.constraints, rest)), rest)
     other = with_familiar_names(other, held_layers(plan.stages))
     moves = moves_between(plan, other)
