@@ -35,43 +35,42 @@ def make(kind: str, size: tuple[int, ...]) -> tuple[int | None, Callable[..., An
     return base, step, arguments
 
 
-def in_pool() -> int:
-    """Bytes of Morpho's pool that are in use now."""
+def pool_peak(call: Callable[[], Any]) -> tuple[int, Any]:
+    """Bytes of Morpho's pool that are in use at most during a call, and its result."""
     import morpho as mo
 
     gc.collect()
     with mo.pool.watch() as seen:
-        return int(seen.base_bytes)
+        result = call()
+    return seen.peak_bytes, result
 
 
-def held(step: Any, arguments: tuple[Any, ...], before: int) -> dict[str, Any]:
-    """What Morpho predicted a call to hold, and what its pool sees beyond what was there `before` the model."""
-    import morpho as mo
-
-    gc.collect()
-    with mo.pool.watch() as seen:
-        step(*arguments).item()
+def held(step: Any, arguments: tuple[Any, ...], before: int, first: int) -> dict[str, Any]:
+    """What Morpho predicted a call to hold, and what its pool saw beyond what was there `before` the model."""
+    measured, _ = pool_peak(lambda: step(*arguments).item())
     stats = step.stats
     return {"arena_bytes": stats["arena_bytes"], "predicted_bytes": stats["predicted_peak_bytes"],
-            "measured_bytes": seen.peak_bytes - before, "flops": stats["flops"], "recomputed": stats["recomputed"]}
+            "measured_bytes": measured - before, "first_bytes": first - before, "flops": stats["flops"], "recomputed": stats["recomputed"]}
 
 
 def main(kind: str, size: tuple[int, ...]) -> None:
     """Print bytes and seconds."""
-    before = 0 if kind == "torch" else in_pool()
+    watch = pool_peak if kind != "torch" else lambda call: (0, call())
+    before, _ = watch(lambda: None)
     base, step, arguments = make(kind, size or gpt.SIZE)
     gc.collect()
     reset_peak()
-    losses, seconds = [], []
-    for _ in range(STEPS):
+    first, loss = watch(lambda: step(*arguments).item())
+    losses, seconds = [loss], []
+    for _ in range(STEPS - 1):
         start = time.perf_counter()
         losses.append(step(*arguments).item())
         seconds.append(time.perf_counter() - start)
     peak = status_bytes("VmHWM")
     above = None if peak is None or base is None else peak - base
-    more = {} if kind == "torch" else held(step, arguments, before)
+    more = {} if kind == "torch" else held(step, arguments, before, first)
     print(json.dumps({"base_bytes": base, "peak_bytes": peak, "above_bytes": above, "losses": losses,
-                      "seconds": min(seconds[1:]), **more}, default=str))
+                      "seconds": min(seconds), **more}, default=str))
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def tables(result: ThemeResult, answers: dict[str, dict[str, Any]]) -> None:
     resident = Table("resident memory of three steps, each in a fresh process (peak; above what the imports take)",
                      ["process", "peak", "above the imports", "of PyTorch"])
     planned = Table("what a call of Morpho's step holds, states included",
-                    ["step", "activations (arena)", "of plain", "predicted", "measured", "difference"])
+                    ["step", "activations (arena)", "of plain", "predicted", "measured", "difference", "the first call"])
     torch, plain = (answers.get(kind, {}) for kind in ("torch", "morpho"))
     for kind, answer in answers.items():
         name = KINDS.get(kind, kind)
@@ -71,7 +71,8 @@ def tables(result: ThemeResult, answers: dict[str, dict[str, Any]]) -> None:
         off = answer["predicted_bytes"] / answer["measured_bytes"] - 1
         planned.rows.append([name, megabytes(answer["arena_bytes"]),
                              times(ratio(answer["arena_bytes"], plain.get("arena_bytes"))),
-                             megabytes(answer["predicted_bytes"]), megabytes(answer["measured_bytes"]), f"{off:+.1%}"])
+                             megabytes(answer["predicted_bytes"]), megabytes(answer["measured_bytes"]), f"{off:+.1%}",
+                             megabytes(answer["first_bytes"])])
         if kind[0].isdigit():
             result.targets.append(Target(f"memory_budget={kind}: predicted beside measured", 100 * abs(off), 5.0, False,
                                          " %"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -13,6 +14,7 @@ from benchmarks.train import gpt
 from morpho.models.gpt2 import GPT2
 from morpho.nn.attention import KeyValueCache
 
+TRACE_SECONDS: list[float] = []  # of every time that a step was followed in Python; later calls do not come there
 AUTOCAST = {"bf16": "bfloat16", "auto": None}  # the last word of a case -> the dtype of `autocast`
 
 
@@ -55,12 +57,14 @@ def compile_step(case: str = "gpt_step", memory_budget: Any = None) -> Callable[
 
     @mo.compile(memory_budget=memory_budget)
     def step(model: Any, opt: Any, ids: mo.Tensor, targets: mo.Tensor) -> mo.Tensor:
+        started = time.perf_counter()
         with casting(case):
             loss = mo.cross_entropy(model(ids), targets)
         loss.backward()
         mo.optim.clip_grad_norm(model.parameters(), gpt.CLIP)
         opt.step()
         opt.zero_grad()
+        TRACE_SECONDS.append(time.perf_counter() - started)
         return loss
 
     return step

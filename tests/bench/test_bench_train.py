@@ -151,7 +151,7 @@ def test_a_missing_compiler_is_said_and_a_slow_peer_is_left_out() -> None:
     verdicts = {target.name: target.verdict for target in result.targets}
     assert verdicts["f32 step over PyTorch eager"] == "PASS" and verdicts["f32 step over torch.compile"] == "N/A"
     assert any("no C++ compiler" in note for note in result.notes)
-    assert session.asked[-1] == (["morpho", "measured"], gpt.SIZE) and any("320 s" in note for note in result.notes)
+    assert session.asked[-1] == (["morpho", "measured"], gpt.SIZE) and any("1280 s" in note for note in result.notes)
     assert verdicts["bf16 step over torch.autocast"] == "PASS" and not result.errors
 
 
@@ -173,9 +173,10 @@ def test_losses_that_differ_are_an_error() -> None:
 
 def test_the_parts_of_a_first_step_add_up() -> None:
     spent = {"passes": 300.0, "lower": 100.0, "plan": 100.0, "code": 1000.0, "llvm": 900.0}
-    cold = {"first_s": 4.0, "later_s": 2.0, "import_s": 0.1, "build_s": 0.2, "compile_ms": spent, "kernels": 7}
+    cold = {"first_s": 4.0, "later_s": 2.0, "trace_s": 0.25, "import_s": 0.1, "build_s": 0.2, "kernels": 7,
+            "compile_ms": spent}
     warm = {**cold, "first_s": 2.25, "compile_ms": dict.fromkeys(spent, 0.0)}
-    assert first_step.parts(cold) == {"trace": 0.5, "passes": 0.5, "LLVM": 1.0, "run": 2.0}
+    assert first_step.parts(cold) == {"trace": 0.25, "passes": 0.5, "LLVM": 1.0, "run": 2.0, "rest": 0.25}
     result = first_step.judge([[cold, warm]])
     assert [target.verdict for target in result.targets] == ["MISS", "PASS", "MISS", "PASS"]
     assert [row[2] for row in result.tables[0].rows] == ["2 s", "250 ms"]
