@@ -50,7 +50,8 @@ def held(step: Any, arguments: tuple[Any, ...], before: int, first: int) -> dict
     measured, _ = pool_peak(lambda: step(*arguments).item())
     stats = step.stats
     return {"arena_bytes": stats["arena_bytes"], "predicted_bytes": stats["predicted_peak_bytes"],
-            "measured_bytes": measured - before, "first_bytes": first - before, "flops": stats["flops"], "recomputed": stats["recomputed"]}
+            "measured_bytes": measured - before, "first_bytes": first - before, "flops": stats["flops"],
+            "recomputed": stats["recomputed"]}
 
 
 def main(kind: str, size: tuple[int, ...]) -> None:
