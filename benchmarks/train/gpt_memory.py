@@ -58,8 +58,7 @@ def tables(result: ThemeResult, answers: dict[str, dict[str, Any]]) -> None:
     resident = Table("resident memory of three steps, each in a fresh process (peak; above what the imports take)",
                      ["process", "peak", "above the imports", "of PyTorch"])
     planned = Table("what a call of Morpho's step holds, states included",
-                    ["step", "activations (arena)", "of plain", "predicted", "measured", "difference",
-                     "the first call"])
+                    ["step", "activations (arena)", "of plain", "predicted", "measured", "difference", "first call"])
     torch, plain = (answers.get(kind, {}) for kind in ("torch", "morpho"))
     for kind, answer in answers.items():
         name = KINDS.get(kind, kind)

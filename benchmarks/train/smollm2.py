@@ -4,7 +4,8 @@
     morpho models pull smollm2
     morpho bench train --only smollm2
 
-llama.cpp's figures are its own, without its server's overhead; it keeps keys and values in float16, Morpho in float32.
+llama.cpp's figures are its own, without its server's overhead, and those of the wheel's build, whose instructions are
+printed (a build for the machine at hand may be faster). It keeps keys and values in float16, Morpho in float32.
 """
 
 from __future__ import annotations
@@ -40,8 +41,14 @@ def run(session: Session) -> ThemeResult:
         table.rows.append([part, str(count), *map(duration, found), *rates, times(gain)])
         result.targets.append(Target(f"{part} over llama.cpp", gain, BOUNDS[part]))
         if part == "decode":
+            result.notes += built_with(session.versions.get("llama_cpp", {}))
             result.notes += parting({peer: timing.answer for peer, timing in timings.items() if timing.answer})
     return result
+
+
+def built_with(versions: dict[str, str]) -> list[str]:
+    """What the wheel's llama.cpp uses of the processor: a build of one's own may be faster."""
+    return [f"llama.cpp of this wheel was built with {versions['built with']}"] if "built with" in versions else []
 
 
 def parting(texts: dict[str, str]) -> list[str]:

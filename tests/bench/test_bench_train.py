@@ -205,6 +205,10 @@ def test_a_missing_file_is_said_with_the_command_that_fetches_it(tmp_path: Any) 
     assert [target.verdict for target in result.targets] == ["N/A", "N/A"]
 
 
+def test_the_build_of_a_peer_is_said() -> None:
+    assert smollm2.built_with({}) == [] and "NEON = 1" in smollm2.built_with({"built with": "CPU : NEON = 1"})[0]
+
+
 def test_texts_are_compared() -> None:
     assert smollm2.parting({"morpho": "a b"}) == []
     assert "same 3 characters" in smollm2.parting({"morpho": "a b", "llama_cpp": "a b"})[0]

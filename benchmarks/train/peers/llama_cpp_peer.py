@@ -19,10 +19,10 @@ SERVERS: list[Any] = []  # one for all cases: it holds the model
 
 
 def load(threads: int) -> dict[str, str]:
-    """Versions; the threads are those of the server."""
+    """Versions, and what instructions the wheel was built with; the threads are those of the server."""
     global THREADS
     THREADS = threads
-    return {"xllamacpp": xllamacpp.__version__}
+    return {"xllamacpp": xllamacpp.__version__, "built with": xllamacpp.get_system_info().strip(" |\n")}
 
 
 def server() -> Any:

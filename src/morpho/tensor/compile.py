@@ -123,13 +123,19 @@ class Compiled(ctypes.Structure):
         words[ContextField.COPY] = ctypes.cast(ctypes.memmove, ctypes.c_void_p).value or 0
         words[ContextField.SETTINGS_VARIABLE] = id(base_settings.current)
 
+    def _leave(self) -> None:
+        """Let the specialisation in use go: only one keeps an arena between calls."""
+        entries.stop(self)
+        if self.current is not None and not self.words[ContextField.BUSY]:
+            self.current.block = None
+
     def _use(self, chosen: Specialisation, generation: int) -> None:
         """Let the native entry serve this specialisation from now on, unless it was found before a change of what may
         mean other code."""
         words = self.words
+        if self.current is not chosen:
+            self._leave()
         entries.stop(self)
-        if self.current is not None and self.current is not chosen and not words[ContextField.BUSY]:
-            self.current.block = None  # only the specialisation in use keeps an arena
         self.current = chosen
         if not chosen.direct or not self.entry or chosen.plan.workspace_bytes + chosen.staging_bytes > MOST_KEPT_BYTES:
             return
@@ -212,14 +218,18 @@ class Compiled(ctypes.Structure):
         with self.lock:
             generation = entries.generation
             chosen = self._specialise(structure, tensors, owned)
+            if chosen is not self.current:
+                self._leave()
+            self.slow_calls += 1
+            chosen.calls += 1
+        with chosen.states:
+            result = self._run(chosen, tensors, out)
+        with self.lock:  # after the run, whose memory the entry's arena then takes
             if chosen is not self.current or not self.words[ContextField.ENABLED]:
                 self._use(chosen, generation)
             elif self.serves is not base_settings.current.get():  # the same code for other settings
                 entries.start(self, generation)
-            self.slow_calls += 1
-            chosen.calls += 1
-        with chosen.states:
-            return self._run(chosen, tensors, out)
+        return result
 
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         # The common call needs no look at the signature.
