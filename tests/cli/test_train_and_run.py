@@ -71,6 +71,30 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["run", "a", "b", "c"]).exit_code == 2
 
 
+def test_options_that_would_be_ignored_are_refused(text: Path, tmp_path: Path) -> None:
+    out = str(tmp_path / "model")
+    call("train", "--data", str(text), "--out", out, *TINY)
+    for words in (["--resume", "--layers", "2"], ["--resume", "--data", str(text)], ["--resume", "--lr", "1"]):
+        found = CliRunner().invoke(app, ["train", "--out", out, *words])
+        assert found.exit_code == 2 and "belongs to a new run" in " ".join(found.output.split()).replace("│ ", "")
+    found = CliRunner().invoke(app, ["train", "--out", out + "2", "--data", str(text), "--start", out, "--width", "8"])
+    assert found.exit_code == 2
+    assert "done" in call("train", "--out", out, "--resume", "--steps", "8")
+    assert training.Run(out, resume=True).settings.steps == 8
+
+
+def test_a_model_without_a_prompt_and_a_full_context(text: Path, tmp_path: Path) -> None:
+    from morpho.base.errors import MorphoError
+
+    out = str(tmp_path / "model")
+    call("train", "--data", str(text), "--out", out, *TINY)
+    found = CliRunner().invoke(app, ["run", out])
+    assert isinstance(found.exception, MorphoError) and "there is no prompt" in str(found.exception)
+    found = CliRunner().invoke(app, ["run", out, "Once", "--chat"])
+    assert isinstance(found.exception, MorphoError) and "chat template" in str(found.exception)
+    assert "the context of 16 tokens is full" in call("run", out, "Once", "--tokens", "50")
+
+
 def test_the_curve_shows_first_and_last() -> None:
     assert loss_curve([]) == ""
     lines = loss_curve([4.0, 3.0, 2.0, 1.0]).splitlines()

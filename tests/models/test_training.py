@@ -112,6 +112,11 @@ def test_bad_folders_and_texts(text: Path, tmp_path: Path) -> None:
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ArgumentError, match="UTF-8"):
         read_text(tmp_path / "bytes.txt")
+    (tmp_path / "empty.txt").write_text(" \n")
+    with pytest.raises(ArgumentError, match="is empty"):
+        read_text(tmp_path / "empty.txt")
+    with pytest.raises(ArgumentError, match="cannot be a folder"):
+        Run(text, text, SMALL)
     with pytest.raises(ArgumentError, match="too few"):
         Run(tmp_path / "short", text, replace(SMALL, context=100_000))
     finish(Run(tmp_path / "run", text, replace(SMALL, steps=2)))

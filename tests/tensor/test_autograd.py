@@ -438,3 +438,44 @@ def test_a_loss_that_is_kept_holds_a_number_and_no_model() -> None:
         alive.append(live_nodes())
     assert all(loss.is_realised for loss in losses)
     assert alive[-1] - alive[-2] <= 1
+
+
+# -- gradients of a compiled function end with it ----------------------------------------------------------------------
+def test_gradients_that_would_be_left_behind_are_an_error() -> None:
+    """Outside `compile` these lines would add to the gradients of the last call."""
+    weight = mo.nn.Parameter([1.0, 2.0])
+
+    @mo.compile
+    def forgets(x: mo.Tensor) -> mo.Tensor:
+        loss = (weight * x).sum()
+        loss.backward()
+        return loss
+
+    with pytest.raises(mo.errors.ArgumentError, match="zero_grad"):
+        forgets(mo.ones(2))
+    assert weight.grad is None
+
+    @mo.compile
+    def drops_first(x: mo.Tensor) -> mo.Tensor:
+        weight.grad = None
+        loss = (weight * x).sum()
+        loss.backward()
+        weight.assign(weight - weight.grad)
+        return loss
+
+    assert drops_first(mo.ones(2)).item() == 3.0 and weight.tolist() == [0.0, 1.0]
+
+
+def test_backward_twice_is_an_error_inside_compile_too() -> None:
+    weight = mo.nn.Parameter([1.0])
+
+    @mo.compile
+    def twice(x: mo.Tensor) -> mo.Tensor:
+        loss = (weight * x).sum()
+        loss.backward()
+        loss.backward()
+        weight.grad = None
+        return loss
+
+    with pytest.raises(mo.errors.ArgumentError, match="taken before"):
+        twice(mo.ones(1))

@@ -85,7 +85,10 @@ def run(
                             "ships with Morpho."),
     ],
     tokens: Annotated[int, typer.Option(min=1, help="Most tokens to make.")] = 120,
-    temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the likeliest token every time.")] = 0.8,
+    temperature: Annotated[
+        float | None, typer.Option(min=0.0, help="0 takes the likeliest token every time, as talking does by default; "
+                                   "0.8 otherwise.")
+    ] = None,
     top_k: Annotated[int, typer.Option(min=0, help="Only among the k likeliest; 0: all.")] = 50,
     top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Only among the likeliest of this share.")] = 1.0,
     penalty: Annotated[float, typer.Option(min=0.0, help="Above 1: tokens that were there are less likely.")] = 1.0,
@@ -105,8 +108,22 @@ def run(
     part.run(words[0] if len(words) == 2 else None, words[-1], sampling, chat=chat)
 
 
+RUN_SETTINGS = ("layers", "width", "heads", "kv_heads", "vocabulary", "context", "batch", "accumulate", "lr", "warmup",
+                "weight_decay", "dropout", "clip", "seed", "data", "start")
+SHAPE_SETTINGS = ("layers", "width", "heads", "kv_heads", "vocabulary", "dropout")
+
+
+def _refuse(context: typer.Context, names: tuple[str, ...], reason: str) -> None:
+    """Options that would be ignored are an error."""
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise typer.BadParameter(f"--{name.replace('_', '-')} {reason}")
+
+
 @app.command("train")
 def train(
+    context_: typer.Context,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="The run: model, tokenizer, checkpoints.")],
     data: Annotated[Path | None, typer.Option(metavar="FILE", help="A text in UTF-8, also as .xz.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint: the same bits.")] = False,
@@ -139,11 +156,17 @@ def train(
     from morpho.cli import train as part
     from morpho.models.training import Settings
 
+    if resume:
+        _refuse(context_, RUN_SETTINGS, "belongs to a new run; a resumed one has its settings, and --steps may be more")
+    elif start is not None:
+        _refuse(context_, SHAPE_SETTINGS, "belongs to a new model; one that --start names keeps its own")
+    planned = context_.get_parameter_source("steps")
+    more = steps if planned is not None and planned.name == "COMMANDLINE" else None
     settings = Settings(layers=layers, width=width, heads=heads, kv_heads=kv_heads, vocabulary=vocabulary,
                         context=context, batch=batch, accumulate=accumulate, steps=steps, lr=lr, warmup=warmup,
                         weight_decay=weight_decay, dropout=dropout, clip=clip, seed=seed)
-    part.train(data, out, settings, resume=resume, save_every=save_every, sample_every=sample_every, keep=keep,
-               start=start, prompt=prompt, until=until)
+    part.train(data, out, settings, resume=resume, steps=more, save_every=save_every, sample_every=sample_every,
+               keep=keep, start=start, prompt=prompt, until=until)
 
 
 @app.command("doctor")

@@ -19,17 +19,17 @@ BARS = " ▁▂▃▄▅▆▇█"
 WIDTH = 60
 
 
-def train(data: Path | None, out: Path, settings: Settings, *, resume: bool, save_every: int, sample_every: int,
-          keep: int, start: Path | None, prompt: str, until: int | None) -> None:
+def train(data: Path | None, out: Path, settings: Settings, *, resume: bool, steps: int | None, save_every: int,
+          sample_every: int, keep: int, start: Path | None, prompt: str, until: int | None) -> None:
     """Train, showing how it goes."""
     console = Console(stderr=True)
-    run = Run(out, data, settings, resume=resume, keep=keep, start=start,
+    run = Run(out, data, settings, resume=resume, steps=steps, keep=keep, start=start,
               say=lambda text: console.print(text, style="dim"))
     s = run.settings
     console.print(f"{run.model.parameter_count():,} parameters, {len(run.train_tokens):,} tokens; {s.steps} steps of "
                   f"{s.accumulate * s.batch} x {s.context} tokens, from step {run.step}")
     if run.step >= s.steps:
-        console.print(f"the run is finished: morpho run {out} \"Once\"")
+        console.print(f"the run is finished: morpho run {out} \"Once\"; go on with --resume --steps {2 * s.steps}")
         return
     with _stop_on_interrupt(console) as stopped:
         _loop(run, console, stopped, save_every, sample_every, prompt, until)
@@ -47,7 +47,8 @@ def _loop(run: Run, console: Console, stopped: Any, save_every: int, sample_ever
     smooth, recent = run.losses[-1] if run.losses else None, None
     with Progress(*columns, console=console, transient=not console.is_terminal) as bar:
         task = bar.add_task("", total=run.settings.steps, completed=run.step, loss="-", rate="-")
-        for now in run.advance(until, save_every=save_every, stopped=stopped):
+        checks = max(1, min(100, run.settings.steps // 10))
+        for now in run.advance(until, save_every=save_every, check_every=checks, stopped=stopped):
             smooth = now.loss if smooth is None else 0.9 * smooth + 0.1 * now.loss
             if now.step > 1:  # the first step compiles
                 speed = now.tokens / now.seconds
@@ -57,24 +58,28 @@ def _loop(run: Run, console: Console, stopped: Any, save_every: int, sample_ever
             if now.held_out is not None:
                 bar.print(f"step {now.step}: loss {smooth:.3f}, on held-out text {now.held_out:.3f}, {rate} tokens/s")
             if sample_every and now.step % sample_every == 0:
+                bar.print(f"step {now.step}, a sample:")
                 bar.print(run.sample(prompt).strip(), style="italic", markup=False)
 
 
 @contextmanager
 def _stop_on_interrupt(console: Console) -> Iterator[Any]:
-    """The first Ctrl-C ends the loop after the step it is in; a second one is Python's."""
+    """The first Ctrl-C, or a request to terminate, ends the loop after the step it is in; a second one is Python's."""
     asked: list[int] = []
+    before: dict[int, Any] = {}
 
     def interrupted(number: int, frame: FrameType | None) -> None:
         asked.append(number)
-        signal.signal(signal.SIGINT, before)
-        console.print("stopping after this step; Ctrl-C again to stop at once, without saving")
+        signal.signal(number, before[number])
+        console.print("stopping after this step; once more to stop at once, without saving")
 
-    before = signal.signal(signal.SIGINT, interrupted)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, interrupted)
     try:
         yield lambda: bool(asked)
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def loss_curve(losses: list[float], width: int = WIDTH, height: int = 8) -> str:
@@ -90,4 +95,4 @@ def loss_curve(losses: list[float], width: int = WIDTH, height: int = 8) -> str:
     for row in reversed(range(height)):
         label = f"{high:8.3f} " if row == height - 1 else f"{low:8.3f} " if row == 0 else " " * 9
         rows.append(label + "".join(BARS[max(0, min(8, level - 8 * row))] for level in levels))
-    return "\n".join([*rows, " " * 9 + f"1{'step':^{max(0, width - 2)}}{len(losses)}"])
+    return "\n".join([*rows, " " * 9 + f"1{' step ':^{max(6, width - 2)}}{len(losses)}"])

@@ -162,6 +162,9 @@ def _tokens(model: LanguageModel, prompt: list[int], count: int, sampling: Sampl
 
 
 def _checked_ids(ids: Sequence[int], most: int) -> list[int]:
+    if isinstance(ids, str):
+        raise fail(ArgumentError, "generate", "the prompt is text, and the model takes token numbers",
+                   "pass tokenizer.encode(text)")
     found = [int(token) for token in np.asarray(ids.numpy() if isinstance(ids, mo.Tensor) else ids).reshape(-1)]
     if not found:
         raise fail(ArgumentError, "generate", "the prompt is empty", "begin with one token at least")

@@ -65,6 +65,9 @@ def save(path: str | os.PathLike[str], model: Any, **others: Any) -> None:
     """Write a model to a folder: config.json, and model.safetensors with the names of its `state_dict`, which are the
     published ones; `others` go to `mo.weights.save`."""
     place = Path(path)
+    if not hasattr(model, "config"):
+        raise fail(ArgumentError, "models.save", f"{type(model).__name__} is no model of a family: it has no config",
+                   "save its weights with mo.weights.save(path, model.state_dict())")
     mo.weights.save(place, model.state_dict(), **others)
     with atomic_file(place / "config.json") as file:
         file.write(json.dumps(model.config, indent=1).encode())

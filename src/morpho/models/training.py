@@ -69,8 +69,10 @@ class Settings:
         if self.vocabulary < 257:
             raise fail(ArgumentError, "train", f"vocabulary={self.vocabulary} is too small",
                        "257 is one token per byte and one for the end of a text")
-        if not 0 <= self.dropout < 1 or not self.lr > 0:
-            raise fail(ArgumentError, "train", f"dropout={self.dropout} or lr={self.lr} makes no sense")
+        if not 0 <= self.dropout < 1:
+            raise fail(ArgumentError, "train", f"dropout={self.dropout} does not lie in [0, 1)")
+        if not self.lr > 0:
+            raise fail(ArgumentError, "train", f"lr={self.lr} is not positive")
         return self
 
     def rate(self, step: int) -> float:
@@ -108,26 +110,31 @@ def read_text(path: str | os.PathLike[str]) -> str:
         raise fail(MissingFile, "train", f"there is no text file {place}", "give one with --data")
     try:
         raw = lzma.decompress(place.read_bytes()) if place.suffix == ".xz" else place.read_bytes()
-        return raw.decode("utf-8")
+        text = raw.decode("utf-8")
     except (UnicodeDecodeError, lzma.LZMAError) as error:
         raise fail(ArgumentError, "train", f"{place} is not a text in UTF-8: {error}") from None
+    if not text.strip():
+        raise fail(ArgumentError, "train", f"{place} is empty", "give a text with --data")
+    return text
 
 
 class Run:
     """A training run in a folder.
 
-    data: the text, for a new run. settings: for a new run. resume: go on from the last checkpoint.
+    data: the text, for a new run. settings: for a new run. resume: go on from the last checkpoint, up to `steps` where
+    they are given, else as far as was planned.
     tokenizer: a `tokenizer.json` to use instead of training one. start: a folder whose model to begin from.
     """
 
     def __init__(self, folder: str | os.PathLike[str], data: str | os.PathLike[str] | None = None,
-                 settings: Settings | None = None, *, resume: bool = False, keep: int = 3,
+                 settings: Settings | None = None, *, resume: bool = False, steps: int | None = None,
+                 keep: int = 3,
                  tokenizer: str | os.PathLike[str] | None = None, start: str | os.PathLike[str] | None = None,
                  say: Callable[[str], Any] = lambda text: None) -> None:
         self.folder, self.say = Path(folder), say
         self.checkpoints = Checkpoints(self.folder / "checkpoints", keep)
         if resume:
-            self.settings = self._known_settings()
+            self.settings = self._known_settings(steps)
         else:
             self._begin(data, settings or Settings(), tokenizer, start)
         self.tokenizer = load_tokenizer(self.folder / "tokenizer.json")
@@ -155,8 +162,13 @@ class Run:
                        "go on with --resume, or choose another folder")
         if data is None:
             raise fail(ArgumentError, "train", "a new run needs a text", "give one with --data")
+        settings.check()
         text = read_text(data)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise fail(ArgumentError, "train", f"{self.folder} cannot be a folder: {error.strerror}",
+                       "choose another one with --out") from None
         if start is not None:
             settings, found = self._take_over(Path(start), settings)
         elif tokenizer is not None:
@@ -201,13 +213,18 @@ class Run:
             file.write(ids.tobytes())
 
     # -- going on ------------------------------------------------------------------------------------------------------
-    def _known_settings(self) -> Settings:
+    def _known_settings(self, steps: int | None) -> Settings:
         try:
             with open(self.folder / "run.json", encoding="utf-8") as file:
-                return Settings(**json.load(file)["settings"]).check()
-        except FileNotFoundError:
+                known = json.load(file)
+        except (FileNotFoundError, NotADirectoryError):
             raise fail(MissingFile, "train", f"{self.folder} holds no run to resume",
                        "begin one without --resume") from None
+        settings = Settings(**known["settings"])
+        if steps is not None and steps != settings.steps:  # another plan: the rate follows it from here on
+            settings = dataclasses.replace(settings, steps=steps)
+            self._write_json("run.json", {**known, "settings": dataclasses.asdict(settings)})
+        return settings.check()
 
     def _restore(self) -> None:
         if not self.checkpoints.steps():

@@ -7,11 +7,12 @@ from collections.abc import Iterable
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
+from morpho.optim.optimizer import listed_parameters
 from morpho.tensor.variable import Parameter
 
 
 def _with_gradients(name: str, parameters: Iterable[Parameter] | Parameter) -> list[Parameter]:
-    listed = [parameters] if isinstance(parameters, Parameter) else list(parameters)
+    listed = [parameters] if isinstance(parameters, Parameter) else listed_parameters(name, parameters)
     found = [parameter for parameter in listed if parameter.grad is not None]
     if not found:
         raise fail(ArgumentError, name, "no parameter has a gradient", "call loss.backward() first")

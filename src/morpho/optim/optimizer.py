@@ -22,6 +22,14 @@ from morpho.tensor.variable import Parameter
 Slots = dict[str, mo.Tensor]
 
 
+def listed_parameters(operation: str, given: Any) -> list[Any]:
+    """Parameters or groups as a list; a model, or its method without parentheses, is an error that says so."""
+    if callable(given) or not isinstance(given, Iterable):
+        raise fail(ArgumentError, operation, f"{type(given).__name__} is not a list of parameters",
+                   "pass model.parameters(), with parentheses")
+    return list(given)
+
+
 class Group:
     """Parameters with settings of their own: `group["weight_decay"] = 0.0`. The learning rate is a state, so changing
     it compiles nothing; any other setting is part of the program: another one means compiling a step anew."""
@@ -90,14 +98,14 @@ class Optimizer:
         self.groups: list[Group] = []
         self._slots: dict[int, dict[str, mo.State]] = {}
         self._counts: dict[int, mo.State] = {}  # by parameter: steps it took; most share one
-        listed = list(parameters)
+        listed = listed_parameters(type(self).__name__, parameters)
         for group in listed if listed and isinstance(listed[0], Mapping) else [{"params": listed}]:
             self.add_group(group)
 
     def add_group(self, group: Mapping[str, Any]) -> None:
         """Train further parameters: `opt.add_group({"params": head.parameters(), "lr": 1e-2})`."""
         name = type(self).__name__
-        parameters = list(group["params"]) if "params" in group else []
+        parameters = listed_parameters(name, group["params"]) if "params" in group else []
         if not parameters:
             raise fail(ArgumentError, name, "a group has no parameters",
                        "pass model.parameters(); an iterator that was used before is empty")
@@ -193,6 +201,10 @@ class Optimizer:
         yield parameter.state, value.astype(parameter.dtype)
         for key, new in slots.items():
             yield states[key], new.astype(states[key]._tensor.dtype)
+
+    def __repr__(self) -> str:
+        first = ", ".join(f"{name}={value!r}" for name, value in self.groups[0].settings.items())
+        return f"{type(self).__name__}({sum(1 for _ in self.parameters())} parameters, {first})"
 
     def zero_grad(self) -> None:
         """Drop all gradients."""

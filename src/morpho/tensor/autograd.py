@@ -85,7 +85,7 @@ def set_grad(tensor: Tensor, gradient: Any) -> None:
             raise fail(ShapeError, "grad", f"a gradient of {gradient.dtype}{gradient.shape} is given to a tensor of "
                                            f"{tensor.dtype}{tensor.shape}")
     if tracing.current is not None:
-        tracing.current.keep_grad(track)
+        tracing.current.keep_grad(track, anew=gradient is None)
     track.grad = gradient
 
 
@@ -150,8 +150,8 @@ def backward(tensor: Tensor, gradient: Any = None, *, retain_graph: bool = False
             _collect(leaf, part)
     if tracing.current is None:
         _pending.add(tensor)
-        if not retain_graph and not isinstance(track, Tracked):
-            tensor._track = DONE
+    if not retain_graph and not isinstance(track, Tracked):
+        tensor._track = DONE
 
 
 def _cotangent(tensor: Tensor, root: Node, gradient: Any) -> Node:

@@ -255,15 +255,29 @@ class Trace:
         self.tracked: dict[int, Tensor] = {}  # serial of a leaf -> the tensor that wants its gradient
         self.assumed: dict[int, Any] = {}  # objects whose `static_key()` this program is compiled for
         self.notes: dict[str, None] = {}  # what was decided on the way, each once, for `explain`
-        self._grads: dict[int, tuple[Tracked, Any]] = {}
+        self._grads: dict[int, tuple[Tracked, Any, bool]] = {}  # gradient before, dropped here
 
     def assume(self, thing: Any) -> None:
         """Say that the program depends on `thing.static_key()`: another one means another program."""
         self.assumed[id(thing)] = thing
 
-    def keep_grad(self, track: Tracked) -> None:
-        """Before a gradient is set: it is that of the surroundings again when the trace ends."""
-        self._grads.setdefault(id(track), (track, track.grad))
+    def keep_grad(self, track: Tracked, anew: bool = False) -> None:
+        """Before a gradient is set: it is that of the surroundings again when the trace ends. `anew` says that it is
+        dropped, so that what follows adds to nothing."""
+        _, before, dropped = self._grads.get(id(track), (track, track.grad, False))
+        self._grads[id(track)] = (track, before, dropped or anew)
+
+    def _end_grads(self) -> None:
+        """Gradients end with the function. Where the same lines outside it would add to those of the last call, that is
+        said instead of being left out."""
+        touched = list(self._grads.values())
+        adds = any(not dropped and (before is not None or track.grad is not None) for track, before, dropped in touched)
+        for track, before, dropped in touched:
+            track.grad = None if dropped and not adds else before
+        if adds:
+            raise fail(ArgumentError, "compile", "gradients of this function would be added to those of another call, "
+                                                 "and they end with the call they are made in",
+                       "call zero_grad() inside it, and accumulate within one function")
 
     def capture(self, tensor: Tensor) -> Node:
         """The leaf of a realised tensor of the surroundings; one of this trace alone, so that a later change of the
@@ -309,10 +323,13 @@ class Trace:
         tracing.current = self
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: object, *exception: object) -> None:
         tracing.current = None
-        for track, grad in self._grads.values():
-            track.grad = grad
+        if kind is None:
+            self._end_grads()
+            return
+        for track, before, _ in self._grads.values():
+            track.grad = before
 
 
 def current_trace() -> Trace | None:
