@@ -276,6 +276,7 @@ def test_gradients_of_linear_layers_are_one_product_each() -> None:
     model = nn.FusedMLP(8, 16, 4)
 
     def step(x: mo.Tensor) -> list[mo.Tensor]:
+        model.zero_grad()
         mo.sum(mo.square(model(x))).backward()
         return [parameter.grad for parameter in model.parameters()]
 

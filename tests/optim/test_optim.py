@@ -99,6 +99,7 @@ def test_one_kernel_changes_a_parameter() -> None:
         loss = mo.mean(mo.square(model(x)))
         loss.backward()
         gradients = [p.grad for p in model.parameters()]
+        model.zero_grad()
         return loss, gradients  # type: ignore[return-value]
 
     backward = mo.compile(plain)
@@ -158,6 +159,7 @@ def test_a_parameter_that_begins_later_begins_anew() -> None:
     def step(both: bool) -> None:
         (a * a + (b * b if both else 0)).sum().backward()
         opt.step()
+        opt.zero_grad()
 
     for both in (False, False, True):
         step(both)
@@ -191,6 +193,7 @@ def test_groups_can_be_added() -> None:
 
     @mo.compile
     def step() -> None:
+        a.grad = b.grad = None
         (a + b).sum().backward()
         opt.step()
 

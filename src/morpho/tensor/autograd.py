@@ -59,9 +59,16 @@ def set_requires_grad(tensor: Tensor, wanted: bool = True) -> Tensor:
                    "use x.detach() for a leaf of its own, or x.retain_grad() for the gradient at this point")
     elif node.inputs:
         tensor.realise()
-    tensor._track = Tracked()
-    watch(tensor, tensor.program())
+    _begin(tensor)
     return tensor
+
+
+def _begin(tensor: Tensor) -> None:
+    """Let a tensor collect its gradient."""
+    tensor._track = Tracked()
+    if tracing.current is not None and not tensor.is_realised:  # a value of the trace, which ends with it
+        tracing.current.local.add(id(tensor._track))
+    watch(tensor, tensor.program())
 
 
 def get_grad(tensor: Tensor) -> Tensor | None:
@@ -117,8 +124,7 @@ def retain_grad(tensor: Tensor) -> Tensor:
     if not requires_grad(tensor):
         raise fail(ArgumentError, "retain_grad", "no gradient flows to this tensor")
     tensor.replace(mark(tensor.program()))
-    tensor._track = Tracked()
-    watch(tensor, tensor.program())
+    _begin(tensor)
     return tensor
 
 

@@ -255,6 +255,7 @@ class Trace:
         self.tracked: dict[int, Tensor] = {}  # serial of a leaf -> the tensor that wants its gradient
         self.assumed: dict[int, Any] = {}  # objects whose `static_key()` this program is compiled for
         self.notes: dict[str, None] = {}  # what was decided on the way, each once, for `explain`
+        self.local: set[int] = set()  # what collects gradients of values of this trace alone
         self._grads: dict[int, tuple[Tracked, Any, bool]] = {}  # gradient before, dropped here
 
     def assume(self, thing: Any) -> None:
@@ -270,10 +271,9 @@ class Trace:
     def _end_grads(self) -> None:
         """Gradients end with the function. Where the same lines outside it would add to those of the last call, that is
         said instead of being left out."""
-        touched = list(self._grads.values())
-        adds = any(not dropped and (before is not None or track.grad is not None) for track, before, dropped in touched)
-        for track, before, dropped in touched:
-            track.grad = None if dropped and not adds else before
+        adds = any(not dropped and id(track) not in self.local and (before is not None or track.grad is not None)
+                   for track, before, dropped in self._grads.values())
+        self._restore_grads()
         if adds:
             raise fail(ArgumentError, "compile", "gradients of this function would be added to those of another call, "
                                                  "and they end with the call they are made in",
@@ -327,7 +327,10 @@ class Trace:
         tracing.current = None
         if kind is None:
             self._end_grads()
-            return
+        else:
+            self._restore_grads()
+
+    def _restore_grads(self) -> None:
         for track, before, _ in self._grads.values():
             track.grad = before
 
