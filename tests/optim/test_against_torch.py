@@ -64,6 +64,7 @@ def test_rules(name: str, settings: dict[str, Any], rng: np.random.Generator) ->
     def train(step: int) -> None:
         losses(ours, step, mo).backward()
         mine.step()
+        mine.zero_grad()
 
     for step in range(STEPS):
         losses(theirs if step % 3 else theirs[1:], step, torch).backward()
