@@ -635,3 +635,14 @@ def test_a_watch_sees_the_most_in_use() -> None:
     assert mine.asked_bytes() == 11_000
     del held, third
     assert mine.asked_bytes() == 0
+
+
+def test_a_large_block_takes_the_place_of_free_ones() -> None:
+    """What lies around unused does not add to the peak of a large arena."""
+    pool = Pool()
+    blocks = [pool.acquire(nbytes) for nbytes in (10_000_000, 20_000_000, 30_000_000)]
+    del blocks
+    assert pool.stats()["free_bytes"] >= 60_000_000
+    large = pool.acquire(pool_module.LARGE_BYTES)
+    found = pool.stats()
+    assert found["free_bytes"] == 0 and found["live_bytes"] == large.capacity
