@@ -82,6 +82,7 @@ def test_a_step_that_fails_changes_no_state() -> None:
         loss = (w * x).sum()
         loss.backward()
         opt.step()
+        opt.zero_grad()
         return loss
 
     step(mo.asarray([0.25, 0.25]))
