@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -164,7 +163,6 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         plan.Cluster.load(tmp_path / "bytes.toml")
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="TOML is read by Python 3.11 and later")
 def test_the_file_in_the_guide_is_a_cluster(tmp_path: Path) -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "planner.md").read_text(encoding="utf-8")
     cluster = load(tmp_path, page.split("```toml\n")[1].split("```")[0], "office.toml")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import AbstractContextManager, ContextDecorator
 from typing import Any
 
-import morpho as mo
 from morpho.base.dtypes import as_dtype
 from morpho.base.errors import ArgumentError, fail
+from morpho.base.settings import Within
 from morpho.tensor.precision import FAMILIES, low_dtype
 
 
-class autocast(ContextDecorator):
+class autocast(Within):
     """Within the block, or the decorated function, products, attention and convolutions are computed in `dtype`;
     softmax, norms, losses, sums, exp and log in float32; the rest follows its operands. Parameters stay what they are,
     and so do their gradients: a weight is cast once where a program uses it.
@@ -36,22 +34,7 @@ class autocast(ContextDecorator):
         name = "auto" if dtype is None else str(as_dtype(dtype))
         if name not in ("auto", "bfloat16", "float16"):
             raise fail(ArgumentError, "autocast", f"dtype {name} is not a half float", "use bfloat16, float16 or None")
-        self._name = name if enabled else ""
-        self._open = threading.local()
-
-    def _recreate_cm(self) -> autocast:
-        return self  # blocks are counted per thread: a decorated function may call itself
-
-    def __enter__(self) -> autocast:
-        block: AbstractContextManager[Any] = mo.settings(autocast=self._name)
-        block.__enter__()
-        self._open.blocks = [*getattr(self._open, "blocks", []), block]
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        *rest, block = self._open.blocks
-        self._open.blocks = rest
-        block.__exit__(*exception)
+        super().__init__(autocast=name if enabled else "")
 
 
 def policy(dtype: Any = None) -> dict[str, str]:

@@ -12,11 +12,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ContextDecorator, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from morpho.base.errors import ArgumentError, fail
 
@@ -173,6 +173,28 @@ def _count(change: int) -> None:
         _blocks += change
     for function in changed:
         function()
+
+
+class Within(ContextDecorator):
+    """Some settings as a block, or around a decorated function, for classes that are used so."""
+
+    def __init__(self, **changes: Any) -> None:
+        self._changes = changes
+        self._open = threading.local()
+
+    def _recreate_cm(self) -> Within:
+        return self  # blocks are counted per thread: a decorated function may call itself
+
+    def __enter__(self) -> Within:
+        block: AbstractContextManager[Any] = settings(**self._changes)
+        block.__enter__()
+        self._open.blocks = [*getattr(self._open, "blocks", []), block]
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        *rest, block = self._open.blocks
+        self._open.blocks = rest
+        block.__exit__(*exception)
 
 
 def _after_fork() -> None:

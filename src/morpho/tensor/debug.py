@@ -11,9 +11,7 @@ operation at a time, until one makes NaN or an infinity of finite numbers.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ContextDecorator
 from types import MappingProxyType
 from typing import Any
 
@@ -22,6 +20,7 @@ import numpy as np
 from morpho.backends import reference
 from morpho.base import settings
 from morpho.base.errors import NotFinite, fail
+from morpho.base.settings import Within
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, toposort
 from morpho.runtime.buffer import Buffer
@@ -30,7 +29,7 @@ from morpho.runtime.evaluate import abstract
 __all__ = ["nans"]
 
 
-class nans(ContextDecorator):  # used like a function
+class nans(Within):  # used like a function
     """In the block, or the decorated function, an operation that makes NaN or an infinity of finite numbers is an error
     that names it, its operands' ranges and your line; for values computed lazily and in compiled functions alike.
 
@@ -48,22 +47,7 @@ class nans(ContextDecorator):  # used like a function
     """
 
     def __init__(self, every: bool = False) -> None:
-        self._mode = "all" if every else "results"
-        self._open = threading.local()
-
-    def _recreate_cm(self) -> nans:
-        return self  # blocks are counted per thread: a decorated function may call itself
-
-    def __enter__(self) -> nans:
-        block: AbstractContextManager[Any] = settings.settings(nans=self._mode)
-        block.__enter__()
-        self._open.blocks = [*getattr(self._open, "blocks", []), block]
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        *rest, block = self._open.blocks
-        self._open.blocks = rest
-        block.__exit__(*exception)
+        super().__init__(nans="all" if every else "results")
 
 
 def _array(buffer: Buffer) -> np.ndarray:
