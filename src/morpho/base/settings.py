@@ -38,6 +38,7 @@ class Settings:
     passes_off: str = ""
     autocast: str = ""
     nans: str = ""
+    fast: bool = False
     log: str = "warning"
 
     @property
@@ -63,6 +64,8 @@ describe = {
     "passes_off": "comma-separated passes to switch off, for example fuse,cse",
     "autocast": "dtype of products: bfloat16, float16, auto (bfloat16 where it is no slower), or empty for their own",
     "nans": "look for the operation that first makes NaN or infinity: results, all (of every operation), or empty",
+    "fast": "whether products may go to BLAS or Strassen, and einsum by this machine's rates, where `morpho doctor "
+            "--measure` found that faster; bits then differ from machine to machine (0 or 1)",
     "log": "debug, info, warning or error",
 }
 

@@ -107,6 +107,15 @@ def _huge_page_row() -> Row:
                if mode == "never" else "")
 
 
+def _crossover_row() -> Row:
+    """Whether `auto` knows this machine."""
+    from morpho.runtime.measure import crossovers_measured
+
+    known = crossovers_measured()
+    return Row("cache", "crossovers", "measured" if known else "defaults",
+               "" if known else "`morpho doctor --measure` finds the fastest kernels for products here")
+
+
 def _isa_rows() -> Iterator[Row]:
     here = machines.machine()
     yield Row("instructions", "available", ", ".join(machines.available_isas(here)))
@@ -148,6 +157,7 @@ def _cache_rows() -> Iterator[Row]:
     writable = _writable(folder)
     yield Row("cache", "writable", "yes" if writable else "no",
               "" if writable else "set MORPHO_CACHE_DIR to a folder of yours")
+    yield _crossover_row()
 
 
 def _pool_rows() -> Iterator[Row]:

@@ -170,8 +170,18 @@ def train(
 
 
 @app.command("doctor")
-def doctor() -> None:
+def doctor(
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure where one way of computing products becomes faster than another, "
+                                             "and keep that for `auto`.")
+    ] = False,
+) -> None:
     """Show what this machine offers: cores, instruction sets, caches, versions, optional parts and how to get them."""
+    if measure:
+        from morpho.cli import crossovers
+
+        crossovers.show()
+        return
     from morpho.cli import doctor as part
 
     part.show()

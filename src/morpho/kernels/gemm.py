@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from morpho.base.dims import Size, upper
 from morpho.base.dtypes import DType, bfloat16
 from morpho.base.machine import Isa
+from morpho.cost.crossovers import DEFAULT
 from morpho.kernels import scalars
 from morpho.kernels.emit import BITS, Emitter, Value
 
@@ -25,7 +26,6 @@ BLOCK = 32  # values of k that bfloat16 adds as two chains
 UNROLL = 4
 DEPTH = 512  # values of k per block: a panel of the right operand stays in the first-level cache
 TILE_ROWS, TILE_COLUMNS = 128, 768  # of one item: its sums and its packed rows share the second-level cache
-FEW_ROWS = 32
 ITEMS_PER_THREAD = 2
 EVEN_ANYWAY = 12  # tiles per thread from which one more does not matter
 
@@ -73,19 +73,21 @@ def _ceil(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def choose_tiling(m: Size, n: Size, k: Size, batch: Size, register: Register, threads: int, whole_rows: bool) -> Tiling:
-    """Tiles that fit the caches and are enough for all threads. `whole_rows`: an item holds all columns of its rows."""
+def choose_tiling(m: Size, n: Size, k: Size, batch: Size, register: Register, threads: int, whole_rows: bool,
+                  few_rows: int = DEFAULT.one_block_rows) -> Tiling:
+    """Tiles that fit the caches and are enough for all threads. `whole_rows`: an item holds all columns of its rows;
+    up to `few_rows` rows run over k in one block."""
     rows, columns, inner = upper(m), upper(n), upper(k)
     panels = max(1, _ceil(columns, register.width))
     # With few rows a panel is read from memory and used once: one block of k reads it in one stream.
-    blocks = _ceil(max(inner, 1), DEPTH) if rows > FEW_ROWS else 1
+    blocks = _ceil(max(inner, 1), DEPTH) if rows > few_rows else 1
     depth = _ceil(_ceil(max(inner, 1), blocks), BLOCK) * BLOCK
     wanted = max(1, _ceil(threads * ITEMS_PER_THREAD, max(1, upper(batch)))) if threads > 1 else 1
     tile_rows = min(rows, TILE_ROWS)
     if whole_rows:
         tile_panels = panels
         tile_rows = min(tile_rows, max(8, _ceil(_ceil(rows, wanted), 8) * 8))
-    elif rows <= FEW_ROWS:
+    elif rows <= few_rows:
         tile_panels = max(4, _ceil(panels, wanted))
     else:
         tile_panels = min(panels, max(1, TILE_COLUMNS // register.width))

@@ -10,12 +10,13 @@ from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType
 from morpho.base.machine import Isa, choose_isa, machine
 from morpho.base.shapes import contiguous_strides
+from morpho.cost.crossovers import DEFAULT, Crossovers
 from morpho.kernels.gemm import GemmKernel, Register, Tiling, choose_tiling, register_tile
 from morpho.kernels.loop_spec import LANES, LoopKernel
 from morpho.kernels.lower_group import Lowered
 from morpho.kernels.pack import PackKernel
 from morpho.kernels.place import Place
-from morpho.kernels.row_product import DTYPES, MOST_BYTES, MOST_ROWS
+from morpho.kernels.row_product import DTYPES
 
 PRODUCT = -2  # the slot of the scratch tile, which the kernel itself fills in
 
@@ -50,8 +51,9 @@ class Product:
 
     sides_change = True  # whether a column may be computed as a row
 
-    def __init__(self, dtype: DType, shape: Shape, k: Size, a: Matrix, b: Matrix, whole_rows: bool) -> None:
-        self.dtype, self.k = dtype, k
+    def __init__(self, dtype: DType, shape: Shape, k: Size, a: Matrix, b: Matrix, whole_rows: bool,
+                 crossovers: Crossovers = DEFAULT) -> None:
+        self.dtype, self.k, self.crossovers = dtype, k, crossovers
         self.register: Register = register_tile(dtype, current_isa())
         batch, m, n = product(shape[:-2]), shape[-2], shape[-1]
         # A column is computed as a row: more than one lane has work.
@@ -62,7 +64,8 @@ class Product:
             batch, m = 1, batch * m
         self.batch, self.m, self.n, self.a, self.b = batch, m, n, a, b
         threads = settings.get().threads or machine().cores
-        self.tiling: Tiling = choose_tiling(m, n, k, batch, self.register, threads, whole_rows)
+        self.tiling: Tiling = choose_tiling(m, n, k, batch, self.register, threads, whole_rows,
+                                            crossovers.one_block_rows)
         self.steps = rows, columns = (1, self.tiling.stride) if self.swapped else (self.tiling.stride, 1)
         outer = tuple(s * shape[-2] * self.tiling.stride for s in contiguous_strides(shape[:-2]))
         if self.swapped:
@@ -80,8 +83,9 @@ class Product:
         """Whether it is a few rows times a small matrix whose rows or columns lie side by side: nothing is packed."""
         sizes = (self.batch, self.m, self.n, self.k)
         return (self.sides_change and self.dtype in DTYPES and all(isinstance(size, int) for size in sizes)
-                and 0 < self.m <= MOST_ROWS and self.k > 1 and 1 in (self.b.rows, self.b.columns)
-                and 0 < self.n * self.k * self.dtype.itemsize <= MOST_BYTES)  # type: ignore[operator]
+                and self.k > 1 and 1 in (self.b.rows, self.b.columns)
+                and self.crossovers.takes_direct(self.m, self.n * self.k * self.dtype.itemsize,  # type: ignore[arg-type]
+                                                 self.b.columns != 1))
 
     # -- packing -------------------------------------------------------------------------------------------------------
     @property

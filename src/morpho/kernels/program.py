@@ -12,6 +12,7 @@ from typing import Any
 
 from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType, bool_
+from morpho.cost.crossovers import DEFAULT, Crossovers
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.op import Cost
@@ -32,6 +33,7 @@ from morpho.kernels.window_gemm import WindowProduct, Windows, kernel_strides
 from morpho.passes.fuse import inlines
 from morpho.passes.liveness import checked_indices
 
+DIRECT = "matmul (unpacked)"  # the label of a product that reads its right operand as it lies
 FEW_ROWS = 4
 LONG_ROW = 16 * BLOCK
 
@@ -78,6 +80,16 @@ class Step:
         operations = self.rows * self.columns * self.kernel.flops if self.operations is None else self.operations
         places = {(p.slot, p.offset, p.shape, p.strides): p for p in self.places if p is not None}
         return Cost(upper(operations), sum(_distinct(place) * place.dtype.itemsize for place in places.values()))
+
+    @property
+    def work(self) -> int:
+        """Operations per column, moving its operands among them."""
+        return int(self.kernel.flops) + 2 * len(self.places)
+
+    @property
+    def is_product(self) -> bool:
+        """Whether rows x columns are the multiply-adds of a product."""
+        return self.epilogue is not None or self.label == DIRECT
 
     @property
     def reads(self) -> list[Place]:
@@ -149,15 +161,19 @@ class Program:
         return all(isinstance(step, Step) for step in self.steps)
 
 
-def build_program(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int] = ()) -> Program:
+def build_program(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int] = (),
+                  crossovers: Crossovers = DEFAULT) -> Program:
     """Lower a fused graph that is called with `inputs` arguments, read or not. `own_outputs`: every output gets memory
-    of its own, none is a view of an input. `constants` are inputs that seldom change."""
-    return _Builder(graph, own_outputs, inputs, constants).build()
+    of its own, none is a view of an input. `constants` are inputs that seldom change. `crossovers` choose among kernels
+    of the same bits."""
+    return _Builder(graph, own_outputs, inputs, constants, crossovers).build()
 
 
 class _Builder:
-    def __init__(self, graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int]) -> None:
+    def __init__(self, graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int],
+                 crossovers: Crossovers) -> None:
         self.graph, self.own_outputs, self.constants = graph, own_outputs, constants
+        self.crossovers = crossovers
         self.program = Program()
         self.program.slots = [Slot("input", bool_, 0, index) for index in range(inputs)]
         self.places: dict[int, list[Place]] = {}  # node -> place of each of its outputs
@@ -464,7 +480,7 @@ class _Builder:
         if kernel_strides(weight, how["groups"]) is None:
             weight = self.copied(weight, node)
         windows = Windows(how["before"], how["steps"], how["dilations"], how["groups"])
-        return WindowProduct(shape, x, weight, windows)
+        return WindowProduct(shape, x, weight, windows, self.crossovers)
 
     def multiply(self, node: Node, found: Product, after: Lowered, label: str) -> bool:
         """One step for a product whose tiles `after` writes where they belong; False when that kernel cannot run tile
@@ -493,18 +509,19 @@ class _Builder:
         kernel = RowProduct(found.dtype, layout(b.rows, b.columns, ("rows", "columns")))
         values = (found.m, found.n, found.k, a.batch, a.rows, a.columns, b.batch, b.rows, b.columns)
         self.program.steps.append(Step(kernel, (a.place, b.place, target), (2,), values, found.batch * found.m,
-                                       found.n * found.k, "matmul", node.origin))
+                                       found.n * found.k, DIRECT, node.origin))
 
     def product(self, node: Node, shape: Shape, whole_rows: bool) -> Product:
         a, b = (as_matrix(self.place(child), lambda place, n=child: self.copied(place, n)) for child in node.inputs[:2])
         left, by = node.inputs[0], node.attributes.get("by", node.op.name)
+        given = (left.shape[-1], a, b, whole_rows, self.crossovers)
         if by == "matmul_int8":
-            return ByteProduct([child.dtype for child in node.inputs[:2]], shape, left.shape[-1], a, b, whole_rows)
+            return ByteProduct([child.dtype for child in node.inputs[:2]], shape, *given)
         if by == "matmul_quantised":
             if b.columns != 1:
                 b = as_matrix(self.copied(b.place, node), lambda place: place)
-            return QuantisedProduct(node["kind"], left.dtype, shape, left.shape[-1], a, b, whole_rows)
-        return Product(left.dtype, shape, left.shape[-1], a, b, whole_rows)
+            return QuantisedProduct(node["kind"], left.dtype, shape, left.shape[-1], a, b, whole_rows, self.crossovers)
+        return Product(left.dtype, shape, *given)
 
     def packed(self, found: Product, node: Node) -> Place:
         """The right operand in panels; one operand used by several products is packed once, and again where it is read

@@ -15,8 +15,6 @@ from morpho.kernels.emit import Emitter, Value
 from morpho.kernels.gemm import transpose
 
 NAMES = ("m", "n", "k", "a_batch", "a_m", "a_k", "b_batch", "b_k", "b_n")
-MOST_ROWS = 2
-MOST_BYTES = 128 << 10  # of the right operand: it stays in the second-level cache
 DTYPES = (float32, float64)
 VECTORS = 8  # chains side by side, enough to hide the latency of an FMA
 TURNED = 4  # columns and values of k that are turned together

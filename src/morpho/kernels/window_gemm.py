@@ -13,6 +13,7 @@ from morpho.base import settings
 from morpho.base.dims import Shape, Size
 from morpho.base.machine import Isa, machine
 from morpho.base.shapes import reshape_strides
+from morpho.cost.crossovers import DEFAULT, Crossovers
 from morpho.kernels.gemm import NAMES, GemmKernel, choose_tiling, register_tile
 from morpho.kernels.loop_spec import LoopKernel
 from morpho.kernels.lower_gemm import Matrix, Product, current_isa
@@ -57,7 +58,8 @@ def kernel_strides(place: Place, groups: int) -> tuple[Size, ...] | None:
 class WindowProduct(Product):
     """A convolution being lowered; packing of the weights and the steps are those of every product."""
 
-    def __init__(self, shape: Shape, x: Place, weight: Place, windows: Windows) -> None:
+    def __init__(self, shape: Shape, x: Place, weight: Place, windows: Windows,
+                 crossovers: Crossovers = DEFAULT) -> None:
         self.dtype, self.windows, self.image = x.dtype, windows, x
         self.register = register_tile(x.dtype, current_isa())
         self.swapped = False
@@ -74,7 +76,8 @@ class WindowProduct(Product):
         self.a = Matrix(x, x.strides[0], 0, 0)
         self.b = Matrix(weight, strides[0] if windows.groups > 1 else 0, strides[2], strides[1])
         threads = settings.get().threads or machine().cores
-        self.tiling = choose_tiling(self.m, self.n, self.k, self.batch, self.register, threads, False)
+        self.tiling = choose_tiling(self.m, self.n, self.k, self.batch, self.register, threads, False,
+                                    crossovers.one_block_rows)
         self.steps = 1, self.tiling.stride
         self.tile = self.seen(shape, 2)
 

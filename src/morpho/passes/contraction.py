@@ -44,6 +44,7 @@ class ContractionOrder:
 
     steps: tuple[ContractionStep, ...]
     flops_at_once: int  # of one loop over all labels, without an order
+    rates: ContractionRates = RATES  # that the estimate is by
 
     @cached_property
     def path(self) -> tuple[tuple[int, int], ...]:
@@ -77,7 +78,8 @@ class ContractionOrder:
                  for row in rows]
         lines.append(f"{self.flops:.3g} flops ({self.flops_at_once:.3g} in one loop over all labels), "
                      f"largest intermediate {format_bytes(self.largest_bytes)}, "
-                     f"estimate {format_seconds(self.seconds)}")
+                     f"estimate {format_seconds(self.seconds)}"
+                     + ("" if self.rates == RATES else " by this machine's rates"))
         return "\n".join(lines)
 
 
@@ -167,7 +169,7 @@ def _described(search: Search, tree: Tree) -> ContractionOrder:
     labels = 0
     for term in search.terms:
         labels |= term
-    return ContractionOrder(tuple(steps), search.elements(labels) * max(1, len(search.terms)))
+    return ContractionOrder(tuple(steps), search.elements(labels) * max(1, len(search.terms)), search.rates)
 
 
 def _labels_of(search: Search, subset: int) -> Labels:

@@ -23,7 +23,6 @@ from morpho.runtime.tables import (
 )
 from morpho.runtime.thread_code import thread_functions
 
-WORK_PER_THREAD = 1 << 20  # below this much work (columns x operations) a second thread costs more than it gives
 CHUNKS_PER_THREAD = 4
 
 
@@ -49,7 +48,8 @@ def _run_step(f: Function) -> str:
     by_columns = e.icmp("ne", f.word("%step", StepField.SPLITS), 0) & e.icmp("slt", rows, threads * CHUNKS_PER_THREAD)
     pieces = threads * f.word("%step", StepField.PIECES)
     extent = e.select(by_columns, columns, rows)
-    enough = e.icmp("sgt", work, WORK_PER_THREAD) & e.icmp("sgt", threads, 1) & e.icmp("sgt", extent, 1)
+    least = f.word("%step", StepField.LEAST)
+    enough = e.icmp("sgt", work, least) & e.icmp("sgt", threads, 1) & e.icmp("sgt", extent, 1)
     e.branch_if(enough, shared, alone)
     e.label(alone)
     status = f.call_kernel(function, places, numbers, (zero, rows), (zero, columns), "%scratch")

@@ -24,6 +24,7 @@ from morpho.base import settings
 from morpho.base.dims import Size, evaluate
 from morpho.base.errors import ArgumentError, IndexFault, fail
 from morpho.base.units import format_bytes
+from morpho.cost.crossovers import Crossovers
 from morpho.cost.estimate import bytes_avoided, graph_cost
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, make, rebuild, toposort
@@ -39,7 +40,7 @@ from morpho.passes import fuse
 from morpho.passes.liveness import Updates
 from morpho.passes.pipeline import Report, optimise
 from morpho.passes.remat import Budget
-from morpho.runtime import code, stored_plan, threads
+from morpho.runtime import code, measure, stored_plan, threads
 from morpho.runtime.buffer import Buffer, allocate, view_memory
 from morpho.runtime.cache import BoundedCache
 from morpho.runtime.executable import Executable
@@ -185,7 +186,7 @@ def plan_bytes(plan: Plan) -> int:
 def plan_key(graph: Graph, own_outputs: bool) -> tuple[Any, ...]:
     chosen = settings.get()
     return (tuple(node.serial for node in graph.outputs), own_outputs, chosen.level, chosen.isa, chosen.passes_off,
-            threads.wanted_threads(), registry_changes())
+            threads.wanted_threads(), measure.crossovers(), registry_changes())
 
 
 def plan_for(graph: Graph, inputs: int, own_outputs: bool = False) -> Plan:
@@ -205,8 +206,8 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Seq
     key = stored_plan.plan_key(graph, own_outputs, inputs, constants, updates, budget) if on_disk else None
     found = stored_plan.load(key, graph, inputs) if key is not None else None
     looked = time.perf_counter()
-    remake = partial(_make, graph, own_outputs, inputs, constants, settings.get(), keep_texts, updates,
-                     budget)
+    remake = partial(_make, graph, own_outputs, inputs, constants, settings.get(), keep_texts, updates, budget,
+                     measure.crossovers())
     made = remake() if found is None else None
     program, report = (made.program, made.report) if made is not None else (found.program, found.report)
     if program.arena_bytes > MOST_BYTES:
@@ -230,20 +231,20 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Seq
 
 
 def _make(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int], chosen: settings.Settings,
-          keep_texts: bool, updates: Updates, budget: Budget | None) -> Made:
+          keep_texts: bool, updates: Updates, budget: Budget | None, crossovers: Crossovers) -> Made:
     counts.optimised += 1
     started = time.perf_counter()
 
     def lower(fused: Graph) -> Program:
-        program = build_program(fused, own_outputs, inputs, constants)
+        program = build_program(fused, own_outputs, inputs, constants, crossovers)
         hoist(program, constants)
         plan_memory(program, reuse=chosen.level > 0)
         return program
 
-    def measure(fused: Graph) -> int:
+    def needed(fused: Graph) -> int:
         return footprint(lower(fused), updates, threads.wanted_threads()).total
 
-    optimised, report = optimise(graph, chosen.level, chosen.passes_off, keep_texts, updates, budget, measure)
+    optimised, report = optimise(graph, chosen.level, chosen.passes_off, keep_texts, updates, budget, needed)
     middle = time.perf_counter()
     program = lower(optimised)
     return Made(optimised, program, report, {"passes": 1e3 * (middle - started),

@@ -14,14 +14,16 @@ import numpy as np
 
 from morpho.base.dims import Dim, Size, evaluate, upper
 from morpho.base.errors import ArgumentError, fail
+from morpho.cost.crossovers import Crossovers
 from morpho.kernels.gemm import EPILOGUE
 from morpho.kernels.loop_code import FAULT_INDEX
 from morpho.kernels.program import Program, Step
-from morpho.runtime import code, threads
+from morpho.runtime import code, measure, threads
 from morpho.runtime.driver import CHUNKS_PER_THREAD, FUNCTIONS, driver_text
 from morpho.runtime.tables import Distances, ProgramField, StepField
 
-WORK_OF = {"one": 0, "many": 1 << 40}  # operations per column of a step that must, or must not, be shared
+LEAST_OF = {"one": 1 << 62, "many": 0}  # work above which a step is shared that must not be, or must
+WORK_PER_THREAD = 1 << 20  # below this much work (columns x operations) a second thread costs more than it gives
 TILES_PER_THREAD = 64
 LONG_WORK = 1 << 18  # programs with more work than this give up the interpreter lock
 
@@ -46,6 +48,12 @@ class Table:
         start = len(self.sizes)
         self.sizes.extend(sizes)
         return start
+
+
+def least_work(step: Step, crossovers: Crossovers) -> int:
+    """The work above which a step is divided among threads: products have a crossover of their own."""
+    usual = crossovers.shared_points * step.work if step.is_product else WORK_PER_THREAD
+    return LEAST_OF.get(step.threads, min(usual, LEAST_OF["one"]))
 
 
 class Native:
@@ -110,6 +118,7 @@ class Executable:
 
     def _build_steps(self, addresses: Iterator[int]) -> None:
         words: list[int] = []
+        crossovers = measure.crossovers()
         self.place_tables = []
         for step in self.steps:
             address = next(addresses)
@@ -122,14 +131,13 @@ class Executable:
                 offset = slot.offset + place.offset * place.dtype.itemsize
                 pairs += [self.slot_number[place.slot], self.table.one(offset)]
             self.place_tables.append(np.array(pairs or [0], np.int64))
-            work = WORK_OF.get(step.threads, step.kernel.flops + 2 * len(step.places))
             values = step.values
             if step.epilogue is not None:
                 values = (*values[:EPILOGUE], next(addresses), *values[EPILOGUE + 1:])
             words += [address, len(step.places), self.place_tables[-1].ctypes.data, self.table.run(values),
-                      self.table.one(step.rows), self.table.one(step.columns), int(step.splits_columns), work,
+                      self.table.one(step.rows), self.table.one(step.columns), int(step.splits_columns), step.work,
                       step.kernel.scratch_bytes_per_column, step.kernel.scratch_bytes + step.scratch,
-                      self._pieces(step)]
+                      self._pieces(step), least_work(step, crossovers)]
         self.step_table = np.array(words or [0], np.int64)
 
     @staticmethod
@@ -199,7 +207,7 @@ class Executable:
     @property
     def work(self) -> int:
         """Operations of one call at the largest sizes."""
-        return sum(upper(s.rows) * upper(s.columns) * (s.kernel.flops + 2 * len(s.places)) for s in self.steps)
+        return sum(upper(s.rows) * upper(s.columns) * s.work for s in self.steps)
 
     def numbers(self, sizes: Mapping[str, int]) -> np.ndarray:
         """The table of values for given sizes of the dynamic dimensions."""

@@ -6,21 +6,26 @@ The figures bound what any kernel can reach (`cost.estimate.Profile`); `explain(
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import ctypes
 import json
+import logging
 import os
 import time
-from functools import cache
+from collections.abc import Iterator
+from functools import cache, lru_cache
 from typing import Any
 
 from morpho.base import settings
 from morpho.base.dtypes import DType, float32
 from morpho.base.machine import Isa, machine
+from morpho.cost.crossovers import DEFAULT, Crossovers, from_row
 from morpho.cost.estimate import Profile
 from morpho.kernels.emit import Emitter
 from morpho.runtime import code, threads
 from morpho.runtime.pool import pool
 
+log = logging.getLogger("morpho")
 CHAINS = 24  # independent sums: enough to hide the latency of an fma on every machine known here
 ROUNDS = 200_000
 SWEEP_BYTES = 256 << 20
@@ -68,15 +73,72 @@ def stored_row(key: str, what: str = "") -> list[float] | None:
 
 def store_row(key: str, what: str, row: list[float]) -> None:
     """Keep two figures beside the compiled code, where there is such a place."""
+    _store(f"{key} {what}".strip(), row)
+
+
+def _store(name: str, row: Any) -> None:
     if not settings.get().cache:
         return
     path = settings.get().cache_path / "profile.json"
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        known = _stored() | {f"{key} {what}".strip(): row}
+        known = _stored() | {name: row}
         scratch = path.with_suffix(f".{os.getpid()}.tmp")
         scratch.write_text(json.dumps(known, indent=1), encoding="utf-8")
         os.replace(scratch, path)  # whole or not at all
+
+
+# -- crossovers: measured by `morpho doctor --measure` alone, else the defaults ----------------------------------------
+_forced: contextvars.ContextVar[Crossovers | None] = contextvars.ContextVar("morpho_crossovers", default=None)
+
+
+def crossovers() -> Crossovers:
+    """Those in force here: of a block of `using`, else what was measured on this machine for the instruction set and
+    the number of threads, else the defaults. Nothing is measured here."""
+    return _forced.get() or _kept_crossovers(settings.get()) or DEFAULT
+
+
+@lru_cache(maxsize=64)
+def _kept_crossovers(chosen: settings.Settings) -> Crossovers | None:
+    name = f"{profile_key()} crossovers"
+    row = _stored().get(name)
+    if row is None:
+        return None
+    found = from_row(row)
+    if found is None:
+        log.warning("the crossovers in %s are damaged and left alone; `morpho doctor --measure` makes them anew (said "
+                    "once)", settings.get().cache_path / "profile.json")
+    return found
+
+
+def store_crossovers(found: Crossovers) -> None:
+    """Keep what was measured; programs made from now on follow it, in this process and in later ones."""
+    _store(f"{profile_key()} crossovers", found.row())
+    _kept_crossovers.cache_clear()
+    _tell()
+
+
+def crossovers_measured() -> bool:
+    """Whether this machine has been measured."""
+    return _kept_crossovers(settings.get()) is not None
+
+
+@contextlib.contextmanager
+def using(chosen: Crossovers) -> Iterator[None]:
+    """Other crossovers for a block: to measure each way of computing, and for tests."""
+    token = _forced.set(chosen)
+    _tell()
+    try:
+        yield
+    finally:
+        _forced.reset(token)
+        _tell()
+
+
+def _tell() -> None:
+    """Other crossovers may mean other code, as other settings do: native entries look again."""
+    for function in settings.changed:
+        function()
 
 
 def fma_peak(dtype: DType = float32) -> float:

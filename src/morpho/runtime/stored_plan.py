@@ -1,9 +1,9 @@
 """Finished plans on disk: a traced graph that was compiled before, by any process, skips passes, lowering and LLVM.
 
-The key is the digest of the traced graph with everything else that decides a plan: settings, threads, instruction set,
-and Morpho's own source. The value is the program as JSON; its kernels are named by the keys of their code, which lies
-beside it. What was read is checked before it is used, and made again when anything is odd. Plans with host steps, and
-those that operations, patterns or passes of a user's take part in, are not kept.
+The key is the digest of the traced graph with everything else that decides a plan: settings, threads, crossovers of the
+machine profile, instruction set, and Morpho's own source. The value is the program as JSON; its kernels are named by
+the keys of their code, which lies beside it. What was read is checked before it is used, and made again when anything
+is odd. Plans with host steps, and those that operations, patterns or passes of a user's take part in, are not kept.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from morpho.passes import pipeline
 from morpho.passes.liveness import Updates
 from morpho.passes.pipeline import Report
 from morpho.passes.remat import Budget, Recomputed
-from morpho.runtime import code, threads
+from morpho.runtime import code, measure, threads
 from morpho.runtime.disk import Damaged
 
 FOLDERS = ("base", "ir", "ops", "cost", "passes", "kernels", "backends", "runtime")  # whose source decides a plan
@@ -50,7 +50,9 @@ class StoredPlan:
 
 def plan_key(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int],
              updates: Updates = (), budget: Budget | None = None) -> str | None:
-    """The disk key of a graph's plan here and now; None when it is not to be kept."""
+    """The disk key of a graph's plan here and now; None when it is not to be kept. The order in which an einsum
+    contracts is part of the graph, whatever rates chose it; crossovers of products decide about kernels and are part of
+    the key, so that a machine that was measured does not take plans made before."""
     if code.disk_cache() is None or pipeline.checking or not _is_plain(graph):
         return None
     try:
@@ -59,8 +61,8 @@ def plan_key(graph: Graph, own_outputs: bool, inputs: int, constants: Collection
         return None
     chosen = settings.get()
     parts = (digest, own_outputs, inputs, sorted(constants), tuple(updates), budget, chosen.level, chosen.passes_off,
-             chosen.threads, threads.wanted_threads(), machine().cores, code.code_key("plan", code.current_isa()),
-             code.source_digest(*FOLDERS))
+             chosen.threads, threads.wanted_threads(), machine().cores, measure.crossovers(),
+             code.code_key("plan", code.current_isa()), code.source_digest(*FOLDERS))
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 

@@ -26,7 +26,8 @@ class StepField(IntEnum):
     SCRATCH = 8  # bytes of scratch per column
     SCRATCH_FIXED = 9  # bytes of scratch besides
     PIECES = 10  # pieces per thread
-    SIZE = 11
+    LEAST = 11  # work above which it is divided among threads
+    SIZE = 12
 
 
 class ProgramField(IntEnum):

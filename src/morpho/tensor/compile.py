@@ -31,7 +31,7 @@ from morpho.kernels.footprint import Uses, footprint
 from morpho.passes.memory import aligned
 from morpho.passes.remat import Budget
 from morpho.runtime import evaluate as evaluation
-from morpho.runtime import threads
+from morpho.runtime import measure, threads
 from morpho.runtime.buffer import Buffer, allocate, copy_bytes
 from morpho.runtime.evaluate import make_plan, run_plan
 from morpho.runtime.executable import LONG_WORK, Executable, native, set_distances
@@ -253,7 +253,7 @@ class Compiled(ctypes.Structure):
         specs = [self._spec(tensor, owner) for tensor, owner in zip(tensors, owned, strict=True)]
         chosen = evaluation.settings.get()
         key = (structure, tuple(specs), chosen.level, chosen.isa, chosen.passes_off, threads.wanted_threads(),
-               chosen.backend, chosen.autocast, chosen.nans, registry_changes())
+               chosen.backend, chosen.autocast, chosen.nans, chosen.fast, measure.crossovers(), registry_changes())
         try:
             key = (key, self._assumptions(key))
             found = self.specialisations.get(key)
@@ -305,7 +305,7 @@ class Compiled(ctypes.Structure):
             parameters.append(Tensor.of_node(build("parameter", index=number, shape=sizes, dtype=dtype, **extra)))
         leaves = iter(parameters)
         arguments = {name: unflatten(tree, leaves) for name, tree in structure}
-        with entries.paused(), Trace(len(parameters)) as trace:
+        with entries.paused(), Trace(len(parameters), self.whole) as trace:
             result = self._call_original(arguments)
         outputs: list[Any] = []
         shape = flatten(result, outputs)

@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from morpho.base import settings
 from morpho.base.dims import Dim, Size, upper
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.machine import machine
 from morpho.base.units import parse_bytes
+from morpho.cost.contraction import RATES, ContractionRates
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import permute, reshape
 from morpho.passes.contraction import ContractionOrder, checked_order, find_order, given_order
 from morpho.passes.contraction_search import Network
+from morpho.runtime import measure
 from morpho.tensor.contract import Labelled, Labels, Wish, contract, wish_for
 from morpho.tensor.core import Tensor
 from morpho.tensor.precision import lowered
 from morpho.tensor.subscripts import complete, label_sizes, read_subscripts
 
 SHARE_OF_MEMORY = 2  # an intermediate may take one part in so many, unless the user says otherwise
-METHODS = {True: "auto", False: "given", "optimal": "exact", "greedy": "greedy"}
+METHODS = {True: "auto", False: "given", "optimal": "exact", "greedy": "greedy", "measured": "auto"}
 
 
 def einsum(*arguments: Any, optimize: Any = True, memory_limit: int | str | None = None) -> Tensor:
@@ -29,7 +32,9 @@ def einsum(*arguments: Any, optimize: Any = True, memory_limit: int | str | None
     `...` stands for axes that broadcast, and without `->` the output has the labels that occur once, sorted. Several
     operands are contracted pair by pair in the order that `einsum_path` shows: `optimize=True` takes the fastest by
     estimate, `False` goes from left to right, `"greedy"` and `"optimal"` name the search, and a path (or the result of
-    `einsum_path`) is followed. No intermediate takes more than `memory_limit` bytes (or "2 GB"; half the memory).
+    `einsum_path`) is followed. `"measured"` estimates by the rates that `morpho doctor --measure` found here, as does
+    `mo.settings(fast=True)`; integers, whose bits no order changes, always do. No intermediate takes more than
+    `memory_limit` bytes (or "2 GB"; half the memory).
 
     >>> mo.einsum("ij,jk->ki", [[1.0, 2.0]], [[3.0], [4.0]]).tolist()
     [[11.0]]
@@ -70,7 +75,7 @@ class _Problem:
                 counts[label] = counts.get(label, 0) + 1
         self.operands = [operand.summed(label for label in operand.labels
                                         if counts[label] == 1 and label not in self.output) for operand in found]
-        self.itemsize = nodes[0].dtype.itemsize
+        self.dtype = nodes[0].dtype
 
     def operand(self, node: Node, term: Labels) -> Labelled:
         for label in dict.fromkeys(term):
@@ -89,17 +94,22 @@ class _Problem:
         terms = tuple(operand.labels for operand in self.operands)
         present = dict.fromkeys(label for term in terms for label in term)
         return Network(terms, tuple(label for label in self.output if label in present),
-                       tuple((label, upper(self.sizes[label])) for label in present), self.itemsize)
+                       tuple((label, upper(self.sizes[label])) for label in present), self.dtype.itemsize)
 
     def order(self, optimize: Any, memory_limit: int | str | None) -> ContractionOrder:
         limit = self.limit_bytes(memory_limit)
         if isinstance(optimize, bool | str):
             if optimize not in METHODS:
                 raise fail(ArgumentError, "einsum", f"optimize={optimize!r} is unknown",
-                           'use True, False, "greedy", "optimal" or a path')
-            return find_order(self.network, limit, METHODS[optimize])
+                           'use True, False, "greedy", "optimal", "measured" or a path')
+            return find_order(self.network, limit, METHODS[optimize], self.rates(optimize == "measured"))
         path = optimize.path if isinstance(optimize, ContractionOrder) else optimize
-        return checked_order(given_order(self.network, _pairs(path)), limit)
+        return checked_order(given_order(self.network, _pairs(path), self.rates(False)), limit)
+
+    def rates(self, named: bool) -> ContractionRates:
+        """This machine's, where the user asks for them or no order changes a bit; else those of every machine."""
+        free = named or settings.get().fast or not (self.dtype.is_float or self.dtype.is_complex)
+        return measure.crossovers().rates if free else RATES
 
     def limit_bytes(self, memory_limit: int | str | None) -> int | None:
         """The cap on intermediates. A dynamic size is capped at its largest, but only if the user gives a limit."""

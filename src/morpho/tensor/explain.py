@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from morpho.base.units import format_bytes
-from morpho.kernels.program import HostStep
+from morpho.kernels.program import DIRECT, HostStep, Program, Step
 from morpho.runtime import code, threads
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def statistics(compiled: Compiled) -> dict[str, Any]:
         "passes": {name: dict(row) for name, row in plan.report.passes.items()},
         "rules": dict(plan.report.rules),
         "kernels": program.kernels, "host_steps": sum(isinstance(s, HostStep) for s in program.steps),
-        "copies": program.copies, **plan.figures(),
+        "products": _products(program), "copies": program.copies, **plan.figures(),
         "arena_bytes": program.arena_bytes, "liveness_bytes": program.liveness_bytes,
         "reused_bytes": program.reused_bytes,
         "predicted_peak_bytes": compiled.current.footprint.total,
@@ -43,6 +43,14 @@ def statistics(compiled: Compiled) -> dict[str, Any]:
                   "compiled": int(change["compiled"]), "plan": int(change["plan_hits"])},
     }
     return result
+
+
+def _products(program: Program) -> dict[str, int]:
+    """How many products go which way: with the right operand packed, or read as it lies, or through NumPy's BLAS."""
+    kernels = [step for step in program.steps if isinstance(step, Step)]
+    direct = sum(step.label == DIRECT for step in kernels)
+    return {"packed": sum(step.is_product for step in kernels) - direct, "unpacked": direct,
+            "blas": sum(isinstance(step, HostStep) and step.label == "matmul_blas" for step in program.steps)}
 
 
 def predicted_seconds(compiled: Compiled) -> list[float]:
@@ -115,7 +123,7 @@ def explain_text(compiled: Compiled) -> str:
         lines.append(f"  packed at every call: {_count(borrowed, 'captured tensor')} borrowed from NumPy; "
                      "mo.asarray(weight, copy=True) is packed once")
     if compiled.current.notes:
-        lines.append("precision\n  " + "\n  ".join(compiled.current.notes))
+        lines.append("choices\n  " + "\n  ".join(compiled.current.notes))
     lines.append(f"cost\n  {stats['flops']:.3g} operations, {format_bytes(stats['bytes_moved'])} through memory")
     lines.append("memory")
     lines.append(f"  intermediates kept in registers: {format_bytes(stats['bytes_avoided'])}; arena "

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from morpho.base import settings
 from morpho.base.dims import Shape, product
-from morpho.base.dtypes import DType
+from morpho.base.dtypes import DType, float32, float64
 from morpho.base.errors import ArgumentError, AxisError, DTypeError, ShapeError, fail
 from morpho.base.shapes import broadcast, normalise_axis
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, expand, mul, permute, reduce, reshape
+from morpho.runtime import measure
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import promoted
 from morpho.tensor.precision import lowered
 from morpho.tensor.quantised import Quantised, TransposedWeight
 from morpho.tensor.quantised import product as quantised_product
+from morpho.tensor.tracking import tracing
 
 
 def _numeric(name: str, x1: Any, x2: Any, low: bool = False) -> list[Node]:
@@ -34,8 +37,10 @@ def matmul(x1: Any, x2: Any, /, *, algorithm: str = "auto", dtype: DType | None 
 
     `dtype` converts both sides first: `matmul(a, b, dtype=mo.int32)` multiplies int8 matrices exactly. `algorithm`:
     `kernel` is Morpho's own code on one thread, `parallel` divides it among threads, `auto` chooses between these two,
-    which have the same bits. `blas` is NumPy's OpenBLAS and `strassen` Strassen's method in Winograd's form; both have
-    bits of their own and are used only when named. A `Quantised` x2 counts as its transpose, (k, n), written or not.
+    which have the same bits, and between packing x2 and reading it as it lies, by the crossovers of the machine profile
+    (`morpho doctor --measure`). `blas` is NumPy's OpenBLAS and `strassen` Strassen's method in Winograd's form; both
+    have bits of their own and are used when named, or by `auto` under `mo.settings(fast=True)` where they were measured
+    to be faster. A `Quantised` x2 counts as its transpose, (k, n), written or not.
 
     >>> import morpho as mo
     >>> mo.matmul(mo.ones((2, 3)), mo.ones((3, 2)), algorithm="kernel").tolist()
@@ -71,7 +76,20 @@ def _with_quantised(x1: Any, x2: Any, algorithm: str, dtype: DType | None) -> Te
     return quantised_product(x1, x2, THREADS[algorithm], dtype)
 
 
+def _fast(a: Node, b: Node) -> str:
+    """What `auto` stands for: under `fast` another algorithm where it was measured to be faster on this machine."""
+    sizes = (*a.shape[-2:], b.shape[-1])
+    if not settings.get().fast or a.dtype not in (float32, float64) or not all(isinstance(s, int) for s in sizes):
+        return "auto"
+    trace = tracing.current
+    found = measure.crossovers().fast_algorithm(*sizes, blas=trace is None or not trace.whole)  # type: ignore[arg-type]
+    if trace is not None and found != "auto":
+        trace.notes[f"fast: a product {sizes[0]} x {sizes[1]} x {sizes[2]} by {found}, measured to be faster"] = None
+    return found
+
+
 def _by(algorithm: str, a: Node, b: Node) -> Node:
+    algorithm = _fast(a, b) if algorithm == "auto" else algorithm
     if algorithm == "auto" or (algorithm in ("kernel", "parallel") and not a.dtype.is_float):
         return build("matmul", a, b)
     if algorithm in ("kernel", "parallel"):

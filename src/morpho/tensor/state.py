@@ -245,8 +245,8 @@ def _has_own_memory(tensor: Tensor) -> bool:
 class Trace:
     """What a function being traced reads and writes besides its arguments."""
 
-    def __init__(self, first_parameter: int) -> None:
-        self.next_parameter = first_parameter
+    def __init__(self, first_parameter: int, whole: bool = False) -> None:
+        self.next_parameter, self.whole = first_parameter, whole  # whole: nothing may run on the host
         self.states: list[State] = []
         self.inputs: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}

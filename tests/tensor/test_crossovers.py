@@ -1,0 +1,281 @@
+"""Which way `auto` multiplies: counters say which kernel ran, bits are equal, nothing is measured unasked."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import morpho as mo
+from morpho.base.errors import ArgumentError
+from morpho.cli import crossovers as cli
+from morpho.cli.main import app
+from morpho.cost import crossovers as data
+from morpho.cost.contraction import ContractionRates
+from morpho.cost.crossovers import DEFAULT, Crossovers, from_row
+from morpho.ir.graph import Graph
+from morpho.runtime import measure, stored_plan
+from morpho.tensor import crossovers
+
+SLOW_MEMORY = replace(DEFAULT, rates=ContractionRates(1e30, 1.0, 1e-9))
+FAST_BLAS = replace(DEFAULT, blas_size=4)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A profile of its own."""
+    with mo.settings(cache_dir=str(tmp_path)):
+        measure._kept_crossovers.cache_clear()
+        yield tmp_path
+    measure._kept_crossovers.cache_clear()
+
+
+def pair(rng: np.random.Generator, m: int, k: int, n: int) -> tuple[mo.Tensor, mo.Tensor]:
+    return tuple(mo.asarray(rng.standard_normal(s).astype(np.float32), copy=True) for s in ((m, k), (k, n)))  # type: ignore
+
+
+def made(chosen: Crossovers, function: Any, *arguments: Any) -> tuple[Any, bytes]:
+    compiled = mo.compile(function)
+    with measure.using(chosen):
+        return compiled, compiled(*arguments).numpy().tobytes()
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_packed_and_unpacked_have_the_same_bits(rng: np.random.Generator, turned: bool) -> None:
+    a, b = pair(rng, 5, 37, 41)
+    b = mo.asarray(b.T.numpy(), copy=True) if turned else b
+
+    def function(x: mo.Tensor, y: mo.Tensor) -> mo.Tensor:
+        return mo.matmul(x, y.T if turned else y)
+
+    limits = {"turned_bytes" if turned else "direct_bytes": (1 << 20,) * 5}
+    found = [made(replace(DEFAULT, **change), function, a, b) for change in (limits, {})]
+    assert [f.stats["products"] for f, _ in found] == [{"packed": 0, "unpacked": 1, "blas": 0},
+                                                       {"packed": 1, "unpacked": 0, "blas": 0}]
+    assert found[0][1] == found[1][1]
+
+
+def test_one_function_has_a_program_for_each_profile(rng: np.random.Generator) -> None:
+    a, b = pair(rng, 3, 20, 20)
+    f = mo.compile(lambda x, y: x @ y)
+    for chosen in (DEFAULT, replace(DEFAULT, direct_bytes=(1 << 20,) * 3), DEFAULT):
+        with measure.using(chosen):
+            f(a, b)
+    assert f.stats["specialisations"] == 2
+
+
+def test_blocks_of_k_have_the_same_bits(rng: np.random.Generator) -> None:
+    a, b = pair(rng, 40, 1100, 30)
+    found = [made(replace(DEFAULT, one_block_rows=rows), lambda x, y: x @ y, a, b) for rows in (0, 40)]
+    depths = [f.current.plan.program.steps[-1].values[9] for f, _ in found]  # NAMES of kernels/gemm.py
+    assert depths[0] < 1100 <= depths[1] and found[0][1] == found[1][1]
+
+
+def test_threads_share_from_the_crossover_on(rng: np.random.Generator) -> None:
+    a, b = pair(rng, 48, 40, 60)
+    runs, bits = [], []
+    with mo.settings(threads=2):
+        for points in (100, 1 << 40):
+            f, found = made(replace(DEFAULT, shared_points=points), lambda x, y: x @ y, a, b)
+            pool = f.current.plan.executables[0].workers
+            before = pool.runs
+            with measure.using(replace(DEFAULT, shared_points=points)):
+                f(a, b)
+            runs.append(pool.runs - before)
+            bits.append(found)
+    assert runs == [1, 0] and bits[0] == bits[1]
+
+
+def test_fast_takes_blas_and_says_so(rng: np.random.Generator) -> None:
+    a, b = pair(rng, 8, 9, 10)
+    f = mo.compile(lambda x, y: x @ y)
+    with measure.using(FAST_BLAS):
+        plain = f(a, b).numpy()
+        assert f.stats["products"]["blas"] == 0 and "fast" not in f.explain()
+        with mo.settings(fast=True):
+            np.testing.assert_allclose(f(a, b).numpy(), plain, rtol=1e-5)
+            assert f.stats["products"] == {"packed": 0, "unpacked": 0, "blas": 1}
+            assert "choices\n  fast: a product 8 x 9 x 10 by blas" in f.explain()
+        assert f.stats["specialisations"] == 2
+        f(a, b)
+        assert f.stats["products"]["blas"] == 0
+
+
+def test_fast_takes_strassen(rng: np.random.Generator) -> None:
+    a, b = pair(rng, 8, 9, 10)
+    f = mo.compile(lambda x, y: x @ y)
+    with measure.using(replace(FAST_BLAS, strassen_size=8)), mo.settings(fast=True):
+        np.testing.assert_allclose(f(a, b).numpy(), a.numpy() @ b.numpy(), rtol=1e-4, atol=1e-5)
+        assert "by strassen" in f.explain()
+
+
+def test_fast_leaves_alone_what_it_must(rng: np.random.Generator) -> None:
+    """Named algorithms, other dtypes, dynamic sizes, small products, whole functions, and machines not measured."""
+    a, b = pair(rng, 8, 9, 10)
+    cases: list[tuple[Any, Any, tuple[Any, ...]]] = [
+        (FAST_BLAS, mo.compile(lambda x, y: mo.matmul(x, y, algorithm="kernel")), (a, b)),
+        (FAST_BLAS, mo.compile(lambda x, y: x.astype(mo.bfloat16) @ y.astype(mo.bfloat16)), (a, b)),
+        (FAST_BLAS, mo.compile(lambda x, y: x @ y, dynamic={"x": {0: mo.Dim("n", 1, 9)}}), (a, b)),
+        (FAST_BLAS, mo.compile(lambda x, y: x @ y, whole=True), (a, b)),
+        (replace(DEFAULT, blas_size=9), mo.compile(lambda x, y: x @ y), (a, b)),
+        (DEFAULT, mo.compile(lambda x, y: x @ y), (a, b)),
+    ]
+    for chosen, f, arguments in cases:
+        with measure.using(chosen), mo.settings(fast=True):
+            f(*arguments)
+            assert f.stats["products"]["blas"] == 0 and "fast:" not in f.explain()
+
+
+def test_einsum_asks_the_profile_where_bits_allow_it(rng: np.random.Generator) -> None:
+    shapes = ((40, 10), (10, 4), (4, 10))
+    floats = [mo.asarray(rng.standard_normal(shape)) for shape in shapes]
+    whole = [mo.asarray(rng.integers(-9, 9, shape)) for shape in shapes]
+    usual, other = mo.einsum_path("ab,bc,cd->ad", *floats), ((1, 2), (0, 1))
+    assert usual.path != other and "by this machine" not in str(usual)
+    expected = mo.einsum("ab,bc,cd->ad", *whole).numpy()
+    with measure.using(SLOW_MEMORY):
+        assert mo.einsum_path("ab,bc,cd->ad", *floats).path == usual.path
+        assert mo.einsum_path("ab,bc,cd->ad", *whole).path == other
+        named = mo.einsum_path("ab,bc,cd->ad", *floats, optimize="measured")
+        assert named.path == other and str(named).endswith("by this machine's rates")
+        np.testing.assert_array_equal(mo.einsum("ab,bc,cd->ad", *whole).numpy(), expected)
+        f = mo.compile(lambda a, b, c: mo.einsum("ab,bc,cd->ad", a, b, c))
+        f(*floats)
+        with mo.settings(fast=True):
+            assert mo.einsum_path("ab,bc,cd->ad", *floats).path == other
+            f(*floats)
+    assert f.stats["specialisations"] == 2
+    with pytest.raises(ArgumentError, match=r'optimize=.fastest. is unknown.*"measured"'):
+        mo.einsum("ab,bc->ac", *floats[:2], optimize="fastest")
+
+
+def test_the_disk_key_knows_the_profile(folder: Path, rng: np.random.Generator) -> None:
+    a, b, c = (mo.asarray(rng.standard_normal(shape)) for shape in ((40, 12), (12, 30), (30, 20)))
+    product = Graph(((a @ b).node,))
+
+    def key(graph: Graph) -> str | None:
+        return stored_plan.plan_key(stored(graph), True, 2, ())
+
+    def stored(graph: Graph) -> Graph:
+        from morpho.runtime.evaluate import abstract
+
+        return abstract(graph.outputs)[0]
+
+    first = key(product)
+    assert first is not None and first == key(product)
+    with measure.using(replace(DEFAULT, direct_bytes=())):
+        assert key(product) not in (None, first)
+    orders = [Graph((mo.einsum("ab,bc,cd->ad", a, b, c, optimize=path).node,)) for path in
+              ([(0, 1), (0, 1)], [(1, 2), (0, 1)])]
+    assert key(orders[0]) != key(orders[1])
+
+
+# -- what is kept ------------------------------------------------------------------------------------------------------
+def test_nothing_is_measured_unasked(folder: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+    monkeypatch.setattr(crossovers, "race", lambda *given: 1 / 0)
+    a, b = pair(rng, 4, 5, 6)
+    with mo.settings(fast=True):
+        (a @ b).numpy()
+        mo.compile(lambda x, y: mo.einsum("ab,bc->ac", x, y, optimize="measured"))(a, b)
+    assert measure.crossovers() == DEFAULT and not measure.crossovers_measured()
+    assert not (folder / "profile.json").exists()
+
+
+def test_what_was_measured_is_kept_by_threads(folder: Path) -> None:
+    found = replace(DEFAULT, direct_bytes=(77, 5), one_block_rows=9)
+    with mo.settings(threads=2):
+        measure.store_crossovers(found)
+        assert measure.crossovers() == found and measure.crossovers_measured()
+    with mo.settings(threads=3):
+        assert measure.crossovers() == DEFAULT
+    measure.store_row(measure.profile_key(), "", [1e9, 1e9])  # other rows of the file stay
+    with mo.settings(threads=2):
+        measure._kept_crossovers.cache_clear()
+        assert measure.crossovers() == found
+    with mo.settings(threads=2, cache=False):
+        measure.store_crossovers(DEFAULT)  # kept nowhere
+    with mo.settings(threads=2):
+        assert measure.crossovers() == found
+
+
+GOOD = json.loads(json.dumps(DEFAULT.row()))
+BAD: list[Any] = [
+    None, [], {}, {**GOOD, "more": 1}, {key: value for key, value in GOOD.items() if key != "blas_size"},
+    {**GOOD, "direct_bytes": 5}, {**GOOD, "turned_bytes": [1] * 65}, {**GOOD, "direct_bytes": [True]},
+    {**GOOD, "shared_points": 1.5}, {**GOOD, "one_block_rows": -1}, {**GOOD, "blas_size": 1 << 63},
+    {**GOOD, "rates": []}, {**GOOD, "rates": {**GOOD["rates"], "bytes_per_s": 0.0}},
+    {**GOOD, "rates": {**GOOD["rates"], "flops_per_s": float("inf")}}, {**GOOD, "rates": {"flops_per_s": 1.0}},
+]
+
+
+@pytest.mark.parametrize("row", BAD, ids=range(len(BAD)))
+def test_odd_rows_are_no_crossovers(row: Any) -> None:
+    assert from_row(row) is None
+
+
+def test_a_damaged_profile_is_said_and_left_alone(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert from_row(GOOD) == DEFAULT
+    (folder / "profile.json").write_text(json.dumps({f"{measure.profile_key()} crossovers": BAD[3]}))
+    with caplog.at_level(logging.WARNING, "morpho"):
+        assert measure.crossovers() == DEFAULT
+        assert measure.crossovers() == DEFAULT
+    assert sum("are damaged" in record.message for record in caplog.records) <= 1  # said once, where logs are heard
+
+
+# -- measuring ---------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small sizes and single rounds: these tests look at what is decided, not at the figures."""
+    for name, value in {"ROUNDS": 1, "ROUND_S": 0.0, "SETTLE_S": 0.0, "DIRECT_ROWS": (1, 3), "DIRECT_SIZES": (8, 12),
+                        "BLOCK_ROWS": (2, 4), "BLOCK_SHAPE": (16, 8), "SHARED_SIZES": (4, 8), "BLAS_SIZES": (4, 8),
+                        "STRASSEN_SIZES": (8,), "CHECKED": ((1, 8, 8), (8, 8, 8))}.items():
+        monkeypatch.setattr(crossovers, name, value)
+    monkeypatch.setattr(measure, "SWEEP_BYTES", 1 << 16)
+    monkeypatch.setattr(measure, "ROUNDS", 100)
+    measure._measured.cache_clear()
+
+
+def test_measuring_keeps_and_shows(quick: None, folder: Path) -> None:
+    with mo.settings(threads=2):
+        found = CliRunner().invoke(app, ["doctor", "--measure"])
+        assert found.exit_code == 0, found.output
+        kept = measure.crossovers()
+        assert measure.crossovers_measured() and kept.rates != DEFAULT.rates
+        assert max((*kept.direct_bytes, *kept.turned_bytes), default=0) <= 4 * 12 * 12
+    assert "default 131072" in found.output and "8 x 8 x 8" in found.output and str(folder) in found.output
+
+
+@pytest.mark.parametrize(("first_wins", "expected"), [
+    (True, {"direct_bytes": (576, 576, 576), "one_block_rows": 4, "shared_points": 1 << 40, "blas_size": 0,
+            "strassen_size": 0}),
+    (False, {"direct_bytes": (), "one_block_rows": 0, "shared_points": 63, "blas_size": 4, "strassen_size": 8})])
+def test_who_wins_decides(quick: None, folder: Path, monkeypatch: pytest.MonkeyPatch, first_wins: bool,
+                          expected: dict[str, Any]) -> None:
+    """With times that follow the order of the ways, not the clock."""
+    monkeypatch.setattr(crossovers, "race", lambda ways, settle_s=0.0: [
+        float(n + 1 if first_wins else len(ways) - n) for n in range(len(ways))])
+    with mo.settings(threads=2):
+        found = crossovers.measure_crossovers(keep=False)
+    assert {name: getattr(found, name) for name in expected} == expected and not measure.crossovers_measured()
+
+
+@pytest.mark.parametrize(("wins", "last", "first"), [
+    ("111", 3, 1), ("110", 2, 0), ("011", 0, 2), ("000", 0, 0), ("101", 1, 3)])
+def test_a_crossover_is_one_sided(wins: str, last: int, first: int) -> None:
+    assert crossovers.last_of((1, 2, 3), lambda size: wins[size - 1] == "1") == last
+    assert crossovers.first_of((1, 2, 3), lambda size: wins[size - 1] == "1") == first
+
+
+def test_bad_values_are_errors() -> None:
+    with pytest.raises(ArgumentError, match="fast=2 is not of type bool"), mo.settings(fast=2):
+        pass
+    for module in (data, cli):
+        assert doctest.testmod(module).failed == 0
