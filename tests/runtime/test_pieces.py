@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.kernels.joint import CHUNKS_PER_THREAD
 from morpho.runtime import threads
-from morpho.runtime.driver import CHUNKS_PER_THREAD
 from morpho.runtime.executable import native
 from morpho.runtime.tables import BudgetField, ProgramField, StepField
 

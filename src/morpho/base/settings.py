@@ -39,6 +39,7 @@ class Settings:
     autocast: str = ""
     nans: str = ""
     fast: bool = False
+    joint: bool = True
     log: str = "warning"
 
     @property
@@ -66,6 +67,7 @@ describe = {
     "nans": "look for the operation that first makes NaN or infinity: results, all (of every operation), or empty",
     "fast": "whether products may go to BLAS or Strassen, and einsum by this machine's rates, where `morpho doctor "
             "--measure` found that faster; bits then differ from machine to machine (0 or 1)",
+    "joint": "whether small kernels of a program that need nothing of each other run together on all threads (0 or 1)",
     "log": "debug, info, warning or error",
 }
 

@@ -73,6 +73,7 @@ class Step:
     threads: str = "auto"  # "one" and "many" leave no choice
     operations: Size | None = None  # of the whole step, where rows x columns do not say it
     checked: bool = False  # its indices were found right by an earlier step
+    together: int = 1  # how many steps from here on run as one launch; 0 for those after the first
 
     @property
     def cost(self) -> Cost:
@@ -94,6 +95,10 @@ class Step:
     @property
     def reads(self) -> list[Place]:
         return [p for i, p in enumerate(self.places) if p is not None and i not in self.writes]
+
+    @property
+    def written(self) -> list[Place]:
+        return [place for i in self.writes if (place := self.places[i]) is not None]
 
     def scratch_bytes(self, threads: int, number: Callable[[Size], int] = upper) -> int:
         """Scratch of so many threads together, at the largest sizes or at those that `number` gives."""

@@ -8,6 +8,7 @@ the classes below name their fields.
 from __future__ import annotations
 
 from morpho.kernels.emit import Value
+from morpho.kernels.joint import CHUNKS_PER_THREAD
 from morpho.runtime.layout import BYTES_DATA, WORD, WRITABLE
 from morpho.runtime.output_code import drop_outputs, make_outputs, outputs_as_tuple
 from morpho.runtime.state_code import hold_states, leave_states, read_states, replace_states
@@ -16,6 +17,8 @@ from morpho.runtime.tables import (
     Distances,
     Enabled,
     Function,
+    JointField,
+    JointRow,
     PoolField,
     ProgramField,
     StepField,
@@ -23,19 +26,21 @@ from morpho.runtime.tables import (
 )
 from morpho.runtime.thread_code import thread_functions
 
-CHUNKS_PER_THREAD = 4
+
+def _fill_places(f: Function, step: str, places: str) -> None:
+    """The addresses of a step's operands."""
+    e, table = f.e, f.pointer(step, StepField.PLACE_TABLE)
+    with e.loop(0, f.word(step, StepField.PLACES)) as loop:
+        slot, which = f.word(table, loop.index * 2), f.word(table, loop.index * 2 + 1)
+        base = f.pointer("%slots", slot)
+        f.store_pointer(e.offset(base, "i8", f.word("%values", which)), places, loop.index)
 
 
 def _run_step(f: Function) -> str:
     """run_step(step, slots, values, scratch, pool): one kernel, alone or shared; returns its status."""
     e = f.e
-    count = f.word("%step", StepField.PLACES)
-    places = f.alloca(count)
-    table = f.pointer("%step", StepField.PLACE_TABLE)
-    with e.loop(0, count) as loop:
-        slot, which = f.word(table, loop.index * 2), f.word(table, loop.index * 2 + 1)
-        base = f.pointer("%slots", slot)
-        f.store_pointer(e.offset(base, "i8", f.word("%values", which)), places, loop.index)
+    places = f.alloca(f.word("%step", StepField.PLACES))
+    _fill_places(f, "%step", places)
     function = f.pointer("%step", StepField.FUNCTION)
     numbers = f.address("%values", f.word("%step", StepField.VALUES))
     rows = f.word("%values", f.word("%step", StepField.ROWS))
@@ -74,6 +79,61 @@ def _run_step(f: Function) -> str:
     return head + e.text() + "\n}\n"
 
 
+def _joint_piece(f: Function) -> str:
+    """joint_piece(rows, pieces, first, last, ...): pieces of several steps, called like a kernel over its rows."""
+    e = f.e
+    with e.loop(f.value("%first"), f.value("%last")) as loop:
+        piece = f.address("%pieces", loop.index * int(JointField.PIECE))
+        row = f.address("%rows", f.word(piece, 0) * int(JointRow.SIZE))
+        first_row, last_row, first_column, last_column = (f.word(piece, i) for i in range(1, int(JointField.PIECE)))
+        status = f.call_kernel(f.pointer(row, JointRow.FUNCTION), f.pointer(row, JointRow.PLACES),
+                               f.pointer(row, JointRow.VALUES), (first_row, last_row), (first_column, last_column),
+                               "%scratch")
+        wide = e.convert("zext", status, "i64")
+        e.assign(f"atomicrmw or ptr {f.address(row, JointRow.STATUS)}, i64 {wide.name} monotonic", "i64", 1)
+    e.line("ret i32 0")
+    return f.text()
+
+
+def _run_joint(f: Function) -> str:
+    """run_joint(step, slots, values, scratch, pool): several steps as one launch; 0, or 2^32 * how many of them come
+    before the first that failed + its status."""
+    e = f.e
+    count, table = f.word("%step", StepField.TOGETHER), f.pointer("%step", StepField.JOINT_TABLE)
+    rows, places = f.alloca(count * int(JointRow.SIZE)), f.alloca(f.word(table, JointField.PLACES) + 1)
+    zero = e.constant(0, "i64", 1)
+    with e.loop(0, count, carried=[zero]) as loop:
+        step = f.address("%step", loop.index * int(StepField.SIZE))
+        row = f.address(rows, loop.index * int(JointRow.SIZE))
+        own = f.address(places, loop.values[0])
+        _fill_places(f, step, own)
+        f.store_pointer(f.pointer(step, StepField.FUNCTION), row, JointRow.FUNCTION)
+        f.store_pointer(own, row, JointRow.PLACES)
+        f.store_pointer(f.address("%values", f.word(step, StepField.VALUES)), row, JointRow.VALUES)
+        f.store(0, row, JointRow.STATUS)
+        loop.next(loop.values[0] + f.word(step, StepField.PLACES))
+    items, task = f.word(table, JointField.PIECES), f.alloca(TaskField.SIZE)
+    f.store_pointer("@joint_piece", task, TaskField.FUNCTION)
+    f.store_pointer(rows, task, TaskField.PLACES)
+    f.store_pointer(f.address(table, JointField.HEAD), task, TaskField.VALUES)
+    f.store_pointer("%scratch", task, TaskField.SCRATCH)
+    for field, value in ((TaskField.ROWS, items), (TaskField.COLUMNS, zero), (TaskField.GRAIN, zero + 1),
+                         (TaskField.ITEMS, items), (TaskField.BY_COLUMNS, zero), (TaskField.NEXT, zero),
+                         (TaskField.STATUS, zero),
+                         (TaskField.SCRATCH_STRIDE, f.word(table, JointField.SCRATCH_STRIDE))):
+        f.store(value, task, field)
+    e.line(f"call void @share(ptr %pool, ptr {task})")
+    with e.loop(0, count) as loop:
+        status = f.word(rows, loop.index * int(JointRow.SIZE) + int(JointRow.STATUS))
+        failed, fine = e.fresh("failed"), e.fresh("fine")
+        e.branch_if(e.icmp("ne", status, 0), failed, fine)
+        e.label(failed)
+        e.line(f"ret i64 {((loop.index << 32) + status).name}")
+        e.label(fine)
+    e.line("ret i64 0")
+    return f.text()
+
+
 def _evaluate(f: Function) -> str:
     """evaluate(program, symbols, values): every number of a program with dynamic dimensions."""
     e = f.e
@@ -95,14 +155,28 @@ def _run(f: Function) -> str:
     e = f.e
     steps = f.pointer("%program", ProgramField.STEP_TABLE)
     pool = f.pointer("%program", ProgramField.POOL)
+    status_at = f.alloca(1)
     with e.loop(0, f.word("%program", ProgramField.STEPS)) as loop:
         step = f.address(steps, loop.index * int(StepField.SIZE))
-        status = e.assign(f"call i32 @run_step(ptr {step}, ptr %slots, ptr %values, ptr %scratch, ptr {pool})",
-                          "i32", 1)
-        failed, fine = e.fresh("failed"), e.fresh("fine")
+        together = f.word(step, StepField.TOGETHER)
+        names = ("alone", "more", "joint", "check", "failed", "fine")
+        alone, more, joint, check, failed, fine = (e.fresh(n) for n in names)
+        given = f"ptr {step}, ptr %slots, ptr %values, ptr %scratch, ptr {pool}"
+        e.branch_if(e.icmp("eq", together, 0), alone, more)
+        e.label(alone)
+        f.store(e.convert("zext", e.assign(f"call i32 @run_step({given})", "i32", 1), "i64"), status_at, 0)
+        e.branch(check)
+        e.label(more)
+        e.branch_if(e.icmp("slt", together, 0), fine, joint)  # it ran with an earlier one
+        e.label(joint)
+        e.line(f"atomicrmw add ptr {f.address('%program', ProgramField.JOINT)}, i64 1 monotonic")
+        f.store(e.assign(f"call i64 @run_joint({given})", "i64", 1), status_at, 0)
+        e.branch(check)
+        e.label(check)
+        status = f.word(status_at, 0)
         e.branch_if(e.icmp("ne", status, 0), failed, fine)
         e.label(failed)
-        e.line(f"ret i64 {(((loop.index + 1) << 32) + e.convert('zext', status, 'i64')).name}")
+        e.line(f"ret i64 {(((loop.index + 1) << 32) + status).name}")
         e.label(fine)
     e.line("ret i64 0")
     return f.text()
@@ -500,6 +574,9 @@ def driver_text(at: Distances) -> str:
     parts = [
         *thread_functions(),
         _run_step(Function("run_step", "ptr %step, ptr %slots, ptr %values, ptr %scratch, ptr %pool", "i32")),
+        _joint_piece(Function("joint_piece", "ptr %rows, ptr %pieces, i64 %first, i64 %last, i64 %left, i64 %right, "
+                                             "ptr %scratch", "i32")),
+        _run_joint(Function("run_joint", "ptr %step, ptr %slots, ptr %values, ptr %scratch, ptr %pool", "i64")),
         _evaluate(Function("evaluate", "ptr %program, ptr %symbols, ptr %values", "void")),
         _deliver(Function("deliver", "ptr %moves, i64 %count, i64 %status, ptr %copy", "void")),
         _run(Function("run", "ptr %program, ptr %slots, ptr %values, ptr %scratch", "i64")),

@@ -33,6 +33,7 @@ from morpho.ir.op import changes as registry_changes
 from morpho.kernels import elementwise
 from morpho.kernels.footprint import footprint
 from morpho.kernels.hoist import hoist
+from morpho.kernels.joint import join_steps
 from morpho.kernels.place import Place
 from morpho.kernels.plan_memory import plan_memory
 from morpho.kernels.program import HostStep, Program, Step, build_program
@@ -186,7 +187,7 @@ def plan_bytes(plan: Plan) -> int:
 def plan_key(graph: Graph, own_outputs: bool) -> tuple[Any, ...]:
     chosen = settings.get()
     return (tuple(node.serial for node in graph.outputs), own_outputs, chosen.level, chosen.isa, chosen.passes_off,
-            threads.wanted_threads(), measure.crossovers(), registry_changes())
+            chosen.joint, threads.wanted_threads(), measure.crossovers(), registry_changes())
 
 
 def plan_for(graph: Graph, inputs: int, own_outputs: bool = False) -> Plan:
@@ -238,6 +239,8 @@ def _make(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[in
     def lower(fused: Graph) -> Program:
         program = build_program(fused, own_outputs, inputs, constants, crossovers)
         hoist(program, constants)
+        if chosen.joint and chosen.level > 0 and budget is None:  # what runs together is alive together
+            join_steps(program, threads.wanted_threads(), crossovers, updates, own_outputs)
         plan_memory(program, reuse=chosen.level > 0)
         return program
 

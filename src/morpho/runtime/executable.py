@@ -16,15 +16,13 @@ from morpho.base.dims import Dim, Size, evaluate, upper
 from morpho.base.errors import ArgumentError, fail
 from morpho.cost.crossovers import Crossovers
 from morpho.kernels.gemm import EPILOGUE
+from morpho.kernels.joint import groups, least_work, pieces, pieces_per_thread
 from morpho.kernels.loop_code import FAULT_INDEX
 from morpho.kernels.program import Program, Step
 from morpho.runtime import code, measure, threads
-from morpho.runtime.driver import CHUNKS_PER_THREAD, FUNCTIONS, driver_text
+from morpho.runtime.driver import FUNCTIONS, driver_text
 from morpho.runtime.tables import Distances, ProgramField, StepField
 
-LEAST_OF = {"one": 1 << 62, "many": 0}  # work above which a step is shared that must not be, or must
-WORK_PER_THREAD = 1 << 20  # below this much work (columns x operations) a second thread costs more than it gives
-TILES_PER_THREAD = 64
 LONG_WORK = 1 << 18  # programs with more work than this give up the interpreter lock
 
 
@@ -48,12 +46,6 @@ class Table:
         start = len(self.sizes)
         self.sizes.extend(sizes)
         return start
-
-
-def least_work(step: Step, crossovers: Crossovers) -> int:
-    """The work above which a step is divided among threads: products have a crossover of their own."""
-    usual = crossovers.shared_points * step.work if step.is_product else WORK_PER_THREAD
-    return LEAST_OF.get(step.threads, min(usual, LEAST_OF["one"]))
 
 
 class Native:
@@ -119,8 +111,9 @@ class Executable:
     def _build_steps(self, addresses: Iterator[int]) -> None:
         words: list[int] = []
         crossovers = measure.crossovers()
+        self.joint = self._build_joint(crossovers)
         self.place_tables = []
-        for step in self.steps:
+        for number, step in enumerate(self.steps):
             address = next(addresses)
             pairs: list[int] = []
             for place in step.places:
@@ -137,15 +130,19 @@ class Executable:
             words += [address, len(step.places), self.place_tables[-1].ctypes.data, self.table.run(values),
                       self.table.one(step.rows), self.table.one(step.columns), int(step.splits_columns), step.work,
                       step.kernel.scratch_bytes_per_column, step.kernel.scratch_bytes + step.scratch,
-                      self._pieces(step), least_work(step, crossovers)]
+                      pieces_per_thread(step), least_work(step, crossovers),
+                      -1 if step.together == 0 else step.together if step.together > 1 else 0,
+                      self.joint[number].ctypes.data if number in self.joint else 0]
         self.step_table = np.array(words or [0], np.int64)
 
-    @staticmethod
-    def _pieces(step: Step) -> int:
-        """Into how many pieces per thread a step is divided: tiles of a product one by one, as they differ in size."""
-        if step.epilogue is not None:
-            return TILES_PER_THREAD
-        return 1 if getattr(step.kernel, "transposed", False) else CHUNKS_PER_THREAD
+    def _build_joint(self, crossovers: Crossovers) -> dict[int, np.ndarray]:
+        """The table of every joint launch, by the number of its first step."""
+        found = {}
+        for number, group in groups(self.steps):
+            listed = pieces(group, self.threads, crossovers)
+            head = [len(listed), max(step.scratch_bytes(1) for step in group), sum(len(step.places) for step in group)]
+            found[number] = np.array([*head, *(n for piece in listed for n in piece)], np.int64)
+        return found
 
     def _build_values(self) -> None:
         """The numbers, or their polynomials over the symbols."""
@@ -191,6 +188,11 @@ class Executable:
             self.words[ProgramField.POOL] = self.workers.address
             self.epoch = threads.epoch
 
+    @property
+    def joint_launches(self) -> int:
+        """How often several steps ran as one launch so far."""
+        return int(self.words[ProgramField.JOINT])
+
     # -- needs ---------------------------------------------------------------------------------------------------------
     @property
     def scratch_bytes(self) -> int:
@@ -229,10 +231,11 @@ class Executable:
         """As `run`, one step at a time; the time of each is appended to `seconds`."""
         self.refresh_workers()
         slots = (ctypes.c_void_p * (len(pointers) + 1))(*pointers, arena)
-        values, words = self.numbers(sizes), self.words.copy()
+        values, words, table = self.numbers(sizes), self.words.copy(), self.step_table.copy()
         words[ProgramField.STEPS] = 1
+        table[int(StepField.TOGETHER)::int(StepField.SIZE)] = 0
         for number in range(len(self.steps)):
-            words[ProgramField.STEP_TABLE] = self.step_table.ctypes.data + 8 * int(StepField.SIZE) * number
+            words[ProgramField.STEP_TABLE] = table.ctypes.data + 8 * int(StepField.SIZE) * number
             started = time.perf_counter()
             status = int(native().run_long(words.ctypes.data, ctypes.addressof(slots), values.ctypes.data,
                                            arena + self.program.arena_bytes))

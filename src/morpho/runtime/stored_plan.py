@@ -22,6 +22,7 @@ from morpho.base.errors import user_line
 from morpho.base.machine import machine
 from morpho.ir.graph import Graph, Unkeyed
 from morpho.ir.op import REGISTRY, foreign
+from morpho.kernels.joint import MOST_STEPS, is_sound
 from morpho.kernels.place import Place
 from morpho.kernels.program import Program, Slot, Step
 from morpho.passes import pipeline
@@ -61,7 +62,7 @@ def plan_key(graph: Graph, own_outputs: bool, inputs: int, constants: Collection
         return None
     chosen = settings.get()
     parts = (digest, own_outputs, inputs, sorted(constants), tuple(updates), budget, chosen.level, chosen.passes_off,
-             chosen.threads, threads.wanted_threads(), machine().cores, measure.crossovers(),
+             chosen.joint, chosen.threads, threads.wanted_threads(), machine().cores, measure.crossovers(),
              code.code_key("plan", code.current_isa()), code.source_digest(*FOLDERS))
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
@@ -110,7 +111,8 @@ class _Writer:
                 [None if place is None else self.place(place) for place in step.places], step.writes,
                 [_number(n) for n in step.values], _number(step.rows), _number(step.columns), step.label,
                 self.lines.get(step.origin, NO_LINE), step.splits_columns, step.in_place, step.scratch, step.threads,
-                None if step.operations is None else _number(step.operations), step.checked]
+                None if step.operations is None else _number(step.operations), step.checked,
+                step.together]
 
     def kernel(self, kernel: Any) -> int:
         return self.kernels.setdefault(kernel, len(self.kernels))
@@ -167,6 +169,7 @@ class _Reader:
                           self.steps(content["prepare"]), dict(self.kept(row) for row in content["kept"]),
                           copies, arena, liveness, reused)
         self.check_ends(program)
+        _check(is_sound(program), "a joint launch of steps that need each other")
         passes = {_word(name): {"before": _integer(before), "after": _integer(after), "ms": 0.0}
                   for name, (before, after) in content["passes"].items()}
         rules = {_word(name): _integer(count) for name, count in content["rules"].items()}
@@ -208,7 +211,7 @@ class _Reader:
 
     def step(self, row: Any) -> Step:
         (kernel, epilogue, places, writes, values, rows, columns, label, line, splits, in_place, scratch, shared,
-         operations, checked) = row
+         operations, checked, together) = row
         last = len(self.kernels) - 1
         _check(shared in ("auto", "one", "many"), "an unknown choice of threads")
         found = tuple([None if place is None else self.place(place) for place in places])
@@ -216,7 +219,8 @@ class _Reader:
                     tuple([_integer(n, len(found) - 1) for n in writes]), self.sizes(values), self.size(rows),
                     self.size(columns), _word(label), self.origin(line), _flag(splits), _flag(in_place),
                     None if epilogue is None else self.kernels[_integer(epilogue, last)],  # type: ignore[arg-type]
-                    _integer(scratch), shared, None if operations is None else self.size(operations), _flag(checked))
+                    _integer(scratch), shared, None if operations is None else self.size(operations), _flag(checked),
+                    _integer(together, MOST_STEPS))
 
     def origin(self, line: Any) -> str:
         """The user's line of a traced node; of what passes made anew, the line that asks for the plan, as ever."""

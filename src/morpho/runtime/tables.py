@@ -27,7 +27,29 @@ class StepField(IntEnum):
     SCRATCH_FIXED = 9  # bytes of scratch besides
     PIECES = 10  # pieces per thread
     LEAST = 11  # work above which it is divided among threads
-    SIZE = 12
+    TOGETHER = 12  # 0, or how many steps from here on are one launch, or -1: it was part of an earlier step's
+    JOINT_TABLE = 13  # of such a launch: a `JointField` head, then its pieces
+    SIZE = 14
+
+
+class JointField(IntEnum):
+    """The head of a joint launch's table; a piece is a step of the launch, rows from and to, columns from and to."""
+
+    PIECES = 0
+    SCRATCH_STRIDE = 1  # bytes of scratch per thread
+    PLACES = 2  # of all its steps
+    HEAD = 3
+    PIECE = 5  # words of a piece
+
+
+class JointRow(IntEnum):
+    """One step of a joint launch while it runs."""
+
+    FUNCTION = 0
+    PLACES = 1
+    VALUES = 2
+    STATUS = 3
+    SIZE = 4
 
 
 class ProgramField(IntEnum):
@@ -41,7 +63,8 @@ class ProgramField(IntEnum):
     TERM_STARTS = 5  # per value: its first term; one more at the end
     TERM_TABLE = 6  # per term: coefficient and four symbol numbers, 0 meaning the constant 1
     POOL = 7
-    SIZE = 8
+    JOINT = 8  # joint launches so far
+    SIZE = 9
 
 
 class Enabled(IntEnum):

@@ -252,8 +252,9 @@ class Compiled(ctypes.Structure):
     def _specialise(self, structure: Any, tensors: list[Tensor], owned: list[Owner]) -> Specialisation:
         specs = [self._spec(tensor, owner) for tensor, owner in zip(tensors, owned, strict=True)]
         chosen = evaluation.settings.get()
-        key = (structure, tuple(specs), chosen.level, chosen.isa, chosen.passes_off, threads.wanted_threads(),
-               chosen.backend, chosen.autocast, chosen.nans, chosen.fast, measure.crossovers(), registry_changes())
+        key = (structure, tuple(specs), chosen.level, chosen.isa, chosen.passes_off, chosen.joint,
+               threads.wanted_threads(), chosen.backend, chosen.autocast, chosen.nans, chosen.fast,
+               measure.crossovers(), registry_changes())
         try:
             key = (key, self._assumptions(key))
             found = self.specialisations.get(key)

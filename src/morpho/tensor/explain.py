@@ -29,7 +29,9 @@ def statistics(compiled: Compiled) -> dict[str, Any]:
         "passes": {name: dict(row) for name, row in plan.report.passes.items()},
         "rules": dict(plan.report.rules),
         "kernels": program.kernels, "host_steps": sum(isinstance(s, HostStep) for s in program.steps),
-        "products": _products(program), "copies": program.copies, **plan.figures(),
+        "products": _products(program),
+        "joint_launches": sum(executable.joint_launches for executable in plan.executables),
+        "copies": program.copies, **plan.figures(),
         "arena_bytes": program.arena_bytes, "liveness_bytes": program.liveness_bytes,
         "reused_bytes": program.reused_bytes,
         "predicted_peak_bytes": compiled.current.footprint.total,
@@ -76,7 +78,9 @@ def _step_lines(compiled: Compiled) -> list[str]:
         if seconds:
             share = f"{100 * predicted[number] / seconds[number]:4.0f} %" if predicted[number] else "     -"
             times = f" {1e6 * predicted[number]:9.1f} us {1e6 * seconds[number]:9.1f} us {share}"
-        lines.append(f"  {number:3d} {kind}{times} {step.label}{size}" + (f"  ({step.origin})" if step.origin else ""))
+        more = "" if isinstance(step, HostStep) or step.together < 2 else f"  jointly with the next {step.together - 1}"
+        lines.append(f"  {number:3d} {kind}{times} {step.label}{size}{more}"
+                     + (f"  ({step.origin})" if step.origin else ""))
     if seconds:
         lines.insert(1, "               at the limit    measured  share")
         total, limit = sum(seconds), sum(predicted)
