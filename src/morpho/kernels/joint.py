@@ -21,7 +21,7 @@ CHUNKS_PER_THREAD, TILES_PER_THREAD = 4, 64
 COLUMNS_TOGETHER = 1024  # pieces of rows are whole numbers of these
 # In units of the least work that is worth two threads:
 WORTH = 0.5  # what a joint launch saves at least; a step of that least work, by itself, saves as much
-LEAST_SHARE = 1 / 64  # of a step that is worth a piece
+LEAST_SHARE = 1 / 16  # of a step that is worth a piece; what is smaller moves out of the way of others
 MOST_SHARE = 16.0  # of a group: what it holds at a time is bounded, and more of it would not be faster
 MOST_STEPS = 64
 AHEAD = 32  # steps that are looked through for others to join
@@ -158,11 +158,11 @@ def join_steps(program: Program, threads: int, crossovers: Crossovers, updates: 
     while waiting:
         first = waiting[-1]
         if len(alone) > 1 and isinstance(first, Step) and id(first) in alone:
-            group = _gathered(program, waiting, alone, crossovers, aliases)
+            before, group = _gathered(program, waiting, alone, crossovers, aliases)
             if _is_worth(group, threads, crossovers):
-                taken = {id(step) for step in group}
+                taken = {id(step) for step in (*before, *group)}
                 waiting = [step for step in waiting if id(step) not in taken]
-                done += group
+                done += [*before, *group]
                 _mark(group)
                 continue
         done.append(waiting.pop())
@@ -170,8 +170,10 @@ def join_steps(program: Program, threads: int, crossovers: Crossovers, updates: 
 
 
 def _gathered(program: Program, waiting: Sequence[Step | HostStep], alone: set[int], crossovers: Crossovers,
-              aliases: set[tuple[int, int]]) -> list[Step]:
-    """The next step and those soon after it that can run at the same time; `waiting` has the next one last."""
+              aliases: set[tuple[int, int]]) -> tuple[list[Step], list[Step]]:
+    """The next step and those soon after it that can run at the same time, and small ones that those need and that can
+    run before all of them; `waiting` has the next one last."""
+    before: list[Step] = []
     group: list[Step] = []
     chosen, passed = Touched(program, aliases), Touched(program, aliases)
     share = 0.0
@@ -180,14 +182,22 @@ def _gathered(program: Program, waiting: Sequence[Step | HostStep], alone: set[i
             break
         # In a group faults keep their order; a step that may fault itself writes results elsewhere first.
         early = chosen.faulty and not step.may_fault and chosen.writes_results(step)
-        if (id(step) in alone and not early and not chosen.conflicts(step)
-                and not passed.conflicts(step) and not passed.keeps_back(step)):
+        ready = not chosen.conflicts(step) and not passed.conflicts(step) and not passed.keeps_back(step)
+        if ready and id(step) in alone and not early:
             group.append(step)
             chosen.add(step)
             share += share_of(step, crossovers)
+        elif ready and _is_tiny(step, crossovers) and not chosen.keeps_back(step):
+            before.append(step)
         else:
             passed.add(step)
-    return group
+    return before, group
+
+
+def _is_tiny(step: Step, crossovers: Crossovers) -> bool:
+    """Whether a step of known sizes is too small to be a piece."""
+    known = isinstance(step.rows, int) and isinstance(step.columns, int) and step.threads == "auto"
+    return known and share_of(step, crossovers) < LEAST_SHARE
 
 
 def _mark(group: Sequence[Step]) -> None:
