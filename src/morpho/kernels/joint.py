@@ -8,8 +8,11 @@ not change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
+from morpho.base.dims import upper
 from morpho.cost.crossovers import Crossovers
 from morpho.kernels.place import Place
 from morpho.kernels.program import HostStep, Program, Step
@@ -27,6 +30,7 @@ MOST_STEPS = 64
 AHEAD = 32  # steps that are looked through for others to join
 
 Bytes = tuple[int, int]  # from, to before
+Aliases = Mapping[int, frozenset[int]]  # slot of a result -> slots of inputs that may be the same memory
 
 
 # -- how steps are divided ---------------------------------------------------------------------------------------------
@@ -45,7 +49,7 @@ def pieces_per_thread(step: Step) -> int:
 
 def by_columns(step: Step, threads: int) -> bool:
     """Whether columns are divided and not rows, as the driver decides it."""
-    return step.splits_columns and step.rows < threads * CHUNKS_PER_THREAD  # type: ignore[operator]
+    return step.splits_columns and step.rows < threads * CHUNKS_PER_THREAD
 
 
 def extent(step: Step, threads: int) -> int:
@@ -55,71 +59,74 @@ def extent(step: Step, threads: int) -> int:
 
 def share_of(step: Step, crossovers: Crossovers) -> float:
     """The work of a step in units of the least that is worth two threads."""
-    return step.rows * step.columns * step.work / max(least_work(step, crossovers), 1)  # type: ignore[operator]
-
-
-def _runs_alone(step: Step | HostStep, threads: int, crossovers: Crossovers) -> bool:
-    """Whether a step has known sizes and would not be divided: too little work, or nothing to divide."""
-    if isinstance(step, HostStep) or step.threads != "auto":
-        return False
-    if not isinstance(step.rows, int) or not isinstance(step.columns, int):
-        return False
-    share = share_of(step, crossovers)
-    return share >= LEAST_SHARE and (share <= 1 or extent(step, threads) <= 1)
+    return upper(step.rows * step.columns) * step.work / max(least_work(step, crossovers), 1)
 
 
 def _is_worth(group: Sequence[Step], threads: int, crossovers: Crossovers) -> bool:
     """Whether several threads save enough; what cannot be divided takes one of them its time."""
+    if len(group) < 2:
+        return False
     shares = [share_of(step, crossovers) for step in group]
     longest = max(share / min(extent(step, threads), threads) for share, step in zip(shares, group, strict=True))
-    return len(group) > 1 and sum(shares) - max(sum(shares) / threads, longest) >= WORTH
+    return sum(shares) - max(sum(shares) / threads, longest) >= WORTH
 
 
 # -- what steps touch --------------------------------------------------------------------------------------------------
-class Touched:
-    """Slots that some steps read, and bytes of slots that they write, with those that may be the same memory."""
+@dataclass(slots=True)
+class Seen:
+    """A step, and what decides beside which others it may run."""
 
-    def __init__(self, program: Program, aliases: Iterable[tuple[int, int]] = ()) -> None:
-        self.program = program
-        self.aliases: dict[int, set[int]] = {}  # slot of a result -> slots of inputs it may be written over
-        for result, source in aliases:
-            self.aliases.setdefault(result, set()).add(source)
+    step: Step
+    reads: frozenset[int]  # slots
+    writes: tuple[tuple[int, int, int], ...]  # slots, and bytes of them
+    over: frozenset[int]  # inputs that may be the memory it writes
+    checks: bool  # whether its kernels check indices, also those that an earlier step has found right
+    results: bool  # whether it writes memory of the caller's
+    share: float
+    alone: bool  # whether it would run on one thread
+    tiny: bool  # whether it is too small to be a piece
+
+
+def _seen(program: Program, step: Step, threads: int, crossovers: Crossovers, aliases: Aliases) -> Seen:
+    known = isinstance(step.rows, int) and isinstance(step.columns, int) and step.threads == "auto"
+    share = share_of(step, crossovers) if known else math.inf
+    alone = known and share > 0 and share >= LEAST_SHARE and (share <= 1 or extent(step, threads) <= 1)
+    return Seen(step, frozenset(place.slot for place in step.reads),
+                tuple((place.slot, *_bytes_of(place)) for place in step.written),
+                frozenset().union(*(aliases.get(place.slot, frozenset()) for place in step.written)),
+                any(getattr(kernel, "may_fault", False) for kernel in (step.kernel, step.epilogue)),
+                any(program.slots[place.slot].kind == "result" for place in step.written),
+                share, alone, share < LEAST_SHARE)
+
+
+class Touched:
+    """What some steps read and write together."""
+
+    def __init__(self) -> None:
         self.reads: set[int] = set()
         self.writes: dict[int, list[Bytes]] = {}
-        self.over: set[int] = set()  # inputs that may be written over
-        self.faulty = False  # whether some check indices
+        self.over: set[int] = set()
+        self.checks = False
 
-    def add(self, step: Step) -> None:
-        self.reads.update(place.slot for place in step.reads)
-        for place in step.written:
-            self.writes.setdefault(place.slot, []).append(_bytes_of(place))
-            self.over |= self.aliases.get(place.slot, set())
-        self.faulty |= _checks(step)
+    def add(self, seen: Seen) -> None:
+        self.reads |= seen.reads
+        self.over |= seen.over
+        self.checks |= seen.checks
+        for slot, first, last in seen.writes:
+            self.writes.setdefault(slot, []).append((first, last))
 
-    def conflicts(self, step: Step) -> bool:
+    def conflicts(self, seen: Seen) -> bool:
         """Whether the step writes what these read or write, or reads what they write."""
-        if any(place.slot in self.writes or place.slot in self.over for place in step.reads):
+        if not (seen.reads.isdisjoint(self.writes) and seen.reads.isdisjoint(self.over)
+                and seen.over.isdisjoint(self.reads)):
             return True
-        for place in step.written:
-            if place.slot in self.reads or not self.reads.isdisjoint(self.aliases.get(place.slot, ())):
-                return True
-            first, last = _bytes_of(place)
-            if any(first < end and start < last for start, end in self.writes.get(place.slot, ())):
-                return True
-        return False
+        return any(slot in self.reads or any(first < end and start < last for start, end in self.writes.get(slot, ()))
+                   for slot, first, last in seen.writes)
 
-    def keeps_back(self, step: Step) -> bool:
+    def keeps_back(self, seen: Seen) -> bool:
         """Whether the step must stay behind these: a fault is reported by the first step that finds it, and found
         before memory of the caller's is written."""
-        return self.faulty and (_checks(step) or self.writes_results(step))
-
-    def writes_results(self, step: Step) -> bool:
-        return any(self.program.slots[place.slot].kind == "result" for place in step.written)
-
-
-def _checks(step: Step) -> bool:
-    """Whether its kernels check indices, also those that an earlier step has found right."""
-    return any(getattr(kernel, "may_fault", False) for kernel in (step.kernel, step.epilogue))
+        return self.checks and (seen.checks or seen.results)
 
 
 def _bytes_of(place: Place) -> Bytes:
@@ -136,14 +143,18 @@ def _bytes_of(place: Place) -> Bytes:
     return (first * itemsize, (last + 1) * itemsize) if known else (0, 1 << 62)  # type: ignore[return-value]
 
 
-def possible_aliases(program: Program, updates: Updates) -> set[tuple[int, int]]:
+def possible_aliases(program: Program, updates: Updates) -> Aliases:
     """Results that may be written over inputs: states over their old values, and the only result, given as `out=`, over
     any argument."""
     inputs = {slot.index: number for number, slot in enumerate(program.slots)
               if slot.kind == "input" and number not in program.kept}
-    found = {(program.outputs[output].slot, inputs[index]) for output, index in updates if index in inputs}
+    found: dict[int, frozenset[int]] = {}
+    for output, index in updates:
+        if index in inputs:
+            result = program.outputs[output].slot
+            found[result] = found.get(result, frozenset()) | {inputs[index]}
     if len(program.outputs) - len(updates) == 1:
-        found |= {(program.outputs[0].slot, number) for number in inputs.values()}
+        found[program.outputs[0].slot] = frozenset(inputs.values())
     return found
 
 
@@ -152,52 +163,57 @@ def join_steps(program: Program, threads: int, crossovers: Crossovers, updates: 
     """Put the steps of each group in a row and mark them: `together` of the first says how many, of the others 0."""
     if threads < 2:
         return
-    aliases = possible_aliases(program, updates) if own_outputs else set()
-    alone = {id(step) for step in program.steps if _runs_alone(step, threads, crossovers)}
-    waiting, done = list(reversed(program.steps)), []
+    aliases = possible_aliases(program, updates) if own_outputs else {}
+    waiting: list[Seen | HostStep] = [
+        step if isinstance(step, HostStep) else _seen(program, step, threads, crossovers, aliases)
+        for step in reversed(program.steps)]
+    done: list[Step | HostStep] = []
     while waiting:
         first = waiting[-1]
-        if len(alone) > 1 and isinstance(first, Step) and id(first) in alone:
-            before, group = _gathered(program, waiting, alone, crossovers, aliases)
-            if _is_worth(group, threads, crossovers):
-                taken = {id(step) for step in (*before, *group)}
-                waiting = [step for step in waiting if id(step) not in taken]
-                done += [*before, *group]
-                _mark(group)
+        if isinstance(first, Seen) and first.alone:
+            before, group = _gathered(waiting, threads)
+            steps = [seen.step for seen in group]
+            if _is_worth(steps, threads, crossovers):
+                taken = {id(seen) for seen in (*before, *group)}
+                waiting = [seen for seen in waiting if id(seen) not in taken]
+                done += [*(seen.step for seen in before), *steps]
+                _mark(steps)
                 continue
-        done.append(waiting.pop())
+        waiting.pop()
+        done.append(first if isinstance(first, HostStep) else first.step)
     program.steps = done
 
 
-def _gathered(program: Program, waiting: Sequence[Step | HostStep], alone: set[int], crossovers: Crossovers,
-              aliases: set[tuple[int, int]]) -> tuple[list[Step], list[Step]]:
-    """The next step and those soon after it that can run at the same time, and small ones that those need and that can
-    run before all of them; `waiting` has the next one last."""
-    before: list[Step] = []
-    group: list[Step] = []
-    chosen, passed = Touched(program, aliases), Touched(program, aliases)
-    share = 0.0
-    for step in waiting[:-AHEAD - 1:-1]:
-        if isinstance(step, HostStep) or share >= MOST_SHARE or len(group) == MOST_STEPS:
+def _gathered(waiting: Sequence[Seen | HostStep], threads: int) -> tuple[list[Seen], list[Seen]]:
+    """Small steps that can run first, and then, at the same time, the next one of `waiting`, which stands last, and
+    those soon after it that need nothing else."""
+    before: list[Seen] = []
+    group: list[Seen] = []
+    near: list[Seen] = []
+    for found in waiting[:-AHEAD - 1:-1]:
+        if isinstance(found, HostStep):
             break
+        near.append(found)
+    most = sum(seen.share for seen in near if seen.alone)
+    if most * (1 - 1 / threads) < WORTH:
+        return before, group
+    chosen, passed = Touched(), Touched()
+    share = 0.0
+    for seen in near:
+        if share >= MOST_SHARE or len(group) == MOST_STEPS:
+            break
+        ready = not chosen.conflicts(seen) and not passed.conflicts(seen) and not passed.keeps_back(seen)
         # In a group faults keep their order; a step that may fault itself writes results elsewhere first.
-        early = chosen.faulty and not step.may_fault and chosen.writes_results(step)
-        ready = not chosen.conflicts(step) and not passed.conflicts(step) and not passed.keeps_back(step)
-        if ready and id(step) in alone and not early:
-            group.append(step)
-            chosen.add(step)
-            share += share_of(step, crossovers)
-        elif ready and _is_tiny(step, crossovers) and not chosen.keeps_back(step):
-            before.append(step)
+        early = chosen.checks and seen.results and not seen.step.may_fault
+        if ready and seen.alone and not early:
+            group.append(seen)
+            chosen.add(seen)
+            share += seen.share
+        elif ready and seen.tiny and not chosen.keeps_back(seen):
+            before.append(seen)
         else:
-            passed.add(step)
+            passed.add(seen)
     return before, group
-
-
-def _is_tiny(step: Step, crossovers: Crossovers) -> bool:
-    """Whether a step of known sizes is too small to be a piece."""
-    known = isinstance(step.rows, int) and isinstance(step.columns, int) and step.threads == "auto"
-    return known and share_of(step, crossovers) < LEAST_SHARE
 
 
 def _mark(group: Sequence[Step]) -> None:
@@ -255,7 +271,7 @@ def pieces(group: Sequence[Step], threads: int, crossovers: Crossovers) -> list[
         grain = -(-length // wanted)
         if across:
             grain = -(-grain // COLUMNS_TOGETHER) * COLUMNS_TOGETHER
-        rows, columns = int(step.rows), int(step.columns)  # type: ignore[call-overload]
+        rows, columns = upper(step.rows), upper(step.columns)
         for first in range(0, length, grain):
             last = min(first + grain, length)
             found.append((number, 0, rows, first, last) if across else (number, first, last, 0, columns))
