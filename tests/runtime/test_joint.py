@@ -116,6 +116,24 @@ def test_a_budget_of_memory_comes_first(rng: np.random.Generator) -> None:
         assert f.stats["joint_launches"] == 0
 
 
+def test_so_do_checkpoints(rng: np.random.Generator, eager: None) -> None:
+    def block(x: mo.Tensor) -> mo.Tensor:
+        return mo.softmax(x, axis=-1) @ x
+
+    def loss(x: mo.Tensor, kept: bool) -> mo.Tensor:
+        inner = block if kept else mo.checkpoint(block)
+        return sum((inner(x * n).sum() for n in (1, 2, 3)), mo.zeros(()))  # type: ignore[return-value]
+
+    launches, bits = [], []
+    (x,) = tensors(rng, 1, (12, 12))
+    with mo.settings(threads=2):
+        for kept in (True, False):
+            f = mo.compile(mo.grad(lambda x, kept=kept: loss(x, kept)))
+            bits.append(f(x).numpy().tobytes())
+            launches.append(f.stats["joint_launches"])
+    assert launches[0] > 0 and launches[1] == 0 and bits[0] == bits[1]
+
+
 def test_measuring_takes_steps_one_by_one(rng: np.random.Generator) -> None:
     with mo.settings(threads=2):
         f = mo.compile(softmaxes)

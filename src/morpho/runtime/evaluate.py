@@ -254,7 +254,9 @@ def _make(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[in
     def lower(fused: Graph, announce: Callable[[Any], None] | None = None) -> Program:
         program = build_program(fused, own_outputs, inputs, constants, crossovers, announce)
         hoist(program, constants)
-        if chosen.joint and chosen.level > 0 and budget is None:  # what runs together is alive together
+        # What runs together is alive together: not where values are computed again to save memory.
+        thrifty = budget is not None or any(node.op.name == "again" for node in fused.nodes)
+        if chosen.joint and chosen.level > 0 and not thrifty:
             join_steps(program, threads.wanted_threads(), crossovers, updates, own_outputs)
         plan_memory(program, reuse=chosen.level > 0)
         return program
