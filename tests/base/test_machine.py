@@ -155,7 +155,8 @@ def test_names_features_and_caches_of_a_made_up_machine(tmp_path: Path) -> None:
 
 
 def test_native_is_the_best_there_is() -> None:
-    assert choose_isa("native", foreign_machine("x86_64")).name == "avx512"
+    assert choose_isa("native", foreign_machine("x86_64")).name == "amx"
+    assert choose_isa("native", foreign_machine("x86_64", ISAS["avx512"].needs)).name == "avx512"
     assert choose_isa("native", foreign_machine("x86_64", AVX2)).name == "avx2"
     assert choose_isa("native", foreign_machine("x86_64", AVX2 - {"f16c"})).name == "vector128"
     assert choose_isa("native", foreign_machine("aarch64")).name == "neon"

@@ -13,6 +13,7 @@ from running import Native, parameter
 from morpho.backends import cpu
 from morpho.base.dtypes import DType, bfloat16, bool_, float16, float32, float64, int8, int32, int64
 from morpho.base.machine import Isa, choose_isa, foreign_machine
+from morpho.base.settings import settings
 from morpho.ir.node import Node, build
 from morpho.kernels.attention_backward import AttentionBackwardKernel
 from morpho.ops.sources import pick
@@ -28,7 +29,8 @@ def target(architecture: str, name: str) -> Isa:
 
 
 def kernels_of(*nodes: Node) -> list[Any]:
-    return [step.kernel for step in Native(nodes).program.steps]
+    with settings(isa="vector128"):  # kernels for matrix units are of no use elsewhere
+        return [step.kernel for step in Native(nodes).program.steps]
 
 
 def assembly(kernel: Any, architecture: str, name: str) -> str:

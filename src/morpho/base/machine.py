@@ -70,8 +70,20 @@ def read_machine(proc: Path = Path("/proc"), cpus: Path = Path("/sys/devices/sys
         l2_bytes=l2_bytes or _system_value("SC_LEVEL2_CACHE_SIZE") or _DEFAULT_L2_BYTES,
         l3_bytes=l3_bytes or _system_value("SC_LEVEL3_CACHE_SIZE"),
         memory_bytes=min(installed_bytes, limit_bytes(proc) or installed_bytes),
-        features=frozenset(features.split()),
+        features=_permitted(frozenset(features.split())),
     )
+
+
+def _permitted(features: frozenset[str]) -> frozenset[str]:
+    """Without the matrix units where Linux does not give this process their registers, for which it must be asked."""
+    if "amx_tile" not in features:
+        return features
+    request, tile_data, system_call = 0x1023, 18, 158  # ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA, arch_prctl of x86_64
+    try:
+        given = host_architecture() == "x86_64" and ctypes.CDLL(None).syscall(system_call, request, tile_data) == 0
+    except (AttributeError, OSError):
+        given = False
+    return features if given else features - _TILES
 
 
 def host_architecture() -> str:
@@ -319,10 +331,16 @@ class Isa:
         """Whether float16 converts by an instruction; if not, kernels do it by integer arithmetic."""
         return self.architecture != "x86_64" or "+f16c" in self.llvm_features
 
+    @property
+    def matrix_units(self) -> bool:
+        """Whether bfloat16 and bytes are multiplied in tiles."""
+        return self.name == "amx"
+
 
 # All that x86-64-v3 and v4 imply beyond what every x86_64 has; LLVM may use any of it.
 _NEEDS_V3 = frozenset({"avx", "avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe", "popcnt"})
 _NEEDS_V4 = _NEEDS_V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+_TILES = frozenset({"amx_tile", "amx_bf16", "amx_int8"})
 _FEATURES_V3 = "+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt,+popcnt"
 _FEATURES_V4 = _FEATURES_V3 + ",+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl,-prefer-256-bit"
 
@@ -333,6 +351,7 @@ ISAS: dict[str, Isa] = {
         Isa("neon", "aarch64", 128, "generic", "+neon", frozenset({"asimd"})),
         Isa("avx2", "x86_64", 256, "x86-64-v3", _FEATURES_V3, _NEEDS_V3),
         Isa("avx512", "x86_64", 512, "x86-64-v4", _FEATURES_V4, _NEEDS_V4),
+        Isa("amx", "x86_64", 512, "x86-64-v4", _FEATURES_V4 + ",+amx-tile,+amx-bf16,+amx-int8", _NEEDS_V4 | _TILES),
         Isa("vector128", "", 128, "", "", frozenset()),
         Isa("vector256", "", 256, "", "", frozenset()),
         Isa("vector512", "", 512, "", "", frozenset()),
@@ -361,7 +380,7 @@ def available_isas(machine: Machine) -> tuple[str, ...]:
 
 
 def _native_name(machine: Machine) -> str:
-    return next((name for name in ("avx512", "avx2", "neon") if _has(ISAS[name], machine)), "vector128")
+    return next((name for name in ("amx", "avx512", "avx2", "neon") if _has(ISAS[name], machine)), "vector128")
 
 
 def _baseline(isa: Isa, machine: Machine) -> Isa:
@@ -383,7 +402,7 @@ def choose_isa(name: str, machine: Machine) -> Isa:
     native instruction set with vectors of that width, which LLVM splits or joins as needed.
 
     >>> choose_isa("native", foreign_machine("x86_64")).name
-    'avx512'
+    'amx'
     """
     name = _native_name(machine) if name == "native" else name
     if name not in ISAS:
@@ -396,7 +415,7 @@ def choose_isa(name: str, machine: Machine) -> Isa:
     if isa.architecture:
         return isa
     native = ISAS[_native_name(machine)]
-    if native.name in ("avx2", "avx512"):
+    if native.name in ("avx2", "avx512", "amx"):
         return replace(native, name=name, vector_bits=isa.vector_bits)
     return _baseline(isa, machine)
 

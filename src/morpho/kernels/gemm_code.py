@@ -158,6 +158,7 @@ class GemmCode:
         self.a, self.b = e.load_pointer("%buffers", 0), e.load_pointer("%buffers", 1)
         self.v = {key: e.load(e.offset("%values", "i64", i), "i64", 1) for i, key in enumerate(self.names)}
         self.status, self.last = "%status", "%last"
+        self.begin()
         e.line(f"%places = alloca ptr, i64 {self.v['places'].name}, align 8")
         e.line("%status = alloca i32, align 4")
         e.line("%last = alloca i64, align 8")
@@ -171,8 +172,15 @@ class GemmCode:
                                     e.constant(self.register.width, "i64", 1))
         with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as items:
             self.item(items.index)
+        self.end()
         e.line(f"ret i32 {e.load(self.status, 'i32', 1).name}")
         return e.text()
+
+    def begin(self) -> None:
+        """Before the first item."""
+
+    def end(self) -> None:
+        """After the last one."""
 
     def item(self, index: Value) -> None:
         """One tile: decode where it lies, sum over the blocks of k, and hand it to the epilogue."""

@@ -54,7 +54,7 @@ class Product:
     def __init__(self, dtype: DType, shape: Shape, k: Size, a: Matrix, b: Matrix, whole_rows: bool,
                  crossovers: Crossovers = DEFAULT) -> None:
         self.dtype, self.k, self.crossovers = dtype, k, crossovers
-        self.register: Register = register_tile(dtype, current_isa())
+        self.register = self.register_of(dtype)
         batch, m, n = product(shape[:-2]), shape[-2], shape[-1]
         # A column is computed as a row: more than one lane has work.
         self.swapped = self.sides_change and n == 1 and m != 1
@@ -71,6 +71,10 @@ class Product:
         if self.swapped:
             outer = tuple(s * self.tiling.stride for s in contiguous_strides(shape[:-2]))
         self.tile = Place(PRODUCT, 0, shape, (*outer, rows, columns), dtype.compute)
+
+    def register_of(self, dtype: DType) -> Register:
+        """Rows and columns that are summed in registers."""
+        return register_tile(dtype, current_isa())
 
     def seen(self, shape: Shape, columns: int) -> Place:
         """The tile with its rows and columns divided into other axes, the last `columns` of which are columns."""
@@ -115,10 +119,10 @@ class Product:
     def scratch(self, epilogue: LoopKernel) -> tuple[int, int, int]:
         """Where the sums and the epilogue's scratch begin behind the packed rows, and the bytes of all."""
         size, tiling = self.dtype.compute.itemsize, self.tiling
-        sums_at = _rounded(tiling.tile_rows * tiling.depth * size)
-        scratch_at = sums_at + _rounded((tiling.tile_rows + 8) * tiling.stride * size)
+        sums_at = rounded(tiling.tile_rows * tiling.depth * size)
+        scratch_at = sums_at + rounded((tiling.tile_rows + 8) * tiling.stride * size)
         columns = -(-max(upper(self.n), 1) // LANES) * LANES
-        return sums_at, scratch_at, scratch_at + _rounded(epilogue.scratch_bytes
+        return sums_at, scratch_at, scratch_at + rounded(epilogue.scratch_bytes
                                                           + columns * epilogue.scratch_bytes_per_column)
 
     def values(self, epilogue: Lowered) -> tuple[Size, ...]:
@@ -169,5 +173,6 @@ def batch_stride(place: Place) -> Size | None:
     return 0 if stride is None else stride
 
 
-def _rounded(count: int) -> int:
+def rounded(count: int) -> int:
+    """Bytes up to the next line of the cache."""
     return -(-count // 64) * 64

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from morpho.base.dims import Shape, Size, product, upper
-from morpho.base.dtypes import DType, bool_
+from morpho.base.dtypes import DType, bfloat16, bool_
 from morpho.cost.crossovers import DEFAULT, Crossovers
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
@@ -19,7 +19,7 @@ from morpho.ir.op import Cost
 from morpho.kernels.int8 import ByteProduct
 from morpho.kernels.loop_spec import LoopKernel
 from morpho.kernels.lower_attention import lower_attention, lower_attention_backward
-from morpho.kernels.lower_gemm import PRODUCT, Product, as_matrix, batch_stride, follows, layout
+from morpho.kernels.lower_gemm import PRODUCT, Product, as_matrix, batch_stride, current_isa, follows, layout
 from morpho.kernels.lower_group import Lowered, lower_body, lower_copy
 from morpho.kernels.matmul import ROWS, MatmulKernel
 from morpho.kernels.place import Place, as_pairs, look, padded, whole
@@ -29,6 +29,7 @@ from morpho.kernels.row_product import RowProduct
 from morpho.kernels.scan import ScanKernel
 from morpho.kernels.scatter import lower_scatter
 from morpho.kernels.split_group import split_group
+from morpho.kernels.tiles import BfloatTiles, ByteTiles
 from morpho.kernels.window_gemm import WindowProduct, Windows, kernel_strides
 from morpho.passes.fuse import inlines
 from morpho.passes.liveness import checked_indices
@@ -531,12 +532,14 @@ class _Builder:
         left, by = node.inputs[0], node.attributes.get("by", node.op.name)
         given = (left.shape[-1], a, b, whole_rows, self.crossovers)
         if by == "matmul_int8":
-            return ByteProduct([child.dtype for child in node.inputs[:2]], shape, *given)
+            of_bytes = ByteTiles if current_isa().matrix_units else ByteProduct
+            return of_bytes([child.dtype for child in node.inputs[:2]], shape, *given)
         if by == "matmul_quantised":
             if b.columns != 1:
                 b = as_matrix(self.copied(b.place, node), lambda place: place)
             return QuantisedProduct(node["kind"], left.dtype, shape, left.shape[-1], a, b, whole_rows, self.crossovers)
-        return Product(left.dtype, shape, *given)
+        of_floats = BfloatTiles if left.dtype is bfloat16 and current_isa().matrix_units else Product
+        return of_floats(left.dtype, shape, *given)
 
     def packed(self, found: Product, node: Node) -> Place:
         """The right operand in panels; one operand used by several products is packed once, and again where it is read
@@ -547,7 +550,7 @@ class _Builder:
         key = (source, found.pack_kernel(), values, () if fixed else self.waits(node.inputs[1]))
         if key not in self.packs:
             target = self.new_slot(found.packed_shape, source.dtype)
-            panels = found.packed_shape[0] * found.panels
+            panels = found.packed_shape[0] * found.packed_shape[1]
             self.program.steps.append(Step(found.pack_kernel(), (source, target), (1,), values, panels,
                                            found.k * found.register.width, "pack", node.origin))
             self.packs[key] = target

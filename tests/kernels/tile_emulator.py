@@ -1,0 +1,90 @@
+"""A matrix unit in software: the instructions of AMX as LLVM functions, for machines without them.
+
+Registers are memory of the module, so only one thread may run such code.
+"""
+
+from __future__ import annotations
+
+import re
+
+from morpho.kernels.emit import Emitter, Value
+
+BYTES = 1024  # of a tile
+
+
+def _tile(e: Emitter, name: str) -> str:
+    number = e.convert("zext", e.argument(name, "i8", 1), "i64")
+    return e.offset("@tiles", "i8", number * BYTES)
+
+
+def _function(name: str, arguments: str, e: Emitter) -> str:
+    return f"define internal void @emulated_{name}({arguments}) {{\nentry:\n{e.text()}\n  ret void\n}}\n"
+
+
+def _move(name: str, inwards: bool) -> str:
+    e = Emitter(1)
+    tile, stride = _tile(e, "%t"), e.argument("%stride", "i64", 1)
+    with e.loop(0, 16) as loop:
+        places = [e.offset("%p", "i8", stride * loop.index), e.offset(tile, "i8", loop.index * 64)]
+        source, target = places if inwards else reversed(places)
+        e.store(e.load(source, "i8", 64), target)
+    return _function(name, "i8 %t, ptr %p, i64 %stride", e)
+
+
+def _bfloat(e: Emitter, place: str) -> Value:
+    return e.from_bits(e.convert("zext", e.load(place, "i16", 1), "i32") << 16, "float")
+
+
+def _multiply_bfloats() -> str:
+    """Two chains from zero, of even and of odd values of k, added, then added to the sum."""
+    e = Emitter(1)
+    c, a, b = (_tile(e, name) for name in ("%c", "%a", "%b"))
+    zero = e.constant(0.0, "float")
+    with e.loop(0, 16) as rows, e.loop(0, 16) as columns:
+        with e.loop(0, 16, carried=[zero, zero]) as pairs:
+            left = e.offset(a, "i16", rows.index * 32 + pairs.index * 2)
+            right = e.offset(b, "i16", pairs.index * 32 + columns.index * 2)
+            pairs.next(*[e.fma(_bfloat(e, e.offset(left, "i16", odd)), _bfloat(e, e.offset(right, "i16", odd)), total)
+                         for odd, total in enumerate(pairs.values)])
+        place = e.offset(c, "float", rows.index * 16 + columns.index)
+        e.store(e.load(place, "float", 1) + (pairs.values[0] + pairs.values[1]), place)
+    return _function("tdpbf16ps", "i8 %c, i8 %a, i8 %b", e) + "\n".join(sorted(e.declarations)) + "\n"
+
+
+def _multiply_bytes(signs: str) -> str:
+    e = Emitter(1)
+    c, a, b = (_tile(e, name) for name in ("%c", "%a", "%b"))
+    with e.loop(0, 16) as rows, e.loop(0, 16) as columns:
+        place = e.offset(c, "i32", rows.index * 16 + columns.index)
+        with e.loop(0, 64, carried=[e.load(place, "i32", 1)]) as loop:
+            group = loop.index.shift_right(2)
+            left = e.load(e.offset(a, "i8", rows.index * 64 + loop.index), "i8", 1)
+            right = e.load(e.offset(b, "i8", group * 64 + columns.index * 4 + (loop.index & 3)), "i8", 1)
+            wide = [e.convert({"s": "sext", "u": "zext"}[sign], byte, "i32")
+                    for sign, byte in zip(signs, (left, right), strict=True)]
+            loop.next(loop.values[0] + wide[0] * wide[1])
+        e.store(loop.values[0], place)
+    return _function(f"tdpb{signs}d", "i8 %c, i8 %a, i8 %b", e)
+
+
+def _zero() -> str:
+    e = Emitter(1)
+    e.store(e.constant(0, "i8", BYTES), _tile(e, "%t"))
+    return _function("tilezero", "i8 %t", e)
+
+
+def emulated(text: str) -> str:
+    """A module with tile instructions as one that any machine can run."""
+    if "llvm.x86.t" not in text:
+        return text
+    text = re.sub(r"^declare void @llvm\.x86\.\w+\(.*\)$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"@llvm\.x86\.(t\w+|ldtilecfg)", r"@emulated_\1", text)
+    parts = ["@tiles = internal global [8192 x i8] zeroinitializer, align 64\n", _zero(), _move("tileloadd64", True),
+             _move("tilestored64", False), _multiply_bfloats(), *map(_multiply_bytes, ("ss", "su", "us", "uu")),
+             "define internal void @emulated_ldtilecfg(ptr %p) {\n  ret void\n}\n",
+             "define internal void @emulated_tilerelease() {\n  ret void\n}\n"]
+    found = text + "".join(parts)
+    lines = found.splitlines()  # an intrinsic may be declared twice
+    declared: set[str] = set()
+    return "\n".join(line for line in lines if not (line.startswith("declare")
+                                                    and (line in declared or declared.add(line)))) + "\n"
