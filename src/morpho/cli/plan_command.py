@@ -88,7 +88,7 @@ def check(file: Annotated[Path, typer.Argument(metavar="FILE", help="A plan writ
 def measure(
     name: Annotated[str, typer.Option(help="What to call this machine; default: its host name.")] = "",
     anew: Annotated[bool, typer.Option("--anew", help="Measure again instead of using what is kept.")] = False,
-    model: Annotated[str, typer.Option(metavar="MODEL", help="Measure the layers of this model too.")] = "",
+    model: Annotated[str, typer.Option("--model", metavar="MODEL", help="Measure the layers of this model too.")] = "",
     dtype: Annotated[str, typer.Option(metavar="TYPE", help="Type of its weights.")] = "f16",
     context: Annotated[int, typer.Option(metavar="N", min=1, help="Tokens of a full context.")] = 1024,
     batch: Annotated[int, typer.Option(metavar="N", min=1, help="Sequences that run together.")] = 1,
