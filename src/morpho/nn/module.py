@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.tensor.entries import entries
+from morpho.tensor.names import missing
 from morpho.tensor.state import assign, current_trace
 from morpho.tensor.variable import Buffer, Parameter, Variable
 
@@ -72,8 +73,9 @@ class Module:
         # Only what is not there comes here; layers are named by their users, so a slip is likely.
         known = [key for key in vars(self) if not key.startswith("_")]
         near = difflib.get_close_matches(name, known, 1)
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}"
-                             + (f". Hint: there is {near[0]!r}." if near else ""))
+        if not near:
+            raise missing("Module", name, self, type(self).__name__)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}. Hint: there is {near[0]!r}.")
 
     # -- the tree --------------------------------------------------------------------------------------------------
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:

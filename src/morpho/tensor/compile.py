@@ -625,7 +625,7 @@ def _snapshot(tensor: Tensor) -> Tensor:
         storage, layout = tensor._storage, tensor._layout
         if layout is not None and tensor._storage is storage and tensor._layout is layout:
             made = object.__new__(Tensor)
-            made._node, made._record, made._storage, made._layout = None, None, storage, layout
+            made._node, made._record, made._storage, made._layout, made._track = None, None, storage, layout, None
             return made
 
 
