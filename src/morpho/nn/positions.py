@@ -15,6 +15,7 @@ import morpho as mo
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn import init
 from morpho.nn.module import Module
+from morpho.tensor.search import rows_of
 from morpho.tensor.variable import Parameter
 
 MOST_ENTRIES = 1 << 27  # of a table of angles: a million positions of 128
@@ -30,8 +31,8 @@ def rows_at(table: mo.Tensor, length: Any, offset: Any) -> mo.Tensor:
         return table[offset:offset + length]
     steps = mo.arange(length)
     if not isinstance(offset, int) and offset.ndim:  # (batch,) -> (batch, length)
-        return mo.embedding(table, mo.expand_dims(offset, axis=-1) + steps)
-    return mo.embedding(table, steps + offset)
+        return rows_of("positions", table, mo.expand_dims(offset, axis=-1) + steps)
+    return rows_of("positions", table, steps + offset)
 
 
 def _checked(name: str, length: int, width: int, even: bool = True) -> None:
