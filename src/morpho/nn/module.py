@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
+from morpho.nn.layer_notes import note_layer
 from morpho.tensor.entries import entries
 from morpho.tensor.names import missing
 from morpho.tensor.state import assign, current_trace
@@ -51,15 +52,19 @@ class Module:
         raise fail(ArgumentError, type(self).__name__, "the module has no forward()", "define forward(self, ...)")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        for before in self._pre_hooks:
-            changed = before(self, args)
-            if changed is not None:
-                args = changed if isinstance(changed, tuple) else (changed,)
-        result = self.forward(*args, **kwargs)
-        for hook in self._hooks:
-            answer = hook(self, args, result)
-            result = result if answer is None else answer
-        return result
+        try:  # which costs nothing until something is raised
+            for before in self._pre_hooks:
+                changed = before(self, args)
+                if changed is not None:
+                    args = changed if isinstance(changed, tuple) else (changed,)
+            result = self.forward(*args, **kwargs)
+            for hook in self._hooks:
+                answer = hook(self, args, result)
+                result = result if answer is None else answer
+            return result
+        except Exception as error:
+            note_layer(error, self)
+            raise
 
     def __setattr__(self, name: str, value: Any) -> None:
         held = self.__dict__.get(name)
