@@ -239,7 +239,7 @@ def test_layers_of_a_model_are_measured_and_used(run: Run, tmp_path: Path, monke
     config.write_text(json.dumps(TINY), encoding="utf-8")
     asked = ("plan", "measure", "--name", "here", "--model", str(config), "--context", "8", "--dtype", dtype)
     code, out, err = run(*asked)
-    assert code == 0
+    assert code == 0, err
     path = tmp_path / "here.toml"
     path.write_text(out, encoding="utf-8")
     times = plan.Cluster.load(path).node("here").measured

@@ -89,3 +89,22 @@ def test_the_scalar_path_has_no_vectors() -> None:
 def test_text_that_llvm_rejects_is_an_error_of_ours() -> None:
     with pytest.raises(CompileError, match="LLVM rejects"):
         cpu.compile_text("define i32 @f( {", code.current_isa())
+
+
+def test_updates_of_weights_of_any_shape_are_one_kernel() -> None:
+    """Operands are ordered by what the kernel does with them, not by their sizes or by what they were computed from."""
+    shapes = [(3, 5), (7,), (2, 3, 4), (11, 13), (5, 3), (1, 17)]
+    rng = np.random.default_rng(0)
+    weights = [mo.State(rng.normal(size=shape).astype("f")) for shape in shapes]
+    means = [mo.State(np.zeros(shape, "f")) for shape in shapes]
+
+    @mo.compile
+    def update(slopes: list[mo.Tensor], scale: mo.Tensor) -> None:
+        for weight, mean, slope in zip(weights, means, slopes, strict=True):
+            clipped = slope * scale
+            mean.value = mean.value * 0.9 + clipped * 0.1
+            weight.value = weight.value * 0.99 - (mean.value + clipped * clipped) * 0.5
+
+    update([mo.asarray(rng.normal(size=shape).astype("f")) for shape in shapes], mo.asarray(np.float32(0.5)))
+    steps = update.current.plan.program.steps  # type: ignore[union-attr]
+    assert len(steps) == len(shapes) and len({step.kernel for step in steps}) == 1

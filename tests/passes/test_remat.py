@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,13 @@ from morpho.tensor.core import Tensor
 from morpho.tensor.gradient import pull_back
 
 ROWS, WIDTH, LAYERS = 64, 32, 6
+
+
+@pytest.fixture(autouse=True)
+def two_threads() -> Iterator[None]:
+    """The tiles of many threads would outweigh these small models."""
+    with mo.settings(threads=2):
+        yield
 
 
 # -- again -------------------------------------------------------------------------------------------------------------

@@ -871,6 +871,7 @@ def test_a_task_that_waits_does_not_count(kernel: tuple) -> None:
 def test_an_interrupt_stops_the_wait_only() -> None:
     printed, _ = run("""
     import signal
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit it ignored
     s = mo.tasks.Scheduler(2)
     gate = threading.Event()
     future = s.submit(gate.wait, 60)

@@ -1,7 +1,7 @@
 """A process that compiles LLVM text: a program of its own, with nothing of Morpho imported, so that it starts fast.
 
-Standard input: a line of JSON (`cpu`, `features`, `lengths`), then the modules one after another. Standard output, once
-all are done: for each module eight bytes of length, little-endian, and its object code.
+Standard input: a line of JSON (`cpu`, `features`), then modules, each behind eight bytes of its length, little-endian.
+Standard output: the object code of each, as soon as it is there, in the same form.
 """
 
 from __future__ import annotations
@@ -11,22 +11,21 @@ import sys
 
 
 def main() -> None:
-    """Compile what comes in."""
+    """Compile what comes in until nothing does."""
     import llvmlite.binding as llvm
 
-    header = json.loads(sys.stdin.buffer.readline())
+    into, out = sys.stdin.buffer, sys.stdout.buffer
+    header = json.loads(into.readline())
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(
         cpu=header["cpu"], features=header["features"], opt=2, reloc="pic", codemodel="jitdefault")
-    found = []
-    for length in header["lengths"]:
-        module = llvm.parse_assembly(sys.stdin.buffer.read(length).decode())
+    while length := int.from_bytes(into.read(8), "little"):
+        module = llvm.parse_assembly(into.read(length).decode())
         module.verify()
-        found.append(bytes(machine.emit_object(module)))
-    for code in found:
-        sys.stdout.buffer.write(len(code).to_bytes(8, "little") + code)
-    sys.stdout.buffer.flush()
+        code = bytes(machine.emit_object(module))
+        out.write(len(code).to_bytes(8, "little") + code)
+        out.flush()
 
 
 if __name__ == "__main__":

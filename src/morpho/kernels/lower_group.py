@@ -71,7 +71,7 @@ class GroupLowering:
 
     def lower(self, outputs: tuple[Node, ...], places: list[Place]) -> Lowered:
         """Instructions for every output and its store; then the loops."""
-        self.mappings, self.looks = self.find_mappings(outputs), looks_of(outputs)
+        self.mappings, self.looks = self.find_mappings(outputs), looks_of(outputs, self.inputs, self.space)
         stores = []
         for node, place in sorted(zip(outputs, places, strict=True), key=lambda pair: self.looks[pair[0].serial]):
             mapping = self.mappings[node.serial]
@@ -337,17 +337,38 @@ class GroupLowering:
         return "unit" if strides[0] == 1 else "strided"
 
 
-def looks_of(outputs: tuple[Node, ...]) -> dict[int, int]:
-    """A number for each node of a body that says how it is computed, whatever it is computed from. Operands and results
-    are put in its order, so that equal layers of a model have equal kernels."""
+def looks_of(outputs: tuple[Node, ...], places: Sequence[Place], space: Shape) -> dict[int, int]:
+    """A number for each node of a body that says how it is computed and what for, whatever it is computed from and
+    whatever its size. Operands and results are put in its order, so that equal layers of a model, and updates of
+    weights of different shapes, have equal kernels."""
+    order = toposort(outputs)
     looks: dict[int, int] = {}
-    for node in toposort(outputs):
+    for node in order:
         inputs = [looks[child.serial] for child in node.inputs]
         if "commutative" in node.op.properties:
             inputs.sort()
-        attributes = [(name, value) for name, value in sorted(node.attributes.items()) if name != "index"]
-        looks[node.serial] = zlib.crc32(f"{node.op.name} {attributes} {inputs}".encode())
+        steps = places[node["index"]].strides if node.op.name == "parameter" else (1,) * len(node.shape)
+        extents = _extents(node.shape, steps, space)
+        known = f"{node.op.name} {node.dtype} {node.attributes.get('value')} {extents} {inputs}"
+        looks[node.serial] = zlib.crc32(known.encode())
+    # Of two operands that look alike, one may be used elsewhere too.
+    uses: dict[int, list[tuple[int, int]]] = {node.serial: [] for node in order}
+    for node in outputs:
+        uses[node.serial].append((0, -1))
+    for node in reversed(order):
+        looks[node.serial] = zlib.crc32(f"{looks[node.serial]} {sorted(uses[node.serial])}".encode())
+        for position, child in enumerate(node.inputs):
+            place = 0 if "commutative" in node.op.properties else position
+            uses[child.serial].append((looks[node.serial], place))
     return looks
+
+
+def _extents(shape: Shape, strides: tuple[Size, ...], space: Shape) -> str:
+    """Where a value repeats, by neighbouring axes: `1` for a number, `n` for all of a space, `1n` for a row of it."""
+    whole = product(shape) == product(space)
+    letters = "".join("1" if step == 0 or (not whole and size == 1) else "n"
+                      for size, step in zip(shape, strides, strict=True) if size != 1 or not whole) or "1"
+    return "".join(letter for i, letter in enumerate(letters) if i == 0 or letters[i - 1] != letter)
 
 
 def lower_body(node: Node, inputs: list[Place], outputs: list[Place], columns: int = 0) -> Lowered:

@@ -149,10 +149,12 @@ class Program:
         return all(isinstance(step, Step) for step in self.steps)
 
 
-def build_program(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int] = ()) -> Program:
+def build_program(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int] = (),
+                  announce: Callable[[Any], None] | None = None) -> Program:
     """Lower a fused graph that is called with `inputs` arguments, read or not. `own_outputs`: every output gets memory
-    of its own, none is a view of an input. `constants` are inputs that seldom change."""
-    return _Builder(graph, own_outputs, inputs, constants).build()
+    of its own, none is a view of an input. `constants` are inputs that seldom change. `announce` is told every kernel
+    as soon as it is known."""
+    return _Builder(graph, own_outputs, inputs, constants).build(announce)
 
 
 class _Builder:
@@ -165,8 +167,8 @@ class _Builder:
         self.checked: set[tuple[int, Size]] = set()  # indices, by serial, and sizes they are less than
         self.waiting: set[int] = set()  # pads that only windows look at: most of them need no memory
 
-    def build(self) -> Program:
-        program = self.program
+    def build(self, announce: Callable[[Any], None] | None) -> Program:
+        program, announced = self.program, 0
         for node in self.graph.parameters:
             strides = node.attributes.get("strides")
             slot = program.slots[node["index"]]
@@ -180,12 +182,22 @@ class _Builder:
                     self.waiting.add(node.serial)
                 else:
                     self.lower(node)
+                if announce is not None:
+                    announced = self.announce(announced, announce)
         results: set[int] = set()
         for node in self.graph.outputs:
             program.outputs.append(self.output(node, results))
         for index, slot in enumerate(s for s in program.slots if s.kind == "result"):
             slot.index = index
         return program
+
+    def announce(self, start: int, tell: Callable[[Any], None]) -> int:
+        """Tell the kernels of the steps from `start` on; where the next ones begin."""
+        for step in self.program.steps[start:]:
+            for kernel in (step.kernel, step.epilogue) if isinstance(step, Step) else ():
+                if kernel is not None:
+                    tell(kernel)
+        return len(self.program.steps)
 
     # -- places --------------------------------------------------------------------------------------------------------
     def new_slot(self, shape: Shape, dtype: DType, kind: str = "temporary") -> Place:

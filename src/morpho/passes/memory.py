@@ -77,18 +77,18 @@ def plan(lifetimes: Sequence[Lifetime]) -> Plan:
 
 def _first_fit(lifetimes: Sequence[Lifetime], order: list[int]) -> tuple[int, tuple[int, ...]]:
     offsets = [0] * len(lifetimes)
-    placed: list[int] = []
+    placed: list[tuple[int, int, int, int]] = []  # where it begins and ends, its first and its last step
     total = 0
     for index in order:
-        life = lifetimes[index]
-        taken = sorted((offsets[i], offsets[i] + aligned(lifetimes[i].nbytes)) for i in placed
-                       if lifetimes[i].first <= life.last and life.first <= lifetimes[i].last)
+        nbytes, first, last = lifetimes[index]
+        size = aligned(nbytes)
         place = 0
-        for start, stop in taken:
-            if place + aligned(life.nbytes) <= start:
+        for start, stop in sorted([(start, stop) for start, stop, other, until in placed
+                                   if other <= last and first <= until]):
+            if place + size <= start:
                 break
             place = max(place, stop)
         offsets[index] = place
-        placed.append(index)
-        total = max(total, place + aligned(life.nbytes))
+        placed.append((place, place + size, first, last))
+        total = max(total, place + size)
     return total, tuple(offsets)

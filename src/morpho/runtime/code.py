@@ -121,53 +121,47 @@ def kernel_addresses(kernels: Sequence[Any]) -> list[int]:
     new = dict.fromkeys(kernel for kernel, address in zip(kernels, known, strict=True) if address is None)
     counters.memory_hits += sum(not isinstance(kernel, StoredKernel) for kernel in kernels) - len(new)
     if len(new) > 1:
-        counters.memory_hits -= _fetch(list(new), isa)  # which the next line finds in memory
-        counters.memory_hits -= _compile_together(list(new), isa)
+        from morpho.runtime.compilation import Compilation
+
+        with Compilation() as compilation:
+            for kernel in new:
+                compilation.offer(kernel)
+            compilation.finish()
     made = {kernel: _kernel_address(kernel, isa) for kernel in new}
     return [made[kernel] if address is None else address for kernel, address in zip(kernels, known, strict=True)]
 
 
-def _fetch(kernels: Sequence[Any], isa: Isa) -> int:
-    """Take what the disk has of these kernels from there together, and say how many those were."""
-    disk = disk_cache()
-    if disk is None:
-        return 0
+def is_known(kernel: Any, isa: Isa) -> bool:
+    """Whether a kernel was asked for before."""
+    return (kernel, isa.name) in _addresses
+
+
+def has_key(key: str) -> bool:
+    """Whether the code of a disk key is in memory."""
+    return key in _by_key
+
+
+def adopt(stored: Mapping[str, bytes], compiled: Mapping[str, bytes], isa: Isa) -> None:
+    """Put code from disk and code just compiled into memory, each all at once."""
     with _lock:
-        keys = [key for key in (kernel_key(kernel, isa) for kernel in kernels) if key not in _by_key]
-        found = {key: code for key in dict.fromkeys(keys) if (code := disk.get(key)) is not None}
-        return len(found) if found and _load(found, isa) else 0
-
-
-def _compile_together(kernels: Sequence[Any], isa: Isa) -> int:
-    """Compile all kernels that are not known yet, and say how many those were."""
-    from morpho.runtime.compile_many import compile_many
-
-    with _lock:
-        started = time.perf_counter()
-        keys = {kernel_key(kernel, isa): kernel for kernel in kernels}
-        texts = {key: kernel.generate(isa, _function(key)) for key, kernel in keys.items() if key not in _by_key}
-        if not texts:
-            return 0
-        middle = time.perf_counter()
-        codes = dict(zip(texts, compile_many(list(texts.values()), isa), strict=True))
-        counters.compiled += len(codes)
-        counters.generate_ms += 1e3 * (middle - started)
-        counters.compile_ms += 1e3 * (time.perf_counter() - middle)
-        disk = disk_cache()
-        for key, code in codes.items() if disk is not None else ():
-            disk.put(key, code)  # type: ignore[union-attr]
-        started = time.perf_counter()
-        addresses = cpu.load(list(codes.values()), isa, [_function(key) for key in codes])
-        counters.load_ms += 1e3 * (time.perf_counter() - started)
-        _by_key.update(zip(codes, addresses, strict=True))
-        return len(codes)
+        stored = {key: code for key, code in stored.items() if key not in _by_key}
+        if stored and _load(stored, isa):
+            counters.memory_hits -= len(stored)  # who asks for them finds them in memory
+        new = {key: code for key, code in compiled.items() if key not in _by_key}
+        counters.compiled += len(compiled)
+        if new:
+            started = time.perf_counter()
+            _by_key.update(zip(new, cpu.load(list(new.values()), isa, [function_name(key) for key in new]),
+                               strict=True))
+            counters.memory_hits -= len(new)
+            counters.load_ms += 1e3 * (time.perf_counter() - started)
 
 
 def _load(codes: Mapping[str, bytes], isa: Isa) -> bool:
     """Put the code of kernels into memory; False where it does not load. Call it with the lock held."""
     started = time.perf_counter()
     try:
-        addresses = cpu.load(list(codes.values()), isa, [_function(key) for key in codes])
+        addresses = cpu.load(list(codes.values()), isa, [function_name(key) for key in codes])
     except MorphoError as error:
         log.warning("compiled code could not be loaded and is compiled again: %s", error)
         return False
@@ -209,7 +203,7 @@ def load_kernels(keys: Sequence[str]) -> bool:
     return True
 
 
-def _function(key: str) -> str:
+def function_name(key: str) -> str:
     """The name of a kernel's function: its own, so that many objects can be loaded together."""
     return f"kernel_{key[:32]}"
 
@@ -220,7 +214,7 @@ def _kernel_address(kernel: Any, isa: Isa) -> int:
         key = kernel_key(kernel, isa)
         known = _by_key.get(key)
         if known is None:
-            name = _function(key)
+            name = function_name(key)
             (known,) = _functions(key, lambda: kernel.generate(isa, name), (name,), isa)
         else:
             counters.memory_hits += 1

@@ -208,7 +208,7 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Seq
     looked = time.perf_counter()
     remake = partial(_make, graph, own_outputs, inputs, constants, settings.get(), keep_texts, updates,
                      budget)
-    made = remake() if found is None else None
+    made = _compiled(remake, len(graph.nodes)) if found is None else None
     program, report = (made.program, made.report) if made is not None else (found.program, found.report)
     if program.arena_bytes > MOST_BYTES:
         raise fail(ArgumentError, "compile", f"at the upper bounds of its dynamic sizes the function needs "
@@ -221,7 +221,8 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Seq
     prepare = Executable(program, program.prepare) if program.prepare else None
     ended = time.perf_counter()
     milliseconds = {"passes": 0.0, "lower": 0.0} if made is None else dict(made.milliseconds)
-    milliseconds |= {"code": 1e3 * (ended - lowered), "plan": 1e3 * (looked - started)}
+    milliseconds["code"] = milliseconds.get("code", 0.0) + 1e3 * (ended - lowered)
+    milliseconds["plan"] = 1e3 * (looked - started)
     plan = Plan(graph, program, segments, report, milliseconds, before, code.counters.snapshot(), remake, made,
                 {} if found is None else found.figures, prepare)
     if key is not None and found is None and program.is_native:
@@ -230,13 +231,27 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Seq
     return plan
 
 
+def _compiled(make: Callable[..., Made], nodes: int) -> Made:
+    """Make a program, its kernels compiled from the moment each is known."""
+    from morpho.runtime.compilation import Compilation
+
+    with Compilation() as compilation:
+        compilation.begin(nodes)
+        made = make(compilation.offer)
+        started = time.perf_counter()
+        compilation.finish()
+        made.milliseconds["code"] = 1e3 * (time.perf_counter() - started)
+        return made
+
+
 def _make(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int], chosen: settings.Settings,
-          keep_texts: bool, updates: Updates, budget: Budget | None) -> Made:
+          keep_texts: bool, updates: Updates, budget: Budget | None,
+          announce: Callable[[Any], None] | None = None) -> Made:
     counts.optimised += 1
     started = time.perf_counter()
 
-    def lower(fused: Graph) -> Program:
-        program = build_program(fused, own_outputs, inputs, constants)
+    def lower(fused: Graph, announce: Callable[[Any], None] | None = None) -> Program:
+        program = build_program(fused, own_outputs, inputs, constants, announce)
         hoist(program, constants)
         plan_memory(program, reuse=chosen.level > 0)
         return program
@@ -246,7 +261,7 @@ def _make(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[in
 
     optimised, report = optimise(graph, chosen.level, chosen.passes_off, keep_texts, updates, budget, measure)
     middle = time.perf_counter()
-    program = lower(optimised)
+    program = lower(optimised, announce)
     return Made(optimised, program, report, {"passes": 1e3 * (middle - started),
                                              "lower": 1e3 * (time.perf_counter() - middle)})
 

@@ -1,0 +1,179 @@
+"""Modules waiting for LLVM, and who compiles them: processes of their own while more come in, then this one too.
+
+LLVM is behind one lock in a process, so a second core needs a second process. Each has a thread here that hands
+it the longest module that waits and takes its code. What a process fails to give goes back to the others, said once.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from functools import cache
+from typing import IO, TYPE_CHECKING
+
+from morpho.backends import cpu
+from morpho.base.machine import Isa
+from morpho.runtime import threads
+
+if TYPE_CHECKING:
+    import subprocess
+
+log = logging.getLogger("morpho")
+
+LEAST_CHARACTERS = 250_000  # of LLVM text for each process: a third of a second of a slow core
+MOST_PROCESSES = 4  # this one among them
+MOST_SECONDS = 600  # of one module
+
+
+class CompileQueue:
+    """Modules by name, compiled from the moment they are put in.
+
+    >>> from morpho.runtime.code import current_isa
+    >>> with CompileQueue(current_isa()) as queue:
+    ...     queue.put("f", "define double @f(double %x) { ret double %x }")
+    ...     codes = queue.finish()
+    >>> list(codes), len(codes["f"]) > 100
+    (['f'], True)
+    """
+
+    def __init__(self, isa: Isa) -> None:
+        self.isa = isa
+        self.changed = threading.Condition()
+        self.waiting: dict[str, str] = {}
+        self.done: dict[str, bytes] = {}
+        self.characters = 0  # of all modules so far
+        self.closed = False
+        self.busy = 0  # processes that have a module
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.helpers: list[threading.Thread] = []
+
+    def __enter__(self) -> CompileQueue:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop the processes, in the middle of a module if need be."""
+        with self.changed:
+            self.closed = True
+            self.changed.notify_all()
+        self._kill()
+        for helper in self.helpers:
+            helper.join()
+
+    def _kill(self) -> None:
+        for process in self.processes:
+            process.kill()
+
+    def put(self, name: str, text: str) -> None:
+        """Have a module compiled, soon or by `finish`."""
+        with self.changed:
+            self.waiting[name] = text
+            self.characters += len(text)
+            self.changed.notify()
+        if self.characters >= LEAST_CHARACTERS * (len(self.helpers) + 1):
+            self.expect_more()
+
+    def expect_more(self) -> None:
+        """Start one more process, if the budget of threads has a core for it."""
+        if sys.executable and len(self.helpers) + 1 < min(threads.wanted_threads(), MOST_PROCESSES):
+            self.helpers.append(threading.Thread(target=self._help, name="morpho-compile", daemon=True))
+            self.helpers[-1].start()
+
+    def finish(self) -> dict[str, bytes]:
+        """The code of every module put in, compiling beside the processes until all is there."""
+        while True:
+            with self.changed:
+                while not self.waiting and self.busy:
+                    if not self.changed.wait(MOST_SECONDS):
+                        self._kill()  # its module comes back
+                if not self.waiting:
+                    return self.done
+                name, text = self._longest()
+            self.done[name] = cpu.compile_text(text, self.isa)
+
+    def _longest(self) -> tuple[str, str]:
+        """Take the module that will take longest; the others fill the gaps at the end."""
+        name = max(self.waiting, key=lambda key: len(self.waiting[key]))
+        return name, self.waiting.pop(name)
+
+    def _help(self) -> None:
+        """Feed one process until there is nothing more."""
+        try:
+            process = self._start()
+        except OSError:
+            _say_failed()
+            return
+        while True:
+            with self.changed:
+                while not self.waiting and not self.closed:
+                    self.changed.wait()
+                if self.closed:
+                    break
+                name, text = self._longest()
+                self.busy += 1
+            code = _ask(process, text)
+            with self.changed:
+                self.busy -= 1
+                if code is None:
+                    self.waiting[name] = text
+                else:
+                    self.done[name] = code
+                self.changed.notify_all()
+            if code is None:
+                if not self.closed:
+                    _say_failed()
+                break
+        _end(process)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        import json
+        import subprocess
+        from pathlib import Path
+
+        from morpho.backends import compile_worker
+
+        process = subprocess.Popen([sys.executable, str(Path(compile_worker.__file__))], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.processes.append(process)
+        if self.closed:
+            process.kill()
+        try:
+            _stream(process.stdin).write(json.dumps({"cpu": self.isa.llvm_cpu,
+                                                     "features": self.isa.llvm_features}).encode() + b"\n")
+        except OSError:
+            pass  # it has ended: the first module says so
+        return process
+
+
+def _stream(stream: IO[bytes] | None) -> IO[bytes]:
+    assert stream is not None
+    return stream
+
+
+def _ask(process: subprocess.Popen[bytes], text: str) -> bytes | None:
+    """The code of a module from a process, or None where it failed."""
+    module = text.encode()
+    into, out = _stream(process.stdin), _stream(process.stdout)
+    try:
+        into.write(len(module).to_bytes(8, "little") + module)
+        into.flush()
+        length = int.from_bytes(out.read(8), "little")
+        code = out.read(length)
+    except (OSError, ValueError):
+        return None
+    return code if length and len(code) == length else None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    for stream in (process.stdin, process.stdout):
+        try:
+            _stream(stream).close()
+        except OSError:
+            pass
+    process.wait()
+
+
+@cache
+def _say_failed() -> None:
+    log.warning("a process that compiles kernels failed; they are compiled in this one (said once)")

@@ -1,0 +1,119 @@
+"""Kernels compiled in several processes: the same code, and nothing lost when a process fails."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import morpho as mo
+from morpho.backends import cpu
+from morpho.base.errors import CompileError
+from morpho.runtime import code, compilation, compile_queue
+from morpho.runtime.code import current_isa
+from morpho.runtime.compile_queue import CompileQueue
+
+
+def module(number: int) -> str:
+    return f"define double @f{number}(double %x) {{\n  %y = fmul double %x, {number}.5\n  ret double %y\n}}\n"
+
+
+TEXTS = {f"f{number}": module(number) for number in range(9)}
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second process, however little there is to do."""
+    monkeypatch.setattr(compile_queue, "LEAST_CHARACTERS", 1)
+    monkeypatch.setattr(compile_queue.threads, "wanted_threads", lambda: 2)
+    compile_queue._say_failed.cache_clear()
+
+
+def compile_all() -> dict[str, bytes]:
+    with CompileQueue(current_isa()) as queue:
+        for name, text in TEXTS.items():
+            queue.put(name, text)
+        return queue.finish()
+
+
+def here() -> dict[str, bytes]:
+    return {name: cpu.compile_text(text, current_isa()) for name, text in TEXTS.items()}
+
+
+def test_a_process_gives_the_same_code(eager: None, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "morpho"), CompileQueue(current_isa()) as queue:
+        for name, text in TEXTS.items():
+            queue.put(name, text)
+        with queue.changed:  # nobody compiles here until the process has done all
+            assert queue.changed.wait_for(lambda: len(queue.done) == len(TEXTS), 60)
+        found = dict(queue.finish())
+    assert found == here() and not caplog.records
+    assert not any(helper.is_alive() for helper in queue.helpers)
+    assert all(process.poll() is not None for process in queue.processes)
+
+
+@pytest.mark.parametrize("executable", ["/bin/false", "/no/such/python"])
+def test_a_process_that_fails_is_replaced(executable: str, eager: None, monkeypatch: pytest.MonkeyPatch,
+                                          caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(sys, "executable", executable)
+    with caplog.at_level(logging.WARNING, "morpho"), CompileQueue(current_isa()) as queue:
+        for name, text in TEXTS.items():
+            queue.put(name, text)
+        queue.helpers[0].join(60)
+        assert queue.finish() == here()
+    assert len(caplog.records) == 1
+
+
+def test_a_process_that_hangs_is_given_up(eager: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compile_queue, "MOST_SECONDS", 0.2)
+    taken = threading.Event()
+
+    def hang(process: subprocess.Popen[bytes], text: str) -> None:
+        taken.set()
+        process.wait()  # until it is killed: nothing was asked of it
+
+    monkeypatch.setattr(compile_queue, "_ask", hang)
+    with CompileQueue(current_isa()) as queue:
+        queue.put("f1", TEXTS["f1"])
+        assert taken.wait(60)
+        assert queue.finish() == {"f1": cpu.compile_text(TEXTS["f1"], current_isa())}
+
+
+def test_little_is_compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", lambda *a, **k: pytest.fail("no process is worth it"))
+    assert compile_all() == here()
+
+
+def test_wrong_text_is_an_error(eager: None) -> None:
+    with pytest.raises(CompileError, match="rejects"), CompileQueue(current_isa()) as queue:
+        queue.put("wrong", "define nothing")
+        queue.finish()
+
+
+def test_kernels_are_compiled_while_a_program_is_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every kernel is put into the queue before the last one is known; afterwards none is compiled."""
+    events = []
+    put, finish = CompileQueue.put, CompileQueue.finish
+    monkeypatch.setattr(CompileQueue, "put", lambda self, *a: (events.append("put"), put(self, *a)))
+    monkeypatch.setattr(CompileQueue, "finish", lambda self: (events.append("finish"), finish(self))[1])
+    x = mo.asarray(np.linspace(0, 1, 7, dtype="f"))
+    with mo.settings(cache=False):
+        before = code.counters.compiled
+        f = mo.compile(lambda x: mo.cumulative_sum(mo.exp(x * 0.3721)) @ mo.sort(mo.tanh(x + 0.4519)))
+        f(x)
+    puts = events.count("put")
+    assert puts >= 3 and events[:puts] == ["put"] * puts and code.counters.compiled - before == puts
+
+
+def test_a_large_graph_starts_a_process_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+    monkeypatch.setattr(CompileQueue, "expect_more", lambda self: started.append(1))
+    with compilation.Compilation() as made:
+        made.begin(compilation.MANY_NODES - 1)
+        assert not started
+        made.begin(compilation.MANY_NODES)
+        assert started
