@@ -9,6 +9,7 @@ import oracle
 import pytest
 
 import morpho as mo
+from morpho.kernels.gemm import Register, choose_tiling, depth_of_block
 from morpho.runtime.evaluate import counts
 
 FLOATS = [mo.float32, mo.float64, mo.float16, mo.bfloat16]
@@ -249,3 +250,21 @@ def test_a_captured_tensor_that_comes_to_borrow(rng: np.random.Generator) -> Non
     assert f(x).numpy()[0, 0] == 32.0
     array[:] = 2.0
     assert f(x).numpy()[0, 0] == (x @ weight).numpy()[0, 0]
+
+
+def test_no_thread_has_much_more_rows_than_another() -> None:
+    register = Register((8, 4, 2, 1), 3, 4)
+    for rows in (1152, 384, 1536, 8192, 640, 1000):
+        for threads in (2, 3, 4, 8):
+            tiling = choose_tiling(rows, 384, 2048, 1, register, threads, False)
+            assert tiling.row_tiles * tiling.tile_rows >= rows
+            most = -(-tiling.items // threads) * tiling.tile_rows * tiling.tile_panels
+            assert most <= 1.25 * rows * 32 / threads or tiling.tile_rows <= 64, (rows, threads, tiling)
+    assert choose_tiling(1152, 384, 2048, 1, register, 2, False).tile_rows == 96  # 12 tiles, not 9
+
+
+def test_a_panel_fits_the_first_level_cache() -> None:
+    for register, l1_bytes in ((Register((8,), 3, 16), 48 << 10), (Register((8,), 3, 4), 64 << 10),
+                               (Register((4,), 3, 8), 32 << 10)):
+        depth = depth_of_block(register, l1_bytes)
+        assert depth % 32 == 0 and 32 <= depth <= 512 and depth * register.width * 4 <= l1_bytes * 5 // 8

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from morpho.base.dims import Size, upper
 from morpho.base.dtypes import DType, bfloat16
-from morpho.base.machine import Isa
+from morpho.base.machine import Isa, machine
 from morpho.kernels import scalars
 from morpho.kernels.emit import BITS, Emitter, Value
 
@@ -23,7 +23,7 @@ NAMES = ("m", "n", "k", "a_batch", "a_m", "a_k", "b_batch", "tile_rows", "tile_p
 EPILOGUE = NAMES.index("epilogue")  # the address of the epilogue's function; its own numbers follow
 BLOCK = 32  # values of k that bfloat16 adds as two chains
 UNROLL = 4
-DEPTH = 512  # values of k per block: a panel of the right operand stays in the first-level cache
+MOST_DEPTH = 512  # values of k per block
 TILE_ROWS, TILE_COLUMNS = 128, 768  # of one item: its sums and its packed rows share the second-level cache
 FEW_ROWS = 32
 ITEMS_PER_THREAD = 2
@@ -73,12 +73,18 @@ def _ceil(a: int, b: int) -> int:
     return -(-a // b)
 
 
+def depth_of_block(register: Register, l1_bytes: int) -> int:
+    """Values of k per block: a panel of the right operand stays in the first-level cache, with room for rows."""
+    return max(BLOCK, min(MOST_DEPTH, l1_bytes * 5 // 8 // (register.width * 4) // BLOCK * BLOCK))
+
+
 def choose_tiling(m: Size, n: Size, k: Size, batch: Size, register: Register, threads: int, whole_rows: bool) -> Tiling:
     """Tiles that fit the caches and are enough for all threads. `whole_rows`: an item holds all columns of its rows."""
     rows, columns, inner = upper(m), upper(n), upper(k)
     panels = max(1, _ceil(columns, register.width))
     # With few rows a panel is read from memory and used once: one block of k reads it in one stream.
-    blocks = _ceil(max(inner, 1), DEPTH) if rows > FEW_ROWS else 1
+    most_depth = depth_of_block(register, machine().l1_bytes)
+    blocks = _ceil(max(inner, 1), most_depth) if rows > FEW_ROWS else 1
     depth = _ceil(_ceil(max(inner, 1), blocks), BLOCK) * BLOCK
     wanted = max(1, _ceil(threads * ITEMS_PER_THREAD, max(1, upper(batch)))) if threads > 1 else 1
     tile_rows = min(rows, TILE_ROWS)
@@ -102,15 +108,16 @@ def choose_tiling(m: Size, n: Size, k: Size, batch: Size, register: Register, th
 
 
 def _evened(rows: int, tile_rows: int, others: int, threads: int) -> int:
-    """Tiles a little lower, where few of them would leave one thread with one more than the others."""
-    tiles = _ceil(rows, max(tile_rows, 1))
-    if tiles * others % threads == 0 or tiles * others >= EVEN_ANYWAY * threads:
+    """Tiles a little lower, where few of them would leave one thread with more rows than the others."""
+    if threads == 1 or _ceil(rows, max(tile_rows, 1)) * others >= EVEN_ANYWAY * threads:
         return tile_rows
-    for more in range(tiles + 1, tiles + threads):
-        lower = _ceil(_ceil(rows, more), 8) * 8
-        if lower >= 32 and _ceil(rows, lower) * others % threads == 0:
-            return lower
-    return tile_rows
+
+    def longest(height: int) -> int:
+        """Rows that one thread has at most."""
+        return _ceil(_ceil(rows, height) * others, threads) * height
+
+    return min(range(tile_rows, max(32, tile_rows // 2) - 1, -8), key=lambda height: (longest(height), -height),
+               default=tile_rows)
 
 
 @dataclass(frozen=True)

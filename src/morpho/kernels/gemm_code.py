@@ -72,6 +72,42 @@ class RowPacker:
                 e.store(turned, e.offset(target, self.element, number * height + start))
 
 
+class ColumnPacker:
+    """pack_columns(source, k step, count, rows, target): rows that lie side by side, all panels of the largest height.
+
+    A few values of k at a time through all panels: down one panel alone, every step is another page of memory, and
+    each line of memory is fetched once for every panel it holds a part of.
+    """
+
+    ARGUMENTS = "ptr %source, i64 %k_step, i64 %count, i64 %rows, ptr %target"
+    STEPS = 8  # values of k: their lines stay in the first-level cache while the panels go by
+
+    def __init__(self, kernel: GemmKernel, height: int, isa: Isa) -> None:
+        self.dtype, self.height = kernel.dtype, height
+        self.function = Function("pack_columns", self.ARGUMENTS, height, isa)
+        self.e = self.function.e
+        self.memory, self.element = scalars.memory_type(kernel.dtype), sum_type(kernel.dtype)
+
+    def write(self) -> str:
+        e, count = self.e, self.function.number("%count")
+        whole = count & -self.STEPS
+        with e.loop(0, whole, self.STEPS) as loop:
+            self.panels(loop.index, self.STEPS)
+        with e.loop(whole, count) as loop:
+            self.panels(loop.index, 1)
+        return self.function.text()
+
+    def panels(self, k: Value, steps: int) -> None:
+        e, count, k_step = self.e, self.function.number("%count"), self.function.number("%k_step")
+        with e.loop(0, self.function.number("%rows"), self.height) as rows:
+            source = e.offset("%source", self.memory, k * k_step + rows.index)
+            target = e.offset("%target", self.element, rows.index * count + k * self.height)
+            for step in range(steps):
+                line = e.load(e.offset(source, self.memory, k_step * step), self.memory, self.height)
+                e.store(scalars.from_memory(e, line, self.dtype),
+                        e.offset(target, self.element, step * self.height))
+
+
 class GemmCode:
     """The generator's state while it writes one kernel."""
 
@@ -100,8 +136,14 @@ class GemmCode:
     def parts(self) -> list[Any]:
         """The internal functions, each with `write()`."""
         heights = self.register.heights
+        across = [ColumnPacker(self.kernel, heights[0], self.isa)] if self.packs_columns else []
         return [*(MicroKernel(self.kernel, h, self.register, self.isa) for h in heights),
-                *(self.packer(h) for h in heights)]
+                *(self.packer(h) for h in heights), *across]
+
+    @property
+    def packs_columns(self) -> bool:
+        """Whether rows that lie side by side are packed panel beside panel."""
+        return self.kernel.left == "columns" and self.isa.vector_bits > 0
 
     def packer(self, height: int) -> RowPacker:
         return RowPacker(self.kernel, height, self.isa)
@@ -160,7 +202,7 @@ class GemmCode:
         known = e.icmp("eq", e.load(self.last, "i64", 1), tile) & e.icmp("eq", blocks, 1)
         with e.when(known ^ True):  # neighbouring items share their rows
             self.before_packing(rows, start, depth)
-            self.over_rows(rows, lambda height, row: self.pack(height, source, row, depth))
+            self.pack_rows(source, rows, depth)
             e.store(tile, self.last)
         first = e.icmp("eq", number, 0)
         with e.loop(panels[0], panels[1]) as loop:
@@ -191,14 +233,27 @@ class GemmCode:
 
     def over_rows(self, rows: tuple[Value, Value], write) -> None:  # type: ignore[no-untyped-def]
         """`write(height, row)` for row panels of the largest height, then of smaller ones for what is left."""
-        e, heights = self.e, self.register.heights
-        count = rows[1] - rows[0]
-        whole = count & -heights[0]
-        with e.loop(0, whole, heights[0]) as loop:
-            write(heights[0], loop.index)
-        for height in heights[1:]:
+        e, height = self.e, self.register.heights[0]
+        with e.loop(0, (rows[1] - rows[0]) & -height, height) as loop:
+            write(height, loop.index)
+        self.over_rest(rows, write)
+
+    def over_rest(self, rows: tuple[Value, Value], write) -> None:  # type: ignore[no-untyped-def]
+        """`write(height, row)` for what is left after row panels of the largest height."""
+        e, count = self.e, rows[1] - rows[0]
+        for height in self.register.heights[1:]:
             with e.when(e.icmp("ne", count & height, 0)):
                 write(height, count & -(2 * height))
+
+    def pack_rows(self, source: str, rows: tuple[Value, Value], depth: Value) -> None:
+        """The rows of a tile at a block of k as panels."""
+        if not self.packs_columns:
+            self.over_rows(rows, lambda height, row: self.pack(height, source, row, depth))
+            return
+        whole = (rows[1] - rows[0]) & -self.register.heights[0]
+        self.e.line(f"call void @pack_columns(ptr {source}, i64 {self.v['a_k'].name}, i64 {depth.name}, "
+                    f"i64 {whole.name}, ptr %scratch)")
+        self.over_rest(rows, lambda height, row: self.pack(height, source, row, depth))
 
     def pack(self, height: int, source: str, row: Value, depth: Value) -> None:
         e, v = self.e, self.v

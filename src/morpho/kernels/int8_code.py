@@ -148,6 +148,8 @@ class ByteRowPacker(RowPacker):
 class ByteCode(GemmCode):
     """The generator's state while it writes one kernel."""
 
+    packs_columns = False  # rows are packed one panel at a time
+
     kernel: ByteGemmKernel
 
     def __init__(self, kernel: ByteGemmKernel, isa: Isa) -> None:

@@ -124,6 +124,8 @@ class Unpacker:
 class QuantisedCode(GemmCode):
     """The generator's state while it writes one kernel."""
 
+    packs_columns = False  # rows are packed one panel at a time
+
     kernel: QuantisedGemmKernel
 
     def __init__(self, kernel: QuantisedGemmKernel, isa: Isa) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from morpho.kernels.loop_spec import Pass
 
 LEAST_LATENCY = 30  # cycles of a chain that is worth cutting
-MOST_CROSSING = 5
+MOST_CROSSING = 7
 _NAME = re.compile(r"%[a-z]+\d+")
 _LATENCY = (("fdiv", 10), ("@llvm.sqrt", 12), ("@llvm.fma", 4), ("fmul", 3), ("volatile", 0), ("load", 5))  # others: 2
 
@@ -104,9 +104,7 @@ def staged_loop(code: LoopCode, step: Pass, begin: Value, end: Value) -> bool:
     column, places = e.argument("%column0", "i64", 1), {n: f"%place{n}" for n in code.side_by_side(step)}
     before = len(e.lines)
     values = code.chunk_values(step, column, None, places)  # a draft, outside any loop
-    body = e.lines[before:]
-    del e.lines[before:]
-    cut = find_cut(parse(body), {values[store.instruction].name for store in step.stores},
+    cut = find_cut(parse(e.take_back(before)), {values[store.instruction].name for store in step.stores},
                    lambda name: e.types[name][0] != "i1")
     if cut is None:
         return False

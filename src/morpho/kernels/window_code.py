@@ -105,6 +105,8 @@ class WindowPacker(RowPacker):
 class WindowCode(GemmCode):
     """As `GemmCode`, with a left operand that is looked up, groups, and the epilogue's rows and columns exchanged."""
 
+    packs_columns = False  # rows are packed one panel at a time
+
     def packer(self, height: int) -> RowPacker:
         return WindowPacker(self.kernel, height, self.isa)
 

@@ -7,6 +7,8 @@ and brought to size by the last fma, which is the only instruction that may roun
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from morpho.kernels.emit import Emitter, Value
 from morpho.kernels.vector_math.core import (
     biased_power_of_two,
@@ -150,44 +152,64 @@ def softplus(e: Emitter, x: Value) -> Value:
     return e.maximum(x, 0.0) + log1p(e, exp(e, -e.absolute(x)))
 
 
+class NormalTail(NamedTuple):
+    """Parts of t * Phi(-t) = e**(-t**2/2) * (q + q * v * rest(v)) for t = |x|, where q = t / (scaled + base).
+
+    Everything but v and rest is kept times 2**offset, so that a tiny q is not subnormal.
+    """
+
+    t: Value
+    growth: Value  # e**(-t**2/2) = power * (1 + growth)
+    power: Value
+    scaled: Value
+    denominator: Value
+    q: Value
+    large_v: Value
+    v: Value
+    rest: Value
+
+
+def normal_tail(e: Emitter, x: Value) -> NormalTail:
+    """The parts that gelu and its slope share."""
+    t = e.minimum(e.absolute(x), 14.7)
+    growth, power = exp_of_half_square(e, t)
+    shrink = shrink_factor(x)
+    scaled = t * (NORMAL_SLOPE * shrink)
+    denominator = scaled + NORMAL_BASE * shrink
+    q = t / denominator
+    large_v = NORMAL_CENTRE / shrink - q
+    v = large_v * shrink
+    return NormalTail(t, growth, power, scaled, denominator, q, large_v, v, polynomial(e, v, FLOAT_NORMAL_TAIL))
+
+
 def gelu_float(e: Emitter, x: Value) -> Value:
     """x * Phi(x) in float arithmetic.
 
-    With t = |x|: t * Phi(-t) = e**(-t**2/2) * (q + q * v * rest(v)). The sum is kept in two parts, and times 2**offset
-    so that a tiny q is not subnormal. The roundings of q cancel for large t; for small t, where they do not, they are
-    undone by the residual of the division (whose factor need only be near 1/2).
+    The sum of `NormalTail` is kept in two parts. The roundings of q cancel for large t; for small t, where they do not,
+    they are undone by the residual of the division (whose factor need only be near 1/2).
     """
-    t = e.minimum(e.absolute(x), 14.7)
-    growth, power = exp_of_half_square(e, t)
+    tail = e.once("normal_tail", x, lambda x: normal_tail(e, x))
     shrink = shrink_factor(x)
-    scaled, base = t * (NORMAL_SLOPE * shrink), NORMAL_BASE * shrink
-    q = t / (scaled + base)
-    large_v = NORMAL_CENTRE / shrink - q
-    v = large_v * shrink
-    rest = polynomial(e, v, FLOAT_NORMAL_TAIL)
-    qv = q * v
-    total = e.fma(qv, rest, q)
-    low = e.fma(qv, rest, q - total)
-    residual = e.fma(-q, scaled, e.fma(-q, base, t))
-    factor = e.intrinsic("smax", e.bits(large_v * 1.375), e.constant(0, "i32", x.lanes))  # max(1.375 * v, 0)
+    qv = tail.q * tail.v
+    total = e.fma(qv, tail.rest, tail.q)
+    low = e.fma(qv, tail.rest, tail.q - total)
+    residual = e.fma(-tail.q, tail.scaled, e.fma(-tail.q, NORMAL_BASE * shrink, tail.t))
+    factor = e.intrinsic("smax", e.bits(tail.large_v * 1.375), e.constant(0, "i32", x.lanes))  # max(1.375 * v, 0)
     low = e.fma(residual, e.from_bits(factor, "float"), low)
-    side = total + e.fma(total, growth, low)
-    return e.fma(side * power, -shrink * shrink, positive_part(e, x))
+    side = total + e.fma(total, tail.growth, low)
+    return e.fma(side * tail.power, -shrink * shrink, positive_part(e, x))
 
 
 def gelu_slope_float(e: Emitter, x: Value) -> Value:
-    """Phi(x) + x phi(x) in float arithmetic, from the same parts as `gelu_float`: beside it most of them are shared.
+    """Phi(x) + x phi(x) in float arithmetic, from the same parts as `gelu_float`: beside it they are shared.
 
     With t = |x|: Phi(-t) - t phi(t) = e**(-t**2/2) * (p + p * v * rest(v) - t / sqrt(2 pi)) with p = q / t.
     """
-    t = e.minimum(e.absolute(x), 14.7)
-    growth, power = exp_of_half_square(e, t)
+    tail = e.once("normal_tail", x, lambda x: normal_tail(e, x))
     shrink = shrink_factor(x)
-    denominator = t * (NORMAL_SLOPE * shrink) + NORMAL_BASE * shrink
-    q, p = t / denominator, 1.0 / denominator
-    v = (NORMAL_CENTRE / shrink - q) * shrink
-    height = e.fma(t, -DENSITY / shrink, e.fma(p * v, polynomial(e, v, FLOAT_NORMAL_TAIL), p))
-    side = e.fma(height, growth, height) * power * (shrink * shrink)
+    p = 1.0 / tail.denominator
+    height = e.fma(tail.t, -DENSITY / shrink, e.fma(p * tail.v, tail.rest, p))
+    side = e.fma(height, tail.growth, height) * tail.power * (shrink * shrink)
     return e.select(e.fcmp("olt", x, 0.0), side, 1.0 - side)
 
 
