@@ -168,6 +168,8 @@ def missing(place: str, name: str, owner: Any, title: str = "") -> AttributeErro
 
 def tensor_attribute(self: Any, name: str) -> Any:
     """`Tensor.__getattr__`: only what is not there comes here."""
+    if name == "_track":  # unset in what native code makes: nothing is tracked, and asking is cheap
+        return None
     raise missing("Tensor", name, self, type(self).__name__)
 
 
