@@ -24,7 +24,8 @@ model_, search, limit, output, play = map(_panel, ("Model", "Search", "Constrain
 
 
 def plan(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A name (gpt2-xl), a config.json, or its folder.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A name (gpt2-xl, prenorm-base), a config.json, or its "
+                                                               "folder.")],
     cluster: Annotated[Path, typer.Option("--cluster", "-c", metavar="FILE", help="Machines and links: TOML or JSON.")],
     dtype: Annotated[str, model_("Type of the weights: f32, f16, bf16, int8, q4.", metavar="TYPE")] = "f16",
     context: Annotated[int, model_("Tokens of a full context.", min=1, metavar="N")] = 1024,
