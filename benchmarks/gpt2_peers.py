@@ -30,12 +30,9 @@ Arrays = dict[str, np.ndarray]
 
 def shapes(layers: int = LAYERS) -> dict[str, tuple[int, ...]]:
     """Names and shapes of all weights, in the order of the published file."""
-    found: dict[str, tuple[int, ...]] = {"wte.weight": (VOCABULARY, WIDTH), "wpe.weight": (POSITIONS, WIDTH)}
-    for layer in range(layers):
-        for name, shape in (("ln_1", (WIDTH,)), ("attn.c_attn", (WIDTH, 3 * WIDTH)), ("attn.c_proj", (WIDTH, WIDTH)),
-                            ("ln_2", (WIDTH,)), ("mlp.c_fc", (WIDTH, 4 * WIDTH)), ("mlp.c_proj", (4 * WIDTH, WIDTH))):
-            found[f"h.{layer}.{name}.weight"], found[f"h.{layer}.{name}.bias"] = shape, shape[-1:]
-    return {**found, "ln_f.weight": (WIDTH,), "ln_f.bias": (WIDTH,)}
+    from benchmarks.train import gpt
+
+    return gpt.shapes(layers, WIDTH, VOCABULARY, POSITIONS, tied=True)
 
 
 @lru_cache(maxsize=1)
@@ -76,33 +73,9 @@ def make_cache(rng: np.random.Generator, batch: int, past: int) -> np.ndarray:
 
 def reference(weights: Arrays, ids: np.ndarray, cache: np.ndarray | None = None) -> np.ndarray:
     """The logits in float64."""
-    from benchmarks.cases import layer_norm, softmax
+    from benchmarks.train import gpt
 
-    def get(name: str) -> np.ndarray:
-        return weights[name].astype(np.float64)
-
-    def linear(x: np.ndarray, name: str) -> np.ndarray:
-        return x @ get(f"{name}.weight") + get(f"{name}.bias")
-
-    def norm(x: np.ndarray, name: str) -> np.ndarray:
-        return layer_norm(x, get(f"{name}.weight"), get(f"{name}.bias"))[0]
-
-    batch, length = ids.shape
-    past = 0 if cache is None else cache.shape[-2]
-    seen = np.tri(length, past + length, past, dtype=bool)
-    x = (weights["wte.weight"][ids] + weights["wpe.weight"][past:past + length]).astype(np.float64)
-    for layer in range(LAYERS):
-        qkv = linear(norm(x, f"h.{layer}.ln_1"), f"h.{layer}.attn.c_attn")
-        q, k, v = np.moveaxis(qkv.reshape(batch, length, 3, HEADS, HEAD_WIDTH), (2, 3), (0, 2))
-        if cache is not None:
-            k, v = (np.concatenate([old, new], axis=-2) for old, new in zip(cache[layer], (k, v), strict=True))
-        scores = np.where(seen, q @ np.swapaxes(k, -1, -2) / math.sqrt(HEAD_WIDTH), -np.inf)
-        mixed = np.swapaxes(softmax(scores) @ v, 1, 2).reshape(batch, length, WIDTH)
-        x = x + linear(mixed, f"h.{layer}.attn.c_proj")
-        hidden = linear(norm(x, f"h.{layer}.ln_2"), f"h.{layer}.mlp.c_fc")
-        gelu = 0.5 * hidden * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (hidden + 0.044715 * hidden**3)))
-        x = x + linear(gelu, f"h.{layer}.mlp.c_proj")
-    return norm(x, "ln_f") @ get("wte.weight").T
+    return gpt.logits(weights, ids, HEADS, exact=False, cache=cache)
 
 
 def build_torch(weights: Arrays, dtype: str) -> tuple[Callable[..., Any], Callable[..., Any]]:

@@ -1,10 +1,15 @@
 """What fusion does: a masked softmax and a layer norm, each one kernel that walks over the rows.
 
-    python examples/05_fused_rows.py
+    python examples/05_fused_rows.py [FOLDER]
 
-`explain()` says what the passes did and where memory went; `stats` has the same as numbers; `dot` draws the graph.
+`explain()` says what the passes did and where memory went; `stats` has the same as numbers; `dot` draws the graph,
+into the folder or a temporary one.
 The answer has the same bits at every optimisation level and with every number of threads.
 """
+
+import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 
@@ -38,5 +43,6 @@ for level in (0, 1, 2, 3):
     with mo.settings(level=level, threads=1 + level % 2):
         assert block(x, residual, weight, bias).numpy().tobytes() == wanted
         print(f"level {level}: {block.stats['kernels']} kernels, the same bits")
-block.dot("block.dot")
-print("the graph is in block.dot: dot -Tsvg block.dot > block.svg")
+drawing = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp()) / "block.dot"
+block.dot(drawing)
+print(f"the graph is in {drawing}: dot -Tsvg {drawing} > block.svg")

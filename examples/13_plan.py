@@ -1,9 +1,14 @@
 """The planner: where the layers of a model go on unequal machines, proven, then what if, why, and moving while it runs.
 
-    python examples/13_plan.py
+    python examples/13_plan.py [FOLDER]
 
-Nothing is downloaded or run: model and machines are numbers. It leaves the picture plan.svg.
+Nothing is downloaded or run: model and machines are numbers. It leaves a picture, plan.svg, in
+the folder or a temporary one.
 """
+
+import sys
+import tempfile
+from pathlib import Path
 
 from morpho import plan
 
@@ -34,4 +39,5 @@ assert abs(calm.tokens_per_s / p.predicted.tokens_per_s - 1) < 0.02
 
 # The server turns out half as fast: is moving layers worth it?
 print(plan.adapt(p, {"server": 2 * next(stage.compute_s for stage in p.stages if stage.node == "server")}))
-print("wrote", p.plot("plan.svg"))
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
+print("wrote", p.plot(folder / "plan.svg"))

@@ -1,13 +1,15 @@
 """A GPT trained on a text, letter by letter: token file, windows, a compiled step, and what it writes in the end.
 
-    python examples/16_train_a_gpt.py [STEPS] [TEXT]
+    python examples/16_train_a_gpt.py [STEPS] [TEXT] [FOLDER]
 
 Without a text it reads some of the Shakespeare that the model of `morpho run` was trained on. 2000 steps take
-minutes and write words; `morpho train` is the grown-up version, with a tokenizer, checkpoints and resuming.
+minutes and write words. The token file goes into the folder, or into one that is deleted in the end. `morpho train` is
+the grown-up version, with a tokenizer, checkpoints and resuming.
 """
 
 import lzma
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +24,12 @@ else:
         text = file.read(500_000)
 letters = sorted(set(text))
 number = {letter: index for index, letter in enumerate(letters)}
-mo.data.write_tokens("text.npy", np.array([number[letter] for letter in text]))
+temporary = tempfile.TemporaryDirectory()
+folder = Path(sys.argv[3] if len(sys.argv) > 3 else temporary.name)
+path = mo.data.write_tokens(folder / "text.npy", np.array([number[letter] for letter in text]))
 
 length, batch = 64, 16
-windows = mo.data.TokenFile("text.npy", length=length, stride=1, vocabulary=len(letters))
+windows = mo.data.TokenFile(path, length=length, stride=1, vocabulary=len(letters))
 loader = mo.data.DataLoader(windows, batch_size=batch, shuffle=True, seed=0, workers=1)
 
 mo.nn.seed(0)

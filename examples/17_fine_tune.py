@@ -1,11 +1,13 @@
 """Fine-tuning from a checkpoint: the model that ships with Morpho learns a nursery rhyme.
 
-    python examples/17_fine_tune.py [STEPS]
+    python examples/17_fine_tune.py [STEPS] [FOLDER]
 
+The run goes into the folder, or into one that is deleted in the end.
 On the command line: morpho train --start FOLDER --data rhyme.txt --out rhymes && morpho run rhymes "This is"
 """
 
 import sys
+import tempfile
 from pathlib import Path
 
 import morpho as mo
@@ -36,15 +38,17 @@ before, tokenizer = mo.models.load_with_tokenizer(mo.models.SHIPPED)  # any fold
 print("before:", write(before, tokenizer))
 
 # Everything trains, at a low rate; form and tokenizer are those of the model it starts from.
-Path("rhyme.txt").write_text(RHYME * 4, encoding="utf-8")
+temporary = tempfile.TemporaryDirectory()
+folder = Path(sys.argv[2] if len(sys.argv) > 2 else temporary.name)
+(folder / "rhyme.txt").write_text(RHYME * 4, encoding="utf-8")
 settings = Settings(steps=steps, context=32, batch=4, lr=3e-4, warmup=5)
-run = Run("rhymes", "rhyme.txt", settings, start=mo.models.SHIPPED)
+run = Run(folder / "rhymes", folder / "rhyme.txt", settings, start=mo.models.SHIPPED)
 for progress in run.advance(check_every=0):
     if progress.step % 20 == 1:
         print(f"step {progress.step}: loss {progress.loss:.3f}")
 assert run.losses[-1] < run.losses[0]
 
-after, tokenizer = mo.models.load_with_tokenizer("rhymes")  # what `morpho run rhymes "This is"` does
+after, tokenizer = mo.models.load_with_tokenizer(folder / "rhymes")  # what `morpho run rhymes "This is"` does
 print("after:", write(after, tokenizer))
 
 # Or only a part trains: the rest is frozen, and the optimiser is given what is left.

@@ -8,6 +8,7 @@ but sentences that share words come out closer than others.
 """
 
 import sys
+import tempfile
 
 import numpy as np
 
@@ -18,7 +19,8 @@ SENTENCES = ["the cat sat on the mat", "the cat sat on the hat", "stock prices f
 if len(sys.argv) > 1:
     folder = sys.argv[1]
 else:
-    folder = "tiny-bert"
+    temporary = tempfile.TemporaryDirectory()  # deleted in the end
+    folder = temporary.name
     mo.nn.seed(0)
     tokenizer = mo.weights.train_bpe(" ".join(SENTENCES * 3), vocab_size=300)
     tiny = mo.models.create("bert-base", vocab_size=tokenizer.vocab_size, hidden_size=32, num_hidden_layers=2,

@@ -1,7 +1,13 @@
 """A PyTorch training loop, line by line: PyTorch in the comments, Morpho beside it. PyTorch is not needed.
 
-    python examples/21_from_pytorch.py
+    python examples/21_from_pytorch.py [FOLDER]
+
+The weights go into the folder, or into one that is deleted in the end.
 """
+
+import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 
@@ -57,7 +63,9 @@ with mo.no_grad():                                         # with torch.no_grad(
 accuracy = mo.count_nonzero(right).item() / len(labels)    # right.float().mean().item()
 print("right", accuracy)
 
-mo.weights.save("net.safetensors", model.state_dict())     # safetensors.torch.save_file(model.state_dict(), ...)
+temporary = tempfile.TemporaryDirectory()
+path = Path(sys.argv[1] if len(sys.argv) > 1 else temporary.name) / "net.safetensors"
+mo.weights.save(path, model.state_dict())                  # safetensors.torch.save_file(model.state_dict(), ...)
 again = Net()
-again.load_state_dict(mo.weights.load("net.safetensors"))  # the names are PyTorch's: weights go both ways
+again.load_state_dict(mo.weights.load(path))               # the names are PyTorch's: weights go both ways
 assert again.eval()(inputs).numpy().tobytes() == model(inputs).numpy().tobytes() and accuracy > 0.9

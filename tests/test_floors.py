@@ -7,6 +7,7 @@ too. Also: no pickle in any form, one reader of the environment, and `import mor
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 import subprocess
@@ -122,6 +123,12 @@ def _targets(found: Import) -> Iterator[str]:
             yield name if name in FLOORS else ""
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """A file as a tree, which several tests look at."""
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
 def upward_imports(package: Path) -> list[str]:
     """What is wrong with the imports below `package` (the folder `morpho`), a line each; none when the house stands."""
     problems = []
@@ -134,7 +141,7 @@ def upward_imports(package: Path) -> list[str]:
             problems.append(f"{relative}: stands on no floor; put it into a folder of the table in docs/map.md")
             continue
         floor = TOP_OF_PACKAGE + 0.5 if is_package_itself else FLOORS[here]
-        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+        tree = parsed(path)
         for found in imports_of(tree, ("morpho", *relative.parts[:-1])):
             for target in _targets(found):
                 place = f"{relative}:{found.line}"
@@ -158,7 +165,7 @@ def pickle_uses(package: Path) -> list[str]:
     problems = []
     for path in sorted(package.rglob("*.py")):
         relative = path.relative_to(package)
-        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+        tree = parsed(path)
         for found in imports_of(tree, ("morpho", *relative.parts[:-1])):
             if found.module.split(".")[0] in PICKLES:
                 problems.append(f"{relative}:{found.line}: imports {found.module}")
@@ -176,7 +183,7 @@ def environment_reads(package: Path) -> list[str]:
         relative = path.relative_to(package)
         if relative.as_posix() == READER_OF_ENVIRONMENT:
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+        for node in ast.walk(parsed(path)):
             names: list[str] = []
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 names = [node.attr] if node.value.id.strip("_") in ("os", "posix") else []

@@ -68,8 +68,10 @@ def gelu_tanh(x: np.ndarray) -> np.ndarray:
     return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
 
 
-def logits(weights: Arrays, ids: np.ndarray, heads: int, exact: bool = True) -> np.ndarray:
-    """(batch, length) -> (batch, length, vocabulary), in float64."""
+def logits(weights: Arrays, ids: np.ndarray, heads: int, exact: bool = True,
+           cache: np.ndarray | None = None) -> np.ndarray:
+    """(batch, length) -> (batch, length, vocabulary), in float64; with a cache of keys and values, (layers, 2, batch,
+    heads, past, depth), the ids go on from where it ends."""
     def get(name: str) -> np.ndarray:
         return weights[name].astype(np.float64)
 
@@ -80,11 +82,15 @@ def logits(weights: Arrays, ids: np.ndarray, heads: int, exact: bool = True) -> 
         return layer_norm(x, get(f"{name}.weight"), get(f"{name}.bias"))[0]
 
     (batch, length), width = ids.shape, weights["wte.weight"].shape[1]
-    x = (weights["wte.weight"][ids] + weights["wpe.weight"][:length]).astype(np.float64)
+    past = 0 if cache is None else cache.shape[-2]
+    seen = np.tri(length, past + length, past, dtype=bool)
+    x = (weights["wte.weight"][ids] + weights["wpe.weight"][past:past + length]).astype(np.float64)
     for layer in range(sum(name.endswith("ln_1.weight") for name in weights)):
         qkv = linear(norm(x, f"h.{layer}.ln_1"), f"h.{layer}.attn.c_attn")
         q, k, v = np.moveaxis(qkv.reshape(batch, length, 3, heads, -1), (2, 3), (0, 2))  # (batch, heads, length, depth)
-        scores = np.where(np.tri(length, dtype=bool), q @ np.swapaxes(k, -1, -2) / math.sqrt(width // heads), -np.inf)
+        if cache is not None:
+            k, v = (np.concatenate([old, new], axis=-2) for old, new in zip(cache[layer], (k, v), strict=True))
+        scores = np.where(seen, q @ np.swapaxes(k, -1, -2) / math.sqrt(width // heads), -np.inf)
         x = x + linear(np.swapaxes(softmax(scores) @ v, 1, 2).reshape(batch, length, width), f"h.{layer}.attn.c_proj")
         hidden = linear(norm(x, f"h.{layer}.ln_2"), f"h.{layer}.mlp.c_fc")
         x = x + linear((gelu if exact else gelu_tanh)(hidden), f"h.{layer}.mlp.c_proj")

@@ -293,7 +293,8 @@ def __getattr__(name: str) -> object:
             return version("morpho")
         except PackageNotFoundError:
             return "unknown"
-    from morpho.tensor.names import advice
+    import sys
 
-    hint = advice(name)
-    raise AttributeError(f"module 'morpho' has no attribute {name!r}" + (f". Hint: {hint}." if hint else ""))
+    from morpho.tensor.names import missing
+
+    raise missing("mo", name, sys.modules[__name__], "module 'morpho'")

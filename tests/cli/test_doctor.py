@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -80,9 +81,23 @@ def test_the_cache_folder(tmp_path: Path) -> None:
 
 def test_missing_parts_say_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_found", lambda distribution, module: "")
-    rows = [row for row in doctor.report() if row.section == "optional"]
-    assert "pip install 'morpho[cluster]'" in {row.advice for row in rows}
-    assert all(row.value == "not found" for row in rows)
+    rows = {row.name: row for row in doctor.report() if row.section == "optional"}
+    assert list(rows) == list(doctor.OPTIONAL) and rows["models"].advice == "pip install 'morpho[models]'"
+    for name, row in rows.items():  # what nothing uses is listed, and nobody is told to install it
+        assert row.value == f"not installed (for {doctor.OPTIONAL[name].purpose})"
+        assert bool(row.advice) is doctor.OPTIONAL[name].used
+    monkeypatch.setattr(doctor, "_found", lambda distribution, module: "1.2" if distribution == "gguf" else "")
+    row = _find(doctor.report(), "optional", "models")
+    assert row.value.startswith("gguf 1.2; missing: tokenizers (for ") and row.advice
+
+
+def test_what_is_used_of_the_optional_parts() -> None:
+    """An extra whose modules the source imports is worth a word where it is missing, and only such a one."""
+    source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    for name, extra in doctor.OPTIONAL.items():
+        modules = [module for _, module in extra.parts if module]
+        imported = any(re.search(rf"^\s+(import|from) {module}\b", source, re.MULTILINE) for module in modules)
+        assert imported is extra.used, name
 
 
 def test_present_parts_say_their_version() -> None:
@@ -96,7 +111,8 @@ def test_the_optional_parts_are_those_of_the_project() -> None:
     import tomllib
 
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    for extra, parts in doctor.OPTIONAL.items():
+    assert set(doctor.OPTIONAL) == set(extras) - {"test"}
+    for extra, (_, parts, _) in doctor.OPTIONAL.items():
         for distribution, _ in parts:
             assert any(line.startswith(distribution) for line in extras[extra]), (extra, distribution)
 
@@ -125,7 +141,7 @@ def test_show_prints_brackets_too(capsys: pytest.CaptureFixture[str], monkeypatc
     monkeypatch.setattr(doctor, "_found", lambda distribution, module: "")
     doctor.show(llvm=False)
     text = capsys.readouterr().out
-    assert "processor" in text and "morpho[serve]" in text
+    assert "processor" in text and "morpho[models]" in text
 
 
 def test_show_without_rich(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

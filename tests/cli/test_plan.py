@@ -167,6 +167,13 @@ def test_config_files(run: Run, office: str, tmp_path: Path, change: dict[str, A
     assert code == 2 and "config.json" in err and complaint in err and "Traceback" not in err
 
 
+def test_names_of_the_registry(run: Run, office: str) -> None:
+    code, out, _ = run("plan", "prenorm-small", "-c", office)
+    assert code == 0 and "prenorm-small (f16)" in out
+    code, _, err = run("plan", "resnet18", "-c", office)
+    assert code == 2 and "resnet18 is of another kind" in err and "smollm2-135m" in err and "Traceback" not in err
+
+
 def test_files_that_are_not_there_or_not_what_they_should_be(run: Run, office: str, tmp_path: Path) -> None:
     broken = tmp_path / "broken.json"
     broken.write_text("{", encoding="utf-8")

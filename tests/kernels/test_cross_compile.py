@@ -16,6 +16,7 @@ from morpho.base.machine import Isa, choose_isa, foreign_machine
 from morpho.base.settings import settings
 from morpho.ir.node import Node, build
 from morpho.kernels.attention_backward import AttentionBackwardKernel
+from morpho.kernels.gemm import GemmKernel
 from morpho.ops.sources import pick
 
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
@@ -213,3 +214,8 @@ def test_scatters_and_lookups_call_no_library(architecture: str, name: str, dtyp
     nodes += [build("gather", base, index, axis=0)]
     for kernel in kernels_of(*nodes):
         assert not library_calls(assembly(kernel, architecture, name)), kernel
+
+
+def test_wide_panels_are_asked_for_ahead_of_time() -> None:
+    found = {name: "prefetch" in assembly(GemmKernel(float32, "rows"), "x86_64", name) for name in ("avx2", "avx512")}
+    assert found == {"avx2": False, "avx512": True}

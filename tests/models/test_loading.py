@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,76 @@ def test_a_model_without_weights_is_not_computed() -> None:
         layer = mo.nn.Linear(1 << 20, 1 << 20)  # 4 TB, if it were there
     with pytest.raises(ArgumentError, match="has no value yet"):
         mo.compile(layer)(mo.zeros((1, 1 << 20)))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that is right, to be broken in copies."""
+    folder = tmp_path_factory.mktemp("right")
+    mo.models.save(folder, mo.models.create("gpt2", **SMALL["gpt2"]))
+    return folder
+
+
+CONFIGS: list[tuple[dict[str, Any], str]] = [
+    ({"model_type": "mamba"}, r"\[models\] \S+config\.json: there is no family 'mamba'.*one of gpt2, llama"),
+    ({"model_type": ["gpt2"]}, r"config\.json: there is no family \['gpt2'\]"),
+    ({"model_type": None}, r"config\.json: there is no family None"),
+    ({"n_embd": "8"}, r"config\.json: n_embd is '8'.*a positive whole number, such as 768"),
+    ({"n_embd": None}, r"config\.json: n_embd is None"), ({"n_layer": 0}, r"config\.json: n_layer is 0"),
+    ({"n_head": 3}, r"config\.json: a width of 8 is not a multiple of 3 heads"),
+    ({"tie_word_embeddings": "no"}, r"config\.json: tie_word_embeddings is 'no'.*true or false"),
+    ({"layer_norm_epsilon": "1"}, r"config\.json: layer_norm_epsilon is '1'.*a number, such as"),
+]
+
+
+@pytest.mark.parametrize(("change", "text"), CONFIGS)
+def test_the_configuration_is_looked_at_first(saved: Path, tmp_path: Path, change: dict[str, Any], text: str) -> None:
+    """Also where there are no weights: they are the next thing that is missed."""
+    config = json.loads((saved / "config.json").read_text())
+    shutil.copy(saved / "model.safetensors", tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({**config, **change}))
+    with pytest.raises(ArgumentError, match=text):
+        mo.models.load(tmp_path)
+    if "n_head" not in change:
+        (tmp_path / "model.safetensors").unlink()
+        with pytest.raises(ArgumentError, match=text):
+            mo.models.load(tmp_path)
+
+
+def test_weights_that_are_missing_pickled_or_of_another_model(saved: Path, tmp_path: Path) -> None:
+    config = json.loads((saved / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(MissingFile, match=r"neither model\.safetensors nor"):
+        mo.models.load(tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(MissingFile, match=r"pytorch_model\.bin is a pickle, which is never read"):
+        mo.models.load(tmp_path)
+    shutil.copy(saved / "model.safetensors", tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({**config, "vocab_size": 60}))
+    with pytest.raises(NameFault, match=r"\(50, 8\), not \(60, 8\).*Hint: config\.json says vocab_size=60"):
+        mo.models.load(tmp_path)
+    del config["n_embd"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(NameFault, match=r"config\.json says vocab_size=50.*leaves out n_embd \(768 then\)"):
+        mo.models.load(tmp_path)
+
+
+def test_tokenizers_that_are_missing_or_larger_than_the_model(saved: Path, tmp_path: Path,
+                                                              caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(saved / name, tmp_path)
+    with pytest.raises(MissingFile, match=r"has no tokenizer\.json.*beside config\.json"):
+        mo.models.load_with_tokenizer(tmp_path)
+    mo.weights.save_tokenizer(tmp_path, mo.weights.train_bpe("so on and so on", vocab_size=260))
+    mo.models.load_with_tokenizer(tmp_path)
+    assert "tokens and the model 50" in caplog.text
+
+
+def test_names_are_not_folders(tmp_path: Path) -> None:
+    for name, hint in (("gpt2", r"mo\.models\.create\('gpt2'\)"), ("smollm2", "morpho models pull smollm2"),
+                       ("nothing", "give a folder with config")):
+        with pytest.raises(MissingFile, match=hint):
+            mo.models.load(name)
 
 
 # -- GGUF --------------------------------------------------------------------------------------------------------------

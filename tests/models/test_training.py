@@ -148,7 +148,7 @@ def test_a_killed_run_leaves_readable_checkpoints(text: Path, tmp_path: Path, se
     settings = replace(SMALL, steps=40)
     whole = finish(Run(tmp_path / "whole", text, settings), save_every=0)
     Run(tmp_path / "run", text, settings)
-    for _ in range(3):
+    for _ in range(2):
         process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path / "run")], stdout=subprocess.PIPE,
                                    env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, text=True)
         assert process.stdout is not None

@@ -70,7 +70,7 @@ def test_heads_must_divide() -> None:
         mo.nn.MultiHeadAttention(8, 4, 3)
     with pytest.raises(ArgumentError, match="width 10 is not a multiple"):
         mo.nn.MultiHeadAttention(10, 4)
-    with pytest.raises(ArgumentError, match="width is even"):
+    with pytest.raises(ArgumentError, match="depth is even"):
         mo.nn.RotaryPositions(5)
 
 

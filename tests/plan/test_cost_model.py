@@ -226,3 +226,32 @@ def test_clusters_are_square_and_named_once():
         plan.Cluster((node("a"), node("b")), ((1.0, 1.0),) * 2, ((0.0, -1.0), (0.0, 0.0)))
     with pytest.raises(MorphoError, match="no node 'c'"):
         plan.Cluster.uniform([node("a")], 1, 0).node("c")
+
+
+@pytest.mark.parametrize(("name", "sizes"), [
+    ("prenorm-small", {"width": 16, "layers": 2, "heads": 4, "kv_heads": 2, "hidden": 24}),
+    ("prenorm-small", {"width": 16, "layers": 1, "heads": 2, "activation": "gelu", "normalization": "layernorm",
+                       "use_rope": False, "tie_embeddings": False}),
+    ("prenorm-small", {"width": 16, "layers": 1, "heads": 2, "attention_bias": False}),
+])
+def test_a_model_of_the_registry_has_the_weights_of_its_card(name, sizes):
+    model = mo.models.create(name, vocab_size=50, max_seq_len=32, **sizes)
+    card = plan.ModelCard.from_config(model.config, context=16, dtype="f32")
+    total = sum(layer.weight_bytes for layer in card.layers) - (card.tied_bytes if card.tied is not None else 0)
+    assert total == 4 * model.parameter_count()
+
+
+def test_names_of_the_registry():
+    for name in ("prenorm-base", "smollm2-135m", "smollm2", "llama", "t5-small"):
+        assert plan.ModelCard.from_config(name, context=64).depth > 5
+    with pytest.raises(MorphoError, match=r"no model 'vit-b16' of transformer blocks, and vit-b16 is of another kind.*"
+                                          r"gpt2-xl.*prenorm-small, smollm2-135m; .*from_graph"):
+        plan.ModelCard.from_config("vit-b16")
+    with pytest.raises(MorphoError, match=r"there is no model 'nothing' of transformer blocks\. "):
+        plan.ModelCard.from_config("nothing")
+
+
+def test_a_gguf_file_is_no_configuration(tmp_path):
+    (tmp_path / "a.gguf").write_bytes(b"GGUF")
+    with pytest.raises(MorphoError, match=r"is a GGUF file.*config\.json of the model"):
+        plan.ModelCard.from_config(tmp_path / "a.gguf")

@@ -479,3 +479,38 @@ def test_backward_twice_is_an_error_inside_compile_too() -> None:
 
     with pytest.raises(mo.errors.ArgumentError, match="taken before"):
         twice(mo.ones(1))
+
+
+def test_parameters_that_nobody_holds_any_more() -> None:
+    """Gradients of a module that is gone go nowhere: alone they are an error that says so, others are right."""
+    x = mo.ones((2, 3))
+    loss = mo.nn.Linear(3, 1)(x).sum()
+    assert not loss.requires_grad
+    with pytest.raises(mo.errors.ArgumentError, match=r"\[backward\] the parameters below this value are gone"):
+        loss.backward()
+    layer = mo.nn.Linear(3, 1)
+    bias, loss, weight = layer.bias, layer(x).sum(), layer.weight.numpy(copy=True)
+    del layer
+    loss.backward()
+    assert bias.grad.tolist() == [2.0]
+    x = mo.ones((2, 3)).requires_grad_()
+    layer = mo.nn.Linear(3, 1)
+    weight, loss = layer.weight.numpy(copy=True), layer(x).sum()
+    del layer
+    loss.backward()
+    assert (x.grad.numpy() == weight).all()
+
+
+def test_a_leaf_whose_first_tensor_is_gone_still_has_a_gradient() -> None:
+    first = mo.nn.Parameter([1.0, 2.0])
+    second = mo.nn.Parameter([0.0, 0.0])
+    second.state = first.state
+    used = first * 2
+    del first
+    (second * 3).sum().backward()
+    assert second.grad.tolist() == [3.0, 3.0] and used.tolist() == [2.0, 4.0]
+
+
+def test_a_module_made_inside_a_compiled_function() -> None:
+    with pytest.raises(mo.errors.CompileError, match=r"\[State\] a parameter or state is made inside.*outside of it"):
+        mo.compile(lambda x: mo.nn.Linear(3, 1)(x))(mo.ones((2, 3)))

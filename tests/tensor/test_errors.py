@@ -101,3 +101,46 @@ def test_both_values_are_named() -> None:
         X.sum(axis=2)
     with pytest.raises(TypeError, match="uint64 and int64 have no common dtype"):
         mo.asarray([1], dtype="uint64") + N
+
+
+FAULTS: list[tuple[str, Any]] = [
+    (r"\[embedding\] id 12 is out of range for a table of 10 rows.*ids are counted from 0",
+     lambda: mo.nn.Embedding(10, 2)(mo.asarray([3, 12]))),
+    (r"\[embedding\] id -1 is", lambda: mo.embedding(mo.ones((3, 2)), mo.asarray([-1]))),
+    (r"\[embedding\] id 5 is", lambda: mo.nn.Embedding(5, 2)(mo.take(mo.asarray([0, 5]), mo.asarray([1])))),
+    (r"\[take\] index 8 is", lambda: mo.nn.Embedding(5, 2)(mo.take(mo.asarray([0, 5]), mo.asarray([8])))),
+    (r"\[cross_entropy\] class -100 is out of range for 4 classes", lambda: mo.cross_entropy(X, N * 0 - 100)),
+    (r"\[cross_entropy\] class 7 is", lambda: mo.cross_entropy(X, mo.asarray([0, -100, 7]), ignore_index=-100)),
+    (r"\[cross_entropy\] class 9 is", lambda: mo.nn.cross_entropy(X, N * 0 + 9, weight=mo.ones(4))),
+    (r"\[nll_loss\] class -1 is out of range for 4 classes", lambda: mo.nn.nll_loss(X, N * 0 - 1)),
+    (r"\[index\] index 7 is out of range for an axis of size 3", lambda: X[N * 0 + 7]),
+    (r"\[index\] index -7 is out of range", lambda: X[N * 0 - 7]),
+    (r"\[index\] an index is out of range for its axis", lambda: X[N - 1, N + 4]),
+    (r"\[take_along_axis\] index 6 is", lambda: mo.take_along_axis(X, (N * 0 + 6)[:, None])),
+    (r"\[scatter_add\] index 3 is", lambda: mo.scatter_add(N, N, N)),
+    (r"\[positions\] position 4 is out of range for a table of 4", lambda: mo.nn.LearnedPositions(4, 2)(
+        mo.ones((1, 2, 2)), mo.asarray(3))),
+]
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize(("text", "call"), FAULTS)
+def test_an_index_outside_its_axis_is_told_as_the_user_called_it(text: str, call: Any, backend: str) -> None:
+    with mo.settings(backend=backend), pytest.raises(IndexError, match=text) as caught:
+        call().numpy()
+    assert "gather" not in str(caught.value)
+
+
+def test_a_compiled_function_names_the_operation_that_faults() -> None:
+    """Native code tells no index: the operation and its range are those of the step, or of all it may be."""
+    table, right, wrong = mo.ones((5, 4)), mo.asarray([0, 1]), mo.asarray([0, 5])
+    look = mo.compile(lambda ids: mo.embedding(table, ids))
+    both = mo.compile(lambda ids, classes: mo.cross_entropy(mo.embedding(table, ids), classes))
+    look(right), both(right, right)
+    for _ in range(2):
+        with pytest.raises(IndexError, match=r"\[embedding\] an id is out of range for a table of 5 rows.*test_errors"):
+            look(wrong)
+        with pytest.raises(IndexError, match=r"cross_entropy\] .* is out of range"):
+            both(right, wrong)
+        with pytest.raises(IndexError, match=r"\[embedding.* is out of range"):
+            both(wrong, right)

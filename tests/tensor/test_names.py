@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import re
 
+import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.tensor.names import OTHERWISE, SAME, advice
+from morpho.tensor.names import OTHERWISE, PLACES, SAME, advice
+
+
+def check_names(text: str) -> None:
+    """Every `mo.name` that a hint speaks of is there."""
+    for path in re.findall(r"\bmo\.([A-Za-z_0-9.]*[A-Za-z_0-9])", text):
+        found: object = mo
+        for part in path.split("."):
+            found = getattr(found, part)
 
 
 @pytest.mark.parametrize("name", [*SAME, *OTHERWISE])
@@ -15,10 +25,49 @@ def test_a_foreign_name_leads_to_ours(name: str) -> None:
     assert not hasattr(mo, name), "Morpho has this name itself: take it off the list"
     with pytest.raises(AttributeError, match=rf"no attribute '{name}'\. Hint: use .+\.$"):
         getattr(mo, name)
-    for path in re.findall(r"\bmo\.([a-z_0-9.]*[a-z_0-9])", advice(name)):
-        found: object = mo
-        for part in path.split("."):
-            found = getattr(found, part)
+    check_names(advice(name))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_names_of_parts_tensors_and_modules(place: str) -> None:
+    owner = {"Tensor": [mo.ones(2)], "Module": [mo.nn.Identity()]}.get(place, [mo])[0]
+    owner = getattr(mo, place) if owner is mo else owner
+    for name in PLACES[place]:
+        assert not hasattr(owner, name), f"{place} has {name} itself: take it off the list"
+        with pytest.raises(AttributeError, match=rf"no attribute '{name}'\. Hint: use .+[^.]\.$"):
+            getattr(owner, name)
+        check_names(advice(name, place))
+
+
+def test_methods_that_are_functions_here() -> None:
+    x = mo.ones((2, 3))
+    with pytest.raises(AttributeError, match=r"^Tensor has no attribute 'squeeze'\. Hint: use mo\.squeeze\(x, "):
+        x.squeeze()
+    with pytest.raises(AttributeError, match=r"'clamp_'\. Hint: use x = mo\.clip\(x, \.\.\.\): tensors are values"):
+        x.clamp_(0)
+    with pytest.raises(AttributeError, match=r"^Parameter has no attribute 'cumsum'\. Hint: use mo\.cumulative_sum"):
+        mo.nn.Parameter([1.0]).cumsum(0)
+    with pytest.raises(AttributeError, match=r"^Linear has no attribute 'wieght'\. Hint: there is 'weight'"):
+        mo.nn.Linear(1, 1).wieght  # noqa: B018
+    with pytest.raises(TypeError, match=r"\[tensor\] mo\.tensor is no function\. .*Hint: use mo\.asarray"):
+        mo.tensor([1.0])
+
+
+def test_introspection_is_what_it_was() -> None:
+    x = mo.ones((2, 3))
+    compiled = mo.compile(lambda a: a + 1)
+    compiled(x)
+    for tensor in (x, x.realise(), compiled(x), mo.nn.Parameter([1.0]), mo.nn.Buffer([1.0])):
+        for name in ("view", "exp", "nonsense", "_private", "__cuda_array_interface__"):
+            assert not hasattr(tensor, name)
+        assert "view" not in dir(tensor) and "exp" not in dir(tensor) and copy.deepcopy(tensor).shape == tensor.shape
+    assert np.asarray(compiled(x)).sum() == 12 and mo.Tensor.__getattr__.__doc__
+    assert "functional" not in dir(mo.nn) and "lr_scheduler" not in dir(mo.optim) and "tensor" not in dir(mo)
+    with pytest.raises(AttributeError) as caught:
+        x.shap  # noqa: B018
+    assert (caught.value.name, caught.value.obj) == ("shap", x)  # from which Python guesses "shape"
+    with pytest.raises(AttributeError, match=r"module 'morpho.nn' has no attribute 'nonsense'$"):
+        mo.nn.nonsense  # noqa: B018
 
 
 def test_names_that_nobody_has() -> None:

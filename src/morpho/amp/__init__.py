@@ -9,5 +9,8 @@
 
 from morpho.amp.autocast import autocast, policy
 from morpho.amp.scaler import GradScaler
+from morpho.tensor.names import module_attribute as _module_attribute
 
 __all__ = ["GradScaler", "autocast", "policy"]
+
+__getattr__ = _module_attribute("amp", __name__)  # a hint for names of other libraries

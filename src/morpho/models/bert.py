@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
-from morpho.models.base import Config, Model, divided, tied_logits
+from morpho.models.base import Config, Model, tied_logits
+from morpho.models.encoder import Dense, SelfAttention
 from morpho.nn import init
-from morpho.nn.attention import attend, join_heads, split_heads
 from morpho.nn.containers import ModuleList
 from morpho.nn.dropout import Dropout
 from morpho.nn.linear import Embedding, Linear
@@ -60,17 +60,6 @@ class Embeddings(Module):
         return self.dropout(self.LayerNorm(self.word_embeddings(ids) + segments + places))  # type: ignore
 
 
-class SelfAttention(Module):
-    def __init__(self, config: BertConfig, dtype: Any) -> None:
-        width, self.heads = config.hidden_size, config.num_attention_heads
-        divided("bert", width, self.heads)
-        self.query, self.key, self.value = (Linear(width, width, True, dtype) for _ in range(3))
-
-    def forward(self, x: mo.Tensor, mask: mo.Tensor | None) -> mo.Tensor:
-        q, k, v = (split_heads(part(x), self.heads) for part in (self.query, self.key, self.value))
-        return join_heads(attend(q, k, v, mask=mask))
-
-
 class Output(Module):
     """A product, then the norm of its sum with the residual."""
 
@@ -85,21 +74,11 @@ class Output(Module):
 
 class Attention(Module):
     def __init__(self, config: BertConfig, dtype: Any) -> None:
-        self.self = SelfAttention(config, dtype)
+        self.self = SelfAttention("bert", config.hidden_size, config.num_attention_heads, True, dtype)
         self.output = Output(config.hidden_size, config, dtype)
 
     def forward(self, x: mo.Tensor, mask: mo.Tensor | None) -> mo.Tensor:
         return self.output(self.self(x, mask), x)  # type: ignore[no-any-return]
-
-
-class Dense(Module):
-    """A product alone, under the name `dense`."""
-
-    def __init__(self, inputs: int, outputs: int, dtype: Any) -> None:
-        self.dense = Linear(inputs, outputs, True, dtype)
-
-    def forward(self, x: mo.Tensor) -> mo.Tensor:
-        return self.dense(x)
 
 
 class Layer(Module):

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.models import names
-from morpho.models.registry import from_config
+from morpho.models.registry import family, from_config
+from morpho.models.registry import names as names_of_models
 from morpho.nn import init
 from morpho.nn.linear import Embedding, Linear
 from morpho.nn.module import Module
 from morpho.nn.quantised import QuantisedEmbedding, QuantisedLinear
-from morpho.weights import FileFault, GgufFile, MissingFile, load_gguf, load_tokenizer, match
+from morpho.weights import FileFault, GgufFile, MissingFile, NameFault, load_gguf, load_tokenizer, match
 from morpho.weights import load as load_weights
 from morpho.weights.atomic import atomic_file
+from morpho.weights.pull import MODELS
 
+LOG = logging.getLogger("morpho")
 MOST_CONFIG_BYTES = 1 << 20
 SHIPPED = Path(__file__).parent / "shipped"  # the small model that comes with Morpho
 
@@ -51,9 +56,10 @@ def load_with_tokenizer(path: str | os.PathLike[str], *, dtype: Any = mo.float32
 def _loaded(path: str | os.PathLike[str], dtype: Any, packed: bool) -> tuple[Any, Any]:
     place = Path(path)
     if place.is_dir():
-        return _from_folder(place, dtype), lambda: load_tokenizer(place / "tokenizer.json")
+        model = _from_folder(place, dtype)
+        return model, lambda: _tokenizer(place / "tokenizer.json", model)
     if not place.exists():
-        raise fail(MissingFile, "models.load", f"there is no {place}", "give a folder with config.json, or a GGUF file")
+        raise fail(MissingFile, "models.load", f"there is no {place}", _elsewhere(str(path)))
     if place.suffix.lower() != ".gguf":
         raise fail(ArgumentError, "models.load", f"{place.name} is neither a folder nor a GGUF file",
                    "weights alone do not say what model they are of: give the folder with config.json")
@@ -73,23 +79,73 @@ def save(path: str | os.PathLike[str], model: Any, **others: Any) -> None:
         file.write(json.dumps(model.config, indent=1).encode())
 
 
+def _elsewhere(name: str) -> str:
+    """What to do where there is no folder or file of this name."""
+    if name in MODELS:
+        return f"fetch it: morpho models pull {name}, then load mo.weights.model_path({name!r})"
+    if name in names_of_models():
+        return f"mo.models.create({name!r}) makes one with random weights; trained ones are in a folder or a GGUF file"
+    return "give a folder with config.json, or a GGUF file"
+
+
 # -- folders -----------------------------------------------------------------------------------------------------------
 def _from_folder(folder: Path, dtype: Any) -> Any:
-    config = _read_config(folder / "config.json")
+    """What is said first is what is wrong with the configuration, then with the weights, then where they differ."""
+    file = folder / "config.json"
+    config = _read_config(file)
+    with _naming(file):
+        family(config).checked_config(config)
     weights = load_weights(folder)
     if config.get("model_type") == "bert":  # the file says which parts there are
         config = {**config, "masked_lm": any(name.startswith("cls.predictions") for name in weights),
                   "pooler": any("pooler." in name for name in weights)}
     _check_depth(config, len(weights))
-    with init.undrawn():
+    with init.undrawn(), _naming(file):
         model = from_config(config, dtype=dtype)
     table = names.TABLES.get(model.model_type)
-    return _filled(model, match(weights, _wanted(model), table(model.config) if table else ()))
+    try:
+        found = match(weights, _wanted(model), table(model.config) if table else ())
+    except NameFault as error:
+        raise NameFault(f"{error} Hint: {_sizes(config, model)}.") from None
+    return _filled(model, found)
+
+
+@contextmanager
+def _naming(file: Path) -> Iterator[None]:
+    """Errors about a configuration name the file it comes from."""
+    try:
+        yield
+    except ArgumentError as error:
+        raise ArgumentError(str(error).replace("] ", f"] {file}: ", 1)) from None
+
+
+def _sizes(config: Mapping[str, Any], model: Any) -> str:
+    """What the configuration says of the shapes, for weights of other ones."""
+    kind = model.config_class
+    given = {kind.renamed.get(name, name) for name in config}
+    numbers = {name: value for name, value in model.config.items() if isinstance(value, int) and value > 1
+               and not name.endswith("_id")}
+    said = ", ".join(f"{name}={value}" for name, value in numbers.items() if name in given)
+    rest = ", ".join(f"{name} ({value} then)" for name, value in numbers.items() if name not in given)
+    return f"config.json says {said or 'no sizes'}" + (f", and leaves out {rest}" if rest else "")
+
+
+def _tokenizer(file: Path, model: Any) -> Any:
+    if not file.exists():
+        raise fail(MissingFile, "models.load", f"{file.parent} has no tokenizer.json",
+                   "put it beside config.json (vocab.json and merges.txt alone are not read), or use mo.models.load, "
+                   "which needs none")
+    found, words = load_tokenizer(file), model.config.get("vocab_size")
+    if words is not None and found.vocab_size > words:
+        LOG.warning("%s has %d tokens and the model %d: those beyond are errors where they occur", file,
+                    found.vocab_size, words)
+    return found
 
 
 def _read_config(file: Path) -> dict[str, Any]:
-    if not file.exists():
-        raise fail(MissingFile, "models.load", f"{file.parent} has no config.json")
+    if not file.is_file():
+        raise fail(MissingFile, "models.load", f"{file.parent} has no config.json",
+                   "give the folder of a model as the hubs have them, with config.json and model.safetensors")
     try:
         if file.stat().st_size > MOST_CONFIG_BYTES:
             raise ValueError(f"it has more than {MOST_CONFIG_BYTES} bytes")
@@ -97,7 +153,8 @@ def _read_config(file: Path) -> dict[str, Any]:
         if not isinstance(found, dict):
             raise ValueError("it is not an object")
     except (ValueError, RecursionError) as error:
-        raise fail(FileFault, "models.load", f"{file.name} is not a configuration: {error}") from None
+        raise fail(FileFault, "models.load", f"{file} is not a configuration: {error}",
+                   "it is JSON, as published with the model; fetch it again") from None
     return found
 
 

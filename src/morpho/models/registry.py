@@ -26,7 +26,7 @@ FAMILIES = {
 
 def _family(model_type: Any) -> tuple[type[Model], dict[str, dict[str, Any]]]:
     """The class, and the settings of each of its models by name; a family without a table has one, of its own name."""
-    if model_type not in FAMILIES:
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise fail(ArgumentError, "models", f"there is no family {model_type!r}", "one of " + ", ".join(FAMILIES))
     file, name = FAMILIES[model_type]
     module = importlib.import_module("morpho.models." + file)
@@ -49,11 +49,27 @@ def create(name: str, *, dtype: Any = mo.float32, **overrides: Any) -> Any:
     >>> model.parameter_count()
     1816
     """
+    kind, sizes = _named("models.create", name)
+    return kind.from_config({**sizes, **overrides}, strict=True, dtype=dtype)
+
+
+def config_of(name: str) -> dict[str, Any]:
+    """The configuration of a model by name, without the model.
+
+    >>> from morpho.models.registry import config_of
+    >>> config_of("smollm2-135m")["num_hidden_layers"]
+    30
+    """
+    kind, sizes = _named("models.config_of", name)
+    return {"model_type": kind.model_type, **kind.checked_config(sizes, strict=True).to_dict()}
+
+
+def _named(operation: str, name: str) -> tuple[type[Model], dict[str, Any]]:
     for model_type in FAMILIES:
         kind, sizes = _family(model_type)
         if name in sizes:
-            return kind.from_config({**sizes[name], **overrides}, strict=True, dtype=dtype)
-    raise fail(ArgumentError, "models.create", f"there is no model {name!r}", "one of " + ", ".join(names()))
+            return kind, sizes[name]
+    raise fail(ArgumentError, operation, f"there is no model {name!r}", "one of " + ", ".join(names()))
 
 
 def from_config(config: Mapping[str, Any], *, dtype: Any = mo.float32) -> Any:
@@ -64,7 +80,12 @@ def from_config(config: Mapping[str, Any], *, dtype: Any = mo.float32) -> Any:
     >>> mo.models.from_config(model.config).config == model.config
     True
     """
+    return family(config).from_config(config, dtype=dtype)
+
+
+def family(config: Mapping[str, Any]) -> type[Model]:
+    """The class of the models that a configuration is of."""
     if "model_type" not in config:
         raise fail(ArgumentError, "models.from_config", "the configuration has no model_type",
                    "one of " + ", ".join(FAMILIES))
-    return _family(config["model_type"])[0].from_config(config, dtype=dtype)
+    return _family(config["model_type"])[0]

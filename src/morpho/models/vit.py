@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
-from morpho.models.base import Config, Model, divided
+from morpho.models.base import Config, Model
+from morpho.models.encoder import Dense, SelfAttention
 from morpho.nn import init
-from morpho.nn.attention import attend, join_heads, split_heads
 from morpho.nn.containers import ModuleList
 from morpho.nn.convolution import Conv2d
 from morpho.nn.dropout import Dropout
@@ -76,29 +76,9 @@ class Embeddings(Module):
         return self.dropout(mo.concat([first, patches], axis=1) + self.position_embeddings)  # type: ignore
 
 
-class SelfAttention(Module):
-    def __init__(self, config: ViTConfig, dtype: Any) -> None:
-        width, self.heads = config.hidden_size, config.num_attention_heads
-        divided("vit", width, self.heads)
-        self.query, self.key, self.value = (Linear(width, width, config.qkv_bias, dtype) for _ in range(3))
-
-    def forward(self, x: mo.Tensor) -> mo.Tensor:
-        return join_heads(attend(*(split_heads(part(x), self.heads) for part in (self.query, self.key, self.value))))
-
-
-class Dense(Module):
-    """A product alone, under the name `dense`."""
-
-    def __init__(self, inputs: int, outputs: int, dtype: Any) -> None:
-        self.dense = Linear(inputs, outputs, True, dtype)
-
-    def forward(self, x: mo.Tensor) -> mo.Tensor:
-        return self.dense(x)
-
-
 class Attention(Module):
     def __init__(self, config: ViTConfig, dtype: Any) -> None:
-        self.attention = SelfAttention(config, dtype)
+        self.attention = SelfAttention("vit", config.hidden_size, config.num_attention_heads, config.qkv_bias, dtype)
         self.output = Dense(config.hidden_size, config.hidden_size, dtype)
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:

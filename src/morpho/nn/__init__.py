@@ -85,6 +85,7 @@ from morpho.nn.random import seed
 from morpho.nn.recurrent import GRU, LSTM, RNN
 from morpho.nn.transformer import FeedForward, TransformerBlock, TransformerDecoderBlock
 from morpho.tensor.checkpoint import checkpoint, checkpoint_sequential
+from morpho.tensor.names import module_attribute as _module_attribute
 from morpho.tensor.variable import Buffer, Parameter
 
 __all__ = [
@@ -112,3 +113,5 @@ __all__ = [
     "huber_loss", "kl_div", "l1_loss", "mse_loss", "nll_loss", "pairwise_distance", "smooth_l1_loss",
     "triplet_margin_loss",
 ]
+
+__getattr__ = _module_attribute("nn", __name__)  # a hint for names of other libraries

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import morpho as mo
+from morpho.base.checks import check_numbers, check_whole
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn.module import Module
 
@@ -81,6 +82,7 @@ class LeakyReLU(_Activation):
     function = staticmethod(mo.leaky_relu)
 
     def __init__(self, slope: float = 0.01) -> None:
+        check_numbers("LeakyReLU", slope=slope)
         self.slope = float(slope)
 
 
@@ -94,6 +96,7 @@ class ELU(_Activation):
     function = staticmethod(mo.elu)
 
     def __init__(self, alpha: float = 1.0) -> None:
+        check_numbers("ELU", alpha=alpha)
         self.alpha = float(alpha)
 
 
@@ -107,6 +110,7 @@ class Softmax(_Activation):
     function = staticmethod(mo.softmax)
 
     def __init__(self, axis: int = -1) -> None:
+        check_whole(type(self).__name__, axis=axis)
         self.axis = int(axis)
 
 
@@ -120,6 +124,7 @@ class LogSoftmax(_Activation):
     function = staticmethod(mo.log_softmax)
 
     def __init__(self, axis: int = -1) -> None:
+        check_whole(type(self).__name__, axis=axis)
         self.axis = int(axis)
 
 
@@ -131,6 +136,7 @@ class GLU(Module):
     """
 
     def __init__(self, axis: int = -1, activation: str = "sigmoid") -> None:
+        check_whole("GLU", axis=axis)
         self.axis, self.activation = axis, function_of(activation)
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import morpho as mo
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.checks import check_sizes
+from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn.dropout import Dropout
 from morpho.nn.linear import Linear
 from morpho.nn.module import Module
@@ -35,6 +36,7 @@ class KeyValueCache:
 
     def __init__(self, batch: int, kv_heads: int, length: int, depth: int, dtype: Any = mo.float32,
                  value_depth: int | None = None) -> None:
+        check_sizes("KeyValueCache", batch=batch, kv_heads=kv_heads, length=length, depth=depth)
         self.length = length
         self.keys = mo.State(mo.zeros((batch, kv_heads, length, depth), dtype=dtype))
         self.values = mo.State(mo.zeros((batch, kv_heads, length, value_depth or depth), dtype=dtype))
@@ -91,7 +93,10 @@ class MultiHeadAttention(Module):
                  rope: RotaryPositions | None = None, dropout: float = 0.0, memory_width: int | None = None,
                  dtype: Any = mo.float32) -> None:
         kv_heads = heads if kv_heads is None else kv_heads
-        if heads < 1 or kv_heads < 1 or heads % kv_heads:
+        memory_width = width if memory_width is None else memory_width
+        check_sizes("MultiHeadAttention", width=width, heads=heads, kv_heads=kv_heads, memory_width=memory_width,
+                    **({} if depth is None else {"depth": depth}))
+        if heads % kv_heads:
             raise fail(ArgumentError, "MultiHeadAttention", f"{heads} heads are not a multiple of {kv_heads} kv_heads")
         if depth is None and width % heads:
             raise fail(ArgumentError, "MultiHeadAttention", f"width {width} is not a multiple of {heads} heads",
@@ -99,7 +104,6 @@ class MultiHeadAttention(Module):
         self.depth = depth = width // heads if depth is None else depth
         self.width, self.heads, self.kv_heads, self.causal, self.window = width, heads, kv_heads, causal, window
         self.rope = rope
-        memory_width = width if memory_width is None else memory_width
         self.q_proj = Linear(width, heads * depth, bias, dtype)
         self.k_proj = Linear(memory_width, kv_heads * depth, bias, dtype)
         self.v_proj = Linear(memory_width, kv_heads * depth, bias, dtype)
@@ -109,6 +113,10 @@ class MultiHeadAttention(Module):
     def forward(self, x: mo.Tensor, memory: mo.Tensor | None = None, *, mask: Any = None,
                 cache: KeyValueCache | None = None, offset: Any = 0) -> mo.Tensor:
         source = x if memory is None else memory
+        for given in (x, source):
+            if given.ndim != 3:
+                raise fail(ShapeError, "MultiHeadAttention", f"shape {tuple(given.shape)} is not (batch, length, "
+                           "width)", "put an axis of size 1 before it: x[None]" if given.ndim == 2 else "")
         q = split_heads(self.q_proj(x), self.heads)  # (batch, heads, queries, depth)
         k, v = (split_heads(part(source), self.kv_heads) for part in (self.k_proj, self.v_proj))
         if self.rope is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import morpho as mo
+from morpho.base.checks import check_numbers, check_sizes
 from morpho.base.dims import product
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn.module import Module
@@ -28,8 +29,13 @@ class BatchNorm2d(Module):
 
     def __init__(self, channels: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
                  track_running_stats: bool = True, dtype: Any = mo.float32) -> None:
-        if momentum is not None and not 0 <= momentum <= 1:
-            raise fail(ArgumentError, type(self).__name__, f"momentum={momentum} does not lie between 0 and 1")
+        name = type(self).__name__
+        check_sizes(name, channels=channels)
+        check_numbers(name, 0, eps=eps)
+        if momentum is not None:
+            check_numbers(name, momentum=momentum)
+            if not 0 <= momentum <= 1:
+                raise fail(ArgumentError, name, f"momentum={momentum} does not lie between 0 and 1")
         self.channels, self.eps, self.momentum = channels, eps, momentum
         self.weight = Parameter(mo.ones((channels,), dtype=dtype)) if affine else None
         self.bias = Parameter(mo.zeros((channels,), dtype=dtype)) if affine else None

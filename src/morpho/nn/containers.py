@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import morpho as mo
+from morpho.base.checks import check_whole
 from morpho.base.dims import product
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn.module import Module
@@ -204,6 +205,7 @@ class Flatten(Module):
     """
 
     def __init__(self, start: int = 1, end: int = -1) -> None:
+        check_whole("Flatten", start=start, end=end)
         self.start, self.end = start, end
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import morpho as mo
+from morpho.base.checks import check_sizes
 from morpho.base.errors import ArgumentError, fail
 from morpho.nn import init
 from morpho.nn.module import Module
@@ -21,14 +22,19 @@ class _Convolution(Module):
 
     def _setup(self, inputs: int, outputs: int, kernel_size: Any, groups: int, bias: bool, dtype: Any) -> None:
         name = type(self).__name__
-        if groups < 1 or inputs % groups or outputs % groups:
+        check_sizes(name, inputs=inputs, outputs=outputs, groups=groups)
+        if inputs % groups or outputs % groups:
             raise fail(ArgumentError, name, f"{inputs} and {outputs} channels do not both divide into {groups} groups")
         self.inputs, self.outputs, self.groups = inputs, outputs, groups
         self.kernel_size = per_axis(name, "kernel_size", kernel_size, self.rank, 1)
         shape = (inputs, outputs // groups) if self.transposed else (outputs, inputs // groups)
         fan = shape[1] * math.prod(self.kernel_size)
         self.weight = Parameter(init.kaiming_uniform((*shape, *self.kernel_size), dtype=dtype))
-        self.bias = Parameter(init.uniform((outputs,), 1 / math.sqrt(max(fan, 1)), dtype)) if bias else None
+        self.bias = Parameter(init.uniform((outputs,), 1 / math.sqrt(fan), dtype)) if bias else None
+
+    def _check_steps(self) -> None:
+        for what in ("stride", "dilation"):
+            per_axis(type(self).__name__, what, vars(self)[what], self.rank, 1)
 
     def describe(self) -> str:
         size = self.kernel_size[0] if len(set(self.kernel_size)) == 1 else self.kernel_size
@@ -50,6 +56,7 @@ class Conv2d(_Convolution):
                  dilation: Any = 1, groups: int = 1, bias: bool = True, dtype: Any = mo.float32) -> None:
         self._setup(inputs, outputs, kernel_size, groups, bias, dtype)
         self.stride, self.padding, self.dilation = stride, padding, dilation
+        self._check_steps()
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
         convolve = mo.conv2d if self.rank == 2 else mo.conv1d
@@ -82,6 +89,7 @@ class ConvTranspose2d(_Convolution):
                  dtype: Any = mo.float32) -> None:
         self._setup(inputs, outputs, kernel_size, groups, bias, dtype)
         self.stride, self.padding, self.output_padding, self.dilation = stride, padding, output_padding, dilation
+        self._check_steps()
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
         convolve = mo.conv_transpose2d if self.rank == 2 else mo.conv_transpose1d

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from numbers import Real
+
 import morpho as mo
+from morpho.base.checks import shown
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn.module import Module
 from morpho.nn.random import next_key
@@ -16,8 +19,8 @@ class Dropout(Module):
     """
 
     def __init__(self, p: float = 0.5) -> None:
-        if isinstance(p, mo.Tensor) or not 0 <= p <= 1:
-            raise fail(ArgumentError, type(self).__name__, "p is not a number between 0 and 1")
+        if not isinstance(p, Real) or not 0 <= p <= 1:
+            raise fail(ArgumentError, type(self).__name__, f"p={shown(p)} is not a number between 0 and 1")
         self.p = p
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import morpho as mo
+from morpho.base.checks import check_sizes
 from morpho.nn.activations import function_of
 from morpho.nn.linear import Linear
 from morpho.nn.module import Module
@@ -21,9 +22,11 @@ class GatedUnit(Module):
 
     def __init__(self, inputs: int, hidden: int, outputs: int | None = None, bias: bool = False,
                  dtype: Any = mo.float32) -> None:
+        outputs = inputs if outputs is None else outputs
+        check_sizes(type(self).__name__, inputs=inputs, hidden=hidden, outputs=outputs)
         self.gate = Linear(inputs, hidden, bias, dtype)
         self.up = Linear(inputs, hidden, bias, dtype)
-        self.down = Linear(hidden, inputs if outputs is None else outputs, bias, dtype)
+        self.down = Linear(hidden, outputs, bias, dtype)
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
         return self.down(function_of(self.activation)(self.gate(x)) * self.up(x))  # type: ignore[no-any-return]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import morpho as mo
+from morpho.base.checks import check_sizes
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn import init
 from morpho.nn.activations import activation
@@ -36,9 +37,10 @@ class Linear(Module):
     """
 
     def __init__(self, inputs: int, outputs: int, bias: bool = True, dtype: Any = mo.float32) -> None:
+        check_sizes("Linear", inputs=inputs, outputs=outputs)
         self.inputs, self.outputs = inputs, outputs
         self.weight = Parameter(init.kaiming_uniform((outputs, inputs), dtype=dtype))
-        self.bias = Parameter(init.uniform((outputs,), 1 / math.sqrt(max(inputs, 1)), dtype)) if bias else None
+        self.bias = Parameter(init.uniform((outputs,), 1 / math.sqrt(inputs), dtype)) if bias else None
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
         return linear(x, self.weight, self.bias)
@@ -60,8 +62,10 @@ class FusedMLP(Sequential):
 
     def __init__(self, inputs: int, hidden: int, outputs: int | None = None, activation: str | Module = "gelu",
                  bias: bool = True, dtype: Any = mo.float32) -> None:
+        outputs = inputs if outputs is None else outputs
+        check_sizes("FusedMLP", inputs=inputs, hidden=hidden, outputs=outputs)
         super().__init__(Linear(inputs, hidden, bias, dtype), _as_module(activation),
-                         Linear(hidden, inputs if outputs is None else outputs, bias, dtype))
+                         Linear(hidden, outputs, bias, dtype))
 
     @staticmethod
     def of(model: Sequential) -> FusedMLP:
@@ -92,6 +96,7 @@ class Embedding(Module):
 
     def __init__(self, count: int, width: int, dtype: Any = mo.float32, std: float = 1.0,
                  padding_idx: int | None = None) -> None:
+        check_sizes("Embedding", count=count, width=width)
         if padding_idx is not None and not -count <= padding_idx < count:
             raise fail(ArgumentError, "Embedding", f"padding_idx={padding_idx} is not among {count} rows")
         self.count, self.width = count, width

@@ -12,6 +12,7 @@ import morpho as mo
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.base.shapes import normalise_axis
 from morpho.tensor.precision import widened
+from morpho.tensor.search import classes_along, rows_of
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -240,14 +241,15 @@ def focal_loss(logits: Any, target: Any, gamma: float = 2.0, alpha: float | None
     return _reduced("focal_loss", loss, reduction)
 
 
-def _shares(weight: Any, classes: mo.Tensor, ignore_index: int | None, dtype: Any) -> tuple[mo.Tensor, mo.Tensor]:
+def _shares(name: str, weight: Any, classes: mo.Tensor, ignore_index: int | None,
+            dtype: Any) -> tuple[mo.Tensor, mo.Tensor]:
     """What each target counts for, 0 where it is ignored; and the classes with 0 in those places."""
     kept = None if ignore_index is None else classes != ignore_index
     safe = classes if kept is None else mo.where(kept, classes, mo.zeros((), dtype=classes.dtype))
     if weight is None:
         shares = mo.ones(classes.shape, dtype=dtype)
     else:
-        shares = mo.squeeze(mo.embedding(mo.asarray(weight).astype(dtype)[:, None], safe), axis=-1)
+        shares = mo.squeeze(rows_of(name, mo.asarray(weight).astype(dtype)[:, None], safe), axis=-1)
     return shares if kept is None else mo.where(kept, shares, mo.zeros((), dtype=dtype)), safe
 
 
@@ -259,13 +261,22 @@ def nll_loss(log_probabilities: Any, target: Any, axis: int = -1, weight: Any = 
     >>> mo.nn.nll_loss(mo.asarray([[-1.0, -2.0]]), mo.asarray([1])).item()
     2.0
     """
-    name, one, classes = "nll_loss", _full(log_probabilities), mo.asarray(target)
+    return _picked("nll_loss", log_probabilities, target, axis, weight, ignore_index, reduction)
+
+
+def _picked(name: str, log_probabilities: Any, target: Any, axis: int, weight: Any, ignore_index: int | None,
+            reduction: str) -> mo.Tensor:
+    """`nll_loss`, also as a part of the loss of this name."""
+    one, classes = _full(log_probabilities), mo.asarray(target)
     axis = normalise_axis(axis, one.ndim, name)
     wanted = tuple(size for i, size in enumerate(one.shape) if i != axis)
     if tuple(classes.shape) != wanted or not classes.dtype.is_integer:
         raise fail(ShapeError, name, f"targets {classes.dtype}{tuple(classes.shape)} are not classes of shape {wanted}")
-    shares, safe = _shares(weight, classes, ignore_index, one.dtype)
-    found = mo.squeeze(mo.take_along_axis(one, mo.expand_dims(safe, axis=axis), axis=axis), axis=axis)
+    if weight is not None and tuple(mo.asarray(weight).shape) != (one.shape[axis],):
+        raise fail(ShapeError, name, f"a weight of shape {tuple(mo.asarray(weight).shape)} is given for "
+                                     f"{one.shape[axis]} classes")
+    shares, safe = _shares(name, weight, classes, ignore_index, one.dtype)
+    found = mo.squeeze(classes_along(name, one, mo.expand_dims(safe, axis=axis), axis), axis=axis)
     return _weighed(name, -found, shares, shares, reduction)
 
 
@@ -291,13 +302,13 @@ def cross_entropy(logits: Any, target: Any, axis: int = -1, weight: Any = None, 
     logarithms, classes = mo.log_softmax(logits, axis=axis), mo.asarray(target)
     if not classes.dtype.is_integer:
         raise fail(DTypeError, "cross_entropy", f"with a weight, targets are classes and not {classes.dtype}")
-    plain = nll_loss(logarithms, classes, axis, weight, ignore_index, reduction)
+    plain = _picked("cross_entropy", logarithms, classes, axis, weight, ignore_index, reduction)
     if not label_smoothing:
         return plain
     along = [1] * logarithms.ndim
     along[axis] = count = logarithms.shape[axis]
     weights = mo.asarray(weight).astype(logarithms.dtype)
     even = -mo.sum(logarithms * mo.reshape(weights, tuple(along)), axis=axis)  # every class alike
-    shares, _ = _shares(weights, classes, ignore_index, even.dtype)
+    shares, _ = _shares("cross_entropy", weights, classes, ignore_index, even.dtype)
     even = _weighed("cross_entropy", even, mo.ones_like(even), shares, reduction)
     return (1 - label_smoothing) * plain + label_smoothing / count * even

@@ -21,7 +21,9 @@ from typing import Any, TypeVar
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
+from morpho.nn.layer_notes import note_layer
 from morpho.tensor.entries import entries
+from morpho.tensor.names import missing
 from morpho.tensor.state import assign, current_trace
 from morpho.tensor.variable import Buffer, Parameter, Variable
 
@@ -50,15 +52,19 @@ class Module:
         raise fail(ArgumentError, type(self).__name__, "the module has no forward()", "define forward(self, ...)")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        for before in self._pre_hooks:
-            changed = before(self, args)
-            if changed is not None:
-                args = changed if isinstance(changed, tuple) else (changed,)
-        result = self.forward(*args, **kwargs)
-        for hook in self._hooks:
-            answer = hook(self, args, result)
-            result = result if answer is None else answer
-        return result
+        try:  # which costs nothing until something is raised
+            for before in self._pre_hooks:
+                changed = before(self, args)
+                if changed is not None:
+                    args = changed if isinstance(changed, tuple) else (changed,)
+            result = self.forward(*args, **kwargs)
+            for hook in self._hooks:
+                answer = hook(self, args, result)
+                result = result if answer is None else answer
+            return result
+        except Exception as error:
+            note_layer(error, self)
+            raise
 
     def __setattr__(self, name: str, value: Any) -> None:
         held = self.__dict__.get(name)
@@ -72,8 +78,9 @@ class Module:
         # Only what is not there comes here; layers are named by their users, so a slip is likely.
         known = [key for key in vars(self) if not key.startswith("_")]
         near = difflib.get_close_matches(name, known, 1)
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}"
-                             + (f". Hint: there is {near[0]!r}." if near else ""))
+        if not near:
+            raise missing("Module", name, self, type(self).__name__)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}. Hint: there is {near[0]!r}.")
 
     # -- the tree --------------------------------------------------------------------------------------------------
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:

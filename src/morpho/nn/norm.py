@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import morpho as mo
+from morpho.base.checks import check_numbers, check_sizes
 from morpho.base.dims import product
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn.module import Module
@@ -19,6 +20,8 @@ class LayerNorm(Module):
     """
 
     def __init__(self, width: int, eps: float = 1e-5, bias: bool = True, dtype: Any = mo.float32) -> None:
+        check_sizes("LayerNorm", width=width)
+        check_numbers("LayerNorm", 0, eps=eps)
         self.width, self.eps = width, eps
         self.weight = Parameter(mo.ones((width,), dtype=dtype))
         self.bias = Parameter(mo.zeros((width,), dtype=dtype)) if bias else None
@@ -39,6 +42,8 @@ class RMSNorm(Module):
     """
 
     def __init__(self, width: int, eps: float = 1e-5, dtype: Any = mo.float32) -> None:
+        check_sizes("RMSNorm", width=width)
+        check_numbers("RMSNorm", 0, eps=eps)
         self.width, self.eps = width, eps
         self.weight = Parameter(mo.ones((width,), dtype=dtype))
 
@@ -59,7 +64,9 @@ class GroupNorm(Module):
 
     def __init__(self, groups: int, channels: int, eps: float = 1e-5, affine: bool = True,
                  dtype: Any = mo.float32) -> None:
-        if groups < 1 or channels % groups:
+        check_sizes("GroupNorm", groups=groups, channels=channels)
+        check_numbers("GroupNorm", 0, eps=eps)
+        if channels % groups:
             raise fail(ArgumentError, "GroupNorm", f"{channels} channels are not divisible into {groups} groups")
         self.groups, self.channels, self.eps = groups, channels, eps
         self.weight = Parameter(mo.ones((channels,), dtype=dtype)) if affine else None

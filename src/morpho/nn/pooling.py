@@ -7,12 +7,19 @@ from typing import Any
 
 import morpho as mo
 from morpho.nn.module import Module
+from morpho.tensor.spatial import per_axis
 
 
 class _Pool(Module):
     """A pooling function with the module's attributes as its settings."""
 
     function: Callable[..., mo.Tensor]
+    rank = 2
+
+    def _check(self, **numbers: Any) -> None:
+        """Sizes and steps: one for all axes, or one for each."""
+        for what, value in numbers.items():
+            per_axis(type(self).__name__, what, value, self.rank, 1)
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
         return type(self).function(x, **self._settings())
@@ -34,6 +41,7 @@ class MaxPool2d(_Pool):
     function = staticmethod(mo.max_pool2d)
 
     def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1) -> None:
+        self._check(kernel_size=kernel_size, stride=1 if stride is None else stride, dilation=dilation)
         self.kernel_size, self.stride, self.padding, self.dilation = kernel_size, stride, padding, dilation
 
 
@@ -45,6 +53,7 @@ class MaxPool1d(MaxPool2d):
     """
 
     function = staticmethod(mo.max_pool1d)
+    rank = 1
 
 
 class AvgPool2d(_Pool):
@@ -57,6 +66,7 @@ class AvgPool2d(_Pool):
     function = staticmethod(mo.avg_pool2d)
 
     def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0, count_include_pad: bool = True) -> None:
+        self._check(kernel_size=kernel_size, stride=1 if stride is None else stride)
         self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
         self.count_include_pad = count_include_pad
 
@@ -69,6 +79,7 @@ class AvgPool1d(AvgPool2d):
     """
 
     function = staticmethod(mo.avg_pool1d)
+    rank = 1
 
 
 class AdaptiveAvgPool2d(_Pool):
@@ -81,6 +92,7 @@ class AdaptiveAvgPool2d(_Pool):
     function = staticmethod(mo.adaptive_avg_pool2d)
 
     def __init__(self, output_size: Any) -> None:
+        self._check(output_size=output_size)
         self.output_size = output_size
 
 
@@ -92,6 +104,7 @@ class AdaptiveAvgPool1d(AdaptiveAvgPool2d):
     """
 
     function = staticmethod(mo.adaptive_avg_pool1d)
+    rank = 1
 
 
 class AdaptiveMaxPool2d(AdaptiveAvgPool2d):
@@ -110,6 +123,8 @@ class AdaptiveMaxPool1d(AdaptiveAvgPool2d):
     >>> mo.nn.AdaptiveMaxPool1d(2)(mo.ones((2, 3, 5))).shape
     (2, 3, 2)
     """
+
+    rank = 1
 
     @staticmethod
     def function(x: mo.Tensor, output_size: Any) -> mo.Tensor:

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 import morpho as mo
+from morpho.base.checks import check_sizes
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn import init
 from morpho.nn.module import Module
+from morpho.tensor.search import rows_of
 from morpho.tensor.variable import Parameter
 
 MOST_ENTRIES = 1 << 27  # of a table of angles: a million positions of 128
@@ -30,14 +32,15 @@ def rows_at(table: mo.Tensor, length: Any, offset: Any) -> mo.Tensor:
         return table[offset:offset + length]
     steps = mo.arange(length)
     if not isinstance(offset, int) and offset.ndim:  # (batch,) -> (batch, length)
-        return mo.embedding(table, mo.expand_dims(offset, axis=-1) + steps)
-    return mo.embedding(table, steps + offset)
+        return rows_of("positions", table, mo.expand_dims(offset, axis=-1) + steps)
+    return rows_of("positions", table, steps + offset)
 
 
-def _checked(name: str, length: int, width: int, even: bool = True) -> None:
-    if length < 1 or width < 1 or (even and width % 2):
+def _checked(name: str, length: int, width: int, even: bool = True, called: str = "width") -> None:
+    check_sizes(name, **{"length": length, called: width})
+    if even and width % 2:
         raise fail(ArgumentError, name, f"{length} positions of {width} numbers cannot be made",
-                   "the width is even" if even and width % 2 else "")
+                   f"the {called} is even")
 
 
 class RotaryPositions(Module):
@@ -55,7 +58,7 @@ class RotaryPositions(Module):
 
     def __init__(self, depth: int, length: int = 2048, theta: float = 10000.0, interleaved: bool = False,
                  scaling: Mapping[str, Any] | None = None) -> None:
-        _checked("RotaryPositions", length, depth)
+        _checked("RotaryPositions", length, depth, called="depth")
         if length * depth > MOST_ENTRIES:
             raise fail(ArgumentError, "RotaryPositions", f"a table of {length} positions of {depth} angles is too "
                                                          f"large", "make it for a shorter length")
@@ -129,6 +132,7 @@ class SinusoidalPositions(Module):
     """
 
     def __init__(self, length: int, width: int, dtype: Any = mo.float32) -> None:
+        _checked("SinusoidalPositions", length, width)
         self.length, self.width = length, width
         self.table = mo.asarray(sinusoids(length, width)).astype(dtype).realise()
 

@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 import morpho as mo
+from morpho.base.checks import check_sizes
 from morpho.base.dims import product
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn import init
@@ -28,8 +29,7 @@ class _Recurrent(Module):
 
     def __init__(self, inputs: int, hidden: int, layers: int = 1, bias: bool = True, batch_first: bool = False,
                  dropout: float = 0.0, bidirectional: bool = False, dtype: Any = mo.float32) -> None:
-        if layers < 1 or hidden < 1:
-            raise fail(ArgumentError, type(self).__name__, f"layers={layers} and hidden={hidden} are not both positive")
+        check_sizes(type(self).__name__, inputs=inputs, hidden=hidden, layers=layers)
         self.inputs, self.hidden, self.layers, self.has_bias = inputs, hidden, layers, bias
         self.batch_first, self.bidirectional, self.dropout = batch_first, bidirectional, Dropout(dropout)
         bound = 1 / math.sqrt(hidden)

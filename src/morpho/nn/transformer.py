@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import morpho as mo
+from morpho.base.checks import check_sizes
 from morpho.base.errors import ArgumentError, fail
 from morpho.nn.attention import KeyValueCache, MultiHeadAttention
 from morpho.nn.dropout import Dropout
@@ -55,6 +56,7 @@ class FeedForward(Module):
 
     def __init__(self, width: int, hidden: int, kind: str = "gelu", bias: bool | None = None,
                  dtype: Any = mo.float32, gated: bool = False) -> None:
+        check_sizes("FeedForward", width=width, hidden=hidden)
         gated = gated or kind in GATES
         bias = not gated if bias is None else bias
         self.kind = kind
@@ -85,6 +87,7 @@ class TransformerBlock(Module):
                  normalization: str = "layernorm", eps: float = 1e-5, norm_first: bool = True, causal: bool = False,
                  bias: bool = True, rope: RotaryPositions | None = None, dropout: float = 0.0,
                  dtype: Any = mo.float32) -> None:
+        check_sizes(type(self).__name__, width=width, heads=heads, hidden=hidden)
         self.norm_first = norm_first
         self.attention_norm = norm(normalization, width, eps, dtype)
         self.attention = MultiHeadAttention(width, heads, kv_heads, bias=bias, causal=causal, rope=rope, dtype=dtype)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from morpho.base.dtypes import int32, int64
-from morpho.base.errors import AxisError, DTypeError, IndexFault, ShapeError, fail
+from morpho.base.errors import AxisError, DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import Attributes, Op, Spec, register
 from morpho.ops.algebra import (
@@ -31,6 +31,7 @@ from morpho.ops.algebra import (
     zeros_like,
 )
 from morpho.ops.fused import reference_shift, shares_of, shifted, wide
+from morpho.ops.index import out_of_range
 
 NAME = "cross_entropy"
 
@@ -62,7 +63,7 @@ def _wanted(node: Node) -> tuple[Node, Node | None]:
         counts = build("not_equal", index, constant_like(index, node["ignore"]))
         index = where(counts, index, zeros_like(index))
     numbers = build("iota", shape=logits.shape, axis=axis, dtype=int32)
-    checked = build("gather", numbers, index, axis=axis)  # of index numbers: the index itself, or a fault
+    checked = build("gather", numbers, index, axis=axis, called=NAME)  # of index numbers: the index itself, or a fault
     return build("equal", expand(checked, logits.shape), numbers), counts
 
 
@@ -146,7 +147,7 @@ def _reference(attributes: Attributes, logits: Any, target: Any) -> Any:
         counts = target != ignore if ignore is not None else counts
         index = np.where(counts, target, 0).astype(np.int64)
         if index.size and (index.min() < 0 or index.max() >= classes):
-            raise fail(IndexFault, NAME, f"a target is out of range for {classes} classes")
+            raise out_of_range(NAME, classes, int(index.min() if index.min() < 0 else index.max()))
         numbers = np.arange(classes).reshape([-1 if i == axis else 1 for i in range(logits.ndim)])
         target = index == numbers
     else:

@@ -18,9 +18,12 @@ from morpho.optim.schedules import (
     WarmupCosineLR,
     WarmupLinearLR,
 )
+from morpho.tensor.names import module_attribute as _module_attribute
 
 __all__ = [
     "Adafactor", "Adam", "AdamW", "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "ExponentialLR", "Group",
     "LambdaLR", "LinearLR", "Lion", "MultiStepLR", "Optimizer", "PolynomialLR", "ReduceLROnPlateau", "SGD", "Schedule",
     "SequentialLR", "StepLR", "WarmupCosineLR", "WarmupLinearLR", "clip_grad_norm", "clip_grad_value",
 ]
+
+__getattr__ = _module_attribute("optim", __name__)  # a hint for names of other libraries

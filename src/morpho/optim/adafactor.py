@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import morpho as mo
+from morpho.base.checks import check_numbers
 from morpho.base.errors import ArgumentError, fail
 from morpho.optim.optimizer import Group, Optimizer, Slots, at_least_zero, zeros_for
 from morpho.tensor.variable import Parameter
@@ -14,7 +15,8 @@ class Adafactor(Optimizer):
     """Adafactor without a first moment: for a matrix (r, c) it keeps r + c numbers.
 
     `eps` is the least root of the second moment (None: the dtype's precision) and the least size a parameter is taken
-    to have; `d` limits the root of the mean square of an update, `beta2_decay` says how fast old gradients count less.
+    to have; `d` limits the root of the mean square of an update, `beta2_decay` says how fast old gradients count less,
+    `weight_decay` is that of AdamW.
 
     >>> w = mo.nn.Parameter([[3.0, 4.0]])
     >>> (w * w).sum().backward(); mo.optim.Adafactor([w], lr=0.1).step(); w.numpy().round(2)
@@ -25,12 +27,14 @@ class Adafactor(Optimizer):
 
     def check(self, group: Group) -> None:
         at_least_zero("Adafactor", group, "lr", "weight_decay")
-        if not group["beta2_decay"] <= 0:
+        check_numbers("Adafactor", 1, d=group["d"])
+        check_numbers("Adafactor", beta2_decay=group["beta2_decay"])
+        if group["beta2_decay"] > 0:
             raise fail(ArgumentError, "Adafactor", f"beta2_decay={group['beta2_decay']} is positive")
-        if not group["d"] >= 1:
-            raise fail(ArgumentError, "Adafactor", f"d={group['d']} is less than 1")
-        if len(group["eps"]) != 2 or any(eps is not None and eps < 0 for eps in group["eps"]):
+        if not isinstance(group["eps"], tuple | list) or len(group["eps"]) != 2:
             raise fail(ArgumentError, "Adafactor", f"eps={group['eps']!r} are not two numbers of at least 0")
+        for eps in group["eps"]:
+            check_numbers("Adafactor", 0, eps=0 if eps is None else eps)
 
     def slots(self, parameter: Parameter, group: Group) -> Slots:
         if parameter.ndim < 2:

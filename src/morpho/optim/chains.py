@@ -7,9 +7,10 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from morpho.base.checks import check_numbers
 from morpho.base.errors import ArgumentError, fail
 from morpho.optim.optimizer import Optimizer
-from morpho.optim.schedules import Schedule
+from morpho.optim.schedules import Schedule, check_milestones
 from morpho.tensor.state import current_trace
 
 
@@ -38,6 +39,7 @@ class SequentialLR(Schedule):
 
     def __init__(self, optimizer: Optimizer, schedules: Sequence[Schedule], milestones: Sequence[int]) -> None:
         _check_optimizer("SequentialLR", optimizer, schedules)
+        check_milestones("SequentialLR", milestones)
         if len(milestones) != len(schedules) - 1 or list(milestones) != sorted(milestones):
             raise fail(ArgumentError, "SequentialLR", f"{len(schedules)} schedules have {len(schedules) - 1} ascending "
                                                       f"milestones between them, not {list(milestones)}")
@@ -95,6 +97,8 @@ class ReduceLROnPlateau:
         if mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
             raise fail(ArgumentError, name, f"mode={mode!r}, threshold_mode={threshold_mode!r} are unknown",
                        "use 'min' or 'max', 'rel' or 'abs'")
+        check_numbers(name, factor=factor)
+        check_numbers(name, 0, patience=patience, threshold=threshold, cooldown=cooldown, min_lr=min_lr, eps=eps)
         if not 0 < factor < 1:
             raise fail(ArgumentError, name, f"factor={factor} does not lie between 0 and 1")
         self.optimizer, self.mode, self.factor, self.patience = optimizer, mode, factor, patience

@@ -9,10 +9,14 @@ update of all parameters is one program, together with the gradients and the los
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 import morpho as mo
+from morpho.base.checks import check_numbers
 from morpho.base.errors import ArgumentError, fail
 from morpho.tensor.autograd import take_pending
 from morpho.tensor.entries import entries
@@ -91,10 +95,16 @@ class Optimizer:
 
     defaults: Mapping[str, Any] = {"lr": 1e-3}
 
-    def __init__(self, parameters: Iterable[Any], **settings: Any) -> None:
-        self._defaults = {"maximize": False, **self.defaults}
+    def __init_subclass__(cls, **others: Any) -> None:
+        """`help(rule)` and `inspect.signature(rule)` show the settings with their defaults."""
+        super().__init_subclass__(**others)
+        cls.__signature__ = _signature(cls)  # type: ignore[attr-defined]
+
+    def __init__(self, parameters: Iterable[Any], lr: float | None = None, **settings: Any) -> None:
+        self._defaults = {**self.defaults, "maximize": False}
+        settings = settings if lr is None else {"lr": lr, **settings}
         self._check_names(settings)
-        self._defaults |= settings
+        self._defaults |= {name: _plain(value) for name, value in settings.items()}
         self.groups: list[Group] = []
         self._slots: dict[int, dict[str, mo.State]] = {}
         self._counts: dict[int, mo.State] = {}  # by parameter: steps it took; most share one
@@ -112,12 +122,15 @@ class Optimizer:
         known = {id(p) for other in self.groups for p in other.parameters}
         for parameter in parameters:
             if not isinstance(parameter, Parameter):
-                raise fail(ArgumentError, name, f"{type(parameter).__name__} is not a Parameter")
+                raise fail(ArgumentError, name, f"{type(parameter).__name__} is not a Parameter",
+                           "pass model.parameters(), without names" if isinstance(parameter, tuple) else
+                           "make one with nn.Parameter(...)" if isinstance(parameter, mo.Tensor) else "")
             if id(parameter) in known:
                 raise fail(ArgumentError, name, "a parameter stands in two groups")
             known.add(id(parameter))
-        own = {key: value for key, value in group.items() if key != "params"}
+        own = {key: _plain(value) for key, value in group.items() if key != "params"}
         self._check_names(own)
+        check_numbers(name, 0, lr={**self._defaults, **own}["lr"])
         made = Group(parameters, {**self._defaults, **own})
         self.check(made)
         self.groups.append(made)
@@ -257,10 +270,29 @@ class Optimizer:
 
 def at_least_zero(name: str, group: Group, *settings: str) -> None:
     """Refuse a negative setting."""
-    for setting in settings:
-        value = group.settings.get(setting, 0.0)
-        if not (isinstance(value, int | float) and value >= 0):
-            raise fail(ArgumentError, name, f"{setting}={value!r} is not a number of at least 0")
+    check_numbers(name, 0, **{setting: group.settings.get(setting, 0.0) for setting in settings})
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy as Python's own, so that JSON holds it."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _signature(rule: type[Optimizer]) -> inspect.Signature:
+    """What a rule is made with: parameters, `lr`, and the other settings by name; or as its own `__init__` says."""
+    if rule.__init__ is not Optimizer.__init__:
+        first, *rest = inspect.signature(rule.__init__).parameters.values()
+        return inspect.Signature(rest)
+    given, named = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    settings = {"lr": 1e-3, **rule.defaults, "maximize": False}
+    return inspect.Signature([inspect.Parameter("parameters", given), *[
+        inspect.Parameter(name, given if name == "lr" else named, default=value, annotation=_kind(value))
+        for name, value in settings.items()]])
+
+
+def _kind(value: Any) -> Any:
+    """How the type of a setting is written."""
+    return {bool: bool, float: float, int: float}.get(type(value), inspect.Parameter.empty)
 
 
 def zeros_for(parameter: Parameter) -> mo.Tensor:

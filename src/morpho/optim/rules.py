@@ -3,9 +3,12 @@ elements share are computed once, those that come from powers of the betas in fl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import morpho as mo
+from morpho.base.checks import shown
 from morpho.base.errors import ArgumentError, fail
 from morpho.optim.optimizer import Group, Optimizer, Slots, at_least_zero, zeros_for
 from morpho.tensor.variable import Parameter
@@ -13,12 +16,16 @@ from morpho.tensor.variable import Parameter
 
 def _check_betas(name: str, group: Group) -> None:
     betas = group["betas"]
-    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-        raise fail(ArgumentError, name, f"betas={betas!r} are not two numbers in [0, 1)")
+    fits = isinstance(betas, Sequence) and len(betas) == 2 and all(isinstance(beta, Real) for beta in betas)
+    if not fits or not all(0 <= beta < 1 for beta in betas):
+        raise fail(ArgumentError, name, f"betas={shown(betas)} are not two numbers in [0, 1)")
 
 
 class SGD(Optimizer):
     """value - lr * gradient; with momentum, the gradient and a part of the last change.
+
+    `momentum` is that part, `dampening` what is taken off the new gradient then, `nesterov` looks a step ahead;
+    `weight_decay` times the value is added to the gradient.
 
     >>> w = mo.nn.Parameter([1.0])
     >>> (w * w).sum().backward(); mo.optim.SGD([w], lr=0.25).step(); w.numpy()
@@ -28,7 +35,7 @@ class SGD(Optimizer):
     defaults = {"lr": 1e-3, "momentum": 0.0, "dampening": 0.0, "weight_decay": 0.0, "nesterov": False}
 
     def check(self, group: Group) -> None:
-        at_least_zero("SGD", group, "lr", "weight_decay", "momentum")
+        at_least_zero("SGD", group, "lr", "weight_decay", "momentum", "dampening")
         if group["nesterov"] and (not group["momentum"] or group["dampening"]):
             raise fail(ArgumentError, "SGD", "nesterov needs a momentum and no dampening")
 
@@ -51,6 +58,9 @@ class SGD(Optimizer):
 
 class Adam(Optimizer):
     """Adam: the mean of the gradients over the root of the mean of their squares.
+
+    `betas` say how long both means remember, `eps` is added to the root; `weight_decay` times the value is added to the
+    gradient.
 
     >>> w = mo.nn.Parameter([1.0])
     >>> (w * w).sum().backward(); mo.optim.Adam([w], lr=0.5).step(); round(w.item(), 6)
@@ -84,7 +94,7 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam with the decay of weights apart from the gradient.
+    """Adam with the decay of weights apart from the gradient: the value is multiplied by 1 - lr * weight_decay first.
 
     >>> w = mo.nn.Parameter([1.0])
     >>> (w * w).sum().backward(); mo.optim.AdamW([w], lr=0.5, weight_decay=0.0).step(); round(w.item(), 6)
@@ -97,6 +107,8 @@ class AdamW(Adam):
 
 class Lion(Optimizer):
     """The sign of a mean of gradients: one slot per parameter, every element moves by lr.
+
+    `betas` say how much of the mean is in the sign and how long it remembers; `weight_decay` is that of AdamW.
 
     >>> w = mo.nn.Parameter([1.0, -1.0])
     >>> (w * w).sum().backward(); mo.optim.Lion([w], lr=0.5).step(); w.numpy()

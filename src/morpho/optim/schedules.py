@@ -20,6 +20,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from morpho.base.checks import check_numbers, shown
 from morpho.base.errors import ArgumentError, fail
 from morpho.optim.optimizer import Optimizer
 from morpho.tensor.state import current_trace
@@ -29,8 +30,7 @@ class Schedule:
     """What schedules have in common; a new one says what becomes of a rate: `rate(base, step, group)`."""
 
     def __init__(self, optimizer: Optimizer) -> None:
-        if not isinstance(optimizer, Optimizer):
-            raise fail(ArgumentError, type(self).__name__, f"{type(optimizer).__name__} is not an optimiser")
+        _check_optimizer(type(self).__name__, optimizer)
         self.optimizer = optimizer
         self.bases: list[float] = []
         self.last_step = 0
@@ -73,10 +73,24 @@ class Schedule:
         self._set()
 
 
-def _positive(name: str, **numbers: float) -> None:
+def _check_optimizer(name: str, optimizer: Any) -> None:
+    if not isinstance(optimizer, Optimizer):
+        raise fail(ArgumentError, name, f"{type(optimizer).__name__} is not an optimiser")
+
+
+def _positive(name: str, **numbers: Any) -> None:
     for key, number in numbers.items():
-        if not (isinstance(number, int | float) and number > 0):
+        check_numbers(name, **{key: number})
+        if not number > 0:
             raise fail(ArgumentError, name, f"{key}={number!r} is not a positive number")
+
+
+def check_milestones(name: str, milestones: Any) -> list[int]:
+    """Numbers of steps, as a list."""
+    if not isinstance(milestones, Sequence) or isinstance(milestones, str):
+        raise fail(ArgumentError, name, f"milestones={shown(milestones)} is not a list of steps")
+    check_numbers(name, 0, **{f"milestones[{i}]": milestone for i, milestone in enumerate(milestones)})
+    return list(milestones)
 
 
 class StepLR(Schedule):
@@ -84,6 +98,7 @@ class StepLR(Schedule):
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1) -> None:
         _positive("StepLR", step_size=step_size)
+        check_numbers("StepLR", gamma=gamma)
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer)
 
@@ -95,7 +110,8 @@ class MultiStepLR(Schedule):
     """Times `gamma` at each of the `milestones`."""
 
     def __init__(self, optimizer: Optimizer, milestones: Sequence[int], gamma: float = 0.1) -> None:
-        self.milestones, self.gamma = sorted(milestones), gamma
+        check_numbers("MultiStepLR", gamma=gamma)
+        self.milestones, self.gamma = sorted(check_milestones("MultiStepLR", milestones)), gamma
         super().__init__(optimizer)
 
     def rate(self, base: float, step: int, group: int) -> float:
@@ -106,6 +122,7 @@ class ConstantLR(Schedule):
     """Times `factor` for the first `total_iters` steps."""
 
     def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5) -> None:
+        check_numbers("ConstantLR", factor=factor, total_iters=total_iters)
         self.factor, self.total_iters = factor, total_iters
         super().__init__(optimizer)
 
@@ -117,6 +134,7 @@ class ExponentialLR(Schedule):
     """Times `gamma` at every step."""
 
     def __init__(self, optimizer: Optimizer, gamma: float) -> None:
+        check_numbers("ExponentialLR", gamma=gamma)
         self.gamma = gamma
         super().__init__(optimizer)
 
@@ -129,6 +147,7 @@ class CosineAnnealingLR(Schedule):
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0) -> None:
         _positive("CosineAnnealingLR", T_max=T_max)
+        check_numbers("CosineAnnealingLR", eta_min=eta_min)
         self.half, self.least = T_max, eta_min
         super().__init__(optimizer)
 
@@ -142,6 +161,7 @@ class LinearLR(Schedule):
     def __init__(self, optimizer: Optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0,
                  total_iters: int = 5) -> None:
         _positive("LinearLR", total_iters=total_iters)
+        check_numbers("LinearLR", start_factor=start_factor, end_factor=end_factor)
         self.start, self.end, self.total = start_factor, end_factor, total_iters
         super().__init__(optimizer)
 
@@ -154,6 +174,7 @@ class PolynomialLR(Schedule):
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0) -> None:
         _positive("PolynomialLR", total_iters=total_iters)
+        check_numbers("PolynomialLR", power=power)
         self.total, self.power = total_iters, power
         super().__init__(optimizer)
 
@@ -166,6 +187,9 @@ class LambdaLR(Schedule):
 
     def __init__(self, optimizer: Optimizer,
                  lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]]) -> None:
+        _check_optimizer("LambdaLR", optimizer)
+        if not callable(lr_lambda) and not isinstance(lr_lambda, Sequence):
+            raise fail(ArgumentError, "LambdaLR", f"lr_lambda={shown(lr_lambda)} is not a function, nor a list of some")
         self.functions = [lr_lambda] * len(optimizer.groups) if callable(lr_lambda) else list(lr_lambda)
         if len(self.functions) != len(optimizer.groups):
             raise fail(ArgumentError, "LambdaLR", f"{len(self.functions)} functions are given for "
@@ -189,6 +213,7 @@ class WarmupCosineLR(Schedule):
     """
 
     def __init__(self, optimizer: Optimizer, warmup: int, total: int, least: float = 0.0) -> None:
+        check_numbers(type(self).__name__, warmup=warmup, total=total, least=least)
         if not 0 <= warmup < total:
             raise fail(ArgumentError, type(self).__name__, f"a warm-up of {warmup} steps does not fit into {total}")
         self.warmup, self.total, self.least = warmup, total, least

@@ -1,4 +1,5 @@
-"""Cards of the known families: GPT-2, BERT, T5 and Llama, by name, from a `config.json`, or from its contents.
+"""Cards of the known families: GPT-2, BERT, T5, Llama and Morpho's own pre-norm transformer, by name, from a
+`config.json`, or from its contents.
 
 Sizes are those published; a family is a function from a config to layers. See `docs/planner.md` for the formulas.
 """
@@ -193,8 +194,10 @@ def _read(config: str | Path | Mapping[str, Any]) -> tuple[str, Mapping[str, Any
     path = Path(config)
     path = path / "config.json" if path.is_dir() else path
     if not path.is_file():
-        raise fail(ArgumentError, "plan", f"there is no model {str(config)!r}",
-                   f"give a config.json, or one of {', '.join(NAMED)}")
+        return str(config), _registered(str(config))
+    if path.suffix == ".gguf":
+        raise fail(ArgumentError, "plan", f"{path} is a GGUF file, and plans are made from a config.json",
+                   "give the config.json of the model it was made from, or its name")
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -202,6 +205,20 @@ def _read(config: str | Path | Mapping[str, Any]) -> tuple[str, Mapping[str, Any
     if not isinstance(data, dict):
         raise fail(ValueFault, "plan", f"{path} holds no object", "give the config.json of a model")
     return str(path), data
+
+
+def _registered(name: str) -> Mapping[str, Any]:
+    """The configuration that `mo.models.create` would make this model from; models that are fetched have their own."""
+    from morpho.models.registry import config_of, names
+
+    known = [each for each in names() if config_of(each)["model_type"] in FAMILIES]
+    same = {"smollm2": "smollm2-135m"}.get(name, name)
+    if same in known:
+        return config_of(same)
+    kind = f", and {name} is of another kind" if same in names() else ""
+    raise fail(ArgumentError, "plan", f"there is no model {name!r} of transformer blocks{kind}",
+               f"give a config.json, or one of {', '.join(dict.fromkeys([*NAMED, *known]))}; other models go through "
+               "ModelCard.from_graph")
 
 
 Family = tuple[tuple[Layer, ...], int, str, tuple[str, ...]]  # layers, shared parameters, phase, notes
@@ -268,5 +285,23 @@ def _t5_layers(fields: Config, work: Workload) -> Family:
     return layers, shared, "decode", ()
 
 
+def _prenorm_layers(fields: Config, work: Workload) -> Family:
+    """Morpho's own pre-norm transformer, as `morpho train` makes it."""
+    width, words = fields.size("width"), fields.size("vocab_size")
+    heads = fields.heads("heads", "width", "kv_heads")
+    gated = str(fields.data.get("activation", "swiglu")) in ("swiglu", "geglu", "reglu")
+    norm = 1 if fields.data.get("normalization", "rmsnorm") == "rmsnorm" else 2
+    block = Block(width, fields.size("hidden", default=4 * width), heads, fields.size("kv_heads", default=heads),
+                  gated=gated, biased=bool(fields.data.get("attention_bias", True)), mlp_biased=not gated,
+                  norm_parameters=norm)
+    table = words * width
+    places = 0 if fields.data.get("use_rope", True) else fields.size("max_seq_len", default=2048) * width
+    layers = (embedding_layer(width, table + places, work),
+              *(block_layer(f"block {i}", block, work) for i in range(fields.size("layers"))),
+              head_layer(width, words, table + norm * width, work))
+    shared = table if fields.data.get("tie_embeddings", True) else 0
+    return layers, shared, "decode", _longer(fields, work, "max_seq_len")
+
+
 FAMILIES = {"gpt2": _gpt2_layers, "llama": _llama_layers, "mistral": _llama_layers, "bert": _bert_layers,
-            "t5": _t5_layers}
+            "t5": _t5_layers, "prenorm": _prenorm_layers}

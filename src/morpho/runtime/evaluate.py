@@ -22,12 +22,12 @@ import morpho.ops  # noqa: F401  (fills the registry)
 from morpho.backends import reference
 from morpho.base import settings
 from morpho.base.dims import Size, evaluate
-from morpho.base.errors import ArgumentError, IndexFault, fail
+from morpho.base.errors import ArgumentError, fail
 from morpho.base.units import format_bytes
 from morpho.cost.crossovers import Crossovers
 from morpho.cost.estimate import bytes_avoided, graph_cost
 from morpho.ir.graph import Graph
-from morpho.ir.node import Node, build, make, rebuild, toposort
+from morpho.ir.node import Node, build, make, rebuild
 from morpho.ir.op import REGISTRY
 from morpho.ir.op import changes as registry_changes
 from morpho.kernels import elementwise
@@ -45,6 +45,7 @@ from morpho.runtime import code, measure, stored_plan, threads
 from morpho.runtime.buffer import Buffer, allocate, view_memory
 from morpho.runtime.cache import BoundedCache
 from morpho.runtime.executable import Executable
+from morpho.runtime.faults import index_fault
 from morpho.runtime.pool import pool
 from morpho.runtime.stored_plan import StoredPlan
 
@@ -312,17 +313,6 @@ def prepare(plan: Plan, inputs: Sequence[int]) -> list[Buffer | None]:
 
 
 # -- running ---------------------------------------------------------------------------------------------------------
-def index_fault(outputs: Sequence[Node], step: Step, reason: str) -> IndexFault:
-    """The error behind a fault of a step: that of the only operation of a program that checks indices, with the user's
-    line, else of the step."""
-    checks = {(node.op.name, node.origin) for node in toposort(outputs)
-              if node.op.kind == "index" or "checks" in node.op.properties}
-    lines, names = ({pair[i] for pair in checks} for i in (1, 0))
-    name = names.pop() if len(names) == 1 else step.label
-    hint = "classes are counted from 0" if name == "cross_entropy" else "negative indices count from the end"
-    return fail(IndexFault, name, reason, hint, line=lines.pop() if len(lines) == 1 else step.origin)
-
-
 def run_plan(plan: Plan, inputs: Sequence[int], results: Sequence[int], sizes: Mapping[str, int],
              outputs: Sequence[Node] | None = None) -> None:
     """Run with the addresses of inputs and results. `outputs` is the program as the user wrote it, for its lines."""
@@ -339,8 +329,7 @@ def run_plan(plan: Plan, inputs: Sequence[int], results: Sequence[int], sizes: M
             status = segment.run(pointers, sizes, arena) if seconds is None else \
                 segment.run_timed(pointers, sizes, arena, seconds)
             if status:
-                step, reason = segment.fault(status)
-                raise index_fault(plan.graph.outputs if outputs is None else outputs, step, reason)
+                raise index_fault(plan.graph.outputs if outputs is None else outputs, segment.faulty(status))
         else:
             started = time.perf_counter()
             _run_host(program, segment, pointers, arena, sizes)

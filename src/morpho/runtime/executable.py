@@ -17,7 +17,6 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.cost.crossovers import Crossovers
 from morpho.kernels.gemm import EPILOGUE
 from morpho.kernels.joint import groups, least_work, pieces, pieces_per_thread
-from morpho.kernels.loop_code import FAULT_INDEX
 from morpho.kernels.program import Program, Step
 from morpho.runtime import code, measure, threads
 from morpho.runtime.driver import FUNCTIONS, driver_text
@@ -244,8 +243,6 @@ class Executable:
                 return status + (number << 32)
         return 0
 
-    def fault(self, status: int) -> tuple[Step, str]:
-        """The step and the reason behind a status."""
-        step = self.steps[(status >> 32) - 1]
-        reason = "an index is out of range for its axis" if status & 0xFFFFFFFF & FAULT_INDEX else "a kernel failed"
-        return step, reason
+    def faulty(self, status: int) -> Step:
+        """The step behind a status: an index outside its axis is the only fault that kernels report."""
+        return self.steps[(status >> 32) - 1]

@@ -23,7 +23,7 @@ from morpho.ops.algebra import add, cast, constant_like
 from morpho.ops.identity import mark
 from morpho.tensor.core import Tensor, realise
 from morpho.tensor.gradient import gradients_of
-from morpho.tensor.tracking import DONE, Tracked, detached, owner, tracing, watch
+from morpho.tensor.tracking import DONE, Tracked, detached, owner, tracing, tracked, watch
 
 Hook = Callable[[Tensor], Tensor | None]
 _hooks: dict[int, list[Hook]] = {}  # serial of a node -> what looks at its gradient
@@ -143,6 +143,9 @@ def backward(tensor: Tensor, gradient: Any = None, *, retain_graph: bool = False
     order = toposort([root])
     leaves = [(node, found) for node in order if (found := owner(node)) is not None]
     if not leaves:
+        if any(node.serial in tracked and tracked[node.serial]() is None for node in order):
+            raise fail(ArgumentError, "backward", "the parameters below this value are gone: nobody holds them now",
+                       "keep the module, as in model = nn.Linear(3, 1), for as long as you train it")
         raise fail(ArgumentError, "backward", "nothing below this value wants a gradient",
                    "use nn.Parameter, or requires_grad_() on the tensors whose gradients you want; inside a compiled "
                    "function call backward() there, its results have no gradient outside")

@@ -35,6 +35,7 @@ from morpho.runtime import measure, threads
 from morpho.runtime.buffer import Buffer, allocate, copy_bytes
 from morpho.runtime.evaluate import make_plan, run_plan
 from morpho.runtime.executable import LONG_WORK, Executable, native, set_distances
+from morpho.runtime.faults import index_fault
 from morpho.runtime.layout import make_vectorcallable, record_words, slot_offset
 from morpho.runtime.pool import pool
 from morpho.runtime.tables import ContextField, Distances
@@ -199,8 +200,7 @@ class Compiled(ctypes.Structure):
         """Called by the native entry when a kernel of a program reports a fault."""
         plan = next(chosen.plan for chosen in list(self.specialisations.values())
                     if chosen.direct and chosen.plan.executables[0].words.ctypes.data == program)
-        step, reason = plan.executables[0].fault(status)
-        raise evaluation.index_fault(plan.graph.outputs, step, reason)
+        raise index_fault(plan.graph.outputs, plan.executables[0].faulty(status))
 
     # -- the way through Python ----------------------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -626,7 +626,7 @@ def _snapshot(tensor: Tensor) -> Tensor:
         storage, layout = tensor._storage, tensor._layout
         if layout is not None and tensor._storage is storage and tensor._layout is layout:
             made = object.__new__(Tensor)
-            made._node, made._record, made._storage, made._layout = None, None, storage, layout
+            made._node, made._record, made._storage, made._layout, made._track = None, None, storage, layout, None
             return made
 
 

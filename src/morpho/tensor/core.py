@@ -49,7 +49,8 @@ class Tensor:
     """
 
     # `_record` and `_storage` are read by compiled code; see runtime/layout.py.
-    # `_track` is unset for most: what a leaf collects gradients in, or the program of a computed value that has some.
+    # `_track` is None or unset for most: what a leaf collects gradients in, or the program of a computed value that
+    # has some.
     __slots__ = ("__weakref__", "_layout", "_node", "_record", "_storage", "_track")
 
     _node: Node | None
@@ -65,14 +66,14 @@ class Tensor:
     def of_node(node: Node) -> Tensor:
         """A lazy tensor."""
         made = object.__new__(Tensor)
-        made._node, made._record, made._storage, made._layout = node, None, None, None
+        made._node, made._record, made._storage, made._layout, made._track = node, None, None, None, None
         return made
 
     @staticmethod
     def of_buffer(buffer: Buffer) -> Tensor:
         """A realised tensor."""
         made = object.__new__(Tensor)
-        made._node = None
+        made._node = made._track = None
         made._hold(buffer)
         return made
 

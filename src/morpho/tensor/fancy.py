@@ -68,6 +68,11 @@ class Fancy:
         return linear
 
     @property
+    def called(self) -> str:
+        """What an error calls the operation: the number of several indices together says nothing to a user."""
+        return "index" if len(self.indexed) == 1 else "indices"
+
+    @property
     def result(self) -> Shape:
         """The shape of the value the key names."""
         return self._around(self.common)
@@ -88,11 +93,13 @@ class Fancy:
 
     def read(self, view: Node) -> Node:
         """The elements at the indices."""
-        return reshape(build("gather", self._lines(view), self._spread(), axis=self.place), self.result)
+        return reshape(build("gather", self._lines(view), self._spread(), axis=self.place, called=self.called),
+                       self.result)
 
     def write(self, view: Node, value: Node) -> Node:
         """The view with the elements at the indices replaced; of equal indices the last one stays."""
         lines, index = self._lines(view), self._spread()
-        filled = build("scatter", lines, index, reshape(value, index.shape), axis=self.place, mode="set")
+        filled = build("scatter", lines, index, reshape(value, index.shape), axis=self.place, mode="set",
+                       called=self.called)
         ordered = reshape(filled, tuple(self.shape[axis] for axis in self.order))
         return permute(ordered, tuple(self.order.index(i) for i in range(len(self.order))))

@@ -2,9 +2,15 @@
 
 >>> advice("concatenate")
 'use mo.concat'
+>>> mo.ones(3).view(1, 3)
+Traceback (most recent call last):
+AttributeError: Tensor has no attribute 'view'. Hint: use x.reshape(...).
 """
 
 from __future__ import annotations
+
+import sys
+from typing import Any
 
 SAME = {  # another library's name -> Morpho's
     "absolute": "abs", "amax": "max", "amin": "min", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin",
@@ -21,6 +27,12 @@ SAME = {  # another library's name -> Morpho's
     "randn": "random.normal", "randint": "random.randint", "manual_seed": "nn.seed", "seed": "random.key",
     "from_numpy": "asarray", "as_tensor": "asarray", "frombuffer": "asarray", "swapaxes": "moveaxis",
     "broadcast_tensors": "broadcast_arrays", "movedim": "moveaxis", "permute": "permute_dims",
+    "unsqueeze": "expand_dims", "clamp": "clip", "mul": "multiply", "sub": "subtract", "div": "divide",
+    "neg": "negative", "eq": "equal", "ne": "not_equal", "gt": "greater", "lt": "less", "ge": "greater_equal",
+    "le": "less_equal", "long": "int64", "short": "int16", "randperm": "random.permutation",
+    "masked_fill": "where", "inference_mode": "no_grad", "load": "weights.load", "save": "weights.save",
+    "Parameter": "nn.Parameter", "Module": "nn.Module", "DataLoader": "data.DataLoader",
+    "scaled_dot_product_attention": "attention", "autocast": "amp.autocast", "index_add": "scatter_add",
 }
 OTHERWISE = {  # what has no name of its own
     "allclose": "mo.all(mo.abs(a - b) <= tolerance)", "isclose": "mo.abs(a - b) <= tolerance",
@@ -35,11 +47,136 @@ OTHERWISE = {  # what has no name of its own
     "ravel": "mo.reshape(x, (-1,))", "rsqrt": "1 / mo.sqrt(x)", "shape": "x.shape", "size": "x.size",
     "split": "mo.unstack(x), or slices of x", "transpose": "x.T, or mo.permute_dims(x, axes)",
     "vstack": "mo.concat(arrays, axis=0)", "vmap": "broadcasting: every function takes leading axes",
+    "autograd": "loss.backward(), or mo.grad", "chunk": "slices of x", "cuda": "device='cpu', the only one there is",
+    "device": "the name of the device: device='cpu'", "flatten": "mo.reshape(x, (-1,)), or mo.nn.Flatten",
+    "is_tensor": "isinstance(x, mo.Tensor)", "multinomial": "mo.argmax(logits + Gumbel noise of mo.random.uniform)",
+    "numel": "x.size", "set_grad_enabled": "mo.no_grad, or mo.enable_grad", "set_num_threads": "mo.settings(threads=n)",
+    "topk": "mo.argsort(x, descending=True)[..., :k]", "utils": "mo.data for batches, mo.nn.checkpoint to save memory",
+    "view": "mo.reshape(x, shape)",
 }
+_ADAMW = "mo.optim.AdamW, or a rule of your own: a class derived from mo.optim.Optimizer"
+_DTYPES = "astype(dtype): everything lies in the memory of the CPU"
+NN = {
+    "functional": "mo.relu, mo.softmax, mo.nn.mse_loss, ...: functions are in mo and mo.nn",
+    "utils": "mo.optim.clip_grad_norm for gradients; model.parameters() is a list of tensors",
+    "clip_grad_norm_": "mo.optim.clip_grad_norm", "MultiheadAttention": "mo.nn.MultiHeadAttention",
+    "TransformerEncoderLayer": "mo.nn.TransformerBlock", "TransformerDecoderLayer": "mo.nn.TransformerDecoderBlock",
+    "TransformerEncoder": "mo.nn.Sequential of mo.nn.TransformerBlock",
+    "TransformerDecoder": "mo.nn.ModuleList of mo.nn.TransformerDecoderBlock",
+    "Transformer": "mo.nn.TransformerBlock, or mo.models.create('prenorm-small')",
+    "ParameterDict": "a dict of mo.nn.Parameter as an attribute",
+    "Softmax2d": "mo.nn.Softmax", "LazyLinear": "mo.nn.Linear",
+    "PReLU": "mo.nn.LeakyReLU, or mo.where with a mo.nn.Parameter", "BatchNorm3d": "mo.nn.GroupNorm, or BatchNorm2d",
+    "Conv3d": "mo.nn.Conv2d: images and lines can be convolved", "Dropout1d": "mo.nn.Dropout2d",
+    "InstanceNorm2d": "mo.nn.GroupNorm with as many groups as channels", "LSTMCell": "mo.nn.LSTM",
+    "GRUCell": "mo.nn.GRU", "RNNCell": "mo.nn.RNN", "EmbeddingBag": "mo.nn.Embedding, and mo.mean over the ids",
+    "DataParallel": "one process: the engine uses all its cores", "Upsample": "mo.repeat", "Tensor": "mo.Tensor",
+    "no_grad": "mo.no_grad", "relu": "mo.relu", "gelu": "mo.gelu", "softmax": "mo.softmax", "embedding": "mo.embedding",
+    "layer_norm": "mo.layer_norm", "conv2d": "mo.conv2d", "log_softmax": "mo.log_softmax",
+    "scaled_dot_product_attention": "mo.attention", "one_hot": "mo.one_hot", "silu": "mo.silu", "pad": "mo.pad",
+    "sigmoid": "mo.sigmoid", "tanh": "mo.tanh", "max_pool2d": "mo.max_pool2d", "avg_pool2d": "mo.avg_pool2d",
+    "rms_norm": "mo.rms_norm", "manual_seed": "mo.nn.seed",
+}
+OPTIM = {
+    "lr_scheduler": "mo.optim.StepLR, mo.optim.CosineAnnealingLR, ...: schedules are in mo.optim itself",
+    "LRScheduler": "mo.optim.Schedule", "clip_grad_norm_": "mo.optim.clip_grad_norm",
+    "clip_grad_value_": "mo.optim.clip_grad_value", "OneCycleLR": "mo.optim.WarmupCosineLR",
+    "CosineAnnealingWarmRestarts": "mo.optim.SequentialLR of mo.optim.CosineAnnealingLR",
+    "CyclicLR": "mo.optim.LambdaLR", "MultiplicativeLR": "mo.optim.LambdaLR",
+    "get_cosine_schedule_with_warmup": "mo.optim.WarmupCosineLR",
+    "get_linear_schedule_with_warmup": "mo.optim.WarmupLinearLR",
+    "swa_utils": "copy.deepcopy(model) and load_state_dict with the averages",
+    **dict.fromkeys(("RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "LBFGS", "ASGD", "Rprop",
+                     "SparseAdam", "Muon", "LAMB"), _ADAMW),
+}
+AMP = {
+    "autocast_mode": "mo.amp.autocast", "grad_scaler": "mo.amp.GradScaler", "scale_loss": "mo.amp.GradScaler",
+    "initialize": "mo.amp.autocast and mo.amp.GradScaler", "custom_fwd": "mo.amp.autocast inside the function",
+}
+TENSOR = {
+    "view": "x.reshape(...)", "view_as": "x.reshape(y.shape)", "reshape_as": "x.reshape(y.shape)",
+    "permute": "mo.permute_dims(x, axes)", "transpose": "x.T, x.mT, or mo.permute_dims(x, axes)", "t": "x.T",
+    "expand": "mo.broadcast_to(x, shape)", "expand_as": "mo.broadcast_to(x, y.shape)",
+    "unsqueeze": "mo.expand_dims(x, axis=axis), or x[:, None]", "flatten": "x.reshape(-1)", "ravel": "x.reshape(-1)",
+    "to": "x." + _DTYPES, "type": "x.astype(dtype)", "float": "x.astype('float32')", "double": "x.astype('float64')",
+    "half": "x.astype('float16')", "bfloat16": "x.astype('bfloat16')", "int": "x.astype('int32')",
+    "long": "x.astype('int64')", "bool": "x.astype('bool')", "cpu": "x itself: it lies in the memory of the CPU",
+    "cuda": "x itself: tensors lie in the memory of the CPU", "numel": "x.size", "dim": "x.ndim",
+    "copy": "mo.asarray(x, copy=True); tensors are values, so that a copy is seldom needed",
+    "clone": "x itself: tensors are values, and nothing that is done to one changes another",
+    "contiguous": "x itself: the engine sees to the layout", "is_contiguous": "x.strides", "stride": "x.strides",
+    "data": "x.detach(); parameter.assign(...) gives a parameter another value", "grad_fn": "x.requires_grad",
+    "is_cuda": "x.device", "is_leaf": "x.requires_grad", "data_ptr": "x.numpy().ctypes.data", "dot": "x @ y",
+    "zero_": "mo.zeros_like(x)", "fill_": "mo.full_like(x, value)", "copy_": "y, or parameter.assign(y)",
+    "norm": "mo.linalg.vector_norm(x)", "split": "slices of x", "chunk": "slices of x",
+    "fill": "mo.full_like(x, value)", "masked_fill": "mo.where(mask, value, x)",
+    "gather": "mo.take_along_axis(x, indices, axis=axis)",
+    "index_select": "mo.take(x, indices, axis=axis)", "amax": "x.max(axis=axis)", "amin": "x.min(axis=axis)",
+    "topk": "mo.argsort(x, descending=True)[..., :k]", "nelement": "x.size", "tobytes": "x.numpy().tobytes()",
+    "uniform_": "mo.random.uniform(key, shape), or mo.nn.init",
+    "normal_": "mo.random.normal(key, shape), or mo.nn.init",
+    "detach_": "x.detach()", "share_memory_": "x itself", "pin_memory": "x itself", "new_zeros": "mo.zeros(shape)",
+}
+MODULE = {
+    "to": "model." + _DTYPES, "float": "model.astype('float32')", "double": "model.astype('float64')",
+    "half": "model.astype('float16')", "bfloat16": "model.astype('bfloat16')", "type": "model.astype(dtype)",
+    "cuda": "the model itself: it lies in the memory of the CPU", "cpu": "the model itself: it lies there already",
+    "register_buffer": "self.name = nn.Buffer(value)", "register_parameter": "self.name = nn.Parameter(value)",
+    "add_module": "setattr(self, name, module), or nn.ModuleDict", "register_module": "setattr(self, name, module)",
+    "extra_repr": "describe()", "compile": "mo.compile(lambda x: model(x))", "save_pretrained": "mo.models.save",
+    "from_pretrained": "mo.models.load", "get_parameter": "dict(model.named_parameters())[name]",
+    "get_submodule": "dict(model.named_modules())[name]", "share_memory": "the model itself",
+    "register_full_backward_hook": "x.register_hook(hook) on a tensor",
+    "register_backward_hook": "x.register_hook(hook) on a tensor",
+    "set_extra_state": "nn.Buffer", "num_parameters": "model.parameter_count()",
+}
+PLACES = {"nn": NN, "optim": OPTIM, "amp": AMP, "Tensor": TENSOR, "Module": MODULE}
 
 
-def advice(name: str) -> str:
-    """What to use instead of a name that Morpho does not have; empty where nothing comes close."""
-    if name in SAME:
-        return f"use mo.{SAME[name]}"
-    return f"use {OTHERWISE[name]}" if name in OTHERWISE else ""
+def advice(name: str, place: str = "mo") -> str:
+    """What to use instead of a name that Morpho, or a part of it, does not have; empty where nothing comes close."""
+    if place == "mo":
+        if name in SAME:
+            return f"use mo.{SAME[name]}"
+        return f"use {OTHERWISE[name]}" if name in OTHERWISE else ""
+    if name in PLACES[place]:
+        return f"use {PLACES[place][name]}"
+    return _function(name) if place == "Tensor" else ""
+
+
+def _function(name: str) -> str:
+    """A method of other libraries' tensors that is a function here; one that ends in _ would change its tensor."""
+    functions = sys.modules["morpho"]
+    plain = name.removesuffix("_")
+    if name.startswith("_"):
+        return ""
+    found = SAME.get(plain, plain)
+    if found not in functions.__all__ or not callable(getattr(functions, found)):
+        return ""
+    if plain != name:
+        return f"use x = mo.{found}(x, ...): tensors are values"
+    return f"use mo.{found}(x, ...)"
+
+
+def missing(place: str, name: str, owner: Any, title: str = "") -> AttributeError:
+    """The error to raise for an attribute that is not there: with the hint of this table, or with Python's own guess
+    among the names of `owner`."""
+    hint = advice(name, place)
+    text = f"{title or place} has no attribute {name!r}"
+    return AttributeError(f"{text}. Hint: {hint}.") if hint else AttributeError(text, name=name, obj=owner)
+
+
+def tensor_attribute(self: Any, name: str) -> Any:
+    """`Tensor.__getattr__`: only what is not there comes here."""
+    if name == "_track":  # unset in what native code makes: nothing is tracked, and asking is cheap
+        return None
+    raise missing("Tensor", name, self, type(self).__name__)
+
+
+def module_attribute(place: str, module: str) -> Any:
+    """`__getattr__` for a module of Morpho, of the table's place of this name."""
+
+    def __getattr__(name: str) -> Any:
+        raise missing(place, name, sys.modules[module], f"module '{module}'")
+
+    return __getattr__

@@ -9,6 +9,7 @@ from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.tensor import autograd, index, interop, move, namespace, products, reduce
 from morpho.tensor import elementwise as ew
 from morpho.tensor.core import Tensor
+from morpho.tensor.names import tensor_attribute
 
 _BINARY = {"add": ew.add, "sub": ew.subtract, "mul": ew.multiply, "truediv": ew.divide, "floordiv": ew.floor_divide,
            "mod": ew.remainder, "pow": ew.pow, "matmul": products.matmul, "and": ew.bitwise_and, "or": ew.bitwise_or,
@@ -96,6 +97,7 @@ def _astype(self: Tensor, dtype: Any, *, copy: bool = True) -> Tensor:
 
 
 _ATTRIBUTES: dict[str, Any] = {
+    "__getattr__": tensor_attribute,
     "__getitem__": index.getitem,
     "__setitem__": index.setitem,
     "__iter__": _iterate,

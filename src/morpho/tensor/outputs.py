@@ -81,7 +81,7 @@ def _from_templates(templates: list[Any]) -> tuple[Tensor, ...]:
     for nbytes, shape, strides, dtype, suffix in templates:
         block = acquire(nbytes)
         tensor = object.__new__(Tensor)
-        tensor._node, tensor._storage = None, block
+        tensor._node, tensor._storage, tensor._track = None, block, None
         tensor._layout = (block.address, shape, strides, dtype, True)
         tensor._record = _ADDRESS.pack(block.address) + suffix
         made.append(tensor)

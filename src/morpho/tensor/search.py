@@ -39,7 +39,8 @@ def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
     before, after = node.shape[:number], node.shape[number + 1:]
     flat = reshape(wrapped(index, node.shape[number]), (_count(index),))
     spread = expand(reshape(flat, (1,) * number + flat.shape + (1,) * len(after)), (*before, *flat.shape, *after))
-    return Tensor.of_node(reshape(build("gather", node, spread, axis=number), (*before, *index.shape, *after)))
+    return Tensor.of_node(reshape(build("gather", node, spread, axis=number, called="take"),
+                                  (*before, *index.shape, *after)))
 
 
 def embedding(weight: Any, ids: Any, /) -> Tensor:
@@ -50,12 +51,17 @@ def embedding(weight: Any, ids: Any, /) -> Tensor:
     >>> mo.embedding(mo.asarray([[1.0, 2.0], [3.0, 4.0]]), mo.asarray([1, 1, 0])).tolist()
     [[3.0, 4.0], [3.0, 4.0], [1.0, 2.0]]
     """
-    node, index = as_node(weight, "embedding"), _indices("embedding", ids)
+    return rows_of("embedding", weight, ids)
+
+
+def rows_of(name: str, table: Any, ids: Any) -> Tensor:
+    """`embedding` as a part of another operation, whose name its errors bear."""
+    node, index = as_node(table, name), _indices(name, ids)
     if len(node.shape) < 2:
-        raise fail(ShapeError, "embedding", f"a table of shape {node.shape} has no rows", "it needs two dimensions")
+        raise fail(ShapeError, name, f"a table of shape {node.shape} has no rows", "it needs two dimensions")
     rest = node.shape[1:]
     flat = reshape(index, (_count(index), *[1] * len(rest)))
-    found = build("gather", node, expand(flat, (flat.shape[0], *rest)), axis=0)
+    found = build("gather", node, expand(flat, (flat.shape[0], *rest)), axis=0, called=name)
     return Tensor.of_node(reshape(found, (*index.shape, *rest)))
 
 
@@ -76,14 +82,20 @@ def _along(name: str, node: Node, index: Node, axis: int) -> tuple[Node, Node, i
 
     common = broadcast(name, without(node.shape), without(index.shape))
     sized = [expand(n, (*common[:number], n.shape[number], *common[number:])) for n in (node, index)]
-    return sized[0], wrapped(sized[1], node.shape[number]), number
+    return sized[0], sized[1], number
 
 
 def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
     """For every line along an axis the elements at that line's own indices."""
-    node, index, number = _along("take_along_axis", as_node(x, "take_along_axis"), _indices("take_along_axis", indices),
-                                 axis)
-    return Tensor.of_node(build("gather", node, index, axis=number))
+    name = "take_along_axis"
+    node, index, number = _along(name, as_node(x, name), _indices(name, indices), axis)
+    return Tensor.of_node(build("gather", node, wrapped(index, node.shape[number]), axis=number, called=name))
+
+
+def classes_along(name: str, x: Any, classes: Any, axis: int) -> Tensor:
+    """`take_along_axis` of one class per line, for a loss of this name: none counts from the end."""
+    node, index, number = _along(name, as_node(x, name), _indices(name, classes), axis)
+    return Tensor.of_node(build("gather", node, index, axis=number, called=name))
 
 
 def scatter(x: Any, indices: Any, values: Any, /, *, axis: int = -1) -> Tensor:
@@ -102,12 +114,14 @@ def scatter_add(x: Any, indices: Any, values: Any, /, *, axis: int = -1) -> Tens
 
 def _scattered(name: str, x: Any, indices: Any, values: Any, axis: int, mode: str) -> Tensor:
     node, index, number = _along(name, as_node(x, name), _indices(name, indices), axis)
+    index = wrapped(index, node.shape[number])
     given = scalar_node(values, node.dtype, name) if is_scalar(values) else as_node(values, name)
     if given.dtype is not node.dtype:
         raise fail(DTypeError, name, f"values of {given.dtype} do not fit {node.dtype}", "convert them with astype")
     if broadcast(name, given.shape, index.shape) != index.shape:
         raise fail(ShapeError, name, f"values of shape {given.shape} do not broadcast to indices of {index.shape}")
-    return Tensor.of_node(build("scatter", node, index, expand(given, index.shape), axis=number, mode=mode))
+    return Tensor.of_node(build("scatter", node, index, expand(given, index.shape), axis=number, mode=mode,
+                                called=name))
 
 
 def one_hot(indices: Any, /, num_classes: int, *, dtype: Any = None) -> Tensor:

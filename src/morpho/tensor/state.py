@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from morpho.base.errors import ArgumentError, ShapeError, fail
+from morpho.base.errors import ArgumentError, CompileError, ShapeError, fail
 from morpho.base.shapes import is_contiguous
 from morpho.ir.node import Node, build
 from morpho.runtime.buffer import Buffer
@@ -81,7 +81,11 @@ class State:
 
         self._words = (ctypes.c_int64 * int(StateField.SIZE))()
         # Memory of its own: borrowed memory is never written. What is not `filled` takes none before its next value.
-        self._held = asarray(value, copy=True).realise() if filled else _zeros_of(asarray(value))
+        try:
+            self._held = asarray(value, copy=True).realise() if filled else _zeros_of(asarray(value))
+        except CompileError:
+            raise fail(CompileError, "State", "a parameter or state is made inside a function that is being compiled",
+                       "make modules, optimisers and states outside of it") from None
         self._waiting: Tensor | None = None  # the next value, not computed yet
         self.number = next(_numbers)  # locks are taken in this order
         self.lock = Lock(self._words)  # held by a call through Python, and by a long native one, from start to end

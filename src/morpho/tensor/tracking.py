@@ -38,9 +38,12 @@ def watch(tensor: Any, node: Node) -> None:
     """Know a leaf by its node, for as long as the node lives; inside a trace, for as long as the trace lasts."""
     if tracing.current is not None:
         tracing.current.tracked[node.serial] = tensor
-    elif node.serial not in tracked:
-        tracked[node.serial] = weakref.ref(tensor)
+        return
+    known = tracked.get(node.serial)
+    if known is None:
         weakref.finalize(node, tracked.pop, node.serial, None)
+    if known is None or known() is None:  # another tensor with this leaf may be gone
+        tracked[node.serial] = weakref.ref(tensor)
 
 
 def owner(node: Node) -> Any:

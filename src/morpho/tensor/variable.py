@@ -24,7 +24,7 @@ class Variable(Tensor):
     __slots__ = ("state",)
 
     def __init__(self, value: Any) -> None:
-        self.state = State(value, filled=not unfilled.get())
+        self.state, self._track = State(value, filled=not unfilled.get()), None
 
     # What a tensor is made of is the state's at the moment.
     _node = property(lambda self: self.state._tensor._node,  # type: ignore[assignment]

@@ -24,6 +24,7 @@ from morpho.weights.scanner import Malformed, Scanner, is_text, shortened
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 SUFFIX = ".safetensors"
+PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 MOST_INDEX_BYTES = 64 << 20
 _SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\.safetensors")  # a bare file name: no folder, no way up
 
@@ -46,8 +47,12 @@ def load(path: str | os.PathLike[str]) -> Weights:
         return load(place / SINGLE)
     if (place / INDEX).exists():
         return _load_shards(place)
-    raise fail(MissingFile, "load", f"the folder {place} holds neither {SINGLE} nor {INDEX}",
-               "give the path of the file itself if it has another name")
+    others = sorted(file.name for file in place.iterdir() if file.suffix in (SUFFIX, *PICKLES))
+    if any(name.endswith(PICKLES) for name in others):
+        hint = f"{others[0]} is a pickle, which is never read: save it as {SINGLE} with the safetensors library"
+    else:
+        hint = "give the path of the file itself if it has another name" + (f": {others[0]}" if others else "")
+    raise fail(MissingFile, "load", f"the folder {place} holds neither {SINGLE} nor {INDEX}", hint)
 
 
 def _load_shards(folder: Path) -> Weights:

@@ -10,7 +10,7 @@ import logging
 import math
 import mmap
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,8 +28,9 @@ from morpho.tensor.create import asarray
 from morpho.tensor.move import reshape
 from morpho.tensor.quantised import Quantised
 from morpho.weights.bpe import BytePairs
-from morpho.weights.errors import FileFault, MissingExtra, NameFault
+from morpho.weights.errors import FileFault, MissingExtra
 from morpho.weights.gguf_header import NATIVE, Place, read_header
+from morpho.weights.named import NamedTensors
 from morpho.weights.safetensors import open_regular
 from morpho.weights.scanner import Malformed, shortened
 from morpho.weights.transforms import Weight
@@ -126,30 +127,16 @@ class GgufFile:
         return f"GgufFile({self.path.name!r}, {len(self.tensors)} tensors, {self.tensors.nbytes} bytes)"
 
 
-class GgufTensors(Mapping[str, Weight]):
+class GgufTensors(NamedTensors[Place, Weight]):
     """Tensors by the names in the file, made when they are asked for. `kinds` has the type of each in the file."""
 
+    operation = "load_gguf"
+
     def __init__(self, data: mmap.mmap, places: Mapping[str, Place]) -> None:
-        self._map, self._places = data, places
-        self._made: dict[str, Weight] = {}
+        super().__init__(places)
+        self._map = data
         self.kinds = {name: place.kind for name, place in places.items()}
         self.converted = [name for name, kind in self.kinds.items() if kind not in DTYPES and kind not in QUANTISED]
-
-    def __getitem__(self, name: str) -> Weight:
-        if name not in self._made:
-            if name not in self._places:
-                raise fail(NameFault, "load_gguf", f"no tensor has the name {shortened(name)}")
-            self._made[name] = self._make(self._places[name])
-        return self._made[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._places
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -161,7 +148,7 @@ class GgufTensors(Mapping[str, Weight]):
         """Bytes of all tensors in the file."""
         return sum(place.stop - place.start for place in self._places.values())
 
-    def _make(self, place: Place) -> Weight:
+    def _make(self, name: str, place: Place) -> Weight:
         raw = np.frombuffer(self._map, np.uint8, place.stop - place.start, place.start)
         if place.kind in DTYPES:
             return _borrowed(raw, place.shape, DTYPES[place.kind])

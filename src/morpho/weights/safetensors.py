@@ -13,7 +13,7 @@ import mmap
 import os
 import stat
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ from morpho.base.errors import fail
 from morpho.base.shapes import contiguous_strides
 from morpho.runtime.buffer import Buffer
 from morpho.tensor.core import Tensor
-from morpho.weights.errors import FileFault, MissingFile, NameFault
+from morpho.weights.errors import FileFault, MissingFile
+from morpho.weights.named import NamedTensors
 from morpho.weights.scanner import Malformed, Scanner, shortened
 
 DTYPES: dict[str, DType] = {
@@ -51,7 +52,7 @@ class Entry:
     stop: int
 
 
-class Weights(Mapping[str, Tensor]):
+class Weights(NamedTensors[tuple["MappedFile", Entry], Tensor]):
     """Tensors by name, read from a file (or several) when they are asked for.
 
     >>> import os, tempfile
@@ -66,28 +67,15 @@ class Weights(Mapping[str, Tensor]):
     (6.0, {'step': '10'})
     """
 
+    operation = "weights"
+
     def __init__(self, places: Mapping[str, tuple[MappedFile, Entry]], metadata: dict[str, str]) -> None:
-        self._places = dict(sorted(places.items()))
-        self._made: dict[str, Tensor] = {}
+        super().__init__(dict(sorted(places.items())))
         self.metadata = metadata
 
-    def __getitem__(self, name: str) -> Tensor:
-        if name not in self._made:
-            if name not in self._places:
-                raise fail(NameFault, "weights", f"no tensor has the name {shortened(name)}",
-                           f"there are {len(self)}, from {shortened(next(iter(self), ''))} on")
-            file, entry = self._places[name]
-            self._made[name] = file.tensor(name, entry)
-        return self._made[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._places
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
+    def _make(self, name: str, place: tuple[MappedFile, Entry]) -> Tensor:
+        file, entry = place
+        return file.tensor(name, entry)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:

@@ -1,0 +1,60 @@
+"""What to say when a kernel reports an index outside its axis: whose operation it was, which index, which range.
+
+A kernel tells no more than that there is one. Which one it is is found by computing the indices again, after the fact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from morpho.base.errors import MorphoError
+from morpho.ir.node import Node, toposort
+from morpho.kernels.program import Step
+from morpho.ops.index import out_of_range
+
+
+def index_fault(outputs: Sequence[Node], step: Step) -> MorphoError:
+    """The error behind a fault of a step of this program: with the index at fault where the program has no arguments,
+    else of all operations that the step may be."""
+    below = toposort(outputs)
+    checks = [node for node in below if node.op.kind == "index" or "checks" in node.op.properties]
+    if not any(node.op.name == "parameter" for node in below):
+        for node in checks:  # inputs before users: the first one found is the cause
+            worst = _worst(node)
+            if worst is not None:
+                return out_of_range(_name(node), _size(node), worst, node.origin)
+    scatters = step.label.startswith("scatter")  # what gathers may be anywhere in a fused step
+    checks = [node for node in checks if (node.op.name == "scatter") == scatters] or checks
+    names, lines, sizes = (dict.fromkeys(map(found, checks)) for found in (_name, lambda node: node.origin, _size))
+    return out_of_range(" or ".join(names), _only(sizes, None), line=_only(lines, step.origin))
+
+
+def _name(node: Node) -> str:
+    """What the user called."""
+    return str(node.attributes.get("called", node.op.name))
+
+
+def _only(found: Collection[Any], otherwise: Any) -> Any:
+    """The only one there is."""
+    return next(iter(found)) if len(found) == 1 else otherwise
+
+
+def _size(node: Node) -> object:
+    """How many indices are right."""
+    axis = node["axis"] if "axis" in node.attributes else node["axes"][0]
+    return node.inputs[0].shape[axis]
+
+
+def _worst(node: Node) -> int | None:
+    """An index of this operation that is wrong, or None."""
+    from morpho.runtime.evaluate import realise
+
+    size = _size(node)
+    index = realise([node.inputs[1]])[0].numpy() if node.inputs[1].dtype.is_integer else np.zeros(0)
+    wrong = (index < 0) | (index >= size)  # type: ignore[operator]
+    if node.attributes.get("ignore") is not None:
+        wrong &= index != node["ignore"]
+    return int(index[wrong].flat[0]) if wrong.any() else None
