@@ -33,11 +33,11 @@ def choose_lanes(kernel: LoopKernel, isa: Isa) -> int:
     """Elements per chunk: some vectors of the widest dtype, so that independent work overlaps."""
     if isa.vector_bits == 0:
         return 1
-    widest = max((i.dtype.itemsize for i in kernel.instructions), default=4)
-    widest = max([widest] + [a.dtype.itemsize for a in kernel.accesses if a.kind != "index"])
+    moving = [i for i in kernel.instructions if i.full or i.reduces] or kernel.instructions
+    widest = max((i.dtype.itemsize for i in moving), default=4)  # values of rows are one at a time
     heavy = any(i.flops >= COSTLY for i in kernel.instructions)
     if heavy:  # half floats are float32 in registers: long bodies would not fit, and take long to compile
-        widest = max(widest, max(i.dtype.compute.itemsize for i in kernel.instructions))
+        widest = max(widest, max(i.dtype.compute.itemsize for i in moving))
     # One short polynomial waits for itself as well; two, or a long one, would not fit the registers.
     vectors = 2 if heavy and not (function_flops(kernel) == COSTLY and isa.architecture == "aarch64") else 4
     reduces = any(i.reduces for i in kernel.instructions)
@@ -52,7 +52,7 @@ class LoopCode:
 
     def __init__(self, kernel: LoopKernel, isa: Isa) -> None:
         self.kernel = kernel
-        self.lanes = choose_lanes(kernel, isa)
+        self.isa, self.lanes = isa, choose_lanes(kernel, isa)
         self.e = Emitter(self.lanes, isa.native_half, destructive_fma=isa.architecture == "aarch64")
         # Few instructions are in flight on AArch64; one short polynomial has more vectors side by side instead, and
         # sine or power would not fit the registers.
@@ -64,7 +64,6 @@ class LoopCode:
         self.positions: dict[int, Value] = {}  # index access -> its value at column 0
         self.temporaries: dict[str, str] = {}
         self.kept: dict[int, str] = {}  # kept value -> its row of scratch
-        # Long bodies are written once per pass; short ones also unrolled, with their accumulators in registers.
         self.compact = sum(i.flops for i in kernel.instructions if i.full) >= LONG_BODY
         self.wide = isa.vector_bits >= 512
 
@@ -234,6 +233,11 @@ class LoopCode:
                 instruction = self.kernel.instructions[number]
                 self.splats[number] = self.constant(instruction, self.lanes)
 
+    def is_long(self, step: Pass) -> bool:
+        """Long bodies are written once per pass; short ones also unrolled, with their accumulators in registers."""
+        return self.compact and sum(self.kernel.instructions[n].flops for n in step.needed
+                                    if n not in step.kept) >= LONG_BODY
+
     def map_pass(self, step: Pass) -> None:
         """Columns that only compute and store."""
         e, lanes = self.e, self.lanes
@@ -243,7 +247,7 @@ class LoopCode:
             return
         if self.staged and staged_loop(self, step, self.begin, self.end):
             return
-        if self.compact:
+        if self.is_long(step):
             self.either_loop(step, self.begin, self.end)
             return
         whole = self.begin + ((self.end - self.begin) & -lanes)

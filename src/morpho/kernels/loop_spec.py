@@ -157,6 +157,10 @@ class LoopKernel:
                 stack.extend(self.instructions[number].inputs)
         return found
 
+    def needed_for(self, reduction: int, kept: frozenset[int]) -> set[int]:
+        """Full instructions that one reduction needs of its pass."""
+        return self._needed([reduction], [], set(kept))
+
     @cached_property
     def uniform(self) -> frozenset[int]:
         """Instructions with one value for all columns of a row, full ones among them."""

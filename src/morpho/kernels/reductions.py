@@ -8,6 +8,7 @@ apart and join them in the same tree. Lanes start at the identity; an absent ele
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from morpho.base.dtypes import DType, bool_, uint8
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from morpho.kernels.loop_spec import Pass
 
 BLOCK, LANES = 4096, 64
+CHEAP = 12  # operations per element of walks that may repeat some
 
 
 def lane_type(dtype: DType) -> str:
@@ -171,24 +173,39 @@ def block_pass(code: LoopCode, step: Pass, trees: list[Tree], first: Value, last
     """The lanes of one block: whole groups of 64 in registers where the body is short, the rest in memory."""
     e, width = code.e, code.lanes
     parts = LANES // width
-    if code.compact or width == 1:
+    if code.is_long(step) or width == 1:
         for tree in trees:
             tree.store_lanes([tree.start(width)] * parts)
         tail(code, step, trees, first, last)
         return
     whole = first + ((last - first) & -LANES)
-    starts = [tree.start(width) for tree in trees for _ in range(parts)]
-    with e.loop(first, whole, LANES, carried=starts) as loop:
-        sums = list(loop.values)
-        for part in range(parts):
-            values = code.chunk(step, loop.index + part * width, None)
-            for t, tree in enumerate(trees):
-                slot = t * parts + part
-                sums[slot] = tree.join(sums[slot], tree.as_lane(values[tree.input]))
-        loop.next(*sums)
-    for t, tree in enumerate(trees):
-        tree.store_lanes(loop.values[t * parts:(t + 1) * parts])
+    for some, walk in walks(code, step, trees):
+        starts = [tree.start(width) for tree in some for _ in range(parts)]
+        with e.loop(first, whole, LANES, carried=starts) as loop:
+            sums = list(loop.values)
+            for part in range(parts):
+                values = code.chunk(walk, loop.index + part * width, None)
+                for t, tree in enumerate(some):
+                    slot = t * parts + part
+                    sums[slot] = tree.join(sums[slot], tree.as_lane(values[tree.input]))
+            loop.next(*sums)
+        for t, tree in enumerate(some):
+            tree.store_lanes(loop.values[t * parts:(t + 1) * parts])
     tail(code, step, trees, whole, last)
+
+
+def walks(code: LoopCode, step: Pass, trees: list[Tree]) -> list[tuple[list[Tree], Pass]]:
+    """A pass as one walk over a block, or as one for each reduction where their lanes would not all fit the registers
+    and what they need is cheap to compute again: the block is still in the first-level cache."""
+    kernel, bits = code.kernel, max(code.isa.vector_bits, 1)
+    registers = 32 if code.isa.architecture == "aarch64" or bits >= 512 else 16
+    lanes = sum(-(-LANES * BITS[tree.element] // bits) for tree in trees)
+    parts = [sorted(kernel.needed_for(tree.number, step.kept)) for tree in trees]
+    again = sum(kernel.instructions[n].flops for part in parts for n in part if n not in step.kept)
+    if len(trees) == 1 or 4 * lanes <= 3 * registers or step.stores or step.keep or again > CHEAP:
+        return [(trees, step)]
+    return [([tree], replace(step, reductions=(tree.number,), needed=tuple(part)))
+            for tree, part in zip(trees, parts, strict=True)]
 
 
 def tail(code: LoopCode, step: Pass, trees: list[Tree], first: Value, last: Value) -> None:
