@@ -219,3 +219,11 @@ def test_scatters_and_lookups_call_no_library(architecture: str, name: str, dtyp
 def test_wide_panels_are_asked_for_ahead_of_time() -> None:
     found = {name: "prefetch" in assembly(GemmKernel(float32, "rows"), "x86_64", name) for name in ("avx2", "avx512")}
     assert found == {"avx2": False, "avx512": True}
+
+
+def test_the_lanes_of_two_reductions_stay_in_registers() -> None:
+    """One walk of a block for each, where all lanes would not fit; afterwards the lanes are stored once."""
+    x = parameter(0, (7, 4096), float32)
+    (kernel,) = kernels_of(build("max", x, axes=(1,)), build("sum", x, axes=(1,)))
+    stored = re.findall(r"vmov\w+\s+%ymm\d+, .*\(%rsp\)", assembly(kernel, "x86_64", "avx2"))
+    assert len(stored) == 2 * 64 // 8
