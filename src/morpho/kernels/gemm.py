@@ -96,7 +96,7 @@ def choose_tiling(m: Size, n: Size, k: Size, batch: Size, register: Register, th
     elif rows <= few_rows:
         tile_panels = max(4, _ceil(panels, wanted))
     else:
-        tile_panels = min(panels, max(1, TILE_COLUMNS // register.width))
+        tile_panels = _equal(panels, max(1, TILE_COLUMNS // register.width))
         while tile_panels > 8 and _ceil(rows, tile_rows) * _ceil(panels, tile_panels) < wanted:
             tile_panels = _ceil(tile_panels, 2)
         while tile_rows > 32 and _ceil(rows, tile_rows) * _ceil(panels, tile_panels) < wanted:
@@ -107,6 +107,11 @@ def choose_tiling(m: Size, n: Size, k: Size, batch: Size, register: Register, th
     stride += register.lanes if stride == n else 0  # rows and columns of the tile must not look like one axis
     return Tiling(max(tile_rows, 1), tile_panels, depth, max(1, _ceil(rows, max(tile_rows, 1))),
                   _ceil(panels, tile_panels), stride)
+
+
+def _equal(count: int, most: int) -> int:
+    """The size of equal parts of at most `most`: few parts of unequal size keep one thread longer than the others."""
+    return _ceil(count, _ceil(count, most))
 
 
 def _evened(rows: int, tile_rows: int, others: int, threads: int) -> int:
