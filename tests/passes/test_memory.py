@@ -113,3 +113,23 @@ def test_no_reuse_at_level_zero() -> None:
     with mo.settings(level=3, passes_off="fuse"):
         program = Native([node]).program
     assert program.reused_bytes > 0
+
+
+def test_slopes_of_a_cross_entropy_take_the_place_of_the_logits(rng: np.random.Generator) -> None:
+    """Its kernel checks the classes but reads nothing by them, so what it writes may lie over what it reads."""
+    h, w = (mo.asarray(rng.normal(size=shape).astype("f"), copy=True) for shape in ((64, 8), (8, 1000)))
+    classes = mo.asarray(rng.integers(0, 1000, 64))
+
+    def loss(h: mo.Tensor) -> mo.Tensor:
+        return mo.cross_entropy(h @ w, classes)
+
+    step = mo.compile(mo.value_and_grad(loss))
+    value, slope = step(h)
+    logits = 64 * 1000 * 4
+    assert logits <= step.stats["arena_bytes"] < 1.5 * logits
+    x, p = h.numpy().astype(np.float64), w.numpy().astype(np.float64)
+    shares = np.exp(x @ p)
+    shares /= shares.sum(axis=1, keepdims=True)
+    shares[np.arange(64), classes.numpy()] -= 1
+    np.testing.assert_allclose(slope.numpy(), shares @ p.T / 64, rtol=1e-4, atol=1e-6)
+    assert value.item() == pytest.approx(mo.cross_entropy(h @ w, classes).item())

@@ -203,8 +203,8 @@ class LoopKernel:
 
     @property
     def gathers(self) -> bool:
-        """Whether it reads by indices, of which one may be out of range."""
-        return any(access.kind == "gather" for access in self.accesses)
+        """Whether it reads elements by indices; one that only checks them reads none."""
+        return any(access.kind == "gather" and access.pattern != "none" for access in self.accesses)
 
     @property
     def reads_before_writing(self) -> bool:
