@@ -84,18 +84,17 @@ def _class_loss(node: Node) -> Node:
 
 
 def _class_rule(node: Node, ct: Node) -> list[Node | None]:
-    """softmax - target, times the row's slope; softmax as exponentials times one quotient per row."""
+    """softmax - target, times the row's slope; the softmax as exponentials times one reciprocal per row."""
     _, _, exponentials, total = shifted(node)
-    shape, slope = exponentials.shape, cast(ct, node.dtype.compute)
+    shares = mul(exponentials, expand(div(constant_like(total, 1), total), exponentials.shape))
+    slope = cast(ct, node.dtype.compute)
     hit, counts = _wanted(node)
     if counts is not None:
         slope = where(counts, slope, zeros_like(slope))
     smoothing = node["smoothing"]
-    classes = expand(size_value(count(exponentials, node["axes"]), slope.dtype), slope.shape)
-    share = div(constant_like(slope, smoothing), classes) if smoothing else zeros_like(slope)
-    wanted = expand(mul(slope, add(share, constant_like(slope, 1 - smoothing))), shape)
-    target = where(hit, wanted, expand(mul(slope, share), shape))
-    return [cast(sub(mul(exponentials, expand(div(slope, total), shape)), target), node.dtype), None]
+    share = div(constant_like(shares, smoothing), _classes(node, shares)) if smoothing else zeros_like(shares)
+    target = where(hit, add(share, constant_like(shares, 1 - smoothing)), share)
+    return [cast(mul(expand(slope, shares.shape), sub(shares, target)), node.dtype), None]
 
 
 def _classes(node: Node, like: Node) -> Node:

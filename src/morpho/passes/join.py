@@ -67,10 +67,10 @@ def join_sums(fuser: Fuser) -> None:
     roots = _roots(fuser)
     for number, second in enumerate(light):
         for first in light[:number]:
-            if first.space != second.space or linked(fuser, first, second):
-                continue
             alive = fuser.groups.get(first.number) is first and fuser.groups.get(second.number) is second
-            if alive and (_neighbours(fuser, roots, first, second) or _neighbours(fuser, roots, second, first)) \
+            if not alive or first.space != second.space or linked(fuser, first, second):
+                continue
+            if (_neighbours(fuser, roots, first, second) or _neighbours(fuser, roots, second, first)) \
                     and _join(fuser, first, second):
                 break
 
