@@ -100,3 +100,21 @@ def test_a_module_that_cannot_describe_itself_hides_no_error() -> None:
     with pytest.raises(RuntimeError, match="the first") as caught:
         nn.Sequential(Odd())(1)
     assert caught.value.__notes__ == ['in layer "0": Odd']
+
+
+def test_an_error_of_a_layer_holds_no_model() -> None:
+    """It can be sent from a worker process, and a kept one keeps no weights alive."""
+    import gc
+    import weakref
+
+    model = mo.nn.Sequential(mo.nn.Linear(4, 8), mo.nn.Linear(7, 2))
+    alive = weakref.ref(model)
+    with pytest.raises(ValueError, match="Linear|matmul|7") as caught:
+        model(mo.ones((3, 4)))
+    error = caught.value.with_traceback(None)
+    assert error.__notes__ == ['in layer "1": Linear(7, 2)']
+    del model, caught
+    gc.collect()
+    assert alive() is None
+    kind, arguments = vars(error)["_morpho_layer"].__reduce__()
+    assert kind(*arguments).path == ""

@@ -97,3 +97,16 @@ def test_signatures_of_other_rules() -> None:
     plain = str(inspect.signature(Plain))
     assert plain == "(parameters, lr: float = 0.1, *, scale: float = 2.0, maximize: bool = False)"
     assert list(inspect.signature(Own).parameters) == list(inspect.signature(Later).parameters) == ["model", "rate"]
+
+
+def test_a_rule_of_a_users_own_keeps_its_defaults() -> None:
+    class Up(mo.optim.SGD):
+        defaults = {**mo.optim.SGD.defaults, "maximize": True}
+
+    class Plain(mo.optim.SGD):
+        defaults = {name: value for name, value in mo.optim.SGD.defaults.items() if name != "lr"}
+
+    layer = mo.nn.Linear(2, 1)
+    assert Up(layer.parameters()).groups[0].settings["maximize"] is True
+    assert Plain(layer.parameters()).groups[0].settings["lr"] == 1e-3
+    assert Plain(layer.parameters(), lr=0.5).groups[0].settings["lr"] == 0.5

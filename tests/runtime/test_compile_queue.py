@@ -13,6 +13,7 @@ import pytest
 import morpho as mo
 from morpho.backends import cpu
 from morpho.base.errors import CompileError
+from morpho.kernels.pack import PackKernel
 from morpho.runtime import code, compilation, compile_queue
 from morpho.runtime.code import current_isa
 from morpho.runtime.compile_queue import CompileQueue
@@ -111,11 +112,45 @@ def test_kernels_are_compiled_while_a_program_is_lowered(monkeypatch: pytest.Mon
     assert puts == 3 and events[:puts] == ["put"] * puts and code.counters.compiled - before == puts
 
 
-def test_a_large_graph_starts_a_process_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_graph_starts_a_process_with_its_first_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
     monkeypatch.setattr(CompileQueue, "expect_more", lambda self: started.append(1))
-    with compilation.Compilation() as made:
-        made.begin(compilation.MANY_NODES - 1)
-        assert not started
-        made.begin(compilation.MANY_NODES)
-        assert started
+    kernels = [PackKernel(mo.float32, "general", width) for width in (101, 102, 103)]
+    with mo.settings(cache=False):
+        for nodes, expected in ((compilation.MANY_NODES - 1, 0), (compilation.MANY_NODES, 1)):
+            with compilation.Compilation(nodes) as made:
+                assert not started
+                for kernel in kernels:
+                    made.offer(kernel)
+                assert len(started) == expected
+
+
+def test_a_thread_that_cannot_start_is_no_error(eager: None, monkeypatch: pytest.MonkeyPatch,
+                                                caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with caplog.at_level(logging.WARNING, "morpho"):
+        assert compile_all() == here()
+    assert len(caplog.records) == 1 and compile_queue._running.count == 0
+
+
+def test_a_helper_that_breaks_gives_its_module_back(eager: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def burst(process: subprocess.Popen[bytes], text: str) -> bytes:
+        raise MemoryError
+
+    monkeypatch.setattr(compile_queue, "_ask", burst)
+    monkeypatch.setattr(threading, "excepthook", lambda arguments: None)
+    with CompileQueue(current_isa()) as queue:
+        queue.put("f1", TEXTS["f1"])
+        queue.helpers[0].join(60)
+        assert queue.finish() == {"f1": cpu.compile_text(TEXTS["f1"], current_isa())}
+    assert compile_queue._running.count == 0
+
+
+def test_queues_share_the_cores(eager: None) -> None:
+    with CompileQueue(current_isa()) as first, CompileQueue(current_isa()) as second:
+        first.expect_more()
+        second.expect_more()
+        assert len(first.helpers) == 1 and not second.helpers  # two threads: this process and one more

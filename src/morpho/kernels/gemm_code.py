@@ -219,7 +219,8 @@ class GemmCode:
             ahead = e.offset(panel, self.memory, v["k"] * self.register.width)
 
             def some_rows(height: int, row: Value) -> None:
-                self.fetch(ahead, depth, (row, row + height), rows[1] - rows[0])
+                count = rows[1] - rows[0]
+                self.fetch(ahead, depth, (row, e.intrinsic("smin", row + height, count)), count)
                 self.multiply(height, row, panel, depth, target, first)
 
             self.over_rows(rows, some_rows)
@@ -229,9 +230,9 @@ class GemmCode:
         themselves."""
         if self.isa.vector_bits < 512:
             return
-        e = self.e
+        e, item = self.e, BITS[self.memory] // 8
         e.declarations.add("declare void @llvm.prefetch(ptr, i32, i32, i32)")
-        lines = (depth * (self.register.width * self.bytes)).shift_right(6)
+        lines = (depth * (self.register.width * item)).shift_right(6)
         with e.loop(e.instruction("udiv", lines * rows[0], count), e.instruction("udiv", lines * rows[1], count)) as i:
             e.line(f"call void @llvm.prefetch(ptr {e.offset(panel, 'i8', i.index * 64)}, i32 0, i32 2, i32 1)")
 

@@ -232,6 +232,8 @@ def groups(steps: Sequence[Step | HostStep]) -> Iterator[tuple[int, list[Step]]]
 # -- checking ----------------------------------------------------------------------------------------------------------
 def is_sound(program: Program) -> bool:
     """Whether groups are whole, of known sizes, and their steps apart where their values lie in memory now."""
+    if any(step.together != 1 for step in program.prepare):
+        return False
     expected = 0  # steps still to come of a group
     for step in program.steps:
         together = step.together if isinstance(step, Step) else 1

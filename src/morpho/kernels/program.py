@@ -207,6 +207,8 @@ class _Builder:
         results: set[int] = set()
         for node in self.graph.outputs:
             program.outputs.append(self.output(node, results))
+        if announce is not None:
+            self.announce(announced, announce)
         for index, slot in enumerate(s for s in program.slots if s.kind == "result"):
             slot.index = index
         return program

@@ -142,6 +142,9 @@ class QuantisedCode(GemmCode):
         micro = [MicroKernel(plain, h, register, isa) for h in register.heights]
         return [Unpacker(kernel.kind, register, isa), *micro, *packers]
 
+    def fetch(self, panel: str, depth: Value, rows: tuple[Value, Value], count: Value) -> None:
+        """Panels are unpacked from one stream of small records, which comes by itself."""
+
     def panel(self, batch: Value, number: Value, start: Value, depth: Value) -> str:
         e, v, width = self.e, self.v, self.register.width
         record = LAYOUTS[self.kernel.kind].block_bytes * width

@@ -9,27 +9,42 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
-MARK = "_morpho_layer"  # of an error: the module it has passed last, the path from there to its layer, and the note
+MARK = "_morpho_layer"  # of an error: its trail
+
+
+class Trail:
+    """Of an error on its way up: the module it has passed last, the path from there to its layer, and the note.
+
+    An error that is kept or pickled holds no model.
+    """
+
+    def __init__(self, module: Any = None, path: str = "", note: str = "", layer: str = "") -> None:
+        self.module = weakref.ref(module) if module is not None else lambda: None
+        self.path, self.note, self.layer = path, note, layer
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Trail, ()
 
 
 def note_layer(error: Exception, module: Any) -> None:
     """An error leaves a module: its layer's path grows by the name of the module it left before."""
-    inner = vars(error).get(MARK)
-    if inner is None:
-        vars(error)[MARK] = (module, "", "", _described(module))
+    trail = vars(error).get(MARK)
+    if trail is None:
+        vars(error)[MARK] = Trail(module, layer=_described(module))
         return
-    before, path, note, layer = inner
+    before = trail.module()
     name = next((name for name, child in module.named_modules() if child is before), "")
     if not name:
         return  # the module called something that is not part of it, or itself: the path is as it was
-    path = f"{name}.{path}" if path else name
-    if note:
-        error.__notes__.remove(note)
-    note = f'in layer "{path}": {layer}'
+    path = f"{name}.{trail.path}" if trail.path else name
+    if trail.note:
+        error.__notes__.remove(trail.note)
+    note = f'in layer "{path}": {trail.layer}'
     error.add_note(note)
-    vars(error)[MARK] = (module, path, note, layer)
+    vars(error)[MARK] = Trail(module, path, note, trail.layer)
 
 
 def _described(module: Any) -> str:

@@ -101,7 +101,7 @@ class Optimizer:
         cls.__signature__ = _signature(cls)  # type: ignore[attr-defined]
 
     def __init__(self, parameters: Iterable[Any], lr: float | None = None, **settings: Any) -> None:
-        self._defaults = {**self.defaults, "maximize": False}
+        self._defaults = _with_all(self.defaults)
         settings = settings if lr is None else {"lr": lr, **settings}
         self._check_names(settings)
         self._defaults |= {name: _plain(value) for name, value in settings.items()}
@@ -278,13 +278,19 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def _with_all(defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """A rule's own settings and those that every rule has: `lr` first, `maximize` last."""
+    return {"lr": 1e-3, **{name: value for name, value in defaults.items() if name != "maximize"},
+            "maximize": defaults.get("maximize", False)}
+
+
 def _signature(rule: type[Optimizer]) -> inspect.Signature:
     """What a rule is made with: parameters, `lr`, and the other settings by name; or as its own `__init__` says."""
     if rule.__init__ is not Optimizer.__init__:
-        first, *rest = inspect.signature(rule.__init__).parameters.values()
+        _, *rest = inspect.signature(rule.__init__).parameters.values()
         return inspect.Signature(rest)
     given, named = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-    settings = {"lr": 1e-3, **rule.defaults, "maximize": False}
+    settings = _with_all(rule.defaults)
     return inspect.Signature([inspect.Parameter("parameters", given), *[
         inspect.Parameter(name, given if name == "lr" else named, default=value, annotation=_kind(value))
         for name, value in settings.items()]])

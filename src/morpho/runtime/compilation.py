@@ -21,7 +21,9 @@ class Compilation:
     ...     compilation.finish()                                 # all addresses are known
     """
 
-    def __init__(self) -> None:
+    def __init__(self, nodes: int = 0) -> None:
+        """For a graph of so many nodes."""
+        self.is_large = nodes >= MANY_NODES
         self.isa = code.current_isa()
         self.disk = code.disk_cache()
         self.queue = CompileQueue(self.isa)
@@ -34,10 +36,6 @@ class Compilation:
     def __exit__(self, *_: object) -> None:
         self.queue.__exit__()
 
-    def begin(self, nodes: int) -> None:
-        """Make ready for a graph of so many nodes: a process starts while it is optimised."""
-        if nodes >= MANY_NODES:
-            self.queue.expect_more()
 
     def offer(self, kernel: Any) -> None:
         """Look for a kernel, or have it compiled."""
@@ -51,6 +49,9 @@ class Compilation:
         if found is not None:
             self.stored[key] = found
         else:
+            if self.is_large:  # the first kernel to be compiled: others will follow
+                self.is_large = False
+                self.queue.expect_more()
             started = time.perf_counter()
             self.queue.put(key, kernel.generate(self.isa, code.function_name(key)))
             code.counters.generate_ms += 1e3 * (time.perf_counter() - started)

@@ -7,6 +7,7 @@ it the longest module that waits and takes its code. What a process fails to giv
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 from functools import cache
@@ -24,6 +25,22 @@ log = logging.getLogger("morpho")
 LEAST_CHARACTERS = 250_000  # of LLVM text for each process: a third of a second of a slow core
 MOST_PROCESSES = 4  # this one among them
 MOST_SECONDS = 600  # of one module
+LEAVING_SECONDS = 5
+
+
+class _Running:
+    """Processes that compile now, for all queues of this process."""
+
+    def __init__(self) -> None:
+        self.count, self.lock = 0, threading.Lock()
+
+    def add(self, change: int) -> None:
+        with self.lock:
+            self.count += change
+
+
+_running = _Running()
+os.register_at_fork(after_in_child=_running.__init__)  # type: ignore[misc]
 
 
 class CompileQueue:
@@ -44,7 +61,7 @@ class CompileQueue:
         self.done: dict[str, bytes] = {}
         self.characters = 0  # of all modules so far
         self.closed = False
-        self.busy = 0  # processes that have a module
+        self.taken: dict[str, str] = {}  # modules that a process has
         self.processes: list[subprocess.Popen[bytes]] = []
         self.helpers: list[threading.Thread] = []
 
@@ -58,7 +75,7 @@ class CompileQueue:
             self.changed.notify_all()
         self._kill()
         for helper in self.helpers:
-            helper.join()
+            helper.join(LEAVING_SECONDS)
 
     def _kill(self) -> None:
         for process in self.processes:
@@ -74,18 +91,28 @@ class CompileQueue:
             self.expect_more()
 
     def expect_more(self) -> None:
-        """Start one more process, if the budget of threads has a core for it."""
-        if sys.executable and len(self.helpers) + 1 < min(threads.wanted_threads(), MOST_PROCESSES):
-            self.helpers.append(threading.Thread(target=self._help, name="morpho-compile", daemon=True))
-            self.helpers[-1].start()
+        """Start one more process, if the budget of threads has a core for it and no other queue has taken that."""
+        if not sys.executable or _running.count + 1 >= min(threads.wanted_threads(), MOST_PROCESSES):
+            return
+        helper = threading.Thread(target=self._help, name="morpho-compile", daemon=True)
+        _running.add(1)
+        try:
+            helper.start()
+        except RuntimeError:  # no thread is to be had: this process compiles alone
+            _running.add(-1)
+            _say_failed()
+            return
+        self.helpers.append(helper)
 
     def finish(self) -> dict[str, bytes]:
         """The code of every module put in, compiling beside the processes until all is there."""
         while True:
             with self.changed:
-                while not self.waiting and self.busy:
+                while not self.waiting and self.taken:
                     if not self.changed.wait(MOST_SECONDS):
-                        self._kill()  # its module comes back
+                        self._kill()
+                        self.waiting.update(self.taken)  # whoever had them may answer no more
+                        self.taken.clear()
                 if not self.waiting:
                     return self.done
                 name, text = self._longest()
@@ -100,30 +127,39 @@ class CompileQueue:
         """Feed one process until there is nothing more."""
         try:
             process = self._start()
-        except OSError:
+            try:
+                while self._next(process):
+                    pass
+            finally:
+                _end(process)
+        except (OSError, RuntimeError):
             _say_failed()
-            return
-        while True:
-            with self.changed:
-                while not self.waiting and not self.closed:
-                    self.changed.wait()
-                if self.closed:
-                    break
-                name, text = self._longest()
-                self.busy += 1
+        finally:
+            _running.add(-1)
+
+    def _next(self, process: subprocess.Popen[bytes]) -> bool:
+        """Have one module compiled; whether there may be more."""
+        with self.changed:
+            while not self.waiting and not self.closed:
+                self.changed.wait()
+            if self.closed:
+                return False
+            name, text = self._longest()
+            self.taken[name] = text
+        code = None
+        try:
             code = _ask(process, text)
+        finally:
             with self.changed:
-                self.busy -= 1
-                if code is None:
-                    self.waiting[name] = text
-                else:
-                    self.done[name] = code
+                if self.taken.pop(name, None) is not None:  # else it was given up
+                    if code is None:
+                        self.waiting[name] = text
+                    else:
+                        self.done[name] = code
                 self.changed.notify_all()
-            if code is None:
-                if not self.closed:
-                    _say_failed()
-                break
-        _end(process)
+        if code is None and not self.closed:
+            _say_failed()
+        return code is not None
 
     def _start(self) -> subprocess.Popen[bytes]:
         import json
@@ -133,7 +169,8 @@ class CompileQueue:
         from morpho.backends import compile_worker
 
         process = subprocess.Popen([sys.executable, str(Path(compile_worker.__file__))], stdin=subprocess.PIPE,
-                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                   start_new_session=True)  # Ctrl-C is for this process alone
         self.processes.append(process)
         if self.closed:
             process.kill()

@@ -210,14 +210,9 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Seq
     looked = time.perf_counter()
     remake = partial(_make, graph, own_outputs, inputs, constants, settings.get(), keep_texts, updates, budget,
                      measure.crossovers())
-    made = _compiled(remake, len(graph.nodes)) if found is None else None
+    made = _compiled(remake, len(graph.nodes), whole) if found is None else None
     program, report = (made.program, made.report) if made is not None else (found.program, found.report)
-    if program.arena_bytes > MOST_BYTES:
-        raise fail(ArgumentError, "compile", f"at the upper bounds of its dynamic sizes the function needs "
-                                             f"{format_bytes(program.arena_bytes)} for temporaries",
-                   "give mo.Dim a smaller upper bound")
-    if whole:
-        _refuse_host(program)
+    _refuse(program, whole)
     lowered = time.perf_counter()
     segments = _segments(program, guards)
     prepare = Executable(program, program.prepare) if program.prepare else None
@@ -233,13 +228,13 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Seq
     return plan
 
 
-def _compiled(make: Callable[..., Made], nodes: int) -> Made:
+def _compiled(make: Callable[..., Made], nodes: int, whole: bool) -> Made:
     """Make a program, its kernels compiled from the moment each is known."""
     from morpho.runtime.compilation import Compilation
 
-    with Compilation() as compilation:
-        compilation.begin(nodes)
+    with Compilation(nodes) as compilation:
         made = make(compilation.offer)
+        _refuse(made.program, whole)  # before the wait for LLVM
         started = time.perf_counter()
         compilation.finish()
         made.milliseconds["code"] = 1e3 * (time.perf_counter() - started)
@@ -272,10 +267,15 @@ def _make(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[in
                                              "lower": 1e3 * (time.perf_counter() - middle)})
 
 
-def _refuse_host(program: Program) -> None:
+def _refuse(program: Program, whole: bool) -> None:
+    """Say what cannot be run: more memory than any machine has, or host steps in a function that is to be whole."""
     from morpho.base.errors import CompileError
 
-    for step in program.steps:
+    if program.arena_bytes > MOST_BYTES:
+        raise fail(ArgumentError, "compile", f"at the upper bounds of its dynamic sizes the function needs "
+                                             f"{format_bytes(program.arena_bytes)} for temporaries",
+                   "give mo.Dim a smaller upper bound")
+    for step in program.steps if whole else ():
         if isinstance(step, HostStep):
             raise fail(CompileError, "compile", f"{step.label} runs on the host and splits the function",
                        "leave out whole=True, or compute it outside", line=step.origin)
