@@ -109,7 +109,7 @@ def test_an_error_of_a_layer_holds_no_model() -> None:
 
     model = mo.nn.Sequential(mo.nn.Linear(4, 8), mo.nn.Linear(7, 2))
     alive = weakref.ref(model)
-    with pytest.raises(ValueError, match="Linear|matmul|7") as caught:
+    with pytest.raises(ValueError, match=r"Linear|matmul|7") as caught:
         model(mo.ones((3, 4)))
     error = caught.value.with_traceback(None)
     assert error.__notes__ == ['in layer "1": Linear(7, 2)']
