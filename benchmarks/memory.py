@@ -1,114 +1,79 @@
-"""What a training step of a small GPT would hold: plain, with a checkpoint around each block, and under budgets.
+"""6. Memory: the pool, a repeated operation, the planned arena, and chains of small operations.
 
-Everything is predicted from the plan: nothing is compiled or run, so the figures do not depend on the machine's speed.
-
-    python benchmarks/memory.py [--layers 6] [--batch 8] [--shares 0.75 0.6]
+    morpho bench core --only 6
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
-from typing import Any
+import statistics
 
-import morpho as mo
-from morpho.base.dtypes import float32, int64
-from morpho.base.errors import MemoryLimit
-from morpho.cost.estimate import graph_cost
-from morpho.ir.graph import Graph
-from morpho.ir.node import build
-from morpho.kernels.footprint import footprint
-from morpho.kernels.plan_memory import plan_memory
-from morpho.kernels.program import Program, build_program
-from morpho.ops.algebra import constant_like
-from morpho.passes.pipeline import optimise
-from morpho.passes.remat import Budget
-from morpho.runtime import evaluate  # noqa: F401  (tells the fuser what has native code)
-from morpho.runtime.threads import wanted_threads
-from morpho.tensor.core import Tensor
-from morpho.tensor.gradient import pull_back
-
-LENGTH, WIDTH, HEADS, VOCABULARY = 256, 384, 6, 8192
-SHAPES = {"gain1": (WIDTH,), "bias1": (WIDTH,), "qkv": (WIDTH, 3 * WIDTH), "qkv_bias": (3 * WIDTH,),
-          "out": (WIDTH, WIDTH), "out_bias": (WIDTH,), "gain2": (WIDTH,), "bias2": (WIDTH,), "up": (WIDTH, 4 * WIDTH),
-          "up_bias": (4 * WIDTH,), "down": (4 * WIDTH, WIDTH), "down_bias": (WIDTH,)}
+from benchmarks.probe import ProbeError, probe
+from benchmarks.report import duration
+from benchmarks.results import Table, Target, ThemeResult, ratio
+from benchmarks.session import Session
 
 
-def block(p: dict[str, Tensor], x: Tensor, batch: int) -> Tensor:
-    """x is (batch * length, width)."""
-    h = mo.layer_norm(x, p["gain1"], p["bias1"]) @ p["qkv"] + p["qkv_bias"]
-    q, k, v = (mo.permute_dims(mo.reshape(h[:, i * WIDTH:(i + 1) * WIDTH], (batch, LENGTH, HEADS, -1)), (0, 2, 1, 3))
-               for i in range(3))
-    seen = mo.permute_dims(mo.attention(q, k, v, causal=True), (0, 2, 1, 3))
-    x = x + (mo.reshape(seen, x.shape) @ p["out"] + p["out_bias"])
-    h = mo.gelu(mo.layer_norm(x, p["gain2"], p["bias2"]) @ p["up"] + p["up_bias"])
-    return x + (h @ p["down"] + p["down_bias"])
-
-
-class Step:
-    """One training step: forward, backward, clipping by the global norm, Adam; weights and moments in place."""
-
-    def __init__(self, layers: int, batch: int, run: Callable[..., Any]) -> None:
-        self.inputs = 0
-        table, places = self.parameter((VOCABULARY, WIDTH)), self.parameter((LENGTH, WIDTH))
-        blocks = [{name: self.parameter(shape) for name, shape in SHAPES.items()} for _ in range(layers)]
-        leaves = [table, places, *[leaf for p in blocks for leaf in p.values()]]
-        moments = [[self.parameter(leaf.shape) for leaf in leaves] for _ in range(2)]
-        ids, targets = (self.parameter((batch, LENGTH), int64) for _ in range(2))
-        x = mo.reshape(mo.embedding(table, ids) + places, (batch * LENGTH, WIDTH))
-        for p in blocks:
-            x = run(block, p, x, batch)
-        loss = mo.cross_entropy(mo.layer_norm(x) @ table.T, mo.reshape(targets, (-1,)))
-        found = pull_back([loss.node], [constant_like(loss.node, 1)], [leaf.node for leaf in leaves])
-        slopes = [Tensor.of_node(node) for node in found]
-        scale = mo.minimum(1 / mo.sqrt(sum(mo.square(slope).sum() for slope in slopes)), 1.0)
-        outputs, self.updates = [loss], []
-        for i, (leaf, slope) in enumerate(zip(leaves, slopes, strict=True)):
-            first = 0.9 * moments[0][i] + 0.1 * (slope * scale)
-            second = 0.99 * moments[1][i] + 0.01 * mo.square(slope * scale)
-            for part, value in enumerate((leaf - 1e-3 * first / (mo.sqrt(second) + 1e-8), first, second)):
-                self.updates.append((len(outputs), part * len(leaves) + i))
-                outputs.append(value)
-        self.graph = Graph(tuple(output.node for output in outputs))
-
-    def parameter(self, shape: tuple[int, ...], dtype: Any = float32) -> Tensor:
-        self.inputs += 1
-        return Tensor.of_node(build("parameter", index=self.inputs - 1, shape=shape, dtype=dtype))
-
-    def program(self, graph: Graph) -> Program:
-        program = build_program(graph, True, self.inputs)
-        plan_memory(program)
-        return program
-
-    def bytes_of(self, graph: Graph) -> int:
-        return footprint(self.program(graph), self.updates, wanted_threads()).total
-
-    def show(self, name: str, plain_flops: int, budget: Budget | None = None) -> int:
-        """Print one line; the operations."""
+def run(session: Session) -> ThemeResult:
+    """All four parts; one that fails leaves the others standing."""
+    result = ThemeResult("memory")
+    for part in (pool, loop, arena, chain):
         try:
-            graph, _ = optimise(self.graph, 3, updates=self.updates, budget=budget, measure=self.bytes_of)
-        except MemoryLimit as error:
-            print(f"{name:24s} {error}")
-            return 0
-        flops = graph_cost(graph).flops
-        held = footprint(self.program(graph), self.updates, wanted_threads())
-        print(f"{name:24s} {held.total / 1e6:8.1f} MB  arena {held.arena / 1e6:8.1f} MB  "
-              f"{flops / (plain_flops or flops):6.3f} x the operations")
-        return flops
+            part(session, result)
+        except ProbeError as error:
+            result.errors.append(str(error))
+    return result
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--layers", type=int, default=6)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--shares", type=float, nargs="*", default=[0.75, 0.6])
-    chosen = parser.parse_args()
-    plain = Step(chosen.layers, chosen.batch, lambda function, *args: function(*args))
-    flops = plain.show("plain", 0)
-    Step(chosen.layers, chosen.batch, mo.checkpoint).show("checkpoint per block", flops)
-    for share in chosen.shares:
-        plain.show(f"budget of {share:.0%}", flops, Budget(share=share))
+def keep(result: ThemeResult, name: str, value: float | None) -> float | None:
+    """Store a ratio for the gate when there is one."""
+    if value:
+        result.ratios[name] = value
+    return value
 
 
-if __name__ == "__main__":
-    main()
+def pool(session: Session, result: ThemeResult) -> None:
+    """Ten pooled megabytes against ten fresh ones."""
+    answer = result.figures["pool"] = probe("pool", threads=session.threads)
+    rows = [["pooled", duration(answer["pooled_s"])], ["fresh mmap", duration(answer["fresh_s"])]]
+    result.tables.append(Table("acquire 10 MB and touch every page", ["memory", "time"], rows))
+    gain = keep(result, "pool vs fresh pages", ratio(answer["fresh_s"], answer["pooled_s"]))
+    result.targets.append(Target("pooled 10 MB over fresh pages", gain, 50.0))
+
+
+def loop(session: Session, result: ThemeResult) -> None:
+    """Time and peak of a repeated function of eight steps, processes alternating."""
+    answers: dict[str, list[dict[str, float]]] = {"numpy": [], "morpho": []}
+    for _ in range(1 if session.quick else 3):
+        for library in answers:
+            answers[library].append(probe("operation_loop", library, threads=session.threads))
+    result.figures["loop"] = answers
+    seconds = {name: statistics.median(one["seconds"] for one in found) for name, found in answers.items()}
+    known = all(one["peak_bytes"] is not None for found in answers.values() for one in found)
+    peaks = {name: max(one["peak_bytes"] for one in found) if known else None for name, found in answers.items()}
+    rows = [[name, duration(seconds[name]), f"{peaks[name] / 1e6:.1f} MB" if known else "-"] for name in answers]
+    result.tables.append(Table("eight steps on 16 MB arrays, repeated", ["library", "time", "peak"], rows))
+    gain = keep(result, "loop time vs numpy", ratio(seconds["numpy"], seconds["morpho"]))
+    share = peaks["morpho"] / peaks["numpy"] if known and peaks["numpy"] else None
+    result.targets += [Target("repeated operation over NumPy", gain, 2.5),
+                       Target("its peak as a share of NumPy's", share, 0.25, at_least=False)]
+
+
+def arena(session: Session, result: ThemeResult) -> None:
+    """The plan against what liveness makes necessary."""
+    answer = result.figures["arena"] = probe("arena", threads=session.threads)
+    share = ratio(answer["arena_bytes"], answer["liveness_bytes"])
+    rows = [["planned arena", f"{answer['arena_bytes'] / 1e6:.3f} MB"],
+            ["alive at once", f"{answer['liveness_bytes'] / 1e6:.3f} MB"]]
+    result.tables.append(Table("memory of the intermediates of a graph", ["what", "bytes"], rows))
+    result.targets.append(Target("planned arena over the liveness bound", share, 1.10, at_least=False))
+
+
+def chain(session: Session, result: ThemeResult) -> None:
+    """Twenty operations on 1024 elements, three ways."""
+    answer = result.figures["chain"] = probe("small_chain", threads=session.threads)
+    rows = [[name.removesuffix("_s"), duration(value)] for name, value in answer.items()]
+    result.tables.append(Table("twenty operations on 1024 elements", ["how", "time"], rows))
+    over_reference = keep(result, "chain vs reference", ratio(answer["reference_s"], answer["compiled_s"]))
+    over_numpy = keep(result, "chain vs numpy", ratio(answer["numpy_s"], answer["compiled_s"]))
+    result.targets += [Target("compiled chain over the reference interpreter", over_reference, 100.0),
+                       Target("compiled chain over plain NumPy", over_numpy, 15.0)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 
 from benchmarks import gate
@@ -87,3 +89,10 @@ def test_figures():
     assert [duration(value) for value in (2.5, 2.5e-3, 2.5e-6, 2.5e-7, None)] == [
         "2.5 s", "2.5 ms", "2.5 us", "250 ns", "-"]
     assert render_table(Table("t", ["a", "b"], [["long", "1"]])).splitlines()[-1] == "long  1"
+
+
+@pytest.mark.parametrize("suite", sorted(SUITES))
+def test_every_theme_of_a_suite_can_run(suite: str) -> None:
+    """A file that takes a theme's name breaks the command (found so)."""
+    for theme in SUITES[suite].themes:
+        assert callable(importlib.import_module(f"{SUITES[suite].package}.{theme}").run), theme

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LEAST_LATENCY = 30  # cycles of a chain that is worth cutting
 MOST_CROSSING = 7
+MIDDLE = 0.3, 0.75  # of a chain, where a cut may lie
 _NAME = re.compile(r"%[a-z]+\d+")
 _LATENCY = (("fdiv", 10), ("@llvm.sqrt", 12), ("@llvm.fma", 4), ("fmul", 3), ("volatile", 0), ("load", 5))  # others: 2
 
@@ -89,7 +90,8 @@ def find_cut(lines: list[Line], results: set[str], may_cross: Callable[[str], bo
     longest = max((line.depth for line in lines), default=0)
     if longest < LEAST_LATENCY:
         return None
-    cuts = [Cut(lines, depth, results) for depth in sorted({line.depth for line in lines if line.depth < longest})]
+    depths = sorted({line.depth for line in lines if MIDDLE[0] * longest <= line.depth <= MIDDLE[1] * longest})
+    cuts = [Cut(lines, depth, results) for depth in depths]
     cuts = [cut for cut in cuts if cut.first and cut.second and len(cut.crossing) <= MOST_CROSSING
             and all(may_cross(name) for name in cut.crossing)]
     best = min(cuts, key=lambda cut: cut.cost, default=None)

@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -94,17 +94,34 @@ def _version() -> str:
 
 @cache
 def source_digest(*folders: str) -> str:
-    """A hash of Morpho's own source in these folders."""
-    from pathlib import Path
-
+    """A hash of Morpho's own source in these folders; read once, then known by the files' sizes and times."""
     import morpho.kernels
 
+    package = os.path.dirname(os.path.dirname(morpho.kernels.__file__))
+    looks = sorted(look for folder in folders for look in _sources(os.path.join(package, folder)))
+    disk = disk_cache()
+    key = hashlib.sha256(f"sources {looks}".encode()).hexdigest()
+    known = disk.get(key) if disk is not None else None
+    if known is not None and len(known) == hashlib.sha256().digest_size:
+        return known.hex()
     digest = hashlib.sha256()
-    package = Path(morpho.kernels.__file__).parent.parent
-    for folder in folders:
-        for file in sorted((package / folder).rglob("*.py")):
-            digest.update(file.read_bytes())
+    for path, _, _ in looks:
+        with open(path, "rb") as file:
+            digest.update(file.read())
+    if disk is not None:
+        disk.put(key, digest.digest())
     return digest.hexdigest()
+
+
+def _sources(folder: str) -> Iterator[tuple[str, int, int]]:
+    """Path, size and time of change of the Python files in a folder and below."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                found = entry.stat()
+                yield entry.path, found.st_size, found.st_mtime_ns
+            elif entry.is_dir() and entry.name != "__pycache__":
+                yield from _sources(entry.path)
 
 
 def code_key(identity: str, isa: Isa) -> str:

@@ -1,4 +1,4 @@
-"""`benchmarks/memory.py` on a small network: checkpoints hold less than the plain step."""
+"""`benchmarks/step_memory.py` on a small network: checkpoints hold less than the plain step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-PATH = Path(__file__).resolve().parents[2] / "benchmarks" / "memory.py"
+PATH = Path(__file__).resolve().parents[2] / "benchmarks" / "step_memory.py"
 
 
 def test_the_lines_it_prints(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -18,7 +18,7 @@ def test_the_lines_it_prints(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     monkeypatch.setattr(module, "VOCABULARY", 512)
-    monkeypatch.setattr(sys, "argv", ["memory.py", "--layers", "2", "--batch", "8", "--shares"])
+    monkeypatch.setattr(sys, "argv", ["step_memory.py", "--layers", "2", "--batch", "8", "--shares"])
     module.main()
     rows = re.findall(r"([\d.]+) MB  arena +([\d.]+) MB +([\d.]+) x", capsys.readouterr().out)
     totals, arenas, flops = (list(map(float, column)) for column in zip(*rows, strict=True))
