@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -134,3 +135,24 @@ def test_an_instruction_set_this_machine_lacks() -> None:
     assert second == "[2.0, 2.0, 2.0]"
     with mo.settings(isa="sparc"), pytest.raises(TypeError, match="'sparc' is unknown"):
         (mo.ones(3) + 1).numpy()
+
+
+def test_the_source_is_read_once_and_then_known_by_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = code._sources
+    read: list[str] = []
+
+    def opened(path: str, mode: str) -> Any:
+        read.append(path)
+        return open(path, mode)
+
+    monkeypatch.setattr(code, "open", opened, raising=False)
+    with mo.settings(cache_dir=str(tmp_path)):
+        found = []
+        for _ in range(2):
+            code.source_digest.cache_clear()
+            found.append((code.source_digest(), len(read)))
+        assert found[0] == found[1] and len(read) > 100  # the second time nothing is read
+        monkeypatch.setattr(code, "_sources", lambda folder: ((p, s, t + 1) for p, s, t in plain(folder)))
+        code.source_digest.cache_clear()
+        assert code.source_digest() == found[0][0] and len(read) == 2 * found[0][1]  # touched, but the same
+    code.source_digest.cache_clear()

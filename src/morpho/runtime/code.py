@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from morpho.runtime.disk import DiskCache
 
 log = logging.getLogger("morpho")
+FOLDERS = ("base", "ir", "ops", "cost", "passes", "kernels", "backends", "runtime")  # whose source decides a plan
 
 
 class Counters:
@@ -82,23 +83,23 @@ def current_isa() -> Isa:
 
 @cache
 def _version() -> str:
-    """What generated code depends on besides the kernel: the generator's own source and LLVM."""
+    """What code and plans depend on besides the program: Morpho's own source and LLVM."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
         llvm = version("llvmlite")
     except PackageNotFoundError:
         llvm = "unknown"
-    return f"{source_digest('kernels', 'ops')}/{llvm}"
+    return f"{source_digest()}/{llvm}"
 
 
 @cache
-def source_digest(*folders: str) -> str:
-    """A hash of Morpho's own source in these folders; read once, then known by the files' sizes and times."""
+def source_digest() -> str:
+    """A hash of the source that decides code and plans; read once, then known by the files' sizes and times."""
     import morpho.kernels
 
     package = os.path.dirname(os.path.dirname(morpho.kernels.__file__))
-    looks = sorted(look for folder in folders for look in _sources(os.path.join(package, folder)))
+    looks = sorted(look for folder in FOLDERS for look in _sources(os.path.join(package, folder)))
     disk = disk_cache()
     key = hashlib.sha256(f"sources {looks}".encode()).hexdigest()
     known = disk.get(key) if disk is not None else None

@@ -32,7 +32,6 @@ from morpho.passes.remat import Budget, Recomputed
 from morpho.runtime import code, measure, threads
 from morpho.runtime.disk import Damaged
 
-FOLDERS = ("base", "ir", "ops", "cost", "passes", "kernels", "backends", "runtime")  # whose source decides a plan
 LEAST, MOST = -(1 << 63), (1 << 63) - 1
 MOST_FIGURE = 1 << 200  # at the upper bounds of dynamic sizes
 KINDS = ("input", "result", "temporary")
@@ -64,7 +63,7 @@ def plan_key(graph: Graph, own_outputs: bool, inputs: int, constants: Collection
     parts = (digest, own_outputs, inputs, sorted(constants), tuple(updates), budget, chosen.level, chosen.passes_off,
              chosen.joint, chosen.threads, threads.wanted_threads(), machine().cores, machine().l1_bytes,
              measure.crossovers(),
-             code.code_key("plan", code.current_isa()), code.source_digest(*FOLDERS))
+             code.code_key("plan", code.current_isa()))  # with the version of the source
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
