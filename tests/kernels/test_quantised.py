@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+import dot_emulator
 import numpy as np
 import oracle
 import pytest
@@ -14,10 +15,11 @@ import morpho as mo
 from morpho.backends import cpu
 from morpho.base.dtypes import int32
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault
-from morpho.base.machine import available_isas, choose_isa, foreign_machine, machine
-from morpho.kernels import gemm
+from morpho.base.machine import ISAS, available_isas, choose_isa, foreign_machine, machine
+from morpho.kernels import gemm, int8_code
 from morpho.kernels.int8 import ByteGemmKernel, BytePackKernel
 from morpho.kernels.quantised import QuantisedGemmKernel, QuantisedPackKernel
+from morpho.runtime import code
 from morpho.runtime.evaluate import counts
 
 KINDS = ["q8_0", "q4_1"]
@@ -423,7 +425,9 @@ def test_other_integers_keep_their_kernel(rng: np.random.Generator) -> None:
 
 # -- code for other machines -----------------------------------------------------------------------------------------
 DOT = frozenset({"asimd", "asimddp", "fphp", "asimdhp"})
-TARGETS = [("x86_64", "avx2", None, "pmaddwd"), ("x86_64", "avx512", None, "pmaddwd"), ("x86_64", "scalar", None, ""),
+VNNI = ISAS["avx512"].needs | {"avx512_vnni"}
+TARGETS = [("x86_64", "avx2", None, "pmaddwd"), ("x86_64", "avx512", None, "pmaddwd"),
+           ("x86_64", "avx512", VNNI, "vpdpbusd"), ("x86_64", "scalar", None, ""),
            ("aarch64", "neon", DOT, "dot"), ("aarch64", "neon", None, "mla"), ("aarch64", "scalar", DOT, "")]
 
 
@@ -442,3 +446,31 @@ def test_code_for_machines_that_are_not_here(architecture: str, name: str, featu
         assert not library_calls(text), kernel
         if isinstance(kernel, ByteGemmKernel):
             assert said in text
+
+
+@pytest.mark.parametrize("types", [("int8", "int8"), ("uint8", "int8"), ("int8", "uint8"), ("uint8", "uint8")])
+def test_dot_products_of_different_signs_are_exact(types: tuple[str, str], rng: np.random.Generator,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    """VNNI's instruction in software: the left operand is moved where signs are equal, and that is put right."""
+    plain = cpu.compile_text
+    for known in ("_addresses", "_by_key"):  # other tests have compiled the kernel for the machine as it is
+        monkeypatch.setattr(code, known, {})
+    monkeypatch.setattr(int8_code, "by_dot", lambda isa: "vnni")
+    monkeypatch.setattr(cpu, "compile_text", lambda text, *rest: plain(dot_emulator.emulated(text), *rest))
+    a, b = (rng.integers(np.iinfo(t).min, np.iinfo(t).max, shape, endpoint=True).astype(t)
+            for t, shape in zip(types, ((21, 67), (67, 53)), strict=True))
+    called: list[str] = []
+    monkeypatch.setattr(int8_code.ByteMicro, "mixed_dot", counted(int8_code.ByteMicro.mixed_dot, called))
+    with mo.settings(isa="vector512", cache=False):
+        f = mo.compile(lambda a, b: mo.matmul(a, b, dtype=mo.int32))
+        got = f(mo.asarray(a), mo.asarray(b)).numpy()
+    assert called and np.array_equal(got, a.astype(np.int32) @ b.astype(np.int32))
+
+
+def counted(function: Any, calls: list[str]) -> Any:
+    """A function that says when it is called."""
+    def call(*arguments: Any) -> Any:
+        calls.append("called")
+        return function(*arguments)
+
+    return call

@@ -305,7 +305,8 @@ def _darwin_machine() -> Machine:
 class Isa:
     """An instruction set to compile for: what LLVM is told, and what the machine must have to run the result.
 
-    The processor named to LLVM is a level, not a model, so the object code of one `Isa` is the same everywhere;
+    The processor named to LLVM is a level, not a model, so the object code of one `Isa` is the same everywhere (dot
+    products of bytes are added to AVX-512 where the machine has them);
     `llvm_tune` may name a model whose timings the scheduler shall assume (the `tune-cpu` attribute of a function).
     An empty `architecture` means any: `choose_isa` fills in the host's.
     """
@@ -412,6 +413,8 @@ def choose_isa(name: str, machine: Machine) -> Isa:
         raise fail(DeviceError, "isa", _refusal(isa, machine), "use isa=native")
     if name in ("scalar", "neon"):
         return _baseline(isa, machine)
+    if name == "avx512" and "avx512_vnni" in machine.features:
+        return replace(isa, llvm_features=isa.llvm_features + ",+avx512vnni", needs=isa.needs | {"avx512_vnni"})
     if isa.architecture:
         return isa
     native = ISAS[_native_name(machine)]

@@ -1,9 +1,10 @@
 """The functions of `ByteGemmKernel` and `BytePackKernel`.
 
-A group of four bytes is one i32 in registers. AArch64 with the dot-product extension multiplies and adds four groups
-by one instruction; x86 splits a group into two pairs of 16 bits and adds their products by `pmaddwd`; elsewhere the
-bytes are widened one by one. Where one operand is signed and the other is not, dot products take the left one moved by
-128 into the range of the right one, and 128 times the sums of the right columns is put right at the end.
+A group of four bytes is one i32 in registers. AArch64 with the dot-product extension and AVX-512 with VNNI multiply and
+add a group in every lane by one instruction; other x86 splits a group into two pairs of 16 bits and adds their products
+by `pmaddwd`; elsewhere the bytes are widened one by one. Dot products of AArch64 want operands of one sign, those of
+VNNI of different ones: where they are not so, the left one is moved by 128 into the other range, and 128 times the sums
+of the right columns is put right at the end.
 """
 
 from __future__ import annotations
@@ -21,9 +22,18 @@ from morpho.kernels.pack import NAMES as PACK_NAMES
 PAIRS = {128: ("sse2.pmadd.wd", ""), 256: ("avx2.pmadd.wd", "+avx2"), 512: ("avx512.pmaddw.d.512", "+avx512bw")}
 
 
-def by_dot(isa: Isa) -> bool:
-    """Whether groups are multiplied by dot-product instructions."""
-    return isa.vector_bits == 128 and isa.architecture == "aarch64" and "+dotprod" in isa.llvm_features.split(",")
+def by_dot(isa: Isa) -> str:
+    """The dot-product instructions by which groups are multiplied: `neon`, `vnni` or none."""
+    features = isa.llvm_features.split(",")
+    if isa.vector_bits == 128 and isa.architecture == "aarch64" and "+dotprod" in features:
+        return "neon"
+    return "vnni" if isa.vector_bits == 512 and "+avx512vnni" in features else ""
+
+
+def is_moved(kernel: ByteGemmKernel, isa: Isa) -> bool:
+    """Whether the left operand has the wrong sign for the dot product."""
+    return {"neon": kernel.left_signed != kernel.right_signed,
+            "vnni": kernel.left_signed == kernel.right_signed}.get(by_dot(isa), False)
 
 
 def groups_of(count: Value) -> Value:
@@ -37,7 +47,7 @@ class ByteMicro(MicroKernel):
         super().__init__(kernel, height, register, isa)
         self.signed = (kernel.left_signed, kernel.right_signed)
         self.by_dot = by_dot(isa)
-        self.moved = self.by_dot and self.signed[0] != self.signed[1]
+        self.moved = is_moved(kernel, isa)
         name, needed = PAIRS.get(isa.vector_bits, ("", ""))
         usable = not needed or needed in isa.llvm_features.split(",")
         self.by_pairs = name if isa.architecture == "x86_64" and usable else ""
@@ -83,11 +93,21 @@ class ByteMicro(MicroKernel):
         return sums
 
     def dot(self, total: Value, a: Value, b: Value) -> Value:
+        """Groups of the right operand times groups of the left one, added."""
+        if self.by_dot == "vnni":
+            return self.mixed_dot(total, *((b, a) if self.signed[1] else (a, b)))
         e, name = self.e, f"llvm.aarch64.neon.{'s' if self.signed[1] else 'u'}dot.v4i32.v16i8"
         e.declarations.add(f"declare <4 x i32> @{name}(<4 x i32>, <16 x i8>, <16 x i8>)")
         given = [e.assign(f"bitcast {x.type} {x.name} to <16 x i8>", "i8", 16) for x in (a, b)]
         return e.assign(f"call <4 x i32> @{name}(<4 x i32> {total.name}, <16 x i8> {given[0].name}, "
                         f"<16 x i8> {given[1].name})", "i32", 4)
+
+    def mixed_dot(self, total: Value, unsigned: Value, signed: Value) -> Value:
+        e, name = self.e, "llvm.x86.avx512.vpdpbusd.512"
+        e.declarations.add(f"declare <16 x i32> @{name}(<16 x i32>, <64 x i8>, <64 x i8>)")
+        given = [e.assign(f"bitcast {x.type} {x.name} to <64 x i8>", "i8", 64) for x in (unsigned, signed)]
+        return e.assign(f"call <16 x i32> @{name}(<16 x i32> {total.name}, <64 x i8> {given[0].name}, "
+                        f"<64 x i8> {given[1].name})", "i32", 16)
 
     def pairs(self, groups: Value, signed: bool) -> list[Value]:
         """Bytes 0 and 2, then 1 and 3, as pairs of 16 bits."""
@@ -113,7 +133,7 @@ class ByteRowPacker(RowPacker):
     def __init__(self, kernel: ByteGemmKernel, height: int, isa: Isa) -> None:
         super().__init__(kernel, height, isa)
         self.memory = "i8"
-        self.moved = by_dot(isa) and kernel.left_signed != kernel.right_signed  # by 128
+        self.moved = is_moved(kernel, isa)  # by 128
 
     def write(self) -> str:
         e, count = self.e, self.function.number("%count")
