@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import morpho as mo
 from morpho.cli.main import app
 from morpho.cli.train import loss_curve
 from morpho.models import training
@@ -38,6 +39,21 @@ def test_train_then_run(text: Path, tmp_path: Path) -> None:
     once = call("run", out, "Once", "--tokens", "4", "--seed", "5")
     assert once.startswith("Once") and "tokens/s" in once and "seed 5" in once
     assert once.split("[")[0] == call("run", out, "Once", "--tokens", "4", "--seed", "5").split("[")[0]
+
+
+def test_a_resumed_run_keeps_its_habits(text: Path, tmp_path: Path) -> None:
+    """Samples, checkpoints and how many of them are kept go on as they were, unless asked for anew."""
+    out = tmp_path / "model"
+    said = call("train", "--data", str(text), "--out", str(out), *TINY, "--until", "2", "--sample-every", "1",
+                "--save-every", "1", "--keep", "2")
+    assert said.count("a sample:") == 2
+    said = call("train", "--out", str(out), "--resume", "--until", "4")
+    assert said.count("a sample:") == 2 and len(list((out / "checkpoints").iterdir())) == 2
+    assert "a sample:" not in call("train", "--out", str(out), "--resume", "--sample-every", "0")
+    (out / "habits.json").write_text("nothing", encoding="utf-8")
+    with pytest.raises(mo.errors.MorphoError, match="at step 6 already"):
+        CliRunner().invoke(app, ["train", "--out", str(out), "--resume", "--steps", "5"], catch_exceptions=False)
+    assert "--steps 12" in call("train", "--out", str(out), "--resume")
 
 
 def test_the_model_that_ships_writes(tmp_path: Path) -> None:

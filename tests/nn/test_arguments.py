@@ -118,3 +118,24 @@ def test_an_error_of_a_layer_holds_no_model() -> None:
     assert alive() is None
     kind, arguments = vars(error)["_morpho_layer"].__reduce__()
     assert kind(*arguments).path == ""
+
+
+@pytest.mark.parametrize("value", [np.ones((7, 4), np.float32), [1.0], 2.0, mo.ones((7, 4))], ids=["NumPy's", "list",
+                                                                                            "number", "tensor"])
+def test_a_parameter_is_not_replaced_by_something_else(value: Any) -> None:
+    """It would leave `parameters()` and the state dict without a word."""
+    layer = mo.nn.Linear(4, 7)
+    with pytest.raises(mo.errors.ArgumentError, match="assign"):
+        layer.weight = value
+    layer.bias = None  # no bias is a layer's own choice
+    layer.weight = mo.nn.Parameter(mo.ones((4, 7)))
+    assert len(list(layer.parameters())) == 1
+
+
+def test_files_and_models_where_weights_are_wanted(tmp_path: Any) -> None:
+    model = mo.nn.Linear(2, 1)
+    with pytest.raises(mo.errors.ArgumentError, match=r"mo\.weights\.load"):
+        model.load_state_dict("model.safetensors")  # type: ignore[arg-type]
+    for wrong in ((model.state_dict(), tmp_path / "a.safetensors"), (tmp_path / "a.safetensors", model)):
+        with pytest.raises(mo.errors.ArgumentError, match="state_dict"):
+            mo.weights.save(*wrong)  # type: ignore[arg-type]

@@ -85,6 +85,7 @@ FAULTS: list[tuple[str, Any, str]] = [
     ("node.0.memory", ..., "node 1 ('a') lacks the field 'memory'"),
     ("node.0.memory", "-64GB", "negative memory = '-64GB'"),
     ("node.0.memory", 64, "memory = 64 without a unit"),
+    ("node.0.memory", "64", "memory = '64' without a unit"),
     ("node.0.memory", "0GB", "memory = '0GB'"),
     ("node.0.memory", "64 sheep", "memory = '64 sheep'"),
     ("node.0.memory_bandwidth", "40", "memory_bandwidth = '40'"),

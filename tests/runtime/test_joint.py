@@ -16,10 +16,14 @@ from programs import random_program
 from running import Native
 
 import morpho as mo
+from morpho.base.dims import Dim
+from morpho.base.dtypes import float32
 from morpho.base.errors import ArgumentError, IndexFault
 from morpho.cost.crossovers import DEFAULT
 from morpho.kernels import joint
-from morpho.kernels.program import Step
+from morpho.kernels.joint import is_sound
+from morpho.kernels.place import Place
+from morpho.kernels.program import Program, Slot, Step
 
 SIZE = (60, 300)  # softmax of it is too little work for two threads, of four such is enough
 
@@ -336,3 +340,14 @@ def test_pieces_cover_every_element_once(shapes: list[tuple[int, int, bool]], th
 def test_bad_values_are_errors() -> None:
     with pytest.raises(ArgumentError, match="joint='yes' is not of type bool"), mo.settings(joint="yes"):
         pass
+
+
+def test_dynamic_places_end_with_their_slots() -> None:
+    """A plan from disk whose places have sizes that change is not taken for one whose steps meet (found by a user)."""
+    program = Program(slots=[Slot("temporary", float32, 16, offset=64 * i) for i in range(2)])
+    n = Dim("n", 1, 16)
+    program.steps = [Step(None, (Place(slot, 0, (n,), (1,), float32),), (0,), (), 1, 1, "", "", together=2 - 2 * slot)
+                     for slot in range(2)]
+    assert is_sound(program)
+    program.slots[1].offset = 32
+    assert not is_sound(program)

@@ -113,11 +113,16 @@ RUN_SETTINGS = ("layers", "width", "heads", "kv_heads", "vocabulary", "context",
 SHAPE_SETTINGS = ("layers", "width", "heads", "kv_heads", "vocabulary", "dropout")
 
 
+def _is_given(context: typer.Context, name: str) -> bool:
+    """Whether the user wrote an option."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def _refuse(context: typer.Context, names: tuple[str, ...], reason: str) -> None:
     """Options that would be ignored are an error."""
     for name in names:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
+        if _is_given(context, name):
             raise typer.BadParameter(f"--{name.replace('_', '-')} {reason}")
 
 
@@ -160,13 +165,13 @@ def train(
         _refuse(context_, RUN_SETTINGS, "belongs to a new run; a resumed one has its settings, and --steps may be more")
     elif start is not None:
         _refuse(context_, SHAPE_SETTINGS, "belongs to a new model; one that --start names keeps its own")
-    planned = context_.get_parameter_source("steps")
-    more = steps if planned is not None and planned.name == "COMMANDLINE" else None
     settings = Settings(layers=layers, width=width, heads=heads, kv_heads=kv_heads, vocabulary=vocabulary,
                         context=context, batch=batch, accumulate=accumulate, steps=steps, lr=lr, warmup=warmup,
                         weight_decay=weight_decay, dropout=dropout, clip=clip, seed=seed)
-    part.train(data, out, settings, resume=resume, steps=more, save_every=save_every, sample_every=sample_every,
-               keep=keep, start=start, prompt=prompt, until=until)
+    habits = part.Habits(save_every, sample_every, keep, prompt)
+    given = [name for name in ("save_every", "sample_every", "keep", "prompt") if _is_given(context_, name)]
+    part.train(data, out, settings, habits, resume=resume, steps=steps if _is_given(context_, "steps") else None,
+               start=start, until=until, given=given)
 
 
 @app.command("doctor")

@@ -2,37 +2,70 @@
 
 from __future__ import annotations
 
+import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from morpho.models.training import Run, Settings
+from morpho.weights.atomic import atomic_file
 
 BARS = " ▁▂▃▄▅▆▇█"
 WIDTH = 60
 
 
-def train(data: Path | None, out: Path, settings: Settings, *, resume: bool, steps: int | None, save_every: int,
-          sample_every: int, keep: int, start: Path | None, prompt: str, until: int | None) -> None:
-    """Train, showing how it goes."""
+@dataclass(frozen=True)
+class Habits:
+    """What a run does beside its steps; a resumed one goes on doing it, except for what is asked for anew."""
+
+    save_every: int = 200
+    sample_every: int = 200
+    keep: int = 3
+    prompt: str = ""
+
+    FILE: ClassVar[str] = "habits.json"
+
+    def kept(self, folder: Path, given: Collection[str]) -> Habits:
+        """Those of the run in a folder, with the options that were `given` now."""
+        try:
+            known = json.loads((folder / self.FILE).read_text(encoding="utf-8"))
+            taken = {name: known[name] for name, value in asdict(self).items()
+                     if name not in given and type(known.get(name)) is type(value)}
+        except (OSError, ValueError, TypeError):
+            return self  # a run of the library, or of an earlier version
+        return replace(self, **taken)
+
+    def keep_in(self, folder: Path) -> None:
+        """Write them beside the run."""
+        with atomic_file(folder / self.FILE) as file:
+            file.write(json.dumps(asdict(self), indent=1).encode())
+
+
+def train(data: Path | None, out: Path, settings: Settings, habits: Habits, *, resume: bool, steps: int | None,
+          start: Path | None, until: int | None, given: Collection[str] = ()) -> None:
+    """Train, showing how it goes. `given` are the options of `habits` that the user named."""
     console = Console(stderr=True)
-    run = Run(out, data, settings, resume=resume, steps=steps, keep=keep, start=start,
+    habits = habits.kept(out, given) if resume else habits
+    run = Run(out, data, settings, resume=resume, steps=steps, keep=habits.keep, start=start,
               say=lambda text: console.print(text, style="dim"))
+    habits.keep_in(out)
     s = run.settings
     console.print(f"{run.model.parameter_count():,} parameters, {len(run.train_tokens):,} tokens; {s.steps} steps of "
                   f"{s.accumulate * s.batch} x {s.context} tokens, from step {run.step}")
     if run.step >= s.steps:
-        console.print(f"the run is finished: morpho run {out} \"Once\"; go on with --resume --steps {2 * s.steps}")
+        console.print(f"the run is finished: morpho run {out} \"Once\"; go on with --resume "
+                      f"--steps {2 * max(s.steps, run.step)}")
         return
     with _stop_on_interrupt(console) as stopped:
-        _loop(run, console, stopped, save_every, sample_every, prompt, until)
+        _loop(run, console, stopped, habits, until)
     console.print(loss_curve(run.losses))
     if run.step < s.steps:
         console.print(f"saved at step {run.step}; go on with: morpho train --out {out} --resume")
@@ -40,15 +73,14 @@ def train(data: Path | None, out: Path, settings: Settings, *, resume: bool, ste
         console.print(f"done: morpho run {out} \"Once\"")
 
 
-def _loop(run: Run, console: Console, stopped: Any, save_every: int, sample_every: int, prompt: str,
-          until: int | None) -> None:
+def _loop(run: Run, console: Console, stopped: Any, habits: Habits, until: int | None) -> None:
     columns = (TextColumn("step {task.completed}/{task.total}"), BarColumn(), TextColumn("loss {task.fields[loss]}"),
                TextColumn("{task.fields[rate]} tokens/s"), TimeRemainingColumn())
     smooth, recent = run.losses[-1] if run.losses else None, None
     with Progress(*columns, console=console, transient=not console.is_terminal) as bar:
         task = bar.add_task("", total=run.settings.steps, completed=run.step, loss="-", rate="-")
         checks = max(1, min(100, run.settings.steps // 10))
-        for now in run.advance(until, save_every=save_every, check_every=checks, stopped=stopped):
+        for now in run.advance(until, save_every=habits.save_every, check_every=checks, stopped=stopped):
             smooth = now.loss if smooth is None else 0.9 * smooth + 0.1 * now.loss
             if now.step > 1:  # the first step compiles
                 speed = now.tokens / now.seconds
@@ -57,9 +89,9 @@ def _loop(run: Run, console: Console, stopped: Any, save_every: int, sample_ever
             bar.update(task, completed=now.step, loss=f"{smooth:.3f}", rate=rate)
             if now.held_out is not None:
                 bar.print(f"step {now.step}: loss {smooth:.3f}, on held-out text {now.held_out:.3f}, {rate} tokens/s")
-            if sample_every and now.step % sample_every == 0:
+            if habits.sample_every and now.step % habits.sample_every == 0:
                 bar.print(f"step {now.step}, a sample:")
-                bar.print(run.sample(prompt).strip(), style="italic", markup=False)
+                bar.print(run.sample(habits.prompt).strip(), style="italic", markup=False)
 
 
 @contextmanager

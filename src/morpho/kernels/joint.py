@@ -255,9 +255,10 @@ def _are_apart(program: Program, group: Sequence[Step]) -> bool:
 
 
 def _lies(program: Program, place: Place, within: Bytes) -> tuple[int, int, int]:
-    """Bytes of a slot; temporaries share one arena."""
+    """Bytes of a slot, at most all it has; temporaries share one arena."""
     slot = program.slots[place.slot]
-    return (-1, slot.offset + within[0], slot.offset + within[1]) if slot.kind == "temporary" else (place.slot, *within)
+    first, last = within[0], min(within[1], slot.nbytes)
+    return (-1, slot.offset + first, slot.offset + last) if slot.kind == "temporary" else (place.slot, first, last)
 
 
 # -- pieces ------------------------------------------------------------------------------------------------------------

@@ -221,6 +221,10 @@ class Run:
             raise fail(MissingFile, "train", f"{self.folder} holds no run to resume",
                        "begin one without --resume") from None
         settings = Settings(**known["settings"])
+        done = max(self.checkpoints.steps(), default=0)
+        if steps is not None and steps < done:
+            raise fail(ArgumentError, "train", f"the run in {self.folder} is at step {done} already, beyond {steps}",
+                       f"give --steps {2 * done} to go on, or begin another run")
         if steps is not None and steps != settings.steps:  # another plan: the rate follows it from here on
             settings = dataclasses.replace(settings, steps=steps)
             self._write_json("run.json", {**known, "settings": dataclasses.asdict(settings)})

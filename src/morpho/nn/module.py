@@ -68,9 +68,9 @@ class Module:
 
     def __setattr__(self, name: str, value: Any) -> None:
         held = self.__dict__.get(name)
-        if isinstance(held, Variable) and isinstance(value, mo.Tensor) and not isinstance(value, Variable):
-            raise fail(ArgumentError, type(self).__name__,
-                       f"{name} is a {type(held).__name__} and is given a plain tensor",
+        if isinstance(held, Variable) and value is not None and not isinstance(value, (Variable, Module)):
+            kind = "a plain tensor" if isinstance(value, mo.Tensor) else f"a value of type {type(value).__name__}"
+            raise fail(ArgumentError, type(self).__name__, f"{name} is a {type(held).__name__} and is given {kind}",
                        f"write self.{name}.assign(...) to change its value")
         object.__setattr__(self, name, value)
 
@@ -210,6 +210,9 @@ class Module:
         """Put in values by name; one that is shared may come under any of its names. Missing, extra (unless not
         `strict`) and mis-shaped names are one error, and nothing is changed then. What is not `strict` may also lack
         names."""
+        if not isinstance(values, Mapping):
+            raise fail(ArgumentError, "load_state_dict", f"{type(values).__name__} holds no tensors by name",
+                       "read a file with mo.weights.load(path); another model has state_dict()")
         own = {name: variable for name, variable in self._variables(Variable) if _is_saved(variable)}
         first = {id(variable): name for name, variable in own.items()}
         names = {name: first[id(variable)] for name, variable in self._every_name(Variable) if id(variable) in first}

@@ -78,6 +78,8 @@ class Table:
         """The number that a value of a field means."""
         if not isinstance(value, str):
             self.complain(f"has {field} = {value!r} without a unit", f'write it as text, as in {field} = "{example}"')
+        if value.strip().replace(".", "", 1).isdigit() and not (zero and not float(value)):
+            self.complain(f"has {field} = {value!r} without a unit", f'write it as in {field} = "{example}"')
         if value.strip().startswith("-"):
             self.complain(f"has the negative {field} = {value!r}", f'give a positive one, as in "{example}"')
         try:

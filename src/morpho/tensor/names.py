@@ -50,7 +50,8 @@ OTHERWISE = {  # what has no name of its own
     "autograd": "loss.backward(), or mo.grad", "chunk": "slices of x", "cuda": "device='cpu', the only one there is",
     "device": "the name of the device: device='cpu'", "flatten": "mo.reshape(x, (-1,)), or mo.nn.Flatten",
     "is_tensor": "isinstance(x, mo.Tensor)", "multinomial": "mo.argmax(logits + Gumbel noise of mo.random.uniform)",
-    "numel": "x.size", "set_grad_enabled": "mo.no_grad, or mo.enable_grad", "set_num_threads": "mo.settings(threads=n)",
+    "numel": "x.size", "set_grad_enabled": "mo.no_grad, or mo.enable_grad",
+    "set_num_threads": "`with mo.settings(threads=n):`, or MORPHO_THREADS",
     "topk": "mo.argsort(x, descending=True)[..., :k]", "utils": "mo.data for batches, mo.nn.checkpoint to save memory",
     "view": "mo.reshape(x, shape)",
 }

@@ -112,6 +112,9 @@ def save(path: str | os.PathLike[str], weights: Mapping[str, Any], *, metadata: 
     >>> path = os.path.join(tempfile.mkdtemp(), "small.safetensors")
     >>> mo.weights.save(path, {"layer.weight": mo.ones((2, 2), dtype="bfloat16")}, metadata={"made by": "me"})
     """
+    if not isinstance(path, str | os.PathLike) or not isinstance(weights, Mapping):
+        raise fail(ArgumentError, "save", f"a path and tensors by name are wanted, not {type(path).__name__} and "
+                                          f"{type(weights).__name__}", "write mo.weights.save(path, model.state_dict())")
     place, tensors = Path(path), _checked(weights)
     notes = _checked_metadata(metadata)
     if shard_bytes is not None and (not isinstance(shard_bytes, int) or shard_bytes < 1):
