@@ -24,6 +24,7 @@ from morpho.weights.scanner import Malformed, Scanner, is_text, shortened
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 SUFFIX = ".safetensors"
+SAVED = "write mo.weights.save(path, model.state_dict())"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 MOST_INDEX_BYTES = 64 << 20
 _SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\.safetensors")  # a bare file name: no folder, no way up
@@ -112,9 +113,8 @@ def save(path: str | os.PathLike[str], weights: Mapping[str, Any], *, metadata: 
     >>> path = os.path.join(tempfile.mkdtemp(), "small.safetensors")
     >>> mo.weights.save(path, {"layer.weight": mo.ones((2, 2), dtype="bfloat16")}, metadata={"made by": "me"})
     """
-    if not isinstance(path, str | os.PathLike) or not isinstance(weights, Mapping):
-        raise fail(ArgumentError, "save", f"a path and tensors by name are wanted, not {type(path).__name__} and "
-                                          f"{type(weights).__name__}", "write mo.weights.save(path, model.state_dict())")
+    if not isinstance(path, str | os.PathLike):
+        raise fail(ArgumentError, "save", f"{type(path).__name__} is not a path", SAVED)
     place, tensors = Path(path), _checked(weights)
     notes = _checked_metadata(metadata)
     if shard_bytes is not None and (not isinstance(shard_bytes, int) or shard_bytes < 1):
@@ -139,7 +139,7 @@ def save(path: str | os.PathLike[str], weights: Mapping[str, Any], *, metadata: 
 def _checked(weights: Mapping[str, Any]) -> dict[str, Tensor]:
     """Tensors, the widest dtypes first: without gaps each then begins aligned."""
     if not isinstance(weights, Mapping):
-        raise fail(ArgumentError, "save", f"a {type(weights).__name__} does not map names to tensors")
+        raise fail(ArgumentError, "save", f"a {type(weights).__name__} does not map names to tensors", SAVED)
     found = {}
     for name, value in weights.items():
         if not is_text(name) or name == METADATA:
