@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from ulp import Array, Compiled, float32_samples, float64_samples, special_values, ulp_errors
 
 import morpho as mo
-from morpho.kernels.vector_math import FUNCTIONS, ONE_ARGUMENT, TWO_ARGUMENTS
+from morpho.kernels.vector_math import FUNCTIONS, ONE_ARGUMENT, TWO_ARGUMENTS, core, exponential
 from morpho.kernels.vector_math.exponential import exp, exp_nonpositive
 
 ONE_ULP = {"exp", "exp2", "log", "tanh", "erf", "sigmoid"}
@@ -267,3 +267,18 @@ def test_huge_angles(name: str, rng: np.random.Generator) -> None:
         assert abs(got - want) <= 3 * math.ulp(want), (value, got, want)
     infinite = Compiled(FUNCTIONS[name], np.float64, 4)(np.array([np.inf, -np.inf, np.nan, 1e300]))
     assert np.isnan(infinite[:3]).all() and np.isfinite(infinite[3])
+
+
+@pytest.mark.parametrize(("table", "form"), [(exponential.FLOAT, core.FLOAT), (exponential.DOUBLE, core.DOUBLE)])
+def test_the_lowest_argument_of_exp_has_the_bits_of_zero(table: Any, form: Any) -> None:
+    """A product that is rounded to zero takes x86 a hundred cycles, and softmaxes of masked scores are full of them."""
+    lowest = round(table.lowest * exponential.LOG2_E)
+    assert lowest + form.bias + (form.mantissa + 1) == 0  # the exponent bits of 2**(k + h) in `outer_exponent`
+    smallest = math.log(2.0) * (lowest + 1)  # half the smallest subnormal: below it e**x rounds to zero
+    assert table.lowest < smallest
+
+
+def test_subnormal_arguments_of_gelu_keep_their_digits() -> None:
+    x = np.arange(-5000, 5000, dtype=np.int32).astype(np.float64) * 2.0**-149
+    got = Compiled(ONE_ARGUMENT["gelu"], np.float32, 8)(x.astype(np.float32))
+    assert ulp_errors(got, x / 2).max() <= 1  # gelu(x) = x / 2 there

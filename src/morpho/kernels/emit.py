@@ -19,7 +19,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -206,6 +206,19 @@ class Emitter:
         name = f"@of.{digits}x{constant.lanes}"
         self.declarations.add(f"{name} = private unnamed_addr constant {constant.type} {constant.name}, align 16")
         return self.assign(f"load volatile {constant.type}, ptr {name}, align 16", constant.element, constant.lanes)
+
+    def reread(self, constant: Value) -> Value:
+        """A constant that is not kept in a register where registers are short: one load for all lanes.
+
+        With many values in flight LLVM would make it anew at each use, in the arithmetic units, or copy it.
+        """
+        register = 128 // BITS[constant.element]
+        if not self.destructive_fma or constant.lanes <= register:
+            return constant
+        one = self.reloaded(replace(constant, lanes=register))
+        mask = f"<{constant.lanes} x i32> <" + ", ".join(f"i32 {i % register}" for i in range(constant.lanes)) + ">"
+        return self.assign(f"shufflevector {one.type} {one.name}, {one.type} poison, {mask}", constant.element,
+                           constant.lanes)
 
     def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
         """Horner by fma; `coefficients` from the highest power down to the constant term."""

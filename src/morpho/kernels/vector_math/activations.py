@@ -59,6 +59,8 @@ FLOAT_NORMAL_TAIL = (
     1.83703303,
 )
 NORMAL_SLOPE, NORMAL_BASE, NORMAL_CENTRE = 1.1564002, 3.93176079, 0.346493244
+NORMAL_SCALE = 16.0  # of q and v
+SCALED_NORMAL_TAIL = tuple(c / NORMAL_SCALE ** (9 - i) for i, c in enumerate(FLOAT_NORMAL_TAIL))  # rest / NORMAL_SCALE
 
 # Numbers in two parts. gelu_tanh(x) = x * sigmoid(x * (LINEAR + CUBIC * x**2)) with LINEAR = 2 * sqrt(2/pi) and
 # CUBIC = 0.044715 * LINEAR.
@@ -91,7 +93,7 @@ def positive_part(e: Emitter, x: Value) -> Value:
     if x.element == "double":
         return e.maximum(x, -0.0)
     sign = e.constant(-(1 << 31), "i32", x.lanes)
-    return e.from_bits(e.intrinsic("umin", e.bits(x), sign), "float")
+    return e.from_bits(e.intrinsic("umin", e.bits(x), e.reread(sign)), "float")
 
 
 def exp_of_negative(e: Emitter, t: Value) -> tuple[Value, Value]:
@@ -155,7 +157,7 @@ def softplus(e: Emitter, x: Value) -> Value:
 class NormalTail(NamedTuple):
     """Parts of t * Phi(-t) = e**(-t**2/2) * (q + q * v * rest(v)) for t = |x|, where q = t / (scaled + base).
 
-    Everything but v and rest is kept times 2**offset, so that a tiny q is not subnormal.
+    q and v are kept times NORMAL_SCALE, so that q keeps all digits of a subnormal t; rest is divided by it.
     """
 
     t: Value
@@ -164,7 +166,6 @@ class NormalTail(NamedTuple):
     scaled: Value
     denominator: Value
     q: Value
-    large_v: Value
     v: Value
     rest: Value
 
@@ -173,13 +174,11 @@ def normal_tail(e: Emitter, x: Value) -> NormalTail:
     """The parts that gelu and its slope share."""
     t = e.minimum(e.absolute(x), 14.7)
     growth, power = exp_of_half_square(e, t)
-    shrink = shrink_factor(x)
-    scaled = t * (NORMAL_SLOPE * shrink)
-    denominator = scaled + NORMAL_BASE * shrink
+    scaled = t * (NORMAL_SLOPE / NORMAL_SCALE)
+    denominator = scaled + NORMAL_BASE / NORMAL_SCALE
     q = t / denominator
-    large_v = NORMAL_CENTRE / shrink - q
-    v = large_v * shrink
-    return NormalTail(t, growth, power, scaled, denominator, q, large_v, v, polynomial(e, v, FLOAT_NORMAL_TAIL))
+    v = NORMAL_CENTRE * NORMAL_SCALE - q
+    return NormalTail(t, growth, power, scaled, denominator, q, v, polynomial(e, v, SCALED_NORMAL_TAIL))
 
 
 def gelu_float(e: Emitter, x: Value) -> Value:
@@ -189,15 +188,15 @@ def gelu_float(e: Emitter, x: Value) -> Value:
     they are undone by the residual of the division (whose factor need only be near 1/2).
     """
     tail = e.once("normal_tail", x, lambda x: normal_tail(e, x))
-    shrink = shrink_factor(x)
     qv = tail.q * tail.v
     total = e.fma(qv, tail.rest, tail.q)
     low = e.fma(qv, tail.rest, tail.q - total)
-    residual = e.fma(-tail.q, tail.scaled, e.fma(-tail.q, NORMAL_BASE * shrink, tail.t))
-    factor = e.intrinsic("smax", e.bits(tail.large_v * 1.375), e.constant(0, "i32", x.lanes))  # max(1.375 * v, 0)
+    residual = e.fma(-tail.q, tail.scaled, e.fma(-tail.q, NORMAL_BASE / NORMAL_SCALE, tail.t))
+    zero = e.reread(e.constant(0, "i32", x.lanes))
+    factor = e.intrinsic("smax", e.bits(tail.v * e.reread(e.like(1.375, x))), zero)  # max(1.375 * v, 0)
     low = e.fma(residual, e.from_bits(factor, "float"), low)
     side = total + e.fma(total, tail.growth, low)
-    return e.fma(side * tail.power, -shrink * shrink, positive_part(e, x))
+    return e.fma(side * tail.power, -shrink_factor(x) / NORMAL_SCALE, positive_part(e, x))
 
 
 def gelu_slope_float(e: Emitter, x: Value) -> Value:
@@ -206,10 +205,9 @@ def gelu_slope_float(e: Emitter, x: Value) -> Value:
     With t = |x|: Phi(-t) - t phi(t) = e**(-t**2/2) * (p + p * v * rest(v) - t / sqrt(2 pi)) with p = q / t.
     """
     tail = e.once("normal_tail", x, lambda x: normal_tail(e, x))
-    shrink = shrink_factor(x)
     p = 1.0 / tail.denominator
-    height = e.fma(tail.t, -DENSITY / shrink, e.fma(p * tail.v, tail.rest, p))
-    side = e.fma(height, tail.growth, height) * tail.power * (shrink * shrink)
+    height = e.fma(tail.t, -DENSITY * NORMAL_SCALE, e.fma(p * tail.v, tail.rest, p))
+    side = e.fma(height, tail.growth, height) * tail.power * (shrink_factor(x) / NORMAL_SCALE)
     return e.select(e.fcmp("olt", x, 0.0), side, 1.0 - side)
 
 
@@ -239,7 +237,7 @@ def exp_of_half_square(e: Emitter, t: Value) -> tuple[Value, Value]:
     The reduction adds the exact square to the exact multiple of ln(2), so that nothing of the square is lost.
     """
     table = tables(t)
-    half = t * -0.5
+    half = t * e.reread(e.like(-0.5, t))
     k, count = round_to_integer(e, half * t, LOG2_E, biased_offset(t))
     r = e.fma(k, -table.ln2_low, e.fma(half, t, k * -table.ln2_high))
     return exp_minus_one_reduced(e, r), biased_power_of_two(e, count, t.element)

@@ -14,7 +14,7 @@ LOG2_E = 1.4426950408889634
 class Tables:
     """Constants of one format; polynomials from the highest power down."""
 
-    lowest: float  # below this e**x rounds to zero
+    lowest: float  # below this e**x is zero: `round_to_integer` makes it -(bias + mantissa + 1), see `outer_exponent`
     highest: float  # above this e**x overflows
     ln2_high: float  # so few bits that its product with any exponent is exact
     ln2_low: float
@@ -24,7 +24,7 @@ class Tables:
 
 # Relative error of e**r 2**-28.2, of 2**r 2**-28.3.
 FLOAT = Tables(
-    lowest=-104.0,
+    lowest=-104.67,
     highest=88.75,
     ln2_high=0.693359375,
     ln2_low=-2.12194440e-4,
@@ -100,6 +100,15 @@ def exp_minus_one_reduced(e: Emitter, r: Value, tail: tuple[float, ...] | None =
     return e.fma(polynomial(e, r, tail or tables(r).exp_tail, square), square, r)
 
 
+def outer_exponent(x: Value) -> int:
+    """h such that e**x = (2**(k + h) * e**r) * 2**-h, and the bits of 2**(k + h) are those of 0.0 for the lowest k.
+
+    So e**-inf is a product of zeros. As a product of tiny numbers it would be zero too, but x86 takes a hundred cycles
+    for one that is rounded to a subnormal number or to zero, and masked scores are full of it.
+    """
+    return format_of(x).mantissa + 1
+
+
 def exp(e: Emitter, x: Value) -> Value:
     """e**x; overflows to inf and goes through the subnormals to zero.
 
@@ -109,7 +118,7 @@ def exp(e: Emitter, x: Value) -> Value:
     t, form = tables(x), format_of(x)
     clamped = e.minimum(e.maximum(x, t.lowest), t.highest)
     r, count = reduced(e, clamped, 2 * form.bias)
-    half = (form.bias + 1) // 2
+    half = outer_exponent(x)
     large, small = (form.bias + half) << form.mantissa, (form.bias - half) << form.mantissa
     outer = e.select(e.fcmp("olt", clamped, 0.0), e.constant(small, form.integer, x.lanes), large)
     inner = e.from_bits((count << form.mantissa) - outer, x.element)
@@ -121,7 +130,7 @@ def exp_nonpositive(e: Emitter, x: Value) -> Value:
     """The bits of `exp` for NaN and x up to 40, with a quarter fewer steps: nothing overflows, and the second power of
     two is always the same one."""
     t, form = tables(x), format_of(x)
-    half = (form.bias + 1) // 2
+    half = outer_exponent(x)
     r, count = reduced(e, e.maximum(x, t.lowest), form.bias + half)
     inner = e.from_bits(count << form.mantissa, x.element)
     growth = exp_minus_one_reduced(e, r, FLOAT_EXP_TAIL if x.element == "float" else None)
