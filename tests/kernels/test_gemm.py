@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,10 +11,19 @@ import oracle
 import pytest
 
 import morpho as mo
+from morpho.cost.crossovers import DEFAULT
 from morpho.kernels.gemm import Register, choose_tiling, depth_of_block
+from morpho.runtime import measure
 from morpho.runtime.evaluate import counts
 
 FLOATS = [mo.float32, mo.float64, mo.float16, mo.bfloat16]
+
+
+@pytest.fixture(autouse=True)
+def packed() -> Iterator[None]:
+    """Few rows are packed too; tests/tensor/test_crossovers.py compares with those that are not."""
+    with measure.using(replace(DEFAULT, direct_bytes=(), turned_bytes=())):
+        yield
 
 
 def draw(rng: np.random.Generator, *shape: int) -> np.ndarray:
@@ -82,7 +93,8 @@ def test_few_rows_times_a_small_matrix_are_not_packed(rng: np.random.Generator, 
         f = mo.compile(lambda x, y, turned: (mo.relu(x @ y), x @ turned.T, turned @ x[0]))
         for rows in (1, 2):
             part = mo.asarray(a[:rows], dtype=dtype)
-            found = f(part, y, turned)
+            with measure.using(DEFAULT):
+                found = f(part, y, turned)
             assert found[0].numpy().tobytes() == np.maximum(whole[:rows], 0).tobytes()
             assert found[1].numpy().tobytes() == whole[:rows].tobytes()
             assert found[2].numpy().tobytes() == whole[0].tobytes()

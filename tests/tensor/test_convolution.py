@@ -300,7 +300,7 @@ def test_windows_are_never_written_down(rng: np.random.Generator) -> None:
 
 def test_a_pointwise_convolution_takes_what_follows(rng: np.random.Generator) -> None:
     """Its columns are the two axes of the image."""
-    weight, bias = owned(draw(rng, 6, 5, 1, 1)), owned(draw(rng, 6))
+    weight, bias = owned(draw(rng, 10, 5, 1, 1)), owned(draw(rng, 10))
     layer = mo.compile(lambda images: mo.relu(mo.conv2d(images, weight, bias)))
     x = draw(rng, 3, 5, 7, 9)
     close(layer(mo.asarray(x)).numpy(), np.maximum(loop_conv(x, weight.numpy(), bias.numpy()), 0))

@@ -22,6 +22,7 @@ from morpho.cost import crossovers as data
 from morpho.cost.contraction import ContractionRates
 from morpho.cost.crossovers import DEFAULT, Crossovers, from_row
 from morpho.ir.graph import Graph
+from morpho.kernels import row_product
 from morpho.runtime import measure, stored_plan
 from morpho.tensor import crossovers
 
@@ -49,24 +50,45 @@ def made(chosen: Crossovers, function: Any, *arguments: Any) -> tuple[Any, bytes
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_packed_and_unpacked_have_the_same_bits(rng: np.random.Generator, turned: bool) -> None:
-    a, b = pair(rng, 5, 37, 41)
-    b = mo.asarray(b.T.numpy(), copy=True) if turned else b
-
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_packed_and_unpacked_have_the_same_bits(rng: np.random.Generator, turned: bool, dtype: Any) -> None:
+    """Small right operands and ones that are read in blocks, all remainders of rows, columns and k, and batches."""
     def function(x: mo.Tensor, y: mo.Tensor) -> mo.Tensor:
-        return mo.matmul(x, y.T if turned else y)
+        return mo.matmul(x[..., ::2], y.mT if turned else y)
 
-    limits = {"turned_bytes" if turned else "direct_bytes": (1 << 20,) * 5}
-    found = [made(replace(DEFAULT, **change), function, a, b) for change in (limits, {})]
-    assert [f.stats["products"] for f, _ in found] == [{"packed": 0, "unpacked": 1, "blas": 0},
-                                                       {"packed": 1, "unpacked": 0, "blas": 0}]
-    assert found[0][1] == found[1][1]
+    limits = "turned_bytes" if turned else "direct_bytes"
+    for rows, k, n, batch in ((1, 37, 41, ()), (5, 37, 41, (2,)), (1, 301, 131, ()), (2, 299, 4, ()), (3, 304, 2, (3,)),
+                              (4, 300, 165, ()), (9, 303, 134, (2,))):
+        a = mo.asarray(rng.standard_normal((*batch, rows, 2 * k)).astype(dtype))
+        b = mo.asarray(rng.standard_normal((*batch, n, k) if turned else (*batch, k, n)).astype(dtype))
+        found = [made(replace(DEFAULT, **{limits: given}), function, a, b) for given in ((1 << 20,) * rows, ())]
+        assert [f.stats["products"] for f, _ in found] == [{"packed": 0, "unpacked": 1, "blas": 0},
+                                                           {"packed": 1, "unpacked": 0, "blas": 0}]
+        assert found[0][1] == found[1][1], (rows, k, n, batch)
+
+
+@pytest.mark.parametrize("isa", ["scalar", "vector128"])
+def test_unpacked_products_on_other_instruction_sets(rng: np.random.Generator, isa: str) -> None:
+    a, b = pair(rng, 6, 301, 131)
+    want = made(DEFAULT, lambda x, y: x @ y, a, b)[1]
+    with mo.settings(isa=isa):
+        f, got = made(DEFAULT, lambda x, y: x @ y, a, b)
+    assert got == want and f.stats["products"]["unpacked"] == 1
+
+
+def test_a_row_times_a_large_matrix_is_not_packed_by_default(rng: np.random.Generator) -> None:
+    a, b = pair(rng, 1, 700, 900)
+    with mo.settings(threads=3):
+        f, _ = made(DEFAULT, lambda x, y: x @ y, a, b)
+    step = f.current.plan.program.steps[-1]
+    assert f.stats["products"]["unpacked"] == 1 and step.kernel.way == "streamed"
+    assert dict(zip(row_product.NAMES, step.values, strict=True))["tiles"] == 3
 
 
 def test_one_function_has_a_program_for_each_profile(rng: np.random.Generator) -> None:
     a, b = pair(rng, 3, 20, 20)
     f = mo.compile(lambda x, y: x @ y)
-    for chosen in (DEFAULT, replace(DEFAULT, direct_bytes=(1 << 20,) * 3), DEFAULT):
+    for chosen in (DEFAULT, replace(DEFAULT, direct_bytes=()), DEFAULT):
         with measure.using(chosen):
             f(a, b)
     assert f.stats["specialisations"] == 2
@@ -254,12 +276,12 @@ def test_measuring_keeps_and_shows(quick: None, folder: Path) -> None:
         assert found.exit_code == 0, found.output
         kept = measure.crossovers()
         assert measure.crossovers_measured() and kept.rates != DEFAULT.rates
-        assert max((*kept.direct_bytes, *kept.turned_bytes), default=0) <= 4 * 12 * 12
+        assert {*kept.direct_bytes, *kept.turned_bytes} <= {0, 4 * 8 * 8, data.MOST}
     assert "default 131072" in found.output and "8 x 8 x 8" in found.output and str(folder) in found.output
 
 
 @pytest.mark.parametrize(("first_wins", "expected"), [
-    (True, {"direct_bytes": (576, 576, 576), "one_block_rows": 4, "shared_points": 1 << 40, "blas_size": 0,
+    (True, {"direct_bytes": (data.MOST,) * 3, "one_block_rows": 4, "shared_points": 1 << 40, "blas_size": 0,
             "strassen_size": 0}),
     (False, {"direct_bytes": (), "one_block_rows": 0, "shared_points": 63, "blas_size": 4, "strassen_size": 8})])
 def test_who_wins_decides(quick: None, folder: Path, monkeypatch: pytest.MonkeyPatch, first_wins: bool,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from morpho.base import settings
 from morpho.base.units import format_bytes, format_seconds
-from morpho.cost.crossovers import DEFAULT, Crossovers
+from morpho.cost.crossovers import DEFAULT, MOST, Crossovers
 from morpho.tensor.crossovers import Check, check_auto, measure_crossovers
 
 MOST_SLOWER = 1.05  # what `auto` promises against the best of the kernels it chooses among
@@ -34,7 +34,7 @@ def rows(found: Crossovers) -> list[tuple[str, str, str]]:
 
 
 def _texts(found: Crossovers) -> dict[str, str]:
-    direct, turned = (", ".join(format_bytes(limit) for limit in limits) or "none"
+    direct, turned = (", ".join("any size" if limit == MOST else format_bytes(limit) for limit in limits) or "none"
                       for limits in (found.direct_bytes, found.turned_bytes))
     return {
         "right operand read unpacked, for 1, 2, ... rows": direct,

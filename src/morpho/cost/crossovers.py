@@ -23,8 +23,8 @@ class Crossovers:
     that was not measured. The first four choose among kernels with the same bits; the next two are asked under `fast`
     only, and 0 means that the way never won."""
 
-    direct_bytes: tuple[int, ...] = (128 << 10, 128 << 10)  # by rows, 1 first: largest right operand read unpacked
-    turned_bytes: tuple[int, ...] = (128 << 10, 128 << 10)  # the same for a transposed one
+    direct_bytes: tuple[int, ...] = (MOST,) * 8  # by rows, 1 first: largest right operand read unpacked
+    turned_bytes: tuple[int, ...] = (MOST,) * 4  # the same for a transposed one
     one_block_rows: int = 32  # up to so many rows a product runs over k in one block
     shared_points: int = 1 << 17  # multiply-adds from which a product is divided among threads
     blas_size: int = 0  # least of m, n and k from which NumPy's BLAS was faster

@@ -287,7 +287,7 @@ class MicroKernel:
 
     def lane(self, vector: Value, lane: int) -> Value:
         """One lane of a vector in all lanes."""
-        return _pick(self.e, vector, vector, [lane] * self.register.lanes)
+        return pick(self.e, vector, vector, [lane] * self.register.lanes)
 
 
 def transpose(e: Emitter, lines: list[Value]) -> list[Value]:
@@ -296,13 +296,14 @@ def transpose(e: Emitter, lines: list[Value]) -> list[Value]:
         return [e.assign(f"extractelement {lines[0].type} {lines[0].name}, i64 {i}", lines[0].element, 1)
                 for i in range(lines[0].lanes)]
     if len(lines) == 2:
-        return [_pick(e, lines[0], lines[1], [i, i + 4]) for i in range(4)]
-    low = [_pick(e, lines[i], lines[i + 1], [0, 4, 1, 5]) for i in (0, 2)]
-    high = [_pick(e, lines[i], lines[i + 1], [2, 6, 3, 7]) for i in (0, 2)]
-    return [_pick(e, part[0], part[1], chosen) for part in (low, high) for chosen in ([0, 1, 4, 5], [2, 3, 6, 7])]
+        return [pick(e, lines[0], lines[1], [i, i + 4]) for i in range(4)]
+    low = [pick(e, lines[i], lines[i + 1], [0, 4, 1, 5]) for i in (0, 2)]
+    high = [pick(e, lines[i], lines[i + 1], [2, 6, 3, 7]) for i in (0, 2)]
+    return [pick(e, part[0], part[1], chosen) for part in (low, high) for chosen in ([0, 1, 4, 5], [2, 3, 6, 7])]
 
 
-def _pick(e: Emitter, a: Value, b: Value, chosen: list[int]) -> Value:
+def pick(e: Emitter, a: Value, b: Value, chosen: list[int]) -> Value:
+    """Lanes of two vectors, by number."""
     mask = ", ".join(f"i32 {i}" for i in chosen)
     return e.assign(f"shufflevector {a.type} {a.name}, {b.type} {b.name}, <{len(chosen)} x i32> <{mask}>",
                     a.element, len(chosen))

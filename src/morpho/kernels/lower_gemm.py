@@ -16,7 +16,7 @@ from morpho.kernels.loop_spec import LANES, LoopKernel
 from morpho.kernels.lower_group import Lowered
 from morpho.kernels.pack import PackKernel
 from morpho.kernels.place import Place
-from morpho.kernels.row_product import DTYPES
+from morpho.kernels.row_product import DTYPES, column_tile
 
 PRODUCT = -2  # the slot of the scratch tile, which the kernel itself fills in
 
@@ -63,8 +63,8 @@ class Product:
         elif b.batch == 0 and a.batch == m * a.rows:  # one matrix for all batches: their rows are one matrix
             batch, m = 1, batch * m
         self.batch, self.m, self.n, self.a, self.b = batch, m, n, a, b
-        threads = settings.get().threads or machine().cores
-        self.tiling: Tiling = choose_tiling(m, n, k, batch, self.register, threads, whole_rows,
+        self.threads = settings.get().threads or machine().cores
+        self.tiling: Tiling = choose_tiling(m, n, k, batch, self.register, self.threads, whole_rows,
                                             crossovers.one_block_rows)
         self.steps = rows, columns = (1, self.tiling.stride) if self.swapped else (self.tiling.stride, 1)
         outer = tuple(s * shape[-2] * self.tiling.stride for s in contiguous_strides(shape[:-2]))
@@ -90,6 +90,13 @@ class Product:
                 and self.k > 1 and 1 in (self.b.rows, self.b.columns)
                 and self.crossovers.takes_direct(self.m, self.n * self.k * self.dtype.itemsize,  # type: ignore[arg-type]
                                                  self.b.columns != 1))
+
+    @property
+    def column_tiles(self) -> tuple[int, int]:
+        """Tiles of columns of a small product, and the columns of one."""
+        assert isinstance(self.n, int)
+        tile = column_tile(self.n, self.dtype.itemsize, self.threads)
+        return -(-self.n // tile), tile
 
     # -- packing -------------------------------------------------------------------------------------------------------
     @property

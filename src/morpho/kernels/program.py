@@ -25,7 +25,7 @@ from morpho.kernels.matmul import ROWS, MatmulKernel
 from morpho.kernels.place import Place, as_pairs, look, padded, whole
 from morpho.kernels.quantised import QuantisedProduct
 from morpho.kernels.reductions import BLOCK, lane_dtype
-from morpho.kernels.row_product import RowProduct
+from morpho.kernels.row_product import RowProduct, way_of
 from morpho.kernels.scan import ScanKernel
 from morpho.kernels.scatter import lower_scatter
 from morpho.kernels.split_group import split_group
@@ -523,11 +523,13 @@ class _Builder:
 
     def multiply_directly(self, node: Node, found: Product, target: Place) -> None:
         """One step that reads the right operand as it lies."""
-        a, b = found.a, found.b
-        kernel = RowProduct(found.dtype, layout(b.rows, b.columns, ("rows", "columns")))
-        values = (found.m, found.n, found.k, a.batch, a.rows, a.columns, b.batch, b.rows, b.columns)
-        self.program.steps.append(Step(kernel, (a.place, b.place, target), (2,), values, found.batch * found.m,
-                                       found.n * found.k, DIRECT, node.origin))
+        a, b, nbytes = found.a, found.b, found.n * found.k * found.dtype.itemsize
+        kernel = RowProduct(found.dtype, way_of(layout(b.rows, b.columns, ("rows", "columns")), nbytes))
+        tiles, tile = found.column_tiles
+        values = (found.m, found.n, found.k, a.batch, a.rows, a.columns, b.batch, b.rows, b.columns, tiles, tile)
+        self.program.steps.append(Step(kernel, (a.place, b.place, target), (2,), values, found.batch * tiles,
+                                       found.m * tile * found.k, DIRECT, node.origin,
+                                       threads=node.attributes.get("threads", "auto")))
 
     def product(self, node: Node, shape: Shape, whole_rows: bool) -> Product:
         a, b = (as_matrix(self.place(child), lambda place, n=child: self.copied(place, n)) for child in node.inputs[:2])

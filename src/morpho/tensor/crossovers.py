@@ -16,7 +16,7 @@ from typing import Any
 
 from morpho.base import settings
 from morpho.cost.contraction import ContractionRates
-from morpho.cost.crossovers import DEFAULT, Crossovers
+from morpho.cost.crossovers import DEFAULT, MOST, Crossovers
 from morpho.runtime import measure, threads
 from morpho.tensor.compile import compile
 from morpho.tensor.core import Tensor
@@ -27,9 +27,8 @@ ROUNDS = 7
 ROUND_S = 5e-4  # a way is repeated until a round takes about this long
 SETTLE_S = 0.05  # OpenBLAS's threads spin for some time after a product
 NEVER = 1 << 40
-EVER = 1 << 40
 LAYOUTS = {"direct_bytes": False, "turned_bytes": True}  # whether the right operand is transposed
-DIRECT_ROWS, DIRECT_SIZES = (1, 2, 4, 8), (32, 64, 128, 256, 512)
+DIRECT_ROWS, DIRECT_SIZES = (1, 2, 4, 8), (32, 64, 128, 256, 512, 1024)
 BLOCK_ROWS, BLOCK_SHAPE = (8, 16, 32, 64, 128), (2048, 1024)
 SHARED_SIZES = (16, 24, 32, 48, 64, 96, 128, 192, 256)
 BLAS_SIZES = (64, 128, 256, 512, 1024)
@@ -99,7 +98,7 @@ def check_auto(found: Crossovers) -> list[Check]:
             for name in ALGORITHMS:
                 ways[f"{name}, packed"] = product(shape, replace(found, direct_bytes=()), name)
             if shape[0] <= max(DIRECT_ROWS):
-                ways["unpacked"] = product(shape, replace(found, direct_bytes=(EVER,) * shape[0]))
+                ways["unpacked"] = product(shape, replace(found, direct_bytes=(MOST,) * shape[0]))
             seconds = dict(zip(ways, race(list(ways.values())), strict=True))
             auto_s = seconds.pop("auto")
             best = min(seconds, key=seconds.__getitem__)
@@ -154,11 +153,12 @@ def _direct_bytes(found: Crossovers, name: str) -> tuple[int, ...]:
     for rows in DIRECT_ROWS:
         def wins(size: int, rows: int = rows) -> bool:
             direct, packed = race([product((rows, size, size), replace(found, **{name: limits}), turned=LAYOUTS[name])
-                                   for limits in ((EVER,) * rows, ())])
+                                   for limits in ((MOST,) * rows, ())])
             return direct <= packed
 
         last = last_of(DIRECT_SIZES, wins)
-        limits += [4 * last * last] * (rows - len(limits))  # rows between two that were tried go with the larger
+        limit = MOST if last == DIRECT_SIZES[-1] else 4 * last * last
+        limits += [limit] * (rows - len(limits))  # rows between two that were tried go with the larger
         if not last:
             break
     while limits and not limits[-1]:
