@@ -13,6 +13,7 @@ from morpho.runtime.layout import BYTES_DATA, WORD, WRITABLE
 from morpho.runtime.output_code import drop_outputs, make_outputs, outputs_as_tuple
 from morpho.runtime.state_code import hold_states, leave_states, read_states, replace_states
 from morpho.runtime.tables import (
+    LONG_WORK,
     ContextField,
     Distances,
     Enabled,
@@ -135,17 +136,20 @@ def _run_joint(f: Function) -> str:
 
 
 def _evaluate(f: Function) -> str:
-    """evaluate(program, symbols, values): every number of a program with dynamic dimensions."""
+    """evaluate(program, symbols, values): every number of a program with dynamic dimensions, most of them constants."""
     e = f.e
-    starts, terms = f.pointer("%program", ProgramField.TERM_STARTS), f.pointer("%program", ProgramField.TERM_TABLE)
+    constants = f.pointer("%program", ProgramField.VALUE_TABLE)
     with e.loop(0, f.word("%program", ProgramField.VALUES)) as values:
-        first, last = f.word(starts, values.index), f.word(starts, values.index + 1)
+        f.store(f.word(constants, values.index), "%values", values.index)
+    moving, terms = f.pointer("%program", ProgramField.MOVING_TABLE), f.pointer("%program", ProgramField.TERM_TABLE)
+    with e.loop(0, f.word("%program", ProgramField.MOVING)) as values:
+        number, first, last = (f.word(moving, values.index * 3 + i) for i in range(3))
         with e.loop(first, last, carried=[e.constant(0, "i64", 1)]) as loop:
             product = f.word(terms, loop.index * 5)
             for position in range(1, 5):
                 product = product * f.word("%symbols", f.word(terms, loop.index * 5 + position))
             loop.next(loop.values[0] + product)
-        f.store(loop.values[0], "%values", values.index)
+        f.store(loop.values[0], "%values", number)
     e.line("ret void")
     return f.text()
 
@@ -534,7 +538,10 @@ def _guarded_run(f: Function, context: str, running: tuple[str, str, str], tenso
         f.store(status, result, 0)
         e.line(f"call void @deliver(ptr {moving[0]}, i64 {moving[1].name}, i64 {status.name}, ptr {copy})")
 
-    e.branch_if(e.icmp("ne", f.word(context, ContextField.RELEASES), 0), long, short)
+    number, ask = f.word(context, ContextField.RELEASES), e.fresh("ask")
+    e.branch_if(e.icmp("eq", number, 0), short, ask)
+    e.label(ask)
+    e.branch_if(e.icmp("sgt", f.word(values, number - 1), LONG_WORK), long, short)
     e.label(short)
     run()
     e.branch(done)

@@ -20,9 +20,9 @@ from morpho.kernels.joint import groups, least_work, pieces, pieces_per_thread
 from morpho.kernels.program import Program, Step
 from morpho.runtime import code, measure, threads
 from morpho.runtime.driver import FUNCTIONS, driver_text
-from morpho.runtime.tables import Distances, ProgramField, StepField
+from morpho.runtime.tables import LONG_WORK, Distances, ProgramField, StepField
 
-LONG_WORK = 1 << 18  # programs with more work than this give up the interpreter lock
+MOST_FACTORS = 4  # dynamic sizes that one term of a number multiplies
 
 
 class Table:
@@ -93,6 +93,7 @@ class Executable:
         self.guards = [(len(sizes), self.table.run(sizes)) for sizes in extra]
         kernels = [kernel for step in self.steps for kernel in (step.kernel, step.epilogue) if kernel is not None]
         self._build_steps(iter(code.kernel_addresses(kernels)))
+        self.work_at = self.table.one(self._work_of_a_call())
         self._build_values()
         self._build_program()
 
@@ -150,22 +151,22 @@ class Executable:
             if isinstance(size, Dim):
                 symbols |= size.symbols
         self.symbols = sorted(symbols)
-        if not self.symbols:
-            self.values = np.array(self.table.sizes or [0], np.int64)
-            self.starts = self.terms = np.zeros(1, np.int64)
-            return
         number = {name: i + 1 for i, name in enumerate(self.symbols)}
-        starts, terms = [0], []
-        for size in self.table.sizes:
-            for monomial, coefficient in size.terms if isinstance(size, Dim) else (((), size),):
+        self.values = np.array([0 if isinstance(size, Dim) else size for size in self.table.sizes or [0]], np.int64)
+        moving: list[int] = []
+        terms: list[int] = []
+        for place, size in enumerate(self.table.sizes):
+            if not isinstance(size, Dim):
+                continue
+            moving += [place, len(terms) // 5]
+            for monomial, coefficient in size.terms:
                 names = [number[symbol[0]] for symbol in monomial]
-                if len(names) > 4:
+                if len(names) > MOST_FACTORS:
                     raise fail(ArgumentError, "compile", f"the size {size} multiplies more than four dynamic sizes",
                                "declare fewer axes dynamic")
-                terms += [coefficient, *names, *[0] * (4 - len(names))]
-            starts.append(len(terms) // 5)
-        self.values = np.zeros(len(self.table.sizes), np.int64)
-        self.starts, self.terms = np.array(starts, np.int64), np.array(terms, np.int64)
+                terms += [coefficient, *names, *[0] * (MOST_FACTORS - len(names))]
+            moving.append(len(terms) // 5)
+        self.moving, self.terms = np.array(moving or [0], np.int64), np.array(terms or [0], np.int64)
 
     def _build_program(self) -> None:
         words = np.zeros(int(ProgramField.SIZE), np.int64)
@@ -174,7 +175,8 @@ class Executable:
         words[ProgramField.VALUES] = len(self.table.sizes)
         words[ProgramField.VALUE_TABLE] = self.values.ctypes.data
         words[ProgramField.SYMBOLS] = len(self.symbols)
-        words[ProgramField.TERM_STARTS] = self.starts.ctypes.data
+        words[ProgramField.MOVING] = len(self.moving) // 3
+        words[ProgramField.MOVING_TABLE] = self.moving.ctypes.data
         words[ProgramField.TERM_TABLE] = self.terms.ctypes.data
         self.words = words
         self.epoch = -1
@@ -209,6 +211,13 @@ class Executable:
     def work(self) -> int:
         """Operations of one call at the largest sizes."""
         return sum(upper(s.rows) * upper(s.columns) * s.work for s in self.steps)
+
+    def _work_of_a_call(self) -> Size:
+        """Operations of one call by its sizes; at the largest ones where that is a longer product than tables hold."""
+        total = sum((step.rows * step.columns * step.work for step in self.steps), 0)
+        if isinstance(total, Dim) and any(len(monomial) > MOST_FACTORS for monomial, _ in total.terms):
+            return self.work
+        return total
 
     def numbers(self, sizes: Mapping[str, int]) -> np.ndarray:
         """The table of values for given sizes of the dynamic dimensions."""

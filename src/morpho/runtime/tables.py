@@ -11,6 +11,7 @@ from typing import NamedTuple
 from morpho.kernels.emit import Emitter, Value
 from morpho.runtime.layout import BYTES_DATA, WORD
 
+LONG_WORK = 1 << 18  # a call with more work than this gives up the interpreter lock
 
 class StepField(IntEnum):
     """One step of a program."""
@@ -58,13 +59,14 @@ class ProgramField(IntEnum):
     STEPS = 0
     STEP_TABLE = 1
     VALUES = 2  # how many numbers
-    VALUE_TABLE = 3  # their values, when there are no symbols
+    VALUE_TABLE = 3  # their values; 0 where they depend on symbols
     SYMBOLS = 4
-    TERM_STARTS = 5  # per value: its first term; one more at the end
-    TERM_TABLE = 6  # per term: coefficient and four symbol numbers, 0 meaning the constant 1
-    POOL = 7
-    JOINT = 8  # joint launches so far
-    SIZE = 9
+    MOVING = 5  # how many values depend on symbols
+    MOVING_TABLE = 6  # per such value: its number, its first term and the one after its last
+    TERM_TABLE = 7  # per term: coefficient and four symbol numbers, 0 meaning the constant 1
+    POOL = 8
+    JOINT = 9  # joint launches so far
+    SIZE = 10
 
 
 class Enabled(IntEnum):
@@ -92,7 +94,7 @@ class ContextField(IntEnum):
     BUSY = 11
     CALLS = 12
     GET_SETTINGS = 13  # PyContextVar_Get
-    RELEASES = 14  # 1 when the interpreter lock is given up during the run
+    RELEASES = 14  # 1 + the number of the value that is a call's work; 0 when it never gives up the interpreter lock
     VECTORCALL = 15
     SAVE_THREAD = 16
     RESTORE_THREAD = 17

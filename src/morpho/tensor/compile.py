@@ -175,7 +175,7 @@ class Compiled(ctypes.Structure):
         words[ContextField.BINDINGS] = bindings.ctypes.data
         words[ContextField.ARENA] = chosen.block.address
         words[ContextField.SCRATCH] = chosen.block.address + chosen.plan.program.arena_bytes
-        words[ContextField.RELEASES] = int(releases)
+        words[ContextField.RELEASES] = executable.work_at + 1 if releases else 0
         words[ContextField.OVERLAP] = int(chosen.overlap or chosen.staged == [True])
         words[ContextField.STAGED] = int(any(chosen.staged))
         entries.start(self, generation)
