@@ -64,6 +64,7 @@ def test_a_refused_call_names_what_to_write(call: Callable[[], Any], said: str) 
 
 def test_functions_are_what_they_were() -> None:
     assert str(inspect.signature(mo.softmax)).startswith("(x: 'Any', /, axis: 'Any' = -1)")
+    assert mo.matmul is mo.linalg.matmul and mo.nn.checkpoint is mo.checkpoint
     assert mo.sum.__name__ == "sum" and "Traceback" not in (mo.sum.__doc__ or "")
     assert x.sum(axis=0, dtype=None).shape == (4,) and x.var(ddof=1).shape == () and np.sum(x).item() == 12
     assert x.reshape(shape=(4, 3)).shape == (4, 3)

@@ -54,7 +54,8 @@ LEAVE_OUT = {  # keywords for what is not chosen here
 }
 
 
-def hinted(function: Callable[..., Any], name: str = "") -> Any:
+@functools.cache  # mo.matmul is mo.linalg.matmul
+def hinted(function: Callable[..., Any]) -> Any:
     """The same function; a call that Python refuses is an `ArgumentError` that says what to write instead."""
 
     @functools.wraps(function)
@@ -62,7 +63,7 @@ def hinted(function: Callable[..., Any], name: str = "") -> Any:
         try:
             return function(*args, **options)
         except TypeError as error:
-            refusal = refused(error, function, args, options, name)
+            refusal = refused(error, function, args, options)
             if refusal is None:
                 raise
             raise refusal from None
