@@ -10,7 +10,6 @@ AttributeError: Tensor has no attribute 'view'. Hint: use x.reshape(...).
 from __future__ import annotations
 
 import sys
-from importlib.abc import MetaPathFinder
 from typing import Any
 
 SAME = {  # another library's name -> Morpho's
@@ -205,7 +204,7 @@ def module_attribute(place: str, module: str) -> Any:
     return __getattr__
 
 
-class MissingModules(MetaPathFinder):
+class MissingModules:
     """Stands last among those whom Python asks for a module, so that it is asked only for what is not there: names of
     these tables are an error with their hint, in `import morpho.nn.functional` and `from morpho import cat` alike."""
 
