@@ -39,6 +39,11 @@ x = mo.ones((3, 4))
     (lambda: mo.zeros(3, 4), r"\[zeros\] 2 arguments are given by place, and 1 is taken so.*write zeros\(\(3, 4\)\)"),
     (lambda: mo.ones(2, 3), r"write ones\(\(2, 3\)\)"), (lambda: mo.zeros((3,), np.float32), r"write dtype=\.\.\."),
     (lambda: mo.sum(x, 1), r"\[sum\] 2 arguments are given by place.*write axis=\.\.\."),
+    (lambda: mo.reshape(x, 4, 3), r"\[reshape\] 3 arguments .*, and 2 are taken so.*write reshape\(x, \(4, 3\)\);"),
+    (lambda: mo.concat(x, x), r"write concat\(\[a, b\]\)"), (lambda: mo.stack([x, x], 1), r"write axis=\.\.\."),
+    (lambda: mo.no_grad(x), r"1 argument is given by place, and none is taken so\. .*Hint: it takes \(\)\.$"),
+    (lambda: mo.grad(abs, argnum=0), r"write argnums="),
+    (lambda: mo.models.load("a", device="cuda"), "leave 'device' out"),
     (lambda: mo.where(x > 0), r"\[where\] missing a required argument: 'x1'.*it takes \(condition, x1, x2, /\)"),
     (lambda: x.reshape(newshape=(4, 3)), r"\[reshape\].*write shape="),
     (lambda: mo.nn.Linear(in_features=2, out_features=3), r"\[Linear\].*write inputs=\.\.\., outputs=\.\.\.;"),
@@ -96,6 +101,17 @@ def test_errors_inside_a_function_stay_as_they_are() -> None:
     with pytest.raises(TypeError, match="has no len") as caught:
         Net()(x)
     assert not isinstance(caught.value, mo.errors.ArgumentError)
+
+
+def test_functions_that_take_anything() -> None:
+    def inner(a: Any, *rest: Any, **named: Any) -> None:
+        raise AssertionError("it is not called")
+
+    for call in (lambda: mo.checkpoint(extra=1), lambda: mo.nn.checkpoint(dim=1)):
+        with pytest.raises(mo.errors.ArgumentError, match=r"\[checkpoint\] missing a required argument: 'function'"):
+            call()
+    with pytest.raises(mo.errors.ArgumentError, match=r"\[inner\] multiple values for argument 'a'"):
+        hinted(inner)(1, 2, a=3)
 
 
 def everything_that_is_called() -> list[Any]:
@@ -178,6 +194,8 @@ def test_classes_that_are_floats(loss: Callable[..., Any]) -> None:
         loss(x, mo.zeros(3))
     with pytest.raises(mo.errors.ShapeError, match=r"probabilities have the shape of the logits"):
         loss(x, mo.zeros((3, 5)))
+    with pytest.raises(mo.errors.ShapeError, match=r"class numbers are integers: targets\.astype\('int64'\)"):
+        mo.nn.nll_loss(x, mo.zeros(3))
 
 
 def test_optimisers_by_other_names() -> None:

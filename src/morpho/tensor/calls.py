@@ -103,19 +103,20 @@ def _refusal(name: str, signature: inspect.Signature, args: tuple[Any, ...], opt
     args = args if len(parameters) == len(signature.parameters) else args[1:]
     taken = "it takes " + str(signature.replace(return_annotation=inspect.Signature.empty, parameters=[
         parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters.values()]))
-    unknown = [key for key in options
-               if key not in parameters or parameters[key].kind is inspect.Parameter.POSITIONAL_ONLY]
+    kinds = {value.kind for value in parameters.values()}
+    unknown = [key for key in options if inspect.Parameter.VAR_KEYWORD not in kinds
+               and (key not in parameters or parameters[key].kind is inspect.Parameter.POSITIONAL_ONLY)]
     by_place = [key for key, value in parameters.items()
                 if value.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)]
     if unknown:
         text = ", ".join(map(repr, unknown))
         return fail(ArgumentError, name, f"there is no argument {text}" if len(unknown) == 1 else
                     f"there are no arguments {text}", "; ".join([*_instead(unknown, parameters, by_place), taken]))
-    if len(args) > len(by_place):
-        verb = "is" if len(by_place) == 1 else "are"
-        return fail(ArgumentError, name, f"{len(args)} arguments are given by place, and {len(by_place) or 'none'} "
-                                         f"{verb} taken so", "; ".join(filter(None, (
-                                             _by_name(name, parameters, by_place, args), taken))))
+    if len(args) > len(by_place) and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        given = f"{len(args)} argument{'s are' if len(args) > 1 else ' is'} given by place"
+        most = f"{len(by_place) or 'none'} {'are' if len(by_place) > 1 else 'is'} taken so"
+        hints = filter(None, (_by_name(name, parameters, by_place, args), taken))
+        return fail(ArgumentError, name, f"{given}, and {most}", "; ".join(hints))
     return fail(ArgumentError, name, otherwise, taken)
 
 
@@ -136,15 +137,20 @@ def _instead(unknown: list[str], parameters: Mapping[str, inspect.Parameter], by
         elif key in LEAVE_OUT:
             others.append(f"leave {key!r} out: {LEAVE_OUT[key]}")
         else:
-            named += [f"{near}=..." for near in difflib.get_close_matches(key, parameters, 1) if near not in by_place]
+            named += [f"{near}=..." for near in difflib.get_close_matches(key, parameters, 1)
+                      if parameters[near].kind is not inspect.Parameter.POSITIONAL_ONLY]
     return [*([f"write {', '.join(named)}"] if named else []),
             *([f"give {' and '.join(placed)} by place, without a name"] if placed else []), *others]
 
 
 def _by_name(name: str, parameters: Mapping[str, inspect.Parameter], by_place: list[str], args: tuple[Any, ...]) -> str:
-    """What to do with arguments that have no place: sizes are one argument, the rest has names."""
-    if by_place[:1] == ["shape"] and all(type(arg) is int for arg in args):
-        return f"write {name}({args})"
+    """What to do with arguments that have no place: sizes, and tensors of a list, are one argument; others have names.
+    """
+    rest = args[max(len(by_place) - 1, 0):]
+    if by_place[-1:] == ["shape"] and all(type(arg) is int for arg in rest):
+        return f"write {name}({'x, ' * (len(by_place) - 1)}{rest})"
+    if by_place == ["arrays"] and hasattr(rest[1], "shape"):
+        return f"write {name}([{', '.join('abcdefgh'[:len(rest)])}])"
     named = [key for key, value in parameters.items() if value.kind is inspect.Parameter.KEYWORD_ONLY]
     return f"write {named[0]}=..." if named else ""
 
