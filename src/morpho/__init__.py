@@ -50,6 +50,7 @@ from morpho.tensor.activations import (
 )
 from morpho.tensor.attention import attention
 from morpho.tensor.batch_norm import batch_norm, batch_norm_training
+from morpho.tensor.calls import hint_calls as _hint_calls
 from morpho.tensor.convolution import conv1d, conv2d, conv_transpose1d, conv_transpose2d
 from morpho.tensor.core import Tensor, realise
 from morpho.tensor.create import (
@@ -163,6 +164,7 @@ from morpho.tensor.move import (
     tile,
     unstack,
 )
+from morpho.tensor.names import hint_imports as _hint_imports
 from morpho.tensor.namespace import API_VERSION as __array_api_version__
 from morpho.tensor.namespace import array_namespace_info as __array_namespace_info__
 from morpho.tensor.namespace import can_cast, finfo, iinfo, isdtype, result_type
@@ -258,6 +260,9 @@ __all__ = [
     "jvp", "models", "nn", "no_grad", "optim", "plan", "value_and_grad", "vjp", "weights",
 ]
 
+_hint_calls(globals(), __all__)  # calls with other libraries' keywords
+_hint_imports()  # and imports of their modules
+
 
 def __dir__() -> list[str]:
     return [*__all__, "__array_api_version__", "__array_namespace_info__", "__doc__", "__name__", "__version__"]
@@ -285,6 +290,7 @@ def __getattr__(name: str) -> object:
         module, attribute = _LATE[name]
         found = importlib.import_module(module)
         globals()[name] = getattr(found, attribute) if attribute else found
+        _hint_calls(globals(), [name])
         return globals()[name]
     if name == "__version__":  # read only when asked for: the package's metadata takes a while to find
         from importlib.metadata import PackageNotFoundError, version

@@ -167,6 +167,22 @@ def test_config_files(run: Run, office: str, tmp_path: Path, change: dict[str, A
     assert code == 2 and "config.json" in err and complaint in err and "Traceback" not in err
 
 
+def test_the_context_that_is_assumed(run: Run, office: str, tmp_path: Path) -> None:
+    """A model's own positions where they are fewer than the usual 1024 tokens; a note says what was taken."""
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    _, out, _ = run("plan", str(tmp_path), "-c", office)
+    assert "context 32\n" in out.replace(" \n", "\n").replace("  ", "") and "longer" not in out
+    assert "note: a context of 32 tokens is assumed; the model has positions for 32" in out
+    _, out, _ = run("plan", str(tmp_path), "-c", office, "--context", "64")
+    assert "context 64" in out and "is assumed" not in out
+    assert "note: the context of 64 is longer than the model's 32 positions" in out
+    _, out, _ = run("plan", "gpt2", "-c", office)
+    assert "context 1024" in out and "is assumed" not in out  # as many as it has positions
+    assert plan.ModelCard.from_config(CONFIG, context=None).context == 32
+    assert plan.ModelCard.from_config({**CONFIG, "n_positions": 2048}, context=None).notes == (
+        "a context of 1024 tokens is assumed; the model has positions for 2048",)
+
+
 def test_names_of_the_registry(run: Run, office: str) -> None:
     code, out, _ = run("plan", "prenorm-small", "-c", office)
     assert code == 0 and "prenorm-small (f16)" in out

@@ -10,6 +10,7 @@ import threading
 
 import numpy as np
 import pytest
+from callers import together
 from test_state import ORDERS, accumulate, address
 
 import morpho as mo
@@ -179,22 +180,13 @@ def test_threads_take_turns(size: int) -> None:
     step(x), other(x)
     seen: list[np.ndarray] = []
 
-    def work(function: object) -> None:
+    def work(caller: int) -> None:
         for number in range(count):
-            function(x)  # type: ignore[operator]
+            (step, other)[caller % 2](x)
             if number % 5 == 0:
                 seen.append(total.value.numpy())
 
-    threads = [threading.Thread(target=work, args=(function,)) for function in (step, other) * 2]
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
+    together(work, 4, switch_s=1e-5)
     assert total.value.numpy().min() == total.value.numpy().max() == total.version == 4 * count + 2
     assert all(array.min() == array.max() for array in seen)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
+from callers import together
 
 import morpho as mo
 from morpho.base.errors import IndexFault, ShapeError
@@ -236,17 +235,13 @@ def test_calls_from_several_threads_take_turns() -> None:
     step, other = accumulate(total), accumulate(total)
     seen: list[np.ndarray] = []
 
-    def work(function: object) -> None:
+    def work(caller: int) -> None:
         for _ in range(25):
-            function(mo.ones(20000))  # type: ignore[operator]
+            (step, other)[caller % 2](mo.ones(20000))
             seen.append(total.value.numpy())
 
     step(mo.zeros(20000)), other(mo.zeros(20000))
-    threads = [threading.Thread(target=work, args=(function,)) for function in (step, other) * 4]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(work, 8)
     assert total.value.numpy().min() == total.value.numpy().max() == 200
     assert total.version == 202
     assert all(array.min() == array.max() for array in seen)  # no value was read while it was being written
@@ -309,14 +304,9 @@ def test_threads_read_deferred_values() -> None:
         wanted = [state.value.numpy() + number for number, state in enumerate(states)]
         for number, state in enumerate(states):
             defer(state, state.value + number)
-        seen: list[bool] = []
 
-        def read(order: list[int], wanted: list[np.ndarray] = wanted, seen: list[bool] = seen) -> None:
-            seen.append(all(np.array_equal(states[i].value.numpy(), wanted[i]) for i in order))
+        def read(caller: int, wanted: list[np.ndarray] = wanted) -> None:
+            for i in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1])[caller]:
+                assert np.array_equal(states[i].value.numpy(), wanted[i])
 
-        threads = [threading.Thread(target=read, args=(order,)) for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1])]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert seen == [True] * 3
+        together(read, 3)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-import threading
 
 import pytest
+from callers import together
 
 import morpho.ops  # noqa: F401  (fills the registry)
 from morpho.base.dims import Dim
@@ -72,21 +72,15 @@ def test_the_table_is_weak() -> None:
 
 def test_threads_building_the_same_program_get_the_same_node() -> None:
     found: list[Node] = []
-    barrier = threading.Barrier(8)
 
-    def work() -> None:
-        barrier.wait()
+    def work(_: int) -> None:
         for _ in range(20):
             node = parameter(3, (11,))
             for _ in range(20):
                 node = build("exp", build("negative", node))
             found.append(node)
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(work)
     assert len({id(node) for node in found}) == 1 and len(found) == 160
 
 

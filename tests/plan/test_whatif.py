@@ -56,6 +56,10 @@ def test_changes_that_cannot_follow_each_other_are_still_tried_alone() -> None:
     p = plan.solve(card(8), cluster(100, 100))
     alone, larger, together = plan.what_if(p, "drop b", "b memory 1GB")
     assert alone.plan is not None and larger.plan is not None
-    assert together.plan is None and "unknown node 'b'" in together.problem
+    assert together.plan is None and "'b memory 1GB' is about a node that 'drop b' takes away" in together.problem
+    assert plan.what_if(p, "b memory 1GB", "drop b")[-1].plan == alone.plan  # in the order given
+    for link in ("link a-b 10Gbit/s", "link b-a 10Gbit/s 1ms"):
+        assert f"{link!r} is about a node that 'drop b' takes away" in plan.what_if(p, "drop b", link)[-1].problem
+    assert "takes away" not in plan.what_if(p, "drop a", "drop b")[-1].problem  # nothing is left: that is what is said
     with pytest.raises(MorphoError, match="unknown node 'x'"):
         plan.what_if(p, "drop x")

@@ -3,37 +3,16 @@
 from __future__ import annotations
 
 import gc
-import sys
 import threading
 from collections.abc import Callable
 
 import numpy as np
 import pytest
+from callers import together
 
 import morpho as mo
 
 SMALL, LARGE = 300, 1_500_000
-
-
-def together(work: Callable[[int], None], threads: int = 8) -> None:
-    """Run `work(number)` in threads that start at one moment; the first exception is raised here."""
-    barrier, errors = threading.Barrier(threads), []
-
-    def body(number: int) -> None:
-        try:
-            barrier.wait()
-            work(number)
-        except BaseException as error:
-            errors.append(error)
-
-    started = [threading.Thread(target=body, args=(number,)) for number in range(threads)]
-    for thread in started:
-        thread.start()
-    for thread in started:
-        thread.join(60)
-        assert not thread.is_alive(), "a thread hangs"
-    if errors:
-        raise errors[0]
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
@@ -149,8 +128,6 @@ def test_reading_while_another_thread_assigns() -> None:
         lambda: x.numpy().max() - x.numpy().min() * 0, lambda: float(x.buffer() is None), lambda: max(x.tolist()),
         lambda: (x + 1).max().item() - 1, lambda: total(x).item() / 64, lambda: float(x.strides[0] - 1),
         lambda: float(len(repr(x)) * 0), lambda: float(mo.from_dlpack(x).max().item())]
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
 
     def work(number: int) -> None:
         if number == 0:
@@ -165,10 +142,7 @@ def test_reading_while_another_thread_assigns() -> None:
                 found = read()
                 assert found == int(found) and 0 <= found < 400, found
 
-    try:
-        together(work, 4)
-    finally:
-        sys.setswitchinterval(interval)
+    together(work, 4, switch_s=1e-6)
 
 
 def test_the_same_lazy_tensor() -> None:

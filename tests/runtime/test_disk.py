@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from callers import together
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -351,11 +352,7 @@ def test_threads_share_one_object(folder: Path) -> None:
             cache.put(key(number), payload(number))
             wrong.append(cache.get(key(number)) not in (None, payload(number)))
 
-    workers = [threading.Thread(target=work, args=(start,)) for start in range(6)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(60)
+    together(work, 6)
     assert not any(wrong) and len(wrong) == 600
     assert cache.stats()["corrupt"] == cache.stats()["errors"] == 0
     assert sum(path.stat().st_size for path in folder.iterdir()) == cache.stats()["bytes"] <= 2000

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from callers import together
 from checks import same
 from hypothesis import given
 from hypothesis import strategies as st
@@ -298,21 +298,13 @@ def test_several_callers(rng: np.random.Generator) -> None:
     with mo.settings(threads=2):
         f = mo.compile(softmaxes)
         expected = [y.numpy().tobytes() for y in f(*arguments)]
-    wrong: list[int] = []
 
-    def work() -> None:
+    def work(_: int) -> None:
         with mo.settings(threads=2):
-            for number in range(5):
-                if [y.numpy().tobytes() for y in f(*arguments)] != expected:
-                    wrong.append(number)
+            for _ in range(5):
+                assert [y.numpy().tobytes() for y in f(*arguments)] == expected
 
-    callers = [threading.Thread(target=work) for _ in range(3)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join(60)
-        assert not caller.is_alive()
-    assert not wrong
+    together(work, 3)
 
 
 class Kernel:

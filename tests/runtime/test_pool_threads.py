@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from callers import together
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -41,17 +41,8 @@ def _hammer(pool: Pool, seed: int, errors: list[str], rounds: int) -> None:
 
 def test_eight_threads_never_see_each_others_data() -> None:
     pool, errors = Pool(idle_s=0.001), []
-    threads = [threading.Thread(target=_hammer, args=(pool, seed, errors, 400)) for seed in range(1, 9)]
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(120)
-    finally:
-        sys.setswitchinterval(interval)
-    assert not errors and not any(thread.is_alive() for thread in threads)
+    together(lambda number: _hammer(pool, number + 1, errors, 400), 8, switch_s=1e-5)
+    assert not errors
     stats = pool.stats()
     assert stats["live_blocks"] == stats["live_bytes"] == stats["fragmentation_bytes"] == 0
     assert pool.trim() == stats["free_bytes"]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
+from callers import together
 from subprograms import run
 
 import morpho as mo
@@ -99,19 +98,11 @@ def test_more_threads_than_cores_and_callers() -> None:
     with mo.settings(threads=5):
         f = mo.compile(lambda x: mo.exp(x) + 1)
         expected = f(x).numpy()[0]
-    wrong: list[float] = []
 
-    def work() -> None:
+    def work(_: int) -> None:
         with mo.settings(threads=5):
             for _ in range(4):
                 found = f(x).numpy()
-                if not found.min() == found.max() == expected:
-                    wrong.append(float(found.min()))
+                assert found.min() == found.max() == expected
 
-    callers = [threading.Thread(target=work) for _ in range(4)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join(60)
-        assert not caller.is_alive()
-    assert not wrong
+    together(work, 4)

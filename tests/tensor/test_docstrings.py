@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import inspect
 import pkgutil
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,10 +19,17 @@ MODULES = ["morpho", *(f"morpho.{folder}" for folder in FOLDERS)] + [
     for found in pkgutil.iter_modules(importlib.import_module(f"morpho.{folder}").__path__)]
 
 
+class Finder(doctest.DocTestFinder):
+    """Finds the examples of functions with a frame around them, too."""
+
+    def _from_module(self, module: Any, object: Any) -> Any:
+        return super()._from_module(module, inspect.unwrap(object))  # type: ignore[misc]
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name: str) -> None:
     """`mo` and `np` are at hand in every example."""
-    finder = doctest.DocTestFinder()
+    finder = Finder()
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     for example in finder.find(importlib.import_module(name), name, extraglobs={"mo": mo, "np": np}):
         runner.run(example)

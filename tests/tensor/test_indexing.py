@@ -315,6 +315,13 @@ def test_a_bad_index_inside_a_compiled_function_is_reported_when_it_runs() -> No
     assert x.tolist() == [0, 0, 0]
 
 
+def test_a_bad_index_that_cannot_be_computed_again_is_still_what_is_told() -> None:
+    """The sum needs no memory for its million indices; finding the one at fault would."""
+    table = mo.ones(10).realise()
+    with mo.settings(pool_bytes=1_000_000), pytest.raises(mo.errors.IndexFault, match=r"\[take\] an index is out of"):
+        mo.take(table, mo.arange(1_000_000)).sum().item()
+
+
 def test_an_ellipsis_of_no_axes_keeps_indices_apart() -> None:
     """As in NumPy: the indexed axes then come first."""
     array, rows = np.arange(24.0).reshape(2, 3, 4), np.array([0, 0, 2])

@@ -30,7 +30,8 @@ def test_a_foreign_name_leads_to_ours(name: str) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_names_of_parts_tensors_and_modules(place: str) -> None:
-    owner = {"Tensor": [mo.ones(2)], "Module": [mo.nn.Identity()]}.get(place, [mo])[0]
+    owner = {"Tensor": [mo.ones(2)], "Module": [mo.nn.Identity()],
+             "Optimizer": [mo.optim.SGD([mo.nn.Parameter([1.0])])]}.get(place, [mo])[0]
     owner = getattr(mo, place) if owner is mo else owner
     for name in PLACES[place]:
         assert not hasattr(owner, name), f"{place} has {name} itself: take it off the list"

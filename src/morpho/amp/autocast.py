@@ -7,6 +7,7 @@ from typing import Any
 from morpho.base.dtypes import as_dtype
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.settings import Within
+from morpho.tensor.calls import hinted
 from morpho.tensor.precision import FAMILIES, low_dtype
 
 
@@ -30,7 +31,11 @@ class autocast(Within):
     (bfloat16, bfloat16, float32)
     """
 
+    @hinted
     def __init__(self, dtype: Any = None, enabled: bool = True) -> None:
+        if isinstance(dtype, str) and dtype.split(":")[0] in ("cuda", "cpu", "mps", "xpu"):
+            raise fail(ArgumentError, "autocast", f"{dtype!r} is a device, and the first argument is a dtype",
+                       "write autocast('bfloat16'), autocast('float16') or autocast()")
         name = "auto" if dtype is None else str(as_dtype(dtype))
         if name not in ("auto", "bfloat16", "float16"):
             raise fail(ArgumentError, "autocast", f"dtype {name} is not a half float", "use bfloat16, float16 or None")

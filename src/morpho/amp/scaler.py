@@ -10,6 +10,7 @@ from typing import Any
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.tensor.autograd import take_pending
+from morpho.tensor.calls import hinted
 from morpho.tensor.entries import entries
 from morpho.tensor.state import Trace, assign, current_trace
 
@@ -41,6 +42,7 @@ class GradScaler:
     (0.0, 65536.0)
     """
 
+    @hinted
     def __init__(self, init_scale: float = 65536.0, growth_factor: float = 2.0, backoff_factor: float = 0.5,
                  growth_interval: int = 2000, enabled: bool = True) -> None:
         self.enabled = enabled
@@ -51,6 +53,9 @@ class GradScaler:
         self._traced: weakref.WeakKeyDictionary[Trace, Stages] = weakref.WeakKeyDictionary()
 
     def _set(self, scale: float, growth: float, backoff: float, interval: int) -> None:
+        if isinstance(scale, str):
+            raise fail(ArgumentError, "GradScaler", f"init_scale={scale!r} is not a number",
+                       "leave the device out: everything lies in the memory of the CPU")
         if not scale > 0:
             raise fail(ArgumentError, "GradScaler", f"a scale of {scale} is not positive")
         if not growth > 1 or not 0 < backoff < 1:

@@ -32,6 +32,26 @@ class DType:
     def __repr__(self) -> str:
         return self.name
 
+    def __eq__(self, other: object) -> bool:
+        """There is one object for each dtype; like NumPy's it also equals its name, and NumPy's and Python's types.
+
+        >>> float32 == "float32", float32 == np.dtype(np.float32), float64 == float, float32 == "float64"
+        (True, True, True, False)
+        """
+        if isinstance(other, DType):
+            return self is other
+        if other is None or not isinstance(other, (str, type, np.dtype)):
+            return NotImplemented
+        try:
+            return as_dtype(other) is self
+        except DTypeError:
+            return False
+
+    __hash__ = object.__hash__
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return as_dtype, (self.name,)  # a copy of a module that holds a dtype holds the same one
+
     @property
     def is_float(self) -> bool:
         return self.kind == "f"
@@ -51,7 +71,7 @@ class DType:
     @property
     def compute(self) -> DType:
         """The dtype arithmetic runs in: half floats compute in float32 and round once per operation."""
-        return float32 if self in (float16, bfloat16) else self
+        return float32 if self is float16 or self is bfloat16 else self
 
 
 bool_ = DType("bool", "b", 1, np.dtype(np.bool_), "i8", 0)

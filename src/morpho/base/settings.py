@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ContextDecorator, contextmanager
+import warnings
+from collections.abc import Callable
+from contextlib import ContextDecorator
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -145,13 +146,14 @@ def blocks() -> int:
     return _blocks
 
 
-def settings(**changes: object) -> AbstractContextManager[Settings]:
-    """Change settings inside a `with` block: `with mo.settings(level=0, threads=1): ...`."""
+def settings(**changes: object) -> Block:
+    """Change settings inside a `with` block: `with mo.settings(level=0, threads=1): ...`, or around a function, as its
+    decorator. The call alone changes nothing, and warns."""
     unknown = set(changes) - {field.name for field in fields(Settings)}
     if unknown:
         raise fail(ArgumentError, "settings", f"unknown settings {sorted(unknown)}",
                    "the settings are " + ", ".join(field.name for field in fields(Settings)))
-    return _block(_one(_check(replace(get(), **changes))))  # type: ignore[arg-type]
+    return Block(_one(_check(replace(get(), **changes))))  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=256)
@@ -160,15 +162,36 @@ def _one(chosen: Settings) -> Settings:
     return chosen
 
 
-@contextmanager
-def _block(chosen: Settings) -> Iterator[Settings]:
-    token = current.set(chosen)
-    _count(1)
-    try:
-        yield get()
-    finally:
-        current.reset(token)
+class Block(ContextDecorator):
+    """Settings as a block, or around a decorated function. One that is dropped without having been either says so:
+    `mo.settings(threads=1)` on a line of its own changes nothing."""
+
+    def __init__(self, chosen: Settings) -> None:
+        self._chosen, self._used = chosen, False
+
+    def __call__(self, function: Any) -> Any:
+        self._used = True
+        return super().__call__(function)
+
+    def _recreate_cm(self) -> Block:
+        return Block(self._chosen)  # for every call of a decorated function
+
+    def __enter__(self) -> Settings:
+        if self._used:
+            raise fail(ArgumentError, "settings", "a block is entered twice", "write mo.settings(...) for each")
+        self._used = True
+        self._token = current.set(self._chosen)
+        _count(1)
+        return self._chosen
+
+    def __exit__(self, *exception: Any) -> None:
+        current.reset(self._token)
         _count(-1)
+
+    def __del__(self) -> None:
+        if not self._used:
+            warnings.warn("mo.settings(...) changes nothing by itself. Hint: write `with mo.settings(...):` for a "
+                          "block, or set MORPHO_* variables for the whole process.", RuntimeWarning, stacklevel=2)
 
 
 def _count(change: int) -> None:
@@ -191,7 +214,7 @@ class Within(ContextDecorator):
         return self  # blocks are counted per thread: a decorated function may call itself
 
     def __enter__(self) -> Within:
-        block: AbstractContextManager[Any] = settings(**self._changes)
+        block = settings(**self._changes)
         block.__enter__()
         self._open.blocks = [*getattr(self._open, "blocks", []), block]
         return self

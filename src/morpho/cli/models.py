@@ -16,10 +16,11 @@ def show_list() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("name", "what it is", "licence", "size", "here", box=None, pad_edge=False)
+    table = Table("name", "what it is", "licence", "to fetch", "on disk", "here", box=None, pad_edge=False)
     for model in store.MODELS.values():
         here = "yes" if store.is_pulled(model.name) else "no"
-        table.add_row(model.name, model.about, model.licence, format_bytes(model.nbytes), here)
+        table.add_row(model.name, model.about, model.licence, format_bytes(model.wheel_bytes),
+                      format_bytes(model.nbytes), here)
     Console().print(table)
 
 

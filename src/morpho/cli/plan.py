@@ -126,7 +126,7 @@ def show_plan(p: planner.Plan, console: Console) -> None:
         console.print(Text(f"note: memory is planned for {card.micro_batches} of them, which gives "
                            f"{filled * predicted.tokens_per_s:.4g} tokens/s; for the full rate plan with "
                            f"--micro-batches {predicted.in_flight}"), soft_wrap=True)
-    for note in p.notes:
+    for note in (*card.notes, *p.notes):
         console.print(Text(f"note: {note}"), soft_wrap=True)
     console.print()
 

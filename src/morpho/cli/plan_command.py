@@ -28,7 +28,8 @@ def plan(
                                                                "folder.")],
     cluster: Annotated[Path, typer.Option("--cluster", "-c", metavar="FILE", help="Machines and links: TOML or JSON.")],
     dtype: Annotated[str, model_("Type of the weights: f32, f16, bf16, int8, q4.", metavar="TYPE")] = "f16",
-    context: Annotated[int, model_("Tokens of a full context.", min=1, metavar="N")] = 1024,
+    context: Annotated[int | None, model_("Tokens of a full context; default: 1024, or the model's positions if fewer.",
+                                          min=1, metavar="N")] = None,
     batch: Annotated[int, model_("Sequences that run together.", min=1, metavar="N")] = 1,
     micro_batches: Annotated[int, model_("Batches in flight; each has its own cache.", min=1, metavar="N")] = 1,
     objective: Annotated[str, search("throughput, latency or balanced.", metavar="WHAT")] = "throughput",
@@ -91,7 +92,7 @@ def measure(
     anew: Annotated[bool, typer.Option("--anew", help="Measure again instead of using what is kept.")] = False,
     model: Annotated[str, typer.Option("--model", metavar="MODEL", help="Measure the layers of this model too.")] = "",
     dtype: Annotated[str, typer.Option(metavar="TYPE", help="Type of its weights.")] = "f16",
-    context: Annotated[int, typer.Option(metavar="N", min=1, help="Tokens of a full context.")] = 1024,
+    context: Annotated[int | None, typer.Option(metavar="N", min=1, help="Tokens of a context, as for plan.")] = None,
     batch: Annotated[int, typer.Option(metavar="N", min=1, help="Sequences that run together.")] = 1,
 ) -> None:
     """Measure this machine (FLOP/s of each type, memory bandwidth, memory; layers) and print it for a cluster file."""

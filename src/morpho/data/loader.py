@@ -18,6 +18,7 @@ import numpy as np
 from morpho.base.errors import ArgumentError, TaskError, fail
 from morpho.data.dataset import collate as default_collate
 from morpho.data.order import permuted
+from morpho.tensor.calls import hinted
 
 Make = Callable[[int], Any]  # a batch by its number
 
@@ -42,6 +43,7 @@ class DataLoader:
     (3, 1)
     """
 
+    @hinted
     def __init__(self, dataset: Any, batch_size: int = 1, shuffle: bool = False, seed: int = 0, workers: int = 0,
                  prefetch: int = 2, drop_last: bool = False,
                  collate: Callable[[Sequence[Any]], Any] | None = None) -> None:

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 from morpho.base.machine import Isa
-from morpho.kernels.emit import Emitter, Value
+from morpho.kernels.emit import Value
 from morpho.kernels.gemm import MicroKernel, Register
 from morpho.kernels.gemm_code import GemmCode, RowPacker
 from morpho.kernels.int8 import GROUP, ByteGemmKernel, BytePackKernel
-from morpho.kernels.pack import NAMES as PACK_NAMES
+from morpho.kernels.pack import PanelCode
 
 PAIRS = {128: ("sse2.pmadd.wd", ""), 256: ("avx2.pmadd.wd", "+avx2"), 512: ("avx512.pmaddw.d.512", "+avx512bw")}
 
@@ -190,43 +190,26 @@ class ByteCode(GemmCode):
         return self.e.offset("%scratch", "i8", row * self.v["depth"])  # a multiple of 4, at least `depth`
 
 
-class BytePackCode:
+class BytePackCode(PanelCode):
     """The generator's state while it writes one kernel."""
 
     def __init__(self, kernel: BytePackKernel, isa: Isa) -> None:
-        self.kernel, self.width = kernel, kernel.width
-        self.e = Emitter(1, isa.native_half)
+        super().__init__(kernel.width, "i8", isa)
+        self.right = kernel.right
         self.fast = kernel.right == "rows" or (kernel.right == "columns" and isa.vector_bits > 0)
 
-    def module(self, name: str) -> str:
-        from morpho.kernels.loop_code import SIGNATURE
-
-        e = self.e
-        source, target = e.load_pointer("%buffers", 0), e.load_pointer("%buffers", 1)
-        self.v = v = {key: e.load(e.offset("%values", "i64", i), "i64", 1) for i, key in enumerate(PACK_NAMES)}
-        groups = groups_of(v["k"])
-        with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as panels:
-            batch = e.instruction("udiv", panels.index, v["panels"])
-            panel = panels.index - batch * v["panels"]
-            column = panel * self.width
-            count = e.intrinsic("smin", v["n"] - column, e.constant(self.width, "i64", 1))
-            self.source = e.offset(source, "i8", batch * v["b_batch"] + column * v["b_n"])
-            self.target = e.offset(e.offset(target, "i8", batch * v["target_batch"]), "i32", column * groups)
-            with e.when(e.icmp("sgt", count, 0)):  # dynamic sizes may have fewer panels
-                self.panel(count, groups)
-        e.line("ret i32 0")
-        head = f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n"
-        return head + e.text() + "\n}\n" + "\n".join(sorted(e.declarations)) + "\n"
-
-    def panel(self, count: Value, groups: Value) -> None:
-        e = self.e
-        done = e.constant(0, "i64", 1)
-        if self.fast:
-            done = e.select(e.icmp("eq", count, self.width), self.v["k"].shift_right(2), done)
-            with e.loop(0, done) as loop:
-                self.whole_group(loop.index)
-        with e.loop(done, groups) as loop:
-            self.part_group(loop.index, count)
+    def panel(self, number: Value, left: Value) -> None:
+        e, groups = self.e, groups_of(self.v["k"])
+        self.target = e.offset(self.target, "i32", number * self.width * groups)
+        count = e.intrinsic("smin", left, e.constant(self.width, "i64", 1))
+        with e.when(e.icmp("sgt", count, 0)):
+            done = e.constant(0, "i64", 1)
+            if self.fast:
+                done = e.select(e.icmp("eq", count, self.width), self.v["k"].shift_right(2), done)
+                with e.loop(0, done) as loop:
+                    self.whole_group(loop.index)
+            with e.loop(done, groups) as loop:
+                self.part_group(loop.index, count)
 
     def place(self, k: Value, column: Value | int) -> str:
         return self.e.offset(self.source, "i8", k * self.v["b_k"] + self.v["b_n"] * column)
@@ -234,7 +217,7 @@ class BytePackCode:
     def whole_group(self, group: Value) -> None:
         """Four values of k of all columns."""
         e, line = self.e, self.e.offset(self.target, "i32", group * self.width)
-        if self.kernel.right == "rows":
+        if self.right == "rows":
             for column in range(self.width):
                 e.store(e.load(self.place(group * GROUP, column), "i32", 1, 1), e.offset(line, "i32", column))
             return

@@ -1,7 +1,7 @@
 """Joint launches: steps that need nothing of each other, each too small for threads, run together on all of them.
 
 Groups are gathered before memory is planned: a step moves up to an earlier one where nothing in between minds, and the
-planner keeps apart what is alive at the same time. What was planned, or read from disk, is checked again on bytes.
+planner keeps apart what is alive at the same time. What was read from disk is checked again, on bytes (`is_sound`).
 Pieces of all steps of a group stand in one list, from which threads take. A piece writes outputs of its own, so bits do
 not change.
 """
@@ -26,8 +26,7 @@ COLUMNS_TOGETHER = 1024  # pieces of rows are whole numbers of these
 WORTH = 0.5  # what a joint launch saves at least; a step of that least work, by itself, saves as much
 LEAST_SHARE = 1 / 16  # of a step that is worth a piece; what is smaller moves out of the way of others
 MOST_SHARE = 16.0  # of a group: what it holds at a time is bounded, and more of it would not be faster
-MOST_STEPS = 64
-AHEAD = 32  # steps that are looked through for others to join
+AHEAD = 32  # steps that are looked through for others to join: no group has more
 
 Bytes = tuple[int, int]  # from, to before
 Aliases = Mapping[int, frozenset[int]]  # slot of a result -> slots of inputs that may be the same memory
@@ -200,7 +199,7 @@ def _gathered(waiting: Sequence[Seen | HostStep], threads: int) -> tuple[list[Se
     chosen, passed = Touched(), Touched()
     share = 0.0
     for seen in near:
-        if share >= MOST_SHARE or len(group) == MOST_STEPS:
+        if share >= MOST_SHARE:
             break
         ready = not chosen.conflicts(seen) and not passed.conflicts(seen) and not passed.keeps_back(seen)
         # In a group faults keep their order; a step that may fault itself writes results elsewhere first.

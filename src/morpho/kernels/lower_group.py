@@ -168,11 +168,7 @@ class GroupLowering:
             place = Place(-1, 0, root.shape, strides, root.dtype)
         else:
             place = self.inputs[root["index"]]
-        for view in reversed(chain):
-            seen = look(view, place)
-            if seen is None:
-                raise RuntimeError(f"a view inside a group needs a copy: {view!r}")
-            place = seen
+        place = _seen_through(chain, place)
         kind = "index" if root.op.name == "iota" else "load"
         return self.converted(self.read(kind, place, mapping), place.dtype, node.dtype, self.is_full(mapping))
 
@@ -211,12 +207,7 @@ class GroupLowering:
         while base.op.name != "parameter":
             chain.append(base)
             base = base.inputs[0]
-        place = self.inputs[base["index"]]
-        for view in reversed(chain):
-            seen = look(view, place)
-            if seen is None:
-                raise RuntimeError(f"a view inside a group needs a copy: {view!r}")
-            place = seen
+        place = _seen_through(chain, self.inputs[base["index"]])
         axis = node["axis"]
         rest = tuple(0 if d == axis else s for d, s in enumerate(place.strides))
         strides = self.along(mapping, Place(place.slot, place.offset, node.shape, rest, place.dtype))
@@ -335,6 +326,16 @@ class GroupLowering:
             return "general"
         strides = strides[-1:]
         return "unit" if strides[0] == 1 else "strided"
+
+
+def _seen_through(views: list[Node], place: Place) -> Place:
+    """A place behind views, the last of which is the first to look through."""
+    for view in reversed(views):
+        seen = look(view, place)
+        if seen is None:
+            raise RuntimeError(f"a view inside a group needs a copy: {view!r}")
+        place = seen
+    return place
 
 
 def looks_of(outputs: tuple[Node, ...], places: Sequence[Place], space: Shape) -> dict[int, int]:

@@ -33,39 +33,58 @@ class PackKernel:
         return _Code(self, isa).module(name)
 
 
-class _Code:
-    def __init__(self, kernel: PackKernel, isa: Isa) -> None:
-        self.kernel = kernel
+class PanelCode:
+    """The generator's state while it writes one kernel that is called over panels of columns; see `NAMES`."""
+
+    source: str  # B[batch, 0, column]
+    target: str  # what belongs to this batch
+
+    def __init__(self, width: int, memory: str, isa: Isa) -> None:
+        self.width, self.memory = width, memory
         self.e = Emitter(1, isa.native_half)
-        self.memory = scalars.memory_type(kernel.dtype)
-        self.vectors = isa.vector_bits > 0 and kernel.width % 4 == 0
 
     def module(self, name: str) -> str:
         from morpho.kernels.loop_code import SIGNATURE
 
-        e, width = self.e, self.kernel.width
+        e = self.e
         source, target = e.load_pointer("%buffers", 0), e.load_pointer("%buffers", 1)
         self.v = v = {key: e.load(e.offset("%values", "i64", i), "i64", 1) for i, key in enumerate(NAMES)}
         with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as panels:
             batch = e.instruction("udiv", panels.index, v["panels"])
-            panel = panels.index - batch * v["panels"]
-            column = panel * width
+            number = panels.index - batch * v["panels"]
+            column = number * self.width
             self.source = e.offset(source, self.memory, batch * v["b_batch"] + column * v["b_n"])
-            self.target = e.offset(target, self.memory, batch * v["target_batch"] + column * v["k"])
-            left = v["n"] - column
-            whole, part, after = e.fresh("whole"), e.fresh("part"), e.fresh("after")
-            e.branch_if(e.icmp("sge", left, width), whole, part)
-            e.label(whole)
-            self.whole_panel()
-            e.branch(after)
-            e.label(part)
-            with e.when(e.icmp("sgt", left, 0)):
-                self.part_panel(left)
-            e.branch(after)
-            e.label(after)
+            self.target = e.offset(target, self.memory, batch * v["target_batch"])
+            self.panel(number, v["n"] - column)
         e.line("ret i32 0")
         head = f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n"
         return head + e.text() + "\n}\n" + "\n".join(sorted(e.declarations)) + "\n"
+
+    def panel(self, number: Value, left: Value) -> None:
+        """Write one panel; `left` columns are not in those before it: dynamic sizes may have fewer panels, so that
+        there may be none."""
+        raise NotImplementedError
+
+
+class _Code(PanelCode):
+    def __init__(self, kernel: PackKernel, isa: Isa) -> None:
+        super().__init__(kernel.width, scalars.memory_type(kernel.dtype), isa)
+        self.kernel = kernel
+        self.vectors = isa.vector_bits > 0 and kernel.width % 4 == 0
+
+    def panel(self, number: Value, left: Value) -> None:
+        e = self.e
+        self.target = e.offset(self.target, self.memory, number * self.width * self.v["k"])
+        whole, part, after = e.fresh("whole"), e.fresh("part"), e.fresh("after")
+        e.branch_if(e.icmp("sge", left, self.width), whole, part)
+        e.label(whole)
+        self.whole_panel()
+        e.branch(after)
+        e.label(part)
+        with e.when(e.icmp("sgt", left, 0)):
+            self.part_panel(left)
+        e.branch(after)
+        e.label(after)
 
     def place(self, k: Value, column: Value | int) -> str:
         """The address of an element of the source."""

@@ -8,7 +8,7 @@ from morpho.base.machine import Isa
 from morpho.kernels.emit import Emitter, Value
 from morpho.kernels.gemm import Function
 from morpho.kernels.gemm_code import GemmCode
-from morpho.kernels.pack import NAMES as PACK_NAMES
+from morpho.kernels.pack import PanelCode
 from morpho.kernels.tiles import LINE_BYTES, REGISTER, SIDE, TileGemmKernel, TilePackKernel
 
 TILE_BYTES = SIDE * LINE_BYTES
@@ -227,44 +227,26 @@ class TileCode(GemmCode):
                f"i64 {half.name}, i64 {tiles.name}, ptr {sums}, i64 {stride.name}, i1 {first.name})")
 
 
-class TilePackCode:
+class TilePackCode(PanelCode):
     """The generator's state while it writes one kernel."""
 
     def __init__(self, kernel: TilePackKernel, isa: Isa) -> None:
-        self.right, self.group, self.memory = kernel.right, kernel.group, ELEMENTS[kernel.group]
-        self.e = Emitter(1, isa.native_half)
+        super().__init__(SIDE, ELEMENTS[kernel.group], isa)
+        self.right, self.group = kernel.right, kernel.group
 
-    def module(self, name: str) -> str:
-        from morpho.kernels.loop_code import SIGNATURE
-
-        e, group = self.e, self.group
-        source, target = e.load_pointer("%buffers", 0), e.load_pointer("%buffers", 1)
-        self.v = v = {key: e.load(e.offset("%values", "i64", i), "i64", 1) for i, key in enumerate(PACK_NAMES)}
-        tiles = tiles_of(v["k"], group)
-        with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as panels:
-            batch = e.instruction("udiv", panels.index, v["panels"])
-            panel = panels.index - batch * v["panels"]
-            column = panel * SIDE
-            count = e.intrinsic("smin", v["n"] - column, e.constant(SIDE, "i64", 1))
-            self.source = e.offset(source, self.memory, batch * v["b_batch"] + column * v["b_n"])
-            self.target = e.offset(e.offset(target, self.memory, batch * v["target_batch"]), "i8",
-                                   panel * tiles * TILE_BYTES)
-            with e.when(e.icmp("sgt", count, 0)):  # dynamic sizes may have fewer panels
-                self.panel(count, tiles)
-        e.line("ret i32 0")
-        head = f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n"
-        return head + e.text() + "\n}\n" + "\n".join(sorted(e.declarations)) + "\n"
-
-    def panel(self, count: Value, tiles: Value) -> None:
-        e, block = self.e, SIDE * self.group
-        done = e.constant(0, "i64", 1)
-        if self.right != "general":
-            whole = self.v["k"].shift_right(block.bit_length() - 1)
-            done = e.select(e.icmp("eq", count, SIDE), whole, done)
-            with e.loop(0, done) as loop:
-                self.whole_tile(loop.index * block, e.offset(self.target, "i8", loop.index * TILE_BYTES))
-        with e.loop(done, tiles) as loop:
-            self.part_tile(loop.index * block, e.offset(self.target, "i8", loop.index * TILE_BYTES), count)
+    def panel(self, number: Value, left: Value) -> None:
+        e, block, tiles = self.e, SIDE * self.group, tiles_of(self.v["k"], self.group)
+        self.target = e.offset(self.target, "i8", number * tiles * TILE_BYTES)
+        count = e.intrinsic("smin", left, e.constant(SIDE, "i64", 1))
+        with e.when(e.icmp("sgt", count, 0)):
+            done = e.constant(0, "i64", 1)
+            if self.right != "general":
+                whole = self.v["k"].shift_right(block.bit_length() - 1)
+                done = e.select(e.icmp("eq", count, SIDE), whole, done)
+                with e.loop(0, done) as loop:
+                    self.whole_tile(loop.index * block, e.offset(self.target, "i8", loop.index * TILE_BYTES))
+            with e.loop(done, tiles) as loop:
+                self.part_tile(loop.index * block, e.offset(self.target, "i8", loop.index * TILE_BYTES), count)
 
     def place(self, k: Value, column: Value | int) -> str:
         return self.e.offset(self.source, self.memory, k * self.v["b_k"] + self.v["b_n"] * column)

@@ -16,9 +16,12 @@ from morpho.models.transformer import (
     prenorm_transformer_large,
     prenorm_transformer_small,
 )
+from morpho.tensor.calls import hint_calls as _hint_calls
 
 __all__ = [
     "Checkpoints", "Generator", "LanguageModel", "Model", "SHIPPED", "create", "from_config", "generate", "list",
     "load", "load_with_tokenizer", "prenorm_transformer_base", "prenorm_transformer_large", "prenorm_transformer_small",
     "save",
 ]
+
+_hint_calls(globals(), __all__)  # calls with other libraries' keywords

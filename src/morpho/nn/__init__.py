@@ -84,6 +84,7 @@ from morpho.nn.quantised import QuantisedEmbedding, QuantisedLinear
 from morpho.nn.random import seed
 from morpho.nn.recurrent import GRU, LSTM, RNN
 from morpho.nn.transformer import FeedForward, TransformerBlock, TransformerDecoderBlock
+from morpho.tensor.calls import hint_calls as _hint_calls
 from morpho.tensor.checkpoint import checkpoint, checkpoint_sequential
 from morpho.tensor.names import module_attribute as _module_attribute
 from morpho.tensor.variable import Buffer, Parameter
@@ -114,4 +115,5 @@ __all__ = [
     "triplet_margin_loss",
 ]
 
+_hint_calls(globals(), __all__)  # calls with other libraries' keywords
 __getattr__ = _module_attribute("nn", __name__)  # a hint for names of other libraries

@@ -271,7 +271,8 @@ def _picked(name: str, log_probabilities: Any, target: Any, axis: int, weight: A
     axis = normalise_axis(axis, one.ndim, name)
     wanted = tuple(size for i, size in enumerate(one.shape) if i != axis)
     if tuple(classes.shape) != wanted or not classes.dtype.is_integer:
-        raise fail(ShapeError, name, f"targets {classes.dtype}{tuple(classes.shape)} are not classes of shape {wanted}")
+        raise fail(ShapeError, name, f"targets {classes.dtype}{tuple(classes.shape)} are not classes of shape {wanted}",
+                   "" if classes.dtype.is_integer else "class numbers are integers: targets.astype('int64')")
     if weight is not None and tuple(mo.asarray(weight).shape) != (one.shape[axis],):
         raise fail(ShapeError, name, f"a weight of shape {tuple(mo.asarray(weight).shape)} is given for "
                                      f"{one.shape[axis]} classes")

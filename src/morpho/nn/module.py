@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.nn.layer_notes import note_layer
+from morpho.tensor.calls import hinted, refused
 from morpho.tensor.entries import entries
 from morpho.tensor.names import missing
 from morpho.tensor.state import assign, current_trace
@@ -47,6 +48,12 @@ class Module:
             raise fail(ArgumentError, name, "the module is made without arguments",
                        f"write {name}()(x) to call one" if given else f"write {name}()")
 
+    def __init_subclass__(cls, **others: Any) -> None:
+        """Morpho's own layers answer for arguments that they do not take."""
+        super().__init_subclass__(**others)
+        if cls.__module__.startswith("morpho.") and "__init__" in vars(cls):
+            cls.__init__ = hinted(cls.__init__)  # type: ignore[method-assign]
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes."""
         raise fail(ArgumentError, type(self).__name__, "the module has no forward()", "define forward(self, ...)")
@@ -63,8 +70,11 @@ class Module:
                 result = result if answer is None else answer
             return result
         except Exception as error:
-            note_layer(error, self)
-            raise
+            refusal = refused(error, self.forward, args, kwargs, type(self).__name__)
+            note_layer(refusal or error, self)
+            if refusal is None:
+                raise
+            raise refusal from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         held = self.__dict__.get(name)
@@ -175,6 +185,7 @@ class Module:
         entries.forget()
         return self
 
+    @hinted
     def zero_grad(self) -> None:
         """Drop all gradients."""
         for parameter in self.parameters():

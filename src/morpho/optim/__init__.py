@@ -18,6 +18,7 @@ from morpho.optim.schedules import (
     WarmupCosineLR,
     WarmupLinearLR,
 )
+from morpho.tensor.calls import hint_calls as _hint_calls
 from morpho.tensor.names import module_attribute as _module_attribute
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "SequentialLR", "StepLR", "WarmupCosineLR", "WarmupLinearLR", "clip_grad_norm", "clip_grad_value",
 ]
 
+_hint_calls(globals(), __all__)  # calls with other libraries' keywords
 __getattr__ = _module_attribute("optim", __name__)  # a hint for names of other libraries

@@ -9,6 +9,7 @@ update of all parameters is one program, together with the gradients and the los
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -19,7 +20,9 @@ import morpho as mo
 from morpho.base.checks import check_numbers
 from morpho.base.errors import ArgumentError, fail
 from morpho.tensor.autograd import take_pending
+from morpho.tensor.calls import hinted
 from morpho.tensor.entries import entries
+from morpho.tensor.names import missing
 from morpho.tensor.state import assign, current_trace
 from morpho.tensor.variable import Parameter
 
@@ -219,6 +222,20 @@ class Optimizer:
         first = ", ".join(f"{name}={value!r}" for name, value in self.groups[0].settings.items())
         return f"{type(self).__name__}({sum(1 for _ in self.parameters())} parameters, {first})"
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Optimizer:
+        """What a copy keeps for its parameters is found by them: those that are copied along, or anew."""
+        made: Optimizer = object.__new__(type(self))
+        memo[id(self)] = made
+        copied = copy.deepcopy(vars(self), memo)
+        vars(made).update(copied)
+        for name in ("_slots", "_counts"):
+            vars(made)[name] = {id(memo[number]): value for number, value in copied[name].items()}
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing("Optimizer", name, self, type(self).__name__)  # only what is not there comes here
+
+    @hinted
     def zero_grad(self) -> None:
         """Drop all gradients."""
         for parameter in self.parameters():

@@ -7,7 +7,7 @@ from typing import Any
 
 from morpho.base.dims import Shape
 from morpho.ir.graph import Graph
-from morpho.ir.node import Node, build, make
+from morpho.ir.node import Node, build, make, toposort
 from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
 
 
@@ -65,18 +65,8 @@ def make_group(outputs: Sequence[Node], inputs: Sequence[Node], space: Shape, ax
     for number, node in enumerate(inputs):
         leaf[node.serial] = build("parameter", index=number, shape=node.shape, dtype=node.dtype)
     done: dict[int, Node] = dict(leaf)
-    stack = list(outputs)
-    while stack:
-        node = stack[-1]
-        if node.serial in done:
-            stack.pop()
-            continue
-        waiting = [child for child in node.inputs if child.serial not in done]
-        if waiting:
-            stack.extend(waiting)
-            continue
+    for node in toposort(outputs, set(leaf)):
         done[node.serial] = make(node.op, [done[child.serial] for child in node.inputs], node.attributes)
-        stack.pop()
     body = Body(tuple(done[node.serial] for node in outputs))
     made = make(GROUP, inputs, {"body": body, "space": space, "axes": axes})
     made.origin = outputs[-1].origin

@@ -159,9 +159,11 @@ class ModelCard:
         return replace(self, **changes)
 
     @staticmethod
-    def from_config(config: str | Path | Mapping[str, Any], batch: int = 1, context: int = 1024, dtype: str = "f32",
-                    micro_batches: int = 1) -> ModelCard:
-        """The card of a named model ("gpt2-xl", "llama-70b", ...), of a `config.json`, or of its contents as a dict."""
+    def from_config(config: str | Path | Mapping[str, Any], batch: int = 1, context: int | None = 1024,
+                    dtype: str = "f32", micro_batches: int = 1) -> ModelCard:
+        """The card of a named model ("gpt2-xl", "llama-70b", ...), of a `config.json`, or of its contents as a dict.
+        A context of None is 1024 tokens, or as many as the model has positions for if those are fewer; a note says so.
+        """
         from morpho.plan.configs import card_from_config
 
         return card_from_config(config, batch, context, dtype, micro_batches)

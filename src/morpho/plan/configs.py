@@ -130,6 +130,7 @@ def _key(kind: str, *sizes: int, work: Workload) -> str:
 
 
 MOST_LAYERS, MOST = 10_000, 10**9  # of layers, and of anything else that a config counts
+USUAL_CONTEXT = 1024
 
 
 class Config:
@@ -167,8 +168,8 @@ class Config:
         return count
 
 
-def card_from_config(config: str | Path | Mapping[str, Any], batch: int, context: int, dtype: str, micro_batches: int
-                     ) -> ModelCard:
+def card_from_config(config: str | Path | Mapping[str, Any], batch: int, context: int | None, dtype: str,
+                     micro_batches: int) -> ModelCard:
     """See `ModelCard.from_config`."""
     name, data = _read(config)
     fields, family = Config(data, name), str(data.get("model_type", ""))
@@ -177,13 +178,14 @@ def card_from_config(config: str | Path | Mapping[str, Any], batch: int, context
                    f"known are {', '.join(sorted(FAMILIES))}; trace other models with ModelCard.from_graph")
     if dtype not in BYTES_OF:
         raise fail(ValueFault, "plan", f"dtype {dtype!r} is not known", f"use one of {', '.join(BYTES_OF)}")
+    context, assumed = (context, ()) if context is not None else _usual_context(fields)
     for what, value in (("batch", batch), ("context", context)):
         if not isinstance(value, int) or value <= 0:
             raise fail(ValueFault, "plan", f"{what} is {value!r}", "give a positive whole number")
     work = Workload(batch, context, dtype)
     layers, shared, phase, notes = FAMILIES[family](fields, work)
     return ModelCard(name, layers, batch, context, dtype, phase, (0, len(layers) - 1) if shared else None,
-                     work.weights(shared), micro_batches, notes)
+                     work.weights(shared), micro_batches, (*assumed, *notes))
 
 
 def _read(config: str | Path | Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
@@ -222,6 +224,14 @@ def _registered(name: str) -> Mapping[str, Any]:
 
 
 Family = tuple[tuple[Layer, ...], int, str, tuple[str, ...]]  # layers, shared parameters, phase, notes
+
+
+def _usual_context(fields: Config) -> tuple[int, tuple[str, ...]]:
+    """The context to plan for where none is given, with a note where the model's positions are more or fewer."""
+    most = fields.size("n_positions", "n_ctx", "max_position_embeddings", "max_seq_len", default=USUAL_CONTEXT)
+    context = min(USUAL_CONTEXT, most)
+    return context, () if most == USUAL_CONTEXT else (
+        f"a context of {context} tokens is assumed; the model has positions for {most}",)
 
 
 def _longer(fields: Config, work: Workload, *names: str) -> tuple[str, ...]:

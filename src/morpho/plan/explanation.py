@@ -52,7 +52,7 @@ class Explanation:
                          f"pipeline: {rate:.4g} tokens/s until there are more (micro_batches)")
         lines += ["", "what relief is worth", *(f"  {relief}" for relief in self.reliefs or ("nothing tried helps",))]
         lines += ["", "if a node dies", *(f"  {failure}" for failure in self.failures)]
-        return "\n".join([*lines, *(f"note: {note}" for note in plan.notes)])
+        return "\n".join([*lines, *(f"note: {note}" for note in (*plan.card.notes, *plan.notes))])
 
 
 def explain(plan: Plan, relief: int = 8, with_failures: bool = True) -> Explanation:

@@ -9,9 +9,8 @@ The name of a group stands for each of its nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any
 
 from morpho.base.errors import ArgumentError, MorphoError, fail
@@ -38,8 +37,24 @@ def what_if(plan: Plan, *changes: str) -> list[WhatIf]:
     clusters = [changed(plan.cluster, change) for change in changes]
     answers = [_after(plan, change, lambda cluster=cluster: cluster) for change, cluster in zip(changes, clusters)]
     if len(changes) > 1:
-        answers.append(_after(plan, "all together", lambda: reduce(changed, changes, plan.cluster)))
+        answers.append(_after(plan, "all together", lambda: _all_of(plan.cluster, changes)))
     return answers
+
+
+def _all_of(cluster: Cluster, changes: Sequence[str]) -> Cluster:
+    """Each change has a meaning by itself; after others a node of it may be gone."""
+    for number, change in enumerate(changes):
+        gone = [drop for drop in changes[:number] if drop.split()[0] == "drop"]
+        try:
+            cluster = changed(cluster, change)
+        except ArgumentError:
+            left = {name for node in cluster.nodes for name in (node.name, node.group)}
+            if not gone or (change.split()[0] == "drop" and change.split()[1] in left):
+                raise  # it is about nodes that are there, and drops the last of them
+            drops = " or ".join(map(repr, gone))
+            raise fail(ArgumentError, "plan", f"{change!r} is about a node that {drops} takes away",
+                       "leave one of them out") from None
+    return cluster
 
 
 def _after(plan: Plan, change: str, cluster: Callable[[], Cluster]) -> WhatIf:

@@ -125,14 +125,19 @@ def _run_joint(f: Function) -> str:
         f.store(value, task, field)
     e.line(f"call void @share(ptr %pool, ptr {task})")
     with e.loop(0, count) as loop:
-        status = f.word(rows, loop.index * int(JointRow.SIZE) + int(JointRow.STATUS))
-        failed, fine = e.fresh("failed"), e.fresh("fine")
-        e.branch_if(e.icmp("ne", status, 0), failed, fine)
-        e.label(failed)
-        e.line(f"ret i64 {((loop.index << 32) + status).name}")
-        e.label(fine)
+        _return_failed(f, loop.index, f.word(rows, loop.index * int(JointRow.SIZE) + int(JointRow.STATUS)))
     e.line("ret i64 0")
     return f.text()
+
+
+def _return_failed(f: Function, number: Value, status: Value) -> None:
+    """Leave the function with 2^32 * number + status, unless the status is 0."""
+    e = f.e
+    failed, fine = e.fresh("failed"), e.fresh("fine")
+    e.branch_if(e.icmp("ne", status, 0), failed, fine)
+    e.label(failed)
+    e.line(f"ret i64 {((number << 32) + status).name}")
+    e.label(fine)
 
 
 def _evaluate(f: Function) -> str:
@@ -163,8 +168,7 @@ def _run(f: Function) -> str:
     with e.loop(0, f.word("%program", ProgramField.STEPS)) as loop:
         step = f.address(steps, loop.index * int(StepField.SIZE))
         together = f.word(step, StepField.TOGETHER)
-        names = ("alone", "more", "joint", "check", "failed", "fine")
-        alone, more, joint, check, failed, fine = (e.fresh(n) for n in names)
+        alone, more, joint, check, fine = (e.fresh(n) for n in ("alone", "more", "joint", "check", "fine"))
         given = f"ptr {step}, ptr %slots, ptr %values, ptr %scratch, ptr {pool}"
         e.branch_if(e.icmp("eq", together, 0), alone, more)
         e.label(alone)
@@ -177,10 +181,8 @@ def _run(f: Function) -> str:
         f.store(e.assign(f"call i64 @run_joint({given})", "i64", 1), status_at, 0)
         e.branch(check)
         e.label(check)
-        status = f.word(status_at, 0)
-        e.branch_if(e.icmp("ne", status, 0), failed, fine)
-        e.label(failed)
-        e.line(f"ret i64 {(((loop.index + 1) << 32) + status).name}")
+        _return_failed(f, loop.index + 1, f.word(status_at, 0))
+        e.branch(fine)
         e.label(fine)
     e.line("ret i64 0")
     return f.text()

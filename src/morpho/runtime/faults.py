@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-import numpy as np
-
 from morpho.base.errors import MorphoError
 from morpho.ir.node import Node, toposort
 from morpho.kernels.program import Step
@@ -49,11 +47,16 @@ def _size(node: Node) -> object:
 
 
 def _worst(node: Node) -> int | None:
-    """An index of this operation that is wrong, or None."""
+    """An index of this operation that is wrong, or None where there is none or it cannot be computed again."""
     from morpho.runtime.evaluate import realise
 
     size = _size(node)
-    index = realise([node.inputs[1]])[0].numpy() if node.inputs[1].dtype.is_integer else np.zeros(0)
+    if not node.inputs[1].dtype.is_integer:
+        return None
+    try:
+        index = realise([node.inputs[1]])[0].numpy()
+    except (MorphoError, MemoryError):  # the fault that is told about comes first
+        return None
     wrong = (index < 0) | (index >= size)  # type: ignore[operator]
     if node.attributes.get("ignore") is not None:
         wrong &= index != node["ignore"]

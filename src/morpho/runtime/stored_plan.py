@@ -22,7 +22,7 @@ from morpho.base.errors import user_line
 from morpho.base.machine import machine
 from morpho.ir.graph import Graph, Unkeyed
 from morpho.ir.op import REGISTRY, foreign
-from morpho.kernels.joint import MOST_STEPS, is_sound
+from morpho.kernels.joint import AHEAD, is_sound
 from morpho.kernels.place import Place
 from morpho.kernels.program import Program, Slot, Step
 from morpho.passes import pipeline
@@ -220,7 +220,7 @@ class _Reader:
                     self.size(columns), _word(label), self.origin(line), _flag(splits), _flag(in_place),
                     None if epilogue is None else self.kernels[_integer(epilogue, last)],  # type: ignore[arg-type]
                     _integer(scratch), shared, None if operations is None else self.size(operations), _flag(checked),
-                    _integer(together, MOST_STEPS))
+                    _integer(together, AHEAD))
 
     def origin(self, line: Any) -> str:
         """The user's line of a traced node; of what passes made anew, the line that asks for the plan, as ever."""

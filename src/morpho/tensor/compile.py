@@ -40,6 +40,7 @@ from morpho.runtime.layout import make_vectorcallable, record_words, slot_offset
 from morpho.runtime.pool import pool
 from morpho.runtime.tables import ContextField, Distances
 from morpho.tensor import constants
+from morpho.tensor.calls import unpicklable
 from morpho.tensor.core import Tensor
 from morpho.tensor.dynamic import (
     Owner,
@@ -76,6 +77,7 @@ class Compiled(ctypes.Structure):
     """
 
     _fields_ = [("entry", ctypes.c_void_p), ("context", ctypes.c_void_p)]
+    __reduce_ex__ = unpicklable("a compiled function", "compile it again where it is needed: its code is kept on disk")
 
     def __init__(self, function: Callable[..., Any], dynamic: Mapping[str, Any] | None = None,
                  whole: bool = False, budget: Budget | None = None) -> None:

@@ -23,6 +23,7 @@ from morpho.base.late import Late
 from morpho.ir.node import Node, toposort
 from morpho.runtime.buffer import Buffer
 from morpho.runtime.layout import pack_record
+from morpho.tensor.calls import unpicklable
 from morpho.tensor.tracking import Tracked, detached, tracing, tracked, watch
 
 
@@ -59,8 +60,9 @@ class Tensor:
     _layout: tuple[int, tuple[int, ...], tuple[int, ...], DType, bool] | None
     _track: Any
 
-    def __init__(self) -> None:
-        raise fail(ArgumentError, "Tensor", "a Tensor is not made by calling its class", "use mo.asarray(...)")
+    def __init__(self, *args: Any, **options: Any) -> None:
+        raise fail(ArgumentError, "Tensor", "a Tensor is not made by calling its class",
+                   "use mo.asarray(values), or mo.zeros(shape)")
 
     @staticmethod
     def of_node(node: Node) -> Tensor:
@@ -293,6 +295,12 @@ class Tensor:
         if isinstance(track, Tracked):
             made.requires_grad_(track.wanted)  # type: ignore[attr-defined]
         return made
+
+    def __copy__(self) -> Tensor:
+        return self.__deepcopy__({})
+
+    __reduce_ex__ = unpicklable("a tensor", "save a tensor or a model with mo.weights.save(path, model.state_dict()), "
+                                            "read them with mo.weights.load(path); x.numpy() can be pickled")
 
 
 class Holder(weakref.ref):

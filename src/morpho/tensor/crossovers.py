@@ -196,7 +196,7 @@ def _shared_points() -> int:
 def _fast_sizes() -> tuple[int, int]:
     """From which size on BLAS, and Strassen's method, are faster than Morpho's own kernels and than each other."""
     seconds: dict[int, dict[str, float]] = {}
-    with _one_budget():
+    with _at_rest():
         for size in sorted({*BLAS_SIZES, *STRASSEN_SIZES}):
             names = ["auto", *(name for name, sizes in (("blas", BLAS_SIZES), ("strassen", STRASSEN_SIZES))
                                if size in sizes)]
@@ -212,8 +212,8 @@ def _fast_sizes() -> tuple[int, int]:
 
 
 @contextmanager
-def _one_budget() -> Iterator[None]:
-    """Products of BLAS run on as many threads as Morpho's own, and those are at rest before and after."""
+def _at_rest() -> Iterator[None]:
+    """Before and after, the threads of BLAS have had time to stop spinning. (Its products set how many there are.)"""
     time.sleep(SETTLE_S)
     yield
     time.sleep(SETTLE_S)

@@ -10,6 +10,7 @@ from morpho.base.errors import ArgumentError, DTypeError, ValueFault, fail
 from morpho.base.shapes import normalise_axes, normalise_axis
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast
+from morpho.tensor.calls import hint_calls
 from morpho.tensor.core import Tensor
 from morpho.tensor.create import asarray, check_device
 from morpho.tensor.move import roll
@@ -126,3 +127,6 @@ def fftshift(x: Any, /, *, axes: int | Sequence[int] | None = None) -> Tensor:
 def ifftshift(x: Any, /, *, axes: int | Sequence[int] | None = None) -> Tensor:
     """The inverse of `fftshift`."""
     return _shifted("ifftshift", x, axes, -1)
+
+
+hint_calls(globals(), __all__)

@@ -19,9 +19,11 @@ from morpho.ops.algebra import mul as multiply
 from morpho.ops.sources import pick
 from morpho.tensor import elementwise as ew
 from morpho.tensor import reduce
+from morpho.tensor.calls import hint_calls
 from morpho.tensor.core import Tensor
 from morpho.tensor.create import eye
 from morpho.tensor.move import matrix_transpose, slice_node
+from morpho.tensor.names import module_attribute
 from morpho.tensor.namespace import finfo
 from morpho.tensor.operands import as_node, promoted
 from morpho.tensor.products import matmul, outer, tensordot, vecdot
@@ -269,3 +271,7 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tenso
         raise fail(ArgumentError, "matrix_norm", f"ord {ord!r} is unknown",
                    "use 'fro', 'nuc', 1, 2, inf or a negative of these")
     return Tensor.of_node(reshape(found.node, (*found.shape, 1, 1))) if keepdims else found
+
+
+hint_calls(globals(), __all__)
+__getattr__ = module_attribute("linalg", __name__)  # a hint for names of other libraries

@@ -56,7 +56,10 @@ def _target(name: str, logits: Node, target: Node, axis: int, ignore: int | None
         raise fail(ArgumentError, name, "ignore_index is for classes, and the targets are probabilities",
                    "set the probabilities of such rows to 0")
     if target.shape != logits.shape:
-        raise fail(ShapeError, name, f"probabilities of shape {target.shape} do not fit logits of {logits.shape}")
+        are_classes = target.shape == tuple(size for i, size in enumerate(logits.shape) if i != axis)
+        raise fail(ShapeError, name, f"probabilities of shape {target.shape} do not fit logits of {logits.shape}",
+                   "class numbers are integers: targets.astype('int64')" if are_classes else
+                   "probabilities have the shape of the logits; class numbers are integers without that axis")
     return cast(target, logits.dtype)
 
 

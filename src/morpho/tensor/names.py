@@ -59,7 +59,7 @@ _ADAMW = "mo.optim.AdamW, or a rule of your own: a class derived from mo.optim.O
 _DTYPES = "astype(dtype): everything lies in the memory of the CPU"
 NN = {
     "functional": "mo.relu, mo.softmax, mo.nn.mse_loss, ...: functions are in mo and mo.nn",
-    "utils": "mo.optim.clip_grad_norm for gradients; model.parameters() is a list of tensors",
+    "utils": "mo.optim.clip_grad_norm for gradients; model.parameters() gives the tensors",
     "clip_grad_norm_": "mo.optim.clip_grad_norm", "MultiheadAttention": "mo.nn.MultiHeadAttention",
     "TransformerEncoderLayer": "mo.nn.TransformerBlock", "TransformerDecoderLayer": "mo.nn.TransformerDecoderBlock",
     "TransformerEncoder": "mo.nn.Sequential of mo.nn.TransformerBlock",
@@ -131,7 +131,28 @@ MODULE = {
     "register_backward_hook": "x.register_hook(hook) on a tensor",
     "set_extra_state": "nn.Buffer", "num_parameters": "model.parameter_count()",
 }
-PLACES = {"nn": NN, "optim": OPTIM, "amp": AMP, "Tensor": TENSOR, "Module": MODULE}
+OPTIMIZER = {
+    "param_groups": "opt.groups: opt.groups[0]['lr'] = 0.1, opt.groups[0].parameters",
+    "add_param_group": "opt.add_group", "state": "opt.state_dict()['slots']",
+    "lr": "opt.groups[0]['lr']", "params": "opt.parameters()",
+    "param_group": "opt.groups", "minimize": "loss.backward() and opt.step()",
+}
+LINALG = {
+    "norm": "mo.linalg.vector_norm, or mo.linalg.matrix_norm", "eig": "mo.linalg.eigh for symmetric matrices",
+    "eigvals": "mo.linalg.eigvalsh for symmetric matrices", "lstsq": "mo.linalg.pinv(a) @ b",
+    "dot": "mo.matmul, or mo.vecdot", "multi_dot": "a @ b @ c, or mo.einsum, which finds the order",
+}
+_KEY = "(key, shape) with key = mo.random.key(seed)"
+RANDOM = {
+    "rand": f"mo.random.uniform{_KEY}", "random": f"mo.random.uniform{_KEY}", "randn": f"mo.random.normal{_KEY}",
+    "standard_normal": f"mo.random.normal{_KEY}", "seed": "mo.random.key(seed), and give the key to each draw",
+    "manual_seed": "mo.random.key(seed), and give the key to each draw; mo.nn.seed(seed) is for layers",
+    "default_rng": "mo.random.key(seed), and give the key to each draw", "shuffle": "mo.random.permutation(key, x)",
+    "PRNGKey": "mo.random.key(seed)", "integers": "mo.random.randint(key, shape, low, high)",
+    "choice": "x[mo.random.randint(key, shape, high=len(x))]",
+}
+PLACES = {"nn": NN, "optim": OPTIM, "amp": AMP, "Tensor": TENSOR, "Module": MODULE,
+          "Optimizer": OPTIMIZER, "linalg": LINALG, "random": RANDOM}
 
 
 def advice(name: str, place: str = "mo") -> str:
@@ -181,3 +202,24 @@ def module_attribute(place: str, module: str) -> Any:
         raise missing(place, name, sys.modules[module], f"module '{module}'")
 
     return __getattr__
+
+
+class MissingModules:
+    """Stands last among those whom Python asks for a module, so that it is asked only for what is not there: names of
+    these tables are an error with their hint, in `import morpho.nn.functional` and `from morpho import cat` alike."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
+        parent, _, name = fullname.rpartition(".")
+        place = "mo" if parent == "morpho" else parent.removeprefix("morpho.")
+        if not parent.startswith("morpho") or (place != "mo" and place not in PLACES):
+            return
+        hint = advice(name, place)
+        if not hint and place == "mo" and name in sys.modules["morpho"].__all__:
+            hint = f"write `from morpho import {name}`, or mo.{name} after `import morpho as mo`"
+        if hint:  # without its name=..., for which `from morpho import cat` would have an error without a hint
+            raise ModuleNotFoundError(f"No module named {fullname!r}. Hint: {hint}.")
+
+
+def hint_imports() -> None:
+    """Have `import` answer for modules that other libraries have."""
+    sys.meta_path.append(MissingModules())

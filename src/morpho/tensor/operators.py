@@ -8,6 +8,7 @@ from typing import Any
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.tensor import autograd, index, interop, move, namespace, products, reduce
 from morpho.tensor import elementwise as ew
+from morpho.tensor.calls import hinted
 from morpho.tensor.core import Tensor
 from morpho.tensor.names import tensor_attribute
 
@@ -64,11 +65,15 @@ def _in_place(function: Any) -> Any:
 
 
 def _reduction(function: Any) -> Any:
+    asked = hinted(function)
+
     def method(self: Tensor, axis: Any = None, keepdims: bool = False, **options: Any) -> Tensor:
+        if not options:
+            return function(self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
         given = {name: value for name, value in options.items() if value is not None}  # np.sum(t) passes out=None
         if "ddof" in given:
             given["correction"] = given.pop("ddof")
-        return function(self, axis=axis, keepdims=keepdims, **given)  # type: ignore[no-any-return]
+        return asked(self, axis=axis, keepdims=keepdims, **given)  # type: ignore[no-any-return]
 
     method.__name__, method.__doc__ = function.__name__, function.__doc__
     return method
@@ -86,9 +91,14 @@ def _iterate(self: Tensor) -> Iterator[Tensor]:
     return iter(move.unstack(self))
 
 
-def _reshape(self: Tensor, *shape: Any) -> Tensor:
+def _reshape(self: Tensor, *shape: Any, **options: Any) -> Tensor:
     """The same elements in another shape."""
+    if options:
+        return _ask_reshape(self, *([shape] if shape else []), **options)  # type: ignore[no-any-return]
     return move.reshape(self, shape[0] if len(shape) == 1 else shape)
+
+
+_ask_reshape = hinted(move.reshape)
 
 
 def _astype(self: Tensor, dtype: Any, *, copy: bool = True) -> Tensor:

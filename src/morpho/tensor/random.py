@@ -28,8 +28,10 @@ from morpho.base.shapes import as_shape, normalise_axis
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import add, cast, constant, constant_like, expand, mul, reshape, sub
 from morpho.tensor import elementwise as ew
+from morpho.tensor.calls import hint_calls
 from morpho.tensor.core import Tensor
 from morpho.tensor.create import asarray
+from morpho.tensor.names import module_attribute
 from morpho.tensor.operands import as_node, is_scalar
 
 __all__ = ["key", "split", "bits", "uniform", "normal", "randint", "bernoulli", "permutation"]
@@ -236,3 +238,5 @@ def permutation(key: Any, x: Any, /, *, axis: int = 0) -> Tensor:
     return found if tensor is None else take(tensor, found, axis=axis)
 
 
+hint_calls(globals(), __all__)
+__getattr__ = module_attribute("random", __name__)  # a hint for names of other libraries

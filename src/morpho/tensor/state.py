@@ -28,6 +28,7 @@ from morpho.base.shapes import is_contiguous
 from morpho.ir.node import Node, build
 from morpho.runtime.buffer import Buffer
 from morpho.runtime.tables import StateField
+from morpho.tensor.calls import unpicklable
 from morpho.tensor.core import Tensor, evaluate, realise
 from morpho.tensor.tracking import Tracked, tracing, watch
 
@@ -149,6 +150,11 @@ class State:
     def __deepcopy__(self, memo: dict[int, Any]) -> State:
         made = memo[id(self)] = State(self.value)
         return made
+
+    def __copy__(self) -> State:
+        return self.__deepcopy__({})
+
+    __reduce_ex__ = unpicklable("a state", "save its value with mo.weights.save(path, {name: state.value})")
 
     def __repr__(self) -> str:
         return f"State({self._tensor!r}, version={self.version})"

@@ -1,0 +1,164 @@
+"""Calls with arguments that a function does not take, such as other libraries' keywords: an error that names Morpho's.
+
+>>> mo.sum(mo.ones((2, 3)), dim=1)
+Traceback (most recent call last):
+morpho.base.errors.ArgumentError: [sum] there is no argument 'dim'. At ... Hint: write axis=...; it takes (x, /, *, ...
+>>> mo.zeros(3, 4)
+Traceback (most recent call last):
+morpho.base.errors.ArgumentError: [zeros] 2 arguments are given by place, and 1 is taken so. At ... zeros((3, 4)); ...
+
+Python binds arguments before a function runs, so that the function cannot answer for itself: `hinted` puts a frame
+around it that does nothing until Python refuses a call. Operators and compiled functions have no such frame.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from types import FunctionType
+from typing import Any
+
+from morpho.base.errors import ArgumentError, fail
+
+KEYWORDS = {  # another library's keyword -> Morpho's; the first one that the function has
+    "dim": ("axis", "axes"), "dims": ("axis", "axes"), "axes": ("axis",), "axis": ("axes",), "keepdim": ("keepdims",),
+    "ddof": ("correction",), "unbiased": ("correction",), "a_min": ("min",), "a_max": ("max",), "size": ("shape",),
+    "steps": ("num",), "p": ("ord",), "diagonal": ("k",), "pad_width": ("widths",), "pad": ("widths",),
+    "constant_values": ("value",), "loc": ("mean",), "scale": ("std",),
+    "is_causal": ("causal",), "attn_mask": ("mask",), "fullgraph": ("whole",), "newshape": ("shape",),
+    # layers
+    "in_features": ("inputs",), "out_features": ("outputs",), "in_channels": ("inputs",), "out_channels": ("outputs",),
+    "num_features": ("channels",), "num_channels": ("channels",), "num_groups": ("groups",),
+    "num_embeddings": ("count",), "embedding_dim": ("width",), "normalized_shape": ("width",),
+    "input_size": ("inputs",), "hidden_size": ("hidden",), "num_layers": ("layers",), "embed_dim": ("width",),
+    "num_heads": ("heads",), "d_model": ("width",), "nhead": ("heads",), "dim_feedforward": ("hidden",),
+    "negative_slope": ("slope",), "start_dim": ("start",), "end_dim": ("end",), "unflattened_size": ("sizes",),
+    # data and training
+    "num_workers": ("workers",), "collate_fn": ("collate",), "prefetch_factor": ("prefetch",),
+    "params": ("parameters",), "max_norm": ("most",), "norm_type": ("norm",), "clip_value": ("most",),
+}
+PLACES = {  # keywords for what Morpho's functions take by place, and which place that is
+    **dict.fromkeys(("input", "self", "a", "x", "x1", "array", "arr", "tensor", "tensors", "arrays", "object", "obj",
+                     "data"), 0),
+    **dict.fromkeys(("other", "b", "y", "x2", "index", "indices", "mat2", "vec2", "target"), 1),
+}
+LEAVE_OUT = {  # keywords for what is not chosen here
+    "device": "everything lies in the memory of the CPU", "device_type": "everything lies in the memory of the CPU",
+    "requires_grad": "call requires_grad_() on the result, or use mo.nn.Parameter",
+    "out": "a result is a new tensor; functions made by mo.compile take out=", "inplace": "tensors are values",
+    "set_to_none": "gradients are always dropped", "pin_memory": "there is no other memory to copy to",
+    "non_blocking": "everything lies in the memory of the CPU", "memory_format": "the engine sees to the layout",
+    "persistent_workers": "workers are threads, and start at once", "order": "the engine sees to the layout",
+    "alpha": "multiply before", "mode": "mo.settings(level=...) chooses how much is optimised",
+}
+
+
+@functools.cache  # mo.matmul is mo.linalg.matmul
+def hinted(function: Callable[..., Any]) -> Any:
+    """The same function; a call that Python refuses is an `ArgumentError` that says what to write instead."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        try:
+            return function(*args, **options)
+        except TypeError as error:
+            refusal = refused(error, function, args, options)
+            if refusal is None:
+                raise
+            raise refusal from None
+
+    return call
+
+
+def hint_calls(namespace: dict[str, Any], names: Iterable[str]) -> None:
+    """Have the functions of a module, of these names, answer calls that Python refuses."""
+    for name in names:
+        if isinstance(namespace.get(name), FunctionType):
+            namespace[name] = hinted(namespace[name])
+
+
+def refused(error: Exception, function: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any],
+            name: str = "") -> Exception | None:
+    """What to raise for an error of `function(*args, **options)` where it says that the function does not take these
+    arguments; None for any other error. To be asked in the frame that made the call."""
+    traceback = error.__traceback__
+    if type(error) is not TypeError or traceback is None or traceback.tb_next is not None:
+        return None  # something that the function ran has raised it
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return None  # not a function of Python's own
+    try:
+        signature.bind(*args, **options)
+    except TypeError as reason:
+        own = type(args[0]).__name__ if function.__name__ == "__init__" and args else function.__name__
+        return _refusal(name or own, signature, args, options, str(reason))
+    return None
+
+
+def _refusal(name: str, signature: inspect.Signature, args: tuple[Any, ...], options: Mapping[str, Any],
+             otherwise: str) -> Exception:
+    parameters = {key: value for key, value in signature.parameters.items() if key != "self"}
+    args = args if len(parameters) == len(signature.parameters) else args[1:]
+    taken = "it takes " + str(signature.replace(return_annotation=inspect.Signature.empty, parameters=[
+        parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters.values()]))
+    kinds = {value.kind for value in parameters.values()}
+    unknown = [key for key in options if inspect.Parameter.VAR_KEYWORD not in kinds
+               and (key not in parameters or parameters[key].kind is inspect.Parameter.POSITIONAL_ONLY)]
+    by_place = [key for key, value in parameters.items()
+                if value.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+    if unknown:
+        text = ", ".join(map(repr, unknown))
+        return fail(ArgumentError, name, f"there is no argument {text}" if len(unknown) == 1 else
+                    f"there are no arguments {text}", "; ".join([*_instead(unknown, parameters, by_place), taken]))
+    if len(args) > len(by_place) and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        given = f"{len(args)} argument{'s are' if len(args) > 1 else ' is'} given by place"
+        most = f"{len(by_place) or 'none'} {'are' if len(by_place) > 1 else 'is'} taken so"
+        hints = filter(None, (_by_name(name, parameters, by_place, args), taken))
+        return fail(ArgumentError, name, f"{given}, and {most}", "; ".join(hints))
+    return fail(ArgumentError, name, otherwise, taken)
+
+
+def _instead(unknown: list[str], parameters: Mapping[str, inspect.Parameter], by_place: list[str]) -> list[str]:
+    """What to write instead of these keywords."""
+    import difflib
+
+    named, placed, others = [], [], []
+    for key in unknown:
+        place = PLACES.get(key, by_place.index(key) if key in by_place else len(by_place))
+        own = next((own for own in KEYWORDS.get(key, ()) if own in parameters), "")
+        if not own and place < len(by_place):
+            own = by_place[place]
+        if own and parameters[own].kind is inspect.Parameter.POSITIONAL_ONLY:
+            placed.append(own)
+        elif own:
+            named.append(f"{own}=...")
+        elif key in LEAVE_OUT:
+            others.append(f"leave {key!r} out: {LEAVE_OUT[key]}")
+        else:
+            named += [f"{near}=..." for near in difflib.get_close_matches(key, parameters, 1)
+                      if parameters[near].kind is not inspect.Parameter.POSITIONAL_ONLY]
+    return [*([f"write {', '.join(named)}"] if named else []),
+            *([f"give {' and '.join(placed)} by place, without a name"] if placed else []), *others]
+
+
+def _by_name(name: str, parameters: Mapping[str, inspect.Parameter], by_place: list[str], args: tuple[Any, ...]) -> str:
+    """What to do with arguments that have no place: sizes, and tensors of a list, are one argument; others have names.
+    """
+    rest = args[max(len(by_place) - 1, 0):]
+    if by_place[-1:] == ["shape"] and all(type(arg) is int for arg in rest):
+        return f"write {name}({'x, ' * (len(by_place) - 1)}{rest})"
+    if by_place == ["arrays"] and hasattr(rest[1], "shape"):
+        return f"write {name}([{', '.join('abcdefgh'[:len(rest)])}])"
+    named = [key for key, value in parameters.items() if value.kind is inspect.Parameter.KEYWORD_ONLY]
+    return f"write {named[0]}=..." if named else ""
+
+
+def unpicklable(what: str, hint: str) -> Callable[[Any, Any], Any]:
+    """`__reduce_ex__` of a class: pickle says what to do instead. Copies then need `__copy__` and `__deepcopy__`."""
+
+    def __reduce_ex__(self: Any, protocol: Any) -> Any:
+        raise fail(ArgumentError, "pickle", f"{what} is not pickled", hint)
+
+    return __reduce_ex__
