@@ -50,6 +50,7 @@ class Product:
     """One product being lowered: sizes after the choice of sides, then its two steps."""
 
     sides_change = True  # whether a column may be computed as a row
+    packs_right = False  # whether the kernel packs the right operand itself
 
     def __init__(self, dtype: DType, shape: Shape, k: Size, a: Matrix, b: Matrix, whole_rows: bool,
                  crossovers: Crossovers = DEFAULT) -> None:
@@ -64,8 +65,8 @@ class Product:
             batch, m = 1, batch * m
         self.batch, self.m, self.n, self.a, self.b = batch, m, n, a, b
         self.threads = settings.get().threads or machine().cores
-        self.tiling: Tiling = choose_tiling(m, n, k, batch, self.register, self.threads, whole_rows,
-                                            crossovers.one_block_rows)
+        self.tiling: Tiling = self.tiled(choose_tiling(m, n, k, batch, self.register, self.threads, whole_rows,
+                                                       crossovers.one_block_rows))
         self.steps = rows, columns = (1, self.tiling.stride) if self.swapped else (self.tiling.stride, 1)
         outer = tuple(s * shape[-2] * self.tiling.stride for s in contiguous_strides(shape[:-2]))
         if self.swapped:
@@ -75,6 +76,10 @@ class Product:
     def register_of(self, dtype: DType) -> Register:
         """Rows and columns that are summed in registers."""
         return register_tile(dtype, current_isa())
+
+    def tiled(self, tiling: Tiling) -> Tiling:
+        """The tiles that are taken, given those that suit most."""
+        return tiling
 
     def seen(self, shape: Shape, columns: int) -> Place:
         """The tile with its rows and columns divided into other axes, the last `columns` of which are columns."""

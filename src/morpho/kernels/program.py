@@ -30,6 +30,7 @@ from morpho.kernels.scan import ScanKernel
 from morpho.kernels.scatter import lower_scatter
 from morpho.kernels.split_group import split_group
 from morpho.kernels.tiles import BfloatTiles, ByteTiles
+from morpho.kernels.unpacked_gemm import UnpackedProduct, column_tiles
 from morpho.kernels.window_gemm import WindowProduct, Windows, kernel_strides
 from morpho.passes.fuse import inlines
 from morpho.passes.liveness import checked_indices
@@ -505,7 +506,7 @@ class _Builder:
         by tile."""
         if not follows(after):
             return False
-        packed = self.packed(found, node)
+        packed = found.b.place if found.packs_right else self.packed(found, node)
         places = [None if p is not None and p.slot == PRODUCT else p for p in after.places]
         writes = tuple(i + 2 for i, access in enumerate(after.kernel.accesses) if access.kind == "store")
         self.program.steps.append(Step(
@@ -519,7 +520,12 @@ class _Builder:
     def is_direct(self, found: Product) -> bool:
         """Whether it is a few rows times a small matrix that changes from call to call: packing it would take longer
         than the product."""
-        return found.is_small and found.b.place.slot not in self.constants
+        return found.is_small and not self.is_fixed(found.b.place)
+
+    def is_fixed(self, place: Place) -> bool:
+        """Whether a value is packed before the first call, once."""
+        slot = self.program.slots[place.slot]
+        return slot.kind == "input" and slot.index in self.constants
 
     def multiply_directly(self, node: Node, found: Product, target: Place) -> None:
         """One step that reads the right operand as it lies."""
@@ -542,16 +548,18 @@ class _Builder:
             if b.columns != 1:
                 b = as_matrix(self.copied(b.place, node), lambda place: place)
             return QuantisedProduct(node["kind"], left.dtype, shape, left.shape[-1], a, b, whole_rows, self.crossovers)
-        of_floats = BfloatTiles if left.dtype is bfloat16 and current_isa().matrix_units else Product
-        return of_floats(left.dtype, shape, *given)
+        if left.dtype is bfloat16 and current_isa().matrix_units:
+            return BfloatTiles(left.dtype, shape, *given)
+        found = Product(left.dtype, shape, *given)
+        if whole_rows or self.is_fixed(b.place) or column_tiles(found, found.tiling) is None:
+            return found
+        return UnpackedProduct(left.dtype, shape, *given)
 
     def packed(self, found: Product, node: Node) -> Place:
         """The right operand in panels; one operand used by several products is packed once, and again where it is read
         again, so that nothing is kept in between."""
         source, values = found.b.place, found.pack_values()
-        slot = self.program.slots[source.slot]
-        fixed = slot.kind == "input" and slot.index in self.constants  # packed before the first call
-        key = (source, found.pack_kernel(), values, () if fixed else self.waits(node.inputs[1]))
+        key = (source, found.pack_kernel(), values, () if self.is_fixed(source) else self.waits(node.inputs[1]))
         if key not in self.packs:
             target = self.new_slot(found.packed_shape, source.dtype)
             panels = found.packed_shape[0] * found.packed_shape[1]
