@@ -30,6 +30,7 @@ from morpho.kernels.scan import ScanKernel
 from morpho.kernels.scatter import lower_scatter
 from morpho.kernels.split_group import split_group
 from morpho.kernels.tiles import BfloatTiles, ByteTiles
+from morpho.kernels.direct_window import DirectProduct, is_direct
 from morpho.kernels.window_gemm import WindowProduct, Windows, kernel_strides
 from morpho.passes.fuse import inlines
 from morpho.passes.liveness import checked_indices
@@ -498,6 +499,8 @@ class _Builder:
         if kernel_strides(weight, how["groups"]) is None:
             weight = self.copied(weight, node)
         windows = Windows(how["before"], how["steps"], how["dilations"], how["groups"])
+        if is_direct(shape, x, weight):
+            return DirectProduct(shape, x, weight, windows)
         return WindowProduct(shape, x, weight, windows, self.crossovers)
 
     def multiply(self, node: Node, found: Product, after: Lowered, label: str) -> bool:

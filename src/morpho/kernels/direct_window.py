@@ -1,0 +1,174 @@
+"""Convolution without packing windows: register tiles read the pixels of a line of the image where they lie.
+
+The left operand of `window_gemm.py`, [pixels x places in the window], repeats every pixel once per place. Neighbours in
+a line of the result are neighbours in the image, too, so a tile of them needs one address and one offset per place. For
+each block of channels the lines of an item are copied once, with zeros around them; the columns of a strided convolution
+lie in `phases`, so that neighbours still lie side by side. A line is divided into equal tiles, and the panels of weights
+are as wide as suits the number of channels: 64 of them are two panels of 32, not one of 48 and a third of another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from morpho.base import settings
+from morpho.base.dims import Shape, Size, upper
+from morpho.base.dtypes import DType, float32, float64
+from morpho.base.machine import Isa, machine
+from morpho.kernels.gemm import ITEMS_PER_THREAD, NAMES, GemmKernel, Register, Tiling, depth_of_block
+from morpho.kernels.loop_spec import LANES, LoopKernel
+from morpho.kernels.lower_gemm import Matrix, current_isa, rounded
+from morpho.kernels.lower_group import Lowered
+from morpho.kernels.place import Place
+from morpho.kernels.window_gemm import WindowKernel, WindowProduct, Windows, kernel_strides
+
+DIRECT_NAMES = (*NAMES, "groups", "images", "a_group", "a_channel", "a_row", "a_column", "out_columns", "tall_columns",
+                "kernel_rows", "kernel_columns", "row_step", "column_step", "row_dilation", "column_dilation",
+                "rows_before", "columns_before", "image_rows", "image_columns", "phases", "line", "plane", "places_at",
+                "turned_at", "turned_pitch")
+TALLEST = {"wide": {2: 14, 3: 8, 1: 14}, "plain": {2: 12, 3: 8, 1: 12}, "few": {2: 6, 3: 4, 1: 8}}  # by vectors
+LEAST_COLUMNS = 4  # of the result: shorter lines keep too few sums going
+MOST_PIXELS = 400  # of an item
+MOST_COLUMNS = 768
+COPYING = 8  # a copied element takes as long as that many multiply-adds
+
+
+@dataclass(frozen=True)
+class DirectKernel(WindowKernel):
+    """As `WindowKernel`; see `DIRECT_NAMES`. Tiles of `heights` pixels x `vectors`; `near`: the columns that are read one
+    after another lie side by side."""
+
+    heights: tuple[int, ...] = (4,)
+    vectors: int = 2
+    near: bool = True
+
+    def generate(self, isa: Isa, name: str) -> str:
+        from morpho.kernels.direct_window_code import DirectCode
+
+        return DirectCode(self, isa).module(name)
+
+
+def direct_register(dtype: DType, isa: Isa, line: int, channels: int) -> Register:
+    """Vectors that waste the fewest columns, and at most two heights that divide a line evenly.
+
+    >>> from morpho.base.machine import ISAS
+    >>> [direct_register(float32, ISAS["avx512"], *sizes) for sizes in ((56, 64), (33, 48))]
+    [Register(heights=(14,), vectors=2, lanes=16), Register(heights=(7, 6), vectors=3, lanes=16)]
+    """
+    lanes = max(1, isa.vector_bits // 8 // dtype.itemsize)
+    kind = "wide" if isa.vector_bits >= 512 else "few" if isa.architecture == "x86_64" else "plain"
+    tallest = TALLEST[kind]
+    vectors = min(tallest, key=lambda count: -(-channels // (count * lanes)) * count)  # the first of the best
+    tiles = -(-line // tallest[vectors])
+    height = -(-line // tiles)
+    return Register((height,) if line % tiles == 0 else (height, height - 1), vectors, lanes)
+
+
+def is_direct(shape: Shape, x: Place, weight: Place) -> bool:
+    """Whether windows are read in place: floats on vectors, known sizes, and a block of k that holds a channel."""
+    sizes = (*shape[1:], *x.shape[1:], *weight.shape)
+    if x.dtype not in (float32, float64) or current_isa().vector_bits == 0:
+        return False
+    if not all(isinstance(size, int) and size > 0 for size in sizes) or upper(shape[3]) < LEAST_COLUMNS:
+        return False
+    register = direct_register(x.dtype, current_isa(), upper(shape[3]), upper(shape[1]))
+    return upper(weight.shape[2] * weight.shape[3]) <= depth_of_block(register, machine().l1_bytes)
+
+
+class DirectProduct(WindowProduct):
+    """A convolution being lowered whose windows are read in place."""
+
+    def __init__(self, shape: Shape, x: Place, weight: Place, windows: Windows) -> None:
+        self.dtype, self.windows, self.image = x.dtype, windows, x
+        self.swapped = False
+        self.rows, self.out_columns = upper(shape[2]), upper(shape[3])
+        self.kernel_shape = tuple(upper(size) for size in weight.shape[2:])
+        self.channels = upper(weight.shape[1])
+        self.window = self.kernel_shape[0] * self.kernel_shape[1]
+        self.k, self.n, self.m = self.channels * self.window, upper(shape[1]) // windows.groups, self.rows * shape[3]
+        self.batch = shape[0] * windows.groups
+        self.register = direct_register(x.dtype, current_isa(), self.out_columns, self.n)
+        strides = kernel_strides(weight, windows.groups)
+        assert strides is not None, "weights are copied before"
+        self.a = Matrix(x, x.strides[0], 0, 0)
+        self.b = Matrix(weight, strides[0] if windows.groups > 1 else 0, strides[2], strides[1])
+        # A line of the copy: per phase its columns, of which neighbouring windows share all but one.
+        step, reach = windows.steps[1], (self.kernel_shape[1] - 1) * upper(windows.dilations[1])
+        self.phases = 1 if reach == 0 else step
+        self.line = self.out_columns + reach // step
+        self.tiling = self.choose()
+        self.steps = self.turned_pitch, 1
+        self.tile = self.seen(shape, 2)
+
+    # -- tiles ---------------------------------------------------------------------------------------------------------
+    def lines_read(self, lines: int) -> int:
+        """Lines of the image that so many lines of the result need."""
+        return (lines - 1) * self.windows.steps[0] + (self.kernel_shape[0] - 1) * upper(self.windows.dilations[0]) + 1
+
+    def choose(self) -> Tiling:
+        """Items of whole lines that keep all threads busy for the same time, the largest of those."""
+        threads, width, panels = settings.get().threads or machine().cores, self.register.width, self.panels
+        batch = max(1, upper(self.batch))
+        wanted = threads * ITEMS_PER_THREAD if threads > 1 else 1
+        most = max(1, min(self.rows, MOST_PIXELS // self.out_columns))
+        least_parts = -(-panels * width // MOST_COLUMNS)
+
+        def parts(lines: int, across: int) -> int:
+            return -(-self.rows // lines) * -(-panels // across) * batch
+
+        def time(choice: tuple[int, int]) -> tuple[bool, int, int]:
+            lines, across = choice
+            sums = lines * self.out_columns * across * width * self.window
+            copied = self.lines_read(lines) * self.line * self.phases * COPYING
+            items = parts(lines, across)
+            return items < wanted, -(-items // threads) * (sums + copied), items
+
+        widths = sorted({-(-panels // count) for count in range(least_parts, panels + 1)})
+        lines, across = min(((lines, across) for lines in range(1, most + 1) for across in widths), key=time)
+        fit = depth_of_block(self.register, machine().l1_bytes) // self.window
+        depth = -(-self.channels // -(-self.channels // fit)) * self.window  # whole channels: one table serves all blocks
+        return Tiling(lines * self.out_columns, across, depth, -(-self.rows // lines), -(-panels // across),
+                      across * width)
+
+    @property
+    def plane(self) -> int:
+        """Elements of a channel's lines in the copy."""
+        return self.lines_read(self.tiling.tile_rows // self.out_columns) * self.line * self.phases
+
+    @property
+    def turned_pitch(self) -> int:
+        """Between channels of a tile turned around: whole vectors, never what makes rows and columns look like one axis,
+        nor what puts all channels into the same lines of the cache."""
+        lanes = self.register.lanes
+        pitch = -(-self.tiling.tile_rows // lanes) * lanes
+        return pitch + lanes if pitch == self.m or pitch * self.dtype.itemsize % 1024 == 0 else pitch
+
+    # -- numbers -------------------------------------------------------------------------------------------------------
+    def kernel(self) -> GemmKernel:
+        near = self.image.strides[3] == 1 and self.windows.steps[1] == 1
+        return DirectKernel(self.dtype, heights=self.register.heights, vectors=self.register.vectors, near=near)
+
+    def places(self, epilogue: LoopKernel) -> tuple[int, int, int, int, int]:
+        """Where sums, the turned tile, the epilogue's scratch and the table of places begin, and the bytes of all."""
+        size, t, lanes = self.dtype.itemsize, self.tiling, self.register.lanes
+        sums_at = rounded((t.depth // self.window * self.plane + LANES) * size)
+        turned_at = sums_at + rounded((t.tile_rows + lanes) * t.stride * size)
+        scratch_at = turned_at + rounded(t.stride * self.turned_pitch * size)
+        columns = -(-upper(self.m) // LANES) * LANES
+        places_at = scratch_at + rounded(epilogue.scratch_bytes + columns * epilogue.scratch_bytes_per_column)
+        return sums_at, turned_at, scratch_at, places_at, places_at + rounded(8 * t.depth)
+
+    def scratch(self, epilogue: LoopKernel) -> tuple[int, int, int]:
+        sums_at, _, scratch_at, _, total = self.places(epilogue)
+        return sums_at, scratch_at, total
+
+    def values(self, epilogue: Lowered) -> tuple[Size, ...]:
+        """Numbers in the order of `DIRECT_NAMES`, then the epilogue's own."""
+        numbers, w, strides = super(WindowProduct, self).values(epilogue), self.windows, self.image.strides
+        height = self.register.heights[0]
+        tall = self.out_columns - -(-self.out_columns // height) * (height - 1)  # tiles of that height, others are lower
+        _, turned_at, _, places_at, _ = self.places(epilogue.kernel)
+        own = (w.groups, 1, self.channels * strides[1], *strides[1:], self.out_columns, tall * height,
+               *self.kernel_shape, *w.steps, *w.dilations, *w.before, *self.image.shape[2:], self.phases, self.line,
+               self.plane, places_at, turned_at, self.turned_pitch)
+        return (*numbers[:len(NAMES)], *own, *numbers[len(NAMES):])

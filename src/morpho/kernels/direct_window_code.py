@@ -1,0 +1,220 @@
+"""The function of a `DirectKernel`: lines copied with zeros around them, register tiles on them, sums turned around."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from morpho.base.machine import Isa
+from morpho.kernels.direct_window import DIRECT_NAMES, DirectKernel
+from morpho.kernels.emit import Value
+from morpho.kernels.gemm import Function, MicroKernel, Register, register_tile, sum_type
+from morpho.kernels.tile_code import transposed
+from morpho.kernels.window_code import WindowCode
+
+
+class DirectMicro(MicroKernel):
+    """Sums of `height` neighbouring pixels x the vectors of one panel; `places` says how far from the first window's
+    corner a value of k lies."""
+
+    ARGUMENTS = "ptr %a, ptr %places, ptr %b, i64 %count, ptr %tile, i64 %stride, i1 %first"
+
+    def left_values(self, k: Value, count: int) -> Callable[[int, int], Value]:
+        e = self.e
+        lines: dict[int, str] = {}
+        vectors: dict[tuple[int, int], Value] = {}
+
+        def line(step: int) -> str:
+            """The pixels at a place in the window."""
+            if step not in lines:
+                place = e.load(e.offset("%places", "i64", k + step), "i64", 1)
+                lines[step] = e.offset("%a", self.element, place)
+            return lines[step]
+
+        def one(step: int, row: int) -> Value:
+            return e.splat(e.load(e.offset(line(step), self.element, row), self.element, 1))
+
+        def lane(step: int, row: int) -> Value:
+            number, lane = divmod(row, self.group)
+            if (step, number) not in vectors:
+                place = e.offset(line(step), self.element, number * self.group)
+                vectors[step, number] = e.load(place, self.element, self.group)
+            return self.lane(vectors[step, number], lane)
+
+        return lane if self.by_lane else one
+
+
+class LineCopy:
+    """copy_line(source, step, first, last, count, target): elements `first` to `last` of a line of `count`, zeros around
+    them. `source` is where element 0 would be."""
+
+    ARGUMENTS = "ptr %source, i64 %step, i64 %first, i64 %last, i64 %count, ptr %target"
+
+    def __init__(self, kernel: DirectKernel, isa: Isa) -> None:
+        self.near, self.element = kernel.near, sum_type(kernel.dtype)
+        self.lanes = register_tile(kernel.dtype, isa).lanes
+        self.function = Function("copy_line", self.ARGUMENTS, 1, isa)
+        self.e = self.function.e
+
+    def write(self) -> str:
+        e, first, last, count = self.e, *(self.function.number(name) for name in ("%first", "%last", "%count"))
+        for start, stop in ((e.constant(0, "i64", 1), first), (last, count)):
+            with e.loop(start, stop) as loop:
+                e.store(e.constant(0, self.element, 1), e.offset("%target", self.element, loop.index))
+        begin = first
+        if self.near:
+            for lanes in sorted({self.lanes, min(self.lanes, 4)}, reverse=True):
+                begin = self.vectors(begin, last, lanes)
+        with e.loop(begin, last) as loop:
+            self.copy(loop.index, 1)
+        return self.function.text()
+
+    def vectors(self, begin: Value, last: Value, lanes: int) -> Value:
+        """Whole vectors; where they begin to be too long."""
+        e = self.e
+        end = begin + (e.intrinsic("smax", last - begin, e.constant(0, "i64", 1)) & -lanes)
+        with e.loop(begin, end, lanes) as loop:
+            self.copy(loop.index, lanes)
+        return end
+
+    def copy(self, number: Value, lanes: int) -> None:
+        e = self.e
+        at = number if self.near else number * self.function.number("%step")
+        e.store(e.load(e.offset("%source", self.element, at), self.element, lanes),
+                e.offset("%target", self.element, number))
+
+
+class Turn:
+    """turn(sums, stride, pixels, channels, target, pitch): sums of pixels x channels as channels x pixels, both filled up
+    to whole vectors."""
+
+    ARGUMENTS = "ptr %sums, i64 %stride, i64 %pixels, i64 %channels, ptr %target, i64 %pitch"
+
+    def __init__(self, kernel: DirectKernel, isa: Isa) -> None:
+        self.element, self.lanes = sum_type(kernel.dtype), register_tile(kernel.dtype, isa).lanes
+        self.function = Function("turn", self.ARGUMENTS, self.lanes, isa)
+        self.e = self.function.e
+
+    def write(self) -> str:
+        e, lanes = self.e, self.lanes
+        stride, pixels, channels, pitch = (self.function.number(f"%{name}")
+                                           for name in ("stride", "pixels", "channels", "pitch"))
+        with e.loop(0, pixels, lanes) as down, e.loop(0, channels, lanes) as across:
+            source = e.offset("%sums", self.element, down.index * stride + across.index)
+            target = e.offset("%target", self.element, across.index * pitch + down.index)
+            lines = [e.load(e.offset(source, self.element, stride * i), self.element) for i in range(lanes)]
+            for number, line in enumerate(transposed(e, lines)):
+                e.store(line, e.offset(target, self.element, pitch * number))
+        return self.function.text()
+
+
+class DirectCode(WindowCode):
+    """As `WindowCode`, with lines that are copied, not packed."""
+
+    kernel: DirectKernel
+
+    def __init__(self, kernel: DirectKernel, isa: Isa) -> None:
+        super().__init__(kernel, isa)
+        self.register = Register(kernel.heights, kernel.vectors, self.register.lanes)
+
+    def parts(self) -> list[Any]:
+        return [*(DirectMicro(self.kernel, height, self.register, self.isa) for height in self.register.heights),
+                LineCopy(self.kernel, self.isa), Turn(self.kernel, self.isa)]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return DIRECT_NAMES
+
+    def begin(self) -> None:
+        """Write the table of places: how far each value of k in a block lies from the first one's."""
+        e, v = self.e, self.v
+        self.places = e.offset("%scratch", "i8", v["places_at"])
+        self.pitch = v["line"] * v["phases"]
+        window = v["kernel_rows"] * v["kernel_columns"]
+        with e.loop(0, v["kernel_columns"]) as columns:
+            reach = columns.index * v["column_dilation"]
+            along = e.instruction("udiv", reach, v["column_step"])
+            phase = reach - along * v["column_step"]
+            with e.loop(0, v["kernel_rows"]) as rows:
+                place = phase * v["line"] + along + rows.index * v["row_dilation"] * self.pitch
+                first = rows.index * v["kernel_columns"] + columns.index
+                with e.loop(first, v["depth"], window, carried=[place]) as loop:
+                    e.store(loop.values[0], e.offset(self.places, "i64", loop.index))
+                    loop.next(loop.values[0] + v["plane"])
+        self.window = window
+
+    # -- lines ---------------------------------------------------------------------------------------------------------
+    def source(self, batch: Value, rows: tuple[Value, Value], start: Value) -> str:
+        channel = self.e.instruction("udiv", start, self.window)
+        return self.e.offset(super().source(batch, rows, start), self.memory, channel * self.v["a_channel"])
+
+    def before_packing(self, rows: tuple[Value, Value], start: Value, depth: Value) -> None:
+        """The table is there."""
+
+    def lines(self, rows: tuple[Value, Value]) -> tuple[Value, Value]:
+        """First line of the result, and the number of lines."""
+        e, columns = self.e, self.v["out_columns"]
+        return e.instruction("udiv", rows[0], columns), e.instruction("udiv", rows[1] - rows[0], columns)
+
+    def pack_rows(self, source: str, rows: tuple[Value, Value], depth: Value) -> None:
+        """Copy the lines of the image that the tile needs, channel by channel."""
+        e, v = self.e, self.v
+        first, count = self.lines(rows)
+        top = first * v["row_step"] - v["rows_before"]
+        read = (count - 1) * v["row_step"] + (v["kernel_rows"] - 1) * v["row_dilation"] + 1
+        step = v["column_step"] * v["a_column"]
+        with e.loop(0, e.instruction("udiv", depth, self.window)) as channels, e.loop(0, read) as lines, \
+                e.loop(0, v["phases"]) as phases:
+            row, column = top + lines.index, phases.index - v["columns_before"]  # of the image, at element 0
+            begin, end = self.there(row, column)
+            place = channels.index * v["a_channel"] + row * v["a_row"] + column * v["a_column"]
+            line = e.offset(source, self.memory, place)
+            target = e.offset("%scratch", self.element, channels.index * v["plane"] + lines.index * self.pitch
+                              + phases.index * v["line"])
+            e.line(f"call void @copy_line(ptr {line}, i64 {step.name}, i64 {begin.name}, i64 {end.name}, "
+                   f"i64 {v['line'].name}, ptr {target})")
+
+    def there(self, row: Value, column: Value) -> tuple[Value, Value]:
+        """Which elements of a line the image has: from where it begins to where it ends, none of a row outside."""
+        e, v = self.e, self.v
+        begin, end = (self.within(self.ceil(edge - column)) for edge in (e.constant(0, "i64", 1), v["image_columns"]))
+        inside = e.icmp("ult", row, v["image_rows"])
+        return begin, e.select(inside, e.intrinsic("smax", end, begin), begin)
+
+    def ceil(self, distance: Value) -> Value:
+        """Elements before the first one at a distance or more from element 0; negative distances give none."""
+        e, step = self.e, self.v["column_step"]
+        distance = e.intrinsic("smax", distance, e.constant(0, "i64", 1))
+        return e.instruction("udiv", distance + step - 1, step)
+
+    def within(self, number: Value) -> Value:
+        return self.e.intrinsic("smin", number, self.v["line"])
+
+    # -- tiles ---------------------------------------------------------------------------------------------------------
+    def over_rows(self, rows: tuple[Value, Value], write) -> None:  # type: ignore[no-untyped-def]
+        """`write(height, row)` for the tiles of every line."""
+        e, v, heights = self.e, self.v, self.register.heights
+        with e.loop(0, self.lines(rows)[1]) as lines:
+            spans = zip(heights, (0, v["tall_columns"]), (v["tall_columns"], v["out_columns"]), strict=False)
+            for height, begin, end in spans:
+                with e.loop(begin, end, height) as columns:
+                    self.corner = lines.index * v["row_step"] * self.pitch + columns.index
+                    write(height, lines.index * v["out_columns"] + columns.index)
+
+    def multiply(self, height: int, row: Value, panel: str, depth: Value, target: str, first: Value) -> None:
+        e, v = self.e, self.v
+        pixels = e.offset("%scratch", self.element, self.corner)
+        tile = e.offset(target, self.element, row * v["stride"])
+        e.line(f"call void @micro{height}(ptr {pixels}, ptr {self.places}, ptr {panel}, i64 {depth.name}, ptr {tile}, "
+               f"i64 {v['stride'].name}, i1 {first.name})")
+
+    def finish(self, batch: Value, rows: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
+        """Pixels side by side, as the epilogue reads and writes them."""
+        e, v, width = self.e, self.v, self.register.width
+        channel, end = panels[0] * width, e.intrinsic("smin", panels[1] * width, v["n"])
+        image, group = self.group(batch)
+        turned, count = e.offset("%scratch", "i8", v["turned_at"]), rows[1] - rows[0]
+        e.line(f"call void @turn(ptr {self.sums}, i64 {v['stride'].name}, i64 {count.name}, i64 {(end - channel).name}, "
+               f"ptr {turned}, i64 {v['turned_pitch'].name})")
+        top = (image * v["groups"] + group) * v["n"]
+        self.follow(turned, (top + channel, top + end), rows, (v["turned_pitch"], e.constant(1, "i64", 1)))
