@@ -1,10 +1,10 @@
 """Convolution without packing windows: register tiles read the pixels of a line of the image where they lie.
 
-The left operand of `window_gemm.py`, [pixels x places in the window], repeats every pixel once per place. Neighbours in
-a line of the result are neighbours in the image, too, so a tile of them needs one address and one offset per place. For
-each block of channels the lines of an item are copied once, with zeros around them; the columns of a strided convolution
-lie in `phases`, so that neighbours still lie side by side. A line is divided into equal tiles, and the panels of weights
-are as wide as suits the number of channels: 64 of them are two panels of 32, not one of 48 and a third of another.
+The left operand of `window_gemm.py`, [pixels x places in the window], repeats every pixel once per place. Neighbours
+in a line of the result are neighbours in the image, too, so a tile of them needs one address and one offset per place.
+For each block of channels the lines of an item are copied once, with zeros around them; the columns of a strided
+convolution lie in `phases`, so that neighbours still lie side by side. A line is divided into equal tiles, and the
+panels of weights are as wide as suits the number of channels: 64 are two panels of 32, not one of 48 and part of one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from morpho.base import settings
-from morpho.base.dims import Shape, Size, upper
+from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType, float32, float64
 from morpho.base.machine import Isa, machine
 from morpho.kernels.gemm import ITEMS_PER_THREAD, NAMES, GemmKernel, Register, Tiling, depth_of_block
@@ -30,17 +30,21 @@ TALLEST = {"wide": {2: 14, 3: 8, 1: 14}, "plain": {2: 12, 3: 8, 1: 12}, "few": {
 LEAST_COLUMNS = 4  # of the result: shorter lines keep too few sums going
 MOST_PIXELS = 400  # of an item
 MOST_COLUMNS = 768
+TILE = 2  # a step of k of a tile takes as long as its multiply-adds and that many more
+MOST_DEPTH = 288  # values of k per block: the lines of its channels, too, are read again for every panel
+MOST_LINE = 128  # of a product of matrices
 COPYING = 8  # a copied element takes as long as that many multiply-adds
 
 
 @dataclass(frozen=True)
 class DirectKernel(WindowKernel):
-    """As `WindowKernel`; see `DIRECT_NAMES`. Tiles of `heights` pixels x `vectors`; `near`: the columns that are read one
-    after another lie side by side."""
+    """As `WindowKernel`; see `DIRECT_NAMES`. Tiles of `heights` pixels x `vectors`; `near`: columns that are read one
+    after another lie side by side; `flat`: so do lines, and nothing is around them."""
 
     heights: tuple[int, ...] = (4,)
     vectors: int = 2
     near: bool = True
+    flat: bool = False
 
     def generate(self, isa: Isa, name: str) -> str:
         from morpho.kernels.direct_window_code import DirectCode
@@ -49,19 +53,38 @@ class DirectKernel(WindowKernel):
 
 
 def direct_register(dtype: DType, isa: Isa, line: int, channels: int) -> Register:
-    """Vectors that waste the fewest columns, and at most two heights that divide a line evenly.
+    """The tile with the least work for a line, and at most two heights that divide it evenly.
 
     >>> from morpho.base.machine import ISAS
     >>> [direct_register(float32, ISAS["avx512"], *sizes) for sizes in ((56, 64), (33, 48))]
     [Register(heights=(14,), vectors=2, lanes=16), Register(heights=(7, 6), vectors=3, lanes=16)]
     """
     lanes = max(1, isa.vector_bits // 8 // dtype.itemsize)
-    kind = "wide" if isa.vector_bits >= 512 else "few" if isa.architecture == "x86_64" else "plain"
-    tallest = TALLEST[kind]
-    vectors = min(tallest, key=lambda count: -(-channels // (count * lanes)) * count)  # the first of the best
-    tiles = -(-line // tallest[vectors])
+    _, vectors, tallest = _least_work(lanes, isa, line, channels)
+    tiles = -(-line // tallest)
     height = -(-line // tiles)
     return Register((height,) if line % tiles == 0 else (height, height - 1), vectors, lanes)
+
+
+def _least_work(lanes: int, isa: Isa, line: int, channels: int) -> tuple[int, int, int]:
+    """The work of a line, filled up to whole panels, with what its tiles cost besides; the vectors and the most pixels
+    of a tile for which it is least."""
+    kind = "wide" if isa.vector_bits >= 512 else "few" if isa.architecture == "x86_64" else "plain"
+    return min((-(-channels // (vectors * lanes)) * (line * vectors + -(-line // tallest) * TILE), vectors, tallest)
+               for vectors, tallest in TALLEST[kind].items())
+
+
+def line_length(pixels: int, channels: int) -> int:
+    """How long the lines of an image are best, where it does not matter: 49 pixels are one line, not seven.
+
+    >>> with settings.settings(isa="vector512"):
+    ...     [line_length(pixels, 256) for pixels in (49, 196, 3136, 401)]
+    [49, 14, 14, 0]
+    """
+    isa = current_isa()
+    lanes = max(1, isa.vector_bits // 32)
+    lengths = [length for length in range(LEAST_COLUMNS, MOST_LINE + 1) if pixels % length == 0]
+    return min(lengths, key=lambda line: _least_work(lanes, isa, line, channels)[0] / line, default=0)
 
 
 def is_direct(shape: Shape, x: Place, weight: Place) -> bool:
@@ -71,8 +94,7 @@ def is_direct(shape: Shape, x: Place, weight: Place) -> bool:
         return False
     if not all(isinstance(size, int) and size > 0 for size in sizes) or upper(shape[3]) < LEAST_COLUMNS:
         return False
-    register = direct_register(x.dtype, current_isa(), upper(shape[3]), upper(shape[1]))
-    return upper(weight.shape[2] * weight.shape[3]) <= depth_of_block(register, machine().l1_bytes)
+    return upper(weight.shape[2] * weight.shape[3]) <= MOST_DEPTH // 2
 
 
 class DirectProduct(WindowProduct):
@@ -125,8 +147,9 @@ class DirectProduct(WindowProduct):
 
         widths = sorted({-(-panels // count) for count in range(least_parts, panels + 1)})
         lines, across = min(((lines, across) for lines in range(1, most + 1) for across in widths), key=time)
-        fit = depth_of_block(self.register, machine().l1_bytes) // self.window
-        depth = -(-self.channels // -(-self.channels // fit)) * self.window  # whole channels: one table serves all blocks
+        fit = max(1, min(MOST_DEPTH, depth_of_block(self.register, machine().l1_bytes)) // self.window)
+        # Blocks of whole channels: one table of places serves all of them.
+        depth = -(-self.channels // -(-self.channels // fit)) * self.window
         return Tiling(lines * self.out_columns, across, depth, -(-self.rows // lines), -(-panels // across),
                       across * width)
 
@@ -137,8 +160,8 @@ class DirectProduct(WindowProduct):
 
     @property
     def turned_pitch(self) -> int:
-        """Between channels of a tile turned around: whole vectors, never what makes rows and columns look like one axis,
-        nor what puts all channels into the same lines of the cache."""
+        """Between channels of a tile turned around: whole vectors, never what makes rows and columns look like one
+        axis, nor what puts all channels into the same lines of the cache."""
         lanes = self.register.lanes
         pitch = -(-self.tiling.tile_rows // lanes) * lanes
         return pitch + lanes if pitch == self.m or pitch * self.dtype.itemsize % 1024 == 0 else pitch
@@ -146,7 +169,10 @@ class DirectProduct(WindowProduct):
     # -- numbers -------------------------------------------------------------------------------------------------------
     def kernel(self) -> GemmKernel:
         near = self.image.strides[3] == 1 and self.windows.steps[1] == 1
-        return DirectKernel(self.dtype, heights=self.register.heights, vectors=self.register.vectors, near=near)
+        flat = (near and self.window == 1 and self.windows.steps[0] == 1 and self.windows.before == (0, 0)
+                and self.image.shape[2:] == (self.rows, self.out_columns) and self.image.strides[2] == self.line)
+        return DirectKernel(self.dtype, heights=self.register.heights, vectors=self.register.vectors, near=near,
+                            flat=flat)
 
     def places(self, epilogue: LoopKernel) -> tuple[int, int, int, int, int]:
         """Where sums, the turned tile, the epilogue's scratch and the table of places begin, and the bytes of all."""
@@ -166,9 +192,33 @@ class DirectProduct(WindowProduct):
         """Numbers in the order of `DIRECT_NAMES`, then the epilogue's own."""
         numbers, w, strides = super(WindowProduct, self).values(epilogue), self.windows, self.image.strides
         height = self.register.heights[0]
-        tall = self.out_columns - -(-self.out_columns // height) * (height - 1)  # tiles of that height, others are lower
+        tall = self.out_columns - -(-self.out_columns // height) * (height - 1)  # tiles; others are one pixel lower
         _, turned_at, _, places_at, _ = self.places(epilogue.kernel)
         own = (w.groups, 1, self.channels * strides[1], *strides[1:], self.out_columns, tall * height,
                *self.kernel_shape, *w.steps, *w.dilations, *w.before, *self.image.shape[2:], self.phases, self.line,
                self.plane, places_at, turned_at, self.turned_pitch)
         return (*numbers[:len(NAMES)], *own, *numbers[len(NAMES):])
+
+
+class PointwiseProduct(DirectProduct):
+    """A constant matrix times one whose columns lie side by side, as a convolution by kernels of one element: the
+    constant is packed once, and the other one never."""
+
+    sides_change = False
+
+    def __init__(self, shape: Shape, k: int, a: Matrix, b: Matrix) -> None:
+        m, n, line = upper(shape[-2]), upper(shape[-1]), line_length(upper(shape[-1]), upper(shape[-2]))
+        batch = product(shape[:-2])
+        images = Place(b.place.slot, b.place.offset, (batch, k, n // line, line), (b.batch, b.rows, line, 1),
+                       b.place.dtype)
+        kernels = Place(a.place.slot, a.place.offset, (m, k, 1, 1), (a.rows, a.columns, 1, 1), a.place.dtype)
+        super().__init__((batch, m, n // line, line), images, kernels, Windows((0, 0), (1, 1), (1, 1), 1))
+        self.tile = self.seen(shape, 1)
+
+
+def is_pointwise(dtype: DType, shape: Shape, k: Size, a: Matrix, b: Matrix) -> bool:
+    """Whether a product with a constant left operand is one of these."""
+    sizes = (*shape[-2:], k)
+    return (dtype in (float32, float64) and current_isa().vector_bits > 0 and a.batch == 0 and b.columns == 1
+            and all(isinstance(size, int) and size > 1 for size in sizes)
+            and line_length(upper(shape[-1]), upper(shape[-2])) > 0)

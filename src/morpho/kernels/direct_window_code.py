@@ -45,8 +45,8 @@ class DirectMicro(MicroKernel):
 
 
 class LineCopy:
-    """copy_line(source, step, first, last, count, target): elements `first` to `last` of a line of `count`, zeros around
-    them. `source` is where element 0 would be."""
+    """copy_line(source, step, first, last, count, target): elements `first` to `last` of a line of `count`, zeros
+    around them. `source` is where element 0 would be."""
 
     ARGUMENTS = "ptr %source, i64 %step, i64 %first, i64 %last, i64 %count, ptr %target"
 
@@ -63,7 +63,7 @@ class LineCopy:
                 e.store(e.constant(0, self.element, 1), e.offset("%target", self.element, loop.index))
         begin = first
         if self.near:
-            for lanes in sorted({self.lanes, min(self.lanes, 4)}, reverse=True):
+            for lanes in sorted({4 * self.lanes, self.lanes, min(self.lanes, 4)}, reverse=True):
                 begin = self.vectors(begin, last, lanes)
         with e.loop(begin, last) as loop:
             self.copy(loop.index, 1)
@@ -84,9 +84,50 @@ class LineCopy:
                 e.offset("%target", self.element, number))
 
 
+class LinePacker:
+    """pack_lines(source, k step, count, pixels, line, tall, target): tiles of lines that follow one another, each as
+    [k][height].
+
+    Without neighbours that share pixels a tile read in place takes a line of the cache for every value of k.
+    """
+
+    ARGUMENTS = "ptr %source, i64 %k_step, i64 %count, i64 %pixels, i64 %line, i64 %tall, ptr %target"
+    STEPS = 8  # values of k at a time, as of `ColumnPacker`
+
+    def __init__(self, kernel: DirectKernel, isa: Isa) -> None:
+        self.heights, self.element = kernel.heights, sum_type(kernel.dtype)
+        self.function = Function("pack_lines", self.ARGUMENTS, 1, isa)
+        self.e = self.function.e
+
+    def write(self) -> str:
+        e, count = self.e, self.function.number("%count")
+        whole = count & -self.STEPS
+        for start, stop, steps in ((e.constant(0, "i64", 1), whole, self.STEPS), (whole, count, 1)):
+            with e.loop(start, stop, steps) as loop:
+                self.tiles(loop.index, steps)
+        return self.function.text()
+
+    def tiles(self, k: Value, steps: int) -> None:
+        e, number = self.e, self.function.number
+        with e.loop(0, number("%pixels"), number("%line")) as lines:
+            for height, begin, end in spans(self.heights, number("%tall"), number("%line")):
+                with e.loop(begin, end, height) as columns:
+                    pixel = lines.index + columns.index
+                    source = e.offset("%source", self.element, k * number("%k_step") + pixel)
+                    target = e.offset("%target", self.element, pixel * number("%count") + k * height)
+                    for step in range(steps):
+                        line = e.load(e.offset(source, self.element, number("%k_step") * step), self.element, height)
+                        e.store(line, e.offset(target, self.element, step * height))
+
+
+def spans(heights: tuple[int, ...], tall: Value, line: Value) -> list[tuple[int, Value | int, Value]]:
+    """The heights of the tiles of a line, and where those of each begin and end."""
+    return list(zip(heights, (0, tall), (tall, line), strict=False))
+
+
 class Turn:
-    """turn(sums, stride, pixels, channels, target, pitch): sums of pixels x channels as channels x pixels, both filled up
-    to whole vectors."""
+    """turn(sums, stride, pixels, channels, target, pitch): sums of pixels x channels as channels x pixels, both filled
+    up to whole vectors."""
 
     ARGUMENTS = "ptr %sums, i64 %stride, i64 %pixels, i64 %channels, ptr %target, i64 %pitch"
 
@@ -118,8 +159,9 @@ class DirectCode(WindowCode):
         self.register = Register(kernel.heights, kernel.vectors, self.register.lanes)
 
     def parts(self) -> list[Any]:
-        return [*(DirectMicro(self.kernel, height, self.register, self.isa) for height in self.register.heights),
-                LineCopy(self.kernel, self.isa), Turn(self.kernel, self.isa)]
+        micro, copy = (MicroKernel, LinePacker) if self.kernel.flat else (DirectMicro, LineCopy)
+        return [*(micro(self.kernel, height, self.register, self.isa) for height in self.register.heights),
+                copy(self.kernel, self.isa), Turn(self.kernel, self.isa)]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -159,6 +201,11 @@ class DirectCode(WindowCode):
     def pack_rows(self, source: str, rows: tuple[Value, Value], depth: Value) -> None:
         """Copy the lines of the image that the tile needs, channel by channel."""
         e, v = self.e, self.v
+        if self.kernel.flat:
+            place = e.offset(source, self.memory, rows[0])
+            e.line(f"call void @pack_lines(ptr {place}, i64 {v['a_channel'].name}, i64 {depth.name}, "
+                   f"i64 {(rows[1] - rows[0]).name}, i64 {v['line'].name}, i64 {v['tall_columns'].name}, ptr %scratch)")
+            return
         first, count = self.lines(rows)
         top = first * v["row_step"] - v["rows_before"]
         read = (count - 1) * v["row_step"] + (v["kernel_rows"] - 1) * v["row_dilation"] + 1
@@ -169,10 +216,12 @@ class DirectCode(WindowCode):
             begin, end = self.there(row, column)
             place = channels.index * v["a_channel"] + row * v["a_row"] + column * v["a_column"]
             line = e.offset(source, self.memory, place)
-            target = e.offset("%scratch", self.element, channels.index * v["plane"] + lines.index * self.pitch
-                              + phases.index * v["line"])
-            e.line(f"call void @copy_line(ptr {line}, i64 {step.name}, i64 {begin.name}, i64 {end.name}, "
-                   f"i64 {v['line'].name}, ptr {target})")
+            target = channels.index * v["plane"] + lines.index * self.pitch + phases.index * v["line"]
+            self.copy_line(line, step, (begin, end), v["line"], target)
+
+    def copy_line(self, source: str, step: Value, inside: tuple[Value, Value], count: Value, target: Value) -> None:
+        self.e.line(f"call void @copy_line(ptr {source}, i64 {step.name}, i64 {inside[0].name}, i64 {inside[1].name}, "
+                    f"i64 {count.name}, ptr {self.e.offset('%scratch', self.element, target)})")
 
     def there(self, row: Value, column: Value) -> tuple[Value, Value]:
         """Which elements of a line the image has: from where it begins to where it ends, none of a row outside."""
@@ -195,14 +244,16 @@ class DirectCode(WindowCode):
         """`write(height, row)` for the tiles of every line."""
         e, v, heights = self.e, self.v, self.register.heights
         with e.loop(0, self.lines(rows)[1]) as lines:
-            spans = zip(heights, (0, v["tall_columns"]), (v["tall_columns"], v["out_columns"]), strict=False)
-            for height, begin, end in spans:
+            for height, begin, end in spans(heights, v["tall_columns"], v["out_columns"]):
                 with e.loop(begin, end, height) as columns:
                     self.corner = lines.index * v["row_step"] * self.pitch + columns.index
                     write(height, lines.index * v["out_columns"] + columns.index)
 
     def multiply(self, height: int, row: Value, panel: str, depth: Value, target: str, first: Value) -> None:
         e, v = self.e, self.v
+        if self.kernel.flat:
+            super().multiply(height, row, panel, depth, target, first)
+            return
         pixels = e.offset("%scratch", self.element, self.corner)
         tile = e.offset(target, self.element, row * v["stride"])
         e.line(f"call void @micro{height}(ptr {pixels}, ptr {self.places}, ptr {panel}, i64 {depth.name}, ptr {tile}, "
@@ -214,7 +265,7 @@ class DirectCode(WindowCode):
         channel, end = panels[0] * width, e.intrinsic("smin", panels[1] * width, v["n"])
         image, group = self.group(batch)
         turned, count = e.offset("%scratch", "i8", v["turned_at"]), rows[1] - rows[0]
-        e.line(f"call void @turn(ptr {self.sums}, i64 {v['stride'].name}, i64 {count.name}, i64 {(end - channel).name}, "
-               f"ptr {turned}, i64 {v['turned_pitch'].name})")
+        e.line(f"call void @turn(ptr {self.sums}, i64 {v['stride'].name}, i64 {count.name}, "
+               f"i64 {(end - channel).name}, ptr {turned}, i64 {v['turned_pitch'].name})")
         top = (image * v["groups"] + group) * v["n"]
         self.follow(turned, (top + channel, top + end), rows, (v["turned_pitch"], e.constant(1, "i64", 1)))

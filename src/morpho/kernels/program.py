@@ -16,6 +16,7 @@ from morpho.cost.crossovers import DEFAULT, Crossovers
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.op import Cost
+from morpho.kernels.direct_window import DirectProduct, PointwiseProduct, is_direct, is_pointwise
 from morpho.kernels.int8 import ByteProduct
 from morpho.kernels.loop_spec import LoopKernel
 from morpho.kernels.lower_attention import lower_attention, lower_attention_backward
@@ -30,7 +31,6 @@ from morpho.kernels.scan import ScanKernel
 from morpho.kernels.scatter import lower_scatter
 from morpho.kernels.split_group import split_group
 from morpho.kernels.tiles import BfloatTiles, ByteTiles
-from morpho.kernels.direct_window import DirectProduct, is_direct
 from morpho.kernels.window_gemm import WindowProduct, Windows, kernel_strides
 from morpho.passes.fuse import inlines
 from morpho.passes.liveness import checked_indices
@@ -543,6 +543,8 @@ class _Builder:
             if b.columns != 1:
                 b = as_matrix(self.copied(b.place, node), lambda place: place)
             return QuantisedProduct(node["kind"], left.dtype, shape, left.shape[-1], a, b, whole_rows, self.crossovers)
+        if not whole_rows and self.is_fixed(a.place) and is_pointwise(left.dtype, shape, left.shape[-1], a, b):
+            return PointwiseProduct(shape, left.shape[-1], a, b)
         of_floats = BfloatTiles if left.dtype is bfloat16 and current_isa().matrix_units else Product
         return of_floats(left.dtype, shape, *given)
 
@@ -550,9 +552,7 @@ class _Builder:
         """The right operand in panels; one operand used by several products is packed once, and again where it is read
         again, so that nothing is kept in between."""
         source, values = found.b.place, found.pack_values()
-        slot = self.program.slots[source.slot]
-        fixed = slot.kind == "input" and slot.index in self.constants  # packed before the first call
-        key = (source, found.pack_kernel(), values, () if fixed else self.waits(node.inputs[1]))
+        key = (source, found.pack_kernel(), values, () if self.is_fixed(source) else self.waits(node.inputs[1]))
         if key not in self.packs:
             target = self.new_slot(found.packed_shape, source.dtype)
             panels = found.packed_shape[0] * found.packed_shape[1]
@@ -560,6 +560,11 @@ class _Builder:
                                            found.k * found.register.width, "pack", node.origin))
             self.packs[key] = target
         return self.packs[key]
+
+    def is_fixed(self, place: Place) -> bool:
+        """Whether it is a constant, packed before the first call."""
+        slot = self.program.slots[place.slot]
+        return slot.kind == "input" and slot.index in self.constants
 
     @staticmethod
     def waits(node: Node) -> tuple[int, ...]:
