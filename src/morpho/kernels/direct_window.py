@@ -30,10 +30,12 @@ TALLEST = {"wide": {2: 14, 3: 8, 1: 14}, "plain": {2: 12, 3: 8, 1: 12}, "few": {
 LEAST_COLUMNS = 4  # of the result: shorter lines keep too few sums going
 MOST_PIXELS = 400  # of an item
 MOST_COLUMNS = 768
-TILE = 2  # a step of k of a tile takes as long as its multiply-adds and that many more
+TILE = {"wide": 1, "plain": 2, "few": 2}  # a step of k of a tile takes as long as its multiply-adds and so many more
 MOST_DEPTH = 288  # values of k per block: the lines of its channels, too, are read again for every panel
 MOST_LINE = 128  # of a product of matrices
-COPYING = 8  # a copied element takes as long as that many multiply-adds
+COPY_LINE, COPY_PIXEL = 40, 0.5  # what copying takes, as vectors of multiply-adds
+LEAST_DEPTH = 128  # of a product of matrices: turning its sums around takes as long as some steps of k
+MOST_FLAT = 12  # pixels of a tile of packed lines: LLVM does not keep the sums of 14 x 2 vectors in registers there
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class DirectKernel(WindowKernel):
         return DirectCode(self, isa).module(name)
 
 
-def direct_register(dtype: DType, isa: Isa, line: int, channels: int) -> Register:
+def direct_register(dtype: DType, isa: Isa, line: int, channels: int, flat: bool = False) -> Register:
     """The tile with the least work for a line, and at most two heights that divide it evenly.
 
     >>> from morpho.base.machine import ISAS
@@ -60,18 +62,22 @@ def direct_register(dtype: DType, isa: Isa, line: int, channels: int) -> Registe
     [Register(heights=(14,), vectors=2, lanes=16), Register(heights=(7, 6), vectors=3, lanes=16)]
     """
     lanes = max(1, isa.vector_bits // 8 // dtype.itemsize)
-    _, vectors, tallest = _least_work(lanes, isa, line, channels)
+    _, vectors, tallest = _least_work(lanes, isa, line, channels, flat)
     tiles = -(-line // tallest)
     height = -(-line // tiles)
     return Register((height,) if line % tiles == 0 else (height, height - 1), vectors, lanes)
 
 
-def _least_work(lanes: int, isa: Isa, line: int, channels: int) -> tuple[int, int, int]:
+def _least_work(lanes: int, isa: Isa, line: int, channels: int, flat: bool) -> tuple[int, int, int]:
     """The work of a line, filled up to whole panels, with what its tiles cost besides; the vectors and the most pixels
     of a tile for which it is least."""
     kind = "wide" if isa.vector_bits >= 512 else "few" if isa.architecture == "x86_64" else "plain"
-    return min((-(-channels // (vectors * lanes)) * (line * vectors + -(-line // tallest) * TILE), vectors, tallest)
-               for vectors, tallest in TALLEST[kind].items())
+    found = []
+    for vectors, most in TALLEST[kind].items():
+        tallest = min(most, MOST_FLAT) if flat else most
+        panels, tiles = -(-channels // (vectors * lanes)), -(-line // tallest)
+        found.append((panels * (line * vectors + tiles * TILE[kind]), vectors, tallest))
+    return min(found)
 
 
 def line_length(pixels: int, channels: int) -> int:
@@ -79,12 +85,12 @@ def line_length(pixels: int, channels: int) -> int:
 
     >>> with settings.settings(isa="vector512"):
     ...     [line_length(pixels, 256) for pixels in (49, 196, 3136, 401)]
-    [49, 14, 14, 0]
+    [49, 98, 98, 0]
     """
     isa = current_isa()
     lanes = max(1, isa.vector_bits // 32)
     lengths = [length for length in range(LEAST_COLUMNS, MOST_LINE + 1) if pixels % length == 0]
-    return min(lengths, key=lambda line: _least_work(lanes, isa, line, channels)[0] / line, default=0)
+    return min(lengths, key=lambda line: _least_work(lanes, isa, line, channels, True)[0] / line, default=0)
 
 
 def is_direct(shape: Shape, x: Place, weight: Place) -> bool:
@@ -109,7 +115,10 @@ class DirectProduct(WindowProduct):
         self.window = self.kernel_shape[0] * self.kernel_shape[1]
         self.k, self.n, self.m = self.channels * self.window, upper(shape[1]) // windows.groups, self.rows * shape[3]
         self.batch = shape[0] * windows.groups
-        self.register = direct_register(x.dtype, current_isa(), self.out_columns, self.n)
+        self.near = x.strides[3] == 1 and windows.steps[1] == 1
+        self.flat = (self.near and self.window == 1 and windows.steps[0] == 1 and windows.before == (0, 0)
+                     and x.shape[2:] == shape[2:] and x.strides[2] == shape[3])
+        self.register = direct_register(x.dtype, current_isa(), self.out_columns, self.n, self.flat)
         strides = kernel_strides(weight, windows.groups)
         assert strides is not None, "weights are copied before"
         self.a = Matrix(x, x.strides[0], 0, 0)
@@ -138,10 +147,11 @@ class DirectProduct(WindowProduct):
         def parts(lines: int, across: int) -> int:
             return -(-self.rows // lines) * -(-panels // across) * batch
 
-        def time(choice: tuple[int, int]) -> tuple[bool, int, int]:
+        def time(choice: tuple[int, int]) -> tuple[bool, float, int]:
             lines, across = choice
-            sums = lines * self.out_columns * across * width * self.window
-            copied = self.lines_read(lines) * self.line * self.phases * COPYING
+            # A weight comes from the second or third cache once for all pixels, and takes as long as some of them.
+            sums = (lines * self.out_columns + self.register.lanes) * across * width * self.window
+            copied = self.lines_read(lines) * self.phases * (COPY_LINE + self.line * COPY_PIXEL) * self.register.lanes
             items = parts(lines, across)
             return items < wanted, -(-items // threads) * (sums + copied), items
 
@@ -168,11 +178,8 @@ class DirectProduct(WindowProduct):
 
     # -- numbers -------------------------------------------------------------------------------------------------------
     def kernel(self) -> GemmKernel:
-        near = self.image.strides[3] == 1 and self.windows.steps[1] == 1
-        flat = (near and self.window == 1 and self.windows.steps[0] == 1 and self.windows.before == (0, 0)
-                and self.image.shape[2:] == (self.rows, self.out_columns) and self.image.strides[2] == self.line)
-        return DirectKernel(self.dtype, heights=self.register.heights, vectors=self.register.vectors, near=near,
-                            flat=flat)
+        return DirectKernel(self.dtype, heights=self.register.heights, vectors=self.register.vectors, near=self.near,
+                            flat=self.flat)
 
     def places(self, epilogue: LoopKernel) -> tuple[int, int, int, int, int]:
         """Where sums, the turned tile, the epilogue's scratch and the table of places begin, and the bytes of all."""
@@ -219,6 +226,7 @@ class PointwiseProduct(DirectProduct):
 def is_pointwise(dtype: DType, shape: Shape, k: Size, a: Matrix, b: Matrix) -> bool:
     """Whether a product with a constant left operand is one of these."""
     sizes = (*shape[-2:], k)
-    return (dtype in (float32, float64) and current_isa().vector_bits > 0 and a.batch == 0 and b.columns == 1
-            and all(isinstance(size, int) and size > 1 for size in sizes)
+    if dtype not in (float32, float64) or current_isa().vector_bits == 0 or a.batch != 0 or b.columns != 1:
+        return False
+    return (all(isinstance(size, int) and size > 1 for size in sizes) and upper(k) >= LEAST_DEPTH
             and line_length(upper(shape[-1]), upper(shape[-2])) > 0)

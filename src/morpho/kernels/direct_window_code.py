@@ -7,10 +7,12 @@ from typing import Any
 
 from morpho.base.machine import Isa
 from morpho.kernels.direct_window import DIRECT_NAMES, DirectKernel
-from morpho.kernels.emit import Value
+from morpho.kernels.emit import BITS, Value
 from morpho.kernels.gemm import Function, MicroKernel, Register, register_tile, sum_type
 from morpho.kernels.tile_code import transposed
 from morpho.kernels.window_code import WindowCode
+
+SHARE_BITS = 16
 
 
 class DirectMicro(MicroKernel):
@@ -61,21 +63,27 @@ class LineCopy:
         for start, stop in ((e.constant(0, "i64", 1), first), (last, count)):
             with e.loop(start, stop) as loop:
                 e.store(e.constant(0, self.element, 1), e.offset("%target", self.element, loop.index))
-        begin = first
-        if self.near:
-            for lanes in sorted({4 * self.lanes, self.lanes, min(self.lanes, 4)}, reverse=True):
-                begin = self.vectors(begin, last, lanes)
-        with e.loop(begin, last) as loop:
+        done, lanes = e.fresh("done"), self.lanes
+        while self.near and lanes >= 4:
+            self.vectors(first, last, lanes, done)
+            lanes //= 2
+        with e.loop(first, last) as loop:
             self.copy(loop.index, 1)
+        e.branch(done)
+        e.label(done)
         return self.function.text()
 
-    def vectors(self, begin: Value, last: Value, lanes: int) -> Value:
-        """Whole vectors; where they begin to be too long."""
+    def vectors(self, first: Value, last: Value, lanes: int, done: str) -> None:
+        """Whole vectors, the last of which may overlap the one before it; where there is one at least."""
         e = self.e
-        end = begin + (e.intrinsic("smax", last - begin, e.constant(0, "i64", 1)) & -lanes)
-        with e.loop(begin, end, lanes) as loop:
+        some, shorter = e.fresh("some"), e.fresh("shorter")
+        e.branch_if(e.icmp("sge", last - first, lanes), some, shorter)
+        e.label(some)
+        with e.loop(first, last - lanes, lanes) as loop:
             self.copy(loop.index, lanes)
-        return end
+        self.copy(last - lanes, lanes)
+        e.branch(done)
+        e.label(shorter)
 
     def copy(self, number: Value, lanes: int) -> None:
         e = self.e
@@ -184,6 +192,8 @@ class DirectCode(WindowCode):
                     e.store(loop.values[0], e.offset(self.places, "i64", loop.index))
                     loop.next(loop.values[0] + v["plane"])
         self.window = window
+        lines = (v["depth"] * (self.register.width * BITS[self.memory] // 8)).shift_right(6)
+        self.share = e.instruction("udiv", lines << SHARE_BITS, v["tile_rows"])  # of a panel, to fetch with a row
 
     # -- lines ---------------------------------------------------------------------------------------------------------
     def source(self, batch: Value, rows: tuple[Value, Value], start: Value) -> str:
@@ -210,8 +220,9 @@ class DirectCode(WindowCode):
         top = first * v["row_step"] - v["rows_before"]
         read = (count - 1) * v["row_step"] + (v["kernel_rows"] - 1) * v["row_dilation"] + 1
         step = v["column_step"] * v["a_column"]
+        phase_count = 1 if self.kernel.near else v["phases"]
         with e.loop(0, e.instruction("udiv", depth, self.window)) as channels, e.loop(0, read) as lines, \
-                e.loop(0, v["phases"]) as phases:
+                e.loop(0, phase_count) as phases:
             row, column = top + lines.index, phases.index - v["columns_before"]  # of the image, at element 0
             begin, end = self.there(row, column)
             place = channels.index * v["a_channel"] + row * v["a_row"] + column * v["a_column"]
@@ -234,7 +245,7 @@ class DirectCode(WindowCode):
         """Elements before the first one at a distance or more from element 0; negative distances give none."""
         e, step = self.e, self.v["column_step"]
         distance = e.intrinsic("smax", distance, e.constant(0, "i64", 1))
-        return e.instruction("udiv", distance + step - 1, step)
+        return distance if self.kernel.near else e.instruction("udiv", distance + step - 1, step)
 
     def within(self, number: Value) -> Value:
         return self.e.intrinsic("smin", number, self.v["line"])
@@ -248,6 +259,24 @@ class DirectCode(WindowCode):
                 with e.loop(begin, end, height) as columns:
                     self.corner = lines.index * v["row_step"] * self.pitch + columns.index
                     write(height, lines.index * v["out_columns"] + columns.index)
+
+    def ahead(self, batch: Value, number: Value, panels: tuple[Value, Value], end: Value, panel: str) -> str:
+        """After the last panel the first one's next values of k."""
+        e = self.e
+        following, first = super().ahead(batch, number, panels, end, panel), self.panel(batch, panels[0], end, end)
+        chosen = "%" + e.fresh("p")
+        more = e.icmp("slt", number + 1, panels[1])
+        e.line(f"{chosen} = select i1 {more.name}, ptr {following}, ptr {first}")
+        return chosen
+
+    def fetch(self, panel: str, depth: Value, rows: tuple[Value, Value], count: Value) -> None:
+        """As of every product, by a share of a row found once."""
+        if self.isa.vector_bits < 512:
+            return
+        e = self.e
+        e.declarations.add("declare void @llvm.prefetch(ptr, i32, i32, i32)")
+        with e.loop(*((self.share * row).shift_right(SHARE_BITS) for row in rows)) as loop:
+            e.line(f"call void @llvm.prefetch(ptr {e.offset(panel, 'i8', loop.index * 64)}, i32 0, i32 2, i32 1)")
 
     def multiply(self, height: int, row: Value, panel: str, depth: Value, target: str, first: Value) -> None:
         e, v = self.e, self.v
