@@ -46,50 +46,67 @@ class DirectMicro(MicroKernel):
         return lane if self.by_lane else one
 
 
-class LineCopy:
-    """copy_line(source, step, first, last, count, target): elements `first` to `last` of a line of `count`, zeros
-    around them. `source` is where element 0 would be."""
+class PlaneCopy:
+    """copy_plane(source, row step, step, above, below, rows, first, last, count, target, pitch): lines of `count`
+    elements. Elements `first` to `last` of lines `above` to `below` come from the image, the others are zeros. `source`
+    is where element 0 of line 0 would be."""
 
-    ARGUMENTS = "ptr %source, i64 %step, i64 %first, i64 %last, i64 %count, ptr %target"
+    ARGUMENTS = ("ptr %source, i64 %row_step, i64 %step, i64 %above, i64 %below, i64 %rows, i64 %first, i64 %last, "
+                 "i64 %count, ptr %target, i64 %pitch")
 
     def __init__(self, kernel: DirectKernel, isa: Isa) -> None:
         self.near, self.element = kernel.near, sum_type(kernel.dtype)
         self.lanes = register_tile(kernel.dtype, isa).lanes
-        self.function = Function("copy_line", self.ARGUMENTS, 1, isa)
+        self.function = Function("copy_plane", self.ARGUMENTS, 1, isa)
         self.e = self.function.e
 
     def write(self) -> str:
-        e, first, last, count = self.e, *(self.function.number(name) for name in ("%first", "%last", "%count"))
-        for start, stop in ((e.constant(0, "i64", 1), first), (last, count)):
-            with e.loop(start, stop) as loop:
-                e.store(e.constant(0, self.element, 1), e.offset("%target", self.element, loop.index))
-        done, lanes = e.fresh("done"), self.lanes
-        while self.near and lanes >= 4:
-            self.vectors(first, last, lanes, done)
-            lanes //= 2
-        with e.loop(first, last) as loop:
-            self.copy(loop.index, 1)
-        e.branch(done)
-        e.label(done)
+        e = self.e
+        above, below, rows, first, last, count = (
+            self.function.number(f"%{name}") for name in ("above", "below", "rows", "first", "last", "count"))
+        zero = e.constant(0, "i64", 1)
+        for begin, end in ((zero, above), (below, rows)):
+            with e.loop(begin, end) as loop:
+                self.clear(self.line(loop.index), zero, count)
+        with e.loop(above, below) as loop:
+            target = self.line(loop.index)
+            self.clear(target, zero, first)
+            self.clear(target, last, count)
+            source = e.offset("%source", self.element, loop.index * self.function.number("%row_step"))
+            self.copy_line(source, target, first, last)
         return self.function.text()
 
-    def vectors(self, first: Value, last: Value, lanes: int, done: str) -> None:
-        """Whole vectors, the last of which may overlap the one before it; where there is one at least."""
-        e = self.e
-        some, shorter = e.fresh("some"), e.fresh("shorter")
-        e.branch_if(e.icmp("sge", last - first, lanes), some, shorter)
-        e.label(some)
-        with e.loop(first, last - lanes, lanes) as loop:
-            self.copy(loop.index, lanes)
-        self.copy(last - lanes, lanes)
-        e.branch(done)
-        e.label(shorter)
+    def line(self, number: Value) -> str:
+        return self.e.offset("%target", self.element, number * self.function.number("%pitch"))
 
-    def copy(self, number: Value, lanes: int) -> None:
+    def clear(self, target: str, begin: Value, end: Value) -> None:
+        e = self.e
+        with e.loop(begin, end) as loop:
+            e.store(e.constant(0, self.element, 1), e.offset(target, self.element, loop.index))
+
+    def copy_line(self, source: str, target: str, first: Value, last: Value) -> None:
+        """Whole vectors, the last of which may overlap the one before it; short lines by shorter ones."""
+        e, lanes, done = self.e, self.lanes, self.e.fresh("done")
+        while self.near and lanes >= 4:
+            some, shorter = e.fresh("some"), e.fresh("shorter")
+            e.branch_if(e.icmp("sge", last - first, lanes), some, shorter)
+            e.label(some)
+            with e.loop(first, last - lanes, lanes) as loop:
+                self.copy(source, target, loop.index, lanes)
+            self.copy(source, target, last - lanes, lanes)
+            e.branch(done)
+            e.label(shorter)
+            lanes //= 2
+        with e.loop(first, last) as loop:
+            self.copy(source, target, loop.index, 1)
+        e.branch(done)
+        e.label(done)
+
+    def copy(self, source: str, target: str, number: Value, lanes: int) -> None:
         e = self.e
         at = number if self.near else number * self.function.number("%step")
-        e.store(e.load(e.offset("%source", self.element, at), self.element, lanes),
-                e.offset("%target", self.element, number))
+        e.store(e.load(e.offset(source, self.element, at), self.element, lanes),
+                e.offset(target, self.element, number))
 
 
 class LinePacker:
@@ -167,7 +184,7 @@ class DirectCode(WindowCode):
         self.register = Register(kernel.heights, kernel.vectors, self.register.lanes)
 
     def parts(self) -> list[Any]:
-        micro, copy = (MicroKernel, LinePacker) if self.kernel.flat else (DirectMicro, LineCopy)
+        micro, copy = (MicroKernel, LinePacker) if self.kernel.flat else (DirectMicro, PlaneCopy)
         return [*(micro(self.kernel, height, self.register, self.isa) for height in self.register.heights),
                 copy(self.kernel, self.isa), Turn(self.kernel, self.isa)]
 
@@ -217,38 +234,31 @@ class DirectCode(WindowCode):
                    f"i64 {(rows[1] - rows[0]).name}, i64 {v['line'].name}, i64 {v['tall_columns'].name}, ptr %scratch)")
             return
         first, count = self.lines(rows)
-        top = first * v["row_step"] - v["rows_before"]
+        top = first * v["row_step"] - v["rows_before"]  # line 0 of the copy, as a line of the image
         read = (count - 1) * v["row_step"] + (v["kernel_rows"] - 1) * v["row_dilation"] + 1
-        step = v["column_step"] * v["a_column"]
-        phase_count = 1 if self.kernel.near else v["phases"]
-        with e.loop(0, e.instruction("udiv", depth, self.window)) as channels, e.loop(0, read) as lines, \
-                e.loop(0, phase_count) as phases:
-            row, column = top + lines.index, phases.index - v["columns_before"]  # of the image, at element 0
-            begin, end = self.there(row, column)
-            place = channels.index * v["a_channel"] + row * v["a_row"] + column * v["a_column"]
-            line = e.offset(source, self.memory, place)
-            target = channels.index * v["plane"] + lines.index * self.pitch + phases.index * v["line"]
-            self.copy_line(line, step, (begin, end), v["line"], target)
+        above, below = self.inside(top, read, v["image_rows"], e.constant(1, "i64", 1))
+        phases = 1 if self.kernel.near else v["phases"]
+        with e.loop(0, e.instruction("udiv", depth, self.window)) as channels, e.loop(0, phases) as phase:
+            left = phase.index - v["columns_before"]  # element 0 of a line, as a column of the image
+            begin, end = self.inside(left, v["line"], v["image_columns"], v["column_step"])
+            corner = top * v["a_row"] + left * v["a_column"]
+            line = e.offset(source, self.memory, channels.index * v["a_channel"] + corner)
+            target = e.offset("%scratch", self.element, channels.index * v["plane"] + phase.index * v["line"])
+            numbers = (v["a_row"], v["column_step"] * v["a_column"], above, below, read, begin, end, v["line"])
+            e.line(f"call void @copy_plane(ptr {line}, {', '.join(f'i64 {n.name}' for n in numbers)}, ptr {target}, "
+                   f"i64 {self.pitch.name})")
 
-    def copy_line(self, source: str, step: Value, inside: tuple[Value, Value], count: Value, target: Value) -> None:
-        self.e.line(f"call void @copy_line(ptr {source}, i64 {step.name}, i64 {inside[0].name}, i64 {inside[1].name}, "
-                    f"i64 {count.name}, ptr {self.e.offset('%scratch', self.element, target)})")
+    def inside(self, start: Value, count: Value, size: Value, step: Value) -> tuple[Value, Value]:
+        """Which of `count` positions from `start` on, a step apart, are neither less than 0 nor `size` or more."""
+        e, zero = self.e, self.e.constant(0, "i64", 1)
 
-    def there(self, row: Value, column: Value) -> tuple[Value, Value]:
-        """Which elements of a line the image has: from where it begins to where it ends, none of a row outside."""
-        e, v = self.e, self.v
-        begin, end = (self.within(self.ceil(edge - column)) for edge in (e.constant(0, "i64", 1), v["image_columns"]))
-        inside = e.icmp("ult", row, v["image_rows"])
-        return begin, e.select(inside, e.intrinsic("smax", end, begin), begin)
+        def before(edge: Value) -> Value:
+            distance = e.intrinsic("smax", edge - start, zero)
+            if not self.kernel.near and step.name != "1":
+                distance = e.instruction("udiv", distance + step - 1, step)
+            return e.intrinsic("smin", distance, count)
 
-    def ceil(self, distance: Value) -> Value:
-        """Elements before the first one at a distance or more from element 0; negative distances give none."""
-        e, step = self.e, self.v["column_step"]
-        distance = e.intrinsic("smax", distance, e.constant(0, "i64", 1))
-        return distance if self.kernel.near else e.instruction("udiv", distance + step - 1, step)
-
-    def within(self, number: Value) -> Value:
-        return self.e.intrinsic("smin", number, self.v["line"])
+        return before(zero), before(size)
 
     # -- tiles ---------------------------------------------------------------------------------------------------------
     def over_rows(self, rows: tuple[Value, Value], write) -> None:  # type: ignore[no-untyped-def]
