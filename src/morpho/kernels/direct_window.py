@@ -32,6 +32,7 @@ MOST_PIXELS = 400  # of an item
 MOST_COLUMNS = 768
 TILE = {"wide": 1, "plain": 2, "few": 2}  # a step of k of a tile takes as long as its multiply-adds and so many more
 MOST_DEPTH = 288  # values of k per block: the lines of its channels, too, are read again for every panel
+LINE = 64  # bytes of a line of the cache
 MOST_LINE = 128  # of a product of matrices
 COPY_LINE, COPY_PIXEL = 40, 0.5  # what copying takes, as vectors of multiply-adds
 LEAST_DEPTH = 128  # of a product of matrices: turning its sums around takes as long as some steps of k
@@ -142,7 +143,7 @@ class DirectProduct(WindowProduct):
         batch = max(1, upper(self.batch))
         wanted = threads * ITEMS_PER_THREAD if threads > 1 else 1
         most = max(1, min(self.rows, MOST_PIXELS // self.out_columns))
-        least_parts = -(-panels * width // MOST_COLUMNS)
+        least_parts = min(panels, -(-panels * width // MOST_COLUMNS))
 
         def parts(lines: int, across: int) -> int:
             return -(-self.rows // lines) * -(-panels // across) * batch
@@ -161,7 +162,12 @@ class DirectProduct(WindowProduct):
         # Blocks of whole channels: one table of places serves all of them.
         depth = -(-self.channels // -(-self.channels // fit)) * self.window
         return Tiling(lines * self.out_columns, across, depth, -(-self.rows // lines), -(-panels // across),
-                      across * width)
+                      self.spread(across * width, 256))
+
+    def spread(self, pitch: int, nbytes: int) -> int:
+        """A line of the cache more, where rows that far apart would all fall into a few sets of the cache."""
+        size = self.dtype.itemsize
+        return pitch + LINE // size if pitch * size % nbytes == 0 else pitch
 
     @property
     def plane(self) -> int:
@@ -170,11 +176,11 @@ class DirectProduct(WindowProduct):
 
     @property
     def turned_pitch(self) -> int:
-        """Between channels of a tile turned around: whole vectors, never what makes rows and columns look like one
-        axis, nor what puts all channels into the same lines of the cache."""
+        """Between channels of a tile turned around: whole vectors, and never what makes rows and columns look like one
+        axis."""
         lanes = self.register.lanes
-        pitch = -(-self.tiling.tile_rows // lanes) * lanes
-        return pitch + lanes if pitch == self.m or pitch * self.dtype.itemsize % 1024 == 0 else pitch
+        pitch = self.spread(-(-self.tiling.tile_rows // lanes) * lanes, 1024)
+        return pitch + lanes if pitch == self.m else pitch
 
     # -- numbers -------------------------------------------------------------------------------------------------------
     def kernel(self) -> GemmKernel:
