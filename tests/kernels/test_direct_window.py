@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 from typing import Any
 
@@ -40,6 +41,9 @@ DIRECT = {"plain": conv((2, 3, 9, 9), (5, 3, 3, 3)), "float64": conv((2, 3, 9, 9
           "any number of images": conv((Dim("n", 0, 8), 3, 9, 9), (5, 3, 3, 3))}
 PACKED = {"float16": conv((2, 3, 9, 9), (5, 3, 3, 3), float16), "short lines": conv((2, 3, 9, 3), (5, 3, 3, 3)),
           "large windows": conv((1, 2, 20, 20), (3, 2, 13, 13)),
+          "far apart": conv((1, 2, 40, 40), (3, 2, 2, 2), dilations=(1, 33)),
+          "large steps": conv((1, 2, 40, 40), (3, 2, 2, 2), steps=(5, 5)),
+          "long lines": conv((1, 2, 1, 2000), (3, 2, 1, 3), before=(0, 1), after=(0, 1)),
           "any height": conv((1, 3, Dim("h", 4, 8), 9), (5, 3, 3, 3))}
 
 
@@ -72,6 +76,10 @@ def test_a_constant_matrix_is_packed_once_and_the_other_never(rng: np.random.Gen
     assert kernels_of_pointwise(16, True, rng) == 2
 
 
+def test_the_examples_are_true() -> None:
+    assert doctest.testmod(direct_window).failed == 0
+
+
 # -- bits ------------------------------------------------------------------------------------------------------------
 CASES = [  # x, weight, options; the instruction set without vectors packs windows
     ((2, 5, 9, 17), (7, 5, 3, 3), {"padding": 1}),
@@ -84,6 +92,8 @@ CASES = [  # x, weight, options; the instruction set without vectors packs windo
     ((2, 4, 9, 9), (6, 2, 1, 1), {"groups": 2, "stride": 2}),
     ((2, 130, 6, 8), (5, 130, 1, 1), {}),
     ((1, 3, 14, 57), (50, 3, 7, 7), {"stride": 2, "padding": 3}),
+    ((1, 2, 5, 500), (3, 2, 1, 3), {"stride": (3, 1)}),
+    ((1, 9, 11, 13), (3, 9, 1, 1), {"stride": (3, 2), "padding": ((0, 0), (1, 0))}),
 ]
 
 
@@ -114,7 +124,7 @@ def test_small_items_and_blocks(rng: np.random.Generator, monkeypatch: pytest.Mo
     """Several items of lines and of channels, and several blocks of k, give the bits of one."""
     x, weight = (mo.asarray(rng.normal(0, 1, s).astype(np.float32), copy=True) for s in ((1, 7, 11, 12), (60, 7, 3, 3)))
     want = mo.conv2d(x, weight, padding=1).numpy()
-    for name, size in (("MOST_PIXELS", 24), ("MOST_COLUMNS", 24), ("MOST_DEPTH", 20)):
+    for name, size in (("MOST_PIXELS", 24), ("MOST_CHANNELS", 24), ("MOST_DEPTH", 20)):
         monkeypatch.setattr(direct_window, name, size)
     node = conv((1, 7, 11, 12), (60, 7, 3, 3))
     program = Native([node])
@@ -165,6 +175,19 @@ def test_items_are_even(channels: int, side: int, count: int, threads: int) -> N
     assert tiling.items >= threads and tiling.depth % 9 == 0
     longest = -(-tiling.items // threads) * lines * tiling.tile_panels
     assert longest * threads <= 1.2 * side * found.panels
+
+
+LARGE = [((1, 40, 64, 1024), (800, 40, 3, 3), (1, 1), (1, 1)), ((1, 40, 200, 300), (9, 40, 2, 2), (4, 4), (32, 32)),
+         ((1, 2048, 14, 14), (2048, 2048, 1, 1), (1, 1), (1, 1)), ((1, 64, 4000, 16), (64, 64, 3, 3), (4, 4), (1, 1))]
+
+
+@pytest.mark.parametrize("shape, kernel, steps, dilations", LARGE, ids=str)
+def test_scratch_is_bounded(shape: Any, kernel: Any, steps: Any, dilations: Any) -> None:
+    """A thread's share is a few megabytes, whatever the sizes."""
+    how = {"before": (0, 0), "after": (0, 0), "steps": steps, "dilations": dilations}
+    with settings.settings(isa="vector128"):
+        step = Native([conv(shape, kernel, **how)]).program.steps[-1]
+    assert type(step.kernel) is DirectKernel and step.scratch < 5 << 20
 
 
 # -- code ------------------------------------------------------------------------------------------------------------

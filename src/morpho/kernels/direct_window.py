@@ -9,7 +9,7 @@ panels of weights are as wide as suits the number of channels: 64 are two panels
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from morpho.base import settings
 from morpho.base.dims import Shape, Size, product, upper
@@ -28,8 +28,11 @@ DIRECT_NAMES = (*NAMES, "groups", "images", "a_group", "a_channel", "a_row", "a_
                 "turned_at", "turned_pitch")
 TALLEST = {"wide": {2: 14, 3: 8, 1: 14}, "plain": {2: 12, 3: 8, 1: 12}, "few": {2: 6, 3: 4, 1: 8}}  # by vectors
 LEAST_COLUMNS = 4  # of the result: shorter lines keep too few sums going
-MOST_PIXELS = 400  # of an item
-MOST_COLUMNS = 768
+MOST_COLUMNS = 1024
+MOST_REACH = 32  # rows or columns of the image from the first place in a window to the last one
+MOST_STEP = 4
+MOST_PIXELS, MOST_CHANNELS = 400, 768  # of an item
+MOST_COPIED = 1 << 18  # elements of the lines of a block
 TILE = {"wide": 1, "plain": 2, "few": 2}  # a step of k of a tile takes as long as its multiply-adds and so many more
 MOST_DEPTH = 288  # values of k per block: the lines of its channels, too, are read again for every panel
 LINE = 64  # bytes of a line of the cache
@@ -86,7 +89,7 @@ def line_length(pixels: int, channels: int) -> int:
 
     >>> with settings.settings(isa="vector512"):
     ...     [line_length(pixels, 256) for pixels in (49, 196, 3136, 401)]
-    [49, 98, 98, 0]
+    [49, 98, 56, 0]
     """
     isa = current_isa()
     lanes = max(1, isa.vector_bits // 32)
@@ -94,20 +97,33 @@ def line_length(pixels: int, channels: int) -> int:
     return min(lengths, key=lambda line: _least_work(lanes, isa, line, channels, True)[0] / line, default=0)
 
 
-def is_direct(shape: Shape, x: Place, weight: Place) -> bool:
-    """Whether windows are read in place: floats on vectors, known sizes, and a block of k that holds a channel."""
+def is_direct(shape: Shape, x: Place, weight: Place, windows: Windows) -> bool:
+    """Whether windows are read in place: floats on vectors, known sizes, a block of k that holds a channel, and lines
+    and windows short enough for copies of little size."""
     sizes = (*shape[1:], *x.shape[1:], *weight.shape)
     if x.dtype not in (float32, float64) or current_isa().vector_bits == 0:
         return False
     if not all(isinstance(size, int) and size > 0 for size in sizes) or upper(shape[3]) < LEAST_COLUMNS:
         return False
-    return upper(weight.shape[2] * weight.shape[3]) <= MOST_DEPTH // 2
+    reach = [upper((weight.shape[2 + d] - 1) * windows.dilations[d]) for d in (0, 1)]
+    return (upper(weight.shape[2] * weight.shape[3]) <= MOST_DEPTH // 2 and max(reach) <= MOST_REACH
+            and max(windows.steps) <= MOST_STEP and upper(shape[3]) <= MOST_COLUMNS)
+
+
+def thinned(shape: Shape, x: Place, weight: Place, windows: Windows) -> tuple[Place, Windows]:
+    """Images without the rows and columns that no window looks at: those of kernels of one element."""
+    sizes, strides, steps = list(x.shape), list(x.strides), list(windows.steps)
+    for d in (0, 1):
+        if weight.shape[2 + d] == 1 and windows.before[d] == 0 and (shape[2 + d] - 1) * steps[d] < sizes[2 + d]:
+            sizes[2 + d], strides[2 + d], steps[d] = shape[2 + d], strides[2 + d] * steps[d], 1
+    return replace(x, shape=tuple(sizes), strides=tuple(strides)), replace(windows, steps=(steps[0], steps[1]))
 
 
 class DirectProduct(WindowProduct):
     """A convolution being lowered whose windows are read in place."""
 
     def __init__(self, shape: Shape, x: Place, weight: Place, windows: Windows) -> None:
+        x, windows = thinned(shape, x, weight, windows)
         self.dtype, self.windows, self.image = x.dtype, windows, x
         self.swapped = False
         self.rows, self.out_columns = upper(shape[2]), upper(shape[3])
@@ -137,32 +153,36 @@ class DirectProduct(WindowProduct):
         """Lines of the image that so many lines of the result need."""
         return (lines - 1) * self.windows.steps[0] + (self.kernel_shape[0] - 1) * upper(self.windows.dilations[0]) + 1
 
+    def copied(self, lines: int) -> int:
+        """Elements of a channel in the copy for so many lines of the result."""
+        return self.lines_read(lines) * self.line * self.phases
+
     def choose(self) -> Tiling:
         """Items of whole lines that keep all threads busy for the same time, the largest of those."""
         threads, width, panels = settings.get().threads or machine().cores, self.register.width, self.panels
         batch = max(1, upper(self.batch))
         wanted = threads * ITEMS_PER_THREAD if threads > 1 else 1
+        # Blocks of whole channels: one table of places serves all of them.
+        depth = min(MOST_DEPTH, depth_of_block(self.register, machine().l1_bytes))
+        fit = max(1, min(depth // self.window, MOST_COPIED // self.copied(1)))
+        channels = -(-self.channels // -(-self.channels // fit))
         most = max(1, min(self.rows, MOST_PIXELS // self.out_columns))
-        least_parts = min(panels, -(-panels * width // MOST_COLUMNS))
-
-        def parts(lines: int, across: int) -> int:
-            return -(-self.rows // lines) * -(-panels // across) * batch
+        heights = [lines for lines in range(1, most + 1) if lines == 1 or self.copied(lines) * channels <= MOST_COPIED]
+        most_channels = MOST_CHANNELS * MOST_PIXELS // max(MOST_PIXELS, self.out_columns)
+        least_parts = min(panels, -(-panels * width // most_channels))
+        widths = sorted({-(-panels // count) for count in range(least_parts, panels + 1)})
 
         def time(choice: tuple[int, int]) -> tuple[bool, float, int]:
             lines, across = choice
+            items = -(-self.rows // lines) * -(-panels // across) * batch
             # A weight comes from the second or third cache once for all pixels, and takes as long as some of them.
             sums = (lines * self.out_columns + self.register.lanes) * across * width * self.window
-            copied = self.lines_read(lines) * self.phases * (COPY_LINE + self.line * COPY_PIXEL) * self.register.lanes
-            items = parts(lines, across)
-            return items < wanted, -(-items // threads) * (sums + copied), items
+            copying = (self.lines_read(lines) * self.phases * COPY_LINE + self.copied(lines) * COPY_PIXEL)
+            return items < wanted, -(-items // threads) * (sums + copying * self.register.lanes), items
 
-        widths = sorted({-(-panels // count) for count in range(least_parts, panels + 1)})
-        lines, across = min(((lines, across) for lines in range(1, most + 1) for across in widths), key=time)
-        fit = max(1, min(MOST_DEPTH, depth_of_block(self.register, machine().l1_bytes)) // self.window)
-        # Blocks of whole channels: one table of places serves all of them.
-        depth = -(-self.channels // -(-self.channels // fit)) * self.window
-        return Tiling(lines * self.out_columns, across, depth, -(-self.rows // lines), -(-panels // across),
-                      self.spread(across * width, 256))
+        lines, across = min(((lines, across) for lines in heights for across in widths), key=time)
+        return Tiling(lines * self.out_columns, across, channels * self.window, -(-self.rows // lines),
+                      -(-panels // across), self.spread(across * width, 256))
 
     def spread(self, pitch: int, nbytes: int) -> int:
         """A line of the cache more, where rows that far apart would all fall into a few sets of the cache."""
@@ -172,7 +192,7 @@ class DirectProduct(WindowProduct):
     @property
     def plane(self) -> int:
         """Elements of a channel's lines in the copy."""
-        return self.lines_read(self.tiling.tile_rows // self.out_columns) * self.line * self.phases
+        return self.copied(self.tiling.tile_rows // self.out_columns)
 
     @property
     def turned_pitch(self) -> int:

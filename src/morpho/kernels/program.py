@@ -499,7 +499,7 @@ class _Builder:
         if kernel_strides(weight, how["groups"]) is None:
             weight = self.copied(weight, node)
         windows = Windows(how["before"], how["steps"], how["dilations"], how["groups"])
-        if is_direct(shape, x, weight):
+        if is_direct(shape, x, weight, windows):
             return DirectProduct(shape, x, weight, windows)
         return WindowProduct(shape, x, weight, windows, self.crossovers)
 
