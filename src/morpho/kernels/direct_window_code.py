@@ -111,15 +111,6 @@ class DirectCode(WindowCode):
                     self.corner = lines.index * v["row_step"] * self.pitch + columns.index
                     write(height, lines.index * v["out_columns"] + columns.index)
 
-    def ahead(self, batch: Value, number: Value, panels: tuple[Value, Value], end: Value, panel: str) -> str:
-        """After the last panel the first one's next values of k."""
-        e = self.e
-        following, first = super().ahead(batch, number, panels, end, panel), self.panel(batch, panels[0], end, end)
-        chosen = "%" + e.fresh("p")
-        more = e.icmp("slt", number + 1, panels[1])
-        e.line(f"{chosen} = select i1 {more.name}, ptr {following}, ptr {first}")
-        return chosen
-
     def fetch(self, panel: str, depth: Value, rows: tuple[Value, Value], count: Value) -> None:
         """As of every product, by a share of a row found once."""
         if self.isa.vector_bits < 512:

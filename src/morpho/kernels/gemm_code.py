@@ -216,7 +216,7 @@ class GemmCode:
         with e.loop(panels[0], panels[1]) as loop:
             panel = self.panel(batch, loop.index, start, depth)
             target = e.offset(self.sums, self.element, (loop.index - panels[0]) * self.register.width)
-            ahead = self.ahead(batch, loop.index, panels, start + depth, panel)
+            ahead = e.offset(panel, self.memory, v["k"] * self.register.width)
 
             def some_rows(height: int, row: Value) -> None:
                 count = rows[1] - rows[0]
@@ -235,10 +235,6 @@ class GemmCode:
         lines = (depth * (self.register.width * item)).shift_right(6)
         with e.loop(e.instruction("udiv", lines * rows[0], count), e.instruction("udiv", lines * rows[1], count)) as i:
             e.line(f"call void @llvm.prefetch(ptr {e.offset(panel, 'i8', i.index * 64)}, i32 0, i32 2, i32 1)")
-
-    def ahead(self, batch: Value, number: Value, panels: tuple[Value, Value], end: Value, panel: str) -> str:
-        """What is read after a panel: the next one at the same values of k."""
-        return self.e.offset(panel, self.memory, self.v["k"] * self.register.width)
 
     def panel(self, batch: Value, number: Value, start: Value, depth: Value) -> str:
         """Where a panel of the right operand lies from k = start on."""
