@@ -32,6 +32,7 @@ MOST_COLUMNS = 1024
 MOST_REACH = 32  # rows or columns of the image from the first place in a window to the last one
 MOST_STEP = 4
 MOST_PIXELS, MOST_CHANNELS = 400, 768  # of an item
+TURNED = 16  # channels whose sums are turned around at a time
 MOST_COPIED = 1 << 18  # elements of the lines of a block
 TILE = {"wide": 1, "plain": 2, "few": 2}  # a step of k of a tile takes as long as its multiply-adds and so many more
 MOST_DEPTH = 288  # values of k per block: the lines of its channels, too, are read again for every panel
@@ -212,7 +213,7 @@ class DirectProduct(WindowProduct):
         size, t, lanes = self.dtype.itemsize, self.tiling, self.register.lanes
         sums_at = rounded((t.depth // self.window * self.plane + LANES) * size)
         turned_at = sums_at + rounded((t.tile_rows + lanes) * t.stride * size)
-        scratch_at = turned_at + rounded(t.stride * self.turned_pitch * size)
+        scratch_at = turned_at + rounded(max(TURNED, lanes) * self.turned_pitch * size)
         columns = -(-upper(self.m) // LANES) * LANES
         places_at = scratch_at + rounded(epilogue.scratch_bytes + columns * epilogue.scratch_bytes_per_column)
         return sums_at, turned_at, scratch_at, places_at, places_at + rounded(8 * t.depth)

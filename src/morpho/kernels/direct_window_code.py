@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from morpho.base.machine import Isa
-from morpho.kernels.direct_window import DIRECT_NAMES, DirectKernel
+from morpho.kernels.direct_window import DIRECT_NAMES, TURNED, DirectKernel
 from morpho.kernels.direct_window_parts import DirectMicro, LinePacker, PlaneCopy, Turn, spans
 from morpho.kernels.emit import BITS, Value
 from morpho.kernels.gemm import MicroKernel, Register
@@ -131,12 +131,16 @@ class DirectCode(WindowCode):
                f"i64 {v['stride'].name}, i1 {first.name})")
 
     def finish(self, batch: Value, rows: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
-        """Pixels side by side, as the epilogue reads and writes them."""
+        """Pixels side by side, as the epilogue reads and writes them: some channels at a time, which it then finds in
+        the first-level cache."""
         e, v, width = self.e, self.v, self.register.width
         channel, end = panels[0] * width, e.intrinsic("smin", panels[1] * width, v["n"])
         image, group = self.group(batch)
-        turned, count = e.offset("%scratch", "i8", v["turned_at"]), rows[1] - rows[0]
-        e.line(f"call void @turn(ptr {self.sums}, i64 {v['stride'].name}, i64 {count.name}, "
-               f"i64 {(end - channel).name}, ptr {turned}, i64 {v['turned_pitch'].name})")
         top = (image * v["groups"] + group) * v["n"]
-        self.follow(turned, (top + channel, top + end), rows, (v["turned_pitch"], e.constant(1, "i64", 1)))
+        turned, count = e.offset("%scratch", "i8", v["turned_at"]), rows[1] - rows[0]
+        with e.loop(channel, end, TURNED) as channels:
+            stop = e.intrinsic("smin", channels.index + TURNED, end)
+            sums = e.offset(self.sums, self.element, channels.index - channel)
+            e.line(f"call void @turn(ptr {sums}, i64 {v['stride'].name}, i64 {count.name}, "
+                   f"i64 {(stop - channels.index).name}, ptr {turned}, i64 {v['turned_pitch'].name})")
+            self.follow(turned, (top + channels.index, top + stop), rows, (v["turned_pitch"], e.constant(1, "i64", 1)))
