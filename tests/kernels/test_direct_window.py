@@ -16,11 +16,13 @@ from morpho.base import settings
 from morpho.base.dims import Dim
 from morpho.base.dtypes import DType, float16, float32, float64
 from morpho.base.machine import ISAS, Isa, choose_isa, foreign_machine
+from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
 from morpho.kernels import direct_window
 from morpho.kernels.direct_window import TALLEST, DirectKernel, DirectProduct, direct_register, line_length
 from morpho.kernels.place import whole
 from morpho.kernels.window_gemm import WindowKernel, Windows
+from morpho.runtime.evaluate import make_plan
 
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
 
@@ -61,19 +63,26 @@ def test_without_vectors_windows_are_packed() -> None:
     assert type(kernel_of(DIRECT["plain"], "scalar")) is WindowKernel
 
 
-def kernels_of_pointwise(channels: int, constant: bool, rng: np.random.Generator) -> int:
-    weight = mo.asarray(rng.normal(0, 1, (6, channels, 1, 1)).astype(np.float32), copy=True)
-    x = mo.asarray(rng.normal(0, 1, (1, channels, 6, 8)).astype(np.float32), copy=True)
-    layer = mo.compile((lambda images: mo.conv2d(images, weight)) if constant else mo.conv2d)
-    layer(*((x,) if constant else (x, weight)))
-    return int(layer.stats["kernels"])
+def steps_of_product(k: int, constants: tuple[int, ...], columns: int = 48, dtype: DType = float32) -> list[Any]:
+    """The kernels of every call, where inputs of these numbers are constants."""
+    node = build("matmul", parameter(0, (6, k), dtype), parameter(1, (k, columns), dtype))
+    with settings.settings(isa="vector128"):
+        plan = make_plan(Graph((node,)), True, 2, constants=constants)
+    return [step.kernel for step in plan.program.steps]
 
 
-def test_a_constant_matrix_is_packed_once_and_the_other_never(rng: np.random.Generator) -> None:
-    """One that changes, or is too short for its sums to be turned around, is multiplied by packed images."""
-    assert kernels_of_pointwise(128, True, rng) == 1
-    assert kernels_of_pointwise(128, False, rng) == 2
-    assert kernels_of_pointwise(16, True, rng) == 2
+def test_a_constant_matrix_is_packed_once_and_the_other_never() -> None:
+    (kernel,) = steps_of_product(128, (0,))
+    assert type(kernel) is DirectKernel and kernel.flat
+
+
+OTHERS = [(128, ()), (128, (1,)), (64, (0,)), (128, (0,), 401), (128, (0,), 48, float16)]
+
+
+@pytest.mark.parametrize("given", OTHERS, ids=str)
+def test_other_products_are_not_turned(given: Any) -> None:
+    """Matrices that change, too few values of k for sums to be turned around, no equal lines, half floats."""
+    assert not any(isinstance(kernel, DirectKernel) for kernel in steps_of_product(*given))
 
 
 def test_the_examples_are_true() -> None:
