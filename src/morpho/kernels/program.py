@@ -16,6 +16,7 @@ from morpho.cost.crossovers import DEFAULT, Crossovers
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.op import Cost
+from morpho.kernels.direct_window import DirectProduct, PointwiseProduct, is_direct, is_pointwise
 from morpho.kernels.int8 import ByteProduct
 from morpho.kernels.loop_spec import LoopKernel
 from morpho.kernels.lower_attention import lower_attention, lower_attention_backward
@@ -499,6 +500,8 @@ class _Builder:
         if kernel_strides(weight, how["groups"]) is None:
             weight = self.copied(weight, node)
         windows = Windows(how["before"], how["steps"], how["dilations"], how["groups"])
+        if is_direct(shape, x, weight, windows):
+            return DirectProduct(shape, x, weight, windows)
         return WindowProduct(shape, x, weight, windows, self.crossovers)
 
     def multiply(self, node: Node, found: Product, after: Lowered, label: str) -> bool:
@@ -548,6 +551,8 @@ class _Builder:
             if b.columns != 1:
                 b = as_matrix(self.copied(b.place, node), lambda place: place)
             return QuantisedProduct(node["kind"], left.dtype, shape, left.shape[-1], a, b, whole_rows, self.crossovers)
+        if not whole_rows and self.is_fixed(a.place) and is_pointwise(left.dtype, shape, left.shape[-1], a, b):
+            return PointwiseProduct(shape, left.shape[-1], a, b)
         if left.dtype is bfloat16 and current_isa().matrix_units:
             return BfloatTiles(left.dtype, shape, *given)
         found = Product(left.dtype, shape, *given)
