@@ -213,7 +213,8 @@ def column_tiles(product: Product, tiling: Tiling) -> Tiling | None:
         sharers *= 2
     tiles = -(-product.panels // (most * sharers)) * sharers
     panels = -(-product.panels // tiles)
-    narrow = product.panels < sharers or (not few and panels * width < min(LEAST_COLUMNS, product.n))
+    turned = few and product.b.columns != 1  # with k side by side, columns are packed faster all at once
+    narrow = turned or product.panels < sharers or (not few and panels * width < min(LEAST_COLUMNS, product.n))
     if narrow or m > MOST_ROWS * product.register.lanes:
         return None
     stride = panels * width
