@@ -306,3 +306,32 @@ def test_batches_are_packed_inside_the_product(rng: np.random.Generator) -> None
     assert f.stats["kernels"] == 1
     for i in range(5):
         assert found[i].tobytes() == mo.relu(mo.asarray(x[i]) @ mo.asarray(w[i])).numpy().tobytes()
+
+
+def test_what_is_made_of_constants_is_packed_once(rng: np.random.Generator) -> None:
+    one, two = (mo.asarray(draw(rng, 20, 60), copy=True) for _ in range(2))
+    for rows in (2, 40):
+        x = mo.asarray(draw(rng, rows, 20))
+        f = mo.compile(lambda x: x @ (mo.concat([one, two], axis=1) * 2.0))
+        with measure.using(DEFAULT):
+            found = f(x)
+        assert f.stats["kernels"] == 1 and f.stats["prepared_steps"] >= 2
+        assert np.allclose(found.numpy(), x.numpy() @ np.concatenate([one, two], axis=1) * 2, rtol=1e-4, atol=1e-4)
+
+
+def test_a_matrix_that_many_products_share_is_packed_once(rng: np.random.Generator) -> None:
+    w, xs = mo.asarray(draw(rng, 30, 120)), [mo.asarray(draw(rng, 9, 30)) for _ in range(3)]
+    f = mo.compile(lambda w, *xs: [x @ w for x in xs])
+    found = f(w, *xs)
+    assert f.stats["kernels"] == 4  # one that packs
+    for x, got in zip(xs, found, strict=True):
+        assert got.numpy().tobytes() == (x @ w).numpy().tobytes()
+
+
+def test_a_matrix_that_all_batches_share_is_packed_once(rng: np.random.Generator) -> None:
+    x, w = mo.asarray(draw(rng, 4, 17, 12)), mo.asarray(draw(rng, 17, 150))
+    f = mo.compile(lambda x, w: x.mT @ w)
+    found = f(x, w).numpy()
+    assert f.stats["kernels"] == 2
+    for i in range(4):
+        assert found[i].tobytes() == (x[i].mT @ w).numpy().tobytes()

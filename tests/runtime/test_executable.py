@@ -25,3 +25,9 @@ def test_numbers_of_dynamic_programs_are_those_of_their_sizes() -> None:
         native().evaluate(executable.words.ctypes.data, bound.ctypes.data, got.ctypes.data)
         assert got.tolist() == want.tolist()
         assert want[executable.work_at] * 100_000 * 64 == executable.work * sizes["n"] * sizes["m"]
+
+
+def test_five_dynamic_axes_have_too_much_work_for_the_table() -> None:
+    axes = {i: mo.Dim(name) for i, name in enumerate("abcde")}
+    f = mo.compile(lambda x: mo.sum(x, axis=-1), dynamic={"x": axes})
+    assert f(mo.ones((2, 3, 2, 1, 4))).tolist() == np.full((2, 3, 2, 1), 4.0).tolist()

@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.base.errors import ArgumentError
+from morpho.base.settings import current
 from morpho.tensor.calls import KEYWORDS, LEAVE_OUT, PLACES, hinted
 
 x = mo.ones((3, 4))
@@ -73,6 +75,14 @@ def test_functions_are_what_they_were() -> None:
     assert mo.sum.__name__ == "sum" and "Traceback" not in (mo.sum.__doc__ or "")
     assert x.sum(axis=0, dtype=None).shape == (4,) and x.var(ddof=1).shape == () and np.sum(x).item() == 12
     assert x.reshape(shape=(4, 3)).shape == (4, 3)
+
+
+@pytest.mark.parametrize("module", [mo, mo.nn, mo.optim, mo.models, mo.linalg, mo.fft, mo.random], ids=str)
+def test_functions_can_be_sent_to_other_processes(module: Any) -> None:
+    functions = [function for name in module.__all__ if inspect.isfunction(function := getattr(module, name))]
+    assert functions or module is mo.optim
+    for function in functions:
+        assert pickle.loads(pickle.dumps(function)) is function
 
 
 def test_errors_inside_a_function_stay_as_they_are() -> None:
@@ -175,6 +185,20 @@ def test_a_decorated_function_has_its_settings_in_every_call() -> None:
         return [settings.get().level, *(level(False) if again else [])]
 
     assert level(True) == [1, 1] and level(False) == [1] and settings.blocks() == 0
+
+
+def test_settings_around_a_function_and_as_a_block() -> None:
+    one = mo.settings(threads=1)
+
+    @one
+    def threads() -> int:
+        return current.get().threads
+
+    assert threads() == 1
+    with one:
+        assert threads() == 1
+    with pytest.raises(ArgumentError, match="entered twice"), one:
+        pass
 
 
 def test_dtypes_equal_their_names() -> None:

@@ -83,6 +83,15 @@ def test_a_row_times_a_large_matrix_is_not_packed_by_default(rng: np.random.Gene
     step = f.current.plan.program.steps[-1]
     assert f.stats["products"]["unpacked"] == 1 and step.kernel.way == "streamed"
     assert dict(zip(row_product.NAMES, step.values, strict=True))["tiles"] == 3
+    assert step.cost.flops == 2 * 700 * 900
+
+
+def test_a_small_product_is_not_cut_for_threads_that_it_does_not_have(rng: np.random.Generator) -> None:
+    a, b = pair(rng, 1, 200, 200)
+    with mo.settings(threads=64):
+        f, _ = made(DEFAULT, lambda x, y: x @ y, a, b)
+    step = f.current.plan.program.steps[-1]
+    assert dict(zip(row_product.NAMES, step.values, strict=True))["tiles"] == 1
 
 
 def test_one_function_has_a_program_for_each_profile(rng: np.random.Generator) -> None:
@@ -245,7 +254,7 @@ def test_odd_rows_are_no_crossovers(row: Any) -> None:
 
 def test_a_damaged_profile_is_said_and_left_alone(folder: Path) -> None:
     assert from_row(GOOD) == DEFAULT
-    (folder / "profile.json").write_text(json.dumps({f"{measure.profile_key()} crossovers": BAD[3]}))
+    (folder / "profile.json").write_text(json.dumps({measure._crossovers_key(): BAD[3]}))
     said: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]

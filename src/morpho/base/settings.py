@@ -167,7 +167,7 @@ class Block(ContextDecorator):
     `mo.settings(threads=1)` on a line of its own changes nothing."""
 
     def __init__(self, chosen: Settings) -> None:
-        self._chosen, self._used = chosen, False
+        self._chosen, self._used, self._entered = chosen, False, False
 
     def __call__(self, function: Any) -> Any:
         self._used = True
@@ -177,9 +177,9 @@ class Block(ContextDecorator):
         return Block(self._chosen)  # for every call of a decorated function
 
     def __enter__(self) -> Settings:
-        if self._used:
+        if self._entered:
             raise fail(ArgumentError, "settings", "a block is entered twice", "write mo.settings(...) for each")
-        self._used = True
+        self._used = self._entered = True
         self._token = current.set(self._chosen)
         _count(1)
         return self._chosen

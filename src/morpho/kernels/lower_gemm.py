@@ -100,7 +100,8 @@ class Product:
     def column_tiles(self) -> tuple[int, int]:
         """Tiles of columns of a small product, and the columns of one."""
         assert isinstance(self.n, int)
-        tile = column_tile(self.n, self.dtype.itemsize, self.threads)
+        alone = self.batch >= self.threads or self.batch * self.m * self.n * self.k < self.crossovers.shared_points
+        tile = column_tile(self.n, self.dtype.itemsize, 1 if alone else self.threads)
         return -(-self.n // tile), tile
 
     # -- packing -------------------------------------------------------------------------------------------------------

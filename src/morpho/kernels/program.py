@@ -6,6 +6,7 @@ with its places and numbers, or a host operation on NumPy arrays.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -37,6 +38,7 @@ from morpho.passes.fuse import inlines
 from morpho.passes.liveness import checked_indices
 
 DIRECT = "matmul (unpacked)"  # the label of a product that reads its right operand as it lies
+PRODUCTS = ("matmul", "gemm")  # nodes with a right operand that may be packed
 FEW_ROWS = 4
 LONG_ROW = 16 * BLOCK
 
@@ -186,6 +188,9 @@ class _Builder:
         self.program.slots = [Slot("input", bool_, 0, index) for index in range(inputs)]
         self.places: dict[int, list[Place]] = {}  # node -> place of each of its outputs
         self.packs: dict[Any, Place] = {}  # packed right operands of products
+        self.right_operands: Counter[int] | None = None  # how many products have a node, by serial, on their right
+        self.fixed: set[int] = set()  # slots that only constants decide, as far as steps were looked at
+        self.looked_at = 0
         self.checked: set[tuple[int, Size]] = set()  # indices, by serial, and sizes they are less than
         self.waiting: set[int] = set()  # pads that only windows look at: most of them need no memory
 
@@ -454,7 +459,7 @@ class _Builder:
             shape = (*shape[:-1], 2)
         c = self.new_slot(shape, node.dtype)
         found = self.product(node, shape, False)
-        if self.is_direct(found):
+        if self.is_direct(node, found):
             self.multiply_directly(node, found, c)
             self.places[node.serial] = [c]
             return
@@ -484,7 +489,7 @@ class _Builder:
             found = self.windows(node, node["shape"], dict(windows))
         else:
             found = self.product(node, node["shape"], bool(node["axes"]))
-        if not windows and self.is_direct(found):
+        if not windows and self.is_direct(node, found):
             apart = self.new_slot(node["shape"], node["dtype"])
             self.multiply_directly(node, found, apart)
             self.step(follow(whole(apart.slot, space, apart.dtype)), node, shown)
@@ -520,15 +525,34 @@ class _Builder:
             operations=found.batch * found.m * found.n * (2 * found.k + after.kernel.flops)))
         return True
 
-    def is_direct(self, found: Product) -> bool:
-        """Whether it is a few rows times a small matrix that changes from call to call: packing it would take longer
-        than the product."""
-        return found.is_small and not self.is_fixed(found.b.place)
+    def is_direct(self, node: Node, found: Product) -> bool:
+        """Whether it is a few rows times a matrix that changes from call to call: packing it would take longer than
+        the product."""
+        return found.is_small and not self.is_fixed(found.b.place) and not self.is_shared(node)
 
     def is_fixed(self, place: Place) -> bool:
-        """Whether a value is packed before the first call, once."""
-        slot = self.program.slots[place.slot]
-        return slot.kind == "input" and slot.index in self.constants
+        """Whether a value is there before the first call: a constant, or made of constants alone (`hoist.py`)."""
+        for step in self.program.steps[self.looked_at:]:
+            if isinstance(step, HostStep):
+                continue
+            targets = {place.slot for place in step.written}
+            if step.reads and all(self.is_constant(read.slot) for read in step.reads):
+                self.fixed |= targets
+            else:
+                self.fixed -= targets
+        self.looked_at = len(self.program.steps)
+        return self.is_constant(place.slot)
+
+    def is_constant(self, number: int) -> bool:
+        slot = self.program.slots[number]
+        return number in self.fixed or (slot.kind == "input" and slot.index in self.constants)
+
+    def is_shared(self, node: Node) -> bool:
+        """Whether more than two products have this right operand: it is packed once for all of them."""
+        if self.right_operands is None:
+            self.right_operands = Counter(product.inputs[1].serial for product in self.graph.nodes
+                                          if product.op.name in PRODUCTS and len(product.inputs) > 1)
+        return self.right_operands[node.inputs[1].serial] > 2
 
     def multiply_directly(self, node: Node, found: Product, target: Place) -> None:
         """One step that reads the right operand as it lies."""
@@ -538,7 +562,8 @@ class _Builder:
         values = (found.m, found.n, found.k, a.batch, a.rows, a.columns, b.batch, b.rows, b.columns, tiles, tile)
         self.program.steps.append(Step(kernel, (a.place, b.place, target), (2,), values, found.batch * tiles,
                                        found.m * tile * found.k, DIRECT, node.origin,
-                                       threads=node.attributes.get("threads", "auto")))
+                                       threads=node.attributes.get("threads", "auto"),
+                                       operations=2 * found.batch * found.m * found.n * found.k))
 
     def product(self, node: Node, shape: Shape, whole_rows: bool) -> Product:
         a, b = (as_matrix(self.place(child), lambda place, n=child: self.copied(place, n)) for child in node.inputs[:2])
@@ -556,7 +581,7 @@ class _Builder:
         if left.dtype is bfloat16 and current_isa().matrix_units:
             return BfloatTiles(left.dtype, shape, *given)
         found = Product(left.dtype, shape, *given)
-        if whole_rows or self.is_fixed(b.place) or column_tiles(found, found.tiling) is None:
+        if whole_rows or column_tiles(found, found.tiling) is None or self.is_fixed(b.place) or self.is_shared(node):
             return found
         return UnpackedProduct(left.dtype, shape, *given)
 

@@ -17,7 +17,7 @@ from morpho.kernels.emit import Value
 from morpho.kernels.gemm import NAMES, Function, GemmKernel, Register, Tiling, transpose
 from morpho.kernels.gemm_code import GemmCode
 from morpho.kernels.loop_spec import LoopKernel
-from morpho.kernels.lower_gemm import Product, layout
+from morpho.kernels.lower_gemm import Product, layout, rounded
 from morpho.kernels.lower_group import Lowered
 
 UNPACKED_NAMES = (*NAMES, "b_k", "b_n", "panels_at")
@@ -182,7 +182,8 @@ class UnpackedProduct(Product):
 
     def scratch(self, epilogue: LoopKernel) -> tuple[int, int, int]:
         sums_at, scratch_at, end = super().scratch(epilogue)
-        return sums_at, scratch_at, end + self.tiling.tile_panels * self.register.width * self.k * self.dtype.itemsize
+        columns = self.tiling.tile_panels * self.register.width
+        return sums_at, scratch_at, end + rounded(columns * self.k * self.dtype.itemsize)
 
     def values(self, epilogue: Lowered) -> tuple[Size, ...]:
         """Numbers in the order of `UNPACKED_NAMES`, then the epilogue's own."""
@@ -206,6 +207,8 @@ def column_tiles(product: Product, tiling: Tiling) -> Tiling | None:
     if product.swapped or not all(isinstance(size, int) and size > 0 for size in sizes):
         return None
     m, _, k, batch = sizes
+    if batch > 1 and product.b.batch == 0:  # one matrix for all of them is packed once
+        return None
     width, few = product.register.width, tiling.row_tiles == 1 and m <= product.crossovers.one_block_rows
     most = max(4, FEW_ROWS_BYTES // (k * width * product.dtype.itemsize)) if few else 64
     sharers = product.threads if product.threads > 1 and batch < 2 * product.threads else 1

@@ -213,11 +213,11 @@ class Executable:
         return sum(upper(s.rows) * upper(s.columns) * s.work for s in self.steps)
 
     def _work_of_a_call(self) -> Size:
-        """Operations of one call by its sizes; at the largest ones where that is a longer product than tables hold."""
+        """Operations of one call by its sizes, or whether they are many where that is more than tables hold."""
         total = sum((step.rows * step.columns * step.work for step in self.steps), 0)
-        if isinstance(total, Dim) and any(len(monomial) > MOST_FACTORS for monomial, _ in total.terms):
-            return self.work
-        return total
+        if isinstance(total, Dim) and all(len(monomial) <= MOST_FACTORS for monomial, _ in total.terms):
+            return total
+        return min(self.work, LONG_WORK + 1)
 
     def numbers(self, sizes: Mapping[str, int]) -> np.ndarray:
         """The table of values for given sizes of the dynamic dimensions."""

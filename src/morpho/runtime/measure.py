@@ -19,7 +19,7 @@ from typing import Any
 from morpho.base import settings
 from morpho.base.dtypes import DType, float32
 from morpho.base.machine import Isa, machine
-from morpho.cost.crossovers import DEFAULT, Crossovers, from_row
+from morpho.cost.crossovers import DEFAULT, KERNELS, Crossovers, from_row
 from morpho.cost.estimate import Profile
 from morpho.kernels.emit import Emitter
 from morpho.runtime import code, threads
@@ -100,8 +100,7 @@ def crossovers() -> Crossovers:
 
 @lru_cache(maxsize=64)
 def _kept_crossovers(chosen: settings.Settings) -> Crossovers | None:
-    name = f"{profile_key()} crossovers"
-    row = _stored().get(name)
+    row = _stored().get(_crossovers_key())
     if row is None:
         return None
     found = from_row(row)
@@ -111,9 +110,13 @@ def _kept_crossovers(chosen: settings.Settings) -> Crossovers | None:
     return found
 
 
+def _crossovers_key() -> str:
+    return f"{profile_key()} crossovers of kernels {KERNELS}"
+
+
 def store_crossovers(found: Crossovers) -> None:
     """Keep what was measured; programs made from now on follow it, in this process and in later ones."""
-    _store(f"{profile_key()} crossovers", found.row())
+    _store(_crossovers_key(), found.row())
     _kept_crossovers.cache_clear()
     _tell()
 

@@ -76,6 +76,8 @@ def hint_calls(namespace: dict[str, Any], names: Iterable[str]) -> None:
     for name in names:
         if isinstance(namespace.get(name), FunctionType):
             namespace[name] = hinted(namespace[name])
+            if namespace[name].__name__ == name:
+                namespace[name].__module__ = namespace["__name__"]  # where pickle finds this one
 
 
 def refused(error: Exception, function: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any],

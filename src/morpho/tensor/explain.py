@@ -123,7 +123,8 @@ def explain_text(compiled: Compiled) -> str:
         lines.append(f"  once, on constants: {_count(stats['prepared_steps'], 'step')}, "
                      f"{format_bytes(stats['prepared_bytes'])} kept")
     borrowed = sum(not tensor._layout[4] for tensor in compiled.current.captured)  # type: ignore[index]
-    if borrowed and any(step.is_product for step in compiled.current.plan.program.steps if isinstance(step, Step)):
+    if borrowed and any(step.is_product and step.label != DIRECT
+                         for step in compiled.current.plan.program.steps if isinstance(step, Step)):
         lines.append(f"  packed at every call: {_count(borrowed, 'captured tensor')} borrowed from NumPy; "
                      "mo.asarray(weight, copy=True) is packed once")
     if compiled.current.notes:

@@ -222,4 +222,5 @@ class MissingModules:
 
 def hint_imports() -> None:
     """Have `import` answer for modules that other libraries have."""
-    sys.meta_path.append(MissingModules())
+    if not any(isinstance(finder, MissingModules) for finder in sys.meta_path):
+        sys.meta_path.append(MissingModules())
