@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import FunctionType
 from typing import Any
 
@@ -71,13 +71,13 @@ def hinted(function: Callable[..., Any]) -> Any:
     return call
 
 
-def hint_calls(namespace: dict[str, Any], names: Iterable[str]) -> None:
+def hint_calls(namespace: dict[str, Any], names: Collection[str]) -> None:
     """Have the functions of a module, of these names, answer calls that Python refuses."""
     for name in names:
         if isinstance(namespace.get(name), FunctionType):
-            namespace[name] = hinted(namespace[name])
-            if namespace[name].__name__ == name:
-                namespace[name].__module__ = namespace["__name__"]  # where pickle finds this one
+            namespace[name] = made = hinted(namespace[name])
+            if name == made.__name__ or made.__name__ not in names:  # where pickle finds this one
+                made.__module__, made.__qualname__ = namespace["__name__"], name
 
 
 def refused(error: Exception, function: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any],
