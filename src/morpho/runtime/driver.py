@@ -351,6 +351,7 @@ def _take_targets(f: Function, context: str, given: Value, outputs: Value, items
     """out= is one tensor, or a tuple of as many as there are outputs; it stands after the arguments in `args`."""
     e = f.e
     f.go_unless(e.icmp("ne", outputs, 0), slow)
+    f.go_unless(e.icmp("eq", f.word(context, ContextField.ARRANGE), 0), slow)
     f.go_unless(e.icmp("eq", e.load(e.offset("%names", "i8", 16), "i64", 1), 1), slow)
     f.go_unless(f.same(e.load_pointer(e.offset("%names", "i8", 24)), f.pointer(context, ContextField.OUT_NAME)), slow)
     one, many, taken = e.fresh("one"), e.fresh("many"), e.fresh("taken")
@@ -462,10 +463,27 @@ def _return(f: Function, context: str, program: str, status: Value, counts: tupl
     e.label(single)
     e.line(f"ret ptr {f.pointer(room, 0)}")
     e.label(many)
-    e.line(f"ret ptr {outputs_as_tuple(f, context, (outputs, room), made_at)}")
+    _arranged(f, context, outputs_as_tuple(f, context, (outputs, room), made_at))
     e.label(fault)
     drop_outputs(f, context, room, made_at)
     _raise(f, context, status, program)
+
+
+def _arranged(f: Function, context: str, results: str) -> None:
+    """Return a tuple of outputs, or what Python makes of it: lists, dicts, tuples of those."""
+    e = f.e
+    arrange, arguments = f.pointer(context, ContextField.ARRANGE), f.alloca(1)
+    plain, other = e.fresh("plain"), e.fresh("other")
+    e.branch_if(f.is_null(arrange), plain, other)
+    e.label(plain)
+    e.line(f"ret ptr {results}")
+    e.label(other)
+    f.store_pointer(results, arguments, 0)
+    made = "%" + e.fresh("p")
+    call, drop = f.pointer(context, ContextField.VECTORCALL), f.pointer(context, ContextField.DECREMENT)
+    e.line(f"{made} = call ptr {call}(ptr {arrange}, ptr {arguments}, i64 1, ptr null)")
+    e.line(f"call void {drop}(ptr {results})")
+    e.line(f"ret ptr {made}")
 
 
 def _raise(f: Function, context: str, status: Value, program: str) -> None:

@@ -131,7 +131,8 @@ class ContextField(IntEnum):
     NEW_TUPLE = 48  # PyTuple_New
     ARGUMENTS = 49  # what a call gives by position: tensors, and objects that the code was compiled for
     ARGUMENT_TABLE = 50  # per argument: that object, or 0 for a tensor
-    SIZE = 51
+    ARRANGE = 51  # Python callable that makes the result of a tuple of outputs; 0 when that tuple is the result
+    SIZE = 52
 
 
 class StateField(IntEnum):

@@ -13,7 +13,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,7 @@ from morpho.tensor.specialise import (
     layout_of,
 )
 from morpho.tensor.state import Trace, current_trace
-from morpho.tensor.trees import LEAF, flatten, unflatten
+from morpho.tensor.trees import LEAF, arranged, flatten, is_flat, unflatten
 
 log = logging.getLogger("morpho")
 Target = tuple[Tensor, Buffer]  # a tensor of out=, and its memory
@@ -160,8 +160,9 @@ class Compiled(ctypes.Structure):
         allocate_outputs, templates = output_maker(chosen), output_templates(chosen)
         states, hold = chosen.states.table(chosen.plan), chosen.states.hold
         releases = executable.work > LONG_WORK
+        arrange = None if is_flat(chosen.structure) else partial(arranged, chosen.structure)
         given = np.array([0 if thing is LEAF else id(thing) for thing in chosen.given], np.int64)
-        chosen.keep = [guards, bindings, table, allocate_outputs, templates, states, hold, given, *fixed]
+        chosen.keep = [guards, bindings, table, allocate_outputs, templates, states, hold, given, arrange, *fixed]
         words[ContextField.ARGUMENTS], words[ContextField.ARGUMENT_TABLE] = len(given), given.ctypes.data
         words[ContextField.STATES], words[ContextField.STATE_TABLE] = len(states), states.ctypes.data
         words[ContextField.HOLD] = id(hold) if releases and len(states) else 0
@@ -170,6 +171,7 @@ class Compiled(ctypes.Structure):
         words[ContextField.CAPTURED], words[ContextField.CAPTURED_TABLE] = len(fixed[1]), fixed[1].ctypes.data
         words[ContextField.OUTPUTS], words[ContextField.OUTPUT_TABLE] = len(table) // 3, table.ctypes.data
         words[ContextField.ALLOCATE], words[ContextField.SINGLE] = id(allocate_outputs), int(chosen.structure is LEAF)
+        words[ContextField.ARRANGE] = id(arrange) if arrange is not None else 0
         words[ContextField.PROGRAM] = executable.words.ctypes.data
         words[ContextField.INPUTS] = chosen.arguments
         words[ContextField.SLOTS] = len(executable.inputs) + len(executable.results) + 1
@@ -357,8 +359,7 @@ class Compiled(ctypes.Structure):
         guards = [record_words(dtype, sizes, contiguous_strides(sizes) if strides is None else strides)  # type: ignore
                   for dtype, sizes, strides in specs]
         called, structure = structures
-        flat = structure is not LEAF and structure[0] == "tuple" and all(item is LEAF for item in structure[1])
-        plain = structure is LEAF or (flat and count > 0) or structure == _NOTHING
+        plain = structure is LEAF or count > 0 or structure == _NOTHING
         simple = plain and evaluation.settings.get().backend == "cpu"
         if simple:
             guards += [record_words(node.dtype, node.shape, contiguous_strides(node.shape))  # type: ignore[arg-type]
@@ -514,7 +515,7 @@ class Compiled(ctypes.Structure):
                 copy_bytes(memory.address, buffer.address, target.nbytes)
             target.claim()  # once more: another thread may have packed elements that were half written
             results.append(target)
-        return unflatten(chosen.structure, iter(results))
+        return arranged(chosen.structure, results)
 
     def _run_reference(self, chosen: Specialisation, values: list[Tensor], out: Any, sizes: Mapping[str, int]) -> Any:
         """One NumPy operation at a time, for checking and where nothing can be compiled."""

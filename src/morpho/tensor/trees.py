@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,3 +55,15 @@ def unflatten(structure: Any, leaves: Iterator[Any]) -> Any:
         return {key: unflatten(item, leaves) for key, item in content}
     items = [unflatten(item, leaves) for item in content]
     return items if kind == "list" else tuple(items)
+
+
+def is_flat(structure: Any) -> bool:
+    """Whether a tree is one tensor, a tuple of tensors, or holds none."""
+    if structure is LEAF or structure[0] == "static":
+        return True
+    return bool(structure[0] == "tuple" and all(item is LEAF for item in structure[1]))
+
+
+def arranged(structure: Any, leaves: Sequence[Any]) -> Any:
+    """The tree with these leaves."""
+    return unflatten(structure, iter(leaves))
