@@ -200,12 +200,13 @@ class Emitter:
         """A constant read from memory at each use.
 
         Where an fma overwrites its addend, a constant addend held in a register costs a copy in the arithmetic units;
-        a load goes through others, which long polynomials leave idle. `volatile` keeps LLVM from hoisting it.
+        a load goes through others, which long polynomials leave idle. It is no `constant` to LLVM, which would keep
+        that in a register: a store of the loop might change it.
         """
         digits = re.sub(r"\W", "", constant.name.removeprefix("splat"))
         name = f"@of.{digits}x{constant.lanes}"
-        self.declarations.add(f"{name} = private unnamed_addr constant {constant.type} {constant.name}, align 16")
-        return self.assign(f"load volatile {constant.type}, ptr {name}, align 16", constant.element, constant.lanes)
+        self.declarations.add(f"{name} = internal global {constant.type} {constant.name}, align 16")
+        return self.assign(f"load {constant.type}, ptr {name}, align 16", constant.element, constant.lanes)
 
     def reread(self, constant: Value) -> Value:
         """A constant that is not kept in a register where registers are short: one load for all lanes.
