@@ -88,8 +88,8 @@ class Product:
         return Place(PRODUCT, 0, shape, (*rows, *across), self.dtype.compute)
 
     @property
-    def is_small(self) -> bool:
-        """Whether it is a few rows times a small matrix whose rows or columns lie side by side: nothing is packed."""
+    def has_few_rows(self) -> bool:
+        """Whether it is a few rows times a matrix whose rows or columns lie side by side: it need not be packed."""
         sizes = (self.batch, self.m, self.n, self.k)
         return (self.sides_change and self.dtype in DTYPES and all(isinstance(size, int) for size in sizes)
                 and self.k > 1 and 1 in (self.b.rows, self.b.columns)
@@ -97,8 +97,8 @@ class Product:
                                                  self.b.columns != 1))
 
     @property
-    def column_tiles(self) -> tuple[int, int]:
-        """Tiles of columns of a small product, and the columns of one."""
+    def direct_tiles(self) -> tuple[int, int]:
+        """Tiles of columns of a product that packs nothing, and the columns of one."""
         assert isinstance(self.n, int)
         alone = self.batch >= self.threads or self.batch * self.m * self.n * self.k < self.crossovers.shared_points
         tile = column_tile(self.n, self.dtype.itemsize, 1 if alone else self.threads)

@@ -5,6 +5,7 @@ One step of its own, so that all items of the product share it, and that a weigh
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from morpho.base.dtypes import DType
@@ -33,7 +34,7 @@ class PackKernel:
         return _Code(self, isa).module(name)
 
 
-class PanelCode:
+class PanelCode(ABC):
     """The generator's state while it writes one kernel that is called over panels of columns; see `NAMES`."""
 
     source: str  # B[batch, 0, column]
@@ -60,10 +61,10 @@ class PanelCode:
         head = f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n"
         return head + e.text() + "\n}\n" + "\n".join(sorted(e.declarations)) + "\n"
 
+    @abstractmethod
     def panel(self, number: Value, left: Value) -> None:
         """Write one panel; `left` columns are not in those before it: dynamic sizes may have fewer panels, so that
         there may be none."""
-        raise NotImplementedError
 
 
 class _Code(PanelCode):

@@ -528,7 +528,7 @@ class _Builder:
     def is_direct(self, node: Node, found: Product) -> bool:
         """Whether it is a few rows times a matrix that changes from call to call: packing it would take longer than
         the product."""
-        return found.is_small and not self.is_fixed(found.b.place) and not self.is_shared(node)
+        return found.has_few_rows and not self.is_fixed(found.b.place) and not self.is_shared(node)
 
     def is_fixed(self, place: Place) -> bool:
         """Whether a value is there before the first call: a constant, or made of constants alone (`hoist.py`)."""
@@ -558,7 +558,7 @@ class _Builder:
         """One step that reads the right operand as it lies."""
         a, b, nbytes = found.a, found.b, found.n * found.k * found.dtype.itemsize
         kernel = RowProduct(found.dtype, way_of(layout(b.rows, b.columns, ("rows", "columns")), nbytes))
-        tiles, tile = found.column_tiles
+        tiles, tile = found.direct_tiles
         values = (found.m, found.n, found.k, a.batch, a.rows, a.columns, b.batch, b.rows, b.columns, tiles, tile)
         self.program.steps.append(Step(kernel, (a.place, b.place, target), (2,), values, found.batch * tiles,
                                        found.m * tile * found.k, DIRECT, node.origin,
