@@ -32,7 +32,7 @@ from morpho.kernels.scan import ScanKernel
 from morpho.kernels.scatter import lower_scatter
 from morpho.kernels.split_group import split_group
 from morpho.kernels.tiles import BfloatTiles, ByteTiles
-from morpho.kernels.unpacked_gemm import UnpackedProduct, column_tiles
+from morpho.kernels.unpacked_gemm import UnpackedProduct, vectors_of_tile
 from morpho.kernels.window_gemm import WindowProduct, Windows, kernel_strides
 from morpho.passes.fuse import inlines
 from morpho.passes.liveness import checked_indices
@@ -581,7 +581,7 @@ class _Builder:
         if left.dtype is bfloat16 and current_isa().matrix_units:
             return BfloatTiles(left.dtype, shape, *given)
         found = Product(left.dtype, shape, *given)
-        if whole_rows or column_tiles(found, found.tiling) is None or self.is_fixed(b.place) or self.is_shared(node):
+        if whole_rows or vectors_of_tile(found, found.tiling) is None or self.is_fixed(b.place) or self.is_shared(node):
             return found
         return UnpackedProduct(left.dtype, shape, *given)
 
