@@ -181,10 +181,10 @@ class UnpackedCode(GemmCode):
 
     def narrow_panels(self, write: Callable[[], None]) -> None:
         """`write()` for what is left of a tile after whole panels, with `vectors` as many as it has."""
-        e = self.e
-        for self.vectors in self.kernel.vectors:
-            if self.vectors < self.register.vectors:
-                with e.when(e.icmp("eq", self.rest, self.vectors)):
+        for vectors in self.kernel.vectors:
+            if vectors < self.register.vectors:
+                self.vectors = vectors
+                with self.e.when(self.e.icmp("eq", self.rest, vectors)):
                     write()
         self.vectors = self.register.vectors
 
