@@ -137,6 +137,7 @@ class Emitter:
         self._counter = 0
         self._block = "entry"
         self._once: dict[tuple[str, str], Any] = {}
+        self._uses: dict[str, int] = {}  # of constants in memory
 
     # -- values ---------------------------------------------------------------------------------------------------
     def fresh(self, stem: str = "v") -> str:
@@ -203,10 +204,13 @@ class Emitter:
 
         Where an fma overwrites its addend, a constant addend held in a register costs a copy in the arithmetic units;
         a load goes through others, which long polynomials leave idle. It is no `constant` to LLVM, which would keep
-        that in a register: a store of the loop might change it.
+        that in a register: a store of the loop might change it. Every use has a place of its own, or LLVM would read
+        it once and copy it.
         """
         digits = re.sub(r"\W", "", constant.name.removeprefix("splat"))
         name = f"@of.{digits}x{constant.lanes}"
+        self._uses[name] = self._uses.get(name, 0) + 1
+        name += f".{self._uses[name]}"
         self.declarations.add(f"{name} = internal global {constant.type} {constant.name}, align 16")
         return self.assign(f"load {constant.type}, ptr {name}, align 16", constant.element, constant.lanes)
 

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from morpho.kernels.loop_spec import Pass
 
 LEAST_LATENCY = 30  # cycles of a chain that is worth cutting
-MOST_CROSSING = 7
+MOST_CROSSING = 8
 MIDDLE = 0.3, 0.75  # of a chain, where a cut may lie
 _NAME = re.compile(r"%[a-z]+\d+")
-_LATENCY = (("fdiv", 10), ("@llvm.sqrt", 12), ("@llvm.fma", 4), ("fmul", 3), ("@of.", 0), ("load", 5))  # others: 2
+_LATENCY = (("fdiv", 10), ("@llvm.sqrt", 12), ("@llvm.fma", 4), ("fmul", 3), ("@of.", 0), ("load", 5), ("bitcast", 0))
 
 
 class Line:
     """One instruction of a straight body: what it defines, what it uses, and when its result is there."""
 
-    __slots__ = ("cycles", "depth", "is_read", "name", "text", "users", "uses")
+    __slots__ = ("cycles", "depth", "is_at_hand", "name", "text", "users", "uses")
 
     def __init__(self, text: str, known: dict[str, Line]) -> None:
         self.text = text
@@ -38,7 +38,8 @@ class Line:
         self.uses = [known[name] for name in dict.fromkeys(_NAME.findall(right)) if name in known]
         self.cycles = next((cycles for word, cycles in _LATENCY if word in right), 2)
         self.depth = max((line.depth for line in self.uses), default=0) + self.cycles
-        self.is_read = "%place" in text  # whether it reads an operand of the kernel
+        # Whether it can be had again: an operand of the kernel, or made of constants.
+        self.is_at_hand = "%place" in text or all(line.is_at_hand and "%place" not in line.text for line in self.uses)
         self.users: set[str] = set()
         for line in self.uses:
             line.users.add(self.name)
@@ -62,14 +63,14 @@ class Cut:
         late = {line.name for line in lines if line.depth > depth} | {"result"}
         for line in reversed(lines):  # a value with late users only goes to them unless more values would cross
             if line.name not in late and line.users <= late:
-                brought = [use for use in line.uses if use.users.isdisjoint(late) and not use.is_read]
-                if len(brought) <= 1 and (line.uses or line.cycles == 0 or line.is_read):
+                brought = [use for use in line.uses if use.users.isdisjoint(late) and not use.is_at_hand]
+                if len(brought) <= 1:
                     late.add(line.name)
         early = [line for line in lines if line.name not in late]
         crossing = [line for line in early if not line.users.isdisjoint(late)]
-        self.again = [line for line in crossing if line.is_read]  # read once more instead of carried
-        self.crossing = [line.name for line in crossing if not line.is_read]
-        self.first = [line for line in early if not line.is_read or line.users - late]
+        self.again = [line for line in crossing if line.is_at_hand]  # read once more instead of carried
+        self.crossing = [line.name for line in crossing if not line.is_at_hand]
+        self.first = [line for line in early if not line.is_at_hand or line.users - late]
         self.second = self.again + [line for line in lines if line.name in late]
 
     @property

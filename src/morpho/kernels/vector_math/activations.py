@@ -7,6 +7,7 @@ and brought to size by the last fma, which is the only instruction that may roun
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from morpho.kernels.emit import Emitter, Value
@@ -45,26 +46,26 @@ FLOAT_LOG1P_TAIL = (
     0.333304793,
     -0.499999315,
 )
-# t * exp(t**2 / 2) * Phi(-t) = q * (1 + v * rest(v)) on 0 <= t <= 14.2, where q = t / (SLOPE * t + BASE) and
-# v = CENTRE - q; relative error 2**-28.1. The constants are such that CENTRE, where the product is 1, is a float.
+# 2 * exp(-SHIFT) * t * exp(t**2 / 2) * Phi(-t) = q * (1 + v * rest(v)) on 0 <= t <= 14.3, where q = t / (t/2 + BASE) and
+# v = CENTRE - q; relative error 2**-28.1. The shift, which the exponential takes in at no cost, puts CENTRE, where the
+# product is 1, where roundings weigh least; it is such that CENTRE is a float, and of few bits itself.
 FLOAT_NORMAL_TAIL = (
-    -0.287924975,
-    0.0952100456,
-    0.464863867,
-    -0.189333186,
-    -0.747924566,
-    0.0528305136,
-    1.52794635,
-    2.23912024,
-    1.83703303,
+    -0.00015412757,
+    2.6760436e-05,
+    0.0013153313,
+    -0.0005853668,
+    -0.011074551,
+    -0.0022031013,
+    0.1139975,
+    0.41089937,
+    0.7952291,
 )
-NORMAL_SLOPE, NORMAL_BASE, NORMAL_CENTRE = 1.1564002, 3.93176079, 0.346493244
-NORMAL_SCALE = 16.0  # of q and v
-SCALED_NORMAL_TAIL = tuple(c / NORMAL_SCALE ** (9 - i) for i, c in enumerate(FLOAT_NORMAL_TAIL))  # rest / NORMAL_SCALE
+NORMAL_BASE, NORMAL_CENTRE, NORMAL_SHIFT = 1.684981, 0.7708145, -63 / 512
 
 # Numbers in two parts. gelu_tanh(x) = x * sigmoid(x * (LINEAR + CUBIC * x**2)) with LINEAR = 2 * sqrt(2/pi) and
 # CUBIC = 0.044715 * LINEAR.
 DENSITY = 0.3989422804014327  # 1 / sqrt(2 * pi), the normal density at 0
+STEEP = 2 * DENSITY * math.exp(-NORMAL_SHIFT)
 SQRT_HALF, SQRT_HALF_LOW = 0.7071067811865476, -4.833646656726457e-17
 LINEAR, LINEAR_LOW = 1.5957691216057308, -9.96930880911092e-17
 CUBIC, CUBIC_LOW = 0.07135481627260025, -6.175149918155315e-19
@@ -155,59 +156,53 @@ def softplus(e: Emitter, x: Value) -> Value:
 
 
 class NormalTail(NamedTuple):
-    """Parts of t * Phi(-t) = e**(-t**2/2) * (q + q * v * rest(v)) for t = |x|, where q = t / (scaled + base).
-
-    q and v are kept times NORMAL_SCALE, so that q keeps all digits of a subnormal t; rest is divided by it.
-    """
+    """Parts of t * Phi(-t) = e**(NORMAL_SHIFT - t**2/2) * (q + q * change) / 2 for t = |x|, where q = t / denominator."""
 
     t: Value
-    growth: Value  # e**(-t**2/2) = power * (1 + growth)
+    half: Value  # -t / 2
+    growth: Value  # e**(NORMAL_SHIFT - t**2/2) = power * (1 + growth)
     power: Value
-    scaled: Value
     denominator: Value
     q: Value
-    v: Value
-    rest: Value
+    change: Value  # v * rest(v)
 
 
 def normal_tail(e: Emitter, x: Value) -> NormalTail:
     """The parts that gelu and its slope share."""
     t = e.minimum(e.absolute(x), 14.7)
-    growth, power = exp_of_half_square(e, t)
-    scaled = t * (NORMAL_SLOPE / NORMAL_SCALE)
-    denominator = scaled + NORMAL_BASE / NORMAL_SCALE
+    half = t * e.reread(e.like(-0.5, t))
+    growth, power = exp_of_half_square(e, t, half)
+    denominator = NORMAL_BASE - half
     q = t / denominator
-    v = NORMAL_CENTRE * NORMAL_SCALE - q
-    return NormalTail(t, growth, power, scaled, denominator, q, v, polynomial(e, v, SCALED_NORMAL_TAIL))
+    v = NORMAL_CENTRE - q
+    return NormalTail(t, half, growth, power, denominator, q, v * polynomial(e, v, FLOAT_NORMAL_TAIL))
 
 
 def gelu_float(e: Emitter, x: Value) -> Value:
     """x * Phi(x) in float arithmetic.
 
     The sum of `NormalTail` is kept in two parts. The roundings of q cancel for large t; for small t, where they do not,
-    they are undone by the residual of the division (whose factor need only be near 1/2).
+    they are undone by the residual of the division, whose factor need only be near 1 there.
     """
     tail = e.once("normal_tail", x, lambda x: normal_tail(e, x))
-    qv = tail.q * tail.v
-    total = e.fma(qv, tail.rest, tail.q)
-    low = e.fma(qv, tail.rest, tail.q - total)
-    residual = e.fma(-tail.q, tail.scaled, e.fma(-tail.q, NORMAL_BASE / NORMAL_SCALE, tail.t))
-    zero = e.reread(e.constant(0, "i32", x.lanes))
-    factor = e.intrinsic("smax", e.bits(tail.v * e.reread(e.like(1.375, x))), zero)  # max(1.375 * v, 0)
+    total = e.fma(tail.q, tail.change, tail.q)
+    low = e.fma(tail.q, tail.change, tail.q - total)
+    residual = e.fma(tail.q, tail.half, e.fma(-tail.q, NORMAL_BASE, tail.t))
+    factor = e.intrinsic("smax", e.bits(tail.change), e.reread(e.constant(0, "i32", x.lanes)))  # max(change, 0)
     low = e.fma(residual, e.from_bits(factor, "float"), low)
     side = total + e.fma(total, tail.growth, low)
-    return e.fma(side * tail.power, -shrink_factor(x) / NORMAL_SCALE, positive_part(e, x))
+    return e.fma(side * tail.power, -shrink_factor(x) / 2, positive_part(e, x))
 
 
 def gelu_slope_float(e: Emitter, x: Value) -> Value:
     """Phi(x) + x phi(x) in float arithmetic, from the same parts as `gelu_float`: beside it they are shared.
 
-    With t = |x|: Phi(-t) - t phi(t) = e**(-t**2/2) * (p + p * v * rest(v) - t / sqrt(2 pi)) with p = q / t.
+    With t = |x| and p = q / t: Phi(-t) - t phi(t) = e**(NORMAL_SHIFT - t**2/2) * (p + p * change - STEEP * t) / 2.
     """
     tail = e.once("normal_tail", x, lambda x: normal_tail(e, x))
     p = 1.0 / tail.denominator
-    height = e.fma(tail.t, -DENSITY * NORMAL_SCALE, e.fma(p * tail.v, tail.rest, p))
-    side = e.fma(height, tail.growth, height) * tail.power * (shrink_factor(x) / NORMAL_SCALE)
+    height = e.fma(tail.t, -STEEP, e.fma(p, tail.change, p))
+    side = e.fma(height, tail.growth, height) * tail.power * (shrink_factor(x) / 2)
     return e.select(e.fcmp("olt", x, 0.0), side, 1.0 - side)
 
 
@@ -231,15 +226,14 @@ def gelu_slope(e: Emitter, x: Value) -> Value:
     return gelu_slope_float(e, x) if x.element == "float" else gelu_slope_double(e, x)
 
 
-def exp_of_half_square(e: Emitter, t: Value) -> tuple[Value, Value]:
-    """e**(-t**2 / 2) = 2**k * (1 + growth): growth, and 2**(k + offset).
+def exp_of_half_square(e: Emitter, t: Value, half: Value) -> tuple[Value, Value]:
+    """e**(NORMAL_SHIFT - t**2 / 2) = 2**k * (1 + growth), where half = -t / 2: growth, and 2**(k + offset).
 
-    The reduction adds the exact square to the exact multiple of ln(2), so that nothing of the square is lost.
+    The reduction adds the exact square to the exact multiple of ln(2) and the shift, so that nothing of it is lost.
     """
     table = tables(t)
-    half = t * e.reread(e.like(-0.5, t))
-    k, count = round_to_integer(e, half * t, LOG2_E, biased_offset(t))
-    r = e.fma(k, -table.ln2_low, e.fma(half, t, k * -table.ln2_high))
+    k, count = round_to_integer(e, e.fma(half, t, NORMAL_SHIFT), LOG2_E, biased_offset(t))
+    r = e.fma(k, -table.ln2_low, e.fma(half, t, e.fma(k, -table.ln2_high, NORMAL_SHIFT)))
     return exp_minus_one_reduced(e, r), biased_power_of_two(e, count, t.element)
 
 
