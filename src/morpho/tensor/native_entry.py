@@ -6,7 +6,6 @@ import ctypes
 import sys
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,8 @@ from morpho.tensor.core import Tensor
 from morpho.tensor.entries import entries
 from morpho.tensor.outputs import output_maker, output_templates
 from morpho.tensor.specialise import Specialisation
-from morpho.tensor.trees import LEAF, arranged, is_flat
+from morpho.tensor.tree_code import arranger
+from morpho.tensor.trees import LEAF
 
 MOST_KEPT_BYTES = 1 << 30  # a larger workspace is acquired call by call, through Python
 _OUT = sys.intern("out")
@@ -67,10 +67,12 @@ class NativeEntry(ctypes.Structure):
                              ("PyByteArray_FromStringAndSize", ContextField.NEW_MEMORY),
                              ("PyByteArray_AsString", ContextField.MEMORY_AT),
                              ("PyBytes_FromStringAndSize", ContextField.NEW_BYTES),
-                             ("PyTuple_New", ContextField.NEW_TUPLE)):
+                             ("PyTuple_New", ContextField.NEW_TUPLE),
+                             ("PyErr_ExceptionMatches", ContextField.ERROR_IS),
+                             ("PyErr_Clear", ContextField.CLEAR_ERROR)):
             words[target] = ctypes.cast(getattr(api, name), ctypes.c_void_p).value or 0
         words[ContextField.COPY] = ctypes.cast(ctypes.memmove, ctypes.c_void_p).value or 0
-        words[ContextField.SETTINGS_VARIABLE] = id(base_settings.current)
+        words[ContextField.SETTINGS_VARIABLE], words[ContextField.ERROR_TYPE] = id(base_settings.current), id(Exception)
 
     def _leave(self) -> None:
         """Let the specialisation in use go: only one keeps an arena between calls."""
@@ -110,10 +112,12 @@ class NativeEntry(ctypes.Structure):
         allocate_outputs, templates = output_maker(chosen), output_templates(chosen)
         states, hold = chosen.states.table(chosen.plan), chosen.states.hold
         releases = executable.work > LONG_WORK
-        arrange = None if is_flat(chosen.structure) else partial(arranged, chosen.structure)
-        given = np.array([0 if thing is LEAF else id(thing) for thing in chosen.given], np.int64)
+        arrange, gather = arranger(chosen.structure), chosen.gather
+        given = np.array([0 if thing is LEAF else id(thing) for thing in chosen.given or ()], np.int64)
         chosen.keep = [guards, bindings, table, allocate_outputs, templates, states, hold, given, arrange, *fixed]
-        words[ContextField.ARGUMENTS], words[ContextField.ARGUMENT_TABLE] = len(given), given.ctypes.data
+        words[ContextField.ARGUMENTS] = len(given) if chosen.given is not None else -1
+        words[ContextField.ARGUMENT_TABLE] = given.ctypes.data
+        words[ContextField.GATHER] = id(gather) if gather is not None else 0
         words[ContextField.STATES], words[ContextField.STATE_TABLE] = len(states), states.ctypes.data
         words[ContextField.HOLD] = id(hold) if releases and len(states) else 0
         words[ContextField.TEMPLATES] = templates[0].ctypes.data if templates is not None else 0

@@ -24,6 +24,7 @@ from morpho.tensor.entries import entries
 from morpho.tensor.native_states import MOST_SPARE_BYTES, States
 from morpho.tensor.specialise import Specialisation, capture, layout_of
 from morpho.tensor.state import Trace
+from morpho.tensor.tree_code import gatherer
 from morpho.tensor.trees import LEAF, flatten, unflatten
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def specialise(made: Compiled, structure: Any, tensors: list[Tensor], owned: lis
                    "pass tensors, numbers, strings, or tuples, lists and dicts of them") from None
     if found is None or not found.fits:
         first = not made.specialisations
-        found = _trace(made, structure, specs, owned)
+        found = _trace(made, structure, specs)
         if found.assumed:
             made.assumed.setdefault(key[0], {}).update(found.assumed)
             key = (key[0], _assumptions(made, key[0]))
@@ -86,7 +87,7 @@ def _spec(made: Compiled, tensor: Tensor, owner: Owner) -> tuple[Any, ...]:
     return (dtype, sizes, None if plain else strides)
 
 
-def _trace(made: Compiled, structure: Any, specs: list[tuple[Any, ...]], owned: list[Owner]) -> Specialisation:
+def _trace(made: Compiled, structure: Any, specs: list[tuple[Any, ...]]) -> Specialisation:
     check_bound(symbols_of([sizes for _, sizes, _ in specs]), made.__name__)
     parameters = []
     for number, (dtype, sizes, strides) in enumerate(specs):
@@ -105,7 +106,7 @@ def _trace(made: Compiled, structure: Any, specs: list[tuple[Any, ...]], owned: 
     nodes += [tensor.node for _, tensor in trace.updates]
     graph, captured = capture(nodes, trace)
     origins = {node.serial: node.origin for node in graph.nodes} if evaluation.settings.get().nans else {}
-    found = _finish(made, graph, (structure, shape), len(outputs), captured, trace, updates, specs, owned)
+    found = _finish(made, graph, (structure, shape), len(outputs), captured, trace, updates, specs)
     found.origins = origins
     return found
 
@@ -126,7 +127,7 @@ def _call_original(made: Compiled, arguments: dict[str, Any]) -> Any:
 
 
 def _by_position(made: Compiled, structure: Any) -> list[Any] | None:
-    """What a native call gives by position for this structure: LEAF for a tensor, else the object itself; None
+    """What a plain call gives by position for this structure: LEAF for a tensor, else the object itself; None
     where there is no such call. Parameters at the end that have their defaults are left out."""
     parameters = list(made.signature.parameters.values())
     if "out" in made.signature.parameters:
@@ -149,7 +150,7 @@ def _is_default(parameter: inspect.Parameter, tree: Any) -> bool:
 
 
 def _finish(made: Compiled, graph: Graph, structures: tuple[Any, Any], count: int, captured: list[Tensor], trace: Trace,
-            updates: list[tuple[int, int]], specs: list[tuple[Any, ...]], owned: list[Owner]) -> Specialisation:
+            updates: list[tuple[int, int]], specs: list[tuple[Any, ...]]) -> Specialisation:
     guards = [record_words(dtype, sizes, contiguous_strides(sizes) if strides is None else strides)  # type: ignore
               for dtype, sizes, strides in specs]
     called, structure = structures
@@ -171,9 +172,9 @@ def _finish(made: Compiled, graph: Graph, structures: tuple[Any, Any], count: in
     overlap = simple and count == 1 and all(uses.may_alias(program.outputs[0].slot, slot)
                                             for index, slot in inputs.items() if index < len(specs))
     states = States(trace.states, updates, aliases)
-    given = _by_position(made, called)
-    direct = (simple and given is not None and len(plan.segments) == 1
-              and isinstance(plan.segments[0], Executable) and all(owner.is_parameter for owner in owned)
+    given, gather = _by_position(made, called), gatherer(made.signature, called, structure)
+    direct = (simple and (given is not None or gather is not None) and len(plan.segments) == 1
+              and isinstance(plan.segments[0], Executable)
               and all(program.slots[place.slot].kind == "result" for place in program.outputs)
               and states.spare_bytes <= MOST_SPARE_BYTES)
     staged = [not uses.written_after_faults(place.slot) for place in program.outputs[:count]]
@@ -190,5 +191,5 @@ def _finish(made: Compiled, graph: Graph, structures: tuple[Any, Any], count: in
     least = sure_bounds(needed)
     return Specialisation(plan, structure, count, captured, layouts, states, updates, aliases, bindings, overlap,
                           direct and least is not None, staged, needed, least or {},
-                          footprint(program, moved, threads.wanted_threads()), len(specs), given or [],
+                          footprint(program, moved, threads.wanted_threads()), len(specs), given, gather,
                           assumed=trace.assumed, notes=list(trace.notes))
