@@ -1,7 +1,7 @@
 """What a call of a compiled function meets first: the tensors and the target among its arguments are found.
 
 A plain call gives them by position, with nothing by name but out=. For others, whose tensors stand in lists or dicts or
-are given by name, a Python function written for their structure (`tensor/tree_code.py`) finds them.
+are given by name, a Python function made for their structure (`tensor/gather.py`) finds them.
 """
 
 from __future__ import annotations
@@ -90,21 +90,21 @@ def _gather(f: Function, context: str) -> None:
     enabled = e.icmp("ne", f.word(context, ContextField.ENABLED), int(Enabled.NONE))
     f.decrement(context, gather)
     f.go_unless(f.is_null(found) ^ True, "refused")
-    none = f.pointer(context, ContextField.NONE)
-    f.go_unless((f.same(found, none) ^ True) & current & enabled, "elsewhere")
+    f.go_unless(current & enabled, "elsewhere")
     count = e.load(e.offset(found, "i8", TUPLE_SIZE), "i64", 1)
     f.go_unless(e.icmp("eq", count, f.word(context, ContextField.INPUTS) + 1), "elsewhere")
     items = e.offset(found, "i8", TUPLE_ITEMS)
     first = f.pointer(items, 0)
     target = "%" + e.fresh("p")
-    e.line(f"{target} = select i1 {f.same(first, none).name}, ptr null, ptr {first}")
+    is_none = f.same(first, f.pointer(context, ContextField.NONE))
+    e.line(f"{target} = select i1 {is_none.name}, ptr null, ptr {first}")
     result = _served(f, context, f.address(items, 1), target)
     f.decrement(context, found)
     e.line(f"ret ptr {result}")
-    e.label("elsewhere")  # another structure, or another program since
+    e.label("elsewhere")  # another program is served by now
     f.decrement(context, found)
     e.branch("slow")
-    e.label("refused")  # the signature does not allow this call: Python says so. An interrupt is passed on
+    e.label("refused")  # another structure, or a call that the signature does not allow. An interrupt is passed on
     matches = e.assign(f"call i32 {f.pointer(context, ContextField.ERROR_IS)}("
                        f"ptr {f.pointer(context, ContextField.ERROR_TYPE)})", "i32", 1)
     clear, pass_on = e.fresh("clear"), e.fresh("pass")

@@ -69,7 +69,7 @@ class Compiled(NativeEntry):
 
     @property
     def native_calls(self) -> int:
-        """Calls that the native entry served without Python."""
+        """Calls that the native entry served."""
         return int(self.words[ContextField.CALLS])
 
     def explain(self) -> str:

@@ -21,8 +21,7 @@ from morpho.tensor.core import Tensor
 from morpho.tensor.entries import entries
 from morpho.tensor.outputs import output_maker, output_templates
 from morpho.tensor.specialise import Specialisation
-from morpho.tensor.tree_code import arranger
-from morpho.tensor.trees import LEAF
+from morpho.tensor.trees import LEAF, arranger
 
 MOST_KEPT_BYTES = 1 << 30  # a larger workspace is acquired call by call, through Python
 _OUT = sys.intern("out")

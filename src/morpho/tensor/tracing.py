@@ -21,10 +21,10 @@ from morpho.runtime.layout import record_words
 from morpho.tensor.core import Tensor
 from morpho.tensor.dynamic import Owner, check_bound, needed_elements, sure_bounds, symbols_of
 from morpho.tensor.entries import entries
+from morpho.tensor.gather import gatherer
 from morpho.tensor.native_states import MOST_SPARE_BYTES, States
 from morpho.tensor.specialise import Specialisation, capture, layout_of
 from morpho.tensor.state import Trace
-from morpho.tensor.tree_code import gatherer
 from morpho.tensor.trees import LEAF, flatten, unflatten
 
 if TYPE_CHECKING:
