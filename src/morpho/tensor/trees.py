@@ -63,7 +63,7 @@ def builder(structure: Any) -> Build:
     if kind == "dict":
         keys = tuple(key for key, _ in content)
         if all(item is LEAF for _, item in content):
-            return lambda leaves: dict(zip(keys, leaves, strict=False))
+            return lambda leaves: {key: next(leaves) for key in keys}
         pairs = [(key, builder(item)) for key, item in content]
         return lambda leaves: {key: build(leaves) for key, build in pairs}
     items = [builder(item) for item in content]
