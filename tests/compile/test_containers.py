@@ -148,6 +148,16 @@ def test_a_container_that_changes_between_calls() -> None:
     assert f(tree).tolist() == [14, 27] and f.recompiles == 3
 
 
+def test_a_default_that_changes_between_calls() -> None:
+    sizes: list[int] = []
+    f = mo.compile(lambda x, sizes=sizes, more=(): x + len(sizes))
+    for length in range(3):
+        for _ in range(2):
+            assert f(A).tolist() == [1 + length, 2 + length]
+        sizes.append(length)
+    assert f.native_calls == 3
+
+
 def test_constants_of_equal_value_are_the_same() -> None:
     f = mo.compile(lambda p, scale, *, name: p["x"] * scale * p["n"] + len(name))
     for _ in range(3):

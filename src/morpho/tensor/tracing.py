@@ -143,10 +143,17 @@ def _by_position(made: Compiled, structure: Any) -> list[Any] | None:
 
 
 def _is_default(parameter: inspect.Parameter, tree: Any) -> bool:
-    """Whether a parameter that is not given means this tree."""
-    default = {parameter.VAR_POSITIONAL: (), parameter.VAR_KEYWORD: {}}.get(parameter.kind, parameter.default)
-    leaves: list[Any] = []
-    return default is not parameter.empty and flatten(default, leaves) == tree and not leaves
+    """Whether a parameter that is not given means this tree, at every call."""
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        return not tree[-1]
+    return parameter.default is not parameter.empty and _is_constant(tree) and flatten(parameter.default, []) == tree
+
+
+def _is_constant(tree: Any) -> bool:
+    """Whether a tree has no tensors, and neither lists nor dicts, which may change."""
+    if tree is LEAF or tree[0] in ("list", "dict"):
+        return False
+    return bool(tree[0] == "static" or all(_is_constant(child) for child in tree[-1]))
 
 
 def _finish(made: Compiled, graph: Graph, structures: tuple[Any, Any], count: int, captured: list[Tensor], trace: Trace,
