@@ -432,6 +432,20 @@ def test_a_container_that_changes_while_its_tensors_are_read() -> None:
     np.testing.assert_array_equal(beside(f, long_call, replace)["long"].numpy(), want)
 
 
+def at_once(work: Callable[[int], None], count: int) -> None:
+    """Run work(0), work(1), ... in threads that take turns as often as they can."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+
+
 def test_many_threads_with_trees_of_their_own() -> None:
     f, wrong = mo.compile(lambda p, *, y: {"a": p["a"] * y, "b": p["b"][0] + y}), []
     f({"a": A, "b": [B]}, y=C)
@@ -443,17 +457,24 @@ def test_many_threads_with_trees_of_their_own() -> None:
             if plain(f(tree, y=y)) != {"a": [3 * number, 4], "b": [5, 4 + number]}:
                 wrong.append(number)
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
+    at_once(work, 4)
     assert not wrong and slow(f) == before
+
+
+def test_many_threads_with_structures_of_their_own() -> None:
+    """The entry's tables change while arguments are gathered: nobody is served by the program of another structure."""
+    f, wrong = mo.compile(lambda p, y: [p["a"] - y] if isinstance(p, dict) else {"a": p[0] - y, "b": len(p)}), []
+    trees = [{"a": vector(9, 8)}, [vector(7, 6)], (vector(5, 4), A), {"b": 1, "a": vector(3, 2)}]
+    wanted: list[Any] = [[[8, 6]], {"a": [6, 4], "b": 1}, {"a": [4, 2], "b": 2}, [[2, 0]]]
+
+    def work(number: int) -> None:
+        for _ in range(100):
+            for _ in range(3):
+                if plain(f(y=A, p=trees[number])) != wanted[number]:
+                    wrong.append(number)
+
+    at_once(work, 4)
+    assert not wrong and f.recompiles == 3
 
 
 # -- the functions that gather ---------------------------------------------------------------------------------------
