@@ -477,6 +477,27 @@ def test_many_threads_with_structures_of_their_own() -> None:
     assert not wrong and f.recompiles == 3
 
 
+def test_the_entry_serves_another_program_after_gathering() -> None:
+    """A class derived from dict calls the function with another structure while it is asked for its keys."""
+
+    class Meddling(dict[str, Any]):
+        meddles = False
+
+        def __iter__(self) -> Any:
+            if self.meddles:
+                self.meddles = False
+                assert f([A], B).tolist() == [3, 10]
+            return super().__iter__()
+
+    f, tree = mo.compile(lambda p, y: p["a"] - y if isinstance(p, dict) else p[0] * y), Meddling(a=C)
+    f([A], B)
+    for _ in range(2):
+        assert f(tree, B).tolist() == [7, 15]
+    before = f.native_calls
+    tree.meddles = True
+    assert f(tree, B).tolist() == [7, 15] and f.native_calls == before
+
+
 # -- the functions that gather ---------------------------------------------------------------------------------------
 def test_names_that_python_needs_itself() -> None:
     f = mo.compile(lambda type, len, isinstance=2, *tuple, dict, self=None, **made: type["x"] + len[0] + dict
