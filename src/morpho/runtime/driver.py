@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from morpho.kernels.emit import Value
 from morpho.kernels.joint import CHUNKS_PER_THREAD
-from morpho.runtime.layout import BYTES_DATA, WORD, WRITABLE
+from morpho.runtime.entry_code import entry, through_python
+from morpho.runtime.layout import BYTES_DATA, TUPLE_ITEMS, TUPLE_SIZE, WORD, WRITABLE
 from morpho.runtime.output_code import drop_outputs, make_outputs, outputs_as_tuple
 from morpho.runtime.state_code import hold_states, leave_states, read_states, replace_states
 from morpho.runtime.tables import (
@@ -199,21 +200,17 @@ def _compare(f: Function, record: str, guards: str, argument: Value, values: str
         e.label(following)
 
 
-def _entry(f: Function, at: Distances) -> str:
-    """entry(self, args, nargs, kwnames): f(a, b) and f(a, b, out=c) on guarded tensors and known objects; other
-    calls go to Python."""
+def _serve(f: Function, at: Distances) -> str:
+    """serve(context, tensors, target, args, nargs, kwnames): the tensors among a call's arguments are guarded and the
+    program runs; target is out=, or NULL. Calls that it does not serve go to Python with what was given."""
     e = f.e
-    slow = "slow"
-    context = e.load_pointer(e.offset("%self", "i8", at.context))
+    slow, context, tensors = "slow", "%context", "%tensors"
     _admit(f, context, slow)
-    given = f.value("%count") & ((1 << 63) - 1)
     inputs, outputs = f.word(context, ContextField.INPUTS), f.word(context, ContextField.OUTPUTS)
-    f.go_unless(e.icmp("eq", given, f.word(context, ContextField.ARGUMENTS)), slow)
     f.go_unless(e.icmp("eq", f.word(context, ContextField.BUSY), 0), slow)
     program = f.pointer(context, ContextField.PROGRAM)
     slots = f.alloca(f.word(context, ContextField.SLOTS))
-    tensors, records = f.alloca(inputs + 1), f.alloca(inputs + 1)
-    _take_tensors(f, context, given, tensors, slow)
+    records = f.alloca(inputs + 1)
     _read_inputs(f, context, (inputs, tensors), records, slots, slow, at)
     _check_fixed(f, context, slow, at)
     values = _numbers(f, context, program, records, slow)
@@ -224,10 +221,10 @@ def _entry(f: Function, at: Distances) -> str:
     f.store_pointer("null", held_at, 0)
     told, fresh, python, targets, check, ready = (e.fresh(n) for n in ("told", "fresh", "python", "targets", "check",
                                                                        "ready"))
-    is_told = f.is_null("%names") ^ True
+    is_told = f.is_null("%target") ^ True
     e.branch_if(is_told, told, fresh)
     e.label(told)
-    _take_targets(f, context, given, outputs, items_at, slow)
+    _take_targets(f, context, outputs, items_at, slow)
     e.branch_if(e.icmp("ne", f.word(context, ContextField.HOLD), 0), python, targets)
     e.label(fresh)
     make_outputs(f, context, (inputs, tensors), (outputs, room), made_at, at)
@@ -258,12 +255,18 @@ def _entry(f: Function, at: Distances) -> str:
     f.store_pointer(f.pointer(context, ContextField.ARENA), slots, f.word(context, ContextField.SLOTS) - 1)
     moved = e.select(staged, outputs, e.constant(0, "i64", 1))
     captured = (f.word(context, ContextField.CAPTURED), f.pointer(context, ContextField.CAPTURED_TABLE))
-    nothing = f.pointer(context, ContextField.NOTHING)
+    nothing, arrange = f.pointer(context, ContextField.NOTHING), f.pointer(context, ContextField.ARRANGE)
+    held, free = e.fresh("held"), e.fresh("free")
+    e.branch_if(f.is_null(arrange), free, held)
+    e.label(held)
+    f.increment(context, arrange)  # while the program runs, the tables may be filled for another one
+    e.branch(free)
+    e.label(free)
     status = _guarded_run(f, context, (program, slots, values), ((inputs, tensors), (outputs, items), captured),
                           at, (moves, moved))
     replace_states(f, states, status)
     leave_states(f, context, held_at)
-    _return(f, context, program, status, (given, outputs), (single, nothing), room, made_at)
+    _return(f, context, program, status, (single, nothing, arrange), (outputs, room), made_at)
     e.label("undo")
     leave_states(f, context, held_at)
     drop_outputs(f, context, room, made_at)
@@ -272,7 +275,7 @@ def _entry(f: Function, at: Distances) -> str:
     drop_outputs(f, context, room, made_at)
     e.line("ret ptr null")
     e.label(slow)
-    _python(f, context, ContextField.SLOW, "%args", "%count", "%names")
+    through_python(f, context)
     return f.text()
 
 
@@ -302,17 +305,6 @@ def _admit(f: Function, context: str, slow: str) -> None:
     f.go_unless(f.same(found, f.pointer(context, ContextField.SETTINGS)), slow)
     e.branch(admitted)
     e.label(admitted)
-
-
-def _take_tensors(f: Function, context: str, given: Value, tensors: str, slow: str) -> None:
-    """The tensors among the arguments; the others must be the very objects that the code was compiled for."""
-    e, table = f.e, f.pointer(context, ContextField.ARGUMENT_TABLE)
-    with e.loop(0, given, carried=[e.constant(0, "i64", 1)]) as loop:
-        argument, wanted = f.pointer("%args", loop.index), f.pointer(table, loop.index)
-        is_tensor = f.is_null(wanted)
-        f.go_unless(is_tensor | f.same(argument, wanted), slow)
-        f.store_pointer(argument, tensors, loop.values[0])  # the next one writes over what is none
-        loop.next(loop.values[0] + e.convert("zext", is_tensor, "i64"))
 
 
 def _read_inputs(f: Function, context: str, inputs: tuple[Value, str], records: str, slots: str, slow: str,
@@ -347,23 +339,20 @@ def _fixed_inputs(f: Function, context: str, first: Value, slots: str) -> None:
         f.store_pointer(f.pointer(table, loop.index * 3), slots, first + loop.index)
 
 
-def _take_targets(f: Function, context: str, given: Value, outputs: Value, items_at: str, slow: str) -> None:
-    """out= is one tensor, or a tuple of as many as there are outputs; it stands after the arguments in `args`."""
-    e = f.e
+def _take_targets(f: Function, context: str, outputs: Value, items_at: str, slow: str) -> None:
+    """out= is one tensor, or a tuple of as many as there are outputs."""
+    e, target, cell = f.e, "%target", f.alloca(1)
     f.go_unless(e.icmp("ne", outputs, 0), slow)
-    f.go_unless(e.icmp("eq", f.word(context, ContextField.ARRANGE), 0), slow)
-    f.go_unless(e.icmp("eq", e.load(e.offset("%names", "i8", 16), "i64", 1), 1), slow)
-    f.go_unless(f.same(e.load_pointer(e.offset("%names", "i8", 24)), f.pointer(context, ContextField.OUT_NAME)), slow)
     one, many, taken = e.fresh("one"), e.fresh("many"), e.fresh("taken")
     e.branch_if(e.icmp("ne", f.word(context, ContextField.SINGLE), 0), one, many)
     e.label(one)
-    f.store_pointer(f.address("%args", given), items_at, 0)
+    f.store_pointer(target, cell, 0)
+    f.store_pointer(cell, items_at, 0)
     e.branch(taken)
     e.label(many)
-    target = f.pointer("%args", given)
     f.go_unless(f.same(e.load_pointer(e.offset(target, "i8", WORD)), f.pointer(context, ContextField.TUPLE_TYPE)), slow)
-    f.go_unless(e.icmp("eq", e.load(e.offset(target, "i8", 16), "i64", 1), outputs), slow)
-    f.store_pointer(e.offset(target, "i8", 24), items_at, 0)
+    f.go_unless(e.icmp("eq", e.load(e.offset(target, "i8", TUPLE_SIZE), "i64", 1), outputs), slow)
+    f.store_pointer(e.offset(target, "i8", TUPLE_ITEMS), items_at, 0)
     e.branch(taken)
     e.label(taken)
 
@@ -438,51 +427,49 @@ def _deliver(f: Function) -> str:
     return f.text()
 
 
-def _return(f: Function, context: str, program: str, status: Value, counts: tuple[Value, Value],
-            kind: tuple[Value, str], room: str, made_at: str) -> None:
-    """The target given, the outputs made as a tuple, the only one of them, or nothing; or the fault. `kind` says
-    whether there is a single one, and what nothing is."""
+def _return(f: Function, context: str, program: str, status: Value, kind: tuple[Value, str, str],
+            made: tuple[Value, str], made_at: str) -> None:
+    """The targets given, the outputs made as a tuple, the only one of them, or nothing; or the fault. `kind` says
+    whether there is a single one, what nothing is, and how Python arranges several; a reference to that is held."""
     e = f.e
     names = ("fault", "fine", "told", "fresh", "none", "some", "single", "many")
     fault, fine, told, fresh, none, some, single, many = (e.fresh(n) for n in names)
-    given, outputs = counts
+    single_one, nothing, arrange = kind
     e.branch_if(e.icmp("eq", status, 0), fine, fault)
     e.label(fine)
-    e.branch_if(f.is_null("%names"), fresh, told)
+    e.branch_if(f.is_null("%target"), fresh, told)
     e.label(told)
-    target = f.pointer("%args", given)
-    f.increment(context, target)
-    e.line(f"ret ptr {target}")
+    f.increment(context, "%target")
+    _arranged(f, context, arrange, "%target")
     e.label(fresh)
-    e.branch_if(e.icmp("eq", outputs, 0), none, some)
+    e.branch_if(e.icmp("eq", made[0], 0), none, some)
     e.label(none)
-    f.increment(context, kind[1])
-    e.line(f"ret ptr {kind[1]}")
+    f.increment(context, nothing)
+    e.line(f"ret ptr {nothing}")
     e.label(some)
-    e.branch_if(e.icmp("ne", kind[0], 0), single, many)
+    e.branch_if(e.icmp("ne", single_one, 0), single, many)
     e.label(single)
-    e.line(f"ret ptr {f.pointer(room, 0)}")
+    e.line(f"ret ptr {f.pointer(made[1], 0)}")
     e.label(many)
-    _arranged(f, context, outputs_as_tuple(f, context, (outputs, room), made_at))
+    _arranged(f, context, arrange, outputs_as_tuple(f, context, made, made_at))
     e.label(fault)
-    drop_outputs(f, context, room, made_at)
+    f.decrement(context, arrange)
+    drop_outputs(f, context, made[1], made_at)
     _raise(f, context, status, program)
 
 
-def _arranged(f: Function, context: str, results: str) -> None:
+def _arranged(f: Function, context: str, arrange: str, results: str) -> None:
     """Return a tuple of outputs, or what Python makes of it: lists, dicts, tuples of those."""
-    e = f.e
-    arrange, arguments = f.pointer(context, ContextField.ARRANGE), f.alloca(1)
+    e, arguments = f.e, f.alloca(1)
     plain, other = e.fresh("plain"), e.fresh("other")
     e.branch_if(f.is_null(arrange), plain, other)
     e.label(plain)
     e.line(f"ret ptr {results}")
     e.label(other)
     f.store_pointer(results, arguments, 0)
-    made = "%" + e.fresh("p")
-    call, drop = f.pointer(context, ContextField.VECTORCALL), f.pointer(context, ContextField.DECREMENT)
-    e.line(f"{made} = call ptr {call}(ptr {arrange}, ptr {arguments}, i64 1, ptr null)")
-    e.line(f"call void {drop}(ptr {results})")
+    made = f.call_python(context, ContextField.VECTORCALL, f"ptr {arrange}, ptr {arguments}, i64 1, ptr null")
+    f.decrement(context, results)
+    f.decrement(context, arrange)
     e.line(f"ret ptr {made}")
 
 
@@ -585,14 +572,6 @@ def _guarded_run(f: Function, context: str, running: tuple[str, str, str], tenso
     return f.word(result, 0)
 
 
-def _python(f: Function, context: str, field: ContextField, arguments: str, count: str, names: str) -> None:
-    e = f.e
-    function, target = f.pointer(context, ContextField.VECTORCALL), f.pointer(context, field)
-    name = "%" + e.fresh("p")
-    e.line(f"{name} = call ptr {function}(ptr {target}, ptr {arguments}, i64 {count}, ptr {names})")
-    e.line(f"ret ptr {name}")
-
-
 FUNCTIONS = ("entry", "run", "evaluate", "worker")
 
 
@@ -607,6 +586,8 @@ def driver_text(at: Distances) -> str:
         _evaluate(Function("evaluate", "ptr %program, ptr %symbols, ptr %values", "void")),
         _deliver(Function("deliver", "ptr %moves, i64 %count, i64 %status, ptr %copy", "void")),
         _run(Function("run", "ptr %program, ptr %slots, ptr %values, ptr %scratch", "i64")),
-        _entry(Function("entry", "ptr %self, ptr %args, i64 %count, ptr %names", "ptr"), at),
+        _serve(Function("serve", "ptr %context, ptr %tensors, ptr %target, ptr %args, i64 %count, ptr %names",
+                        "ptr"), at),
+        entry(Function("entry", "ptr %self, ptr %args, i64 %count, ptr %names", "ptr"), at),
     ]
     return "\n".join(parts)
