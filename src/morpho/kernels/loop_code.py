@@ -29,6 +29,17 @@ def function_flops(kernel: LoopKernel) -> int:
     return sum(i.flops for i in kernel.instructions if i.full and i.flops >= COSTLY)
 
 
+def vectors_of_functions(kernel: LoopKernel, isa: Isa) -> int:
+    """Vectors side by side where polynomials are computed: they wait for themselves, but more may not fit the
+    registers."""
+    names = [i.name for i in kernel.instructions if i.full and i.flops >= COSTLY]
+    if isa.architecture == "aarch64":
+        return 4 if function_flops(kernel) == COSTLY else 2
+    # Constants take no registers of their own on AVX-512.
+    alone = len(names) == 1 and names[0] in ("gelu", "gelu_slope") and not any(i.reduces for i in kernel.instructions)
+    return 4 if alone and isa.vector_bits == 512 else 2
+
+
 def choose_lanes(kernel: LoopKernel, isa: Isa) -> int:
     """Elements per chunk: some vectors of the widest dtype, so that independent work overlaps."""
     if isa.vector_bits == 0:
@@ -38,8 +49,7 @@ def choose_lanes(kernel: LoopKernel, isa: Isa) -> int:
     heavy = any(i.flops >= COSTLY for i in kernel.instructions)
     if heavy:  # half floats are float32 in registers: long bodies would not fit, and take long to compile
         widest = max(widest, max(i.dtype.compute.itemsize for i in moving))
-    # One short polynomial waits for itself as well; two, or a long one, would not fit the registers.
-    vectors = 2 if heavy and not (function_flops(kernel) == COSTLY and isa.architecture == "aarch64") else 4
+    vectors = vectors_of_functions(kernel, isa) if heavy else 4
     reduces = any(i.reduces for i in kernel.instructions)
     if not heavy and not reduces and sum(i.flops for i in kernel.instructions if i.full) >= LONG_CHAIN \
             and (isa.architecture == "aarch64" or isa.vector_bits == 512):

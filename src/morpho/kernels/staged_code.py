@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from morpho.kernels.loop_spec import Pass
 
 LEAST_LATENCY = 30  # cycles of a chain that is worth cutting
-MOST_CROSSING = 8
+MOST_CROSSING = 9  # values carried to the next iteration: more leave too few registers
 MIDDLE = 0.3, 0.75  # of a chain, where a cut may lie
 _NAME = re.compile(r"%[a-z]+\d+")
 _LATENCY = (("fdiv", 10), ("@llvm.sqrt", 12), ("@llvm.fma", 4), ("fmul", 3), ("@of.", 0), ("load", 5), ("bitcast", 0))
@@ -29,7 +29,7 @@ _LATENCY = (("fdiv", 10), ("@llvm.sqrt", 12), ("@llvm.fma", 4), ("fmul", 3), ("@
 class Line:
     """One instruction of a straight body: what it defines, what it uses, and when its result is there."""
 
-    __slots__ = ("cycles", "depth", "is_at_hand", "name", "text", "users", "uses")
+    __slots__ = ("cycles", "depth", "is_at_hand", "name", "slots", "text", "users", "uses")
 
     def __init__(self, text: str, known: dict[str, Line]) -> None:
         self.text = text
@@ -37,6 +37,7 @@ class Line:
         self.name = left.strip()
         self.uses = [known[name] for name in dict.fromkeys(_NAME.findall(right)) if name in known]
         self.cycles = next((cycles for word, cycles in _LATENCY if word in right), 2)
+        self.slots = 0 if self.cycles == 0 or "load" in right else 5 if "fdiv" in right else 1  # of arithmetic units
         self.depth = max((line.depth for line in self.uses), default=0) + self.cycles
         # Whether it can be had again: an operand of the kernel, or made of constants.
         self.is_at_hand = "%place" in text or all(line.is_at_hand and "%place" not in line.text for line in self.uses)
@@ -67,20 +68,25 @@ class Cut:
                 if len(brought) <= 1:
                     late.add(line.name)
         early = [line for line in lines if line.name not in late]
-        crossing = [line for line in early if not line.users.isdisjoint(late)]
-        self.again = [line for line in crossing if line.is_at_hand]  # read once more instead of carried
-        self.crossing = [line.name for line in crossing if not line.is_at_hand]
-        self.first = [line for line in early if not line.is_at_hand or line.users - late]
-        self.second = self.again + [line for line in lines if line.name in late]
+        first, second = {line.name for line in early if not line.is_at_hand}, set(late)
+        for line in reversed(early):  # what is at hand is had by each half that needs it, with all that it is made of
+            if line.is_at_hand:
+                first |= {line.name} if line.users & first else set()
+                second |= {line.name} if line.users & second else set()
+        self.again = [line for line in early if line.name in second]
+        self.crossing = [line.name for line in early if not line.is_at_hand and line.users & late]
+        self.first = [line for line in early if line.name in first]
+        self.second = [line for line in lines if line.name in second]
+        self.busy = sum(line.slots for line in lines if not line.is_at_hand)
 
     @property
     def cost(self) -> float:
-        """Cycles of the longer chain, and something for every value that is carried."""
+        """Cycles of the longer chain, or of the units if they take longer, and something for every value carried."""
         depths: dict[str, int] = {}
         for line in self.second:
             depths[line.name] = max((depths.get(use.name, 0) for use in line.uses), default=0) + line.cycles
         chains = max((line.depth for line in self.first), default=0), max(depths.values(), default=0)
-        return max(chains) + 1.5 * len(self.crossing)
+        return max(*chains, self.busy) + 1.5 * len(self.crossing)
 
 
 def find_cut(lines: list[Line], may_cross: Callable[[str], bool]) -> Cut | None:

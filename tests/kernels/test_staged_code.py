@@ -1,0 +1,47 @@
+"""A body cut into two halves: each defines what it uses, and only what cannot be had again is carried over."""
+
+from __future__ import annotations
+
+import pytest
+
+from morpho.kernels.emit import Emitter
+from morpho.kernels.staged_code import Cut, find_cut, parse
+from morpho.kernels.vector_math.activations import gelu
+
+BODY = [  # x is read, the key is made of constants and used by both halves
+    "  %v0 = load <8 x float>, ptr %place0, align 4",
+    "  %v1 = load <8 x i32>, ptr @of.key, align 16",
+    "  %v2 = xor <8 x i32> %v1, splat (i32 7)",
+    "  %v3 = bitcast <8 x float> %v0 to <8 x i32>",
+    "  %v4 = xor <8 x i32> %v3, %v2",
+    "  %v5 = bitcast <8 x i32> %v4 to <8 x float>",
+    "  %v6 = fmul <8 x float> %v5, %v5",
+    *(f"  %v{n} = fmul <8 x float> %v{n - 1}, %v{n - 2}" for n in range(7, 20)),
+    "  %v20 = bitcast <8 x float> %v19 to <8 x i32>",
+    "  %v21 = xor <8 x i32> %v20, %v2",
+    "  %v22 = bitcast <8 x i32> %v21 to <8 x float>",
+    "  %v23 = fadd <8 x float> %v22, %v0",
+]
+
+
+@pytest.mark.parametrize("depth", range(1, 50, 4))
+def test_each_half_defines_what_it_uses(depth: int) -> None:
+    lines = parse(BODY, {"%v23"})
+    cut = Cut(lines, depth)
+    for half, given in ((cut.first, set()), (cut.second, set(cut.crossing))):
+        known = set(given)
+        for line in half:
+            assert {use.name for use in line.uses} <= known, line.text
+            known.add(line.name)
+    assert {"%v0", "%v1", "%v2"}.isdisjoint(cut.crossing)
+    assert {line.name for line in cut.first} | {line.name for line in cut.second} == {line.name for line in lines}
+
+
+def test_gelu_is_cut_near_its_middle_and_carries_little() -> None:
+    e = Emitter(8, destructive_fma=True)
+    result = gelu(e, e.load("%place0", "float"))
+    lines = parse(e.lines, {result.name})
+    cut = find_cut(lines, lambda name: True)
+    assert cut is not None and len(cut.crossing) <= 7
+    assert all(3 * sum(line.slots for line in half) > cut.busy for half in (cut.first, cut.second))
+    assert [line.text for line in cut.again if "%place0" in line.text]
