@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LEAST_LATENCY = 30  # cycles of a chain that is worth cutting
 MOST_CROSSING = 9  # values carried to the next iteration: more leave too few registers
-MIDDLE = 0.3, 0.75  # of a chain, where a cut may lie
+MIDDLE = 0.4, 0.7  # of a chain, where a cut may lie
 _NAME = re.compile(r"%[a-z]+\d+")
 _LATENCY = (("fdiv", 10), ("@llvm.sqrt", 12), ("@llvm.fma", 4), ("fmul", 3), ("@of.", 0), ("load", 5), ("bitcast", 0))
 
