@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 
 from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
-from morpho.kernels import attention_code as parts
+from morpho.kernels import attention_packing as packing
+from morpho.kernels import attention_products as products
+from morpho.kernels import attention_scores as scores
 from morpho.kernels import scalars
-from morpho.kernels.attention_code import BLOCK, smax, smin
+from morpho.kernels.attention_code import BLOCK, LARGEST, any_lane, smax, smin
 from morpho.kernels.attention_tiles import FAR, TILE, WIDEST, TileCode
 from morpho.kernels.emit import Value
 
@@ -54,9 +56,9 @@ class BackwardCode(TileCode):
         self.mask, self.moving = kernel.mask, kernel.moving
         shape = self.shape
         turned = kernel.part != "queries"
-        mask = (parts.mask_turned if turned else parts.mask_tile)(shape, self.mask)
-        for routine in (parts.score_tile(shape), mask, parts.slope_tile(shape, turned), parts.value_tile(shape),
-                        parts.pack_lines(shape, self.dtype), parts.pack_lanes(shape, self.dtype)):
+        mask = (scores.mask_turned if turned else scores.mask_tile)(shape, self.mask)
+        for routine in (products.score_tile(shape), mask, scores.slope_tile(shape, turned), products.value_tile(shape),
+                        packing.pack_lines(shape, self.dtype), packing.pack_lanes(shape, self.dtype)):
             self.add(routine)
 
     def prepare(self) -> None:
@@ -97,7 +99,7 @@ class BackwardCode(TileCode):
         """Whether any of `count` keys from `start` is masked for any row, or has an overflown score to be clamped."""
         e, shape = self.e, self.shape
         top = e.absolute(e.load(self.top, shape.element, shape.rows))
-        strange = parts.any_lane(e, e.fcmp("uge", top, parts.LARGEST[shape.element]))
+        strange = any_lane(e, e.fcmp("uge", top, LARGEST[shape.element]))
         if self.mask is not None:
             return e.constant(True, "i1", 1)
         return e.icmp("slt", start, self.latest) | e.icmp("sgt", start + count, self.earliest) | strange
@@ -271,7 +273,7 @@ class HeadsCode(KeysCode):
 
     def __init__(self, kernel: AttentionBackwardKernel, isa: Isa) -> None:
         super().__init__(kernel, isa)
-        self.add(parts.value_turned(self.shape))
+        self.add(products.value_turned(self.shape))
 
     def body(self) -> None:
         e, n = self.e, self.n
