@@ -23,9 +23,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import operator
-import os
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,6 +34,7 @@ from morpho.base import settings
 from morpho.base.errors import ArgumentError, DeviceError, MemoryLimit, MorphoError, ValueFault, fail
 from morpho.base.units import format_bytes
 from morpho.runtime.chunk import ALIGNMENT_BYTES, ALONE, HUGE_PAGE_BYTES, MAPPED_BYTES, ZEROED, Chunk, size_class
+from morpho.runtime.fork_safe import ForkSafe
 from morpho.runtime.memory import Memory
 from morpho.runtime.region import Piece, Region
 
@@ -89,7 +88,7 @@ class Watch:
         self.base_bytes = self.peak_bytes = base_bytes
 
 
-class Pool:
+class Pool(ForkSafe):
     """Blocks by size class, a byte cap, decay and statistics.
 
     `limit_bytes` caps what the pool holds, free blocks included; 0 means no cap, None means `settings.pool_bytes`,
@@ -97,15 +96,17 @@ class Pool:
     somebody acquires, or releases a large block: there is no thread in the background.
     """
 
+    _make_lock = staticmethod(RLock)
+
     def __init__(
         self, limit_bytes: int | None = 0, idle_s: float = IDLE_S, clock: Callable[[], float] = time.monotonic
     ) -> None:
         if limit_bytes is not None and limit_bytes < 0:
             raise fail(ValueFault, "pool", f"limit_bytes {limit_bytes} is negative", "0 means no limit")
+        super().__init__()
         self._limit_bytes = limit_bytes
         self._idle_s = idle_s
         self._clock = clock
-        self._lock = RLock()
         self._chunks: set[Chunk] = set()  # every chunk held, in use or on a shelf
         self._shelves: dict[int, deque[Chunk]] = {}  # the free ones by capacity, the most recently used last
         self._requests: dict[int, deque[Chunk]] = {}  # the shelf of a request seen before
@@ -115,7 +116,6 @@ class Pool:
         self._held_bytes = self._peak_bytes = 0
         self._acquires = self._misses = self._regions = 0
         self._watches: list[Watch] = []
-        _pools.add(self)
 
     @property
     def limit_bytes(self) -> int:
@@ -405,34 +405,6 @@ def _oldest(shelf: deque[Chunk]) -> int | None:
 
 
 # -------------------------------------------------------------------------------------------- the process's pool
-
-_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
-_held_over_fork: list[Pool] = []
-
-
-def _before_fork() -> None:
-    """No thread may be in the middle of a change while the process is copied."""
-    _held_over_fork[:] = list(_pools)
-    for each in _held_over_fork:
-        each._lock.acquire()
-
-
-def _after_fork_in_parent() -> None:
-    for each in _held_over_fork:
-        each._lock.release()
-    _held_over_fork.clear()
-
-
-def _after_fork_in_child() -> None:
-    for each in _held_over_fork:
-        each._lock = RLock()
-    _held_over_fork.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
-    )
 
 _process_pool = Pool(limit_bytes=None)
 
