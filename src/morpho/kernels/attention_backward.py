@@ -9,6 +9,7 @@ pass; for `keys` and `heads` the keys are in the lanes and rows take the place o
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field
 
 from morpho.base.dtypes import DType
@@ -49,7 +50,7 @@ class AttentionBackwardKernel:
 
 
 class BackwardCode(TileCode):
-    """What both parts share: where rows lie and what they see, products, and the way out."""
+    """What all parts share: where rows lie and what they see, products, and the way out."""
 
     def __init__(self, kernel: AttentionBackwardKernel, isa: Isa) -> None:
         super().__init__(kernel.dtype, kernel.rank, isa)
@@ -72,6 +73,19 @@ class BackwardCode(TileCode):
         self.ones, self.top, self.ignored = (self.elements(shape.rows) for _ in range(3))
         self.s, self.t = self.elements(BLOCK * shape.rows), self.elements(BLOCK * BLOCK)
         self.e.store(self.e.constant(1.0, shape.element, shape.rows), self.ones)
+
+    @abstractmethod
+    def tile(self, starts: dict[str, Value], first: Value) -> None:
+        """One tile of a head, from line or key `first` on."""
+
+    def each_tile(self, length: Value, size: int) -> None:
+        """The pieces of this call: `length` lines or keys of every head, `size` at a time."""
+        e = self.e
+        tiles = (length + (size - 1)).shift_right(size.bit_length() - 1)
+        first, last = self.pieces(tiles * self.heads())
+        with e.loop(first, last) as loop:
+            head = e.instruction("udiv", loop.index, tiles)
+            self.tile(self.starts(head, self.operands), (loop.index - head * tiles) * size)
 
     def place_rows(self, starts: dict[str, Value], first: Value, count: int) -> tuple[Value, Value]:
         """Tables of `count` rows from `first`, the last one repeated; the keys that any of them sees."""
@@ -130,16 +144,11 @@ class QueriesCode(BackwardCode):
     operands = (*READ, "dq")
 
     def body(self) -> None:
-        e = self.e
         self.prepare()
         self.q, self.ct = self.elements(TILE * self.depth), self.elements(TILE * self.width)
         self.dq = self.elements(TILE * self.depth)
         self.k_room, self.v_room = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
-        tiles = (self.lines + (TILE - 1)).shift_right(TILE.bit_length() - 1)
-        first, last = self.pieces(tiles * self.heads())
-        with e.loop(first, last) as loop:
-            head = e.instruction("udiv", loop.index, tiles)
-            self.tile(self.starts(head, self.operands), (loop.index - head * tiles) * TILE)
+        self.each_tile(self.lines, TILE)
 
     def tile(self, starts: dict[str, Value], first: Value) -> None:
         e, n, rows = self.e, self.n, self.shape.rows
@@ -196,13 +205,8 @@ class KeysCode(BackwardCode):
         self.q, self.ct = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
 
     def body(self) -> None:
-        e, n = self.e, self.n
         self.prepare()
-        tiles = (n["keys"] + (BLOCK - 1)).shift_right(BLOCK.bit_length() - 1)
-        first, last = self.pieces(tiles * self.heads())
-        with e.loop(first, last) as loop:
-            head = e.instruction("udiv", loop.index, tiles)
-            self.tile(self.starts(head, self.operands), (loop.index - head * tiles) * BLOCK)
+        self.each_tile(self.n["keys"], BLOCK)
 
     def tile(self, starts: dict[str, Value], first: Value) -> None:
         e, n, rows = self.e, self.n, self.shape.rows

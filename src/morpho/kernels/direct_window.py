@@ -17,10 +17,10 @@ from morpho.base.dtypes import DType, float32, float64
 from morpho.base.machine import Isa, machine
 from morpho.kernels.gemm import ITEMS_PER_THREAD, NAMES, GemmKernel, Register, Tiling, depth_of_block
 from morpho.kernels.loop_spec import LANES, LoopKernel
-from morpho.kernels.lower_gemm import Matrix, current_isa, rounded
+from morpho.kernels.lower_gemm import Matrix, current_isa, epilogue_bytes, rounded
 from morpho.kernels.lower_group import Lowered
 from morpho.kernels.place import Place
-from morpho.kernels.window_gemm import WindowKernel, WindowProduct, Windows, kernel_strides
+from morpho.kernels.window_gemm import WindowKernel, WindowProduct, Windows, matrices
 
 DIRECT_NAMES = (*NAMES, "groups", "images", "a_group", "a_channel", "a_row", "a_column", "out_columns", "tall_columns",
                 "kernel_rows", "kernel_columns", "row_step", "column_step", "row_dilation", "column_dilation",
@@ -137,10 +137,7 @@ class DirectProduct(WindowProduct):
         self.flat = (self.near and self.window == 1 and windows.steps[0] == 1 and windows.before == (0, 0)
                      and x.shape[2:] == shape[2:] and x.strides[2] == shape[3])
         self.register = direct_register(x.dtype, current_isa(), self.out_columns, self.n, self.flat)
-        strides = kernel_strides(weight, windows.groups)
-        assert strides is not None, "weights are copied before"
-        self.a = Matrix(x, x.strides[0], 0, 0)
-        self.b = Matrix(weight, strides[0] if windows.groups > 1 else 0, strides[2], strides[1])
+        self.a, self.b = matrices(x, weight, windows.groups)
         # A line of the copy: per phase its columns, of which neighbouring windows share all but one.
         step, reach = windows.steps[1], (self.kernel_shape[1] - 1) * upper(windows.dilations[1])
         self.phases = 1 if reach == 0 else step
@@ -214,8 +211,7 @@ class DirectProduct(WindowProduct):
         sums_at = rounded((t.depth // self.window * self.plane + LANES) * size)
         turned_at = sums_at + rounded((t.tile_rows + lanes) * t.stride * size)
         scratch_at = turned_at + rounded(max(TURNED, lanes) * self.turned_pitch * size)
-        columns = -(-upper(self.m) // LANES) * LANES
-        places_at = scratch_at + rounded(epilogue.scratch_bytes + columns * epilogue.scratch_bytes_per_column)
+        places_at = scratch_at + epilogue_bytes(epilogue, upper(self.m))
         return sums_at, turned_at, scratch_at, places_at, places_at + rounded(8 * t.depth)
 
     def scratch(self, epilogue: LoopKernel) -> tuple[int, int, int]:

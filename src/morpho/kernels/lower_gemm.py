@@ -134,9 +134,7 @@ class Product:
         size, tiling = self.dtype.compute.itemsize, self.tiling
         sums_at = rounded(tiling.tile_rows * tiling.depth * size)
         scratch_at = sums_at + rounded((tiling.tile_rows + 8) * tiling.stride * size)
-        columns = -(-max(upper(self.n), 1) // LANES) * LANES
-        return sums_at, scratch_at, scratch_at + rounded(epilogue.scratch_bytes
-                                                          + columns * epilogue.scratch_bytes_per_column)
+        return sums_at, scratch_at, scratch_at + epilogue_bytes(epilogue, max(upper(self.n), 1))
 
     def values(self, epilogue: Lowered) -> tuple[Size, ...]:
         """Numbers in the order of `gemm.NAMES`, then the epilogue's own."""
@@ -184,6 +182,12 @@ def batch_stride(place: Place) -> Size | None:
             return None
         extent = extent * size
     return 0 if stride is None else stride
+
+
+def epilogue_bytes(epilogue: LoopKernel, columns: int) -> int:
+    """Scratch that an epilogue needs for tiles of so many columns."""
+    whole = -(-columns // LANES) * LANES
+    return rounded(epilogue.scratch_bytes + whole * epilogue.scratch_bytes_per_column)
 
 
 def rounded(count: int) -> int:
