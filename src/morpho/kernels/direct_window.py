@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from morpho.base import settings
 from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType, float32, float64
+from morpho.base.in_force import current_isa, wanted_threads
 from morpho.base.machine import Isa, machine
 from morpho.kernels.gemm import ITEMS_PER_THREAD, NAMES, GemmKernel, Register, Tiling, depth_of_block
 from morpho.kernels.loop_spec import LANES, LoopKernel
-from morpho.kernels.lower_gemm import Matrix, current_isa, epilogue_bytes, rounded
+from morpho.kernels.lower_gemm import Matrix, epilogue_bytes, rounded
 from morpho.kernels.lower_group import Lowered
 from morpho.kernels.place import Place
 from morpho.kernels.window_gemm import WindowKernel, WindowProduct, Windows, matrices
@@ -157,7 +157,7 @@ class DirectProduct(WindowProduct):
 
     def choose(self) -> Tiling:
         """Items of whole lines that keep all threads busy for the same time, the largest of those."""
-        threads, width, panels = settings.get().threads or machine().cores, self.register.width, self.panels
+        threads, width, panels = wanted_threads(), self.register.width, self.panels
         batch = max(1, upper(self.batch))
         wanted = threads * ITEMS_PER_THREAD if threads > 1 else 1
         # Blocks of whole channels: one table of places serves all of them.

@@ -13,13 +13,14 @@ from typing import Any
 
 from morpho.base.dims import Shape, product
 from morpho.base.dtypes import bfloat16
+from morpho.base.in_force import current_isa
 from morpho.cost.crossovers import Crossovers
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.kernels.builder import Builder, operations, reads_first
 from morpho.kernels.direct_window import DirectProduct, PointwiseProduct, is_direct, is_pointwise
 from morpho.kernels.int8 import ByteProduct
-from morpho.kernels.lower_gemm import PRODUCT, Product, as_matrix, batch_stride, current_isa, follows, layout
+from morpho.kernels.lower_gemm import PRODUCT, Product, as_matrix, batch_stride, follows, layout
 from morpho.kernels.lower_group import Lowered, lower_body, lower_copy
 from morpho.kernels.matmul import ROWS, MatmulKernel
 from morpho.kernels.place import Place, whole

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.base import settings
 from morpho.base.dims import Shape, Size
-from morpho.base.machine import Isa, machine
+from morpho.base.in_force import current_isa, wanted_threads
+from morpho.base.machine import Isa
 from morpho.base.shapes import reshape_strides
 from morpho.cost.crossovers import DEFAULT, Crossovers
 from morpho.kernels.gemm import NAMES, GemmKernel, choose_tiling, register_tile
 from morpho.kernels.loop_spec import LoopKernel
-from morpho.kernels.lower_gemm import Matrix, Product, current_isa
+from morpho.kernels.lower_gemm import Matrix, Product
 from morpho.kernels.lower_group import Lowered
 from morpho.kernels.place import Place
 
@@ -79,8 +79,7 @@ class WindowProduct(Product):
         self.batch = windows.groups if isinstance(shape[0], int) else shape[0] * windows.groups
         self.m, self.n = self.images * self.pixels, shape[1] // windows.groups
         self.a, self.b = matrices(x, weight, windows.groups)
-        threads = settings.get().threads or machine().cores
-        self.tiling = choose_tiling(self.m, self.n, self.k, self.batch, self.register, threads, False,
+        self.tiling = choose_tiling(self.m, self.n, self.k, self.batch, self.register, wanted_threads(), False,
                                     crossovers.one_block_rows)
         self.steps = 1, self.tiling.stride
         self.tile = self.seen(shape, 2)
