@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from morpho.kernels.emit import Value
 from morpho.runtime.argument_code import compare
-from morpho.runtime.layout import BYTES_DATA, WORD
+from morpho.runtime.layout import BYTES_DATA, TUPLE_ITEMS, TUPLE_SIZE, WORD
 from morpho.runtime.tables import ContextField, Distances, Function
 
 
@@ -13,8 +13,9 @@ def take_targets(f: Function, context: str, given: Value, outputs: Value, items_
     e = f.e
     f.go_unless(e.icmp("ne", outputs, 0), slow)
     f.go_unless(e.icmp("eq", f.word(context, ContextField.ARRANGE), 0), slow)
-    f.go_unless(e.icmp("eq", e.load(e.offset("%names", "i8", 16), "i64", 1), 1), slow)
-    f.go_unless(f.same(e.load_pointer(e.offset("%names", "i8", 24)), f.pointer(context, ContextField.OUT_NAME)), slow)
+    f.go_unless(e.icmp("eq", e.load(e.offset("%names", "i8", TUPLE_SIZE), "i64", 1), 1), slow)
+    name = e.load_pointer(e.offset("%names", "i8", TUPLE_ITEMS))
+    f.go_unless(f.same(name, f.pointer(context, ContextField.OUT_NAME)), slow)
     one, many, taken = e.fresh("one"), e.fresh("many"), e.fresh("taken")
     e.branch_if(e.icmp("ne", f.word(context, ContextField.SINGLE), 0), one, many)
     e.label(one)
@@ -23,8 +24,8 @@ def take_targets(f: Function, context: str, given: Value, outputs: Value, items_
     e.label(many)
     target = f.pointer("%args", given)
     f.go_unless(f.same(e.load_pointer(e.offset(target, "i8", WORD)), f.pointer(context, ContextField.TUPLE_TYPE)), slow)
-    f.go_unless(e.icmp("eq", e.load(e.offset(target, "i8", 16), "i64", 1), outputs), slow)
-    f.store_pointer(e.offset(target, "i8", 24), items_at, 0)
+    f.go_unless(e.icmp("eq", e.load(e.offset(target, "i8", TUPLE_SIZE), "i64", 1), outputs), slow)
+    f.store_pointer(e.offset(target, "i8", TUPLE_ITEMS), items_at, 0)
     e.branch(taken)
     e.label(taken)
 
