@@ -88,7 +88,8 @@ def _least_work(lanes: int, isa: Isa, line: int, channels: int, flat: bool) -> t
 def line_length(pixels: int, channels: int) -> int:
     """How long the lines of an image are best, where it does not matter: 49 pixels are one line, not seven.
 
-    >>> with settings.settings(isa="vector512"):
+    >>> from morpho.base.settings import settings
+    >>> with settings(isa="vector512"):
     ...     [line_length(pixels, 256) for pixels in (49, 196, 3136, 401)]
     [49, 98, 56, 0]
     """
