@@ -300,6 +300,26 @@ def test_what_changes_is_packed_inside_the_product(rng: np.random.Generator) -> 
         assert several(x, w).numpy().tobytes() == f(x, w).numpy().tobytes() and several.stats["kernels"] == 2
 
 
+@pytest.mark.parametrize(("m", "n", "threads", "heights", "vectors", "ragged"), [
+    (40, 96, 1, (8,), (3,), False),  # whole panels only
+    (40, 256, 2, (8,), (3, 2), False),  # 32 vectors for each thread: ten panels and two vectors
+    (36, 212, 2, (8, 4), (3, 2), False),  # 27 and 26 vectors
+    (47, 203, 2, (8, 4, 2, 1), (3, 2, 1), True),  # 26 and 25, the last of them with three columns
+])
+def test_tiles_of_columns_are_whole_vectors(rng: np.random.Generator, m: int, n: int, threads: int,
+                                            heights: tuple[int, ...], vectors: tuple[int, ...], ragged: bool) -> None:
+    """With vectors of four; only register tiles that occur are compiled, and either operand may lie either way."""
+    x, w = draw(rng, m, 30), draw(rng, 30, n)
+    want = by_rule(mo.asarray(x), mo.asarray(w), mo.float32).tobytes()
+    for left in (x, np.asfortranarray(x)):
+        for right in (w, np.asfortranarray(w)):
+            f = mo.compile(lambda x, w: x @ w)
+            with mo.settings(isa="vector128", threads=threads):
+                assert f(mo.asarray(left), mo.asarray(right)).numpy().tobytes() == want
+            kernel = f.current.plan.program.steps[-1].kernel
+            assert (kernel.heights, kernel.vectors, kernel.ragged) == (heights, vectors, ragged)
+
+
 def test_batches_are_packed_inside_the_product(rng: np.random.Generator) -> None:
     x, w = draw(rng, 5, 20, 17), draw(rng, 5, 17, 150)
     f = mo.compile(lambda x, w: mo.relu(x @ w))

@@ -173,9 +173,9 @@ class MicroKernel:
 
     ARGUMENTS = "ptr %a, ptr %b, i64 %count, ptr %tile, i64 %stride, i1 %first"
 
-    def __init__(self, kernel: GemmKernel, height: int, register: Register, isa: Isa) -> None:
+    def __init__(self, kernel: GemmKernel, height: int, register: Register, isa: Isa, name: str = "") -> None:
         self.dtype, self.height, self.register = kernel.dtype, height, register
-        self.function = Function(f"micro{height}", self.ARGUMENTS, register.lanes, isa)
+        self.function = Function(name or f"micro{height}", self.ARGUMENTS, register.lanes, isa)
         self.e = self.function.e
         self.element = sum_type(kernel.dtype)
         self.packed = scalars.memory_type(kernel.dtype)

@@ -135,10 +135,13 @@ class GemmCode:
 
     def parts(self) -> list[Any]:
         """The internal functions, each with `write()`."""
+        micro = [MicroKernel(self.kernel, h, self.register, self.isa) for h in self.register.heights]
+        return [*micro, *self.row_packers()]
+
+    def row_packers(self) -> list[Any]:
         heights = self.register.heights
         across = [ColumnPacker(self.kernel, heights[0], self.isa)] if self.packs_columns else []
-        return [*(MicroKernel(self.kernel, h, self.register, self.isa) for h in heights),
-                *(self.packer(h) for h in heights), *across]
+        return [*(self.packer(h) for h in heights), *across]
 
     @property
     def packs_columns(self) -> bool:
@@ -212,18 +215,26 @@ class GemmCode:
             self.before_packing(rows, start, depth)
             self.pack_rows(source, rows, depth)
             e.store(tile, self.last)
-        first = e.icmp("eq", number, 0)
-        with e.loop(panels[0], panels[1]) as loop:
-            panel = self.panel(batch, loop.index, start, depth)
-            target = e.offset(self.sums, self.element, (loop.index - panels[0]) * self.register.width)
-            ahead = e.offset(panel, self.memory, v["k"] * self.register.width)
+        self.over_panels(batch, rows, panels, (start, depth), e.icmp("eq", number, 0))
 
-            def some_rows(height: int, row: Value) -> None:
-                count = rows[1] - rows[0]
-                self.fetch(ahead, depth, (row, e.intrinsic("smin", row + height, count)), count)
-                self.multiply(height, row, panel, depth, target, first)
+    def over_panels(self, batch: Value, rows: tuple[Value, Value], panels: tuple[Value, Value],
+                    block: tuple[Value, Value], first: Value) -> None:
+        """Multiply the packed rows by the panels of a tile; `block` is where k starts, and how many values."""
+        with self.e.loop(panels[0], panels[1]) as loop:
+            self.one_panel(rows, self.panel(batch, loop.index, *block), loop.index - panels[0], block[1], first)
 
-            self.over_rows(rows, some_rows)
+    def one_panel(self, rows: tuple[Value, Value], panel: str, number: Value, depth: Value, first: Value) -> None:
+        """Multiply the packed rows by one panel, that with this number in its tile."""
+        e, width = self.e, self.register.width
+        target = e.offset(self.sums, self.element, number * width)
+        ahead = e.offset(panel, self.memory, self.v["k"] * width)
+
+        def some_rows(height: int, row: Value) -> None:
+            count = rows[1] - rows[0]
+            self.fetch(ahead, depth, (row, e.intrinsic("smin", row + height, count)), count)
+            self.multiply(height, row, panel, depth, target, first)
+
+        self.over_rows(rows, some_rows)
 
     def fetch(self, panel: str, depth: Value, rows: tuple[Value, Value], count: Value) -> None:
         """Ask for as much of the next panel as these are of the rows: wide panels come faster than they would by
@@ -292,8 +303,12 @@ class GemmCode:
         e, v = self.e, self.v
         packed = self.packed_rows(row, depth)
         tile = e.offset(target, self.element, row * v["stride"])
-        e.line(f"call void @micro{height}(ptr {packed}, ptr {panel}, i64 {depth.name}, ptr {tile}, "
+        e.line(f"call void @{self.micro(height)}(ptr {packed}, ptr {panel}, i64 {depth.name}, ptr {tile}, "
                f"i64 {v['stride'].name}, i1 {first.name})")
+
+    def micro(self, height: int) -> str:
+        """The name of the function that sums this many rows."""
+        return f"micro{height}"
 
     def finish(self, batch: Value, rows: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
         """The epilogue over the tile: its operand's address is such that whole-matrix indices fall into the tile."""

@@ -53,7 +53,9 @@ class LoopCode:
     def __init__(self, kernel: LoopKernel, isa: Isa) -> None:
         self.kernel = kernel
         self.isa, self.lanes = isa, choose_lanes(kernel, isa)
-        self.e = Emitter(self.lanes, isa.native_half, destructive_fma=isa.architecture == "aarch64")
+        self.compact = sum(i.flops for i in kernel.instructions if i.full) >= LONG_BODY
+        self.e = Emitter(self.lanes, isa.native_half, destructive_fma=isa.architecture == "aarch64",
+                         opaque_indices=self.compact or any(i.reduces for i in kernel.instructions))
         # Few instructions are in flight on AArch64; one short polynomial has more vectors side by side instead, and
         # sine or power would not fit the registers.
         self.staged = (isa.architecture == "aarch64" and self.lanes > 1
@@ -64,7 +66,6 @@ class LoopCode:
         self.positions: dict[int, Value] = {}  # index access -> its value at column 0
         self.temporaries: dict[str, str] = {}
         self.kept: dict[int, str] = {}  # kept value -> its row of scratch
-        self.compact = sum(i.flops for i in kernel.instructions if i.full) >= LONG_BODY
         self.wide = isa.vector_bits >= 512
 
     # -- the function --------------------------------------------------------------------------------------------------
@@ -295,16 +296,15 @@ class LoopCode:
         if count is None or not numbers:
             return direct
         copies = {n: self.temporary(f"load{n}", types[n]) for n in numbers}
+        moves = [(direct[n], copies[n], types[n]) for n in numbers]
         if partial is None:
-            for n in numbers:
-                self.copy(direct[n], 1, copies[n], 1, types[n], count)
+            self.copy_all(moves, count)
             return copies
         before = e.block
         then, join = e.fresh("short"), e.fresh("join")
         e.branch_if(partial, then, join)
         e.label(then)
-        for n in numbers:
-            self.copy(direct[n], 1, copies[n], 1, types[n], count)
+        self.copy_all(moves, count)
         after = e.block
         e.branch(join)
         e.label(join)
@@ -318,6 +318,15 @@ class LoopCode:
         """The accesses of a pass whose elements lie side by side along the columns."""
         loads = [self.kernel.instructions[n] for n in step.needed if n not in step.kept]
         return sorted({i.extra for i in loads if i.name == "load" and self.kernel.accesses[i.extra].pattern == "unit"})
+
+    def copy_all(self, moves: list[tuple[str, str, str]], count: Value) -> None:
+        """The first `count` elements of several sources to their targets (source, target, element), in one loop: each
+        block of instructions costs LLVM time of its own."""
+        e = self.e
+        with e.loop(0, count) as loop:
+            for source, target, element in moves:
+                value = e.load(e.offset(source, element, loop.index), element, 1)
+                e.store(value, e.offset(target, element, loop.index))
 
     def copy(self, source: str, source_step: Value | int, target: str, target_step: Value | int, element: str,
              count: Value | int) -> None:

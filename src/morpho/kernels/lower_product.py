@@ -28,7 +28,7 @@ from morpho.kernels.program import DIRECT, HostStep, Step
 from morpho.kernels.quantised import QuantisedProduct
 from morpho.kernels.row_product import RowProduct, way_of
 from morpho.kernels.tiles import BfloatTiles, ByteTiles
-from morpho.kernels.unpacked_gemm import UnpackedProduct, column_tiles
+from morpho.kernels.unpacked_gemm import UnpackedProduct, vectors_of_tile
 from morpho.kernels.window_gemm import WindowProduct, Windows, kernel_strides
 
 PRODUCTS = ("matmul", "gemm")  # nodes with a right operand that may be packed
@@ -130,7 +130,7 @@ class ProductLowering(Builder):
         if left.dtype is bfloat16 and current_isa().matrix_units:
             return BfloatTiles(left.dtype, shape, *given)
         found = Product(left.dtype, shape, *given)
-        if whole_rows or column_tiles(found, found.tiling) is None or self.is_fixed(b.place) or self.is_shared(node):
+        if whole_rows or vectors_of_tile(found, found.tiling) is None or self.is_fixed(b.place) or self.is_shared(node):
             return found
         return UnpackedProduct(left.dtype, shape, *given)
 

@@ -29,7 +29,7 @@ _LATENCY = (("fdiv", 10), ("@llvm.sqrt", 12), ("@llvm.fma", 4), ("fmul", 3), ("@
 class Line:
     """One instruction of a straight body: what it defines, what it uses, and when its result is there."""
 
-    __slots__ = ("cycles", "depth", "name", "text", "uses")
+    __slots__ = ("cycles", "depth", "is_read", "name", "text", "users", "uses")
 
     def __init__(self, text: str, known: dict[str, Line]) -> None:
         self.text = text
@@ -38,41 +38,38 @@ class Line:
         self.uses = [known[name] for name in dict.fromkeys(_NAME.findall(right)) if name in known]
         self.cycles = next((cycles for word, cycles in _LATENCY if word in right), 2)
         self.depth = max((line.depth for line in self.uses), default=0) + self.cycles
+        self.is_read = "%place" in text  # whether it reads an operand of the kernel
+        self.users: set[str] = set()
+        for line in self.uses:
+            line.users.add(self.name)
 
 
-    @property
-    def is_read(self) -> bool:
-        """Whether this reads an operand of the kernel."""
-        return "%place" in self.text
-
-
-def parse(texts: list[str]) -> list[Line]:
-    """The instructions of a straight body in order."""
+def parse(texts: list[str], results: set[str]) -> list[Line]:
+    """The instructions of a straight body in order; those named in `results` have a user outside."""
     known: dict[str, Line] = {}
     for text in texts:
         line = Line(text, known)
         known[line.name] = line
+        if line.name in results:
+            line.users.add("result")
     return list(known.values())
 
 
 class Cut:
     """A body in two halves and the names of the values that cross from the first to the second."""
 
-    def __init__(self, lines: list[Line], depth: int, results: set[str]) -> None:
-        users: dict[str, set[str]] = {line.name: {"result"} if line.name in results else set() for line in lines}
-        for line in lines:
-            for use in line.uses:
-                users[use.name].add(line.name)
+    def __init__(self, lines: list[Line], depth: int) -> None:
         late = {line.name for line in lines if line.depth > depth} | {"result"}
         for line in reversed(lines):  # a value with late users only goes to them unless more values would cross
-            if line.name not in late and users[line.name] <= late:
-                brought = [use for use in line.uses if not users[use.name] & late and not use.is_read]
+            if line.name not in late and line.users <= late:
+                brought = [use for use in line.uses if use.users.isdisjoint(late) and not use.is_read]
                 if len(brought) <= 1 and (line.uses or line.cycles == 0 or line.is_read):
                     late.add(line.name)
-        crossing = [line for line in lines if line.name not in late and users[line.name] & late]
+        early = [line for line in lines if line.name not in late]
+        crossing = [line for line in early if not line.users.isdisjoint(late)]
         self.again = [line for line in crossing if line.is_read]  # read once more instead of carried
         self.crossing = [line.name for line in crossing if not line.is_read]
-        self.first = [line for line in lines if line.name not in late and (not line.is_read or users[line.name] - late)]
+        self.first = [line for line in early if not line.is_read or line.users - late]
         self.second = self.again + [line for line in lines if line.name in late]
 
     @property
@@ -85,13 +82,13 @@ class Cut:
         return max(chains) + 1.5 * len(self.crossing)
 
 
-def find_cut(lines: list[Line], results: set[str], may_cross: Callable[[str], bool]) -> Cut | None:
+def find_cut(lines: list[Line], may_cross: Callable[[str], bool]) -> Cut | None:
     """The cut with the least cost; None when the chain is short."""
     longest = max((line.depth for line in lines), default=0)
     if longest < LEAST_LATENCY:
         return None
     depths = sorted({line.depth for line in lines if MIDDLE[0] * longest <= line.depth <= MIDDLE[1] * longest})
-    cuts = [Cut(lines, depth, results) for depth in depths]
+    cuts = [Cut(lines, depth) for depth in depths]
     cuts = [cut for cut in cuts if cut.first and cut.second and len(cut.crossing) <= MOST_CROSSING
             and all(may_cross(name) for name in cut.crossing)]
     best = min(cuts, key=lambda cut: cut.cost, default=None)
@@ -106,17 +103,17 @@ def staged_loop(code: LoopCode, step: Pass, begin: Value, end: Value) -> bool:
     column, places = e.argument("%column0", "i64", 1), {n: f"%place{n}" for n in code.side_by_side(step)}
     before = len(e.lines)
     values = code.chunk_values(step, column, None, places)  # a draft, outside any loop
-    cut = find_cut(parse(e.take_back(before)), {values[store.instruction].name for store in step.stores},
-                   lambda name: e.types[name][0] != "i1")
+    results = {values[store.instruction].name for store in step.stores}
+    cut = find_cut(parse(e.take_back(before), results), lambda name: e.types[name][0] != "i1")
     if cut is None:
         return False
     with e.when(e.icmp("slt", begin, end)):
         whole = begin + ((end - begin) & -lanes)
         last = begin + ((end - begin - 1) & -lanes)
-        copies = {n: code.temporary(f"load{n}", scalars.memory_type(code.kernel.accesses[n].dtype)) for n in places}
-        for n in places:  # the short last chunk is read from, and written to, the stack
-            element = scalars.memory_type(code.kernel.accesses[n].dtype)
-            code.copy(e.offset(code.pointers[n], element, whole), 1, copies[n], 1, element, end - whole)
+        elements = {n: scalars.memory_type(code.kernel.accesses[n].dtype) for n in places}
+        copies = {n: code.temporary(f"load{n}", element) for n, element in elements.items()}
+        code.copy_all([(e.offset(code.pointers[n], element, whole), copies[n], element)  # the short last chunk is read
+                       for n, element in elements.items()], end - whole)  # from, and written to, the stack
         zeros = [e.constant(0, *e.types[name]) for name in cut.crossing]
         with e.loop(begin, last + 2 * lanes, lanes, carried=zeros) as loop:
             now, past = e.intrinsic("smin", loop.index, last), loop.index - lanes
@@ -124,8 +121,7 @@ def staged_loop(code: LoopCode, step: Pass, begin: Value, end: Value) -> bool:
             names = {column.name: now.name}
             ended = {name: value.name for name, value in zip(cut.crossing, loop.values, strict=True)}
             ended |= {line.name: "%" + e.fresh() for line in cut.again} | {column.name: past.name}
-            for n in places:
-                element = scalars.memory_type(code.kernel.accesses[n].dtype)
+            for n, element in elements.items():
                 names[places[n]] = choose(code, e.icmp("slt", now, whole), code.pointers[n], element, now, copies[n])
                 ended[places[n]] = choose(code, inside, code.pointers[n], element, past, copies[n])
             e.lines += [renamed(line.text, ended) for line in cut.second]
@@ -138,10 +134,10 @@ def staged_loop(code: LoopCode, step: Pass, begin: Value, end: Value) -> bool:
                 target = choose(code, inside, code.pointers[store.access], element, past, spare)
                 e.store(scalars.to_memory(e, value, code.kernel.instructions[store.instruction].dtype), target)
             loop.next(*[Value(e, name, *e.types[name]) for name in cut.crossing])
-        for store in step.stores:
-            element = scalars.memory_type(code.kernel.instructions[store.instruction].dtype)
-            code.copy(code.temporary(f"store{store.access}", element), 1,
-                      e.offset(code.pointers[store.access], element, whole), 1, element, end - whole)
+        written = {store.access: scalars.memory_type(code.kernel.instructions[store.instruction].dtype)
+                   for store in step.stores}
+        code.copy_all([(code.temporary(f"store{n}", element), e.offset(code.pointers[n], element, whole), element)
+                       for n, element in written.items()], end - whole)
     return True
 
 

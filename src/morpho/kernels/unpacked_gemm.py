@@ -2,11 +2,13 @@
 
 A step of its own for packing costs a launch, and leaves half of what it wrote in the cache of another core. Here an
 item is a tile of columns with all rows: it packs its columns, a block of k at a time, into its thread's scratch, where
-they stay for the tiles of rows that follow.
+they stay for the tiles of rows that follow. Tiles are whole vectors wide, not whole panels: what a tile has beyond its
+panels is a narrower one, so that threads have equal shares and nothing is multiplied by zeros.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,13 +16,13 @@ from morpho.base.dims import Size
 from morpho.base.machine import Isa
 from morpho.kernels import scalars
 from morpho.kernels.emit import Value
-from morpho.kernels.gemm import NAMES, Function, GemmKernel, Register, Tiling, transpose
+from morpho.kernels.gemm import NAMES, Function, GemmKernel, MicroKernel, Register, Tiling, transpose
 from morpho.kernels.gemm_code import GemmCode
 from morpho.kernels.loop_spec import LoopKernel
 from morpho.kernels.lower_gemm import Product, layout, rounded
 from morpho.kernels.lower_group import Lowered
 
-UNPACKED_NAMES = (*NAMES, "b_k", "b_n", "panels_at")
+UNPACKED_NAMES = (*NAMES, "b_k", "b_n", "panels_at", "tile_vectors")
 MOST_ROWS = 64  # per lane: beyond, packing is a small part of the product, and small items keep threads busier
 LEAST_COLUMNS = 96  # of a tile: rows are packed anew for each, which fewer columns would not pay for
 ENOUGH_COLUMNS = 192  # of a tile, with which every thread gets two
@@ -30,9 +32,15 @@ FEW_ROWS_BYTES = 256 << 10  # of a tile's columns, when few rows use them: they 
 @dataclass(frozen=True)
 class UnpackedGemm(GemmKernel):
     """As `GemmKernel`, with B as it lies: `right` is `columns` (n side by side), `rows` (k side by side) or
-    `general`."""
+    `general`.
+
+    The sizes of register tiles are those that occur, as others would only take time to compile.
+    """
 
     right: str = "general"
+    heights: tuple[int, ...] = ()
+    vectors: tuple[int, ...] = ()
+    ragged: bool = True  # whether the last vector has lanes without a column
 
     def generate(self, isa: Isa, name: str) -> str:
         return UnpackedCode(self, isa).module(name)
@@ -46,8 +54,8 @@ class RightPacker:
     STEPS = 8  # values of k that go through all panels together: whole lines of memory, a few pages at a time
 
     def __init__(self, kernel: UnpackedGemm, register: Register, isa: Isa) -> None:
-        self.right, self.width = kernel.right, register.width
-        self.function = Function("pack_right", self.ARGUMENTS, 4, isa)
+        self.right, self.width, self.ragged = kernel.right, register.width, kernel.ragged
+        self.function = Function(f"pack_right{register.vectors}", self.ARGUMENTS, 4, isa)
         self.e, self.memory = self.function.e, scalars.memory_type(kernel.dtype)
         self.vectors = isa.vector_bits > 0 and self.width % 4 == 0
 
@@ -64,8 +72,9 @@ class RightPacker:
                 self.across(loop.index, whole, self.STEPS)
             with e.loop(done, count) as loop:
                 self.across(loop.index, whole, 1)
-        with e.when(e.icmp("sgt", columns, whole * self.width)):
-            self.part(whole, columns - whole * self.width)
+        if self.ragged:
+            with e.when(e.icmp("sgt", columns, whole * self.width)):
+                self.part(whole, columns - whole * self.width)
         return self.function.text()
 
     def line(self, pointer: str, number: Value | int, step: str) -> str:
@@ -121,48 +130,101 @@ class RightPacker:
 
 
 class UnpackedCode(GemmCode):
+    """The generator's state while it writes one kernel. `panels` are places in a tile here: its whole panels."""
+
     kernel: UnpackedGemm
+
+    def __init__(self, kernel: UnpackedGemm, isa: Isa) -> None:
+        super().__init__(kernel, isa)
+        self.register = replace(self.register, heights=kernel.heights)
+        self.vectors = self.register.vectors  # of the panel being written
 
     @property
     def names(self) -> tuple[str, ...]:
         return UNPACKED_NAMES
 
     def parts(self) -> list[Any]:
-        return [*super().parts(), RightPacker(self.kernel, self.register, self.isa)]
+        kernel, isa, found = self.kernel, self.isa, []
+        for vectors in kernel.vectors:
+            register = replace(self.register, vectors=vectors)
+            found += [MicroKernel(kernel, h, register, isa, f"micro{h}x{vectors}") for h in kernel.heights]
+            found.append(RightPacker(kernel, register, isa))
+        return [*found, *self.row_packers()]
+
+    def micro(self, height: int) -> str:
+        return f"micro{height}x{self.vectors}"
 
     def begin(self) -> None:
         self.columns = self.e.offset("%scratch", "i8", self.v["panels_at"])
 
     def item(self, index: Value) -> None:
         """One tile of columns: its tiles of rows one after the other, the first of which finds nothing packed."""
-        e, v = self.e, self.v
+        e, v, register = self.e, self.v, self.register
         batch = e.instruction("udiv", index, v["column_tiles"])
-        self.first_panel = (index - batch * v["column_tiles"]) * v["tile_panels"]
-        panels = self.first_panel, e.intrinsic("smin", self.first_panel + v["tile_panels"], self.panels)
+        first = (index - batch * v["column_tiles"]) * v["tile_vectors"]
+        self.first_column = first * register.lanes
+        self.last_column = e.intrinsic("smin", self.first_column + v["tile_vectors"] * register.lanes, v["n"])
+        vectors = e.instruction("udiv", self.last_column - self.first_column + (register.lanes - 1),
+                                e.constant(register.lanes, "i64", 1))
+        whole = e.instruction("udiv", vectors, e.constant(register.vectors, "i64", 1))
+        self.rest = vectors - whole * register.vectors
+        panels = e.constant(0, "i64", 1), whole
         blocks = e.instruction("udiv", v["k"] + v["depth"] - 1, v["depth"])
         with e.loop(0, v["row_tiles"]) as tiles:
-            first = tiles.index * v["tile_rows"]
-            rows = first, e.intrinsic("smin", first + v["tile_rows"], v["m"])
+            top = tiles.index * v["tile_rows"]
+            rows = top, e.intrinsic("smin", top + v["tile_rows"], v["m"])
             with e.loop(0, blocks) as loop:
                 with e.when(e.icmp("eq", tiles.index, 0)):
                     self.pack_right(batch, panels, loop.index)
                 self.block(batch * v["row_tiles"] + tiles.index, batch, rows, panels, loop.index, blocks)
             self.finish(batch, rows, panels)
 
+    def narrow_panels(self, write: Callable[[], None]) -> None:
+        """`write()` for what is left of a tile after whole panels, with `vectors` as many as it has."""
+        for vectors in self.kernel.vectors:
+            if vectors < self.register.vectors:
+                self.vectors = vectors
+                with self.e.when(self.e.icmp("eq", self.rest, vectors)):
+                    write()
+        self.vectors = self.register.vectors
+
     def pack_right(self, batch: Value, panels: tuple[Value, Value], block: Value) -> None:
         """A block of k of all columns of the tile."""
-        e, v, width = self.e, self.v, self.register.width
-        start, column = block * v["depth"], panels[0] * width
+        e, v, register = self.e, self.v, self.register
+        start = block * v["depth"]
         depth = e.intrinsic("smin", v["depth"], v["k"] - start)
-        count = e.intrinsic("smin", panels[1] * width, v["n"]) - column
-        source = e.offset(self.b, self.memory, batch * v["b_batch"] + start * v["b_k"] + column * v["b_n"])
-        target = e.offset(self.columns, self.memory, start * width)
-        e.line(f"call void @pack_right(ptr {source}, i64 {v['b_k'].name}, i64 {v['b_n'].name}, i64 {depth.name}, "
-               f"i64 {count.name}, i64 {(v['k'] * width).name}, ptr {target})")
+        source = e.offset(self.b, self.memory, batch * v["b_batch"] + start * v["b_k"])
+
+        def pack(first: Value, last: Value, panel: str) -> None:
+            line = e.offset(source, self.memory, first * v["b_n"])
+            step = v["k"] * (self.vectors * register.lanes)
+            e.line(f"call void @pack_right{self.vectors}(ptr {line}, i64 {v['b_k'].name}, i64 {v['b_n'].name}, "
+                   f"i64 {depth.name}, i64 {(last - first).name}, i64 {step.name}, ptr {panel})")
+
+        edge = e.intrinsic("smin", self.first_column + panels[1] * register.width, self.last_column)
+        if register.vectors in self.kernel.vectors:
+            pack(self.first_column, edge, self.panel(batch, panels[0], start, depth))
+        self.narrow_panels(lambda: pack(edge, self.last_column, self.panel(batch, panels[1], start, depth)))
 
     def panel(self, batch: Value, number: Value, start: Value, depth: Value) -> str:
-        place = ((number - self.first_panel) * self.v["k"] + start) * self.register.width
+        register = self.register
+        place = number * self.v["k"] * register.width + start * (self.vectors * register.lanes)
         return self.e.offset(self.columns, self.memory, place)
+
+    def over_panels(self, batch: Value, rows: tuple[Value, Value], panels: tuple[Value, Value],
+                    block: tuple[Value, Value], first: Value) -> None:
+        if self.register.vectors in self.kernel.vectors:
+            super().over_panels(batch, rows, panels, block, first)
+        self.narrow_panels(lambda: self.one_panel(rows, self.panel(batch, panels[1], *block), panels[1], block[1],
+                                                  first))
+
+    def fetch(self, panel: str, depth: Value, rows: tuple[Value, Value], count: Value) -> None:
+        """Panels were packed just now; what lies behind the last one is another thread's."""
+
+    def finish(self, batch: Value, rows: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
+        top = batch * self.v["m"]
+        self.follow(self.sums, (top + rows[0], top + rows[1]), (self.first_column, self.last_column),
+                    (self.v["stride"], self.e.constant(1, "i64", 1)))
 
 
 class UnpackedProduct(Product):
@@ -171,25 +233,36 @@ class UnpackedProduct(Product):
     packs_right = True
 
     def kernel(self) -> GemmKernel:
+        m, n, lanes, register = int(self.m), int(self.n), self.register.lanes, self.register
         left = layout(self.a.rows, self.a.columns, ("columns", "rows"))
-        return UnpackedGemm(self.dtype, left, layout(self.b.rows, self.b.columns, ("rows", "columns")))
+        right = layout(self.b.rows, self.b.columns, ("rows", "columns"))
+        rows = self.tiling.tile_rows | (m - (self.tiling.row_tiles - 1) * self.tiling.tile_rows)
+        heights = [h for h in register.heights if h == register.heights[0] or rows & h]
+        widths = {self.tile_vectors, -(-n // lanes) - (self.tiling.column_tiles - 1) * self.tile_vectors}
+        whole = {register.vectors} if max(widths) >= register.vectors else set()
+        vectors = sorted((whole | {width % register.vectors for width in widths}) - {0}, reverse=True)
+        return UnpackedGemm(self.dtype, left, right, tuple(heights), tuple(vectors), n % lanes != 0)
 
     def tiled(self, tiling: Tiling) -> Tiling:
         """As many tiles of columns for every thread, and all rows in each."""
-        found = column_tiles(self, tiling)
-        assert found is not None, "asked for products that are worth it only"
-        return found
+        found = vectors_of_tile(self, tiling)
+        assert found is not None and isinstance(self.n, int), "asked for products that are worth it only"
+        self.tile_vectors, lanes = found, self.register.lanes
+        stride = found * lanes
+        stride += lanes if stride == self.n else 0  # rows and columns of the tile must not look like one axis
+        return replace(tiling, tile_panels=-(-found // self.register.vectors),
+                       column_tiles=-(-self.n // (found * lanes)), stride=stride)
 
     def scratch(self, epilogue: LoopKernel) -> tuple[int, int, int]:
         sums_at, scratch_at, end = super().scratch(epilogue)
-        columns = self.tiling.tile_panels * self.register.width
+        columns = self.tile_vectors * self.register.lanes
         return sums_at, scratch_at, end + rounded(columns * self.k * self.dtype.itemsize)
 
     def values(self, epilogue: Lowered) -> tuple[Size, ...]:
         """Numbers in the order of `UNPACKED_NAMES`, then the epilogue's own."""
         numbers, b = list(super().values(epilogue)), self.b
         numbers[NAMES.index("b_batch")] = b.batch
-        own = b.rows, b.columns, super().scratch(epilogue.kernel)[2]
+        own = b.rows, b.columns, super().scratch(epilogue.kernel)[2], self.tile_vectors
         return (*numbers[:len(NAMES)], *own, *numbers[len(NAMES):])
 
     @property
@@ -198,28 +271,26 @@ class UnpackedProduct(Product):
 
     @property
     def work_per_item(self) -> Size:
-        return self.k * self.m * self.tiling.tile_panels * self.register.width
+        return self.k * self.m * self.tile_vectors * self.register.lanes
 
 
-def column_tiles(product: Product, tiling: Tiling) -> Tiling | None:
-    """The same tiles of rows with other tiles of columns; None where the columns are too few for that."""
+def vectors_of_tile(product: Product, tiling: Tiling) -> int | None:
+    """How many vectors wide the tiles of columns are; None where the columns are too few for that."""
     sizes = product.m, product.n, product.k, product.batch
     if product.swapped or not all(isinstance(size, int) and size > 0 for size in sizes):
         return None
-    m, _, k, batch = sizes
+    m, n, k, batch = sizes
     if batch > 1 and product.b.batch == 0:  # one matrix for all of them is packed once
         return None
-    width, few = product.register.width, tiling.row_tiles == 1 and m <= product.crossovers.one_block_rows
-    most = max(4, FEW_ROWS_BYTES // (k * width * product.dtype.itemsize)) if few else 64
+    register, few = product.register, tiling.row_tiles == 1 and m <= product.crossovers.one_block_rows
+    most = max(4, FEW_ROWS_BYTES // (k * register.width * product.dtype.itemsize)) if few else 64  # panels of a tile
     sharers = product.threads if product.threads > 1 and batch < 2 * product.threads else 1
-    if sharers > 1 and product.n >= 2 * sharers * ENOUGH_COLUMNS:
+    if sharers > 1 and n >= 2 * sharers * ENOUGH_COLUMNS:
         sharers *= 2
     tiles = -(-product.panels // (most * sharers)) * sharers
-    panels = -(-product.panels // tiles)
+    vectors = -(-n // (register.lanes * tiles))
+    if sharers == 1 or tiles > 2 * sharers:  # shares are even enough: only the last tile has a narrow panel
+        vectors = -(-vectors // register.vectors) * register.vectors
     turned = few and product.b.columns != 1  # with k side by side, columns are packed faster all at once
-    narrow = turned or product.panels < sharers or (not few and panels * width < min(LEAST_COLUMNS, product.n))
-    if narrow or m > MOST_ROWS * product.register.lanes:
-        return None
-    stride = panels * width
-    stride += product.register.lanes if stride == product.n else 0
-    return replace(tiling, tile_panels=panels, column_tiles=-(-product.panels // panels), stride=stride)
+    narrow = turned or product.panels < sharers or (not few and vectors * register.lanes < min(LEAST_COLUMNS, n))
+    return None if narrow or m > MOST_ROWS * register.lanes else vectors

@@ -1,4 +1,4 @@
-"""The native entry's part on what it is given: arguments, tensors of the surroundings, and the numbers of a program.
+"""The native entry's part on what it is given: tensors, those of its surroundings, and the numbers of a program.
 
 What is not as the code was compiled for goes the slow way, through Python.
 """
@@ -7,17 +7,6 @@ from __future__ import annotations
 
 from morpho.kernels.emit import Value
 from morpho.runtime.tables import ContextField, Distances, Function, ProgramField
-
-
-def take_tensors(f: Function, context: str, given: Value, tensors: str, slow: str) -> None:
-    """The tensors among the arguments; the others must be the very objects that the code was compiled for."""
-    e, table = f.e, f.pointer(context, ContextField.ARGUMENT_TABLE)
-    with e.loop(0, given, carried=[e.constant(0, "i64", 1)]) as loop:
-        argument, wanted = f.pointer("%args", loop.index), f.pointer(table, loop.index)
-        is_tensor = f.is_null(wanted)
-        f.go_unless(is_tensor | f.same(argument, wanted), slow)
-        f.store_pointer(argument, tensors, loop.values[0])  # the next one writes over what is none
-        loop.next(loop.values[0] + e.convert("zext", is_tensor, "i64"))
 
 
 def read_inputs(f: Function, context: str, inputs: tuple[Value, str], records: str, slots: str, slow: str,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from morpho.runtime.entry_code import entry
 from morpho.runtime.run_code import evaluate, joint_piece, run, run_joint, run_step
+from morpho.runtime.serve_code import serve
 from morpho.runtime.tables import Distances, Function
 from morpho.runtime.target_code import deliver
 from morpho.runtime.thread_code import thread_functions
@@ -27,6 +28,8 @@ def driver_text(at: Distances) -> str:
         evaluate(Function("evaluate", "ptr %program, ptr %symbols, ptr %values", "void")),
         deliver(Function("deliver", "ptr %moves, i64 %count, i64 %status, ptr %copy", "void")),
         run(Function("run", "ptr %program, ptr %slots, ptr %values, ptr %scratch", "i64")),
+        serve(Function("serve", "ptr %context, ptr %tensors, ptr %target, ptr %args, i64 %count, ptr %names", "ptr"),
+              at),
         entry(Function("entry", "ptr %self, ptr %args, i64 %count, ptr %names", "ptr"), at),
     ]
     return "\n".join(parts)

@@ -129,10 +129,14 @@ class ContextField(IntEnum):
     MEMORY_AT = 46  # PyByteArray_AsString
     NEW_BYTES = 47  # PyBytes_FromStringAndSize
     NEW_TUPLE = 48  # PyTuple_New
-    ARGUMENTS = 49  # what a call gives by position: tensors, and objects that the code was compiled for
+    ARGUMENTS = 49  # what a plain call gives by position: tensors, and objects that the code was compiled for; or -1
     ARGUMENT_TABLE = 50  # per argument: that object, or 0 for a tensor
     ARRANGE = 51  # Python callable that makes the result of a tuple of outputs; 0 when that tuple is the result
-    SIZE = 52
+    GATHER = 52  # Python callable that finds what is out= and the tensors among other arguments than plain ones, or 0
+    ERROR_IS = 53  # PyErr_ExceptionMatches
+    CLEAR_ERROR = 54  # PyErr_Clear
+    ERROR_TYPE = 55  # the class Exception, which an interrupt is not of
+    SIZE = 56
 
 
 class StateField(IntEnum):

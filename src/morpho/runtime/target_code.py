@@ -8,21 +8,17 @@ from morpho.runtime.layout import BYTES_DATA, TUPLE_ITEMS, TUPLE_SIZE, WORD
 from morpho.runtime.tables import ContextField, Distances, Function
 
 
-def take_targets(f: Function, context: str, given: Value, outputs: Value, items_at: str, slow: str) -> None:
-    """out= is one tensor, or a tuple of as many as there are outputs; it stands after the arguments in `args`."""
-    e = f.e
+def take_targets(f: Function, context: str, outputs: Value, items_at: str, slow: str) -> None:
+    """out= is one tensor, or a tuple of as many as there are outputs."""
+    e, target, cell = f.e, "%target", f.alloca(1)
     f.go_unless(e.icmp("ne", outputs, 0), slow)
-    f.go_unless(e.icmp("eq", f.word(context, ContextField.ARRANGE), 0), slow)
-    f.go_unless(e.icmp("eq", e.load(e.offset("%names", "i8", TUPLE_SIZE), "i64", 1), 1), slow)
-    name = e.load_pointer(e.offset("%names", "i8", TUPLE_ITEMS))
-    f.go_unless(f.same(name, f.pointer(context, ContextField.OUT_NAME)), slow)
     one, many, taken = e.fresh("one"), e.fresh("many"), e.fresh("taken")
     e.branch_if(e.icmp("ne", f.word(context, ContextField.SINGLE), 0), one, many)
     e.label(one)
-    f.store_pointer(f.address("%args", given), items_at, 0)
+    f.store_pointer(target, cell, 0)
+    f.store_pointer(cell, items_at, 0)
     e.branch(taken)
     e.label(many)
-    target = f.pointer("%args", given)
     f.go_unless(f.same(e.load_pointer(e.offset(target, "i8", WORD)), f.pointer(context, ContextField.TUPLE_TYPE)), slow)
     f.go_unless(e.icmp("eq", e.load(e.offset(target, "i8", TUPLE_SIZE), "i64", 1), outputs), slow)
     f.store_pointer(e.offset(target, "i8", TUPLE_ITEMS), items_at, 0)

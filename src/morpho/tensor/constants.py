@@ -18,7 +18,7 @@ from morpho.tensor.core import Tensor
 from morpho.tensor.entries import entries
 
 if TYPE_CHECKING:
-    from morpho.tensor.compile import Compiled
+    from morpho.tensor.native_entry import NativeEntry
     from morpho.tensor.specialise import Specialisation
 
 
@@ -41,7 +41,7 @@ class Prepared:
 NOTHING = Prepared([], [], [])
 
 
-def prepared(made: Compiled, chosen: Specialisation, captured: list[Tensor], addresses: list[int]) -> Prepared:
+def prepared(made: NativeEntry, chosen: Specialisation, captured: list[Tensor], addresses: list[int]) -> Prepared:
     """What depends on the captured tensors alone, computed anew when one of them has changed."""
     found = chosen.prepared if captured else NOTHING
     if found is None or not found.fits(captured):
@@ -90,7 +90,7 @@ def release(storage: Any) -> bool:
     return found
 
 
-def _retire(made: Compiled, chosen: Specialisation) -> None:
+def _retire(made: NativeEntry, chosen: Specialisation) -> None:
     """Keep the memory a call in another thread may still read; its tensors need not be held for that."""
     old = chosen.prepared.buffers if chosen.prepared is not None else None
     made.retired = [made.retired, old] if made.words[ContextField.BUSY] else None

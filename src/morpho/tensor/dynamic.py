@@ -25,7 +25,6 @@ class Owner(NamedTuple):
 
     name: str
     axes: Axes
-    is_parameter: bool
 
 
 class Needed(NamedTuple):
@@ -103,8 +102,6 @@ def owners(structure: Any, dynamic: Mapping[str, Any], operation: str) -> list[O
     found: list[Owner] = []
     for name, tree in structure:
         _walk(tree, dynamic.get(name), name, operation, found)
-        if tree is LEAF:
-            found[-1] = found[-1]._replace(is_parameter=True)
     return found
 
 
@@ -113,7 +110,7 @@ def _walk(tree: Any, form: Any, path: str, operation: str, found: list[Owner]) -
         if form is not None and _is_tree(form):
             raise fail(ArgumentError, operation, f"dynamic= of {path} has the form of a tree, but {path} is a tensor",
                        _FORM)
-        found.append(Owner(path, form or {}, False))
+        found.append(Owner(path, form or {}))
         return
     kind, content = tree[0], tree[-1]
     if kind == "static":

@@ -19,29 +19,29 @@ from morpho.ir.op import listeners as registry_listeners
 from morpho.runtime.tables import ContextField, Enabled
 
 if TYPE_CHECKING:
-    from morpho.tensor.compile import Compiled
+    from morpho.tensor.native_entry import NativeEntry
 
 
 class Entries:
     """Every compiled function alive. `generation` counts what may mean other code: settings, ops and passes."""
 
     def __init__(self) -> None:
-        self.live: weakref.WeakSet[Compiled] = weakref.WeakSet()
+        self.live: weakref.WeakSet[NativeEntry] = weakref.WeakSet()
         self.lock = threading.Lock()
         self.generation = 0
         self.traces = 0
 
-    def add(self, made: Compiled) -> None:
+    def add(self, made: NativeEntry) -> None:
         with self.lock:
             self.live.add(made)
 
-    def stop(self, made: Compiled) -> None:
+    def stop(self, made: NativeEntry) -> None:
         """Before a function's tables are changed."""
         with self.lock:
             made.uses += 1
             made.words[ContextField.ENABLED] = Enabled.NONE
 
-    def start(self, made: Compiled, generation: int) -> None:
+    def start(self, made: NativeEntry, generation: int) -> None:
         """Let a function's entry serve the code that its caller found, unless that was before a change."""
         mine = settings.current.get()
         with self.lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,7 +40,8 @@ class Specialisation:
     least: dict[str, int]  # bounds within which that is sure, for the native entry
     footprint: Footprint
     arguments: int = 0  # tensors among them
-    given: list[Any] = field(default_factory=list)  # what a native call gives by position: LEAF, or the very object
+    given: list[Any] | None = None  # what a plain call gives by position: LEAF, or the very object
+    gather: Callable[..., Any] | None = None  # finds the tensors of other calls, for the native entry
     prepared: Prepared | None = None
     block: Any = None
     keep: list[Any] = field(default_factory=list)

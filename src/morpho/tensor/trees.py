@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from morpho.tensor.core import Tensor
+
+Build = Callable[[Iterator[Any]], Any]
 
 
 class Leaf:
@@ -44,17 +46,32 @@ def flatten(tree: Any, leaves: list[Any]) -> Any:
 
 def unflatten(structure: Any, leaves: Iterator[Any]) -> Any:
     """The tree again, with leaves in order."""
+    return builder(structure)(leaves)
+
+
+def builder(structure: Any) -> Build:
+    """The function that makes trees of this structure; where many are made, it is kept.
+
+    >>> builder(("dict", (("a", ("list", (LEAF, LEAF))), ("b", LEAF))))(iter([1, 2, 3]))
+    {'a': [1, 2], 'b': 3}
+    """
     if structure is LEAF:
-        return next(leaves)
+        return next
     kind, content = structure[0], structure[-1]
     if kind == "static":
-        return content
-    if kind == "named":
-        return structure[1](*[unflatten(item, leaves) for item in content])
+        return lambda leaves: content
     if kind == "dict":
-        return {key: unflatten(item, leaves) for key, item in content}
-    items = [unflatten(item, leaves) for item in content]
-    return items if kind == "list" else tuple(items)
+        keys = tuple(key for key, _ in content)
+        if all(item is LEAF for _, item in content):
+            return lambda leaves: {key: next(leaves) for key in keys}
+        pairs = [(key, builder(item)) for key, item in content]
+        return lambda leaves: {key: build(leaves) for key, build in pairs}
+    items = [builder(item) for item in content]
+    if kind == "named":
+        return lambda leaves: structure[1](*[build(leaves) for build in items])
+    if kind == "list":
+        return lambda leaves: [build(leaves) for build in items]
+    return lambda leaves: tuple([build(leaves) for build in items])
 
 
 def is_flat(structure: Any) -> bool:
@@ -67,3 +84,9 @@ def is_flat(structure: Any) -> bool:
 def arranged(structure: Any, leaves: Sequence[Any]) -> Any:
     """The tree with these leaves."""
     return unflatten(structure, iter(leaves))
+
+
+def arranger(structure: Any) -> Callable[[Sequence[Any]], Any] | None:
+    """As `arranged`, for one structure; None where a tuple of the leaves, or the only one, is the tree."""
+    build = builder(structure)
+    return None if is_flat(structure) else lambda leaves: build(iter(leaves))
