@@ -215,6 +215,8 @@ def _raise(f: Function, context: str, status: Value, program: str) -> None:
         failed, fine = e.fresh("failed"), e.fresh("fine")
         e.branch_if(f.is_null(made), failed, fine)
         e.label(failed)
+        for before in range(position):
+            f.decrement(context, f.pointer(arguments, before))
         e.line("ret ptr null")
         e.label(fine)
         f.store_pointer(made, arguments, position)
