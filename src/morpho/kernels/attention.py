@@ -1,8 +1,9 @@
 """Attention, block by block: scores, softmax and the weighted sum of values without the matrix of scores in memory.
 
 Rows of one key-value head (all queries of all query heads that share it) are cut into tiles of 32. A tile walks over
-blocks of 64 keys with a running maximum and sum per row; scratch is a tile of queries and results, one block of scores,
-and one packed block of keys and values where those do not lie as the routines want them.
+blocks of 64 keys with a running maximum and sum per row; scratch is a tile of queries and results, a block of scores
+twice, as they are and as weights, and one packed block of keys and values where those do not lie as the routines want
+them.
 """
 
 from __future__ import annotations
