@@ -141,10 +141,10 @@ class GraphLowering(ProductLowering):
                       "+".join(operations(part)[:6]))
 
     def lower_copy_op(self, node: Node) -> None:
-        target = self.new_slot(node.shape, node.dtype)
         if node.dtype.is_complex:
             self.lower_host(node, fallback=False)
             return
+        target = self.new_slot(node.shape, node.dtype)
         self.copy(self.place(node.inputs[0]), target, node)
         self.places[node.serial] = [target]
 
@@ -171,10 +171,7 @@ class GraphLowering(ProductLowering):
     def lower_update(self, node: Node) -> None:
         target = self.new_slot(node.shape, node.dtype)
         base, value = node.inputs
-        root = base
-        while root.op.name in ("expand", "reshape"):
-            root = root.inputs[0]
-        self.copy(root["value"] if root.op.name == "constant" else self.place(base), target, node)
+        self.copy(self.number_or_place(base), target, node)
         offset: Size = 0
         for start, stride in zip(node["starts"], target.strides, strict=True):
             offset = offset + start * stride
@@ -206,8 +203,7 @@ class GraphLowering(ProductLowering):
 
     def lower_scatter(self, node: Node) -> None:
         """A copy of the base that the values are put into; where half floats add up, a wide one, rounded at the end."""
-        base = self.number(node.inputs[0])
-        base = self.place(node.inputs[0]) if base is None else base
+        base = self.number_or_place(node.inputs[0])
         index, value = (self.place(child) for child in node.inputs[1:])
         target = self.new_slot(node.shape, node.dtype)
         self.places[node.serial] = [target]
@@ -224,6 +220,11 @@ class GraphLowering(ProductLowering):
                       "scatter_add" if node["mode"] == "add" else "scatter", node.origin))
         if wide is not target:
             self.copy(wide, target, node)
+
+    def number_or_place(self, node: Node) -> Place | float | int | bool:
+        """What a copy begins with: the number that fills a value, which then needs no memory, or where it lies."""
+        number = self.number(node)
+        return self.place(node) if number is None else number
 
     @staticmethod
     def number(node: Node) -> float | int | bool | None:

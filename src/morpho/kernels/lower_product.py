@@ -61,13 +61,13 @@ class ProductLowering(Builder):
             self.places[node.serial] = [c]
             return
         # Rows and columns of the copy are those of the tiles, also where an axis has one element.
-        self.multiply(node, found, lower_copy(found.tile, c, columns=2 if found.swapped else 1), "matmul")
+        self.multiply_into(node, found, c, 2 if found.swapped else 1, "matmul")
         self.places[node.serial] = [c if shape == node.shape else replace(c, shape=node.shape)]
 
     def lower_conv(self, node: Node) -> None:
         target = self.new_slot(node.shape, node.dtype)
         found = self.windows(node, node.shape, node.attributes)
-        self.multiply(node, found, lower_copy(found.tile, target, columns=2), "conv")
+        self.multiply_into(node, found, target, 2, "conv")
         self.places[node.serial] = [target]
 
     def lower_gemm(self, node: Node) -> None:
@@ -91,7 +91,7 @@ class ProductLowering(Builder):
             self.step(follow(whole(apart.slot, space, apart.dtype)), node, shown)
         elif not self.multiply(node, found, follow(found.seen(space, columns)), f"{kind}+{shown}"):
             apart = self.new_slot(node["shape"], node["dtype"])
-            self.multiply(node, found, lower_copy(found.tile, apart, columns=2 if windows else 1), kind)
+            self.multiply_into(node, found, apart, 2 if windows else 1, kind)
             self.step(follow(whole(apart.slot, space, apart.dtype)), node, shown)
         self.places[node.serial] = targets
 
@@ -188,6 +188,11 @@ class ProductLowering(Builder):
             scratch=found.scratch(after.kernel)[2], threads=node.attributes.get("threads", "auto"),
             operations=found.batch * found.m * found.n * (2 * found.k + after.kernel.flops)))
         return True
+
+    def multiply_into(self, node: Node, found: Product, target: Place, columns: int, label: str) -> None:
+        """One step for a product that is written as it is; the last `columns` axes of the target are its columns."""
+        written = self.multiply(node, found, lower_copy(found.tile, target, columns), label)
+        assert written, f"{label}: a copy reads every tile once, in its own order"
 
     def multiply_directly(self, node: Node, found: Product, target: Place) -> None:
         """One step that reads the right operand as it lies."""
