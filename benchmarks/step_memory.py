@@ -18,8 +18,9 @@ from morpho.cost.estimate import graph_cost
 from morpho.ir.graph import Graph
 from morpho.ir.node import build
 from morpho.kernels.footprint import footprint
+from morpho.kernels.lower_graph import build_program
 from morpho.kernels.plan_memory import plan_memory
-from morpho.kernels.program import Program, build_program
+from morpho.kernels.program import Program
 from morpho.ops.algebra import constant_like
 from morpho.passes.pipeline import optimise
 from morpho.passes.remat import Budget

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 
 import morpho as mo
 from morpho.base.errors import IndexFault
+from morpho.runtime.tables import ContextField
 
 TABLE = np.arange(10, dtype=np.float32)
 WRONG = [10, -11, 1 << 40, -(1 << 40), np.iinfo(np.int64).min]
@@ -50,6 +53,32 @@ def test_compiled(wrong: int, native: bool) -> None:
         assert f(table, good, out=target).tolist() == [2, 18]
         if native:
             assert f.native_calls == 2 * count
+
+def test_a_fault_that_cannot_be_told_holds_nothing() -> None:
+    """Its two numbers are made one after the other; without memory for the second, the first is given back."""
+    f = mo.compile(lambda table, index: table[index] * 2)
+    table, good, bad = mo.asarray(TABLE), mo.asarray(np.array([1, 2])), mo.asarray(np.array([1, 10]))
+    target = mo.empty(2)
+    assert f(table, good, out=target).tolist() == f(table, good, out=target).tolist() == [2, 4]
+    made: list[int] = []
+
+    @ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_longlong)
+    def number(value: int) -> int | None:
+        made.append(value)
+        if len(made) == 2:
+            return None
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(made[0]))  # the caller's
+        return id(made[0])
+
+    true_number = f.words[ContextField.NUMBER]
+    f.words[ContextField.NUMBER] = ctypes.cast(number, ctypes.c_void_p).value or 0
+    with pytest.raises(SystemError, match="returned NULL without setting an exception"):
+        f(table, bad, out=target)
+    f.words[ContextField.NUMBER] = true_number
+    alone = [int(str(made[0]))]
+    assert len(made) == 2 and sys.getrefcount(made[0]) == sys.getrefcount(alone[0])
+    with pytest.raises(IndexFault):
+        f(table, bad, out=target)
 
 
 @pytest.mark.parametrize("operation", ["take", "set", "pairs", "rows"])

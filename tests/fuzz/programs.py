@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from cases import PLAIN, special_values
+from case_values import special_values
+from elementwise_cases import PLAIN
 from running import fixed, leaf_of, stored
 
 from morpho.backends import reference

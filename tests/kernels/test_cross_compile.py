@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from cases import PLAIN, Elementwise
+from elementwise_cases import PLAIN, Elementwise
 from running import Native, parameter
 
 from morpho.backends import cpu

@@ -12,7 +12,7 @@ import morpho as mo
 from morpho.base.dtypes import DType, bfloat16, float32, float64, int64
 from morpho.base.errors import IndexFault
 from morpho.ir.node import Node, build
-from morpho.kernels.program import FEW_ROWS, LONG_ROW
+from morpho.kernels.builder import FEW_ROWS, LONG_ROW
 from morpho.ops.algebra import expand, mean, sub
 from morpho.tensor.gradient import pull_back
 

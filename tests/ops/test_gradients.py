@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import PLAIN, SHAPED, Elementwise, Shaped
+from cases import SHAPED
+from elementwise_cases import PLAIN, Elementwise
 from running import Native, by_reference, parameter
+from shaped_case import Shaped
 
 from morpho.base.dtypes import bool_, float64, int64
 from morpho.ir.node import Node, build

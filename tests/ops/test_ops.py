@@ -8,25 +8,14 @@ from typing import Any
 import numpy as np
 import oracle
 import pytest
-from cases import (
-    CASTS,
-    ELEMENTWISE,
-    LENGTH,
-    MOST,
-    PLAIN,
-    SHAPED,
-    Elementwise,
-    Shaped,
-    covered,
-    of_kinds,
-    operands,
-    random_values,
-    special_values,
-)
+from case_values import of_kinds, operands, random_values, special_values
+from cases import SHAPED, covered
+from elementwise_cases import CASTS, ELEMENTWISE, PLAIN, Elementwise
 from running import Native, by_reference, difference, equal_bits, parameter, readable, stored, strides_of
+from shaped_case import Shaped
 
 import morpho as mo
-from morpho.base.dims import evaluate
+from morpho.base.dims import Dim, evaluate
 from morpho.base.dtypes import ALL, BY_NAME, DType, bool_, float32, float64
 from morpho.base.errors import DTypeError, IndexFault
 from morpho.ir.node import Node, build
@@ -34,6 +23,8 @@ from morpho.ir.op import REGISTRY
 from morpho.runtime import evaluate as evaluation
 
 Array = Any
+MOST = 8192
+LENGTH = Dim("n", 0, MOST)
 
 
 def generator(session_seed: int, *key: object) -> np.random.Generator:

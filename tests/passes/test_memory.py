@@ -14,8 +14,9 @@ from morpho.base.dtypes import float32, float64
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
 from morpho.ir.verify import verify
+from morpho.kernels.lower_graph import build_program
 from morpho.kernels.plan_memory import plan_memory, written
-from morpho.kernels.program import Program, Step, build_program
+from morpho.kernels.program import Program, Step
 from morpho.ops.algebra import constant_like
 from morpho.passes.memory import ALIGNMENT, Lifetime, aligned, lower_bound, plan
 from morpho.passes.pipeline import optimise

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import special_values
+from case_values import special_values
 from checks import check_passes, evaluate_exactly
 from programs import random_program
 from running import Native, by_reference, difference, equal_bits, leaf_of, parameter, stored

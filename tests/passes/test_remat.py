@@ -20,8 +20,9 @@ from morpho.base.errors import ArgumentError, MemoryLimit
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
 from morpho.ir.verify import verify
+from morpho.kernels.lower_graph import build_program
 from morpho.kernels.plan_memory import plan_memory, written
-from morpho.kernels.program import Program, build_program
+from morpho.kernels.program import Program
 from morpho.ops.algebra import add, expand, mul, reduce
 from morpho.ops.order import again, mark, unmarked
 from morpho.passes import pipeline

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from morpho.base import settings
-from morpho.base.machine import machine
+from morpho.base.in_force import wanted_threads
 
 
 @cache
@@ -39,5 +38,5 @@ def keep_to_budget() -> bool:
     """
     setter = _setter()
     if setter is not None:
-        setter(settings.get().threads or machine().cores)
+        setter(wanted_threads())
     return setter is not None

@@ -1,8 +1,9 @@
 """Attention, block by block: scores, softmax and the weighted sum of values without the matrix of scores in memory.
 
 Rows of one key-value head (all queries of all query heads that share it) are cut into tiles of 32. A tile walks over
-blocks of 64 keys with a running maximum and sum per row; scratch is a tile of queries and results, one block of scores,
-and one packed block of keys and values where those do not lie as the routines want them.
+blocks of 64 keys with a running maximum and sum per row; scratch is a tile of queries and results, a block of scores
+twice, as they are and as weights, and one packed block of keys and values where those do not lie as the routines want
+them.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from typing import NamedTuple
 
 from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
-from morpho.kernels import attention_code as parts
+from morpho.kernels import attention_packing as packing
+from morpho.kernels import attention_products as products
+from morpho.kernels import attention_scores as scores
 from morpho.kernels import scalars
-from morpho.kernels.attention_code import BLOCK, Shape, smax, smin
+from morpho.kernels.attention_code import BLOCK, LARGEST, MINUS_INFINITY, Shape, any_lane, smax, smin
 from morpho.kernels.attention_tiles import FAR, TILE, WIDEST, TileCode
 from morpho.kernels.emit import Value
 from morpho.kernels.vector_math.logarithm import log
@@ -70,15 +73,15 @@ class ForwardCode(TileCode):
         super().__init__(kernel.dtype, kernel.rank, isa)
         self.mask, self.moving = kernel.mask, kernel.moving
         shape = self.shape
-        for routine in (parts.score_row(shape), parts.mask_row(shape, self.mask), parts.softmax_row(shape),
-                        parts.value_row(shape), parts.pack_lines(shape, self.dtype)):
+        for routine in (products.score_row(shape), scores.mask_row(shape, self.mask), scores.softmax_row(shape),
+                        products.value_row(shape), packing.pack_lines(shape, self.dtype)):
             self.add(routine)
         self.tiles = [shape.half, shape] if shape.lanes > 1 else []
         if self.tiles:
-            self.add(parts.finite(shape))
+            self.add(packing.finite(shape))
         for tile in self.tiles:
-            for routine in (parts.score_tile(tile), parts.mask_tile(tile, self.mask), parts.softmax_tile(tile),
-                            parts.value_tile(tile), parts.pack_lanes(tile, self.dtype)):
+            for routine in (products.score_tile(tile), scores.mask_tile(tile, self.mask), scores.softmax_tile(tile),
+                            products.value_tile(tile), packing.pack_lanes(tile, self.dtype)):
                 self.add(routine)
 
     def ways(self, left: Value) -> list[tuple[Shape | None, Value]]:
@@ -158,7 +161,7 @@ class ForwardCode(TileCode):
         """Nothing seen yet; queries packed, turned where a group has enough rows."""
         e, n, shape = self.e, self.n, self.shape
         with e.loop(0, TILE) as loop:
-            e.store(e.constant(parts.MINUS_INFINITY, shape.element, 1), self.at(self.m, loop.index))
+            e.store(e.constant(MINUS_INFINITY, shape.element, 1), self.at(self.m, loop.index))
             e.store(e.constant(0.0, shape.element, 1), self.at(self.sums, loop.index))
         with e.loop(0, self.width * TILE, shape.lanes) as loop:
             e.store(e.constant(0.0, shape.element), self.at(self.o, loop.index))
@@ -239,7 +242,7 @@ class ForwardCode(TileCode):
         self.call(f"score_tile{kind}", self.at(self.q, first * self.depth), block.k, block.k_stride, self.depth, seen,
                   block.keys, self.s, self.top)
         top = e.absolute(e.load(self.top, shape.element, shape.rows))
-        strange = parts.any_lane(e, e.fcmp("uge", top, parts.LARGEST[shape.element]))  # overflown: clamp
+        strange = any_lane(e, e.fcmp("uge", top, LARGEST[shape.element]))  # overflown: clamp
         with e.when(partial | strange):
             lower, upper = (e.offset(table, "i32", first) for table in (self.lower, self.upper))
             mask = "null" if self.mask is None else self.buffers["mask"]

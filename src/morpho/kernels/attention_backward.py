@@ -9,13 +9,16 @@ pass; for `keys` and `heads` the keys are in the lanes and rows take the place o
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field
 
 from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
-from morpho.kernels import attention_code as parts
+from morpho.kernels import attention_packing as packing
+from morpho.kernels import attention_products as products
+from morpho.kernels import attention_scores as scores
 from morpho.kernels import scalars
-from morpho.kernels.attention_code import BLOCK, smax, smin
+from morpho.kernels.attention_code import BLOCK, LARGEST, any_lane, smax, smin
 from morpho.kernels.attention_tiles import FAR, TILE, WIDEST, TileCode
 from morpho.kernels.emit import Value
 
@@ -47,16 +50,16 @@ class AttentionBackwardKernel:
 
 
 class BackwardCode(TileCode):
-    """What both parts share: where rows lie and what they see, products, and the way out."""
+    """What all parts share: where rows lie and what they see, products, and the way out."""
 
     def __init__(self, kernel: AttentionBackwardKernel, isa: Isa) -> None:
         super().__init__(kernel.dtype, kernel.rank, isa)
         self.mask, self.moving = kernel.mask, kernel.moving
         shape = self.shape
         turned = kernel.part != "queries"
-        mask = (parts.mask_turned if turned else parts.mask_tile)(shape, self.mask)
-        for routine in (parts.score_tile(shape), mask, parts.slope_tile(shape, turned), parts.value_tile(shape),
-                        parts.pack_lines(shape, self.dtype), parts.pack_lanes(shape, self.dtype)):
+        mask = (scores.mask_turned if turned else scores.mask_tile)(shape, self.mask)
+        for routine in (products.score_tile(shape), mask, scores.slope_tile(shape, turned), products.value_tile(shape),
+                        packing.pack_lines(shape, self.dtype), packing.pack_lanes(shape, self.dtype)):
             self.add(routine)
 
     def prepare(self) -> None:
@@ -70,6 +73,19 @@ class BackwardCode(TileCode):
         self.ones, self.top, self.ignored = (self.elements(shape.rows) for _ in range(3))
         self.s, self.t = self.elements(BLOCK * shape.rows), self.elements(BLOCK * BLOCK)
         self.e.store(self.e.constant(1.0, shape.element, shape.rows), self.ones)
+
+    @abstractmethod
+    def tile(self, starts: dict[str, Value], first: Value) -> None:
+        """One tile of a head, from line or key `first` on."""
+
+    def each_tile(self, length: Value, size: int) -> None:
+        """The pieces of this call: `length` lines or keys of every head, `size` at a time."""
+        e = self.e
+        tiles = (length + (size - 1)).shift_right(size.bit_length() - 1)
+        first, last = self.pieces(tiles * self.heads())
+        with e.loop(first, last) as loop:
+            head = e.instruction("udiv", loop.index, tiles)
+            self.tile(self.starts(head, self.operands), (loop.index - head * tiles) * size)
 
     def place_rows(self, starts: dict[str, Value], first: Value, count: int) -> tuple[Value, Value]:
         """Tables of `count` rows from `first`, the last one repeated; the keys that any of them sees."""
@@ -97,7 +113,7 @@ class BackwardCode(TileCode):
         """Whether any of `count` keys from `start` is masked for any row, or has an overflown score to be clamped."""
         e, shape = self.e, self.shape
         top = e.absolute(e.load(self.top, shape.element, shape.rows))
-        strange = parts.any_lane(e, e.fcmp("uge", top, parts.LARGEST[shape.element]))
+        strange = any_lane(e, e.fcmp("uge", top, LARGEST[shape.element]))
         if self.mask is not None:
             return e.constant(True, "i1", 1)
         return e.icmp("slt", start, self.latest) | e.icmp("sgt", start + count, self.earliest) | strange
@@ -128,16 +144,11 @@ class QueriesCode(BackwardCode):
     operands = (*READ, "dq")
 
     def body(self) -> None:
-        e = self.e
         self.prepare()
         self.q, self.ct = self.elements(TILE * self.depth), self.elements(TILE * self.width)
         self.dq = self.elements(TILE * self.depth)
         self.k_room, self.v_room = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
-        tiles = (self.lines + (TILE - 1)).shift_right(TILE.bit_length() - 1)
-        first, last = self.pieces(tiles * self.heads())
-        with e.loop(first, last) as loop:
-            head = e.instruction("udiv", loop.index, tiles)
-            self.tile(self.starts(head, self.operands), (loop.index - head * tiles) * TILE)
+        self.each_tile(self.lines, TILE)
 
     def tile(self, starts: dict[str, Value], first: Value) -> None:
         e, n, rows = self.e, self.n, self.shape.rows
@@ -194,13 +205,8 @@ class KeysCode(BackwardCode):
         self.q, self.ct = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
 
     def body(self) -> None:
-        e, n = self.e, self.n
         self.prepare()
-        tiles = (n["keys"] + (BLOCK - 1)).shift_right(BLOCK.bit_length() - 1)
-        first, last = self.pieces(tiles * self.heads())
-        with e.loop(first, last) as loop:
-            head = e.instruction("udiv", loop.index, tiles)
-            self.tile(self.starts(head, self.operands), (loop.index - head * tiles) * BLOCK)
+        self.each_tile(self.n["keys"], BLOCK)
 
     def tile(self, starts: dict[str, Value], first: Value) -> None:
         e, n, rows = self.e, self.n, self.shape.rows
@@ -271,7 +277,7 @@ class HeadsCode(KeysCode):
 
     def __init__(self, kernel: AttentionBackwardKernel, isa: Isa) -> None:
         super().__init__(kernel, isa)
-        self.add(parts.value_turned(self.shape))
+        self.add(products.value_turned(self.shape))
 
     def body(self) -> None:
         e, n = self.e, self.n

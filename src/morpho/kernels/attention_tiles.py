@@ -6,9 +6,8 @@ from abc import ABC, abstractmethod
 
 from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
-from morpho.kernels import attention_code as parts
 from morpho.kernels import scalars
-from morpho.kernels.attention_code import Routine, Shape, call, smax, smin
+from morpho.kernels.attention_code import Routine, Shape, call, declared, smax, smin
 from morpho.kernels.emit import Emitter, Value
 
 TILE = 32  # rows
@@ -48,7 +47,7 @@ class TileCode(ABC):
         routines = list(self.routines.values())
         texts = [routine.text().replace(" nounwind {", f" nounwind {wide} {{") for routine in routines]
         head = f"define i32 @{name}({SIGNATURE}) nounwind {wide} {{\nentry:\n"
-        declarations = parts.declared(routines) | self.e.declarations
+        declarations = declared(routines) | self.e.declarations
         return head + self.e.text() + "\n}\n" + "\n".join(texts) + "\n".join(sorted(declarations)) + "\n"
 
     @abstractmethod

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from morpho.base import settings
 from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType, float32, float64
+from morpho.base.in_force import current_isa, wanted_threads
 from morpho.base.machine import Isa, machine
 from morpho.kernels.gemm import ITEMS_PER_THREAD, NAMES, GemmKernel, Register, Tiling, depth_of_block
 from morpho.kernels.loop_spec import LANES, LoopKernel
-from morpho.kernels.lower_gemm import Matrix, current_isa, rounded
+from morpho.kernels.lower_gemm import Matrix, epilogue_bytes, rounded
 from morpho.kernels.lower_group import Lowered
 from morpho.kernels.place import Place
-from morpho.kernels.window_gemm import WindowKernel, WindowProduct, Windows, kernel_strides
+from morpho.kernels.window_gemm import WindowKernel, WindowProduct, Windows, matrices
 
 DIRECT_NAMES = (*NAMES, "groups", "images", "a_group", "a_channel", "a_row", "a_column", "out_columns", "tall_columns",
                 "kernel_rows", "kernel_columns", "row_step", "column_step", "row_dilation", "column_dilation",
@@ -88,7 +88,8 @@ def _least_work(lanes: int, isa: Isa, line: int, channels: int, flat: bool) -> t
 def line_length(pixels: int, channels: int) -> int:
     """How long the lines of an image are best, where it does not matter: 49 pixels are one line, not seven.
 
-    >>> with settings.settings(isa="vector512"):
+    >>> from morpho.base.settings import settings
+    >>> with settings(isa="vector512"):
     ...     [line_length(pixels, 256) for pixels in (49, 196, 3136, 401)]
     [49, 98, 56, 0]
     """
@@ -137,10 +138,7 @@ class DirectProduct(WindowProduct):
         self.flat = (self.near and self.window == 1 and windows.steps[0] == 1 and windows.before == (0, 0)
                      and x.shape[2:] == shape[2:] and x.strides[2] == shape[3])
         self.register = direct_register(x.dtype, current_isa(), self.out_columns, self.n, self.flat)
-        strides = kernel_strides(weight, windows.groups)
-        assert strides is not None, "weights are copied before"
-        self.a = Matrix(x, x.strides[0], 0, 0)
-        self.b = Matrix(weight, strides[0] if windows.groups > 1 else 0, strides[2], strides[1])
+        self.a, self.b = matrices(x, weight, windows.groups)
         # A line of the copy: per phase its columns, of which neighbouring windows share all but one.
         step, reach = windows.steps[1], (self.kernel_shape[1] - 1) * upper(windows.dilations[1])
         self.phases = 1 if reach == 0 else step
@@ -160,7 +158,7 @@ class DirectProduct(WindowProduct):
 
     def choose(self) -> Tiling:
         """Items of whole lines that keep all threads busy for the same time, the largest of those."""
-        threads, width, panels = settings.get().threads or machine().cores, self.register.width, self.panels
+        threads, width, panels = wanted_threads(), self.register.width, self.panels
         batch = max(1, upper(self.batch))
         wanted = threads * ITEMS_PER_THREAD if threads > 1 else 1
         # Blocks of whole channels: one table of places serves all of them.
@@ -214,8 +212,7 @@ class DirectProduct(WindowProduct):
         sums_at = rounded((t.depth // self.window * self.plane + LANES) * size)
         turned_at = sums_at + rounded((t.tile_rows + lanes) * t.stride * size)
         scratch_at = turned_at + rounded(max(TURNED, lanes) * self.turned_pitch * size)
-        columns = -(-upper(self.m) // LANES) * LANES
-        places_at = scratch_at + rounded(epilogue.scratch_bytes + columns * epilogue.scratch_bytes_per_column)
+        places_at = scratch_at + epilogue_bytes(epilogue, upper(self.m))
         return sums_at, turned_at, scratch_at, places_at, places_at + rounded(8 * t.depth)
 
     def scratch(self, epilogue: LoopKernel) -> tuple[int, int, int]:

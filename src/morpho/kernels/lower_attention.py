@@ -6,10 +6,9 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from morpho.base import settings
 from morpho.base.dims import Size, product, upper
 from morpho.base.dtypes import DType
-from morpho.base.machine import machine
+from morpho.base.in_force import wanted_threads
 from morpho.ir.node import Node
 from morpho.kernels.attention import AttentionKernel, scratch_bytes
 from morpho.kernels.attention_backward import AttentionBackwardKernel
@@ -108,7 +107,7 @@ def lower_attention_backward(node: Node, inputs: Sequence[Place], targets: Seque
     read.append(extra.pop(0) if node["moving"] else None)
     dq, dk, dv = targets
     lines = sizes.group * sizes.queries
-    threads = settings.get().threads or machine().cores
+    threads = wanted_threads()
     if isinstance(sizes.heads, int) and sizes.heads >= HEADS_PER_THREAD * threads:
         total = room((sizes.heads, lines, sizes.padded_depth), node.dtype.compute)
         return [_backward("heads", node, sizes, [*read, dk, dv, dq, total], ("shared", "shared", "own", "none"),

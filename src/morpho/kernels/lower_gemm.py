@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from morpho.base import settings
 from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType
-from morpho.base.machine import Isa, choose_isa, machine
+from morpho.base.in_force import current_isa, wanted_threads
 from morpho.base.shapes import contiguous_strides
 from morpho.cost.crossovers import DEFAULT, Crossovers
 from morpho.kernels.gemm import GemmKernel, Register, Tiling, choose_tiling, register_tile
@@ -19,10 +18,6 @@ from morpho.kernels.place import Place
 from morpho.kernels.row_product import DTYPES, column_tile
 
 PRODUCT = -2  # the slot of the scratch tile, which the kernel itself fills in
-
-
-def current_isa() -> Isa:
-    return choose_isa(settings.get().isa, machine())
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +59,7 @@ class Product:
         elif b.batch == 0 and a.batch == m * a.rows:  # one matrix for all batches: their rows are one matrix
             batch, m = 1, batch * m
         self.batch, self.m, self.n, self.a, self.b = batch, m, n, a, b
-        self.threads = settings.get().threads or machine().cores
+        self.threads = wanted_threads()
         self.tiling: Tiling = self.tiled(choose_tiling(m, n, k, batch, self.register, self.threads, whole_rows,
                                                        crossovers.one_block_rows))
         self.steps = rows, columns = (1, self.tiling.stride) if self.swapped else (self.tiling.stride, 1)
@@ -134,9 +129,7 @@ class Product:
         size, tiling = self.dtype.compute.itemsize, self.tiling
         sums_at = rounded(tiling.tile_rows * tiling.depth * size)
         scratch_at = sums_at + rounded((tiling.tile_rows + 8) * tiling.stride * size)
-        columns = -(-max(upper(self.n), 1) // LANES) * LANES
-        return sums_at, scratch_at, scratch_at + rounded(epilogue.scratch_bytes
-                                                          + columns * epilogue.scratch_bytes_per_column)
+        return sums_at, scratch_at, scratch_at + epilogue_bytes(epilogue, max(upper(self.n), 1))
 
     def values(self, epilogue: Lowered) -> tuple[Size, ...]:
         """Numbers in the order of `gemm.NAMES`, then the epilogue's own."""
@@ -184,6 +177,12 @@ def batch_stride(place: Place) -> Size | None:
             return None
         extent = extent * size
     return 0 if stride is None else stride
+
+
+def epilogue_bytes(epilogue: LoopKernel, columns: int) -> int:
+    """Scratch that an epilogue needs for tiles of so many columns."""
+    whole = -(-columns // LANES) * LANES
+    return rounded(epilogue.scratch_bytes + whole * epilogue.scratch_bytes_per_column)
 
 
 def rounded(count: int) -> int:

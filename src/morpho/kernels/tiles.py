@@ -15,8 +15,7 @@ from morpho.base.dtypes import bfloat16
 from morpho.base.machine import Isa
 from morpho.kernels.gemm import GemmKernel, Register
 from morpho.kernels.int8 import ByteProduct
-from morpho.kernels.loop_spec import LANES
-from morpho.kernels.lower_gemm import Product, layout, rounded
+from morpho.kernels.lower_gemm import Product, epilogue_bytes, layout, rounded
 
 SIDE = 16  # lines of a tile, and columns of the sums
 LINE_BYTES = 64
@@ -98,9 +97,7 @@ class _Tiles(Product):
         rows = -(-self.tiling.tile_rows // REGISTER.heights[0]) * REGISTER.heights[0]
         sums_at = rounded(rows * self.tiling.depth * (4 // self.group))
         scratch_at = sums_at + rounded(rows * self.tiling.stride * 4)
-        columns = -(-self.panels * REGISTER.width // LANES) * LANES
-        return sums_at, scratch_at, scratch_at + rounded(epilogue.scratch_bytes
-                                                         + columns * epilogue.scratch_bytes_per_column)
+        return sums_at, scratch_at, scratch_at + epilogue_bytes(epilogue, self.panels * REGISTER.width)
 
 
 class BfloatTiles(_Tiles):

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.base import settings
 from morpho.base.dims import Shape, Size
-from morpho.base.machine import Isa, machine
+from morpho.base.in_force import current_isa, wanted_threads
+from morpho.base.machine import Isa
 from morpho.base.shapes import reshape_strides
 from morpho.cost.crossovers import DEFAULT, Crossovers
 from morpho.kernels.gemm import NAMES, GemmKernel, choose_tiling, register_tile
 from morpho.kernels.loop_spec import LoopKernel
-from morpho.kernels.lower_gemm import Matrix, Product, current_isa
+from morpho.kernels.lower_gemm import Matrix, Product
 from morpho.kernels.lower_group import Lowered
 from morpho.kernels.place import Place
 
@@ -55,6 +55,13 @@ def kernel_strides(place: Place, groups: int) -> tuple[Size, ...] | None:
     return reshape_strides(place.shape, place.strides, (groups, count, inner))
 
 
+def matrices(x: Place, weight: Place, groups: int) -> tuple[Matrix, Matrix]:
+    """Images, whose elements are found by their windows, and weights as [place in the window, channel] of a group."""
+    strides = kernel_strides(weight, groups)
+    assert strides is not None, "weights are copied before"
+    return Matrix(x, x.strides[0], 0, 0), Matrix(weight, strides[0] if groups > 1 else 0, strides[2], strides[1])
+
+
 class WindowProduct(Product):
     """A convolution being lowered; packing of the weights and the steps are those of every product."""
 
@@ -71,12 +78,8 @@ class WindowProduct(Product):
         self.pixels = shape[2] * shape[3]
         self.batch = windows.groups if isinstance(shape[0], int) else shape[0] * windows.groups
         self.m, self.n = self.images * self.pixels, shape[1] // windows.groups
-        strides = kernel_strides(weight, windows.groups)
-        assert strides is not None, "weights are copied before"
-        self.a = Matrix(x, x.strides[0], 0, 0)
-        self.b = Matrix(weight, strides[0] if windows.groups > 1 else 0, strides[2], strides[1])
-        threads = settings.get().threads or machine().cores
-        self.tiling = choose_tiling(self.m, self.n, self.k, self.batch, self.register, threads, False,
+        self.a, self.b = matrices(x, weight, windows.groups)
+        self.tiling = choose_tiling(self.m, self.n, self.k, self.batch, self.register, wanted_threads(), False,
                                     crossovers.one_block_rows)
         self.steps = 1, self.tiling.stride
         self.tile = self.seen(shape, 2)

@@ -14,14 +14,13 @@ round. Nothing is ever searched or sorted: an entry goes round at most once per 
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
-from weakref import WeakSet
 
 from morpho.base.errors import MorphoError, ValueFault, fail
+from morpho.runtime.fork_safe import ForkSafe
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -144,53 +143,6 @@ class _Shelf(Generic[Key, Value]):
             return False
         self.ghost_bytes -= nbytes
         return True
-
-
-class ForkSafe:
-    """An object with a `_lock` that a `fork` in another thread never leaves locked, nor its data half changed.
-
-    The fork waits until every such lock is free, and the child gets new ones.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        with _registry:
-            _everyone.add(self)
-
-    def _after_fork_in_child(self) -> None:
-        self._lock = threading.Lock()
-
-
-_registry = threading.Lock()
-_everyone: WeakSet[ForkSafe] = WeakSet()
-_held: list[ForkSafe] = []
-
-
-def _before_fork() -> None:
-    _registry.acquire()
-    _held.extend(_everyone)
-    for member in _held:
-        member._lock.acquire()
-
-
-def _after_fork_in_parent() -> None:
-    for member in _held:
-        member._lock.release()
-    _held.clear()
-    _registry.release()
-
-
-def _after_fork_in_child() -> None:
-    global _registry
-    _registry = threading.Lock()
-    for member in _held:
-        member._after_fork_in_child()
-    _held.clear()
-
-
-os.register_at_fork(
-    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
-)
 
 
 class _Flight(Generic[Value]):

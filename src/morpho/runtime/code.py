@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from morpho.backends import cpu
 from morpho.base import settings
 from morpho.base.errors import MorphoError
-from morpho.base.machine import Isa, choose_isa, machine
+from morpho.base.in_force import current_isa
+from morpho.base.machine import Isa
 from morpho.kernels import elementwise
 
 if TYPE_CHECKING:
@@ -69,16 +70,6 @@ def disk_cache() -> DiskCache | None:
     """The folder of compiled code, or None when it is switched off."""
     chosen = settings.get()
     return _disk(str(chosen.cache_path), chosen.cache_bytes) if chosen.cache else None
-
-
-@cache
-def _isa(name: str) -> Isa:
-    return choose_isa(name, machine())
-
-
-def current_isa() -> Isa:
-    """The instruction set in force here."""
-    return _isa(settings.get().isa)
 
 
 @cache

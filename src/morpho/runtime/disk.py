@@ -28,7 +28,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from morpho.base.errors import ValueFault, fail, sentence
-from morpho.runtime.cache import ForkSafe
+from morpho.runtime.fork_safe import ForkSafe
 
 MAGIC = b"MORPHO\r\n"
 VERSION = 1

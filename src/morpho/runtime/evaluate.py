@@ -34,9 +34,10 @@ from morpho.kernels import elementwise
 from morpho.kernels.footprint import footprint
 from morpho.kernels.hoist import hoist
 from morpho.kernels.joint import join_steps
+from morpho.kernels.lower_graph import build_program
 from morpho.kernels.place import Place
 from morpho.kernels.plan_memory import plan_memory
-from morpho.kernels.program import HostStep, Program, Step, build_program
+from morpho.kernels.program import HostStep, Program, Step
 from morpho.passes import fuse
 from morpho.passes.liveness import Updates
 from morpho.passes.pipeline import Report, optimise

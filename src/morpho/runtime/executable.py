@@ -14,6 +14,7 @@ import numpy as np
 
 from morpho.base.dims import Dim, Size, evaluate, upper
 from morpho.base.errors import ArgumentError, fail
+from morpho.base.in_force import isa_named
 from morpho.cost.crossovers import Crossovers
 from morpho.kernels.gemm import EPILOGUE
 from morpho.kernels.joint import groups, least_work, pieces, pieces_per_thread
@@ -52,7 +53,7 @@ class Native:
 
     def __init__(self, distances: Distances) -> None:
         text = driver_text(distances)
-        isa = code._isa("scalar")
+        isa = isa_named("scalar")
         self.entry, run, evaluate_at, self.worker = code.native_functions(text, lambda: text, FUNCTIONS, isa)
         arguments = (ctypes.c_void_p,) * 4
         self.run_long = ctypes.CFUNCTYPE(ctypes.c_int64, *arguments)(run)  # gives up the interpreter lock

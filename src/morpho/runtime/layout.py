@@ -24,7 +24,7 @@ WRITABLE = 1
 BYTES_DATA = bytes.__basicsize__ - 1  # where the contents of a bytes object begin
 TUPLE_ITEMS = tuple.__basicsize__  # where the items of a tuple begin
 WORD = 8
-TUPLE_SIZE = TUPLE_ITEMS - WORD  # where the number of them stands
+TUPLE_SIZE = 2 * WORD  # where a tuple says how many they are: behind its count of references and its type
 
 
 def pack_record(address: int, flags: int, dtype: DType, shape: Sequence[int], strides: Sequence[int]) -> bytes:

@@ -7,8 +7,8 @@ A small output lies in a `bytearray` that only its tensor knows, at the first mu
 from __future__ import annotations
 
 from morpho.kernels.emit import Value
+from morpho.runtime.chunk import ALIGNMENT_BYTES
 from morpho.runtime.layout import BYTES_DATA, TUPLE_ITEMS
-from morpho.runtime.pool import ALIGNMENT_BYTES
 from morpho.runtime.tables import ContextField, Distances, Function, OutputRow
 
 

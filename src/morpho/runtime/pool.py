@@ -22,151 +22,31 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import mmap
 import operator
-import os
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from sys import getrefcount
 from threading import RLock
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
-
-import numpy as np
 
 from morpho.base import settings
-from morpho.base.dtypes import DType
 from morpho.base.errors import ArgumentError, DeviceError, MemoryLimit, MorphoError, ValueFault, fail
 from morpho.base.units import format_bytes
+from morpho.runtime.chunk import ALIGNMENT_BYTES, ALONE, HUGE_PAGE_BYTES, MAPPED_BYTES, ZEROED, Chunk, size_class
+from morpho.runtime.fork_safe import ForkSafe
+from morpho.runtime.memory import Memory
+from morpho.runtime.region import Piece, Region
 
-if TYPE_CHECKING:
-    from numpy.typing import DTypeLike, NDArray
+__all__ = [
+    "ALIGNMENT_BYTES", "HUGE_PAGE_BYTES", "IDLE_S", "LARGE_BYTES", "MAPPED_BYTES", "Block", "Memory", "Piece", "Pool",
+    "Region", "Watch", "acquire", "pool", "region", "size_class", "stats", "trim", "watch",
+]
 
-ALIGNMENT_BYTES = 64
-MAPPED_BYTES = 1 << 20  # from here on a chunk is its own mapping, below it comes from malloc
-HUGE_PAGE_BYTES = 4 << 20  # from here on huge pages: measured 12x faster to touch first, 1.4x afterwards
 LARGE_BYTES = 256 << 20  # so large a new chunk takes the place of free ones: peaks matter more than mapping them anew
 IDLE_S = 5.0
 _SWEEP_EVERY = 64  # acquires between two looks at the clock
 _REMEMBERED_REQUESTS = 4096
-
-
-def size_class(nbytes: int) -> int:
-    """The bytes a request really gets: the next class up, four per power of two, all multiples of 64.
-
-    >>> [size_class(n) for n in (0, 1, 64, 65, 257, 1024, 1025, 1500)]
-    [64, 64, 64, 128, 320, 1024, 1280, 1536]
-    """
-    last = max(nbytes, 1) - 1
-    if last < 4 * ALIGNMENT_BYTES:
-        return (last | (ALIGNMENT_BYTES - 1)) + 1
-    shift = last.bit_length() - 3
-    return ((last >> shift) + 1) << shift
-
-
-# --------------------------------------------------------------------------------------- memory from the system
-
-
-class _Chunk:
-    """A piece of system memory; it goes back to the system when nothing refers to it any more."""
-
-    __slots__ = ("address", "capacity", "owner", "asked", "epoch")
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.epoch = 0
-        self.owner, self.address, zeroed = _map(capacity) if capacity >= MAPPED_BYTES else _allocate(capacity)
-        self.asked = _ZEROED if zeroed else 0
-
-
-_ZEROED = -1  # the `asked` of a chunk nobody has had yet and that the system filled with zeros
-
-
-def _allocate(capacity: int) -> tuple[object, int, bool]:
-    """Aligned memory from malloc, owned by a NumPy array."""
-    owner = np.empty(capacity + ALIGNMENT_BYTES - 1, np.uint8)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(owner.data))
-    return owner, -(-address // ALIGNMENT_BYTES) * ALIGNMENT_BYTES, False
-
-
-def _map(capacity: int) -> tuple[object, int, bool]:
-    """A private anonymous mapping: zeroed, page-aligned, copied on write in a forked child."""
-    if hasattr(mmap, "MAP_ANONYMOUS"):
-        owner = mmap.mmap(-1, capacity, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    else:
-        owner = mmap.mmap(-1, capacity)
-    if capacity >= HUGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
-            owner.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:
-            pass  # a kernel without huge pages: the mapping is as good, only slower to touch
-    return owner, ctypes.addressof(ctypes.c_char.from_buffer(owner)), True
-
-
-def _references_when_alone() -> int:
-    """What `getrefcount` says of a chunk only the pool's set and one local variable know."""
-    chunks, shelf = set[_Chunk](), deque[_Chunk]()
-    shelf.append(_Chunk(ALIGNMENT_BYTES))
-    chunks.add(shelf[0])
-    chunk = shelf.pop()
-    return getrefcount(chunk)
-
-
-_ALONE = _references_when_alone()
-
-
-# ------------------------------------------------------------------------------------------------------- handles
-
-
-class Memory:
-    """What blocks and pieces of regions have in common: `address`, `nbytes`, and being seen as NumPy."""
-
-    __slots__ = ("address", "nbytes", "__weakref__")
-
-    address: int
-    nbytes: int
-
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        return {"shape": (self.nbytes,), "typestr": "|u1", "data": (self.address, False), "version": 3}
-
-    def numpy(
-        self,
-        dtype: DTypeLike | DType,
-        shape: int | tuple[int, ...],
-        strides: tuple[int, ...] | None = None,
-        offset: int = 0,
-        readonly: bool = False,
-    ) -> NDArray[Any]:
-        """This memory as an array, without a copy; the array keeps the memory alive.
-
-        `strides` and `offset` are in bytes, a shape of -1 is all of it. A read-only array cannot be made
-        writable again.
-
-        >>> acquire(64, zero=True).numpy("int16", (2, 3))
-        array([[0, 0, 0],
-               [0, 0, 0]], dtype=int16)
-        """
-        flat = np.asarray(self)
-        if readonly:
-            flat.flags.writeable = False
-        try:
-            if offset < 0:  # NumPy does not look
-                raise ValueError("the offset is negative")
-            kind = dtype.numpy if isinstance(dtype, DType) else dtype
-            return np.ndarray(shape, kind, flat, offset, strides)
-        except (TypeError, ValueError) as error:
-            raise fail(
-                ValueFault, "pool",
-                f"{self.nbytes} bytes cannot be seen as {dtype} of shape {shape}, strides {strides}, "
-                f"offset {offset}: {str(error).rstrip('.')}",
-            ) from None
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise fail(ArgumentError, "pool", "a block of memory can neither be copied nor pickled", "copy an array of it")
 
 
 class Block(Memory):
@@ -174,7 +54,7 @@ class Block(Memory):
 
     __slots__ = ("_pool", "_chunk")
 
-    def __init__(self, pool: Pool, chunk: _Chunk, nbytes: int) -> None:
+    def __init__(self, pool: Pool, chunk: Chunk, nbytes: int) -> None:
         self.address = chunk.address
         self.nbytes = nbytes
         self._pool = pool
@@ -196,21 +76,6 @@ class Block(Memory):
         return f"<Block of {format_bytes(self.nbytes)} at {self.address:#x}>"
 
 
-class Piece(Memory):
-    """Part of a region's block; it and every array made from it hold that block."""
-
-    __slots__ = ("_block", "capacity")
-
-    def __init__(self, block: Block, address: int, nbytes: int, capacity: int) -> None:
-        self.address = address
-        self.nbytes = nbytes
-        self.capacity = capacity
-        self._block = block
-
-    def __repr__(self) -> str:
-        return f"<Piece of {format_bytes(self.nbytes)} at {self.address:#x}>"
-
-
 # ---------------------------------------------------------------------------------------------------------- pool
 
 
@@ -223,7 +88,7 @@ class Watch:
         self.base_bytes = self.peak_bytes = base_bytes
 
 
-class Pool:
+class Pool(ForkSafe):
     """Blocks by size class, a byte cap, decay and statistics.
 
     `limit_bytes` caps what the pool holds, free blocks included; 0 means no cap, None means `settings.pool_bytes`,
@@ -231,25 +96,26 @@ class Pool:
     somebody acquires, or releases a large block: there is no thread in the background.
     """
 
+    _make_lock = staticmethod(RLock)
+
     def __init__(
         self, limit_bytes: int | None = 0, idle_s: float = IDLE_S, clock: Callable[[], float] = time.monotonic
     ) -> None:
         if limit_bytes is not None and limit_bytes < 0:
             raise fail(ValueFault, "pool", f"limit_bytes {limit_bytes} is negative", "0 means no limit")
+        super().__init__()
         self._limit_bytes = limit_bytes
         self._idle_s = idle_s
         self._clock = clock
-        self._lock = RLock()
-        self._chunks: set[_Chunk] = set()  # every chunk held, in use or on a shelf
-        self._shelves: dict[int, deque[_Chunk]] = {}  # the free ones by capacity, the most recently used last
-        self._requests: dict[int, deque[_Chunk]] = {}  # the shelf of a request seen before
-        self._limbo: deque[_Chunk] = deque()  # released, but something still refers to the block
+        self._chunks: set[Chunk] = set()  # every chunk held, in use or on a shelf
+        self._shelves: dict[int, deque[Chunk]] = {}  # the free ones by capacity, the most recently used last
+        self._requests: dict[int, deque[Chunk]] = {}  # the shelf of a request seen before
+        self._limbo: deque[Chunk] = deque()  # released, but something still refers to the block
         self._epoch = 0  # sweeps so far
         self._next_sweep_s = clock() + idle_s
         self._held_bytes = self._peak_bytes = 0
         self._acquires = self._misses = self._regions = 0
         self._watches: list[Watch] = []
-        _pools.add(self)
 
     @property
     def limit_bytes(self) -> int:
@@ -276,12 +142,12 @@ class Pool:
         except IndexError:
             chunk = self._grow(nbytes, limit_bytes)
         else:
-            if getrefcount(chunk) > _ALONE:
+            if getrefcount(chunk) > ALONE:
                 self._limbo.append(chunk)
                 chunk = self._grow(nbytes, limit_bytes)
             elif 0 < limit_bytes < self._held_bytes:
                 self._shrink_to(limit_bytes, chunk, nbytes)
-        if zero and chunk.asked != _ZEROED:
+        if zero and chunk.asked != ZEROED:
             ctypes.memset(chunk.address, 0, nbytes)
         chunk.asked = nbytes
         if self._watches:
@@ -296,6 +162,11 @@ class Pool:
         (100,)
         """
         return Region(self, nbytes)
+
+    def count_region(self, change: int) -> None:
+        """A region was opened or closed."""
+        with self._lock:
+            self._regions += change
 
     @contextmanager
     def watch(self) -> Iterator[Watch]:
@@ -365,7 +236,7 @@ class Pool:
 
     # ------------------------------------------------------------------------------------------------- growing
 
-    def _shelf(self, nbytes: int, device: str) -> deque[_Chunk]:
+    def _shelf(self, nbytes: int, device: str) -> deque[Chunk]:
         """The shelf of a request not seen before, after looking at the request itself."""
         if device != "cpu":
             raise fail(DeviceError, "pool", f"there is no memory on the device {device!r}", "use cpu")
@@ -381,7 +252,7 @@ class Pool:
         self._requests[size] = shelf
         return shelf
 
-    def _grow(self, nbytes: int, limit_bytes: int) -> _Chunk:
+    def _grow(self, nbytes: int, limit_bytes: int) -> Chunk:
         """A chunk the shelf did not have; free blocks make room, then garbage does, then it is an error."""
         capacity = size_class(nbytes)
         self._sweep_if_due()
@@ -395,7 +266,7 @@ class Pool:
             raise self._refusal(nbytes, limit_bytes)
         return chunk
 
-    def _try_to_grow(self, capacity: int, limit_bytes: int) -> _Chunk | None:
+    def _try_to_grow(self, capacity: int, limit_bytes: int) -> Chunk | None:
         with self._lock:
             if self._recover() and (chunk := self._take(capacity)) is not None:
                 return chunk
@@ -415,21 +286,21 @@ class Pool:
                 self._peak_bytes = max(self._peak_bytes, self._held_bytes)
             return chunk
 
-    def _take(self, capacity: int) -> _Chunk | None:
+    def _take(self, capacity: int) -> Chunk | None:
         """A chunk of a shelf, or None."""
         try:
             chunk = self._shelves[capacity].pop()
         except IndexError:
             return None
-        if getrefcount(chunk) > _ALONE:
+        if getrefcount(chunk) > ALONE:
             self._limbo.append(chunk)
             return None
         return chunk
 
     @staticmethod
-    def _new_chunk(capacity: int) -> _Chunk | None:
+    def _new_chunk(capacity: int) -> Chunk | None:
         try:
-            return _Chunk(capacity)
+            return Chunk(capacity)
         except (MemoryError, OSError, OverflowError, ValueError):
             return None
 
@@ -480,19 +351,19 @@ class Pool:
                 return
             nbytes -= self._drop_oldest(self._shelves[-min(ages)[1]])
 
-    def _drop_oldest(self, shelf: deque[_Chunk]) -> int:
+    def _drop_oldest(self, shelf: deque[Chunk]) -> int:
         try:
             chunk = shelf.popleft()
         except IndexError:
             return 0
-        if getrefcount(chunk) > _ALONE:
+        if getrefcount(chunk) > ALONE:
             self._limbo.append(chunk)
             return 0
         self._chunks.discard(chunk)
         self._held_bytes -= chunk.capacity
         return chunk.capacity
 
-    def _shrink_to(self, limit_bytes: int, chunk: _Chunk, nbytes: int) -> None:
+    def _shrink_to(self, limit_bytes: int, chunk: Chunk, nbytes: int) -> None:
         """The cap was lowered below what is held: give back free memory, or refuse the chunk just taken."""
         with self._lock:
             self._make_room(self._held_bytes - limit_bytes)
@@ -510,7 +381,7 @@ class Pool:
                 chunk = self._limbo.popleft()
             except IndexError:  # a finaliser that ran just now was here before
                 break
-            if getrefcount(chunk) > _ALONE:
+            if getrefcount(chunk) > ALONE:
                 self._limbo.append(chunk)
             else:
                 self._shelves[chunk.capacity].append(chunk)
@@ -520,12 +391,12 @@ class Pool:
     def _find_lost(self) -> None:
         """Shelve the chunks nobody knows: not a block, not a shelf, only the set of all. The lock is held."""
         for chunk in list(self._chunks):
-            if getrefcount(chunk) == _ALONE + 1:  # the list of this loop is the one reference more
+            if getrefcount(chunk) == ALONE + 1:  # the list of this loop is the one reference more
                 chunk.epoch = self._epoch
                 self._shelves[chunk.capacity].append(chunk)
 
 
-def _oldest(shelf: deque[_Chunk]) -> int | None:
+def _oldest(shelf: deque[Chunk]) -> int | None:
     """The epoch of the chunk idle longest, or None when the shelf is empty."""
     try:
         return shelf[0].epoch
@@ -533,100 +404,7 @@ def _oldest(shelf: deque[_Chunk]) -> int | None:
         return None
 
 
-# ------------------------------------------------------------------------------------------------------- regions
-
-
-class Region:
-    """Many pieces out of few blocks, all released together at the end of the `with` block.
-
-    A piece costs an addition. When a block is full the next one is twice as large. A piece (or a view of one) that
-    outlives the region keeps its block. A region belongs to one thread.
-    """
-
-    __slots__ = ("_pool", "_first_bytes", "_blocks", "_next", "_end", "_open", "used_bytes")
-
-    def __init__(self, pool: Pool, nbytes: int = 0) -> None:
-        self._pool = pool
-        self._first_bytes = nbytes or 1 << 16
-        self._blocks: list[Block] = []
-        self._next = self._end = 0
-        self._open = False
-        self.used_bytes = 0
-
-    def __enter__(self) -> Region:
-        if self._open:
-            raise fail(ValueFault, "pool", "the region is already open", "use pool.region() for a second one")
-        self._open = True
-        with self._pool._lock:
-            self._pool._regions += 1
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._open = False
-        self._blocks.clear()
-        self._next = self._end = self.used_bytes = 0
-        with self._pool._lock:
-            self._pool._regions -= 1
-
-    @property
-    def capacity_bytes(self) -> int:
-        """The bytes of all its blocks."""
-        return sum(block.capacity for block in self._blocks)
-
-    def acquire(self, nbytes: int, zero: bool = False) -> Piece:
-        """The next `nbytes` of the region, 64-byte aligned."""
-        if not self._open:
-            raise fail(ValueFault, "pool", "the region is closed", "acquire inside its with block")
-        if nbytes < 0:
-            raise fail(ValueFault, "pool", f"{nbytes} bytes were asked for")
-        rounded = max(-(-nbytes // ALIGNMENT_BYTES), 1) * ALIGNMENT_BYTES
-        if self._next + rounded > self._end:
-            self._add_block(rounded)
-        piece = Piece(self._blocks[-1], self._next, nbytes, rounded)
-        self._next += rounded
-        self.used_bytes += rounded
-        if zero:
-            ctypes.memset(piece.address, 0, nbytes)
-        return piece
-
-    def _add_block(self, nbytes: int) -> None:
-        wanted = 2 * self._blocks[-1].capacity if self._blocks else self._first_bytes
-        block = self._pool.acquire(max(wanted, nbytes))
-        self._blocks.append(block)
-        self._next, self._end = block.address, block.address + block.capacity
-
-
 # -------------------------------------------------------------------------------------------- the process's pool
-
-_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
-_held_over_fork: list[Pool] = []
-
-
-def _before_fork() -> None:
-    """No thread may be in the middle of a change while the process is copied."""
-    _held_over_fork[:] = list(_pools)
-    for each in _held_over_fork:
-        each._lock.acquire()
-
-
-def _after_fork_in_parent() -> None:
-    for each in _held_over_fork:
-        each._lock.release()
-    _held_over_fork.clear()
-
-
-def _after_fork_in_child() -> None:
-    for each in _held_over_fork:
-        each._lock = RLock()
-    _held_over_fork.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
-    )
 
 _process_pool = Pool(limit_bytes=None)
 

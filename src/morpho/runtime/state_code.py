@@ -8,7 +8,7 @@ first, by a Python function, and hand them back at the end.
 from __future__ import annotations
 
 from morpho.kernels.emit import Value
-from morpho.runtime.layout import TUPLE_ITEMS, WRITABLE
+from morpho.runtime.layout import TUPLE_ITEMS
 from morpho.runtime.tables import ContextField, Distances, Function, StateField, StateRow
 
 
@@ -59,9 +59,7 @@ def read_states(f: Function, context: str, states: tuple[Value, str], held_at: s
         with e.when(f.is_null(target) ^ True):
             tensor = f.pointer(target, 0)
             record = f.record_of(context, tensor, slow, at)
-            f.go_unless(e.icmp("ne", f.word(record, 1) & WRITABLE, 0), slow)
-            storage = e.load_pointer(e.offset(tensor, "i8", at.storage))
-            f.go_unless(e.icmp("eq", e.load(storage, "i32", 1), 1), slow)
+            f.check_writable(tensor, record, slow, at)
             f.store_pointer(f.pointer(record, 0), slots[0], f.word(row, StateRow.RESULT))
 
 

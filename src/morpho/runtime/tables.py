@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from morpho.kernels.emit import Emitter, Value
-from morpho.runtime.layout import BYTES_DATA, WORD
+from morpho.runtime.layout import BYTES_DATA, WORD, WRITABLE
 
 LONG_WORK = 1 << 18  # a call with more work than this gives up the interpreter lock
 
@@ -297,6 +297,13 @@ class Function:
         held = e.load_pointer(e.offset(record, "i8", WORD))
         self.go_unless(self.same(held, self.pointer(context, ContextField.BYTES_TYPE)), slow)
         return e.offset(record, "i8", BYTES_DATA)
+
+    def check_writable(self, tensor: str, record: str, slow: str, at: Distances) -> None:
+        """Memory that is to be written over must allow it, and nothing but its tensor may hold it."""
+        e = self.e
+        self.go_unless(e.icmp("ne", self.word(record, 1) & WRITABLE, 0), slow)
+        storage = e.load_pointer(e.offset(tensor, "i8", at.storage))
+        self.go_unless(e.icmp("eq", e.load(storage, "i32", 1), 1), slow)
 
     def is_null(self, pointer: str) -> Value:
         return self.same(pointer, "null")

@@ -14,8 +14,7 @@ import os
 import threading
 from typing import Any
 
-from morpho.base import settings
-from morpho.base.machine import machine
+from morpho.base.in_force import wanted_threads as wanted_threads  # who asks about threads asks here
 from morpho.runtime.tables import BudgetField, PoolField
 from morpho.runtime.thread_code import MASK_WORDS
 
@@ -23,11 +22,6 @@ _lock = threading.Lock()
 _pools: dict[int, Workers] = {}
 MOST_TASK_WORKERS = 4096  # rows for their identities
 budget = (ctypes.c_int64 * (int(BudgetField.TABLE) + MOST_TASK_WORKERS))()
-
-
-def wanted_threads() -> int:
-    """How many threads a program may use here: the setting, or every core this process really has."""
-    return settings.get().threads or machine().cores
 
 
 class Workers:

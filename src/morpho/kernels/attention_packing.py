@@ -1,0 +1,61 @@
+"""Attention's operands as its products want them: lines side by side or turned, scaled, padded with zeros."""
+
+from __future__ import annotations
+
+from morpho.base.dtypes import DType
+from morpho.kernels import scalars
+from morpho.kernels.attention_code import Routine, Shape, any_lane
+
+
+def pack_lines(shape: Shape, dtype: DType) -> Routine:
+    """Lines of memory times a factor, side by side as registers hold them, each padded with zeros to `width`."""
+    f = Routine(shape, "pack_lines", source="ptr", stride="i64", step="i64", lines="i64", size="i64", width="i64",
+                factor="element", target="ptr")
+    e, lanes, memory = f.e, shape.lanes, scalars.memory_type(dtype)
+    whole = e.select(e.icmp("eq", f["step"], 1), f["size"] & -lanes, e.constant(0, "i64", 1))
+    with e.loop(0, f["lines"]) as lines:
+        source = e.offset("%source", memory, lines.index * f["stride"])
+        target = f.at("%target", lines.index * f["width"])
+        with e.loop(0, whole, lanes) as loop:
+            loaded = e.load(e.offset(source, memory, loop.index), memory, lanes)
+            f.store(scalars.from_memory(e, loaded, dtype) * e.splat(f["factor"]), target, loop.index)
+        with e.loop(whole, f["size"]) as loop:
+            one = e.load(e.offset(source, memory, loop.index * f["step"]), memory, 1)
+            f.store(scalars.from_memory(e, one, dtype) * f["factor"], target, loop.index)
+        with e.loop(f["size"], f["width"]) as loop:
+            f.store(f.constant(0.0, 1), target, loop.index)
+    return f
+
+
+def pack_lanes(shape: Shape, dtype: DType) -> Routine:
+    """Lines of memory times a factor and turned: target[c][line]; lines past `lines` and c past `size` are zero."""
+    f = Routine(shape, f"pack_lanes{shape.vectors}", source="ptr", offsets="ptr", step="i64", lines="i64", size="i64",
+                width="i64", factor="element", target="ptr")
+    e, rows, memory = f.e, shape.rows, scalars.memory_type(dtype)
+    with e.loop(0, f["width"] * rows, shape.lanes) as loop:
+        f.store(f.constant(0.0, shape.lanes), "%target", loop.index)
+    with e.loop(0, f["lines"]) as lines:
+        source = e.offset("%source", memory, e.load(e.offset("%offsets", "i64", lines.index), "i64", 1))
+        target = f.at("%target", lines.index)
+        with e.loop(0, f["size"]) as loop:
+            one = e.load(e.offset(source, memory, loop.index * f["step"]), memory, 1)
+            f.store(scalars.from_memory(e, one, dtype) * f["factor"], target, loop.index * rows)
+    return f
+
+
+def finite(shape: Shape) -> Routine:
+    """Stores at `found` whether all of `lines` lines of `width` elements are finite."""
+    f = Routine(shape, "finite", v="ptr", stride="i64", lines="i64", width="i64", found="ptr")
+    e, lanes, zero = f.e, shape.lanes, f.constant(0.0, shape.lanes)
+    with e.loop(0, f["lines"], carried=[zero] * shape.value_vectors) as lines:
+        line = f.at("%v", lines.index * f["stride"])
+        with e.loop(0, f["width"], shape.columns, carried=lines.values) as loop:
+            loop.next(*[e.fma(f.load(f.at(line, loop.index), n * lanes, lanes), zero, total)  # NaN from what is not
+                        for n, total in enumerate(loop.values)])
+        lines.next(*loop.values)
+    total = lines.values[0]
+    for other in lines.values[1:]:
+        total = total + other
+    strange = any_lane(e, e.is_nan(total))
+    e.store(e.convert("zext", strange ^ 1, "i64"), "%found")
+    return f

@@ -1,0 +1,199 @@
+"""Attention's two products: queries by keys, then probabilities by values; for tiles of rows and for one row alone."""
+
+from __future__ import annotations
+
+from morpho.kernels.attention_code import BLOCK, MINUS_INFINITY, Routine, Shape, clamped, joined, lane, shuffled, smin
+from morpho.kernels.emit import Emitter, Value
+
+UNROLLED = 2
+
+
+def _spread(e: Emitter, strip: Value, number: int, lanes: int) -> Value:
+    """One lane of a short vector in every lane: an fma of AArch64 takes it so."""
+    return shuffled(e, strip, strip, [number] * lanes) if lanes > 1 else lane(e, strip, number)
+
+
+def score_tile(shape: Shape) -> Routine:
+    """s[key][row] = sum over c of q[c][row] * k[key][c], for a tile of rows and `count` keys, and each row's largest.
+
+    Key numbers past `keys` repeat the last one. `depth` is a multiple of a strip. Scores are not clamped: while the
+    largest one is an ordinary number it makes no difference, and the kernel sees to the rest.
+    """
+    f = Routine(shape, f"score_tile{shape.vectors}", q="ptr", k="ptr", stride="i64", depth="i64", count="i64",
+                keys="i64", s="ptr", top="ptr")
+    e, lanes, rows, vectors = f.e, shape.lanes, shape.rows, shape.vectors
+    with e.loop(0, f["count"], shape.keys, carried=[f.constant(MINUS_INFINITY, lanes)] * vectors) as groups:
+        lines = [f.at("%k", smin(e, groups.index + i, f["keys"] - 1) * f["stride"]) for i in range(shape.keys)]
+        with e.loop(0, f["depth"], shape.strip, carried=[f.constant(0.0, lanes)] * (vectors * shape.keys)) as loop:
+            totals = list(loop.values)
+            strips = [f.load(line, loop.index, shape.strip) for line in lines] if shape.by_lane else []
+            left = f.at("%q", loop.index * rows)
+            for c in range(shape.strip):
+                queries = [f.load(left, c * rows + n * lanes, lanes) for n in range(vectors)]
+                for i, line in enumerate(lines):
+                    factor = _spread(e, strips[i], c, lanes) if strips else e.splat(f.load(line, loop.index + c, 1))
+                    for n in range(vectors):
+                        totals[vectors * i + n] = e.fma(queries[n], factor, totals[vectors * i + n])
+            loop.next(*totals)
+        tops, target = list(groups.values), f.at("%s", groups.index * rows)
+        for i, total in enumerate(loop.values):
+            f.store(total, target, i * lanes)
+            tops[i % vectors] = e.maximum(tops[i % vectors], total)
+        groups.next(*tops)
+    for n, top in enumerate(groups.values):
+        f.store(top, "%top", n * lanes)
+    return f
+
+
+def value_tile(shape: Shape) -> Routine:
+    """o[row][column] = o * factor[row] + sum over keys of p[key][row] * v[key][column], keys ascending."""
+    f = Routine(shape, f"value_tile{shape.vectors}", p="ptr", v="ptr", stride="i64", count="i64", width="i64",
+                factor="ptr", o="ptr")
+    e, lanes, group = f.e, shape.lanes, shape.value_rows
+    with e.loop(0, shape.rows, group) as rows, e.loop(0, f["width"], shape.columns) as columns:
+        outs = [f.at("%o", (rows.index + r) * f["width"] + columns.index) for r in range(group)]
+        old = []
+        for r, out in enumerate(outs):
+            factor = e.splat(f.load("%factor", rows.index + r, 1))
+            old += [f.load(out, n * lanes, lanes) * factor for n in range(shape.value_vectors)]
+        whole = f["count"] & -UNROLLED  # few enough steps for a processor to foresee the end of the loop
+        with e.loop(0, whole, UNROLLED, carried=old) as loop:
+            loop.next(*_value_keys(f, rows.index, columns.index, loop.index, loop.values, UNROLLED))
+        with e.loop(whole, f["count"], carried=loop.values) as loop:
+            loop.next(*_value_keys(f, rows.index, columns.index, loop.index, loop.values, 1))
+        for i, total in enumerate(loop.values):
+            f.store(total, outs[i // shape.value_vectors], i % shape.value_vectors * lanes)
+    return f
+
+
+def _value_keys(f: Routine, row: Value, column: Value, key: Value, totals: list[Value], count: int) -> list[Value]:
+    """The totals after `count` keys more."""
+    e, shape = f.e, f.shape
+    weights_at = f.at("%p", key * shape.rows + row)
+    line = f.at("%v", key * f["stride"] + column)
+    for i in range(count):
+        weights = _weights(f, f.at(weights_at, i * shape.rows))
+        values = [f.load(line, n * shape.lanes, shape.lanes) for n in range(shape.value_vectors)]
+        pairs = [(weight, value) for weight in weights for value in values]
+        totals = [e.fma(value, weight, total) for (weight, value), total in zip(pairs, totals, strict=True)]
+        line = f.at(line, f["stride"])
+    return totals
+
+
+def _weights(f: Routine, address: str) -> list[Value]:
+    """The probabilities of one key for a group of rows, each spread over the lanes."""
+    e, shape = f.e, f.shape
+    if not shape.by_lane or shape.value_rows < shape.strip:
+        return [e.splat(f.load(address, r, 1)) for r in range(shape.value_rows)]
+    strips = [f.load(address, r, shape.strip) for r in range(0, shape.value_rows, shape.strip)]
+    return [_spread(e, strips[r // shape.strip], r % shape.strip, shape.lanes) for r in range(shape.value_rows)]
+
+
+def value_turned(shape: Shape) -> Routine:
+    """o[line][column] += sum over keys of t[key][line] * k[key][column], keys ascending, where t holds the keys in the
+    lanes: 64 lines for each tile of keys. Lines past the last one repeat it, and so do keys, whose slopes are 0."""
+    f = Routine(shape, "value_turned", t="ptr", lines="i64", k="ptr", stride="i64", count="i64", width="i64", o="ptr")
+    e, lanes, tile = f.e, shape.lanes, shape.rows
+    strip = min(shape.strip, tile)
+    group = 8 if shape.wide else 4
+    with e.loop(0, f["lines"], group) as rows, e.loop(0, f["width"], shape.columns) as columns:
+        numbers = [smin(e, rows.index + r, f["lines"] - 1) for r in range(group)]
+        outs = [f.at("%o", number * f["width"] + columns.index) for number in numbers]
+        old = [f.load(out, n * lanes, lanes) for out in outs for n in range(shape.value_vectors)]
+        slopes = [f.at("%t", number * tile) for number in numbers]
+        with e.loop(0, f["count"], strip, carried=old) as loop:
+            totals = list(loop.values)
+            first = loop.index.shift_right(tile.bit_length() - 1) * (BLOCK * tile) + (loop.index & (tile - 1))
+            loaded = [f.load(line, first, strip) for line in slopes] if shape.by_lane else []
+            for i in range(strip):
+                line = f.at("%k", smin(e, loop.index + i, f["count"] - 1) * f["stride"] + columns.index)
+                values = [f.load(line, n * lanes, lanes) for n in range(shape.value_vectors)]
+                weights = [_spread(e, part, i, lanes) if strip > 1 else part for part in loaded] or [
+                    e.splat(f.load(line, first + i, 1)) for line in slopes]
+                pairs = [(weight, value) for weight in weights for value in values]
+                totals = [e.fma(value, weight, total) for (weight, value), total in zip(pairs, totals, strict=True)]
+            loop.next(*totals)
+        for i, total in enumerate(loop.values):
+            f.store(total, outs[i // shape.value_vectors], i % shape.value_vectors * lanes)
+    return f
+
+
+def score_row(shape: Shape) -> Routine:
+    """s[key] = sum over c of q[c] * k[key][c] for one row, clamped; small transposes put the keys into the lanes."""
+    f = Routine(shape, "score_row", q="ptr", k="ptr", stride="i64", depth="i64", count="i64", keys="i64", s="ptr")
+    e, lanes = f.e, shape.lanes
+    together = 2 if lanes > 1 else 4  # more of them would be more streams than a processor follows
+    with e.loop(0, f["count"], together * lanes) as groups:
+        lines = [f.at("%k", smin(e, groups.index + i, f["keys"] - 1) * f["stride"]) for i in range(together * lanes)]
+        with e.loop(0, f["depth"], shape.strip, carried=[f.constant(0.0, lanes)] * together) as loop:
+            totals = list(loop.values)
+            query = f.load("%q", loop.index, shape.strip)
+            factors = [_spread(e, query, c, lanes) for c in range(shape.strip)]
+            for g in range(together):
+                keys = _turned(f, lines[g * lanes:(g + 1) * lanes], loop.index)
+                for c, factor in enumerate(factors):
+                    totals[g] = e.fma(keys[c], factor, totals[g])
+            loop.next(*totals)
+        for g, total in enumerate(loop.values):
+            f.store(clamped(f, total), "%s", groups.index + g * lanes)
+    return f
+
+
+def _turned(f: Routine, lines: list[str], column: Value) -> list[Value]:
+    """Columns `column`.. of a strip, each as one vector over the lines."""
+    e, shape = f.e, f.shape
+    strip = shape.strip
+    if len(lines) == 1:
+        return [f.load(lines[0], column + c, 1) for c in range(strip)]
+    loaded = [f.load(line, column, strip) for line in lines]
+    # Vector t holds lines t, t + strip, ...: a transpose within every 16 bytes then puts the lines in order.
+    vectors = [joined(e, loaded[t::strip]) for t in range(strip)]
+    while strip > 1:
+        half = len(vectors) // 2
+        mixed = []
+        for a, b in zip(vectors[:half], vectors[half:], strict=True):
+            mixed += [_interleaved(e, a, b, shape.strip, upper) for upper in (False, True)]
+        vectors, strip = mixed, strip // 2
+    return vectors
+
+
+def _interleaved(e: Emitter, a: Value, b: Value, strip: int, upper: bool) -> Value:
+    """The lower or upper halves of every strip of two vectors, lane by lane in turn."""
+    picks = []
+    for start in range(0, a.lanes, strip):
+        for i in range(strip // 2):
+            picks += [start + i + upper * strip // 2, a.lanes + start + i + upper * strip // 2]
+    return shuffled(e, a, b, picks)
+
+
+def value_row(shape: Shape) -> Routine:
+    """o[column] = o * factor + sum over keys of p[key] * v[key][column] for one row; keys marked -inf are left out."""
+    f = Routine(shape, "value_row", p="ptr", marks="ptr", step="i64", v="ptr", stride="i64", count="i64", width="i64",
+                factor="element", o="ptr")
+    e, wide = f.e, 8 * shape.lanes
+    whole = f["width"] & -wide
+    with e.loop(0, whole, wide) as columns:
+        _value_columns(f, columns.index, 8)
+    with e.loop(whole, f["width"], shape.columns) as columns:
+        _value_columns(f, columns.index, shape.value_vectors)
+    return f
+
+
+def _value_columns(f: Routine, column: Value, vectors: int) -> None:
+    e, lanes = f.e, f.shape.lanes
+    out = f.at("%o", column)
+    old = [f.load(out, n * lanes, lanes) * e.splat(f["factor"]) for n in range(vectors)]
+    with e.loop(0, f["count"], carried=old) as loop:
+        position = loop.index * f["step"]
+        seen, after, before = e.fresh("seen"), e.fresh("after"), e.block
+        e.branch_if(e.fcmp("une", f.load("%marks", position, 1), MINUS_INFINITY), seen, after)
+        e.label(seen)
+        weight = e.splat(f.load("%p", position, 1))
+        line = f.at("%v", loop.index * f["stride"] + column)
+        news = [e.fma(f.load(line, n * lanes, lanes), weight, total) for n, total in enumerate(loop.values)]
+        e.branch(after)
+        e.label(after)
+        loop.next(*[e.assign(f"phi {new.type} [ {total.name}, %{before} ], [ {new.name}, %{seen} ]", new.element, lanes)
+                    for new, total in zip(news, loop.values, strict=True)])
+    for n, total in enumerate(loop.values):
+        f.store(total, out, n * lanes)

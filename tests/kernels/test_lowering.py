@@ -1,0 +1,72 @@
+"""Programs of single nodes: the steps they take, and that no memory is set aside for nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from running import Native, parameter
+
+from morpho.base.dtypes import complex64, float32
+from morpho.ir.graph import Graph
+from morpho.ir.node import Node, build
+from morpho.kernels import lower_product
+from morpho.kernels.lower_graph import build_program
+from morpho.kernels.program import HostStep, Program
+from morpho.ops.algebra import constant, expand
+
+
+def program_of(node: Node, inputs: int) -> Program:
+    return build_program(Graph((node,)), own_outputs=True, inputs=inputs)
+
+
+def written(program: Program) -> set[int]:
+    return {place.slot for step in program.steps
+            for place in (step.outputs if isinstance(step, HostStep) else step.written)}
+
+
+@pytest.mark.parametrize("dtype", [float32, complex64])
+def test_a_copy_has_no_memory_but_its_own(dtype: Any) -> None:
+    program = program_of(build("copy", parameter(0, (3, 4), dtype)), 1)
+    assert [step.label for step in program.steps] == ["copy"]
+    assert {i for i, slot in enumerate(program.slots) if slot.kind != "input"} == written(program)
+
+
+def base(view: str) -> Node:
+    """A constant of 4 x 6 elements, seen in different ways."""
+    seven = constant(7.0, float32)
+    if view == "permuted":
+        return build("permute", expand(seven, (6, 4)), axes=(1, 0))
+    if view == "cut":
+        return build("slice", expand(seven, (8, 6)), starts=(2, 0), sizes=(4, 6), steps=(1, 1))
+    if view == "reshaped":
+        return build("reshape", expand(seven, (24,)), shape=(4, 6))
+    return expand(seven, (4, 6))
+
+
+@pytest.mark.parametrize("view", ["permuted", "cut", "reshaped", "expanded"])
+def test_an_update_of_a_constant_fills_once(view: str) -> None:
+    """However the constant is seen: it needs no memory of its own, from which it would then be copied."""
+    node = build("update", base(view), parameter(0, (2, 3), float32), starts=(1, 2), sizes=(2, 3), steps=(1, 1))
+    program = program_of(node, 1)
+    assert [step.label for step in program.steps] == ["fill", "copy"]
+    assert sum(slot.kind != "input" for slot in program.slots) == 1
+    value, want = np.arange(6, dtype=np.float32).reshape(2, 3), np.full((4, 6), 7, np.float32)
+    want[1:3, 2:5] = value
+    assert np.array_equal(Native((node,))([value])[0], want)
+
+
+@pytest.mark.parametrize("op", ["matmul", "conv"])
+def test_a_product_that_nothing_writes_is_no_program(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy follows every product. Were it not so, the lowering would stop, rather than leave the result unwritten."""
+    if op == "matmul":
+        node = build("matmul", parameter(0, (64, 40), float32), parameter(1, (40, 33), float32))
+    else:
+        node = build("conv", parameter(0, (1, 2, 5, 5), float32), parameter(1, (3, 2, 3, 3), float32), before=(0, 0),
+                     after=(0, 0), steps=(1, 1), dilations=(1, 1), groups=1)
+    program = program_of(node, 2)
+    assert program.steps[-1].label == op and program.outputs[0].slot in written(program)
+    monkeypatch.setattr(lower_product, "follows", lambda after: False)
+    with pytest.raises(AssertionError, match=f"{op}: a copy reads every tile once"):
+        program_of(node, 2)

@@ -1,0 +1,68 @@
+"""The ops that NumPy does: sorting, Fourier transforms, linear algebra."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from shaped_case import NUMBERS, Array, Shaped, Specs, draw_calm, one_matrix
+
+from morpho.base.dtypes import DType, complex64, complex128, float32, float64, int32
+from morpho.ir.node import Node, build
+
+
+def _square(dtype: DType, n: Any) -> Specs:
+    return [((2, 4, 4), dtype)]
+
+
+def _draw_matrix(rng: np.random.Generator, position: int, shape: tuple[int, ...], dtype: DType) -> Array:
+    """Well-conditioned, positive and symmetric where square."""
+    x = rng.normal(0, 1, shape)
+    if dtype.is_complex:
+        x = x + 1j * rng.normal(0, 1, shape)
+    if len(shape) > 1 and shape[-1] == shape[-2]:
+        x = x @ np.conj(np.swapaxes(x, -1, -2)) + 3 * np.eye(shape[-1])
+    return x.astype(dtype.numpy)
+
+
+def _host() -> list[Shaped]:
+    real, both = (float32, float64), (float32, float64, complex64, complex128)
+    one = {"dynamic": False, "lengths": (5,)}
+    table = [
+        Shaped("sort", "rows", NUMBERS, one_matrix, lambda x: build("sort", x, axis=1, descending=False, stable=True)),
+        Shaped("sort", "down", (float32, int32), lambda d, n: [((n, 3), d)],
+               lambda x: build("sort", x, axis=0, descending=True, stable=True)),
+        Shaped("argsort", "rows", NUMBERS, one_matrix,
+               lambda x: build("argsort", x, axis=1, descending=False, stable=True)),
+        Shaped("searchsorted", "left", (int32, float32), lambda d, n: [((6,), d), ((3, n), d)],
+               lambda line, x: build("searchsorted", build("sort", line, axis=0, descending=False, stable=True), x,
+                                     side="left"), draw=draw_calm),
+        Shaped("complex", "parts", real, lambda d, n: [((3, n), d), ((3, n), d)], lambda a, b: build("complex", a, b),
+               gradient=False),
+    ]
+    for function in ("fftn", "ifftn", "rfftn", "irfftn", "hfft", "ihfft"):
+        dtypes_here = (float32, float64) if function in ("rfftn", "ihfft") else (complex64, complex128)
+        table.append(Shaped("fft", function, dtypes_here, lambda d, n: [((3, 8), d)],
+                            lambda x, function=function: build("fft", x, function=function, axes=(1,), sizes=(8,),
+                                                               norm="backward"),
+                            draw=_draw_matrix, gradient=False, **one))
+    for name, attributes in (("cholesky", {"upper": False}), ("det", {}), ("inv", {}), ("pinv", {}), ("svdvals", {}),
+                             ("eigvalsh", {})):
+        table.append(Shaped(name, "square", both, _square, lambda x, n=name, a=attributes: build(n, x, **a),
+                            draw=_draw_matrix, **one))
+    table.append(Shaped("cholesky", "upper", real, _square, lambda x: build("cholesky", x, upper=True),
+                        draw=_draw_matrix, **one))
+    table.append(Shaped("solve", "square", both, lambda d, n: [((2, 4, 4), d), ((2, 4, 3), d)],
+                        lambda a, b: build("solve", a, b), draw=_draw_matrix, **one))
+    for name, attributes, count in (("slogdet", {}, 2), ("qr", {"mode": "reduced"}, 2), ("eigh", {}, 2),
+                                    ("svd", {"full_matrices": False}, 3)):
+        for index in range(count):
+            def part(x: Node, name: str = name, attributes: dict[str, Any] = attributes, index: int = index) -> Node:
+                node = build(name, x, **attributes)
+                return build("pick", node, index=index, spec=node.outputs[index])
+
+            table.append(Shaped(name, f"part {index}", both, _square, part, draw=_draw_matrix, gradient=False, **one))
+    return table
+
+
+HOST: list[Shaped] = _host()

@@ -1,0 +1,56 @@
+"""Constants, leaves, and the nodes that passes make."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from case_values import of_kinds
+from shaped_case import Shaped, one_matrix
+
+from morpho.base.dims import Dim
+from morpho.base.dtypes import ALL, float32, float64, int32, int64
+from morpho.ir.node import Node, build
+from morpho.ops.algebra import expand
+from morpho.ops.contract import transpose
+
+
+def _sources() -> list[Shaped]:
+    def group(x: Node) -> Node:
+        from morpho.passes.group import make_group
+
+        node = make_group([build("negative", x), build("square", x)], [x], x.shape, ())
+        return build("pick", node, index=1, spec=node.outputs[1])
+
+    def gemm(x: Node) -> Node:
+        from morpho.ir.graph import Graph
+        from morpho.passes.epilogue import epilogue
+        from morpho.passes.fuse import fuse
+
+        product = build("matmul", x, transpose(x))
+        return epilogue(fuse(Graph((build("square", build("negative", product)),)))).outputs[0]
+
+    def constant(x: Node) -> Node:
+        kinds: dict[str, Any] = {"b": True, "i": 3, "u": 3, "f": -0.0, "c": 1 - 2j}
+        return expand(build("constant", value=kinds[x.dtype.kind], dtype=x.dtype), x.shape)
+
+    def ranged(x: Node) -> Node:
+        return build("iota", shape=x.shape, axis=1, dtype=x.dtype)
+
+    return [
+        Shaped("constant", "spread", ALL, one_matrix, constant, gradient=False),
+        Shaped("iota", "columns", of_kinds("iuf"), one_matrix, ranged, gradient=False),
+        Shaped("dimension", "length", (int64, float32, float64), one_matrix,
+               lambda x: build("dimension", size=x.shape[1] * 2, dtype=x.dtype) if isinstance(x.shape[1], Dim)
+               else build("constant", value=(float if x.dtype.is_float else int)(x.shape[1] * 2), dtype=x.dtype),
+               gradient=False),
+        Shaped("parameter", "itself", ALL, one_matrix, lambda x: x, gradient=False),
+        Shaped("detach", "itself", of_kinds("f"), one_matrix, lambda x: build("negative", build("detach", x)),
+               gradient=False),
+        Shaped("mark", "itself", of_kinds("f"), one_matrix, lambda x: build("negative", build("mark", x, number=0))),
+        Shaped("pick", "of a group", (float32,), one_matrix, group, gradient=False),
+        Shaped("group", "of two", (float32, int32), one_matrix, group, gradient=False),
+        Shaped("gemm", "with two operations", (float32, float64), one_matrix, gemm, gradient=False),
+    ]
+
+
+SOURCES: list[Shaped] = _sources()
