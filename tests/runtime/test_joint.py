@@ -276,7 +276,9 @@ def test_a_plan_from_disk_launches_jointly(rng: np.random.Generator, tmp_path: A
 # -- at random ---------------------------------------------------------------------------------------------------------
 def test_random_programs_have_the_same_bits(session_seed: int, eager: None, monkeypatch: pytest.MonkeyPatch) -> None:
     launched = 0
-    for number in range(16):
+    for number in range(96):
+        if number >= 16 and launched:
+            break  # few programs have steps to launch together: some seeds need more of them
         monkeypatch.setattr(joint, "LEAST_SHARE", (0.0, 1e-4, 1e-3)[number % 3])  # smaller steps move ahead
         program = random_program(session_seed + 23 * number, rowwise=number % 2 == 0, native=number % 3 > 0)
         n = 1 + number % 7
