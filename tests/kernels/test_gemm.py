@@ -360,3 +360,13 @@ def test_a_matrix_that_all_batches_share_is_packed_once(rng: np.random.Generator
     assert f.stats["kernels"] == 2
     for i in range(4):
         assert found[i].tobytes() == (x[i].mT @ w).numpy().tobytes()
+
+
+@pytest.mark.parametrize(("m", "heights"), [(16, (8,)), (1, (1,)), (2, (2,)), (12, ()), (130, ())])
+def test_products_of_one_height_have_a_kernel_for_that_alone(rng: np.random.Generator, m: int,
+                                                             heights: tuple[int, ...]) -> None:
+    x, w = mo.asarray(draw(rng, m, 9)), mo.asarray(draw(rng, 9, 40), copy=True)
+    f = mo.compile(lambda x: x @ w)
+    with mo.settings(isa="vector128", threads=1):
+        assert f(x).numpy().tobytes() == by_rule(x, w, mo.float32).tobytes()
+    assert f.current.plan.program.steps[-1].kernel.heights == heights

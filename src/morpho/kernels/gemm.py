@@ -10,7 +10,7 @@ one FMA chain with k ascending, wherever the blocks of k, the tiles and the thre
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from morpho.base.dims import Size, upper
 from morpho.base.dtypes import DType, bfloat16
@@ -132,11 +132,13 @@ class GemmKernel:
     """C[b, m, n] = epilogue(sum over k of A[b, m, k] * B[b, k, n]) with B packed. Called over items; see `NAMES`.
 
     Buffers: A, packed B, then the epilogue's own, among which the product's is filled in here. `left` is how A lies:
-    `rows` (k side by side), `columns` (m side by side) or `general`.
+    `rows` (k side by side), `columns` (m side by side) or `general`. Register tiles are as high as occur, since
+    others would only take time to compile; all heights where that is not known.
     """
 
     dtype: DType
     left: str
+    heights: tuple[int, ...] = field(default=(), kw_only=True)
 
     scratch_bytes_per_column = 0
     scratch_bytes = 0

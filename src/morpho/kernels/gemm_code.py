@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from morpho.base.machine import Isa
@@ -114,6 +115,8 @@ class GemmCode:
     def __init__(self, kernel: GemmKernel, isa: Isa) -> None:
         self.kernel, self.isa = kernel, isa
         self.register = register_tile(kernel.dtype, isa)
+        if kernel.heights:
+            self.register = replace(self.register, heights=kernel.heights)
         self.e = Emitter(1, isa.native_half)
         self.element = sum_type(kernel.dtype)
         self.bytes = BITS[self.element] // 8

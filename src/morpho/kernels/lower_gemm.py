@@ -122,7 +122,18 @@ class Product:
 
     # -- multiplying ---------------------------------------------------------------------------------------------------
     def kernel(self) -> GemmKernel:
-        return GemmKernel(self.dtype, layout(self.a.rows, self.a.columns, ("columns", "rows")))
+        heights = self.heights if len(self.heights) == 1 else ()  # what is not so simple shares one kernel
+        return GemmKernel(self.dtype, layout(self.a.rows, self.a.columns, ("columns", "rows")), heights=heights)
+
+    @property
+    def heights(self) -> tuple[int, ...]:
+        """Those of the register tiles in all tiles of rows and in the last; () where that is not known."""
+        if not isinstance(self.m, int):
+            return ()
+        rows = self.tiling.tile_rows, self.m - (self.tiling.row_tiles - 1) * self.tiling.tile_rows
+        highest = max((height for height in self.register.heights if height <= max(rows)), default=1)
+        rest = {height for height in self.register.heights if height < highest and any(count & height for count in rows)}
+        return tuple(height for height in self.register.heights if height == highest or height in rest)
 
     def scratch(self, epilogue: LoopKernel) -> tuple[int, int, int]:
         """Where the sums and the epilogue's scratch begin behind the packed rows, and the bytes of all."""

@@ -32,13 +32,9 @@ FEW_ROWS_BYTES = 256 << 10  # of a tile's columns, when few rows use them: they 
 @dataclass(frozen=True)
 class UnpackedGemm(GemmKernel):
     """As `GemmKernel`, with B as it lies: `right` is `columns` (n side by side), `rows` (k side by side) or
-    `general`.
-
-    The sizes of register tiles are those that occur, as others would only take time to compile.
-    """
+    `general`. Like heights of register tiles, `vectors` are those that occur."""
 
     right: str = "general"
-    heights: tuple[int, ...] = ()
     vectors: tuple[int, ...] = ()
     ragged: bool = True  # whether the last vector has lanes without a column
 
@@ -136,7 +132,6 @@ class UnpackedCode(GemmCode):
 
     def __init__(self, kernel: UnpackedGemm, isa: Isa) -> None:
         super().__init__(kernel, isa)
-        self.register = replace(self.register, heights=kernel.heights)
         self.vectors = self.register.vectors  # of the panel being written
 
     @property
@@ -147,7 +142,7 @@ class UnpackedCode(GemmCode):
         kernel, isa, found = self.kernel, self.isa, []
         for vectors in kernel.vectors:
             register = replace(self.register, vectors=vectors)
-            found += [MicroKernel(kernel, h, register, isa, f"micro{h}x{vectors}") for h in kernel.heights]
+            found += [MicroKernel(kernel, h, register, isa, f"micro{h}x{vectors}") for h in self.register.heights]
             found.append(RightPacker(kernel, register, isa))
         return [*found, *self.row_packers()]
 
@@ -233,15 +228,13 @@ class UnpackedProduct(Product):
     packs_right = True
 
     def kernel(self) -> GemmKernel:
-        m, n, lanes, register = int(self.m), int(self.n), self.register.lanes, self.register
+        n, lanes, register = int(self.n), self.register.lanes, self.register
         left = layout(self.a.rows, self.a.columns, ("columns", "rows"))
         right = layout(self.b.rows, self.b.columns, ("rows", "columns"))
-        rows = self.tiling.tile_rows | (m - (self.tiling.row_tiles - 1) * self.tiling.tile_rows)
-        heights = [h for h in register.heights if h == register.heights[0] or rows & h]
         widths = {self.tile_vectors, -(-n // lanes) - (self.tiling.column_tiles - 1) * self.tile_vectors}
         whole = {register.vectors} if max(widths) >= register.vectors else set()
         vectors = sorted((whole | {width % register.vectors for width in widths}) - {0}, reverse=True)
-        return UnpackedGemm(self.dtype, left, right, tuple(heights), tuple(vectors), n % lanes != 0)
+        return UnpackedGemm(self.dtype, left, right, tuple(vectors), n % lanes != 0, heights=self.heights)
 
     def tiled(self, tiling: Tiling) -> Tiling:
         """As many tiles of columns for every thread, and all rows in each."""
