@@ -132,8 +132,8 @@ class Product:
             return ()
         rows = self.tiling.tile_rows, self.m - (self.tiling.row_tiles - 1) * self.tiling.tile_rows
         highest = max((height for height in self.register.heights if height <= max(rows)), default=1)
-        rest = {height for height in self.register.heights if height < highest and any(count & height for count in rows)}
-        return tuple(height for height in self.register.heights if height == highest or height in rest)
+        return tuple(height for height in self.register.heights
+                     if height == highest or (height < highest and any(count & height for count in rows)))
 
     def scratch(self, epilogue: LoopKernel) -> tuple[int, int, int]:
         """Where the sums and the epilogue's scratch begin behind the packed rows, and the bytes of all."""
