@@ -16,7 +16,8 @@ from morpho.base.errors import CompileError, fail
 from morpho.base.machine import Isa, machine
 
 lock = threading.RLock()
-_engines: list[Any] = []  # code stays where it is for the life of the process
+_engines: list[Any] = []  # code stays where it is for the life of the process; the last one takes more
+_names: set[str] = set()  # of functions in the last one
 
 
 @cache
@@ -70,22 +71,33 @@ def assembly(text: str, isa: Isa, triple: str | None = None) -> str:
 
 
 def load(code: bytes | Sequence[bytes], isa: Isa, names: list[str]) -> list[int]:
-    """Put object code into memory and give the addresses of its functions. Several objects, whose functions have
-    names of their own, take little longer than one."""
+    """Put object code into memory and give the addresses of its functions.
+
+    An engine takes LLVM a millisecond to make, so the last one serves as long as names are new to it.
+    """
     llvm = _binding()
     with lock:
+        if not _engines or not _names.isdisjoint(names):
+            _start_engine(isa)
+        engine = _engines[-1]
         try:
-            engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _fresh_machine(isa))
             for part in (code,) if isinstance(code, bytes) else code:
                 engine.add_object_file(llvm.ObjectFileRef.from_data(part))
             engine.finalize_object()
         except RuntimeError as error:
+            _start_engine(isa)  # parts may be in the old one
             raise fail(CompileError, "load", f"object code could not be loaded: {error}") from error
         addresses = [engine.get_function_address(name) for name in names]
+        _names.update(names)
         if not all(addresses):
             raise fail(CompileError, "load", f"object code lacks {names}")
-        _engines.append(engine)
         return addresses
+
+
+def _start_engine(isa: Isa) -> None:
+    llvm = _binding()
+    _engines.append(llvm.create_mcjit_compiler(llvm.parse_assembly(""), _fresh_machine(isa)))
+    _names.clear()
 
 
 def _fresh_machine(isa: Isa) -> Any:

@@ -1,0 +1,40 @@
+"""Object code in memory: one engine for all that has names of its own, and another after what went wrong."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+
+from morpho.backends import cpu
+from morpho.base.errors import CompileError
+from morpho.base.machine import choose_isa, machine
+
+
+def made(name: str, number: int) -> bytes:
+    isa = choose_isa("native", machine())
+    return cpu.compile_text(f"define i64 @{name}() {{ ret i64 {number} }}", isa)
+
+
+def called(address: int) -> int:
+    return int(ctypes.CFUNCTYPE(ctypes.c_int64)(address)())
+
+
+def test_code_goes_to_one_engine_and_equal_names_to_another() -> None:
+    isa = choose_isa("native", machine())
+    first = cpu.load(made("test_load_a", 1), isa, ["test_load_a"])
+    engines = len(cpu._engines)
+    second = cpu.load([made("test_load_b", 2), made("test_load_c", 3)], isa, ["test_load_b", "test_load_c"])
+    assert len(cpu._engines) == engines
+    again = cpu.load(made("test_load_a", 4), isa, ["test_load_a"])
+    assert len(cpu._engines) == engines + 1
+    assert [called(address) for address in (*first, *second, *again)] == [1, 2, 3, 4]
+
+
+def test_what_cannot_be_loaded_leaves_the_next_alone() -> None:
+    isa = choose_isa("native", machine())
+    with pytest.raises(CompileError, match="could not be loaded"):
+        cpu.load([made("test_load_d", 5), b"no object code"], isa, ["test_load_d"])
+    with pytest.raises(CompileError, match="lacks"):
+        cpu.load(made("test_load_e", 6), isa, ["test_load_f"])
+    assert called(*cpu.load(made("test_load_d", 7), isa, ["test_load_d"])) == 7
