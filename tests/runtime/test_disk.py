@@ -427,3 +427,24 @@ def test_a_fork_while_another_thread_writes_leaves_no_locked_lock(folder: Path) 
     finally:
         stop.set()
         worker.join(10)
+
+
+def test_nothing_is_logged_with_the_lock_held(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A fork takes the lock of every cache and those of logging: a thread that holds one must not wait for another."""
+    free: list[bool] = []
+
+    class Asking(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            free.append(cache._lock.acquire(blocking=False))
+            if free[-1]:
+                cache._lock.release()
+
+    cache, handler = DiskCache(tmp_path / "cache", 1 << 20), Asking()
+    logger = logging.getLogger("morpho")
+    logger.addHandler(handler)
+    try:
+        cache.reject("00112233445566778899aabbccddeeff", "test")
+        cache._report("folder", "test")
+    finally:
+        logger.removeHandler(handler)
+    assert free == [True, True]

@@ -8,10 +8,12 @@ from morpho.base import settings
 from morpho.base.machine import Isa, choose_isa, machine
 
 
-@cache
 def isa_named(name: str) -> Isa:
     """An instruction set of this machine, by the name it has in the settings."""
-    return choose_isa(name, machine())
+    return _chosen(name, machine())
+
+
+_chosen = cache(choose_isa)
 
 
 def current_isa() -> Isa:

@@ -207,7 +207,7 @@ class Emitter:
         that in a register: a store of the loop might change it. Every use has a place of its own, or LLVM would read
         it once and copy it.
         """
-        digits = re.sub(r"\W", "", constant.name.removeprefix("splat"))
+        digits = re.sub(r"\W", "", constant.name.removeprefix("splat").replace("-", "minus"))
         name = f"@of.{digits}x{constant.lanes}"
         self._uses[name] = self._uses.get(name, 0) + 1
         name += f".{self._uses[name]}"

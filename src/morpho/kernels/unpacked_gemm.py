@@ -53,12 +53,12 @@ class RightPacker:
         self.right, self.width, self.ragged = kernel.right, register.width, kernel.ragged
         self.function = Function(f"pack_right{register.vectors}", self.ARGUMENTS, 4, isa)
         self.e, self.memory = self.function.e, scalars.memory_type(kernel.dtype)
-        self.vectors = isa.vector_bits > 0 and self.width % 4 == 0
+        self.by_fours = isa.vector_bits > 0 and self.width % 4 == 0
 
     def write(self) -> str:
         e, columns = self.e, self.function.number("%columns")
         whole = e.instruction("udiv", columns, e.constant(self.width, "i64", 1))
-        if self.right == "rows" and self.vectors:
+        if self.right == "rows" and self.by_fours:
             with e.loop(0, whole) as panels:
                 self.turned(panels.index)
         else:
@@ -86,7 +86,7 @@ class RightPacker:
             target = self.line(start, panels.index, "%panel_step")
             for step, source in enumerate(sources):
                 into = e.offset(target, self.memory, step * width)
-                if self.right == "columns" and self.vectors:
+                if self.right == "columns" and self.by_fours:
                     e.store(e.load(e.offset(source, self.memory, panels.index * width), self.memory, width), into)
                     continue
                 for column in range(width):

@@ -37,6 +37,7 @@ NOT_IN_THE_TREE = ("_training", "_hooks", "_pre_hooks")
 class Module:
     """A layer or a model. Write `forward`; call the module. No `super().__init__()` is needed."""
 
+    tells_changes = True  # of `static_key`: compiled functions need not ask at every call
     _training = True
     _hooks: tuple[Hook, ...] = ()
     _pre_hooks: tuple[PreHook, ...] = ()

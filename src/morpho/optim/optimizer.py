@@ -97,6 +97,7 @@ class Optimizer:
     """
 
     defaults: Mapping[str, Any] = {"lr": 1e-3}
+    tells_changes = True  # of `static_key`: compiled functions need not ask at every call
 
     def __init_subclass__(cls, **others: Any) -> None:
         """`help(rule)` and `inspect.signature(rule)` show the settings with their defaults."""

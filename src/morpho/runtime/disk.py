@@ -16,6 +16,7 @@ others can write to) is counted and said once; the caller is told "not there" an
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -61,6 +62,7 @@ class DiskCache(ForkSafe):
         self._sizes: OrderedDict[str, int] | None = None  # file name -> bytes, least recently used first
         self._bytes = 0
         self._said: set[str] = set()
+        self._unsaid: list[str] = []  # messages that wait until no lock is held
         self._counts = dict.fromkeys(("hits", "misses", "writes", "corrupt", "errors", "evictions"), 0)
 
     def get(self, key: str) -> bytes | None:
@@ -85,14 +87,15 @@ class DiskCache(ForkSafe):
             try:
                 self._shrink_to(self.limit_bytes - nbytes, replacing=name)
                 self._write(name, header, data)
+                self._record(name, nbytes)
+                self._counts["writes"] += 1
+                return True
             except OSError as error:
                 self._counts["errors"] += 1
                 self._say("write", f"{self.folder} cannot be written: {error}; going on without",
                           "free some space, or set MORPHO_CACHE_DIR to a folder of yours")
-                return False
-            self._record(name, nbytes)
-            self._counts["writes"] += 1
-        return True
+        self._tell()
+        return False
 
     def reject(self, key: str, reason: str) -> None:
         """Remove what `get` gave, because it does not mean what it should: counted and said like a damaged file."""
@@ -208,17 +211,25 @@ class DiskCache(ForkSafe):
             except OSError as error:
                 self._counts["errors"] += 1
                 self._say("remove", f"{path} cannot be removed: {error}")
+        self._tell()
 
     def _report(self, kind: str, message: str, hint: str = "") -> None:
         with self._lock:
             self._counts["errors"] += 1
             self._say(kind, message, hint)
+        self._tell()
 
     def _say(self, kind: str, message: str, hint: str = "") -> None:
-        """Log the first message of each kind."""
+        """Have the first message of each kind logged by `_tell`; call it with the lock held."""
         if kind not in self._said:
             self._said.add(kind)
-            _log.warning(sentence("disk cache", message, hint, line=""))
+            self._unsaid.append(sentence("disk cache", message, hint, line=""))
+
+    def _tell(self) -> None:
+        """Log what there is to say, with no lock held: logging has locks of its own, and a fork takes all of them."""
+        while self._unsaid:
+            with contextlib.suppress(IndexError):  # another thread has said it
+                _log.warning(self._unsaid.pop(0))
 
 
 def _file_name(key: str) -> str:

@@ -10,7 +10,8 @@ from weakref import WeakSet
 class ForkSafe:
     """An object with a `_lock` that a `fork` in another thread never leaves locked, nor its data half changed.
 
-    The fork waits until every such lock is free, and the child gets new ones.
+    The fork waits until every such lock is free, and the child gets new ones. It takes them in any order: while holding
+    `_lock`, take no other lock, do not log, and run nobody else's code.
     """
 
     _make_lock = staticmethod(threading.Lock)  # or RLock, for an object whose methods call one another

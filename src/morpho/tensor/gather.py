@@ -51,7 +51,10 @@ def gatherer(signature: inspect.Signature, structure: Any, result: Any) -> Calla
         things[f"{mark}out"] = _targets(result)
     except _Unknown:
         return None
-    exec(f"def {mark}({_head(parameters.values(), mark, things)}): return ({', '.join(parts)},)", things)
+    try:
+        exec(f"def {mark}({_head(parameters.values(), mark, things)}): return ({', '.join(parts)},)", things)
+    except SyntaxError:  # names that a signature may have and a program may not
+        return None
     return things.pop(mark)  # type: ignore[no-any-return]
 
 
@@ -91,7 +94,7 @@ def taker(tree: Any) -> Take:
         return _one
     kind, content = tree[0], tree[-1]
     if kind == "static":
-        return _of_constant(content)
+        return _of_object(content, tree[2]) if may_change(tree) else _of_constant(content)
     if kind == "dict":
         return _of_dict(tuple(key for key, _ in content), _of_children([child for _, child in content]))
     if kind not in ("named", "tuple", "list"):
@@ -122,6 +125,21 @@ def _of_constant(constant: Any) -> Take:
     return take_by_value if kind is float or kind in COMPARED else take_by_identity
 
 
+def may_change(tree: Any) -> bool:
+    """Whether a constant is an object whose `static_key()` may become another one without word of it."""
+    thing = tree[-1]
+    return len(tree) == 4 and hasattr(thing, "static_key") and not getattr(thing, "tells_changes", False)
+
+
+def _of_object(constant: Any, key: Any) -> Take:
+    def take(thing: Any) -> Sequence[Any]:
+        if thing is not constant or thing.static_key() != key:
+            raise Other
+        return ()
+
+    return take
+
+
 def _of_dict(keys: tuple[Any, ...], children: Take | None) -> Take:
     """The keys are looked at first; then all values are read at once, whatever other threads do."""
     read: Take = itemgetter(*keys) if len(keys) > 1 else lambda tree: [tree[key] for key in keys]
@@ -135,10 +153,12 @@ def _of_dict(keys: tuple[Any, ...], children: Take | None) -> Take:
 
 
 def _of_sequence(kind: type, length: int, children: Take | None) -> Take:
+    """The items are read at once, then counted: another thread may change a list meanwhile."""
     def take(tree: Any) -> Sequence[Any]:
-        if type(tree) is not kind or len(tree) != length:
+        items = tuple(tree) if type(tree) is kind else ()
+        if type(tree) is not kind or len(items) != length:
             raise Other
-        return tree if children is None else children(tree)  # type: ignore[no-any-return]
+        return items if children is None else children(items)
 
     return take
 

@@ -21,7 +21,7 @@ from morpho.runtime.layout import record_words
 from morpho.tensor.core import Tensor
 from morpho.tensor.dynamic import Owner, check_bound, needed_elements, sure_bounds, symbols_of
 from morpho.tensor.entries import entries
-from morpho.tensor.gather import gatherer
+from morpho.tensor.gather import gatherer, may_change
 from morpho.tensor.native_states import MOST_SPARE_BYTES, States
 from morpho.tensor.specialise import Specialisation, capture, layout_of
 from morpho.tensor.state import Trace
@@ -136,7 +136,7 @@ def _by_position(made: Compiled, structure: Any) -> list[Any] | None:
     while trees and trees[-1] is not LEAF and _is_default(parameters[len(trees) - 1], trees[-1]):
         trees.pop()
     for parameter, tree in zip(parameters, trees, strict=False):
-        single = tree is LEAF or tree[0] == "static"
+        single = tree is LEAF or (tree[0] == "static" and not may_change(tree))
         if not single or parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
             return None
     return [LEAF if tree is LEAF else unflatten(tree, iter(())) for tree in trees]
@@ -146,14 +146,19 @@ def _is_default(parameter: inspect.Parameter, tree: Any) -> bool:
     """Whether a parameter that is not given means this tree, at every call."""
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         return not tree[-1]
-    return parameter.default is not parameter.empty and _is_constant(tree) and flatten(parameter.default, []) == tree
+    if parameter.default is parameter.empty or not _is_constant(tree):
+        return False
+    try:
+        return bool(flatten(parameter.default, []) == tree)
+    except Exception:  # an object whose comparison fails, or gives no truth
+        return False
 
 
 def _is_constant(tree: Any) -> bool:
-    """Whether a tree has no tensors, and neither lists nor dicts, which may change."""
-    if tree is LEAF or tree[0] in ("list", "dict"):
+    """Whether a tree has no tensors, and nothing that may change: neither lists and dicts, nor classes of their own."""
+    if tree is LEAF or tree[0] not in ("static", "tuple", "named"):
         return False
-    return bool(tree[0] == "static" or all(_is_constant(child) for child in tree[-1]))
+    return not may_change(tree) if tree[0] == "static" else all(_is_constant(child) for child in tree[-1])
 
 
 def _finish(made: Compiled, graph: Graph, structures: tuple[Any, Any], count: int, captured: list[Tensor], trace: Trace,
