@@ -255,15 +255,33 @@ def is_grad_enabled() -> bool:
 
 def leaves_below(tensor: Tensor) -> Iterator[Tensor]:
     """The tensors that gradients of this one would flow to."""
+    return (found for node in _reached(tensor) if (found := owner(node)) is not None)
+
+
+def is_differentiated(tensor: Tensor) -> bool:
+    """Whether what is computed from this tensor here has a gradient that somebody may ask for: `backward`, or a
+    transformation such as `mo.grad` that is under way."""
+    track = getattr(tensor, "_track", None)
+    if tracing.gradients_off or track is DONE or (track is None and tensor.is_realised):
+        return False
+    if isinstance(track, Tracked):
+        return track.wanted
+    held = [found for node in _reached(tensor) if node.serial in tracked
+            and (found := tracked[node.serial]()) is not None]
+    if not held and isinstance(track, Node):
+        tensor._track = None  # nobody is left to want it
+    return any(not isinstance(getattr(leaf, "_track", None), Tracked) or leaf._track.wanted for leaf in held)
+
+
+def _reached(tensor: Tensor) -> Iterator[Node]:
+    """The nodes that gradients of this tensor flow through."""
     stack, seen = [tensor.program()], set()
     while stack:
         node = stack.pop()
         if node.serial in seen:
             continue
         seen.add(node.serial)
-        found = owner(node)
-        if found is not None:
-            yield found
+        yield node
         if "stops" not in node.op.properties:
             stack += node.inputs
 
