@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections import namedtuple
 from typing import Any
 
 import numpy as np
@@ -514,3 +515,38 @@ def test_a_leaf_whose_first_tensor_is_gone_still_has_a_gradient() -> None:
 def test_a_module_made_inside_a_compiled_function() -> None:
     with pytest.raises(mo.errors.CompileError, match=r"\[State\] a parameter or state is made inside.*outside of it"):
         mo.compile(lambda x: mo.nn.Linear(3, 1)(x))(mo.ones((2, 3)))
+
+
+def test_numbers_in_containers_are_differentiated():
+    def loss(p):
+        return (p["w"] * 3 + p["b"]) ** 2
+
+    for number in (0.5, np.float32(0.5), np.float64(0.5), mo.asarray(0.5)):
+        found = mo.grad(loss)({"w": mo.asarray(1.0), "b": number})
+        assert found["w"].item() == 21 and found["b"].item() == 7
+        assert mo.jvp(loss, ({"w": 1.0, "b": number},), ({"w": 0.0, "b": 1.0},))[1].item() == 7
+    Pair = namedtuple("Pair", "a b")
+    found = mo.grad(lambda t: t[0] * t[1].a + t[2][0] ** 2)((2.0, Pair(3.0, None), [4.0, "name"]))
+    assert found[0].item() == 3 and found[1].a.item() == 2 and found[2][0].item() == 8
+    assert found[1].b is None and found[2][1] == "name" and isinstance(found[1], Pair)
+    _, pull = mo.vjp(lambda t: t[0] * t[1], (2.0, mo.asarray([1.0, 3.0])))
+    assert pull(mo.asarray([1.0, 1.0]))[0][0].item() == 4
+
+
+@pytest.mark.parametrize("number", [3, True, np.int32(3), np.bool_(True)])
+def test_integers_have_no_gradient_wherever_they_stand(number):
+    with pytest.raises(DTypeError, match="has no gradient"):
+        mo.grad(lambda p: p * 2.0)(number)
+    with pytest.raises(DTypeError, match="has no gradient"):
+        mo.grad(lambda p: p[0] * p[1])((2.0, number))
+    assert mo.grad(lambda p, n: p * n)(2.0, number).item() == number
+
+
+@pytest.mark.parametrize("exponent", [0, 0.0])
+def test_a_constant_to_the_power_of_nothing(exponent):
+    x = mo.asarray([0.0, 2.0, -1.0])
+    for zero in (exponent, mo.asarray(float(exponent)), mo.zeros(3)):
+        for function in (lambda x, zero=zero: (x ** zero).sum(), lambda x, zero=zero: mo.pow(x, zero).sum()):
+            assert mo.grad(function)(x).tolist() == [0, 0, 0]
+            assert mo.compile(mo.grad(function))(x).tolist() == [0, 0, 0]
+    assert mo.grad(lambda x: (x ** mo.asarray([1.0, 2.0, 3.0])).sum())(x).tolist() == [1, 4, 3]

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
+import numpy as np
+
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
@@ -126,7 +128,7 @@ class _Inputs:
         for argument in arguments:
             tensors: list[Any] = []
             whole = argument if isinstance(argument, Tensor | tuple | list | dict) else asarray(argument)
-            self.structures.append(flatten(whole, tensors))
+            self.structures.append(flatten(_with_numbers(whole), tensors))
             self.widths.append(len(tensors))
             self.leaves += [Tensor.of_node(mark(asarray(tensor).program())) for tensor in tensors]
         for leaf in self.leaves:
@@ -141,6 +143,19 @@ class _Inputs:
         return [unflatten(structure, items) for structure in self.structures]
 
 
+def _with_numbers(tree: Any) -> Any:
+    """The tree with tensors in place of its numbers, which are differentiated like those given directly."""
+    from morpho.tensor.create import asarray
+
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*[_with_numbers(item) for item in tree])
+    if isinstance(tree, tuple | list):
+        return type(tree)([_with_numbers(item) for item in tree])
+    if isinstance(tree, dict):
+        return {key: _with_numbers(item) for key, item in tree.items()}
+    return asarray(tree) if isinstance(tree, int | float | complex | np.number | np.bool) else tree
+
+
 def _positions(argnums: int | Sequence[int], count: int, operation: str) -> list[int]:
     wanted = [argnums] if isinstance(argnums, int) else list(argnums)
     for number in wanted:
@@ -153,8 +168,11 @@ def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 
                    has_aux: bool = False) -> Callable[..., Any]:
     """A function that gives a scalar function's result and its gradient with respect to some arguments.
 
-    `argnums` is one position or several; an argument may be a tree of tensors, and its gradient has the same form. With
-    `has_aux` the function returns (scalar, anything else), and the result is ((scalar, anything else), gradient).
+    `argnums` is one position or several; an argument may be a tree of tensors, and its gradient has the same form.
+    Python's and NumPy's numbers, given directly or in a tree, are tensors for the function: floating ones have a
+    gradient, integers and booleans are an error, as tensors of theirs are. None, strings and other things in a tree
+    stay as they are. With `has_aux` the function returns (scalar, anything else), and the result is ((scalar, anything
+    else), gradient).
 
     >>> mo.value_and_grad(lambda x, y: (x * y).sum(), argnums=(0, 1))(mo.ones(2), mo.asarray([3.0, 4.0]))[1][0].numpy()
     array([3., 4.], dtype=float32)
@@ -252,7 +270,7 @@ def jvp(function: Callable[..., Any], arguments: Sequence[Any], tangents: Sequen
         raise fail(ArgumentError, "jvp", f"{len(arguments)} arguments have {len(tangents)} tangents")
     first = 0
     for tangent, shape, width in zip(tangents, inputs.structures, inputs.widths, strict=True):
-        along += _matching("jvp", tangent, shape, inputs.leaves[first:first + width])
+        along += _matching("jvp", _with_numbers(tangent), shape, inputs.leaves[first:first + width])
         first += width
     cotangents = [mark(zeros_like(node)) for node in nodes]
     pulled = pull_back(nodes, cotangents, inputs.nodes)
