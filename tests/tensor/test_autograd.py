@@ -550,3 +550,34 @@ def test_a_constant_to_the_power_of_nothing(exponent):
             assert mo.grad(function)(x).tolist() == [0, 0, 0]
             assert mo.compile(mo.grad(function))(x).tolist() == [0, 0, 0]
     assert mo.grad(lambda x: (x ** mo.asarray([1.0, 2.0, 3.0])).sum())(x).tolist() == [1, 4, 3]
+
+
+@pytest.mark.parametrize("function", [
+    lambda w: mo.asarray((w * 2).numpy()).sum(), lambda w: mo.asarray(np.sin(w)).sum(),
+    lambda w: (mo.asarray(np.asarray(w)) * w).sum()], ids=["numpy", "sin", "asarray"])
+def test_gradients_do_not_go_through_numpy(function):
+    x = mo.asarray([1.0, 2.0])
+    for transformed in (mo.grad(function), mo.value_and_grad(function), lambda x: mo.vjp(function, x),
+                        lambda x: mo.jvp(function, (x,), (x,))):
+        with pytest.raises(ArgumentError, match="does not go through NumPy"):
+            transformed(x)
+    assert function(x).shape == ()  # and nothing of it stays behind
+    assert function(mo.asarray([1.0, 2.0]).requires_grad_()).shape == ()
+
+
+def test_values_that_numpy_may_take_inside_a_gradient():
+    constant, parameter = mo.asarray([3.0, 4.0]), mo.nn.Parameter([5.0, 6.0])
+    kept = []
+
+    def loss(w):
+        doubled = w * 2
+        text = f"{doubled} {w!r} {doubled.sum():.1f}"
+        kept.extend([text, doubled.tolist(), float(doubled.sum()), doubled.detach().numpy(), constant.numpy(),
+                     parameter.numpy(), (parameter * 2).numpy(), mo.argmax(w).numpy(), (w > 1).numpy()])
+        with mo.no_grad():
+            kept.append((w * 2).numpy())
+        return (doubled * constant).sum()
+
+    value, found = mo.value_and_grad(loss)(mo.asarray([1.0, 2.0]))
+    assert found.numpy().tolist() == [6, 8] and value.numpy() == 22
+    assert kept[1] == [2, 4] and kept[3].tolist() == [2, 4] and kept[-1].tolist() == [2, 4]

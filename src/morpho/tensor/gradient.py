@@ -17,7 +17,7 @@ from morpho.ops.identity import mark
 from morpho.passes.canonical import inline_without_gradient
 from morpho.tensor.core import Tensor
 from morpho.tensor.regions import Regions
-from morpho.tensor.tracking import watch
+from morpho.tensor.tracking import tracing, watch
 from morpho.tensor.trees import flatten, unflatten
 
 
@@ -138,6 +138,14 @@ class _Inputs:
         for leaf, node in zip(self.leaves, self.nodes, strict=True):
             watch(leaf, node)  # a value that the function prints on its way keeps its program
 
+    def apply(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Call the function that is differentiated; values that leave it for NumPy meanwhile are an error."""
+        tracing.transformed += 1
+        try:
+            return function(*arguments, **named)
+        finally:
+            tracing.transformed -= 1
+
     def trees(self, tensors: Sequence[Tensor]) -> list[Any]:
         items = iter(tensors)
         return [unflatten(structure, items) for structure in self.structures]
@@ -184,7 +192,7 @@ def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 
         changed = list(arguments)
         for position, tree in zip(positions, inputs.trees(inputs.leaves), strict=True):
             changed[position] = tree
-        result = function(*changed, **named)
+        result = inputs.apply(function, *changed, **named)
         value = result[0] if has_aux else result
         if not isinstance(value, Tensor) or value.shape != ():
             raise fail(ArgumentError, "grad", "the function does not return a 0-dimensional tensor",
@@ -223,7 +231,7 @@ def vjp(function: Callable[..., Any], *arguments: Any) -> tuple[Any, Callable[..
     array([ 2., 40.], dtype=float32)
     """
     inputs = _Inputs("vjp", arguments)
-    result = function(*inputs.trees(inputs.leaves))
+    result = inputs.apply(function, *inputs.trees(inputs.leaves))
     outputs: list[Any] = []
     structure = flatten(result, outputs)
     nodes = [output.program() for output in outputs]  # now: later they may be other values
@@ -261,7 +269,7 @@ def jvp(function: Callable[..., Any], arguments: Sequence[Any], tangents: Sequen
     12.0
     """
     inputs = _Inputs("jvp", arguments)
-    result = function(*inputs.trees(inputs.leaves))
+    result = inputs.apply(function, *inputs.trees(inputs.leaves))
     outputs: list[Any] = []
     structure = flatten(result, outputs)
     nodes = [output.program() for output in outputs]
