@@ -275,18 +275,17 @@ def is_differentiated(tensor: Tensor) -> bool:
 def check_leaves(tensor: Tensor) -> None:
     """Inside a function that `mo.grad` or its like calls: NumPy may not take a value that depends on the arguments,
     as the gradient would be without a word that of a constant."""
-    if tracing.gradients_off or getattr(tensor, "_track", None) is None and tensor.is_realised:
+    if tracing.gradients_off or (getattr(tensor, "_track", None) is None and tensor.is_realised):
         return
     if any(not isinstance(getattr(leaf, "_track", None), Tracked) for leaf in _held_below(tensor)):
-        raise fail(ArgumentError, "numpy", "the gradient of this value is being taken, and it does not go through NumPy",
-                   "use Morpho's function of the same name, such as mo.sin for np.sin; where the gradient may end here, "
-                   "x.detach().numpy()")
+        raise fail(ArgumentError, "numpy", "the gradient of this value is taken here, and does not go through NumPy",
+                   "use Morpho's functions, as mo.sin for np.sin, or x.detach().numpy() where the gradient may end")
 
 
 def _held_below(tensor: Tensor) -> list[Tensor]:
     """The leaves that somebody holds: tensors that collect gradients, wanted or not, and arguments of a function that
     `mo.grad` or its like calls."""
-    return [found for node in _reached(tensor) if node.serial in tracked
+    return [found for node in (_reached(tensor) if tracked else ()) if node.serial in tracked
             and (found := tracked[node.serial]()) is not None]
 
 
