@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections import namedtuple
 from typing import Any
 
 import numpy as np
@@ -514,3 +515,69 @@ def test_a_leaf_whose_first_tensor_is_gone_still_has_a_gradient() -> None:
 def test_a_module_made_inside_a_compiled_function() -> None:
     with pytest.raises(mo.errors.CompileError, match=r"\[State\] a parameter or state is made inside.*outside of it"):
         mo.compile(lambda x: mo.nn.Linear(3, 1)(x))(mo.ones((2, 3)))
+
+
+def test_numbers_in_containers_are_differentiated():
+    def loss(p):
+        return (p["w"] * 3 + p["b"]) ** 2
+
+    for number in (0.5, np.float32(0.5), np.float64(0.5), mo.asarray(0.5)):
+        found = mo.grad(loss)({"w": mo.asarray(1.0), "b": number})
+        assert found["w"].item() == 21 and found["b"].item() == 7
+        assert mo.jvp(loss, ({"w": 1.0, "b": number},), ({"w": 0.0, "b": 1.0},))[1].item() == 7
+    Pair = namedtuple("Pair", "a b")
+    found = mo.grad(lambda t: t[0] * t[1].a + t[2][0] ** 2)((2.0, Pair(3.0, None), [4.0, "name"]))
+    assert found[0].item() == 3 and found[1].a.item() == 2 and found[2][0].item() == 8
+    assert found[1].b is None and found[2][1] == "name" and isinstance(found[1], Pair)
+    _, pull = mo.vjp(lambda t: t[0] * t[1], (2.0, mo.asarray([1.0, 3.0])))
+    assert pull(mo.asarray([1.0, 1.0]))[0][0].item() == 4
+
+
+@pytest.mark.parametrize("number", [3, True, np.int32(3), np.bool_(True)])
+def test_integers_have_no_gradient_wherever_they_stand(number):
+    with pytest.raises(DTypeError, match="has no gradient"):
+        mo.grad(lambda p: p * 2.0)(number)
+    with pytest.raises(DTypeError, match="has no gradient"):
+        mo.grad(lambda p: p[0] * p[1])((2.0, number))
+    assert mo.grad(lambda p, n: p * n)(2.0, number).item() == number
+
+
+@pytest.mark.parametrize("exponent", [0, 0.0])
+def test_a_constant_to_the_power_of_nothing(exponent):
+    x = mo.asarray([0.0, 2.0, -1.0])
+    for zero in (exponent, mo.asarray(float(exponent)), mo.zeros(3)):
+        for function in (lambda x, zero=zero: (x ** zero).sum(), lambda x, zero=zero: mo.pow(x, zero).sum()):
+            assert mo.grad(function)(x).tolist() == [0, 0, 0]
+            assert mo.compile(mo.grad(function))(x).tolist() == [0, 0, 0]
+    assert mo.grad(lambda x: (x ** mo.asarray([1.0, 2.0, 3.0])).sum())(x).tolist() == [1, 4, 3]
+
+
+@pytest.mark.parametrize("function", [
+    lambda w: mo.asarray((w * 2).numpy()).sum(), lambda w: mo.asarray(np.sin(w)).sum(),
+    lambda w: (mo.asarray(np.asarray(w)) * w).sum()], ids=["numpy", "sin", "asarray"])
+def test_gradients_do_not_go_through_numpy(function):
+    x = mo.asarray([1.0, 2.0])
+    for transformed in (mo.grad(function), mo.value_and_grad(function), lambda x: mo.vjp(function, x),
+                        lambda x: mo.jvp(function, (x,), (x,))):
+        with pytest.raises(ArgumentError, match="does not go through NumPy"):
+            transformed(x)
+    assert function(x).shape == ()  # and nothing of it stays behind
+    assert function(mo.asarray([1.0, 2.0]).requires_grad_()).shape == ()
+
+
+def test_values_that_numpy_may_take_inside_a_gradient():
+    constant, parameter = mo.asarray([3.0, 4.0]), mo.nn.Parameter([5.0, 6.0])
+    kept = []
+
+    def loss(w):
+        doubled = w * 2
+        text = f"{doubled} {w!r} {doubled.sum():.1f}"
+        kept.extend([text, doubled.tolist(), float(doubled.sum()), doubled.detach().numpy(), constant.numpy(),
+                     parameter.numpy(), (parameter * 2).numpy(), mo.argmax(w).numpy(), (w > 1).numpy()])
+        with mo.no_grad():
+            kept.append((w * 2).numpy())
+        return (doubled * constant).sum()
+
+    value, found = mo.value_and_grad(loss)(mo.asarray([1.0, 2.0]))
+    assert found.numpy().tolist() == [6, 8] and value.numpy() == 22
+    assert kept[1] == [2, 4] and kept[3].tolist() == [2, 4] and kept[-1].tolist() == [2, 4]

@@ -192,9 +192,21 @@ def _quotient_rule(node: Node, ct: Node) -> list[Node]:
     return [div(ct, b), neg(div(mul(ct, node), b))]
 
 
+def _literal(node: Node) -> Any:
+    """The number that all elements are by the program's text, or None."""
+    while node.op.name in ("expand", "reshape"):
+        node = node.inputs[0]
+    return node["value"] if node.op.name == "constant" else None
+
+
 def _power_rule(node: Node, ct: Node) -> list[Node]:
     x, y = node.inputs
-    slope = mul(mul(ct, y), build("pow", x, sub(y, _one(y))))
+    exponent = _literal(y)
+    if exponent is None:  # 0 ** 0 has slope 0, where 0 * 0 ** -1 would be NaN
+        nothing = build("logical_and", build("equal", x, zeros_like(x)), build("equal", y, zeros_like(y)))
+        slope = mul(mul(ct, y), build("pow", x, sub(where(nothing, _one(y), y), _one(y))))
+    else:
+        slope = zeros_like(ct) if exponent == 0 else mul(mul(ct, y), build("pow", x, sub(y, _one(y))))
     positive = build("greater", x, zeros_like(x))
     safe = where(positive, x, _one(x))  # log of a negative base has no real gradient: it is zero there
     return [slope, where(positive, mul(mul(ct, node), build("log", safe)), zeros_like(ct))]

@@ -11,10 +11,13 @@ from morpho.runtime.tables import ContextField, Distances, Function, ProgramFiel
 
 def read_inputs(f: Function, context: str, inputs: tuple[Value, str], records: str, slots: str, slow: str,
                 at: Distances) -> None:
-    """The records and addresses of the arguments."""
-    e = f.e
+    """The records and addresses of the arguments. One that is differentiated goes the slow way."""
+    e, none = f.e, f.pointer(context, ContextField.NONE)
     with e.loop(0, inputs[0]) as loop:
-        record = f.record_of(context, f.pointer(inputs[1], loop.index), slow, at)
+        tensor = f.pointer(inputs[1], loop.index)
+        record = f.record_of(context, tensor, slow, at)
+        track = e.load_pointer(e.offset(tensor, "i8", at.track))  # NULL in what native code makes
+        f.go_unless(f.is_null(track) | f.same(track, none), slow)
         f.store_pointer(record, records, loop.index)
         f.store_pointer(f.pointer(record, 0), slots, loop.index)
 

@@ -177,6 +177,7 @@ class Distances(NamedTuple):
     storage: int
     node: int
     layout: int
+    track: int
 
 
 class PoolField(IntEnum):

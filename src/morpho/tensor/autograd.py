@@ -255,15 +255,49 @@ def is_grad_enabled() -> bool:
 
 def leaves_below(tensor: Tensor) -> Iterator[Tensor]:
     """The tensors that gradients of this one would flow to."""
+    return (found for node in _reached(tensor) if (found := owner(node)) is not None)
+
+
+def is_differentiated(tensor: Tensor) -> bool:
+    """Whether what is computed from this tensor here has a gradient that somebody may ask for: `backward`, or a
+    transformation such as `mo.grad` that is under way."""
+    track = getattr(tensor, "_track", None)
+    if tracing.gradients_off or track is DONE or (track is None and tensor.is_realised):
+        return False
+    if isinstance(track, Tracked):
+        return track.wanted
+    held = _held_below(tensor)
+    if not held and isinstance(track, Node):
+        tensor._track = None  # nobody is left to want it
+    return any(not isinstance(getattr(leaf, "_track", None), Tracked) or leaf._track.wanted for leaf in held)
+
+
+def check_leaves(tensor: Tensor) -> None:
+    """Inside a function that `mo.grad` or its like calls: NumPy may not take a value that depends on the arguments,
+    as the gradient would be without a word that of a constant."""
+    if tracing.gradients_off or (getattr(tensor, "_track", None) is None and tensor.is_realised):
+        return
+    if any(not isinstance(getattr(leaf, "_track", None), Tracked) for leaf in _held_below(tensor)):
+        raise fail(ArgumentError, "numpy", "the gradient of this value is taken here, and does not go through NumPy",
+                   "use Morpho's functions, as mo.sin for np.sin, or x.detach().numpy() where the gradient may end")
+
+
+def _held_below(tensor: Tensor) -> list[Tensor]:
+    """The leaves that somebody holds: tensors that collect gradients, wanted or not, and arguments of a function that
+    `mo.grad` or its like calls."""
+    return [found for node in (_reached(tensor) if tracked else ()) if node.serial in tracked
+            and (found := tracked[node.serial]()) is not None]
+
+
+def _reached(tensor: Tensor) -> Iterator[Node]:
+    """The nodes that gradients of this tensor flow through."""
     stack, seen = [tensor.program()], set()
     while stack:
         node = stack.pop()
         if node.serial in seen:
             continue
         seen.add(node.serial)
-        found = owner(node)
-        if found is not None:
-            yield found
+        yield node
         if "stops" not in node.op.properties:
             stack += node.inputs
 

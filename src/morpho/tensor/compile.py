@@ -23,6 +23,7 @@ from morpho.runtime.executable import native, set_distances
 from morpho.runtime.layout import make_vectorcallable, slot_offset
 from morpho.runtime.tables import ContextField, Distances
 from morpho.tensor import python_call
+from morpho.tensor.autograd import no_grad
 from morpho.tensor.calls import unpicklable
 from morpho.tensor.core import Tensor
 from morpho.tensor.dynamic import dynamic_sizes
@@ -91,15 +92,16 @@ class Compiled(NativeEntry):
         """
         if repeats < 1:
             raise fail(ArgumentError, "measure", f"repeats={repeats} is not positive")
-        self.through_python(*args, **kwargs)
         rounds: list[list[float]] = []
-        for _ in range(repeats):
-            evaluation.clock.seconds = []
-            try:
-                self.through_python(*args, **kwargs)
-            finally:
-                rounds.append(evaluation.clock.seconds)
-                evaluation.clock.seconds = None
+        with no_grad():  # arguments that want a gradient would call the original
+            self.through_python(*args, **kwargs)
+            for _ in range(repeats):
+                evaluation.clock.seconds = []
+                try:
+                    self.through_python(*args, **kwargs)
+                finally:
+                    rounds.append(evaluation.clock.seconds)
+                    evaluation.clock.seconds = None
         assert self.current is not None
         self.current.seconds = [min(times) for times in zip(*rounds, strict=True)]
         return {"measured_s": list(self.current.seconds), "predicted_s": predicted_seconds(self)}
@@ -184,7 +186,7 @@ def _measure() -> bool:
     """Tell the driver where things lie inside objects, and route calls of `Compiled` to its native entry where this
     interpreter's objects look as expected."""
     probe = Compiled.__new__(Compiled)
-    inside = [slot_offset(Tensor, name) for name in ("_record", "_storage", "_node", "_layout")]
+    inside = [slot_offset(Tensor, name) for name in ("_record", "_storage", "_node", "_layout", "_track")]
     set_distances(Distances(ctypes.addressof(probe) - id(probe) + 8, *inside))
     return make_vectorcallable(Compiled, probe)
 

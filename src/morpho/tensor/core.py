@@ -227,6 +227,14 @@ class Tensor:
 
     def numpy(self, copy: bool = False) -> np.ndarray:
         """The elements as NumPy: a read-only view, or a copy of its own. bfloat16, which NumPy lacks, as float32."""
+        if tracing.transformed and self.dtype.is_float:
+            from morpho.tensor.autograd import check_leaves
+
+            check_leaves(self)
+        return self._values(copy)
+
+    def _values(self, copy: bool = False) -> np.ndarray:
+        """As `numpy`, also where a gradient ends with that: for printing, and for what has none."""
         array = self.elements().numpy()
         if self.dtype is bfloat16:
             return (array.astype(np.uint32) << 16).view(np.float32)
@@ -236,15 +244,15 @@ class Tensor:
         """The only element as a Python number."""
         if self.size != 1:
             raise fail(ShapeError, "item", f"a tensor of shape {self.shape} is not a single number")
-        return self.numpy().reshape(())[()].item()
+        return self._values().reshape(())[()].item()
 
     def tolist(self) -> Any:
-        return self.numpy().tolist()
+        return self._values().tolist()
 
     def __repr__(self) -> str:
         if self._layout is None and uses_parameters([self.node]):
             return f"Tensor(shape={self.shape}, dtype={self.dtype}, traced)"
-        text = np.array2string(self.numpy(), separator=", ", prefix="Tensor(", threshold=200)
+        text = np.array2string(self._values(), separator=", ", prefix="Tensor(", threshold=200)
         return f"Tensor({text}, dtype={self.dtype})"
 
     __str__ = __repr__

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
+import numpy as np
+
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
@@ -15,7 +17,7 @@ from morpho.ops.identity import mark
 from morpho.passes.canonical import inline_without_gradient
 from morpho.tensor.core import Tensor
 from morpho.tensor.regions import Regions
-from morpho.tensor.tracking import watch
+from morpho.tensor.tracking import tracing, watch
 from morpho.tensor.trees import flatten, unflatten
 
 
@@ -126,7 +128,7 @@ class _Inputs:
         for argument in arguments:
             tensors: list[Any] = []
             whole = argument if isinstance(argument, Tensor | tuple | list | dict) else asarray(argument)
-            self.structures.append(flatten(whole, tensors))
+            self.structures.append(flatten(_with_numbers(whole), tensors))
             self.widths.append(len(tensors))
             self.leaves += [Tensor.of_node(mark(asarray(tensor).program())) for tensor in tensors]
         for leaf in self.leaves:
@@ -136,9 +138,30 @@ class _Inputs:
         for leaf, node in zip(self.leaves, self.nodes, strict=True):
             watch(leaf, node)  # a value that the function prints on its way keeps its program
 
+    def apply(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Call the function that is differentiated; values that leave it for NumPy meanwhile are an error."""
+        tracing.transformed += 1
+        try:
+            return function(*arguments, **named)
+        finally:
+            tracing.transformed -= 1
+
     def trees(self, tensors: Sequence[Tensor]) -> list[Any]:
         items = iter(tensors)
         return [unflatten(structure, items) for structure in self.structures]
+
+
+def _with_numbers(tree: Any) -> Any:
+    """The tree with tensors in place of its numbers, which are differentiated like those given directly."""
+    from morpho.tensor.create import asarray
+
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*[_with_numbers(item) for item in tree])
+    if isinstance(tree, tuple | list):
+        return type(tree)([_with_numbers(item) for item in tree])
+    if isinstance(tree, dict):
+        return {key: _with_numbers(item) for key, item in tree.items()}
+    return asarray(tree) if isinstance(tree, int | float | complex | np.number | np.bool) else tree
 
 
 def _positions(argnums: int | Sequence[int], count: int, operation: str) -> list[int]:
@@ -153,8 +176,11 @@ def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 
                    has_aux: bool = False) -> Callable[..., Any]:
     """A function that gives a scalar function's result and its gradient with respect to some arguments.
 
-    `argnums` is one position or several; an argument may be a tree of tensors, and its gradient has the same form. With
-    `has_aux` the function returns (scalar, anything else), and the result is ((scalar, anything else), gradient).
+    `argnums` is one position or several; an argument may be a tree of tensors, and its gradient has the same form.
+    Python's and NumPy's numbers, given directly or in a tree, are tensors for the function: floating ones have a
+    gradient, integers and booleans are an error, as tensors of theirs are. None, strings and other things in a tree
+    stay as they are. With `has_aux` the function returns (scalar, anything else), and the result is ((scalar, anything
+    else), gradient).
 
     >>> mo.value_and_grad(lambda x, y: (x * y).sum(), argnums=(0, 1))(mo.ones(2), mo.asarray([3.0, 4.0]))[1][0].numpy()
     array([3., 4.], dtype=float32)
@@ -166,7 +192,7 @@ def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 
         changed = list(arguments)
         for position, tree in zip(positions, inputs.trees(inputs.leaves), strict=True):
             changed[position] = tree
-        result = function(*changed, **named)
+        result = inputs.apply(function, *changed, **named)
         value = result[0] if has_aux else result
         if not isinstance(value, Tensor) or value.shape != ():
             raise fail(ArgumentError, "grad", "the function does not return a 0-dimensional tensor",
@@ -205,7 +231,7 @@ def vjp(function: Callable[..., Any], *arguments: Any) -> tuple[Any, Callable[..
     array([ 2., 40.], dtype=float32)
     """
     inputs = _Inputs("vjp", arguments)
-    result = function(*inputs.trees(inputs.leaves))
+    result = inputs.apply(function, *inputs.trees(inputs.leaves))
     outputs: list[Any] = []
     structure = flatten(result, outputs)
     nodes = [output.program() for output in outputs]  # now: later they may be other values
@@ -243,7 +269,7 @@ def jvp(function: Callable[..., Any], arguments: Sequence[Any], tangents: Sequen
     12.0
     """
     inputs = _Inputs("jvp", arguments)
-    result = function(*inputs.trees(inputs.leaves))
+    result = inputs.apply(function, *inputs.trees(inputs.leaves))
     outputs: list[Any] = []
     structure = flatten(result, outputs)
     nodes = [output.program() for output in outputs]
@@ -252,7 +278,7 @@ def jvp(function: Callable[..., Any], arguments: Sequence[Any], tangents: Sequen
         raise fail(ArgumentError, "jvp", f"{len(arguments)} arguments have {len(tangents)} tangents")
     first = 0
     for tangent, shape, width in zip(tangents, inputs.structures, inputs.widths, strict=True):
-        along += _matching("jvp", tangent, shape, inputs.leaves[first:first + width])
+        along += _matching("jvp", _with_numbers(tangent), shape, inputs.leaves[first:first + width])
         first += width
     cotangents = [mark(zeros_like(node)) for node in nodes]
     pulled = pull_back(nodes, cotangents, inputs.nodes)

@@ -21,6 +21,7 @@ from morpho.runtime.buffer import Buffer, allocate, copy_bytes
 from morpho.runtime.evaluate import run_plan
 from morpho.runtime.tables import ContextField
 from morpho.tensor import constants
+from morpho.tensor.autograd import is_differentiated
 from morpho.tensor.core import Tensor
 from morpho.tensor.dynamic import check_elements, owners
 from morpho.tensor.entries import entries
@@ -43,6 +44,11 @@ def call(made: Compiled, /, *args: Any, **kwargs: Any) -> Any:
     bound = _bind(made, args, kwargs)
     leaves: list[Any] = []
     structure = tuple((name, flatten(value, leaves)) for name, value in bound.items())
+    if any(isinstance(leaf, Tensor) and is_differentiated(leaf) for leaf in leaves):
+        if out is not None:
+            raise fail(ArgumentError, made.__name__, "out= takes values, and an argument here wants a gradient",
+                       "leave out= away, or call it inside `with mo.no_grad():`")
+        return made.function(*args, **kwargs)  # its operations are what the gradient goes through
     tensors = [_argument(leaf) for leaf in leaves]
     owned = owners(structure, made.dynamic, made.__name__)
     with made.lock:

@@ -11,10 +11,11 @@ from morpho.ir.node import Node, build
 
 
 class _Modes(threading.local):
-    """A `Trace`, a block without gradients."""
+    """A `Trace`, a block without gradients, functions that `mo.grad` and its like are calling."""
 
     current: Any = None
     gradients_off = False
+    transformed = 0
 
 
 tracing = _Modes()
