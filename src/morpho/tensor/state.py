@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from morpho.base.dims import Shape
+from morpho.base.dtypes import DType
 from morpho.base.errors import ArgumentError, CompileError, ShapeError, fail
 from morpho.base.shapes import is_contiguous
 from morpho.ir.node import Node, build
@@ -33,6 +35,7 @@ from morpho.tensor.core import Tensor, evaluate, realise
 from morpho.tensor.tracking import Tracked, tracing, watch
 
 _numbers = itertools.count()
+_traces = itertools.count()
 _live: weakref.WeakSet[State] = weakref.WeakSet()
 _deferred: weakref.WeakSet[State] = weakref.WeakSet()  # states whose new value waits to be computed
 _deferring = threading.Lock()
@@ -85,6 +88,8 @@ class State:
         try:
             self._held = asarray(value, copy=True).realise() if filled else _zeros_of(asarray(value))
         except CompileError:
+            if tracing.current is None:
+                raise
             raise fail(CompileError, "State", "a parameter or state is made inside a function that is being compiled",
                        "make modules, optimisers and states outside of it") from None
         self._waiting: Tensor | None = None  # the next value, not computed yet
@@ -257,6 +262,7 @@ class Trace:
 
     def __init__(self, first_parameter: int, whole: bool = False) -> None:
         self.next_parameter, self.whole = first_parameter, whole  # whole: nothing may run on the host
+        self.number = next(_traces)
         self.states: list[State] = []
         self.inputs: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
@@ -267,6 +273,11 @@ class Trace:
         self.notes: dict[str, None] = {}  # what was decided on the way, each once, for `explain`
         self.local: set[int] = set()  # what collects gradients of values of this trace alone
         self._grads: dict[int, tuple[Tracked, Any, bool]] = {}  # gradient before, dropped here
+
+    def parameter(self, index: int, shape: Shape, dtype: DType, **extra: Any) -> Node:
+        """An argument, of this trace alone: that of another one is another node, though all else is equal. Graphs that
+        are compiled do not say which trace it was."""
+        return build("parameter", index=index, shape=shape, dtype=dtype, trace=self.number, **extra)
 
     def assume(self, thing: Any) -> None:
         """Say that the program depends on `thing.static_key()`: another one means another program."""
@@ -306,7 +317,7 @@ class Trace:
             if not is_contiguous(tensor._layout[1], tensor._layout[2]):  # type: ignore[index]
                 raise fail(ArgumentError, "compile", f"a state of {tensor.dtype}{tensor.shape} has no value yet",
                            "load the weights of a model that was made without any")
-            node = build("parameter", index=self.next_parameter, shape=tensor.shape, dtype=tensor.dtype)
+            node = self.parameter(self.next_parameter, tensor.shape, tensor.dtype)
             self.next_parameter += 1
             self.states.append(state)
             self.inputs[id(state)] = self.values[id(state)] = Tensor.of_node(node)

@@ -10,7 +10,6 @@ from morpho.base.dims import Dim, Size, bounds
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.shapes import contiguous_strides, is_contiguous
 from morpho.ir.graph import Graph
-from morpho.ir.node import build
 from morpho.ir.op import changes as registry_changes
 from morpho.kernels.footprint import Uses, footprint
 from morpho.runtime import evaluate as evaluation
@@ -89,13 +88,14 @@ def _spec(made: Compiled, tensor: Tensor, owner: Owner) -> tuple[Any, ...]:
 
 def _trace(made: Compiled, structure: Any, specs: list[tuple[Any, ...]]) -> Specialisation:
     check_bound(symbols_of([sizes for _, sizes, _ in specs]), made.__name__)
+    trace = Trace(len(specs), made.whole)
     parameters = []
     for number, (dtype, sizes, strides) in enumerate(specs):
         extra = {} if strides is None else {"strides": strides}
-        parameters.append(Tensor.of_node(build("parameter", index=number, shape=sizes, dtype=dtype, **extra)))
+        parameters.append(Tensor.of_node(trace.parameter(number, sizes, dtype, **extra)))
     leaves = iter(parameters)
     arguments = {name: unflatten(tree, leaves) for name, tree in structure}
-    with entries.paused(), Trace(len(parameters), made.whole) as trace:
+    with entries.paused(), trace:
         result = _call_original(made, arguments)
     outputs: list[Any] = []
     shape = flatten(result, outputs)
