@@ -72,6 +72,57 @@ def test_the_function_itself_still_may_not_read_its_arguments() -> None:
         mo.compile(lambda x: x if x.sum() > 0 else -x)(mo.ones(2))
 
 
+@pytest.mark.parametrize("make", [lambda: mo.ones(2), lambda: mo.ones(2).realise() * 3, lambda: mo.ones(2).realise()])
+@pytest.mark.parametrize("use", [lambda x, w: x * w, lambda x, w: w, lambda x, w: (w, x)[0]])
+def test_tensors_of_the_surroundings_are_read_at_every_call(make: Any, use: Any) -> None:
+    w, x = make(), mo.ones(2)
+    compiled = mo.compile(lambda x: use(x, w))
+    first = compiled(x).tolist()
+    w[0] = 7.0
+    assert compiled(x).tolist() == [7.0, first[1]] and compiled(x).tolist() == [7.0, first[1]]
+    assert compiled.recompiles == 0
+
+
+def test_an_equal_tensor_made_inside_is_not_of_the_surroundings() -> None:
+    outside = mo.zeros(3)  # one node with that made inside
+
+    def fill(x: Any) -> Any:
+        made = mo.zeros(3)
+        total = made + x
+        made[0] = x[1]
+        return made + outside, total
+
+    compiled = mo.compile(fill)
+    for _ in range(2):
+        filled, total = compiled(mo.asarray([1.0, 2.0, 3.0]))
+        assert filled.tolist() == [2.0, 0.0, 0.0] and total.tolist() == [1.0, 2.0, 3.0]
+    assert outside.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_a_lazy_tensor_of_the_surroundings_is_not_written() -> None:
+    outside = mo.zeros(3)
+
+    def write(x: Any) -> Any:
+        outside[0] = x[0]
+        return outside
+
+    with pytest.raises(CompileError, match="a tensor of the surroundings is written"):
+        mo.compile(write)(mo.ones(3))
+    assert outside.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_gradients_go_through_a_lazy_tensor_of_the_surroundings() -> None:
+    w = mo.asarray([1.0, 2.0]).requires_grad_()
+    twice = w * 2
+
+    def gradient(x: Any) -> Any:
+        w.grad = None
+        (x * twice).sum().backward()
+        return w.grad
+
+    assert mo.compile(gradient)(mo.ones(2)).tolist() == [2.0, 2.0]
+
+
 def test_equal_functions_share_a_program() -> None:
     one, two = mo.compile(lambda x: mo.tanh(x) * 2), mo.compile(lambda x: mo.tanh(x) * 2)
     one(mo.ones(3)), two(mo.ones(3))

@@ -69,6 +69,8 @@ class Tensor:
         """A lazy tensor."""
         made = object.__new__(Tensor)
         made._node, made._record, made._storage, made._layout, made._track = node, None, None, None, None
+        if tracing.current is not None:
+            tracing.current.owns(made, node)
         return made
 
     @staticmethod
@@ -181,6 +183,9 @@ class Tensor:
                 if isinstance(track, Tracked):
                     return self._tracked_node(track)
             if node is not None:
+                if tracing.current is not None and tracing.current.is_outside(self, node):
+                    tracing.current.settle(self, node)
+                    continue
                 return node
             buffer = self.buffer()
             if buffer is None:

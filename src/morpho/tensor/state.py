@@ -27,12 +27,12 @@ from morpho.base.dims import Shape
 from morpho.base.dtypes import DType
 from morpho.base.errors import ArgumentError, CompileError, ShapeError, fail
 from morpho.base.shapes import is_contiguous
-from morpho.ir.node import Node, build
+from morpho.ir.node import Node, build, has_symbols, next_serial, toposort
 from morpho.runtime.buffer import Buffer
 from morpho.runtime.tables import StateField
 from morpho.tensor.calls import unpicklable
 from morpho.tensor.core import Tensor, evaluate, realise
-from morpho.tensor.tracking import Tracked, tracing, watch
+from morpho.tensor.tracking import Tracked, tracing, tracked, watch
 
 _numbers = itertools.count()
 _traces = itertools.count()
@@ -262,7 +262,8 @@ class Trace:
 
     def __init__(self, first_parameter: int, whole: bool = False) -> None:
         self.next_parameter, self.whole = first_parameter, whole  # whole: nothing may run on the host
-        self.number = next(_traces)
+        self.number, self.start = next(_traces), next_serial()
+        self.own: dict[int, Tensor] = {}  # tensors of this trace, or left lazy in it, whose programs are older
         self.states: list[State] = []
         self.inputs: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
@@ -299,6 +300,27 @@ class Trace:
             raise fail(ArgumentError, "compile", "gradients of this function would be added to those of another call, "
                                                  "and they end with the call they are made in",
                        "call zero_grad() inside it, and accumulate within one function")
+
+    def owns(self, tensor: Tensor, node: Node) -> None:
+        """A lazy tensor is made in this trace; only programs that others wrote before need to be remembered."""
+        if node.serial < self.start:
+            self.own[id(tensor)] = tensor
+
+    def is_outside(self, tensor: Tensor, node: Node) -> bool:
+        """Whether a lazy tensor of this program was made before the trace."""
+        return node.serial < self.start and id(tensor) not in self.own
+
+    def settle(self, tensor: Tensor, node: Node) -> None:
+        """Compute a lazy tensor of the surroundings, so that it is captured like any other and a later change of it is
+        seen. What has no value, or leads to leaves that want gradients, stays the program it is."""
+        if any(n.serial in tracked or n.op.name == "parameter" or has_symbols(n) for n in toposort([node])):
+            self.own[id(tensor)] = tensor
+            return
+        tracing.current = None
+        try:
+            tensor.realise()
+        finally:
+            tracing.current = self
 
     def capture(self, tensor: Tensor) -> Node:
         """The leaf of a realised tensor of the surroundings; one of this trace alone, so that a later change of the
@@ -346,6 +368,7 @@ class Trace:
 
     def __exit__(self, kind: object, *exception: object) -> None:
         tracing.current = None
+        self.own.clear()
         if kind is None:
             self._end_grads()
         else:

@@ -88,6 +88,8 @@ def _spec(made: Compiled, tensor: Tensor, owner: Owner) -> tuple[Any, ...]:
 
 def _trace(made: Compiled, structure: Any, specs: list[tuple[Any, ...]]) -> Specialisation:
     check_bound(symbols_of([sizes for _, sizes, _ in specs]), made.__name__)
+    from morpho.tensor.create import asarray
+
     trace = Trace(len(specs), made.whole)
     parameters = []
     for number, (dtype, sizes, strides) in enumerate(specs):
@@ -97,13 +99,11 @@ def _trace(made: Compiled, structure: Any, specs: list[tuple[Any, ...]]) -> Spec
     arguments = {name: unflatten(tree, leaves) for name, tree in structure}
     with entries.paused(), trace:
         result = _call_original(made, arguments)
-    outputs: list[Any] = []
-    shape = flatten(result, outputs)
-    from morpho.tensor.create import asarray
-
-    nodes = [(o if isinstance(o, Tensor) else asarray(o)).node for o in outputs]
-    updates = [(number, len(nodes) + i) for i, (number, _) in enumerate(trace.updates)]
-    nodes += [tensor.node for _, tensor in trace.updates]
+        outputs: list[Any] = []
+        shape = flatten(result, outputs)
+        nodes = [(o if isinstance(o, Tensor) else asarray(o)).node for o in outputs]
+        updates = [(number, len(nodes) + i) for i, (number, _) in enumerate(trace.updates)]
+        nodes += [tensor.node for _, tensor in trace.updates]
     graph, captured = capture(nodes, trace)
     origins = {node.serial: node.origin for node in graph.nodes} if evaluation.settings.get().nans else {}
     found = _finish(made, graph, (structure, shape), len(outputs), captured, trace, updates, specs)
