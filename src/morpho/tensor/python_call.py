@@ -27,7 +27,7 @@ from morpho.tensor.entries import entries
 from morpho.tensor.specialise import Specialisation
 from morpho.tensor.state import current_trace
 from morpho.tensor.tracing import specialise
-from morpho.tensor.trees import arranged, flatten
+from morpho.tensor.trees import arranged, flatten, with_sizes
 
 if TYPE_CHECKING:
     from morpho.tensor.compile import Compiled
@@ -108,7 +108,7 @@ def _run(made: Compiled, chosen: Specialisation, tensors: list[Tensor], out: Any
             held.clear()  # type: ignore[attr-defined]
         raise
     _check_finite(chosen, buffers, values, sizes)
-    return _deliver(chosen, buffers, given)
+    return _deliver(chosen, buffers, given, sizes)
 
 
 def _check_finite(chosen: Specialisation, buffers: list[Buffer], values: list[Tensor],
@@ -161,7 +161,7 @@ def _targets(made: Compiled, chosen: Specialisation, out: Any, sizes: Mapping[st
     if any(isinstance(leaf, np.ndarray) for leaf in leaves):
         raise fail(ArgumentError, made.__name__, "out= is a NumPy array, and borrowed memory is never written",
                    "use out=mo.empty(...), whose numpy() is a view without a copy")
-    if structure != chosen.structure:
+    if structure != with_sizes(chosen.structure, sizes):
         raise fail(ArgumentError, made.__name__, "out= does not have the structure of the result",
                    "pass realised tensors in the same arrangement as the function returns")
     targets: list[Target] = []
@@ -190,7 +190,7 @@ def _checked_target(made: Compiled, target: Tensor, shape: tuple[int, ...], dtyp
     return held
 
 
-def _deliver(chosen: Specialisation, buffers: list[Buffer], given: list[Target]) -> Any:
+def _deliver(chosen: Specialisation, buffers: list[Buffer], given: list[Target], sizes: Mapping[str, int]) -> Any:
     for number, output in chosen.updates:
         chosen.states.states[number].replace(Tensor.of_buffer(buffers[output]))
     chosen.states.refresh()
@@ -204,7 +204,7 @@ def _deliver(chosen: Specialisation, buffers: list[Buffer], given: list[Target])
             copy_bytes(memory.address, buffer.address, target.nbytes)
         target.claim()  # once more: another thread may have packed elements that were half written
         results.append(target)
-    return arranged(chosen.structure, results)
+    return arranged(with_sizes(chosen.structure, sizes), results)
 
 
 def _run_reference(made: Compiled, chosen: Specialisation, values: list[Tensor], out: Any,
@@ -219,7 +219,7 @@ def _run_reference(made: Compiled, chosen: Specialisation, values: list[Tensor],
     arrays = reference.run_graph(graph.outputs, leaf, sizes)
     found = [evaluation.store(reference.encode(a, n.dtype), n) for a, n in zip(arrays, graph.outputs, strict=True)]
     _check_finite(chosen, found, values, sizes)
-    return _deliver(chosen, found, _targets(made, chosen, out, sizes, values))
+    return _deliver(chosen, found, _targets(made, chosen, out, sizes, values), sizes)
 
 
 # -- tensors of a call -----------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from morpho.tensor.gather import gatherer
 from morpho.tensor.native_states import MOST_SPARE_BYTES, States
 from morpho.tensor.specialise import Specialisation, capture, layout_of
 from morpho.tensor.state import Trace
-from morpho.tensor.trees import LEAF, flatten, unflatten
+from morpho.tensor.trees import LEAF, flatten, has_sizes, unflatten
 
 if TYPE_CHECKING:
     from morpho.tensor.compile import Compiled
@@ -181,6 +181,7 @@ def _finish(made: Compiled, graph: Graph, structures: tuple[Any, Any], count: in
     states = States(trace.states, updates, aliases)
     given, gather = _by_position(made, called), gatherer(made.signature, called, structure)
     direct = (simple and (given is not None or gather is not None) and len(plan.segments) == 1
+              and not has_sizes(structure)  # numbers of each call, which Python puts in
               and isinstance(plan.segments[0], Executable)
               and all(program.slots[place.slot].kind == "result" for place in program.outputs)
               and states.spare_bytes <= MOST_SPARE_BYTES)
