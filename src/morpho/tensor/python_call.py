@@ -22,12 +22,12 @@ from morpho.runtime.evaluate import run_plan
 from morpho.runtime.tables import ContextField
 from morpho.tensor import constants
 from morpho.tensor.core import Tensor
-from morpho.tensor.dynamic import check_elements, owners
+from morpho.tensor.dynamic import Owner, check_elements, owners
 from morpho.tensor.entries import entries
 from morpho.tensor.specialise import Specialisation
 from morpho.tensor.state import current_trace
 from morpho.tensor.tracing import specialise
-from morpho.tensor.trees import arranged, flatten, with_sizes
+from morpho.tensor.trees import arranged, described, flatten, with_sizes
 
 if TYPE_CHECKING:
     from morpho.tensor.compile import Compiled
@@ -38,6 +38,10 @@ Target = tuple[Tensor, Buffer]  # a tensor of out=, and its memory
 def call(made: Compiled, /, *args: Any, **kwargs: Any) -> Any:
     """Any call, checked and run; the native entry serves the next one like it, where it can."""
     if current_trace() is not None:  # inside another function's trace this is just the original
+        if "out" in kwargs and "out" not in made.signature.parameters:
+            raise fail(ArgumentError, made.__name__, "out= is given to a compiled function inside another one's trace, "
+                                                     "where results have no memory",
+                       "call it without out=, and give out= to the outer function")
         return made.function(*args, **kwargs)
     out = kwargs.pop("out", None) if "out" not in made.signature.parameters else None
     bound = _bind(made, args, kwargs)
@@ -53,7 +57,7 @@ def call(made: Compiled, /, *args: Any, **kwargs: Any) -> Any:
         made.slow_calls += 1
         chosen.calls += 1
     with chosen.states:
-        result = _run(made, chosen, tensors, out)
+        result = _run(made, chosen, tensors, owned, out)
     with made.lock:  # after the run, whose memory the entry's arena then takes
         if chosen is not made.current or not made.words[ContextField.ENABLED]:
             made._use(chosen, generation)
@@ -82,10 +86,10 @@ def _argument(leaf: Any) -> Tensor:
 
 
 # -- running ---------------------------------------------------------------------------------------------------------
-def _run(made: Compiled, chosen: Specialisation, tensors: list[Tensor], out: Any) -> Any:
+def _run(made: Compiled, chosen: Specialisation, tensors: list[Tensor], owned: Sequence[Owner], out: Any) -> Any:
     plan, program = chosen.plan, chosen.plan.program
     sizes = {name: tensors[argument].shape[axis] for name, argument, axis, _, _ in chosen.bindings}
-    _check_sizes(made, chosen, tensors, sizes)
+    _check_sizes(made, chosen, tensors, owned, sizes)
     check_elements(chosen.needed, sizes)
     captured = [_snapshot(tensor) for tensor in chosen.captured]
     values = [*tensors, *[state._tensor for state in chosen.states.states], *captured]
@@ -119,7 +123,8 @@ def _check_finite(chosen: Specialisation, buffers: list[Buffer], values: list[Te
         check_graph(chosen.plan.graph, [value.elements() for value in values], buffers, sizes, chosen.origins)
 
 
-def _check_sizes(made: Compiled, chosen: Specialisation, tensors: list[Tensor], sizes: Mapping[str, Any]) -> None:
+def _check_sizes(made: Compiled, chosen: Specialisation, tensors: list[Tensor], owned: Sequence[Owner],
+                 sizes: Mapping[str, Any]) -> None:
     """Dimensions that share a symbol must have the same size."""
     for parameter in chosen.plan.graph.parameters if sizes else ():
         if parameter["index"] >= len(tensors):
@@ -127,8 +132,8 @@ def _check_sizes(made: Compiled, chosen: Specialisation, tensors: list[Tensor], 
         actual = tensors[parameter["index"]].shape
         expected = tuple(evaluate(size, sizes) for size in parameter.shape)
         if actual != expected:
-            raise fail(ArgumentError, made.__name__, f"argument {parameter['index']} has shape {actual}, but the "
-                                                     f"dynamic dimensions {dict(sizes)} make it {expected}")
+            raise fail(ArgumentError, made.__name__, f"argument {owned[parameter['index']].name} has shape {actual}, "
+                                                     f"but the dynamic dimensions {dict(sizes)} make it {expected}")
 
 
 def _result(chosen: Specialisation, number: int, shape: tuple[int, ...], dtype: Any,
@@ -161,8 +166,10 @@ def _targets(made: Compiled, chosen: Specialisation, out: Any, sizes: Mapping[st
     if any(isinstance(leaf, np.ndarray) for leaf in leaves):
         raise fail(ArgumentError, made.__name__, "out= is a NumPy array, and borrowed memory is never written",
                    "use out=mo.empty(...), whose numpy() is a view without a copy")
-    if structure != with_sizes(chosen.structure, sizes):
-        raise fail(ArgumentError, made.__name__, "out= does not have the structure of the result",
+    wanted = with_sizes(chosen.structure, sizes)
+    if structure != wanted:
+        raise fail(ArgumentError, made.__name__, f"out= does not have the structure of the result: it is "
+                                                 f"{described(structure)}, the result {described(wanted)}",
                    "pass realised tensors in the same arrangement as the function returns")
     targets: list[Target] = []
     for target, place in zip(leaves, chosen.plan.program.outputs, strict=False):

@@ -24,7 +24,7 @@ from morpho.tensor.gather import gatherer
 from morpho.tensor.native_states import MOST_SPARE_BYTES, States
 from morpho.tensor.specialise import Specialisation, capture, layout_of
 from morpho.tensor.state import Trace
-from morpho.tensor.trees import LEAF, flatten, has_sizes, unflatten
+from morpho.tensor.trees import LEAF, flatten, has_sizes, unflatten, unhashable
 
 if TYPE_CHECKING:
     from morpho.tensor.compile import Compiled
@@ -44,7 +44,8 @@ def specialise(made: Compiled, structure: Any, tensors: list[Tensor], owned: lis
         key = (key, _assumptions(made, key))
         found = made.specialisations.get(key)
     except TypeError:
-        raise fail(ArgumentError, made.__name__, "an argument is neither a tensor nor hashable",
+        which = next(filter(None, (unhashable(tree, name) for name, tree in structure)), "an argument")
+        raise fail(ArgumentError, made.__name__, f"{which} is neither a tensor nor hashable",
                    "pass tensors, numbers, strings, or tuples, lists and dicts of them") from None
     if found is None or not found.fits:
         first = not made.specialisations

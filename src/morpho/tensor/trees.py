@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ class Leaf:
 
 
 LEAF = Leaf()
+LONGEST_TEXT = 200
 
 
 def flatten(tree: Any, leaves: list[Any]) -> Any:
@@ -98,6 +100,28 @@ def with_sizes(structure: Any, sizes: Mapping[str, int]) -> Any:
     if kind == "dict":
         return (kind, tuple((key, with_sizes(item, sizes)) for key, item in content))
     return (*structure[:-1], tuple(with_sizes(item, sizes) for item in content))
+
+
+def described(structure: Any) -> str:
+    """A structure for people: how it is written, with a star for each tensor."""
+    text = repr(unflatten(structure, repeat(LEAF)))
+    return text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + "..."
+
+
+def unhashable(structure: Any, path: str) -> str | None:
+    """Which part of a tree cannot be part of a key, and what it is."""
+    if structure is LEAF:
+        return None
+    kind, content = structure[0], structure[-1]
+    if kind == "static":
+        try:
+            hash(structure)
+        except TypeError:
+            return f"{path}, of type {type(content).__name__},"
+        return None
+    names = structure[1]._fields if kind == "named" else range(len(content))
+    items = content if kind == "dict" else zip(names, content, strict=True)
+    return next(filter(None, (unhashable(item, f"{path}[{key!r}]") for key, item in items)), None)
 
 
 def is_flat(structure: Any) -> bool:
