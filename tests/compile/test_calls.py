@@ -192,6 +192,37 @@ def test_an_argument_that_cannot_be_a_key() -> None:
     assert f(vector(1), "text").tolist() == [1]
 
 
+def test_an_argument_that_cannot_be_a_key_is_named() -> None:
+    f = mo.compile(lambda x, options: x)
+    for given, said in (({1, 2}, "options, of type set,"),
+                        ({"a": (1, bytearray())}, r"options\['a'\]\[1\], of type bytearray,"),
+                        (Pair(1, [{3}]), r"options\['right'\]\[0\], of type set,")):
+        with pytest.raises(ArgumentError, match=f"{said} is neither a tensor nor hashable"):
+            f(vector(1), given)
+
+
+def test_out_of_another_structure_shows_both() -> None:
+    f = mo.compile(lambda x: {"a": x, "b": [x + 1, 3]})
+    with pytest.raises(ArgumentError, match=r"result: it is \(\*, \*\), the result {'a': \*, 'b': \[\*, 3\]}"):
+        f(vector(1), out=(mo.empty(1), mo.empty(1)))
+
+
+def test_out_inside_another_function() -> None:
+    inner = mo.compile(lambda x: x + 1)
+    with pytest.raises(ArgumentError, match="out= is given to a compiled function inside another one's trace"):
+        mo.compile(lambda x: inner(x, out=mo.empty(2)))(vector(1, 2))
+    assert mo.compile(lambda x: inner(x))(vector(1, 2), out=mo.empty(2)).tolist() == [2, 3]
+
+
+def test_a_mismatch_of_dynamic_sizes_names_the_parameter() -> None:
+    n = mo.Dim("n", 1, 8)
+    f = mo.compile(lambda a, pair, c: a.sum() + pair[0] + c.sum(),
+                   dynamic={"a": {0: n}, "pair": (None, {0: n}), "c": {0: n}})
+    scalar = vector(1).sum()
+    with pytest.raises(ArgumentError, match=r"argument c has shape \(3,\)"):
+        f(vector(1, 2), (scalar, vector(1, 2)), vector(1, 2, 3))
+
+
 def test_compile_refuses_what_is_not_a_function() -> None:
     with pytest.raises(ArgumentError, match="is not a function"):
         mo.compile(3)  # type: ignore[arg-type]

@@ -37,7 +37,8 @@ SHAPES: list[tuple[str, Any]] = [
     ("cumulative_sum", lambda: mo.cumulative_sum(X, axis=2)), ("diff", lambda: mo.diff(X, axis=2)),
     ("vecdot", lambda: mo.vecdot(X, X, axis=0)), ("fft", lambda: mo.fft.fft(X, axis=4)),
     ("rfft", lambda: mo.fft.rfft(X, n=0)), ("cholesky", lambda: L.cholesky(mo.asarray([[-1.0]])).numpy()),
-    ("inv", lambda: L.inv(mo.zeros((2, 2))).numpy()),
+    ("inv", lambda: L.inv(mo.zeros((2, 2))).numpy()), ("argmax", lambda: mo.argmax(mo.zeros((4, 0)))),
+    ("argmin", lambda: mo.argmin(mo.zeros((4, 0)), axis=1)),
 ]
 
 

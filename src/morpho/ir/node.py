@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from morpho.base import settings
-from morpho.base.dims import Shape
+from morpho.base.dims import Dim, Shape
 from morpho.base.dtypes import DType
 from morpho.base.errors import user_line
 from morpho.ir.op import REGISTRY, Attributes, Op, Spec
@@ -111,6 +111,11 @@ def rebuild(node: Node, inputs: Sequence[Node]) -> Node:
     if inputs == node.inputs:  # the same objects: nodes compare by identity
         return node
     return make(node.op, inputs, node.attributes, device=node.device, origin=node.origin)  # not with the payload
+
+
+def has_symbols(node: Node) -> bool:
+    """Whether a node has a size, or stands for one, that is known only when a compiled function runs."""
+    return node.op.name == "dimension" or any(isinstance(size, Dim) for size in node.shape)
 
 
 def toposort(outputs: Iterable[Node], seen: set[int] | None = None) -> list[Node]:

@@ -27,7 +27,7 @@ from morpho.base.units import format_bytes
 from morpho.cost.crossovers import Crossovers
 from morpho.cost.estimate import bytes_avoided, graph_cost
 from morpho.ir.graph import Graph
-from morpho.ir.node import Node, build, make, rebuild
+from morpho.ir.node import Node, build, has_symbols, make, rebuild
 from morpho.ir.op import REGISTRY
 from morpho.ir.op import changes as registry_changes
 from morpho.kernels import elementwise
@@ -194,7 +194,18 @@ def plan_key(graph: Graph, own_outputs: bool) -> tuple[Any, ...]:
 
 def plan_for(graph: Graph, inputs: int, own_outputs: bool = False) -> Plan:
     """The plan of an abstracted graph, made once."""
-    return _plans.get_or_create(plan_key(graph, own_outputs), lambda: make_plan(graph, own_outputs, inputs), plan_bytes)
+    return _plans.get_or_create(plan_key(graph, own_outputs),
+                                lambda: make_plan(_of_numbers(graph), own_outputs, inputs), plan_bytes)
+
+
+def _of_numbers(graph: Graph) -> Graph:
+    """The graph itself; an error where it has a size that is no number, as nothing says which one it is here."""
+    for node in filter(has_symbols, graph.nodes):
+        raise fail(ArgumentError, node.op.name, f"a size of {node.dtype}{node.shape} is a mo.Dim, which is a number "
+                                                "only while a compiled function runs",
+                   "give a number here; inside a function compiled with dynamic=, use its argument's x.shape[axis] "
+                   "and ask for no values", line=node.origin)
+    return graph
 
 
 def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Sequence[Size]] = (),
@@ -396,7 +407,7 @@ def _output(program: Program, place: Place, inputs: Sequence[Buffer], results: S
 
 def _reference(graph: Graph, buffers: Sequence[Buffer]) -> list[Buffer]:
     arrays = [reference.decode(buffer.numpy(), buffer.dtype) for buffer in buffers]
-    found = reference.run_graph(graph.outputs, lambda leaf: arrays[leaf["index"]])
+    found = reference.run_graph(_of_numbers(graph).outputs, lambda leaf: arrays[leaf["index"]])
     return [store(reference.encode(array, node.dtype), node) for array, node in zip(found, graph.outputs, strict=True)]
 
 

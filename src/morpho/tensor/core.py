@@ -24,7 +24,7 @@ from morpho.ir.node import Node, toposort
 from morpho.runtime.buffer import Buffer
 from morpho.runtime.layout import pack_record
 from morpho.tensor.calls import unpicklable
-from morpho.tensor.tracking import Tracked, detached, tracing, tracked, watch
+from morpho.tensor.tracking import Tracked, check_own, detached, tracing, tracked, watch
 
 
 def _engine() -> ModuleType:
@@ -69,6 +69,8 @@ class Tensor:
         """A lazy tensor."""
         made = object.__new__(Tensor)
         made._node, made._record, made._storage, made._layout, made._track = node, None, None, None, None
+        if tracing.current is not None:
+            tracing.current.owns(made, node)
         return made
 
     @staticmethod
@@ -181,6 +183,9 @@ class Tensor:
                 if isinstance(track, Tracked):
                     return self._tracked_node(track)
             if node is not None:
+                if tracing.current is not None and tracing.current.is_outside(self, node):
+                    tracing.current.settle(self, node)
+                    continue
                 return node
             buffer = self.buffer()
             if buffer is None:
@@ -330,6 +335,14 @@ def uses_parameters(nodes: Sequence[Node]) -> bool:
     return any(node.op.name == "parameter" for node in toposort(nodes))
 
 
+def check_value(nodes: Sequence[Node]) -> None:
+    """An error where a program has no value that could be computed by this thread now, or ever."""
+    check_own(nodes, tracing.current)
+    if any(node.op.name == "parameter" for node in nodes):
+        raise fail(CompileError, "compile", "the function being compiled asks for a value of its arguments",
+                   "use mo.where instead of if, keep print and numpy() outside, or pass the value as a Python number")
+
+
 def realise(*tensors: Tensor) -> None:
     """Compute several tensors together, sharing what they have in common: `mo.realise(a, b)`."""
     waiting = [t for t in tensors if t._layout is None]
@@ -337,9 +350,7 @@ def realise(*tensors: Tensor) -> None:
         return
     nodes = [t.program() for t in waiting]
     below = toposort(nodes)
-    if any(node.op.name == "parameter" for node in below):
-        raise fail(CompileError, "compile", "the function being compiled asks for a value of its arguments",
-                   "use mo.where instead of if, keep print and numpy() outside, or pass the value as a Python number")
+    check_value(below)
     of_data = any(leaf.op.name == "data" for leaf in below)
     differentiable = bool(tracked) and any(node.serial in tracked for node in below)
     buffers = evaluate.realise(nodes)

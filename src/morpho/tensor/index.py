@@ -223,7 +223,8 @@ def getitem(x: Tensor, key: Any) -> Tensor:
 
 def setitem(x: Tensor, key: Any, value: Any) -> None:
     """x[key] = value: x becomes a new value; tensors made from its old one keep theirs."""
-    if x.is_realised and tracing.current is not None:
+    trace = tracing.current
+    if trace is not None and (x.is_realised or trace.is_outside(x, x._node)):
         raise fail(CompileError, "setitem", "a tensor of the surroundings is written inside a function being compiled",
                    "keep it in a mo.State, or write to a new value such as x + 0 and return that")
     track = getattr(x, "_track", None)

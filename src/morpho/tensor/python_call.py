@@ -23,12 +23,12 @@ from morpho.runtime.tables import ContextField
 from morpho.tensor import constants
 from morpho.tensor.autograd import is_differentiated
 from morpho.tensor.core import Tensor
-from morpho.tensor.dynamic import check_elements, owners
+from morpho.tensor.dynamic import Owner, check_elements, owners
 from morpho.tensor.entries import entries
 from morpho.tensor.specialise import Specialisation
 from morpho.tensor.state import current_trace
 from morpho.tensor.tracing import specialise
-from morpho.tensor.trees import arranged, flatten
+from morpho.tensor.trees import arranged, described, flatten, with_sizes
 
 if TYPE_CHECKING:
     from morpho.tensor.compile import Compiled
@@ -39,6 +39,10 @@ Target = tuple[Tensor, Buffer]  # a tensor of out=, and its memory
 def call(made: Compiled, /, *args: Any, **kwargs: Any) -> Any:
     """Any call, checked and run; the native entry serves the next one like it, where it can."""
     if current_trace() is not None:  # inside another function's trace this is just the original
+        if "out" in kwargs and "out" not in made.signature.parameters:
+            raise fail(ArgumentError, made.__name__, "out= is given to a compiled function inside another one's trace, "
+                                                     "where results have no memory",
+                       "call it without out=, and give out= to the outer function")
         return made.function(*args, **kwargs)
     out = kwargs.pop("out", None) if "out" not in made.signature.parameters else None
     bound = _bind(made, args, kwargs)
@@ -59,7 +63,7 @@ def call(made: Compiled, /, *args: Any, **kwargs: Any) -> Any:
         made.slow_calls += 1
         chosen.calls += 1
     with chosen.states:
-        result = _run(made, chosen, tensors, out)
+        result = _run(made, chosen, tensors, owned, out)
     with made.lock:  # after the run, whose memory the entry's arena then takes
         if chosen is not made.current or not made.words[ContextField.ENABLED]:
             made._use(chosen, generation)
@@ -88,10 +92,10 @@ def _argument(leaf: Any) -> Tensor:
 
 
 # -- running ---------------------------------------------------------------------------------------------------------
-def _run(made: Compiled, chosen: Specialisation, tensors: list[Tensor], out: Any) -> Any:
+def _run(made: Compiled, chosen: Specialisation, tensors: list[Tensor], owned: Sequence[Owner], out: Any) -> Any:
     plan, program = chosen.plan, chosen.plan.program
     sizes = {name: tensors[argument].shape[axis] for name, argument, axis, _, _ in chosen.bindings}
-    _check_sizes(made, chosen, tensors, sizes)
+    _check_sizes(made, chosen, tensors, owned, sizes)
     check_elements(chosen.needed, sizes)
     captured = [_snapshot(tensor) for tensor in chosen.captured]
     values = [*tensors, *[state._tensor for state in chosen.states.states], *captured]
@@ -114,7 +118,7 @@ def _run(made: Compiled, chosen: Specialisation, tensors: list[Tensor], out: Any
             held.clear()  # type: ignore[attr-defined]
         raise
     _check_finite(chosen, buffers, values, sizes)
-    return _deliver(chosen, buffers, given)
+    return _deliver(chosen, buffers, given, sizes)
 
 
 def _check_finite(chosen: Specialisation, buffers: list[Buffer], values: list[Tensor],
@@ -125,7 +129,8 @@ def _check_finite(chosen: Specialisation, buffers: list[Buffer], values: list[Te
         check_graph(chosen.plan.graph, [value.elements() for value in values], buffers, sizes, chosen.origins)
 
 
-def _check_sizes(made: Compiled, chosen: Specialisation, tensors: list[Tensor], sizes: Mapping[str, Any]) -> None:
+def _check_sizes(made: Compiled, chosen: Specialisation, tensors: list[Tensor], owned: Sequence[Owner],
+                 sizes: Mapping[str, Any]) -> None:
     """Dimensions that share a symbol must have the same size."""
     for parameter in chosen.plan.graph.parameters if sizes else ():
         if parameter["index"] >= len(tensors):
@@ -133,8 +138,8 @@ def _check_sizes(made: Compiled, chosen: Specialisation, tensors: list[Tensor], 
         actual = tensors[parameter["index"]].shape
         expected = tuple(evaluate(size, sizes) for size in parameter.shape)
         if actual != expected:
-            raise fail(ArgumentError, made.__name__, f"argument {parameter['index']} has shape {actual}, but the "
-                                                     f"dynamic dimensions {dict(sizes)} make it {expected}")
+            raise fail(ArgumentError, made.__name__, f"argument {owned[parameter['index']].name} has shape {actual}, "
+                                                     f"but the dynamic dimensions {dict(sizes)} make it {expected}")
 
 
 def _result(chosen: Specialisation, number: int, shape: tuple[int, ...], dtype: Any,
@@ -167,8 +172,10 @@ def _targets(made: Compiled, chosen: Specialisation, out: Any, sizes: Mapping[st
     if any(isinstance(leaf, np.ndarray) for leaf in leaves):
         raise fail(ArgumentError, made.__name__, "out= is a NumPy array, and borrowed memory is never written",
                    "use out=mo.empty(...), whose numpy() is a view without a copy")
-    if structure != chosen.structure:
-        raise fail(ArgumentError, made.__name__, "out= does not have the structure of the result",
+    wanted = with_sizes(chosen.structure, sizes)
+    if structure != wanted:
+        raise fail(ArgumentError, made.__name__, f"out= does not have the structure of the result: it is "
+                                                 f"{described(structure)}, the result {described(wanted)}",
                    "pass realised tensors in the same arrangement as the function returns")
     targets: list[Target] = []
     for target, place in zip(leaves, chosen.plan.program.outputs, strict=False):
@@ -196,7 +203,7 @@ def _checked_target(made: Compiled, target: Tensor, shape: tuple[int, ...], dtyp
     return held
 
 
-def _deliver(chosen: Specialisation, buffers: list[Buffer], given: list[Target]) -> Any:
+def _deliver(chosen: Specialisation, buffers: list[Buffer], given: list[Target], sizes: Mapping[str, int]) -> Any:
     for number, output in chosen.updates:
         chosen.states.states[number].replace(Tensor.of_buffer(buffers[output]))
     chosen.states.refresh()
@@ -210,7 +217,7 @@ def _deliver(chosen: Specialisation, buffers: list[Buffer], given: list[Target])
             copy_bytes(memory.address, buffer.address, target.nbytes)
         target.claim()  # once more: another thread may have packed elements that were half written
         results.append(target)
-    return arranged(chosen.structure, results)
+    return arranged(with_sizes(chosen.structure, sizes), results)
 
 
 def _run_reference(made: Compiled, chosen: Specialisation, values: list[Tensor], out: Any,
@@ -225,7 +232,7 @@ def _run_reference(made: Compiled, chosen: Specialisation, values: list[Tensor],
     arrays = reference.run_graph(graph.outputs, leaf, sizes)
     found = [evaluation.store(reference.encode(a, n.dtype), n) for a, n in zip(arrays, graph.outputs, strict=True)]
     _check_finite(chosen, found, values, sizes)
-    return _deliver(chosen, found, _targets(made, chosen, out, sizes, values))
+    return _deliver(chosen, found, _targets(made, chosen, out, sizes, values), sizes)
 
 
 # -- tensors of a call -----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 from morpho.base.dims import Size
 from morpho.base.dtypes import DType, as_dtype, bool_, float32, int64, uint64
-from morpho.base.errors import DTypeError, fail
+from morpho.base.errors import DTypeError, ShapeError, fail
 from morpho.base.shapes import normalise_axes, normalise_axis
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import (
@@ -152,11 +152,15 @@ def _position(name: str, extreme: str, x: Any, axis: Any, keepdims: bool) -> Ten
     node = as_node(x, name)
     if node.dtype.kind not in "iuf":
         raise fail(DTypeError, name, f"dtype {node.dtype} is not taken")
-    if axis is None:
+    number = None if axis is None else normalise_axis(axis, len(node.shape), name)
+    if 0 in (node.shape if number is None else node.shape[number:number + 1]):
+        where = "" if number is None else f" along axis {number}"
+        raise fail(ShapeError, name, f"shape {node.shape} has no elements{where}, so that none is the "
+                                     f"{'largest' if extreme == 'max' else 'smallest'}")
+    if number is None:
         node, shape = reshape(node, (count(node, tuple(range(len(node.shape)))),)), node.shape
         found = _position_node(extreme, node, 0)
         return Tensor.of_node(reshape(found, (1,) * len(shape) if keepdims else ()))
-    number = normalise_axis(axis, len(node.shape), name)
     return _finish(_position_node(extreme, node, number), (number,), keepdims)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from morpho.base.shapes import is_contiguous
 from morpho.ir.graph import Graph
-from morpho.ir.node import Node, build, rebuild, toposort
+from morpho.ir.node import Node, build, make, rebuild, toposort
 from morpho.kernels.footprint import Footprint
 from morpho.passes.memory import aligned
 from morpho.runtime import evaluate as evaluation
@@ -18,6 +18,7 @@ from morpho.tensor.core import Tensor
 from morpho.tensor.dynamic import Needed
 from morpho.tensor.native_states import States
 from morpho.tensor.state import Trace
+from morpho.tensor.tracking import check_own
 
 
 @dataclass
@@ -78,7 +79,9 @@ def capture(nodes: list[Node], trace: Trace) -> tuple[Graph, list[Tensor]]:
     captured: list[Tensor] = []
     first = trace.next_parameter
     named = {leaf.serial: tensor for tensor, leaf in trace.captured.values()}
-    for node in toposort(nodes):
+    below = toposort(nodes)
+    check_own(below, trace)
+    for node in below:
         buffer = evaluation.realised(node)
         if buffer is not None:
             plain = is_contiguous(buffer.shape, buffer.strides)
@@ -86,6 +89,9 @@ def capture(nodes: list[Node], trace: Trace) -> tuple[Graph, list[Tensor]]:
             done[node.serial] = build("parameter", index=first + len(captured), shape=buffer.shape, dtype=buffer.dtype,
                                       **extra)
             captured.append(named[node.serial] if node.serial in named else Tensor.of_buffer(buffer))
+        elif node.op.name == "parameter":  # without the number of its trace: equal functions are one program
+            attributes = {name: value for name, value in node.attributes.items() if name != "trace"}
+            done[node.serial] = make(node.op, (), attributes, origin=node.origin)
         elif "identity" in node.op.properties:
             done[node.serial] = done[node.inputs[0].serial]
         else:

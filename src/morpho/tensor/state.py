@@ -23,16 +23,19 @@ from typing import Any
 
 import numpy as np
 
+from morpho.base.dims import Shape
+from morpho.base.dtypes import DType
 from morpho.base.errors import ArgumentError, CompileError, ShapeError, fail
 from morpho.base.shapes import is_contiguous
-from morpho.ir.node import Node, build
+from morpho.ir.node import Node, build, has_symbols, next_serial, toposort
 from morpho.runtime.buffer import Buffer
 from morpho.runtime.tables import StateField
 from morpho.tensor.calls import unpicklable
 from morpho.tensor.core import Tensor, evaluate, realise
-from morpho.tensor.tracking import Tracked, tracing, watch
+from morpho.tensor.tracking import Tracked, tracing, tracked, watch
 
 _numbers = itertools.count()
+_traces = itertools.count()
 _live: weakref.WeakSet[State] = weakref.WeakSet()
 _deferred: weakref.WeakSet[State] = weakref.WeakSet()  # states whose new value waits to be computed
 _deferring = threading.Lock()
@@ -85,6 +88,8 @@ class State:
         try:
             self._held = asarray(value, copy=True).realise() if filled else _zeros_of(asarray(value))
         except CompileError:
+            if tracing.current is None:
+                raise
             raise fail(CompileError, "State", "a parameter or state is made inside a function that is being compiled",
                        "make modules, optimisers and states outside of it") from None
         self._waiting: Tensor | None = None  # the next value, not computed yet
@@ -257,6 +262,8 @@ class Trace:
 
     def __init__(self, first_parameter: int, whole: bool = False) -> None:
         self.next_parameter, self.whole = first_parameter, whole  # whole: nothing may run on the host
+        self.number, self.start = next(_traces), next_serial()
+        self.own: dict[int, Tensor] = {}  # tensors of this trace, or left lazy in it, whose programs are older
         self.states: list[State] = []
         self.inputs: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
@@ -267,6 +274,11 @@ class Trace:
         self.notes: dict[str, None] = {}  # what was decided on the way, each once, for `explain`
         self.local: set[int] = set()  # what collects gradients of values of this trace alone
         self._grads: dict[int, tuple[Tracked, Any, bool]] = {}  # gradient before, dropped here
+
+    def parameter(self, index: int, shape: Shape, dtype: DType, **extra: Any) -> Node:
+        """An argument, of this trace alone: that of another one is another node, though all else is equal. Graphs that
+        are compiled do not say which trace it was."""
+        return build("parameter", index=index, shape=shape, dtype=dtype, trace=self.number, **extra)
 
     def assume(self, thing: Any) -> None:
         """Say that the program depends on `thing.static_key()`: another one means another program."""
@@ -289,6 +301,27 @@ class Trace:
                                                  "and they end with the call they are made in",
                        "call zero_grad() inside it, and accumulate within one function")
 
+    def owns(self, tensor: Tensor, node: Node) -> None:
+        """A lazy tensor is made in this trace; only programs that others wrote before need to be remembered."""
+        if node.serial < self.start:
+            self.own[id(tensor)] = tensor
+
+    def is_outside(self, tensor: Tensor, node: Node) -> bool:
+        """Whether a lazy tensor of this program was made before the trace."""
+        return node.serial < self.start and id(tensor) not in self.own
+
+    def settle(self, tensor: Tensor, node: Node) -> None:
+        """Compute a lazy tensor of the surroundings, so that it is captured like any other and a later change of it is
+        seen. What has no value, or leads to leaves that want gradients, stays the program it is."""
+        if any(n.serial in tracked or n.op.name == "parameter" or has_symbols(n) for n in toposort([node])):
+            self.own[id(tensor)] = tensor
+            return
+        tracing.current = None
+        try:
+            tensor.realise()
+        finally:
+            tracing.current = self
+
     def capture(self, tensor: Tensor) -> Node:
         """The leaf of a realised tensor of the surroundings; one of this trace alone, so that a later change of the
         tensor concerns where the function names it, and not programs made from its old value."""
@@ -306,7 +339,7 @@ class Trace:
             if not is_contiguous(tensor._layout[1], tensor._layout[2]):  # type: ignore[index]
                 raise fail(ArgumentError, "compile", f"a state of {tensor.dtype}{tensor.shape} has no value yet",
                            "load the weights of a model that was made without any")
-            node = build("parameter", index=self.next_parameter, shape=tensor.shape, dtype=tensor.dtype)
+            node = self.parameter(self.next_parameter, tensor.shape, tensor.dtype)
             self.next_parameter += 1
             self.states.append(state)
             self.inputs[id(state)] = self.values[id(state)] = Tensor.of_node(node)
@@ -335,6 +368,7 @@ class Trace:
 
     def __exit__(self, kind: object, *exception: object) -> None:
         tracing.current = None
+        self.own.clear()
         if kind is None:
             self._end_grads()
         else:

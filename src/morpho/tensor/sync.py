@@ -6,11 +6,12 @@ import numpy as np
 
 from morpho.base.errors import CompileError, fail
 from morpho.tensor.core import Tensor, evaluate, uses_parameters
+from morpho.tensor.tracking import tracing
 
 
 def realised_array(x: Tensor, operation: str, reason: str, hint: str = "compute it outside the function") -> np.ndarray:
     """The elements of x now. `reason` says why a value is needed; it ends up in the error inside `compile`."""
-    if not x.is_realised and uses_parameters([x.node]):
+    if tracing.current is not None and not x.is_realised and uses_parameters([x.node]):
         raise fail(CompileError, operation, f"{reason}, which a compiled function cannot follow", hint)
     evaluate.counts.syncs += 1
     return x._values()

@@ -10,7 +10,6 @@ from morpho.base.dims import Dim, Size, bounds
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.shapes import contiguous_strides, is_contiguous
 from morpho.ir.graph import Graph
-from morpho.ir.node import build
 from morpho.ir.op import changes as registry_changes
 from morpho.kernels.footprint import Uses, footprint
 from morpho.runtime import evaluate as evaluation
@@ -25,7 +24,7 @@ from morpho.tensor.gather import gatherer, may_change
 from morpho.tensor.native_states import MOST_SPARE_BYTES, States
 from morpho.tensor.specialise import Specialisation, capture, layout_of
 from morpho.tensor.state import Trace
-from morpho.tensor.trees import LEAF, flatten, unflatten
+from morpho.tensor.trees import LEAF, flatten, has_sizes, unflatten, unhashable
 
 if TYPE_CHECKING:
     from morpho.tensor.compile import Compiled
@@ -45,7 +44,8 @@ def specialise(made: Compiled, structure: Any, tensors: list[Tensor], owned: lis
         key = (key, _assumptions(made, key))
         found = made.specialisations.get(key)
     except TypeError:
-        raise fail(ArgumentError, made.__name__, "an argument is neither a tensor nor hashable",
+        which = next(filter(None, (unhashable(tree, name) for name, tree in structure)), "an argument")
+        raise fail(ArgumentError, made.__name__, f"{which} is neither a tensor nor hashable",
                    "pass tensors, numbers, strings, or tuples, lists and dicts of them") from None
     if found is None or not found.fits:
         first = not made.specialisations
@@ -89,21 +89,22 @@ def _spec(made: Compiled, tensor: Tensor, owner: Owner) -> tuple[Any, ...]:
 
 def _trace(made: Compiled, structure: Any, specs: list[tuple[Any, ...]]) -> Specialisation:
     check_bound(symbols_of([sizes for _, sizes, _ in specs]), made.__name__)
+    from morpho.tensor.create import asarray
+
+    trace = Trace(len(specs), made.whole)
     parameters = []
     for number, (dtype, sizes, strides) in enumerate(specs):
         extra = {} if strides is None else {"strides": strides}
-        parameters.append(Tensor.of_node(build("parameter", index=number, shape=sizes, dtype=dtype, **extra)))
+        parameters.append(Tensor.of_node(trace.parameter(number, sizes, dtype, **extra)))
     leaves = iter(parameters)
     arguments = {name: unflatten(tree, leaves) for name, tree in structure}
-    with entries.paused(), Trace(len(parameters), made.whole) as trace:
+    with entries.paused(), trace:
         result = _call_original(made, arguments)
-    outputs: list[Any] = []
-    shape = flatten(result, outputs)
-    from morpho.tensor.create import asarray
-
-    nodes = [(o if isinstance(o, Tensor) else asarray(o)).node for o in outputs]
-    updates = [(number, len(nodes) + i) for i, (number, _) in enumerate(trace.updates)]
-    nodes += [tensor.node for _, tensor in trace.updates]
+        outputs: list[Any] = []
+        shape = flatten(result, outputs)
+        nodes = [(o if isinstance(o, Tensor) else asarray(o)).node for o in outputs]
+        updates = [(number, len(nodes) + i) for i, (number, _) in enumerate(trace.updates)]
+        nodes += [tensor.node for _, tensor in trace.updates]
     graph, captured = capture(nodes, trace)
     origins = {node.serial: node.origin for node in graph.nodes} if evaluation.settings.get().nans else {}
     found = _finish(made, graph, (structure, shape), len(outputs), captured, trace, updates, specs)
@@ -186,6 +187,7 @@ def _finish(made: Compiled, graph: Graph, structures: tuple[Any, Any], count: in
     states = States(trace.states, updates, aliases)
     given, gather = _by_position(made, called), gatherer(made.signature, called, structure)
     direct = (simple and (given is not None or gather is not None) and len(plan.segments) == 1
+              and not has_sizes(structure)  # numbers of each call, which Python puts in
               and isinstance(plan.segments[0], Executable)
               and all(program.slots[place.slot].kind == "result" for place in program.outputs)
               and states.spare_bytes <= MOST_SPARE_BYTES)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from morpho.base.errors import CompileError, fail
 from morpho.ir.node import Node, build
 
 
@@ -33,6 +34,16 @@ class Tracked:
         self.hooks: list[Callable[[Any], Any]] = []
         self.wanted = wanted
         self.program: Node | None = None  # of a computed value that keeps its gradient too
+
+
+def check_own(nodes: Iterable[Node], trace: Any) -> None:
+    """An error where a program holds an argument of another trace than this one, or of any where it is None: nothing
+    says which value it would have."""
+    for node in nodes:
+        if node.op.name == "parameter" and node.attributes.get("trace") not in (None, trace and trace.number):
+            raise fail(CompileError, "compile", "a tensor left the compiled function that made it, other than in its "
+                                                "result, and has no value",
+                       "return it in a tuple, list or dict, or keep it in a mo.State")
 
 
 def watch(tensor: Any, node: Node) -> None:

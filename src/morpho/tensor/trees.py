@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 
+from morpho.base.dims import Dim, evaluate
 from morpho.tensor.core import Tensor
 
 Build = Callable[[Iterator[Any]], Any]
@@ -22,6 +24,7 @@ class Leaf:
 
 
 LEAF = Leaf()
+LONGEST_TEXT = 200
 
 
 def flatten(tree: Any, leaves: list[Any]) -> Any:
@@ -72,6 +75,53 @@ def builder(structure: Any) -> Build:
     if kind == "list":
         return lambda leaves: [build(leaves) for build in items]
     return lambda leaves: tuple([build(leaves) for build in items])
+
+
+def has_sizes(structure: Any) -> bool:
+    """Whether dynamic sizes stand in a tree, beside its tensors."""
+    if structure is LEAF or structure[0] == "static":
+        return structure is not LEAF and isinstance(structure[-1], Dim)
+    pairs = structure[0] == "dict"
+    return any(has_sizes(item[1] if pairs else item) for item in structure[-1])
+
+
+def with_sizes(structure: Any, sizes: Mapping[str, int]) -> Any:
+    """The structure with numbers in place of dynamic sizes, where these are known.
+
+    >>> with_sizes(("tuple", (LEAF, ("static", "Dim", 2 * Dim("n", 1, 8)))), {"n": 4})
+    ('tuple', (*, ('static', 'int', 8)))
+    """
+    if structure is LEAF:
+        return LEAF
+    kind, content = structure[0], structure[-1]
+    if kind == "static":
+        known = isinstance(content, Dim) and content.symbols.keys() <= sizes.keys()
+        return ("static", "int", evaluate(content, sizes)) if known else structure
+    if kind == "dict":
+        return (kind, tuple((key, with_sizes(item, sizes)) for key, item in content))
+    return (*structure[:-1], tuple(with_sizes(item, sizes) for item in content))
+
+
+def described(structure: Any) -> str:
+    """A structure for people: how it is written, with a star for each tensor."""
+    text = repr(unflatten(structure, repeat(LEAF)))
+    return text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + "..."
+
+
+def unhashable(structure: Any, path: str) -> str | None:
+    """Which part of a tree cannot be part of a key, and what it is."""
+    if structure is LEAF:
+        return None
+    kind, content = structure[0], structure[-1]
+    if kind == "static":
+        try:
+            hash(structure)
+        except TypeError:
+            return f"{path}, of type {type(content).__name__},"
+        return None
+    names = structure[1]._fields if kind == "named" else range(len(content))
+    items = content if kind == "dict" else zip(names, content, strict=True)
+    return next(filter(None, (unhashable(item, f"{path}[{key!r}]") for key, item in items)), None)
 
 
 def is_flat(structure: Any) -> bool:
