@@ -73,11 +73,12 @@ def assembly(text: str, isa: Isa, triple: str | None = None) -> str:
 def load(code: bytes | Sequence[bytes], isa: Isa, names: list[str]) -> list[int]:
     """Put object code into memory and give the addresses of its functions.
 
-    An engine takes LLVM a millisecond to make, so the last one serves as long as names are new to it.
+    An engine takes LLVM a millisecond to make, so the last one serves as long as names are new to it: on AArch64, where
+    code holds whole addresses. x86 code reaches 2 GB, and an engine keeps its first code and data together only.
     """
     llvm = _binding()
     with lock:
-        if not _engines or not _names.isdisjoint(names):
+        if not _engines or machine().architecture != "aarch64" or not _names.isdisjoint(names):
             _start_engine(isa)
         engine = _engines[-1]
         try:
