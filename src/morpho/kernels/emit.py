@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from morpho.base.machine import machine
+
 T = TypeVar("T")
 
 FLOATS = frozenset({"half", "bfloat", "float", "double"})
@@ -285,8 +287,8 @@ class Emitter:
 
     def negated(self, x: Value) -> Value:
         """A float with its sign changed. LLVM makes one AArch64 instruction of the negation of a scalar fma, whose zero
-        has another sign; a mask that it does not see through keeps the two apart."""
-        if x.lanes != 1:
+        has another sign; a mask that it does not see through keeps the two apart. On x86 a mask may lie too far away."""
+        if x.lanes != 1 or machine().architecture != "aarch64":
             return -x
         bits = self.bits(x)
         mask = self.reloaded(self.constant(-1 << (BITS[x.element] - 1), bits.element, 1))
