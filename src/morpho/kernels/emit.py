@@ -287,7 +287,7 @@ class Emitter:
 
     def negated(self, x: Value) -> Value:
         """A float with its sign changed. LLVM makes one AArch64 instruction of the negation of a scalar fma, whose zero
-        has another sign; a mask that it does not see through keeps the two apart. On x86 a mask may lie too far away."""
+        has another sign; a mask that it does not see through keeps the two apart. On x86 it may lie too far away."""
         if x.lanes != 1 or machine().architecture != "aarch64":
             return -x
         bits = self.bits(x)
