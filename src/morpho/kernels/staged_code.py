@@ -70,9 +70,9 @@ class Cut:
         early = [line for line in lines if line.name not in late]
         first, second = {line.name for line in early if not line.is_at_hand}, set(late)
         for line in reversed(early):  # what is at hand is had by each half that needs it, with all that it is made of
-            if line.is_at_hand:
-                first |= {line.name} if line.users & first else set()
-                second |= {line.name} if line.users & second else set()
+            for half in (first, second):
+                if line.is_at_hand and line.users & half:
+                    half.add(line.name)
         self.again = [line for line in early if line.name in second]
         self.crossing = [line.name for line in early if not line.is_at_hand and line.users & late]
         self.first = [line for line in early if line.name in first]
@@ -119,8 +119,9 @@ def staged_loop(code: LoopCode, step: Pass, begin: Value, end: Value) -> bool:
         last = begin + ((end - begin - 1) & -lanes)
         elements = {n: scalars.memory_type(code.kernel.accesses[n].dtype) for n in places}
         copies = {n: code.temporary(f"load{n}", element) for n, element in elements.items()}
-        code.copy_all([(e.offset(code.pointers[n], element, whole), copies[n], element)  # the short last chunk is read
-                       for n, element in elements.items()], end - whole)  # from, and written to, the stack
+        # The short last chunk is read from, and written to, the stack.
+        code.copy_all([(e.offset(code.pointers[n], element, whole), copies[n], element)
+                       for n, element in elements.items()], end - whole)
         zeros = [e.constant(0, *e.types[name]) for name in cut.crossing]
         with e.loop(begin, last + 2 * lanes, lanes, carried=zeros) as loop:
             now, past = e.intrinsic("smin", loop.index, last), loop.index - lanes
