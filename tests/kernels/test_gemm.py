@@ -13,7 +13,10 @@ import pytest
 import morpho as mo
 from morpho.base.machine import choose_isa, machine
 from morpho.cost.crossovers import DEFAULT
-from morpho.kernels.gemm import Register, choose_tiling, depth_of_block, register_tile
+from morpho.kernels import gemm, lower_gemm
+from morpho.kernels.gemm import Register, blocks_of, choose_tiling, depth_of_block, register_tile
+from morpho.kernels.lower_gemm import Matrix
+from morpho.kernels.place import Place
 from morpho.runtime import measure
 from morpho.runtime.evaluate import counts
 
@@ -284,9 +287,29 @@ def test_no_thread_has_much_more_rows_than_another() -> None:
 
 def test_a_panel_fits_the_first_level_cache() -> None:
     for register, l1_bytes in ((Register((8,), 3, 16), 48 << 10), (Register((8,), 3, 4), 64 << 10),
-                               (Register((4,), 3, 8), 32 << 10)):
-        depth = depth_of_block(register, l1_bytes)
-        assert depth % 32 == 0 and 32 <= depth <= 512 and depth * register.width * 4 <= l1_bytes * 5 // 8
+                               (Register((4,), 3, 8), 32 << 10), (Register((8,), 3, 8, 8), 48 << 10)):
+        depth, line = depth_of_block(register, l1_bytes), register.width * register.item
+        assert depth % 32 == 0 and 32 <= depth <= 512 and depth * line <= l1_bytes * 5 // 8
+        for k in (1, 100, 160, 700, 832, 850, 5000):
+            blocks = blocks_of(k, register, l1_bytes)
+            assert -(-k // blocks) * line <= l1_bytes * 5 // 8 and (blocks == 1 or k > depth)
+    assert blocks_of(832, Register((8,), 3, 4), 64 << 10) == 1  # sums are never read again
+    assert blocks_of(850, Register((8,), 3, 4), 64 << 10) == 2
+
+
+@pytest.mark.parametrize("m, n, k, kept", [(128, 2000, 800, True),  # one block of k stays as it is
+                                           (64, 2000, 1000, True), (64, 700, 1000, False),  # no other columns
+                                           (128, 2000, 1000, False)])  # too much for the second-level cache
+def test_rows_stay_packed_for_the_columns_that_follow(m: int, n: int, k: int, kept: bool,
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    here = replace(machine(), l1_bytes=64 << 10, l2_bytes=1 << 20)
+    for module in (gemm, lower_gemm):
+        monkeypatch.setattr(module, "machine", lambda: here)
+    with mo.settings(isa="vector128", threads=1):
+        left, right = Place(0, 0, (m, k), (k, 1), mo.float32), Place(1, 0, (k, n), (n, 1), mo.float32)
+        product = lower_gemm.Product(mo.float32, (m, n), k, Matrix(left, 0, k, 1), Matrix(right, 0, n, 1), False)
+    assert product.packed_places == (1 if k == 800 else 2)
+    assert product.room == (product.packed_bytes if kept else 0)
 
 
 def test_what_changes_is_packed_inside_the_product(rng: np.random.Generator) -> None:

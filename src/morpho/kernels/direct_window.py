@@ -64,13 +64,13 @@ def direct_register(dtype: DType, isa: Isa, line: int, channels: int, flat: bool
 
     >>> from morpho.base.machine import ISAS
     >>> [direct_register(float32, ISAS["avx512"], *sizes) for sizes in ((56, 64), (33, 48))]
-    [Register(heights=(14,), vectors=2, lanes=16), Register(heights=(7, 6), vectors=3, lanes=16)]
+    [Register(heights=(14,), vectors=2, lanes=16, item=4), Register(heights=(7, 6), vectors=3, lanes=16, item=4)]
     """
     lanes = max(1, isa.vector_bits // 8 // dtype.itemsize)
     _, vectors, tallest = _least_work(lanes, isa, line, channels, flat)
     tiles = -(-line // tallest)
     height = -(-line // tiles)
-    return Register((height,) if line % tiles == 0 else (height, height - 1), vectors, lanes)
+    return Register((height,) if line % tiles == 0 else (height, height - 1), vectors, lanes, dtype.itemsize)
 
 
 def _least_work(lanes: int, isa: Isa, line: int, channels: int, flat: bool) -> tuple[int, int, int]:
@@ -143,6 +143,7 @@ class DirectProduct(WindowProduct):
         step, reach = windows.steps[1], (self.kernel_shape[1] - 1) * upper(windows.dilations[1])
         self.phases = 1 if reach == 0 else step
         self.line = self.out_columns + reach // step
+        self.threads = wanted_threads()
         self.tiling = self.choose()
         self.steps = self.turned_pitch, 1
         self.tile = self.seen(shape, 2)
@@ -158,7 +159,7 @@ class DirectProduct(WindowProduct):
 
     def choose(self) -> Tiling:
         """Items of whole lines that keep all threads busy for the same time, the largest of those."""
-        threads, width, panels = wanted_threads(), self.register.width, self.panels
+        threads, width, panels = self.threads, self.register.width, self.panels
         batch = max(1, upper(self.batch))
         wanted = threads * ITEMS_PER_THREAD if threads > 1 else 1
         # Blocks of whole channels: one table of places serves all of them.
@@ -206,10 +207,15 @@ class DirectProduct(WindowProduct):
         return DirectKernel(self.dtype, heights=self.register.heights, vectors=self.register.vectors, near=self.near,
                             flat=self.flat)
 
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of the lines of a tile at one block of k."""
+        return rounded((self.tiling.depth // self.window * self.plane + LANES) * self.dtype.itemsize)
+
     def places(self, epilogue: LoopKernel) -> tuple[int, int, int, int, int]:
         """Where sums, the turned tile, the epilogue's scratch and the table of places begin, and the bytes of all."""
         size, t, lanes = self.dtype.itemsize, self.tiling, self.register.lanes
-        sums_at = rounded((t.depth // self.window * self.plane + LANES) * size)
+        sums_at = self.packed_bytes * (self.packed_places if self.room else 1)
         turned_at = sums_at + rounded((t.tile_rows + lanes) * t.stride * size)
         scratch_at = turned_at + rounded(max(TURNED, lanes) * self.turned_pitch * size)
         places_at = scratch_at + epilogue_bytes(epilogue, upper(self.m))

@@ -3,13 +3,14 @@ around for the epilogue."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from morpho.base.machine import Isa
 from morpho.kernels.direct_window import DIRECT_NAMES, TURNED, DirectKernel
 from morpho.kernels.direct_window_parts import DirectMicro, LinePacker, PlaneCopy, Turn, spans
 from morpho.kernels.emit import BITS, Value
-from morpho.kernels.gemm import MicroKernel, Register
+from morpho.kernels.gemm import MicroKernel
 from morpho.kernels.window_code import WindowCode
 
 SHARE_BITS = 16
@@ -22,7 +23,7 @@ class DirectCode(WindowCode):
 
     def __init__(self, kernel: DirectKernel, isa: Isa) -> None:
         super().__init__(kernel, isa)
-        self.register = Register(kernel.heights, kernel.vectors, self.register.lanes)
+        self.register = replace(self.register, heights=kernel.heights, vectors=kernel.vectors)
 
     def parts(self) -> list[Any]:
         micro, copy = (MicroKernel, LinePacker) if self.kernel.flat else (DirectMicro, PlaneCopy)
@@ -72,7 +73,8 @@ class DirectCode(WindowCode):
         if self.kernel.flat:
             place = e.offset(source, self.memory, rows[0])
             e.line(f"call void @pack_lines(ptr {place}, i64 {v['a_channel'].name}, i64 {depth.name}, "
-                   f"i64 {(rows[1] - rows[0]).name}, i64 {v['line'].name}, i64 {v['tall_columns'].name}, ptr %scratch)")
+                   f"i64 {(rows[1] - rows[0]).name}, i64 {v['line'].name}, i64 {v['tall_columns'].name}, "
+                   f"ptr {self.rows_at})")
             return
         first, count = self.lines(rows)
         top = first * v["row_step"] - v["rows_before"]  # line 0 of the copy, as a line of the image
@@ -84,7 +86,7 @@ class DirectCode(WindowCode):
             begin, end = self.inside(left, v["line"], v["image_columns"], v["column_step"])
             corner = top * v["a_row"] + left * v["a_column"]
             line = e.offset(source, self.memory, channels.index * v["a_channel"] + corner)
-            target = e.offset("%scratch", self.element, channels.index * v["plane"] + phase.index * v["line"])
+            target = e.offset(self.rows_at, self.element, channels.index * v["plane"] + phase.index * v["line"])
             numbers = (v["a_row"], v["column_step"] * v["a_column"], above, below, read, begin, end, v["line"])
             e.line(f"call void @copy_plane(ptr {line}, {', '.join(f'i64 {n.name}' for n in numbers)}, ptr {target}, "
                    f"i64 {self.pitch.name})")
@@ -125,7 +127,7 @@ class DirectCode(WindowCode):
         if self.kernel.flat:
             super().multiply(height, row, panel, depth, target, first)
             return
-        pixels = e.offset("%scratch", self.element, self.corner)
+        pixels = e.offset(self.rows_at, self.element, self.corner)
         tile = e.offset(target, self.element, row * v["stride"])
         e.line(f"call void @micro{height}(ptr {pixels}, ptr {self.places}, ptr {panel}, i64 {depth.name}, ptr {tile}, "
                f"i64 {v['stride'].name}, i1 {first.name})")

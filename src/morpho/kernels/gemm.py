@@ -20,12 +20,13 @@ from morpho.kernels import scalars
 from morpho.kernels.emit import BITS, Emitter, Value
 
 NAMES = ("m", "n", "k", "a_batch", "a_m", "a_k", "b_batch", "tile_rows", "tile_panels", "depth", "row_tiles",
-         "column_tiles", "stride", "sums_at", "scratch_at", "places", "product", "epilogue")
+         "column_tiles", "stride", "room", "sums_at", "scratch_at", "places", "product", "epilogue")
 EPILOGUE = NAMES.index("epilogue")  # the address of the epilogue's function; its own numbers follow
 BLOCK = 32  # values of k that bfloat16 adds as two chains
 UNROLL = 4
 MOST_DEPTH = 512  # values of k per block
 TILE_ROWS, TILE_COLUMNS = 128, 768  # of one item: its sums and its packed rows share the second-level cache
+ENOUGH_ROWS = 64  # of one item, for a panel that comes from memory
 ITEMS_PER_THREAD = 2
 EVEN_ANYWAY = 12  # tiles per thread from which one more does not matter
 
@@ -37,6 +38,7 @@ class Register:
     heights: tuple[int, ...]
     vectors: int
     lanes: int
+    item: int = 4  # bytes of a sum
 
     @property
     def width(self) -> int:
@@ -46,11 +48,12 @@ class Register:
 
 def register_tile(dtype: DType, isa: Isa) -> Register:
     """8 rows x 3 vectors fill 24 of 32 registers, 4 x 3 fill 12 of 16."""
-    lanes = max(1, isa.vector_bits // 8 // dtype.compute.itemsize)
+    item = dtype.compute.itemsize
+    lanes = max(1, isa.vector_bits // 8 // item)
     if lanes == 1:
-        return Register((4, 2, 1), 4, 1)
+        return Register((4, 2, 1), 4, 1, item)
     few = isa.architecture == "x86_64" and isa.vector_bits < 512
-    return Register((4, 2, 1) if few else (8, 4, 2, 1), 3, lanes)
+    return Register((4, 2, 1) if few else (8, 4, 2, 1), 3, lanes, item)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,16 @@ def _ceil(a: int, b: int) -> int:
 
 def depth_of_block(register: Register, l1_bytes: int) -> int:
     """Values of k per block: a panel of the right operand stays in the first-level cache, with room for rows."""
-    return max(BLOCK, min(MOST_DEPTH, l1_bytes * 5 // 8 // (register.width * 4) // BLOCK * BLOCK))
+    return min(MOST_DEPTH, _depth_that_fits(register, l1_bytes))
+
+
+def blocks_of(k: int, register: Register, l1_bytes: int) -> int:
+    """Blocks of k: one, whose sums are never read again, where a panel fits the first-level cache at all."""
+    return 1 if k <= _depth_that_fits(register, l1_bytes) else _ceil(k, depth_of_block(register, l1_bytes))
+
+
+def _depth_that_fits(register: Register, l1_bytes: int) -> int:
+    return max(BLOCK, l1_bytes * 5 // 8 // (register.width * register.item) // BLOCK * BLOCK)
 
 
 def choose_tiling(m: Size, n: Size, k: Size, batch: Size, register: Register, threads: int, whole_rows: bool,
@@ -85,18 +97,21 @@ def choose_tiling(m: Size, n: Size, k: Size, batch: Size, register: Register, th
     rows, columns, inner = upper(m), upper(n), upper(k)
     panels = max(1, _ceil(columns, register.width))
     # With few rows a panel is read from memory and used once: one block of k reads it in one stream.
-    most_depth = depth_of_block(register, machine().l1_bytes)
-    blocks = _ceil(max(inner, 1), most_depth) if rows > few_rows else 1
+    blocks = blocks_of(inner, register, machine().l1_bytes) if rows > few_rows else 1
     depth = _ceil(_ceil(max(inner, 1), blocks), BLOCK) * BLOCK
     wanted = max(1, _ceil(threads * ITEMS_PER_THREAD, max(1, upper(batch)))) if threads > 1 else 1
     tile_rows = min(rows, TILE_ROWS)
     if whole_rows:
         tile_panels = panels
-        tile_rows = min(tile_rows, max(8, _ceil(_ceil(rows, wanted), 8) * 8))
+        least = min(ENOUGH_ROWS, _ceil(rows, threads))
+        tile_rows = min(tile_rows, max(8, _ceil(max(_ceil(rows, wanted), least), 8) * 8))
     elif rows <= few_rows:
         tile_panels = max(4, _ceil(panels, wanted))
     else:
         tile_panels = _equal(panels, max(1, TILE_COLUMNS // register.width))
+        # Threads that share columns pack other rows; those that share rows would all pack the same.
+        while tile_rows > ENOUGH_ROWS and _ceil(rows, tile_rows) * _ceil(panels, tile_panels) < wanted:
+            tile_rows = _ceil(_ceil(tile_rows, 2), 8) * 8
         while tile_panels > 8 and _ceil(rows, tile_rows) * _ceil(panels, tile_panels) < wanted:
             tile_panels = _ceil(tile_panels, 2)
         while tile_rows > 32 and _ceil(rows, tile_rows) * _ceil(panels, tile_panels) < wanted:

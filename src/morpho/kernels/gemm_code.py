@@ -202,22 +202,29 @@ class GemmCode:
         with e.when(there):
             blocks = e.instruction("udiv", v["k"] + v["depth"] - 1, v["depth"])
             blocks = e.intrinsic("smax", blocks, e.constant(1, "i64", 1))  # without k the sums are zero
+            packed = self.packed(upper)
             with e.loop(0, blocks) as loop:
-                self.block(upper, batch, (first, last), (panel, end), loop.index, blocks)
+                self.block(batch, (first, last), (panel, end), loop.index, loop.index, packed)
             self.finish(batch, (first, last), (panel, end))
 
-    def block(self, tile: Value, batch: Value, rows: tuple[Value, Value], panels: tuple[Value, Value], number: Value,
-              blocks: Value) -> None:
-        """Add one block of k to the sums of a tile."""
+    def packed(self, rows: Value) -> Value:
+        """Whether rows of this number are packed already: neighbouring items share theirs, where there is room for
+        all of k. From now on they are those that are."""
+        e = self.e
+        found = e.icmp("eq", e.load(self.last, "i64", 1), rows) & e.icmp("ne", self.v["room"], 0)
+        e.store(rows, self.last)
+        return found
+
+    def block(self, batch: Value, rows: tuple[Value, Value], panels: tuple[Value, Value], number: Value, place: Value,
+              packed: Value) -> None:
+        """Add one block of k to the sums of a tile; its packed rows have a place among those that are kept."""
         e, v = self.e, self.v
         start = number * v["depth"]
         depth = e.intrinsic("smin", v["depth"], v["k"] - start)
-        source = self.source(batch, rows, start)
-        known = e.icmp("eq", e.load(self.last, "i64", 1), tile) & e.icmp("eq", blocks, 1)
-        with e.when(known ^ True):  # neighbouring items share their rows
+        self.rows_at = e.offset("%scratch", "i8", place * v["room"])
+        with e.when(packed ^ True):
             self.before_packing(rows, start, depth)
-            self.pack_rows(source, rows, depth)
-            e.store(tile, self.last)
+            self.pack_rows(self.source(batch, rows, start), rows, depth)
         self.over_panels(batch, rows, panels, (start, depth), e.icmp("eq", number, 0))
 
     def over_panels(self, batch: Value, rows: tuple[Value, Value], panels: tuple[Value, Value],
@@ -257,7 +264,7 @@ class GemmCode:
 
     def packed_rows(self, row: Value, depth: Value) -> str:
         """Where rows of the left operand lie after packing."""
-        return self.e.offset("%scratch", self.element, row * depth)
+        return self.e.offset(self.rows_at, self.element, row * depth)
 
     def source(self, batch: Value, rows: tuple[Value, Value], start: Value) -> str:
         """Where the rows of a tile begin at a block of k."""
@@ -292,7 +299,7 @@ class GemmCode:
             return
         whole = (rows[1] - rows[0]) & -self.register.heights[0]
         self.e.line(f"call void @pack_columns(ptr {source}, i64 {self.v['a_k'].name}, i64 {depth.name}, "
-                    f"i64 {whole.name}, ptr %scratch)")
+                    f"i64 {whole.name}, ptr {self.rows_at})")
         self.over_rest(rows, lambda height, row: self.pack(height, source, row, depth))
 
     def pack(self, height: int, source: str, row: Value, depth: Value) -> None:

@@ -187,7 +187,7 @@ class ByteCode(GemmCode):
         return e.offset(first, "i32", (number * groups_of(v["k"]) + start.shift_right(2)) * self.register.width)
 
     def packed_rows(self, row: Value, depth: Value) -> str:
-        return self.e.offset("%scratch", "i8", row * self.v["depth"])  # a multiple of 4, at least `depth`
+        return self.e.offset(self.rows_at, "i8", row * self.v["depth"])  # a multiple of 4, at least `depth`
 
 
 class BytePackCode(PanelCode):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType
 from morpho.base.in_force import current_isa, wanted_threads
+from morpho.base.machine import machine
 from morpho.base.shapes import contiguous_strides
 from morpho.cost.crossovers import DEFAULT, Crossovers
 from morpho.kernels.gemm import GemmKernel, Register, Tiling, choose_tiling, register_tile
@@ -17,6 +18,7 @@ from morpho.kernels.pack import PackKernel
 from morpho.kernels.place import Place
 from morpho.kernels.row_product import DTYPES, column_tile
 
+KEPT_SHARE = 3 / 8  # of the second-level cache, for packed rows that a thread keeps
 PRODUCT = -2  # the slot of the scratch tile, which the kernel itself fills in
 
 
@@ -135,10 +137,29 @@ class Product:
         return tuple(height for height in self.register.heights
                      if height == highest or (height < highest and any(count & height for count in rows)))
 
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of a tile's packed rows at one block of k."""
+        return rounded(self.tiling.tile_rows * self.tiling.depth * self.dtype.compute.itemsize)
+
+    @property
+    def packed_places(self) -> int:
+        """How many of them are all the rows that items of work next to each other have in common."""
+        return -(-max(upper(self.k), 1) // self.tiling.depth)
+
+    @property
+    def room(self) -> int:
+        """Bytes from packed rows to those of the next block of k, all of which stay for the tiles of columns that
+        follow. 0 where none do or where that is too much: every block takes the place of the one before."""
+        places = self.packed_places
+        shared = self.tiling.column_tiles > 1 and upper(self.items) > self.threads
+        kept = places == 1 or (shared and places * self.packed_bytes <= KEPT_SHARE * machine().l2_bytes)
+        return self.packed_bytes if kept else 0
+
     def scratch(self, epilogue: LoopKernel) -> tuple[int, int, int]:
         """Where the sums and the epilogue's scratch begin behind the packed rows, and the bytes of all."""
         size, tiling = self.dtype.compute.itemsize, self.tiling
-        sums_at = rounded(tiling.tile_rows * tiling.depth * size)
+        sums_at = self.packed_bytes * (self.packed_places if self.room else 1)
         scratch_at = sums_at + rounded((tiling.tile_rows + 8) * tiling.stride * size)
         return sums_at, scratch_at, scratch_at + epilogue_bytes(epilogue, max(upper(self.n), 1))
 
@@ -147,8 +168,8 @@ class Product:
         t, (sums_at, scratch_at, _) = self.tiling, self.scratch(epilogue.kernel)
         index = next(i for i, place in enumerate(epilogue.places) if place is not None and place.slot == PRODUCT)
         return (self.m, self.n, self.k, self.a.batch, self.a.rows, self.a.columns, self.packed_stride,
-                t.tile_rows, t.tile_panels, t.depth, t.row_tiles, t.column_tiles, t.stride, sums_at, scratch_at,
-                len(epilogue.places), index, 0, *epilogue.values)
+                t.tile_rows, t.tile_panels, t.depth, t.row_tiles, t.column_tiles, t.stride, self.room, sums_at,
+                scratch_at, len(epilogue.places), index, 0, *epilogue.values)
 
     @property
     def items(self) -> Size:

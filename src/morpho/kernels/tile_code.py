@@ -196,7 +196,7 @@ class TileCode(GemmCode):
                                       + tiles_of(start, self.kernel.group)) * TILE_BYTES)
 
     def packed_rows(self, row: Value, depth: Value) -> str:
-        return self.e.offset("%scratch", "i8", row * self.v["depth"] * self.item_bytes)
+        return self.e.offset(self.rows_at, "i8", row * self.v["depth"] * self.item_bytes)
 
     def pack_rows(self, source: str, rows: tuple[Value, Value], depth: Value) -> None:
         e, v, count = self.e, self.v, rows[1] - rows[0]

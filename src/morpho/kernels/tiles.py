@@ -92,11 +92,18 @@ class _Tiles(Product):
     def pack_values(self) -> tuple[Size, ...]:
         return (self.n, self.k, self.b.batch, self.b.rows, self.b.columns, 2 * self.panels, self.packed_stride)
 
+    @property
+    def tile_rows(self) -> int:
+        return -(-self.tiling.tile_rows // REGISTER.heights[0]) * REGISTER.heights[0]
+
+    @property
+    def packed_bytes(self) -> int:
+        return rounded(self.tile_rows * self.tiling.depth * (4 // self.group))
+
     def scratch(self, epilogue: Any) -> tuple[int, int, int]:
         """As of any product, with rows filled up to two tiles."""
-        rows = -(-self.tiling.tile_rows // REGISTER.heights[0]) * REGISTER.heights[0]
-        sums_at = rounded(rows * self.tiling.depth * (4 // self.group))
-        scratch_at = sums_at + rounded(rows * self.tiling.stride * 4)
+        sums_at = self.packed_bytes * (self.packed_places if self.room else 1)
+        scratch_at = sums_at + rounded(self.tile_rows * self.tiling.stride * 4)
         return sums_at, scratch_at, scratch_at + epilogue_bytes(epilogue, self.panels * REGISTER.width)
 
 

@@ -165,13 +165,14 @@ class UnpackedCode(GemmCode):
         self.rest = vectors - whole * register.vectors
         panels = e.constant(0, "i64", 1), whole
         blocks = e.instruction("udiv", v["k"] + v["depth"] - 1, v["depth"])
+        packed = self.packed(batch)
         with e.loop(0, v["row_tiles"]) as tiles:
             top = tiles.index * v["tile_rows"]
             rows = top, e.intrinsic("smin", top + v["tile_rows"], v["m"])
             with e.loop(0, blocks) as loop:
                 with e.when(e.icmp("eq", tiles.index, 0)):
                     self.pack_right(batch, panels, loop.index)
-                self.block(batch * v["row_tiles"] + tiles.index, batch, rows, panels, loop.index, blocks)
+                self.block(batch, rows, panels, loop.index, tiles.index * blocks + loop.index, packed)
             self.finish(batch, rows, panels)
 
     def narrow_panels(self, write: Callable[[], None]) -> None:
@@ -245,6 +246,10 @@ class UnpackedProduct(Product):
         stride += lanes if stride == self.n else 0  # rows and columns of the tile must not look like one axis
         return replace(tiling, tile_panels=-(-found // self.register.vectors),
                        column_tiles=-(-self.n // (found * lanes)), stride=stride)
+
+    @property
+    def packed_places(self) -> int:
+        return super().packed_places * self.tiling.row_tiles
 
     def scratch(self, epilogue: LoopKernel) -> tuple[int, int, int]:
         sums_at, scratch_at, end = super().scratch(epilogue)

@@ -158,7 +158,7 @@ class WindowCode(GemmCode):
 
     def pack(self, height: int, source: str, row: Value, depth: Value) -> None:
         e, v = self.e, self.v
-        target = e.offset("%scratch", self.element, row * depth)
+        target = self.packed_rows(row, depth)
         pixels = e.offset(self.pixels, "i64", row * TABLE)
         spans = [(v[f"kernel_{name}s"] - 1) * v[f"{name}_dilation"] for name in ("row", "column")]
         e.line(f"call void @pack{height}(ptr {source}, ptr {pixels}, ptr {self.places}, i64 {depth.name}, "

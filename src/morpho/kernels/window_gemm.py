@@ -79,7 +79,8 @@ class WindowProduct(Product):
         self.batch = windows.groups if isinstance(shape[0], int) else shape[0] * windows.groups
         self.m, self.n = self.images * self.pixels, shape[1] // windows.groups
         self.a, self.b = matrices(x, weight, windows.groups)
-        self.tiling = choose_tiling(self.m, self.n, self.k, self.batch, self.register, wanted_threads(), False,
+        self.threads = wanted_threads()
+        self.tiling = choose_tiling(self.m, self.n, self.k, self.batch, self.register, self.threads, False,
                                     crossovers.one_block_rows)
         self.steps = 1, self.tiling.stride
         self.tile = self.seen(shape, 2)

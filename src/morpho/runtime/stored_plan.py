@@ -62,7 +62,7 @@ def plan_key(graph: Graph, own_outputs: bool, inputs: int, constants: Collection
     chosen = settings.get()
     parts = (digest, own_outputs, inputs, sorted(constants), tuple(updates), budget, chosen.level, chosen.passes_off,
              chosen.joint, chosen.threads, threads.wanted_threads(), machine().cores, machine().l1_bytes,
-             measure.crossovers(),
+             machine().l2_bytes, measure.crossovers(),
              code.code_key("plan", code.current_isa()))  # with the version of the source
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
