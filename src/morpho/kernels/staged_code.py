@@ -22,28 +22,41 @@ if TYPE_CHECKING:
 LEAST_LATENCY = 30  # cycles of a chain that is worth cutting
 MOST_CROSSING = 9  # values carried to the next iteration: more leave too few registers
 MIDDLE = 0.4, 0.7  # of a chain, where a cut may lie
-_NAME = re.compile(r"%[a-z]+\d+")
+_NAME = re.compile(r"(%[a-z]+\d+)")
 _LATENCY = (("fdiv", 10), ("@llvm.sqrt", 12), ("@llvm.fma", 4), ("fmul", 3), ("@of.", 0), ("load", 5), ("bitcast", 0))
 
 
 class Line:
-    """One instruction of a straight body: what it defines, what it uses, and when its result is there."""
+    """One instruction of a straight body: what it defines, what it uses, and when its result is there.
 
-    __slots__ = ("cycles", "depth", "is_at_hand", "name", "slots", "text", "users", "uses")
+    Sets of lines are numbers with a bit for each, which are quick to join and to compare.
+    """
+
+    __slots__ = ("bit", "cycles", "depth", "is_at_hand", "is_operand", "name", "parts", "slots", "users", "uses")
 
     def __init__(self, text: str, known: dict[str, Line]) -> None:
-        self.text = text
-        left, _, right = text.partition(" = ")
-        self.name = left.strip()
-        self.uses = [known[name] for name in dict.fromkeys(_NAME.findall(right)) if name in known]
-        self.cycles = next((cycles for word, cycles in _LATENCY if word in right), 2)
-        self.slots = 0 if self.cycles == 0 or "load" in right else 5 if "fdiv" in right else 1  # of arithmetic units
-        self.depth = max((line.depth for line in self.uses), default=0) + self.cycles
-        # Whether it can be had again: an operand of the kernel, or made of constants.
-        self.is_at_hand = "%place" in text or all(line.is_at_hand and "%place" not in line.text for line in self.uses)
-        self.users: set[str] = set()
+        self.parts, self.bit = _NAME.split(text), 1 << len(known)  # every second part is a name
+        self.name = self.parts[1]
+        self.uses = [known[name] for name in dict.fromkeys(self.parts[3::2]) if name in known]
+        self.cycles = 2
+        for word, cycles in _LATENCY:
+            if word in text:
+                self.cycles = cycles
+                break
+        self.slots = 0 if self.cycles == 0 or "load" in text else 5 if "fdiv" in text else 1  # of arithmetic units
+        self.users, self.depth = 0, self.cycles
+        self.is_operand, self.is_at_hand = "%place" in text, True
         for line in self.uses:
-            line.users.add(self.name)
+            line.users |= self.bit
+            self.depth = max(self.depth, line.depth + self.cycles)
+            self.is_at_hand &= line.is_at_hand and not line.is_operand
+        self.is_at_hand |= self.is_operand  # it can be had again: an operand of the kernel, or made of constants
+
+    def renamed(self, names: dict[str, str]) -> str:
+        """Its text with other names."""
+        parts = self.parts.copy()
+        parts[1::2] = [names.get(name, name) for name in parts[1::2]]
+        return "".join(parts)
 
 
 def parse(texts: list[str], results: set[str]) -> list[Line]:
@@ -52,8 +65,8 @@ def parse(texts: list[str], results: set[str]) -> list[Line]:
     for text in texts:
         line = Line(text, known)
         known[line.name] = line
-        if line.name in results:
-            line.users.add("result")
+    for name in results & known.keys():
+        known[name].users |= 1 << len(texts)
     return list(known.values())
 
 
@@ -61,32 +74,40 @@ class Cut:
     """A body in two halves and the names of the values that cross from the first to the second."""
 
     def __init__(self, lines: list[Line], depth: int) -> None:
-        late = {line.name for line in lines if line.depth > depth} | {"result"}
+        late = 1 << len(lines)  # the user outside
+        for line in lines:
+            if line.depth > depth:
+                late |= line.bit
         for line in reversed(lines):  # a value with late users only goes to them unless more values would cross
-            if line.name not in late and line.users <= late:
-                brought = [use for use in line.uses if use.users.isdisjoint(late) and not use.is_at_hand]
+            if not (line.bit & late or line.users & ~late):
+                brought = [use for use in line.uses if not (use.users & late or use.is_at_hand)]
                 if len(brought) <= 1:
-                    late.add(line.name)
-        early = [line for line in lines if line.name not in late]
-        first, second = {line.name for line in early if not line.is_at_hand}, set(late)
-        for line in reversed(early):  # what is at hand is had by each half that needs it, with all that it is made of
-            for half in (first, second):
-                if line.is_at_hand and line.users & half:
-                    half.add(line.name)
-        self.again = [line for line in early if line.name in second]
-        self.crossing = [line.name for line in early if not line.is_at_hand and line.users & late]
-        self.first = [line for line in early if line.name in first]
-        self.second = [line for line in lines if line.name in second]
-        self.busy = sum(line.slots for line in lines if not line.is_at_hand)
+                    late |= line.bit
+        self.lines, self.late = lines, late
+        self.early = [line for line in lines if not line.bit & late]
+        self.crossing = [line.name for line in self.early if line.users & late and not line.is_at_hand]
 
-    @property
-    def cost(self) -> float:
-        """Cycles of the longer chain, or of the units if they take longer, and something for every value carried."""
-        depths: dict[str, int] = {}
+    def divide(self) -> None:
+        """Find what each half has to compute: what is at hand is had by each that needs it, with all it is made of."""
+        first, second = sum(line.bit for line in self.early if not line.is_at_hand), self.late
+        for line in reversed(self.early):
+            if line.is_at_hand:
+                first |= line.bit if line.users & first else 0
+                second |= line.bit if line.users & second else 0
+        self.first = [line for line in self.early if line.bit & first]
+        self.second = [line for line in self.lines if line.bit & second]
+        self.again = [line for line in self.early if line.bit & second]
+
+    def cost(self, busy: int) -> float:
+        """Cycles of the longer chain, or of the units if they are `busy` longer, and something for every value
+        carried."""
+        chain, depths = max((line.depth for line in self.first), default=0), {0: 0}
         for line in self.second:
-            depths[line.name] = max((depths.get(use.name, 0) for use in line.uses), default=0) + line.cycles
-        chains = max((line.depth for line in self.first), default=0), max(depths.values(), default=0)
-        return max(*chains, self.busy) + 1.5 * len(self.crossing)
+            depth = 0
+            for use in line.uses:
+                depth = max(depth, depths.get(use.bit, 0))
+            depths[line.bit] = depth + line.cycles
+        return max(chain, busy, *depths.values()) + 1.5 * len(self.crossing)
 
 
 def find_cut(lines: list[Line], may_cross: Callable[[str], bool]) -> Cut | None:
@@ -95,11 +116,16 @@ def find_cut(lines: list[Line], may_cross: Callable[[str], bool]) -> Cut | None:
     if longest < LEAST_LATENCY:
         return None
     depths = sorted({line.depth for line in lines if MIDDLE[0] * longest <= line.depth <= MIDDLE[1] * longest})
-    cuts = [Cut(lines, depth) for depth in depths]
-    cuts = [cut for cut in cuts if cut.first and cut.second and len(cut.crossing) <= MOST_CROSSING
-            and all(may_cross(name) for name in cut.crossing)]
-    best = min(cuts, key=lambda cut: cut.cost, default=None)
-    return best if best is not None and best.cost < 0.9 * longest else None
+    busy = sum(line.slots for line in lines if not line.is_at_hand)
+    best, least = None, 0.9 * longest
+    for cut in (Cut(lines, depth) for depth in depths):
+        if len(cut.crossing) > MOST_CROSSING or not all(map(may_cross, cut.crossing)):
+            continue
+        cut.divide()
+        cost = cut.cost(busy)
+        if cut.first and cut.second and cost < least:
+            best, least = cut, cost
+    return best
 
 
 def staged_loop(code: LoopCode, step: Pass, begin: Value, end: Value) -> bool:
@@ -132,8 +158,8 @@ def staged_loop(code: LoopCode, step: Pass, begin: Value, end: Value) -> bool:
             for n, element in elements.items():
                 names[places[n]] = choose(code, e.icmp("slt", now, whole), code.pointers[n], element, now, copies[n])
                 ended[places[n]] = choose(code, inside, code.pointers[n], element, past, copies[n])
-            e.lines += [renamed(line.text, ended) for line in cut.second]
-            e.lines += [renamed(line.text, names) for line in cut.first]
+            e.lines += [line.renamed(ended) for line in cut.second]
+            e.lines += [line.renamed(names) for line in cut.first]
             for store in step.stores:
                 value = values[store.instruction]
                 value = replace(value, name=ended.get(value.name, value.name))
@@ -169,8 +195,3 @@ def is_straight(code: LoopCode, step: Pass) -> bool:
             accesses.append(code.kernel.accesses[instruction.extra])
     return all(access.pattern in ("unit", "zero") for access in accesses) and all(
         code.kernel.accesses[store.access].pattern == "unit" for store in step.stores)
-
-
-def renamed(text: str, names: dict[str, str]) -> str:
-    return _NAME.sub(lambda match: names.get(match[0], match[0]), text)
-
