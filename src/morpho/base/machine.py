@@ -333,6 +333,11 @@ class Isa:
         return self.architecture != "x86_64" or "+f16c" in self.llvm_features
 
     @property
+    def masks(self) -> bool:
+        """Whether vectors of every element can be read and written in part."""
+        return "+avx512bw" in self.llvm_features
+
+    @property
     def matrix_units(self) -> bool:
         """Whether bfloat16 and bytes are multiplied in tiles."""
         return self.name == "amx"

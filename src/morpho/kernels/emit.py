@@ -324,6 +324,26 @@ class Emitter:
         align = align or max(1, BITS[value.element] // 8)
         self.line(f"store {value.type} {value.name}, ptr {pointer}, align {align}")
 
+    def first_lanes(self, count: Value) -> Value:
+        """A mask of the lanes whose number is less than `count`."""
+        numbers = ", ".join(f"i32 {lane}" for lane in range(self.lanes))
+        most = self.splat(self.convert("trunc", count, "i32"))
+        return self.assign(f"icmp ult {most.type} <{numbers}>, {most.name}", "i1", self.lanes)
+
+    def load_some(self, pointer: str, element: str, mask: Value) -> Value:
+        """The lanes of a mask from memory, zero in the others, whose memory is not touched."""
+        kind, name = vector_type(element, mask.lanes), f"llvm.masked.load.{mangled(element, mask.lanes)}.p0"
+        self.declarations.add(f"declare {kind} @{name}(ptr, i32, {mask.type}, {kind})")
+        return self.assign(f"call {kind} @{name}(ptr {pointer}, i32 {BITS[element] // 8}, {mask.type} {mask.name}, "
+                           f"{kind} zeroinitializer)", element, mask.lanes)
+
+    def store_some(self, value: Value, pointer: str, mask: Value) -> None:
+        """The lanes of a mask to memory."""
+        name = f"llvm.masked.store.{mangled(value.element, value.lanes)}.p0"
+        self.declarations.add(f"declare void @{name}({value.type}, ptr, i32, {mask.type})")
+        self.line(f"call void @{name}({value.type} {value.name}, ptr {pointer}, i32 {BITS[value.element] // 8}, "
+                  f"{mask.type} {mask.name})")
+
     def load_pointer(self, pointer: str, index: int = 0) -> str:
         """The `index`-th pointer of a table of pointers."""
         address = pointer if index == 0 else self.offset(pointer, "ptr", index)

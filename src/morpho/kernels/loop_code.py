@@ -13,7 +13,7 @@ from collections.abc import Callable
 from morpho.base.dtypes import DType, bool_
 from morpho.base.machine import Isa
 from morpho.kernels import elementwise, reductions, scalars
-from morpho.kernels.emit import Emitter, Value
+from morpho.kernels.emit import BITS, Emitter, Value
 from morpho.kernels.loop_spec import LANES, Instruction, LoopKernel, Pass, constant_value
 from morpho.kernels.staged_code import staged_loop
 from morpho.ops.elementwise import COSTLY
@@ -308,13 +308,13 @@ class LoopCode:
         copies = {n: self.temporary(f"load{n}", types[n]) for n in numbers}
         moves = [(direct[n], copies[n], types[n]) for n in numbers]
         if partial is None:
-            self.copy_all(moves, count)
+            self.take_in(moves, count)
             return copies
         before = e.block
         then, join = e.fresh("short"), e.fresh("join")
         e.branch_if(partial, then, join)
         e.label(then)
-        self.copy_all(moves, count)
+        self.take_in(moves, count)
         after = e.block
         e.branch(join)
         e.label(join)
@@ -328,6 +328,15 @@ class LoopCode:
         """The accesses of a pass whose elements lie side by side along the columns."""
         loads = [self.kernel.instructions[n] for n in step.needed if n not in step.kept]
         return sorted({i.extra for i in loads if i.name == "load" and self.kernel.accesses[i.extra].pattern == "unit"})
+
+    def take_in(self, moves: list[tuple[str, str, str]], count: Value) -> None:
+        """The first `count` elements of operands to chunks on the stack (source, target, element)."""
+        if not self.isa.masks:
+            self.copy_all(moves, count)
+            return
+        mask = self.e.first_lanes(count)
+        for source, target, element in moves:
+            self.e.store(self.e.load_some(source, f"i{BITS[element]}", mask), target)
 
     def copy_all(self, moves: list[tuple[str, str, str]], count: Value) -> None:
         """The first `count` elements of several sources to their targets (source, target, element), in one loop: each
@@ -495,7 +504,7 @@ class LoopCode:
         address = e.offset(line, element, column)
         if count is not None:
             buffer = self.temporary(f"gather{access}", element)
-            self.copy(address, 1, buffer, 1, element, count)
+            self.take_in([(address, buffer, element)], count)
             address = buffer
         return scalars.from_memory(e, e.load(address, element), instruction.dtype)
 
@@ -509,6 +518,9 @@ class LoopCode:
         address = e.offset(self.pointers[access], element, self.inner_offset(access, column))
         if pattern == "unit" and count is None:
             e.store(stored, address)
+            return
+        if pattern == "unit" and count is not None and self.isa.masks:
+            e.store_some(e.bits(stored), address, e.first_lanes(count))
             return
         buffer = self.temporary(f"store{access}", element)
         if pattern == "unit" and partial is not None:

@@ -1,0 +1,76 @@
+"""The end of a row through masks, as AVX-512 does it: the bits of the plain way, and nothing beside it is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import morpho as mo
+from morpho.backends import cpu
+from morpho.base.machine import ISAS, Isa
+from morpho.kernels.emit import Emitter
+from morpho.kernels.loop_spec import LoopKernel
+from morpho.runtime import code, evaluate
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "add": lambda x, y: x + y,
+    "sin": lambda x, y: mo.sin(x) * y,  # long: one body for whole and short chunks
+    "softmax": lambda x, y: mo.softmax(x + y),
+    "sums": lambda x, y: ((x * y).sum(axis=-1), x.max(axis=-1)),
+    "casts": lambda x, y: (x.astype(mo.float16), (y > x), y.astype(mo.float64)),
+    "rows": lambda x, y: mo.take(x, mo.asarray([2, 0, 1]), axis=0) + y[:3],
+}
+
+
+@pytest.fixture
+def masked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Code with masks: LLVM writes them out element by element where the processor has none. Every mask is counted."""
+    made: list[int] = []
+    plain = Emitter.first_lanes
+    monkeypatch.setattr(Emitter, "first_lanes", lambda self, count: (made.append(1), plain(self, count))[1])
+    monkeypatch.setattr(Isa, "masks", True)
+    for known in ("_addresses", "_by_key"):
+        monkeypatch.setattr(code, known, {})
+    evaluate._plans.clear()
+    with mo.settings(isa="vector512", threads=1, cache=False):
+        yield made
+    evaluate._plans.clear()
+
+
+def values(f: Callable[..., Any], *arguments: mo.Tensor) -> list[bytes]:
+    found = mo.compile(f)(*arguments)
+    return [part.numpy().tobytes() for part in (found if isinstance(found, tuple) else (found,))]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int16", "float16", "bfloat16", "float64", "int64"])
+def test_every_element_and_no_other(masked: list[int], dtype: str) -> None:
+    """The end of a line would fall into the next one, which was written before."""
+    x, y = (mo.asarray(np.arange(7 * n).reshape(7, n) % 2).astype(getattr(mo, dtype)) for n in (77, 35))
+    joined = mo.compile(lambda x, y: mo.concat([mo.where(x == 0, x, y[:, :1]), mo.where(y == 0, y, y)], axis=1))(x, y)
+    with mo.settings(backend="reference"):
+        assert mo.all(joined == mo.concat([mo.where(x == 0, x, y[:, :1]), y], axis=1))
+    assert masked
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("length", [2, 15, 16, 63, 65, 100, 127])
+def test_ends_have_the_same_bits(masked: list[int], name: str, length: int, rng: np.random.Generator) -> None:
+    x, y = (mo.asarray(rng.normal(size=(5, length)).astype(np.float32)) for _ in range(2))
+    found = values(FUNCTIONS[name], x, y)
+    assert masked
+    with mo.settings(isa="scalar"):
+        assert found == values(FUNCTIONS[name], x, y)
+
+
+def test_avx512_has_no_loop_for_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[LoopKernel] = []
+    plain = LoopKernel.generate
+    monkeypatch.setattr(LoopKernel, "generate", lambda self, *rest: (seen.append(self), plain(self, *rest))[1])
+    with mo.settings(cache=False):
+        mo.compile(lambda x: x * 3 - 1)(mo.ones((3, 70)))
+    text = cpu.assembly(plain(seen[-1], ISAS["avx512"], "kernel"), ISAS["avx512"], "x86_64-unknown-linux-gnu")
+    assert text.count("{%k") >= 4 and "vmovss" not in text
+    assert ISAS["amx"].masks and not ISAS["avx2"].masks and not ISAS["neon"].masks
