@@ -73,4 +73,5 @@ def test_avx512_has_no_loop_for_the_end(monkeypatch: pytest.MonkeyPatch) -> None
         mo.compile(lambda x: x * 3 - 1)(mo.ones((3, 70)))
     text = cpu.assembly(plain(seen[-1], ISAS["avx512"], "kernel"), ISAS["avx512"], "x86_64-unknown-linux-gnu")
     assert text.count("{%k") >= 4 and "vmovss" not in text
+    assert "zeroinitializer, ptr" in plain(seen[-1], ISAS["avx2"], "kernel")  # no garbage to compute with
     assert ISAS["amx"].masks and not ISAS["avx2"].masks and not ISAS["neon"].masks

@@ -99,6 +99,8 @@ def _exact_fma(a: float, b: float, c: float) -> float:
     from fractions import Fraction
 
     plain = float(np.float64(a) * np.float64(b) + np.float64(c))
+    if not np.isfinite(c) and np.isfinite(a) and np.isfinite(b):
+        return c  # the product is a number, even where float64 has none so large
     if not all(np.isfinite((a, b, c))):
         return plain
     exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))

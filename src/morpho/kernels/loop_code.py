@@ -13,7 +13,7 @@ from collections.abc import Callable
 from morpho.base.dtypes import DType, bool_
 from morpho.base.machine import Isa
 from morpho.kernels import elementwise, reductions, scalars
-from morpho.kernels.emit import BITS, Emitter, Value
+from morpho.kernels.emit import BITS, Emitter, Value, vector_type
 from morpho.kernels.loop_spec import LANES, Instruction, LoopKernel, Pass, constant_value
 from morpho.kernels.staged_code import staged_loop
 from morpho.ops.elementwise import COSTLY
@@ -112,7 +112,10 @@ class LoopCode:
     def temporary(self, key: str, element: str) -> str:
         """A stack buffer of one chunk, one per use."""
         if key not in self.temporaries:
-            self.temporaries[key] = self.allocate(element, max(self.lanes, 1))
+            name = self.temporaries[key] = self.allocate(element, max(self.lanes, 1))
+            # What lies there may be subnormal, which is slow to compute with.
+            if self.isa.architecture == "x86_64" and not self.isa.masks and not key.startswith("store"):
+                self.allocas.append(f"  store {vector_type(element, self.lanes)} zeroinitializer, ptr {name}, align 64")
         return self.temporaries[key]
 
     def _lay_out_scratch(self) -> None:
