@@ -87,6 +87,7 @@ def test_a_tiny_case_against_numpy(session):
     assert len(line) == len(board.table.headings)
     assert line[-2:] == ["0.5x", "PASS" if row.over_best >= 0.5 else "MISS"]
     assert line[board.table.headings.index("best peer")] == "numpy"
+    assert line[board.table.headings.index("of the peak")] == "None", "too short for threads of Python"
     board.worst("worst", 0.0)
     assert result.targets[0].verdict == "PASS"
 
