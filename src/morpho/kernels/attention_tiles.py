@@ -38,7 +38,7 @@ class TileCode(ABC):
         call(self.e, self.routines[name], *arguments)
 
     def module(self, name: str) -> str:
-        from morpho.kernels.loop_code import SIGNATURE
+        from morpho.kernels.loop_base import SIGNATURE
 
         self.read_numbers()
         self.body()

@@ -123,7 +123,7 @@ class GemmCode:
         self.memory = scalars.memory_type(kernel.dtype)
 
     def module(self, name: str) -> str:
-        from morpho.kernels.loop_code import SIGNATURE
+        from morpho.kernels.loop_base import SIGNATURE
 
         parts = self.parts()
         texts = [part.write() for part in parts]

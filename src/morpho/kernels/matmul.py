@@ -46,7 +46,7 @@ class _Code:
         self.wide = isa.vector_bits >= 512
 
     def module(self, name: str) -> str:
-        from morpho.kernels.loop_code import SIGNATURE
+        from morpho.kernels.loop_base import SIGNATURE
 
         e = self.e
         self.buffer = "%copy"

@@ -45,7 +45,7 @@ class PanelCode(ABC):
         self.e = Emitter(1, isa.native_half)
 
     def module(self, name: str) -> str:
-        from morpho.kernels.loop_code import SIGNATURE
+        from morpho.kernels.loop_base import SIGNATURE
 
         e = self.e
         source, target = e.load_pointer("%buffers", 0), e.load_pointer("%buffers", 1)

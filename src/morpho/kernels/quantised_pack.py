@@ -21,7 +21,7 @@ class PackCode:
         self.span = BLOCK * self.layout.bits // 8  # bytes of codes in a block
 
     def module(self, name: str) -> str:
-        from morpho.kernels.loop_code import SIGNATURE
+        from morpho.kernels.loop_base import SIGNATURE
 
         e, layout = self.e, self.layout
         source, target = e.load_pointer("%buffers", 0), e.load_pointer("%buffers", 1)

@@ -74,7 +74,7 @@ class _Code:
         self.by_lane = isa.architecture == "aarch64" and self.lanes > 1  # an fma takes one lane of a vector there
 
     def module(self, name: str) -> str:
-        from morpho.kernels.loop_code import SIGNATURE
+        from morpho.kernels.loop_base import SIGNATURE
 
         e = self.e
         a, b, c = (e.load_pointer("%buffers", i) for i in range(3))

@@ -23,7 +23,7 @@ class ScanKernel:
     flops = 2
 
     def generate(self, isa: Isa, name: str) -> str:
-        from morpho.kernels.loop_code import SIGNATURE
+        from morpho.kernels.loop_base import SIGNATURE
 
         e = Emitter(1, isa.native_half)
         memory, register = scalars.memory_type(self.dtype), scalars.register_type(self.dtype)

@@ -93,7 +93,7 @@ class _Code:
                        scalars.memory_type(kernel.target))
 
     def module(self, name: str) -> str:
-        from morpho.kernels.loop_code import SIGNATURE
+        from morpho.kernels.loop_base import SIGNATURE
 
         e, rank = self.e, self.kernel.outer_rank
         v = [e.load(e.offset("%values", "i64", i), "i64", 1) for i in range(rank + 4 + 3 * (rank + 2))]
@@ -142,7 +142,7 @@ class _Code:
 
     def at_index(self, index: str, target: str, body: Callable[[str], None]) -> None:
         """Run `body` on the target's line at an index that lies inside the axis; another one is a fault."""
-        from morpho.kernels.loop_code import FAULT_INDEX
+        from morpho.kernels.loop_base import FAULT_INDEX
 
         e = self.e
         number = scalars.cast(e, e.load(index, self.memory[INDEX], 1), self.kernel.index, int64)

@@ -1,0 +1,42 @@
+"""How many elements of a row a loop kernel computes at a time."""
+
+from __future__ import annotations
+
+from morpho.base.machine import Isa
+from morpho.kernels.loop_spec import LANES, LoopKernel
+from morpho.ops.elementwise import COSTLY
+
+LONG_CHAIN = 8
+
+
+def function_flops(kernel: LoopKernel) -> int:
+    """Operations per element that are inside polynomials."""
+    return sum(i.flops for i in kernel.instructions if i.full and i.flops >= COSTLY)
+
+
+def vectors_of_functions(kernel: LoopKernel, isa: Isa) -> int:
+    """Vectors side by side where polynomials are computed: they wait for themselves, but more may not fit the
+    registers."""
+    names = [i.name for i in kernel.instructions if i.full and i.flops >= COSTLY]
+    if isa.architecture == "aarch64":
+        return 4 if function_flops(kernel) == COSTLY else 2
+    # Constants take no registers of their own on AVX-512.
+    alone = len(names) == 1 and names[0] in ("gelu", "gelu_slope") and not any(i.reduces for i in kernel.instructions)
+    return 4 if alone and isa.vector_bits == 512 else 2
+
+
+def choose_lanes(kernel: LoopKernel, isa: Isa) -> int:
+    """Elements per chunk: some vectors of the widest dtype, so that independent work overlaps."""
+    if isa.vector_bits == 0:
+        return 1
+    moving = [i for i in kernel.instructions if i.full or i.reduces] or kernel.instructions
+    widest = max((i.dtype.itemsize for i in moving), default=4)  # values of rows are one at a time
+    heavy = any(i.flops >= COSTLY for i in kernel.instructions)
+    if heavy:  # half floats are float32 in registers: long bodies would not fit, and take long to compile
+        widest = max(widest, max(i.dtype.compute.itemsize for i in moving))
+    vectors = vectors_of_functions(kernel, isa) if heavy else 4
+    reduces = any(i.reduces for i in kernel.instructions)
+    if not heavy and not reduces and sum(i.flops for i in kernel.instructions if i.full) >= LONG_CHAIN \
+            and (isa.architecture == "aarch64" or isa.vector_bits == 512):
+        vectors = 8  # a long chain of short operations waits for itself; 32 registers hold more of them side by side
+    return min(LANES, isa.vector_bits // 8 // widest * vectors)
