@@ -12,7 +12,8 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.tensor.autograd import take_pending
 from morpho.tensor.calls import hinted
 from morpho.tensor.entries import entries
-from morpho.tensor.state import Trace, assign, current_trace
+from morpho.tensor.state import assign
+from morpho.tensor.trace import Trace, current_trace
 
 
 @dataclass

@@ -10,7 +10,8 @@ from __future__ import annotations
 import morpho as mo
 from morpho.nn.module import Module
 from morpho.tensor.core import Tensor
-from morpho.tensor.state import State, current_trace
+from morpho.tensor.state import State
+from morpho.tensor.trace import current_trace
 from morpho.tensor.variable import Variable
 
 

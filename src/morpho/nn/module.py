@@ -25,7 +25,8 @@ from morpho.nn.layer_notes import note_layer
 from morpho.tensor.calls import hinted, refused
 from morpho.tensor.entries import entries
 from morpho.tensor.names import missing
-from morpho.tensor.state import assign, current_trace
+from morpho.tensor.state import assign
+from morpho.tensor.trace import current_trace
 from morpho.tensor.variable import Buffer, Parameter, Variable
 
 Self = TypeVar("Self", bound="Module")

@@ -23,7 +23,8 @@ from morpho.tensor.autograd import take_pending
 from morpho.tensor.calls import hinted
 from morpho.tensor.entries import entries
 from morpho.tensor.names import missing
-from morpho.tensor.state import assign, current_trace
+from morpho.tensor.state import assign
+from morpho.tensor.trace import current_trace
 from morpho.tensor.variable import Parameter
 
 Slots = dict[str, mo.Tensor]

@@ -26,7 +26,7 @@ from morpho.tensor.core import Tensor
 from morpho.tensor.dynamic import Owner, check_elements, owners
 from morpho.tensor.entries import entries
 from morpho.tensor.specialise import Specialisation
-from morpho.tensor.state import current_trace
+from morpho.tensor.trace import current_trace
 from morpho.tensor.tracing import specialise
 from morpho.tensor.trees import arranged, described, flatten, with_sizes
 

@@ -17,7 +17,7 @@ from morpho.tensor.constants import Prepared
 from morpho.tensor.core import Tensor
 from morpho.tensor.dynamic import Needed
 from morpho.tensor.native_states import States
-from morpho.tensor.state import Trace
+from morpho.tensor.trace import Trace
 from morpho.tensor.tracking import check_own
 
 

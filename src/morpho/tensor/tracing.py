@@ -23,7 +23,7 @@ from morpho.tensor.entries import entries
 from morpho.tensor.gather import gatherer, may_change
 from morpho.tensor.native_states import MOST_SPARE_BYTES, States
 from morpho.tensor.specialise import Specialisation, capture, layout_of
-from morpho.tensor.state import Trace
+from morpho.tensor.trace import Trace
 from morpho.tensor.trees import LEAF, flatten, has_sizes, unflatten, unhashable
 
 if TYPE_CHECKING:

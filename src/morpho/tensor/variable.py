@@ -12,7 +12,8 @@ from typing import Any
 from morpho.base.errors import DTypeError, fail
 from morpho.ir.node import Node
 from morpho.tensor.core import Tensor
-from morpho.tensor.state import State, current_trace, defer
+from morpho.tensor.state import State, defer
+from morpho.tensor.trace import current_trace
 from morpho.tensor.tracking import Tracked, detached, tracing, watch
 
 unfilled: ContextVar[bool] = ContextVar("morpho_unfilled", default=False)  # variables wait for values from a file
