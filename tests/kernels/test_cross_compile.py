@@ -226,4 +226,5 @@ def test_the_lanes_of_two_reductions_stay_in_registers() -> None:
     x = parameter(0, (7, 4096), float32)
     (kernel,) = kernels_of(build("max", x, axes=(1,)), build("sum", x, axes=(1,)))
     stored = re.findall(r"vmov\w+\s+%ymm\d+, .*\(%rsp\)", assembly(kernel, "x86_64", "avx2"))
-    assert len(stored) == 2 * 64 // 8
+    zeros = 32 // 8  # the chunk on the stack for the end of a row
+    assert len(stored) == 2 * 64 // 8 + zeros

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,9 +16,11 @@ from morpho.base.machine import choose_isa, machine
 from morpho.cost.crossovers import DEFAULT
 from morpho.kernels import gemm, lower_gemm
 from morpho.kernels.gemm import Register, blocks_of, choose_tiling, depth_of_block, register_tile
+from morpho.kernels.gemm_code import GemmCode
 from morpho.kernels.lower_gemm import Matrix
 from morpho.kernels.place import Place
-from morpho.runtime import measure
+from morpho.kernels.unpacked_gemm import UnpackedGemm
+from morpho.runtime import code, measure
 from morpho.runtime.evaluate import counts
 
 FLOATS = [mo.float32, mo.float64, mo.float16, mo.bfloat16]
@@ -291,10 +294,11 @@ def test_a_panel_fits_the_first_level_cache() -> None:
         depth, line = depth_of_block(register, l1_bytes), register.width * register.item
         assert depth % 32 == 0 and 32 <= depth <= 512 and depth * line <= l1_bytes * 5 // 8
         for k in (1, 100, 160, 700, 832, 850, 5000):
-            blocks = blocks_of(k, register, l1_bytes)
+            blocks = blocks_of(k, register, l1_bytes, 1 << 20)
             assert -(-k // blocks) * line <= l1_bytes * 5 // 8 and (blocks == 1 or k > depth)
-    assert blocks_of(832, Register((8,), 3, 4), 64 << 10) == 1  # sums are never read again
-    assert blocks_of(850, Register((8,), 3, 4), 64 << 10) == 2
+    assert blocks_of(832, Register((8,), 3, 4), 64 << 10, 1 << 20) == 1  # sums are never read again
+    assert blocks_of(850, Register((8,), 3, 4), 64 << 10, 1 << 20) == 2
+    assert blocks_of(832, Register((8,), 3, 4), 64 << 10, 512 << 10) == 2  # rows would fill the second-level cache
 
 
 @pytest.mark.parametrize("m, n, k, kept", [(128, 2000, 800, True),  # one block of k stays as it is
@@ -310,6 +314,32 @@ def test_rows_stay_packed_for_the_columns_that_follow(m: int, n: int, k: int, ke
         product = lower_gemm.Product(mo.float32, (m, n), k, Matrix(left, 0, k, 1), Matrix(right, 0, n, 1), False)
     assert product.packed_places == (1 if k == 800 else 2)
     assert product.room == (product.packed_bytes if kept else 0)
+
+
+@pytest.mark.parametrize("constant", [True, False], ids=["packed once", "packed inside"])
+def test_rows_are_packed_as_often_as_they_must_be(small_blocks: None, rng: np.random.Generator, constant: bool,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of k x tiles of rows where they stay, once more for every tile of columns where they do not."""
+    count = ctypes.c_int64(0)
+
+    def counted(writer: Any, *given: Any) -> None:
+        place = f"inttoptr (i64 {ctypes.addressof(count)} to ptr)"
+        writer.e.assign(f"atomicrmw add ptr {place}, i64 1 monotonic", "i64", 1)
+
+    monkeypatch.setattr(GemmCode, "before_packing", counted)
+    for known in ("_addresses", "_by_key"):  # code with that counter is for this test alone
+        monkeypatch.setattr(code, known, {})
+    m, n, k = 40, 900, 70  # 3 tiles of rows, 3 blocks of k
+    x, w = (mo.asarray(draw(rng, *shape), copy=True) for shape in ((m, k), (k, n)))
+    with mo.settings(isa="vector128", threads=1, cache=False):
+        f = mo.compile(lambda x: x @ w) if constant else mo.compile(lambda x, w: x @ w)
+        found = f(x) if constant else f(x, w)
+        [step] = [step for step in f.current.plan.program.steps if step.epilogue is not None]
+        assert isinstance(step.kernel, UnpackedGemm) is not constant
+    columns = step.rows if not constant else step.rows // 3
+    assert columns > 1
+    assert count.value == 9 * (1 if lower_gemm.KEPT_SHARE else columns)
+    assert found.numpy().tobytes() == by_rule(x, w, mo.float32).tobytes()
 
 
 def test_what_changes_is_packed_inside_the_product(rng: np.random.Generator) -> None:

@@ -14,7 +14,7 @@ import morpho as mo
 from morpho.backends import cpu
 from morpho.base import machine as machines
 from morpho.base.machine import ISAS, Isa, available_isas, choose_isa, foreign_machine
-from morpho.kernels import tiles
+from morpho.kernels import gemm, tiles
 from morpho.kernels.tiles import TileGemmKernel, TilePackKernel
 from morpho.runtime import code
 
@@ -28,6 +28,7 @@ def unit(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(Isa, "matrix_units", True)
     monkeypatch.setattr(cpu, "compile_text", lambda text, *rest: plain(tile_emulator.emulated(text), *rest))
     monkeypatch.setattr(tiles, "DEPTH", 64)  # several blocks of k
+    monkeypatch.setattr(gemm, "TILE_COLUMNS", 32)  # and tiles of columns, for which rows stay packed
     with mo.settings(isa="vector512", threads=1, cache=False):
         yield
 

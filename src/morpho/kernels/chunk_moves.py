@@ -26,7 +26,7 @@ class ChunkMoves(LoopBase):
         direct = {n: e.offset(self.pointers[n], types[n], column) for n in numbers}
         if count is None or not numbers:
             return direct
-        copies = {n: self.temporary(f"load{n}", types[n]) for n in numbers}
+        copies = {n: self.temporary(f"load{n}", types[n], self.isa.masks) for n in numbers}
         moves = [(direct[n], copies[n], types[n]) for n in numbers]
         if partial is None:
             self.take_in(moves, count)
@@ -140,7 +140,7 @@ class ChunkMoves(LoopBase):
         if pattern == "unit" and count is not None and self.isa.masks:
             e.store_some(e.bits(stored), address, e.first_lanes(count))
             return
-        buffer = self.temporary(f"store{access}", element)
+        buffer = self.temporary(f"store{access}", element, True)
         if pattern == "unit" and partial is not None:
             short, whole, after = e.fresh("short"), e.fresh("whole"), e.fresh("after")
             e.branch_if(partial, short, whole)

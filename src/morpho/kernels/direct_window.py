@@ -215,7 +215,7 @@ class DirectProduct(WindowProduct):
     def places(self, epilogue: LoopKernel) -> tuple[int, int, int, int, int]:
         """Where sums, the turned tile, the epilogue's scratch and the table of places begin, and the bytes of all."""
         size, t, lanes = self.dtype.itemsize, self.tiling, self.register.lanes
-        sums_at = self.packed_bytes * (self.packed_places if self.room else 1)
+        sums_at = self.kept_bytes
         turned_at = sums_at + rounded((t.tile_rows + lanes) * t.stride * size)
         scratch_at = turned_at + rounded(max(TURNED, lanes) * self.turned_pitch * size)
         places_at = scratch_at + epilogue_bytes(epilogue, upper(self.m))

@@ -80,7 +80,7 @@ class GatherCode(ChunkMoves):
             return e.splat(scalars.from_memory(e, e.load(line, element, 1), instruction.dtype))
         address = e.offset(line, element, column)
         if count is not None:
-            buffer = self.temporary(f"gather{access}", element)
+            buffer = self.temporary(f"gather_line{access}", element, self.isa.masks)
             self.take_in([(address, buffer, element)], count)
             address = buffer
         return scalars.from_memory(e, e.load(address, element), instruction.dtype)

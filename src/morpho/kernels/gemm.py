@@ -26,7 +26,7 @@ BLOCK = 32  # values of k that bfloat16 adds as two chains
 UNROLL = 4
 MOST_DEPTH = 512  # values of k per block
 TILE_ROWS, TILE_COLUMNS = 128, 768  # of one item: its sums and its packed rows share the second-level cache
-ENOUGH_ROWS = 64  # of one item, for a panel that comes from memory
+ENOUGH_ROWS = 64  # of one item, for a panel that comes from memory: not halved further while columns can be
 ITEMS_PER_THREAD = 2
 EVEN_ANYWAY = 12  # tiles per thread from which one more does not matter
 
@@ -38,7 +38,7 @@ class Register:
     heights: tuple[int, ...]
     vectors: int
     lanes: int
-    item: int = 4  # bytes of a sum
+    item: int = 4  # bytes of a sum, and at most of a value of the panel
 
     @property
     def width(self) -> int:
@@ -81,9 +81,12 @@ def depth_of_block(register: Register, l1_bytes: int) -> int:
     return min(MOST_DEPTH, _depth_that_fits(register, l1_bytes))
 
 
-def blocks_of(k: int, register: Register, l1_bytes: int) -> int:
-    """Blocks of k: one, whose sums are never read again, where a panel fits the first-level cache at all."""
-    return 1 if k <= _depth_that_fits(register, l1_bytes) else _ceil(k, depth_of_block(register, l1_bytes))
+def blocks_of(k: int, register: Register, l1_bytes: int, l2_bytes: int) -> int:
+    """Blocks of k: one, whose sums are never read again, where a panel fits the first-level cache at all, and the rows
+    of a tile half of the second."""
+    most = min(_depth_that_fits(register, l1_bytes), l2_bytes // 2 // (TILE_ROWS * register.item))
+    depth = depth_of_block(register, l1_bytes)
+    return 1 if k <= max(most, depth) else _ceil(k, depth)
 
 
 def _depth_that_fits(register: Register, l1_bytes: int) -> int:
@@ -97,7 +100,7 @@ def choose_tiling(m: Size, n: Size, k: Size, batch: Size, register: Register, th
     rows, columns, inner = upper(m), upper(n), upper(k)
     panels = max(1, _ceil(columns, register.width))
     # With few rows a panel is read from memory and used once: one block of k reads it in one stream.
-    blocks = blocks_of(inner, register, machine().l1_bytes) if rows > few_rows else 1
+    blocks = blocks_of(inner, register, machine().l1_bytes, machine().l2_bytes) if rows > few_rows else 1
     depth = _ceil(_ceil(max(inner, 1), blocks), BLOCK) * BLOCK
     wanted = max(1, _ceil(threads * ITEMS_PER_THREAD, max(1, upper(batch)))) if threads > 1 else 1
     tile_rows = min(rows, TILE_ROWS)
@@ -109,7 +112,7 @@ def choose_tiling(m: Size, n: Size, k: Size, batch: Size, register: Register, th
         tile_panels = max(4, _ceil(panels, wanted))
     else:
         tile_panels = _equal(panels, max(1, TILE_COLUMNS // register.width))
-        # Threads that share columns pack other rows; those that share rows would all pack the same.
+        # Rows are divided first: threads with the same rows and other columns would all pack these.
         while tile_rows > ENOUGH_ROWS and _ceil(rows, tile_rows) * _ceil(panels, tile_panels) < wanted:
             tile_rows = _ceil(_ceil(tile_rows, 2), 8) * 8
         while tile_panels > 8 and _ceil(rows, tile_rows) * _ceil(panels, tile_panels) < wanted:

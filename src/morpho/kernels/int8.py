@@ -14,7 +14,7 @@ from morpho.base.dims import Shape, Size
 from morpho.base.dtypes import DType, int8, int32
 from morpho.base.machine import Isa
 from morpho.kernels.gemm import GemmKernel
-from morpho.kernels.lower_gemm import Product, layout
+from morpho.kernels.lower_gemm import Product, layout, rounded
 
 GROUP = 4
 
@@ -64,6 +64,10 @@ class ByteProduct(Product):
     @property
     def packed_stride(self) -> Size:
         return 0 if self.b.batch == 0 else self.panels * (self.k + (GROUP - 1)) * self.register.width
+
+    @property
+    def packed_bytes(self) -> int:
+        return rounded(self.tiling.tile_rows * self.tiling.depth)
 
     def pack_kernel(self) -> BytePackKernel:  # type: ignore[override]
         return BytePackKernel(layout(self.b.rows, self.b.columns, ("rows", "columns")), self.register.width)

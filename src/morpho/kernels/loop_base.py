@@ -56,12 +56,12 @@ class LoopBase:
         self.allocas.append(f"  {name} = alloca [{count} x {element}], align 64")
         return name
 
-    def temporary(self, key: str, element: str) -> str:
-        """A stack buffer of one chunk, one per use."""
+    def temporary(self, key: str, element: str, filled: bool = False) -> str:
+        """A stack buffer of one chunk, one per use. `filled`: all of it is written before it is read."""
         if key not in self.temporaries:
             name = self.temporaries[key] = self.allocate(element, max(self.lanes, 1))
             # What lies there may be subnormal, which is slow to compute with.
-            if self.isa.architecture == "x86_64" and not self.isa.masks and not key.startswith("store"):
+            if self.isa.architecture == "x86_64" and not filled:
                 self.allocas.append(f"  store {vector_type(element, self.lanes)} zeroinitializer, ptr {name}, align 64")
         return self.temporaries[key]
 

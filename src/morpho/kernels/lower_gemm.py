@@ -12,6 +12,7 @@ from morpho.base.machine import machine
 from morpho.base.shapes import contiguous_strides
 from morpho.cost.crossovers import DEFAULT, Crossovers
 from morpho.kernels.gemm import GemmKernel, Register, Tiling, choose_tiling, register_tile
+from morpho.kernels.joint import TILES_PER_THREAD
 from morpho.kernels.loop_spec import LANES, LoopKernel
 from morpho.kernels.lower_group import Lowered
 from morpho.kernels.pack import PackKernel
@@ -152,14 +153,21 @@ class Product:
         """Bytes from packed rows to those of the next block of k, all of which stay for the tiles of columns that
         follow. 0 where none do or where that is too much: every block takes the place of the one before."""
         places = self.packed_places
-        shared = self.tiling.column_tiles > 1 and upper(self.items) > self.threads
-        kept = places == 1 or (shared and places * self.packed_bytes <= KEPT_SHARE * machine().l2_bytes)
+        # Threads take items one by one, unless they are very many: what follows is another thread's.
+        runs = self.threads == 1 or upper(self.items) > self.threads * TILES_PER_THREAD
+        follow = self.tiling.column_tiles > 1 and runs
+        kept = places == 1 or (follow and places * self.packed_bytes <= KEPT_SHARE * machine().l2_bytes)
         return self.packed_bytes if kept else 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of all packed rows that a thread holds at a time."""
+        return self.packed_bytes * (self.packed_places if self.room else 1)
 
     def scratch(self, epilogue: LoopKernel) -> tuple[int, int, int]:
         """Where the sums and the epilogue's scratch begin behind the packed rows, and the bytes of all."""
         size, tiling = self.dtype.compute.itemsize, self.tiling
-        sums_at = self.packed_bytes * (self.packed_places if self.room else 1)
+        sums_at = self.kept_bytes
         scratch_at = sums_at + rounded((tiling.tile_rows + 8) * tiling.stride * size)
         return sums_at, scratch_at, scratch_at + epilogue_bytes(epilogue, max(upper(self.n), 1))
 

@@ -83,6 +83,6 @@ class QuantisedProduct(Product):
 
     def scratch(self, epilogue: Any) -> tuple[int, int, int]:
         """As of any product, with room for an unpacked panel in front of the sums."""
-        room = 0 if self.kernel().few else 4 * self.tiling.depth * self.register.width
+        panel = 0 if self.kernel().few else 4 * self.tiling.depth * self.register.width
         sums_at, scratch_at, size = super().scratch(epilogue)
-        return sums_at + room, scratch_at + room, size + room
+        return sums_at + panel, scratch_at + panel, size + panel

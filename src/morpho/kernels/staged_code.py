@@ -36,6 +36,7 @@ class Line:
 
     def __init__(self, text: str, known: dict[str, Line]) -> None:
         self.parts, self.bit = _NAME.split(text), 1 << len(known)  # every second part is a name
+        assert self.parts[2].startswith(" = "), "a line of a straight body defines something"
         self.name = self.parts[1]
         self.uses = [known[name] for name in dict.fromkeys(self.parts[3::2]) if name in known]
         self.cycles = 2

@@ -102,7 +102,7 @@ class _Tiles(Product):
 
     def scratch(self, epilogue: Any) -> tuple[int, int, int]:
         """As of any product, with rows filled up to two tiles."""
-        sums_at = self.packed_bytes * (self.packed_places if self.room else 1)
+        sums_at = self.kept_bytes
         scratch_at = sums_at + rounded(self.tile_rows * self.tiling.stride * 4)
         return sums_at, scratch_at, scratch_at + epilogue_bytes(epilogue, self.panels * REGISTER.width)
 
