@@ -103,3 +103,16 @@ def test_unknown_passes_and_instruction_sets() -> None:
     with mo.settings(isa="magic"), pytest.raises(ArgumentError, match="'magic' is unknown"):
         (mo.ones(3) + 1).numpy()
     assert (mo.ones(3) + 1).tolist() == [2, 2, 2]
+
+
+def test_log_says_what_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    import logging
+
+    logger = logging.getLogger("morpho")
+    for chosen, wanted in (("error", ["error"]), ("warning", ["warning", "error"]),
+                           ("debug", ["debug", "info", "warning", "error"])):
+        caplog.clear()
+        with mo.settings(log=chosen):
+            for severity in ("debug", "info", "warning", "error"):
+                getattr(logger, severity)(severity)
+        assert [record.message for record in caplog.records] == wanted

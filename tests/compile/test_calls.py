@@ -412,3 +412,27 @@ def test_lists_and_numbers_among_the_arguments() -> None:
     for value in (0.5, float("0.5"), 0.25, -0.0, 0.0):
         assert g(x, value).tolist() == [value] and np.signbit(g(x, value).numpy())[0] == np.signbit(value)
     assert g.recompiles == 3
+
+
+class Foreign:
+    """An array of another library, which knows DLPack."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.values.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.values.__dlpack_device__()
+
+
+def test_arrays_of_other_libraries_are_arguments_not_constants() -> None:
+    f = mo.compile(lambda a, d: mo.exp(a) + d["b"][0])
+    for value in range(3):
+        array = np.full(4, value, np.float32)
+        for given in (Foreign(array), memoryview(array), array):
+            assert np.allclose(f(given, {"b": [Foreign(array)]}).numpy(), np.exp(array) + array)
+    assert f.stats["recompiles"] == 0
+    with pytest.raises(ArgumentError, match="out= is an array of another library"):
+        f(array, {"b": [array]}, out=Foreign(array))

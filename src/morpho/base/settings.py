@@ -9,6 +9,7 @@ Each has a default that works, an environment variable `MORPHO_<NAME>`, and can 
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import warnings
@@ -23,6 +24,9 @@ from morpho.base.errors import ArgumentError, fail
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+_SEVERITIES = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -69,7 +73,7 @@ describe = {
     "fast": "whether products may go to BLAS or Strassen, and einsum by this machine's rates, where `morpho doctor "
             "--measure` found that faster; bits then differ from machine to machine (0 or 1)",
     "joint": "whether small kernels of a program that need nothing of each other run together on all threads (0 or 1)",
-    "log": "debug, info, warning or error",
+    "log": "the least of what is logged: debug, info (both need a handler of yours), warning or error",
 }
 
 
@@ -102,7 +106,7 @@ def _check(settings: Settings, line: str | None = None) -> Settings:
     if settings.nans not in ("", "results", "all"):
         raise fail(ArgumentError, "settings", f"nans {settings.nans!r} is unknown",
                    "use results, all, or an empty string", line)
-    if settings.log not in ("debug", "info", "warning", "error"):
+    if settings.log not in _SEVERITIES:
         raise fail(ArgumentError, "settings", f"log {settings.log!r} is unknown", "use debug, info, warning or error",
                    line)
     return settings
@@ -231,3 +235,12 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def _is_wanted(record: logging.LogRecord) -> bool:
+    """Whether the settings in force let a message through."""
+    return record.levelno >= _SEVERITIES[get().log]
+
+
+logging.getLogger("morpho").addFilter(_is_wanted)
+logging.getLogger("morpho").setLevel(logging.DEBUG)  # what is said is decided by the filter

@@ -9,8 +9,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from morpho.base import settings as base_settings
 from morpho.base.dims import evaluate
 from morpho.base.errors import ArgumentError, SharedError, fail
@@ -169,8 +167,9 @@ def _targets(made: Compiled, chosen: Specialisation, out: Any, sizes: Mapping[st
         return []
     leaves: list[Any] = []
     structure = flatten(out, leaves)
-    if any(isinstance(leaf, np.ndarray) for leaf in leaves):
-        raise fail(ArgumentError, made.__name__, "out= is a NumPy array, and borrowed memory is never written",
+    if not all(isinstance(leaf, Tensor) for leaf in leaves):
+        raise fail(ArgumentError, made.__name__, "out= is an array of another library (NumPy array, PyTorch tensor), "
+                                                 "and borrowed memory is never written",
                    "use out=mo.empty(...), whose numpy() is a view without a copy")
     wanted = with_sizes(chosen.structure, sizes)
     if structure != wanted:

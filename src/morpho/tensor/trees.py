@@ -28,8 +28,8 @@ LONGEST_TEXT = 200
 
 
 def flatten(tree: Any, leaves: list[Any]) -> Any:
-    """Collect tensors and arrays in `leaves`; the rest is the structure, hashable."""
-    if isinstance(tree, Tensor | np.ndarray):
+    """Collect tensors and arrays, also those of other libraries, in `leaves`; the rest is the structure, hashable."""
+    if isinstance(tree, Tensor | np.ndarray | memoryview) or hasattr(type(tree), "__dlpack__"):
         leaves.append(tree)
         return LEAF
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
