@@ -129,3 +129,13 @@ def test_an_unknown_python_is_said_once(monkeypatch: pytest.MonkeyPatch, caplog:
     for _ in range(3):
         assert mo.compile(lambda x: x + 1)(mo.ones(2)).tolist() == [2, 2]
     assert sum("go through Python" in record.message for record in caplog.records) == 1
+
+
+def test_kernels_of_compositions_have_the_line_that_wrote_them() -> None:
+    def net(x: mo.Tensor) -> mo.Tensor:
+        return mo.layer_norm(mo.softmax(x))
+
+    line = net.__code__.co_firstlineno + 1
+    f = mo.compile(net)
+    f(mo.ones((4, 8)))
+    assert f"{Path(__file__).name}:{line})" in f.explain()

@@ -11,8 +11,8 @@ import os
 import struct
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from morpho.base import settings
 from morpho.base.dims import Dim, Shape
@@ -20,9 +20,20 @@ from morpho.base.dtypes import DType
 from morpho.base.errors import user_line
 from morpho.ir.op import REGISTRY, Attributes, Op, Spec
 
+Made = TypeVar("Made")
+
 _serials = itertools.count(1)
 _table: weakref.WeakValueDictionary[tuple[Any, ...], Node] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
+
+
+class _Written(threading.local):
+    """Whose line the nodes made now carry; None: that of the user on the stack."""
+
+    origin: str | None = None
+
+
+_written = _Written()
 
 
 class Node:
@@ -88,16 +99,29 @@ def make(op: Op, inputs: Sequence[Node] = (), attributes: Attributes | None = No
     found = _table.get(key)
     if found is not None:
         if settings.get().nans:  # who looks for a line wants the latest of those that wrote this program
-            found.origin = user_line() if origin is None else origin
+            found.origin = _line() if origin is None else origin
         return found
     outputs = op.infer([node.spec for node in inputs], attributes)
     node = object.__new__(Node)
     node.op, node.inputs, node.attributes, node.device, node.payload = op, inputs, attributes, device, payload
     node.outputs = (outputs,) if isinstance(outputs, Spec) else tuple(outputs)
-    node.origin = user_line() if origin is None else origin
+    node.origin = _line() if origin is None else origin
     node.serial = next(_serials)
     with _lock:  # two threads may build the same program: the first one is kept
         return _table.setdefault(key, node)
+
+
+def _line() -> str:
+    return user_line() if _written.origin is None else _written.origin
+
+
+def in_place_of(node: Node, write: Callable[[Node], Made]) -> Made:
+    """`write(node)`, whose nodes carry the line of this one: a pass has no line of its own."""
+    before, _written.origin = _written.origin, node.origin
+    try:
+        return write(node)
+    finally:
+        _written.origin = before
 
 
 def build(name: str, *inputs: Node, **attributes: Any) -> Node:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from morpho.ir.graph import Graph
-from morpho.ir.node import Node, rebuild
+from morpho.ir.node import Node, in_place_of, rebuild
 
 Rule = Callable[[Node], Node | None]
 
@@ -43,7 +43,7 @@ class RuleTable:
     def step(self, node: Node) -> tuple[Node, str] | None:
         """The first rule that applies to the node: its result and its name."""
         for rule in self._rules.get(node.op.name, ()):
-            result = rule(node)
+            result = in_place_of(node, rule)
             if result is not None and result is not node:
                 return result, rule.__name__
         return None

@@ -83,6 +83,12 @@ def _chain(derivative: Callable[[Node, Node], Node]) -> Gradient:
     return lambda node, ct: [mul(ct, derivative(node.inputs[0], node))]
 
 
+def _absolute_rule(node: Node, ct: Node) -> list[Node]:
+    if node.inputs[0].dtype.is_complex:
+        raise fail(DTypeError, "abs", _COMPLEX.reason)
+    return [mul(ct, build("sign", node.inputs[0]))]
+
+
 def _one(x: Node) -> Node:
     return constant_like(x, 1)
 
@@ -124,7 +130,7 @@ _ROUND = "one rounding"
 _ULP1, _ULP2 = "polynomial, 1 ulp", "polynomial, 2 ulp"
 
 _unary("negative", "iufc", np.negative, lambda n, ct: [neg(ct)])
-_unary("absolute", "iufc", np.abs, lambda n, ct: [mul(ct, build("sign", n.inputs[0]))], rule=_real_part)
+_unary("absolute", "iufc", np.abs, _absolute_rule, rule=_real_part)
 _unary("sign", "iufc", special.sign, _STEP)
 _unary("square", "iufc", lambda x: x * x, lambda n, ct: [mul(ct, add(n.inputs[0], n.inputs[0]))])
 _unary("sqrt", "fc", special.quiet(np.sqrt), lambda n, ct: [div(ct, add(n, n))], 4, _ROUND)

@@ -6,7 +6,7 @@ import hashlib
 
 from morpho.base.shapes import contiguous_strides, reshape_strides
 from morpho.ir.graph import Graph
-from morpho.ir.node import Node, build, rebuild
+from morpho.ir.node import Node, build, in_place_of, rebuild
 from morpho.ir.op import NoGradient
 from morpho.ops.algebra import expand, reshape
 
@@ -42,7 +42,7 @@ def inline_user(graph: Graph) -> Graph:
     def expand_op(node: Node) -> Node:
         if node.op.composition is None or (node.op.kind == "fused" and "axes" in node.attributes):
             return node
-        return node.op.composition(node)
+        return in_place_of(node, node.op.composition)
 
     return graph.map(expand_op)
 
@@ -52,7 +52,7 @@ def inline(graph: Graph) -> Graph:
     composition keep the rounding points, so the bits do not depend on the grouping."""
 
     def expand_fused(node: Node) -> Node:
-        return node.op.composition(node) if node.op.composition is not None else node
+        return in_place_of(node, node.op.composition) if node.op.composition is not None else node
 
     return graph.map(expand_fused)
 
@@ -63,7 +63,7 @@ def inline_without_gradient(graph: Graph) -> Graph:
     def expand_op(node: Node) -> Node:
         if node.op.composition is None or not isinstance(node.op.vjp, NoGradient) or "stops" in node.op.properties:
             return node
-        return node.op.composition(node)
+        return in_place_of(node, node.op.composition)
 
     return graph.map(expand_op)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from morpho.base.dims import Shape
 from morpho.ir.graph import Graph
-from morpho.ir.node import Node, rebuild
+from morpho.ir.node import Node, in_place_of, rebuild
 from morpho.ops.sources import pick
 from morpho.passes.canonical import view_strides
 from morpho.passes.group import make_group
@@ -321,7 +321,7 @@ class Fuser:
             self.resolve(node, done)
             return
         inputs = list(dict.fromkeys(node.inputs))
-        made = make_group([node.op.composition(node)], inputs, node.inputs[0].shape, node["axes"])
+        made = make_group([in_place_of(node, node.op.composition)], inputs, node.inputs[0].shape, node["axes"])
         done[node.serial] = rebuild(made, [self.resolve(child, done) for child in inputs])
 
     def make(self, group: Group, results: list[Node], inputs: list[Node], done: dict[int, Node]) -> Node:

@@ -81,7 +81,8 @@ def _reduction(function: Any) -> Any:
 
 def _transposed(self: Tensor) -> Tensor:
     if self.ndim != 2:
-        raise fail(ShapeError, "T", f"shape {self.shape} is not a matrix", "use mT or permute_dims")
+        raise fail(ShapeError, "T", f"shape {self.shape} is not a matrix",
+                   "use mo.matrix_transpose for stacks of matrices, or mo.permute_dims; a vector needs none")
     return move.permute_dims(self, (1, 0))
 
 
