@@ -358,6 +358,15 @@ def test_threads_share_one_object(folder: Path) -> None:
     assert sum(path.stat().st_size for path in folder.iterdir()) == cache.stats()["bytes"] <= 2000
 
 
+def test_what_goes_while_it_is_read_is_not_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = DiskCache(folder, 400)
+    cache.put(key(0), b"a" * 200)
+    plain = cache._look
+    monkeypatch.setattr(cache, "_look", lambda *given: (plain(*given), cache.put(key(1), b"b" * 200))[0])
+    assert cache.get(key(0)) == b"a" * 200
+    assert [path.stat().st_size for path in folder.iterdir()] == [cache.stats()["bytes"]]
+
+
 def payload(number: int) -> bytes:
     return key(number).encode() * (1 + number % 5)
 

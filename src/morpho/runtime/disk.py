@@ -68,10 +68,12 @@ class DiskCache(ForkSafe):
     def get(self, key: str) -> bytes | None:
         """The bytes of `key`, verified, or None: `cache.get("00112233445566778899aabbccddeeff")`."""
         name = _file_name(key)
-        payload = self._look(key, self.folder / name) if self._open_folder(create=False) else None
+        path = self.folder / name
+        payload = self._look(key, path) if self._open_folder(create=False) else None
         with self._lock:
             self._counts["misses" if payload is None else "hits"] += 1
-            if payload is not None and self._sizes is not None:
+            # Another thread may have removed it since it was read.
+            if payload is not None and self._sizes is not None and (name in self._sizes or path.exists()):
                 self._record(name, HEADER.size + len(payload))
                 self._shrink_to(self.limit_bytes)  # it may be another process's file, new to this one
         return payload
