@@ -196,7 +196,7 @@ def test_the_disk_key_knows_the_profile(folder: Path, rng: np.random.Generator) 
         return stored_plan.plan_key(stored(graph), True, 2, ())
 
     def stored(graph: Graph) -> Graph:
-        from morpho.runtime.evaluate import abstract
+        from morpho.runtime.abstraction import abstract
 
         return abstract(graph.outputs)[0]
 

@@ -10,7 +10,6 @@ import itertools
 import logging
 import threading
 import time
-import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,7 +26,7 @@ from morpho.base.units import format_bytes
 from morpho.cost.crossovers import Crossovers
 from morpho.cost.estimate import bytes_avoided, graph_cost
 from morpho.ir.graph import Graph
-from morpho.ir.node import Node, build, has_symbols, make, rebuild
+from morpho.ir.node import Node, has_symbols, make
 from morpho.ir.op import REGISTRY
 from morpho.ir.op import changes as registry_changes
 from morpho.kernels import elementwise
@@ -43,6 +42,7 @@ from morpho.passes.liveness import Updates
 from morpho.passes.pipeline import Report, optimise
 from morpho.passes.remat import Budget
 from morpho.runtime import code, measure, stored_plan, threads
+from morpho.runtime.abstraction import abstract
 from morpho.runtime.buffer import Buffer, allocate, view_memory
 from morpho.runtime.cache import BoundedCache
 from morpho.runtime.executable import Executable
@@ -131,48 +131,6 @@ class Plan:
     @property
     def executables(self) -> list[Executable]:
         return [s for s in self.segments if isinstance(s, Executable)]
-
-
-# -- abstraction -----------------------------------------------------------------------------------------------------
-def realised(node: Node) -> Buffer | None:
-    """The elements of a node that exist already: a data leaf, or a node some live tensor has realised."""
-    if node.op.name == "data":
-        return node.payload  # type: ignore[no-any-return]
-    if isinstance(node.payload, weakref.ref):
-        holder = node.payload()
-        return holder.buffer() if holder is not None else None
-    return None
-
-
-def abstract(outputs: Sequence[Node]) -> tuple[Graph, list[Buffer]]:
-    """The same program with every realised value replaced by a numbered parameter."""
-    buffers: list[Buffer] = []
-    done: dict[int, Node] = {}
-    by_buffer: dict[tuple[Any, ...], Node] = {}
-    stack = list(reversed(outputs))
-    while stack:
-        node = stack[-1]
-        if node.serial in done:
-            stack.pop()
-            continue
-        buffer = realised(node)
-        if buffer is not None:
-            key = (buffer.address, buffer.shape, buffer.strides, buffer.dtype)
-            if key not in by_buffer:
-                by_buffer[key] = build("parameter", index=len(buffers), shape=buffer.shape, dtype=buffer.dtype,
-                                       strides=buffer.strides)
-                buffers.append(buffer)
-            done[node.serial] = by_buffer[key]
-            stack.pop()
-            continue
-        waiting = [child for child in node.inputs if child.serial not in done]
-        if waiting:
-            stack.extend(waiting)
-            continue
-        inputs = [done[child.serial] for child in node.inputs]
-        done[node.serial] = inputs[0] if "identity" in node.op.properties else rebuild(node, inputs)
-        stack.pop()
-    return Graph(tuple(done[node.serial] for node in outputs)), buffers
 
 
 # -- plans -----------------------------------------------------------------------------------------------------------
@@ -382,8 +340,9 @@ def _say_fallback(step: HostStep) -> None:
 def realise(outputs: Sequence[Node]) -> list[Buffer]:
     """Compute nodes; views of realised data come back as views, without moving a byte."""
     counts.realisations += 1
-    graph, buffers = abstract(outputs)
-    if settings.get().backend == "reference":
+    compiled = settings.get().backend != "reference"
+    graph, buffers = abstract(outputs, lift=compiled)
+    if not compiled:
         return _reference(graph, buffers)
     plan = plan_for(graph, len(buffers))
     counts.copies += plan.program.copies

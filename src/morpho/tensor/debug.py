@@ -23,8 +23,8 @@ from morpho.base.errors import NotFinite, fail
 from morpho.base.settings import Within
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, toposort
+from morpho.runtime.abstraction import abstract
 from morpho.runtime.buffer import Buffer
-from morpho.runtime.evaluate import abstract
 
 __all__ = ["nans"]
 

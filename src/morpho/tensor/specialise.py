@@ -11,7 +11,7 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, make, rebuild, toposort
 from morpho.kernels.footprint import Footprint
 from morpho.passes.memory import aligned
-from morpho.runtime import evaluate as evaluation
+from morpho.runtime.abstraction import realised
 from morpho.runtime.evaluate import Plan
 from morpho.tensor.constants import Prepared
 from morpho.tensor.core import Tensor
@@ -82,7 +82,7 @@ def capture(nodes: list[Node], trace: Trace) -> tuple[Graph, list[Tensor]]:
     below = toposort(nodes)
     check_own(below, trace)
     for node in below:
-        buffer = evaluation.realised(node)
+        buffer = realised(node)
         if buffer is not None:
             plain = is_contiguous(buffer.shape, buffer.strides)
             extra = {} if plain else {"strides": buffer.strides}
