@@ -64,6 +64,14 @@ def test_values_of_numbers_alone_have_memory_of_their_own() -> None:
     assert lifted(mo.full((3,), 0.37) + 0.3) == []
 
 
+def test_a_number_may_be_moved_any_number_of_times() -> None:
+    """No walk of a program is as deep as the program."""
+    number = mo.full((1,), 0.3, dtype=mo.float32)
+    for _ in range(600):  # two moves each
+        number = mo.flip(mo.permute_dims(mo.expand_dims(number, axis=0), (1, 0))[:, 0])
+    assert lifted(mo.asarray(np.ones(3, np.float32)) * number) == pytest.approx([0.3])
+
+
 def test_gradients_see_the_program_as_it_was_written() -> None:
     x = mo.asarray([1.0, 2.0])
     found = mo.grad(lambda x: (x * 0.3 * x).sum())(x)

@@ -103,4 +103,10 @@ def stored(number: Node) -> Buffer:
 
 def moved(node: Node, number: Node, replacement: Node) -> Node:
     """`node`, which moves a number, with another in its place."""
-    return replacement if node is number else rebuild(node, [moved(node.inputs[0], number, replacement)])
+    moves = []
+    while node is not number:
+        moves.append(node)
+        node = node.inputs[0]
+    for move in reversed(moves):
+        replacement = rebuild(move, [replacement])
+    return replacement
