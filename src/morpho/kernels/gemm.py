@@ -112,7 +112,7 @@ def choose_tiling(m: Size, n: Size, k: Size, batch: Size, register: Register, th
         tile_panels = max(4, _ceil(panels, wanted))
     else:
         tile_panels = _equal(panels, max(1, TILE_COLUMNS // register.width))
-        # Rows are divided first: threads with the same rows and other columns would all pack these.
+        # Rows are divided first: every item packs its own, so that fewer columns mean more packing and fewer rows less.
         while tile_rows > ENOUGH_ROWS and _ceil(rows, tile_rows) * _ceil(panels, tile_panels) < wanted:
             tile_rows = _ceil(_ceil(tile_rows, 2), 8) * 8
         while tile_panels > 8 and _ceil(rows, tile_rows) * _ceil(panels, tile_panels) < wanted:
