@@ -22,6 +22,7 @@ from morpho.kernels.emit import BITS, Emitter, Value
 NAMES = ("m", "n", "k", "a_batch", "a_m", "a_k", "b_batch", "tile_rows", "tile_panels", "depth", "row_tiles",
          "column_tiles", "stride", "room", "sums_at", "scratch_at", "places", "product", "epilogue")
 EPILOGUE = NAMES.index("epilogue")  # the address of the epilogue's function; its own numbers follow
+PROLOGUE = len(NAMES)  # that of the prologue's, in kernels that have one (`prologue.py`)
 BLOCK = 32  # values of k that bfloat16 adds as two chains
 UNROLL = 4
 MOST_DEPTH = 512  # values of k per block
@@ -119,7 +120,7 @@ def choose_tiling(m: Size, n: Size, k: Size, batch: Size, register: Register, th
             tile_panels = _ceil(tile_panels, 2)
         while tile_rows > 32 and _ceil(rows, tile_rows) * _ceil(panels, tile_panels) < wanted:
             tile_rows = _ceil(_ceil(tile_rows, 2), 8) * 8
-        tile_rows = _evened(rows, tile_rows, _ceil(panels, tile_panels) * max(1, upper(batch)), threads)
+        tile_rows = evened(rows, tile_rows, _ceil(panels, tile_panels) * max(1, upper(batch)), threads)
     tile_panels = min(tile_panels, panels)
     stride = tile_panels * register.width
     stride += register.lanes if stride == n else 0  # rows and columns of the tile must not look like one axis
@@ -132,7 +133,7 @@ def _equal(count: int, most: int) -> int:
     return _ceil(count, _ceil(count, most))
 
 
-def _evened(rows: int, tile_rows: int, others: int, threads: int) -> int:
+def evened(rows: int, tile_rows: int, others: int, threads: int) -> int:
     """Tiles a little lower, where few of them would leave one thread with more rows than the others."""
     if threads == 1 or _ceil(rows, max(tile_rows, 1)) * others >= EVEN_ANYWAY * threads:
         return tile_rows

@@ -170,9 +170,7 @@ class GemmCode:
         e.line("%last = alloca i64, align 8")
         e.store(e.constant(0, "i32", 1), self.status)
         e.store(e.constant(-1, "i64", 1), self.last)
-        with e.loop(0, self.v["places"]) as loop:
-            given = e.load_pointer(e.offset("%buffers", "ptr", loop.index + 2))
-            e.line(f"store ptr {given}, ptr {e.offset('%places', 'ptr', loop.index)}, align 8")
+        self.copy_places("%places", e.constant(2, "i64", 1), self.v["places"])
         self.sums = e.offset("%scratch", "i8", self.v["sums_at"])
         self.panels = e.instruction("udiv", self.v["n"] + (self.register.width - 1),
                                     e.constant(self.register.width, "i64", 1))
@@ -181,6 +179,13 @@ class GemmCode:
         self.end()
         e.line(f"ret i32 {e.load(self.status, 'i32', 1).name}")
         return e.text()
+
+    def copy_places(self, target: str, first: Value, count: Value) -> None:
+        """Addresses of a loop kernel's operands, among which one is filled in here: the list itself is shared."""
+        e = self.e
+        with e.loop(0, count) as loop:
+            given = e.load_pointer(e.offset("%buffers", "ptr", first + loop.index))
+            e.line(f"store ptr {given}, ptr {e.offset(target, 'ptr', loop.index)}, align 8")
 
     def begin(self) -> None:
         """Before the first item."""
@@ -303,11 +308,14 @@ class GemmCode:
         self.over_rest(rows, lambda height, row: self.pack(height, source, row, depth))
 
     def pack(self, height: int, source: str, row: Value, depth: Value) -> None:
-        e, v = self.e, self.v
-        line = e.offset(source, self.memory, row * v["a_m"])
-        target = self.packed_rows(row, depth)
-        e.line(f"call void @pack{height}(ptr {line}, i64 {v['a_m'].name}, i64 {v['a_k'].name}, i64 {depth.name}, "
-               f"ptr {target})")
+        v = self.v
+        self.pack_lines(height, self.e.offset(source, self.memory, row * v["a_m"]), row, depth)
+
+    def pack_lines(self, height: int, source: str, row: Value, depth: Value) -> None:
+        """Pack rows that begin at `source`; the first of them is `row` of its tile."""
+        v = self.v
+        self.e.line(f"call void @pack{height}(ptr {source}, i64 {v['a_m'].name}, i64 {v['a_k'].name}, "
+                    f"i64 {depth.name}, ptr {self.packed_rows(row, depth)})")
 
     def multiply(self, height: int, row: Value, panel: str, depth: Value, target: str, first: Value) -> None:
         e, v = self.e, self.v
@@ -333,9 +341,14 @@ class GemmCode:
         e, v = self.e, self.v
         origin = e.offset(tile, self.element, 0 - (rows[0] * steps[0] + columns[0] * steps[1]))
         e.line(f"store ptr {origin}, ptr {e.offset('%places', 'ptr', v['product'])}, align 8")
-        function = e.load_pointer(e.offset("%values", "i64", EPILOGUE))
-        numbers = e.offset("%values", "i64", len(self.names))
-        scratch = e.offset("%scratch", "i8", v["scratch_at"])
-        found = e.assign(f"call i32 {function}(ptr %places, ptr {numbers}, i64 {rows[0].name}, i64 {rows[1].name}, "
+        self.call_loop(EPILOGUE, "%places", e.offset("%values", "i64", len(self.names)), rows, columns, "scratch_at")
+
+    def call_loop(self, function: int, places: str, numbers: str, rows: tuple[Value, Value],
+                  columns: tuple[Value, Value], scratch_at: str) -> None:
+        """Call a loop kernel whose address is the kernel's number `function`."""
+        e = self.e
+        address = e.load_pointer(e.offset("%values", "i64", function))
+        scratch = e.offset("%scratch", "i8", self.v[scratch_at])
+        found = e.assign(f"call i32 {address}(ptr {places}, ptr {numbers}, i64 {rows[0].name}, i64 {rows[1].name}, "
                          f"i64 {columns[0].name}, i64 {columns[1].name}, ptr {scratch})", "i32", 1)
         e.store(e.load(self.status, "i32", 1) | found, self.status)

@@ -93,7 +93,7 @@ def _seen(program: Program, step: Step, threads: int, crossovers: Crossovers, al
     return Seen(step, frozenset(place.slot for place in step.reads),
                 tuple((place.slot, *_bytes_of(place)) for place in step.written),
                 frozenset().union(*(aliases.get(place.slot, frozenset()) for place in step.written)),
-                any(getattr(kernel, "may_fault", False) for kernel in (step.kernel, step.epilogue)),
+                any(getattr(kernel, "may_fault", False) for kernel in step.kernels),
                 any(program.slots[place.slot].kind == "result" for place in step.written),
                 share, alone, share < LEAST_SHARE)
 

@@ -49,6 +49,8 @@ class Product:
 
     sides_change = True  # whether a column may be computed as a row
     packs_right = False  # whether the kernel packs the right operand itself
+    before: Lowered | None = None  # what computes rows of the left operand, where that is part of the kernel
+    label = ""  # what it computes
 
     def __init__(self, dtype: DType, shape: Shape, k: Size, a: Matrix, b: Matrix, whole_rows: bool,
                  crossovers: Crossovers = DEFAULT) -> None:

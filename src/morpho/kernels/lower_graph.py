@@ -19,6 +19,7 @@ from morpho.kernels.scan import ScanKernel
 from morpho.kernels.scatter import lower_scatter
 from morpho.kernels.split_group import split_group
 from morpho.passes.liveness import checked_indices
+from morpho.passes.prologue import product_after
 
 
 def build_program(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int] = (),
@@ -48,7 +49,7 @@ class GraphLowering(ProductLowering):
                                         Place(node["index"], 0, node.shape, strides, node.dtype)]
         for node in self.graph.nodes:
             if node.serial not in self.places and node.op.kind != "source" and "view" not in node.op.properties:
-                if node.op.name == "pad" and self.only_windows(node):
+                if (self.only_windows(node) if node.op.name == "pad" else self.only_left(node)):
                     self.waiting.add(node.serial)
                 else:
                     self.lower(node)
@@ -66,9 +67,8 @@ class GraphLowering(ProductLowering):
     def announce(self, start: int, tell: Callable[[Any], None]) -> int:
         """Tell the kernels of the steps from `start` on; where the next ones begin."""
         for step in self.program.steps[start:]:
-            for kernel in (step.kernel, step.epilogue) if isinstance(step, Step) else ():
-                if kernel is not None:
-                    tell(kernel)
+            for kernel in step.kernels if isinstance(step, Step) else ():
+                tell(kernel)
         return len(self.program.steps)
 
     def lower(self, node: Node) -> None:
@@ -90,6 +90,10 @@ class GraphLowering(ProductLowering):
                 if isinstance(step, Step):
                     step.checked = True
         self.checked |= indices or set()
+
+    def only_left(self, node: Node) -> bool:
+        """Whether a group was found to be the left side of a product and nothing else, and still is."""
+        return bool(node.attributes.get("waits")) and product_after(node, self.graph) is not None
 
     def only_windows(self, node: Node) -> bool:
         users = self.graph.users[node.serial]

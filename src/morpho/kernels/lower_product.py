@@ -25,6 +25,7 @@ from morpho.kernels.lower_group import Lowered, lower_body, lower_copy
 from morpho.kernels.matmul import ROWS, MatmulKernel
 from morpho.kernels.place import Place, whole
 from morpho.kernels.program import DIRECT, HostStep, Step
+from morpho.kernels.prologue import LEFT, PrologueProduct
 from morpho.kernels.quantised import QuantisedProduct
 from morpho.kernels.row_product import RowProduct, way_of
 from morpho.kernels.tiles import BfloatTiles, ByteTiles
@@ -115,6 +116,30 @@ class ProductLowering(Builder):
 
     # -- which kernel --------------------------------------------------------------------------------------------------
     def product(self, node: Node, shape: Shape, whole_rows: bool) -> Product:
+        found = self.with_prologue(node, shape, whole_rows)
+        return self.alone(node, shape, whole_rows) if found is None else found
+
+    def with_prologue(self, node: Node, shape: Shape, whole_rows: bool) -> PrologueProduct | None:
+        """The product together with the group on its left, if that waits for it and if that pays."""
+        left = group = node.inputs[0]
+        while group.op.name == "reshape":
+            group = group.inputs[0]
+        tiles = left.dtype is bfloat16 and current_isa().matrix_units
+        if group.serial not in self.waiting or tiles or shape[-1] == 1:
+            return None
+        inputs = [self.place(child) for child in group.inputs]
+        if all(self.is_fixed(place) for place in inputs):  # computed once, before the first call
+            return None
+        b = as_matrix(self.place(node.inputs[1]), lambda place: self.copied(place, node.inputs[1]))
+        found = PrologueProduct(left.dtype, shape, left.shape[-1], b, whole_rows, self.crossovers)
+        found.before = lower_body(group, inputs, [found.rows_as(group.shape)], 1)
+        if not found.pays:
+            return None
+        self.waiting.discard(group.serial)
+        found.label = "+".join([*operations(group)[:6], ""])
+        return found
+
+    def alone(self, node: Node, shape: Shape, whole_rows: bool) -> Product:
         a, b = (as_matrix(self.place(child), lambda place, n=child: self.copied(place, n)) for child in node.inputs[:2])
         left, by = node.inputs[0], node.attributes.get("by", node.op.name)
         given = (left.shape[-1], a, b, whole_rows, self.crossovers)
@@ -180,13 +205,17 @@ class ProductLowering(Builder):
         if not follows(after):
             return False
         packed = found.b.place if found.packs_right else self.packed(found, node)
-        places = [None if p is not None and p.slot == PRODUCT else p for p in after.places]
+        before = found.before
+        places = [None if p is not None and p.slot in (PRODUCT, LEFT) else p
+                  for p in (found.a.place, packed, *after.places, *(before.places if before else ()))]
         writes = tuple(i + 2 for i, access in enumerate(after.kernel.accesses) if access.kind == "store")
         self.add(Step(
-            found.kernel(), (found.a.place, packed, *places), writes, found.values(after), found.items,
-            found.work_per_item, label, node.origin, in_place=reads_first(after.kernel), epilogue=after.kernel,
+            found.kernel(), tuple(places), writes, found.values(after), found.items, found.work_per_item,
+            found.label + label, node.origin, in_place=reads_first(after.kernel), epilogue=after.kernel,
+            prologue=before.kernel if before else None, prologue_at=2 + len(after.places) if before else 0,
             scratch=found.scratch(after.kernel)[2], threads=node.attributes.get("threads", "auto"),
-            operations=found.batch * found.m * found.n * (2 * found.k + after.kernel.flops)))
+            operations=found.batch * found.m * (found.n * (2 * found.k + after.kernel.flops)
+                                                + (found.k * before.kernel.flops if before else 0))))
         return True
 
     def multiply_into(self, node: Node, found: Product, target: Place, columns: int, label: str) -> None:

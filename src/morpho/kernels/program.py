@@ -56,6 +56,8 @@ class Step:
     operations: Size | None = None  # of the whole step, where rows x columns do not say it
     checked: bool = False  # its indices were found right by an earlier step
     together: int = 1  # how many steps from here on run as one launch; 0 for those after the first
+    prologue: LoopKernel | None = None  # called by the kernel on rows of its left operand, before they are packed
+    prologue_at: int = 0  # where its operands begin in `places`
 
     @property
     def cost(self) -> Cost:
@@ -91,12 +93,20 @@ class Step:
     @property
     def operands(self) -> set[int]:
         """Slots that are read until the step is over, whatever `in_place` says: those of a product's two sides."""
-        return {p.slot for p in self.places[:2] if p is not None} if self.epilogue is not None else set()
+        if self.epilogue is None:
+            return set()
+        sides = (*self.places[:2], *(self.places[self.prologue_at:] if self.prologue is not None else ()))
+        return {place.slot for place in sides if place is not None}
+
+    @property
+    def kernels(self) -> list[Any]:
+        """The kernel, then those that it calls."""
+        return [kernel for kernel in (self.kernel, self.epilogue, self.prologue) if kernel is not None]
 
     @property
     def may_fault(self) -> bool:
         """Whether the step checks indices that no earlier one has."""
-        return not self.checked and any(getattr(kernel, "may_fault", False) for kernel in (self.kernel, self.epilogue))
+        return not self.checked and any(getattr(kernel, "may_fault", False) for kernel in self.kernels)
 
 
 def _distinct(place: Place) -> int:

@@ -16,6 +16,7 @@ from morpho.passes.epilogue import epilogue
 from morpho.passes.fold import fold
 from morpho.passes.fuse import fuse
 from morpho.passes.liveness import Updates
+from morpho.passes.prologue import prologue
 from morpho.passes.remat import Budget, Recomputed, remat
 from morpho.passes.schedule import schedule
 from morpho.passes.simplify import simplify
@@ -32,6 +33,7 @@ PASSES: dict[str, Pass] = {
     "tidy": simplify,  # what the views pass brought together
     "fuse": fuse,  # groups of one kernel each
     "epilogue": epilogue,  # products with the groups that follow them
+    "prologue": prologue,  # groups that products may compute themselves
     "single": lambda graph: fuse(graph, only_single=True),  # at O0, or without fuse: a kernel per operation
     "remat": lambda graph: graph,  # with a budget of memory: values computed again instead of being kept
     "schedule": schedule,  # the order of the kernels, so that little is alive at once
@@ -40,8 +42,8 @@ PASSES: dict[str, Pass] = {
 LEVELS: dict[int, tuple[str, ...]] = {
     0: ("user",),
     1: ("user", "fold", "simplify", "schedule"),
-    2: ("inline", "fold", "simplify", "cse", "fuse", "epilogue", "schedule"),
-    3: ("inline", "fold", "simplify", "cse", "views", "tidy", "fuse", "epilogue", "schedule"),
+    2: ("inline", "fold", "simplify", "cse", "fuse", "epilogue", "prologue", "schedule"),
+    3: ("inline", "fold", "simplify", "cse", "views", "tidy", "fuse", "epilogue", "prologue", "schedule"),
 }
 
 checking = False  # tests switch it on: the verifier runs after every pass
@@ -65,8 +67,8 @@ def chosen_passes(level: int, switched_off: str = "") -> list[str]:
         raise fail(ArgumentError, "settings", f"passes_off names unknown passes {sorted(unknown)}",
                    "the passes are " + ", ".join(PASSES))
     names = [name for name in LEVELS[level] if name not in off]
-    if "fuse" not in names and "epilogue" in names:
-        names.remove("epilogue")
+    if "fuse" not in names:
+        names = [name for name in names if name not in ("epilogue", "prologue")]
     if "fuse" not in names:  # nothing would put a fused op together again, and it is one kernel at every level
         names = ["user" if name == "inline" else name for name in names]
         names.insert(names.index("schedule") if "schedule" in names else len(names), "single")

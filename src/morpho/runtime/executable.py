@@ -16,7 +16,7 @@ from morpho.base.dims import Dim, Size, evaluate, upper
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.in_force import isa_named
 from morpho.cost.crossovers import Crossovers
-from morpho.kernels.gemm import EPILOGUE
+from morpho.kernels.gemm import EPILOGUE, PROLOGUE
 from morpho.kernels.joint import groups, least_work, pieces, pieces_per_thread
 from morpho.kernels.program import Program, Step
 from morpho.runtime import code, measure, threads
@@ -92,7 +92,7 @@ class Executable:
         self._number_slots()
         self.table = Table()
         self.guards = [(len(sizes), self.table.run(sizes)) for sizes in extra]
-        kernels = [kernel for step in self.steps for kernel in (step.kernel, step.epilogue) if kernel is not None]
+        kernels = [kernel for step in self.steps for kernel in step.kernels]
         self._build_steps(iter(code.kernel_addresses(kernels)))
         self.work_at = self.table.one(self._work_of_a_call())
         self._build_values()
@@ -128,6 +128,8 @@ class Executable:
             values = step.values
             if step.epilogue is not None:
                 values = (*values[:EPILOGUE], next(addresses), *values[EPILOGUE + 1:])
+            if step.prologue is not None:
+                values = (*values[:PROLOGUE], next(addresses), *values[PROLOGUE + 1:])
             words += [address, len(step.places), self.place_tables[-1].ctypes.data, self.table.run(values),
                       self.table.one(step.rows), self.table.one(step.columns), int(step.splits_columns), step.work,
                       step.kernel.scratch_bytes_per_column, step.kernel.scratch_bytes + step.scratch,

@@ -1,0 +1,166 @@
+"""Products that compute their left operand themselves: a loop kernel runs on a few rows just before they are packed.
+
+An item of work is a tile of rows with all its columns, so no row is computed twice. The `prologue`, an ordinary loop
+kernel (a norm, a softmax, an elementwise chain, a conversion), writes as many rows as a register tile has into scratch,
+from where they are packed while they are in the first-level cache: the left operand is never in memory as a whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from morpho.base.dims import Shape, Size, bounds, upper
+from morpho.base.dtypes import DType
+from morpho.base.machine import Isa, machine
+from morpho.base.shapes import contiguous_strides
+from morpho.cost.crossovers import Crossovers
+from morpho.kernels.emit import Value
+from morpho.kernels.gemm import (
+    ENOUGH_ROWS,
+    NAMES,
+    PROLOGUE,
+    TILE_ROWS,
+    GemmKernel,
+    Tiling,
+    choose_tiling,
+    evened,
+)
+from morpho.kernels.gemm_code import GemmCode
+from morpho.kernels.loop_spec import LoopKernel
+from morpho.kernels.lower_gemm import KEPT_SHARE, Matrix, Product, epilogue_bytes, rounded
+from morpho.kernels.lower_group import Lowered
+from morpho.kernels.place import Place
+
+OWN_NAMES = ("prologue", "before_places", "before_left", "before_numbers", "before_scratch", "left_at")
+LEFT = -3  # the slot of the rows in scratch, which the kernel itself fills in
+LINE = 64
+
+
+@dataclass(frozen=True)
+class PrologueGemm(GemmKernel):
+    """As `GemmKernel`, with A written by a loop kernel. The buffer of A is not read; the prologue's follow those of the
+    epilogue, and so do its numbers."""
+
+    def generate(self, isa: Isa, name: str) -> str:
+        return PrologueCode(self, isa).module(name)
+
+
+class PrologueCode(GemmCode):
+    """The generator's state while it writes one kernel."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*NAMES, *OWN_NAMES)
+
+    def begin(self) -> None:
+        e, v = self.e, self.v
+        e.line(f"%before = alloca ptr, i64 {v['before_places'].name}, align 8")
+        self.copy_places("%before", v["places"] + 2, v["before_places"])
+        self.left = e.offset("%scratch", "i8", v["left_at"])
+
+    def item(self, index: Value) -> None:
+        """One tile of rows: packed once, then its tiles of columns one after the other."""
+        e, v = self.e, self.v
+        batch = e.instruction("udiv", index, v["row_tiles"])
+        first = (index - batch * v["row_tiles"]) * v["tile_rows"]
+        rows = first, e.intrinsic("smin", first + v["tile_rows"], v["m"])
+        with e.when(e.icmp("slt", *rows)):  # dynamic sizes may have fewer tiles
+            blocks = e.instruction("udiv", v["k"] + v["depth"] - 1, v["depth"])
+            self.over_rows(rows, lambda height, row: self.compute_and_pack(batch * v["m"] + first, row, height, blocks))
+            with e.loop(0, v["column_tiles"]) as tiles:
+                panel = tiles.index * v["tile_panels"]
+                panels = panel, e.intrinsic("smin", panel + v["tile_panels"], self.panels)
+                with e.loop(0, blocks) as loop:
+                    start, depth = self.place_block(loop.index)
+                    self.over_panels(batch, rows, panels, (start, depth), e.icmp("eq", loop.index, 0))
+                self.finish(batch, rows, panels)
+
+    def place_block(self, number: Value) -> tuple[Value, Value]:
+        """Where a block of k starts, and how many values it has; its packed rows are those read and written next."""
+        start = number * self.v["depth"]
+        self.rows_at = self.e.offset("%scratch", "i8", number * self.v["room"])
+        return start, self.e.intrinsic("smin", self.v["depth"], self.v["k"] - start)
+
+    def compute_and_pack(self, top: Value, row: Value, height: int, blocks: Value) -> None:
+        """Rows of a tile that begins at row `top` of the left operand."""
+        e, v = self.e, self.v
+        origin = e.offset(self.left, self.memory, 0 - (top + row) * v["a_m"])
+        e.line(f"store ptr {origin}, ptr {e.offset('%before', 'ptr', v['before_left'])}, align 8")
+        self.call_loop(PROLOGUE, "%before", e.offset("%values", "i64", v["before_numbers"]),
+                       (top + row, top + row + height), (e.constant(0, "i64", 1), v["k"]), "before_scratch")
+        with e.loop(0, blocks) as loop:
+            start, depth = self.place_block(loop.index)
+            self.pack_lines(height, e.offset(self.left, self.memory, start), row, depth)
+
+
+class PrologueProduct(Product):
+    """A product whose left operand is written row by row by `before`, at the places of `rows_as`."""
+
+    sides_change = False
+    before: Lowered
+
+    def __init__(self, dtype: DType, shape: Shape, k: Size, b: Matrix, whole_rows: bool,
+                 crossovers: Crossovers) -> None:
+        line = LINE // dtype.itemsize
+        self.whole_rows, self.left_dtype = whole_rows, dtype
+        self.stride = (upper(k) // line + 1) * line  # never k itself: rows and columns must not look like one axis
+        a = Matrix(self.rows_as((*shape[:-1], k)), shape[-2] * self.stride, self.stride, 1)
+        super().__init__(dtype, shape, k, a, b, whole_rows, crossovers)
+
+    def rows_as(self, shape: Shape) -> Place:
+        """The rows before packing, all of them by their numbers, as a value of this shape."""
+        steps = tuple(step * self.stride for step in contiguous_strides(shape[:-1]))
+        return Place(LEFT, 0, shape, (*steps, 1), self.left_dtype)
+
+    def tiled(self, tiling: Tiling) -> Tiling:
+        """All columns in every item; tiles of rows that stay packed in the second-level cache, alike for all
+        threads."""
+        tiling = choose_tiling(self.m, self.n, self.k, 1, self.register, 1, self.whole_rows, 0)
+        fits = int(KEPT_SHARE * machine().l2_bytes) // (upper(self.k) * self.register.item)
+        rows, batch = upper(self.m), upper(self.batch)
+        share = -(-rows * batch // self.threads)
+        highest = min(TILE_ROWS, tiling.tile_rows, max(8, fits & -8), max(8, -(-share // 8) * 8))
+        height = evened(rows, highest, batch, self.threads)
+        return replace(tiling, tile_rows=height, row_tiles=max(1, -(-rows // height)))
+
+    def kernel(self) -> GemmKernel:
+        return PrologueGemm(self.dtype, "rows", heights=super().kernel().heights)
+
+    @property
+    def room(self) -> int:
+        return self.packed_bytes
+
+    def scratch(self, epilogue: LoopKernel) -> tuple[int, int, int]:
+        sums_at, scratch_at, end = super().scratch(epilogue)
+        return sums_at, scratch_at, self.before_at(end)[1] + epilogue_bytes(self.before.kernel, upper(self.k))
+
+    def before_at(self, end: int) -> tuple[int, int]:
+        """Where the rows before packing and the prologue's scratch begin, behind all else."""
+        return end, end + rounded(self.register.heights[0] * self.stride * self.dtype.itemsize)
+
+    def values(self, epilogue: Lowered) -> tuple[Size, ...]:
+        """Numbers in the order of `NAMES` and `OWN_NAMES`, then the epilogue's own, then the prologue's."""
+        numbers, before = super().values(epilogue), self.before
+        left = next(i for i, place in enumerate(before.places) if place is not None and place.slot == LEFT)
+        rows_at, scratch_at = self.before_at(super().scratch(epilogue.kernel)[2])
+        first = len(NAMES) + len(OWN_NAMES) + len(epilogue.values)
+        own = 0, len(before.places), left, first, scratch_at, rows_at
+        return (*numbers[:len(NAMES)], *own, *numbers[len(NAMES):], *before.values)
+
+    @property
+    def items(self) -> Size:
+        return self.batch * self.tiling.row_tiles
+
+    @property
+    def work_per_item(self) -> Size:
+        return self.k * self.tiling.tile_rows * self.n
+
+    @property
+    def pays(self) -> bool:
+        """Whether every thread has rows enough for a panel that comes from memory, the kernel before runs on a few
+        rows at a time, and checks nothing."""
+        kernel = self.before.kernel
+        simple = not (kernel.transposed or kernel.may_fault or kernel.short or kernel.gathers)
+        enough = self.tiling.tile_rows >= ENOUGH_ROWS and bounds(self.batch * self.m)[0] >= self.threads * ENOUGH_ROWS
+        return simple and enough and isinstance(self.k, int) and self.k > 1
+
