@@ -430,3 +430,17 @@ def test_products_of_one_height_have_a_kernel_for_that_alone(rng: np.random.Gene
         assert f(x).numpy().tobytes() == by_rule(x, w, mo.float32).tobytes()
     heights = heights_of(m)
     assert f.current.plan.program.steps[-1].kernel.heights == (heights if len(heights) == 1 else ())
+
+
+def test_plain_results_go_straight_from_registers(rng: np.random.Generator) -> None:
+    """Without a copy, where nothing follows; the last columns, and what something follows, through a tile."""
+    x, w = mo.asarray(draw(rng, 40, 50), copy=True), mo.asarray(draw(rng, 50, 80), copy=True)
+    half = x.astype(mo.float16), w.astype(mo.float16)
+    place = gemm.NAMES.index("straight")
+    for f, arguments, expected in ((lambda x: x @ w, (x,), 1), (lambda x, w: x @ w, (x, w), 1),
+                                   (lambda x: mo.relu(x @ w), (x,), 0), (lambda x, w: x @ w, half, 0),
+                                   (lambda x: x @ mo.full((50, 1), 2.0), (x,), 0)):
+        made = mo.compile(f)
+        made(*arguments)
+        products = [step for step in made.current.plan.program.steps if step.epilogue is not None]
+        assert [step.values[place] for step in products] == [expected]

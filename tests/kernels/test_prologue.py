@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.base.in_force import current_isa
 from morpho.kernels import gemm, prologue
 from morpho.kernels.loop_spec import LoopKernel
 
@@ -23,7 +24,13 @@ def few_rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(gemm, name, size)
     monkeypatch.setattr(prologue, "TILE_ROWS", 16)
     monkeypatch.setattr(gemm, "_depth_that_fits", lambda register, l1_bytes: 32)
-    with mo.settings(cache=False):  # plans on disk know nothing of these numbers
+    with mo.settings(cache=False, threads=2):  # plans on disk know nothing of these numbers
+        yield
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    with mo.settings(threads=2):
         yield
 
 
@@ -63,11 +70,12 @@ def test_same_bits_as_apart(few_rows: None, rng: np.random.Generator, name: str,
     m, n, k = (37, 29, 70) if dtype is not mo.float64 else (19, 25, 40)
     x, w = draw(rng, m, k).astype(dtype), draw(rng, k, n).astype(dtype)
     before, bias = chains(rng, k, dtype)[name], draw(rng, n).astype(dtype)
+    expected = 0 if dtype is mo.bfloat16 and current_isa().matrix_units else 1  # tiles read the left operand themselves
     for threads in (1, 2):
         with mo.settings(threads=threads):
             for after in (lambda y: y, lambda y: mo.relu(y + bias)):
                 fused, apart, f = both(lambda x, after=after: after(before(x) @ w), x)
-                assert len(prologues(f)) == 1 and fused.tobytes() == apart.tobytes(), (name, threads)
+                assert len(prologues(f)) == expected and fused.tobytes() == apart.tobytes(), (name, threads)
 
 
 @pytest.mark.parametrize("shape", [(64, 7, 65), (16, 3, 33), (65, 50, 2), (8, 100, 31), (5, 25, 3)], ids=str)
@@ -135,7 +143,7 @@ def test_a_state_is_read_before_it_changes(few_rows: None, rng: np.random.Genera
     assert results[0] == results[1]
 
 
-def test_where_it_does_not_pay(rng: np.random.Generator) -> None:
+def test_where_it_does_not_pay(two_threads: None, rng: np.random.Generator) -> None:
     x, few, w = draw(rng, 200, 40), draw(rng, 16, 40), draw(rng, 40, 24)
     ids = mo.asarray(rng.integers(0, 200, 150))
 
@@ -161,7 +169,7 @@ def test_where_it_does_not_pay(rng: np.random.Generator) -> None:
     assert len(prologues(usual)) == 1 and "tanh+matmul" in usual.explain()
 
 
-def test_from_disk(rng: np.random.Generator, tmp_path: Any) -> None:
+def test_from_disk(two_threads: None, rng: np.random.Generator, tmp_path: Any) -> None:
     """A plan on disk knows the kernel before a product."""
     x, w = draw(rng, 130, 40), draw(rng, 40, 24)
 
@@ -175,7 +183,7 @@ def test_from_disk(rng: np.random.Generator, tmp_path: Any) -> None:
         assert second.stats["cache"]["plan"] == 1 and len(prologues(second)) == 1
 
 
-def test_scratch_is_small(rng: np.random.Generator) -> None:
+def test_scratch_is_small(two_threads: None, rng: np.random.Generator) -> None:
     """The left operand is never in memory as a whole: nothing is in the arena."""
     x, w = draw(rng, 2048, 96), draw(rng, 96, 16)
     f = mo.compile(lambda x: mo.layer_norm(x) @ w)

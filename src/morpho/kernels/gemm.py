@@ -3,8 +3,9 @@
 The right operand comes packed (`pack.py`): panels of `width` columns, k running down each panel. An item of work is a
 tile of rows x panels of the result. For it the rows of the left operand are packed by blocks of k, register tiles of up
 to 8 rows x 3 vectors accumulate into a tile of scratch memory, and at the end the `epilogue`, an ordinary loop kernel
-whose operand is that tile, writes the result: bias, activation, residual, conversion or a plain copy. Every output is
-one FMA chain with k ascending, wherever the blocks of k, the tiles and the threads divide the work.
+whose operand is that tile, writes the result: bias, activation, residual, conversion or a plain copy. Where it would be
+a plain copy, sums of whole panels go to the result `straight` from the registers. Every output is one FMA chain with k
+ascending, wherever the blocks of k, the tiles and the threads divide the work.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from morpho.kernels import scalars
 from morpho.kernels.emit import BITS, Emitter, Value
 
 NAMES = ("m", "n", "k", "a_batch", "a_m", "a_k", "b_batch", "tile_rows", "tile_panels", "depth", "row_tiles",
-         "column_tiles", "stride", "room", "sums_at", "scratch_at", "places", "product", "epilogue")
+         "column_tiles", "stride", "room", "sums_at", "scratch_at", "places", "product", "straight", "epilogue")
 EPILOGUE = NAMES.index("epilogue")  # the address of the epilogue's function; its own numbers follow
 PROLOGUE = len(NAMES)  # that of the prologue's, in kernels that have one (`prologue.py`)
 BLOCK = 32  # values of k that bfloat16 adds as two chains
@@ -162,6 +163,12 @@ class GemmKernel:
     scratch_bytes_per_column = 0
     scratch_bytes = 0
     flops = 2
+    tiles_of_result = True  # whether register tiles lie as the result does
+
+    @property
+    def stores(self) -> bool:
+        """Whether register tiles can go straight to the result."""
+        return self.tiles_of_result and self.dtype.compute is self.dtype
 
     def generate(self, isa: Isa, name: str) -> str:
         from morpho.kernels.gemm_code import GemmCode
@@ -193,6 +200,7 @@ class MicroKernel:
     """Sums of `height` rows x the vectors of one panel over a block of k: tile += rows * panel."""
 
     ARGUMENTS = "ptr %a, ptr %b, i64 %count, ptr %tile, i64 %stride, i1 %first"
+    goal = "%tile", "%stride"  # where the sums go
 
     def __init__(self, kernel: GemmKernel, height: int, register: Register, isa: Isa, name: str = "") -> None:
         self.dtype, self.height, self.register = kernel.dtype, height, register
@@ -208,7 +216,7 @@ class MicroKernel:
             return self.write_pairs()
         count = self.function.number("%count")
         sums = self.chain(self.start(), self.e.constant(0, "i64", 1), count, 1)
-        self.store(sums, "%tile")
+        self.store(sums, self.goal[0], self.function.number(self.goal[1]))
         return self.function.text()
 
     def write_pairs(self) -> str:
@@ -227,9 +235,9 @@ class MicroKernel:
         return self.function.text(prefix)
 
     # -- the tile ------------------------------------------------------------------------------------------------------
-    def places(self, base: str, stride: int | None = None) -> list[str]:
+    def places(self, base: str, stride: Value | int | None = None) -> list[str]:
         e = self.e
-        step: Value | int = self.function.number("%stride") if stride is None else stride
+        step = self.function.number("%stride") if stride is None else stride
         found = []
         for row in range(self.height):
             line = e.offset(base, self.element, step * row)
@@ -239,7 +247,7 @@ class MicroKernel:
     def load(self, base: str, stride: int | None = None) -> list[Value]:
         return [self.e.load(place, self.element) for place in self.places(base, stride)]
 
-    def store(self, sums: list[Value], base: str, stride: int | None = None) -> None:
+    def store(self, sums: list[Value], base: str, stride: Value | int | None = None) -> None:
         for value, place in zip(sums, self.places(base, stride), strict=True):
             self.e.store(value, place)
 
@@ -309,6 +317,13 @@ class MicroKernel:
     def lane(self, vector: Value, lane: int) -> Value:
         """One lane of a vector in all lanes."""
         return pick(self.e, vector, vector, [lane] * self.register.lanes)
+
+
+class StoringMicroKernel(MicroKernel):
+    """A `MicroKernel` whose sums go elsewhere than they come from: into the result, after the last block of k."""
+
+    ARGUMENTS = MicroKernel.ARGUMENTS + ", ptr %goal, i64 %goal_stride"
+    goal = "%goal", "%goal_stride"
 
 
 def transpose(e: Emitter, lines: list[Value]) -> list[Value]:

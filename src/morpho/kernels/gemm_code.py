@@ -14,6 +14,7 @@ from morpho.kernels.gemm import (
     Function,
     GemmKernel,
     MicroKernel,
+    StoringMicroKernel,
     register_tile,
     sum_type,
     transpose,
@@ -121,6 +122,8 @@ class GemmCode:
         self.element = sum_type(kernel.dtype)
         self.bytes = BITS[self.element] // 8
         self.memory = scalars.memory_type(kernel.dtype)
+        self.stores = kernel.stores
+        self.micro_kernel = StoringMicroKernel if self.stores else MicroKernel
 
     def module(self, name: str) -> str:
         from morpho.kernels.loop_base import SIGNATURE
@@ -138,7 +141,7 @@ class GemmCode:
 
     def parts(self) -> list[Any]:
         """The internal functions, each with `write()`."""
-        micro = [MicroKernel(self.kernel, h, self.register, self.isa) for h in self.register.heights]
+        micro = [self.micro_kernel(self.kernel, h, self.register, self.isa) for h in self.register.heights]
         return [*micro, *self.row_packers()]
 
     def row_packers(self) -> list[Any]:
@@ -174,6 +177,9 @@ class GemmCode:
         self.sums = e.offset("%scratch", "i8", self.v["sums_at"])
         self.panels = e.instruction("udiv", self.v["n"] + (self.register.width - 1),
                                     e.constant(self.register.width, "i64", 1))
+        if self.stores:  # a copy has two operands, the sums and the result
+            self.result = e.load_pointer("%buffers", 3)
+            self.straight = e.icmp("ne", self.v["straight"], 0)
         with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as items:
             self.item(items.index)
         self.end()
@@ -236,12 +242,33 @@ class GemmCode:
                     block: tuple[Value, Value], first: Value) -> None:
         """Multiply the packed rows by the panels of a tile; `block` is where k starts, and how many values."""
         with self.e.loop(panels[0], panels[1]) as loop:
-            self.one_panel(rows, self.panel(batch, loop.index, *block), loop.index - panels[0], block[1], first)
+            number = loop.index - panels[0]
+            goal = self.goal(batch, rows, self.column(loop.index), number, block) if self.stores else None
+            self.one_panel(rows, self.panel(batch, loop.index, *block), number, block[1], first, goal)
 
-    def one_panel(self, rows: tuple[Value, Value], panel: str, number: Value, depth: Value, first: Value) -> None:
+    def column(self, panel: Value) -> Value:
+        """The first column of a panel."""
+        return panel * self.register.width
+
+    def goal(self, batch: Value, rows: tuple[Value, Value], column: Value, number: Value,
+             block: tuple[Value, Value]) -> tuple[str, Value]:
+        """Where the sums of a panel go, and how far rows are apart there: into the result after the last block of k,
+        if it takes them as they are and has all columns of the panel; else to the panel's place in the tile."""
+        e, v, width = self.e, self.v, self.register.width
+        done = self.straight & e.icmp("eq", block[0] + block[1], v["k"]) & e.icmp("sle", column + width, v["n"])
+        place = e.offset(self.result, self.element, (batch * v["m"] + rows[0]) * v["n"] + column)
+        tile = e.offset(self.sums, self.element, number * width)
+        chosen = "%" + e.fresh("goal")
+        e.line(f"{chosen} = select i1 {done.name}, ptr {place}, ptr {tile}")
+        return chosen, e.select(done, v["n"], v["stride"])
+
+    def one_panel(self, rows: tuple[Value, Value], panel: str, number: Value, depth: Value, first: Value,
+                  goal: tuple[str, Value] | None = None) -> None:
         """Multiply the packed rows by one panel, that with this number in its tile."""
         e, width = self.e, self.register.width
         target = e.offset(self.sums, self.element, number * width)
+        if self.stores:
+            self.goal_of_panel = goal or (target, self.v["stride"])
         ahead = e.offset(panel, self.memory, self.v["k"] * width)
 
         def some_rows(height: int, row: Value) -> None:
@@ -321,8 +348,12 @@ class GemmCode:
         e, v = self.e, self.v
         packed = self.packed_rows(row, depth)
         tile = e.offset(target, self.element, row * v["stride"])
+        more = ""
+        if self.stores:
+            goal, step = self.goal_of_panel
+            more = f", ptr {e.offset(goal, self.element, row * step)}, i64 {step.name}"
         e.line(f"call void @{self.micro(height)}(ptr {packed}, ptr {panel}, i64 {depth.name}, ptr {tile}, "
-               f"i64 {v['stride'].name}, i1 {first.name})")
+               f"i64 {v['stride'].name}, i1 {first.name}{more})")
 
     def micro(self, height: int) -> str:
         """The name of the function that sums this many rows."""
@@ -330,10 +361,22 @@ class GemmCode:
 
     def finish(self, batch: Value, rows: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
         """The epilogue over the tile: its operand's address is such that whole-matrix indices fall into the tile."""
-        e, v, width = self.e, self.v, self.register.width
-        top = batch * v["m"]
-        column, end = panels[0] * width, e.intrinsic("smin", panels[1] * width, v["n"])
-        self.follow(self.sums, (top + rows[0], top + rows[1]), (column, end), (v["stride"], e.constant(1, "i64", 1)))
+        width = self.register.width
+        self.follow_columns(batch, rows, (panels[0] * width, self.e.intrinsic("smin", panels[1] * width, self.v["n"])))
+
+    def follow_columns(self, batch: Value, rows: tuple[Value, Value], columns: tuple[Value, Value]) -> None:
+        """The epilogue over a tile of these columns, or over what whole panels left of it."""
+        e, v = self.e, self.v
+        top, (first, end) = batch * v["m"], columns
+        steps = v["stride"], e.constant(1, "i64", 1)
+        if not self.stores:
+            self.follow(self.sums, (top + rows[0], top + rows[1]), columns, steps)
+            return
+        rest = e.instruction("urem", end - first, e.constant(self.register.width, "i64", 1))
+        begin = e.select(self.straight, end - rest, first)
+        with e.when(e.icmp("slt", begin, end)):
+            tile = e.offset(self.sums, self.element, begin - first)
+            self.follow(tile, (top + rows[0], top + rows[1]), (begin, end), steps)
 
     def follow(self, tile: str, rows: tuple[Value, Value], columns: tuple[Value, Value],
                steps: tuple[Value, Value]) -> None:

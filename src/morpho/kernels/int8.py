@@ -42,6 +42,7 @@ class ByteGemmKernel(GemmKernel):
 
     left_signed: bool
     right_signed: bool
+    tiles_of_result = False
 
     def generate(self, isa: Isa, name: str) -> str:
         from morpho.kernels.int8_code import ByteCode

@@ -20,6 +20,7 @@ from morpho.kernels.place import Place
 from morpho.kernels.row_product import DTYPES, column_tile
 
 KEPT_SHARE = 3 / 8  # of the second-level cache, for packed rows that a thread keeps
+LINE = 64  # bytes of a line of the cache
 PRODUCT = -2  # the slot of the scratch tile, which the kernel itself fills in
 
 
@@ -51,6 +52,7 @@ class Product:
     packs_right = False  # whether the kernel packs the right operand itself
     before: Lowered | None = None  # what computes rows of the left operand, where that is part of the kernel
     label = ""  # what it computes
+    straight = False  # whether register tiles are written as they are
 
     def __init__(self, dtype: DType, shape: Shape, k: Size, a: Matrix, b: Matrix, whole_rows: bool,
                  crossovers: Crossovers = DEFAULT) -> None:
@@ -86,6 +88,13 @@ class Product:
         rows = tuple(s * self.steps[0] for s in contiguous_strides(shape[:-columns]))
         across = tuple(s * self.steps[1] for s in contiguous_strides(shape[-columns:]))
         return Place(PRODUCT, 0, shape, (*rows, *across), self.dtype.compute)
+
+    def goes_straight(self, target: Place) -> bool:
+        """Whether a result that is the sums themselves may be written tile by tile. Vectors as wide as a line of the
+        cache that lie across two of them would be slower than a copy of whole rows."""
+        aligned = self.n * self.dtype.itemsize % LINE == 0 if isinstance(self.n, int) else False
+        return (self.kernel().stores and not self.swapped and target.is_contiguous and target.dtype is self.dtype
+                and (aligned or current_isa().vector_bits < 8 * LINE))
 
     @property
     def has_few_rows(self) -> bool:
@@ -179,7 +188,7 @@ class Product:
         index = next(i for i, place in enumerate(epilogue.places) if place is not None and place.slot == PRODUCT)
         return (self.m, self.n, self.k, self.a.batch, self.a.rows, self.a.columns, self.packed_stride,
                 t.tile_rows, t.tile_panels, t.depth, t.row_tiles, t.column_tiles, t.stride, self.room, sums_at,
-                scratch_at, len(epilogue.places), index, 0, *epilogue.values)
+                scratch_at, len(epilogue.places), index, int(self.straight), 0, *epilogue.values)
 
     @property
     def items(self) -> Size:
@@ -229,4 +238,4 @@ def epilogue_bytes(epilogue: LoopKernel, columns: int) -> int:
 
 def rounded(count: int) -> int:
     """Bytes up to the next line of the cache."""
-    return -(-count // 64) * 64
+    return -(-count // LINE) * LINE

@@ -220,6 +220,7 @@ class ProductLowering(Builder):
 
     def multiply_into(self, node: Node, found: Product, target: Place, columns: int, label: str) -> None:
         """One step for a product that is written as it is; the last `columns` axes of the target are its columns."""
+        found.straight = found.goes_straight(target)
         written = self.multiply(node, found, lower_copy(found.tile, target, columns), label)
         assert written, f"{label}: a copy reads every tile once, in its own order"
 

@@ -27,13 +27,12 @@ from morpho.kernels.gemm import (
 )
 from morpho.kernels.gemm_code import GemmCode
 from morpho.kernels.loop_spec import LoopKernel
-from morpho.kernels.lower_gemm import KEPT_SHARE, Matrix, Product, epilogue_bytes, rounded
+from morpho.kernels.lower_gemm import KEPT_SHARE, LINE, Matrix, Product, epilogue_bytes, rounded
 from morpho.kernels.lower_group import Lowered
 from morpho.kernels.place import Place
 
 OWN_NAMES = ("prologue", "before_places", "before_left", "before_numbers", "before_scratch", "left_at")
 LEFT = -3  # the slot of the rows in scratch, which the kernel itself fills in
-LINE = 64
 
 
 @dataclass(frozen=True)
@@ -70,10 +69,11 @@ class PrologueCode(GemmCode):
             with e.loop(0, v["column_tiles"]) as tiles:
                 panel = tiles.index * v["tile_panels"]
                 panels = panel, e.intrinsic("smin", panel + v["tile_panels"], self.panels)
-                with e.loop(0, blocks) as loop:
-                    start, depth = self.place_block(loop.index)
-                    self.over_panels(batch, rows, panels, (start, depth), e.icmp("eq", loop.index, 0))
-                self.finish(batch, rows, panels)
+                with e.when(e.icmp("slt", *panels)):
+                    with e.loop(0, blocks) as loop:
+                        start, depth = self.place_block(loop.index)
+                        self.over_panels(batch, rows, panels, (start, depth), e.icmp("eq", loop.index, 0))
+                    self.finish(batch, rows, panels)
 
     def place_block(self, number: Value) -> tuple[Value, Value]:
         """Where a block of k starts, and how many values it has; its packed rows are those read and written next."""

@@ -45,6 +45,7 @@ class QuantisedGemmKernel(GemmKernel):
 
     kind: str
     few: int
+    tiles_of_result = False
 
     def generate(self, isa: Isa, name: str) -> str:
         from morpho.kernels.quantised_code import QuantisedCode

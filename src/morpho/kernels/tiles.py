@@ -50,6 +50,7 @@ class TileGemmKernel(GemmKernel):
     group: int
     left_signed: bool = True
     right_signed: bool = True
+    tiles_of_result = False
 
     def generate(self, isa: Isa, name: str) -> str:
         from morpho.kernels.tile_code import TileCode

@@ -16,7 +16,7 @@ from morpho.base.dims import Size
 from morpho.base.machine import Isa
 from morpho.kernels import scalars
 from morpho.kernels.emit import Value
-from morpho.kernels.gemm import NAMES, Function, GemmKernel, MicroKernel, Register, Tiling, transpose
+from morpho.kernels.gemm import NAMES, Function, GemmKernel, Register, Tiling, transpose
 from morpho.kernels.gemm_code import GemmCode
 from morpho.kernels.loop_spec import LoopKernel
 from morpho.kernels.lower_gemm import Product, layout, rounded
@@ -142,7 +142,8 @@ class UnpackedCode(GemmCode):
         kernel, isa, found = self.kernel, self.isa, []
         for vectors in kernel.vectors:
             register = replace(self.register, vectors=vectors)
-            found += [MicroKernel(kernel, h, register, isa, f"micro{h}x{vectors}") for h in self.register.heights]
+            found += [self.micro_kernel(kernel, h, register, isa, f"micro{h}x{vectors}")
+                      for h in self.register.heights]
             found.append(RightPacker(kernel, register, isa))
         return [*found, *self.row_packers()]
 
@@ -214,13 +215,14 @@ class UnpackedCode(GemmCode):
         self.narrow_panels(lambda: self.one_panel(rows, self.panel(batch, panels[1], *block), panels[1], block[1],
                                                   first))
 
+    def column(self, panel: Value) -> Value:
+        return self.first_column + panel * self.register.width
+
     def fetch(self, panel: str, depth: Value, rows: tuple[Value, Value], count: Value) -> None:
         """Panels were packed just now; what lies behind the last one is another thread's."""
 
     def finish(self, batch: Value, rows: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
-        top = batch * self.v["m"]
-        self.follow(self.sums, (top + rows[0], top + rows[1]), (self.first_column, self.last_column),
-                    (self.v["stride"], self.e.constant(1, "i64", 1)))
+        self.follow_columns(batch, rows, (self.first_column, self.last_column))
 
 
 class UnpackedProduct(Product):

@@ -31,6 +31,7 @@ class WindowKernel(GemmKernel):
     """C[image, channel, pixel] = epilogue(sum over the window of A * B), with B packed; see `WINDOW_NAMES`."""
 
     left: str = "windows"
+    tiles_of_result = False
 
     def generate(self, isa: Isa, name: str) -> str:
         from morpho.kernels.window_code import WindowCode
