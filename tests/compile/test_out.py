@@ -55,13 +55,13 @@ def test_every_kind_of_target(arrays: tuple[type, tuple[int, ...]]) -> None:
     assert f.native_calls == 1
 
 
-def test_numpy_arguments_go_through_python_to_the_same_code(a: mo.Tensor) -> None:
+def test_numpy_arguments_meet_the_same_code(a: mo.Tensor) -> None:
     f = mo.compile(lambda x, y: x + y)
     target = mo.empty(N)
     for _ in range(2):
         assert f(np.ones(N, np.float32), a, out=target) is target
     np.testing.assert_array_equal(target.numpy(), np.arange(N) + 1)
-    assert f.native_calls == 0
+    assert f.native_calls == 1  # the first compiles
 
 
 def test_changing_shapes_dtypes_and_strides_are_noticed(a: mo.Tensor) -> None:

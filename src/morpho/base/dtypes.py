@@ -93,7 +93,7 @@ complex128 = DType("complex128", "c", 16, np.dtype(np.complex128), "", 14)
 ALL = (bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, float32, float64,
        complex64, complex128)
 BY_NAME = {dtype.name: dtype for dtype in ALL}
-_BY_NUMPY = {dtype.numpy: dtype for dtype in ALL if dtype is not bfloat16}
+BY_NUMPY = {dtype.numpy: dtype for dtype in ALL if dtype is not bfloat16}
 _PYTHON = {bool: bool_, int: int64, float: float64, complex: complex128}
 
 
@@ -101,6 +101,8 @@ def as_dtype(value: object) -> DType:
     """The dtype meant by a DType, its name, a NumPy dtype, or a Python number type."""
     if isinstance(value, DType):
         return value
+    if isinstance(value, np.dtype) and value in BY_NUMPY:
+        return BY_NUMPY[value]
     if isinstance(value, str) and value in BY_NAME:
         return BY_NAME[value]
     if isinstance(value, type) and value in _PYTHON:
@@ -108,7 +110,7 @@ def as_dtype(value: object) -> DType:
     if getattr(value, "name", None) == "bfloat16" or getattr(value, "__name__", None) == "bfloat16":
         return bfloat16  # the extension dtype of ml_dtypes, known by its name alone
     try:
-        return _BY_NUMPY[np.dtype(value)]  # type: ignore[call-overload]
+        return BY_NUMPY[np.dtype(value)]  # type: ignore[call-overload]
     except (TypeError, KeyError):
         raise fail(DTypeError, "dtype", f"{value!r} is not a dtype Morpho has",
                    "the dtypes are " + ", ".join(BY_NAME)) from None

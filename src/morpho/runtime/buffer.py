@@ -64,8 +64,8 @@ def allocate(shape: tuple[int, ...], dtype: DType) -> Buffer:
 
 def borrow(array: np.ndarray, dtype: DType) -> Buffer:
     """A buffer over a NumPy array's memory; the array stays alive and is never written."""
-    strides = tuple(s // dtype.itemsize for s in array.strides)
-    return Buffer(array, array.ctypes.data, array.shape, strides, dtype, False)
+    item, strides = dtype.itemsize, array.strides
+    return Buffer(array, layout.array_address(array), array.shape, tuple([s // item for s in strides]), dtype, False)
 
 
 def copy_bytes(target: int, source: int, count: int) -> None:

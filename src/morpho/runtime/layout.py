@@ -18,12 +18,15 @@ import struct
 from collections.abc import Sequence
 from functools import cache
 
+import numpy as np
+
 from morpho.base.dtypes import DType
 
 WRITABLE = 1
 BYTES_DATA = bytes.__basicsize__ - 1  # where the contents of a bytes object begin
 TUPLE_ITEMS = tuple.__basicsize__  # where the items of a tuple begin
 WORD = 8
+ARRAY_DATA = object.__basicsize__
 TUPLE_SIZE = 2 * WORD  # where a tuple says how many they are: behind its count of references and its type
 
 
@@ -36,6 +39,21 @@ def pack_record(address: int, flags: int, dtype: DType, shape: Sequence[int], st
 def record_words(dtype: DType, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     """What a guard expects from word 2 on."""
     return (dtype.code | len(shape) << 8, *shape, *strides)
+
+
+@cache
+def _knows_arrays() -> bool:
+    """Whether NumPy's arrays begin as its C interface says: what all objects have, then the address of the data."""
+    arrays = np.zeros(3, np.int8), np.zeros((2, 2), np.complex128)[1:]
+    return np.ndarray.__basicsize__ >= ARRAY_DATA + WORD and all(
+        ctypes.c_size_t.from_address(id(array) + ARRAY_DATA).value == array.ctypes.data for array in arrays)
+
+
+def array_address(array: np.ndarray) -> int:
+    """Where the elements of a NumPy array lie; `array.ctypes.data` makes three objects to say it."""
+    if not _knows_arrays():
+        return int(array.ctypes.data)
+    return int(ctypes.c_size_t.from_address(id(array) + ARRAY_DATA).value)
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from morpho.base.dims import Dim, Shape
-from morpho.base.dtypes import DType, as_dtype, bfloat16, bool_, float64
+from morpho.base.dtypes import BY_NUMPY, DType, as_dtype, bfloat16, bool_, float64
 from morpho.base.errors import ArgumentError, DeviceError, DTypeError, ShapeError, ValueFault, fail
 from morpho.base.shapes import as_shape
 from morpho.ir.node import Node, build
@@ -32,6 +32,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     >>> mo.asarray(x).numpy().ctypes.data == x.ctypes.data
     True
     """
+    if type(obj) is np.ndarray and dtype is None and device is None and not copy and is_plain(obj):
+        return Tensor.of_buffer(borrow(obj, BY_NUMPY[obj.dtype]))
     check_device(device, "asarray")
     wanted = None if dtype is None else as_dtype(dtype)
     if isinstance(obj, Tensor):
@@ -49,6 +51,12 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     if copy and (isinstance(obj, Tensor) or not found.is_realised or not found._layout[4]):  # type: ignore[index]
         return _copied(found)
     return found
+
+
+def is_plain(array: np.ndarray) -> bool:
+    """Whether an array can be borrowed as it is: of a dtype that tensors have, in this machine's order of bytes,
+    contiguous."""
+    return array.dtype in BY_NUMPY and array.flags.c_contiguous and array.flags.aligned
 
 
 def _from_foreign(obj: Any, wanted: DType | None, copy: bool | None) -> Tensor:

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from morpho.base import settings as base_settings
 from morpho.base.dims import evaluate
 from morpho.base.errors import ArgumentError, SharedError, fail
@@ -21,6 +23,7 @@ from morpho.runtime.tables import ContextField
 from morpho.tensor import constants
 from morpho.tensor.autograd import is_differentiated
 from morpho.tensor.core import Tensor
+from morpho.tensor.create import asarray
 from morpho.tensor.dynamic import Owner, check_elements, owners
 from morpho.tensor.entries import entries
 from morpho.tensor.specialise import Specialisation
@@ -42,6 +45,10 @@ def call(made: Compiled, /, *args: Any, **kwargs: Any) -> Any:
                                                      "where results have no memory",
                        "call it without out=, and give out= to the outer function")
         return made.function(*args, **kwargs)
+    if made.words[ContextField.ENABLED] and any(type(value) is np.ndarray for value in (*args, *kwargs.values())):
+        given = {name: value if name == "out" else _borrowed(value) for name, value in kwargs.items()}
+        if type(kwargs.get("out")) is not np.ndarray:  # which is an error, or an argument of that name
+            return made(*[_borrowed(value) for value in args], **given)
     out = kwargs.pop("out", None) if "out" not in made.signature.parameters else None
     bound = _bind(made, args, kwargs)
     leaves: list[Any] = []
@@ -83,9 +90,12 @@ def _bind(made: Compiled, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dic
     return dict(bound.arguments)
 
 
-def _argument(leaf: Any) -> Tensor:
-    from morpho.tensor.create import asarray
+def _borrowed(value: Any) -> Any:
+    """A NumPy array as a tensor, with which the native entry can be called."""
+    return asarray(value) if type(value) is np.ndarray else value
 
+
+def _argument(leaf: Any) -> Tensor:
     return _snapshot(leaf if isinstance(leaf, Tensor) else asarray(leaf))
 
 
