@@ -189,3 +189,18 @@ def test_scratch_is_small(two_threads: None, rng: np.random.Generator) -> None:
     f = mo.compile(lambda x: mo.layer_norm(x) @ w)
     f(x)
     assert prologues(f) and f.stats["arena_bytes"] == 0
+
+
+def test_indices_on_the_left_are_still_checked(two_threads: None, rng: np.random.Generator) -> None:
+    """A lookup on the left of a product is not found right because the one that follows the product was."""
+    x, w, t = draw(rng, 40, 34), draw(rng, 34, 18), draw(rng, 40, 18)
+    good, bad = (mo.asarray(np.full(150, number), copy=True) for number in (3, 40))
+
+    @mo.compile
+    def f(ids: Any, others: Any) -> Any:
+        first = mo.take(t, others, axis=0)
+        return first.sum() + (mo.tanh(mo.take(x, ids, axis=0)) @ w) * mo.take(t, others, axis=0)
+
+    f(good, good)
+    with pytest.raises(IndexError):
+        f(bad, good).numpy()

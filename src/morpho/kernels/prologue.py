@@ -157,10 +157,9 @@ class PrologueProduct(Product):
 
     @property
     def pays(self) -> bool:
-        """Whether every thread has rows enough for a panel that comes from memory, the kernel before runs on a few
-        rows at a time, and checks nothing."""
+        """Whether every thread has rows enough for a panel that comes from memory, and the kernel before runs on a few
+        rows at a time."""
         kernel = self.before.kernel
-        simple = not (kernel.transposed or kernel.may_fault or kernel.short or kernel.gathers)
         enough = self.tiling.tile_rows >= ENOUGH_ROWS and bounds(self.batch * self.m)[0] >= self.threads * ENOUGH_ROWS
-        return simple and enough and isinstance(self.k, int) and self.k > 1
+        return enough and not kernel.transposed and not kernel.short and isinstance(self.k, int) and self.k > 1
 

@@ -32,6 +32,8 @@ def product_after(group: Node, graph: Graph) -> Node | None:
     space, axes = group["space"], group["axes"]
     if group.shape != space or axes not in ((), (len(space) - 1,)):
         return None
+    if any(part.op.kind == "index" for part in group["body"].graph.nodes):  # may fault, which is told before it is used
+        return None
     node = group
     while True:
         users = graph.users[node.serial]
