@@ -159,8 +159,9 @@ def staged_loop(code: LoopCode, step: Pass, begin: Value, end: Value) -> bool:
         left = end - whole
         code.copy_all([(e.offset(code.pointers[n], element, whole), copies[n], element)
                        for n, element in elements.items()], left)
-        zeros = [e.constant(0, *e.types[name]) for name in cut.crossing]
-        with e.loop(begin, last + 2 * lanes, lanes, carried=zeros) as loop:
+        # The first iteration has nothing to finish: whatever comes of it goes to the stack, where it is never read.
+        nothing = [Value(e, "poison", *e.types[name]) for name in cut.crossing]
+        with e.loop(begin, last + 2 * lanes, lanes, carried=nothing) as loop:
             now, past = e.intrinsic("smin", loop.index, last), loop.index - lanes
             inside = e.icmp("sge", past, begin) & e.icmp("slt", past, whole)
             names = {column.name: now.name}
