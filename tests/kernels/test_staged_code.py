@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import re
 
+import pytest
+from running import Native, parameter
+
+from morpho.base.dtypes import float32
+from morpho.base.machine import choose_isa, foreign_machine
+from morpho.ir.node import Node, build
 from morpho.kernels.emit import Emitter
 from morpho.kernels.staged_code import Cut, find_cut, parse
 from morpho.kernels.vector_math.activations import gelu
@@ -47,3 +53,47 @@ def test_gelu_is_cut_near_its_middle_and_carries_little() -> None:
     assert cut is not None and len(cut.crossing) <= 7
     assert all(3 * sum(line.slots for line in half) > busy for half in (cut.first, cut.second))
     assert [line for line in cut.again if line.is_operand]
+
+
+# -- what LLVM is given ------------------------------------------------------------------------------------------------
+def text_of(node: Node) -> str:
+    """The code of a graph of one kernel for AArch64, whatever machine this is."""
+    (step,) = Native([node]).program.steps
+    return step.kernel.generate(choose_isa("neon", foreign_machine("aarch64")), "kernel")  # type: ignore[union-attr]
+
+
+X, BIAS, RESIDUAL = parameter(0, (64, 256), float32), parameter(1, (1, 256), float32), parameter(2, (64, 256), float32)
+
+
+def with_bias_and_residual() -> Node:
+    bias = build("expand", BIAS, shape=(64, 256))
+    return build("add", build("multiply", build("gelu", build("add", X, bias)), RESIDUAL), RESIDUAL)
+
+
+def test_constants_lie_in_one_table_and_never_side_by_side() -> None:
+    text = text_of(with_bias_and_residual())
+    (table,) = re.findall(r"^@of = internal global <{ (.*?) }>", text, re.MULTILINE)
+    ends, at = {}, 0
+    for lanes, kind in re.findall(r"<(\d+) x (?:float|i32)>|(i128)", table):
+        nbytes = 16 if kind else 4 * int(lanes)
+        if not kind:
+            ends[at] = at + nbytes
+        at += nbytes
+    read = re.findall(r"load <(\d+) x \w+>, ptr getelementptr \(i8, ptr @of, i64 (\d+)\)", text)
+    places = {int(place): int(place) + 4 * int(lanes) for lanes, place in read}
+    assert len(places) == len(read), "each use has a place of its own"
+    assert places == ends
+    assert not set(places) & set(places.values()), "neighbours would be read together"
+
+
+def test_constants_come_from_memory_where_registers_are_short() -> None:
+    held = re.compile(r"(?:fmul|fsub|@llvm.fma).*splat \(float")
+    assert held.search(text_of(build("gelu", X)))
+    assert not held.search(text_of(with_bias_and_residual()))
+
+
+def test_only_numbers_that_are_used_are_read() -> None:
+    text = text_of(with_bias_and_residual())
+    names = re.findall(r"^  (%number\d+) = ", text, re.MULTILINE)
+    assert names and all(text.count(name + ",") or text.count(name + "\n") for name in names)
+    assert text.rstrip().count("ret i32 0") == 1, "a kernel that looks nothing up has no fault to tell"

@@ -19,7 +19,8 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 from morpho.base.machine import machine
@@ -42,6 +43,12 @@ def mangled(element: str, lanes: int) -> str:
     return short if lanes == 1 else f"v{lanes}{short}"
 
 
+@cache
+def repeating(register: int, lanes: int) -> str:
+    """The mask of a shuffle that repeats a register over many lanes."""
+    return f"<{lanes} x i32> <" + ", ".join(f"i32 {i % register}" for i in range(lanes)) + ">"
+
+
 def literal(value: float | int | bool, element: str) -> str:
     """One constant as LLVM writes it; floats by their bits, so NaN, -0.0 and every last digit survive."""
     if element == "i1":
@@ -57,7 +64,7 @@ def literal(value: float | int | bool, element: str) -> str:
     return "0x%016x" % struct.unpack("<Q", struct.pack("<d", float(value)))[0]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # never changed; `frozen` would make each four times as long in the making
 class Value:
     """An SSA value or constant of `lanes` elements of one type. Python operators emit the plain instruction."""
 
@@ -128,8 +135,9 @@ class Emitter:
     """Collects the instructions of one function body; `declarations` are the intrinsics it used."""
 
     def __init__(self, lanes: int = 1, native_half: bool = True, destructive_fma: bool = False,
-                 opaque_indices: bool = False) -> None:
+                 opaque_indices: bool = False, tabled: bool = False) -> None:
         self.lanes = lanes
+        self.tabled = tabled  # see `reloaded`
         self.opaque_indices = opaque_indices  # see `loop`
         self.destructive_fma = destructive_fma  # whether an fma overwrites its addend (AArch64)
         self.native_half = native_half  # whether the machine converts float16 by an instruction
@@ -140,6 +148,7 @@ class Emitter:
         self._block = "entry"
         self._once: dict[tuple[str, str], Any] = {}
         self._uses: dict[str, int] = {}  # of constants in memory
+        self.table: list[tuple[int, str]] = []  # constants of the table, each with the number of bytes up to its end
 
     # -- values ---------------------------------------------------------------------------------------------------
     def fresh(self, stem: str = "v") -> str:
@@ -207,14 +216,26 @@ class Emitter:
         Where an fma overwrites its addend, a constant addend held in a register costs a copy in the arithmetic units;
         a load goes through others, which long polynomials leave idle. It is no `constant` to LLVM, which would keep
         that in a register: a store of the loop might change it. Every use has a place of its own, or LLVM would read
-        it once and copy it.
+        it once and copy it. Where the function is the only one of its module, they lie in one table (`tabled`): one
+        address to find and to keep instead of one for each, so less to compile.
         """
+        if self.tabled:
+            return self._from_table(constant)
         digits = re.sub(r"\W", "", constant.name.removeprefix("splat").replace("-", "minus"))
         name = f"@of.{digits}x{constant.lanes}"
         self._uses[name] = self._uses.get(name, 0) + 1
         name += f".{self._uses[name]}"
         self.declarations.add(f"{name} = internal global {constant.type} {constant.name}, align 16")
         return self.assign(f"load {constant.type}, ptr {name}, align 16", constant.element, constant.lanes)
+
+    def _from_table(self, constant: Value) -> Value:
+        lanes = max(constant.lanes, 128 // BITS[constant.element])  # a whole register at least
+        one = constant.name if constant.lanes > 1 else f"splat ({constant.element} {constant.name})"
+        offset = self.table[-1][0] if self.table else 0
+        end = offset + lanes * BITS[constant.element] // 8
+        self.table.append((end + 16, f"<{lanes} x {constant.element}> {one}"))  # with a gap, see `outside`
+        return self.assign(f"load {constant.type}, ptr getelementptr (i8, ptr @of, i64 {offset}), align 16",
+                           constant.element, constant.lanes)
 
     def reread(self, constant: Value) -> Value:
         """A constant that is not kept in a register where registers are short: one load for all lanes.
@@ -224,10 +245,9 @@ class Emitter:
         register = 128 // BITS[constant.element]
         if not self.destructive_fma or constant.lanes <= register:
             return constant
-        one = self.reloaded(replace(constant, lanes=register))
-        mask = f"<{constant.lanes} x i32> <" + ", ".join(f"i32 {i % register}" for i in range(constant.lanes)) + ">"
-        return self.assign(f"shufflevector {one.type} {one.name}, {one.type} poison, {mask}", constant.element,
-                           constant.lanes)
+        one = self.reloaded(Value(self, constant.name, constant.element, register))
+        kind, mask = one.type, repeating(register, constant.lanes)
+        return self.assign(f"shufflevector {kind} {one.name}, {kind} poison, {mask}", constant.element, constant.lanes)
 
     def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
         """Horner by fma; `coefficients` from the highest power down to the constant term."""
@@ -431,6 +451,16 @@ class Emitter:
 
     def text(self) -> str:
         return "\n".join(self.lines)
+
+    def outside(self) -> str:
+        """What stands beside the function: its intrinsics and its table of constants, with a gap after each. LLVM would
+        read neighbours together, and then hold one of them in a register until its use."""
+        table = ""
+        if self.table:
+            types = ", ".join([row[:row.index(">") + 1] + ", i128" for _, row in self.table])
+            rows = ", ".join([row + ", i128 0" for _, row in self.table])
+            table = f"@of = internal global <{{ {types} }}> <{{ {rows} }}>, align 16\n"
+        return table + "\n".join(sorted(self.declarations)) + "\n"
 
 
 @dataclass(slots=True)

@@ -33,12 +33,13 @@ class LoopBase:
         self.isa, self.lanes = isa, choose_lanes(kernel, isa)
         self.compact = sum(i.flops for i in kernel.instructions if i.full) >= LONG_BODY
         self.e = Emitter(self.lanes, isa.native_half, destructive_fma=isa.architecture == "aarch64",
-                         opaque_indices=self.compact or any(i.reduces for i in kernel.instructions))
+                         opaque_indices=self.compact or any(i.reduces for i in kernel.instructions), tabled=True)
         # Few instructions are in flight on AArch64; one short polynomial has more vectors side by side instead, and
         # sine or power would not fit the registers.
         self.staged = (isa.architecture == "aarch64" and self.lanes > 1
                        and COSTLY < function_flops(kernel) <= 4 * COSTLY)
         self.allocas: list[str] = []
+        self.numbers: dict[str, int] = {}
         self.rows: dict[int, Value] = {}  # row values of the row being written
         self.pointers: dict[int, str] = {}  # access -> address of its row
         self.positions: dict[int, Value] = {}  # index access -> its value at column 0
@@ -49,6 +50,21 @@ class LoopBase:
     def value(self, index: int) -> Value:
         """A number of the kernel's arguments."""
         return self.e.load(self.e.offset("%values", "i64", index), "i64", 1)
+
+    def number(self, index: int) -> Value:
+        """A number that is known from the beginning of the function on."""
+        name = f"%number{index:04}"  # no name is part of another
+        self.numbers[name] = index
+        return Value(self.e, name, "i64", 1)
+
+    def number_lines(self, text: str) -> list[str]:
+        """The instructions that read the numbers which `text` uses; LLVM need not see the others."""
+        lines = []
+        for name, index in self.numbers.items():
+            if name in text:
+                lines += [f"  {name}.at = getelementptr i64, ptr %values, i64 {index}",
+                          f"  {name} = load i64, ptr {name}.at, align 8"]
+        return lines
 
     def allocate(self, element: str, count: int) -> str:
         """Stack memory that lives as long as the call."""

@@ -22,21 +22,22 @@ class LoopCode(GatherCode):
         e, kernel = self.e, self.kernel
         self.bases = [e.load_pointer("%buffers", n) if a.kind != "index" else ""
                       for n, a in enumerate(kernel.accesses)]
-        self.outer = [self.value(d) for d in range(kernel.outer_rank)]
-        self.inner = [self.value(kernel.outer_rank + d) for d in range(kernel.inner_rank)]
-        self.strides = [[self.value(kernel.access_at(n) + d) for d in range(kernel.outer_rank + kernel.inner_rank)]
+        self.outer = [self.number(d) for d in range(kernel.outer_rank)]
+        self.inner = [self.number(kernel.outer_rank + d) for d in range(kernel.inner_rank)]
+        self.strides = [[self.number(kernel.access_at(n) + d) for d in range(kernel.outer_rank + kernel.inner_rank)]
                         for n in range(len(kernel.accesses))]
         self.begin, self.end = e.argument("%col0", "i64", 1), e.argument("%col1", "i64", 1)
-        self.fault = self.allocate("i32", 1)
-        e.store(e.constant(0, "i32", 1), self.fault)
+        if kernel.may_fault:
+            self.fault = self.allocate("i32", 1)
+            e.store(e.constant(0, "i32", 1), self.fault)
         self._lay_out_scratch()
         self.walk_rows(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1))
-        status = e.load(self.fault, "i32", 1)
-        e.line(f"ret i32 {status.name}")
+        e.line(f"ret i32 {e.load(self.fault, 'i32', 1).name if kernel.may_fault else 0}")
         attributes = '"prefer-vector-width"="512"' if self.wide else ""
         head = f"define i32 @{name}({SIGNATURE}) nounwind {attributes} {{\nentry:\n"
-        body = "\n".join(self.allocas) + "\n" + e.text()
-        return head + body + "\n}\n" + "\n".join(sorted(e.declarations)) + "\n"
+        text = e.text()
+        body = "\n".join([*self.allocas, *self.number_lines(text), text])
+        return head + body + "\n}\n" + e.outside()
 
     def _lay_out_scratch(self) -> None:
         """Each kept value has a row of scratch, padded so that whole chunks may be read and written."""
@@ -131,10 +132,9 @@ class LoopCode(GatherCode):
     def prepare_splat(self, number: int) -> None:
         """Row values used by full ones are spread over the lanes before the loop."""
         if not self.kernel.instructions[number].full and number not in self.splats:
-            self.splats[number] = self.e.splat(self.row_operand(number))
-            if self.kernel.instructions[number].name == "constant":
-                instruction = self.kernel.instructions[number]
-                self.splats[number] = self.constant(instruction, self.lanes)
+            instruction = self.kernel.instructions[number]
+            self.splats[number] = self.constant(instruction, self.lanes) if instruction.name == "constant" else \
+                self.e.splat(self.row_operand(number))
 
     def is_long(self, step: Pass) -> bool:
         """Long bodies are written once per pass; short ones also unrolled, with their accumulators in registers."""

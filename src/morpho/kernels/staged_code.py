@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from morpho.kernels import scalars
-from morpho.kernels.emit import Value
+from morpho.kernels.emit import BITS, Emitter, Value
 
 if TYPE_CHECKING:
     from morpho.kernels.loop_code import LoopCode
@@ -21,9 +21,13 @@ if TYPE_CHECKING:
 
 LEAST_LATENCY = 30  # cycles of a chain that is worth cutting
 MOST_CROSSING = 9  # values carried to the next iteration: more leave too few registers
+REGISTER_BITS = 128
+MOST_HELD = 30  # registers for carried values and constants, of 32
 MIDDLE = 0.4, 0.7  # of a chain, where a cut may lie
 _NAME = re.compile(r"(%[a-z]+\d+)")
-_LATENCY = (("fdiv", 10), ("@llvm.sqrt", 12), ("@llvm.fma", 4), ("fmul", 3), ("@of.", 0), ("load", 5), ("bitcast", 0))
+_CONSTANT = re.compile(r"splat \((float|double) 0x(?!0{16})\w+\)")  # comparing with zero needs no register
+_LATENCY = (("fdiv", 10), ("@llvm.sqrt", 12), ("@llvm.fma", 4), ("fmul", 3), ("ptr @of", 0), ("load", 5),
+            ("bitcast", 0))
 
 
 class Line:
@@ -49,7 +53,8 @@ class Line:
         self.is_operand, self.is_at_hand = "%place" in text, True
         for line in self.uses:
             line.users |= self.bit
-            self.depth = max(self.depth, line.depth + self.cycles)
+            if line.depth + self.cycles > self.depth:
+                self.depth = line.depth + self.cycles
             self.is_at_hand &= line.is_at_hand and not line.is_operand
         self.is_at_hand |= self.is_operand  # it can be had again: an operand of the kernel, or made of constants
 
@@ -106,7 +111,8 @@ class Cut:
         for line in self.second:
             depth = 0
             for use in line.uses:
-                depth = max(depth, depths.get(use.bit, 0))
+                if depths.get(use.bit, 0) > depth:
+                    depth = depths[use.bit]
             depths[line.bit] = depth + line.cycles
         return max(chain, busy, *depths.values()) + 1.5 * len(self.crossing)
 
@@ -135,32 +141,42 @@ def staged_loop(code: LoopCode, step: Pass, begin: Value, end: Value) -> bool:
     if not is_straight(code, step):
         return False
     column, places = e.argument("%column0", "i64", 1), {n: f"%place{n}" for n in code.side_by_side(step)}
-    before = len(e.lines)
+    before, constants = len(e.lines), len(e.table)
     values = code.chunk_values(step, column, None, places)  # a draft, outside any loop
     results = {values[store.instruction].name for store in step.stores}
-    cut = find_cut(parse(e.take_back(before), results), lambda name: e.types[name][0] != "i1")
+    draft = e.take_back(before)
+    cut = find_cut(parse(draft, results), lambda name: e.types[name][0] != "i1")
     if cut is None:
+        del e.table[constants:]
         return False
     with e.when(e.icmp("slt", begin, end)):
-        whole = begin + ((end - begin) & -lanes)
-        last = begin + ((end - begin - 1) & -lanes)
+        width = end - begin
+        whole = begin + (width & -lanes)
+        last = begin + ((width - 1) & -lanes)
         elements = {n: scalars.memory_type(code.kernel.accesses[n].dtype) for n in places}
         copies = {n: code.temporary(f"load{n}", element) for n, element in elements.items()}
         # The short last chunk is read from, and written to, the stack.
+        left = end - whole
         code.copy_all([(e.offset(code.pointers[n], element, whole), copies[n], element)
-                       for n, element in elements.items()], end - whole)
-        zeros = [e.constant(0, *e.types[name]) for name in cut.crossing]
-        with e.loop(begin, last + 2 * lanes, lanes, carried=zeros) as loop:
+                       for n, element in elements.items()], left)
+        # The first iteration has nothing to finish: whatever comes of it goes to the stack, where it is never read.
+        nothing = [Value(e, "poison", *e.types[name]) for name in cut.crossing]
+        with e.loop(begin, last + 2 * lanes, lanes, carried=nothing) as loop:
             now, past = e.intrinsic("smin", loop.index, last), loop.index - lanes
             inside = e.icmp("sge", past, begin) & e.icmp("slt", past, whole)
             names = {column.name: now.name}
             ended = {name: value.name for name, value in zip(cut.crossing, loop.values, strict=True)}
             ended |= {line.name: "%" + e.fresh() for line in cut.again} | {column.name: past.name}
+            early, late = operands(cut.first), operands(cut.second)
+            whole_now = e.icmp("slt", now, whole)
             for n, element in elements.items():
-                names[places[n]] = choose(code, e.icmp("slt", now, whole), code.pointers[n], element, now, copies[n])
-                ended[places[n]] = choose(code, inside, code.pointers[n], element, past, copies[n])
-            e.lines += [line.renamed(ended) for line in cut.second]
-            e.lines += [line.renamed(names) for line in cut.first]
+                if places[n] in early:
+                    names[places[n]] = choose(code, whole_now, code.pointers[n], element, now, copies[n])
+                if places[n] in late:
+                    ended[places[n]] = choose(code, inside, code.pointers[n], element, past, copies[n])
+            from_memory = is_short_of_registers(e, cut, draft)
+            write(e, cut.second, ended, from_memory)
+            write(e, cut.first, names, from_memory)
             for store in step.stores:
                 value = values[store.instruction]
                 value = replace(value, name=ended.get(value.name, value.name))
@@ -172,8 +188,32 @@ def staged_loop(code: LoopCode, step: Pass, begin: Value, end: Value) -> bool:
         written = {store.access: scalars.memory_type(code.kernel.instructions[store.instruction].dtype)
                    for store in step.stores}
         code.copy_all([(code.temporary(f"store{n}", element), e.offset(code.pointers[n], element, whole), element)
-                       for n, element in written.items()], end - whole)
+                       for n, element in written.items()], left)
     return True
+
+
+def operands(lines: list[Line]) -> set[str]:
+    """The places of operands that lines read."""
+    return {name for line in lines if line.is_operand for name in line.parts[3::2]}
+
+
+def write(e: Emitter, lines: list[Line], names: dict[str, str], from_memory: bool) -> None:
+    """Lines with other names, and with their constants read from memory where registers are short."""
+    for line in lines:
+        text = line.renamed(names)
+        if from_memory and "splat (" in text:
+            lanes = e.types[line.name][1]
+            text = _CONSTANT.sub(lambda found, lanes=lanes: e.reread(Value(e, found[0], found[1], lanes)).name, text)
+        e.lines.append(text)
+
+
+def is_short_of_registers(e: Emitter, cut: Cut, draft: list[str]) -> bool:
+    """Whether what is carried and the constants leave nearly no register. LLVM would make constants before the loop,
+    keep them on the stack and read them there: longer to compile, and slower than to read them where they are."""
+    types = [e.types[name] for name in cut.crossing]
+    carried = sum(-(-lanes * BITS[element] // REGISTER_BITS) for element, lanes in types)
+    constants = {found[0] for found in _CONSTANT.finditer("\n".join(draft))}
+    return carried + len(constants) > MOST_HELD
 
 
 def choose(code: LoopCode, condition: Value, base: str, element: str, index: Value, spare: str) -> str:

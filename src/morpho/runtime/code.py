@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from morpho.backends import cpu
@@ -232,14 +232,18 @@ def _kernel_address(kernel: Any, isa: Isa) -> int:
 
 
 def kernel_key(kernel: Any, isa: Isa) -> str:
-    """The disk key of a kernel's code."""
-    return code_key(_identity(kernel, isa), isa)
-
-
-def _identity(kernel: Any, isa: Isa) -> str:
-    """The kernel as text; with an emitter of a user's inside, the code it writes, since that may change."""
+    """The disk key of a kernel's code; with an emitter of a user's inside, of the code it writes, since that may
+    change."""
     names = {instruction.name for instruction in getattr(kernel, "instructions", ())}
-    return kernel.generate(isa, "kernel") if names & elementwise.ADDED.keys() else repr(kernel)
+    if names & elementwise.ADDED.keys():
+        return code_key(kernel.generate(isa, "kernel"), isa)
+    return _plain_key(kernel, isa)
+
+
+@lru_cache(maxsize=4096)
+def _plain_key(kernel: Any, isa: Isa) -> str:
+    """The same by the kernel as text; asked for when it is offered, looked up and stored."""
+    return code_key(repr(kernel), isa)
 
 
 def forget(name: str) -> None:
