@@ -156,6 +156,32 @@ def joined(e: Emitter, parts: list[Value]) -> Value:
     return parts[0]
 
 
+def turned(f: Routine, strips: list[Value]) -> list[Value]:
+    """The columns of a strip of each line, each as one vector over the lines."""
+    e, shape = f.e, f.shape
+    strip = shape.strip
+    if len(strips) == 1:
+        return [lane(e, strips[0], c) for c in range(strip)]
+    # Vector t holds lines t, t + strip, ...: a transpose within every 16 bytes then puts the lines in order.
+    vectors = [joined(e, strips[t::strip]) for t in range(strip)]
+    while strip > 1:
+        half = len(vectors) // 2
+        mixed = []
+        for a, b in zip(vectors[:half], vectors[half:], strict=True):
+            mixed += [_interleaved(e, a, b, shape.strip, upper) for upper in (False, True)]
+        vectors, strip = mixed, strip // 2
+    return vectors
+
+
+def _interleaved(e: Emitter, a: Value, b: Value, strip: int, upper: bool) -> Value:
+    """The lower or upper halves of every strip of two vectors, lane by lane in turn."""
+    picks = []
+    for start in range(0, a.lanes, strip):
+        for i in range(strip // 2):
+            picks += [start + i + upper * strip // 2, a.lanes + start + i + upper * strip // 2]
+    return shuffled(e, a, b, picks)
+
+
 def clamped(f: Routine, score: Value) -> Value:
     """What overflows stays finite, so that -inf means masked and nothing else."""
     e, most = f.e, LARGEST[f.shape.element]

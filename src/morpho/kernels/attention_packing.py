@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from morpho.base.dtypes import DType
 from morpho.kernels import scalars
-from morpho.kernels.attention_code import Routine, Shape, any_lane
+from morpho.kernels.attention_code import Routine, Shape, any_lane, turned
+from morpho.kernels.emit import Value
 
 
 def pack_lines(shape: Shape, dtype: DType) -> Routine:
@@ -31,14 +32,29 @@ def pack_lanes(shape: Shape, dtype: DType) -> Routine:
     """Lines of memory times a factor and turned: target[c][line]; lines past `lines` and c past `size` are zero."""
     f = Routine(shape, f"pack_lanes{shape.vectors}", source="ptr", offsets="ptr", step="i64", lines="i64", size="i64",
                 width="i64", factor="element", target="ptr")
-    e, rows, memory = f.e, shape.rows, scalars.memory_type(dtype)
-    with e.loop(0, f["width"] * rows, shape.lanes) as loop:
-        f.store(f.constant(0.0, shape.lanes), "%target", loop.index)
-    with e.loop(0, f["lines"]) as lines:
-        source = e.offset("%source", memory, e.load(e.offset("%offsets", "i64", lines.index), "i64", 1))
+    e, rows, lanes, memory = f.e, shape.rows, shape.lanes, scalars.memory_type(dtype)
+    with (e.when(e.icmp("slt", f["lines"], rows) | e.icmp("slt", f["size"], f["width"])),
+          e.loop(0, f["width"] * rows, lanes) as loop):
+        f.store(f.constant(0.0, lanes), "%target", loop.index)
+    none = e.constant(0, "i64", 1)
+    plain = e.icmp("eq", f["step"], 1)
+    together = e.select(plain, f["lines"] & -lanes, none)  # lines that are turned as vectors, and how far
+    whole = e.select(plain, f["size"] & -shape.strip, none)
+
+    def source(line: Value) -> str:
+        return e.offset("%source", memory, e.load(e.offset("%offsets", "i64", line), "i64", 1))
+
+    with e.loop(0, together, lanes) as lines:
+        sources = [source(lines.index + i) for i in range(lanes)]
         target = f.at("%target", lines.index)
-        with e.loop(0, f["size"]) as loop:
-            one = e.load(e.offset(source, memory, loop.index * f["step"]), memory, 1)
+        with e.loop(0, whole, shape.strip) as loop:
+            loaded = [e.load(e.offset(line, memory, loop.index), memory, shape.strip) for line in sources]
+            for c, column in enumerate(turned(f, [scalars.from_memory(e, strip, dtype) for strip in loaded])):
+                f.store(column * e.splat(f["factor"]), target, (loop.index + c) * rows)
+    with e.loop(0, f["lines"]) as lines:
+        line, target = source(lines.index), f.at("%target", lines.index)
+        with e.loop(e.select(e.icmp("slt", lines.index, together), whole, none), f["size"]) as loop:
+            one = e.load(e.offset(line, memory, loop.index * f["step"]), memory, 1)
             f.store(scalars.from_memory(e, one, dtype) * f["factor"], target, loop.index * rows)
     return f
 

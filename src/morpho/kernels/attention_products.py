@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from morpho.kernels.attention_code import BLOCK, MINUS_INFINITY, Routine, Shape, clamped, joined, lane, shuffled, smin
+from morpho.kernels.attention_code import BLOCK, MINUS_INFINITY, Routine, Shape, clamped, lane, shuffled, smin, turned
 from morpho.kernels.emit import Emitter, Value
 
 UNROLLED = 2
@@ -130,40 +130,14 @@ def score_row(shape: Shape) -> Routine:
             query = f.load("%q", loop.index, shape.strip)
             factors = [_spread(e, query, c, lanes) for c in range(shape.strip)]
             for g in range(together):
-                keys = _turned(f, lines[g * lanes:(g + 1) * lanes], loop.index)
+                strips = [f.load(line, loop.index, shape.strip) for line in lines[g * lanes:(g + 1) * lanes]]
+                keys = turned(f, strips)
                 for c, factor in enumerate(factors):
                     totals[g] = e.fma(keys[c], factor, totals[g])
             loop.next(*totals)
         for g, total in enumerate(loop.values):
             f.store(clamped(f, total), "%s", groups.index + g * lanes)
     return f
-
-
-def _turned(f: Routine, lines: list[str], column: Value) -> list[Value]:
-    """Columns `column`.. of a strip, each as one vector over the lines."""
-    e, shape = f.e, f.shape
-    strip = shape.strip
-    if len(lines) == 1:
-        return [f.load(lines[0], column + c, 1) for c in range(strip)]
-    loaded = [f.load(line, column, strip) for line in lines]
-    # Vector t holds lines t, t + strip, ...: a transpose within every 16 bytes then puts the lines in order.
-    vectors = [joined(e, loaded[t::strip]) for t in range(strip)]
-    while strip > 1:
-        half = len(vectors) // 2
-        mixed = []
-        for a, b in zip(vectors[:half], vectors[half:], strict=True):
-            mixed += [_interleaved(e, a, b, shape.strip, upper) for upper in (False, True)]
-        vectors, strip = mixed, strip // 2
-    return vectors
-
-
-def _interleaved(e: Emitter, a: Value, b: Value, strip: int, upper: bool) -> Value:
-    """The lower or upper halves of every strip of two vectors, lane by lane in turn."""
-    picks = []
-    for start in range(0, a.lanes, strip):
-        for i in range(strip // 2):
-            picks += [start + i + upper * strip // 2, a.lanes + start + i + upper * strip // 2]
-    return shuffled(e, a, b, picks)
 
 
 def value_row(shape: Shape) -> Routine:
