@@ -79,9 +79,12 @@ class ForwardCode(TileCode):
         self.tiles = [shape.half, shape] if shape.lanes > 1 else []
         if self.tiles:
             self.add(packing.finite(shape))
+            for routine in (products.score_tile(shape.half), products.score_tiles(shape),
+                            products.value_tile(shape.half), products.value_tiles(shape)):
+                self.add(routine)
         for tile in self.tiles:
-            for routine in (products.score_tile(tile), scores.mask_tile(tile, self.mask), scores.softmax_tile(tile),
-                            products.value_tile(tile), packing.pack_lanes(tile, self.dtype)):
+            for routine in (scores.mask_tile(tile, self.mask), scores.softmax_tile(tile),
+                            packing.pack_lanes(tile, self.dtype)):
                 self.add(routine)
 
     def ways(self, left: Value) -> list[tuple[Shape | None, Value]]:
@@ -110,8 +113,9 @@ class ForwardCode(TileCode):
         self.lower, self.upper = self.scratch(4 * TILE), self.scratch(4 * TILE)
         self.limits = self.scratch(8 * 4 * (TILE // self.shape.rows))  # per group: least lower, most lower, ... upper
         self.m, self.sums, self.factor = (self.elements(TILE) for _ in range(3))
-        self.s, self.marks = (self.elements(BLOCK * self.shape.rows) for _ in range(2))
-        self.top, self.flag = self.elements(self.shape.rows), self.scratch(8)
+        self.seen = self.scratch(8 * (TILE // self.shape.rows))  # per group: keys of the block it sees, if a whole one
+        self.s, self.marks = self.elements(BLOCK * TILE), self.elements(BLOCK * self.shape.rows)
+        self.top, self.flag = self.elements(TILE), self.scratch(8)
         self.q, self.o = self.elements(TILE * self.depth), self.elements(TILE * self.width)
         self.k_room, self.v_room = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
 
@@ -190,23 +194,35 @@ class ForwardCode(TileCode):
         block = Block(start, keys, *self.packed("k", sources["k"], keys, n["depth"], self.depth, self.k_room),
                       *self.packed("v", sources["v"], keys, n["width"], self.width, self.v_room))
         e.store(e.constant(UNKNOWN, "i64", 1), self.flag)
-        with e.loop(0, groups) as loop:
-            least_lower, most_lower, least_upper, most_upper = (
-                self.word(self.limits, loop.index * 4 + i) for i in range(4))
-            seen = smin(e, most_upper - start, BLOCK)
-            with e.when(e.icmp("sgt", seen, 0) & e.icmp("slt", least_lower, start + BLOCK)):
-                partial = e.icmp("sgt", most_lower, start) | e.icmp("slt", least_upper, start + BLOCK)
-                if self.mask is not None:
-                    partial = e.constant(True, "i1", 1)
-                first = loop.index * shape.rows
-                left = smin(e, count - first, shape.rows)
-                for tile, chosen in self.ways(left):
-                    with e.when(chosen):
-                        if tile is not None:
-                            self.group(tile, first, left, block, seen, partial)
-                            continue
-                        with e.loop(first, first + left) as rows:
-                            self.row(rows.index, block)
+        with e.loop(0, groups, carried=[e.constant(0, "i64", 1)]) as loop:
+            seen, _ = self.view(loop.index, start)
+            first = loop.index * shape.rows
+            left = smin(e, count - first, shape.rows)
+            together = e.constant(0, "i64", 1)
+            for tile, chosen in self.ways(left):
+                if tile is shape:
+                    together = e.select(chosen, seen, 0)
+                    continue
+                with e.when(chosen & e.icmp("sgt", seen, 0)):
+                    if tile is not None:
+                        self.half_group(loop.index, first, left, block)
+                        continue
+                    with e.loop(first, first + left) as rows:
+                        self.row(rows.index, block)
+            self.store_word(together, self.seen, loop.index)
+            loop.next(smax(e, loop.values[0], together))
+        if self.tiles:
+            with e.when(e.icmp("sgt", loop.values[0], 0)):
+                self.whole_groups(groups, count, loop.values[0], block)
+
+    def view(self, group: Value, start: Value) -> tuple[Value, Value]:
+        """How many keys of a block a group sees, and whether some of these are hidden from some of its rows."""
+        e = self.e
+        least_lower, most_lower, least_upper, most_upper = (self.word(self.limits, group * 4 + i) for i in range(4))
+        seen = smin(e, most_upper - start, BLOCK)
+        seen = e.select(e.icmp("slt", least_lower, start + BLOCK), seen, 0)
+        partial = e.icmp("sgt", most_lower, start) | e.icmp("slt", least_upper, start + BLOCK)
+        return seen, partial if self.mask is None else e.constant(True, "i1", 1)
 
     def row(self, row: Value, block: Block) -> None:
         """One row and one block."""
@@ -235,32 +251,60 @@ class ForwardCode(TileCode):
         line = self.e.offset(self.buffers["mask"], scalars.memory_type(self.mask), offset)
         return line, self.strides["mask"][self.rank + 3]
 
-    def group(self, shape: Shape, first: Value, left: Value, block: Block, seen: Value, partial: Value) -> None:
-        """A group of rows and one block. Where some keys are masked for some rows, a value that is not finite would
-        reach rows that may not see it, as 0 * inf: then rows take their values one by one."""
-        e, kind = self.e, shape.vectors
-        self.call(f"score_tile{kind}", self.at(self.q, first * self.depth), block.k, block.k_stride, self.depth, seen,
-                  block.keys, self.s, self.top)
-        top = e.absolute(e.load(self.top, shape.element, shape.rows))
+    def half_group(self, number: Value, first: Value, left: Value, block: Block) -> None:
+        """A group of few rows and one block."""
+        e, half = self.e, self.shape.half
+        seen, partial = self.view(number, block.start)
+        self.call("score_tile1", self.at(self.q, first * self.depth), block.k, block.k_stride, self.depth, seen,
+                  block.keys, self.s, self.at(self.top, first))
+        whole = self.weigh(half, self.s, first, block, seen, partial)
+        with e.when(whole):
+            self.call("value_tile1", self.s, block.v, block.v_stride, seen, self.width, self.at(self.factor, first),
+                      self.at(self.o, first * self.width))
+        with e.when(whole ^ 1):
+            self.value_rows(half, self.s, first, left, block, seen)
+
+    def whole_groups(self, groups: Value, count: Value, most: Value, block: Block) -> None:
+        """All groups of the most rows and one block."""
+        e, shape = self.e, self.shape
+        self.call("score_tiles", self.q, block.k, block.k_stride, self.depth, most, block.keys, self.s, self.top, groups,
+                  self.seen)
+        with e.loop(0, groups) as loop:
+            seen = self.word(self.seen, loop.index)
+            with e.when(e.icmp("sgt", seen, 0)):
+                first, s = loop.index * shape.rows, self.at(self.s, loop.index * (BLOCK * shape.rows))
+                whole = self.weigh(shape, s, first, block, seen, self.view(loop.index, block.start)[1])
+                with e.when(whole ^ 1):
+                    self.value_rows(shape, s, first, smin(e, count - first, shape.rows), block, seen)
+                    self.store_word(e.constant(0, "i64", 1), self.seen, loop.index)
+        self.call("value_tiles", self.s, block.v, block.v_stride, self.width, self.factor, self.o, groups, self.seen)
+
+    def weigh(self, shape: Shape, s: str, first: Value, block: Block, seen: Value, partial: Value) -> Value:
+        """The scores of a group become weights. Where some keys are masked for some rows, a value that is not finite
+        would reach rows that may not see it, as 0 * inf: then rows take their values one by one, and this is false."""
+        e, kind, at_top = self.e, shape.vectors, self.at(self.top, first)
+        top = e.absolute(e.load(at_top, shape.element, shape.rows))
         strange = any_lane(e, e.fcmp("uge", top, LARGEST[shape.element]))  # overflown: clamp
         with e.when(partial | strange):
             lower, upper = (e.offset(table, "i32", first) for table in (self.lower, self.upper))
             mask = "null" if self.mask is None else self.buffers["mask"]
             step = e.constant(0, "i64", 1) if self.mask is None else self.strides["mask"][self.rank + 3]
-            self.call(f"mask_tile{kind}", self.s, block.start, seen, lower, upper, mask,
-                      e.offset(self.offsets["mask"], "i64", first), step, self.top)
+            self.call(f"mask_tile{kind}", s, block.start, seen, lower, upper, mask,
+                      e.offset(self.offsets["mask"], "i64", first), step, at_top)
             with e.when(e.icmp("eq", self.word(self.flag, 0), UNKNOWN)):
                 self.call("finite", block.v, block.v_stride, block.keys, self.width, self.flag)
         whole = e.icmp("ne", self.word(self.flag, 0), 0) | ((partial | strange) ^ 1)
         with e.when(whole ^ 1), e.loop(0, BLOCK * shape.rows, shape.rows) as loop:
-            e.store(e.load(self.at(self.s, loop.index), shape.element, shape.rows), self.at(self.marks, loop.index))
+            e.store(e.load(self.at(s, loop.index), shape.element, shape.rows), self.at(self.marks, loop.index))
         m, sums, factor = (self.at(table, first) for table in (self.m, self.sums, self.factor))
-        o = self.at(self.o, first * self.width)
-        self.call(f"softmax_tile{kind}", self.s, m, sums, factor, self.top, seen)
-        with e.when(whole):
-            self.call(f"value_tile{kind}", self.s, block.v, block.v_stride, seen, self.width, factor, o)
-        with e.when(whole ^ 1), e.loop(0, left) as rows:
-            self.call("value_row", self.at(self.s, rows.index), self.at(self.marks, rows.index), shape.rows, block.v,
+        self.call(f"softmax_tile{kind}", s, m, sums, factor, at_top, seen)
+        return whole
+
+    def value_rows(self, shape: Shape, s: str, first: Value, left: Value, block: Block, seen: Value) -> None:
+        """The second product of a group, row by row."""
+        e, o, factor = self.e, self.at(self.o, first * self.width), self.at(self.factor, first)
+        with e.loop(0, left) as rows:
+            self.call("value_row", self.at(s, rows.index), self.at(self.marks, rows.index), shape.rows, block.v,
                       block.v_stride, seen, self.width, e.load(self.at(factor, rows.index), shape.element, 1),
                       self.at(o, rows.index * self.width))
 

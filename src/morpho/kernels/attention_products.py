@@ -21,55 +21,112 @@ def score_tile(shape: Shape) -> Routine:
     """
     f = Routine(shape, f"score_tile{shape.vectors}", q="ptr", k="ptr", stride="i64", depth="i64", count="i64",
                 keys="i64", s="ptr", top="ptr")
-    e, lanes, rows, vectors = f.e, shape.lanes, shape.rows, shape.vectors
-    with e.loop(0, f["count"], shape.keys, carried=[f.constant(MINUS_INFINITY, lanes)] * vectors) as groups:
-        lines = [f.at("%k", smin(e, groups.index + i, f["keys"] - 1) * f["stride"]) for i in range(shape.keys)]
-        with e.loop(0, f["depth"], shape.strip, carried=[f.constant(0.0, lanes)] * (vectors * shape.keys)) as loop:
-            totals = list(loop.values)
-            strips = [f.load(line, loop.index, shape.strip) for line in lines] if shape.by_lane else []
-            left = f.at("%q", loop.index * rows)
-            for c in range(shape.strip):
-                queries = [f.load(left, c * rows + n * lanes, lanes) for n in range(vectors)]
-                for i, line in enumerate(lines):
-                    factor = _spread(e, strips[i], c, lanes) if strips else e.splat(f.load(line, loop.index + c, 1))
-                    for n in range(vectors):
-                        totals[vectors * i + n] = e.fma(queries[n], factor, totals[vectors * i + n])
-            loop.next(*totals)
-        tops, target = list(groups.values), f.at("%s", groups.index * rows)
-        for i, total in enumerate(loop.values):
-            f.store(total, target, i * lanes)
-            tops[i % vectors] = e.maximum(tops[i % vectors], total)
-        groups.next(*tops)
+    e, lanes = f.e, shape.lanes
+    with e.loop(0, f["count"], shape.keys, carried=[f.constant(MINUS_INFINITY, lanes)] * shape.vectors) as groups:
+        lines = _key_lines(f, groups.index)
+        groups.next(*_scores(f, "%q", lines, groups.values, f.at("%s", groups.index * shape.rows)))
     for n, top in enumerate(groups.values):
         f.store(top, "%top", n * lanes)
     return f
+
+
+def score_tiles(shape: Shape) -> Routine:
+    """The same for `tiles` tiles, each with `seen` keys of its own, `count` at most. All of them take some keys before
+    the next ones are read: lines far apart in memory may not stay in the nearest cache until the next tile."""
+    f = Routine(shape, "score_tiles", q="ptr", k="ptr", stride="i64", depth="i64", count="i64", keys="i64", s="ptr",
+                top="ptr", tiles="i64", seen="ptr")
+    e, lanes, rows = f.e, shape.lanes, shape.rows
+    with e.loop(0, f["tiles"] * rows, lanes) as loop:
+        f.store(f.constant(MINUS_INFINITY, lanes), "%top", loop.index)
+    with e.loop(0, f["count"], shape.keys) as groups:
+        lines = _key_lines(f, groups.index)
+        with e.loop(0, f["tiles"]) as tiles, e.when(e.icmp("slt", groups.index, _seen(f, tiles.index))):
+            target = f.at("%s", (tiles.index * BLOCK + groups.index) * rows)
+            top = f.at("%top", tiles.index * rows)
+            tops = [f.load(top, n * lanes, lanes) for n in range(shape.vectors)]
+            for n, new in enumerate(_scores(f, f.at("%q", tiles.index * rows * f["depth"]), lines, tops, target)):
+                f.store(new, top, n * lanes)
+    return f
+
+
+def _seen(f: Routine, tile: Value) -> Value:
+    return f.e.load(f.e.offset("%seen", "i64", tile), "i64", 1)
+
+
+def _key_lines(f: Routine, first: Value) -> list[str]:
+    """Where the keys from `first` on begin that are multiplied at once."""
+    last = f["keys"] - 1
+    return [f.at("%k", smin(f.e, first + i, last) * f["stride"]) for i in range(f.shape.keys)]
+
+
+def _scores(f: Routine, q: str, lines: list[str], tops: list[Value], target: str) -> list[Value]:
+    """Stores the scores of a tile of queries and some keys, and gives the largest of each row after them."""
+    e, shape = f.e, f.shape
+    lanes, rows, vectors = shape.lanes, shape.rows, shape.vectors
+    with e.loop(0, f["depth"], shape.strip, carried=[f.constant(0.0, lanes)] * (vectors * shape.keys)) as loop:
+        totals = list(loop.values)
+        strips = [f.load(line, loop.index, shape.strip) for line in lines] if shape.by_lane else []
+        left = f.at(q, loop.index * rows)
+        for c in range(shape.strip):
+            queries = [f.load(left, c * rows + n * lanes, lanes) for n in range(vectors)]
+            for i, line in enumerate(lines):
+                factor = _spread(e, strips[i], c, lanes) if strips else e.splat(f.load(line, loop.index + c, 1))
+                for n in range(vectors):
+                    totals[vectors * i + n] = e.fma(queries[n], factor, totals[vectors * i + n])
+        loop.next(*totals)
+    tops = list(tops)
+    for i, total in enumerate(loop.values):
+        f.store(total, target, i * lanes)
+        tops[i % vectors] = e.maximum(tops[i % vectors], total)
+    return tops
 
 
 def value_tile(shape: Shape) -> Routine:
     """o[row][column] = o * factor[row] + sum over keys of p[key][row] * v[key][column], keys ascending."""
     f = Routine(shape, f"value_tile{shape.vectors}", p="ptr", v="ptr", stride="i64", count="i64", width="i64",
                 factor="ptr", o="ptr")
-    e, lanes, group = f.e, shape.lanes, shape.value_rows
-    with e.loop(0, shape.rows, group) as rows, e.loop(0, f["width"], shape.columns) as columns:
-        outs = [f.at("%o", (rows.index + r) * f["width"] + columns.index) for r in range(group)]
-        old = []
-        for r, out in enumerate(outs):
-            factor = e.splat(f.load("%factor", rows.index + r, 1))
-            old += [f.load(out, n * lanes, lanes) * factor for n in range(shape.value_vectors)]
-        whole = f["count"] & -UNROLLED  # few enough steps for a processor to foresee the end of the loop
-        with e.loop(0, whole, UNROLLED, carried=old) as loop:
-            loop.next(*_value_keys(f, rows.index, columns.index, loop.index, loop.values, UNROLLED))
-        with e.loop(whole, f["count"], carried=loop.values) as loop:
-            loop.next(*_value_keys(f, rows.index, columns.index, loop.index, loop.values, 1))
-        for i, total in enumerate(loop.values):
-            f.store(total, outs[i // shape.value_vectors], i % shape.value_vectors * lanes)
+    e = f.e
+    with e.loop(0, shape.rows, shape.value_rows) as rows, e.loop(0, f["width"], shape.columns) as columns:
+        _value_part(f, rows.index, columns.index, f.at("%p", rows.index), f["count"])
     return f
 
 
-def _value_keys(f: Routine, row: Value, column: Value, key: Value, totals: list[Value], count: int) -> list[Value]:
-    """The totals after `count` keys more."""
+def value_tiles(shape: Shape) -> Routine:
+    """The same for `tiles` tiles, each with the keys that it has `seen`. All of them take some columns before the next
+    ones are read."""
+    f = Routine(shape, "value_tiles", p="ptr", v="ptr", stride="i64", width="i64", factor="ptr", o="ptr", tiles="i64",
+                seen="ptr")
+    e, each = f.e, shape.rows
+    with e.loop(0, f["width"], shape.columns) as columns, e.loop(0, f["tiles"]) as tiles:
+        seen = _seen(f, tiles.index)
+        with e.when(e.icmp("sgt", seen, 0)), e.loop(0, each, shape.value_rows) as rows:
+            weights = f.at("%p", tiles.index * (BLOCK * each) + rows.index)
+            _value_part(f, tiles.index * each + rows.index, columns.index, weights, seen)
+    return f
+
+
+def _value_part(f: Routine, row: Value, column: Value, weights: str, count: Value) -> None:
+    """Some rows and columns of the second product."""
     e, shape = f.e, f.shape
-    weights_at = f.at("%p", key * shape.rows + row)
+    lanes, vectors = shape.lanes, shape.value_vectors
+    outs = [f.at("%o", (row + r) * f["width"] + column) for r in range(shape.value_rows)]
+    old = []
+    for r, out in enumerate(outs):
+        factor = e.splat(f.load("%factor", row + r, 1))
+        old += [f.load(out, n * lanes, lanes) * factor for n in range(vectors)]
+    whole = count & -UNROLLED  # few enough steps for a processor to foresee the end of the loop
+    with e.loop(0, whole, UNROLLED, carried=old) as loop:
+        loop.next(*_value_keys(f, weights, column, loop.index, loop.values, UNROLLED))
+    with e.loop(whole, count, carried=loop.values) as loop:
+        loop.next(*_value_keys(f, weights, column, loop.index, loop.values, 1))
+    for i, total in enumerate(loop.values):
+        f.store(total, outs[i // vectors], i % vectors * lanes)
+
+
+def _value_keys(f: Routine, first: str, column: Value, key: Value, totals: list[Value], count: int) -> list[Value]:
+    """The totals after `count` keys more; the weights of key 0 begin at `first`."""
+    e, shape = f.e, f.shape
+    weights_at = f.at(first, key * shape.rows)
     line = f.at("%v", key * f["stride"] + column)
     for i in range(count):
         weights = _weights(f, f.at(weights_at, i * shape.rows))
