@@ -1,8 +1,8 @@
 """Attention, block by block: scores, softmax and the weighted sum of values without the matrix of scores in memory.
 
-Rows of one key-value head (all queries of all query heads that share it) are cut into tiles of 32. A tile walks over
-blocks of 64 keys with a running maximum and sum per row; scratch is a tile of queries and results, a block of scores
-twice, as they are and as weights, and one packed block of keys and values where those do not lie as the routines want
+Rows of one key-value head (all queries of all query heads that share it) are cut into tiles of 32 or 64. A tile walks
+over blocks of 64 keys with a running maximum and sum per row; scratch is a tile of queries and results, a block of
+scores, as they are and as weights, and one packed block of keys and values where those do not lie as the routines want
 them.
 """
 
@@ -18,7 +18,7 @@ from morpho.kernels import attention_products as products
 from morpho.kernels import attention_scores as scores
 from morpho.kernels import scalars
 from morpho.kernels.attention_code import BLOCK, LARGEST, MINUS_INFINITY, Shape, any_lane, smax, smin
-from morpho.kernels.attention_tiles import FAR, TILE, WIDEST, TileCode
+from morpho.kernels.attention_tiles import FAR, TALL_TILE, WIDEST, TileCode
 from morpho.kernels.emit import Value
 from morpho.kernels.vector_math.logarithm import log
 
@@ -28,8 +28,8 @@ OPERANDS = ("q", "k", "v", "o", "lse", "mask", "offset")
 
 def scratch_bytes(depth: int, width: int) -> int:
     """Bytes for one thread: tables, two blocks of scores, a tile of queries and results, a block of keys and values."""
-    fixed = TILE * (4 * 8 + 2 * 4 + 3 * 8 + 4 * 8) + 2 * BLOCK * TILE * 8 + 16 * 64
-    return fixed + (TILE + BLOCK) * (depth + width + 2 * WIDEST) * 8
+    fixed = TALL_TILE * (4 * 8 + 2 * 4 + 3 * 8 + 6 * 8) + 2 * BLOCK * TALL_TILE * 8 + 20 * 64
+    return fixed + (TALL_TILE + BLOCK) * (depth + width + 2 * WIDEST) * 8
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class AttentionKernel:
     scratch_bytes: int = field(default=0, compare=False, repr=False)
 
     scratch_bytes_per_column = 0
+    uneven = True
 
     def generate(self, isa: Isa, name: str) -> str:
         return ForwardCode(self, isa).module(name)
@@ -78,14 +79,13 @@ class ForwardCode(TileCode):
             self.add(routine)
         self.tiles = [shape.half, shape] if shape.lanes > 1 else []
         if self.tiles:
-            self.add(packing.finite(shape))
-            for routine in (products.score_tile(shape.half), products.score_tiles(shape),
+            for routine in (packing.pack_lanes(shape, self.dtype), packing.finite(shape),
+                            products.score_tile(shape.half), products.score_tiles(shape),
                             products.value_tile(shape.half), products.value_tiles(shape)):
                 self.add(routine)
         for tile in self.tiles:
-            for routine in (scores.mask_tile(tile, self.mask), scores.softmax_tile(tile),
-                            packing.pack_lanes(tile, self.dtype)):
-                self.add(routine)
+            self.add(scores.mask_tile(tile, self.mask))
+            self.add(scores.softmax_tile(tile))
 
     def ways(self, left: Value) -> list[tuple[Shape | None, Value]]:
         """How a group of so many rows is taken: one by one, as half a tile or a whole one, and when."""
@@ -101,41 +101,43 @@ class ForwardCode(TileCode):
         self.lines = n["group"] * n["queries"]
         self.depth, self.width = self.padded(n["depth"], shape.strip), self.padded(n["width"], shape.columns)
         self.lay_out()
-        tiles = (self.lines + (TILE - 1)).shift_right(TILE.bit_length() - 1)
+        tiles = e.instruction("udiv", self.lines + n["tile"] - 1, n["tile"])
         first, last = self.pieces(tiles * self.heads())
         with e.loop(first, last) as loop:
             head = e.instruction("udiv", loop.index, tiles)
-            self.tile(head, (loop.index - head * tiles) * TILE)
+            # The last rows of a head first: they may see the most keys, and threads end together on small pieces.
+            self.tile(head, (head * tiles + (tiles - 1) - loop.index) * n["tile"])
 
     def lay_out(self) -> None:
         """Scratch: per row, per group of rows, then the tile and the block."""
-        self.offsets = {key: self.scratch(8 * TILE) for key in ("q", "o", "lse", "mask")}
-        self.lower, self.upper = self.scratch(4 * TILE), self.scratch(4 * TILE)
-        self.limits = self.scratch(8 * 4 * (TILE // self.shape.rows))  # per group: least lower, most lower, ... upper
-        self.m, self.sums, self.factor = (self.elements(TILE) for _ in range(3))
-        self.seen = self.scratch(8 * (TILE // self.shape.rows))  # per group: keys of the block it sees, if a whole one
-        self.s, self.marks = self.elements(BLOCK * TILE), self.elements(BLOCK * self.shape.rows)
-        self.top, self.flag = self.elements(TILE), self.scratch(8)
-        self.q, self.o = self.elements(TILE * self.depth), self.elements(TILE * self.width)
+        tile = TALL_TILE
+        self.offsets = {key: self.scratch(8 * tile) for key in ("q", "o", "lse", "mask")}
+        self.lower, self.upper = self.scratch(4 * tile), self.scratch(4 * tile)
+        self.limits = self.scratch(32 * (tile // self.shape.rows))  # per group: least lower, most lower, ... upper
+        self.m, self.sums, self.factor = (self.elements(tile) for _ in range(3))
+        self.seen = self.scratch(8 * (tile // self.shape.rows))  # per group: keys of the block it sees, if a whole one
+        self.s, self.marks = self.elements(BLOCK * tile), self.elements(BLOCK * self.shape.rows)
+        self.top, self.flag = self.elements(tile), self.scratch(8)
+        self.q, self.o = self.elements(tile * self.depth), self.elements(tile * self.width)
         self.k_room, self.v_room = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
 
     # -- one tile --------------------------------------------------------------------------------------------------
     def tile(self, head: Value, first: Value) -> None:
         e, rows = self.e, self.shape.rows
         starts = self.starts(head, OPERANDS)
-        count = smin(e, self.lines - first, TILE)
-        self.place_rows(starts, first)
+        count = smin(e, self.lines - first, self.n["tile"])
         groups = e.instruction("udiv", count + (rows - 1), e.constant(rows, "i64", 1))
+        self.place_rows(starts, first, groups * rows)
         least, most = self.find_limits(groups)
         self.begin(groups, count)
         with e.loop(least & -BLOCK, most, BLOCK) as blocks:
             self.block(starts, blocks.index, groups, count)
         self.finish(count)
 
-    def place_rows(self, starts: dict[str, Value], first: Value) -> None:
+    def place_rows(self, starts: dict[str, Value], first: Value, count: Value) -> None:
         """For each row where it lies, and the keys it sees; rows past the last one repeat it."""
         e, n = self.e, self.n
-        with e.loop(0, TILE) as loop:
+        with e.loop(0, count) as loop:
             line = smin(e, first + loop.index, self.lines - 1)
             head = e.instruction("udiv", line, n["queries"])
             row = line - head * n["queries"]
@@ -164,10 +166,11 @@ class ForwardCode(TileCode):
     def begin(self, groups: Value, count: Value) -> None:
         """Nothing seen yet; queries packed, turned where a group has enough rows."""
         e, n, shape = self.e, self.n, self.shape
-        with e.loop(0, TILE) as loop:
-            e.store(e.constant(MINUS_INFINITY, shape.element, 1), self.at(self.m, loop.index))
-            e.store(e.constant(0.0, shape.element, 1), self.at(self.sums, loop.index))
-        with e.loop(0, self.width * TILE, shape.lanes) as loop:
+        rows = groups * shape.rows
+        with e.loop(0, rows, shape.lanes) as loop:
+            e.store(e.constant(MINUS_INFINITY, shape.element), self.at(self.m, loop.index))
+            e.store(e.constant(0.0, shape.element), self.at(self.sums, loop.index))
+        with e.loop(0, self.width * rows, shape.lanes) as loop:
             e.store(e.constant(0.0, shape.element), self.at(self.o, loop.index))
         step = self.strides["q"][self.rank + 3]
         with e.loop(0, groups) as loop:
@@ -178,8 +181,8 @@ class ForwardCode(TileCode):
                 with e.when(chosen):
                     offsets = e.offset(self.offsets["q"], "i64", first)
                     if tile is not None:
-                        self.call(f"pack_lanes{tile.vectors}", self.buffers["q"], offsets, step, left, n["depth"],
-                                  self.depth, self.scale, target)
+                        self.call("pack_lanes", self.buffers["q"], offsets, step, left, n["depth"], self.depth,
+                                  self.scale, tile.rows, target)
                         continue
                     with e.loop(0, left) as lines:
                         source = self.pointer("q", self.word(offsets, lines.index))
@@ -191,8 +194,9 @@ class ForwardCode(TileCode):
         e, n, shape = self.e, self.n, self.shape
         keys = smin(e, n["keys"] - start, BLOCK)
         sources = {key: self.pointer(key, starts[key] + start * self.strides[key][self.rank + 2]) for key in "kv"}
+        often = e.icmp("sgt", count, 2 * shape.value_rows)
         block = Block(start, keys, *self.packed("k", sources["k"], keys, n["depth"], self.depth, self.k_room),
-                      *self.packed("v", sources["v"], keys, n["width"], self.width, self.v_room))
+                      *self.packed("v", sources["v"], keys, n["width"], self.width, self.v_room, often))
         e.store(e.constant(UNKNOWN, "i64", 1), self.flag)
         with e.loop(0, groups, carried=[e.constant(0, "i64", 1)]) as loop:
             seen, _ = self.view(loop.index, start)
@@ -267,8 +271,8 @@ class ForwardCode(TileCode):
     def whole_groups(self, groups: Value, count: Value, most: Value, block: Block) -> None:
         """All groups of the most rows and one block."""
         e, shape = self.e, self.shape
-        self.call("score_tiles", self.q, block.k, block.k_stride, self.depth, most, block.keys, self.s, self.top, groups,
-                  self.seen)
+        self.call("score_tiles", self.q, block.k, block.k_stride, self.depth, most, block.keys, self.s, self.top,
+                  groups, self.seen)
         with e.loop(0, groups) as loop:
             seen = self.word(self.seen, loop.index)
             with e.when(e.icmp("sgt", seen, 0)):
@@ -312,10 +316,16 @@ class ForwardCode(TileCode):
     def finish(self, count: Value) -> None:
         """o / l, and m + log(l); a row that saw nothing is 0, and its logarithm +inf, so that its gradient is 0."""
         e, n, shape, lanes = self.e, self.n, self.shape, self.shape.lanes
+        with e.loop(0, count, lanes) as loop:
+            sums, m = (self.at(table, loop.index) for table in (self.sums, self.m))
+            total = e.load(sums, shape.element, lanes)
+            empty = e.fcmp("oeq", total, 0.0)
+            total = e.select(empty, 1.0, total)
+            e.store(total, sums)
+            e.store(e.select(empty, float("inf"), e.load(m, shape.element, lanes) + log(e, total)), m)
         with e.loop(0, count) as loop:
-            sums = e.load(self.at(self.sums, loop.index), shape.element, 1)
-            empty = e.fcmp("oeq", sums, 0.0)
-            total = e.select(empty, 1.0, sums)
+            total, lse = (e.load(self.at(table, loop.index), shape.element, 1) for table in (self.sums, self.m))
+            e.store(lse, self.at(self.buffers["lse"], self.word(self.offsets["lse"], loop.index)))
             source = self.at(self.o, loop.index * self.width)
             target = self.pointer("o", self.word(self.offsets["o"], loop.index))
             whole = n["width"] & -lanes
@@ -323,9 +333,6 @@ class ForwardCode(TileCode):
                 self.store_result(source, target, columns.index, e.splat(total), lanes)
             with e.loop(whole, n["width"]) as columns:
                 self.store_result(source, target, columns.index, total, 1)
-            maximum = e.load(self.at(self.m, loop.index), shape.element, 1)
-            lse = e.select(empty, float("inf"), maximum + log(e, total))
-            e.store(lse, self.at(self.buffers["lse"], self.word(self.offsets["lse"], loop.index)))
 
     def store_result(self, source: str, target: str, column: Value, total: Value, lanes: int) -> None:
         e = self.e

@@ -7,6 +7,8 @@ from morpho.kernels import scalars
 from morpho.kernels.attention_code import Routine, Shape, any_lane, turned
 from morpho.kernels.emit import Value
 
+TOGETHER = 4  # vectors of a line
+
 
 def pack_lines(shape: Shape, dtype: DType) -> Routine:
     """Lines of memory times a factor, side by side as registers hold them, each padded with zeros to `width`."""
@@ -17,9 +19,15 @@ def pack_lines(shape: Shape, dtype: DType) -> Routine:
     with e.loop(0, f["lines"]) as lines:
         source = e.offset("%source", memory, lines.index * f["stride"])
         target = f.at("%target", lines.index * f["width"])
-        with e.loop(0, whole, lanes) as loop:
-            loaded = e.load(e.offset(source, memory, loop.index), memory, lanes)
-            f.store(scalars.from_memory(e, loaded, dtype) * e.splat(f["factor"]), target, loop.index)
+        done = e.constant(0, "i64", 1)
+        for vectors in (TOGETHER, 1):
+            until = whole & -(vectors * lanes)
+            with e.loop(done, until, vectors * lanes) as loop:
+                for n in range(vectors):
+                    loaded = e.load(e.offset(source, memory, loop.index + n * lanes), memory, lanes)
+                    value = scalars.from_memory(e, loaded, dtype) * e.splat(f["factor"])
+                    f.store(value, target, loop.index + n * lanes)
+            done = until
         with e.loop(whole, f["size"]) as loop:
             one = e.load(e.offset(source, memory, loop.index * f["step"]), memory, 1)
             f.store(scalars.from_memory(e, one, dtype) * f["factor"], target, loop.index)
@@ -29,10 +37,11 @@ def pack_lines(shape: Shape, dtype: DType) -> Routine:
 
 
 def pack_lanes(shape: Shape, dtype: DType) -> Routine:
-    """Lines of memory times a factor and turned: target[c][line]; lines past `lines` and c past `size` are zero."""
-    f = Routine(shape, f"pack_lanes{shape.vectors}", source="ptr", offsets="ptr", step="i64", lines="i64", size="i64",
-                width="i64", factor="element", target="ptr")
-    e, rows, lanes, memory = f.e, shape.rows, shape.lanes, scalars.memory_type(dtype)
+    """Lines of memory times a factor and turned for a tile of `rows` rows: target[c][line]; lines past `lines` and c
+    past `size` are zero."""
+    f = Routine(shape, "pack_lanes", source="ptr", offsets="ptr", step="i64", lines="i64", size="i64", width="i64",
+                factor="element", rows="i64", target="ptr")
+    e, rows, lanes, memory = f.e, f["rows"], shape.lanes, scalars.memory_type(dtype)
     with (e.when(e.icmp("slt", f["lines"], rows) | e.icmp("slt", f["size"], f["width"])),
           e.loop(0, f["width"] * rows, lanes) as loop):
         f.store(f.constant(0.0, lanes), "%target", loop.index)
