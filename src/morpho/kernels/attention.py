@@ -111,7 +111,7 @@ class ForwardCode(TileCode):
     def lay_out(self) -> None:
         """Scratch: per row, per group of rows, then the tile and the block."""
         tile = TALL_TILE
-        self.offsets = {key: self.scratch(8 * tile) for key in ("q", "o", "lse", "mask")}
+        self.offsets = {key: self.scratch(8 * tile) for key in ("q", "o", "lse", *["mask"] * (self.mask is not None))}
         self.lower, self.upper = self.scratch(4 * tile), self.scratch(4 * tile)
         self.limits = self.scratch(32 * (tile // self.shape.rows))  # per group: least lower, most lower, ... upper
         self.m, self.sums, self.factor = (self.elements(tile) for _ in range(3))
@@ -170,8 +170,9 @@ class ForwardCode(TileCode):
         with e.loop(0, rows, shape.lanes) as loop:
             e.store(e.constant(MINUS_INFINITY, shape.element), self.at(self.m, loop.index))
             e.store(e.constant(0.0, shape.element), self.at(self.sums, loop.index))
-        with e.loop(0, self.width * rows, shape.lanes) as loop:
-            e.store(e.constant(0.0, shape.element), self.at(self.o, loop.index))
+        with e.loop(0, self.width * rows, 4 * shape.lanes) as loop:  # lines are 4 vectors, or 2 and rows an even number
+            for i in range(4):
+                e.store(e.constant(0.0, shape.element), self.at(self.o, loop.index + i * shape.lanes))
         step = self.strides["q"][self.rank + 3]
         with e.loop(0, groups) as loop:
             first = loop.index * shape.rows
@@ -220,13 +221,15 @@ class ForwardCode(TileCode):
                 self.whole_groups(groups, count, loop.values[0], block)
 
     def view(self, group: Value, start: Value) -> tuple[Value, Value]:
-        """How many keys of a block a group sees, and whether some of these are hidden from some of its rows."""
+        """How many keys of a block a group sees, and how many of the first ones are seen by all of its rows."""
         e = self.e
         least_lower, most_lower, least_upper, most_upper = (self.word(self.limits, group * 4 + i) for i in range(4))
         seen = smin(e, most_upper - start, BLOCK)
         seen = e.select(e.icmp("slt", least_lower, start + BLOCK), seen, 0)
-        partial = e.icmp("sgt", most_lower, start) | e.icmp("slt", least_upper, start + BLOCK)
-        return seen, partial if self.mask is None else e.constant(True, "i1", 1)
+        if self.mask is not None:
+            return seen, e.constant(0, "i64", 1)
+        clear = smin(e, smax(e, least_upper - start, 0), BLOCK)
+        return seen, e.select(e.icmp("sgt", most_lower, start), 0, clear)
 
     def row(self, row: Value, block: Block) -> None:
         """One row and one block."""
@@ -258,10 +261,10 @@ class ForwardCode(TileCode):
     def half_group(self, number: Value, first: Value, left: Value, block: Block) -> None:
         """A group of few rows and one block."""
         e, half = self.e, self.shape.half
-        seen, partial = self.view(number, block.start)
+        seen, clear = self.view(number, block.start)
         self.call("score_tile1", self.at(self.q, first * self.depth), block.k, block.k_stride, self.depth, seen,
                   block.keys, self.s, self.at(self.top, first))
-        whole = self.weigh(half, self.s, first, block, seen, partial)
+        whole = self.weigh(half, self.s, first, block, seen, clear)
         with e.when(whole):
             self.call("value_tile1", self.s, block.v, block.v_stride, seen, self.width, self.at(self.factor, first),
                       self.at(self.o, first * self.width))
@@ -283,21 +286,23 @@ class ForwardCode(TileCode):
                     self.store_word(e.constant(0, "i64", 1), self.seen, loop.index)
         self.call("value_tiles", self.s, block.v, block.v_stride, self.width, self.factor, self.o, groups, self.seen)
 
-    def weigh(self, shape: Shape, s: str, first: Value, block: Block, seen: Value, partial: Value) -> Value:
+    def weigh(self, shape: Shape, s: str, first: Value, block: Block, seen: Value, clear: Value) -> Value:
         """The scores of a group become weights. Where some keys are masked for some rows, a value that is not finite
         would reach rows that may not see it, as 0 * inf: then rows take their values one by one, and this is false."""
         e, kind, at_top = self.e, shape.vectors, self.at(self.top, first)
         top = e.absolute(e.load(at_top, shape.element, shape.rows))
         strange = any_lane(e, e.fcmp("uge", top, LARGEST[shape.element]))  # overflown: clamp
-        with e.when(partial | strange):
+        partial = e.icmp("slt", clear, BLOCK) | strange
+        with e.when(partial):
             lower, upper = (e.offset(table, "i32", first) for table in (self.lower, self.upper))
             mask = "null" if self.mask is None else self.buffers["mask"]
             step = e.constant(0, "i64", 1) if self.mask is None else self.strides["mask"][self.rank + 3]
-            self.call(f"mask_tile{kind}", s, block.start, seen, lower, upper, mask,
-                      e.offset(self.offsets["mask"], "i64", first), step, at_top)
+            offsets = "null" if self.mask is None else e.offset(self.offsets["mask"], "i64", first)
+            self.call(f"mask_tile{kind}", s, block.start, smin(e, clear, seen), seen, lower, upper, mask, offsets, step,
+                      at_top)
             with e.when(e.icmp("eq", self.word(self.flag, 0), UNKNOWN)):
                 self.call("finite", block.v, block.v_stride, block.keys, self.width, self.flag)
-        whole = e.icmp("ne", self.word(self.flag, 0), 0) | ((partial | strange) ^ 1)
+        whole = e.icmp("ne", self.word(self.flag, 0), 0) | (partial ^ 1)
         with e.when(whole ^ 1), e.loop(0, BLOCK * shape.rows, shape.rows) as loop:
             e.store(e.load(self.at(s, loop.index), shape.element, shape.rows), self.at(self.marks, loop.index))
         m, sums, factor = (self.at(table, first) for table in (self.m, self.sums, self.factor))
@@ -328,11 +333,13 @@ class ForwardCode(TileCode):
             e.store(lse, self.at(self.buffers["lse"], self.word(self.offsets["lse"], loop.index)))
             source = self.at(self.o, loop.index * self.width)
             target = self.pointer("o", self.word(self.offsets["o"], loop.index))
-            whole = n["width"] & -lanes
-            with e.loop(0, whole, lanes) as columns:
-                self.store_result(source, target, columns.index, e.splat(total), lanes)
-            with e.loop(whole, n["width"]) as columns:
-                self.store_result(source, target, columns.index, total, 1)
+            done = e.constant(0, "i64", 1)
+            for vectors, size in ((4, lanes), (1, lanes), (1, 1)) if lanes > 1 else ((1, 1),):
+                until = n["width"] & -(vectors * size)
+                with e.loop(done, until, vectors * size) as columns:
+                    for i in range(vectors):
+                        self.store_result(source, target, columns.index + i * size, e.splat(total, size), size)
+                done = until
 
     def store_result(self, source: str, target: str, column: Value, total: Value, lanes: int) -> None:
         e = self.e

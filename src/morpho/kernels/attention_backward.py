@@ -185,7 +185,7 @@ class QueriesCode(BackwardCode):
                       self.t, self.ignored)
             lower, upper = (e.offset(table, "i32", first) for table in (self.lower, self.upper))
             with e.when(self.partly(start, BLOCK)):
-                self.call(f"mask_tile{kind}", self.s, start, keys, lower, upper, mask,
+                self.call(f"mask_tile{kind}", self.s, start, 0, keys, lower, upper, mask,
                           e.offset(self.offsets["mask"], "i64", first), step, self.top)
             self.call("slope_tile", self.s, self.t, self.at(self.lse, first), self.at(self.delta, first), keys)
             self.call(f"value_tile{kind}", self.t, k, k_stride, keys, self.depth, self.ones,

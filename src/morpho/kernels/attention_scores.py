@@ -21,14 +21,19 @@ def _mask_value(f: Routine, raw: Value, dtype: DType) -> Value:
 def mask_tile(shape: Shape, mask: DType | None) -> Routine:
     """Scores that a row may not see become -inf, those past `count` too; a float mask is added.
 
-    Row r sees the keys from lower[r] up to upper[r]; its line of the mask begins at element offsets[r].
+    Row r sees the keys from lower[r] up to upper[r]; its line of the mask begins at element offsets[r]. The scores of
+    the first `clear` keys, which all rows see, are only clamped.
     """
-    f = Routine(shape, f"mask_tile{shape.vectors}", s="ptr", start="i64", count="i64", lower="ptr", upper="ptr",
-                mask="ptr", offsets="ptr", step="i64", top="ptr")
+    f = Routine(shape, f"mask_tile{shape.vectors}", s="ptr", start="i64", clear="i64", count="i64", lower="ptr",
+                upper="ptr", mask="ptr", offsets="ptr", step="i64", top="ptr")
     e, rows = f.e, shape.rows
     lower, upper = (e.load(f"%{name}", "i32", rows) for name in ("lower", "upper"))
     none = f.constant(MINUS_INFINITY, rows)
-    with e.loop(0, f["count"], carried=[none]) as keys:
+    with e.loop(0, f["clear"], carried=[none]) as keys:
+        score = clamped(f, f.load("%s", keys.index * rows, rows))
+        f.store(score, "%s", keys.index * rows)
+        keys.next(e.maximum(keys.values[0], score))
+    with e.loop(f["clear"], f["count"], carried=keys.values) as keys:
         key = f["start"] + keys.index
         position = e.splat(e.convert("trunc", key, "i32"), rows)
         seen = e.icmp("sge", position, lower) & e.icmp("slt", position, upper)
