@@ -17,7 +17,7 @@ from morpho.kernels import attention_packing as packing
 from morpho.kernels import attention_products as products
 from morpho.kernels import attention_scores as scores
 from morpho.kernels import scalars
-from morpho.kernels.attention_code import BLOCK, LARGEST, MINUS_INFINITY, Shape, any_lane, smax, smin
+from morpho.kernels.attention_code import BLOCK, LARGEST, MINUS_INFINITY, Shape, any_lane, ask_for, smax, smin
 from morpho.kernels.attention_tiles import FAR, TALL_TILE, WIDEST, TileCode
 from morpho.kernels.emit import Value
 from morpho.kernels.vector_math.logarithm import log
@@ -141,8 +141,10 @@ class ForwardCode(TileCode):
             line = smin(e, first + loop.index, self.lines - 1)
             head = e.instruction("udiv", line, n["queries"])
             row = line - head * n["queries"]
+            places = {key: self.line(key, starts[key], head, row) for key in self.offsets}
+            ask_for(e, self.pointer("q", places["q"]), self.memory, n["depth"])
             for key, table in self.offsets.items():
-                self.store_word(self.line(key, starts[key], head, row), table, loop.index)
+                self.store_word(places[key], table, loop.index)
             lower, upper = self.limits_of(starts, head, row)
             for value, table in ((lower, self.lower), (upper, self.upper)):
                 e.store(e.convert("trunc", value, "i32"), e.offset(table, "i32", loop.index))

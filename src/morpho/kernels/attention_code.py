@@ -16,6 +16,7 @@ from morpho.kernels import scalars
 from morpho.kernels.emit import BITS, Emitter, Value
 
 BLOCK = 64  # keys; blocks start at multiples of it
+CACHE_LINE = 64  # bytes
 MINUS_INFINITY = float("-inf")
 LARGEST = {"float": 3.4028234663852886e38, "double": 1.7976931348623157e308}
 
@@ -138,6 +139,13 @@ def any_lane(e: Emitter, mask: Value) -> Value:
     name = f"llvm.vector.reduce.or.v{mask.lanes}i1"
     e.declarations.add(f"declare i1 @{name}({mask.type})")
     return e.assign(f"call i1 @{name}({mask.type} {mask.name})", "i1", 1)
+
+
+def ask_for(e: Emitter, pointer: str, element: str, count: Value) -> None:
+    """Has `count` elements of memory brought near; where there are none nothing happens."""
+    e.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+    with e.loop(0, count, 8 * CACHE_LINE // BITS[element]) as loop:
+        e.line(f"call void @llvm.prefetch.p0(ptr {e.offset(pointer, element, loop.index)}, i32 0, i32 3, i32 1)")
 
 
 def smin(e: Emitter, a: Value, b: Value | int) -> Value:

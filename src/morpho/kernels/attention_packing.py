@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from morpho.base.dtypes import DType
 from morpho.kernels import scalars
-from morpho.kernels.attention_code import Routine, Shape, any_lane, turned
+from morpho.kernels.attention_code import Routine, Shape, any_lane, ask_for, turned
 from morpho.kernels.emit import Value
 
 TOGETHER = 4  # vectors of a line
+AHEAD = 4  # lines that are asked for before they are packed
 
 
 def pack_lines(shape: Shape, dtype: DType) -> Routine:
@@ -19,6 +20,7 @@ def pack_lines(shape: Shape, dtype: DType) -> Routine:
     with e.loop(0, f["lines"]) as lines:
         source = e.offset("%source", memory, lines.index * f["stride"])
         target = f.at("%target", lines.index * f["width"])
+        ask_for(e, e.offset(source, memory, f["stride"] * AHEAD), memory, whole)
         done = e.constant(0, "i64", 1)
         for vectors in (TOGETHER, 1):
             until = whole & -(vectors * lanes)

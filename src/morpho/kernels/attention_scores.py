@@ -119,7 +119,8 @@ def softmax_tile(shape: Shape) -> Routine:
     new, shift, factor = _turn(f, f.load("%m", 0, rows), f.load("%top", 0, rows))
     f.store(new, "%m", 0)
     f.store(factor, "%factor", 0)
-    together = 4 // shape.vectors if shape.lanes > 1 else 1  # keys: four vectors side by side
+    # Keys: eight vectors side by side where there are registers, or four, as their steps wait for each other.
+    together = (4 if shape.wide else 4 // shape.vectors) if shape.lanes > 1 else 1
     shifts = shuffled(e, shift, shift, [*range(rows)] * together) if rows > 1 else shift
     done = (f["count"] + (together - 1)) & -together
     with e.loop(0, done, together) as keys:
@@ -128,13 +129,15 @@ def softmax_tile(shape: Shape) -> Routine:
     with e.loop(done, BLOCK) as keys:
         f.store(f.constant(0.0, rows), "%s", keys.index * rows)
 
-    def fold(first: int, step: int) -> Value:
+    def fold(first: Value, step: int, more: int = 0) -> Value:
         """The sum of keys first, first + step, ...: halves are added, as in the tree of every sum."""
         if step == BLOCK:
-            return f.load("%s", first * rows, rows)
-        return fold(first, 2 * step) + fold(first + step, 2 * step)
+            return f.load("%s", (first + more) * rows, rows)
+        return fold(first, 2 * step, more) + fold(first, 2 * step, more + step)
 
-    f.store(e.fma(f.load("%l", 0, rows), factor, fold(0, 1)), "%l", 0)
+    with e.loop(0, 2, carried=[f.constant(0.0, rows)]) as odd:  # adding to 0.0 changes no sum of powers
+        odd.next(odd.values[0] + fold(odd.index, 2))
+    f.store(e.fma(f.load("%l", 0, rows), factor, odd.values[0]), "%l", 0)
     return f
 
 
