@@ -109,11 +109,12 @@ def _value_part(f: Routine, row: Value, column: Value, weights: str, count: Valu
     """Some rows and columns of the second product."""
     e, shape = f.e, f.shape
     lanes, vectors = shape.lanes, shape.value_vectors
-    outs = [f.at("%o", (row + r) * f["width"] + column) for r in range(shape.value_rows)]
-    old = []
-    for r, out in enumerate(outs):
-        factor = e.splat(f.load("%factor", row + r, 1))
-        old += [f.load(out, n * lanes, lanes) * factor for n in range(vectors)]
+    outs = [f.at("%o", row * f["width"] + column)]
+    while len(outs) < shape.value_rows:
+        outs.append(f.at(outs[-1], f["width"]))
+    factors = _weights(f, f.at("%factor", row))
+    old = [f.load(out, n * lanes, lanes) * factor for out, factor in zip(outs, factors, strict=True)
+           for n in range(vectors)]
     whole = count & -UNROLLED  # few enough steps for a processor to foresee the end of the loop
     with e.loop(0, whole, UNROLLED, carried=old) as loop:
         loop.next(*_value_keys(f, weights, column, loop.index, loop.values, UNROLLED))
@@ -138,7 +139,7 @@ def _value_keys(f: Routine, first: str, column: Value, key: Value, totals: list[
 
 
 def _weights(f: Routine, address: str) -> list[Value]:
-    """The probabilities of one key for a group of rows, each spread over the lanes."""
+    """A number for each row of a group, the probabilities of one key for instance, each spread over the lanes."""
     e, shape = f.e, f.shape
     if not shape.by_lane or shape.value_rows < shape.strip:
         return [e.splat(f.load(address, r, 1)) for r in range(shape.value_rows)]
