@@ -119,8 +119,8 @@ def softmax_tile(shape: Shape) -> Routine:
     new, shift, factor = _turn(f, f.load("%m", 0, rows), f.load("%top", 0, rows))
     f.store(new, "%m", 0)
     f.store(factor, "%factor", 0)
-    # Keys: eight vectors side by side where there are registers, or four, as their steps wait for each other.
-    together = (4 if shape.wide else 4 // shape.vectors) if shape.lanes > 1 else 1
+    # Keys: four vectors side by side, eight where half of them would wait for themselves and there are registers.
+    together = (4 if shape.by_lane else 4 // shape.vectors) if shape.lanes > 1 else 1
     shifts = shuffled(e, shift, shift, [*range(rows)] * together) if rows > 1 else shift
     done = (f["count"] + (together - 1)) & -together
     with e.loop(0, done, together) as keys:
