@@ -198,7 +198,7 @@ def test_decoding_step_by_step_is_prefill(name: str, rng: np.random.Generator) -
 @pytest.mark.parametrize("isa", ISAS)
 def test_instruction_sets(isa: str, dtype: DType, rng: np.random.Generator) -> None:
     mask = mo.asarray(rng.random((1, 130)) < 0.8)
-    for queries in (1, 3, 40):
+    for queries in (1, 3, 45):
         arrays = draw(rng, queries, 130, 10, 21, 2, 1, dtype=dtype)
         for options in (*OPTIONS.values(), {"mask": mask}):
             want = attend(arrays, dtype, **options)
@@ -224,6 +224,19 @@ def test_several_threads_take_part(rng: np.random.Generator) -> None:
         before = pool.runs
         f(*arrays)
         assert pool.runs == before + 1
+
+
+@pytest.mark.parametrize(("threads", "tiles"), [(2, 7), (5, 13)])
+def test_tiles_are_taken_one_by_one(threads: int, tiles: int, rng: np.random.Generator) -> None:
+    """Of 400 rows of each key-value head: 64 at a time, or 32 where that would leave threads idle."""
+    arrays = [mo.asarray(a) for a in draw(rng, 200, 300, 64, 64, 6, 3)]
+    with mo.settings(threads=threads):
+        f = mo.compile(lambda q, k, v: mo.attention(q, k, v))
+        f(*arrays)
+        pool = next(iter(f.specialisations.values())).plan.executables[0].workers
+        before = sum(pool.pieces)
+        f(*arrays)
+        assert sum(pool.pieces) == before + 3 * tiles
 
 
 def test_batches(rng: np.random.Generator) -> None:

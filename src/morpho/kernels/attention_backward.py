@@ -157,9 +157,9 @@ class QueriesCode(BackwardCode):
         with e.loop(0, TILE, rows) as loop:
             for key, size, width, factor, target in (("q", n["depth"], self.depth, self.scale, self.q),
                                                      ("ct", n["width"], self.width, self.one, self.ct)):
-                self.call(f"pack_lanes{self.shape.vectors}", self.buffers[key],
+                self.call("pack_lanes", self.buffers[key],
                           e.offset(self.offsets[key], "i64", loop.index), self.strides[key][self.rank + 3], rows, size,
-                          width, factor, self.at(target, loop.index * width))
+                          width, factor, rows, self.at(target, loop.index * width))
         self.clear(self.dq, self.depth * TILE)
         with e.loop(least & -BLOCK, most, BLOCK) as blocks:
             self.block(starts, blocks.index, count)
@@ -185,7 +185,7 @@ class QueriesCode(BackwardCode):
                       self.t, self.ignored)
             lower, upper = (e.offset(table, "i32", first) for table in (self.lower, self.upper))
             with e.when(self.partly(start, BLOCK)):
-                self.call(f"mask_tile{kind}", self.s, start, keys, lower, upper, mask,
+                self.call(f"mask_tile{kind}", self.s, start, 0, keys, lower, upper, mask,
                           e.offset(self.offsets["mask"], "i64", first), step, self.top)
             self.call("slope_tile", self.s, self.t, self.at(self.lse, first), self.at(self.delta, first), keys)
             self.call(f"value_tile{kind}", self.t, k, k_stride, keys, self.depth, self.ones,
@@ -218,9 +218,9 @@ class KeysCode(BackwardCode):
                 place = starts[key] + smin(e, first + loop.index, n["keys"] - 1) * along
                 self.store_word(place, self.offsets["q"], loop.index)
             with e.loop(0, BLOCK, rows) as loop:
-                self.call(f"pack_lanes{self.shape.vectors}", self.buffers[key],
+                self.call("pack_lanes", self.buffers[key],
                           e.offset(self.offsets["q"], "i64", loop.index), step, rows, size, width, self.one,
-                          self.at(target, loop.index * width))
+                          rows, self.at(target, loop.index * width))
             self.clear(result, width * BLOCK)
         with e.loop(0, self.lines, BLOCK) as blocks:
             self.block(starts, blocks.index, first, count)

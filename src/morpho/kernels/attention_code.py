@@ -16,6 +16,7 @@ from morpho.kernels import scalars
 from morpho.kernels.emit import BITS, Emitter, Value
 
 BLOCK = 64  # keys; blocks start at multiples of it
+CACHE_LINE = 64  # bytes
 MINUS_INFINITY = float("-inf")
 LARGEST = {"float": 3.4028234663852886e38, "double": 1.7976931348623157e308}
 
@@ -140,6 +141,13 @@ def any_lane(e: Emitter, mask: Value) -> Value:
     return e.assign(f"call i1 @{name}({mask.type} {mask.name})", "i1", 1)
 
 
+def ask_for(e: Emitter, pointer: str, element: str, count: Value) -> None:
+    """Has `count` elements of memory brought near; where there are none nothing happens."""
+    e.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+    with e.loop(0, count, 8 * CACHE_LINE // BITS[element]) as loop:
+        e.line(f"call void @llvm.prefetch.p0(ptr {e.offset(pointer, element, loop.index)}, i32 0, i32 3, i32 1)")
+
+
 def smin(e: Emitter, a: Value, b: Value | int) -> Value:
     return e.intrinsic("smin", a, e.like(b, a))
 
@@ -154,6 +162,32 @@ def joined(e: Emitter, parts: list[Value]) -> Value:
         count = parts[0].lanes
         parts = [shuffled(e, a, b, list(range(2 * count))) for a, b in zip(parts[::2], parts[1::2], strict=True)]
     return parts[0]
+
+
+def turned(f: Routine, strips: list[Value]) -> list[Value]:
+    """The columns of a strip of each line, each as one vector over the lines."""
+    e, shape = f.e, f.shape
+    strip = shape.strip
+    if len(strips) == 1:
+        return [lane(e, strips[0], c) for c in range(strip)]
+    # Vector t holds lines t, t + strip, ...: a transpose within every 16 bytes then puts the lines in order.
+    vectors = [joined(e, strips[t::strip]) for t in range(strip)]
+    while strip > 1:
+        half = len(vectors) // 2
+        mixed = []
+        for a, b in zip(vectors[:half], vectors[half:], strict=True):
+            mixed += [_interleaved(e, a, b, shape.strip, upper) for upper in (False, True)]
+        vectors, strip = mixed, strip // 2
+    return vectors
+
+
+def _interleaved(e: Emitter, a: Value, b: Value, strip: int, upper: bool) -> Value:
+    """The lower or upper halves of every strip of two vectors, lane by lane in turn."""
+    picks = []
+    for start in range(0, a.lanes, strip):
+        for i in range(strip // 2):
+            picks += [start + i + upper * strip // 2, a.lanes + start + i + upper * strip // 2]
+    return shuffled(e, a, b, picks)
 
 
 def clamped(f: Routine, score: Value) -> Value:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from morpho.base.dtypes import DType
 from morpho.kernels import scalars
-from morpho.kernels.attention_code import Routine, Shape, any_lane
+from morpho.kernels.attention_code import Routine, Shape, any_lane, ask_for, turned
+from morpho.kernels.emit import Value
+
+TOGETHER = 4  # vectors of a line
+AHEAD = 4  # lines that are asked for before they are packed
 
 
 def pack_lines(shape: Shape, dtype: DType) -> Routine:
@@ -16,9 +20,16 @@ def pack_lines(shape: Shape, dtype: DType) -> Routine:
     with e.loop(0, f["lines"]) as lines:
         source = e.offset("%source", memory, lines.index * f["stride"])
         target = f.at("%target", lines.index * f["width"])
-        with e.loop(0, whole, lanes) as loop:
-            loaded = e.load(e.offset(source, memory, loop.index), memory, lanes)
-            f.store(scalars.from_memory(e, loaded, dtype) * e.splat(f["factor"]), target, loop.index)
+        ask_for(e, e.offset(source, memory, f["stride"] * AHEAD), memory, whole)
+        done = e.constant(0, "i64", 1)
+        for vectors in (TOGETHER, 1):
+            until = whole & -(vectors * lanes)
+            with e.loop(done, until, vectors * lanes) as loop:
+                for n in range(vectors):
+                    loaded = e.load(e.offset(source, memory, loop.index + n * lanes), memory, lanes)
+                    value = scalars.from_memory(e, loaded, dtype) * e.splat(f["factor"])
+                    f.store(value, target, loop.index + n * lanes)
+            done = until
         with e.loop(whole, f["size"]) as loop:
             one = e.load(e.offset(source, memory, loop.index * f["step"]), memory, 1)
             f.store(scalars.from_memory(e, one, dtype) * f["factor"], target, loop.index)
@@ -28,17 +39,33 @@ def pack_lines(shape: Shape, dtype: DType) -> Routine:
 
 
 def pack_lanes(shape: Shape, dtype: DType) -> Routine:
-    """Lines of memory times a factor and turned: target[c][line]; lines past `lines` and c past `size` are zero."""
-    f = Routine(shape, f"pack_lanes{shape.vectors}", source="ptr", offsets="ptr", step="i64", lines="i64", size="i64",
-                width="i64", factor="element", target="ptr")
-    e, rows, memory = f.e, shape.rows, scalars.memory_type(dtype)
-    with e.loop(0, f["width"] * rows, shape.lanes) as loop:
-        f.store(f.constant(0.0, shape.lanes), "%target", loop.index)
-    with e.loop(0, f["lines"]) as lines:
-        source = e.offset("%source", memory, e.load(e.offset("%offsets", "i64", lines.index), "i64", 1))
+    """Lines of memory times a factor and turned for a tile of `rows` rows: target[c][line]; lines past `lines` and c
+    past `size` are zero."""
+    f = Routine(shape, "pack_lanes", source="ptr", offsets="ptr", step="i64", lines="i64", size="i64", width="i64",
+                factor="element", rows="i64", target="ptr")
+    e, rows, lanes, memory = f.e, f["rows"], shape.lanes, scalars.memory_type(dtype)
+    with (e.when(e.icmp("slt", f["lines"], rows) | e.icmp("slt", f["size"], f["width"])),
+          e.loop(0, f["width"] * rows, lanes) as loop):
+        f.store(f.constant(0.0, lanes), "%target", loop.index)
+    none = e.constant(0, "i64", 1)
+    plain = e.icmp("eq", f["step"], 1)
+    together = e.select(plain, f["lines"] & -lanes, none)  # lines that are turned as vectors, and how far
+    whole = e.select(plain, f["size"] & -shape.strip, none)
+
+    def source(line: Value) -> str:
+        return e.offset("%source", memory, e.load(e.offset("%offsets", "i64", line), "i64", 1))
+
+    with e.loop(0, together, lanes) as lines:
+        sources = [source(lines.index + i) for i in range(lanes)]
         target = f.at("%target", lines.index)
-        with e.loop(0, f["size"]) as loop:
-            one = e.load(e.offset(source, memory, loop.index * f["step"]), memory, 1)
+        with e.loop(0, whole, shape.strip) as loop:
+            loaded = [e.load(e.offset(line, memory, loop.index), memory, shape.strip) for line in sources]
+            for c, column in enumerate(turned(f, [scalars.from_memory(e, strip, dtype) for strip in loaded])):
+                f.store(column * e.splat(f["factor"]), target, (loop.index + c) * rows)
+    with e.loop(0, f["lines"]) as lines:
+        line, target = source(lines.index), f.at("%target", lines.index)
+        with e.loop(e.select(e.icmp("slt", lines.index, together), whole, none), f["size"]) as loop:
+            one = e.load(e.offset(line, memory, loop.index * f["step"]), memory, 1)
             f.store(scalars.from_memory(e, one, dtype) * f["factor"], target, loop.index * rows)
     return f
 

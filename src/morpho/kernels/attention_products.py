@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from morpho.kernels.attention_code import BLOCK, MINUS_INFINITY, Routine, Shape, clamped, joined, lane, shuffled, smin
+from morpho.kernels.attention_code import BLOCK, MINUS_INFINITY, Routine, Shape, clamped, lane, shuffled, smin, turned
 from morpho.kernels.emit import Emitter, Value
 
 UNROLLED = 2
@@ -21,55 +21,113 @@ def score_tile(shape: Shape) -> Routine:
     """
     f = Routine(shape, f"score_tile{shape.vectors}", q="ptr", k="ptr", stride="i64", depth="i64", count="i64",
                 keys="i64", s="ptr", top="ptr")
-    e, lanes, rows, vectors = f.e, shape.lanes, shape.rows, shape.vectors
-    with e.loop(0, f["count"], shape.keys, carried=[f.constant(MINUS_INFINITY, lanes)] * vectors) as groups:
-        lines = [f.at("%k", smin(e, groups.index + i, f["keys"] - 1) * f["stride"]) for i in range(shape.keys)]
-        with e.loop(0, f["depth"], shape.strip, carried=[f.constant(0.0, lanes)] * (vectors * shape.keys)) as loop:
-            totals = list(loop.values)
-            strips = [f.load(line, loop.index, shape.strip) for line in lines] if shape.by_lane else []
-            left = f.at("%q", loop.index * rows)
-            for c in range(shape.strip):
-                queries = [f.load(left, c * rows + n * lanes, lanes) for n in range(vectors)]
-                for i, line in enumerate(lines):
-                    factor = _spread(e, strips[i], c, lanes) if strips else e.splat(f.load(line, loop.index + c, 1))
-                    for n in range(vectors):
-                        totals[vectors * i + n] = e.fma(queries[n], factor, totals[vectors * i + n])
-            loop.next(*totals)
-        tops, target = list(groups.values), f.at("%s", groups.index * rows)
-        for i, total in enumerate(loop.values):
-            f.store(total, target, i * lanes)
-            tops[i % vectors] = e.maximum(tops[i % vectors], total)
-        groups.next(*tops)
+    e, lanes = f.e, shape.lanes
+    with e.loop(0, f["count"], shape.keys, carried=[f.constant(MINUS_INFINITY, lanes)] * shape.vectors) as groups:
+        lines = _key_lines(f, groups.index)
+        groups.next(*_scores(f, "%q", lines, groups.values, f.at("%s", groups.index * shape.rows)))
     for n, top in enumerate(groups.values):
         f.store(top, "%top", n * lanes)
     return f
+
+
+def score_tiles(shape: Shape) -> Routine:
+    """The same for `tiles` tiles, each with `seen` keys of its own, `count` at most. All of them take some keys before
+    the next ones are read: lines far apart in memory may not stay in the nearest cache until the next tile."""
+    f = Routine(shape, "score_tiles", q="ptr", k="ptr", stride="i64", depth="i64", count="i64", keys="i64", s="ptr",
+                top="ptr", tiles="i64", seen="ptr")
+    e, lanes, rows = f.e, shape.lanes, shape.rows
+    with e.loop(0, f["tiles"] * rows, lanes) as loop:
+        f.store(f.constant(MINUS_INFINITY, lanes), "%top", loop.index)
+    with e.loop(0, f["count"], shape.keys) as groups:
+        lines = _key_lines(f, groups.index)
+        with e.loop(0, f["tiles"]) as tiles, e.when(e.icmp("slt", groups.index, _seen(f, tiles.index))):
+            target = f.at("%s", (tiles.index * BLOCK + groups.index) * rows)
+            top = f.at("%top", tiles.index * rows)
+            tops = [f.load(top, n * lanes, lanes) for n in range(shape.vectors)]
+            for n, new in enumerate(_scores(f, f.at("%q", tiles.index * rows * f["depth"]), lines, tops, target)):
+                f.store(new, top, n * lanes)
+    return f
+
+
+def _seen(f: Routine, tile: Value) -> Value:
+    return f.e.load(f.e.offset("%seen", "i64", tile), "i64", 1)
+
+
+def _key_lines(f: Routine, first: Value) -> list[str]:
+    """Where the keys from `first` on begin that are multiplied at once."""
+    last = f["keys"] - 1
+    return [f.at("%k", smin(f.e, first + i, last) * f["stride"]) for i in range(f.shape.keys)]
+
+
+def _scores(f: Routine, q: str, lines: list[str], tops: list[Value], target: str) -> list[Value]:
+    """Stores the scores of a tile of queries and some keys, and gives the largest of each row after them."""
+    e, shape = f.e, f.shape
+    lanes, rows, vectors = shape.lanes, shape.rows, shape.vectors
+    with e.loop(0, f["depth"], shape.strip, carried=[f.constant(0.0, lanes)] * (vectors * shape.keys)) as loop:
+        totals = list(loop.values)
+        strips = [f.load(line, loop.index, shape.strip) for line in lines] if shape.by_lane else []
+        left = f.at(q, loop.index * rows)
+        for c in range(shape.strip):
+            queries = [f.load(left, c * rows + n * lanes, lanes) for n in range(vectors)]
+            for i, line in enumerate(lines):
+                factor = _spread(e, strips[i], c, lanes) if strips else e.splat(f.load(line, loop.index + c, 1))
+                for n in range(vectors):
+                    totals[vectors * i + n] = e.fma(queries[n], factor, totals[vectors * i + n])
+        loop.next(*totals)
+    tops = list(tops)
+    for i, total in enumerate(loop.values):
+        f.store(total, target, i * lanes)
+        tops[i % vectors] = e.maximum(tops[i % vectors], total)
+    return tops
 
 
 def value_tile(shape: Shape) -> Routine:
     """o[row][column] = o * factor[row] + sum over keys of p[key][row] * v[key][column], keys ascending."""
     f = Routine(shape, f"value_tile{shape.vectors}", p="ptr", v="ptr", stride="i64", count="i64", width="i64",
                 factor="ptr", o="ptr")
-    e, lanes, group = f.e, shape.lanes, shape.value_rows
-    with e.loop(0, shape.rows, group) as rows, e.loop(0, f["width"], shape.columns) as columns:
-        outs = [f.at("%o", (rows.index + r) * f["width"] + columns.index) for r in range(group)]
-        old = []
-        for r, out in enumerate(outs):
-            factor = e.splat(f.load("%factor", rows.index + r, 1))
-            old += [f.load(out, n * lanes, lanes) * factor for n in range(shape.value_vectors)]
-        whole = f["count"] & -UNROLLED  # few enough steps for a processor to foresee the end of the loop
-        with e.loop(0, whole, UNROLLED, carried=old) as loop:
-            loop.next(*_value_keys(f, rows.index, columns.index, loop.index, loop.values, UNROLLED))
-        with e.loop(whole, f["count"], carried=loop.values) as loop:
-            loop.next(*_value_keys(f, rows.index, columns.index, loop.index, loop.values, 1))
-        for i, total in enumerate(loop.values):
-            f.store(total, outs[i // shape.value_vectors], i % shape.value_vectors * lanes)
+    e = f.e
+    with e.loop(0, shape.rows, shape.value_rows) as rows, e.loop(0, f["width"], shape.columns) as columns:
+        _value_part(f, rows.index, columns.index, f.at("%p", rows.index), f["count"])
     return f
 
 
-def _value_keys(f: Routine, row: Value, column: Value, key: Value, totals: list[Value], count: int) -> list[Value]:
-    """The totals after `count` keys more."""
+def value_tiles(shape: Shape) -> Routine:
+    """The same for `tiles` tiles, each with the keys that it has `seen`. All of them take some columns before the next
+    ones are read."""
+    f = Routine(shape, "value_tiles", p="ptr", v="ptr", stride="i64", width="i64", factor="ptr", o="ptr", tiles="i64",
+                seen="ptr")
+    e, each = f.e, shape.rows
+    with e.loop(0, f["width"], shape.columns) as columns, e.loop(0, f["tiles"]) as tiles:
+        seen = _seen(f, tiles.index)
+        with e.when(e.icmp("sgt", seen, 0)), e.loop(0, each, shape.value_rows) as rows:
+            weights = f.at("%p", tiles.index * (BLOCK * each) + rows.index)
+            _value_part(f, tiles.index * each + rows.index, columns.index, weights, seen)
+    return f
+
+
+def _value_part(f: Routine, row: Value, column: Value, weights: str, count: Value) -> None:
+    """Some rows and columns of the second product."""
     e, shape = f.e, f.shape
-    weights_at = f.at("%p", key * shape.rows + row)
+    lanes, vectors = shape.lanes, shape.value_vectors
+    outs = [f.at("%o", row * f["width"] + column)]
+    while len(outs) < shape.value_rows:
+        outs.append(f.at(outs[-1], f["width"]))
+    factors = _weights(f, f.at("%factor", row))
+    old = [f.load(out, n * lanes, lanes) * factor for out, factor in zip(outs, factors, strict=True)
+           for n in range(vectors)]
+    whole = count & -UNROLLED  # few enough steps for a processor to foresee the end of the loop
+    with e.loop(0, whole, UNROLLED, carried=old) as loop:
+        loop.next(*_value_keys(f, weights, column, loop.index, loop.values, UNROLLED))
+    with e.loop(whole, count, carried=loop.values) as loop:
+        loop.next(*_value_keys(f, weights, column, loop.index, loop.values, 1))
+    for i, total in enumerate(loop.values):
+        f.store(total, outs[i // vectors], i % vectors * lanes)
+
+
+def _value_keys(f: Routine, first: str, column: Value, key: Value, totals: list[Value], count: int) -> list[Value]:
+    """The totals after `count` keys more; the weights of key 0 begin at `first`."""
+    e, shape = f.e, f.shape
+    weights_at = f.at(first, key * shape.rows)
     line = f.at("%v", key * f["stride"] + column)
     for i in range(count):
         weights = _weights(f, f.at(weights_at, i * shape.rows))
@@ -81,7 +139,7 @@ def _value_keys(f: Routine, row: Value, column: Value, key: Value, totals: list[
 
 
 def _weights(f: Routine, address: str) -> list[Value]:
-    """The probabilities of one key for a group of rows, each spread over the lanes."""
+    """A number for each row of a group, the probabilities of one key for instance, each spread over the lanes."""
     e, shape = f.e, f.shape
     if not shape.by_lane or shape.value_rows < shape.strip:
         return [e.splat(f.load(address, r, 1)) for r in range(shape.value_rows)]
@@ -130,40 +188,14 @@ def score_row(shape: Shape) -> Routine:
             query = f.load("%q", loop.index, shape.strip)
             factors = [_spread(e, query, c, lanes) for c in range(shape.strip)]
             for g in range(together):
-                keys = _turned(f, lines[g * lanes:(g + 1) * lanes], loop.index)
+                strips = [f.load(line, loop.index, shape.strip) for line in lines[g * lanes:(g + 1) * lanes]]
+                keys = turned(f, strips)
                 for c, factor in enumerate(factors):
                     totals[g] = e.fma(keys[c], factor, totals[g])
             loop.next(*totals)
         for g, total in enumerate(loop.values):
             f.store(clamped(f, total), "%s", groups.index + g * lanes)
     return f
-
-
-def _turned(f: Routine, lines: list[str], column: Value) -> list[Value]:
-    """Columns `column`.. of a strip, each as one vector over the lines."""
-    e, shape = f.e, f.shape
-    strip = shape.strip
-    if len(lines) == 1:
-        return [f.load(lines[0], column + c, 1) for c in range(strip)]
-    loaded = [f.load(line, column, strip) for line in lines]
-    # Vector t holds lines t, t + strip, ...: a transpose within every 16 bytes then puts the lines in order.
-    vectors = [joined(e, loaded[t::strip]) for t in range(strip)]
-    while strip > 1:
-        half = len(vectors) // 2
-        mixed = []
-        for a, b in zip(vectors[:half], vectors[half:], strict=True):
-            mixed += [_interleaved(e, a, b, shape.strip, upper) for upper in (False, True)]
-        vectors, strip = mixed, strip // 2
-    return vectors
-
-
-def _interleaved(e: Emitter, a: Value, b: Value, strip: int, upper: bool) -> Value:
-    """The lower or upper halves of every strip of two vectors, lane by lane in turn."""
-    picks = []
-    for start in range(0, a.lanes, strip):
-        for i in range(strip // 2):
-            picks += [start + i + upper * strip // 2, a.lanes + start + i + upper * strip // 2]
-    return shuffled(e, a, b, picks)
 
 
 def value_row(shape: Shape) -> Routine:

@@ -21,14 +21,19 @@ def _mask_value(f: Routine, raw: Value, dtype: DType) -> Value:
 def mask_tile(shape: Shape, mask: DType | None) -> Routine:
     """Scores that a row may not see become -inf, those past `count` too; a float mask is added.
 
-    Row r sees the keys from lower[r] up to upper[r]; its line of the mask begins at element offsets[r].
+    Row r sees the keys from lower[r] up to upper[r]; its line of the mask begins at element offsets[r]. The scores of
+    the first `clear` keys, which all rows see, are only clamped.
     """
-    f = Routine(shape, f"mask_tile{shape.vectors}", s="ptr", start="i64", count="i64", lower="ptr", upper="ptr",
-                mask="ptr", offsets="ptr", step="i64", top="ptr")
+    f = Routine(shape, f"mask_tile{shape.vectors}", s="ptr", start="i64", clear="i64", count="i64", lower="ptr",
+                upper="ptr", mask="ptr", offsets="ptr", step="i64", top="ptr")
     e, rows = f.e, shape.rows
     lower, upper = (e.load(f"%{name}", "i32", rows) for name in ("lower", "upper"))
     none = f.constant(MINUS_INFINITY, rows)
-    with e.loop(0, f["count"], carried=[none]) as keys:
+    with e.loop(0, f["clear"], carried=[none]) as keys:
+        score = clamped(f, f.load("%s", keys.index * rows, rows))
+        f.store(score, "%s", keys.index * rows)
+        keys.next(e.maximum(keys.values[0], score))
+    with e.loop(f["clear"], f["count"], carried=keys.values) as keys:
         key = f["start"] + keys.index
         position = e.splat(e.convert("trunc", key, "i32"), rows)
         seen = e.icmp("sge", position, lower) & e.icmp("slt", position, upper)
@@ -114,7 +119,8 @@ def softmax_tile(shape: Shape) -> Routine:
     new, shift, factor = _turn(f, f.load("%m", 0, rows), f.load("%top", 0, rows))
     f.store(new, "%m", 0)
     f.store(factor, "%factor", 0)
-    together = 4 // shape.vectors if shape.lanes > 1 else 1  # keys: four vectors side by side
+    # Keys: four vectors side by side, eight where half of them would wait for themselves and there are registers.
+    together = (4 if shape.by_lane else 4 // shape.vectors) if shape.lanes > 1 else 1
     shifts = shuffled(e, shift, shift, [*range(rows)] * together) if rows > 1 else shift
     done = (f["count"] + (together - 1)) & -together
     with e.loop(0, done, together) as keys:
@@ -123,13 +129,15 @@ def softmax_tile(shape: Shape) -> Routine:
     with e.loop(done, BLOCK) as keys:
         f.store(f.constant(0.0, rows), "%s", keys.index * rows)
 
-    def fold(first: int, step: int) -> Value:
+    def fold(first: Value, step: int, more: int = 0) -> Value:
         """The sum of keys first, first + step, ...: halves are added, as in the tree of every sum."""
         if step == BLOCK:
-            return f.load("%s", first * rows, rows)
-        return fold(first, 2 * step) + fold(first + step, 2 * step)
+            return f.load("%s", (first + more) * rows, rows)
+        return fold(first, 2 * step, more) + fold(first, 2 * step, more + step)
 
-    f.store(e.fma(f.load("%l", 0, rows), factor, fold(0, 1)), "%l", 0)
+    with e.loop(0, 2, carried=[f.constant(0.0, rows)]) as odd:  # adding to 0.0 changes no sum of powers
+        odd.next(odd.values[0] + fold(odd.index, 2))
+    f.store(e.fma(f.load("%l", 0, rows), factor, odd.values[0]), "%l", 0)
     return f
 
 

@@ -10,10 +10,11 @@ from morpho.kernels import scalars
 from morpho.kernels.attention_code import Routine, Shape, call, declared, smax, smin
 from morpho.kernels.emit import Emitter, Value
 
-TILE = 32  # rows
+TILE, TALL_TILE = 32, 64  # rows
 FAR = 1 << 40  # positions are held within this: beyond the end of any axis
 WIDEST = 64  # elements: the most that a padded line is longer
-COUNTS = ("kv_heads", "group", "queries", "keys", "depth", "width", "rows", "offset", "window", "scale")
+COUNTS = ("kv_heads", "group", "queries", "keys", "depth", "width", "rows", "offset", "window", "scale",
+          "tile")
 
 
 class TileCode(ABC):
@@ -27,6 +28,7 @@ class TileCode(ABC):
         self.dtype, self.rank, self.isa = dtype, rank, isa
         self.shape = Shape.of(dtype, isa)
         self.e: Emitter = self.shape.emitter()
+        self.e.opaque_indices = True  # the long loops are those of the routines
         self.memory = scalars.memory_type(dtype)
         self.routines: dict[str, Routine] = {}
         self.used = "%scratch"
@@ -141,14 +143,18 @@ class TileCode(ABC):
         upper = smin(e, smax(e, end, 0), n["keys"])
         return smin(e, smax(e, end - n["window"], 0), upper), upper
 
-    def packed(self, key: str, source: str, lines: Value, size: Value, width: Value, room: str) -> tuple[str, Value]:
-        """Lines of an operand as the routines read them: where they lie if they lie so, else packed into `room`."""
+    def packed(self, key: str, source: str, lines: Value, size: Value, width: Value, room: str,
+               often: Value | None = None) -> tuple[str, Value]:
+        """Lines of an operand as the routines read them: where they lie if they lie so, else packed into `room`; also
+        if they are read `often` and lie apart: each would be on a page of its own, more than a processor remembers."""
         e = self.e
         stride, step = self.strides[key][self.rank + 2], self.strides[key][self.rank + 3]
         if self.dtype.itemsize < 4:
             self.call("pack_lines", source, stride, step, lines, size, width, self.one, room)
             return room, width
         plain = e.icmp("eq", step, 1) & e.icmp("eq", size, width)
+        if often is not None:
+            plain = plain & (e.icmp("eq", stride, width) | (often ^ 1))
         with e.when(plain ^ 1):
             self.call("pack_lines", source, stride, step, lines, size, width, self.one, room)
         pointer = e.fresh("%p")

@@ -40,8 +40,9 @@ def least_work(step: Step, crossovers: Crossovers) -> int:
 
 
 def pieces_per_thread(step: Step) -> int:
-    """Into how many pieces per thread a step is divided: tiles of a product one by one, as they differ in size."""
-    if step.epilogue is not None:
+    """Into how many pieces per thread a step is divided: tiles of a product one by one, as they differ in size, and
+    those of attention, whose last rows may see more keys than its first."""
+    if step.epilogue is not None or getattr(step.kernel, "uneven", False):
         return TILES_PER_THREAD
     return 1 if getattr(step.kernel, "transposed", False) else CHUNKS_PER_THREAD
 

@@ -14,10 +14,11 @@ from morpho.kernels.attention import AttentionKernel, scratch_bytes
 from morpho.kernels.attention_backward import AttentionBackwardKernel
 from morpho.kernels.attention_backward import scratch_bytes as backward_scratch_bytes
 from morpho.kernels.attention_code import BLOCK
-from morpho.kernels.attention_tiles import FAR, TILE, WIDEST
+from morpho.kernels.attention_tiles import FAR, TALL_TILE, TILE, WIDEST
 from morpho.kernels.place import Place
 
 HEADS_PER_THREAD = 3  # from so many on, threads that take a head each are busy to the end
+TILES_PER_THREAD = 6  # the same for tall tiles, which may differ in size
 
 
 class Call(NamedTuple):
@@ -43,9 +44,9 @@ class Sizes:
         self.window = node["window"] or 2 * FAR
         self.scale = struct.unpack("<q", struct.pack("<d", node["scale"]))[0]
 
-    def counts(self, rows: Size) -> list[Size]:
+    def counts(self, rows: Size, tile: int = TILE) -> list[Size]:
         return [self.kv_heads, self.group, self.queries, self.keys, self.depth, self.width, rows, self.offset,
-                self.window, self.scale]
+                self.window, self.scale, tile]
 
     @property
     def heads(self) -> Size:
@@ -69,6 +70,13 @@ class Sizes:
             return self.heads * -(-lines // of), of
         return self.heads * lines, 1
 
+    def tile(self, threads: int) -> int:
+        """Rows of a tile: many where there are tiles enough. Tiles of an unknown number of rows are at least one a
+        head."""
+        lines = self.group * self.queries
+        tiles = self.pieces(lines, TALL_TILE)[0] if isinstance(lines, int) else self.heads
+        return TALL_TILE if isinstance(tiles, int) and tiles >= TILES_PER_THREAD * threads else TILE
+
 
 def strides(place: Place | None, rank: int, group: int, kind: str) -> tuple[Size, ...]:
     """Batch axes, key-value head, head of the group, row, along the row; 0 for what is not there."""
@@ -87,8 +95,9 @@ def lower_attention(node: Node, inputs: Sequence[Place], targets: Sequence[Place
     mask = extra.pop(0) if node["masked"] else None
     offset = extra.pop(0) if node["moving"] else None
     places = (q, k, v, targets[0], targets[1], mask, offset)
-    rows, lines = sizes.pieces(sizes.group * sizes.queries, TILE)
-    values: list[Size] = [*sizes.batch, *sizes.counts(rows)]
+    tile = sizes.tile(wanted_threads())
+    rows, lines = sizes.pieces(sizes.group * sizes.queries, tile)
+    values: list[Size] = [*sizes.batch, *sizes.counts(rows, tile)]
     for place, kind in zip(places, ("own", "shared", "shared", "own", "own", "own", "own"), strict=True):
         values += strides(place, len(sizes.batch), sizes.group, kind)
     kernel = AttentionKernel(node.dtype, len(sizes.batch), None if mask is None else mask.dtype, offset is not None,

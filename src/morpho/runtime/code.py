@@ -190,6 +190,7 @@ class StoredKernel:
     scratch_bytes: int
     transposed: bool
     may_fault: bool
+    uneven: bool
 
 
 def stored_kernel(kernel: Any) -> StoredKernel:
@@ -197,7 +198,8 @@ def stored_kernel(kernel: Any) -> StoredKernel:
     if isinstance(kernel, StoredKernel):
         return kernel
     return StoredKernel(kernel_key(kernel, current_isa()), kernel.flops, kernel.scratch_bytes_per_column,
-                        kernel.scratch_bytes, getattr(kernel, "transposed", False), getattr(kernel, "may_fault", False))
+                        kernel.scratch_bytes, *(getattr(kernel, flag, False)
+                                                for flag in ("transposed", "may_fault", "uneven")))
 
 
 def load_kernels(keys: Sequence[str]) -> bool:

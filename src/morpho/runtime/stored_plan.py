@@ -197,10 +197,10 @@ class _Reader:
         return slot
 
     def kernel(self, row: Any) -> code.StoredKernel:
-        key, flops, per_column, scratch, transposed, may_fault = row
+        key, flops, per_column, scratch, transposed, may_fault, uneven = row
         _check(isinstance(key, str) and KEY.fullmatch(key) is not None, "no key")
         return code.StoredKernel(key, _integer(flops), _integer(per_column), _integer(scratch), _flag(transposed),
-                                 _flag(may_fault))
+                                 _flag(may_fault), _flag(uneven))
 
     def kept(self, row: Any) -> tuple[int, bool]:
         slot, read = row
