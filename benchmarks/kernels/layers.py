@@ -13,6 +13,7 @@ from benchmarks.results import ThemeResult
 from benchmarks.session import Session
 
 SHAPES = ((128, 512, 768), (256, 768, 1024), (512, 1024, 2048))  # m, k, n
+HEADS = ((4096, 768, 16), (4096, 768, 64), (4096, 768, 256))
 PEERS = same("numpy", "torch", "torch_compile", "jax", "onnxruntime", "unfused")
 UNFUSED = {"linear_gelu": 6.8, "linear_relu": 1.6, "norm_linear": 1.4}
 TITLES = {"linear_gelu": "gelu(x @ w + b)", "linear_relu": "relu(x @ w + b)",
@@ -29,6 +30,7 @@ def run(session: Session) -> ThemeResult:
     result = ThemeResult("layers")
     for case, title in TITLES.items():
         linear(session, result, case, title)
+    heads(session, result)
     if not lacking(session, result, "conv_bn_relu"):
         convolution(session, result)
     return result
@@ -44,6 +46,14 @@ def linear(session: Session, result: ThemeResult, case: str, title: str) -> None
         board.worst("Linear + GELU over torch eager, worst", 1.2, "torch")
     board.worst(f"{case} over the best peer, worst", 1.0)
     board.geometric_mean(f"{case} over Morpho's unfused path, geometric mean", UNFUSED[case], "unfused")
+
+
+def heads(session: Session, result: ThemeResult) -> None:
+    """Many rows and few outputs: the norm is part of the product there (`passes/prologue.py`)."""
+    board = Board(session, result, "layer_norm(x) @ w + b of many rows, f32, constant weights, per call", PEERS, AGAINST_OWN)
+    for m, k, n in HEADS[:1] if session.quick else HEADS:
+        board.measure(named("norm_linear", (m, k, n)), "norm_linear", (m, k, n), 1.0, flops=2 * m * k * n)
+    board.geometric_mean("norm_linear of many rows over Morpho's unfused path, geometric mean", 1.05, "unfused")
 
 
 def convolution(session: Session, result: ThemeResult) -> None:

@@ -133,7 +133,7 @@ class ProductLowering(Builder):
         b = as_matrix(self.place(node.inputs[1]), lambda place: self.copied(place, node.inputs[1]))
         found = PrologueProduct(left.dtype, shape, left.shape[-1], b, whole_rows, self.crossovers)
         found.before = lower_body(group, inputs, [found.rows_as(group.shape)], 1)
-        if not found.pays:
+        if not found.pays or self.packs_itself(node, found, whole_rows):
             return None
         self.waiting.discard(group.serial)
         found.label = "+".join([*operations(group)[:6], ""])
@@ -155,9 +155,12 @@ class ProductLowering(Builder):
         if left.dtype is bfloat16 and current_isa().matrix_units:
             return BfloatTiles(left.dtype, shape, *given)
         found = Product(left.dtype, shape, *given)
-        if whole_rows or vectors_of_tile(found, found.tiling) is None or self.is_fixed(b.place) or self.is_shared(node):
-            return found
-        return UnpackedProduct(left.dtype, shape, *given)
+        return UnpackedProduct(left.dtype, shape, *given) if self.packs_itself(node, found, whole_rows) else found
+
+    def packs_itself(self, node: Node, found: Product, whole_rows: bool) -> bool:
+        """Whether the kernel should pack the right operand: it changes from call to call, for rows that are not many."""
+        return not (whole_rows or vectors_of_tile(found, found.tiling) is None or self.is_fixed(found.b.place)
+                    or self.is_shared(node))
 
     def windows(self, node: Node, shape: Shape, how: Mapping[str, Any]) -> Product:
         """The convolution of a node's first input by its second."""
