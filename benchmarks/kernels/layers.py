@@ -50,7 +50,8 @@ def linear(session: Session, result: ThemeResult, case: str, title: str) -> None
 
 def heads(session: Session, result: ThemeResult) -> None:
     """Many rows and few outputs: the norm is part of the product there (`passes/prologue.py`)."""
-    board = Board(session, result, "layer_norm(x) @ w + b of many rows, f32, constant weights, per call", PEERS, AGAINST_OWN)
+    title = "layer_norm(x) @ w + b of many rows, f32, constant weights, per call"
+    board = Board(session, result, title, PEERS, AGAINST_OWN)
     for m, k, n in HEADS[:1] if session.quick else HEADS:
         board.measure(named("norm_linear", (m, k, n)), "norm_linear", (m, k, n), 1.0, flops=2 * m * k * n)
     board.geometric_mean("norm_linear of many rows over Morpho's unfused path, geometric mean", 1.05, "unfused")

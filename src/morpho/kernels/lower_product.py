@@ -158,7 +158,7 @@ class ProductLowering(Builder):
         return UnpackedProduct(left.dtype, shape, *given) if self.packs_itself(node, found, whole_rows) else found
 
     def packs_itself(self, node: Node, found: Product, whole_rows: bool) -> bool:
-        """Whether the kernel should pack the right operand: it changes from call to call, for rows that are not many."""
+        """Whether the kernel should pack the right operand: it changes from call to call, and rows are not many."""
         return not (whole_rows or vectors_of_tile(found, found.tiling) is None or self.is_fixed(found.b.place)
                     or self.is_shared(node))
 
