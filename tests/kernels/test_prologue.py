@@ -20,8 +20,7 @@ Function = Callable[..., Any]
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Prologues for little matrices, too, in tiles of rows and blocks of k so small that there are several."""
     monkeypatch.setattr(prologue, "ENOUGH_ROWS", 4)
-    for name, size in (("MOST_DEPTH", 32), ("TILE_COLUMNS", 24)):
-        monkeypatch.setattr(gemm, name, size)
+    monkeypatch.setattr(gemm, "MOST_DEPTH", 32)
     monkeypatch.setattr(prologue, "TILE_ROWS", 16)
     monkeypatch.setattr(gemm, "_depth_that_fits", lambda register, l1_bytes: 32)
     with mo.settings(cache=False, threads=2):  # plans on disk know nothing of these numbers
@@ -114,8 +113,8 @@ def test_conversion_while_packing(few_rows: None, rng: np.random.Generator) -> N
 
 def test_dynamic_rows(few_rows: None, rng: np.random.Generator) -> None:
     w = draw(rng, 34, 18)
-    f = mo.compile(lambda x: mo.softmax(x, axis=-1) @ w, dynamic={"x": {0: mo.Dim("n", 8, 60)}})
-    for rows in (60, 8, 33, 17):
+    f = mo.compile(lambda x: mo.softmax(x, axis=-1) @ w, dynamic={"x": {0: mo.Dim("n", 16, 60)}})
+    for rows in (60, 16, 33, 17):
         x = draw(rng, rows, 34)
         with mo.settings(passes_off="prologue"):
             expected = (mo.softmax(x, axis=-1) @ w).numpy()
@@ -144,8 +143,8 @@ def test_a_state_is_read_before_it_changes(few_rows: None, rng: np.random.Genera
 
 
 def test_where_it_does_not_pay(two_threads: None, rng: np.random.Generator) -> None:
-    x, few, w = draw(rng, 200, 40), draw(rng, 16, 40), draw(rng, 40, 24)
-    ids = mo.asarray(rng.integers(0, 200, 150))
+    x, few, w, wide = draw(rng, 300, 40), draw(rng, 16, 40), draw(rng, 40, 24), draw(rng, 40, 2000)
+    ids = mo.asarray(rng.integers(0, 300, 280))
 
     def twice(x: Any) -> Any:
         y = mo.tanh(x)
@@ -153,6 +152,7 @@ def test_where_it_does_not_pay(two_threads: None, rng: np.random.Generator) -> N
 
     for f, *arguments in ((lambda x: mo.tanh(x) @ w, few),  # too few rows for a panel
                           (lambda x: mo.tanh(x) @ x.T, few),
+                          (lambda x: mo.tanh(x) @ wide, x),  # more columns than an item should have
                           (twice, x),  # read by the caller, too
                           (lambda x: mo.tanh(x).T @ x, x),  # the rows of the product are its columns
                           (lambda a: mo.tanh(x) @ w + a, draw(rng, 1, 24)),  # computed once, from constants
@@ -171,7 +171,7 @@ def test_where_it_does_not_pay(two_threads: None, rng: np.random.Generator) -> N
 
 def test_from_disk(two_threads: None, rng: np.random.Generator, tmp_path: Any) -> None:
     """A plan on disk knows the kernel before a product."""
-    x, w = draw(rng, 130, 40), draw(rng, 40, 24)
+    x, w = draw(rng, 260, 40), draw(rng, 40, 24)
 
     def f(x: Any) -> Any:
         return mo.softmax(x, axis=-1) @ w
@@ -194,7 +194,7 @@ def test_scratch_is_small(two_threads: None, rng: np.random.Generator) -> None:
 def test_indices_on_the_left_are_still_checked(two_threads: None, rng: np.random.Generator) -> None:
     """A lookup on the left of a product is not found right because the one that follows the product was."""
     x, w, t = draw(rng, 40, 34), draw(rng, 34, 18), draw(rng, 40, 18)
-    good, bad = (mo.asarray(np.full(150, number), copy=True) for number in (3, 40))
+    good, bad = (mo.asarray(np.full(280, number), copy=True) for number in (3, 40))
 
     @mo.compile
     def f(ids: Any, others: Any) -> Any:

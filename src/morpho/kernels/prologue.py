@@ -17,6 +17,7 @@ from morpho.cost.crossovers import Crossovers
 from morpho.kernels.emit import Value
 from morpho.kernels.gemm import (
     ENOUGH_ROWS,
+    ITEMS_PER_THREAD,
     NAMES,
     PROLOGUE,
     TILE_ROWS,
@@ -58,7 +59,7 @@ class PrologueCode(GemmCode):
         self.left = e.offset("%scratch", "i8", v["left_at"])
 
     def item(self, index: Value) -> None:
-        """One tile of rows: packed once, then its tiles of columns one after the other."""
+        """One tile of rows, with all columns."""
         e, v = self.e, self.v
         batch = e.instruction("udiv", index, v["row_tiles"])
         first = (index - batch * v["row_tiles"]) * v["tile_rows"]
@@ -66,14 +67,11 @@ class PrologueCode(GemmCode):
         with e.when(e.icmp("slt", *rows)):  # dynamic sizes may have fewer tiles
             blocks = e.instruction("udiv", v["k"] + v["depth"] - 1, v["depth"])
             self.over_rows(rows, lambda height, row: self.compute_and_pack(batch * v["m"] + first, row, height, blocks))
-            with e.loop(0, v["column_tiles"]) as tiles:
-                panel = tiles.index * v["tile_panels"]
-                panels = panel, e.intrinsic("smin", panel + v["tile_panels"], self.panels)
-                with e.when(e.icmp("slt", *panels)):
-                    with e.loop(0, blocks) as loop:
-                        start, depth = self.place_block(loop.index)
-                        self.over_panels(batch, rows, panels, (start, depth), e.icmp("eq", loop.index, 0))
-                    self.finish(batch, rows, panels)
+            panels = e.constant(0, "i64", 1), self.panels
+            with e.loop(0, blocks) as loop:
+                block = self.place_block(loop.index)
+                self.over_panels(batch, rows, panels, block, e.icmp("eq", loop.index, 0))
+            self.finish(batch, rows, panels)
 
     def place_block(self, number: Value) -> tuple[Value, Value]:
         """Where a block of k starts, and how many values it has; its packed rows are those read and written next."""
@@ -118,7 +116,7 @@ class PrologueProduct(Product):
         tiling = choose_tiling(self.m, self.n, self.k, 1, self.register, 1, self.whole_rows, 0)
         fits = int(KEPT_SHARE * machine().l2_bytes) // (upper(self.k) * self.register.item)
         rows, batch = upper(self.m), upper(self.batch)
-        share = -(-rows * batch // self.threads)
+        share = -(-rows * batch // self.wanted_items)
         highest = min(TILE_ROWS, tiling.tile_rows, max(8, fits & -8), max(8, -(-share // 8) * 8))
         height = evened(rows, highest, batch, self.threads)
         return replace(tiling, tile_rows=height, row_tiles=max(1, -(-rows // height)))
@@ -156,10 +154,16 @@ class PrologueProduct(Product):
         return self.k * self.tiling.tile_rows * self.n
 
     @property
+    def wanted_items(self) -> int:
+        """As many as let a thread that is late be helped by the others."""
+        return self.threads * ITEMS_PER_THREAD if self.threads > 1 else 1
+
+    @property
     def pays(self) -> bool:
-        """Whether every thread has rows enough for a panel that comes from memory, and the kernel before runs on a few
-        rows at a time."""
-        kernel = self.before.kernel
-        enough = self.tiling.tile_rows >= ENOUGH_ROWS and bounds(self.batch * self.m)[0] >= self.threads * ENOUGH_ROWS
-        return enough and not kernel.transposed and not kernel.short and isinstance(self.k, int) and self.k > 1
+        """Whether items are enough, each of rows enough for a panel that comes from memory and no larger than it would
+        be without a prologue, and the kernel before runs on a few rows at a time."""
+        kernel, least = self.before.kernel, bounds(self.batch * self.m)[0]
+        enough = self.tiling.tile_rows >= ENOUGH_ROWS and least >= self.wanted_items * ENOUGH_ROWS
+        return (enough and self.tiling.column_tiles == 1 and not kernel.transposed and not kernel.short
+                and isinstance(self.k, int) and self.k > 1)
 
