@@ -61,8 +61,8 @@ def is_plain(array: np.ndarray) -> bool:
 
 def _from_foreign(obj: Any, wanted: DType | None, copy: bool | None) -> Tensor:
     borrowed = isinstance(obj, np.ndarray | memoryview | bytearray | bytes) or hasattr(obj, "__array_interface__")
-    if isinstance(obj, bool | int | float | complex) or (not borrowed and not hasattr(obj, "__array__") \
-            and not _has_buffer(obj)):
+    number = isinstance(obj, bool | int | float | complex) and not isinstance(obj, np.generic)  # np.float64 is a float
+    if number or (not borrowed and not hasattr(obj, "__array__") and not _has_buffer(obj)):
         if copy is False:
             raise fail(ValueFault, "asarray", f"a {type(obj).__name__} does not become a tensor without a copy")
         return _from_python(obj, wanted)
