@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -61,3 +63,18 @@ def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(layout, "_knows_arrays", lambda known=known: known)
         for view in (array, array[1:], array[::-1], array.T, array[:0], np.float32(3).reshape(1)):
             assert layout.array_address(view) == view.ctypes.data
+
+
+def test_a_function_sees_tensors_whichever_way_it_is_called(rng: np.random.Generator) -> None:
+    """Beside an argument that wants a gradient the function itself runs, before and after it was compiled."""
+    seen: list[str] = []
+
+    def body(a: Any, b: Any) -> Any:
+        seen.append(type(b).__name__)
+        return (a * b).sum()
+
+    f, x, b = mo.compile(body), mo.asarray(np.ones(4, np.float32)), np.arange(4, dtype=np.float32)
+    for _ in range(2):
+        assert mo.grad(lambda a: f(a, b))(x).numpy().tolist() == [0, 1, 2, 3]
+        f(x, b)
+    assert set(seen) == {"Tensor"}

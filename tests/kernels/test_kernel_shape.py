@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,3 +109,18 @@ def test_updates_of_weights_of_any_shape_are_one_kernel() -> None:
     update([mo.asarray(rng.normal(size=shape).astype("f")) for shape in shapes], mo.asarray(np.float32(0.5)))
     steps = update.current.plan.program.steps  # type: ignore[union-attr]
     assert len(steps) == len(shapes) and len({step.kernel for step in steps}) == 1
+
+
+@pytest.mark.parametrize("before, kept", [
+    (lambda a: a, []), (lambda a: a + 1, []),  # cheaper than memory
+    (lambda a: a / 3, ["divide"]), (lambda a: (a / 3 - 1) / 7, ["divide"]),  # one value, the last
+    (mo.sqrt, ["sqrt"]), (mo.gelu, ["gelu"]), (lambda a: mo.gelu(a) + 1, ["add"])])
+def test_what_is_dear_is_not_computed_in_every_walk(rng: np.random.Generator, before: Any, kept: list[str]) -> None:
+    """A layer norm walks over a row three times; what it is the norm of waits in scratch between them."""
+    x = rng.random((5, 70)).astype(np.float32)
+    f = mo.compile(lambda a: mo.layer_norm(before(a)))
+    found = f(mo.asarray(x)).numpy()
+    (step,) = f.current.plan.program.steps
+    assert [step.kernel.instructions[number].name for number in step.kernel.kept] == kept
+    with mo.settings(level=0):
+        assert mo.layer_norm(before(mo.asarray(x))).numpy().tobytes() == found.tobytes()

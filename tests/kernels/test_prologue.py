@@ -88,6 +88,23 @@ def test_odd_sizes(few_rows: None, rng: np.random.Generator, shape: tuple[int, i
     np.testing.assert_allclose(fused, exact, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("k", [0, 1])
+def test_no_inner_axis_to_speak_of(few_rows: None, rng: np.random.Generator, k: int) -> None:
+    x, w = draw(rng, 40, k), draw(rng, k, 5)
+    expected = np.tanh(x.numpy()) @ w.numpy()
+    for found in (mo.compile(lambda x, w: mo.tanh(x) @ w)(x, w), mo.tanh(x) @ w, mo.tanh(x) @ w + 0):
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+
+
+def test_a_right_operand_is_copied_once(two_threads: None, rng: np.random.Generator) -> None:
+    """Also where a prologue is looked at, and not taken."""
+    x, y = draw(rng, 3, 2, 20, 34), draw(rng, 2, 3, 34, 9)
+    f = mo.compile(lambda x, y: mo.tanh(x) @ mo.permute_dims(y, (1, 0, 2, 3)))
+    found = f(x, y).numpy()
+    np.testing.assert_allclose(found, np.tanh(x.numpy()) @ y.numpy().transpose(1, 0, 2, 3), rtol=1e-4, atol=1e-5)
+    assert f.stats["copies"] == 1
+
+
 def test_batches_and_reshapes(few_rows: None, rng: np.random.Generator) -> None:
     x, w, v = draw(rng, 3, 2, 20, 34), draw(rng, 34, 18), draw(rng, 3, 2, 34, 9)
     for f in (lambda x: mo.softmax(x, axis=-1) @ w,  # one matrix for all

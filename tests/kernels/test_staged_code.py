@@ -7,6 +7,7 @@ import re
 import pytest
 from running import Native, parameter
 
+import morpho as mo
 from morpho.base.dtypes import float32
 from morpho.base.machine import choose_isa, foreign_machine
 from morpho.ir.node import Node, build
@@ -97,3 +98,15 @@ def test_only_numbers_that_are_used_are_read() -> None:
     names = re.findall(r"^  (%number\d+) = ", text, re.MULTILINE)
     assert names and all(text.count(name + ",") or text.count(name + "\n") for name in names)
     assert text.rstrip().count("ret i32 0") == 1, "a kernel that looks nothing up has no fault to tell"
+
+
+def test_no_integer_is_divided_by_what_was_never_computed() -> None:
+    """The first iteration finishes a chunk that was never begun: poison there is harmless, but not below a fraction."""
+    isa = choose_isa("neon", foreign_machine("aarch64"))
+    for f, divides in ((lambda x: mo.exp((7 // (mo.tanh(x) * 3).astype(mo.int32)).astype(mo.float32)), True),
+                       (lambda x: mo.exp(mo.tanh(x) * 3), False)):
+        made = mo.compile(f)
+        made(mo.ones(200))
+        (step,) = made.current.plan.program.steps
+        text = step.kernel.generate(isa, "kernel")
+        assert ("sdiv" in text) == divides and ("[ poison, " in text) != divides

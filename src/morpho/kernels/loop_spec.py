@@ -12,9 +12,9 @@ from functools import cached_property
 
 from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
-from morpho.ops.elementwise import COSTLY
 
 LANES = 64
+WORTH_KEEPING = 4  # operations per element, one division, from which a value is kept for the next walk over a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +136,13 @@ class LoopKernel:
         for position, stage in enumerate(order):
             needed = self._needed(roots.get(stage, []), stores.get(stage, []), kept)
             later: set[int] = set()
+            read: set[int] = set()  # by what later passes compute anew, reduce or store
             for other in order[position + 1:]:
-                later |= self._needed(roots.get(other, []), stores.get(other, []), kept)
-            keep = {n for n in needed & later if self.instructions[n].flops >= COSTLY and n not in kept}
+                reductions, stored = roots.get(other, []), stores.get(other, [])
+                later |= self._needed(reductions, stored, kept)
+                read |= {i for r in reductions for i in self.instructions[r].inputs} | {s.instruction for s in stored}
+            read |= {i for n in later - needed for i in self.instructions[n].inputs}
+            keep = {n for n in needed & later & read - kept if self._flops_again(n, kept) >= WORTH_KEEPING}
             result.append(Pass(stage, tuple(roots.get(stage, [])), tuple(stores.get(stage, [])),
                                tuple(sorted(needed)), tuple(sorted(keep)), frozenset(kept)))
             kept |= keep
@@ -156,6 +160,17 @@ class LoopKernel:
             if number not in kept:
                 stack.extend(self.instructions[number].inputs)
         return found
+
+    def _flops_again(self, number: int, kept: set[int]) -> int:
+        """Operations to compute a full value once more."""
+        found: set[int] = set()
+        stack = [number]
+        while stack:
+            n = stack.pop()
+            if n not in found and n not in kept and self.instructions[n].full:
+                found.add(n)
+                stack.extend(self.instructions[n].inputs)
+        return sum(self.instructions[n].flops for n in found if self.instructions[n].inputs)
 
     def needed_for(self, reduction: int, kept: frozenset[int]) -> set[int]:
         """Full instructions that one reduction needs of its pass."""

@@ -124,14 +124,16 @@ class ProductLowering(Builder):
         left = group = node.inputs[0]
         while group.op.name == "reshape":
             group = group.inputs[0]
-        tiles = left.dtype is bfloat16 and current_isa().matrix_units
-        if group.serial not in self.waiting or tiles or shape[-1] == 1:
+        k, tiles = left.shape[-1], left.dtype is bfloat16 and current_isa().matrix_units
+        if group.serial not in self.waiting or tiles or shape[-1] == 1 or not isinstance(k, int) or k < 2:
             return None
-        inputs = [self.place(child) for child in group.inputs]
+        inputs, right = [self.place(child) for child in group.inputs], self.place(node.inputs[1])
         if all(self.is_fixed(place) for place in inputs):  # computed once, before the first call
             return None
-        b = as_matrix(self.place(node.inputs[1]), lambda place: self.copied(place, node.inputs[1]))
-        found = PrologueProduct(left.dtype, shape, left.shape[-1], b, whole_rows, self.crossovers)
+        if batch_stride(right) is None:  # to be copied, by whichever product it is
+            return None
+        b = as_matrix(right, lambda place: place)
+        found = PrologueProduct(left.dtype, shape, k, b, whole_rows, self.crossovers)
         found.before = lower_body(group, inputs, [found.rows_as(group.shape)], 1)
         if not found.pays or self.packs_itself(node, found, whole_rows):
             return None

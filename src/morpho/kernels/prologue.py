@@ -97,11 +97,11 @@ class PrologueProduct(Product):
     sides_change = False
     before: Lowered
 
-    def __init__(self, dtype: DType, shape: Shape, k: Size, b: Matrix, whole_rows: bool,
+    def __init__(self, dtype: DType, shape: Shape, k: int, b: Matrix, whole_rows: bool,
                  crossovers: Crossovers) -> None:
         line = LINE // dtype.itemsize
         self.whole_rows, self.left_dtype = whole_rows, dtype
-        self.stride = (upper(k) // line + 1) * line  # never k itself: rows and columns must not look like one axis
+        self.stride = (k // line + 1) * line  # never k itself: rows and columns must not look like one axis
         a = Matrix(self.rows_as((*shape[:-1], k)), shape[-2] * self.stride, self.stride, 1)
         super().__init__(dtype, shape, k, a, b, whole_rows, crossovers)
 
@@ -113,7 +113,7 @@ class PrologueProduct(Product):
     def tiled(self, tiling: Tiling) -> Tiling:
         """All columns in every item; tiles of rows that stay packed in the second-level cache, alike for all
         threads."""
-        tiling = choose_tiling(self.m, self.n, self.k, 1, self.register, 1, self.whole_rows, 0)
+        tiling = choose_tiling(self.m, self.n, self.k, 1, self.register, 1, self.whole_rows, 0)  # as if for one thread
         fits = int(KEPT_SHARE * machine().l2_bytes) // (upper(self.k) * self.register.item)
         rows, batch = upper(self.m), upper(self.batch)
         share = -(-rows * batch // self.wanted_items)
@@ -164,6 +164,5 @@ class PrologueProduct(Product):
         be without a prologue, and the kernel before runs on a few rows at a time."""
         kernel, least = self.before.kernel, bounds(self.batch * self.m)[0]
         enough = self.tiling.tile_rows >= ENOUGH_ROWS and least >= self.wanted_items * ENOUGH_ROWS
-        return (enough and self.tiling.column_tiles == 1 and not kernel.transposed and not kernel.short
-                and isinstance(self.k, int) and self.k > 1)
+        return enough and self.tiling.column_tiles == 1 and not kernel.transposed and not kernel.short
 

@@ -25,6 +25,7 @@ REGISTER_BITS = 128
 MOST_HELD = 30  # registers for carried values and constants, of 32
 MIDDLE = 0.4, 0.7  # of a chain, where a cut may lie
 _NAME = re.compile(r"(%[a-z]+\d+)")
+_DIVISION = re.compile(r" = [su](div|rem) ")
 _CONSTANT = re.compile(r"splat \((float|double) 0x(?!0{16})\w+\)")  # comparing with zero needs no register
 _LATENCY = (("fdiv", 10), ("@llvm.sqrt", 12), ("@llvm.fma", 4), ("fmul", 3), ("ptr @of", 0), ("load", 5),
             ("bitcast", 0))
@@ -160,7 +161,10 @@ def staged_loop(code: LoopCode, step: Pass, begin: Value, end: Value) -> bool:
         code.copy_all([(e.offset(code.pointers[n], element, whole), copies[n], element)
                        for n, element in elements.items()], left)
         # The first iteration has nothing to finish: whatever comes of it goes to the stack, where it is never read.
-        nothing = [Value(e, "poison", *e.types[name]) for name in cut.crossing]
+        # Only a division of integers by nothing would have no meaning at all.
+        divides = any(_DIVISION.search(line.parts[2]) for line in cut.second)
+        nothing = [e.constant(0, *e.types[name]) if divides else Value(e, "poison", *e.types[name])
+                   for name in cut.crossing]
         with e.loop(begin, last + 2 * lanes, lanes, carried=nothing) as loop:
             now, past = e.intrinsic("smin", loop.index, last), loop.index - lanes
             inside = e.icmp("sge", past, begin) & e.icmp("slt", past, whole)

@@ -45,10 +45,11 @@ def call(made: Compiled, /, *args: Any, **kwargs: Any) -> Any:
                                                      "where results have no memory",
                        "call it without out=, and give out= to the outer function")
         return made.function(*args, **kwargs)
-    if made.words[ContextField.ENABLED] and any(type(value) is np.ndarray for value in (*args, *kwargs.values())):
-        given = {name: value if name == "out" else _borrowed(value) for name, value in kwargs.items()}
-        if type(kwargs.get("out")) is not np.ndarray:  # which is an error, or an argument of that name
-            return made(*[_borrowed(value) for value in args], **given)
+    if any(type(value) is np.ndarray for value in (*args, *kwargs.values())):
+        args = tuple([_borrowed(value) for value in args])
+        kwargs = {name: value if name == "out" else _borrowed(value) for name, value in kwargs.items()}
+        if made.words[ContextField.ENABLED] and type(kwargs.get("out")) is not np.ndarray:  # which is for this way
+            return made(*args, **kwargs)
     out = kwargs.pop("out", None) if "out" not in made.signature.parameters else None
     bound = _bind(made, args, kwargs)
     leaves: list[Any] = []
@@ -180,7 +181,7 @@ def _targets(made: Compiled, chosen: Specialisation, out: Any, sizes: Mapping[st
     if not all(isinstance(leaf, Tensor) for leaf in leaves):
         raise fail(ArgumentError, made.__name__, "out= is an array of another library (NumPy array, PyTorch tensor), "
                                                  "and borrowed memory is never written",
-                   "use out=mo.empty(...), whose numpy() is a view without a copy")
+                   "use out=mo.empty(...); its numpy() is a view without a copy, to be let go before the next call")
     wanted = with_sizes(chosen.structure, sizes)
     if structure != wanted:
         raise fail(ArgumentError, made.__name__, f"out= does not have the structure of the result: it is "
