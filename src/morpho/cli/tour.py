@@ -35,6 +35,9 @@ MEANINGS = {
     "views": "views move down to the inputs, where they cost nothing",
     "tidy": "simplify once more, after the views have moved",
     "fuse": "chains and reductions become groups, one kernel each",
+    "epilogue": "a group that follows a product becomes part of it",
+    "prologue": "a group that only a product reads may be computed by it",
+    "schedule": "the order of the kernels, so that little memory is alive at once",
     "single": "without fusion every operation is a kernel of its own",
 }
 
