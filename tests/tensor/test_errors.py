@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.base.errors import ArgumentError
 
 L = mo.linalg
 X = mo.asarray(np.arange(12.0).reshape(3, 4))
@@ -145,3 +146,11 @@ def test_a_compiled_function_names_the_operation_that_faults() -> None:
             both(right, wrong)
         with pytest.raises(IndexError, match=r"\[embedding.* is out of range"):
             both(wrong, right)
+
+
+@pytest.mark.parametrize("call", [lambda x: x.sum(0, 1), lambda x: x.mean(1, 2), lambda x: x.max(0, "yes"),
+                                  lambda x: mo.sum(x, axis=0, keepdims=1), lambda x: x.std(axis=0, keepdims=None)])
+def test_axes_by_place_are_not_taken_for_keepdims(call: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"keepdims is .*several axes are a tuple"):
+        call(mo.ones((2, 3, 4)))
+    assert mo.ones((2, 3)).sum(0, True).shape == (1, 3)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
+import numpy as np
+
 from morpho.base.dims import Size
 from morpho.base.dtypes import DType, as_dtype, bool_, float32, int64, uint64
-from morpho.base.errors import DTypeError, ShapeError, fail
+from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.base.shapes import normalise_axes, normalise_axis
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import (
@@ -29,6 +31,9 @@ from morpho.tensor.precision import widened
 
 
 def _finish(node: Node, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+    if not isinstance(keepdims, bool | np.bool_):  # a second axis by place would be taken for it
+        raise fail(ArgumentError, "reduce", f"keepdims is {keepdims!r}, not True or False",
+                   "several axes are a tuple: axis=(0, 1)")
     if not keepdims:
         node = reshape(node, tuple(s for i, s in enumerate(node.shape) if i not in axes))
     return Tensor.of_node(node)
