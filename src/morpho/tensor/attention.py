@@ -51,7 +51,7 @@ def attention(q: Any, k: Any, v: Any, /, *, mask: Any = None, causal: bool = Fal
     if flat:
         q, k, v = (reshape(x, (1, *x.shape)) for x in (q, k, v))
     if min(len(x.shape) for x in (q, k, v)) < 3:
-        raise fail(ShapeError, "attention", f"q {q.shape}, k {k.shape} and v {v.shape} need three axes each",
+        raise fail(ShapeError, "attention", f"q {q.shape}, k {k.shape} and v {v.shape} need three axes each, or two",
                    "q is (..., heads, queries, d), k (..., kv_heads, keys, d), v (..., kv_heads, keys, dv)")
     batch = broadcast("attention", q.shape[:-3], k.shape[:-3], v.shape[:-3])
     q, k, v = (expand(x, (*batch, *x.shape[-3:])) for x in (q, k, v))
