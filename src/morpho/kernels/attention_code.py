@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
 from morpho.kernels import scalars
-from morpho.kernels.emit import BITS, Emitter, Value
+from morpho.kernels.emit import BITS, CACHE_LINE, Emitter, Value
 
 BLOCK = 64  # keys; blocks start at multiples of it
-CACHE_LINE = 64  # bytes
 MINUS_INFINITY = float("-inf")
 LARGEST = {"float": 3.4028234663852886e38, "double": 1.7976931348623157e308}
 

@@ -15,9 +15,10 @@ from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType, float32, float64
 from morpho.base.in_force import current_isa, wanted_threads
 from morpho.base.machine import Isa, machine
+from morpho.kernels.emit import CACHE_LINE
 from morpho.kernels.gemm import ITEMS_PER_THREAD, NAMES, GemmKernel, Register, Tiling, depth_of_block
 from morpho.kernels.loop_spec import LANES, LoopKernel
-from morpho.kernels.lower_gemm import Matrix, epilogue_bytes, rounded
+from morpho.kernels.lower_gemm import Matrix, loop_scratch, rounded
 from morpho.kernels.lower_group import Lowered
 from morpho.kernels.place import Place
 from morpho.kernels.window_gemm import WindowKernel, WindowProduct, Windows, matrices
@@ -36,7 +37,6 @@ TURNED = 16  # channels whose sums are turned around at a time
 MOST_COPIED = 1 << 18  # elements of the lines of a block
 TILE = {"wide": 1, "plain": 2, "few": 2}  # a step of k of a tile takes as long as its multiply-adds and so many more
 MOST_DEPTH = 288  # values of k per block: the lines of its channels, too, are read again for every panel
-LINE = 64  # bytes of a line of the cache
 MOST_LINE = 128  # of a product of matrices
 COPY_LINE, COPY_PIXEL = 40, 0.5  # what copying takes, as vectors of multiply-adds
 LEAST_DEPTH = 128  # of a product of matrices: turning its sums around takes as long as some steps of k
@@ -187,7 +187,7 @@ class DirectProduct(WindowProduct):
     def spread(self, pitch: int, nbytes: int) -> int:
         """A line of the cache more, where rows that far apart would all fall into a few sets of the cache."""
         size = self.dtype.itemsize
-        return pitch + LINE // size if pitch * size % nbytes == 0 else pitch
+        return pitch + CACHE_LINE // size if pitch * size % nbytes == 0 else pitch
 
     @property
     def plane(self) -> int:
@@ -218,7 +218,7 @@ class DirectProduct(WindowProduct):
         sums_at = self.kept_bytes
         turned_at = sums_at + rounded((t.tile_rows + lanes) * t.stride * size)
         scratch_at = turned_at + rounded(max(TURNED, lanes) * self.turned_pitch * size)
-        places_at = scratch_at + epilogue_bytes(epilogue, upper(self.m))
+        places_at = scratch_at + loop_scratch(epilogue, upper(self.m))
         return sums_at, turned_at, scratch_at, places_at, places_at + rounded(8 * t.depth)
 
     def scratch(self, epilogue: LoopKernel) -> tuple[int, int, int]:

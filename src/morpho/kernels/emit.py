@@ -28,6 +28,7 @@ from morpho.base.machine import machine
 T = TypeVar("T")
 
 FLOATS = frozenset({"half", "bfloat", "float", "double"})
+CACHE_LINE = 64  # bytes
 BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "bfloat": 16, "float": 32, "double": 64}
 _SHORT = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
 

@@ -18,7 +18,7 @@ from morpho.kernels.attention_tiles import FAR, TALL_TILE, TILE, WIDEST
 from morpho.kernels.place import Place
 
 HEADS_PER_THREAD = 3  # from so many on, threads that take a head each are busy to the end
-TILES_PER_THREAD = 6  # the same for tall tiles, which may differ in size
+TALL_TILES_PER_THREAD = 6  # the same for tall tiles, which may differ in size
 
 
 class Call(NamedTuple):
@@ -75,7 +75,7 @@ class Sizes:
         head."""
         lines = self.group * self.queries
         tiles = self.pieces(lines, TALL_TILE)[0] if isinstance(lines, int) else self.heads
-        return TALL_TILE if isinstance(tiles, int) and tiles >= TILES_PER_THREAD * threads else TILE
+        return TALL_TILE if isinstance(tiles, int) and tiles >= TALL_TILES_PER_THREAD * threads else TILE
 
 
 def strides(place: Place | None, rank: int, group: int, kind: str) -> tuple[Size, ...]:

@@ -11,6 +11,7 @@ from morpho.base.in_force import current_isa, wanted_threads
 from morpho.base.machine import machine
 from morpho.base.shapes import contiguous_strides
 from morpho.cost.crossovers import DEFAULT, Crossovers
+from morpho.kernels.emit import CACHE_LINE
 from morpho.kernels.gemm import GemmKernel, Register, Tiling, choose_tiling, register_tile
 from morpho.kernels.joint import TILES_PER_THREAD
 from morpho.kernels.loop_spec import LANES, LoopKernel
@@ -20,7 +21,6 @@ from morpho.kernels.place import Place
 from morpho.kernels.row_product import DTYPES, column_tile
 
 KEPT_SHARE = 3 / 8  # of the second-level cache, for packed rows that a thread keeps
-LINE = 64  # bytes of a line of the cache
 PRODUCT = -2  # the slot of the scratch tile, which the kernel itself fills in
 
 
@@ -92,9 +92,9 @@ class Product:
     def goes_straight(self, target: Place) -> bool:
         """Whether a result that is the sums themselves may be written tile by tile. Vectors as wide as a line of the
         cache that lie across two of them would be slower than a copy of whole rows."""
-        aligned = self.n * self.dtype.itemsize % LINE == 0 if isinstance(self.n, int) else False
+        aligned = self.n * self.dtype.itemsize % CACHE_LINE == 0 if isinstance(self.n, int) else False
         return (self.kernel().stores and not self.swapped and target.is_contiguous and target.dtype is self.dtype
-                and (aligned or current_isa().vector_bits < 8 * LINE))
+                and (aligned or current_isa().vector_bits < 8 * CACHE_LINE))
 
     @property
     def has_few_rows(self) -> bool:
@@ -180,7 +180,7 @@ class Product:
         size, tiling = self.dtype.compute.itemsize, self.tiling
         sums_at = self.kept_bytes
         scratch_at = sums_at + rounded((tiling.tile_rows + 8) * tiling.stride * size)
-        return sums_at, scratch_at, scratch_at + epilogue_bytes(epilogue, max(upper(self.n), 1))
+        return sums_at, scratch_at, scratch_at + loop_scratch(epilogue, max(upper(self.n), 1))
 
     def values(self, epilogue: Lowered) -> tuple[Size, ...]:
         """Numbers in the order of `gemm.NAMES`, then the epilogue's own."""
@@ -230,12 +230,12 @@ def batch_stride(place: Place) -> Size | None:
     return 0 if stride is None else stride
 
 
-def epilogue_bytes(epilogue: LoopKernel, columns: int) -> int:
-    """Scratch that an epilogue needs for tiles of so many columns."""
+def loop_scratch(kernel: LoopKernel, columns: int) -> int:
+    """Bytes of scratch that a loop kernel needs for tiles of so many columns."""
     whole = -(-columns // LANES) * LANES
-    return rounded(epilogue.scratch_bytes + whole * epilogue.scratch_bytes_per_column)
+    return rounded(kernel.scratch_bytes + whole * kernel.scratch_bytes_per_column)
 
 
 def rounded(count: int) -> int:
     """Bytes up to the next line of the cache."""
-    return -(-count // LINE) * LINE
+    return -(-count // CACHE_LINE) * CACHE_LINE

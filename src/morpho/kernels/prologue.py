@@ -14,7 +14,7 @@ from morpho.base.dtypes import DType
 from morpho.base.machine import Isa, machine
 from morpho.base.shapes import contiguous_strides
 from morpho.cost.crossovers import Crossovers
-from morpho.kernels.emit import Value
+from morpho.kernels.emit import CACHE_LINE, Value
 from morpho.kernels.gemm import (
     ENOUGH_ROWS,
     ITEMS_PER_THREAD,
@@ -28,7 +28,7 @@ from morpho.kernels.gemm import (
 )
 from morpho.kernels.gemm_code import GemmCode
 from morpho.kernels.loop_spec import LoopKernel
-from morpho.kernels.lower_gemm import KEPT_SHARE, LINE, Matrix, Product, epilogue_bytes, rounded
+from morpho.kernels.lower_gemm import KEPT_SHARE, Matrix, Product, loop_scratch, rounded
 from morpho.kernels.lower_group import Lowered
 from morpho.kernels.place import Place
 
@@ -99,7 +99,7 @@ class PrologueProduct(Product):
 
     def __init__(self, dtype: DType, shape: Shape, k: int, b: Matrix, whole_rows: bool,
                  crossovers: Crossovers) -> None:
-        line = LINE // dtype.itemsize
+        line = CACHE_LINE // dtype.itemsize
         self.whole_rows, self.left_dtype = whole_rows, dtype
         self.stride = (k // line + 1) * line  # never k itself: rows and columns must not look like one axis
         a = Matrix(self.rows_as((*shape[:-1], k)), shape[-2] * self.stride, self.stride, 1)
@@ -130,7 +130,7 @@ class PrologueProduct(Product):
 
     def scratch(self, epilogue: LoopKernel) -> tuple[int, int, int]:
         sums_at, scratch_at, end = super().scratch(epilogue)
-        return sums_at, scratch_at, self.before_at(end)[1] + epilogue_bytes(self.before.kernel, upper(self.k))
+        return sums_at, scratch_at, self.before_at(end)[1] + loop_scratch(self.before.kernel, upper(self.k))
 
     def before_at(self, end: int) -> tuple[int, int]:
         """Where the rows before packing and the prologue's scratch begin, behind all else."""

@@ -15,7 +15,7 @@ from morpho.base.dtypes import bfloat16
 from morpho.base.machine import Isa
 from morpho.kernels.gemm import GemmKernel, Register
 from morpho.kernels.int8 import ByteProduct
-from morpho.kernels.lower_gemm import Product, epilogue_bytes, layout, rounded
+from morpho.kernels.lower_gemm import Product, layout, loop_scratch, rounded
 
 SIDE = 16  # lines of a tile, and columns of the sums
 LINE_BYTES = 64
@@ -105,7 +105,7 @@ class _Tiles(Product):
         """As of any product, with rows filled up to two tiles."""
         sums_at = self.kept_bytes
         scratch_at = sums_at + rounded(self.tile_rows * self.tiling.stride * 4)
-        return sums_at, scratch_at, scratch_at + epilogue_bytes(epilogue, self.panels * REGISTER.width)
+        return sums_at, scratch_at, scratch_at + loop_scratch(epilogue, self.panels * REGISTER.width)
 
 
 class BfloatTiles(_Tiles):

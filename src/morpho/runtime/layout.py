@@ -26,7 +26,7 @@ WRITABLE = 1
 BYTES_DATA = bytes.__basicsize__ - 1  # where the contents of a bytes object begin
 TUPLE_ITEMS = tuple.__basicsize__  # where the items of a tuple begin
 WORD = 8
-ARRAY_DATA = object.__basicsize__
+ARRAY_DATA = object.__basicsize__  # where a NumPy array says where its elements lie
 TUPLE_SIZE = 2 * WORD  # where a tuple says how many they are: behind its count of references and its type
 
 
