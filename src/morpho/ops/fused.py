@@ -14,7 +14,7 @@ import numpy as np
 from morpho.base.errors import AxisError, DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import Attributes, Gradient, Op, Spec, register
-from morpho.ops.algebra import add, cast, constant_like, div, expand, mean, mul, reduce, reshape, sub
+from morpho.ops.algebra import add, cast, constant_like, expand, mean, mul, reduce, reshape, sub
 
 NEEDS_ELEMENTS = frozenset({"needs elements"})  # along its axes
 
@@ -50,7 +50,7 @@ def shifted(node: Node) -> tuple[Node, Node, Node, Node]:
 def shares_of(node: Node) -> Node:
     """The softmax of the first input, not yet rounded to its dtype."""
     _, _, powers, total = shifted(node)
-    return div(powers, expand(total, powers.shape))
+    return mul(powers, expand(build("reciprocal", total), powers.shape))  # one division per row
 
 
 def _softmax(node: Node) -> Node:

@@ -84,9 +84,8 @@ def _class_loss(node: Node) -> Node:
 
 
 def _class_rule(node: Node, ct: Node) -> list[Node | None]:
-    """softmax - target, times the row's slope; the softmax as exponentials times one reciprocal per row."""
-    _, _, exponentials, total = shifted(node)
-    shares = mul(exponentials, expand(div(constant_like(total, 1), total), exponentials.shape))
+    """softmax - target, times the row's slope."""
+    shares = shares_of(node)
     slope = cast(ct, node.dtype.compute)
     hit, counts = _wanted(node)
     if counts is not None:
