@@ -15,6 +15,7 @@ import morpho as mo
 from container_calls import A, B, C, plain, slow, vector
 from morpho.base.errors import ArgumentError
 from morpho.runtime.tables import ContextField
+from morpho.tensor.entries import entries
 
 
 def test_nothing_is_held_after_a_call() -> None:
@@ -52,10 +53,10 @@ def beside(f: Any, long_call: Callable[[], Any], other: Callable[[], None]) -> A
         thread = threading.Thread(target=lambda kept: kept.append(long_call()), args=(found,))
         before = f.native_calls
         thread.start()
-        while thread.is_alive() and not f.words[ContextField.BUSY]:
+        while thread.is_alive() and not f.served[0].words[ContextField.BUSY]:
             pass
         other()
-        was_beside = bool(f.words[ContextField.BUSY])
+        was_beside = bool(f.served[0].words[ContextField.BUSY])
         thread.join()
         if was_beside and f.native_calls > before:
             return found[0]
@@ -140,8 +141,10 @@ def test_many_threads_with_structures_of_their_own() -> None:
     assert not wrong and f.recompiles == 3
 
 
-def test_the_entry_serves_another_program_after_gathering() -> None:
-    """A class derived from dict calls the function with another structure while it is asked for its keys."""
+@pytest.mark.parametrize("forgets", [False, True])
+def test_the_entry_serves_another_program_after_gathering(forgets: bool) -> None:
+    """A class derived from dict calls the function with another structure while it is asked for its keys, or changes
+    something that may mean other code."""
 
     class Meddling(dict[str, Any]):
         meddles = False
@@ -150,6 +153,8 @@ def test_the_entry_serves_another_program_after_gathering() -> None:
             if self.meddles:
                 self.meddles = False
                 assert f([A], B).tolist() == [3, 10]
+                if forgets:
+                    entries.forget()
             return super().__iter__()
 
     f, tree = mo.compile(lambda p, y: p["a"] - y if isinstance(p, dict) else p[0] * y), Meddling(a=C)
@@ -158,4 +163,4 @@ def test_the_entry_serves_another_program_after_gathering() -> None:
         assert f(tree, B).tolist() == [7, 15]
     before = f.native_calls
     tree.meddles = True
-    assert f(tree, B).tolist() == [7, 15] and f.native_calls == before
+    assert f(tree, B).tolist() == [7, 15] and f.native_calls == before + (1 if forgets else 2)

@@ -70,11 +70,11 @@ def test_a_fault_that_cannot_be_told_holds_nothing() -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(made[0]))  # the caller's
         return id(made[0])
 
-    true_number = f.words[ContextField.NUMBER]
-    f.words[ContextField.NUMBER] = ctypes.cast(number, ctypes.c_void_p).value or 0
+    true_number = f.served[0].words[ContextField.NUMBER]
+    f.served[0].words[ContextField.NUMBER] = ctypes.cast(number, ctypes.c_void_p).value or 0
     with pytest.raises(SystemError, match="returned NULL without setting an exception"):
         f(table, bad, out=target)
-    f.words[ContextField.NUMBER] = true_number
+    f.served[0].words[ContextField.NUMBER] = true_number
     alone = [int(str(made[0]))]
     assert len(made) == 2 and sys.getrefcount(made[0]) == sys.getrefcount(alone[0])
     with pytest.raises(IndexFault):

@@ -11,7 +11,7 @@ import pytest
 
 import morpho as mo
 from morpho.base import settings as base_settings
-from morpho.runtime.tables import Enabled
+from morpho.runtime.tables import ContextField, Enabled
 from morpho.tensor.entries import entries
 
 
@@ -115,16 +115,31 @@ def test_a_block_has_its_own_fast_calls() -> None:
             for _ in range(5):
                 f(x, out=target)
             assert f.native_calls == before + 5
-            assert f.words[f_enabled()] == Enabled.MATCHING
+            assert Enabled.MATCHING in enabled(f) and Enabled.ALL not in enabled(f)
     f(x, out=target)
-    assert f.words[f_enabled()] == Enabled.ALL  # nobody is in a block: no look at the settings
+    assert enabled(f).count(Enabled.ALL) == 1 and Enabled.MATCHING not in enabled(f)  # no look at the settings now
     assert base_settings.blocks() == 0
 
 
-def f_enabled() -> int:
-    from morpho.runtime.tables import ContextField
+def enabled(f: Any) -> list[int]:
+    return [served.words[ContextField.ENABLED] for served in f.served]
 
-    return int(ContextField.ENABLED)
+
+def test_a_block_elsewhere_costs_other_callers_nothing() -> None:
+    """Functions that were not called in a block go on as they were, in it and after it; so do those that were."""
+    f, x, target = function()
+    f(x, out=target)
+    before = f.slow_calls
+    for _ in range(3):
+        with mo.settings(backend="reference"):
+            mo.exp(x).numpy()
+        f(x, out=target)
+    assert f.slow_calls == before
+    for _ in range(3):
+        with mo.settings(level=1):
+            f(x, out=target)
+        f(x, out=target)
+    assert f.slow_calls == before + 1
 
 
 def test_equal_settings_are_one_object() -> None:
@@ -168,6 +183,7 @@ def test_the_caller_takes_over_an_entry_of_equal_code() -> None:
     f(x, out=target)
     assert f.native_calls == before + 1
     turns.end()
+    assert len(f.served) == 1  # for one arena there is one word that says whether a call runs in it
 
 
 def test_an_error_ends_the_block() -> None:
@@ -177,13 +193,13 @@ def test_an_error_ends_the_block() -> None:
 
 
 def test_a_choice_made_before_a_change_is_not_installed_after_it() -> None:
-    """A call that looked up its code before another thread entered a block must not switch the entry on."""
+    """A call that looked up its code before another thread changed a pass or a mode must not switch the entry on."""
     f, x, target = function()
     f(x, out=target)
     chosen, before = f.current, entries.generation
-    with mo.settings(backend="reference"):
-        f._use(chosen, before)
-        assert f.words[f_enabled()] == Enabled.NONE
+    entries.forget()
+    f.serve(chosen, before)
+    assert enabled(f) == [Enabled.NONE]
 
 
 def test_entries_stay_off_while_any_thread_traces() -> None:

@@ -7,7 +7,7 @@ are arrays of 64-bit words; the classes of `tables.py` name their fields.
 
 from __future__ import annotations
 
-from morpho.runtime.entry_code import entry
+from morpho.runtime.entry_code import elsewhere, entry, try_tables
 from morpho.runtime.run_code import evaluate, joint_piece, run, run_joint, run_step
 from morpho.runtime.serve_code import serve
 from morpho.runtime.tables import Distances, Function
@@ -30,6 +30,8 @@ def driver_text(at: Distances) -> str:
         run(Function("run", "ptr %program, ptr %slots, ptr %values, ptr %scratch", "i64")),
         serve(Function("serve", "ptr %context, ptr %tensors, ptr %target, ptr %args, i64 %count, ptr %names", "ptr"),
               at),
+        try_tables(Function("try_tables", "ptr %context, ptr %args, i64 %count, ptr %names", "ptr")),
+        elsewhere(Function("elsewhere", "ptr %context, ptr %args, i64 %count, ptr %names", "ptr")),
         entry(Function("entry", "ptr %self, ptr %args, i64 %count, ptr %names", "ptr"), at),
     ]
     return "\n".join(parts)

@@ -10,13 +10,44 @@ from morpho.kernels.emit import Value
 from morpho.runtime.layout import TUPLE_ITEMS, TUPLE_SIZE
 from morpho.runtime.tables import ContextField, Distances, Enabled, Function
 
+_GIVEN = "ptr %args, i64 %count, ptr %names"
 COUNT = (1 << 63) - 1  # of the arguments; the bit above it says that their table may be used for another call
 
 
 def entry(f: Function, at: Distances) -> str:
     """entry(self, args, nargs, kwnames): called by Python, for every call."""
-    e = f.e
-    context = e.load_pointer(e.offset("%self", "i8", at.context))
+    context = f.e.load_pointer(f.e.offset("%self", "i8", at.context))
+    _forward(f, f"@try_tables(ptr {context}, {_GIVEN})")
+    return f.text()
+
+
+def elsewhere(f: Function) -> str:
+    """elsewhere(context, args, nargs, kwnames): a call that these tables do not serve: by the next ones, or Python."""
+    following, python, others = f.pointer("%context", ContextField.NEXT), f.e.fresh("python"), f.e.fresh("others")
+    f.e.branch_if(f.is_null(following), python, others)
+    f.e.label(others)
+    _forward(f, f"@try_tables(ptr {following}, {_GIVEN})")
+    f.e.label(python)
+    slow = f.pointer("%context", ContextField.SLOW)
+    _forward(f, f"{f.pointer('%context', ContextField.VECTORCALL)}(ptr {slow}, {_GIVEN})")
+    return f.text()
+
+
+def go_elsewhere(f: Function, context: str) -> None:
+    """Leave the function with what others make of the call."""
+    _forward(f, f"@elsewhere(ptr {context}, {_GIVEN})", "call")
+
+
+def _forward(f: Function, callee: str, call: str = "tail call") -> None:
+    """Return what another function returns."""
+    made = "%" + f.e.fresh("p")
+    f.e.line(f"{made} = {call} ptr {callee}")
+    f.e.line(f"ret ptr {made}")
+
+
+def try_tables(f: Function) -> str:
+    """try_tables(context, args, nargs, kwnames): the tensors and the target are found as one signature has them."""
+    e, context = f.e, "%context"
     f.go_unless(e.icmp("ne", f.word(context, ContextField.ENABLED), int(Enabled.NONE)), "slow")
     given, inputs = f.value("%count") & COUNT, f.word(context, ContextField.INPUTS)
     f.go_unless(e.icmp("eq", given, f.word(context, ContextField.ARGUMENTS)), "other")
@@ -24,7 +55,7 @@ def entry(f: Function, at: Distances) -> str:
     alike, mixed = e.fresh("alike"), e.fresh("mixed")
     e.branch_if(e.icmp("eq", given, inputs), alike, mixed)
     e.label(alike)
-    e.line(f"ret ptr {_served(f, context, '%args', target, 'tail call')}")  # nothing of this frame is needed
+    _forward(f, f"@serve(ptr {context}, ptr %args, ptr {target}, {_GIVEN})")  # nothing of this frame is needed
     e.label(mixed)
     tensors = f.alloca(inputs + 1)
     _take_tensors(f, context, given, tensors)
@@ -32,21 +63,13 @@ def entry(f: Function, at: Distances) -> str:
     e.label("other")
     _gather(f, context)
     e.label("slow")
-    through_python(f, context)
+    go_elsewhere(f, context)
     return f.text()
 
 
-def through_python(f: Function, context: str) -> None:
-    """Leave the function with what Python makes of the call."""
-    slow = f.pointer(context, ContextField.SLOW)
-    made = f.call_python(context, ContextField.VECTORCALL, f"ptr {slow}, ptr %args, i64 %count, ptr %names")
-    f.e.line(f"ret ptr {made}")
-
-
-def _served(f: Function, context: str, tensors: str, target: str, call: str = "call") -> str:
+def _served(f: Function, context: str, tensors: str, target: str) -> str:
     made = "%" + f.e.fresh("p")
-    given = f"ptr {context}, ptr {tensors}, ptr {target}, ptr %args, i64 %count, ptr %names"
-    f.e.line(f"{made} = {call} ptr @serve({given})")
+    f.e.line(f"{made} = call ptr @serve(ptr {context}, ptr {tensors}, ptr {target}, {_GIVEN})")
     return made
 
 
@@ -85,7 +108,7 @@ def _gather(f: Function, context: str) -> None:
     e, gather = f.e, f.pointer(context, ContextField.GATHER)
     f.go_unless(f.is_null(gather) ^ True, "slow")
     f.increment(context, gather)  # while it runs, other threads may fill the tables for another program
-    found = f.call_python(context, ContextField.VECTORCALL, f"ptr {gather}, ptr %args, i64 %count, ptr %names")
+    found = f.call_python(context, ContextField.VECTORCALL, f"ptr {gather}, {_GIVEN}")
     current = f.same(f.pointer(context, ContextField.GATHER), gather)
     enabled = e.icmp("ne", f.word(context, ContextField.ENABLED), int(Enabled.NONE))
     f.decrement(context, gather)

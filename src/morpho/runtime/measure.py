@@ -21,6 +21,7 @@ from morpho.base.dtypes import DType, float32
 from morpho.base.machine import Isa, machine
 from morpho.cost.crossovers import DEFAULT, KERNELS, Crossovers, from_row
 from morpho.cost.estimate import Profile
+from morpho.ir.op import listeners
 from morpho.kernels.emit import Emitter
 from morpho.runtime import code, threads
 from morpho.runtime.pool import pool
@@ -139,9 +140,9 @@ def using(chosen: Crossovers) -> Iterator[None]:
 
 
 def _tell() -> None:
-    """Other crossovers may mean other code, as other settings do: native entries look again."""
-    for function in settings.changed:
-        function()
+    """Other crossovers may mean other code, as other passes do: native entries look again."""
+    for listener in listeners:
+        listener()
 
 
 def fma_peak(dtype: DType = float32) -> float:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from morpho.kernels.emit import Value
 from morpho.runtime.argument_code import check_fixed, compare_inputs, find_numbers, place_fixed, read_inputs
-from morpho.runtime.entry_code import through_python
+from morpho.runtime.entry_code import go_elsewhere
 from morpho.runtime.output_code import drop_outputs, make_outputs, outputs_as_tuple
 from morpho.runtime.state_code import hold_states, leave_states, read_states, replace_states
-from morpho.runtime.tables import LONG_WORK, ContextField, Distances, Enabled, Function
+from morpho.runtime.tables import LONG_WORK, CommonField, ContextField, Distances, Enabled, Function
 from morpho.runtime.target_code import check_targets, place_outputs, take_targets
 
 
 def serve(f: Function, at: Distances) -> str:
     """serve(context, tensors, target, args, nargs, kwnames): the tensors among a call's arguments are guarded and the
-    program runs; target is out=, or NULL. Calls that it does not serve go to Python with what was given."""
+    program runs; target is out=, or NULL. Calls that it does not serve go elsewhere with what was given."""
     e = f.e
     slow, context, tensors = "slow", "%context", "%tensors"
     _admit(f, context, slow)
@@ -86,7 +86,7 @@ def serve(f: Function, at: Distances) -> str:
     drop_outputs(f, context, room, made_at)
     e.line("ret ptr null")
     e.label(slow)
-    through_python(f, context)
+    go_elsewhere(f, context)
     return f.text()
 
 
@@ -119,7 +119,9 @@ def _guarded_run(f: Function, context: str, running: tuple[str, str, str], tenso
     e = f.e
     program, slots, values = running
     f.store(1, context, ContextField.BUSY)
-    f.store(f.word(context, ContextField.CALLS) + 1, context, ContextField.CALLS)
+    common = f.pointer(context, ContextField.COMMON)
+    f.store(f.word(common, CommonField.CALLS) + 1, common, CommonField.CALLS)
+    f.store_pointer(context, common, CommonField.LAST)
     scratch = f.pointer(context, ContextField.SCRATCH)
     result = f.alloca(1)
     long, short, done = e.fresh("long"), e.fresh("short"), e.fresh("done")

@@ -78,7 +78,7 @@ class Enabled(IntEnum):
 
 
 class ContextField(IntEnum):
-    """What a compiled function's entry needs besides the program."""
+    """What a compiled function's entry needs besides the program, for calls of one signature."""
 
     PROGRAM = 0
     TENSOR_TYPE = 1
@@ -92,7 +92,7 @@ class ContextField(IntEnum):
     BINDINGS = 9  # per symbol: argument, word, least, most
     ARENA = 10
     BUSY = 11
-    CALLS = 12
+    COMMON = 12  # a `CommonField` table: what all tables of the function share
     GET_SETTINGS = 13  # PyContextVar_Get
     RELEASES = 14  # 1 + the number of the value that is a call's work; 0 when it never gives up the interpreter lock
     VECTORCALL = 15
@@ -136,7 +136,16 @@ class ContextField(IntEnum):
     ERROR_IS = 53  # PyErr_ExceptionMatches
     CLEAR_ERROR = 54  # PyErr_Clear
     ERROR_TYPE = 55  # the class Exception, which an interrupt is not of
-    SIZE = 56
+    NEXT = 56  # tables for other calls of the function, or 0
+    SIZE = 57
+
+
+class CommonField(IntEnum):
+    """What the tables of one compiled function share."""
+
+    CALLS = 0  # that its entry served
+    LAST = 1  # the tables that served the last one; 0 when that went through Python
+    SIZE = 2
 
 
 class StateField(IntEnum):

@@ -21,7 +21,7 @@ from morpho.passes.remat import Budget
 from morpho.runtime import evaluate as evaluation
 from morpho.runtime.executable import native, set_distances
 from morpho.runtime.layout import make_vectorcallable, slot_offset
-from morpho.runtime.tables import ContextField, Distances
+from morpho.runtime.tables import CommonField, Distances
 from morpho.tensor import python_call
 from morpho.tensor.autograd import no_grad
 from morpho.tensor.calls import unpicklable
@@ -66,12 +66,12 @@ class Compiled(NativeEntry):
 
     @property
     def calls(self) -> int:
-        return int(self.words[ContextField.CALLS]) + self.slow_calls
+        return self.native_calls + self.slow_calls
 
     @property
     def native_calls(self) -> int:
         """Calls that the native entry served."""
-        return int(self.words[ContextField.CALLS])
+        return int(self.common[CommonField.CALLS])
 
     def explain(self) -> str:
         """What was folded, merged, removed, fused and planned for the last signature, and what it cost; after `measure`

@@ -13,7 +13,6 @@ import numpy as np
 
 from morpho.runtime import evaluate as evaluation
 from morpho.runtime.buffer import Buffer
-from morpho.runtime.tables import ContextField
 from morpho.tensor.core import Tensor
 from morpho.tensor.entries import entries
 
@@ -53,8 +52,7 @@ def prepared(made: NativeEntry, chosen: Specialisation, captured: list[Tensor], 
         with made.lock:
             _retire(made, chosen)
             chosen.prepared = found
-        if chosen is made.current:
-            entries.stop(made)  # its table names the old ones; the next call fills it anew
+        _stop(made, chosen)  # its table names the old ones; the next call fills it anew
     return found
 
 
@@ -84,13 +82,19 @@ def release(storage: Any) -> bool:
         for chosen in list(made.specialisations.values()):
             if chosen.prepared is not None and any(held is storage for held in chosen.prepared.storages):
                 with made.lock:
-                    entries.stop(made)
+                    _stop(made, chosen)
                     _retire(made, chosen)
                     chosen.prepared, chosen.keep, found = None, [], True
     return found
 
 
+def _stop(made: NativeEntry, chosen: Specialisation) -> None:
+    for served in list(made.served):
+        if served.chosen is chosen:
+            entries.stop(served)
+
+
 def _retire(made: NativeEntry, chosen: Specialisation) -> None:
     """Keep the memory a call in another thread may still read; its tensors need not be held for that."""
     old = chosen.prepared.buffers if chosen.prepared is not None else None
-    made.retired = [made.retired, old] if made.words[ContextField.BUSY] else None
+    made.retired = [made.retired, old] if made.is_busy else None

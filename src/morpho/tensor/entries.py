@@ -1,8 +1,8 @@
 """The native entries of all compiled functions, and whom they may serve.
 
 Settings belong to a thread or task, an entry to the process. While no `mo.settings` block is open, everyone has
-the same settings and an entry serves every caller. While one is, it serves callers with the settings its code was
-chosen for; native code looks them up, which costs some nanoseconds a call, then only.
+the same settings and an entry serves every caller. While one is, tables serve callers with the settings their code
+was chosen for; native code looks those up, which costs some nanoseconds a call, then only.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from morpho.runtime.tables import ContextField, Enabled
 
 if TYPE_CHECKING:
     from morpho.tensor.native_entry import NativeEntry
+    from morpho.tensor.served import Served
 
 
 class Entries:
-    """Every compiled function alive. `generation` counts what may mean other code: settings, ops and passes."""
+    """Every compiled function alive. `generation` counts what may mean other code: ops, passes, modes of modules."""
 
     def __init__(self) -> None:
         self.live: weakref.WeakSet[NativeEntry] = weakref.WeakSet()
@@ -35,47 +36,62 @@ class Entries:
         with self.lock:
             self.live.add(made)
 
-    def stop(self, made: NativeEntry) -> None:
-        """Before a function's tables are changed."""
+    def stop(self, served: Served) -> None:
+        """Before tables are changed."""
         with self.lock:
-            made.uses += 1
-            made.words[ContextField.ENABLED] = Enabled.NONE
+            self._set(served, False)
 
-    def start(self, made: NativeEntry, generation: int) -> None:
-        """Let a function's entry serve the code that its caller found, unless that was before a change."""
+    def start(self, served: Served, generation: int) -> None:
+        """Let tables serve callers with this one's settings, unless it found their code before a change."""
         mine = settings.current.get()
         with self.lock:
-            if generation != self.generation or self.traces or settings.get().nans:
+            if generation != self.generation or settings.get().nans:
                 return  # or every result is to be looked at, which Python does
-            made.serves = mine  # held: native code knows its address
-            made.words[ContextField.SETTINGS] = id(mine)
-            made.words[ContextField.ENABLED] = Enabled.MATCHING if settings.blocks() else Enabled.ALL
+            served.serves = mine  # held: native code knows its address
+            served.words[ContextField.SETTINGS] = id(mine)
+            self._set(served, True)
 
     def forget(self) -> None:
-        """Other settings, ops or passes may mean other code: the next call goes through Python and finds it."""
+        """Other ops, passes or modes may mean other code: the next call goes through Python and finds it."""
         with self.lock:
             self.generation += 1
-            for made in self.live:
-                made.words[ContextField.ENABLED] = Enabled.NONE
+            for served in self._all():
+                self._set(served, False)
+
+    def look_again(self) -> None:
+        """A block of settings begins or ends: whether callers must be told apart may have changed."""
+        with self.lock:
+            for served in self._all():
+                self._set(served, served.is_right)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """While a function is traced, compiled functions that it calls must be traced too, not run by their entries."""
-        with self.lock:
-            self.traces += 1
-            generation = self.generation
-            stopped = [(made, made.uses, made.words[ContextField.ENABLED]) for made in self.live
-                       if made.words[ContextField.ENABLED]]
-            for made, _, _ in stopped:
-                made.words[ContextField.ENABLED] = Enabled.NONE
+        self._count_traces(1)
         try:
             yield
         finally:
-            with self.lock:
-                self.traces = max(0, self.traces - 1)  # in a child forked by the traced function it is 0 already
-                for made, uses, enabled in stopped:
-                    if made.uses == uses and generation == self.generation and not self.traces:
-                        made.words[ContextField.ENABLED] = enabled
+            self._count_traces(-1)
+
+    def _count_traces(self, change: int) -> None:
+        with self.lock:
+            self.traces = max(0, self.traces + change)  # in a child forked by the traced function it is 0 already
+            if self.traces <= 1:
+                for served in self._all():
+                    self._set(served, served.is_right)
+
+    def _all(self) -> Iterator[Served]:
+        return (served for made in self.live for served in list(made.served))
+
+    def _set(self, served: Served, right: bool) -> None:
+        """Whether tables hold the right code, and so whom they serve: without a block open everyone has the settings of
+        the process, and tables for others rest."""
+        served.is_right, blocks = right, settings.blocks()
+        if not right or self.traces or (served.serves is not None and not blocks):
+            enabled = Enabled.NONE
+        else:
+            enabled = Enabled.MATCHING if blocks else Enabled.ALL
+        served.words[ContextField.ENABLED] = enabled
 
     def after_fork(self) -> None:
         """The entries' threads are gone in a child, and so are the other threads' traces: the next call goes through
@@ -86,6 +102,6 @@ class Entries:
 
 
 entries = Entries()
-settings.changed.append(entries.forget)
+settings.changed.append(entries.look_again)
 registry_listeners.append(entries.forget)
 os.register_at_fork(after_in_child=entries.after_fork)

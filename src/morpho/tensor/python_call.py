@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from morpho.base import settings as base_settings
 from morpho.base.dims import evaluate
 from morpho.base.errors import ArgumentError, SharedError, fail
 from morpho.base.shapes import is_contiguous
@@ -19,7 +18,6 @@ from morpho.ir.node import Node
 from morpho.runtime import evaluate as evaluation
 from morpho.runtime.buffer import Buffer, allocate, copy_bytes
 from morpho.runtime.evaluate import run_plan
-from morpho.runtime.tables import ContextField
 from morpho.tensor import constants
 from morpho.tensor.autograd import is_differentiated
 from morpho.tensor.core import Tensor
@@ -48,7 +46,7 @@ def call(made: Compiled, /, *args: Any, **kwargs: Any) -> Any:
     if any(type(value) is np.ndarray for value in (*args, *kwargs.values())):
         args = tuple([_borrowed(value) for value in args])
         kwargs = {name: value if name == "out" else _borrowed(value) for name, value in kwargs.items()}
-        if made.words[ContextField.ENABLED] and type(kwargs.get("out")) is not np.ndarray:  # which is for this way
+        if made.is_enabled and type(kwargs.get("out")) is not np.ndarray:  # which is for this way
             return made(*args, **kwargs)
     out = kwargs.pop("out", None) if "out" not in made.signature.parameters else None
     bound = _bind(made, args, kwargs)
@@ -64,17 +62,13 @@ def call(made: Compiled, /, *args: Any, **kwargs: Any) -> Any:
     with made.lock:
         generation = entries.generation
         chosen = specialise(made, structure, tensors, owned)
-        if chosen is not made.current:
-            made._leave()
+        made.choose(chosen)
         made.slow_calls += 1
         chosen.calls += 1
     with chosen.states:
         result = _run(made, chosen, tensors, owned, out)
     with made.lock:  # after the run, whose memory the entry's arena then takes
-        if chosen is not made.current or not made.words[ContextField.ENABLED]:
-            made._use(chosen, generation)
-        elif made.serves is not base_settings.current.get():  # the same code for other settings
-            entries.start(made, generation)
+        made.serve(chosen, generation)
     return result
 
 

@@ -51,6 +51,7 @@ class Specialisation:
     assumed: dict[int, Any] = field(default_factory=dict)  # objects whose `static_key()` this was compiled for
     origins: dict[int, str] = field(default_factory=dict)  # the user's line of each node, where `nans` looks for one
     notes: list[str] = field(default_factory=list)  # what tracing decided, for `explain`
+    signature: int = -1  # its number among the function's
 
     @property
     def staging_bytes(self) -> int:
@@ -58,6 +59,11 @@ class Specialisation:
         program = self.plan.program
         return sum(aligned(program.slots[place.slot].nbytes)
                    for place, staged in zip(program.outputs, self.staged, strict=False) if staged)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Memory that the native entry keeps between calls."""
+        return self.plan.workspace_bytes + self.staging_bytes
 
     @property
     def fits(self) -> bool:

@@ -53,6 +53,7 @@ def specialise(made: Compiled, structure: Any, tensors: list[Tensor], owned: lis
         if found.assumed:
             made.assumed.setdefault(key[0], {}).update(found.assumed)
             key = (key[0], _assumptions(made, key[0]))
+        found.signature = made.signatures.setdefault(key[0][:2], len(made.signatures))
         made.specialisations[key] = found
         if not first:
             made.recompiles += 1
