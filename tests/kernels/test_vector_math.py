@@ -269,6 +269,34 @@ def test_huge_angles(name: str, rng: np.random.Generator) -> None:
     assert np.isnan(infinite[:3]).all() and np.isfinite(infinite[3])
 
 
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_large_floats_among_small_ones(name: str, rng: np.random.Generator) -> None:
+    """Those that take their turn have the bits they have alone, and leave their neighbours alone."""
+    large = (rng.choice([-1.0, 1.0], 2000) * np.exp2(rng.uniform(15.9, 128, 2000))).astype(np.float32)
+    edges = np.array([2**16, np.nextafter(np.float32(2**16), np.float32(0)), np.finfo(np.float32).max], np.float32)
+    large = np.concatenate([large[np.isfinite(large)], edges, -edges])
+    x = np.stack([large, rng.uniform(-9, 9, large.size).astype(np.float32)], axis=1).ravel()
+    found = [Compiled(FUNCTIONS[name], np.float32, lanes)(x) for lanes in (1, 4, 8, 16)]
+    for other in found[1:]:
+        assert same_bits(found[0], other)
+    assert_close(name, found[0], reference(name, x), [x], 1.0)
+    compiled = mo.compile(lambda t: getattr(mo, name)(t))
+    assert same_bits(compiled(mo.asarray(x)).numpy(), found[0])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_remainders_of_large_quotients_among_small_ones(dtype: Any, rng: np.random.Generator) -> None:
+    count, steps = 4000, 120 if dtype is np.float32 else 1000
+    x = (rng.normal(0, 1, count) * np.exp2(rng.integers(-steps // 2, steps // 2, count))).astype(dtype)
+    y = (rng.normal(0, 1, count) * np.exp2(rng.integers(-steps // 2, steps // 2, count))).astype(dtype)
+    x[::2], y[::2] = rng.normal(0, 9, count // 2), rng.normal(0, 1, count // 2)
+    x[:8], y[:8] = 2.0 ** np.finfo(dtype).nmant, [1, -1, 0.75, 1.5, 3, -0.5, np.inf, 2]
+    want = np.remainder(x, y)
+    for lanes in (1, 4, 8):
+        assert same_bits(Compiled(FUNCTIONS["remainder"], dtype, lanes, 2)(x, y), want)
+    assert same_bits(mo.compile(lambda a, b: a % b)(mo.asarray(x), mo.asarray(y)).numpy(), want)
+
+
 @pytest.mark.parametrize(("table", "form"), [(exponential.FLOAT, core.FLOAT), (exponential.DOUBLE, core.DOUBLE)])
 def test_the_lowest_argument_of_exp_has_the_bits_of_zero(table: Any, form: Any) -> None:
     """A product that is rounded to zero takes x86 a hundred cycles, and softmaxes of masked scores are full of them."""

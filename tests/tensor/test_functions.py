@@ -315,3 +315,42 @@ def test_a_reshaped_range_of_two_dimensions() -> None:
     flat = mo.reshape(mo.Tensor.of_node(node), (10,))
     np.testing.assert_array_equal(flat.numpy(), np.tile(np.arange(2), 5))
     np.testing.assert_array_equal((flat * 3 + 1).numpy(), np.tile(np.arange(2), 5) * 3 + 1)
+
+
+SORTED = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "int64", "bool")
+
+
+@pytest.mark.parametrize("dtype", SORTED)
+@pytest.mark.parametrize("descending", [False, True])
+def test_sorted_values_stand_as_their_indices_do(dtype: str, descending: bool, rng: np.random.Generator) -> None:
+    """Zeros of both signs, which are equal, keep their order; so the bits are those of a stable sort."""
+    numbers = rng.integers(-3, 4, (7, 400)).astype(np.float32)
+    numbers[::2] *= -1  # zeros become -0.0
+    x = mo.asarray(numbers).astype(dtype)
+    order = mo.argsort(x, axis=1, descending=descending)
+    wanted = mo.take_along_axis(x, order, axis=1).astype("float64").numpy()
+    found = mo.sort(x, axis=1, descending=descending).astype("float64").numpy()
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(wanted))
+
+
+@pytest.mark.parametrize("exponent", [2, 3, 2.0, 3.0])
+def test_small_powers_are_products(exponent: float, rng: np.random.Generator) -> None:
+    x = np.concatenate([rng.standard_normal(100), [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-30, 1e30]]).astype(np.float32)
+    found = (mo.asarray(x) ** exponent).numpy()
+    with np.errstate(all="ignore"):
+        wanted = (x.astype(np.float64) ** exponent).astype(np.float32)
+    np.testing.assert_allclose(found, wanted, rtol=2.4e-7)
+    compiled = mo.compile(lambda x: x ** exponent)(mo.asarray(x)).numpy()
+    np.testing.assert_array_equal(compiled, found)
+    np.testing.assert_array_equal(np.signbit(found[100:104]), np.signbit(wanted[100:104]))
+    whole = mo.asarray(np.array([-3, 0, 7, 100], np.int32))
+    assert (whole ** exponent).dtype is (mo.int32 if isinstance(exponent, int) else mo.float32)
+    assert (whole ** exponent).tolist() == [n ** exponent for n in (-3, 0, 7, 100)]
+
+
+def test_powers_of_half_floats_are_rounded_once() -> None:
+    half = mo.asarray(np.array([4e-3, 12.5, -3.0, 0.3], np.float16))
+    for exponent in (2, 3):
+        once = (half.astype("float64") ** exponent).astype("float16")
+        np.testing.assert_array_equal((half ** exponent).numpy(), once.numpy())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from morpho.base.dtypes import DType, bool_
+from morpho.base.dtypes import DType, bool_, int32
 from morpho.kernels import scalars
 from morpho.kernels.emit import BITS, Value
 from morpho.kernels.loop_base import LoopBase
@@ -124,8 +124,11 @@ class ChunkMoves(LoopBase):
         if pattern == "zero":
             return self.from_index(e.splat(start), instruction.dtype)
         stride = e.constant(1, "i64", 1) if pattern == "unit" else self.strides[number][-1]
-        first = e.splat(start + column * stride)
-        return self.from_index(first + e.lane_numbers() * e.splat(stride), instruction.dtype)
+        first = start + column * stride
+        if instruction.dtype is int32:  # whole vectors of four bytes: what is above them is cut off anyway
+            first, stride = (e.convert("trunc", value, "i32") for value in (first, stride))
+            return e.splat(first) + e.lane_numbers("i32") * e.splat(stride)
+        return self.from_index(e.splat(first) + e.lane_numbers() * e.splat(stride), instruction.dtype)
 
     def store_chunk(self, access: int, value: Value, dtype: DType, column: Value, count: Value | None,
                     partial: Value | None) -> None:

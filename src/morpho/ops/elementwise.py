@@ -158,8 +158,8 @@ _unary("log2", "fc", special.quiet(np.log2),
 _unary("log10", "fc", special.quiet(np.log10),
        lambda n, ct: [div(ct, mul(n.inputs[0], constant_like(ct, math.log(10))))], COSTLY, _ULP2)
 _unary("log1p", "fc", special.quiet(np.log1p), lambda n, ct: [div(ct, add(n.inputs[0], _one(ct)))], COSTLY, _ULP2)
-_unary("sin", "fc", special.quiet(np.sin), _chain(lambda x, y: build("cos", x)), 6 * COSTLY, _ULP2)
-_unary("cos", "fc", special.quiet(np.cos), _chain(lambda x, y: neg(build("sin", x))), 6 * COSTLY, _ULP2)
+_unary("sin", "fc", special.quiet(np.sin), _chain(lambda x, y: build("cos", x)), 2 * COSTLY, _ULP2)
+_unary("cos", "fc", special.quiet(np.cos), _chain(lambda x, y: neg(build("sin", x))), 2 * COSTLY, _ULP2)
 _unary("tan", "fc", special.quiet(np.tan), _chain(lambda x, y: add(_one(x), _square(y))), 6 * COSTLY, _ULP2)
 _unary("asin", "fc", special.quiet(np.arcsin), lambda n, ct: [div(ct, _sqrt_one_minus(n.inputs[0]))], COSTLY, _ULP2)
 _unary("acos", "fc", special.quiet(np.arccos),
@@ -255,7 +255,7 @@ _binary("multiply_from_zero", "f", special.multiply_from_zero, _product_rule, pr
 _binary("divide", "fc", special.quiet(np.divide), _quotient_rule, 4, _ROUND)
 _binary("floor_divide", "iuf", special.floor_divide, _STEP, 6)
 _binary("remainder", "iuf", special.remainder, _remainder_rule, 2 * COSTLY)
-_binary("pow", "iufc", special.power, _power_rule, 8 * COSTLY, _ULP2)
+_binary("pow", "iufc", special.power, _power_rule, 4 * COSTLY, _ULP2)
 _binary("atan2", "f", np.arctan2, _atan2_rule, COSTLY, _ULP2)
 _binary("hypot", "f", special.quiet(np.hypot),
         lambda n, ct: [mul(ct, div(n.inputs[0], n)), mul(ct, div(n.inputs[1], n))], COSTLY, _ULP2)

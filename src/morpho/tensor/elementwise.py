@@ -57,9 +57,13 @@ reciprocal = _unary("reciprocal", "1 / x, correctly rounded.", floating=True)
 
 
 def pow(x1: Any, x2: Any, /) -> Tensor:
-    """x1 to the power x2. A literal exponent of 2 is x1 * x1; 0.5 is not special (pow, not sqrt)."""
-    if isinstance(x2, int) and not isinstance(x2, bool) and x2 == 2 and isinstance(x1, Tensor):
-        return square(x1)
+    """x1 to the power x2. A literal exponent of 2 is x1 * x1, one of 3 x1 * x1 * x1 (not for half floats, which would
+    lose digits); 0.5 is not special (pow, not sqrt)."""
+    if isinstance(x1, Tensor) and type(x2) in (int, float) and (type(x2) is int or x1.dtype.kind in "fc"):
+        if x2 == 2:
+            return square(x1)
+        if x2 == 3 and x1.dtype.compute is x1.dtype:
+            return square(x1) * x1
     return Tensor.of_node(build("pow", *broadcasted("pow", *map(widened, promoted("pow", x1, x2)))))
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from morpho.base.dims import Size
-from morpho.base.dtypes import DType, as_dtype, bool_, float32, int64, uint64
+from morpho.base.dims import Size, upper
+from morpho.base.dtypes import DType, as_dtype, bool_, float32, int32, int64, uint64
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.base.shapes import normalise_axes, normalise_axis
 from morpho.ir.node import Node, build
@@ -174,8 +174,10 @@ def _position_node(extreme: str, node: Node, axis: int) -> Node:
     hit = build("equal", node, best)
     if node.dtype.is_float:
         hit = build("logical_or", hit, build("isnan", node))
-    index = build("iota", shape=node.shape, axis=axis, dtype=int64)
-    return reduce("min", build("where", hit, index, constant_like(index, (1 << 63) - 1)), (axis,))
+    narrow = upper(node.shape[axis]) < 1 << 31  # as wide as a float32: twice as many side by side
+    index = build("iota", shape=node.shape, axis=axis, dtype=int32 if narrow else int64)
+    most = constant_like(index, (1 << 31 if narrow else 1 << 63) - 1)
+    return cast(reduce("min", build("where", hit, index, most), (axis,)), int64)
 
 
 def argmax(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:

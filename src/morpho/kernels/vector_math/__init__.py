@@ -60,4 +60,6 @@ TWO_ARGUMENTS: dict[str, Callable[..., Value]] = {
 }
 FUNCTIONS: dict[str, Callable[..., Value]] = {**ONE_ARGUMENT, **TWO_ARGUMENTS}
 
-__all__ = ["FUNCTIONS", "ONE_ARGUMENT", "TWO_ARGUMENTS"]
+WITH_RARE_ARGUMENTS = frozenset({"sin", "cos", "tan", "remainder"})  # which take their turn one by one, in a loop
+
+__all__ = ["FUNCTIONS", "ONE_ARGUMENT", "TWO_ARGUMENTS", "WITH_RARE_ARGUMENTS"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from morpho.kernels.emit import Emitter, Value
+from morpho.kernels.emit import Emitter, Value, mangled
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,74 @@ def through_double(function: Callable[..., Value]) -> Callable[..., Value]:
     return widened
 
 
+def one_by_one(e: Emitter, some: Value, is_rare: Callable[..., Value], arguments: Sequence[Value],
+               results: Sequence[Value], name: str, make: Callable[..., Sequence[Value]]) -> list[Value]:
+    """`results`, but where `is_rare(*arguments)` what `make(emitter, *arguments)` writes for one lane.
+
+    For arguments too rare to be computed beside the others: where there are `some`, they take their turn one by one in
+    a function of their own.
+    """
+    kind = "{ " + ", ".join(value.element for value in results) + " }"
+    e.declarations |= _function_of_one(name, [value.element for value in arguments], kind, make)
+    lanes = arguments[0].lanes
+    with e.loop(0, e.select(some, e.constant(lanes, "i64", 1), 0), carried=list(results)) as loop:
+        given = [_lane(e, value, loop.index) for value in arguments]
+        made = "%" + e.fresh("t")
+        e.line(f"{made} = call {kind} @{name}({', '.join(f'{value.type} {value.name}' for value in given)})")
+        rare, news = is_rare(*given), []
+        for number, old in enumerate(loop.values):
+            new = e.assign(f"extractvalue {kind} {made}, {number}", old.element, 1)
+            news.append(_with_lane(e, old, e.select(rare, new, _lane(e, old, loop.index)), loop.index))
+        loop.next(*news)
+    return loop.values
+
+
+def any_at_least(e: Emitter, numbers: Value, limit: int) -> Value:
+    """Whether a vector of unsigned integers has one of at least `limit`."""
+    if numbers.lanes > 1 and e.destructive_fma:  # AArch64 has an instruction for the largest one, but none for masks
+        name = f"llvm.vector.reduce.umax.{mangled(numbers.element, numbers.lanes)}"
+        e.declarations.add(f"declare {numbers.element} @{name}({numbers.type})")
+        largest = e.assign(f"call {numbers.element} @{name}({numbers.type} {numbers.name})", numbers.element, 1)
+        return e.icmp("uge", largest, limit)
+    mask = e.icmp("uge", numbers, limit)
+    if mask.lanes == 1:
+        return mask
+    bits = e.assign(f"bitcast {mask.type} {mask.name} to i{mask.lanes}", f"i{mask.lanes}", 1)
+    return e.assign(f"icmp ne i{mask.lanes} {bits.name}, 0", "i1", 1)
+
+
+def magnitude(e: Emitter, x: Value) -> Value:
+    """The bits of |x|, in whose order numbers are those of x, then infinity, then NaN."""
+    return e.bits(x) & format_of(x).magnitude_mask
+
+
+def _function_of_one(name: str, elements: Sequence[str], kind: str,
+                     make: Callable[..., Sequence[Value]]) -> set[str]:
+    """A function of the module, with all it needs."""
+    e = Emitter(1)
+    filled = "poison"
+    for number, value in enumerate(make(e, *[e.argument(f"%x{n}", element) for n, element in enumerate(elements)])):
+        filled_by = f"insertvalue {kind} {filled}, {value.type} {value.name}, {number}"
+        filled = "%" + e.fresh("t")
+        e.line(f"{filled} = {filled_by}")
+    e.line(f"ret {kind} {filled}")
+    parameters = ", ".join(f"{element} %x{n}" for n, element in enumerate(elements))
+    return {*e.declarations, f"define internal {kind} @{name}({parameters}) noinline cold nounwind {{\n"
+                             f"entry:\n{e.text()}\n}}"}
+
+
+def _lane(e: Emitter, x: Value, lane: Value) -> Value:
+    if x.lanes == 1:
+        return x
+    return e.assign(f"extractelement {x.type} {x.name}, i64 {lane.name}", x.element, 1)
+
+
+def _with_lane(e: Emitter, x: Value, new: Value, lane: Value) -> Value:
+    if x.lanes == 1:
+        return new
+    return e.assign(f"insertelement {x.type} {x.name}, {new.type} {new.name}, i64 {lane.name}", x.element, x.lanes)
+
+
 def fast_two_sum(a: Value, b: Value) -> tuple[Value, Value]:
     """a + b as the rounded sum and its exact error; needs |a| >= |b| or a == 0."""
     total = a + b
@@ -77,6 +145,13 @@ def two_sum(a: Value, b: Value) -> tuple[Value, Value]:
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)
+
+
+def two_difference(a: Value, b: Value) -> tuple[Value, Value]:
+    """a - b as the rounded difference and its exact error, whatever the sizes."""
+    total = a - b
+    part = total - a
+    return total, (a - (total - part)) - (b + part)
 
 
 def two_product(e: Emitter, a: Value, b: Value) -> tuple[Value, Value]:

@@ -3,7 +3,7 @@
 x = m * 2**s with a whole m below 2**53. Bits of 2/pi above place s - 1 give whole turns of x * 2/pi and drop out; the
 192 bits from there on, times m and modulo 2**192, are x * 2/pi modulo 4 with 190 bits after the point. No double comes
 nearer than 2**-62 to a multiple of pi/2, so that at least 66 digits of the remainder are right. Such angles are rare:
-they take their turn one by one in a function of their own, and the others wait for no more than a comparison.
+they take their turn one by one (`one_by_one`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from morpho.kernels.emit import Emitter, Value
+from morpho.kernels.vector_math.core import any_at_least, magnitude, one_by_one
 
 HUGE = 2.0**50
+HUGE_BITS = (1023 + 50) << 52
 HALF_PI = (1.5707963267948966, 6.123233995736766e-17)
 TWO_OVER_PI_BITS = int(  # the first 1216 after the point
     "a2f9836e4e441529fc2757d1f534ddc0db6295993c439041fe5163abdebbc561b7246e3a424dd2e006492eea09d1921cfe1deb1cb129a73e"
@@ -20,46 +22,22 @@ TWO_OVER_PI_BITS = int(  # the first 1216 after the point
     "4f463f669e5fea2d7527bac7ebe5f17b3d0739f78a5292ea6bfb5fb11f8d5d0856033046fc7b6bab", 16)
 WORDS = [0, *((TWO_OVER_PI_BITS >> (1216 - 64 * n)) & ((1 << 64) - 1) for n in range(1, 20))]
 LOW_HALF = (1 << 32) - 1
-_RESULT = "{ double, double, double }"
 
 
 def reduce_huge(e: Emitter, x: Value, parts: Sequence[Value]) -> list[Value]:
     """The multiple of pi/2, the remainder and its rest, as in `parts`, but right for huge x."""
+    return one_by_one(e, any_at_least(e, magnitude(e, x), HUGE_BITS), _is_huge, [x], parts, "reduce_huge", _reduce_one)
+
+
+def _is_huge(x: Value) -> Value:
+    e = x.emitter
     size = e.absolute(x)
-    huge = e.instruction("and", e.fcmp("oge", size, HUGE), e.fcmp("olt", size, float("inf")))
-    some = huge
-    if x.lanes > 1:
-        mask = e.assign(f"bitcast {huge.type} {huge.name} to i{x.lanes}", f"i{x.lanes}", 1)
-        some = e.assign(f"icmp ne i{x.lanes} {mask.name}, 0", "i1", 1)
-    e.declarations |= _function()
-    with e.loop(0, e.select(some, e.constant(x.lanes, "i64", 1), 0), carried=list(parts)) as lanes:
-        made = "%" + e.fresh("t")
-        e.line(f"{made} = call {_RESULT} @reduce_huge(double {_lane(e, x, lanes.index).name})")
-        wanted = _lane(e, huge, lanes.index)
-        news = []
-        for number, old in enumerate(lanes.values):
-            new = e.assign(f"extractvalue {_RESULT} {made}, {number}", "double", 1)
-            news.append(_with_lane(e, old, e.select(wanted, new, _lane(e, old, lanes.index)), lanes.index))
-        lanes.next(*news)
-    return lanes.values
+    return e.instruction("and", e.fcmp("oge", size, HUGE), e.fcmp("olt", size, float("inf")))
 
 
-def _lane(e: Emitter, x: Value, lane: Value) -> Value:
-    if x.lanes == 1:
-        return x
-    return e.assign(f"extractelement {x.type} {x.name}, i64 {lane.name}", x.element, 1)
-
-
-def _with_lane(e: Emitter, x: Value, new: Value, lane: Value) -> Value:
-    if x.lanes == 1:
-        return new
-    return e.assign(f"insertelement {x.type} {x.name}, {new.type} {new.name}, i64 {lane.name}", x.element, x.lanes)
-
-
-def _function() -> set[str]:
-    """One double reduced, as a function of the module with all it needs."""
-    e = Emitter(1)
-    x = e.argument("%x", "double", 1)
+def _reduce_one(e: Emitter, x: Value) -> list[Value]:
+    table = ", ".join(f"i64 {word}" for word in WORDS)
+    e.declarations.add(f"@two_over_pi = private unnamed_addr constant [{len(WORDS)} x i64] [{table}], align 64")
     bits = e.bits(x)
     exponent = bits.shift_right(52) & 0x7FF
     exponent = e.intrinsic("smin", e.intrinsic("smax", exponent, e.like(1073, bits)), e.like(2046, bits))
@@ -70,17 +48,7 @@ def _function() -> set[str]:
     r, rest = _angle(e, first ^ below, second ^ below)
     sign = (below ^ bits) & (-1 << 63)
     r, rest = (e.from_bits(e.bits(value) ^ sign, "double") for value in (r, rest))
-    turns = e.from_bits(e.bits(turns) | (bits & (-1 << 63)), "double")
-    filled = f"insertvalue {_RESULT} poison, double {turns.name}, 0"
-    for number, value in enumerate((r, rest), 1):
-        name = "%" + e.fresh("t")
-        e.line(f"{name} = {filled}")
-        filled = f"insertvalue {_RESULT} {name}, double {value.name}, {number}"
-    e.line(f"%result = {filled}")
-    e.line(f"ret {_RESULT} %result")
-    table = ", ".join(f"i64 {word}" for word in WORDS)
-    return {*e.declarations, f"@two_over_pi = private unnamed_addr constant [{len(WORDS)} x i64] [{table}], align 64",
-            f"define internal {_RESULT} @reduce_huge(double %x) noinline cold nounwind {{\nentry:\n{e.text()}\n}}"}
+    return [e.from_bits(e.bits(turns) | (bits & (-1 << 63)), "double"), r, rest]
 
 
 def _funnel(e: Emitter, high: Value, low: Value, count: Value) -> Value:

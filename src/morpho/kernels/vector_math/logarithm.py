@@ -9,7 +9,6 @@ from morpho.kernels.vector_math.core import (
     fast_two_sum,
     format_of,
     polynomial,
-    through_double,
     two_product,
     two_sum,
 )
@@ -69,6 +68,9 @@ class Base:
 NATURAL = Base(0.6931471805598903, 5.497923018708371e-14, 1.0, 0.0)
 BINARY = Base(1.0, 0.0, 1.4426950408889634, 2.0355273740931033e-17)
 DECIMAL = Base(0.30102999566395283, 2.8363394551044964e-14, 0.4342944819032518, 1.098319650216765e-17)
+FLOAT_NATURAL = Base(FLOAT_LN2_HIGH, FLOAT_LN2_LOW, 1.0, 0.0)
+FLOAT_BINARY = Base(1.0, 0.0, 1.4426950216293335, 1.925963033500011e-08)
+FLOAT_DECIMAL = Base(0.301025390625, 4.605039066518657e-06, 0.4342944920063019, -1.0103049952192578e-08)
 
 
 def split_exponent(e: Emitter, x: Value, lowest: int) -> tuple[Value, Value]:
@@ -102,6 +104,28 @@ def log_float(e: Emitter, x: Value) -> Value:
     tail = polynomial(e, r, FLOAT_LOG_TAIL, square)
     result = e.fma(k, FLOAT_LN2_HIGH, e.fma(tail, square, e.fma(k, FLOAT_LN2_LOW, r)))
     return logarithm_specials(e, x, result)
+
+
+def log_float_in_base(e: Emitter, x: Value, base: Base, correction: Value | None = None) -> Value:
+    """log of a positive float to a base, and a small number more, in float arithmetic, rounded about once.
+
+    The part of first order, k * log_b(2) + r / log(b), is split into its rounded value and the error of that: the
+    inner difference is exact, since r / log(b) is at most half of log_b(2).
+    """
+    k, m = split_exponent(e, x, FLOAT_LOWEST)
+    r = m - 1.0
+    square = r * r
+    whole = k * base.two_high
+    first = e.fma(r, base.factor_high, whole)
+    rest = e.fma(r, base.factor_high, whole - first)
+    if base.two_low:
+        rest = e.fma(k, base.two_low, rest)
+    if base.factor_low:
+        rest = e.fma(r, base.factor_low, rest)
+    if correction is not None:
+        rest = rest + correction
+    tail = polynomial(e, r, FLOAT_LOG_TAIL, square)
+    return first + e.fma(tail * square, base.factor_high, rest)
 
 
 def log_near_one(e: Emitter, m: Value) -> tuple[Value, Value]:
@@ -140,25 +164,29 @@ def log(e: Emitter, x: Value) -> Value:
     return log_float(e, x) if x.element == "float" else log_double(e, x)
 
 
-@through_double
 def log2(e: Emitter, x: Value) -> Value:
     """Logarithm to base 2."""
+    if x.element == "float":
+        return logarithm_specials(e, x, log_float_in_base(e, x, FLOAT_BINARY))
     return log_double(e, x, BINARY)
 
 
-@through_double
 def log10(e: Emitter, x: Value) -> Value:
     """Logarithm to base 10."""
+    if x.element == "float":
+        return logarithm_specials(e, x, log_float_in_base(e, x, FLOAT_DECIMAL))
     return log_double(e, x, DECIMAL)
 
 
-@through_double
 def log1p(e: Emitter, x: Value) -> Value:
     """log(1 + x): log of the rounded sum, plus the relative rounding error of that sum."""
     total, error = two_sum(e.like(1.0, x), x)
-    k, m = split_exponent(e, total, DOUBLE_LOWEST)
-    high, low = log_near_one(e, m)
-    result = in_base(e, k, high, low + error / total, NATURAL)
+    if x.element == "float":
+        result = log_float_in_base(e, total, FLOAT_NATURAL, error / total)
+    else:
+        k, m = split_exponent(e, total, DOUBLE_LOWEST)
+        high, low = log_near_one(e, m)
+        result = in_base(e, k, high, low + error / total, NATURAL)
     result = e.select(e.fcmp("olt", x, float("inf")), result, x)
     result = e.select(e.fcmp("olt", x, -1.0), float("nan"), result)
     result = e.select(e.fcmp("oeq", x, -1.0), float("-inf"), result)

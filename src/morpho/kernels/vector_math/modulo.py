@@ -7,7 +7,7 @@ times 2**n, both modulo y's mantissa, and 2**n comes from squaring: one modular 
 from __future__ import annotations
 
 from morpho.kernels.emit import Emitter, Value
-from morpho.kernels.vector_math.core import DOUBLE, format_of, two_product
+from morpho.kernels.vector_math.core import DOUBLE, any_at_least, format_of, one_by_one, two_product
 
 
 def modular_product(e: Emitter, a: Value, b: Value, modulus: Value, inverse: Value) -> Value:
@@ -67,16 +67,45 @@ def scale_by(e: Emitter, value: Value, exponent: Value) -> Value:
 
 
 def remainder(e: Emitter, x: Value, y: Value) -> Value:
-    """x - floor(x / y) * y as Python and NumPy define it: exact fmod, then moved to the sign of y."""
-    if x.element == "float":
-        a, b = e.convert("fpext", x, "double"), e.convert("fpext", y, "double")
-        truncated = e.convert("fptrunc", truncated_remainder(e, a, b, bits=9), "float")
-    else:
-        truncated = truncated_remainder(e, x, y, bits=12)
+    """x - floor(x / y) * y as Python and NumPy define it: exact fmod, then moved to the sign of y.
+
+    A quotient up to 2**mantissa is rounded to the number above its whole part at most, so that what an fma leaves of x
+    is exact and off by one |y| at most. Others are rare and take their turn.
+    """
+    a, b = e.absolute(x), e.absolute(y)
+    quotient = a / b
+    whole = e.intrinsic("trunc", quotient)
+    left = e.fma(-whole, e.minimum(b, _largest(b)), a)  # 0 times infinity would be NaN
+    left = e.copysign(e.select(e.fcmp("olt", left, 0.0), left + b, left), x)
+    some = any_at_least(e, e.bits(quotient), _limit(x) + 1)
+    truncated, = one_by_one(e, some, _is_rare, [x, y], [left], f"rare_remainder_{x.element}", _one)
     opposite = e.icmp("slt", e.bits(truncated) ^ e.bits(y), 0)
     nonzero = e.fcmp("one", truncated, 0.0)
     moved = e.select(e.instruction("and", opposite, nonzero), truncated + y, truncated)
     return e.select(e.fcmp("oeq", moved, 0.0), e.copysign(moved, y), moved)
+
+
+def _limit(x: Value) -> int:
+    """The bits of 2**mantissa; above them are those of larger quotients, infinity and NaN."""
+    form = format_of(x)
+    return (form.bias + form.mantissa) << form.mantissa
+
+
+def _largest(x: Value) -> float:
+    form = format_of(x)
+    return (2.0 - 2.0**-form.mantissa) * 2.0**form.bias
+
+
+def _is_rare(x: Value, y: Value) -> Value:
+    e = x.emitter
+    return e.icmp("ugt", e.bits(e.absolute(x) / e.absolute(y)), _limit(x))
+
+
+def _one(e: Emitter, x: Value, y: Value) -> list[Value]:
+    if x.element == "double":
+        return [truncated_remainder(e, x, y, bits=12)]
+    a, b = e.convert("fpext", x, "double"), e.convert("fpext", y, "double")
+    return [e.convert("fptrunc", truncated_remainder(e, a, b, bits=9), "float")]
 
 
 def truncated_remainder(e: Emitter, x: Value, y: Value, bits: int) -> Value:

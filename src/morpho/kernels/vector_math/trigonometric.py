@@ -1,14 +1,24 @@
-"""sin, cos, tan and their inverses.
+"""sin, cos and tan: x = n * pi/2 + r with |r| <= pi/4, polynomials for sin(r) and cos(r), and n mod 4 picks which and
+the sign.
 
-Forward: x = n * pi/2 + r with |r| <= pi/4, polynomials for sin(r) and cos(r), and n mod 4 picks which and the sign.
-A float goes through double, with the bits of 2/pi that its exponent asks for: right for every finite float. A double
-is reduced with pi/2 in three parts up to |x| < 2**50, and beyond by `huge_angles`.
+x is reduced with pi/2 in three parts, r being the sum of two: a float up to |x| < 2**16, a double up to 2**50. Larger
+floats, and those of tan, go through double, with the bits of 2/pi that their exponent asks for; larger doubles are for
+`huge_angles`.
 """
 
 from __future__ import annotations
 
-from morpho.kernels.emit import Emitter, Value
-from morpho.kernels.vector_math.core import fast_two_sum, polynomial, two_product, two_sum
+from morpho.kernels.emit import BITS, Emitter, Value
+from morpho.kernels.vector_math.core import (
+    any_at_least,
+    fast_two_sum,
+    magnitude,
+    one_by_one,
+    polynomial,
+    round_to_integer,
+    two_difference,
+    two_sum,
+)
 from morpho.kernels.vector_math.huge_angles import reduce_huge
 
 # (sin(r) - r) / r**3 and (cos(r) - 1 + r**2/2) / r**4 in r**2 on |r| <= 0.7855; relative errors 2**-63.
@@ -29,10 +39,15 @@ COS_TAIL = (
     -0.0013888888888873348,
     0.041666666666666595,
 )
-# The same with relative errors 2**-37 and 2**-33, for results that are rounded to float.
+FLOAT_SIN_TAIL = (-0.00019506497483234853, 0.00833209976553917, -0.16666653752326965)  # on |r| <= 0.7976; 2**-27.8
+FLOAT_COS_TAIL = (2.4412080165348016e-05, -0.0013887130189687014, 0.04166664183139801)  # 2**-32.6
+# As the first with relative errors 2**-37 and 2**-33, for results that are rounded to float.
 SHORT_SIN_TAIL = (2.71811324443515e-06, -0.00019839311418636617, 0.008333329302319155, -0.16666666640776864)
 SHORT_COS_TAIL = (2.4433049999982532e-05, -0.0013887315318150116, 0.04166664566362316)
 
+FLOAT_HALF_PI = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
+LARGE_FLOAT = 2.0**16  # from here on x * 2/pi in float may be a hundredth off, and r too large for the polynomials
+LARGE_BITS = (127 + 16) << 23
 HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)
 TWO_OVER_PI = 0.6366197723675814
 
@@ -46,14 +61,18 @@ TURNS = (
 )
 
 
+def take_off(e: Emitter, x: Value, n: Value, half_pi: tuple[float, float, float]) -> tuple[Value, Value]:
+    """x - n * pi/2 in two parts; the difference to the first product is exact."""
+    first = e.fma(n, -half_pi[0], x)
+    product = n * half_pi[1]
+    high, low = two_difference(first, product)
+    return high, e.fma(n, -half_pi[2], low + e.fma(n, -half_pi[1], product))  # that fma is the product's error
+
+
 def reduce_double(e: Emitter, x: Value) -> tuple[Value, Value, Value]:
-    """n, r and the rest of r, by subtracting n times the three parts of pi/2; the first product is exact."""
+    """n, r and the rest of r."""
     n = e.round_even(x * TWO_OVER_PI)
-    first = e.fma(n, -HALF_PI[0], x)
-    product, product_low = two_product(e, n, e.like(HALF_PI[1], n))
-    high, low = two_sum(first, -product)
-    low = e.fma(n, -HALF_PI[2], low - product_low)
-    r, rest = fast_two_sum(high, low)
+    r, rest = fast_two_sum(*take_off(e, x, n, HALF_PI))
     n, r, rest = reduce_huge(e, x, (n, r, rest))
     return n, r, rest
 
@@ -108,23 +127,54 @@ def sine_and_cosine(e: Emitter, x: Value) -> tuple[Value, Value, Value]:
     return sin_reduced(e, r, rest, square), cos_reduced(e, r, rest, square), quadrant(e, n)
 
 
-def turned(e: Emitter, x: Value, shift: int) -> Value:
-    """sin(x + shift * pi/2) for finite x; NaN for infinite x."""
-    sine, cosine, count = sine_and_cosine(e, x)
+def small_sine_and_cosine(e: Emitter, x: Value) -> tuple[Value, Value, Value]:
+    """As `sine_and_cosine`, of floats below `LARGE_FLOAT` and in float."""
+    n, count = round_to_integer(e, x, TWO_OVER_PI)
+    r, rest = take_off(e, x, n, FLOAT_HALF_PI)
+    square = r * r
+    sine = r + e.fma(square * r, e.polynomial(square, FLOAT_SIN_TAIL), rest)
+    rough = e.fma(square, -0.5, 1.0)
+    rough_low = e.fma(square, -0.5, 1.0 - rough)
+    tail = e.fma(square * square, e.polynomial(square, FLOAT_COS_TAIL), e.fma(-r, rest, rough_low))
+    return sine, rough + tail, count
+
+
+def turned(e: Emitter, parts: tuple[Value, Value, Value], shift: int) -> Value:
+    """sin(x + shift * pi/2) from sin(r), cos(r) and the quadrant."""
+    sine, cosine, count = parts
     count = count + shift
-    chosen = e.select(e.icmp("eq", count & 1, 0), sine, cosine)
-    result = e.from_bits(e.bits(chosen) ^ ((count & 2) << 62), "double")
-    return e.convert("fptrunc", result, "float") if x.element == "float" else result
+    chosen = e.select(e.icmp("ne", count & 1, 0), cosine, sine)
+    return e.from_bits(e.bits(chosen) ^ ((count & 2) << (BITS[count.element] - 2)), chosen.element)
+
+
+def wave(e: Emitter, x: Value, shift: int) -> Value:
+    """sin(x + shift * pi/2); NaN for infinite x."""
+    if x.element == "double":
+        return turned(e, sine_and_cosine(e, x), shift)
+
+    def one(e: Emitter, x: Value) -> list[Value]:
+        return [e.convert("fptrunc", turned(e, sine_and_cosine(e, x), shift), "float")]
+
+    some = any_at_least(e, magnitude(e, x), LARGE_BITS)
+    found = turned(e, small_sine_and_cosine(e, x), shift)
+    return one_by_one(e, some, is_large, [x], [found], f"large_wave{shift}", one)[0]
+
+
+def is_large(x: Value) -> Value:
+    """Whether a float is one that `small_sine_and_cosine` is wrong for."""
+    e = x.emitter
+    size = e.absolute(x)
+    return e.instruction("and", e.fcmp("oge", size, LARGE_FLOAT), e.fcmp("olt", size, float("inf")))
 
 
 def sin(e: Emitter, x: Value) -> Value:
     """Sine."""
-    return e.select(e.fcmp("oeq", x, 0.0), x, turned(e, x, 0))
+    return e.select(e.fcmp("oeq", x, 0.0), x, wave(e, x, 0))
 
 
 def cos(e: Emitter, x: Value) -> Value:
     """Cosine."""
-    return turned(e, x, 1)
+    return wave(e, x, 1)
 
 
 def tan(e: Emitter, x: Value) -> Value:
