@@ -143,6 +143,41 @@ CASES: dict[str, Case] = {
 }
 
 
+def positive(*names: str) -> Callable[[np.random.Generator, Shape], Arrays]:
+    """Inputs of the full shape between 0.1 and some 4."""
+    return lambda rng, shape: {name: np.abs(array) + np.float32(0.1)
+                               for name, array in normal(*names)(rng, shape).items()}
+
+
+def inside(*names: str) -> Callable[[np.random.Generator, Shape], Arrays]:
+    """Inputs of the full shape in (-0.95, 0.95)."""
+    return lambda rng, shape: {name: np.float32(0.95) * (2 * array - 1)
+                               for name, array in uniform(*names)(rng, shape).items()}
+
+
+# By the standard's names: inputs, and what NumPy calls them.
+FUNCTIONS: dict[str, tuple[Callable[[np.random.Generator, Shape], Arrays], str]] = {
+    **{name: (normal("x"), name) for name in ("exp", "exp2", "expm1", "sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    **{name: (positive("x"), name) for name in ("log", "log2", "log10", "log1p", "sqrt", "reciprocal")},
+    **{name: (inside("x"), "arc" + name[1:]) for name in ("asin", "acos", "atan", "atanh")},
+    "asinh": (normal("x"), "arcsinh"),
+    "pow": (positive("x", "y"), "power"),
+    "atan2": (normal("x", "y"), "arctan2"),
+    "hypot": (normal("x", "y"), "hypot"),
+    "logaddexp": (normal("x", "y"), "logaddexp"),
+    "remainder": (positive("x", "y"), "remainder"),
+    "argmax": (normal("x"), "argmax"),
+    "sort": (normal("x"), "sort"),
+}
+
+
+def _function_case(inputs: Callable[[np.random.Generator, Shape], Arrays], called: str) -> Case:
+    return Case(inputs, lambda **given: (getattr(np, called)(*given.values()),), absolute=1e-6)
+
+
+CASES |= {f"function {name}": _function_case(inputs, called) for name, (inputs, called) in FUNCTIONS.items()}
+
+
 def make_inputs(name: str, shape: Shape) -> Arrays:
     """The inputs of a case: the same in every process."""
     return CASES[name].inputs(np.random.default_rng(20240611), shape)

@@ -28,7 +28,8 @@ class Suite:
 
 
 SUITES = {
-    "core": Suite("benchmarks", ("small_calls", "gelu", "fusion", "latency", "startup", "memory", "tasks"), PEERS),
+    "core": Suite("benchmarks", ("small_calls", "gelu", "fusion", "latency", "startup", "memory", "tasks",
+                                 "functions"), PEERS),
     "kernels": Suite("benchmarks.kernels", ("matmul", "low_precision", "layers", "attention", "gpt2", "gpt2_compile",
                                             "mlp"), KERNEL_PEERS),
     "train": Suite("benchmarks.train", ("gpt_step", "mlp_step", "first_step", "gpt_memory", "generation", "smollm2",

@@ -15,7 +15,7 @@ LARGE = [1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24]
 QUICK_LARGE = [1 << 14, 1 << 20]
 BYTES_PER_ELEMENT = 12  # two reads and a write of four bytes
 TRIADS = ("morpho", "numba", "torch")
-TRIAD_SHARE = 0.85
+TRIAD_SHARE = 0.9
 
 
 def run(session: Session) -> ThemeResult:

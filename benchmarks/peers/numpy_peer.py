@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.cases import FUNCTIONS
 from benchmarks.peers.prepared import Prepared
 
 EPSILON = np.float32(1e-5)
@@ -140,6 +141,8 @@ def prepare(case: str, inputs: dict[str, np.ndarray]) -> Prepared:
     arguments = tuple(inputs.values())
     if case == "add":
         return Prepared(np.add, arguments, {"out": np.empty_like(arguments[0])})
+    if case.startswith("function "):
+        return Prepared(getattr(np, FUNCTIONS[case.removeprefix("function ")][1]), arguments)
     return Prepared(CASES[case], arguments)
 
 

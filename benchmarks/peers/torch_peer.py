@@ -109,6 +109,10 @@ def prepare(case: str, inputs: dict[str, np.ndarray]) -> Prepared:
         return Prepared(torch.add, arguments, {"out": torch.empty_like(arguments[0])})
     if case == "triad":
         return Prepared(torch.add, arguments, {"alpha": 3.0, "out": torch.empty_like(arguments[0])})
+    if case == "function sort":
+        return Prepared(lambda x: torch.sort(x)[0], arguments)
+    if case.startswith("function "):
+        return Prepared(getattr(torch, case.removeprefix("function ")), arguments)
     return Prepared(CASES[case], arguments)
 
 

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from ulp import Array, Compiled, float32_samples, float64_samples, special_values, ulp_errors
 
 import morpho as mo
-from morpho.kernels.vector_math import FUNCTIONS, ONE_ARGUMENT, TWO_ARGUMENTS, core, exponential
+from morpho.kernels.vector_math import FUNCTIONS, ONE_ARGUMENT, TWO_ARGUMENTS, activations, core, exponential
 from morpho.kernels.vector_math.exponential import exp, exp_nonpositive
 
 ONE_ULP = {"exp", "exp2", "log", "tanh", "erf", "sigmoid"}
@@ -304,6 +304,29 @@ def test_the_lowest_argument_of_exp_has_the_bits_of_zero(table: Any, form: Any) 
     assert lowest + form.bias + (form.mantissa + 1) == 0  # the exponent bits of 2**(k + h) in `outer_exponent`
     smallest = math.log(2.0) * (lowest + 1)  # half the smallest subnormal: below it e**x rounds to zero
     assert table.lowest < smallest
+
+
+FAR = {"silu": -200.0, "sigmoid": -200.0, "softplus": -200.0, "gelu": -20.0, "gelu_slope": -20.0, "gelu_tanh": -20.0}
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_far_out_activations_are_exact_zeros(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands for e**-t there has the bits of zero, so that no product is rounded to it."""
+    powers: list[Any] = []
+    make = activations.biased_power_of_two
+
+    def seen(*arguments: Any) -> Any:
+        powers.append(make(*arguments))
+        return powers[-1]
+
+    monkeypatch.setattr(activations, "biased_power_of_two", seen)
+
+    def power(e: Any, x: Any) -> Any:
+        FUNCTIONS[name](e, x)
+        return powers[-1]
+
+    far = np.array([FAR[name], -np.inf, np.finfo(np.float32).min, -FAR[name]], np.float32)
+    assert not Compiled(power, np.float32, 4)(far).any()
 
 
 def test_subnormal_arguments_of_gelu_keep_their_digits() -> None:

@@ -2,7 +2,9 @@
 
 All but sigmoid are written as max(x, 0) plus or minus a term that falls like e**-|x| or e**(-x**2 / 2). For x < 0 the
 result is that term alone, with its own relative accuracy down to the smallest subnormal: it is kept times 2**offset
-and brought to size by the last fma, which is the only instruction that may round to a subnormal number.
+and brought to size by the last fma, which is the only instruction that may round to a subnormal number. That takes x86
+a hundred cycles, also where the result is zero: so arguments are bounded where the power of two that stands for e**-t
+has the bits of zero, and everything after it is exact (`vanishing`).
 """
 
 from __future__ import annotations
@@ -80,6 +82,11 @@ def biased_offset(x: Value) -> int:
     return offset(x) + format_of(x).bias
 
 
+def vanishing(x: Value) -> float:
+    """The t for which `biased_power_of_two` makes zero of e**-t, long after the result is zero."""
+    return biased_offset(x) / LOG2_E
+
+
 def shrink_factor(x: Value) -> float:
     """What undoes the scale."""
     return 2.0 ** -offset(x)
@@ -108,7 +115,7 @@ def sigmoid(e: Emitter, x: Value) -> Value:
     The small side is 2**k / (1 + growth + 2**k). The quotient is corrected by its residual, for which the sum is taken
     term by term, so that about one rounding remains.
     """
-    t = e.minimum(e.absolute(x), -tables(x).lowest)
+    t = e.minimum(e.absolute(x), vanishing(x))
     growth, power = exp_of_negative(e, t)
     small = power * shrink_factor(x)
     y, y_low = fast_two_sum(e.like(1.0, growth), growth)
@@ -129,20 +136,20 @@ def weighted_sigmoid(e: Emitter, x: Value, t: Value, growth: Value, power: Value
 
 def silu(e: Emitter, x: Value) -> Value:
     """x * sigmoid(x); silu(-inf) is -0.0, its limit."""
-    t = e.minimum(e.absolute(x), 6.0 - tables(x).lowest)
+    t = e.minimum(e.absolute(x), vanishing(x))
     growth, power = exp_of_negative(e, t)
     return weighted_sigmoid(e, x, t, growth, power)
 
 
 def softplus_float(e: Emitter, x: Value) -> Value:
     """log(1 + e**x) in float arithmetic: max(x, 0) + log(1 + e**-|x|), the logarithm as a polynomial in e**-|x|."""
-    t = e.minimum(e.absolute(x), 104.0)
+    t = e.minimum(e.absolute(x), vanishing(x))
     r, count = reduced_negated(e, t, biased_offset(t))
     tail = [c * (-1.0) ** power for c, power in zip(tables(x).exp_tail, range(6, 1, -1), strict=True)]
     decay = e.fma(polynomial(e, r, tail), r, -1.0) * r  # e**-r - 1
     power = biased_power_of_two(e, count, x.element)
     large = e.fma(decay, power, power)
-    small = large * shrink_factor(x)  # e**-|x|
+    small = e.maximum(large, 1.0) * shrink_factor(x)  # e**-|x|, as far as its square matters
     logarithm = e.fma(polynomial(e, small, FLOAT_LOG1P_TAIL), large * small, large)
     return e.fma(logarithm, shrink_factor(x), positive_part(e, x))
 
@@ -168,7 +175,7 @@ class NormalTail(NamedTuple):
 
 def normal_tail(e: Emitter, x: Value) -> NormalTail:
     """The parts that gelu and its slope share."""
-    t = e.minimum(e.absolute(x), 14.7)
+    t = e.minimum(e.absolute(x), 15.2)  # t**2 / 2 is `vanishing`
     half = t * e.reread(e.like(-0.5, t))
     growth, power = exp_of_half_square(e, t, half)
     denominator = NORMAL_BASE - half
@@ -263,7 +270,7 @@ def gelu_tanh(e: Emitter, x: Value) -> Value:
     """
     table = tables(x)
     linear, linear_low, cubic, cubic_low = constants(x)
-    t = e.minimum(e.absolute(x), 11.0 if x.element == "float" else 21.6)
+    t = e.minimum(e.absolute(x), 11.12 if x.element == "float" else 21.84)  # z is `vanishing`
     square = t * t
     square_low = e.fma(t, t, -square)
     factor = e.fma(square, cubic, linear)
@@ -289,7 +296,7 @@ def mish(e: Emitter, x: Value) -> Value:
 
     for x < 0: w = x * n, c = n * (n + 1) / (n * (n + 2) + 2); for x > 0: w = x, c = 2 n**2 / (2 n**2 + 2 n + 1).
     """
-    t = e.minimum(e.absolute(x), 6.0 - tables(x).lowest)
+    t = e.minimum(e.absolute(x), vanishing(x))
     r, count = reduced_negated(e, t, biased_offset(x))
     decay = exp_minus_one_reduced(e, -r)
     power = biased_power_of_two(e, count, x.element)
