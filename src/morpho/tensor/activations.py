@@ -7,11 +7,12 @@ from typing import Any
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.shapes import normalise_axes
 from morpho.ir.node import Node, build
-from morpho.ops.algebra import cast, reshape
+from morpho.ops.algebra import cast
 from morpho.tensor import elementwise as ew
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import promoted
 from morpho.tensor.precision import FULL, widened
+from morpho.tensor.reduce import finished
 
 
 def _float(name: str, x: Any) -> Node:
@@ -94,9 +95,7 @@ def log_softmax(x: Any, /, axis: Any = -1) -> Tensor:
 def logsumexp(x: Any, /, axis: Any = None, keepdims: bool = False) -> Tensor:
     """log(sum(exp(x))) along an axis, without overflow."""
     node = _rows("logsumexp", x, axis)
-    if not keepdims:
-        node = reshape(node, tuple(s for i, s in enumerate(node.shape) if i not in node["axes"]))
-    return Tensor.of_node(node)
+    return finished(node, node["axes"], keepdims)
 
 
 def layer_norm(x: Any, weight: Any = None, bias: Any = None, /, eps: float = 1e-5, axis: Any = -1) -> Tensor:
