@@ -269,7 +269,7 @@ def test_huge_angles(name: str, rng: np.random.Generator) -> None:
     assert np.isnan(infinite[:3]).all() and np.isfinite(infinite[3])
 
 
-@pytest.mark.parametrize("name", ["sin", "cos"])
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
 def test_large_floats_among_small_ones(name: str, rng: np.random.Generator) -> None:
     """Those that take their turn have the bits they have alone, and leave their neighbours alone."""
     large = (rng.choice([-1.0, 1.0], 2000) * np.exp2(rng.uniform(15.9, 128, 2000))).astype(np.float32)
@@ -279,7 +279,7 @@ def test_large_floats_among_small_ones(name: str, rng: np.random.Generator) -> N
     found = [Compiled(FUNCTIONS[name], np.float32, lanes)(x) for lanes in (1, 4, 8, 16)]
     for other in found[1:]:
         assert same_bits(found[0], other)
-    assert_close(name, found[0], reference(name, x), [x], 1.0)
+    assert_close(name, found[0], reference(name, x), [x], 2.0)
     compiled = mo.compile(lambda t: getattr(mo, name)(t))
     assert same_bits(compiled(mo.asarray(x)).numpy(), found[0])
 

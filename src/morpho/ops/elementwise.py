@@ -160,7 +160,7 @@ _unary("log10", "fc", special.quiet(np.log10),
 _unary("log1p", "fc", special.quiet(np.log1p), lambda n, ct: [div(ct, add(n.inputs[0], _one(ct)))], COSTLY, _ULP2)
 _unary("sin", "fc", special.quiet(np.sin), _chain(lambda x, y: build("cos", x)), 2 * COSTLY, _ULP2)
 _unary("cos", "fc", special.quiet(np.cos), _chain(lambda x, y: neg(build("sin", x))), 2 * COSTLY, _ULP2)
-_unary("tan", "fc", special.quiet(np.tan), _chain(lambda x, y: add(_one(x), _square(y))), 6 * COSTLY, _ULP2)
+_unary("tan", "fc", special.quiet(np.tan), _chain(lambda x, y: add(_one(x), _square(y))), 2 * COSTLY, _ULP2)
 _unary("asin", "fc", special.quiet(np.arcsin), lambda n, ct: [div(ct, _sqrt_one_minus(n.inputs[0]))], COSTLY, _ULP2)
 _unary("acos", "fc", special.quiet(np.arccos),
        lambda n, ct: [neg(div(ct, _sqrt_one_minus(n.inputs[0])))], COSTLY, _ULP2)

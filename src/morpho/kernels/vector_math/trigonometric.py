@@ -2,8 +2,7 @@
 the sign.
 
 x is reduced with pi/2 in three parts, r being the sum of two: a float up to |x| < 2**16, a double up to 2**50. Larger
-floats, and those of tan, go through double, with the bits of 2/pi that their exponent asks for; larger doubles are for
-`huge_angles`.
+floats go through double, with the bits of 2/pi that their exponent asks for; larger doubles are for `huge_angles`.
 """
 
 from __future__ import annotations
@@ -41,6 +40,8 @@ COS_TAIL = (
 )
 FLOAT_SIN_TAIL = (-0.00019506497483234853, 0.00833209976553917, -0.16666653752326965)  # on |r| <= 0.7976; 2**-27.8
 FLOAT_COS_TAIL = (2.4412080165348016e-05, -0.0013887130189687014, 0.04166664183139801)  # 2**-32.6
+FLOAT_TAN_TAIL = (0.0045657167211174965, -0.00029106432339176536, 0.011133020743727684, 0.021168803796172142,
+                  0.05408161133527756, 0.1333247423171997, 0.3333335518836975)  # 2**-29.1
 # As the first with relative errors 2**-37 and 2**-33, for results that are rounded to float.
 SHORT_SIN_TAIL = (2.71811324443515e-06, -0.00019839311418636617, 0.008333329302319155, -0.16666666640776864)
 SHORT_COS_TAIL = (2.4433049999982532e-05, -0.0013887315318150116, 0.04166664566362316)
@@ -177,13 +178,28 @@ def cos(e: Emitter, x: Value) -> Value:
     return wave(e, x, 1)
 
 
-def tan(e: Emitter, x: Value) -> Value:
-    """Tangent: sin(r) / cos(r), or minus its inverse in the odd quadrants."""
-    if x.element == "float":
+def tan_float(e: Emitter, x: Value) -> Value:
+    """A polynomial for tan(r), or minus its inverse in the odd quadrants; large floats as `wave` has them."""
+    n, count = round_to_integer(e, x, TWO_OVER_PI)
+    r, rest = take_off(e, x, n, FLOAT_HALF_PI)
+    square = r * r
+    tangent = r + e.fma(square * r, polynomial(e, square, FLOAT_TAN_TAIL), e.fma(rest, square, rest))
+    found = e.select(e.icmp("ne", count & 1, 0), -1.0 / tangent, tangent)
+
+    def one(e: Emitter, x: Value) -> list[Value]:
         sine, cosine, count = sine_and_cosine(e, x)
         even = e.icmp("eq", count & 1, 0)
         result = e.select(even, sine, -cosine) / e.select(even, cosine, sine)
-        return e.select(e.fcmp("oeq", x, 0.0), x, e.convert("fptrunc", result, "float"))
+        return [e.convert("fptrunc", result, "float")]
+
+    some = any_at_least(e, magnitude(e, x), LARGE_BITS)
+    return one_by_one(e, some, is_large, [x], [found], "large_tangent", one)[0]
+
+
+def tan(e: Emitter, x: Value) -> Value:
+    """Tangent: sin(r) / cos(r), or minus its inverse in the odd quadrants."""
+    if x.element == "float":
+        return e.select(e.fcmp("oeq", x, 0.0), x, tan_float(e, x))
     n, r, rest = reduce_double(e, x)
     square = r * r
     correction = rest * e.fma(square, -0.5, 1.0)
