@@ -14,7 +14,6 @@ import pytest
 import morpho as mo
 from container_calls import A, B, C, plain, slow, vector
 from morpho.base.errors import ArgumentError
-from morpho.runtime.tables import ContextField
 from morpho.tensor.entries import entries
 
 
@@ -53,10 +52,10 @@ def beside(f: Any, long_call: Callable[[], Any], other: Callable[[], None]) -> A
         thread = threading.Thread(target=lambda kept: kept.append(long_call()), args=(found,))
         before = f.native_calls
         thread.start()
-        while thread.is_alive() and not f.served[0].words[ContextField.BUSY]:
+        while thread.is_alive() and not f.is_busy:
             pass
         other()
-        was_beside = bool(f.served[0].words[ContextField.BUSY])
+        was_beside = f.is_busy
         thread.join()
         if was_beside and f.native_calls > before:
             return found[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -140,6 +141,75 @@ def test_threads_with_signatures_of_their_own() -> None:
     for thread in threads:
         thread.join()
     assert not failures and f.calls == 1500
+
+
+def test_tables_of_a_running_call_are_taken_by_other_signatures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its arena stays its own: a call of the same program meanwhile does not run in it."""
+    monkeypatch.setattr(native_entry, "MOST_SIGNATURES", 3)
+
+    @partial(mo.compile, dynamic={"x": {0: mo.Dim("n", 1, 400)}})
+    def body(x: mo.Tensor, w: mo.Tensor, k: int = 0) -> mo.Tensor:
+        for _ in range(40 if k == 0 else 1):
+            x = mo.tanh(x @ w)
+        return x + k
+
+    rng = np.random.default_rng(0)
+    w = mo.asarray((0.08 * rng.standard_normal((256, 256))).astype(np.float32))
+    large, small = (mo.asarray(rng.standard_normal((n, 256)).astype(np.float32)) for n in (400, 3))
+    wanted = [body(x, w).numpy().copy() for x in (large, small, large)]
+    for _ in range(3):
+        body(large, w)
+        found: list[np.ndarray] = []
+        thread = threading.Thread(target=lambda found=found: found.append(body(large, w).numpy().copy()))
+        thread.start()
+        while not body.is_busy and thread.is_alive():
+            pass
+        for k in range(1, 5):
+            body(small, w, k)
+        for _ in range(3):
+            np.testing.assert_array_equal(body(small, w).numpy(), wanted[1])
+        thread.join()
+        np.testing.assert_array_equal(found[0], wanted[0])
+
+
+def test_a_program_that_is_replaced_while_it_runs_is_held() -> None:
+    """A captured tensor that is laid out anew means another program; the old one's memory stays until its call ends."""
+    rng = np.random.default_rng(0)
+    w = mo.asarray((0.08 * rng.standard_normal((256, 256))).astype(np.float32))
+    x = mo.asarray(rng.standard_normal((400, 256)).astype(np.float32))
+    for _ in range(3):
+        bias = mo.asarray(np.ones(256, np.float32))  # borrowed, until it is written
+
+        def function(x: mo.Tensor, bias: mo.Tensor = bias) -> mo.Tensor:
+            for _ in range(60):
+                x = mo.tanh(x @ w)
+            return x + bias
+
+        captures = mo.compile(lambda x, function=function: function(x))
+        wanted = [captures(x).numpy().copy() for _ in range(3)][-1]
+        old, found = weakref.ref(captures.current), []
+        thread = threading.Thread(target=lambda found=found, f=captures: found.append(f(x).numpy().copy()))
+        thread.start()
+        while not captures.is_busy and thread.is_alive():
+            pass
+        was_busy = captures.is_busy
+        bias[...] = 1
+        captures(x)
+        assert not was_busy or not thread.is_alive() or old() is not None
+        thread.join()
+        np.testing.assert_array_equal(found[0], wanted)
+
+
+def test_a_block_that_looks_at_every_result_takes_no_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_entry, "MOST_SIGNATURES", 3)
+    f = mo.compile(lambda x: x + 1)
+    sizes = (1, 2, 3)
+    for size in sizes:
+        f(ones(size))
+    with mo.settings(nans="results"):
+        for size in sizes:
+            f(ones(size))
+    assert slow_calls(f, lambda: [f(ones(size)) for size in sizes]) == 0
 
 
 def test_a_dropped_function_lets_everything_go() -> None:

@@ -120,7 +120,7 @@ def test_float32_accuracy_of_two_arguments(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("name", ["remainder", "nextafter"])
+@pytest.mark.parametrize("name", ["remainder", "floor_divide", "nextafter"])
 def test_exact_functions(name: str, dtype: Any) -> None:
     inputs = pairs(dtype, 50_000)
     with np.errstate(all="ignore"):
@@ -245,7 +245,7 @@ def exact_angle(x: float) -> tuple[int, Fraction]:
     return count % 4, (turns - count) * pi / 2
 
 
-HUGE = [2.0**50, math.nextafter(2.0**50, 0), 2.0**51 + 0.5, 2.0**52, 1e16, 1e22, 1e100, -1e300,
+HUGE = [2.0**48, math.nextafter(2.0**48, 0), 2.0**49 + 0.5, 2.0**50, 2.0**52, 1e16, 1e22, 1e100, -1e300,
         6381956970095103 * 2.0**797, -6381956970095103 * 2.0**797, sys.float_info.max, -sys.float_info.max,
         2.0**1023, 5e306]
 
@@ -253,7 +253,8 @@ HUGE = [2.0**50, math.nextafter(2.0**50, 0), 2.0**51 + 0.5, 2.0**52, 1e16, 1e22,
 @pytest.mark.parametrize("name", ["sin", "cos", "tan"])
 def test_huge_angles(name: str, rng: np.random.Generator) -> None:
     """Against exact arithmetic, among small angles too, and with the same bits at every lane count."""
-    huge = np.array([*HUGE, *(rng.choice([-1.0, 1.0], 40) * np.exp2(rng.uniform(50, 1024, 40)))])
+    huge = np.array([*HUGE, *(rng.choice([-1.0, 1.0], 40) * np.exp2(rng.uniform(50, 1024, 40))),
+                     *np.exp2(rng.uniform(46, 50.5, 60))])
     x = np.stack([huge, rng.uniform(-9, 9, huge.size)], axis=1).ravel()
     found = [Compiled(FUNCTIONS[name], np.float64, lanes)(x) for lanes in (1, 2, 4, 8)]
     for other in found[1:]:
@@ -264,7 +265,7 @@ def test_huge_angles(name: str, rng: np.random.Generator) -> None:
         sine, cosine = math.sin(float(distance)), math.cos(float(distance))
         s, c = [(sine, cosine), (cosine, -sine), (-sine, -cosine), (-cosine, sine)][quadrant]
         want = {"sin": s, "cos": c, "tan": s / c}[name]
-        assert abs(got - want) <= 3 * math.ulp(want), (value, got, want)
+        assert abs(got - want) <= 2.5 * math.ulp(want), (value, got, want)  # half of one by the reference
     infinite = Compiled(FUNCTIONS[name], np.float64, 4)(np.array([np.inf, -np.inf, np.nan, 1e300]))
     assert np.isnan(infinite[:3]).all() and np.isfinite(infinite[3])
 

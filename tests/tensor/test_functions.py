@@ -349,6 +349,17 @@ def test_small_powers_are_products(exponent: float, rng: np.random.Generator) ->
     assert (whole ** exponent).tolist() == [n ** exponent for n in (-3, 0, 7, 100)]
 
 
+def test_powers_of_arrays_and_truths() -> None:
+    """A NumPy array has the bits it has as a tensor; truths count as integers."""
+    x = np.random.default_rng(0).standard_normal(999).astype(np.float32)
+    for exponent in (2, 3):
+        plain = mo.pow(x, exponent).numpy()
+        np.testing.assert_array_equal(plain, mo.compile(lambda v, n=exponent: mo.pow(v, n))(x).numpy())
+        np.testing.assert_array_equal(plain, (mo.asarray(x) ** exponent).numpy())
+        truths = mo.asarray(np.array([True, False])) ** exponent
+        assert truths.tolist() == [1, 0] and truths.dtype is mo.int64
+
+
 def test_powers_of_half_floats_are_rounded_once() -> None:
     half = mo.asarray(np.array([4e-3, 12.5, -3.0, 0.3], np.float16))
     for exponent in (2, 3):

@@ -241,7 +241,7 @@ def _safe_divisor(e: Emitter, dtype: DType, a: Value, b: Value) -> tuple[Value, 
 @_emits("floor_divide")
 def _floor_divide(e: Emitter, dtype: DType, a: Value, b: Value) -> Value:
     if a.is_float:
-        return e.intrinsic("floor", a / b)
+        return VECTOR_MATH["floor_divide"](e, a, b)
     safe, zero = _safe_divisor(e, dtype, a, b)
     if dtype.kind == "u":
         return e.select(zero, 0, e.instruction("udiv", a, safe))

@@ -96,9 +96,7 @@ def minimum(a: Array, b: Array) -> Array:
 
 @quiet
 def floor_divide(a: Array, b: Array) -> Array:
-    """Integers: rounds down, 0 for a zero divisor, wraps for the least value by -1. Floats: floor of the quotient."""
-    if np.asarray(a).dtype.kind == "f":
-        return np.floor(a / b)
+    """Rounds down, as Python does. Integers: 0 for a zero divisor, and the least value by -1 wraps."""
     return np.floor_divide(a, b)
 
 

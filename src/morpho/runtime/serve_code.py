@@ -18,7 +18,8 @@ def serve(f: Function, at: Distances) -> str:
     slow, context, tensors = "slow", "%context", "%tensors"
     _admit(f, context, slow)
     inputs, outputs = f.word(context, ContextField.INPUTS), f.word(context, ContextField.OUTPUTS)
-    f.go_unless(e.icmp("eq", f.word(context, ContextField.BUSY), 0), slow)
+    owner, busy = f.pointer(context, ContextField.OWNER), f.pointer(context, ContextField.BUSY)
+    f.go_unless(e.icmp("eq", f.word(busy, 0), 0), slow)
     program = f.pointer(context, ContextField.PROGRAM)
     slots = f.alloca(f.word(context, ContextField.SLOTS))
     records = f.alloca(inputs + 1)
@@ -26,6 +27,7 @@ def serve(f: Function, at: Distances) -> str:
     check_fixed(f, context, slow, at)
     values = find_numbers(f, context, program, records, slow)
     compare_inputs(f, context, inputs, records, values, slow)
+    f.hold(owner)  # from here on Python may run, and the tables be filled for another one
     room, items_at, made_at, held_at = f.alloca(outputs + 1), f.alloca(1), f.alloca(1), f.alloca(3)
     f.store_pointer(room, items_at, 0)
     f.store(0, made_at, 0)
@@ -35,7 +37,7 @@ def serve(f: Function, at: Distances) -> str:
     is_told = f.is_null("%target") ^ True
     e.branch_if(is_told, told, fresh)
     e.label(told)
-    take_targets(f, context, outputs, items_at, slow)
+    take_targets(f, context, outputs, items_at, "undo")
     e.branch_if(e.icmp("ne", f.word(context, ContextField.HOLD), 0), python, targets)
     e.label(fresh)
     make_outputs(f, context, (inputs, tensors), (outputs, room), made_at, at)
@@ -44,8 +46,8 @@ def serve(f: Function, at: Distances) -> str:
     hold_states(f, context, held_at, "lost")
     # That was Python: other threads may have run, used the arena, or changed the arguments. Look at everything again.
     f.go_unless(e.icmp("ne", f.word(context, ContextField.ENABLED), 0), "undo")
-    f.go_unless(f.same(f.pointer(context, ContextField.PROGRAM), program), "undo")
-    f.go_unless(e.icmp("eq", f.word(context, ContextField.BUSY), 0), "undo")
+    f.go_unless(f.same(f.pointer(context, ContextField.OWNER), owner), "undo")
+    f.go_unless(e.icmp("eq", f.word(busy, 0), 0), "undo")
     read_inputs(f, context, (inputs, tensors), records, slots, "undo", at)
     check_fixed(f, context, "undo", at)
     compare_inputs(f, context, inputs, records, values, "undo")
@@ -73,17 +75,19 @@ def serve(f: Function, at: Distances) -> str:
     f.increment(context, arrange)  # while the program runs, the tables may be filled for another one
     e.branch(free)
     e.label(free)
-    status = _guarded_run(f, context, (program, slots, values), ((inputs, tensors), (outputs, items), captured),
-                          at, (moves, moved))
+    status = _guarded_run(f, context, busy, (program, slots, values),
+                          ((inputs, tensors), (outputs, items), captured), at, (moves, moved))
     replace_states(f, states, status)
     leave_states(f, context, held_at)
-    _return(f, context, program, status, (single, nothing, arrange), (outputs, room), made_at)
+    _return(f, context, owner, status, (single, nothing, arrange), (outputs, room), made_at)
     e.label("undo")
     leave_states(f, context, held_at)
     drop_outputs(f, context, room, made_at)
+    f.let_go(context, owner)
     e.branch(slow)
     e.label("lost")
     drop_outputs(f, context, room, made_at)
+    f.let_go(context, owner)
     e.line("ret ptr null")
     e.label(slow)
     go_elsewhere(f, context)
@@ -112,13 +116,13 @@ def _admit(f: Function, context: str, slow: str) -> None:
     e.label(admitted)
 
 
-def _guarded_run(f: Function, context: str, running: tuple[str, str, str], tensors: tuple[tuple[Value, str], ...],
-                 at: Distances, moving: tuple[str, Value]) -> Value:
+def _guarded_run(f: Function, context: str, busy: str, running: tuple[str, str, str],
+                 tensors: tuple[tuple[Value, str], ...], at: Distances, moving: tuple[str, Value]) -> Value:
     """Run, giving up the interpreter lock for long programs; the arena is marked busy and the memory of every tensor
     is held meanwhile: another thread may give a tensor other elements."""
     e = f.e
     program, slots, values = running
-    f.store(1, context, ContextField.BUSY)
+    f.store(1, busy, 0)
     common = f.pointer(context, ContextField.COMMON)
     f.store(f.word(common, CommonField.CALLS) + 1, common, CommonField.CALLS)
     f.store_pointer(context, common, CommonField.LAST)
@@ -155,11 +159,11 @@ def _guarded_run(f: Function, context: str, running: tuple[str, str, str], tenso
             e.line(f"call void {f.pointer(context, ContextField.DECREMENT)}(ptr {f.pointer(keep, loop.index)})")
     e.branch(done)
     e.label(done)
-    f.store(0, context, ContextField.BUSY)
+    f.store(0, busy, 0)
     return f.word(result, 0)
 
 
-def _return(f: Function, context: str, program: str, status: Value, kind: tuple[Value, str, str],
+def _return(f: Function, context: str, owner: str, status: Value, kind: tuple[Value, str, str],
             made: tuple[Value, str], made_at: str) -> None:
     """The targets given, the outputs made as a tuple, the only one of them, or nothing; or the fault. `kind` says
     whether there is a single one, what nothing is, and how Python arranges several; a reference to that is held."""
@@ -169,6 +173,7 @@ def _return(f: Function, context: str, program: str, status: Value, kind: tuple[
     single_one, nothing, arrange = kind
     e.branch_if(e.icmp("eq", status, 0), fine, fault)
     e.label(fine)
+    f.let_go(context, owner)
     e.branch_if(f.is_null("%target"), fresh, told)
     e.label(told)
     f.increment(context, "%target")
@@ -187,7 +192,7 @@ def _return(f: Function, context: str, program: str, status: Value, kind: tuple[
     e.label(fault)
     f.decrement(context, arrange)
     drop_outputs(f, context, made[1], made_at)
-    _raise(f, context, status, program)
+    _raise(f, context, status, owner)
 
 
 def _arranged(f: Function, context: str, arrange: str, results: str) -> None:
@@ -205,26 +210,22 @@ def _arranged(f: Function, context: str, arrange: str, results: str) -> None:
     e.line(f"ret ptr {made}")
 
 
-def _raise(f: Function, context: str, status: Value, program: str) -> None:
-    """Tell Python the status and the program, as arguments: another thread may fault at the same time."""
+def _raise(f: Function, context: str, status: Value, owner: str) -> None:
+    """Tell Python the status and whose it is, as arguments: another thread may fault at the same time."""
     e = f.e
     number, arguments = f.pointer(context, ContextField.NUMBER), f.alloca(2)
-    address = "%" + e.fresh("n")
-    e.line(f"{address} = ptrtoint ptr {program} to i64")
-    for position, value in enumerate((status.name, address)):
-        made = "%" + e.fresh("p")
-        e.line(f"{made} = call ptr {number}(i64 {value})")
-        failed, fine = e.fresh("failed"), e.fresh("fine")
-        e.branch_if(f.is_null(made), failed, fine)
-        e.label(failed)
-        for before in range(position):
-            f.decrement(context, f.pointer(arguments, before))
-        e.line("ret ptr null")
-        e.label(fine)
-        f.store_pointer(made, arguments, position)
-    raised = "%" + e.fresh("p")
+    made, raised = "%" + e.fresh("p"), "%" + e.fresh("p")
+    e.line(f"{made} = call ptr {number}(i64 {status.name})")
+    failed, fine = e.fresh("failed"), e.fresh("fine")
+    e.branch_if(f.is_null(made), failed, fine)
+    e.label(failed)
+    f.let_go(context, owner)
+    e.line("ret ptr null")
+    e.label(fine)
+    f.store_pointer(made, arguments, 0)
+    f.store_pointer(owner, arguments, 1)
     e.line(f"{raised} = call ptr {f.pointer(context, ContextField.VECTORCALL)}("
            f"ptr {f.pointer(context, ContextField.FAULT)}, ptr {arguments}, i64 2, ptr null)")
-    for position in range(2):
-        e.line(f"call void {f.pointer(context, ContextField.DECREMENT)}(ptr {f.pointer(arguments, position)})")
+    f.decrement(context, made)
+    f.let_go(context, owner)
     e.line(f"ret ptr {raised}")

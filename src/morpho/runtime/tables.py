@@ -84,14 +84,14 @@ class ContextField(IntEnum):
     TENSOR_TYPE = 1
     BYTES_TYPE = 2
     SLOW = 3  # Python callable that takes every call the entry does not
-    FAULT = 4  # Python callable that raises; it is given the status and the program's address
+    FAULT = 4  # Python callable that raises; it is given the status and the specialisation
     OUT_NAME = 5  # the interned string "out"
     INPUTS = 6  # tensors among the arguments
     SLOTS = 7
     GUARD_TABLE = 8  # per argument and then the output: number of words, index of the first expected value
     BINDINGS = 9  # per symbol: argument, word, least, most
     ARENA = 10
-    BUSY = 11
+    BUSY = 11  # where it stands whether a call runs in the arena: a word of the specialisation's own
     COMMON = 12  # a `CommonField` table: what all tables of the function share
     GET_SETTINGS = 13  # PyContextVar_Get
     RELEASES = 14  # 1 + the number of the value that is a call's work; 0 when it never gives up the interpreter lock
@@ -137,7 +137,8 @@ class ContextField(IntEnum):
     CLEAR_ERROR = 54  # PyErr_Clear
     ERROR_TYPE = 55  # the class Exception, which an interrupt is not of
     NEXT = 56  # tables for other calls of the function, or 0
-    SIZE = 57
+    OWNER = 57  # the specialisation, a Python object: whoever runs its program holds it
+    SIZE = 58
 
 
 class CommonField(IntEnum):
@@ -292,6 +293,24 @@ class Function:
 
     def increment(self, context: str, thing: str) -> None:
         self.e.line(f"call void {self.pointer(context, ContextField.INCREMENT)}(ptr {thing})")
+
+    def hold(self, thing: str) -> None:
+        """One reference more to a Python object that is there for sure, by its first word: no call."""
+        self.e.store(self.e.load(thing, "i32", 1) + 1, thing)
+
+    def let_go(self, context: str, thing: str) -> None:
+        """One reference less; the last one is Python's to see to."""
+        e = self.e
+        last, more, after = e.fresh("last"), e.fresh("more"), e.fresh("after")
+        count = e.load(thing, "i32", 1)
+        e.branch_if(e.icmp("eq", count, 1), last, more)
+        e.label(last)
+        self.decrement(context, thing)
+        e.branch(after)
+        e.label(more)
+        e.store(count - 1, thing)
+        e.branch(after)
+        e.label(after)
 
     def decrement(self, context: str, thing: str) -> None:
         """Py_DecRef takes NULL too."""

@@ -97,4 +97,4 @@ def _stop(made: NativeEntry, chosen: Specialisation) -> None:
 def _retire(made: NativeEntry, chosen: Specialisation) -> None:
     """Keep the memory a call in another thread may still read; its tensors need not be held for that."""
     old = chosen.prepared.buffers if chosen.prepared is not None else None
-    made.retired = [made.retired, old] if made.is_busy else None
+    made.retired = [made.retired, old] if chosen.is_busy else None

@@ -10,7 +10,7 @@ from morpho.base.errors import DeviceError, DTypeError, fail
 from morpho.ir.node import build
 from morpho.ops.algebra import constant, expand, zeros_like
 from morpho.tensor.core import Tensor
-from morpho.tensor.operands import as_node, broadcasted, promoted
+from morpho.tensor.operands import as_node, broadcasted, is_scalar, promoted
 from morpho.tensor.precision import FULL, widened
 
 
@@ -40,7 +40,7 @@ add = _binary("add", "Sum, element by element.")
 subtract = _binary("subtract", "Difference, element by element.")
 multiply = _binary("multiply", "Product, element by element.")
 divide = _binary("divide", "Quotient; integers divide as floats.", floating=True)
-floor_divide = _binary("floor_divide", "Quotient rounded down; an integer divided by zero is 0.")
+floor_divide = _binary("floor_divide", "Quotient rounded down, x % y being the rest; an integer divided by zero is 0.")
 remainder = _binary("remainder", "What is left of x1 / x2, with the sign of x2.")
 maximum = _binary("maximum", "The larger of two; NaN wins.")
 minimum = _binary("minimum", "The smaller of two; NaN wins.")
@@ -59,11 +59,11 @@ reciprocal = _unary("reciprocal", "1 / x, correctly rounded.", floating=True)
 def pow(x1: Any, x2: Any, /) -> Tensor:
     """x1 to the power x2. A literal exponent of 2 is x1 * x1, one of 3 x1 * x1 * x1 (not for half floats, which would
     lose digits); 0.5 is not special (pow, not sqrt)."""
-    if isinstance(x1, Tensor) and type(x2) in (int, float) and (type(x2) is int or x1.dtype.kind in "fc"):
-        if x2 == 2:
-            return square(x1)
-        if x2 == 3 and x1.dtype.compute is x1.dtype:
-            return square(x1) * x1
+    if type(x2) in (int, float) and x2 in (2, 3) and not is_scalar(x1):
+        base = x1 if isinstance(x1, Tensor) else Tensor.of_node(as_node(x1, "pow"))
+        takes = base.dtype.kind in ("iufc" if type(x2) is int else "fc")
+        if takes and (x2 == 2 or base.dtype.compute is base.dtype):
+            return square(base) if x2 == 2 else square(base) * base
     return Tensor.of_node(build("pow", *broadcasted("pow", *map(widened, promoted("pow", x1, x2)))))
 
 

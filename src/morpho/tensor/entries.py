@@ -45,11 +45,16 @@ class Entries:
         """Let tables serve callers with this one's settings, unless it found their code before a change."""
         mine = settings.current.get()
         with self.lock:
-            if generation != self.generation or settings.get().nans:
-                return  # or every result is to be looked at, which Python does
+            if self.refuses(generation):
+                return
             served.serves = mine  # held: native code knows its address
             served.words[ContextField.SETTINGS] = id(mine)
             self._set(served, True)
+
+    def refuses(self, generation: int) -> bool:
+        """Whether code that was found in this generation is not to be served: there was a change since, or every result
+        is to be looked at, which Python does."""
+        return generation != self.generation or bool(settings.get().nans)
 
     def forget(self) -> None:
         """Other ops, passes or modes may mean other code: the next call goes through Python and finds it."""
@@ -76,7 +81,7 @@ class Entries:
     def _count_traces(self, change: int) -> None:
         with self.lock:
             self.traces = max(0, self.traces + change)  # in a child forked by the traced function it is 0 already
-            if self.traces <= 1:
+            if self.traces == max(change, 0):  # the first begins, or the last ends
                 for served in self._all():
                     self._set(served, served.is_right)
 

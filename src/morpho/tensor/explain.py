@@ -122,7 +122,7 @@ def explain_text(compiled: Compiled) -> str:
     if stats["prepared_steps"]:
         lines.append(f"  once, on constants: {_count(stats['prepared_steps'], 'step')}, "
                      f"{format_bytes(stats['prepared_bytes'])} kept")
-    borrowed = sum(not tensor._layout[4] for tensor in compiled.current.captured)  # type: ignore[index]
+    borrowed = sum(not tensor.elements().writable for tensor in compiled.current.captured)
     if borrowed and any(step.is_product and step.label != DIRECT
                          for step in compiled.current.plan.program.steps if isinstance(step, Step)):
         lines.append(f"  packed at every call: {_count(borrowed, 'captured tensor')} borrowed from NumPy; "

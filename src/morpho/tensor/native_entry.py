@@ -16,8 +16,8 @@ from morpho.tensor.served import Served
 from morpho.tensor.specialise import Specialisation
 
 MOST_KEPT_BYTES = 1 << 30  # a larger workspace is acquired call by call, through Python
-SMALL_BYTES = 4 << 20  # a larger arena is kept between calls for the last signature only
-MOST_SIGNATURES = 8  # served side by side; each costs the calls of those after it some nanoseconds
+SMALL_BYTES = 1 << 20  # a larger arena is kept between calls for the last signature only
+MOST_SIGNATURES = 32  # served side by side; each costs the calls of those after it some 25 ns
 
 
 class NativeEntry(ctypes.Structure):
@@ -36,7 +36,6 @@ class NativeEntry(ctypes.Structure):
         self.served: list[Served] = []
         self._fault_bound = self._fault
         self._last: Specialisation | None = None  # of the calls through Python
-        self._refilled = 0
         self.context = self._another().address
         entries.add(self)
 
@@ -56,8 +55,8 @@ class NativeEntry(ctypes.Structure):
 
     @property
     def is_busy(self) -> bool:
-        """Whether the entry serves one now, in this thread or another."""
-        return any(one.is_busy for one in self.served)
+        """Whether the entry serves a call now, in this thread or another."""
+        return any(chosen.is_busy for chosen in list(self.specialisations.values()))
 
     def _another(self) -> Served:
         """Tables for one more signature, at the end of the chain."""
@@ -90,7 +89,7 @@ class NativeEntry(ctypes.Structure):
             if found.serves is not mine:  # the same code for other settings
                 entries.start(found, generation)
             return
-        if not chosen.direct or not self.entry or chosen.kept_bytes > MOST_KEPT_BYTES:
+        if not chosen.direct or not self.entry or chosen.kept_bytes > MOST_KEPT_BYTES or entries.refuses(generation):
             return
         fixed = constants.fixed_table(chosen)
         if fixed is None:
@@ -107,22 +106,19 @@ class NativeEntry(ctypes.Structure):
         for one in self.served:
             if one.chosen is None:
                 return one
-        if len(self.served) < MOST_SIGNATURES:
-            return self._another()
-        oldest = self.served[self._refilled % MOST_SIGNATURES]
-        self._refilled += 1
-        return oldest
+        return self._another() if len(self.served) < MOST_SIGNATURES else min(self.served, key=lambda one: one.filled)
 
     def after_fork(self) -> None:
         """In a child: no thread of the parent holds the lock or runs the entry."""
         self.lock = threading.RLock()
         for one in self.served:
-            one.words[ContextField.ENABLED] = one.words[ContextField.BUSY] = 0
+            one.words[ContextField.ENABLED] = 0
             one.chosen, one.is_right = None, False
+        for chosen in self.specialisations.values():
+            chosen.busy.value = 0
         self._last, self.common[CommonField.LAST] = None, 0
 
-    def _fault(self, status: int, program: int) -> None:
+    def _fault(self, status: int, chosen: Specialisation) -> None:
         """Called by the native entry when a kernel of a program reports a fault."""
-        plan = next(chosen.plan for chosen in list(self.specialisations.values())
-                    if chosen.direct and chosen.plan.executables[0].words.ctypes.data == program)
+        plan = chosen.plan
         raise index_fault(plan.graph.outputs, plan.executables[0].faulty(status))

@@ -7,6 +7,7 @@ from the last to Python.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,7 @@ from morpho.tensor.specialise import Specialisation
 from morpho.tensor.trees import LEAF, arranger
 
 _OUT = sys.intern("out")
+_fills = itertools.count()
 
 
 class Served:
@@ -31,6 +33,7 @@ class Served:
 
     def __init__(self, through_python: Callable[..., Any], fault: Callable[..., Any], common: int) -> None:
         self.chosen: Specialisation | None = None
+        self.filled = 0  # when, in the order of all fillings
         self.serves: base_settings.Settings | None = None  # whose code the tables hold
         self.is_right = False  # and whether that is still the right one; both are `entries`' to set
         self.words = (ctypes.c_int64 * int(ContextField.SIZE))()
@@ -43,11 +46,6 @@ class Served:
     @property
     def is_enabled(self) -> bool:
         return bool(self.words[ContextField.ENABLED] != Enabled.NONE)
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a call runs in the arena."""
-        return bool(self.words[ContextField.BUSY])
 
     def _prepare(self, through_python: Callable[..., Any], fault: Callable[..., Any], common: int) -> None:
         words, api = self.words, ctypes.pythonapi
@@ -74,13 +72,14 @@ class Served:
         words[ContextField.SETTINGS_VARIABLE], words[ContextField.ERROR_TYPE] = id(base_settings.current), id(Exception)
 
     def let_go(self) -> None:
-        """Give the arena back, unless a call runs in it."""
-        if self.chosen is not None and not self.is_busy:
+        """Give the arena back, unless a call runs in it, in this thread or another."""
+        if self.chosen is not None and not self.chosen.is_busy:
             self.chosen.block = None
 
     def fill(self, chosen: Specialisation, fixed: list[Any]) -> None:
         """The tables for a specialisation, and its arena; `fixed` is that of inputs that are no arguments."""
         self.chosen = chosen
+        self.filled = next(_fills)
         words, executable = self.words, chosen.plan.executables[0]
         executable.refresh_workers()
         working_bytes = chosen.plan.program.arena_bytes + (executable.scratch_bytes + 63) // 64 * 64
@@ -110,6 +109,7 @@ class Served:
         words[ContextField.OUTPUTS], words[ContextField.OUTPUT_TABLE] = len(table) // 3, table.ctypes.data
         words[ContextField.ALLOCATE], words[ContextField.SINGLE] = id(allocate_outputs), int(chosen.structure is LEAF)
         words[ContextField.ARRANGE] = id(arrange) if arrange is not None else 0
+        words[ContextField.OWNER], words[ContextField.BUSY] = id(chosen), ctypes.addressof(chosen.busy)
         words[ContextField.PROGRAM] = executable.words.ctypes.data
         words[ContextField.INPUTS] = chosen.arguments
         words[ContextField.SLOTS] = len(executable.inputs) + len(executable.results) + 1

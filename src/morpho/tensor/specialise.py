@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,6 +53,7 @@ class Specialisation:
     origins: dict[int, str] = field(default_factory=dict)  # the user's line of each node, where `nans` looks for one
     notes: list[str] = field(default_factory=list)  # what tracing decided, for `explain`
     signature: int = -1  # its number among the function's
+    busy: Any = field(default_factory=ctypes.c_int64)  # 1 while a call of the native entry runs in `block`
 
     @property
     def staging_bytes(self) -> int:
@@ -59,6 +61,11 @@ class Specialisation:
         program = self.plan.program
         return sum(aligned(program.slots[place.slot].nbytes)
                    for place, staged in zip(program.outputs, self.staged, strict=False) if staged)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call of the native entry runs, in this thread or another."""
+        return bool(self.busy.value)
 
     @property
     def kept_bytes(self) -> int:

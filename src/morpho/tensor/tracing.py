@@ -58,8 +58,8 @@ def specialise(made: Compiled, structure: Any, tensors: list[Tensor], owned: lis
         if not first:
             made.recompiles += 1
         if made.recompiles == MANY_RECOMPILES and not first:
-            log.warning("%s was compiled %d times: a size or a Python number changes from call to call; "
-                        "declare the size with dynamic=, or pass the number as a tensor",
+            log.warning("%s was compiled %d times: a size, or a number of Python or NumPy, changes from call to call; "
+                        "declare the size with dynamic=, or pass the number as a tensor (mo.asarray)",
                         made.__name__, made.recompiles + 1)
     return found
 
@@ -175,7 +175,7 @@ def _finish(made: Compiled, graph: Graph, structures: tuple[Any, Any], count: in
                    for node in graph.outputs[:count]]
     count_inputs = len(specs) + len(trace.states) + len(captured)
     first_captured = len(specs) + len(trace.states)
-    own = {first_captured + i for i, tensor in enumerate(captured) if tensor._layout[4]}  # type: ignore[index]
+    own = {first_captured + i for i, tensor in enumerate(captured) if tensor.elements().writable}
     moved = [(output, len(specs) + number) for number, output in updates]
     plan = make_plan(graph, True, count_inputs, guards if simple else (), whole=made.whole, constants=own,
                      on_disk=True, updates=moved, budget=made.budget)

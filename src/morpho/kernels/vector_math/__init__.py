@@ -16,7 +16,7 @@ from morpho.kernels.vector_math.exponential import exp, exp2, expm1
 from morpho.kernels.vector_math.hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
 from morpho.kernels.vector_math.inverse_trigonometric import acos, asin, atan, atan2
 from morpho.kernels.vector_math.logarithm import log, log1p, log2, log10
-from morpho.kernels.vector_math.modulo import nextafter, remainder
+from morpho.kernels.vector_math.modulo import floor_divide, nextafter, remainder
 from morpho.kernels.vector_math.power import hypot, logaddexp, pow
 from morpho.kernels.vector_math.trigonometric import cos, sin, tan
 
@@ -56,10 +56,12 @@ TWO_ARGUMENTS: dict[str, Callable[..., Value]] = {
     "hypot": hypot,
     "logaddexp": logaddexp,
     "remainder": remainder,
+    "floor_divide": floor_divide,
     "nextafter": nextafter,
 }
 FUNCTIONS: dict[str, Callable[..., Value]] = {**ONE_ARGUMENT, **TWO_ARGUMENTS}
 
-WITH_RARE_ARGUMENTS = frozenset({"sin", "cos", "tan", "remainder"})  # which take their turn one by one, in a loop
+# Rare arguments of these take their turn one by one, in a loop.
+WITH_RARE_ARGUMENTS = frozenset({"sin", "cos", "tan", "remainder", "floor_divide"})
 
 __all__ = ["FUNCTIONS", "ONE_ARGUMENT", "TWO_ARGUMENTS", "WITH_RARE_ARGUMENTS"]

@@ -78,24 +78,30 @@ def one_by_one(e: Emitter, some: Value, is_rare: Callable[..., Value], arguments
     lanes = arguments[0].lanes
     with e.loop(0, e.select(some, e.constant(lanes, "i64", 1), 0), carried=list(results)) as loop:
         given = [_lane(e, value, loop.index) for value in arguments]
-        made = "%" + e.fresh("t")
+        rare, before, turn, after = is_rare(*given), e.block, e.fresh("turn"), e.fresh("after")
+        e.branch_if(rare, turn, after)
+        e.label(turn)
+        made, news = "%" + e.fresh("t"), []
         e.line(f"{made} = call {kind} @{name}({', '.join(f'{value.type} {value.name}' for value in given)})")
-        rare, news = is_rare(*given), []
         for number, old in enumerate(loop.values):
             new = e.assign(f"extractvalue {kind} {made}, {number}", old.element, 1)
-            news.append(_with_lane(e, old, e.select(rare, new, _lane(e, old, loop.index)), loop.index))
-        loop.next(*news)
+            news.append(_with_lane(e, old, new, loop.index))
+        e.branch(after)
+        e.label(after)
+        loop.next(*[e.assign(f"phi {old.type} [ {old.name}, %{before} ], [ {new.name}, %{turn} ]", old.element, lanes)
+                    for old, new in zip(loop.values, news, strict=True)])
     return loop.values
 
 
-def any_at_least(e: Emitter, numbers: Value, limit: int) -> Value:
-    """Whether a vector of unsigned integers has one of at least `limit`."""
-    if numbers.lanes > 1 and e.destructive_fma:  # AArch64 has an instruction for the largest one, but none for masks
-        name = f"llvm.vector.reduce.umax.{mangled(numbers.element, numbers.lanes)}"
+def any_between(e: Emitter, numbers: Value, first: int, end: int) -> Value:
+    """Whether a vector of unsigned integers has one from `first` on, but before `end`."""
+    numbers = numbers - first  # lower ones become very large
+    if numbers.lanes > 1 and e.destructive_fma:  # AArch64 has an instruction for the least one, but none for masks
+        name = f"llvm.vector.reduce.umin.{mangled(numbers.element, numbers.lanes)}"
         e.declarations.add(f"declare {numbers.element} @{name}({numbers.type})")
-        largest = e.assign(f"call {numbers.element} @{name}({numbers.type} {numbers.name})", numbers.element, 1)
-        return e.icmp("uge", largest, limit)
-    mask = e.icmp("uge", numbers, limit)
+        least = e.assign(f"call {numbers.element} @{name}({numbers.type} {numbers.name})", numbers.element, 1)
+        return e.icmp("ult", least, end - first)
+    mask = e.icmp("ult", numbers, end - first)
     if mask.lanes == 1:
         return mask
     bits = e.assign(f"bitcast {mask.type} {mask.name} to i{mask.lanes}", f"i{mask.lanes}", 1)

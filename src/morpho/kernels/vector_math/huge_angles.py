@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from morpho.kernels.emit import Emitter, Value
-from morpho.kernels.vector_math.core import any_at_least, magnitude, one_by_one
+from morpho.kernels.vector_math.core import DOUBLE, any_between, magnitude, one_by_one
 
-HUGE = 2.0**50
-HUGE_BITS = (1023 + 50) << 52
+HUGE = 2.0**48
+HUGE_BITS = (1023 + 48) << 52
 HALF_PI = (1.5707963267948966, 6.123233995736766e-17)
 TWO_OVER_PI_BITS = int(  # the first 1216 after the point
     "a2f9836e4e441529fc2757d1f534ddc0db6295993c439041fe5163abdebbc561b7246e3a424dd2e006492eea09d1921cfe1deb1cb129a73e"
@@ -26,7 +26,8 @@ LOW_HALF = (1 << 32) - 1
 
 def reduce_huge(e: Emitter, x: Value, parts: Sequence[Value]) -> list[Value]:
     """The multiple of pi/2, the remainder and its rest, as in `parts`, but right for huge x."""
-    return one_by_one(e, any_at_least(e, magnitude(e, x), HUGE_BITS), _is_huge, [x], parts, "reduce_huge", _reduce_one)
+    some = any_between(e, magnitude(e, x), HUGE_BITS, DOUBLE.infinity)
+    return one_by_one(e, some, _is_huge, [x], parts, "reduce_huge", _reduce_one)
 
 
 def _is_huge(x: Value) -> Value:
@@ -40,7 +41,7 @@ def _reduce_one(e: Emitter, x: Value) -> list[Value]:
     e.declarations.add(f"@two_over_pi = private unnamed_addr constant [{len(WORDS)} x i64] [{table}], align 64")
     bits = e.bits(x)
     exponent = bits.shift_right(52) & 0x7FF
-    exponent = e.intrinsic("smin", e.intrinsic("smax", exponent, e.like(1073, bits)), e.like(2046, bits))
+    exponent = e.intrinsic("smin", e.intrinsic("smax", exponent, e.like(1071, bits)), e.like(2046, bits))
     high, middle, low = _product(e, exponent - 1013, (bits & ((1 << 52) - 1)) | (1 << 52))
     first, second = _funnel(e, high, middle, e.like(2, bits)), _funnel(e, middle, low, e.like(2, bits))
     turns = e.convert("sitofp", high.shift_right(62) + first.shift_right(63), "double")

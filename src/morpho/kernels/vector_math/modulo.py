@@ -1,4 +1,4 @@
-"""remainder (floored modulo) and nextafter: exact functions.
+"""remainder (floored modulo), the quotient that goes with it, and nextafter: exact functions.
 
 The remainder of a huge quotient is found without a loop over its bits: |x| = m * 2**n * |y's last place|, so it is m
 times 2**n, both modulo y's mantissa, and 2**n comes from squaring: one modular product for each bit of n.
@@ -7,7 +7,7 @@ times 2**n, both modulo y's mantissa, and 2**n comes from squaring: one modular 
 from __future__ import annotations
 
 from morpho.kernels.emit import Emitter, Value
-from morpho.kernels.vector_math.core import DOUBLE, any_at_least, format_of, one_by_one, two_product
+from morpho.kernels.vector_math.core import DOUBLE, any_between, format_of, one_by_one, two_product
 
 
 def modular_product(e: Emitter, a: Value, b: Value, modulus: Value, inverse: Value) -> Value:
@@ -66,8 +66,8 @@ def scale_by(e: Emitter, value: Value, exponent: Value) -> Value:
     return value * first * second
 
 
-def remainder(e: Emitter, x: Value, y: Value) -> Value:
-    """x - floor(x / y) * y as Python and NumPy define it: exact fmod, then moved to the sign of y.
+def truncated(e: Emitter, x: Value, y: Value) -> Value:
+    """C's fmod, which is exact.
 
     A quotient up to 2**mantissa is rounded to the number above its whole part at most, so that what an fma leaves of x
     is exact and off by one |y| at most. Others are rare and take their turn.
@@ -77,12 +77,32 @@ def remainder(e: Emitter, x: Value, y: Value) -> Value:
     whole = e.intrinsic("trunc", quotient)
     left = e.fma(-whole, e.minimum(b, _largest(b)), a)  # 0 times infinity would be NaN
     left = e.copysign(e.select(e.fcmp("olt", left, 0.0), left + b, left), x)
-    some = any_at_least(e, e.bits(quotient), _limit(x) + 1)
-    truncated, = one_by_one(e, some, _is_rare, [x, y], [left], f"rare_remainder_{x.element}", _one)
-    opposite = e.icmp("slt", e.bits(truncated) ^ e.bits(y), 0)
-    nonzero = e.fcmp("one", truncated, 0.0)
-    moved = e.select(e.instruction("and", opposite, nonzero), truncated + y, truncated)
+    some = any_between(e, e.bits(quotient), _limit(x) + 1, format_of(x).infinity + 1)  # where it is NaN, so is the rest
+    return one_by_one(e, some, _is_rare, [x, y], [left], f"rare_remainder_{x.element}", _one)[0]
+
+
+def _is_other_sign(e: Emitter, rest: Value, y: Value) -> Value:
+    """Whether what is left has not the sign of y, so that the quotient is one less."""
+    return e.instruction("and", e.icmp("slt", e.bits(rest) ^ e.bits(y), 0), e.fcmp("one", rest, 0.0))
+
+
+def remainder(e: Emitter, x: Value, y: Value) -> Value:
+    """x - floor(x / y) * y as Python and NumPy define it: exact fmod, then moved to the sign of y."""
+    rest = truncated(e, x, y)
+    moved = e.select(_is_other_sign(e, rest, y), rest + y, rest)
     return e.select(e.fcmp("oeq", moved, 0.0), e.copysign(moved, y), moved)
+
+
+def floor_divide(e: Emitter, x: Value, y: Value) -> Value:
+    """The quotient that belongs to `remainder`, as Python and NumPy define it: 1.0 // 0.1 is 9.0, since 0.1 is a little
+    more than a tenth, while 1.0 / 0.1 is rounded to 10.0."""
+    rest, quotient = truncated(e, x, y), x / y
+    exact = (x - rest) / y
+    exact = e.select(_is_other_sign(e, rest, y), exact - 1.0, exact)
+    whole = e.intrinsic("floor", exact)
+    whole = e.select(e.fcmp("ogt", exact - whole, 0.5), whole + 1.0, whole)  # it was rounded below
+    whole = e.select(e.fcmp("oeq", exact, 0.0), e.copysign(e.like(0.0, x), quotient), whole)
+    return e.select(e.fcmp("oeq", y, 0.0), quotient, whole)
 
 
 def _limit(x: Value) -> int:
@@ -98,7 +118,8 @@ def _largest(x: Value) -> float:
 
 def _is_rare(x: Value, y: Value) -> Value:
     e = x.emitter
-    return e.icmp("ugt", e.bits(e.absolute(x) / e.absolute(y)), _limit(x))
+    quotient = e.absolute(x) / e.absolute(y)
+    return e.instruction("and", e.icmp("ugt", e.bits(quotient), _limit(x)), e.fcmp("oeq", quotient, quotient))
 
 
 def _one(e: Emitter, x: Value, y: Value) -> list[Value]:

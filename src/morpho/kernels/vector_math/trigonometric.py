@@ -1,15 +1,18 @@
 """sin, cos and tan: x = n * pi/2 + r with |r| <= pi/4, polynomials for sin(r) and cos(r), and n mod 4 picks which and
 the sign.
 
-x is reduced with pi/2 in three parts, r being the sum of two: a float up to |x| < 2**16, a double up to 2**50. Larger
+x is reduced with pi/2 in three parts, r being the sum of two: a float up to |x| < 2**18, a double up to 2**48. Larger
 floats go through double, with the bits of 2/pi that their exponent asks for; larger doubles are for `huge_angles`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from morpho.kernels.emit import BITS, Emitter, Value
 from morpho.kernels.vector_math.core import (
-    any_at_least,
+    FLOAT,
+    any_between,
     fast_two_sum,
     magnitude,
     one_by_one,
@@ -47,8 +50,8 @@ SHORT_SIN_TAIL = (2.71811324443515e-06, -0.00019839311418636617, 0.0083333293023
 SHORT_COS_TAIL = (2.4433049999982532e-05, -0.0013887315318150116, 0.04166664566362316)
 
 FLOAT_HALF_PI = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
-LARGE_FLOAT = 2.0**16  # from here on x * 2/pi in float may be a hundredth off, and r too large for the polynomials
-LARGE_BITS = (127 + 16) << 23
+LARGE_FLOAT = 2.0**18  # from here on x * 2/pi in float may be a hundredth off, and r too large for the polynomials
+LARGE_BITS = (127 + 18) << 23
 HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)
 TWO_OVER_PI = 0.6366197723675814
 
@@ -152,20 +155,27 @@ def wave(e: Emitter, x: Value, shift: int) -> Value:
     """sin(x + shift * pi/2); NaN for infinite x."""
     if x.element == "double":
         return turned(e, sine_and_cosine(e, x), shift)
+    found = turned(e, small_sine_and_cosine(e, x), shift)
+    return large_too(e, x, found, f"large_wave{shift}", lambda e, parts: turned(e, parts, shift))
+
+
+def large_too(e: Emitter, x: Value, found: Value, name: str,
+              make: Callable[[Emitter, tuple[Value, Value, Value]], Value]) -> Value:
+    """What was found for floats, but where x is too large for it what `make` writes of `sine_and_cosine` in double.
+
+    One by one: in all lanes at once they would take a sixth of the time, and every kernel 20 ms longer to compile.
+    """
 
     def one(e: Emitter, x: Value) -> list[Value]:
-        return [e.convert("fptrunc", turned(e, sine_and_cosine(e, x), shift), "float")]
+        return [e.convert("fptrunc", make(e, sine_and_cosine(e, x)), "float")]
 
-    some = any_at_least(e, magnitude(e, x), LARGE_BITS)
-    found = turned(e, small_sine_and_cosine(e, x), shift)
-    return one_by_one(e, some, is_large, [x], [found], f"large_wave{shift}", one)[0]
+    def is_large(x: Value) -> Value:
+        size = x.emitter.absolute(x)
+        return x.emitter.instruction("and", x.emitter.fcmp("oge", size, LARGE_FLOAT),
+                                     x.emitter.fcmp("olt", size, float("inf")))
 
-
-def is_large(x: Value) -> Value:
-    """Whether a float is one that `small_sine_and_cosine` is wrong for."""
-    e = x.emitter
-    size = e.absolute(x)
-    return e.instruction("and", e.fcmp("oge", size, LARGE_FLOAT), e.fcmp("olt", size, float("inf")))
+    some = any_between(e, magnitude(e, x), LARGE_BITS, FLOAT.infinity)
+    return one_by_one(e, some, is_large, [x], [found], name, one)[0]
 
 
 def sin(e: Emitter, x: Value) -> Value:
@@ -179,21 +189,22 @@ def cos(e: Emitter, x: Value) -> Value:
 
 
 def tan_float(e: Emitter, x: Value) -> Value:
-    """A polynomial for tan(r), or minus its inverse in the odd quadrants; large floats as `wave` has them."""
+    """A polynomial for tan(r), or minus its inverse in the odd quadrants."""
     n, count = round_to_integer(e, x, TWO_OVER_PI)
     r, rest = take_off(e, x, n, FLOAT_HALF_PI)
     square = r * r
-    tangent = r + e.fma(square * r, polynomial(e, square, FLOAT_TAN_TAIL), e.fma(rest, square, rest))
-    found = e.select(e.icmp("ne", count & 1, 0), -1.0 / tangent, tangent)
+    tail = e.fma(square * r, polynomial(e, square, FLOAT_TAN_TAIL), e.fma(rest, square, rest))
+    tangent, low = fast_two_sum(r, tail)
+    inverse = -1.0 / tangent
+    inverse = e.fma(inverse, e.fma(low, inverse, e.fma(inverse, tangent, 1.0)), inverse)  # of both parts
+    found = e.select(e.icmp("ne", count & 1, 0), inverse, tangent)
 
-    def one(e: Emitter, x: Value) -> list[Value]:
-        sine, cosine, count = sine_and_cosine(e, x)
+    def quotient(e: Emitter, parts: tuple[Value, Value, Value]) -> Value:
+        sine, cosine, count = parts
         even = e.icmp("eq", count & 1, 0)
-        result = e.select(even, sine, -cosine) / e.select(even, cosine, sine)
-        return [e.convert("fptrunc", result, "float")]
+        return e.select(even, sine, -cosine) / e.select(even, cosine, sine)
 
-    some = any_at_least(e, magnitude(e, x), LARGE_BITS)
-    return one_by_one(e, some, is_large, [x], [found], "large_tangent", one)[0]
+    return large_too(e, x, found, "large_tangent", quotient)
 
 
 def tan(e: Emitter, x: Value) -> Value:
