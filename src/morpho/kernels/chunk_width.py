@@ -35,8 +35,12 @@ def choose_lanes(kernel: LoopKernel, isa: Isa) -> int:
     if heavy:  # half floats are float32 in registers: long bodies would not fit, and take long to compile
         widest = max(widest, max(i.dtype.compute.itemsize for i in moving))
     vectors = vectors_of_functions(kernel, isa) if heavy else 4
-    reduces = any(i.reduces for i in kernel.instructions)
-    if not heavy and not reduces and sum(i.flops for i in kernel.instructions if i.full) >= LONG_CHAIN \
-            and (isa.architecture == "aarch64" or isa.vector_bits == 512):
-        vectors = 8  # a long chain of short operations waits for itself; 32 registers hold more of them side by side
+    if is_long_chain(kernel) and (isa.architecture == "aarch64" or isa.vector_bits == 512):
+        vectors = 8  # it waits for itself; 32 registers hold more of them side by side
     return min(LANES, isa.vector_bits // 8 // widest * vectors)
+
+
+def is_long_chain(kernel: LoopKernel) -> bool:
+    """Whether a kernel is one of many short operations and nothing else."""
+    flops = sum(i.flops for i in kernel.instructions if i.full)
+    return flops >= LONG_CHAIN and not any(i.flops >= COSTLY or i.reduces for i in kernel.instructions)

@@ -7,6 +7,7 @@ i adds into lane i mod 64, the lanes of a block of 4096 fold by halves, and bloc
 from __future__ import annotations
 
 from morpho.kernels import elementwise, reductions, scalars
+from morpho.kernels.chunk_width import is_long_chain
 from morpho.kernels.emit import Value
 from morpho.kernels.gather_code import GatherCode
 from morpho.kernels.loop_base import LONG_BODY, SIGNATURE
@@ -34,6 +35,10 @@ class LoopCode(GatherCode):
         self.walk_rows(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1))
         e.line(f"ret i32 {e.load(self.fault, 'i32', 1).name if kernel.may_fault else 0}")
         attributes = '"prefer-vector-width"="512"' if self.wide else ""
+        if self.isa.architecture == "aarch64" and is_long_chain(kernel):
+            # The order of the first scheduling, before registers are chosen, suits such chains by 1 to 4 % better.
+            features = ",".join(filter(None, (self.isa.llvm_features, "-use-postra-scheduler")))
+            attributes = f'"target-features"="{features}"'
         head = f"define i32 @{name}({SIGNATURE}) nounwind {attributes} {{\nentry:\n"
         text = e.text()
         body = "\n".join([*self.allocas, *self.number_lines(text), text])

@@ -95,7 +95,7 @@ def log_softmax(x: Any, /, axis: Any = -1) -> Tensor:
 def logsumexp(x: Any, /, axis: Any = None, keepdims: bool = False) -> Tensor:
     """log(sum(exp(x))) along an axis, without overflow."""
     node = _rows("logsumexp", x, axis)
-    return finished(node, node["axes"], keepdims)
+    return finished("logsumexp", node, node["axes"], keepdims)
 
 
 def layer_norm(x: Any, weight: Any = None, bias: Any = None, /, eps: float = 1e-5, axis: Any = -1) -> Tensor:

@@ -30,10 +30,10 @@ from morpho.tensor.operands import DEFAULT_FLOAT, as_node
 from morpho.tensor.precision import widened
 
 
-def finished(node: Node, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+def finished(name: str, node: Node, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     """A reduction with its axes, or without them as `keepdims` says."""
     if not isinstance(keepdims, bool | np.bool_):  # a second axis by place would be taken for it
-        raise fail(ArgumentError, "reduce", f"keepdims is {keepdims!r}, not True or False",
+        raise fail(ArgumentError, name, f"keepdims is {keepdims!r}, not True or False",
                    "several axes are a tuple: axis=(0, 1)")
     if not keepdims:
         node = reshape(node, tuple(s for i, s in enumerate(node.shape) if i not in axes))
@@ -64,7 +64,7 @@ def _total(name: str, x: Any, axis: Any, dtype: Any, keepdims: bool) -> Tensor:
     node = widened(node) if dtype is None else node
     node = cast(node, _summed_dtype(node.dtype, dtype))
     axes = normalise_axes(axis, len(node.shape), name)
-    return finished(reduce(name, node, axes), axes, keepdims)
+    return finished(name, reduce(name, node, axes), axes, keepdims)
 
 
 def max(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
@@ -80,7 +80,7 @@ def min(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
 def _extreme(name: str, x: Any, axis: Any, keepdims: bool) -> Tensor:
     node = as_node(x, name)
     axes = normalise_axes(axis, len(node.shape), name)
-    return finished(reduce(name, node, axes), axes, keepdims)
+    return finished(name, reduce(name, node, axes), axes, keepdims)
 
 
 def any(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
@@ -103,7 +103,7 @@ def truth(node: Node) -> Node:
 def _truth(name: str, x: Any, axis: Any, keepdims: bool) -> Tensor:
     node = truth(as_node(x, name))
     axes = normalise_axes(axis, len(node.shape), name)
-    return finished(reduce(name, node, axes), axes, keepdims)
+    return finished(name, reduce(name, node, axes), axes, keepdims)
 
 
 def _floating(name: str, x: Any) -> Node:
@@ -122,21 +122,21 @@ def mean(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The sum divided by the number of elements."""
     node = _floating("mean", x)
     axes = normalise_axes(axis, len(node.shape), "mean")
-    return finished(_mean_node(node, axes), axes, keepdims)
+    return finished("mean", _mean_node(node, axes), axes, keepdims)
 
 
 def var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The mean of squared distances from the mean; `correction` is taken off the count (1 for a sample)."""
     node = _floating("var", x)
     axes = normalise_axes(axis, len(node.shape), "var")
-    return finished(_variance("var", node, axes, correction), axes, keepdims)
+    return finished("var", _variance("var", node, axes, correction), axes, keepdims)
 
 
 def std(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The square root of `var`."""
     node = _floating("std", x)
     axes = normalise_axes(axis, len(node.shape), "std")
-    return finished(build("sqrt", _variance("std", node, axes, correction)), axes, keepdims)
+    return finished("std", build("sqrt", _variance("std", node, axes, correction)), axes, keepdims)
 
 
 def _variance(name: str, node: Node, axes: tuple[int, ...], correction: float) -> Node:
@@ -167,7 +167,7 @@ def _position(name: str, extreme: str, x: Any, axis: Any, keepdims: bool) -> Ten
         node, shape = reshape(node, (count(node, tuple(range(len(node.shape)))),)), node.shape
         found = _position_node(extreme, node, 0)
         return Tensor.of_node(reshape(found, (1,) * len(shape) if keepdims else ()))
-    return finished(_position_node(extreme, node, number), (number,), keepdims)
+    return finished(name, _position_node(extreme, node, number), (number,), keepdims)
 
 
 def _position_node(extreme: str, node: Node, axis: int) -> Node:
@@ -195,7 +195,7 @@ def count_nonzero(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Ten
     """How many elements are not zero."""
     node = as_node(x, "count_nonzero")
     axes = normalise_axes(axis, len(node.shape), "count_nonzero")
-    return finished(reduce("sum", cast(truth(node), int64), axes), axes, keepdims)
+    return finished("count_nonzero", reduce("sum", cast(truth(node), int64), axes), axes, keepdims)
 
 
 def cumulative_sum(x: Any, /, *, axis: Any = None, dtype: Any = None, include_initial: bool = False) -> Tensor:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from morpho.base.errors import CompileError, ShapeError, fail
+from morpho.base.errors import CompileError, DTypeError, ShapeError, fail
 from morpho.base.shapes import is_contiguous
 from morpho.runtime.buffer import Buffer
 from morpho.runtime.tables import StateField
@@ -138,8 +138,9 @@ class State:
     def checked(self, tensor: Tensor) -> Tensor:
         """A new value, if it has this state's shape and dtype."""
         if tensor.shape != self._held.shape or tensor.dtype is not self._held.dtype:
-            raise fail(ShapeError, "State", f"a state of {self._held.dtype}{self._held.shape} is given "
-                                            f"{tensor.dtype}{tensor.shape}", "convert or reshape it first")
+            kind = DTypeError if tensor.shape == self._held.shape else ShapeError
+            raise fail(kind, "State", f"a state of {self._held.dtype}{self._held.shape} is given "
+                                      f"{tensor.dtype}{tensor.shape}", "convert or reshape it first")
         return tensor
 
     def replace(self, tensor: Tensor) -> None:
