@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from morpho.base.dims import Dim
 from morpho.base.dtypes import DType
+from morpho.base.lazy import cached_property
 from morpho.ir.node import Node, rebuild, toposort
 
 

@@ -8,9 +8,9 @@ no stride is part of a kernel: they are arguments, so one compiled kernel serves
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from morpho.base.dtypes import DType
+from morpho.base.lazy import cached_property
 from morpho.base.machine import Isa
 
 LANES = 64

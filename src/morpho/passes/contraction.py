@@ -13,9 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 from morpho.base.errors import ArgumentError, MemoryLimit, fail
+from morpho.base.lazy import cached_property
 from morpho.base.units import format_bytes, format_seconds
 from morpho.cost.contraction import RATES, ContractionRates
 from morpho.ir.op import Cost

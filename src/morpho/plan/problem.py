@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
 from morpho.base.errors import ArgumentError, MemoryLimit, fail
+from morpho.base.lazy import cached_property
 from morpho.base.units import format_bytes
 from morpho.plan.card import ACTIVATION_ERROR, BYTES_OF, ModelCard
 from morpho.plan.cluster import Cluster

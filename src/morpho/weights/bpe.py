@@ -11,9 +11,9 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 
 from morpho.base.errors import IndexFault, fail
+from morpho.base.lazy import cached_property
 from morpho.weights.errors import FileFault
 from morpho.weights.pretokenise import byte_characters, pieces, words
 from morpho.weights.scanner import shortened

@@ -12,7 +12,6 @@ import mmap
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ import numpy as np
 from morpho.base import dtypes
 from morpho.base.dtypes import DType
 from morpho.base.errors import fail, sentence
+from morpho.base.lazy import cached_property
 from morpho.base.shapes import contiguous_strides
 from morpho.runtime.buffer import Buffer
 from morpho.tensor.core import Tensor

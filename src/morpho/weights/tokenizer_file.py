@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from morpho.base.errors import fail
+from morpho.base.lazy import cached_property
 from morpho.weights.atomic import atomic_file
 from morpho.weights.bpe import BytePairs
 from morpho.weights.errors import FileFault, MissingExtra, MissingFile
