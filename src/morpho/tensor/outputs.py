@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from morpho.tensor.specialise import Specialisation
 
 TEMPLATES_KEPT = 4096
-SMALL_BYTES = 16 << 10  # outputs up to this size are made by the entry itself, larger ones from the pool's blocks
+SMALL_BYTES = 64 << 10  # outputs up to this size are made by the entry itself, larger ones from the pool's blocks
 _ADDRESS = struct.Struct("<Q")
 
 
