@@ -124,3 +124,33 @@ def test_what_is_dear_is_not_computed_in_every_walk(rng: np.random.Generator, be
     assert [step.kernel.instructions[number].name for number in step.kernel.kept] == kept
     with mo.settings(level=0):
         assert mo.layer_norm(before(mo.asarray(x))).numpy().tobytes() == found.tobytes()
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 7, 12, 13])
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "any", "all", "mean"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "uint8", "int64", "bool"])
+def test_very_short_rows_have_the_bits_of_rows_alone(columns: int, name: str, dtype: str,
+                                                     rng: np.random.Generator) -> None:
+    """Up to twelve elements lanes run along the rows; a row alone, and longer ones, go the other way."""
+    if dtype == "bool" and name not in ("any", "all", "sum"):
+        return
+    if name == "mean" and not dtype.startswith("float"):
+        return
+    numbers = [0.0, -0.0, 1.5, -2.25, 3.0, 1e-3] if dtype.startswith("float") else [0, 1, 2, 3, 100]
+    values = rng.choice(numbers, (37, columns)).astype(dtype)
+    f = mo.compile(lambda x: getattr(mo, name)(x, axis=1))
+    together = f(mo.asarray(values)).numpy()
+    alone = np.stack([f(mo.asarray(row[None])).numpy()[0] for row in values])
+    assert together.tobytes() == alone.tobytes()
+    across = mo.compile(lambda x: getattr(mo, name)(x, axis=0))(mo.asarray(np.ascontiguousarray(values.T))).numpy()
+    assert across.tobytes() == together.tobytes()
+
+
+def test_very_short_rows_are_one_kernel_of_lanes_along_them() -> None:
+    f = mo.compile(lambda x: mo.sqrt((x * x).sum(axis=-1)))
+    f(mo.ones((100, 3)))
+    (step,) = f.current.plan.program.steps
+    assert step.kernel.short == (3,)
+    f(mo.ones((100, 13)))
+    (step,) = f.current.plan.program.steps
+    assert step.kernel.short == ()

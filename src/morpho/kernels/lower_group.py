@@ -17,6 +17,7 @@ from morpho.passes.group import row_shape
 Mapping = tuple[int | None, ...]
 LEAST_TRANSPOSED = 8  # rows side by side that make lanes along them worth while
 MOST_SHORT = 64  # elements of a window whose reduction is written out: one per lane of the tree
+MOST_SHORT_ROW = 12  # elements of a row for which that pays: each is read by itself, for all rows of a chunk
 SHORT_CODE = 512  # operations such a kernel may consist of
 
 
@@ -277,11 +278,11 @@ class GroupLowering:
 
     def short_extents(self, stores: tuple[Store, ...], outer: list[tuple[Size, list[Size]]],
                       inner: list[tuple[Size, list[Size]]]) -> tuple[int, ...]:
-        """The extents of small windows that are reduced in one walk; () for everything else."""
+        """The extents of small windows and very short rows that are reduced in one walk; () for everything else."""
         if bounds(outer[-1][0])[1] < 2:  # lanes run along the rows
             return ()
         extents = tuple(loop[0] for loop in inner if isinstance(loop[0], int))
-        if not self.windows or not self.axes or len(extents) < len(inner) or any(store.full for store in stores):
+        if not self.axes or len(extents) < len(inner) or any(store.full for store in stores):
             return ()
         if any(operand.kind not in ("load", "store") for operand in self.operands):
             return ()
@@ -289,6 +290,9 @@ class GroupLowering:
         if any(bounds(step)[0] < 0 for step in steps):  # borders are met in ascending order
             return ()
         count = product(extents)
+        if not self.windows and (not isinstance(count, int) or count > MOST_SHORT_ROW
+                                 or bounds(outer[-1][0])[1] < LEAST_TRANSPOSED):
+            return ()
         flops = sum(i.flops + 1 for i in self.instructions if i.full)
         fits = isinstance(count, int) and 0 < count <= MOST_SHORT and count * flops <= SHORT_CODE
         return extents if fits and not self.walks_again() else ()
