@@ -18,7 +18,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from ulp import Array, Compiled, float32_samples, float64_samples, special_values, ulp_errors
 
 import morpho as mo
-from morpho.kernels.vector_math import FUNCTIONS, ONE_ARGUMENT, TWO_ARGUMENTS, activations, core, exponential
+from morpho.kernels.emit import Emitter
+from morpho.kernels.vector_math import (
+    FUNCTIONS,
+    ONE_ARGUMENT,
+    TWO_ARGUMENTS,
+    WITH_RARE_ARGUMENTS,
+    activations,
+    core,
+    exponential,
+)
 from morpho.kernels.vector_math.exponential import exp, exp_nonpositive
 
 ONE_ULP = {"exp", "exp2", "log", "tanh", "erf", "sigmoid"}
@@ -328,6 +337,17 @@ def test_far_out_activations_are_exact_zeros(name: str, monkeypatch: pytest.Monk
 
     far = np.array([FAR[name], -np.inf, np.finfo(np.float32).min, -FAR[name]], np.float32)
     assert not Compiled(power, np.float32, 4)(far).any()
+
+
+def test_functions_with_a_loop_are_named() -> None:
+    """Those that let rare arguments take their turn are no straight bodies, which stages are made of."""
+    looping = set()
+    for name, function in FUNCTIONS.items():
+        for element in ("float", "double"):
+            e = Emitter(4)
+            function(e, *[e.argument(f"%x{n}", element) for n in range(2 if name in TWO_ARGUMENTS else 1)])
+            looping |= {name} if any(line.endswith(":") for line in e.lines) else set()
+    assert looping == WITH_RARE_ARGUMENTS
 
 
 def test_subnormal_arguments_of_gelu_keep_their_digits() -> None:

@@ -138,9 +138,9 @@ class Builder(ABC):
         first = len(lowered.places)
         full = tuple(s.access for s in kernel.stores if s.full)
         rows = tuple(s.access for s in kernel.stores if not s.full)
-        unused = [None if i in rows else place for i, place in enumerate(places)]  # the second kernel writes those
+        used = tuple(None if i in rows else place for i, place in enumerate(places))  # the second kernel writes rows
         self.add(Step(
-            replace(kernel, part="blocks"), tuple(unused), (*full, *range(first, first + len(partial))), values,
+            replace(kernel, part="blocks"), used, (*full, *range(first, first + len(partial))), values,
             lowered.rows * blocks, min(BLOCK, lowered.columns), label, node.origin))  # type: ignore[type-var]
         self.add(Step(replace(kernel, part="join"), places, rows, values, lowered.rows, blocks, f"{label} (join)",
                       node.origin))

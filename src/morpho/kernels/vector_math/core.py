@@ -66,21 +66,21 @@ def through_double(function: Callable[..., Value]) -> Callable[..., Value]:
     return widened
 
 
-def one_by_one(e: Emitter, some: Value, is_rare: Callable[..., Value], arguments: Sequence[Value],
+def one_by_one(e: Emitter, numbers: Value, rare: tuple[int, int], arguments: Sequence[Value],
                results: Sequence[Value], name: str, make: Callable[..., Sequence[Value]]) -> list[Value]:
-    """`results`, but where `is_rare(*arguments)` what `make(emitter, *arguments)` writes for one lane.
+    """`results`, but where `numbers` (unsigned) are from the first of `rare` on, but before the second, what
+    `make(emitter, *arguments)` writes for one lane.
 
-    For arguments too rare to be computed beside the others: where there are `some`, they take their turn one by one in
-    a function of their own.
+    For arguments too rare to be computed beside the others: they take their turn one by one in a function of their own.
     """
     kind = "{ " + ", ".join(value.element for value in results) + " }"
     e.declarations |= _function_of_one(name, [value.element for value in arguments], kind, make)
-    lanes = arguments[0].lanes
-    with e.loop(0, e.select(some, e.constant(lanes, "i64", 1), 0), carried=list(results)) as loop:
-        given = [_lane(e, value, loop.index) for value in arguments]
-        rare, before, turn, after = is_rare(*given), e.block, e.fresh("turn"), e.fresh("after")
-        e.branch_if(rare, turn, after)
+    lanes, numbers, size = numbers.lanes, numbers - rare[0], rare[1] - rare[0]  # lower ones become very large
+    with e.loop(0, e.select(_any_below(e, numbers, size), e.constant(lanes, "i64", 1), 0), carried=results) as loop:
+        before, turn, after = e.block, e.fresh("turn"), e.fresh("after")
+        e.branch_if(e.icmp("ult", _lane(e, numbers, loop.index), size), turn, after)
         e.label(turn)
+        given = [_lane(e, value, loop.index) for value in arguments]
         made, news = "%" + e.fresh("t"), []
         e.line(f"{made} = call {kind} @{name}({', '.join(f'{value.type} {value.name}' for value in given)})")
         for number, old in enumerate(loop.values):
@@ -93,15 +93,14 @@ def one_by_one(e: Emitter, some: Value, is_rare: Callable[..., Value], arguments
     return loop.values
 
 
-def any_between(e: Emitter, numbers: Value, first: int, end: int) -> Value:
-    """Whether a vector of unsigned integers has one from `first` on, but before `end`."""
-    numbers = numbers - first  # lower ones become very large
+def _any_below(e: Emitter, numbers: Value, limit: int) -> Value:
+    """Whether a vector of unsigned integers has one below `limit`."""
     if numbers.lanes > 1 and e.destructive_fma:  # AArch64 has an instruction for the least one, but none for masks
         name = f"llvm.vector.reduce.umin.{mangled(numbers.element, numbers.lanes)}"
         e.declarations.add(f"declare {numbers.element} @{name}({numbers.type})")
         least = e.assign(f"call {numbers.element} @{name}({numbers.type} {numbers.name})", numbers.element, 1)
-        return e.icmp("ult", least, end - first)
-    mask = e.icmp("ult", numbers, end - first)
+        return e.icmp("ult", least, limit)
+    mask = e.icmp("ult", numbers, limit)
     if mask.lanes == 1:
         return mask
     bits = e.assign(f"bitcast {mask.type} {mask.name} to i{mask.lanes}", f"i{mask.lanes}", 1)

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from morpho.kernels.emit import Emitter, Value
-from morpho.kernels.vector_math.core import DOUBLE, any_between, magnitude, one_by_one
+from morpho.kernels.vector_math.core import DOUBLE, magnitude, one_by_one
 
-HUGE = 2.0**48
-HUGE_BITS = (1023 + 48) << 52
+HUGE_BITS = (1023 + 48) << 52  # of 2**48
 HALF_PI = (1.5707963267948966, 6.123233995736766e-17)
 TWO_OVER_PI_BITS = int(  # the first 1216 after the point
     "a2f9836e4e441529fc2757d1f534ddc0db6295993c439041fe5163abdebbc561b7246e3a424dd2e006492eea09d1921cfe1deb1cb129a73e"
@@ -26,14 +25,7 @@ LOW_HALF = (1 << 32) - 1
 
 def reduce_huge(e: Emitter, x: Value, parts: Sequence[Value]) -> list[Value]:
     """The multiple of pi/2, the remainder and its rest, as in `parts`, but right for huge x."""
-    some = any_between(e, magnitude(e, x), HUGE_BITS, DOUBLE.infinity)
-    return one_by_one(e, some, _is_huge, [x], parts, "reduce_huge", _reduce_one)
-
-
-def _is_huge(x: Value) -> Value:
-    e = x.emitter
-    size = e.absolute(x)
-    return e.instruction("and", e.fcmp("oge", size, HUGE), e.fcmp("olt", size, float("inf")))
+    return one_by_one(e, magnitude(e, x), (HUGE_BITS, DOUBLE.infinity), [x], parts, "reduce_huge", _reduce_one)
 
 
 def _reduce_one(e: Emitter, x: Value) -> list[Value]:

@@ -7,7 +7,7 @@ times 2**n, both modulo y's mantissa, and 2**n comes from squaring: one modular 
 from __future__ import annotations
 
 from morpho.kernels.emit import Emitter, Value
-from morpho.kernels.vector_math.core import DOUBLE, any_between, format_of, one_by_one, two_product
+from morpho.kernels.vector_math.core import DOUBLE, format_of, one_by_one, two_product
 
 
 def modular_product(e: Emitter, a: Value, b: Value, modulus: Value, inverse: Value) -> Value:
@@ -77,8 +77,9 @@ def truncated(e: Emitter, x: Value, y: Value) -> Value:
     whole = e.intrinsic("trunc", quotient)
     left = e.fma(-whole, e.minimum(b, _largest(b)), a)  # 0 times infinity would be NaN
     left = e.copysign(e.select(e.fcmp("olt", left, 0.0), left + b, left), x)
-    some = any_between(e, e.bits(quotient), _limit(x) + 1, format_of(x).infinity + 1)  # where it is NaN, so is the rest
-    return one_by_one(e, some, _is_rare, [x, y], [left], f"rare_remainder_{x.element}", _one)[0]
+    form = format_of(x)
+    large = ((form.bias + form.mantissa) << form.mantissa) + 1, form.infinity + 1  # where it is NaN, so is the rest
+    return one_by_one(e, e.bits(quotient), large, [x, y], [left], f"rare_remainder_{x.element}", _one)[0]
 
 
 def _is_other_sign(e: Emitter, rest: Value, y: Value) -> Value:
@@ -105,21 +106,9 @@ def floor_divide(e: Emitter, x: Value, y: Value) -> Value:
     return e.select(e.fcmp("oeq", y, 0.0), quotient, whole)
 
 
-def _limit(x: Value) -> int:
-    """The bits of 2**mantissa; above them are those of larger quotients, infinity and NaN."""
-    form = format_of(x)
-    return (form.bias + form.mantissa) << form.mantissa
-
-
 def _largest(x: Value) -> float:
     form = format_of(x)
     return (2.0 - 2.0**-form.mantissa) * 2.0**form.bias
-
-
-def _is_rare(x: Value, y: Value) -> Value:
-    e = x.emitter
-    quotient = e.absolute(x) / e.absolute(y)
-    return e.instruction("and", e.icmp("ugt", e.bits(quotient), _limit(x)), e.fcmp("oeq", quotient, quotient))
 
 
 def _one(e: Emitter, x: Value, y: Value) -> list[Value]:

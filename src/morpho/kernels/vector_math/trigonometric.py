@@ -12,7 +12,6 @@ from collections.abc import Callable
 from morpho.kernels.emit import BITS, Emitter, Value
 from morpho.kernels.vector_math.core import (
     FLOAT,
-    any_between,
     fast_two_sum,
     magnitude,
     one_by_one,
@@ -50,7 +49,7 @@ SHORT_SIN_TAIL = (2.71811324443515e-06, -0.00019839311418636617, 0.0083333293023
 SHORT_COS_TAIL = (2.4433049999982532e-05, -0.0013887315318150116, 0.04166664566362316)
 
 FLOAT_HALF_PI = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
-LARGE_FLOAT = 2.0**18  # from here on x * 2/pi in float may be a hundredth off, and r too large for the polynomials
+# Of 2**18: from there on x * 2/pi in float may be a hundredth off, and r too large for the polynomials.
 LARGE_BITS = (127 + 18) << 23
 HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)
 TWO_OVER_PI = 0.6366197723675814
@@ -132,7 +131,7 @@ def sine_and_cosine(e: Emitter, x: Value) -> tuple[Value, Value, Value]:
 
 
 def small_sine_and_cosine(e: Emitter, x: Value) -> tuple[Value, Value, Value]:
-    """As `sine_and_cosine`, of floats below `LARGE_FLOAT` and in float."""
+    """As `sine_and_cosine`, of floats below 2**18 and in float."""
     n, count = round_to_integer(e, x, TWO_OVER_PI)
     r, rest = take_off(e, x, n, FLOAT_HALF_PI)
     square = r * r
@@ -169,13 +168,7 @@ def large_too(e: Emitter, x: Value, found: Value, name: str,
     def one(e: Emitter, x: Value) -> list[Value]:
         return [e.convert("fptrunc", make(e, sine_and_cosine(e, x)), "float")]
 
-    def is_large(x: Value) -> Value:
-        size = x.emitter.absolute(x)
-        return x.emitter.instruction("and", x.emitter.fcmp("oge", size, LARGE_FLOAT),
-                                     x.emitter.fcmp("olt", size, float("inf")))
-
-    some = any_between(e, magnitude(e, x), LARGE_BITS, FLOAT.infinity)
-    return one_by_one(e, some, is_large, [x], [found], name, one)[0]
+    return one_by_one(e, magnitude(e, x), (LARGE_BITS, FLOAT.infinity), [x], [found], name, one)[0]
 
 
 def sin(e: Emitter, x: Value) -> Value:
