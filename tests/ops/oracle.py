@@ -57,6 +57,7 @@ def tree(name: str, row: Array, identity: Any) -> Array:
     return total
 
 
+@np.errstate(all="ignore")  # a NaN may have any bits, and some trap in a cast
 def reduce_by_rule(name: str, x: Array, axes: tuple[int, ...], dtype: DType, identity: Any) -> Array:
     """A reduction that keeps its axes, by rule 4; `x` holds numbers (bfloat16 widened). Rounded to `dtype`."""
     rest = [axis for axis in range(x.ndim) if axis not in axes]
@@ -68,6 +69,7 @@ def reduce_by_rule(name: str, x: Array, axes: tuple[int, ...], dtype: DType, ide
     return rounded(result, dtype) if name in ("sum", "prod") else result
 
 
+@np.errstate(all="ignore")
 def scan_by_rule(name: str, x: Array, axis: int, dtype: DType) -> Array:
     """Rule 5: one chain in index order; half floats carry float32 and round each element."""
     work = np.moveaxis(x.astype(dtype.compute.numpy), axis, -1)
@@ -112,6 +114,7 @@ def _exact_fma(a: float, b: float, c: float) -> float:
         return np.inf if exact > 0 else -np.inf
 
 
+@np.errstate(all="ignore")
 def matmul_by_rule(a: Array, b: Array, dtype: DType) -> Array:
     """Rule 6 on two matrices of numbers."""
     if dtype.is_integer:
@@ -139,6 +142,7 @@ def matmul_by_rule(a: Array, b: Array, dtype: DType) -> Array:
     return rounded(total, dtype)
 
 
+@np.errstate(all="ignore")
 def conv_by_rule(node: Node, x: Array, weight: Array, dtype: DType) -> Array:
     """Rule 6 on the windows of images: k is (channel, row, column) of the kernel, zeros stand for the padding."""
     groups, count = node["groups"], weight.shape[0] // node["groups"]

@@ -80,7 +80,8 @@ describe = {
 def _parse(name: str, text: str, kind: type) -> object:
     try:
         if kind is bool:
-            return {"0": False, "1": True, "false": False, "true": True, "no": False, "yes": True}[text.lower()]
+            return {"0": False, "1": True, "false": False, "true": True, "no": False, "yes": True,
+                    "off": False, "on": True}[text.lower()]
         return kind(text)
     except (ValueError, KeyError):
         variable = f"MORPHO_{name.upper()}"

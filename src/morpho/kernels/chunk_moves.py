@@ -174,12 +174,13 @@ class ChunkMoves(LoopBase):
         dtype = self.kernel.instructions[number].dtype
         return "i8" if dtype is bool_ else scalars.register_type(dtype)
 
-    def store_kept(self, number: int, value: Value, column: Value) -> None:
-        e, element = self.e, self.kept_type(number)
-        stored = e.convert("zext", value, "i8") if value.element == "i1" else value
-        e.store(stored, e.offset(self.kept[number], element, column))
+    def store_kept(self, value: Value, place: str) -> None:
+        self.e.store(self.e.convert("zext", value, "i8") if value.element == "i1" else value, place)
+
+    def kept_place(self, number: int, column: Value) -> str:
+        return self.e.offset(self.kept[number], self.kept_type(number), column)
 
     def load_kept(self, number: int, column: Value) -> Value:
-        e, element = self.e, self.kept_type(number)
-        value = e.load(e.offset(self.kept[number], element, column), element)
+        e = self.e
+        value = e.load(self.kept_place(number, column), self.kept_type(number))
         return e.icmp("ne", value, 0) if self.kernel.instructions[number].dtype is bool_ else value

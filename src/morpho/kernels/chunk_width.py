@@ -14,12 +14,18 @@ def function_flops(kernel: LoopKernel) -> int:
     return sum(i.flops for i in kernel.instructions if i.full and i.flops >= COSTLY)
 
 
+def may_be_staged(kernel: LoopKernel) -> bool:
+    """Whether a loop has a long chain of operations, but not so many that they do not fit the registers twice: sine and
+    power are too long."""
+    return COSTLY <= function_flops(kernel) <= 4 * COSTLY
+
+
 def vectors_of_functions(kernel: LoopKernel, isa: Isa) -> int:
     """Vectors side by side where polynomials are computed: they wait for themselves, but more may not fit the
     registers."""
     names = [i.name for i in kernel.instructions if i.full and i.flops >= COSTLY]
     if isa.architecture == "aarch64":
-        return 4 if function_flops(kernel) == COSTLY else 2
+        return 4 if function_flops(kernel) == COSTLY or names == ["gelu_tanh"] else 2
     # Constants take no registers of their own on AVX-512.
     alone = len(names) == 1 and names[0] in ("gelu", "gelu_slope") and not any(i.reduces for i in kernel.instructions)
     return 4 if alone and isa.vector_bits == 512 else 2

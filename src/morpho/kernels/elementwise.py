@@ -11,6 +11,7 @@ from morpho.base.dtypes import DType, bool_
 from morpho.kernels import scalars
 from morpho.kernels.emit import BITS, Emitter, Value
 from morpho.kernels.vector_math import FUNCTIONS as VECTOR_MATH
+from morpho.kernels.vector_math.exponential import exp_nonpositive
 
 Emit = Callable[..., Value]
 _TABLE: dict[str, Emit] = {}
@@ -95,6 +96,12 @@ def _square(e: Emitter, dtype: DType, x: Value) -> Value:
 @_emits("reciprocal")
 def _reciprocal(e: Emitter, dtype: DType, x: Value) -> Value:
     return 1.0 / x
+
+
+@_emits("exp_nonpositive")
+def _exp_nonpositive(e: Emitter, dtype: DType, x: Value) -> Value:
+    """What `exp` is, bit by bit, where a kernel knows that x is at most zero."""
+    return exp_nonpositive(e, x)
 
 
 @_emits("negative")

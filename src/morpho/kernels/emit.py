@@ -450,6 +450,16 @@ class Emitter:
         self.branch(after)
         self.label(after)
 
+    def both(self, condition: Value) -> Iterator[bool]:
+        """`for holds in both(condition)`: what is written in the first turn runs if it holds, in the second if not."""
+        then, otherwise, after = self.fresh("then"), self.fresh("otherwise"), self.fresh("after")
+        self.branch_if(condition, then, otherwise)
+        for label, holds in ((then, True), (otherwise, False)):
+            self.label(label)
+            yield holds
+            self.branch(after)
+        self.label(after)
+
     def text(self) -> str:
         return "\n".join(self.lines)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from morpho.base.dtypes import DType, int64
 from morpho.base.machine import Isa
 from morpho.kernels import scalars
-from morpho.kernels.chunk_width import choose_lanes, function_flops
+from morpho.kernels.chunk_width import choose_lanes, may_be_staged
 from morpho.kernels.emit import Emitter, Value, vector_type
 from morpho.kernels.loop_spec import Instruction, LoopKernel, constant_value
-from morpho.ops.elementwise import COSTLY
 
 FAULT_INDEX = 1
 LONG_BODY = 12  # operations per element
@@ -34,10 +33,9 @@ class LoopBase:
         self.compact = sum(i.flops for i in kernel.instructions if i.full) >= LONG_BODY
         self.e = Emitter(self.lanes, isa.native_half, destructive_fma=isa.architecture == "aarch64",
                          opaque_indices=self.compact or any(i.reduces for i in kernel.instructions), tabled=True)
-        # Few instructions are in flight on AArch64; one short polynomial has more vectors side by side instead, and
-        # sine or power would not fit the registers.
-        self.staged = (isa.architecture == "aarch64" and self.lanes > 1
-                       and COSTLY < function_flops(kernel) <= 4 * COSTLY)
+        # Few instructions are in flight on AArch64.
+        self.staged = (isa.architecture == "aarch64" and self.lanes > 1 and may_be_staged(kernel)
+                       and not kernel.few_columns)
         self.allocas: list[str] = []
         self.numbers: dict[str, int] = {}
         self.rows: dict[int, Value] = {}  # row values of the row being written

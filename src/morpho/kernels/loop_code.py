@@ -181,7 +181,7 @@ class LoopCode(GatherCode):
         partial = self.e.icmp("slt", count, self.lanes) if count is not None and maybe_whole else None
         values = self.chunk_values(step, column, count, self.input_places(step, column, count, partial))
         for number in step.keep:
-            self.store_kept(number, values[number], column)
+            self.store_kept(values[number], self.kept_place(number, column))
         for store in step.stores:
             dtype = self.kernel.instructions[store.instruction].dtype
             self.store_chunk(store.access, values[store.instruction], dtype, column, count, partial)

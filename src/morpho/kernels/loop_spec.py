@@ -75,6 +75,7 @@ class LoopKernel:
     transposed: bool = False  # lanes run along the last outer axis, where memory lies side by side
     part: str = ""  # of a long reduction in two steps: "blocks" leaves a value per block, "join" puts those together
     short: tuple[int, ...] = ()  # extents of the inner axes of a small window, which is then written out
+    few_columns: bool = False  # a loop in stages would lose more by its last turn in every row than it gains
 
     def generate(self, isa: Isa, name: str) -> str:
         """The LLVM module of this kernel."""

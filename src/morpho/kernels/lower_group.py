@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from morpho.base.dims import Shape, Size, bounds, product
 from morpho.base.dtypes import DType
 from morpho.ir.node import Node, toposort
+from morpho.kernels.chunk_width import may_be_staged
 from morpho.kernels.loop_spec import Access, Instruction, LoopKernel, Store, constant_text
 from morpho.kernels.place import Place, look
 from morpho.passes.fuse import only_checks, reshaped
@@ -18,6 +19,7 @@ Mapping = tuple[int | None, ...]
 LEAST_TRANSPOSED = 8  # rows side by side that make lanes along them worth while
 MOST_SHORT = 64  # elements of a window whose reduction is written out: one per lane of the tree
 MOST_SHORT_ROW = 12  # elements of a row for which that pays: each is read by itself, for all rows of a chunk
+FEW_COLUMNS = 64  # of rows that are reduced; half as many of others
 SHORT_CODE = 512  # operations such a kernel may consist of
 
 
@@ -148,9 +150,17 @@ class GroupLowering:
         if node.op.name == "gather":
             return self.gather(node, mapping, inputs)
         if node.op.kind == "elementwise":
-            full = self.is_full(mapping)
-            return self.add(node.op.name, inputs, node.dtype, full, flops=node.op.flops)
+            name = "exp_nonpositive" if node.op.name == "exp" and self.is_below_top(inputs[0]) else node.op.name
+            return self.add(name, inputs, node.dtype, self.is_full(mapping), flops=node.op.flops)
         return self.leaf(node, mapping)
+
+    def is_below_top(self, number: int) -> bool:
+        """Whether a value is x minus the maximum of its row: never above zero, or NaN."""
+        below = self.instructions[number]
+        if below.name != "subtract" or not below.dtype.is_float:
+            return False
+        x, top = below.inputs
+        return self.instructions[top].name == "reduce_max" and self.instructions[top].inputs == (x,)
 
     def leaf(self, node: Node, mapping: Mapping) -> int:
         """A constant, a size, an index number or a read, seen through views."""
@@ -259,6 +269,9 @@ class GroupLowering:
             values += [size, start, *(loop[1][len(self.operands) + n] for loop in outer_loops + inner_loops)]
         places = tuple(o.place if o.kind != "index" else None for o in self.operands)
         rows, columns = (product(tuple(loop[0] for loop in loops)) for loops in (outer_loops, inner_loops))
+        few = FEW_COLUMNS if self.axes else FEW_COLUMNS // 2
+        if rows != 1 and bounds(columns)[1] <= few and may_be_staged(kernel):
+            kernel = replace(kernel, few_columns=True)
         return Lowered(kernel, places, tuple(values), rows, columns)
 
     def collapse(self, axes: list[int]) -> list[tuple[Size, list[Size]]]:

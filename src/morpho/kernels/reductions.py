@@ -8,12 +8,14 @@ apart and join them in the same tree. Lanes start at the identity; an absent ele
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from morpho.base.dtypes import DType, bool_, uint8
 from morpho.kernels import scalars
 from morpho.kernels.emit import BITS, Emitter, Value
+from morpho.kernels.staged_code import staged_loop
 
 if TYPE_CHECKING:
     from morpho.kernels.loop_code import LoopCode
@@ -152,6 +154,15 @@ class Tree:
         return scalars.round_to(e, total, self.dtype) if self.name in ("sum", "prod") else total
 
 
+def add_chunk(code: LoopCode, trees: Sequence[Tree], values: dict[int, Value], column: Value, whole: Value,
+              count: Value) -> None:
+    """A chunk's values into the lanes of every reduction: all of them where it is `whole`, else the first `count`."""
+    for holds in code.e.both(whole) if trees else ():
+        mask = None if holds else code.e.first_lanes(count)
+        for tree in trees:
+            tree.add_chunk(values[tree.input], column, mask)
+
+
 def reduce_pass(code: LoopCode, step: Pass) -> None:
     """Walk the columns of a row block by block, leaving each reduction's value among the row's values."""
     e = code.e
@@ -211,13 +222,14 @@ def walks(code: LoopCode, step: Pass, trees: list[Tree]) -> list[tuple[list[Tree
 def tail(code: LoopCode, step: Pass, trees: list[Tree], first: Value, last: Value) -> None:
     """Chunks whose lanes stand in memory; the last one may be short."""
     e, width = code.e, code.lanes
+    if code.staged and code.is_long(step) and staged_loop(code, step, first, last, trees):
+        return
     with e.loop(first, last, width) as loop:
         if width == 1:
-            values, mask = code.chunk(step, loop.index, None), None
+            values = code.chunk(step, loop.index, None)
+            for tree in trees:
+                tree.add_chunk(values[tree.input], loop.index, None)
         else:
             count = e.intrinsic("smin", last - loop.index, e.constant(width, "i64", 1))
             values = code.chunk(step, loop.index, count, maybe_whole=True)
-            present = e.splat(e.convert("trunc", count, "i32"))
-            mask = e.icmp("slt", e.lane_numbers("i32"), present)
-        for tree in trees:
-            tree.add_chunk(values[tree.input], loop.index, mask)
+            add_chunk(code, trees, values, loop.index, e.icmp("eq", count, width), count)

@@ -8,17 +8,19 @@ side by side, each chain is half as long. The instructions and their rounding st
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from morpho.kernels import scalars
 from morpho.kernels.emit import BITS, Emitter, Value
+from morpho.kernels.loop_spec import LANES
 from morpho.kernels.vector_math import WITH_RARE_ARGUMENTS
 
 if TYPE_CHECKING:
     from morpho.kernels.loop_code import LoopCode
     from morpho.kernels.loop_spec import Pass
+    from morpho.kernels.reductions import Tree
 
 LEAST_LATENCY = 30  # cycles of a chain that is worth cutting
 MOST_CROSSING = 9  # values carried to the next iteration: more leave too few registers
@@ -119,13 +121,23 @@ class Cut:
         return max(chain, busy, *depths.values()) + 1.5 * len(self.crossing)
 
 
+def longest_chain(lines: list[Line]) -> int:
+    """Cycles from the first operand to the last result."""
+    return max((line.depth for line in lines), default=0)
+
+
+def busy_cycles(lines: list[Line], vectors: int = 2) -> int:
+    """Cycles that two arithmetic units need for a chunk of so many vectors."""
+    return sum(line.slots for line in lines if not line.is_at_hand) * vectors // 2
+
+
 def find_cut(lines: list[Line], may_cross: Callable[[str], bool]) -> Cut | None:
     """The cut with the least cost; None when the chain is short."""
-    longest = max((line.depth for line in lines), default=0)
+    longest = longest_chain(lines)
     if longest < LEAST_LATENCY:
         return None
     depths = sorted({line.depth for line in lines if MIDDLE[0] * longest <= line.depth <= MIDDLE[1] * longest})
-    busy = sum(line.slots for line in lines if not line.is_at_hand)
+    busy = busy_cycles(lines)
     best, least = None, 0.9 * longest
     for cut in (Cut(lines, depth) for depth in depths):
         if len(cut.crossing) > MOST_CROSSING or not all(map(may_cross, cut.crossing)):
@@ -137,7 +149,7 @@ def find_cut(lines: list[Line], may_cross: Callable[[str], bool]) -> Cut | None:
     return best
 
 
-def staged_loop(code: LoopCode, step: Pass, begin: Value, end: Value) -> bool:
+def staged_loop(code: LoopCode, step: Pass, begin: Value, end: Value, trees: Sequence[Tree] = ()) -> bool:
     """All columns from `begin` to `end`, in two stages; False when the body is not fit for it."""
     e, lanes = code.e, code.lanes
     if not is_straight(code, step):
@@ -145,9 +157,12 @@ def staged_loop(code: LoopCode, step: Pass, begin: Value, end: Value) -> bool:
     column, places = e.argument("%column0", "i64", 1), {n: f"%place{n}" for n in code.side_by_side(step)}
     before, constants = len(e.lines), len(e.table)
     values = code.chunk_values(step, column, None, places)  # a draft, outside any loop
-    results = {values[store.instruction].name for store in step.stores}
+    wanted = [*(store.instruction for store in step.stores), *step.keep, *(tree.input for tree in trees)]
     draft = e.take_back(before)
-    cut = find_cut(parse(draft, results), lambda name: e.types[name][0] != "i1")
+    lines = parse(draft, {values[n].name for n in wanted})
+    # Each row takes one turn more than it has chunks: reductions have many rows, and gain less than maps.
+    worth = not trees or busy_cycles(lines, lanes * BITS["float"] // REGISTER_BITS) < 0.9 * longest_chain(lines)
+    cut = find_cut(lines, lambda name: e.types[name][0] != "i1") if worth else None
     if cut is None:
         del e.table[constants:]
         return False
@@ -166,6 +181,9 @@ def staged_loop(code: LoopCode, step: Pass, begin: Value, end: Value) -> bool:
         divides = any(_DIVISION.search(line.parts[2]) for line in cut.second)
         nothing = [e.constant(0, *e.types[name]) if divides else Value(e, "poison", *e.types[name])
                    for name in cut.crossing]
+        for tree in trees:
+            e.store(tree.start(lanes), code.temporary(f"nothing{tree.number}", tree.element))
+        constant = held_or_read(e, cut, draft, lanes, within=bool(trees))
         with e.loop(begin, last + 2 * lanes, lanes, carried=nothing) as loop:
             now, past = e.intrinsic("smin", loop.index, last), loop.index - lanes
             inside = e.icmp("sge", past, begin) & e.icmp("slt", past, whole)
@@ -179,22 +197,48 @@ def staged_loop(code: LoopCode, step: Pass, begin: Value, end: Value) -> bool:
                     names[places[n]] = choose(code, whole_now, code.pointers[n], element, now, copies[n])
                 if places[n] in late:
                     ended[places[n]] = choose(code, inside, code.pointers[n], element, past, copies[n])
-            from_memory = is_short_of_registers(e, cut, draft)
-            write(e, cut.second, ended, from_memory)
-            write(e, cut.first, names, from_memory)
-            for store in step.stores:
-                value = values[store.instruction]
-                value = replace(value, name=ended.get(value.name, value.name))
-                element = scalars.memory_type(code.kernel.instructions[store.instruction].dtype)
-                spare = code.temporary(f"store{store.access}", element)
-                target = choose(code, inside, code.pointers[store.access], element, past, spare)
-                e.store(scalars.to_memory(e, value, code.kernel.instructions[store.instruction].dtype), target)
+            write(e, cut.second, ended, constant)
+            write(e, cut.first, names, constant)
+            finished = {n: replace(values[n], name=ended.get(values[n].name, values[n].name)) for n in wanted}
+            put_away(code, step, finished, past, inside, begin)
+            add_chunks(code, trees, finished, past, inside)
             loop.next(*[Value(e, name, *e.types[name]) for name in cut.crossing])
         written = {store.access: scalars.memory_type(code.kernel.instructions[store.instruction].dtype)
                    for store in step.stores}
         code.copy_all([(code.temporary(f"store{n}", element), e.offset(code.pointers[n], element, whole), element)
                        for n, element in written.items()], left)
+        for tree in trees:
+            short = e.load(code.temporary(f"spare{tree.number}", tree.element), tree.element)
+            tree.add_chunk(short, whole, e.first_lanes(left))
     return True
+
+
+def put_away(code: LoopCode, step: Pass, finished: dict[int, Value], column: Value, inside: Value,
+             begin: Value) -> None:
+    """A chunk's results to their places, or to the stack where it is not a whole one; and what later walks find."""
+    e = code.e
+    for store in step.stores:
+        dtype = code.kernel.instructions[store.instruction].dtype
+        element = scalars.memory_type(dtype)
+        spare = code.temporary(f"store{store.access}", element)
+        target = choose(code, inside, code.pointers[store.access], element, column, spare)
+        e.store(scalars.to_memory(e, finished[store.instruction], dtype), target)
+    for number in step.keep:  # whole chunks: their rows are padded
+        element = code.kept_type(number)
+        spare = code.temporary(f"keep{number}", element)
+        target = choose(code, e.icmp("sge", column, begin), code.kept[number], element, column, spare)
+        code.store_kept(finished[number], target)
+
+
+def add_chunks(code: LoopCode, trees: Sequence[Tree], finished: dict[int, Value], column: Value, inside: Value) -> None:
+    """A whole chunk into the lanes of every reduction; what is none goes, joined with nothing, to the stack."""
+    e = code.e
+    for tree in trees:
+        nothing, spare = (code.temporary(f"{stem}{tree.number}", tree.element) for stem in ("nothing", "spare"))
+        lane = column & (LANES - 1)
+        old = e.load(choose(code, inside, tree.lanes, tree.element, lane, nothing), tree.element)
+        new = tree.join(old, tree.as_lane(finished[tree.input]))
+        e.store(new, choose(code, inside, tree.lanes, tree.element, lane, spare))
 
 
 def operands(lines: list[Line]) -> set[str]:
@@ -202,14 +246,26 @@ def operands(lines: list[Line]) -> set[str]:
     return {name for line in lines if line.is_operand for name in line.parts[3::2]}
 
 
-def write(e: Emitter, lines: list[Line], names: dict[str, str], from_memory: bool) -> None:
-    """Lines with other names, and with their constants read from memory where registers are short."""
+def write(e: Emitter, lines: list[Line], names: dict[str, str],
+          constant: Callable[[re.Match[str]], str] | None) -> None:
+    """Lines with other names, and with their constants from where `constant` has them."""
     for line in lines:
         text = line.renamed(names)
-        if from_memory and "splat (" in text:
-            lanes = e.types[line.name][1]
-            text = _CONSTANT.sub(lambda found, lanes=lanes: e.reread(Value(e, found[0], found[1], lanes)).name, text)
-        e.lines.append(text)
+        e.lines.append(_CONSTANT.sub(constant, text) if constant and "splat (" in text else text)
+
+
+def held_or_read(e: Emitter, cut: Cut, draft: list[str], lanes: int,
+                 within: bool) -> Callable[[re.Match[str]], str] | None:
+    """How constants are written: read at each use where registers are short. Where there are enough, LLVM makes them
+    before the outermost loop of all; `within` others that leave no registers it would make them anew at each use, so
+    they are read before this one."""
+    if is_short_of_registers(e, cut, draft):
+        return lambda found: e.reread(Value(e, found[0], found[1], lanes)).name
+    if not within:
+        return None
+    found = {each[0]: each[1] for each in _CONSTANT.finditer("\n".join(draft))}
+    held = {text: e.reread(Value(e, text, element, lanes)).name for text, element in found.items()}
+    return lambda found: held[found[0]]
 
 
 def is_short_of_registers(e: Emitter, cut: Cut, draft: list[str]) -> bool:
@@ -230,7 +286,7 @@ def choose(code: LoopCode, condition: Value, base: str, element: str, index: Val
 
 def is_straight(code: LoopCode, step: Pass) -> bool:
     """Whether a chunk of this pass is computed without loops of its own, and lies side by side."""
-    if step.keep or step.kept or not step.stores:
+    if step.kept or not (step.stores or step.reductions):
         return False
     accesses = [code.kernel.accesses[store.access] for store in step.stores]
     for number in step.needed:

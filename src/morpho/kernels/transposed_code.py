@@ -287,7 +287,7 @@ class TransposedCode(LoopCode):
                 for number in step.needed:
                     values[number] = self.column_value(step, number, values, column, line, row)
                 for number in step.keep:
-                    self.store_kept(number, values[number], row + self.at)
+                    self.store_kept(values[number], self.kept_place(number, row + self.at))
                 for store in step.stores:
                     self.store_across(store.access, self.operand(store.instruction, values), line[store.access])
                 totals = [tree.joined(total, self.operand(tree.input, values))

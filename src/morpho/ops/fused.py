@@ -38,11 +38,9 @@ def _infer_rows(name: str, keeps: bool) -> Callable[[Sequence[Spec], Attributes]
 
 
 def shifted(node: Node) -> tuple[Node, Node, Node, Node]:
-    """x, its maximum per row (0 where that is not finite), exp(x - maximum) and the sum of those."""
+    """x, its maximum per row, exp(x - maximum) and the sum of those; NaN in rows whose maximum is infinite."""
     x = cast(node.inputs[0], node.dtype.compute)
     top = reduce("max", x, node["axes"])
-    finite = build("isfinite", top)
-    top = build("where", finite, top, constant_like(top, 0))
     powers = build("exp", sub(x, expand(top, x.shape)))
     return x, top, powers, reduce("sum", powers, node["axes"])
 
@@ -59,7 +57,7 @@ def _softmax(node: Node) -> Node:
 
 def _logsumexp(node: Node) -> Node:
     _, top, _, total = shifted(node)
-    return cast(add(top, build("log", total)), node.dtype)
+    return cast(build("where", build("isfinite", top), add(top, build("log", total)), top), node.dtype)
 
 
 def _log_softmax(node: Node) -> Node:
@@ -142,7 +140,6 @@ def wide(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def reference_shift(attributes: Attributes, x: Any) -> tuple[Any, Any]:
     top = np.max(x, axis=attributes["axes"], keepdims=True)
-    top = np.where(np.isfinite(top), top, 0)
     return top, np.exp(x - top)
 
 
@@ -153,7 +150,8 @@ def _reference_softmax(attributes: Attributes, x: Any) -> Any:
 
 def _reference_logsumexp(attributes: Attributes, x: Any) -> Any:
     top, powers = reference_shift(attributes, x)
-    return top + np.log(np.sum(powers, axis=attributes["axes"], keepdims=True))
+    total = top + np.log(np.sum(powers, axis=attributes["axes"], keepdims=True))
+    return np.where(np.isfinite(top), total, top)
 
 
 def _reference_log_softmax(attributes: Attributes, x: Any) -> Any:
