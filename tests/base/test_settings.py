@@ -27,7 +27,8 @@ def test_every_setting_is_described() -> None:
 
 
 @pytest.mark.parametrize(("name", "text", "value"), [
-    ("THREADS", "3", 3), ("LEVEL", "0", 0), ("CACHE", "0", False), ("CACHE", "Yes", True), ("ISA", "scalar", "scalar"),
+    ("THREADS", "3", 3), ("LEVEL", "0", 0), ("CACHE", "0", False), ("CACHE", "Yes", True), ("CACHE", "off", False),
+    ("ISA", "scalar", "scalar"),
     ("CACHE_DIR", "/somewhere", "/somewhere"), ("PASSES_OFF", "fuse,cse", "fuse,cse"), ("POOL_BYTES", "1000", 1000),
     ("BACKEND", "reference", "reference")])
 def test_the_environment(monkeypatch: pytest.MonkeyPatch, name: str, text: str, value: object) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 from running import Native, parameter
 
@@ -110,3 +112,60 @@ def test_no_integer_is_divided_by_what_was_never_computed() -> None:
         (step,) = made.current.plan.program.steps
         text = step.kernel.generate(isa, "kernel")
         assert ("sdiv" in text) == divides and ("[ poison, " in text) != divides
+
+
+# -- reductions --------------------------------------------------------------------------------------------------------
+FUNCTIONS = {
+    "softmax": lambda x: mo.softmax(x),
+    "logsumexp": lambda x: mo.logsumexp(x, axis=-1),
+    "of gelu": lambda x: mo.sum(mo.gelu(x), axis=-1),
+    "several": lambda x: (mo.max(mo.silu(x), axis=-1), mo.sum(mo.silu(x), axis=-1), mo.any(mo.silu(x) > 2, axis=-1)),
+    "norm of": lambda x: mo.rms_norm(mo.sigmoid(x) * x),
+    "of doubles": lambda x: mo.prod(mo.sigmoid(x.astype(mo.float64)) * 2, axis=-1),
+}
+
+
+@pytest.fixture
+def _whole_plans() -> Iterator[None]:
+    """A plan from disk has no instructions."""
+    with mo.settings(cache=False):
+        yield
+
+
+@pytest.mark.usefixtures("_whole_plans")
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("columns", [1, 15, 16, 33, 64])
+def test_rows_of_few_columns_have_the_bits_of_stages(name: str, columns: int, rng: np.random.Generator) -> None:
+    """Few columns are not worth stages; a size that is not known has them."""
+    x = rng.standard_normal((9, columns)).astype(np.float32)
+    few, many = mo.compile(FUNCTIONS[name]), mo.compile(FUNCTIONS[name], dynamic={"x": {1: mo.Dim("n", 1, 5000)}})
+    a, b = few(mo.asarray(x)), many(mo.asarray(x))
+    for one, two in zip(*([y] if isinstance(y, mo.Tensor) else y for y in (a, b)), strict=True):
+        np.testing.assert_array_equal(one.numpy(), two.numpy(), strict=True)
+    for made, expected in ((few, columns > 12), (many, False)):
+        kernels = [step.kernel for step in made.current.plan.program.steps]
+        assert any(kernel.few_columns for kernel in kernels) == expected or columns <= 12
+
+
+@pytest.mark.usefixtures("_whole_plans")
+@pytest.mark.parametrize("name", ["softmax", "of gelu"])
+def test_reductions_are_cut(name: str) -> None:
+    isa = choose_isa("neon", foreign_machine("aarch64"))
+    made = mo.compile(FUNCTIONS[name])
+    made(mo.ones((4, 200)))
+    (step,) = made.current.plan.program.steps
+    assert "[ poison, " in step.kernel.generate(isa, "kernel")
+
+
+@pytest.mark.usefixtures("_whole_plans")
+def test_the_shorter_exponential_is_for_what_is_below_its_rows_maximum() -> None:
+    def names(f: Callable[[mo.Tensor], mo.Tensor]) -> set[str]:
+        made = mo.compile(f)
+        made(mo.ones((4, 200)))
+        return {i.name for step in made.current.plan.program.steps for i in step.kernel.instructions}
+
+    assert "exp_nonpositive" in names(FUNCTIONS["softmax"]) & names(FUNCTIONS["logsumexp"])
+    assert "exp_nonpositive" in names(lambda x: mo.exp(x - mo.max(x, axis=-1, keepdims=True)))
+    for f in (lambda x: mo.exp(x - mo.max(x + 1, axis=-1, keepdims=True)),
+              lambda x: mo.exp(x - mo.min(x, axis=-1, keepdims=True)), lambda x: mo.exp(x - mo.abs(x))):
+        assert {"exp", "exp_nonpositive"} & names(f) == {"exp"}

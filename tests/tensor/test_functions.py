@@ -365,3 +365,15 @@ def test_powers_of_half_floats_are_rounded_once() -> None:
     for exponent in (2, 3):
         once = (half.astype("float64") ** exponent).astype("float16")
         np.testing.assert_array_equal((half ** exponent).numpy(), once.numpy())
+
+
+def test_rows_with_an_infinite_maximum() -> None:
+    """NaN where infinities would be divided, as in PyTorch and JAX; the logarithm of their sum is known."""
+    inf = np.inf
+    x = mo.asarray(np.array([[1, inf, 2], [-inf, -inf, -inf], [1, -inf, 1], [np.nan, inf, 0]], np.float32))
+    for f in (mo.softmax, mo.log_softmax):
+        found = f(x, axis=-1).numpy()
+        assert np.isnan(found[[0, 1, 3]]).all() and not np.isnan(found[2]).any()
+    np.testing.assert_array_equal(mo.softmax(x, axis=-1).numpy()[2], [0.5, 0, 0.5])
+    sums = np.array([inf, -inf, np.float32(1) + np.log(np.float32(2)), np.nan], np.float32)
+    np.testing.assert_array_equal(mo.logsumexp(x, axis=-1).numpy(), sums)
