@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from elementwise_cases import PLAIN, Elementwise
+from programs import random_program
 from running import Native, parameter
 
 from morpho.backends import cpu
@@ -17,6 +18,8 @@ from morpho.base.settings import settings
 from morpho.ir.node import Node, build
 from morpho.kernels.attention_backward import AttentionBackwardKernel
 from morpho.kernels.gemm import GemmKernel
+from morpho.kernels.loop_spec import LoopKernel
+from morpho.kernels.program import Step
 from morpho.ops.sources import pick
 
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
@@ -31,7 +34,7 @@ def target(architecture: str, name: str) -> Isa:
 
 def kernels_of(*nodes: Node) -> list[Any]:
     with settings(isa="vector128"):  # kernels for matrix units are of no use elsewhere
-        return [step.kernel for step in Native(nodes).program.steps]
+        return [step.kernel for step in Native(nodes).program.steps if isinstance(step, Step)]
 
 
 def assembly(kernel: Any, architecture: str, name: str) -> str:
@@ -82,6 +85,20 @@ def test_no_dtype_calls_a_library(architecture: str, name: str, dtype: DType) ->
         if calls:
             wrong[op] = calls
     assert not wrong
+
+
+@pytest.mark.parametrize("architecture, name", TARGETS, ids=lambda x: x)
+def test_the_sign_of_a_number_rounded_twice(architecture: str, name: str) -> None:
+    """erfc in double, rounded to float16; erf of that takes its sign, which LLVM finds in the double."""
+    (kernel,) = kernels_of(build("erf", build("erfc", parameter(0, (100,), float16))))
+    assert not library_calls(assembly(kernel, architecture, name))
+
+
+def test_no_random_kernel_calls_a_library(session_seed: int) -> None:
+    for seed in range(session_seed, session_seed + 60):
+        for kernel in kernels_of(*random_program(seed).static(1 + seed % 8)):
+            if isinstance(kernel, LoopKernel):
+                assert not library_calls(assembly(kernel, "x86_64", "scalar")), f"seed {seed}"
 
 
 def conv(dtype: DType) -> Node:

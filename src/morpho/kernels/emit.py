@@ -264,7 +264,11 @@ class Emitter:
         return self.intrinsic("sqrt", x)
 
     def copysign(self, magnitude: Value, sign: Value) -> Value:
-        return self.intrinsic("copysign", magnitude, sign)
+        """By bits for one lane: LLVM takes the sign from before its roundings, and x86 rounds no double to a half."""
+        if magnitude.lanes != 1:
+            return self.intrinsic("copysign", magnitude, sign)
+        top = 1 << (BITS[magnitude.element] - 1)
+        return self.from_bits((self.bits(magnitude) & (top - 1)) | (self.bits(sign) & -top), magnitude.element)
 
     def maximum(self, a: Value, b: Value | float) -> Value:
         """IEEE 754-2019 maximum: NaN in either operand wins, +0.0 > -0.0."""

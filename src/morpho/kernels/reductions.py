@@ -8,7 +8,6 @@ apart and join them in the same tree. Lanes start at the identity; an absent ele
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -154,15 +153,6 @@ class Tree:
         return scalars.round_to(e, total, self.dtype) if self.name in ("sum", "prod") else total
 
 
-def add_chunk(code: LoopCode, trees: Sequence[Tree], values: dict[int, Value], column: Value, whole: Value,
-              count: Value) -> None:
-    """A chunk's values into the lanes of every reduction: all of them where it is `whole`, else the first `count`."""
-    for holds in code.e.both(whole) if trees else ():
-        mask = None if holds else code.e.first_lanes(count)
-        for tree in trees:
-            tree.add_chunk(values[tree.input], column, mask)
-
-
 def reduce_pass(code: LoopCode, step: Pass) -> None:
     """Walk the columns of a row block by block, leaving each reduction's value among the row's values."""
     e = code.e
@@ -232,4 +222,8 @@ def tail(code: LoopCode, step: Pass, trees: list[Tree], first: Value, last: Valu
         else:
             count = e.intrinsic("smin", last - loop.index, e.constant(width, "i64", 1))
             values = code.chunk(step, loop.index, count, maybe_whole=True)
-            add_chunk(code, trees, values, loop.index, e.icmp("eq", count, width), count)
+            # Where all chunks come here, most of them are whole and need no mask.
+            for whole in e.both(e.icmp("eq", count, width)) if code.is_long(step) else (False,):
+                mask = None if whole else e.first_lanes(count)
+                for tree in trees:
+                    tree.add_chunk(values[tree.input], loop.index, mask)

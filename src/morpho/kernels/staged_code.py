@@ -258,8 +258,8 @@ def held_or_read(e: Emitter, cut: Cut, draft: list[str], lanes: int,
                  inside_others: bool) -> Callable[[re.Match[str]], str] | None:
     """How constants are written. Where registers are short they are read at each use.
 
-    Else LLVM makes them before the outermost loop of all; but anew at each use where other loops inside that one leave no
-    registers (`inside_others`), so they are read before this one. So are those beside two vectors only: gelu is 1 %
+    Else LLVM makes them before the outermost loop of all; but anew at each use where other loops inside that one leave
+    no registers (`inside_others`), so they are read before this one. So are those beside two vectors only: gelu is 1 %
     faster; with four vectors tanh is 4 % slower.
     """
     if is_short_of_registers(e, cut, draft):
