@@ -126,12 +126,12 @@ def test_what_is_dear_is_not_computed_in_every_walk(rng: np.random.Generator, be
         assert mo.layer_norm(before(mo.asarray(x))).numpy().tobytes() == found.tobytes()
 
 
-@pytest.mark.parametrize("columns", [1, 2, 3, 7, 12, 13])
+@pytest.mark.parametrize("columns", [1, 2, 3, 4, 13, 63, 64])
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "any", "all", "mean"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "uint8", "int64", "bool"])
 def test_very_short_rows_have_the_bits_of_rows_alone(columns: int, name: str, dtype: str,
                                                      rng: np.random.Generator) -> None:
-    """Up to twelve elements lanes run along the rows; a row alone, and longer ones, go the other way."""
+    """Up to 63 elements lanes run along the rows; a row alone, and longer ones, go the other way."""
     if dtype == "bool" and name not in ("any", "all", "sum"):
         return
     if name == "mean" and not dtype.startswith("float"):
@@ -153,4 +153,59 @@ def test_very_short_rows_are_one_kernel_of_lanes_along_them() -> None:
     assert step.kernel.short == (3,)
     f(mo.ones((100, 13)))
     (step,) = f.current.plan.program.steps
-    assert step.kernel.short == ()
+    assert step.kernel.short == () and step.kernel.turned
+    for rows, columns in ((100, 64), (7, 13), (1, 13)):
+        f(mo.ones((rows, columns)))
+        assert not any(step.kernel.turned for step in f.current.plan.program.steps)
+
+
+TURNED = {
+    "softmax": lambda x: mo.softmax(x, axis=-1),
+    "layer norm": lambda x: mo.layer_norm(x * 2),
+    "argmax": lambda x: mo.argmax(x, axis=-1),
+    "all of a walk": lambda x: (x - mo.mean(x, axis=-1, keepdims=True), mo.sum(x, axis=-1), mo.max(x + 1, axis=-1),
+                                mo.any(x > 0.5, axis=-1), x > mo.mean(x, axis=-1, keepdims=True)),
+    "numbers of columns": lambda x: mo.sum(x * mo.arange(x.shape[-1], dtype=x.dtype), axis=-1),
+}
+
+
+@pytest.mark.parametrize("columns", [2, 3, 5, 16, 31, 63])
+@pytest.mark.parametrize("name", TURNED)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_turned_rows_have_the_bits_of_rows_alone(columns: int, name: str, dtype: str, rng: np.random.Generator) -> None:
+    x = mo.asarray(rng.standard_normal((70, columns))).astype(getattr(mo, dtype))
+    f = mo.compile(TURNED[name])
+    together = f(x)
+    assert any(step.kernel.turned or step.kernel.short for step in f.current.plan.program.steps)
+    alone = [f(x[i:i + 1]) for i in range(0, 70, 23)]
+    for number, whole in enumerate(together if isinstance(together, tuple) else (together,)):
+        for i, row in zip(range(0, 70, 23), alone, strict=True):
+            part = row[number] if isinstance(row, tuple) else row
+            assert whole[i:i + 1].astype(mo.float64).numpy().tobytes() == part.astype(mo.float64).numpy().tobytes()
+
+
+@pytest.mark.parametrize("rows", [8, 9, 15, 16, 64, 65, 129])
+def test_turned_rows_of_any_number_and_stride(rows: int, rng: np.random.Generator) -> None:
+    base = rng.standard_normal((rows, 3, 30)).astype(np.float32)
+    weight = mo.asarray(rng.standard_normal(11).astype(np.float32))
+    f = mo.compile(lambda x, y: mo.layer_norm(x, weight) * y)
+    for view in (np.s_[:, 1, 3:14], np.s_[::-1, 0, :11], np.s_[:, 2, ::-1], np.s_[:, 1, 3:25:2]):
+        x = base[view][:, :11]
+        y = np.ascontiguousarray(x[::-1])
+        wanted = np.stack([f(mo.asarray(a[None]), mo.asarray(b[None])).numpy()[0] for a, b in zip(x, y, strict=True)])
+        np.testing.assert_array_equal(f(mo.asarray(x), mo.asarray(y)).numpy(), wanted)
+
+
+def test_turned_rows_in_place_and_of_dynamic_number(rng: np.random.Generator) -> None:
+    values = rng.standard_normal((200, 21)).astype(np.float32)
+    f = mo.compile(lambda x: mo.softmax(x, axis=-1))
+    wanted = f(mo.asarray(values)).numpy()
+    x = mo.asarray(values, copy=True)
+    f(x, out=x)
+    np.testing.assert_array_equal(x.numpy(), wanted)
+    dynamic = mo.compile(lambda x: mo.softmax(x, axis=-1), dynamic={"x": {0: mo.Dim("n", 1, 500)}})
+    for rows in (1, 2, 3, 17, 200):
+        np.testing.assert_array_equal(dynamic(mo.asarray(values[:rows])).numpy(), wanted[:rows])
+    with mo.settings(threads=2):
+        many = np.tile(values, (300, 1))
+        np.testing.assert_array_equal(f(mo.asarray(many)).numpy(), np.tile(wanted, (300, 1)))

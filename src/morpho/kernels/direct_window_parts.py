@@ -8,7 +8,7 @@ from morpho.base.machine import Isa
 from morpho.kernels.direct_window import DirectKernel
 from morpho.kernels.emit import Value
 from morpho.kernels.gemm import Function, MicroKernel, register_tile, sum_type
-from morpho.kernels.tile_code import transposed
+from morpho.kernels.turning import transposed
 
 
 class DirectMicro(MicroKernel):

@@ -75,6 +75,7 @@ class LoopKernel:
     transposed: bool = False  # lanes run along the last outer axis, where memory lies side by side
     part: str = ""  # of a long reduction in two steps: "blocks" leaves a value per block, "join" puts those together
     short: tuple[int, ...] = ()  # extents of the inner axes of a small window, which is then written out
+    turned: bool = False  # rows of few columns: blocks of rows are turned in scratch, so that lanes can run along them
     few_columns: bool = False  # a loop in stages would lose more by its last turn in every row than it gains
 
     def generate(self, isa: Isa, name: str) -> str:
@@ -229,8 +230,14 @@ class LoopKernel:
         return not self.short and all(not step.stores for step in self.passes[:-1])
 
     @property
+    def turned_accesses(self) -> tuple[int, ...]:
+        """Those whose elements lie side by side along the columns, where lanes run along the rows."""
+        return tuple(n for n, access in enumerate(self.accesses) if self.turned and access.kind in ("load", "store")
+                     and access.pattern == "unit" and access.across == "strided")
+
+    @property
     def scratch_bytes_per_column(self) -> int:
-        return 8 * len(self.kept) * (LANES if self.transposed else 1)
+        return 8 * (len(self.kept) + len(self.turned_accesses)) * (LANES if self.transposed else 1)
 
     @property
     def scratch_bytes(self) -> int:

@@ -18,7 +18,8 @@ from morpho.passes.group import row_shape
 Mapping = tuple[int | None, ...]
 LEAST_TRANSPOSED = 8  # rows side by side that make lanes along them worth while
 MOST_SHORT = 64  # elements of a window whose reduction is written out: one per lane of the tree
-MOST_SHORT_ROW = 12  # elements of a row for which that pays: each is read by itself, for all rows of a chunk
+MOST_SHORT_ROW = 3  # elements of a row for which that pays: from four on blocks of rows are turned
+MOST_TURNED = 63  # columns of rows that are turned in blocks, to have lanes along them
 FEW_COLUMNS = 64  # of rows that are reduced; half as many of others
 SHORT_CODE = 512  # operations such a kernel may consist of
 
@@ -249,7 +250,8 @@ class GroupLowering:
         outer_loops = outer_loops or [(1, [0] * moving)]
         inner_loops = inner_loops or [(1, [0] * moving)]
         short = self.short_extents(stores, outer_loops, inner_loops)
-        transposed = bool(short) or self.is_transposed(outer_loops, inner_loops)
+        turned = not short and self.is_turned(outer_loops, inner_loops)
+        transposed = bool(short) or turned or self.is_transposed(outer_loops, inner_loops)
         extents = [loop[0] for loop in inner_loops]
         accesses = tuple(Access(o.kind, o.dtype, self.pattern([loop[1][n] for loop in inner_loops], extents)
                                 if o.place is not None else "none",
@@ -257,7 +259,7 @@ class GroupLowering:
                                 len(o.guards), constant_text(o.place.fill) if o.guards and o.place else "")
                          for n, o in enumerate(self.operands))
         kernel = LoopKernel(len(outer_loops), len(inner_loops), accesses, tuple(self.instructions), stores, transposed,
-                            short=short)
+                            short=short, turned=turned)
         values: list[Size] = [loop[0] for loop in outer_loops + inner_loops]
         for n in range(len(self.operands)):
             values += [loop[1][n] for loop in outer_loops + inner_loops]
@@ -270,7 +272,7 @@ class GroupLowering:
         places = tuple(o.place if o.kind != "index" else None for o in self.operands)
         rows, columns = (product(tuple(loop[0] for loop in loops)) for loops in (outer_loops, inner_loops))
         few = FEW_COLUMNS if self.axes else FEW_COLUMNS // 2
-        if rows != 1 and bounds(columns)[1] <= few and may_be_staged(kernel):
+        if rows != 1 and not transposed and bounds(columns)[1] <= few and may_be_staged(kernel):
             kernel = replace(kernel, few_columns=True)
         return Lowered(kernel, places, tuple(values), rows, columns)
 
@@ -321,6 +323,19 @@ class GroupLowering:
     def across(self, operand: Operand, stride: Size, short: bool) -> str:
         """An operand's step along rows side by side; every second element has a load of its own in short kernels."""
         return "second" if short and stride == 2 and operand.kind == "load" else self.pattern([stride])
+
+    def is_turned(self, outer: list[tuple[Size, list[Size]]], inner: list[tuple[Size, list[Size]]]) -> bool:
+        """Whether rows are so short that it pays to turn blocks of them, for lanes along the rows."""
+        (columns, steps), (rows, strides) = inner[-1], outer[-1]
+        if not self.axes or self.columns or len(inner) > 1 or bounds(rows)[1] < LEAST_TRANSPOSED:
+            return False  # parts of products find their columns as they are
+        if not isinstance(columns, int) or not 1 < columns <= MOST_TURNED:
+            return False
+        if any(operand.kind == "gather" or operand.guards for operand in self.operands):
+            return False
+        moving = [n for n, operand in enumerate(self.operands) if operand.kind in ("load", "store")]
+        along = [n for n in moving if steps[n] == 1 and strides[n] not in (0, 1)]
+        return bool(along) and all(steps[n] in (0, 1) for n in moving)
 
     def is_transposed(self, outer: list[tuple[Size, list[Size]]], inner: list[tuple[Size, list[Size]]]) -> bool:
         """Whether a reduction's operands lie side by side along the rows, not along the columns."""

@@ -10,6 +10,7 @@ from morpho.kernels.gemm import Function
 from morpho.kernels.gemm_code import GemmCode
 from morpho.kernels.pack import PanelCode
 from morpho.kernels.tiles import LINE_BYTES, REGISTER, SIDE, TileGemmKernel, TilePackKernel
+from morpho.kernels.turning import transposed
 
 TILE_BYTES = SIDE * LINE_BYTES
 ELEMENTS = {2: "i16", 4: "i8"}  # by the size of a group
@@ -22,25 +23,6 @@ def call(e: Emitter, name: str, *arguments: str) -> None:
     types = ", ".join(argument.split()[0] for argument in arguments)
     e.declarations.add(f"declare void @llvm.x86.{name}({types})")
     e.line(f"call void @llvm.x86.{name}({', '.join(arguments)})")
-
-
-def transposed(e: Emitter, lines: list[Value]) -> list[Value]:
-    """As many vectors of as many elements, turned: log2(n) rounds, each exchanging one bit of the two numbers."""
-    count, bit = len(lines), 1
-    while bit < count:
-        fresh = list(lines)
-        for i in (i for i in range(count) if not i & bit):
-            a, b = lines[i], lines[i | bit]
-            fresh[i] = _chosen(e, a, b, [count + (j ^ bit) if j & bit else j for j in range(count)])
-            fresh[i | bit] = _chosen(e, a, b, [count + j if j & bit else j | bit for j in range(count)])
-        lines, bit = fresh, 2 * bit
-    return lines
-
-
-def _chosen(e: Emitter, a: Value, b: Value, places: list[int]) -> Value:
-    mask = ", ".join(f"i32 {i}" for i in places)
-    return e.assign(f"shufflevector {a.type} {a.name}, {b.type} {b.name}, <{len(places)} x i32> <{mask}>",
-                    a.element, len(places))
 
 
 def joined(e: Emitter, parts: list[Value]) -> Value:

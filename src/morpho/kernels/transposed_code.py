@@ -4,6 +4,9 @@ Rows that lie side by side are walked together, up to `WIDE` of them: for every 
 stretch of memory. Each row keeps its 64 partial values in scratch memory, so the tree is that of every reduction:
 column k adds into partial k mod 64 of its block, partials fold by halves, blocks join pairwise. Row values wait in
 scratch between the walks.
+
+Rows of few columns have their lanes that way too: blocks of them are turned in scratch, before the first walk and after
+the last one.
 """
 
 from __future__ import annotations
@@ -13,10 +16,11 @@ from collections.abc import Callable
 from morpho.base.dtypes import bool_
 from morpho.base.machine import Isa
 from morpho.kernels import elementwise, scalars
-from morpho.kernels.emit import Value
+from morpho.kernels.emit import BITS, Value
 from morpho.kernels.loop_code import LoopCode
 from morpho.kernels.loop_spec import LANES, Instruction, LoopKernel, Pass
 from morpho.kernels.reductions import BLOCK, combine, identity, lane_type
+from morpho.kernels.turning import transposed
 
 GROUPED = 4  # columns of one partial taken together
 LEVELS = 32  # of the binary counter that joins blocks
@@ -24,8 +28,8 @@ LEVELS = 32  # of the binary counter that joins blocks
 
 def wide(kernel: LoopKernel) -> int:
     """Rows walked together: as many as let the partial values of all reductions stay in the second-level cache."""
-    if kernel.kept:
-        return LANES  # kept values take a row of scratch per column: few rows at a time
+    if kernel.kept or kernel.turned:
+        return LANES  # kept and turned values take a row of scratch per column: few rows at a time
     return max(LANES, 2048 // max(1, sum(i.reduces for i in kernel.instructions)))
 
 
@@ -44,6 +48,7 @@ class TransposedCode(LoopCode):
         self.most = wide(kernel)  # rows of one stretch
         self.used = 0  # bytes of fixed scratch given out
         self.arrays: dict[int, str] = {}
+        self.turned: dict[int, str] = {}  # access -> its turned block of rows
 
     def _lay_out_scratch(self) -> None:
         """Fixed arrays first, then `wide` elements per column for every kept value."""
@@ -52,6 +57,8 @@ class TransposedCode(LoopCode):
         padded = (self.end + (LANES - 1)) & -LANES
         for position, number in enumerate(kernel.kept):
             self.kept[number] = e.offset(base, "i8", padded * (8 * LANES * position))
+        for position, number in enumerate(kernel.turned_accesses, len(kernel.kept)):
+            self.turned[number] = e.offset(base, "i8", padded * (8 * LANES * position))
         rows = [n for n, i in enumerate(kernel.instructions) if not i.full and i.name != "constant"]
         self.arrays = {number: self.array(1) for number in rows}
         self.trees = {n: WideTree(self, n) for n, i in enumerate(kernel.instructions) if i.reduces}
@@ -148,7 +155,42 @@ class TransposedCode(LoopCode):
             self.rows[number] = e.icmp("ne", value, 0) if instruction.dtype is bool_ else value
         return self.rows[number]
 
+    # -- turned blocks of rows -----------------------------------------------------------------------------------------
+    def place_row(self, index: Value) -> None:
+        super().place_row(index)
+        for number, block in self.turned.items():
+            if self.kernel.accesses[number].kind == "load":
+                self.turn(number, (self.pointers[number], self.across(number)), (block, LANES), self.stretch, self.end)
+
+    def put_back(self) -> None:
+        """What was written to turned blocks goes to its rows."""
+        for number, block in self.turned.items():
+            if self.kernel.accesses[number].kind == "store":
+                self.turn(number, (block, LANES), (self.pointers[number], self.across(number)), self.end, self.stretch)
+
+    def turn(self, number: int, source: tuple[str, Value | int], target: tuple[str, Value | int], lines: Value,
+             length: Value) -> None:
+        """Some lines of a length become the columns of others; both are an address and a distance between lines.
+
+        They go by squares with a register for each line, the last ones over parts of those before; or one by one where
+        there is no room for a square.
+        """
+        e = self.e
+        element = f"i{BITS[scalars.memory_type(self.kernel.accesses[number].dtype)]}"
+        side = 128 // BITS[element] if self.lanes > 1 else 1
+        room = e.icmp("sge", e.intrinsic("smin", lines, length), side)
+        for squares in e.both(room):
+            size = side if squares else 1
+            with e.loop(0, lines, size) as down, e.loop(0, length, size) as along:
+                line, place = (e.intrinsic("smin", at, most - size) if squares else at
+                               for at, most in ((down.index, lines), (along.index, length)))
+                square = [e.load(e.offset(source[0], element, (line + i) * source[1] + place), element, size)
+                          for i in range(size)]
+                for i, column in enumerate(transposed(e, square)):
+                    e.store(column, e.offset(target[0], element, (place + i) * target[1] + line))
+
     def store_rows(self) -> None:
+        self.put_back()
         stores = [store for store in self.kernel.stores if not store.full]
 
         def body() -> None:
@@ -175,6 +217,8 @@ class TransposedCode(LoopCode):
         """The elements of a chunk of rows at one column."""
         e, access = self.e, self.kernel.accesses[number]
         element = scalars.memory_type(access.dtype)
+        if number in self.turned:
+            return scalars.from_memory(e, e.load(e.offset(pointer, element, self.at), element), access.dtype)
         pointer = self.chunk_pointer(number, pointer)
         if access.across == "zero":
             return e.splat(scalars.from_memory(e, e.load(pointer, element, 1), access.dtype))
@@ -199,6 +243,9 @@ class TransposedCode(LoopCode):
         e, access = self.e, self.kernel.accesses[number]
         element = scalars.memory_type(access.dtype)
         stored = scalars.to_memory(e, value, access.dtype)
+        if number in self.turned:
+            e.store(stored, e.offset(pointer, element, self.at))
+            return
         pointer = self.chunk_pointer(number, pointer)
         if self.lanes == 1 or (access.across == "unit" and self.partial is None):
             e.store(stored, pointer)
@@ -274,8 +321,10 @@ class TransposedCode(LoopCode):
         for column in columns:
             lines.append({})
             for number, access in enumerate(self.kernel.accesses):
-                if access.kind in ("load", "store"):
-                    element = scalars.memory_type(access.dtype)
+                element = scalars.memory_type(access.dtype)
+                if number in self.turned:
+                    lines[-1][number] = e.offset(self.turned[number], element, column * LANES)
+                elif access.kind in ("load", "store"):
                     lines[-1][number] = e.offset(self.pointers[number], element, self.inner_offset(number, column))
         partials = [tree.line(columns[0] & (LANES - 1)) for tree in trees]
         row = columns[0] * LANES
