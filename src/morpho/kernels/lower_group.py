@@ -19,7 +19,7 @@ Mapping = tuple[int | None, ...]
 LEAST_TRANSPOSED = 8  # rows side by side that make lanes along them worth while
 MOST_SHORT = 64  # elements of a window whose reduction is written out: one per lane of the tree
 MOST_SHORT_ROW = 3  # elements of a row for which that pays: from four on blocks of rows are turned
-MOST_TURNED = 63  # columns of rows that are turned in blocks, to have lanes along them
+MOST_TURNED = 40  # columns of rows that are turned in blocks, to have lanes along them
 FEW_COLUMNS = 64  # of rows that are reduced; half as many of others
 SHORT_CODE = 512  # operations such a kernel may consist of
 

@@ -281,6 +281,13 @@ class TransposedCode(LoopCode):
             with e.loop(self.begin, self.end) as loop:
                 self.column(step, [loop.index], [], fresh=False)
             return
+        if self.kernel.turned:  # each partial has one element at most
+            with e.loop(self.begin, self.end) as loop:
+                self.column(step, [loop.index], trees, fresh=True)
+            for tree in trees:
+                tree.fold(self.end)
+                tree.finish_first()
+            return
         with e.loop(self.begin, self.end, BLOCK) as blocks:
             last = e.intrinsic("smin", blocks.index + BLOCK, self.end)
             whole = self.grouped_columns(step, trees, blocks.index, last)
@@ -328,6 +335,9 @@ class TransposedCode(LoopCode):
                     lines[-1][number] = e.offset(self.pointers[number], element, self.inner_offset(number, column))
         partials = [tree.line(columns[0] & (LANES - 1)) for tree in trees]
         row = columns[0] * LANES
+        used = {store.access for store in step.stores} | {
+            int(self.kernel.instructions[n].extra) for n in step.needed  # type: ignore[call-overload]
+            if n not in step.kept and self.kernel.instructions[n].name == "load"}
 
         def body() -> None:
             totals = [tree.before(partial, fresh) for tree, partial in zip(trees, partials, strict=True)]
@@ -344,7 +354,10 @@ class TransposedCode(LoopCode):
             for tree, partial, total in zip(trees, partials, totals, strict=True):
                 e.store(total, tree.place(partial))
 
-        self.each_chunk(body)
+        if self.kernel.turned and all(n in self.turned or self.kernel.accesses[n].across == "zero" for n in used):
+            self.each_scratch_chunk(body)
+        else:
+            self.each_chunk(body)
 
     def operand(self, number: int, values: dict[int, Value]) -> Value:
         return values[number] if number in values else self.row_operand(number)
@@ -439,6 +452,21 @@ class WideTree:
 
         code.each_scratch_chunk(body)
 
+    def finish_first(self) -> None:
+        """Leave the row values of the only block in scratch."""
+        first = self.line(self.code.e.constant(0, "i64", 1))
+        self.code.each_scratch_chunk(
+            lambda: self.leave(self.join(self.code.e.load(self.place(first), self.type), self.start())))
+
+    def leave(self, total: Value) -> None:
+        """A total of the current chunk, rounded to its dtype, in scratch."""
+        e = self.code.e
+        if self.name in ("sum", "prod") and self.dtype is not bool_:
+            total = scalars.round_to(e, total, self.dtype)
+        if self.dtype is bool_:
+            total = e.convert("zext", e.icmp("ne", total, 0), "i8")
+        e.store(total, e.offset(self.result, self.code.element(self.number), self.code.at))
+
     def finish(self, blocks: Value) -> None:
         """Join what is left, latest first, and leave the row values in scratch."""
         e, code = self.code.e, self.code
@@ -450,11 +478,6 @@ class WideTree:
                 joined = self.join(e.load(self.place(self.level(loop.index)), self.type), loop.values[0])
                 text = f"select i1 {present.name}, {joined.type} {joined.name}, {joined.type} {loop.values[0].name}"
                 loop.next(e.assign(text, joined.element, joined.lanes))
-            total = loop.values[0]
-            if self.name in ("sum", "prod") and self.dtype is not bool_:
-                total = scalars.round_to(e, total, self.dtype)
-            if self.dtype is bool_:
-                total = e.convert("zext", e.icmp("ne", total, 0), "i8")
-            e.store(total, e.offset(self.result, code.element(self.number), code.at))
+            self.leave(loop.values[0])
 
         code.each_scratch_chunk(body)
