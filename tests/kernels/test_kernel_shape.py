@@ -165,6 +165,7 @@ TURNED = {
     "argmax": lambda x: mo.argmax(x, axis=-1),
     "all of a walk": lambda x: (x - mo.mean(x, axis=-1, keepdims=True), mo.sum(x, axis=-1), mo.max(x + 1, axis=-1),
                                 mo.any(x > 0.5, axis=-1), x > mo.mean(x, axis=-1, keepdims=True)),
+    "a number of every row": lambda x: mo.softmax(x * x[:, :1], axis=-1),
     "numbers of columns": lambda x: mo.sum(x * mo.arange(x.shape[-1], dtype=x.dtype), axis=-1),
 }
 
@@ -176,7 +177,8 @@ def test_turned_rows_have_the_bits_of_rows_alone(columns: int, name: str, dtype:
     x = mo.asarray(rng.standard_normal((70, columns))).astype(getattr(mo, dtype))
     f = mo.compile(TURNED[name])
     together = f(x)
-    assert any(step.kernel.turned or step.kernel.short for step in f.current.plan.program.steps)
+    expected = name != "a number of every row" or columns <= 20
+    assert any(step.kernel.turned or step.kernel.short for step in f.current.plan.program.steps) == expected
     alone = [f(x[i:i + 1]) for i in range(0, 70, 23)]
     for number, whole in enumerate(together if isinstance(together, tuple) else (together,)):
         for i, row in zip(range(0, 70, 23), alone, strict=True):
@@ -196,6 +198,25 @@ def test_turned_rows_of_any_number_and_stride(rows: int, rng: np.random.Generato
         np.testing.assert_array_equal(f(mo.asarray(x), mo.asarray(y)).numpy(), wanted)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "bool"])
+def test_turned_rows_of_integers_and_slices(dtype: str, rng: np.random.Generator) -> None:
+    x = rng.integers(0, 2 if dtype == "bool" else 100, (50, 9, 13)).astype(dtype)
+    f = mo.compile(lambda x: (mo.softmax(x[:, :8].astype(mo.float32), axis=-1), mo.any(x[:, :8] > 40, axis=-1)
+                              if dtype != "bool" else mo.all(x[:, :8], axis=-1)))
+    shares, some = f(mo.asarray(x))
+    single = mo.compile(lambda x: mo.softmax(x.astype(mo.float32), axis=-1))
+    alone = np.stack([[single(mo.asarray(x[i, j][None])).numpy()[0] for j in range(8)] for i in range(0, 50, 17)])
+    np.testing.assert_array_equal(shares.numpy()[::17], alone)
+    np.testing.assert_array_equal(some.numpy(), x[:, :8].all(-1) if dtype == "bool" else (x[:, :8] > 40).any(-1))
+
+
+def test_turned_blocks_take_little_memory() -> None:
+    f = mo.compile(lambda x: mo.softmax(x, axis=-1))
+    f(mo.ones((100, 5)))
+    (step,) = f.current.plan.program.steps
+    assert step.kernel.turned == 8 and step.scratch_bytes(1) <= 16_000
+
+
 def test_turned_rows_in_place_and_of_dynamic_number(rng: np.random.Generator) -> None:
     values = rng.standard_normal((200, 21)).astype(np.float32)
     f = mo.compile(lambda x: mo.softmax(x, axis=-1))
@@ -209,3 +230,21 @@ def test_turned_rows_in_place_and_of_dynamic_number(rng: np.random.Generator) ->
     with mo.settings(threads=2):
         many = np.tile(values, (300, 1))
         np.testing.assert_array_equal(f(mo.asarray(many)).numpy(), np.tile(wanted, (300, 1)))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("rows", [8, 21, 200])
+def test_classes_are_checked_beside_one_another(axis: int, rows: int, rng: np.random.Generator) -> None:
+    """Cross entropy of few classes, or along a leading axis: rows side by side, with the bits of rows alone."""
+    x, t = rng.standard_normal((rows, 10)).astype(np.float32), rng.integers(0, 10, rows)
+    logits = mo.asarray(np.ascontiguousarray(x.T) if axis == 0 else x)
+    f = mo.compile(lambda x, t: mo.nn.cross_entropy(x, t, axis=axis, reduction="none"))
+    together = f(logits, mo.asarray(t)).numpy()
+    assert any(step.kernel.transposed for step in f.current.plan.program.steps)
+    one = mo.compile(lambda x, t: mo.nn.cross_entropy(x, t, reduction="none"))
+    alone = [one(mo.asarray(x[i:i + 1]), mo.asarray(t[i:i + 1])).numpy()[0] for i in range(0, rows, 7)]
+    np.testing.assert_array_equal(together[::7], alone)
+    for wrong in (10, -1):
+        t[rows - 1] = wrong
+        with pytest.raises(mo.errors.IndexFault, match="out of range for 10 classes"):
+            f(logits, mo.asarray(t))

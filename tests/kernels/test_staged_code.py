@@ -142,7 +142,7 @@ def _whole_plans() -> Iterator[None]:
 @pytest.mark.parametrize("columns", [15, 40, 41, 64, 65])
 def test_rows_of_few_columns_have_the_bits_of_stages(name: str, columns: int, rng: np.random.Generator) -> None:
     """Few columns are not worth stages: up to 40 are turned. A size that is not known has them."""
-    x = rng.standard_normal((9, columns)).astype(np.float32)
+    x = rng.standard_normal((40, columns)).astype(np.float32)
     few, many = mo.compile(FUNCTIONS[name]), mo.compile(FUNCTIONS[name], dynamic={"x": {1: mo.Dim("n", 1, 5000)}})
     a, b = few(mo.asarray(x)), many(mo.asarray(x))
     for one, two in zip(*([y] if isinstance(y, mo.Tensor) else y for y in (a, b)), strict=True):

@@ -168,3 +168,10 @@ def test_losses_as_modules(rng: np.random.Generator) -> None:
         nn.TripletMarginLoss()(a, b)
     with pytest.raises(ArgumentError, match="reduction"):
         nn.MSELoss(reduction="batchmean")
+
+
+def test_an_ignored_row_may_hold_anything() -> None:
+    x = mo.asarray(np.array([[1, np.inf, 2], [np.nan, 0, 0], [1, 2, 3]], np.float32))
+    classes = mo.asarray(np.array([9, 9, 1]))
+    loss, slope = mo.value_and_grad(lambda x: mo.nn.cross_entropy(x, classes, ignore_index=9))(x)
+    assert np.isfinite(float(loss)) and not np.any(slope.numpy()[:2]) and np.all(np.isfinite(slope.numpy()))

@@ -71,6 +71,12 @@ def test_introspection_is_what_it_was() -> None:
         mo.nn.nonsense  # noqa: B018
 
 
+def test_errors_have_a_place_of_their_own() -> None:
+    with pytest.raises(AttributeError, match=r"use mo\.errors\.MorphoError"):
+        mo.MorphoError  # noqa: B018
+    assert issubclass(mo.errors.ShapeError, mo.errors.MorphoError)
+
+
 def test_names_that_nobody_has() -> None:
     with pytest.raises(AttributeError, match=r"module 'morpho' has no attribute 'nonsense'$"):
         mo.nonsense  # noqa: B018

@@ -15,6 +15,11 @@ from morpho.kernels.loop_base import LoopBase
 from morpho.kernels.loop_spec import Instruction, Pass
 
 
+def kept_type(dtype: DType) -> str:
+    """The type that a value has in scratch."""
+    return "i8" if dtype is bool_ else scalars.register_type(dtype)
+
+
 class ChunkMoves(LoopBase):
     """Loads, positions, stores and values that are kept, a chunk at a time."""
 
@@ -171,8 +176,7 @@ class ChunkMoves(LoopBase):
         self.copy(buffer, 1, address, step, element, self.lanes if count is None else count)
 
     def kept_type(self, number: int) -> str:
-        dtype = self.kernel.instructions[number].dtype
-        return "i8" if dtype is bool_ else scalars.register_type(dtype)
+        return kept_type(self.kernel.instructions[number].dtype)
 
     def store_kept(self, value: Value, place: str) -> None:
         self.e.store(self.e.convert("zext", value, "i8") if value.element == "i1" else value, place)

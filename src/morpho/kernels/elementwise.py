@@ -100,7 +100,7 @@ def _reciprocal(e: Emitter, dtype: DType, x: Value) -> Value:
 
 @_emits("exp_nonpositive")
 def _exp_nonpositive(e: Emitter, dtype: DType, x: Value) -> Value:
-    """What `exp` is, bit by bit, where a kernel knows that x is at most zero."""
+    """What `exp` is, bit by bit, up to 40: where a kernel knows that x is at most zero."""
     return exp_nonpositive(e, x)
 
 

@@ -41,6 +41,14 @@ class GatherCode(ChunkMoves):
         loaded = e.load(e.offset(self.pointers[access], element, index * stride), element, 1)
         return scalars.from_memory(e, loaded, instruction.dtype)
 
+    def checked_lanes(self, instruction: Instruction, indices: str, extent: Value, count: Value | int) -> Value:
+        """The first of a chunk's indices in memory that lie inside the axis; 0 for others, with a fault."""
+        e = self.e
+        with e.loop(0, count) as loop:
+            place = e.offset(indices, "i64", loop.index)
+            e.store(self.checked(e.load(place, "i64", 1), extent), place)
+        return self.from_index(e.load(indices, "i64"), instruction.dtype)
+
     def gather_chunk(self, number: int, values: dict[int, Value], column: Value, count: Value | None) -> Value:
         e, instruction = self.e, self.kernel.instructions[number]
         access, which = instruction.extra, instruction.inputs[0]
@@ -51,10 +59,7 @@ class GatherCode(ChunkMoves):
         indices = self.temporary(f"indices{number}", "i64")
         e.store(self.widened(values[which], self.kernel.instructions[which].dtype), indices)
         if pattern == "none":
-            with e.loop(0, self.lanes if count is None else count) as loop:
-                place = e.offset(indices, "i64", loop.index)
-                e.store(self.checked(e.load(place, "i64", 1), extent), place)
-            return self.from_index(e.load(indices, "i64"), instruction.dtype)
+            return self.checked_lanes(instruction, indices, extent, self.lanes if count is None else count)
         element = scalars.memory_type(instruction.dtype)
         buffer = self.temporary(f"gather{number}", element)
         with e.loop(0, self.lanes if count is None else count) as loop:

@@ -75,7 +75,7 @@ class LoopKernel:
     transposed: bool = False  # lanes run along the last outer axis, where memory lies side by side
     part: str = ""  # of a long reduction in two steps: "blocks" leaves a value per block, "join" puts those together
     short: tuple[int, ...] = ()  # extents of the inner axes of a small window, which is then written out
-    turned: bool = False  # rows of few columns: blocks of rows are turned in scratch, so that lanes can run along them
+    turned: int = 0  # room for so few columns: blocks of rows are turned in scratch, so that lanes can run along them
     few_columns: bool = False  # a loop in stages would lose more by its last turn in every row than it gains
 
     def generate(self, isa: Isa, name: str) -> str:
@@ -237,7 +237,7 @@ class LoopKernel:
 
     @property
     def scratch_bytes_per_column(self) -> int:
-        return 8 * (len(self.kept) + len(self.turned_accesses)) * (LANES if self.transposed else 1)
+        return 0 if self.turned else 8 * len(self.kept) * (LANES if self.transposed else 1)
 
     @property
     def scratch_bytes(self) -> int:

@@ -18,8 +18,10 @@ from morpho.passes.group import row_shape
 Mapping = tuple[int | None, ...]
 LEAST_TRANSPOSED = 8  # rows side by side that make lanes along them worth while
 MOST_SHORT = 64  # elements of a window whose reduction is written out: one per lane of the tree
-MOST_SHORT_ROW = 3  # elements of a row for which that pays: from four on blocks of rows are turned
+MOST_SHORT_ROW = 12  # elements of a row for which that pays: each is read by itself, for all rows of a chunk
 MOST_TURNED = 40  # columns of rows that are turned in blocks, to have lanes along them
+MANY_TURNED = 32  # rows side by side that are worth it for any of them
+MOST_TURNED_BYTES = 320  # a row, of all operands, that are walked over once
 FEW_COLUMNS = 64  # of rows that are reduced; half as many of others
 SHORT_CODE = 512  # operations such a kernel may consist of
 
@@ -249,9 +251,9 @@ class GroupLowering:
         moving = len(self.operands) + sum(len(operand.guards) for operand in self.operands)
         outer_loops = outer_loops or [(1, [0] * moving)]
         inner_loops = inner_loops or [(1, [0] * moving)]
-        short = self.short_extents(stores, outer_loops, inner_loops)
-        turned = not short and self.is_turned(outer_loops, inner_loops)
-        transposed = bool(short) or turned or self.is_transposed(outer_loops, inner_loops)
+        turned = self.turned_columns(outer_loops, inner_loops)
+        short = () if turned else self.short_extents(stores, outer_loops, inner_loops)
+        transposed = bool(short or turned) or self.is_transposed(outer_loops, inner_loops)
         extents = [loop[0] for loop in inner_loops]
         accesses = tuple(Access(o.kind, o.dtype, self.pattern([loop[1][n] for loop in inner_loops], extents)
                                 if o.place is not None else "none",
@@ -324,22 +326,43 @@ class GroupLowering:
         """An operand's step along rows side by side; every second element has a load of its own in short kernels."""
         return "second" if short and stride == 2 and operand.kind == "load" else self.pattern([stride])
 
-    def is_turned(self, outer: list[tuple[Size, list[Size]]], inner: list[tuple[Size, list[Size]]]) -> bool:
-        """Whether rows are so short that it pays to turn blocks of them, for lanes along the rows."""
+    def turned_columns(self, outer: list[tuple[Size, list[Size]]], inner: list[tuple[Size, list[Size]]]) -> int:
+        """Room for the columns of rows that are so short that it pays to turn blocks of them, for lanes along the rows;
+        0 for others."""
         (columns, steps), (rows, strides) = inner[-1], outer[-1]
-        if not self.axes or self.columns or len(inner) > 1 or bounds(rows)[1] < LEAST_TRANSPOSED:
-            return False  # parts of products find their columns as they are
+        if not self.axes or self.columns or len(inner) > 1:  # parts of products find their columns as they are
+            return 0
         if not isinstance(columns, int) or not 1 < columns <= MOST_TURNED:
-            return False
-        if any(operand.kind == "gather" or operand.guards for operand in self.operands):
-            return False
+            return 0
+        if self.looks_up() or any(operand.guards for operand in self.operands):
+            return 0
         moving = [n for n, operand in enumerate(self.operands) if operand.kind in ("load", "store")]
         along = [n for n in moving if steps[n] == 1 and strides[n] not in (0, 1)]
-        return bool(along) and all(steps[n] in (0, 1) for n in moving)
+        if not along or any(steps[n] not in (0, 1) for n in moving):
+            return 0
+        return -(-columns // 8) * 8 if self.is_worth_turning(columns, bounds(rows)[1], along, steps, strides) else 0
+
+    def is_worth_turning(self, columns: int, rows: int, along: list[int], steps: list[Size],
+                         strides: list[Size]) -> bool:
+        """By times of a Neoverse N1 and of a Xeon (docs/findings.md)."""
+        sizes = [self.operands[n].dtype.itemsize for n in along]
+        anew = any(i.name == "load" and i.full and steps[i.extra] == 0 and strides[i.extra] not in (0, 1)
+                   for i in self.instructions)  # a number of every row that is picked up again for each column
+        if columns > MOST_TURNED // 2 and (anew or rows < MANY_TURNED):
+            return False
+        if self.walks_again():
+            return rows >= LEAST_TRANSPOSED
+        least = max(min(8, 16 // size) for size in sizes)  # a square; a single walk must pay for the turning
+        return rows >= MANY_TURNED and least <= columns and columns * sum(sizes) <= MOST_TURNED_BYTES
+
+    def looks_up(self) -> bool:
+        """Whether something is looked up; an index of a row that is only checked is none."""
+        return any(operand.kind == "gather" and operand.place is not None for operand in self.operands) or any(
+            i.name == "gather" and i.full for i in self.instructions)
 
     def is_transposed(self, outer: list[tuple[Size, list[Size]]], inner: list[tuple[Size, list[Size]]]) -> bool:
         """Whether a reduction's operands lie side by side along the rows, not along the columns."""
-        if not self.axes or any(operand.kind == "gather" for operand in self.operands):
+        if not self.axes or self.looks_up():
             return False
         if bounds(outer[-1][0])[1] < LEAST_TRANSPOSED:
             return False

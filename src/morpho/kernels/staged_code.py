@@ -259,15 +259,15 @@ def held_or_read(e: Emitter, cut: Cut, draft: list[str], lanes: int,
     """How constants are written. Where registers are short they are read at each use.
 
     Else LLVM makes them before the outermost loop of all; but anew at each use where other loops inside that one leave
-    no registers (`inside_others`), so they are read before this one. So are those beside two vectors only: gelu is 1 %
-    faster; with four vectors tanh is 4 % slower.
+    no registers (`inside_others`), so they are read before this one. So are those beside two vectors only, which leave
+    registers for them.
     """
     if is_short_of_registers(e, cut, draft):
         return lambda found: e.reread(Value(e, found[0], found[1], lanes)).name
     if not inside_others and lanes * BITS["float"] > 2 * REGISTER_BITS:
         return None
-    found = {each[0]: each[1] for each in _CONSTANT.finditer("\n".join(draft))}
-    held = {text: e.reread(Value(e, text, element, lanes)).name for text, element in found.items()}
+    elements = {each[0]: each[1] for each in _CONSTANT.finditer("\n".join(draft))}
+    held = {text: e.reread(Value(e, text, element, lanes)).name for text, element in elements.items()}
     return lambda found: held[found[0]]
 
 

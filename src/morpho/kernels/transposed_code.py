@@ -1,6 +1,6 @@
 """Loop kernels whose lanes run along the rows: reductions over an axis that is not the last one in memory.
 
-Rows that lie side by side are walked together, up to `WIDE` of them: for every column, all their elements in one
+Rows that lie side by side are walked together, up to `wide` of them: for every column, all their elements in one
 stretch of memory. Each row keeps its 64 partial values in scratch memory, so the tree is that of every reduction:
 column k adds into partial k mod 64 of its block, partials fold by halves, blocks join pairwise. Row values wait in
 scratch between the walks.
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from morpho.base.dtypes import bool_
 from morpho.base.machine import Isa
 from morpho.kernels import elementwise, scalars
+from morpho.kernels.chunk_moves import kept_type
 from morpho.kernels.emit import BITS, Value
 from morpho.kernels.loop_code import LoopCode
 from morpho.kernels.loop_spec import LANES, Instruction, LoopKernel, Pass
@@ -34,10 +35,16 @@ def wide(kernel: LoopKernel) -> int:
 
 
 def fixed_scratch(kernel: LoopKernel) -> int:
-    """Bytes of scratch besides the kept values: partials, joined blocks, row values."""
-    reductions = 0 if kernel.short else sum(i.reduces for i in kernel.instructions)
-    rows = sum(not i.full for i in kernel.instructions)
-    return 8 * wide(kernel) * (reductions * (LANES + LEVELS) + rows)
+    """Bytes of scratch that do not grow with the columns: row values, and partials and joined blocks; or, for rows that
+    are turned, all there is: partials, kept values and turned blocks of so few columns."""
+    rows = 8 * wide(kernel) * sum(not i.full for i in kernel.instructions)
+    reductions = [i for i in kernel.instructions if i.reduces and not kernel.short]
+    if not kernel.turned:
+        return rows + 8 * wide(kernel) * len(reductions) * (LANES + LEVELS)
+    elements = [*(lane_type(i.dtype) for i in reductions),
+                *(kept_type(kernel.instructions[number].dtype) for number in kernel.kept),
+                *(scalars.memory_type(kernel.accesses[number].dtype) for number in kernel.turned_accesses)]
+    return rows + kernel.turned * LANES * sum(BITS[element] // 8 for element in elements)
 
 
 class TransposedCode(LoopCode):
@@ -48,25 +55,26 @@ class TransposedCode(LoopCode):
         self.most = wide(kernel)  # rows of one stretch
         self.used = 0  # bytes of fixed scratch given out
         self.arrays: dict[int, str] = {}
-        self.turned: dict[int, str] = {}  # access -> its turned block of rows
+        self.blocks: dict[int, str] = {}  # access -> its turned block of rows
 
     def _lay_out_scratch(self) -> None:
-        """Fixed arrays first, then `wide` elements per column for every kept value."""
+        """Fixed arrays first, then `LANES` elements per column for every kept value; few columns are fixed, too."""
         e, kernel = self.e, self.kernel
         base = e.offset("%scratch", "i8", fixed_scratch(kernel))
         padded = (self.end + (LANES - 1)) & -LANES
         for position, number in enumerate(kernel.kept):
-            self.kept[number] = e.offset(base, "i8", padded * (8 * LANES * position))
-        for position, number in enumerate(kernel.turned_accesses, len(kernel.kept)):
-            self.turned[number] = e.offset(base, "i8", padded * (8 * LANES * position))
+            self.kept[number] = self.array(kernel.turned, self.kept_type(number)) if kernel.turned else \
+                e.offset(base, "i8", padded * (8 * LANES * position))
+        for number in kernel.turned_accesses:
+            self.blocks[number] = self.array(kernel.turned, scalars.memory_type(kernel.accesses[number].dtype))
         rows = [n for n, i in enumerate(kernel.instructions) if not i.full and i.name != "constant"]
         self.arrays = {number: self.array(1) for number in rows}
         self.trees = {n: WideTree(self, n) for n, i in enumerate(kernel.instructions) if i.reduces}
 
-    def array(self, rows: int) -> str:
+    def array(self, rows: int, element: str = "i64") -> str:
         """Scratch for `rows` times `wide` elements."""
         place = self.e.offset("%scratch", "i8", self.used)
-        self.used += 8 * self.most * rows
+        self.used += BITS[element] // 8 * self.most * rows
         return place
 
     # -- rows ----------------------------------------------------------------------------------------------------------
@@ -140,6 +148,10 @@ class TransposedCode(LoopCode):
             return self.index_across(instruction, self.positions[int(instruction.extra)])  # type: ignore[arg-type]
         if instruction.name == "dimension":
             return e.splat(super().row_value(instruction))
+        if instruction.name == "gather":  # that only checks
+            which, indices = instruction.inputs[0], self.temporary(f"indices{instruction.extra}", "i64")
+            e.store(self.widened(self.row_operand(which), self.kernel.instructions[which].dtype), indices)
+            return self.checked_lanes(instruction, indices, self.gather_extent(instruction.extra)[0], self.count)
         arguments = [self.row_operand(i) for i in instruction.inputs]
         source = self.kernel.instructions[instruction.inputs[-1]].dtype
         return elementwise.emit(e, instruction.name, arguments, source, instruction.dtype)
@@ -158,13 +170,13 @@ class TransposedCode(LoopCode):
     # -- turned blocks of rows -----------------------------------------------------------------------------------------
     def place_row(self, index: Value) -> None:
         super().place_row(index)
-        for number, block in self.turned.items():
+        for number, block in self.blocks.items():
             if self.kernel.accesses[number].kind == "load":
                 self.turn(number, (self.pointers[number], self.across(number)), (block, LANES), self.stretch, self.end)
 
     def put_back(self) -> None:
         """What was written to turned blocks goes to its rows."""
-        for number, block in self.turned.items():
+        for number, block in self.blocks.items():
             if self.kernel.accesses[number].kind == "store":
                 self.turn(number, (block, LANES), (self.pointers[number], self.across(number)), self.end, self.stretch)
 
@@ -177,7 +189,7 @@ class TransposedCode(LoopCode):
         """
         e = self.e
         element = f"i{BITS[scalars.memory_type(self.kernel.accesses[number].dtype)]}"
-        side = 128 // BITS[element] if self.lanes > 1 else 1
+        side = min(128 // BITS[element], 8) if self.lanes > 1 else 1  # rows of bytes are rarely longer
         room = e.icmp("sge", e.intrinsic("smin", lines, length), side)
         for squares in e.both(room):
             size = side if squares else 1
@@ -217,7 +229,7 @@ class TransposedCode(LoopCode):
         """The elements of a chunk of rows at one column."""
         e, access = self.e, self.kernel.accesses[number]
         element = scalars.memory_type(access.dtype)
-        if number in self.turned:
+        if number in self.blocks:
             return scalars.from_memory(e, e.load(e.offset(pointer, element, self.at), element), access.dtype)
         pointer = self.chunk_pointer(number, pointer)
         if access.across == "zero":
@@ -243,7 +255,7 @@ class TransposedCode(LoopCode):
         e, access = self.e, self.kernel.accesses[number]
         element = scalars.memory_type(access.dtype)
         stored = scalars.to_memory(e, value, access.dtype)
-        if number in self.turned:
+        if number in self.blocks:
             e.store(stored, e.offset(pointer, element, self.at))
             return
         pointer = self.chunk_pointer(number, pointer)
@@ -329,15 +341,12 @@ class TransposedCode(LoopCode):
             lines.append({})
             for number, access in enumerate(self.kernel.accesses):
                 element = scalars.memory_type(access.dtype)
-                if number in self.turned:
-                    lines[-1][number] = e.offset(self.turned[number], element, column * LANES)
+                if number in self.blocks:
+                    lines[-1][number] = e.offset(self.blocks[number], element, column * LANES)
                 elif access.kind in ("load", "store"):
                     lines[-1][number] = e.offset(self.pointers[number], element, self.inner_offset(number, column))
         partials = [tree.line(columns[0] & (LANES - 1)) for tree in trees]
         row = columns[0] * LANES
-        used = {store.access for store in step.stores} | {
-            int(self.kernel.instructions[n].extra) for n in step.needed  # type: ignore[call-overload]
-            if n not in step.kept and self.kernel.instructions[n].name == "load"}
 
         def body() -> None:
             totals = [tree.before(partial, fresh) for tree, partial in zip(trees, partials, strict=True)]
@@ -354,10 +363,17 @@ class TransposedCode(LoopCode):
             for tree, partial, total in zip(trees, partials, totals, strict=True):
                 e.store(total, tree.place(partial))
 
-        if self.kernel.turned and all(n in self.turned or self.kernel.accesses[n].across == "zero" for n in used):
+        if self.is_in_scratch(step):
             self.each_scratch_chunk(body)
         else:
             self.each_chunk(body)
+
+    def is_in_scratch(self, step: Pass) -> bool:
+        """Whether a pass reads and writes turned blocks, and numbers of all rows, alone."""
+        loads = [self.kernel.instructions[n] for n in step.needed if n not in step.kept]
+        used = {store.access for store in step.stores} | {i.extra for i in loads if i.name == "load"}
+        fixed = {n for n, access in enumerate(self.kernel.accesses) if access.across == "zero"}
+        return bool(self.kernel.turned) and used <= self.blocks.keys() | fixed
 
     def operand(self, number: int, values: dict[int, Value]) -> Value:
         return values[number] if number in values else self.row_operand(number)
@@ -386,7 +402,9 @@ class WideTree:
         self.code, self.number, self.input = code, number, instruction.inputs[0]
         self.name, self.dtype = instruction.name.removeprefix("reduce_"), instruction.dtype
         self.type = lane_type(self.dtype)
-        self.partials, self.stack = code.array(LANES), code.array(LEVELS)
+        turned = code.kernel.turned
+        self.partials = code.array(turned or LANES, self.type if turned else "i64")
+        self.stack = "" if turned else code.array(LEVELS)
         self.result = code.arrays[number]
 
     def line(self, number: Value) -> str:

@@ -86,14 +86,14 @@ def _class_loss(node: Node) -> Node:
 def _class_rule(node: Node, ct: Node) -> list[Node | None]:
     """softmax - target, times the row's slope."""
     shares = shares_of(node)
-    slope = cast(ct, node.dtype.compute)
     hit, counts = _wanted(node)
-    if counts is not None:
-        slope = where(counts, slope, zeros_like(slope))
     smoothing = node["smoothing"]
     share = div(constant_like(shares, smoothing), _classes(node, shares)) if smoothing else zeros_like(shares)
     target = where(hit, add(share, constant_like(shares, 1 - smoothing)), share)
-    return [cast(mul(expand(slope, shares.shape), sub(shares, target)), node.dtype), None]
+    slope = mul(expand(cast(ct, node.dtype.compute), shares.shape), sub(shares, target))
+    if counts is not None:  # not in the row's slope alone: what is left out may be infinite
+        slope = where(expand(counts, shares.shape), slope, zeros_like(slope))
+    return [cast(slope, node.dtype), None]
 
 
 def _classes(node: Node, like: Node) -> Node:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from morpho.base import errors
+
 SAME = {  # another library's name -> Morpho's
     "absolute": "abs", "amax": "max", "amin": "min", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin",
     "arcsinh": "asinh", "arctan": "atan", "arctan2": "atan2", "arctanh": "atanh", "array": "asarray",
@@ -185,6 +187,8 @@ def advice(name: str, place: str = "mo") -> str:
     if place == "mo":
         if name in SAME:
             return f"use mo.{SAME[name]}"
+        if name in vars(errors) and isinstance(getattr(errors, name), type):
+            return f"use mo.errors.{name}"
         return f"use {OTHERWISE[name]}" if name in OTHERWISE else ""
     if name in PLACES[place]:
         return f"use {PLACES[place][name]}"
