@@ -133,7 +133,7 @@ class ShortCode(TransposedCode):
                 elements.append(self.operand(kernel.instructions[number].inputs[0], values))
         for number, elements in found.items():
             total = self.total(number, elements)
-            e.store(total, e.offset(self.arrays[number], self.element(number), self.at))
+            e.store(total, e.offset(self.arrays[number], self.kept_type(number), self.at))
 
     def line(self, number: int, place: tuple[int, ...]) -> str:
         """Where an operand's element of the window lies for the first row."""

@@ -117,11 +117,6 @@ class TransposedCode(LoopCode):
         self.at, self.count, self.partial = at, count, partial
         self.rows = {}
 
-    def element(self, number: int) -> str:
-        """The type a row value has in scratch."""
-        dtype = self.kernel.instructions[number].dtype
-        return "i8" if dtype is bool_ else scalars.register_type(dtype)
-
     def row_values(self, stage: int) -> None:
         """Compute the row values of a stage for the whole stretch and leave them in scratch."""
         numbers = [n for n, i in enumerate(self.kernel.instructions) if not i.full and self.kernel.stages[n] == stage
@@ -135,7 +130,7 @@ class TransposedCode(LoopCode):
                 value = self.row_value(self.kernel.instructions[number])
                 self.rows[number] = value
                 stored = e.convert("zext", value, "i8") if value.element == "i1" else value
-                e.store(stored, e.offset(self.arrays[number], self.element(number), self.at))
+                e.store(stored, e.offset(self.arrays[number], self.kept_type(number), self.at))
 
         self.each_chunk(body)
 
@@ -162,7 +157,7 @@ class TransposedCode(LoopCode):
         if instruction.name == "constant":
             return self.constant(instruction, self.lanes)
         if number not in self.rows:
-            e, element = self.e, self.element(number)
+            e, element = self.e, self.kept_type(number)
             value = e.load(e.offset(self.arrays[number], element, self.at), element)
             self.rows[number] = e.icmp("ne", value, 0) if instruction.dtype is bool_ else value
         return self.rows[number]
@@ -191,7 +186,7 @@ class TransposedCode(LoopCode):
         element = f"i{BITS[scalars.memory_type(self.kernel.accesses[number].dtype)]}"
         side = min(128 // BITS[element], 8) if self.lanes > 1 else 1  # rows of bytes are rarely longer
         room = e.icmp("sge", e.intrinsic("smin", lines, length), side)
-        for squares in e.both(room):
+        for squares in e.both(room) if side > 1 else (False,):
             size = side if squares else 1
             with e.loop(0, lines, size) as down, e.loop(0, length, size) as along:
                 line, place = (e.intrinsic("smin", at, most - size) if squares else at
@@ -483,7 +478,7 @@ class WideTree:
             total = scalars.round_to(e, total, self.dtype)
         if self.dtype is bool_:
             total = e.convert("zext", e.icmp("ne", total, 0), "i8")
-        e.store(total, e.offset(self.result, self.code.element(self.number), self.code.at))
+        e.store(total, e.offset(self.result, self.code.kept_type(self.number), self.code.at))
 
     def finish(self, blocks: Value) -> None:
         """Join what is left, latest first, and leave the row values in scratch."""

@@ -187,7 +187,7 @@ def advice(name: str, place: str = "mo") -> str:
     if place == "mo":
         if name in SAME:
             return f"use mo.{SAME[name]}"
-        if name in vars(errors) and isinstance(getattr(errors, name), type):
+        if isinstance(getattr(errors, name, None), type):
             return f"use mo.errors.{name}"
         return f"use {OTHERWISE[name]}" if name in OTHERWISE else ""
     if name in PLACES[place]:
