@@ -32,6 +32,8 @@ def environment(threads: int, extra: dict[str, str] | None = None) -> dict[str, 
     found["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'}"
     found["JAX_PLATFORMS"] = "cpu"
     found["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # no compiler processes left running beside the measurement
+    if found.pop("PYTHONDONTWRITEBYTECODE", ""):  # times of a start are those of a process that finds its bytecode
+        found["PYTHONPYCACHEPREFIX"] = str(Path(tempfile.gettempdir()) / f"morpho-bench-{os.getuid()}")
     path = [str(ROOT), found.get("PYTHONPATH", ""), str(ROOT / "src")]
     found["PYTHONPATH"] = os.pathsep.join(part for part in path if part)
     found.update(extra or {})

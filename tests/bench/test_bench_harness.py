@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.client import PeerError
+from benchmarks.client import PeerError, environment
 from benchmarks.harness import Entry, Pace, Timing, measure, schedule
 from benchmarks.peers.prepared import Prepared
 from benchmarks.worker import calls_per_round
@@ -95,3 +95,10 @@ def test_the_loop_passes_positional_and_keyword_arguments_and_applies_the_suffix
 def test_calls_fill_a_round():
     assert calls_per_round(lambda calls: calls * 1e-4, 0.01) == 100
     assert calls_per_round(lambda calls: calls * 1.0, 0.01) == 1
+
+
+def test_a_start_finds_its_bytecode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where Python is told to leave none beside the sources."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    found = environment(2)
+    assert "PYTHONDONTWRITEBYTECODE" not in found and found["PYTHONPYCACHEPREFIX"]
