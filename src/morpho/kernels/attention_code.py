@@ -142,9 +142,8 @@ def any_lane(e: Emitter, mask: Value) -> Value:
 
 def ask_for(e: Emitter, pointer: str, element: str, count: Value) -> None:
     """Has `count` elements of memory brought near; where there are none nothing happens."""
-    e.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     with e.loop(0, count, 8 * CACHE_LINE // BITS[element]) as loop:
-        e.line(f"call void @llvm.prefetch.p0(ptr {e.offset(pointer, element, loop.index)}, i32 0, i32 3, i32 1)")
+        e.ask_for(e.offset(pointer, element, loop.index), 1)
 
 
 def smin(e: Emitter, a: Value, b: Value | int) -> Value:

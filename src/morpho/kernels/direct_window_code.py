@@ -9,11 +9,9 @@ from typing import Any
 from morpho.base.machine import Isa
 from morpho.kernels.direct_window import DIRECT_NAMES, TURNED, DirectKernel
 from morpho.kernels.direct_window_parts import DirectMicro, LinePacker, PlaneCopy, Turn, spans
-from morpho.kernels.emit import BITS, Value
+from morpho.kernels.emit import Value
 from morpho.kernels.gemm import MicroKernel
 from morpho.kernels.window_code import WindowCode
-
-SHARE_BITS = 16
 
 
 class DirectCode(WindowCode):
@@ -51,8 +49,8 @@ class DirectCode(WindowCode):
                     e.store(loop.values[0], e.offset(self.places, "i64", loop.index))
                     loop.next(loop.values[0] + v["plane"])
         self.window = window
-        lines = (v["depth"] * (self.register.width * BITS[self.memory] // 8)).shift_right(6)
-        self.share = e.instruction("udiv", lines << SHARE_BITS, v["tile_rows"])  # of a panel, to fetch with a row
+        if self.register.asks_ahead:
+            self.share = super().share_of_row(v["tile_rows"])
 
     # -- lines ---------------------------------------------------------------------------------------------------------
     def source(self, batch: Value, rows: tuple[Value, Value], start: Value) -> str:
@@ -113,14 +111,9 @@ class DirectCode(WindowCode):
                     self.corner = lines.index * v["row_step"] * self.pitch + columns.index
                     write(height, lines.index * v["out_columns"] + columns.index)
 
-    def fetch(self, panel: str, depth: Value, rows: tuple[Value, Value], count: Value) -> None:
-        """As of every product, by a share of a row found once."""
-        if self.isa.vector_bits < 512:
-            return
-        e = self.e
-        e.declarations.add("declare void @llvm.prefetch(ptr, i32, i32, i32)")
-        with e.loop(*((self.share * row).shift_right(SHARE_BITS) for row in rows)) as loop:
-            e.line(f"call void @llvm.prefetch(ptr {e.offset(panel, 'i8', loop.index * 64)}, i32 0, i32 2, i32 1)")
+    def share_of_row(self, rows: Value) -> Value:
+        """That of a whole tile, found once."""
+        return self.share
 
     def multiply(self, height: int, row: Value, panel: str, depth: Value, target: str, first: Value) -> None:
         e, v = self.e, self.v
@@ -130,7 +123,7 @@ class DirectCode(WindowCode):
         pixels = e.offset(self.rows_at, self.element, self.corner)
         tile = e.offset(target, self.element, row * v["stride"])
         e.line(f"call void @micro{height}(ptr {pixels}, ptr {self.places}, ptr {panel}, i64 {depth.name}, ptr {tile}, "
-               f"i64 {v['stride'].name}, i1 {first.name})")
+               f"i64 {v['stride'].name}, i1 {first.name}{self.asked(row, depth)})")
 
     def finish(self, batch: Value, rows: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
         """Pixels side by side, as the epilogue reads and writes them: some channels at a time, which it then finds in

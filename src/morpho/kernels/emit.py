@@ -349,6 +349,11 @@ class Emitter:
         align = align or max(1, BITS[value.element] // 8)
         self.line(f"store {value.type} {value.name}, ptr {pointer}, align {align}")
 
+    def ask_for(self, pointer: str, level: int) -> None:
+        """Ask for a line of memory into the cache of this level; any address will do."""
+        self.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 {4 - level}, i32 1)")
+
     def first_lanes(self, count: Value) -> Value:
         """A mask of the lanes whose number is less than `count`."""
         numbers = ", ".join(f"i32 {lane}" for lane in range(self.lanes))

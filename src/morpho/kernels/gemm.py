@@ -18,7 +18,7 @@ from morpho.base.dtypes import DType, bfloat16
 from morpho.base.machine import Isa, machine
 from morpho.cost.crossovers import DEFAULT
 from morpho.kernels import scalars
-from morpho.kernels.emit import BITS, Emitter, Value
+from morpho.kernels.emit import BITS, CACHE_LINE, Emitter, Value
 
 NAMES = ("m", "n", "k", "a_batch", "a_m", "a_k", "b_batch", "tile_rows", "tile_panels", "depth", "row_tiles",
          "column_tiles", "stride", "room", "sums_at", "scratch_at", "places", "product", "straight", "epilogue")
@@ -46,6 +46,11 @@ class Register:
     def width(self) -> int:
         """Columns of a panel."""
         return self.vectors * self.lanes
+
+    @property
+    def asks_ahead(self) -> bool:
+        """Whether panels are asked for: vectors as wide as a line of the cache use one up faster than it would come."""
+        return self.lanes * self.item >= CACHE_LINE
 
 
 def register_tile(dtype: DType, isa: Isa) -> Register:
@@ -88,6 +93,8 @@ def blocks_of(k: int, register: Register, l1_bytes: int, l2_bytes: int) -> int:
     of a tile half of the second."""
     most = min(_depth_that_fits(register, l1_bytes), l2_bytes // 2 // (TILE_ROWS * register.item))
     depth = depth_of_block(register, l1_bytes)
+    if register.asks_ahead:  # a panel comes from the second-level cache as fast as it is used
+        most = depth = max(depth, l2_bytes // 4 // (TILE_ROWS * register.item))
     return 1 if k <= max(most, depth) else _ceil(k, depth)
 
 
@@ -196,6 +203,9 @@ class Function:
         return self.head + prefix + self.e.text() + "\n}\n"
 
 
+AHEAD = ", ptr %ahead, i64 %hop"  # what is asked for meanwhile, and how many bytes of it for a value of k
+
+
 class MicroKernel:
     """Sums of `height` rows x the vectors of one panel over a block of k: tile += rows * panel."""
 
@@ -204,7 +214,8 @@ class MicroKernel:
 
     def __init__(self, kernel: GemmKernel, height: int, register: Register, isa: Isa, name: str = "") -> None:
         self.dtype, self.height, self.register = kernel.dtype, height, register
-        self.function = Function(name or f"micro{height}", self.ARGUMENTS, register.lanes, isa)
+        arguments = self.ARGUMENTS + AHEAD if register.asks_ahead else self.ARGUMENTS
+        self.function = Function(name or f"micro{height}", arguments, register.lanes, isa)
         self.e = self.function.e
         self.element = sum_type(kernel.dtype)
         self.packed = scalars.memory_type(kernel.dtype)
@@ -276,6 +287,9 @@ class MicroKernel:
         with e.loop(first, whole, stride, carried=sums) as loop:
             values, left = list(loop.values), self.left_values(loop.index, UNROLL * step)
             for u in range(0, stride, step):
+                if self.register.asks_ahead:  # at every step: nothing is computed across it, or sums would be spilled
+                    place = (loop.index + u) * self.function.number("%hop")
+                    e.ask_for(e.offset("%ahead", "i8", place), 2)
                 values = self.multiply_add(values, lambda row, u=u: left(u, row), loop.index + u)  # type: ignore[misc]
             loop.next(*values)
         with e.loop(whole, last, step, carried=loop.values) as rest:

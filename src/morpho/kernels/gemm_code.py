@@ -20,6 +20,8 @@ from morpho.kernels.gemm import (
     transpose,
 )
 
+SHARE_BITS = 16  # of what a row's share of a panel is multiplied by
+
 
 class RowPacker:
     """packN(source, m step, k step, count, target): N rows of the left operand as [k][N], in the type of the sums."""
@@ -112,6 +114,10 @@ class ColumnPacker:
 
 class GemmCode:
     """The generator's state while it writes one kernel."""
+
+    values_per_step = 1  # values of k that a register tile takes at once
+    ahead: str  # the panel that register tiles ask for
+    share: Value
 
     def __init__(self, kernel: GemmKernel, isa: Isa) -> None:
         self.kernel, self.isa = kernel, isa
@@ -269,25 +275,31 @@ class GemmCode:
         target = e.offset(self.sums, self.element, number * width)
         if self.stores:
             self.goal_of_panel = goal or (target, self.v["stride"])
-        ahead = e.offset(panel, self.memory, self.v["k"] * width)
+        self.look_ahead(panel, number, rows[1] - rows[0])
+        self.over_rows(rows, lambda height, row: self.multiply(height, row, panel, depth, target, first))
 
-        def some_rows(height: int, row: Value) -> None:
-            count = rows[1] - rows[0]
-            self.fetch(ahead, depth, (row, e.intrinsic("smin", row + height, count)), count)
-            self.multiply(height, row, panel, depth, target, first)
+    def look_ahead(self, panel: str, number: Value, rows: Value) -> None:
+        """What register tiles of a panel ask for meanwhile: the next panel, a share of it with each of the rows."""
+        if self.register.asks_ahead:
+            self.ahead = self.panel_after(panel, number)
+            self.share = self.share_of_row(rows)
 
-        self.over_rows(rows, some_rows)
+    def panel_after(self, panel: str, number: Value) -> str:
+        """Where the panel after one lies that has this number in its tile; any address will do."""
+        return self.e.offset(panel, self.memory, self.v["k"] * self.register.width)
 
-    def fetch(self, panel: str, depth: Value, rows: tuple[Value, Value], count: Value) -> None:
-        """Ask for as much of the next panel as these are of the rows: wide panels come faster than they would by
-        themselves."""
-        if self.isa.vector_bits < 512:
-            return
-        e, item = self.e, BITS[self.memory] // 8
-        e.declarations.add("declare void @llvm.prefetch(ptr, i32, i32, i32)")
-        lines = (depth * (self.register.width * item)).shift_right(6)
-        with e.loop(e.instruction("udiv", lines * rows[0], count), e.instruction("udiv", lines * rows[1], count)) as i:
-            e.line(f"call void @llvm.prefetch(ptr {e.offset(panel, 'i8', i.index * 64)}, i32 0, i32 2, i32 1)")
+    def share_of_row(self, rows: Value) -> Value:
+        """Bytes of a panel for a value of k and one of so many rows, times a power of two."""
+        return self.e.instruction("udiv", self.e.constant(self.register.width * BITS[self.memory] // 8 << SHARE_BITS,
+                                                          "i64", 1), rows)
+
+    def asked(self, row: Value, depth: Value) -> str:
+        """The last arguments of a register tile that begins at `row`; see `gemm.AHEAD`."""
+        if not self.register.asks_ahead:
+            return ""
+        place = self.e.offset(self.ahead, "i8", (self.share * row * depth).shift_right(SHARE_BITS))
+        hop = (self.share * (self.register.heights[0] * self.values_per_step)).shift_right(SHARE_BITS)
+        return f", ptr {place}, i64 {hop.name}"
 
     def panel(self, batch: Value, number: Value, start: Value, depth: Value) -> str:
         """Where a panel of the right operand lies from k = start on."""
@@ -353,7 +365,7 @@ class GemmCode:
             goal, step = self.goal_of_panel
             more = f", ptr {e.offset(goal, self.element, row * step)}, i64 {step.name}"
         e.line(f"call void @{self.micro(height)}(ptr {packed}, ptr {panel}, i64 {depth.name}, ptr {tile}, "
-               f"i64 {v['stride'].name}, i1 {first.name}{more})")
+               f"i64 {v['stride'].name}, i1 {first.name}{more}{self.asked(row, depth)})")
 
     def micro(self, height: int) -> str:
         """The name of the function that sums this many rows."""

@@ -169,6 +169,7 @@ class ByteCode(GemmCode):
     """The generator's state while it writes one kernel."""
 
     packs_columns = False  # rows are packed one panel at a time
+    values_per_step = GROUP
 
     kernel: ByteGemmKernel
 

@@ -183,8 +183,7 @@ class _Code:
 
     def ask_for(self, place: str) -> None:
         """A line of the next block of rows: they are too short to be foreseen by the processor."""
-        self.e.declarations.add("declare void @llvm.prefetch(ptr, i32, i32, i32)")
-        self.e.line(f"call void @llvm.prefetch(ptr {place}, i32 0, i32 3, i32 1)")
+        self.e.ask_for(place, 1)
 
     # -- sums in registers ---------------------------------------------------------------------------------------------
     def in_chunks(self, begin: Value, end: Value) -> None:

@@ -6,13 +6,14 @@ from typing import Any
 
 from morpho.base.machine import Isa
 from morpho.kernels.emit import Emitter, Value
-from morpho.kernels.gemm import Function
+from morpho.kernels.gemm import AHEAD, Function
 from morpho.kernels.gemm_code import GemmCode
 from morpho.kernels.pack import PanelCode
 from morpho.kernels.tiles import LINE_BYTES, REGISTER, SIDE, TileGemmKernel, TilePackKernel
 from morpho.kernels.turning import transposed
 
 TILE_BYTES = SIDE * LINE_BYTES
+ASKED = 8  # lines of the next panel that are asked for with a tile of k: as many as 128 rows need
 ELEMENTS = {2: "i16", 4: "i8"}  # by the size of a group
 # Palette 1; from byte 16 on the bytes of a line of each of eight tiles, from byte 48 on their lines.
 SHAPES = bytes([1] + [0] * 15 + [LINE_BYTES, 0] * 8 + [0] * 16 + [SIDE] * 8 + [0] * 8)
@@ -42,7 +43,7 @@ def tiles_of(count: Value, group: int) -> Value:
 class TileMicro:
     """microN(rows, step, columns, half, tiles, sums, stride, first): N rows x 32 columns over tiles of k."""
 
-    ARGUMENTS = "ptr %a, i64 %step, ptr %b, i64 %half, i64 %tiles, ptr %sums, i64 %stride, i1 %first"
+    ARGUMENTS = "ptr %a, i64 %step, ptr %b, i64 %half, i64 %tiles, ptr %sums, i64 %stride, i1 %first" + AHEAD
 
     def __init__(self, kernel: TileGemmKernel, height: int, isa: Isa) -> None:
         self.function = Function(f"micro{height}", self.ARGUMENTS, 1, isa)
@@ -67,6 +68,9 @@ class TileMicro:
             place = loop.index * TILE_BYTES
             for half in range(2):
                 self.load(6 + half, e.offset("%b", "i8", number("%half") * half + place))
+            for part in range(ASKED):
+                along = (loop.index * ASKED + part) * number("%hop")
+                e.ask_for(e.offset("%ahead", "i8", along.shift_right(ASKED.bit_length() - 1)), 2)
             for row in range(self.downwards):
                 self.load(4 + row, e.offset("%a", "i8", number("%step") * row + place))
                 for half in range(2):
@@ -158,6 +162,7 @@ class TileCode(GemmCode):
         super().__init__(kernel, isa)
         self.register, self.memory = REGISTER, ELEMENTS[kernel.group]
         self.item_bytes = 4 // kernel.group
+        self.values_per_step = SIDE * kernel.group
 
     def parts(self) -> list[Any]:
         return [*(TileMicro(self.kernel, height, self.isa) for height in REGISTER.heights),
@@ -206,7 +211,8 @@ class TileCode(GemmCode):
         stride = v["stride"] * 4
         sums = e.offset(target, self.element, row * v["stride"])
         e.line(f"call void @micro{height}(ptr {self.packed_rows(row, depth)}, i64 {step.name}, ptr {panel}, "
-               f"i64 {half.name}, i64 {tiles.name}, ptr {sums}, i64 {stride.name}, i1 {first.name})")
+               f"i64 {half.name}, i64 {tiles.name}, ptr {sums}, i64 {stride.name}, i1 {first.name}"
+               f"{self.asked(row, depth)})")
 
 
 class TilePackCode(PanelCode):

@@ -162,9 +162,9 @@ class UnpackedCode(GemmCode):
         self.last_column = e.intrinsic("smin", self.first_column + v["tile_vectors"] * register.lanes, v["n"])
         vectors = e.instruction("udiv", self.last_column - self.first_column + (register.lanes - 1),
                                 e.constant(register.lanes, "i64", 1))
-        whole = e.instruction("udiv", vectors, e.constant(register.vectors, "i64", 1))
-        self.rest = vectors - whole * register.vectors
-        panels = e.constant(0, "i64", 1), whole
+        self.whole = e.instruction("udiv", vectors, e.constant(register.vectors, "i64", 1))
+        self.rest = vectors - self.whole * register.vectors
+        panels = e.constant(0, "i64", 1), self.whole
         blocks = e.instruction("udiv", v["k"] + v["depth"] - 1, v["depth"])
         packed = self.packed(batch)
         with e.loop(0, v["row_tiles"]) as tiles:
@@ -218,8 +218,12 @@ class UnpackedCode(GemmCode):
     def column(self, panel: Value) -> Value:
         return self.first_column + panel * self.register.width
 
-    def fetch(self, panel: str, depth: Value, rows: tuple[Value, Value], count: Value) -> None:
-        """Panels were packed just now; what lies behind the last one is another thread's."""
+    def panel_after(self, panel: str, number: Value) -> str:
+        """After the last panel comes the first one: what lies behind it is another thread's."""
+        e, after = self.e, "%" + self.e.fresh("after")
+        more = e.icmp("slt", number + 1, self.whole)
+        e.line(f"{after} = select i1 {more.name}, ptr {super().panel_after(panel, number)}, ptr {self.columns}")
+        return after
 
     def finish(self, batch: Value, rows: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
         self.follow_columns(batch, rows, (self.first_column, self.last_column))
