@@ -90,11 +90,8 @@ class Product:
         return Place(PRODUCT, 0, shape, (*rows, *across), self.dtype.compute)
 
     def goes_straight(self, target: Place) -> bool:
-        """Whether a result that is the sums themselves may be written tile by tile. Vectors as wide as a line of the
-        cache that lie across two of them would be slower than a copy of whole rows."""
-        aligned = self.n * self.dtype.itemsize % CACHE_LINE == 0 if isinstance(self.n, int) else False
-        return (self.kernel().stores and not self.swapped and target.is_contiguous and target.dtype is self.dtype
-                and (aligned or current_isa().vector_bits < 8 * CACHE_LINE))
+        """Whether a result that is the sums themselves may be written tile by tile."""
+        return self.kernel().stores and not self.swapped and target.is_contiguous and target.dtype is self.dtype
 
     @property
     def has_few_rows(self) -> bool:
