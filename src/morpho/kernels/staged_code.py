@@ -151,66 +151,102 @@ def find_cut(lines: list[Line], may_cross: Callable[[str], bool]) -> Cut | None:
 
 def staged_loop(code: LoopCode, step: Pass, begin: Value, end: Value, trees: Sequence[Tree] = ()) -> bool:
     """All columns from `begin` to `end`, in two stages; False when the body is not fit for it."""
-    e, lanes = code.e, code.lanes
     if not is_straight(code, step):
         return False
-    column, places = e.argument("%column0", "i64", 1), {n: f"%place{n}" for n in code.side_by_side(step)}
-    before, constants = len(e.lines), len(e.table)
-    values = code.chunk_values(step, column, None, places)  # a draft, outside any loop
-    wanted = [*(store.instruction for store in step.stores), *step.keep, *(tree.input for tree in trees)]
-    draft = e.take_back(before)
-    lines = parse(draft, {values[n].name for n in wanted})
-    # Each row takes one turn more than it has chunks: reductions have many rows, and gain less than maps.
-    worth = not trees or busy_cycles(lines, lanes * BITS["float"] // REGISTER_BITS) < 0.9 * longest_chain(lines)
-    cut = find_cut(lines, lambda name: e.types[name][0] != "i1") if worth else None
-    if cut is None:
-        del e.table[constants:]
+    loop = StagedLoop(code, step, trees)
+    if loop.cut is None:
         return False
-    with e.when(e.icmp("slt", begin, end)):
+    with code.e.when(code.e.icmp("slt", begin, end)):
+        loop.write(loop.cut, begin, end)
+    return True
+
+
+class StagedLoop:
+    """A straight body as it would be written once, where it is cut, and the loop made of its halves.
+
+    The short last chunk is read from, and written to, the stack: `whole` is where it begins.
+    """
+
+    def __init__(self, code: LoopCode, step: Pass, trees: Sequence[Tree]) -> None:
+        self.code, self.step, self.trees, self.e = code, step, trees, code.e
+        e, self.lanes = code.e, code.lanes
+        self.column, self.places = e.argument("%column0", "i64", 1), {n: f"%place{n}" for n in code.side_by_side(step)}
+        self.elements = {n: scalars.memory_type(code.kernel.accesses[n].dtype) for n in self.places}
+        before, constants = len(e.lines), len(e.table)
+        self.values = code.chunk_values(step, self.column, None, self.places)  # a draft, outside any loop
+        self.wanted = [*(store.instruction for store in step.stores), *step.keep, *(tree.input for tree in trees)]
+        self.draft = e.take_back(before)
+        self.cut = self.find_cut()
+        if self.cut is None:
+            del e.table[constants:]
+
+    def find_cut(self) -> Cut | None:
+        """Where to cut, if that is worth it: each row takes one turn more than it has chunks, and reductions have many
+        rows, and gain less than maps."""
+        lines = parse(self.draft, {self.values[n].name for n in self.wanted})
+        vectors = self.lanes * BITS["float"] // REGISTER_BITS
+        worth = not self.trees or busy_cycles(lines, vectors) < 0.9 * longest_chain(lines)
+        return find_cut(lines, lambda name: self.e.types[name][0] != "i1") if worth else None
+
+    def write(self, cut: Cut, begin: Value, end: Value) -> None:
+        """The loop over columns of which there are some."""
+        e, code, lanes = self.e, self.code, self.lanes
         width = end - begin
         whole = begin + (width & -lanes)
         last = begin + ((width - 1) & -lanes)
-        elements = {n: scalars.memory_type(code.kernel.accesses[n].dtype) for n in places}
-        copies = {n: code.temporary(f"load{n}", element) for n, element in elements.items()}
-        # The short last chunk is read from, and written to, the stack.
+        self.copies = {n: code.temporary(f"load{n}", element) for n, element in self.elements.items()}
         left = end - whole
-        code.copy_all([(e.offset(code.pointers[n], element, whole), copies[n], element)
-                       for n, element in elements.items()], left)
-        # The first iteration has nothing to finish: whatever comes of it goes to the stack, where it is never read.
-        # Only a division of integers by nothing would have no meaning at all.
-        divides = any(_DIVISION.search(line.parts[2]) for line in cut.second)
-        nothing = [e.constant(0, *e.types[name]) if divides else Value(e, "poison", *e.types[name])
-                   for name in cut.crossing]
-        for tree in trees:
-            e.store(tree.start(lanes), code.temporary(f"nothing{tree.number}", tree.element))
-        constant = held_or_read(e, cut, draft, lanes, inside_others=bool(trees))
+        code.copy_all([(e.offset(code.pointers[n], element, whole), self.copies[n], element)
+                       for n, element in self.elements.items()], left)
+        nothing = self.nothing(cut)
+        constant = held_or_read(e, cut, self.draft, lanes, inside_others=bool(self.trees))
         with e.loop(begin, last + 2 * lanes, lanes, carried=nothing) as loop:
             now, past = e.intrinsic("smin", loop.index, last), loop.index - lanes
             inside = e.icmp("sge", past, begin) & e.icmp("slt", past, whole)
-            names = {column.name: now.name}
-            ended = {name: value.name for name, value in zip(cut.crossing, loop.values, strict=True)}
-            ended |= {line.name: "%" + e.fresh() for line in cut.again} | {column.name: past.name}
-            early, late = operands(cut.first), operands(cut.second)
-            whole_now = e.icmp("slt", now, whole)
-            for n, element in elements.items():
-                if places[n] in early:
-                    names[places[n]] = choose(code, whole_now, code.pointers[n], element, now, copies[n])
-                if places[n] in late:
-                    ended[places[n]] = choose(code, inside, code.pointers[n], element, past, copies[n])
-            write(e, cut.second, ended, constant)
-            write(e, cut.first, names, constant)
-            finished = {n: replace(values[n], name=ended.get(values[n].name, values[n].name)) for n in wanted}
-            put_away(code, step, finished, past, inside, begin)
-            add_chunks(code, trees, finished, past, inside)
+            finished = self.turn(cut, loop.values, (now, e.icmp("slt", now, whole)), (past, inside), constant)
+            put_away(code, self.step, finished, past, inside, begin)
+            add_chunks(code, self.trees, finished, past, inside)
             loop.next(*[Value(e, name, *e.types[name]) for name in cut.crossing])
+        self.end(whole, left)
+
+    def nothing(self, cut: Cut) -> list[Value]:
+        """What the first turn has to finish: whatever comes of it goes to the stack, where it is never read. Only a
+        division of integers by nothing would have no meaning at all."""
+        e = self.e
+        divides = any(_DIVISION.search(line.parts[2]) for line in cut.second)
+        found = [e.constant(0, *e.types[name]) if divides else Value(e, "poison", *e.types[name])
+                 for name in cut.crossing]
+        for tree in self.trees:
+            e.store(tree.start(self.lanes), self.code.temporary(f"nothing{tree.number}", tree.element))
+        return found
+
+    def turn(self, cut: Cut, carried: Sequence[Value], now: tuple[Value, Value], past: tuple[Value, Value],
+             constant: Callable[[re.Match[str]], str] | None) -> dict[int, Value]:
+        """Finish the chunk at column `past` and begin that at `now`, each a column and whether its chunk is a whole
+        one; the values that are finished, by instruction."""
+        e, code = self.e, self.code
+        begun = {self.column.name: now[0].name}
+        ended = {name: value.name for name, value in zip(cut.crossing, carried, strict=True)}
+        ended |= {line.name: "%" + e.fresh() for line in cut.again} | {self.column.name: past[0].name}
+        for n, element in self.elements.items():
+            for names, lines, (column, inside) in ((begun, cut.first, now), (ended, cut.second, past)):
+                if self.places[n] in operands(lines):
+                    names[self.places[n]] = choose(code, inside, code.pointers[n], element, column, self.copies[n])
+        write(e, cut.second, ended, constant)
+        write(e, cut.first, begun, constant)
+        return {n: replace(self.values[n], name=ended.get(self.values[n].name, self.values[n].name))
+                for n in self.wanted}
+
+    def end(self, whole: Value, left: Value) -> None:
+        """The short last chunk from the stack to its place, and into the reductions."""
+        e, code = self.e, self.code
         written = {store.access: scalars.memory_type(code.kernel.instructions[store.instruction].dtype)
-                   for store in step.stores}
+                   for store in self.step.stores}
         code.copy_all([(code.temporary(f"store{n}", element), e.offset(code.pointers[n], element, whole), element)
                        for n, element in written.items()], left)
-        for tree in trees:
+        for tree in self.trees:
             short = e.load(code.temporary(f"spare{tree.number}", tree.element), tree.element)
             tree.add_chunk(short, whole, e.first_lanes(left))
-    return True
 
 
 def put_away(code: LoopCode, step: Pass, finished: dict[int, Value], column: Value, inside: Value,
