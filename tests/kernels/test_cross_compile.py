@@ -24,6 +24,7 @@ from morpho.ops.sources import pick
 
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
 TARGETS = [("x86_64", "avx2"), ("x86_64", "avx512"), ("x86_64", "scalar"), ("aarch64", "neon"), ("aarch64", "scalar")]
+ADDRESS = re.compile(r"\bmovabsq\s+\$([^\d\s,-][^\s,]*)")  # x86 code calls what it has the whole address of
 CALL = re.compile(r"^\s+(?:callq?|bl|blr|b|jmpq?)\s+([^\s,]+)", re.MULTILINE)
 
 
@@ -44,7 +45,8 @@ def assembly(kernel: Any, architecture: str, name: str) -> str:
 
 def library_calls(text: str) -> set[str]:
     """Names called or jumped to that are neither labels of the function itself nor functions beside it."""
-    found = {name for name in CALL.findall(text) if not name.startswith((".L", "*", "%", "LBB"))}
+    found = {name for name in [*CALL.findall(text), *ADDRESS.findall(text)]
+             if not name.startswith((".L", "*", "%", "LBB"))}
     own = set(re.findall(r"^(\w+):", text, re.MULTILINE))
     return {name for name in found - own if not re.fullmatch(r"x\d+", name)}
 
@@ -231,6 +233,17 @@ def test_scatters_and_lookups_call_no_library(architecture: str, name: str, dtyp
     nodes += [build("gather", base, index, axis=0)]
     for kernel in kernels_of(*nodes):
         assert not library_calls(assembly(kernel, architecture, name)), kernel
+
+
+@pytest.mark.parametrize("name", ["scalar", "avx2", "avx512"])
+def test_x86_code_holds_whole_addresses(name: str) -> None:
+    """Constants and other functions may lie anywhere in memory: nothing is found by its distance, which has 32 bits."""
+    x = parameter(0, (7, 300), float32)
+    kernels = [*kernels_of(build("gelu", x)), *kernels_of(build("softmax", x, axes=(1,))), GemmKernel(float32, "rows")]
+    for kernel in kernels:
+        text = assembly(kernel, "x86_64", name)
+        assert "(%rip)" not in text and not re.search(r"\bcallq?\s+[^*\s]", text), kernel
+    assert any("movabsq" in assembly(kernel, "x86_64", name) for kernel in kernels)
 
 
 def test_wide_panels_are_asked_for_ahead_of_time() -> None:

@@ -1,7 +1,7 @@
 """A process that compiles LLVM text: a program of its own, with nothing of Morpho imported, so that it starts fast.
 
-Standard input: a line of JSON (`cpu`, `features`), then modules, each behind eight bytes of its length, little-endian.
-Standard output: the object code of each, as soon as it is there, in the same form.
+Standard input: a line of JSON (`cpu.target_options`), then modules, each behind eight bytes of its length,
+little-endian. Standard output: the object code of each, as soon as it is there, in the same form.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ def main() -> None:
     import llvmlite.binding as llvm
 
     into, out = sys.stdin.buffer, sys.stdout.buffer
-    header = json.loads(into.readline())
+    options = json.loads(into.readline())
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=header["cpu"], features=header["features"], opt=2, reloc="pic", codemodel="jitdefault")
+    machine = llvm.Target.from_default_triple().create_target_machine(**options)
     while length := int.from_bytes(into.read(8), "little"):
         module = llvm.parse_assembly(into.read(length).decode())
         module.verify()

@@ -41,8 +41,20 @@ def _target_machine(isa: Isa, triple: str | None) -> Any:
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
         target = llvm.Target.from_triple(triple)
-    return target.create_target_machine(cpu=isa.llvm_cpu, features=isa.llvm_features, opt=2, reloc="pic",
-                                        codemodel="small" if triple else "jitdefault")
+    return target.create_target_machine(**target_options(isa, foreign=triple is not None))
+
+
+def target_options(isa: Isa, foreign: bool = False) -> dict[str, Any]:
+    """What LLVM is told of the processor, and how code names its constants and functions.
+
+    x86 code would reach 2 GB only, and LLVM puts code and constants wherever pages are free: in a process that holds
+    arrays of gigabytes they may lie further apart, and what is read then is anything. So code holds whole addresses,
+    as it does on AArch64.
+    """
+    whole = {"reloc": "static", "codemodel": "large"}
+    default = {"reloc": "pic", "codemodel": "small" if foreign else "jitdefault"}
+    return {"cpu": isa.llvm_cpu, "features": isa.llvm_features, "opt": 2,
+            **(whole if isa.architecture == "x86_64" else default)}
 
 
 def _module(text: str, triple: str | None) -> Any:
@@ -73,12 +85,11 @@ def assembly(text: str, isa: Isa, triple: str | None = None) -> str:
 def load(code: bytes | Sequence[bytes], isa: Isa, names: list[str]) -> list[int]:
     """Put object code into memory and give the addresses of its functions.
 
-    An engine takes LLVM a millisecond to make, so the last one serves as long as names are new to it: on AArch64, where
-    code holds whole addresses. x86 code reaches 2 GB, and an engine keeps its first code and data together only.
+    An engine takes LLVM a millisecond to make, so the last one serves as long as names are new to it.
     """
     llvm = _binding()
     with lock:
-        if not _engines or machine().architecture != "aarch64" or not _names.isdisjoint(names):
+        if not _engines or not _names.isdisjoint(names):
             _start_engine(isa)
         engine = _engines[-1]
         try:

@@ -175,8 +175,7 @@ class CompileQueue:
         if self.closed:
             process.kill()
         try:
-            _stream(process.stdin).write(json.dumps({"cpu": self.isa.llvm_cpu,
-                                                     "features": self.isa.llvm_features}).encode() + b"\n")
+            _stream(process.stdin).write(json.dumps(cpu.target_options(self.isa)).encode() + b"\n")
         except OSError:
             pass  # it has ended: the first module says so
         return process
