@@ -72,8 +72,9 @@ def test_blas_keeps_to_the_thread_budget(rng: np.random.Generator, monkeypatch: 
 
 def test_integers_multiply_exactly_in_a_wider_dtype() -> None:
     a = mo.full((3, 200), 100, dtype=mo.int8)
-    found = mo.matmul(a, a.T, dtype=mo.int32)
-    assert found.dtype is mo.int32 and found.tolist() == [[2_000_000] * 3] * 3
+    for dtype in (mo.int32, "int32", np.int32):  # as everywhere
+        found = mo.matmul(a, a.T, dtype=dtype)
+        assert found.dtype is mo.int32 and found.tolist() == [[2_000_000] * 3] * 3
 
 
 def test_errors() -> None:

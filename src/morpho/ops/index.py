@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from morpho.base.dtypes import int64
 from morpho.base.errors import DTypeError, IndexFault, MorphoError, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import Attributes, Op, Spec, register
-from morpho.ops.algebra import zeros_like
+from morpho.ops.algebra import constant, expand, where, zeros_like
 
 
 def _infer_gather(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
@@ -101,7 +102,18 @@ def _scatter_rule(node: Node, ct: Node) -> list[Node | None]:
     taken = build("gather", ct, index, axis=node["axis"], **name)
     if node["mode"] == "add":
         return [ct, None, taken]
-    return [build("scatter", ct, index, zeros_like(value), axis=node["axis"], mode="set", **name), None, taken]
+    return [build("scatter", ct, index, zeros_like(value), axis=node["axis"], mode="set", **name), None,
+            where(_stays(node), taken, zeros_like(value))]
+
+
+def _stays(node: Node) -> Node:
+    """Which values of a `set` are still there at its end: of equal indices the last one's."""
+    base, index, _ = node.inputs
+    how = {"axis": node["axis"], **called(node.attributes)}
+    numbers = build("iota", shape=index.shape, axis=node["axis"], dtype=int64)
+    nothing = expand(constant(0, int64), base.shape)
+    last = build("scatter", nothing, index, numbers, mode="set", **how)
+    return build("equal", build("gather", last, index, **how), numbers)
 
 
 GATHER = register(Op("gather", "index", _infer_gather, _gather_rule, _reference_gather))

@@ -7,7 +7,7 @@ from typing import Any
 
 from morpho.base import settings
 from morpho.base.dims import Shape, product
-from morpho.base.dtypes import DType, float32, float64
+from morpho.base.dtypes import DType, as_dtype, float32, float64
 from morpho.base.errors import ArgumentError, AxisError, DTypeError, ShapeError, fail
 from morpho.base.shapes import broadcast, normalise_axis
 from morpho.ir.node import Node, build
@@ -32,7 +32,7 @@ ALGORITHMS = ("auto", "kernel", "parallel", "blas", "strassen")
 THREADS = {"auto": "auto", "kernel": "one", "parallel": "many"}  # Morpho's own code
 
 
-def matmul(x1: Any, x2: Any, /, *, algorithm: str = "auto", dtype: DType | None = None) -> Tensor:
+def matmul(x1: Any, x2: Any, /, *, algorithm: str = "auto", dtype: Any = None) -> Tensor:
     """The matrix product; leading axes are batches and broadcast, a vector counts as a row or a column.
 
     `dtype` converts both sides first: `matmul(a, b, dtype=mo.int32)` multiplies int8 matrices exactly. `algorithm`:
@@ -48,6 +48,7 @@ def matmul(x1: Any, x2: Any, /, *, algorithm: str = "auto", dtype: DType | None 
     """
     if algorithm not in ALGORITHMS:
         raise fail(ArgumentError, "matmul", f"algorithm {algorithm!r} is unknown", "use " + ", ".join(ALGORITHMS))
+    dtype = None if dtype is None else as_dtype(dtype)
     if isinstance(x1, Quantised | TransposedWeight) or isinstance(x2, Quantised | TransposedWeight):
         return _with_quantised(x1, x2, algorithm, dtype)
     a, b = _numeric("matmul", x1, x2, low=dtype is None and algorithm in THREADS)
