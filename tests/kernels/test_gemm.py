@@ -138,6 +138,51 @@ def test_batches_broadcast(rng: np.random.Generator, shape: tuple[Any, Any]) -> 
     np.testing.assert_allclose(found, np.matmul(a.astype(np.float64), b), rtol=1e-4, atol=1e-5)
 
 
+BATCHES = [((5, 2), (2,)), ((5, 2), (5, 1)), ((1, 2), (5, 2)), ((5, 1), (2,)), ((2, 5), (5, 2))]
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("rows", [1, 4, 37])
+@pytest.mark.parametrize("left, right", BATCHES, ids=str)
+def test_batches_of_two_axes_are_read_as_they_lie(rng: np.random.Generator, left: tuple[int, ...],
+                                                  right: tuple[int, ...], rows: int, constant: bool) -> None:
+    """Operands that repeat along one axis, or whose axes are exchanged, are not written out; nor are packed ones."""
+    a, b = (mo.asarray(rng.standard_normal(shape).astype("f"), copy=True)
+            for shape in ((*left, rows, 40), (*right, 40, 50)))
+    turned = left == (2, 5) and right == (5, 2)  # exchanged
+    expected = (a.numpy().transpose(1, 0, 2, 3) if turned else a.numpy()).astype(np.float64) @ b.numpy()
+
+    def multiplied(a: Any, b: Any) -> Any:
+        return mo.maximum((mo.permute_dims(a, (1, 0, 2, 3)) if turned else a) @ b, -1.0)
+
+    f = mo.compile((lambda a: multiplied(a, b)) if constant else multiplied)
+    found = f(a) if constant else f(a, b)
+    np.testing.assert_allclose(found.numpy(), np.maximum(expected, -1), rtol=1e-4, atol=1e-4)
+    assert f.stats["copies"] == 0
+    if constant:
+        assert f.stats["prepared_bytes"] <= 1.5 * b.nbytes + 4096
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int8"])
+def test_batches_of_two_axes_in_other_dtypes(rng: np.random.Generator, dtype: str) -> None:
+    a, b = (mo.asarray(rng.integers(-3, 4, shape)).astype(dtype).realise() for shape in ((5, 2, 9, 70), (2, 70, 33)))
+    exact = a.astype("float64").numpy() @ b.astype("float64").numpy()
+    f = mo.compile(lambda a, b: mo.matmul(a, b, dtype="int32" if dtype == "int8" else None))
+    np.testing.assert_array_equal(f(a, b).astype("float64").numpy(), exact)
+    assert f.stats["copies"] == 0
+
+
+def test_two_batch_axes_of_unknown_size(rng: np.random.Generator) -> None:
+    some, other = mo.Dim("some", 0, 7), mo.Dim("other", 1, 5)
+    f = mo.compile(lambda a, b: a @ mo.permute_dims(b, (1, 0, 2, 3)), dynamic={"a": {0: some, 1: other},
+                                                                              "b": {0: other, 1: some}})
+    for m, n in ((3, 2), (1, 5), (7, 1), (0, 3)):
+        a, b = (rng.standard_normal(shape).astype("f") for shape in ((m, n, 4, 30), (n, m, 30, 20)))
+        found = f(mo.asarray(a), mo.asarray(b)).numpy()
+        np.testing.assert_allclose(found, a @ b.transpose(1, 0, 2, 3), rtol=1e-4, atol=1e-4)
+    assert f.stats["copies"] == 0
+
+
 def test_dynamic_sizes_have_the_bits_of_fixed_ones(small_blocks: None, rng: np.random.Generator) -> None:
     m, n, k = mo.Dim("m", 1, 50), mo.Dim("n", 1, 60), mo.Dim("k", 0, 90)
     f = mo.compile(lambda x, y: mo.relu(x @ y) + 1.0, dynamic={"x": {0: m, 1: k}, "y": {0: k, 1: n}})

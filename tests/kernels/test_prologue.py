@@ -97,12 +97,25 @@ def test_no_inner_axis_to_speak_of(few_rows: None, rng: np.random.Generator, k: 
 
 
 def test_a_right_operand_is_copied_once(two_threads: None, rng: np.random.Generator) -> None:
-    """Also where a prologue is looked at, and not taken."""
-    x, y = draw(rng, 3, 2, 20, 34), draw(rng, 2, 3, 34, 9)
-    f = mo.compile(lambda x, y: mo.tanh(x) @ mo.permute_dims(y, (1, 0, 2, 3)))
+    """Also where a prologue is looked at, and not taken. Batches of two axes need no copy, of three they do."""
+    x, y = draw(rng, 3, 2, 2, 20, 34), draw(rng, 2, 2, 3, 34, 9)
+    f = mo.compile(lambda x, y: mo.tanh(x) @ mo.permute_dims(y, (2, 1, 0, 3, 4)))
     found = f(x, y).numpy()
-    np.testing.assert_allclose(found, np.tanh(x.numpy()) @ y.numpy().transpose(1, 0, 2, 3), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found, np.tanh(x.numpy()) @ y.numpy().transpose(2, 1, 0, 3, 4), rtol=1e-4, atol=1e-5)
     assert f.stats["copies"] == 1
+
+
+def test_batches_of_two_axes(few_rows: None, rng: np.random.Generator) -> None:
+    x = draw(rng, 3, 2, 20, 34)
+
+    def product(w: Any, axes: tuple[int, ...]) -> Function:
+        return lambda x: mo.softmax(x) @ mo.permute_dims(w, axes)
+
+    for w, axes in ((draw(rng, 2, 34, 18), (0, 1, 2)), (draw(rng, 3, 1, 34, 18), (0, 1, 2, 3)),
+                    (draw(rng, 2, 3, 34, 9), (1, 0, 2, 3))):
+        fused, apart, f = both(product(w, axes), x)
+        assert prologues(f) and fused.tobytes() == apart.tobytes() and f.stats["copies"] == 0
+        np.testing.assert_allclose(fused, mo.softmax(x).numpy() @ w.numpy().transpose(axes), rtol=1e-4, atol=1e-5)
 
 
 def test_batches_and_reshapes(few_rows: None, rng: np.random.Generator) -> None:

@@ -20,8 +20,9 @@ from morpho.cost.crossovers import DEFAULT
 from morpho.kernels import scalars
 from morpho.kernels.emit import BITS, CACHE_LINE, Emitter, Value
 
-NAMES = ("m", "n", "k", "a_batch", "a_m", "a_k", "b_batch", "tile_rows", "tile_panels", "depth", "row_tiles",
-         "column_tiles", "stride", "room", "sums_at", "scratch_at", "places", "product", "straight", "epilogue")
+NAMES = ("m", "n", "k", "a_batch", "a_m", "a_k", "b_batch", "inner", "a_outer", "b_outer", "tile_rows", "tile_panels",
+         "depth", "row_tiles", "column_tiles", "stride", "room", "sums_at", "scratch_at", "places", "product",
+         "straight", "epilogue")
 EPILOGUE = NAMES.index("epilogue")  # the address of the epilogue's function; its own numbers follow
 PROLOGUE = len(NAMES)  # that of the prologue's, in kernels that have one (`prologue.py`)
 BLOCK = 32  # values of k that bfloat16 adds as two chains

@@ -212,6 +212,7 @@ class GemmCode:
         column = index - upper * v["column_tiles"]
         batch = e.instruction("udiv", upper, v["row_tiles"])
         row = upper - batch * v["row_tiles"]
+        self.number_batch(batch)
         first, panel = row * v["tile_rows"], column * v["tile_panels"]
         last = e.intrinsic("smin", first + v["tile_rows"], v["m"])
         end = e.intrinsic("smin", panel + v["tile_panels"], self.panels)
@@ -223,6 +224,15 @@ class GemmCode:
             with e.loop(0, blocks) as loop:
                 self.block(batch, (first, last), (panel, end), loop.index, loop.index, packed)
             self.finish(batch, (first, last), (panel, end))
+
+    def number_batch(self, batch: Value) -> None:
+        """Find which of the outer and of the inner batches this one is; see `batch_place`."""
+        self.outer = self.e.instruction("udiv", batch, self.v["inner"])
+        self.inner = batch - self.outer * self.v["inner"]
+
+    def batch_place(self, operand: str) -> Value:
+        """How far an operand of the batch lies from that of the first one."""
+        return self.outer * self.v[f"{operand}_outer"] + self.inner * self.v[f"{operand}_batch"]
 
     def packed(self, rows: Value) -> Value:
         """Whether rows of this number are packed already: neighbouring items share theirs, where there is room for
@@ -313,11 +323,11 @@ class GemmCode:
     def source(self, batch: Value, rows: tuple[Value, Value], start: Value) -> str:
         """Where the rows of a tile begin at a block of k."""
         v = self.v
-        return self.e.offset(self.a, self.memory, batch * v["a_batch"] + rows[0] * v["a_m"] + start * v["a_k"])
+        return self.e.offset(self.a, self.memory, self.batch_place("a") + rows[0] * v["a_m"] + start * v["a_k"])
 
     def right(self, batch: Value) -> Value:
         """Where the packed right operand of a batch begins."""
-        return batch * self.v["b_batch"]
+        return self.batch_place("b")
 
     def before_packing(self, rows: tuple[Value, Value], start: Value, depth: Value) -> None:
         """Rows with one stride need nothing."""

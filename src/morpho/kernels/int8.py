@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from morpho.base.dims import Shape, Size
+from morpho.base.dims import Shape
 from morpho.base.dtypes import DType, int8, int32
 from morpho.base.machine import Isa
 from morpho.kernels.gemm import GemmKernel
@@ -59,12 +59,7 @@ class ByteProduct(Product):
 
     @property
     def packed_shape(self) -> Shape:
-        batches = 1 if self.b.batch == 0 else self.batch
-        return (batches, self.panels, self.k + (GROUP - 1), self.register.width)  # bytes, enough for whole groups
-
-    @property
-    def packed_stride(self) -> Size:
-        return 0 if self.b.batch == 0 else self.panels * (self.k + (GROUP - 1)) * self.register.width
+        return (self.right_batches, self.panels, self.k + (GROUP - 1), self.register.width)  # bytes, for whole groups
 
     @property
     def packed_bytes(self) -> int:

@@ -184,7 +184,7 @@ class ByteCode(GemmCode):
 
     def panel(self, batch: Value, number: Value, start: Value, depth: Value) -> str:
         e, v = self.e, self.v
-        first = e.offset(self.b, "i8", batch * v["b_batch"])
+        first = e.offset(self.b, "i8", self.right(batch))
         return e.offset(first, "i32", (number * groups_of(v["k"]) + start.shift_right(2)) * self.register.width)
 
     def packed_rows(self, row: Value, depth: Value) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType
@@ -26,16 +26,19 @@ PRODUCT = -2  # the slot of the scratch tile, which the kernel itself fills in
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """An operand of a product: where it lies, and its strides along batch, its own two axes."""
+    """An operand of a product: where it lies, and its strides along batches, its own two axes, and outer batches, where
+    those of both operands together have two axes; `counts` are then the sizes of these."""
 
     place: Place
     batch: Size
     rows: Size
     columns: Size
+    outer: Size = 0
+    counts: tuple[Size, Size] | None = None
 
     @property
     def turned(self) -> Matrix:
-        return Matrix(self.place, self.batch, self.columns, self.rows)
+        return replace(self, rows=self.columns, columns=self.rows)
 
 
 def layout(first: Size, second: Size, names: tuple[str, str]) -> str:
@@ -63,7 +66,7 @@ class Product:
         self.swapped = self.sides_change and n == 1 and m != 1
         if self.swapped:
             m, n, a, b = n, m, b.turned, a.turned
-        elif b.batch == 0 and a.batch == m * a.rows:  # one matrix for all batches: their rows are one matrix
+        elif a.counts is None and b.batch == 0 and a.batch == m * a.rows:  # one matrix for all: rows are one matrix
             batch, m = 1, batch * m
         self.batch, self.m, self.n, self.a, self.b = batch, m, n, a, b
         self.threads = wanted_threads()
@@ -116,20 +119,40 @@ class Product:
         return -(-max(upper(self.n), 1) // self.register.width)
 
     @property
+    def inner(self) -> Size:
+        """Batches of the inner axis; all, where there is one."""
+        return self.batch if self.b.counts is None else self.b.counts[1]
+
+    @property
+    def right_batches(self) -> Size:
+        """How many right operands there are: some may be the same for all batches along an axis."""
+        b, counts = self.b, self.b.counts or (1, self.batch)
+        return (counts[0] if b.outer != 0 else 1) * (counts[1] if b.batch != 0 else 1)
+
+    @property
     def packed_shape(self) -> Shape:
-        batches = 1 if self.b.batch == 0 else self.batch
-        return (batches, self.panels, self.k, self.register.width)
+        return (self.right_batches, self.panels, self.k, self.register.width)
 
     def pack_kernel(self) -> PackKernel:
         return PackKernel(self.dtype, layout(self.b.rows, self.b.columns, ("rows", "columns")), self.register.width)
 
     def pack_values(self) -> tuple[Size, ...]:
         """Numbers in the order of `pack.NAMES`."""
-        return (self.n, self.k, self.b.batch, self.b.rows, self.b.columns, self.panels, self.packed_stride)
+        b, (batches, panels, *_) = self.b, self.packed_shape
+        inner = batches if b.outer == 0 else 1 if b.batch == 0 else self.inner  # of those that differ
+        return (self.n, self.k, b.batch, b.rows, b.columns, panels, self.packed_batch, inner, b.outer)
 
     @property
-    def packed_stride(self) -> Size:
-        return 0 if self.b.batch == 0 else self.panels * self.k * self.register.width
+    def packed_batch(self) -> Size:
+        """Elements of one batch after packing."""
+        return product(self.packed_shape[1:])
+
+    @property
+    def packed_strides(self) -> tuple[Size, Size]:
+        """Of the right operand after packing, along inner and outer batches."""
+        b = self.b
+        along = self.packed_batch if b.batch != 0 else 0
+        return along, 0 if b.outer == 0 else self.packed_batch * (self.inner if b.batch != 0 else 1)
 
     # -- multiplying ---------------------------------------------------------------------------------------------------
     def kernel(self) -> GemmKernel:
@@ -183,8 +206,9 @@ class Product:
         """Numbers in the order of `gemm.NAMES`, then the epilogue's own."""
         t, (sums_at, scratch_at, _) = self.tiling, self.scratch(epilogue.kernel)
         index = next(i for i, place in enumerate(epilogue.places) if place is not None and place.slot == PRODUCT)
-        return (self.m, self.n, self.k, self.a.batch, self.a.rows, self.a.columns, self.packed_stride,
-                t.tile_rows, t.tile_panels, t.depth, t.row_tiles, t.column_tiles, t.stride, self.room, sums_at,
+        a, (along, outer) = self.a, self.packed_strides
+        return (self.m, self.n, self.k, a.batch, a.rows, a.columns, along, self.inner, a.outer, outer, t.tile_rows,
+                t.tile_panels, t.depth, t.row_tiles, t.column_tiles, t.stride, self.room, sums_at,
                 scratch_at, len(epilogue.places), index, int(self.straight), 0, *epilogue.values)
 
     @property
@@ -202,29 +226,45 @@ def follows(lowered: Lowered) -> bool:
     return len(reads) == 1 and not lowered.kernel.transposed
 
 
-def as_matrix(place: Place, copy: Callable[[Place], Place]) -> Matrix:
-    """An operand with one stride for all its batch axes; copied where it has none."""
-    stride = batch_stride(place)
-    if stride is None:
-        place = copy(place)
-        stride = batch_stride(place)
-        assert stride is not None
-    return Matrix(place, stride, place.strides[-2], place.strides[-1])
+def as_matrices(places: Sequence[Place], copies: Sequence[Callable[[Place], Place]]) -> list[Matrix]:
+    """The operands of a product, whose batches together have two axes at most; one that would need more is copied."""
+    places = list(places)
+    while len(axes := batch_axes(*places)) > 2:
+        worst = max(range(len(places)), key=lambda i: len(batch_axes(places[i])))
+        places[worst] = copies[worst](places[worst])
+    axes = [*((1, *[0] * len(places)),) * (2 - len(axes)), *axes]
+    counts = (axes[0][0], axes[1][0]) if axes[0][0] != 1 else None
+    return [Matrix(place, axes[1][1 + i], place.strides[-2], place.strides[-1], axes[0][1 + i], counts)
+            for i, place in enumerate(places)]
+
+
+def batch_axes(*places: Place) -> list[tuple[Size, ...]]:
+    """Batch axes of operands, as the size and each one's stride; neighbours that are one axis in all of them are
+    joined. All have the axes of the first, or none.
+
+    >>> from morpho.base.dtypes import float32
+    >>> a = Place(0, 0, (5, 2, 4, 8), (64, 32, 8, 1), float32)
+    >>> batch_axes(a, Place(1, 0, (5, 2, 8, 3), (0, 24, 3, 1), float32))
+    [(5, 64, 0), (2, 32, 24)]
+    """
+    found: list[tuple[Size, ...]] = []
+    rank = len(places[0].shape) - 2
+    strides = zip(*(place.strides[:-2] or (0,) * rank for place in places), strict=True)
+    for size, steps in reversed([*zip(places[0].shape[:-2], strides, strict=True)]):
+        if size == 1:
+            continue
+        last = found[0] if found else None
+        if last is not None and all(step == inner * last[0] for step, inner in zip(steps, last[1:], strict=True)):
+            found[0] = (size * last[0], *last[1:])
+        else:
+            found.insert(0, (size, *steps))
+    return found
 
 
 def batch_stride(place: Place) -> Size | None:
     """The one stride of all batch axes together, or None."""
-    stride: Size | None = None
-    extent: Size = 1
-    for size, step in zip(reversed(place.shape[:-2]), reversed(place.strides[:-2]), strict=True):
-        if size == 1:
-            continue
-        if stride is None:
-            stride = step
-        elif step != stride * extent:
-            return None
-        extent = extent * size
-    return 0 if stride is None else stride
+    axes = batch_axes(place)
+    return None if len(axes) > 1 else axes[0][1] if axes else 0
 
 
 def loop_scratch(kernel: LoopKernel, columns: int) -> int:

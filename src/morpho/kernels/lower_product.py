@@ -20,7 +20,7 @@ from morpho.ir.node import Node
 from morpho.kernels.builder import Builder, operations, reads_first
 from morpho.kernels.direct_window import DirectProduct, PointwiseProduct, is_direct, is_pointwise
 from morpho.kernels.int8 import ByteProduct
-from morpho.kernels.lower_gemm import PRODUCT, Product, as_matrix, batch_stride, follows, layout
+from morpho.kernels.lower_gemm import PRODUCT, Product, as_matrices, batch_axes, batch_stride, follows, layout
 from morpho.kernels.lower_group import Lowered, lower_body, lower_copy
 from morpho.kernels.matmul import ROWS, MatmulKernel
 from morpho.kernels.place import Place, whole
@@ -130,9 +130,9 @@ class ProductLowering(Builder):
         inputs, right = [self.place(child) for child in group.inputs], self.place(node.inputs[1])
         if all(self.is_fixed(place) for place in inputs):  # computed once, before the first call
             return None
-        if batch_stride(right) is None:  # to be copied, by whichever product it is
+        if len(batch_axes(right)) > 2:  # to be copied, by whichever product it is
             return None
-        b = as_matrix(right, lambda place: place)
+        (b,) = as_matrices([right], [])
         found = PrologueProduct(left.dtype, shape, k, b, whole_rows, self.crossovers)
         found.before = lower_body(group, inputs, [found.rows_as(group.shape)], 1)
         if not found.pays or self.packs_itself(node, found, whole_rows):
@@ -142,7 +142,9 @@ class ProductLowering(Builder):
         return found
 
     def alone(self, node: Node, shape: Shape, whole_rows: bool) -> Product:
-        a, b = (as_matrix(self.place(child), lambda place, n=child: self.copied(place, n)) for child in node.inputs[:2])
+        children = node.inputs[:2]
+        a, b = as_matrices([self.place(child) for child in children],
+                           [lambda place, n=child: self.copied(place, n) for child in children])  # type: ignore[misc]
         left, by = node.inputs[0], node.attributes.get("by", node.op.name)
         given = (left.shape[-1], a, b, whole_rows, self.crossovers)
         if by == "matmul_int8":
@@ -150,7 +152,7 @@ class ProductLowering(Builder):
             return of_bytes([child.dtype for child in node.inputs[:2]], shape, *given)
         if by == "matmul_quantised":
             if b.columns != 1:
-                b = as_matrix(self.copied(b.place, node), lambda place: place)
+                (b,) = as_matrices([self.copied(b.place, node)], [])
             return QuantisedProduct(node["kind"], left.dtype, shape, left.shape[-1], a, b, whole_rows, self.crossovers)
         if not whole_rows and self.is_fixed(a.place) and is_pointwise(left.dtype, shape, left.shape[-1], a, b):
             return PointwiseProduct(shape, left.shape[-1], a, b)
@@ -234,7 +236,8 @@ class ProductLowering(Builder):
         a, b, nbytes = found.a, found.b, found.n * found.k * found.dtype.itemsize
         kernel = RowProduct(found.dtype, way_of(layout(b.rows, b.columns, ("rows", "columns")), nbytes))
         tiles, tile = found.direct_tiles
-        values = (found.m, found.n, found.k, a.batch, a.rows, a.columns, b.batch, b.rows, b.columns, tiles, tile)
+        values = (found.m, found.n, found.k, a.batch, a.rows, a.columns, b.batch, b.rows, b.columns, found.inner,
+                  a.outer, b.outer, tiles, tile)
         self.add(Step(kernel, (a.place, b.place, target), (2,), values, found.batch * tiles,
                       found.m * tile * found.k, DIRECT, node.origin, threads=node.attributes.get("threads", "auto"),
                       operations=2 * found.batch * found.m * found.n * found.k))

@@ -14,7 +14,7 @@ from morpho.kernels import scalars
 from morpho.kernels.emit import Emitter, Value
 from morpho.kernels.gemm import transpose
 
-NAMES = ("n", "k", "b_batch", "b_k", "b_n", "panels", "target_batch")
+NAMES = ("n", "k", "b_batch", "b_k", "b_n", "panels", "target_batch", "inner", "b_outer")
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,9 @@ class PanelCode(ABC):
             batch = e.instruction("udiv", panels.index, v["panels"])
             number = panels.index - batch * v["panels"]
             column = number * self.width
-            self.source = e.offset(source, self.memory, batch * v["b_batch"] + column * v["b_n"])
+            outer = e.instruction("udiv", batch, v["inner"])
+            place = outer * v["b_outer"] + (batch - outer * v["inner"]) * v["b_batch"]
+            self.source = e.offset(source, self.memory, place + column * v["b_n"])
             self.target = e.offset(target, self.memory, batch * v["target_batch"])
             self.panel(number, v["n"] - column)
         e.line("ret i32 0")

@@ -62,6 +62,7 @@ class PrologueCode(GemmCode):
         """One tile of rows, with all columns."""
         e, v = self.e, self.v
         batch = e.instruction("udiv", index, v["row_tiles"])
+        self.number_batch(batch)
         first = (index - batch * v["row_tiles"]) * v["tile_rows"]
         rows = first, e.intrinsic("smin", first + v["tile_rows"], v["m"])
         with e.when(e.icmp("slt", *rows)):  # dynamic sizes may have fewer tiles
@@ -102,7 +103,7 @@ class PrologueProduct(Product):
         line = CACHE_LINE // dtype.itemsize
         self.whole_rows, self.left_dtype = whole_rows, dtype
         self.stride = (k // line + 1) * line  # never k itself: rows and columns must not look like one axis
-        a = Matrix(self.rows_as((*shape[:-1], k)), shape[-2] * self.stride, self.stride, 1)
+        a = Matrix(self.rows_as((*shape[:-1], k)), shape[-2] * self.stride, self.stride, 1, counts=b.counts)
         super().__init__(dtype, shape, k, a, b, whole_rows, crossovers)
 
     def rows_as(self, shape: Shape) -> Place:

@@ -73,10 +73,6 @@ class QuantisedProduct(Product):
         """Numbers in the order of `PACK_NAMES`."""
         return self.b.place.shape[0], self.k, self.b.rows
 
-    @property
-    def packed_stride(self) -> Size:
-        return 0
-
     def kernel(self) -> QuantisedGemmKernel:
         left = layout(self.a.rows, self.a.columns, ("columns", "rows"))
         most = upper(self.m)

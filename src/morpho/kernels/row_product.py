@@ -19,7 +19,8 @@ from morpho.kernels import scalars
 from morpho.kernels.emit import Emitter, Value
 from morpho.kernels.gemm import pick, transpose
 
-NAMES = ("m", "n", "k", "a_batch", "a_m", "a_k", "b_batch", "b_k", "b_n", "tiles", "tile")
+NAMES = ("m", "n", "k", "a_batch", "a_m", "a_k", "b_batch", "b_k", "b_n", "inner", "a_outer", "b_outer", "tiles",
+         "tile")
 DTYPES = (float32, float64)
 VECTORS = 8  # chains side by side, enough to hide the latency of an FMA
 BLOCK = 8  # rows of the right operand that are read side by side
@@ -83,8 +84,10 @@ class _Code:
             batch = e.instruction("udiv", loop.index, v["tiles"])
             begin = (loop.index - batch * v["tiles"]) * v["tile"]
             end = e.intrinsic("smin", begin + v["tile"], v["n"])
-            self.a = e.offset(a, self.element, batch * v["a_batch"])
-            self.b = e.offset(b, self.element, batch * v["b_batch"])
+            outer = e.instruction("udiv", batch, v["inner"])
+            inner = batch - outer * v["inner"]
+            self.a = e.offset(a, self.element, outer * v["a_outer"] + inner * v["a_batch"])
+            self.b = e.offset(b, self.element, outer * v["b_outer"] + inner * v["b_batch"])
             self.c = e.offset(c, self.element, batch * v["m"] * v["n"])
             if self.kernel.way == "streamed":
                 self.streamed(begin, end)

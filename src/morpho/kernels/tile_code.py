@@ -178,7 +178,7 @@ class TileCode(GemmCode):
 
     def panel(self, batch: Value, number: Value, start: Value, depth: Value) -> str:
         e, v = self.e, self.v
-        first = e.offset(self.b, "i8", batch * v["b_batch"] * self.item_bytes)
+        first = e.offset(self.b, "i8", self.right(batch) * self.item_bytes)
         return e.offset(first, "i8", (number * 2 * tiles_of(v["k"], self.kernel.group)
                                       + tiles_of(start, self.kernel.group)) * TILE_BYTES)
 

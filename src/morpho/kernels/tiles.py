@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from morpho.base.dims import Shape, Size, upper
+from morpho.base.dims import Shape, upper
 from morpho.base.dtypes import bfloat16
 from morpho.base.machine import Isa
 from morpho.kernels.gemm import GemmKernel, Register
@@ -80,18 +80,10 @@ class _Tiles(Product):
 
     @property
     def packed_shape(self) -> Shape:
-        batches = 1 if self.b.batch == 0 else self.batch
-        return (batches, 2 * self.panels, self.k + (self.block - 1), SIDE)  # enough for whole tiles
-
-    @property
-    def packed_stride(self) -> Size:
-        return 0 if self.b.batch == 0 else 2 * self.panels * (self.k + (self.block - 1)) * SIDE
+        return (self.right_batches, 2 * self.panels, self.k + (self.block - 1), SIDE)  # enough for whole tiles
 
     def pack_kernel(self) -> TilePackKernel:  # type: ignore[override]
         return TilePackKernel(layout(self.b.rows, self.b.columns, ("rows", "columns")), self.group)
-
-    def pack_values(self) -> tuple[Size, ...]:
-        return (self.n, self.k, self.b.batch, self.b.rows, self.b.columns, 2 * self.panels, self.packed_stride)
 
     @property
     def tile_rows(self) -> int:

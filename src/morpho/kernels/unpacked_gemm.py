@@ -157,6 +157,7 @@ class UnpackedCode(GemmCode):
         """One tile of columns: its tiles of rows one after the other, the first of which finds nothing packed."""
         e, v, register = self.e, self.v, self.register
         batch = e.instruction("udiv", index, v["column_tiles"])
+        self.number_batch(batch)
         first = (index - batch * v["column_tiles"]) * v["tile_vectors"]
         self.first_column = first * register.lanes
         self.last_column = e.intrinsic("smin", self.first_column + v["tile_vectors"] * register.lanes, v["n"])
@@ -190,7 +191,7 @@ class UnpackedCode(GemmCode):
         e, v, register = self.e, self.v, self.register
         start = block * v["depth"]
         depth = e.intrinsic("smin", v["depth"], v["k"] - start)
-        source = e.offset(self.b, self.memory, batch * v["b_batch"] + start * v["b_k"])
+        source = e.offset(self.b, self.memory, self.batch_place("b") + start * v["b_k"])
 
         def pack(first: Value, last: Value, panel: str) -> None:
             line = e.offset(source, self.memory, first * v["b_n"])
@@ -265,7 +266,7 @@ class UnpackedProduct(Product):
     def values(self, epilogue: Lowered) -> tuple[Size, ...]:
         """Numbers in the order of `UNPACKED_NAMES`, then the epilogue's own."""
         numbers, b = list(super().values(epilogue)), self.b
-        numbers[NAMES.index("b_batch")] = b.batch
+        numbers[NAMES.index("b_batch")], numbers[NAMES.index("b_outer")] = b.batch, b.outer
         own = b.rows, b.columns, super().scratch(epilogue.kernel)[2], self.tile_vectors
         return (*numbers[:len(NAMES)], *own, *numbers[len(NAMES):])
 
@@ -284,7 +285,7 @@ def vectors_of_tile(product: Product, tiling: Tiling) -> int | None:
     if product.swapped or not all(isinstance(size, int) and size > 0 for size in sizes):
         return None
     m, n, k, batch = sizes
-    if batch > 1 and product.b.batch == 0:  # one matrix for all of them is packed once
+    if product.right_batches != batch:  # one matrix for several of them is packed once
         return None
     register, few = product.register, tiling.row_tiles == 1 and m <= product.crossovers.one_block_rows
     most = max(4, FEW_ROWS_BYTES // (k * register.width * product.dtype.itemsize)) if few else 64  # panels of a tile
