@@ -120,6 +120,16 @@ def test_readme_lists_every_command() -> None:
     assert not missing and not unknown
 
 
+def test_figures_of_the_readme_are_those_measured() -> None:
+    """Each ratio and time stands in the section of docs/measurements.md on the same machine, and so do the dates."""
+    shown = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## Measured")[1].split("\n## ")[0]
+    page = (ROOT / "docs" / "measurements.md").read_text(encoding="utf-8")
+    measured = page.split("\n## A Neoverse N1")[1].split("\n## ")[0]
+    figures = re.findall(r"[\d.]+(?:x| us)\b|\d{4}-\d\d-\d\d", shown)
+    assert len(figures) > 5
+    assert [figure for figure in figures if not re.search(rf"(?<![\d.]){re.escape(figure)}\b", measured)] == []
+
+
 def test_the_map_names_every_file() -> None:
     """In the row of its folder in docs/map.md."""
     text = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")

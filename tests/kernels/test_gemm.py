@@ -55,6 +55,48 @@ def test_bits_by_the_rule_over_several_blocks(small_blocks: None, rng: np.random
             assert (a @ b).numpy().tobytes() == expected.astype((a @ b).numpy().dtype).tobytes()
 
 
+POWERS = {"magnitudes": {mo.float16: (-12, 3), mo.bfloat16: (-40, 55)},
+          "subnormal": {mo.float16: (-26, 3), mo.bfloat16: (-135, 55)}}  # of two, in numbers of a kind
+
+
+def half_bound(a: np.ndarray, b: np.ndarray, found: np.ndarray, dtype: Any) -> np.ndarray:
+    """How far docs/numerics.md lets an element of a product of half floats be off."""
+    k, magnitudes = a.shape[-1], abs(a) @ abs(b)
+    if dtype is mo.float16:
+        return (k - 1) * 2.0**-24 * magnitudes + 2.0**-11 * abs(found) + 2.0**-25
+    return min(k - 1, k / 32 + 17) * 2.0**-24 * magnitudes + 2.0**-8 * abs(found) + 2.0**-133
+
+
+def half_operands(rng: np.random.Generator, kind: str, lead: tuple[int, ...], k: int, dtype: Any) -> list[np.ndarray]:
+    """Rows and columns whose sums are hard: of all magnitudes, that cancel, or with many terms too small to add."""
+    a, b = rng.standard_normal((*lead, 5, k)), rng.standard_normal((*lead[-1:], k, 7))
+    if kind in POWERS:
+        a, b = (x * 2.0 ** rng.integers(*POWERS[kind][dtype], x.shape) for x in (a, b))
+    if kind == "cancelling":  # the second half takes the first away, but for a little
+        half = k // 2
+        a[..., half:2 * half], b[..., half:2 * half, :] = -a[..., :half], b[..., :half, :] * (1 + 2.0**-7)
+    if kind == "absorbed":  # 1 + 2**-25 + 2**-25 + ... - 1: every step of a chain may lose what it adds
+        a[:], b[:] = 2.0**-12, 2.0**-13
+        a[..., 0], b[..., 0, :], a[..., -1], b[..., -1, :] = 1, 1, -1, 1
+    return [a, b]
+
+
+@pytest.mark.parametrize("dtype", [mo.float16, mo.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", ["normal", "cancelling", "absorbed", *POWERS])
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3)], ids=str)
+def test_half_floats_keep_the_bound_they_promise(rng: np.random.Generator, dtype: Any, kind: str,
+                                                 lead: tuple[int, ...]) -> None:
+    """Against float64 on the rounded inputs, in whole, as one row and as one column."""
+    isa = "vector256" if kind == "subnormal" else "native"  # matrix units take such numbers for zero
+    for k in (1, 2, 31, 32, 33, 64, 1000):
+        given = half_operands(rng, kind, lead, k, dtype)
+        a, b = (mo.asarray(x.astype(np.float32)).astype(dtype) for x in given)
+        for left, right in ((a, b), (a[..., :1, :], b), (a, b[..., :1])):
+            with mo.settings(isa=isa):
+                found, x, y = (tensor.numpy().astype(np.float64) for tensor in (left @ right, left, right))
+            assert (abs(found - x @ y) <= half_bound(x, y, found, dtype)).all()
+
+
 @pytest.mark.parametrize("m", [1, 2, 3, 5, 8, 13])
 @pytest.mark.parametrize("left", ["rows", "columns", "steps", "back"])
 @pytest.mark.parametrize("right", ["rows", "columns", "steps", "back"])

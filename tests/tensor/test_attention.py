@@ -101,6 +101,17 @@ def test_gradient_of_a_float_mask(shape: tuple[int, ...], causal: bool, rng: np.
     assert np.allclose(found, want, rtol=1e-6, atol=1e-7)
 
 
+def test_gradients_have_no_gradients_and_say_so(rng: np.random.Generator) -> None:
+    q, k, v, cotangent = draw(rng, 5, 7)
+
+    def loss(x: mo.Tensor) -> mo.Tensor:
+        return (mo.attention(x, k, v) * cotangent).sum()
+
+    for twice in (lambda: mo.grad(lambda x: (mo.grad(loss)(x) ** 2).sum())(q), lambda: mo.jvp(loss, (q,), (q,))):
+        with pytest.raises(ArgumentError, match="attention_backward has no gradient"):
+            twice()
+
+
 @pytest.mark.parametrize("dtype, limit", [("float32", 2e-6), ("float16", 2e-3), ("bfloat16", 2e-2)])
 def test_gradients_of_narrow_numbers(dtype: str, limit: float, rng: np.random.Generator) -> None:
     given = draw(rng, 70, 130, 16, 16, dtype=dtype)

@@ -373,6 +373,28 @@ def test_paths() -> None:
     assert mo.einsum("ab,bc,cd->ad", a, b, c, memory_limit="320 B").shape == (2, 50)
 
 
+@pytest.mark.parametrize("name", ["bool", "int8", "uint8", "int16", "int32", "int64", "float16", "bfloat16", "float32",
+                                  "float64"])
+def test_intermediates_count_in_the_type_they_are_held_in(name: str) -> None:
+    """The first product of this path is 9 x 9, and the widest node of that size has the bytes that count."""
+    a, b, c = (mo.ones(shape, dtype=getattr(mo, name)) for shape in ((9, 3), (3, 9), (9, 2)))
+    path = [(0, 1), (0, 1)]
+    counted = mo.einsum_path("ab,bc,cd->ad", a, b, c, optimize=path).largest_bytes
+    found = mo.einsum("ab,bc,cd->ad", a, b, c, optimize=path, memory_limit=counted)
+    held = {81 * node.dtype.itemsize for node in graph_of(found).nodes if node.shape == (9, 9)}
+    assert max(held) == counted == 81 * (4 if name == "bool" else getattr(mo, name).itemsize)
+    with pytest.raises(MemoryError, match=f"takes {counted} bytes, the limit is {counted - 1}"):
+        mo.einsum("ab,bc,cd->ad", a, b, c, optimize=path, memory_limit=counted - 1)
+
+
+def test_the_search_counts_truth_values_as_they_are_held() -> None:
+    """A cap that their bytes would keep to, and the numbers they become do not, moves the order or is refused."""
+    a, b, c = (mo.ones(shape, dtype=mo.bool) for shape in ((2, 30), (30, 40), (40, 50)))
+    with pytest.raises(MemoryError, match=r"the smallest limit that works is 320 bytes"):
+        mo.einsum_path("ab,bc,cd->ad", a, b, c, memory_limit=319)
+    assert mo.einsum_path("ab,bc,cd->ad", a, b, c, memory_limit=320).largest_bytes == 320
+
+
 X, Y = mo.zeros((2, 3)), mo.zeros((4, 5))
 ERRORS: list[tuple[str, type[Exception], Callable[[], Any]]] = [
     ("label 'b' has size 3 in operand 0 and 4 in operand 1", ValueError, lambda: mo.einsum("ab,bc", X, Y)),

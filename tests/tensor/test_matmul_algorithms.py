@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -59,6 +61,30 @@ def test_strassen_keeps_its_bound_for_any_shape(rng: np.random.Generator, shape:
     bound = 18.0**levels * (inner**2 + 6 * inner) * 2.0**-24 * abs(a).max() * abs(b).max()
     assert levels >= 1 and found.shape == (m, n)
     assert abs(found - a.astype(np.float64) @ b).max() <= bound
+
+
+@pytest.mark.parametrize(("dtype", "unit"), [(mo.float16, 2.0**-11), (mo.bfloat16, 2.0**-8)], ids=str)
+def test_strassen_of_half_floats_is_that_of_float32_rounded_once(rng: np.random.Generator, dtype: Any,
+                                                                 unit: float) -> None:
+    """One level over an inner size of 8, so that the bound is well below what sums of half floats would lose."""
+    a, b = (mo.asarray(rng.standard_normal((2, 15, 15)).astype(np.float32)).astype(dtype) for _ in range(2))
+    found = mo.Tensor.of_node(strassen(a.node, b.node, leaf=4))
+    wide = mo.Tensor.of_node(strassen(a.astype(mo.float32).node, b.astype(mo.float32).node, leaf=4))
+    assert found.dtype is dtype and found.numpy().tobytes() == wide.astype(dtype).numpy().tobytes()
+    x, y, values = (tensor.numpy().astype(np.float64) for tensor in (a, b, found))
+    bound = 18 * (8**2 + 6 * 8) * 2.0**-24 * abs(x).max() * abs(y).max() + unit * abs(values) + 2.0**-25
+    assert (abs(values - x @ y) <= bound).all()
+
+
+def test_strassen_of_large_float16_does_not_overflow() -> None:
+    """The sum of two quarters of a is no float16; the product is."""
+    a, b = mo.full((8, 8), 40000.0, dtype=mo.float16), mo.full((8, 8), 0.125, dtype=mo.float16)
+    assert (mo.Tensor.of_node(strassen(a.node, b.node, leaf=4)).numpy() == 40000).all()
+
+
+def test_strassen_of_small_half_floats_is_the_plain_product(rng: np.random.Generator) -> None:
+    a, b = (mo.asarray(rng.standard_normal((9, 9)).astype(np.float32)).astype(mo.bfloat16) for _ in range(2))
+    assert mo.matmul(a, b, algorithm="strassen").numpy().tobytes() == (a @ b).numpy().tobytes()
 
 
 def test_blas_keeps_to_the_thread_budget(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:

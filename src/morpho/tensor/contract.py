@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from itertools import product as combinations
 
 from morpho.base.dims import Size, product, upper
-from morpho.base.dtypes import bool_, float32
+from morpho.base.dtypes import DType, bool_, float32
 from morpho.base.shapes import contiguous_strides, reshape_strides
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, expand, mul, permute, reduce, reshape, zeros_like
 from morpho.passes.canonical import strides_of
 
 Labels = tuple[str, ...]
+COUNTS = float32  # the dtype in which products of truth values are summed
 
 
 class Labelled:
@@ -214,5 +215,15 @@ def _matrices(x: Labelled, batch: Labels, rows: Labels, columns: Labels) -> Node
 def _matmul(one: Node, other: Node) -> Node:
     if one.dtype is not bool_:
         return build("matmul", one, other)
-    counts = build("matmul", cast(one, float32), cast(other, float32))  # never back to 0: only that it is not 0 is used
+    counts = build("matmul", cast(one, COUNTS), cast(other, COUNTS))  # never back to 0: only that it is not 0 is used
     return build("not_equal", counts, zeros_like(counts))
+
+
+def held_bytes(dtype: DType) -> int:
+    """What an element of a contraction's result takes in memory: truth values lie there as what they are counted in,
+    between a product and the next one too; all others, small integers and half floats among them, as they are.
+
+    >>> held_bytes(bool_), held_bytes(float32)
+    (4, 4)
+    """
+    return COUNTS.itemsize if dtype is bool_ else dtype.itemsize

@@ -16,7 +16,7 @@ from morpho.ops.algebra import permute, reshape
 from morpho.passes.contraction import ContractionOrder, checked_order, find_order, given_order
 from morpho.passes.contraction_search import Network
 from morpho.runtime import measure
-from morpho.tensor.contract import Labelled, Labels, Wish, contract, wish_for
+from morpho.tensor.contract import Labelled, Labels, Wish, contract, held_bytes, wish_for
 from morpho.tensor.core import Tensor
 from morpho.tensor.precision import lowered
 from morpho.tensor.subscripts import complete, label_sizes, read_subscripts
@@ -33,8 +33,9 @@ def einsum(*arguments: Any, optimize: Any = True, memory_limit: int | str | None
     operands are contracted pair by pair in the order that `einsum_path` shows: `optimize=True` takes the fastest by
     estimate, `False` goes from left to right, `"greedy"` and `"optimal"` name the search, and a path (or the result of
     `einsum_path`) is followed. `"measured"` estimates by the rates that `morpho doctor --measure` found here, as does
-    `mo.settings(fast=True)`; integers, whose bits no order changes, always do. No intermediate takes more than
-    `memory_limit` bytes (or "2 GB"; half the memory).
+    `mo.settings(fast=True)`; integers, whose bits no order changes, always do. No intermediate, the result of a pair
+    that is not the last, takes more than `memory_limit` bytes (or "2 GB"; half the memory). Truth values count as the
+    float32 numbers they are held as; copies that a pair makes of its operands do not count.
 
     >>> mo.einsum("ij,jk->ki", [[1.0, 2.0]], [[3.0], [4.0]]).tolist()
     [[11.0]]
@@ -94,7 +95,7 @@ class _Problem:
         terms = tuple(operand.labels for operand in self.operands)
         present = dict.fromkeys(label for term in terms for label in term)
         return Network(terms, tuple(label for label in self.output if label in present),
-                       tuple((label, upper(self.sizes[label])) for label in present), self.dtype.itemsize)
+                       tuple((label, upper(self.sizes[label])) for label in present), held_bytes(self.dtype))
 
     def order(self, optimize: Any, memory_limit: int | str | None) -> ContractionOrder:
         limit = self.limit_bytes(memory_limit)

@@ -4,6 +4,8 @@ Its error grows faster than that of the plain product. With l levels over plain 
 u and matrices bounded by max|a|, max|b|, every element is off by at most about
 `18**l * (k0**2 + 6 * k0) * u * max|a| * max|b|` (Higham, Accuracy and Stability of Numerical Algorithms, 23.2.2),
 against `k * k * u * max|a| * max|b|` for one FMA chain; small elements of the result can lose all their digits.
+Half floats are widened, all of it is computed in float32 and rounded once: sums of quarters kept to 8 or 11 bits would
+lose far more than the plain product does, and those of float16 would overflow.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 from morpho.base.dims import Size
 from morpho.base.errors import ArgumentError, fail
 from morpho.ir.node import Node, build
-from morpho.ops.algebra import add, sub
+from morpho.ops.algebra import add, cast, sub
 
 LEAF = 512  # halves below this are multiplied plainly: the sums would cost more than the saved product
 MOST_LEVELS = 4
@@ -27,8 +29,9 @@ def strassen(a: Node, b: Node, leaf: int = LEAF) -> Node:
     while levels < MOST_LEVELS and min(sizes) >> (levels + 1) >= leaf:  # type: ignore[type-var, operator]
         levels += 1
     padded = [-(-size >> levels) << levels for size in sizes]  # type: ignore[operator]
-    product = _product(_padded(a, padded[0], padded[1]), _padded(b, padded[1], padded[2]), levels)
-    return _part(product, (0, sizes[0]), (0, sizes[2]))
+    wide = a.dtype.compute if levels else a.dtype  # without a level it is the plain product, which has rules of its own
+    left, right = _padded(cast(a, wide), padded[0], padded[1]), _padded(cast(b, wide), padded[1], padded[2])
+    return cast(_part(_product(left, right, levels), (0, sizes[0]), (0, sizes[2])), a.dtype)
 
 
 def _padded(node: Node, rows: int, columns: int) -> Node:
