@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.base.errors import ArgumentError, DTypeError, ValueFault
 
 # The kernels' own tests go through every dtype of every operation; here each width and kind appears once.
 FLOATS, REALS = "f4 f8 bf", "f4 f2 i4 u1"
@@ -377,3 +378,31 @@ def test_rows_with_an_infinite_maximum() -> None:
     np.testing.assert_array_equal(mo.softmax(x, axis=-1).numpy()[2], [0.5, 0, 0.5])
     sums = np.array([inf, -inf, np.float32(1) + np.log(np.float32(2)), np.nan], np.float32)
     np.testing.assert_array_equal(mo.logsumexp(x, axis=-1).numpy(), sums)
+
+
+# -- numbers as they are given ---------------------------------------------------------------------------------------
+def test_numbers_in_lists_keep_what_they_are() -> None:
+    """NumPy's keep their dtype; whole numbers stay whole, or are refused; nothing loses a part of itself."""
+    assert mo.asarray([np.ones(2), np.zeros(2)]).dtype is mo.float64
+    assert mo.asarray([np.float64(1), 2]).dtype is mo.float64
+    assert mo.asarray([[np.int8(1)], [np.int8(2)]]).dtype is mo.int8
+    assert mo.asarray([2**63, 1], dtype="uint64").tolist() == [2**63, 1]
+    assert mo.asarray([2**64, 1], dtype="float64").tolist() == [2.0**64, 1]
+    for numbers in ([2**63, 1], [-1, 2**63], [[2**63], [0]], 2**63):
+        with pytest.raises(DTypeError, match="do not fit int64"):
+            mo.asarray(numbers)
+    with pytest.raises(DTypeError, match="complex numbers do not become float32"):
+        mo.asarray(1j, dtype=mo.float32)
+    with pytest.raises(ArgumentError, match="do not form an array"):
+        mo.asarray([[1, 2], [3]])
+
+
+def test_a_view_that_would_need_a_copy_is_refused() -> None:
+    x = mo.asarray(np.arange(12.0).reshape(3, 4))
+    assert mo.reshape(x, (2, 6), copy=False).tolist() == np.arange(12.0).reshape(2, 6).tolist()
+    assert mo.reshape(x[:, ::2], (3, 1, 2), copy=False).shape == (3, 1, 2)
+    for impossible in (lambda: mo.reshape(x.T, (12,), copy=False), lambda: mo.reshape(x[:, 1:], (9,), copy=False)):
+        with pytest.raises(ValueFault, match="without a copy"):
+            impossible()
+    with pytest.raises(ArgumentError, match="compiled function"):
+        mo.compile(lambda x: mo.reshape(x.T, (12,), copy=False))(x)

@@ -95,7 +95,8 @@ def _dtype_of(array: np.ndarray) -> DType:
 
 
 def _from_python(obj: Any, wanted: DType | None) -> Tensor:
-    """Numbers and nested sequences: floats become float32, integers int64 unless a dtype is given."""
+    """Numbers and nested sequences: floats become float32, integers int64 unless a dtype is given; NumPy's arrays and
+    numbers among them keep theirs."""
     if _holds_tensors(obj):
         from morpho.tensor.move import stack
 
@@ -104,15 +105,35 @@ def _from_python(obj: Any, wanted: DType | None) -> Tensor:
         array = np.asarray(obj)
     except ValueError as error:
         raise fail(ArgumentError, "asarray", f"the nested sequences do not form an array ({error})") from error
-    if array.dtype.kind not in "biufc":
+    types, kind = _leaf_types(obj), array.dtype.kind
+    if types == {int} and kind not in "iu":  # larger than NumPy's integers: as they are
+        array, kind = np.asarray(obj, object), "i"
+    if kind not in "biufc":
         raise fail(DTypeError, "asarray", f"{type(obj).__name__} does not become a tensor")
     defaults = {"f": DEFAULT_FLOAT, "c": DEFAULT_COMPLEX, "i": DEFAULT_INT, "u": DEFAULT_INT}
-    target = wanted or defaults.get(array.dtype.kind) or as_dtype(array.dtype)
-    if array.dtype.kind in "iu" and target.is_integer and array.size:
+    own = any(issubclass(kind, np.generic | np.ndarray) for kind in types)
+    target = wanted or (None if own else defaults.get(kind)) or as_dtype(array.dtype)
+    if kind == "c" and target.kind != "c":
+        raise fail(DTypeError, "asarray", f"complex numbers do not become {target}", "take their real part")
+    if kind in "iu" and target.is_integer and array.size:
         info = np.iinfo(target.numpy)
         if array.min() < info.min or array.max() > info.max:
             raise fail(DTypeError, "asarray", f"numbers from {array.min()} to {array.max()} do not fit {target}")
+    if array.dtype.kind == "O":
+        array = array.astype(target.numpy if target.is_integer else np.float64)
     return Tensor.of_buffer(_stored(array, target))
+
+
+def _leaf_types(obj: Any) -> set[type]:
+    """The types of the numbers in nested sequences."""
+    if not isinstance(obj, list | tuple):
+        return {type(obj)}
+    found = set(map(type, obj))
+    nested = [kind for kind in found if issubclass(kind, list | tuple)]
+    if nested:
+        found.difference_update(nested)
+        found.update(*(_leaf_types(item) for item in obj if isinstance(item, list | tuple)))
+    return found
 
 
 def _holds_tensors(obj: Any) -> bool:

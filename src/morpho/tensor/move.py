@@ -8,23 +8,41 @@ from typing import Any
 
 import numpy as np
 
-from morpho.base.dims import Dim, Size, product
+from morpho.base.dims import Dim, Shape, Size, product
 from morpho.base.dtypes import int64
-from morpho.base.errors import ArgumentError, AxisError, ShapeError, fail
-from morpho.base.shapes import as_shape, broadcast, normalise_axes, normalise_axis, resolve_reshape
+from morpho.base.errors import ArgumentError, AxisError, ShapeError, ValueFault, fail
+from morpho.base.shapes import as_shape, broadcast, normalise_axes, normalise_axis, reshape_strides, resolve_reshape
 from morpho.ir.node import Node, build
 from morpho.ops import algebra
 from morpho.ops.scan import flip as flip_node
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import as_node, promoted
+from morpho.tensor.tracking import tracing
 
 
 def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Tensor:
     """The same elements in another shape, one size of which may be -1. A view where strides allow, else one counted
-    copy; `copy=True` always copies."""
+    copy; `copy=True` always copies, `copy=False` refuses to.
+
+    >>> mo.reshape(mo.ones((2, 3)), (-1, 2), copy=False).shape
+    (3, 2)
+    """
     node = as_node(x, "reshape")
-    result = algebra.reshape(node, resolve_reshape(node.shape, as_shape(shape, "reshape")))
+    sizes = resolve_reshape(node.shape, as_shape(shape, "reshape"))
+    if copy is False:
+        _check_view(Tensor.of_node(node) if not isinstance(x, Tensor) else x, sizes)
+    result = algebra.reshape(node, sizes)
     return Tensor.of_node(build("copy", result) if copy else result)
+
+
+def _check_view(x: Tensor, sizes: Shape) -> None:
+    """Refuse what would need a copy. How values lie is known once they are there; views are at once."""
+    if tracing.current is not None and not x.is_realised:
+        raise fail(ArgumentError, "reshape", "copy=False inside a compiled function, where values have no place yet",
+                   "leave it out: f.stats['copies'] counts copies")
+    if reshape_strides(x.shape, x.strides, sizes) is None:
+        raise fail(ValueFault, "reshape", f"shape {x.shape} with strides {x.strides} does not become {sizes} without a "
+                                          "copy", "leave copy=False out")
 
 
 def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
