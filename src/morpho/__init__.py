@@ -172,10 +172,12 @@ from morpho.tensor.operators import install as _install
 from morpho.tensor.pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
+    adaptive_max_pool1d,
     adaptive_max_pool2d,
     avg_pool1d,
     avg_pool2d,
     global_avg_pool,
+    global_max_pool,
     max_pool1d,
     max_pool2d,
 )
@@ -238,9 +240,9 @@ __all__ = [
     "attention", "cross_entropy", "elu", "gelu", "layer_norm", "leaky_relu", "log_softmax", "logsumexp", "mish", "relu",
     "rms_norm", "selu", "sigmoid", "silu", "softmax", "softplus",
     # convolution and pooling
-    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool2d", "avg_pool1d", "avg_pool2d", "batch_norm",
-    "batch_norm_training", "conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d", "global_avg_pool",
-    "max_pool1d", "max_pool2d",
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool1d", "adaptive_max_pool2d", "avg_pool1d",
+    "avg_pool2d", "batch_norm", "batch_norm_training", "conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d",
+    "global_avg_pool", "global_max_pool", "max_pool1d", "max_pool2d",
     # products
     "Quantised", "einsum", "einsum_path", "fft", "linalg", "matmul", "matrix_transpose", "outer", "quantise",
     "tensordot", "vecdot",

@@ -175,8 +175,7 @@ def test_size_zero_where_bounds_allow_it(name: str) -> None:
 
 EMPTY: dict[str, Callable[[mo.Tensor], mo.Tensor]] = {
     "max": lambda x: x.max(axis=0), "min": lambda x: x.min(), "argmax": lambda x: mo.argmax(x, axis=0),
-    "argmin": lambda x: mo.argmin(x), "softmax": lambda x: mo.softmax(x, axis=0),
-    "logsumexp": lambda x: mo.logsumexp(x, axis=0), "inside": lambda x: (x - x.max(axis=0)).sum(axis=0) * 2,
+    "argmin": lambda x: mo.argmin(x), "inside": lambda x: (x - x.max(axis=0)).sum(axis=0) * 2,
     "without first": lambda x: x[1:].max(axis=0),
     "joined": lambda x: mo.concat([x, x], axis=0).max(axis=0), "flat": lambda x: x.reshape(-1).max(),
 }
@@ -204,6 +203,34 @@ def test_no_elements_where_an_operation_needs_some(name: str, backend: str) -> N
             with pytest.raises(ShapeError):
                 mo.compile(function)(x)
     assert f.recompiles == 0
+
+
+NO_ELEMENTS: dict[str, Callable[[mo.Tensor], mo.Tensor]] = {
+    "softmax": lambda x: mo.softmax(x, axis=0), "log_softmax": lambda x: mo.log_softmax(x, axis=0),
+    "logsumexp": lambda x: mo.logsumexp(x, axis=0), "layer_norm": lambda x: mo.layer_norm(x, axis=0),
+    "rms_norm": lambda x: mo.rms_norm(x, axis=(0, 1)),
+}
+
+
+@pytest.mark.parametrize("setting", [{"level": 0}, {"level": 3}, {"backend": "reference"}], ids=str)
+@pytest.mark.parametrize("name", NO_ELEMENTS)
+def test_rows_that_turn_out_empty(name: str, setting: dict[str, Any]) -> None:
+    """A row of no elements is an empty row, and the logarithm of its empty sum -inf: values and gradients, as static
+    sizes give them."""
+    function = NO_ELEMENTS[name]
+
+    def slope(x: mo.Tensor) -> mo.Tensor:
+        return mo.grad(lambda t: (function(t) * 3).sum())(x)
+
+    with mo.settings(**setting):
+        for wanted in (function, slope):
+            f = mo.compile(wanted, dynamic={"x": {0: mo.Dim("n", 0, 64)}})
+            for size in (7, 0, 3, 0, 0):
+                x = numbers(size, 5)
+                expected = mo.compile(wanted)(x).numpy()
+                np.testing.assert_array_equal(f(x).numpy(), expected)
+                assert f(x).shape == expected.shape
+            assert f.recompiles == 0
 
 
 def test_no_elements_of_two_sizes() -> None:

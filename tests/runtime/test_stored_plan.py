@@ -136,6 +136,17 @@ def test_a_hit_runs_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     assert again.stats["native_calls"] == 2
 
 
+@pytest.mark.parametrize("function", [lambda x: x * 0 + 1, lambda x: mo.logsumexp(mo.astype(x[:0], "float32"))],
+                         ids=["times zero", "no elements"])
+def test_an_input_that_passes_drop(function: Callable[..., Any], warnings: list[str]) -> None:
+    """No step reads it, so that the plan does not know its dtype."""
+    x = mo.asarray([1, 2, 3], copy=True)
+    _, expected = compiled(x, function)
+    again, found = compiled(x, function)
+    assert is_hit(again) and not warnings
+    np.testing.assert_array_equal(found[0], expected[0])
+
+
 def test_stats_and_drawings_are_those_of_the_first() -> None:
     x = example()
     first, again = compiled(x)[0], compiled(x)[0]

@@ -275,6 +275,30 @@ def test_convolution_and_what_follows_is_one_kernel(rng: np.random.Generator) ->
     close(got, np.maximum(want + residual.numpy(), 0))
 
 
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("length, groups", [(3, 1), (3, 2), (3, 16), (1, 1)], ids=str)
+def test_lines_and_what_follows_are_one_kernel(length: int, groups: int, count: int, rng: np.random.Generator) -> None:
+    """The bias is added to lines, so that no change of shape parts it from the norm and the relu."""
+    x, weight = draw(rng, count, 16, 21), owned(draw(rng, 16, 16 // groups, length))
+    bias, mean, variance, gain, shift = constants(rng, 16)
+
+    def layer(lines: Any) -> mo.Tensor:
+        found = mo.conv1d(lines, weight, bias, padding=length // 2, groups=groups)
+        return mo.relu(mo.batch_norm(found, mean, variance, gain, shift))
+
+    compiled = mo.compile(layer)
+    got = compiled(mo.asarray(x)).numpy()
+    assert compiled.stats["copies"] == 0
+    assert compiled.stats["kernels"] == 1 or length == 1  # a product may pack its lines first
+    assert any(f"{product}+add+multiply+add+maximum" in compiled.explain() for product in ("conv", "matmul", "sum"))
+    want = loop_conv(x[:, :, None], weight.numpy()[:, :, None], bias.numpy(), padding=((0, 0), (length // 2,) * 2),
+                     groups=groups)[:, :, 0]
+    scale = gain.numpy() / np.sqrt(variance.numpy().astype(np.float64) + 1e-5)
+    close(got, np.maximum((want - mean.numpy()[:, None]) * scale[:, None] + shift.numpy()[:, None], 0))
+    with mo.settings(level=0):
+        assert np.array_equal(layer(mo.asarray(x)).numpy(), got)
+
+
 def test_two_layers_are_two_kernels(rng: np.random.Generator) -> None:
     first, second = owned(draw(rng, 6, 3, 3, 3)), owned(draw(rng, 4, 6, 3, 3))
 

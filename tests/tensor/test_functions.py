@@ -12,6 +12,7 @@ import pytest
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, DTypeError, ValueFault
+from morpho.base.errors import ShapeError
 
 # The kernels' own tests go through every dtype of every operation; here each width and kind appears once.
 FLOATS, REALS = "f4 f8 bf", "f4 f2 i4 u1"
@@ -406,3 +407,29 @@ def test_a_view_that_would_need_a_copy_is_refused() -> None:
             impossible()
     with pytest.raises(ArgumentError, match="compiled function"):
         mo.compile(lambda x: mo.reshape(x.T, (12,), copy=False))(x)
+
+
+@pytest.mark.parametrize("setting", [{"level": 0}, {"level": 3}, {"backend": "reference"}], ids=str)
+@pytest.mark.parametrize("shape, axis", [((2, 0), 1), ((0, 3), 0), ((0, 3), 1), ((2, 0), (0, 1))], ids=str)
+def test_rows_of_no_elements(shape: tuple[int, ...], axis: Any, setting: dict[str, Any]) -> None:
+    """Empty rows, as in PyTorch and JAX; the logarithm of an empty sum is -inf. `max` still has no value."""
+    sums = np.zeros(shape).sum(axis=axis)
+    with mo.settings(**setting):
+        for dtype in ("float32", "float16"):
+            x = mo.zeros(shape, dtype=dtype)
+            for f in (mo.softmax, mo.log_softmax, mo.layer_norm, mo.rms_norm, mo.logsumexp):
+                found = [f(x, axis=axis), mo.compile(lambda t, f=f: f(t, axis=axis) * 1)(x)]
+                for result in found:
+                    assert result.shape == (sums.shape if f is mo.logsumexp else shape) and result.dtype == dtype
+                    assert np.array_equal(result.numpy(), np.full(result.shape, -np.inf))
+                assert mo.grad(lambda t, f=f: f(t, axis=axis).sum())(x).shape == shape
+    with pytest.raises(ShapeError, match="no identity"):
+        mo.max(mo.zeros((2, 0)), axis=1)
+
+
+def test_norms_of_no_elements_with_weights() -> None:
+    x, none = mo.zeros((2, 0)), mo.zeros(0)
+    assert mo.layer_norm(x, none, none).shape == mo.rms_norm(x, none).shape == (2, 0)
+    slopes = mo.grad(lambda *leaves: mo.layer_norm(*leaves).sum(), argnums=(0, 1, 2))
+    assert [slope.shape for slope in slopes(x, none, none)] == [(2, 0), (0,), (0,)]
+    assert [slope.tolist() for slope in slopes(mo.zeros((0, 3)), mo.ones(3), mo.ones(3))] == [[], [0, 0, 0], [0, 0, 0]]

@@ -92,6 +92,8 @@ def test_adaptive(counts: Any, rng: np.random.Generator) -> None:
                           loop_adaptive(x, counts, np.max).astype(np.float32))
     line = mo.adaptive_avg_pool1d(x[:, :, 0], counts[1])
     close(line.numpy(), loop_adaptive(x[:, :, :1], (1, counts[1]), np.mean)[:, :, 0])
+    line = mo.adaptive_max_pool1d(x[:, :, 0], counts[1])
+    assert np.array_equal(line.numpy(), loop_adaptive(x[:, :, :1], (1, counts[1]), np.max)[:, :, 0].astype(np.float32))
 
 
 def test_global_avg_pool(rng: np.random.Generator) -> None:
@@ -99,6 +101,17 @@ def test_global_avg_pool(rng: np.random.Generator) -> None:
     close(mo.global_avg_pool(x).numpy(), x.astype(np.float64).mean(axis=(2, 3)))
     assert mo.global_avg_pool(x, keepdims=True).shape == (2, 3, 1, 1)
     close(mo.global_avg_pool(x[:, :, 0]).numpy(), x[:, :, 0].astype(np.float64).mean(axis=2))
+
+
+def test_global_max_pool(rng: np.random.Generator) -> None:
+    x = draw(rng, 2, 3, 8, 12)
+    for array in (x, x[:, :, 0], (x * 100).astype(np.int32)):
+        want = array.max(axis=tuple(range(2, array.ndim)))
+        assert np.array_equal(mo.global_max_pool(array).numpy(), want)
+        assert np.array_equal(mo.compile(mo.global_max_pool)(mo.asarray(array)).numpy(), want)
+    assert mo.global_max_pool(x, keepdims=True).shape == (2, 3, 1, 1)
+    x[1, 2, 3, 4] = np.nan
+    assert np.isnan(mo.global_max_pool(x).numpy()).tolist() == [[False] * 3, [False, False, True]]
 
 
 @pytest.mark.parametrize("dtype, eps", [(mo.float64, 1e-14), (mo.float16, 1e-3), (mo.bfloat16, 5e-3)], ids=str)
@@ -157,7 +170,7 @@ def test_the_same_bits_everywhere(stride: int, rng: np.random.Generator) -> None
     ("max_pool2d", {"kernel_size": 2, "dilation": 2, "stride": (1, 2)}), ("avg_pool2d", {"kernel_size": 2}),
     ("avg_pool2d", {"kernel_size": 3, "stride": 2, "padding": 1, "count_include_pad": False}),
     ("adaptive_avg_pool2d", {"output_size": (2, 3)}), ("adaptive_max_pool2d", {"output_size": (3, 3)}),
-    ("adaptive_avg_pool2d", {"output_size": (5, 2)}), ("global_avg_pool", {}),
+    ("adaptive_avg_pool2d", {"output_size": (5, 2)}), ("global_avg_pool", {}), ("global_max_pool", {}),
 ], ids=str)
 def test_gradients(name: str, options: dict[str, Any], rng: np.random.Generator) -> None:
     x = rng.permutation(60).reshape(1, 2, 5, 6) / 10.0  # no ties: differences see one slope
@@ -208,6 +221,9 @@ def test_what_is_added_is_added_once(rng: np.random.Generator) -> None:
     (ArgumentError, lambda: mo.adaptive_avg_pool2d(mo.zeros((1, 1, 4, 4)), 0), "output_size=0"),
     (ShapeError, lambda: mo.adaptive_max_pool2d(mo.zeros((1, 1, 0, 4)), 2), "no elements"),
     (ShapeError, lambda: mo.global_avg_pool(mo.zeros((2, 3))), "no axis"),
+    (ShapeError, lambda: mo.global_max_pool(mo.zeros((2, 3))), "[global_max_pool]"),
+    (ShapeError, lambda: mo.global_max_pool(mo.zeros((2, 3, 0))), "no elements"),
+    (ArgumentError, lambda: mo.adaptive_max_pool1d(mo.zeros((1, 1, 4)), (2, 2)), "[adaptive_max_pool1d]"),
 ], ids=lambda value: value if isinstance(value, str) else "")
 def test_errors(kind: type[Exception], call: Callable[[], Any], words: str) -> None:
     with pytest.raises(kind) as caught:

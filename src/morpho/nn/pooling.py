@@ -118,18 +118,14 @@ class AdaptiveMaxPool2d(AdaptiveAvgPool2d):
 
 
 class AdaptiveMaxPool1d(AdaptiveAvgPool2d):
-    """The largest elements of as many windows as are asked for, over lines.
+    """The largest elements of as many windows as are asked for, over lines. See `mo.adaptive_max_pool1d`.
 
     >>> mo.nn.AdaptiveMaxPool1d(2)(mo.ones((2, 3, 5))).shape
     (2, 3, 2)
     """
 
+    function = staticmethod(mo.adaptive_max_pool1d)
     rank = 1
-
-    @staticmethod
-    def function(x: mo.Tensor, output_size: Any) -> mo.Tensor:
-        size = output_size[0] if isinstance(output_size, tuple | list) else output_size
-        return mo.squeeze(mo.adaptive_max_pool2d(mo.expand_dims(x, axis=2), (1, size)), axis=2)
 
 
 class GlobalAvgPool(_Pool):
@@ -146,15 +142,13 @@ class GlobalAvgPool(_Pool):
 
 
 class GlobalMaxPool(_Pool):
-    """The largest element of every channel of x[N, C, ...] over all axes behind it.
+    """The largest element of every channel of x[N, C, ...] over all axes behind it. See `mo.global_max_pool`.
 
     >>> mo.nn.GlobalMaxPool()(mo.ones((2, 3, 5, 5))).shape
     (2, 3)
     """
 
+    function = staticmethod(mo.global_max_pool)
+
     def __init__(self, keepdims: bool = False) -> None:
         self.keepdims = keepdims
-
-    @staticmethod
-    def function(x: mo.Tensor, keepdims: bool) -> mo.Tensor:
-        return mo.max(x, axis=tuple(range(2, x.ndim)), keepdims=keepdims)

@@ -6,6 +6,7 @@ not depend on how it is grouped into kernels.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,9 +15,7 @@ import numpy as np
 from morpho.base.errors import AxisError, DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import Attributes, Gradient, Op, Spec, register
-from morpho.ops.algebra import add, cast, constant_like, expand, mean, mul, reduce, reshape, sub
-
-NEEDS_ELEMENTS = frozenset({"needs elements"})  # along its axes
+from morpho.ops.algebra import add, cast, constant, constant_like, expand, mean, mul, reduce, reshape, sub
 
 
 def _infer_rows(name: str, keeps: bool) -> Callable[[Sequence[Spec], Attributes], Spec]:
@@ -27,8 +26,6 @@ def _infer_rows(name: str, keeps: bool) -> Callable[[Sequence[Spec], Attributes]
         axes = attributes["axes"]
         if any(not 0 <= axis < len(shape) for axis in axes):
             raise fail(AxisError, name, f"axes {axes} are out of range for {len(shape)} dimensions")
-        if any(shape[axis] == 0 for axis in axes):
-            raise fail(ShapeError, name, f"shape {shape} has no elements along axis {axes}")
         for other in inputs[1:]:  # weight and bias of a norm
             if other.shape != tuple(shape[axis] for axis in axes) or other.dtype is not dtype:
                 raise fail(ShapeError, name, f"a weight {other.dtype}{other.shape} does not fit {dtype}{shape}")
@@ -40,9 +37,16 @@ def _infer_rows(name: str, keeps: bool) -> Callable[[Sequence[Spec], Attributes]
 def shifted(node: Node) -> tuple[Node, Node, Node, Node]:
     """x, its maximum per row, exp(x - maximum) and the sum of those; NaN in rows whose maximum is infinite."""
     x = cast(node.inputs[0], node.dtype.compute)
-    top = reduce("max", x, node["axes"])
+    top = _largest(x, node["axes"])
     powers = build("exp", sub(x, expand(top, x.shape)))
     return x, top, powers, reduce("sum", powers, node["axes"])
+
+
+def _largest(x: Node, axes: tuple[int, ...]) -> Node:
+    """The maximum per row; -inf of no elements, which `max` refuses where the size is known and kernels start from."""
+    if all(x.shape[axis] != 0 for axis in axes):
+        return reduce("max", x, axes)
+    return expand(constant(-np.inf, x.dtype), tuple(1 if i in axes else size for i, size in enumerate(x.shape)))
 
 
 def shares_of(node: Node) -> Node:
@@ -90,20 +94,25 @@ def _normalised(node: Node, centre: bool) -> tuple[Node, Node]:
 
 
 # -- gradients: half floats are widened once and the result rounded once, as in the composition -----------------------
+def _shares(node: Node) -> Node:
+    """What `shares_of` finds, as the op that takes rows of no elements, whose sizes may be known only at a call."""
+    return build("softmax", cast(node.inputs[0], node.dtype.compute), axes=node["axes"])
+
+
 def _softmax_rule(node: Node, ct: Node) -> list[Node]:
-    shares, slope = shares_of(node), cast(ct, node.dtype.compute)
+    shares, slope = _shares(node), cast(ct, node.dtype.compute)
     total = reduce("sum", mul(slope, shares), node["axes"])
     return [cast(mul(shares, sub(slope, expand(total, slope.shape))), node.dtype)]
 
 
 def _log_softmax_rule(node: Node, ct: Node) -> list[Node]:
-    shares, slope = shares_of(node), cast(ct, node.dtype.compute)
+    shares, slope = _shares(node), cast(ct, node.dtype.compute)
     total = reduce("sum", slope, node["axes"])
     return [cast(sub(slope, mul(shares, expand(total, slope.shape))), node.dtype)]
 
 
 def _logsumexp_rule(node: Node, ct: Node) -> list[Node]:
-    shares = shares_of(node)
+    shares = _shares(node)
     return [cast(mul(expand(cast(ct, shares.dtype), shares.shape), shares), node.dtype)]
 
 
@@ -139,7 +148,7 @@ def wide(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def reference_shift(attributes: Attributes, x: Any) -> tuple[Any, Any]:
-    top = np.max(x, axis=attributes["axes"], keepdims=True)
+    top = np.max(x, axis=attributes["axes"], keepdims=True, initial=-np.inf)
     return top, np.exp(x - top)
 
 
@@ -159,11 +168,16 @@ def _reference_log_softmax(attributes: Attributes, x: Any) -> Any:
     return x - top - np.log(np.sum(powers, axis=attributes["axes"], keepdims=True))
 
 
+def _reference_mean(x: Any, axes: tuple[int, ...]) -> Any:
+    """`np.mean`, which warns of rows without elements."""
+    return np.sum(x, axis=axes, keepdims=True) / math.prod(x.shape[axis] for axis in axes)
+
+
 def _reference_norm(attributes: Attributes, x: Any, affine: Sequence[Any], centre: bool) -> Any:
     axes = attributes["axes"]
     if centre:
-        x = x - np.mean(x, axis=axes, keepdims=True)
-    x = x / np.sqrt(np.mean(x * x, axis=axes, keepdims=True) + attributes["eps"])
+        x = x - _reference_mean(x, axes)
+    x = x / np.sqrt(_reference_mean(x * x, axes) + attributes["eps"])
     shape = tuple(size if i in axes else 1 for i, size in enumerate(x.shape))
     for other, combine in zip(affine, (np.multiply, np.add), strict=False):
         x = combine(x, other.reshape(shape))
@@ -173,7 +187,7 @@ def _reference_norm(attributes: Attributes, x: Any, affine: Sequence[Any], centr
 def _row_op(name: str, keeps: bool, vjp: Gradient, reference: Callable[..., Any], flops: int,
             composition: Callable[[Node], Node]) -> Op:
     return register(Op(name, "fused", _infer_rows(name, keeps), vjp, wide(reference), flops, "row kernel",
-                       NEEDS_ELEMENTS, composition=composition))
+                       composition=composition))
 
 
 SOFTMAX = _row_op("softmax", True, _softmax_rule, _reference_softmax, 20, _softmax)

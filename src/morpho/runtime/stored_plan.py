@@ -177,10 +177,12 @@ class _Reader:
         return StoredPlan(program, Report(passes, rules, recomputed=_recomputed(content["recomputed"])), figures)
 
     def check_ends(self, program: Program) -> None:
-        """Inputs and outputs are those of the graph."""
+        """Inputs and outputs are those of the graph; an input that passes found no need of is of no dtype."""
+        used = {place.slot for step in (*program.steps, *program.prepare) for place in step.reads}
+        used |= {place.slot for place in program.outputs}
         for node in self.graph.parameters:
             slot = program.slots[node["index"]]
-            _check(slot.kind == "input" and slot.dtype is node.dtype, "another input")
+            _check(slot.kind == "input" and (slot.dtype is node.dtype or node["index"] not in used), "another input")
         wanted = {"input": self.inputs + len(program.kept), "result": len({place.slot for place in program.outputs})}
         found = [(place.shape, place.dtype) for place in program.outputs]
         _check(found == [(node.shape, node.dtype) for node in self.graph.outputs], "other outputs")

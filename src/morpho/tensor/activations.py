@@ -93,7 +93,12 @@ def log_softmax(x: Any, /, axis: Any = -1) -> Tensor:
 
 
 def logsumexp(x: Any, /, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """log(sum(exp(x))) along an axis, without overflow."""
+    """log(sum(exp(x))) along an axis, without overflow; -inf of no elements.
+
+    >>> import morpho as mo
+    >>> mo.logsumexp(mo.zeros((2, 0)), axis=1).numpy()
+    array([-inf, -inf], dtype=float32)
+    """
     node = _rows("logsumexp", x, axis)
     return finished("logsumexp", node, node["axes"], keepdims)
 

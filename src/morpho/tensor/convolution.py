@@ -91,11 +91,12 @@ def _check_channels(name: str, groups: Any, channels: Size, taken: Size, count: 
 
 
 def _with_bias(name: str, node: Node, bias: Node | None) -> Node:
+    """Images or lines plus a number per channel; lines as they are given back, so that what follows joins the sum."""
     if bias is None:
         return node
     if bias.shape != (node.shape[1],):
         raise fail(ShapeError, name, f"a bias of shape {bias.shape} does not fit {node.shape[1]} channels")
-    return add(node, expand(reshape(bias, (1, node.shape[1], 1, 1)), node.shape))
+    return add(node, expand(reshape(bias, (1, node.shape[1], *(1 for _ in node.shape[2:]))), node.shape))
 
 
 # -- convolutions ----------------------------------------------------------------------------------------------------
@@ -111,7 +112,7 @@ def _conv(name: str, rank: int, x: Any, weight: Any, bias: Any, stride: Any, pad
     for d in (0, 1):
         check_window(name, images.shape[2 + d], widths[d], spans[d], steps[d])
     result = _convolved(images, kernels, widths, steps, apart, groups)
-    return Tensor.of_node(as_given(_with_bias(name, result, addend), rank))
+    return Tensor.of_node(_with_bias(name, as_given(result, rank), addend))
 
 
 def _convolved(x: Node, weight: Node, widths: Widths, steps: Any, apart: Any, groups: int) -> Node:
@@ -176,4 +177,4 @@ def _conv_transpose(name: str, rank: int, x: Any, weight: Any, bias: Any, stride
         raise fail(ShapeError, name, f"the result would have size {sizes[2 - rank:]}", "pad less")
     before = tuple(w[0] for w in widths)
     result = transposed(images, kernels, sizes, before, steps, apart, groups)
-    return Tensor.of_node(as_given(_with_bias(name, result, addend), rank))
+    return Tensor.of_node(_with_bias(name, as_given(result, rank), addend))

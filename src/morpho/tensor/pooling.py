@@ -62,7 +62,12 @@ def avg_pool2d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any 
 
 
 def adaptive_avg_pool1d(x: Any, /, output_size: Any) -> Tensor:
-    """The means of `output_size` windows that cover each line of x[N, C, L]; see `adaptive_avg_pool2d`."""
+    """The means of `output_size` windows that cover each line of x[N, C, L]; see `adaptive_avg_pool2d`.
+
+    >>> import morpho as mo
+    >>> mo.adaptive_avg_pool1d(mo.asarray([[[1.0, 3.0, 2.0]]]), 2).numpy()
+    array([[[2. , 2.5]]], dtype=float32)
+    """
     return _adaptive("adaptive_avg_pool1d", 1, x, output_size, "sum")
 
 
@@ -78,8 +83,24 @@ def adaptive_avg_pool2d(x: Any, /, output_size: Any) -> Tensor:
     return _adaptive("adaptive_avg_pool2d", 2, x, output_size, "sum")
 
 
+def adaptive_max_pool1d(x: Any, /, output_size: Any) -> Tensor:
+    """The largest elements of `output_size` windows that cover each line of x[N, C, L]; see `adaptive_avg_pool2d`.
+
+    >>> import morpho as mo
+    >>> mo.adaptive_max_pool1d(mo.asarray([[[1.0, 3.0, 2.0, 0.0, 5.0]]]), 2).numpy()
+    array([[[3., 5.]]], dtype=float32)
+    """
+    return _adaptive("adaptive_max_pool1d", 1, x, output_size, "max")
+
+
 def adaptive_max_pool2d(x: Any, /, output_size: Any) -> Tensor:
-    """The largest elements of `output_size` windows that cover images x[N, C, H, W]; see `adaptive_avg_pool2d`."""
+    """The largest elements of `output_size` windows that cover images x[N, C, H, W]; see `adaptive_avg_pool2d`.
+
+    >>> import morpho as mo
+    >>> mo.adaptive_max_pool2d(mo.reshape(mo.arange(9.0), (1, 1, 3, 3)), 2).numpy()[0, 0]
+    array([[4., 5.],
+           [7., 8.]], dtype=float32)
+    """
     return _adaptive("adaptive_max_pool2d", 2, x, output_size, "max")
 
 
@@ -90,13 +111,32 @@ def global_avg_pool(x: Any, /, *, keepdims: bool = False) -> Tensor:
     >>> mo.global_avg_pool(mo.ones((2, 3, 5, 5))).shape
     (2, 3)
     """
-    node = _numbers("global_avg_pool", x, floats=True)
-    if len(node.shape) < 3:
-        raise fail(ShapeError, "global_avg_pool", f"shape {node.shape} has no axis behind its channels")
-    axes = tuple(range(2, len(node.shape)))
-    total = reduce("sum", cast(node, node.dtype.compute), axes)
+    node = _channels("global_avg_pool", x, floats=True)
+    total = reduce("sum", cast(node, node.dtype.compute), tuple(range(2, len(node.shape))))
     found = _divided(total, product(node.shape[2:]), node)
     return Tensor.of_node(found if keepdims else reshape(found, node.shape[:2]))
+
+
+def global_max_pool(x: Any, /, *, keepdims: bool = False) -> Tensor:
+    """The largest element of every channel of x[N, C, ...] over all axes behind it; NaN wins.
+
+    >>> import morpho as mo
+    >>> mo.global_max_pool(mo.reshape(mo.arange(8.0), (1, 2, 2, 2))).numpy()
+    array([[3., 7.]], dtype=float32)
+    """
+    node = _channels("global_max_pool", x, floats=False)
+    if 0 in node.shape[2:]:
+        raise fail(ShapeError, "global_max_pool", f"shape {node.shape} has no elements to pool")
+    found = reduce("max", node, tuple(range(2, len(node.shape))))
+    return Tensor.of_node(found if keepdims else reshape(found, node.shape[:2]))
+
+
+def _channels(name: str, x: Any, floats: bool) -> Node:
+    """x[N, C, ...] with an axis at least behind its channels."""
+    node = _numbers(name, x, floats)
+    if len(node.shape) < 3:
+        raise fail(ShapeError, name, f"shape {node.shape} has no axis behind its channels")
+    return node
 
 
 # -- windows of one size ---------------------------------------------------------------------------------------------
