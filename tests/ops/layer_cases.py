@@ -121,6 +121,13 @@ def _attentions() -> list[Shaped]:
     return table
 
 
+def _draw_apart(rng: np.random.Generator, position: int, shape: tuple[int, ...], dtype: DType) -> Array:
+    """Rows whose numbers are not nearly equal: a norm of those is what their roundings make of it."""
+    if position:
+        return draw_calm(rng, position, shape, dtype)
+    return stored(np.linspace(-3, 3, shape[-1]) + rng.uniform(-1, 1, shape), dtype)
+
+
 def _fused() -> list[Shaped]:
     lengths = (1, 2, 3, 7, 16, 33, 64, 67, 4099)
     table = []
@@ -131,9 +138,9 @@ def _fused() -> list[Shaped]:
                             lambda x, name=name: build(name, x, axes=(0,)), "close", draw=draw_calm, lengths=lengths))
     for name, parts in (("layer_norm", 2), ("rms_norm", 1)):
         table.append(Shaped(name, "plain", FLOATS, one_matrix, lambda x, name=name: build(name, x, axes=(1,), eps=1e-5),
-                            "close", draw=draw_calm, lengths=lengths))
+                            "close", draw=_draw_apart, lengths=lengths))
         table.append(Shaped(name, "affine", FLOATS, lambda d, n, parts=parts: [((3, n), d), *[((n,), d)] * parts],
-                            lambda *x, name=name: build(name, *x, axes=(1,), eps=1e-5), "close", draw=draw_calm,
+                            lambda *x, name=name: build(name, *x, axes=(1,), eps=1e-5), "close", draw=_draw_apart,
                             lengths=lengths))
     return [*table, *_losses()]
 

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.base.errors import ArgumentError, DTypeError, ValueFault
-from morpho.base.errors import ShapeError
+from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault
 
 # The kernels' own tests go through every dtype of every operation; here each width and kind appears once.
 FLOATS, REALS = "f4 f8 bf", "f4 f2 i4 u1"
