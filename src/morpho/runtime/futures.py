@@ -49,6 +49,11 @@ class Waiter:
         self.scheduler, self.returned = scheduler, False
 
 
+def function_name(function: Callable[..., Any]) -> str:
+    """What a function is called in messages."""
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
 class Future:
     """The result of a task, once there is one.
 
@@ -75,7 +80,7 @@ class Future:
     @property
     def name(self) -> str:
         """The name given at `submit`, or the function's."""
-        return self._name or getattr(self._function, "__name__", type(self._function).__name__)
+        return self._name or function_name(self._function)
 
     def done(self) -> bool:
         """Whether it is over: with a result, failed or cancelled."""

@@ -91,9 +91,7 @@ def parallel_map(scheduler: Scheduler, function: Callable[[Any], Any], items: It
     """`[function(item) for item in items]`, on all threads; inside a task the calling worker takes part."""
     if not callable(function):
         raise fail(ArgumentError, "tasks", f"{type(function).__name__} is not a function")
-    if chunk is not None and (not isinstance(chunk, int) or isinstance(chunk, bool) or chunk < 1):
-        raise fail(ArgumentError, "tasks", f"chunk={chunk!r} is not a positive number of items",
-                   "leave it out to have it chosen")
+    _check_chunk(chunk)
     taken = items if isinstance(items, list | tuple | range) else list(items)
     gather = Gather(function, taken, chunk, scheduler.threads)
     name = f"map of {getattr(function, '__name__', 'function')}"
@@ -111,6 +109,15 @@ def parallel_map(scheduler: Scheduler, function: Callable[[Any], Any], items: It
     finally:
         gather.stopped = True  # an interrupt: what is running ends with its chunk
     return gather.outcome()
+
+
+def _check_chunk(chunk: Any) -> None:
+    if isinstance(chunk, Iterable):  # the second sequence that Python's own map would take
+        raise fail(ArgumentError, "tasks", "map takes one sequence of items, and was given another one after it",
+                   "write map(lambda pair: function(*pair), zip(first, second))")
+    if chunk is not None and (not isinstance(chunk, int) or isinstance(chunk, bool) or chunk < 1):
+        raise fail(ArgumentError, "tasks", f"chunk={chunk!r} is not a positive number of items",
+                   "leave it out to have it chosen")
 
 
 def parallel_reduce(scheduler: Scheduler, function: Callable[[Any, Any], Any], items: Iterable[Any],
