@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from contextvars import Context
 from enum import Enum
+from numbers import Real
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -172,9 +173,9 @@ class Future:
 
 def seconds(timeout: float) -> float:
     """A time to wait that a lock takes."""
-    if not isinstance(timeout, int | float) or timeout != timeout:
+    if not isinstance(timeout, Real) or timeout != timeout:
         raise fail(ArgumentError, "tasks", f"timeout={timeout!r} is not a number of seconds", "None waits for ever")
-    return min(max(timeout, 0), threading.TIMEOUT_MAX)
+    return min(max(float(timeout), 0.0), threading.TIMEOUT_MAX)
 
 
 def _call_back(function: Callable[[Future], Any], future: Future) -> None:

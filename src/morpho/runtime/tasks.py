@@ -22,6 +22,7 @@ from contextvars import copy_context
 from types import TracebackType
 from typing import Any
 
+from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, TaskError, fail
 from morpho.runtime import futures, threads
 from morpho.runtime.futures import DONE, FAILED, RUNNING, Future, Waiter, claim, complete, hold
@@ -395,9 +396,10 @@ def imbalance(busy_s: list[float], threads: int) -> float:
 def _thread_count(count: int | None) -> int:
     if count is None:
         return min(threads.wanted_threads(), MOST_THREADS)
-    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_THREADS:
+    number = as_whole(count)
+    if number is None or not 1 <= number <= MOST_THREADS:
         raise fail(ArgumentError, "tasks", f"threads={count!r} is not a number from 1 to {MOST_THREADS}")
-    return count
+    return number
 
 
 def _with_names(function: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:

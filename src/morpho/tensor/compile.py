@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
 
+from morpho.base.checks import as_real, as_whole
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.units import parse_bytes
 from morpho.ir.printing import to_dot
@@ -174,10 +175,12 @@ def _budget(given: int | float | str | None) -> Budget | None:
         return None
     if isinstance(given, str):
         return Budget(parse_bytes(given))
-    if isinstance(given, float) and 0 < given <= 1:
-        return Budget(share=given)
-    if isinstance(given, int) and not isinstance(given, bool) and given > 0:
-        return Budget(given)
+    number = as_whole(given)
+    if number is not None and number > 0:
+        return Budget(number)
+    share = as_real(given) if number is None else None
+    if share is not None and 0 < share <= 1:
+        return Budget(share=share)
     raise fail(ArgumentError, "compile", f"memory_budget={given!r} is no amount of memory",
                'give bytes as a whole number, a text such as "200MB", or a share from above 0.0 to 1.0')
 
