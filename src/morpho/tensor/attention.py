@@ -54,7 +54,7 @@ def attention(q: Any, k: Any, v: Any, /, *, mask: Any = None, causal: bool = Fal
     if min(len(x.shape) for x in (q, k, v)) < 3:
         raise fail(ShapeError, "attention", f"q {q.shape}, k {k.shape} and v {v.shape} need three axes each, or two",
                    "q is (..., heads, queries, d), k (..., kv_heads, keys, d), v (..., kv_heads, keys, dv)")
-    batch = broadcast("attention", q.shape[:-3], k.shape[:-3], v.shape[:-3])
+    batch = broadcast("attention", q.shape, k.shape, v.shape, inner=3)
     q, k, v = (expand(x, (*batch, *x.shape[-3:])) for x in (q, k, v))
     window = _window(window)
     causal = bool(causal) or window > 0

@@ -63,7 +63,7 @@ def matmul(x1: Any, x2: Any, /, *, algorithm: str = "auto", dtype: DType | None 
     row, column = len(a.shape) == 1, len(b.shape) == 1
     a = reshape(a, (1, *a.shape)) if row else a
     b = reshape(b, (*b.shape, 1)) if column else b
-    batch = broadcast("matmul", a.shape[:-2], b.shape[:-2])
+    batch = broadcast("matmul", a.shape, b.shape, inner=2)
     a, b = expand(a, (*batch, *a.shape[-2:])), expand(b, (*batch, *b.shape[-2:]))
     return Tensor.of_node(_without(_by(algorithm, a, b), row, column))
 
