@@ -51,7 +51,8 @@ def test_written_into_a_tensor() -> None:
     assert x.numpy()[0] == 0.1 and mo.full((2,), np.float64(0.1), dtype=mo.float64).numpy()[1] == 0.1
 
 
-IMAGES, KERNELS, ROWS = np.ones((1, 4, 6, 6), np.float32), np.ones((4, 4, 3, 3), np.float32), np.eye(4, dtype=np.float32)
+IMAGES, KERNELS = np.ones((1, 4, 6, 6), np.float32), np.ones((4, 4, 3, 3), np.float32)
+ROWS = np.eye(4, dtype=np.float32)
 AS_ARGUMENTS: dict[str, Callable[[Callable[[Any], Any], Callable[[Any], Any]], Any]] = {
     "attention": lambda i, f: mo.attention(ROWS, ROWS, ROWS, window=i(2), scale=f(0.5)),
     "attention, a whole scale": lambda i, f: mo.attention(ROWS, ROWS, ROWS, causal=True, scale=i(2), offset=i(1)),
