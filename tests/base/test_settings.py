@@ -12,6 +12,7 @@ import pytest
 import morpho as mo
 from morpho.base import settings
 from morpho.base.errors import ArgumentError
+from morpho.base.machine import ISAS
 from morpho.base.settings import Settings, describe, from_environment
 
 
@@ -96,6 +97,11 @@ def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/someone")
     assert Settings().cache_path == Path("/home/someone/.cache/morpho")
+
+
+def test_every_instruction_set_is_described() -> None:
+    plain = describe["isa"].replace("vector128/256/512", "vector128, vector256, vector512")
+    assert [name for name in ISAS if name not in plain] == []
 
 
 def test_unknown_passes_and_instruction_sets() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,45 @@ def test_measured_steps_stand_beside_their_limit(rng: np.random.Generator, tmp_p
     assert "at the limit" in text and "share" in text and "%" in text
     with pytest.raises(ArgumentError, match="repeats=0"):
         f.measure(x, repeats=0)
+
+
+def _steps(function: Callable[..., mo.Tensor], *arguments: mo.Tensor) -> list[str]:
+    """The steps that `explain` shows, without their lines, and without packing."""
+    f = mo.compile(function)
+    f(*arguments)
+    lines = [line.split("kernel ")[1].split("  (")[0] for line in f.explain().splitlines() if " kernel " in line]
+    return [line for line in lines if not line.startswith("pack")]
+
+
+def test_products_are_explained_with_their_own_sizes() -> None:
+    w, plane = mo.ones((40, 160)), mo.ones((2, 160, 841))
+    assert _steps(lambda a, b: mo.relu(a @ b), mo.ones((37, 96)), mo.ones((96, 70))) == ["matmul+maximum  37 x 96 x 70"]
+    assert _steps(lambda a, b: a @ b, mo.ones((8, 37, 96)), mo.ones((8, 96, 70))) == ["matmul  8 x 37 x 96 x 70"]
+    assert _steps(lambda a, b: a @ b, mo.ones((2, 96)), mo.ones((96, 50))) == ["matmul (unpacked)  2 x 96 x 50"]
+    assert _steps(lambda b: w @ b, plane) == ["matmul  2 x 40 x 160 x 841"]  # as a convolution by its pixels
+    columns = _steps(lambda a, b: a @ b, mo.ones((300, 96)), mo.ones((96, 1)))  # computed as a row
+    assert len(columns) == 1 and columns[0].endswith("300 x 96 x 1")
+    whole = mo.ones((5, 4), dtype=mo.int64)
+    assert _steps(lambda a: a @ a.T, whole)[-1] == "matmul  5 x 4 x 5"
+
+
+def test_names_that_are_left_out_are_shown_as_dots() -> None:
+    x = mo.ones((300, 300))
+    long = lambda a: mo.sin(mo.exp(mo.tanh(a * 2 + 1) - 3) / 7 + 1)
+    assert _steps(lambda a: long(a @ a), x) == ["matmul+multiply+add+tanh+subtract+exp+divide+...  300 x 300 x 300"]
+    assert _steps(lambda a: long(a) @ x, x) == ["multiply+add+tanh+subtract+exp+divide+...+matmul  300 x 300 x 300"]
+    assert _steps(long, x) == ["multiply+add+tanh+subtract+exp+divide+...  1 x 90000"]
+
+
+def test_measuring_calls_once_more_than_it_repeats() -> None:
+    count = mo.State(mo.zeros((), dtype=mo.int64))
+
+    def step(x: mo.Tensor) -> mo.Tensor:
+        count.value = count.value + 1
+        return x + count.value
+
+    mo.compile(step).measure(mo.ones(3), repeats=4)
+    assert count.value.item() == 5
 
 
 def test_a_step_counts_its_operations() -> None:

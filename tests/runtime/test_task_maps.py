@@ -11,7 +11,7 @@ import pytest
 from schedulers import LIMIT_S, divide, held
 
 import morpho as mo
-from morpho.base.errors import ValueFault
+from morpho.base.errors import ArgumentError, ValueFault
 from morpho.tensor.tasks import Scheduler
 
 
@@ -21,6 +21,11 @@ def test_map(scheduler: Scheduler, chunk: int | None) -> None:
     for items in ([], [3], range(1000), (n for n in range(50)), np.arange(5)):
         expected = [n * 2 for n in (range(50) if not hasattr(items, "__len__") else items)]
         assert mo.tasks.map(lambda n: n * 2, items, chunk, scheduler=scheduler) == expected
+
+
+def test_map_says_that_it_takes_one_sequence() -> None:
+    with pytest.raises(ArgumentError, match=r"^\[tasks\] map takes one sequence of items.*Hint: .*zip\("):
+        mo.tasks.map(pow, [1], [2])
 
 
 def test_map_takes_chunks_that_suit() -> None:

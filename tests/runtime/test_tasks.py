@@ -50,6 +50,22 @@ def test_arguments_and_names(two: Scheduler) -> None:
     assert repr(done) == "<task int done>" and "2 threads" in repr(two)
 
 
+def test_arguments_by_name_may_be_futures(two: Scheduler) -> None:
+    flag = two.submit(bool, 1)
+    made = two.submit(sorted, [1, 3, 2], reverse=flag)
+    assert made.result(LIMIT_S) == [3, 2, 1] and made.name == "sorted"
+    assert mo.tasks.submit(dict, function=1, self=2, scheduler=two).result(LIMIT_S) == {"function": 1, "self": 2}
+    with pytest.raises(TypeError, match="speed"):
+        two.submit(sorted, [], speed=1).result(LIMIT_S)
+
+
+def test_waiting_inside_tasks_is_fine_to_the_depth_that_docs_say(one: Scheduler) -> None:
+    def down(n: int) -> int:
+        return 0 if n == 0 else 1 + mo.tasks.submit(down, n - 1).result()
+
+    assert one.submit(down, 150).result(LIMIT_S) == 150
+
+
 def test_the_default_number_of_threads_is_the_engines() -> None:
     assert Scheduler().threads == threads.wanted_threads()
     with mo.settings(threads=3):

@@ -99,6 +99,11 @@ def test_both_values_are_named() -> None:
         mo.matmul(mo.zeros((3, 4)), mo.zeros((5, 6)))
     with pytest.raises(ValueError, match=r"\(3, 4\) and \(3,\) do not broadcast: 4 != 3"):
         X + mo.zeros(3)
+    batches = r"the batch axes of shapes \(2, 3, 4\) and \(3, 4, 5\) do not broadcast: 2 != 3 at axis -3"
+    with pytest.raises(ValueError, match=rf"^\[matmul\] {batches}"):
+        mo.matmul(mo.ones((2, 3, 4)), mo.ones((3, 4, 5)))
+    with pytest.raises(ValueError, match=r"\(5, 2, 3, 4\) and \(6, 2, 3, 4\) and .*: 5 != 6 at axis -4"):
+        mo.attention(mo.ones((5, 2, 3, 4)), mo.ones((6, 2, 3, 4)), mo.ones((6, 2, 3, 4)))
     with pytest.raises(IndexError, match="axis 2 is out of range for 2 dimensions"):
         X.sum(axis=2)
     with pytest.raises(TypeError, match="uint64 and int64 have no common dtype"):

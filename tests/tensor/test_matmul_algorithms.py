@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import threading
 from typing import Any
 
 import numpy as np
@@ -87,13 +90,90 @@ def test_strassen_of_small_half_floats_is_the_plain_product(rng: np.random.Gener
     assert mo.matmul(a, b, algorithm="strassen").numpy().tobytes() == (a @ b).numpy().tobytes()
 
 
-def test_blas_keeps_to_the_thread_budget(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[int] = []
-    monkeypatch.setattr(blas, "_setter", lambda: told.append)
+class FakeBlas:
+    """A BLAS that notes what it is told; the user's own number is 7."""
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+
+    def get(self) -> int:
+        return self.told[-1] if self.told else 7
+
+    def set(self, number: int) -> None:
+        self.told.append(number)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeBlas:
+    made = FakeBlas()
+    monkeypatch.setattr(blas, "_threads", lambda: made)
+    return made
+
+
+def test_blas_keeps_to_the_thread_budget(rng: np.random.Generator, fake: FakeBlas) -> None:
     before = counts.host_steps
-    with mo.settings(threads=1):
+    with mo.settings(threads=3):
         mo.matmul(rng.standard_normal((4, 4)), rng.standard_normal((4, 4)), algorithm="blas").numpy()
-    assert told == [1] and counts.host_steps == before + 1
+    assert fake.told == [3, 7] and counts.host_steps == before + 1
+
+
+def test_blas_in_tasks_has_what_the_others_leave(fake: FakeBlas) -> None:
+    a = np.ones((4, 4))
+    product = lambda: mo.matmul(a, a, algorithm="blas").numpy()
+    with mo.settings(threads=2), mo.tasks.Scheduler(2) as scheduler:
+        scheduler.submit(product).result()
+        assert fake.told == [2, 7]
+        gate = threading.Event()
+        busy = scheduler.submit(gate.wait)
+        scheduler.submit(product).result()
+        assert fake.told == [2, 7, 1, 7]
+        gate.set()
+        busy.result()
+
+
+def test_blas_gets_its_number_back_after_an_exception_and_after_the_last_product(fake: FakeBlas) -> None:
+    with pytest.raises(ZeroDivisionError), mo.settings(threads=3), blas.within_budget():
+        raise ZeroDivisionError
+    assert fake.told == [3, 7]
+    with contextlib.ExitStack() as first, contextlib.ExitStack() as second, mo.settings(threads=3):
+        first.enter_context(blas.within_budget())
+        with mo.settings(threads=2):
+            second.enter_context(blas.within_budget())
+        first.close()  # not the last: the other one's number stays
+        assert fake.told == [3, 7, 3, 2, 2]
+    assert fake.told[-1] == 7
+
+
+@pytest.mark.skipif(blas._threads() is None, reason="NumPy has another BLAS here")
+def test_products_of_many_threads_leave_openblas_as_it_was() -> None:
+    real = blas._threads()
+    assert real is not None
+    a, before = np.ones((8, 8)), real.get()
+
+    def products() -> None:
+        for _ in range(50):
+            mo.matmul(a, a, algorithm="blas").numpy()
+
+    real.set(2)
+    try:
+        with mo.settings(threads=1):
+            callers = [threading.Thread(target=products) for _ in range(4)]
+            for caller in callers:
+                caller.start()
+            products()
+            for caller in callers:
+                caller.join()
+        assert real.get() == 2
+    finally:
+        real.set(before)
+
+
+def test_a_forked_child_finds_the_number_of_before(fake: FakeBlas) -> None:
+    with mo.settings(threads=3), blas.within_budget():
+        if (child := os.fork()) == 0:
+            os._exit(0 if fake.told == [3, 7] and not blas._granted else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    assert fake.told == [3, 7]
 
 
 def test_integers_multiply_exactly_in_a_wider_dtype() -> None:

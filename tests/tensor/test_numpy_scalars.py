@@ -49,3 +49,60 @@ def test_written_into_a_tensor() -> None:
     x = mo.zeros(2, dtype=mo.float64)
     x[0] = np.float64(0.1)
     assert x.numpy()[0] == 0.1 and mo.full((2,), np.float64(0.1), dtype=mo.float64).numpy()[1] == 0.1
+
+
+IMAGES, KERNELS = np.ones((1, 4, 6, 6), np.float32), np.ones((4, 4, 3, 3), np.float32)
+ROWS = np.eye(4, dtype=np.float32)
+AS_ARGUMENTS: dict[str, Callable[[Callable[[Any], Any], Callable[[Any], Any]], Any]] = {
+    "attention": lambda i, f: mo.attention(ROWS, ROWS, ROWS, window=i(2), scale=f(0.5)),
+    "attention, a whole scale": lambda i, f: mo.attention(ROWS, ROWS, ROWS, causal=True, scale=i(2), offset=i(1)),
+    "conv2d": lambda i, f: mo.conv2d(IMAGES, KERNELS, stride=i(2), padding=i(1), dilation=i(1), groups=i(1)),
+    "conv_transpose2d": lambda i, f: mo.conv_transpose2d(IMAGES, KERNELS, stride=i(2), groups=i(1)),
+    "max_pool2d": lambda i, f: mo.max_pool2d(IMAGES, i(2), stride=i(2), padding=i(1)),
+    "tensordot": lambda i, f: mo.tensordot(ROWS, ROWS, axes=i(1)),
+    "tensordot of pairs": lambda i, f: mo.tensordot(ROWS, ROWS, axes=(i(1), i(0))),
+    "moveaxis": lambda i, f: mo.moveaxis(IMAGES, i(1), i(0)),
+    "pad": lambda i, f: mo.pad(ROWS, i(1)),
+    "repeat": lambda i, f: mo.repeat(ROWS, i(2), axis=i(0)),
+    "eye": lambda i, f: mo.eye(i(37), k=i(1)),
+    "arange": lambda i, f: mo.arange(i(2), i(7), i(2)),
+    "linspace": lambda i, f: mo.linspace(f(0), f(1), i(31)),
+    "one_hot": lambda i, f: mo.one_hot(mo.asarray([1]), i(29)),
+    "diagonal": lambda i, f: mo.linalg.diagonal(mo.ones((23, 29)), offset=i(2)),
+    "fft": lambda i, f: mo.fft.fft(ROWS, n=i(3), axis=i(0)),
+    "fftshift": lambda i, f: mo.fft.fftshift(ROWS, axes=i(0)),
+    "permutation": lambda i, f: mo.random.permutation(mo.random.key(i(0)), i(19)),
+    "grad": lambda i, f: mo.grad(lambda a, b: mo.sum(a * b * b), argnums=i(1))(mo.ones(3), mo.full(3, 2.0)),
+    "checkpoint_sequential": lambda i, f: mo.checkpoint_sequential([mo.exp, mo.sin], i(2), mo.ones(3)),
+    "dynamic": lambda i, f: mo.compile(lambda x: x + 1, dynamic={"x": {i(0): mo.Dim("n", i(1), i(8))}})(mo.ones(3)),
+    "memory_budget": lambda i, f: mo.compile(lambda x: x + 1, memory_budget=i(1 << 20))(mo.ones(3)),
+    "groups of a layer": lambda i, f: mo.nn.Conv2d(i(4), i(2), i(3), groups=i(2))(IMAGES) * 0,
+    "map": lambda i, f: mo.asarray(mo.tasks.map(abs, [-1, 2], i(1))),
+    "scheduler": lambda i, f: mo.asarray(mo.tasks.Scheduler(i(2)).submit(int).result(f(60))),
+}
+
+
+@pytest.mark.parametrize("name", AS_ARGUMENTS)
+def test_numbers_of_numpy_are_taken_as_arguments(name: str) -> None:
+    """NumPy's first: its numbers equal Python's, so a node with them would be found again by the other call."""
+    found = AS_ARGUMENTS[name](np.int64, np.float32)
+    expected = AS_ARGUMENTS[name](int, float)
+    assert found.dtype is expected.dtype and all(type(size) is int for size in found.shape)
+    np.testing.assert_array_equal(found.numpy(), expected.numpy())
+
+
+@pytest.mark.parametrize("wrong", [True, 2.5, "2", np.float32(2)])
+def test_what_is_no_whole_number_is_still_refused(wrong: Any) -> None:
+    for call in (lambda: mo.attention(ROWS, ROWS, ROWS, window=wrong), lambda: mo.conv2d(IMAGES, KERNELS, groups=wrong),
+                 lambda: mo.tasks.Scheduler(wrong), lambda: mo.Dim("n", 1, wrong)):
+        with pytest.raises(mo.errors.ArgumentError, match="is not a"):
+            call()
+
+
+def test_a_limit_of_numpy_leaves_the_dtype_of_gradients() -> None:
+    parameter = mo.nn.Parameter(mo.ones(3))
+    mo.sum(parameter * 2).backward()
+    for limit in (np.float32(1), np.float64(1)):
+        mo.optim.clip_grad_value(parameter, limit)
+        mo.optim.clip_grad_norm(parameter, limit)
+    assert parameter.grad.dtype is mo.float32

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import morpho as mo
+from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, fail
 from morpho.tensor.autograd import take_pending
 from morpho.tensor.calls import hinted
@@ -62,9 +63,10 @@ class GradScaler:
         if not growth > 1 or not 0 < backoff < 1:
             raise fail(ArgumentError, "GradScaler", f"growth_factor={growth} and backoff_factor={backoff} do not stand "
                                                     "on both sides of 1")
-        if not (isinstance(interval, int) and interval >= 1):
+        steps = as_whole(interval)
+        if steps is None or steps < 1:
             raise fail(ArgumentError, "GradScaler", f"growth_interval={interval!r} is not a positive integer")
-        self.growth_factor, self.backoff_factor, self.growth_interval = float(growth), float(backoff), interval
+        self.growth_factor, self.backoff_factor, self.growth_interval = float(growth), float(backoff), steps
 
     @property
     def _stages(self) -> Stages:

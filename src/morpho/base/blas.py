@@ -1,18 +1,36 @@
-"""The OpenBLAS that NumPy carries: how many threads it may use, so that it never adds to Morpho's own."""
+"""The OpenBLAS that NumPy carries: how many threads it may use, so that it never adds to Morpho's own.
+
+Its number of threads is one for the whole process. It is set while a product of Morpho's runs and put back after the
+last of those that run at the same time.
+"""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from morpho.base.in_force import wanted_threads
 
+threads_left: Callable[[], int] = wanted_threads  # the runtime floor subtracts the tasks at work
+_PREFIXES_AND_ENDS = (("scipy_openblas_", "64_"), ("openblas_", "64_"), ("scipy_openblas_", ""), ("openblas_", ""))
+
+
+class _Threads(NamedTuple):
+    """OpenBLAS's own functions for its number of threads."""
+
+    get: Callable[[], int]
+    set: Callable[[int], object]
+
 
 @cache
-def _setter() -> Callable[[int], object] | None:
-    """OpenBLAS's own function for its number of threads, or None where NumPy has another BLAS."""
+def _threads() -> _Threads | None:
+    """These functions, or None where NumPy has another BLAS."""
     import numpy
 
     root = Path(numpy.__file__).parent
@@ -22,21 +40,65 @@ def _setter() -> Callable[[int], object] | None:
                 library = ctypes.CDLL(str(path))
             except OSError:
                 continue
-            for name in ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_",
-                         "scipy_openblas_set_num_threads", "openblas_set_num_threads"):
-                if hasattr(library, name):
-                    function = getattr(library, name)
-                    function.argtypes, function.restype = [ctypes.c_int], None
-                    return function  # type: ignore[no-any-return]
+            for prefix, end in _PREFIXES_AND_ENDS:
+                names = [f"{prefix}{verb}_num_threads{end}" for verb in ("get", "set")]
+                if all(hasattr(library, name) for name in names):
+                    getter, setter = (getattr(library, name) for name in names)
+                    getter.argtypes, getter.restype = [], ctypes.c_int
+                    setter.argtypes, setter.restype = [ctypes.c_int], None
+                    return _Threads(getter, setter)
     return None
 
 
-def keep_to_budget() -> bool:
-    """Let BLAS use as many threads as Morpho would; the caller waits meanwhile, so they are never both at work.
+_lock = threading.Lock()
+_granted: list[int] = []  # what each product that runs now was granted
+_before = 0  # the number in force before the first of them
 
-    False where the number cannot be set: then BLAS keeps what its own environment variables say.
+
+@contextmanager
+def within_budget() -> Iterator[None]:
+    """Inside, BLAS has as many threads as the engine's budget leaves, at least one; afterwards the number it had.
+
+    The caller waits for BLAS meanwhile, so they are never both at work. Products that run at the same time share the
+    least number granted to any of them. Where the number cannot be set, BLAS keeps what its own variables say.
     """
-    setter = _setter()
-    if setter is not None:
-        setter(wanted_threads())
-    return setter is not None
+    blas = _threads()
+    if blas is None:
+        yield
+        return
+    granted = threads_left()
+    _enter(blas, granted)
+    try:
+        yield
+    finally:
+        _leave(blas, granted)
+
+
+def _enter(blas: _Threads, granted: int) -> None:
+    global _before
+    with _lock:
+        if not _granted:
+            _before = blas.get()
+        _granted.append(granted)
+        blas.set(min(_granted))
+
+
+def _leave(blas: _Threads, granted: int) -> None:
+    with _lock:
+        _granted.remove(granted)
+        blas.set(min(_granted, default=_before))
+
+
+def _after_fork() -> None:
+    """In a child no other thread's product runs: forget them all, and put back the number."""
+    global _lock
+    _lock = threading.Lock()
+    blas = _threads() if _granted else None
+    if blas is not None:
+        _granted.clear()
+        blas.set(_before)
+
+
+# A fork waits for the lock, so that a child finds no half change.
+os.register_at_fork(before=lambda: _lock.acquire(), after_in_parent=lambda: _lock.release(),
+                    after_in_child=_after_fork)

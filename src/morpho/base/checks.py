@@ -7,9 +7,37 @@
 from __future__ import annotations
 
 import math
+import operator
 from numbers import Integral, Real
+from typing import Any
 
 from morpho.base.errors import ArgumentError, fail
+
+
+def as_whole(value: Any) -> int | None:
+    """A whole number as Python's, from anything with `__index__`; None for what is none, such as True.
+
+    >>> import numpy as np
+    >>> as_whole(np.int64(3)), as_whole(3.0), as_whole(True)
+    (3, None, None)
+    """
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def as_real(value: Any) -> float | None:
+    """A finite real number as Python's; None for what is none, such as True, NaN or a text.
+
+    >>> import numpy as np
+    >>> as_real(np.float32(0.5)), as_real(2), as_real("2")
+    (0.5, 2.0, None)
+    """
+    fits = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if fits else None
 
 
 def check_sizes(operation: str, /, **sizes: object) -> None:
@@ -30,8 +58,8 @@ def check_whole(operation: str, /, **numbers: object) -> None:
 def check_numbers(operation: str, least: float = -math.inf, below: float = math.inf, /, **numbers: object) -> None:
     """Refuse what is not a finite number of at least `least` and less than `below`."""
     for name, number in numbers.items():
-        fits = isinstance(number, Real) and not isinstance(number, bool) and math.isfinite(number)
-        if not (fits and least <= number < below):  # type: ignore[operator]
+        real = as_real(number)
+        if real is None or not least <= real < below:
             wanted = ("" if least == -math.inf else f" of at least {least:g}") if below == math.inf else \
                 f" in [{least:g}, {below:g})"
             raise fail(ArgumentError, operation, f"{name}={shown(number)} is not a number{wanted}")

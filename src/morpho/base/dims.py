@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, ShapeError, fail
 
 Monomial = tuple[tuple[str, int, int], ...]  # sorted symbols (name, low, high), repeated for powers; () is the constant
@@ -33,9 +34,10 @@ class Dim:
         if not isinstance(name, str) or not name.isidentifier():
             raise fail(ArgumentError, "Dim", f"the name {name!r} is not an identifier", "use mo.Dim('n', 1, 4096)")
         for bound in (low, high):
-            if not isinstance(bound, int) or isinstance(bound, bool):
+            if as_whole(bound) is None:
                 raise fail(ArgumentError, "Dim", f"the bound {bound!r} of {name} is not an integer",
                            "use mo.Dim('n', 1, 4096)")
+        low, high = int(low), int(high)
         if not 0 <= low <= high:
             raise fail(ArgumentError, "Dim", f"the bounds {low} and {high} of {name} are not 0 <= low <= high")
         self.terms = ((((name, low, high),), 1),)

@@ -61,7 +61,7 @@ class Settings:
 describe = {
     "backend": "cpu (native code) or reference (NumPy, one operation at a time)",
     "level": "optimisation level 0-3; every level gives the same bits",
-    "isa": "native, scalar, neon, avx2, avx512, or vector128/256/512 for a plain width",
+    "isa": "native, scalar, neon, avx2, avx512, amx, or vector128/256/512 for a plain width",
     "threads": "worker threads; 0 means every core this process may really use",
     "cache": "whether compiled code and finished plans are kept on disk (0 or 1)",
     "cache_dir": "folder of compiled code and fetched models; empty means the user's cache folder",

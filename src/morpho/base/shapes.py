@@ -28,18 +28,25 @@ def as_shape(value: object, operation: str = "shape") -> Shape:
     return tuple(result)
 
 
-def broadcast(operation: str, *shapes: Shape) -> Shape:
-    """The shape that all of them broadcast to."""
-    rank = max((len(shape) for shape in shapes), default=0)
+def broadcast(operation: str, *shapes: Shape, inner: int = 0) -> Shape:
+    """The shape that all of them broadcast to, without the last `inner` axes of each.
+
+    >>> broadcast("add", (2, 1), (3,)), broadcast("matmul", (7, 2, 3), (3, 4), inner=2)
+    ((2, 3), (7,))
+    """
+    outer = [shape[:len(shape) - inner] for shape in shapes]
+    rank = max((len(shape) for shape in outer), default=0)
     result: list[Size] = []
     for axis in range(-rank, 0):
         size: Size = 1
-        for shape in shapes:
+        for shape in outer:
             if len(shape) < -axis or shape[axis] == 1 or shape[axis] == size:
                 continue
             if size != 1:
                 listed = " and ".join(str(s) for s in shapes)
-                raise fail(ShapeError, operation, f"shapes {listed} do not broadcast: {size} != {shape[axis]}",
+                what, where = ("the batch axes of ", f" at axis {axis - inner}") if inner else ("", "")
+                raise fail(ShapeError, operation,
+                           f"{what}shapes {listed} do not broadcast: {size} != {shape[axis]}{where}",
                            "sizes must be equal or 1, counted from the last axis")
             size = shape[axis]
         result.append(size)

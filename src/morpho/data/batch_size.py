@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import morpho as mo
+from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, MemoryLimit, fail
 from morpho.base.machine import machine
 from morpho.base.units import format_bytes, parse_bytes
@@ -60,9 +61,10 @@ def best_batch_size(step: Callable[..., Any], make_batch: Callable[[int], Any], 
     >>> found.best in (1, 2), len(found.trials)
     (True, 2)
     """
-    sizes = sorted(set(candidates))
-    if not sizes or any(not isinstance(size, int) or size < 1 for size in sizes):
-        raise fail(ArgumentError, "best_batch_size", f"candidates={sizes} are not positive integers")
+    given = list(candidates)
+    sizes = sorted({number for size in given if (number := as_whole(size)) is not None and number > 0})
+    if not given or len(sizes) < len(set(given)):
+        raise fail(ArgumentError, "best_batch_size", f"candidates={given} are not positive integers")
     if repeats < 1:
         raise fail(ArgumentError, "best_batch_size", f"repeats={repeats} is not positive")
     limit = machine().memory_bytes // 2 if memory_limit is None else parse_bytes(memory_limit)

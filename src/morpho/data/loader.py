@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, TaskError, fail
 from morpho.data.dataset import collate as default_collate
 from morpho.data.order import permuted
@@ -51,7 +52,8 @@ class DataLoader:
             raise fail(ArgumentError, "DataLoader", f"{type(dataset).__name__} has no length or no numbered items",
                        "define __len__ and __getitem__")
         for name, value, least in (("batch_size", batch_size, 1), ("workers", workers, 0), ("prefetch", prefetch, 1)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            number = as_whole(value)
+            if number is None or number < least:
                 raise fail(ArgumentError, "DataLoader", f"{name}={value!r} is not an integer of at least {least}")
         self.dataset, self.batch_size, self.shuffle, self.seed = dataset, batch_size, shuffle, seed
         self.workers, self.prefetch, self.drop_last, self.collate = workers, prefetch, drop_last, collate

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 import morpho as mo
+from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, IndexFault, ValueFault, fail
 from morpho.data.dataset import Dataset
 
@@ -101,7 +102,8 @@ class TokenFile(Dataset):
     def __init__(self, path: str | os.PathLike[str], length: int, stride: int | None = None, dtype: str | None = None,
                  vocabulary: int | None = None) -> None:
         for name, value in (("length", length), ("stride", length if stride is None else stride)):
-            if not isinstance(value, int) or value < 1:
+            number = as_whole(value)
+            if number is None or number < 1:
                 raise fail(ArgumentError, "TokenFile", f"{name}={value!r} is not a positive integer")
         self.path, self.length, self.stride = Path(path), length, stride or length
         self.vocabulary = vocabulary

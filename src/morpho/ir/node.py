@@ -14,6 +14,8 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
+
 from morpho.base import settings
 from morpho.base.dims import Dim, Shape
 from morpho.base.dtypes import DType
@@ -25,6 +27,7 @@ Made = TypeVar("Made")
 _serials = itertools.count(1)
 _table: weakref.WeakValueDictionary[tuple[Any, ...], Node] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
+_PYTHON_KINDS = ((np.bool, bool), (np.integer, int), (np.floating, float), (np.complexfloating, complex))
 
 
 class _Written(threading.local):
@@ -84,6 +87,16 @@ def _key(value: Any) -> Any:
         return ("b", value)
     if isinstance(value, tuple):
         return tuple(_key(item) for item in value)
+    plain = _plain(value)
+    return value if plain is value else _key(plain)
+
+
+def _plain(value: Any) -> Any:
+    """An attribute with NumPy's numbers as Python's: whoever reads one meets plain numbers only."""
+    if type(value) is tuple:
+        return tuple([_plain(item) for item in value])
+    if isinstance(value, np.generic):
+        return next((kind(value) for numpy_kind, kind in _PYTHON_KINDS if isinstance(value, numpy_kind)), value)
     return value
 
 
@@ -101,6 +114,7 @@ def make(op: Op, inputs: Sequence[Node] = (), attributes: Attributes | None = No
         if settings.get().nans:  # who looks for a line wants the latest of those that wrote this program
             found.origin = _line() if origin is None else origin
         return found
+    attributes = {name: _plain(value) for name, value in attributes.items()}
     outputs = op.infer([node.spec for node in inputs], attributes)
     node = object.__new__(Node)
     node.op, node.inputs, node.attributes, node.device, node.payload = op, inputs, attributes, device, payload

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 
 _COLOURS = {"source": "#dddddd", "elementwise": "#a8d5ff", "reduce": "#ffd59e", "move": "#eeeeee",
             "contract": "#ffb3b3", "fused": "#b8e6b8", "host": "#e0c3f5"}
+
+
+def joined(names: Sequence[str], most: int = 6) -> str:
+    """The names of operations as one label, `...` in place of those that are left out.
+
+    >>> joined(["exp", "add"]), joined(["exp", "add", "sin"], most=2)
+    ('exp+add', 'exp+add+...')
+    """
+    return "+".join([*names[:most], *(["..."] if len(names) > most else [])])
 
 
 def _describe(node: Node) -> str:

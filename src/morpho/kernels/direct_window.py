@@ -18,7 +18,7 @@ from morpho.base.machine import Isa, machine
 from morpho.kernels.emit import CACHE_LINE
 from morpho.kernels.gemm import ITEMS_PER_THREAD, NAMES, GemmKernel, Register, Tiling, depth_of_block
 from morpho.kernels.loop_spec import LANES, LoopKernel
-from morpho.kernels.lower_gemm import Matrix, loop_scratch, rounded
+from morpho.kernels.lower_gemm import Matrix, loop_scratch, product_sizes, rounded
 from morpho.kernels.lower_group import Lowered
 from morpho.kernels.place import Place
 from morpho.kernels.window_gemm import WindowKernel, WindowProduct, Windows, matrices
@@ -251,6 +251,11 @@ class PointwiseProduct(DirectProduct):
         kernels = Place(a.place.slot, a.place.offset, (m, k, 1, 1), (a.rows, a.columns, 1, 1), a.place.dtype)
         super().__init__((batch, m, n // line, line), images, kernels, Windows((0, 0), (1, 1), (1, 1), 1))
         self.tile = self.seen(shape, 1)
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """As the user wrote them: the pixels of the convolution are the columns."""
+        return product_sizes(self.batch, self.n, self.k, self.m)
 
 
 def is_pointwise(dtype: DType, shape: Shape, k: Size, a: Matrix, b: Matrix) -> bool:

@@ -48,6 +48,15 @@ def layout(first: Size, second: Size, names: tuple[str, str]) -> str:
     return names[0] if first == 1 else "general"
 
 
+def product_sizes(batch: Size, m: Size, k: Size, n: Size) -> tuple[Size, ...]:
+    """The sizes of a product as people read them: how many, if several, then rows, what is summed, columns.
+
+    >>> product_sizes(1, 37, 96, 70), product_sizes(8, 2, 3, 4)
+    ((37, 96, 70), (8, 2, 3, 4))
+    """
+    return (m, k, n) if batch == 1 else (batch, m, k, n)
+
+
 class Product:
     """One product being lowered: sizes after the choice of sides, then its two steps."""
 
@@ -77,6 +86,12 @@ class Product:
         if self.swapped:
             outer = tuple(s * self.tiling.stride for s in contiguous_strides(shape[:-2]))
         self.tile = Place(PRODUCT, 0, shape, (*outer, rows, columns), dtype.compute)
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """Its sizes as the user wrote them."""
+        m, n = (self.n, self.m) if self.swapped else (self.m, self.n)
+        return product_sizes(self.batch, m, self.k, n)
 
     def register_of(self, dtype: DType) -> Register:
         """Rows and columns that are summed in registers."""

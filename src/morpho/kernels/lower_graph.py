@@ -9,6 +9,7 @@ from morpho.base.dims import Size, product
 from morpho.cost.crossovers import DEFAULT, Crossovers
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
+from morpho.ir.printing import joined
 from morpho.kernels.builder import operations
 from morpho.kernels.lower_attention import lower_attention, lower_attention_backward
 from morpho.kernels.lower_group import Lowered, lower_body
@@ -125,12 +126,10 @@ class GraphLowering(ProductLowering):
         if lowered is None:
             inputs = [self.place(child) for child in node.inputs]
             lowered = lower_body(node, inputs, targets)
-        names = operations(node)
-        shown = "+".join(names[:6]) + ("+..." if len(names) > 6 else "")
         if inputs and self.is_long(lowered, several_walks=True):
             self.split_walks(node, inputs, targets)
         else:
-            self.step(lowered, node, shown or "copy")
+            self.step(lowered, node, joined(operations(node)) or "copy")
         self.places[node.serial] = targets
 
     def split_walks(self, node: Node, inputs: list[Place], targets: list[Place]) -> None:
@@ -142,7 +141,7 @@ class GraphLowering(ProductLowering):
             for value in made:
                 known[value] = held[value] if value in held else self.new_slot(value.shape, value.dtype)
             self.step(lower_body(part, [known[value] for value in read], [known[value] for value in made]), node,
-                      "+".join(operations(part)[:6]))
+                      joined(operations(part)))
 
     def lower_copy_op(self, node: Node) -> None:
         if node.dtype.is_complex:

@@ -17,10 +17,20 @@ from morpho.base.in_force import current_isa
 from morpho.cost.crossovers import Crossovers
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
+from morpho.ir.printing import joined
 from morpho.kernels.builder import Builder, operations, reads_first
 from morpho.kernels.direct_window import DirectProduct, PointwiseProduct, is_direct, is_pointwise
 from morpho.kernels.int8 import ByteProduct
-from morpho.kernels.lower_gemm import PRODUCT, Product, as_matrices, batch_axes, batch_stride, follows, layout
+from morpho.kernels.lower_gemm import (
+    PRODUCT,
+    Product,
+    as_matrices,
+    batch_axes,
+    batch_stride,
+    follows,
+    layout,
+    product_sizes,
+)
 from morpho.kernels.lower_group import Lowered, lower_body, lower_copy
 from morpho.kernels.matmul import ROWS, MatmulKernel
 from morpho.kernels.place import Place, whole
@@ -81,7 +91,7 @@ class ProductLowering(Builder):
             places = [*inputs[:node["product"]], seen, *inputs[node["product"]:]]
             return lower_body(node, places, targets, columns)
 
-        kind, shown = "conv" if windows else "matmul", "+".join(operations(node)[:6])
+        kind, shown = "conv" if windows else "matmul", joined(operations(node))
         if windows:
             found = self.windows(node, node["shape"], dict(windows))
         else:
@@ -105,7 +115,7 @@ class ProductLowering(Builder):
         values = (m, n, k, batch_stride(a), a.strides[-2], a.strides[-1], batch_stride(b), b.strides[-2],
                   m * n, n, tiles)
         self.add(Step(MatmulKernel(node.dtype), (a, b, c), (2,), values, batch * tiles, n * k * ROWS, "matmul",
-                      node.origin))
+                      node.origin, sizes=product_sizes(batch, m, k, n)))
         self.places[node.serial] = [c]
 
     def matrix(self, node: Node, columns_together: bool) -> Place:
@@ -138,7 +148,7 @@ class ProductLowering(Builder):
         if not found.pays or self.packs_itself(node, found, whole_rows):
             return None
         self.waiting.discard(group.serial)
-        found.label = "+".join([*operations(group)[:6], ""])
+        found.label = joined(operations(group)) + "+"
         return found
 
     def alone(self, node: Node, shape: Shape, whole_rows: bool) -> Product:
@@ -220,7 +230,7 @@ class ProductLowering(Builder):
             found.kernel(), tuple(places), writes, found.values(after), found.items, found.work_per_item,
             found.label + label, node.origin, in_place=reads_first(after.kernel), epilogue=after.kernel,
             prologue=before.kernel if before else None, prologue_at=2 + len(after.places) if before else 0,
-            scratch=found.scratch(after.kernel)[2], threads=node.attributes.get("threads", "auto"),
+            scratch=found.scratch(after.kernel)[2], threads=node.attributes.get("threads", "auto"), sizes=found.sizes,
             operations=found.batch * found.m * (found.n * (2 * found.k + after.kernel.flops)
                                                 + (found.k * before.kernel.flops if before else 0))))
         return True
@@ -240,7 +250,7 @@ class ProductLowering(Builder):
                   a.outer, b.outer, tiles, tile)
         self.add(Step(kernel, (a.place, b.place, target), (2,), values, found.batch * tiles,
                       found.m * tile * found.k, DIRECT, node.origin, threads=node.attributes.get("threads", "auto"),
-                      operations=2 * found.batch * found.m * found.n * found.k))
+                      operations=2 * found.batch * found.m * found.n * found.k, sizes=found.sizes))
 
     def packed(self, found: Product, node: Node) -> Place:
         """The right operand in panels; one operand used by several products is packed once, and again where it is read

@@ -58,6 +58,7 @@ class Step:
     together: int = 1  # how many steps from here on run as one launch; 0 for those after the first
     prologue: LoopKernel | None = None  # called by the kernel on rows of its left operand, before they are packed
     prologue_at: int = 0  # where its operands begin in `places`
+    sizes: tuple[Size, ...] = ()  # of a product, for people: rows x columns count its pieces and their multiply-adds
 
     @property
     def cost(self) -> Cost:

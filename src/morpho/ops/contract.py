@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from morpho.base.blas import keep_to_budget
+from morpho.base.blas import within_budget
 from morpho.base.dtypes import int8, int32, uint8
 from morpho.base.errors import DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
@@ -49,8 +49,8 @@ MATMUL = register(Op("matmul", "contract", _infer, _vjp, _reference, 2, "one FMA
 
 
 def _reference_blas(attributes: Attributes, a: Any, b: Any) -> Any:
-    keep_to_budget()
-    return _reference(attributes, a, b)
+    with within_budget():
+        return _reference(attributes, a, b)
 
 
 BLAS = register(Op("matmul_blas", "host", _infer, _vjp, _reference_blas, 2, "NumPy's BLAS: its own order of additions"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from numbers import Real
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
@@ -19,9 +20,10 @@ def _with_gradients(name: str, parameters: Iterable[Parameter] | Parameter) -> l
     return found
 
 
-def _check_limit(name: str, most: float) -> None:
-    if not (isinstance(most, int | float) and most > 0):
+def _limit(name: str, most: float) -> float:
+    if not (isinstance(most, Real) and most > 0):
         raise fail(ArgumentError, name, f"a limit of {most!r} is not a positive number")
+    return float(most)  # one of NumPy's would decide the dtype of the gradients
 
 
 def total(parts: list[mo.Tensor]) -> mo.Tensor:
@@ -42,7 +44,7 @@ def clip_grad_norm(parameters: Iterable[Parameter] | Parameter, most: float, nor
     (5.0, [0.6..., 0.8...])
     """
     listed = _with_gradients("clip_grad_norm", parameters)
-    _check_limit("clip_grad_norm", most)
+    most = _limit("clip_grad_norm", most)
     if norm not in (2, math.inf):
         raise fail(ArgumentError, "clip_grad_norm", f"norm={norm!r} is neither 2 nor mo.inf")
     with mo.no_grad():
@@ -66,7 +68,7 @@ def clip_grad_value(parameters: Iterable[Parameter] | Parameter, most: float) ->
     >>> mo.optim.clip_grad_value([w], 1.0); w.grad.numpy()
     array([ 1. , -0.5], dtype=float32)
     """
-    _check_limit("clip_grad_value", most)
+    most = _limit("clip_grad_value", most)
     with mo.no_grad():
         for parameter in _with_gradients("clip_grad_value", parameters):
             parameter.grad = mo.clip(parameter.grad, -most, most)

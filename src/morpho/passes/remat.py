@@ -18,6 +18,7 @@ from morpho.base.units import format_bytes
 from morpho.cost.estimate import node_cost
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
+from morpho.ir.printing import joined
 from morpho.passes.bodies import inner_value, renewed, with_results, without_unread
 from morpho.passes.liveness import Updates
 from morpho.passes.recompute import NOMINAL, Attempt, Recomputation, Trial
@@ -94,7 +95,7 @@ def _label(node: Node) -> str:
     if "body" not in node.attributes:
         return node.op.name
     names = [part.op.name for part in node["body"].graph.nodes if part.op.kind in ("elementwise", "reduce")]
-    shown = "+".join(names[:4]) + ("+..." if len(names) > 4 else "")
+    shown = joined(names, most=4)
     return f"{node['by']}+{shown}" if node.op.name == "gemm" else shown
 
 

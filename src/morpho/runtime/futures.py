@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from contextvars import Context
 from enum import Enum
+from numbers import Real
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,11 @@ class Waiter:
         self.scheduler, self.returned = scheduler, False
 
 
+def function_name(function: Callable[..., Any]) -> str:
+    """What a function is called in messages."""
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
 class Future:
     """The result of a task, once there is one.
 
@@ -75,7 +81,7 @@ class Future:
     @property
     def name(self) -> str:
         """The name given at `submit`, or the function's."""
-        return self._name or getattr(self._function, "__name__", type(self._function).__name__)
+        return self._name or function_name(self._function)
 
     def done(self) -> bool:
         """Whether it is over: with a result, failed or cancelled."""
@@ -167,9 +173,9 @@ class Future:
 
 def seconds(timeout: float) -> float:
     """A time to wait that a lock takes."""
-    if not isinstance(timeout, int | float) or timeout != timeout:
+    if not isinstance(timeout, Real) or timeout != timeout:
         raise fail(ArgumentError, "tasks", f"timeout={timeout!r} is not a number of seconds", "None waits for ever")
-    return min(max(timeout, 0), threading.TIMEOUT_MAX)
+    return min(max(float(timeout), 0.0), threading.TIMEOUT_MAX)
 
 
 def _call_back(function: Callable[[Future], Any], future: Future) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, ValueFault, fail
 from morpho.runtime.futures import Future, stripped
 from morpho.runtime.tasks import Scheduler, current_worker
@@ -91,9 +92,7 @@ def parallel_map(scheduler: Scheduler, function: Callable[[Any], Any], items: It
     """`[function(item) for item in items]`, on all threads; inside a task the calling worker takes part."""
     if not callable(function):
         raise fail(ArgumentError, "tasks", f"{type(function).__name__} is not a function")
-    if chunk is not None and (not isinstance(chunk, int) or isinstance(chunk, bool) or chunk < 1):
-        raise fail(ArgumentError, "tasks", f"chunk={chunk!r} is not a positive number of items",
-                   "leave it out to have it chosen")
+    chunk = _checked_chunk(chunk)
     taken = items if isinstance(items, list | tuple | range) else list(items)
     gather = Gather(function, taken, chunk, scheduler.threads)
     name = f"map of {getattr(function, '__name__', 'function')}"
@@ -111,6 +110,19 @@ def parallel_map(scheduler: Scheduler, function: Callable[[Any], Any], items: It
     finally:
         gather.stopped = True  # an interrupt: what is running ends with its chunk
     return gather.outcome()
+
+
+def _checked_chunk(chunk: Any) -> int | None:
+    if chunk is None:
+        return None
+    if isinstance(chunk, Iterable):  # the second sequence that Python's own map would take
+        raise fail(ArgumentError, "tasks", "map takes one sequence of items, and was given another one after it",
+                   "write map(lambda pair: function(*pair), zip(first, second))")
+    number = as_whole(chunk)
+    if number is None or number < 1:
+        raise fail(ArgumentError, "tasks", f"chunk={chunk!r} is not a positive number of items",
+                   "leave it out to have it chosen")
+    return number
 
 
 def parallel_reduce(scheduler: Scheduler, function: Callable[[Any, Any], Any], items: Iterable[Any],

@@ -22,6 +22,7 @@ from contextvars import copy_context
 from types import TracebackType
 from typing import Any
 
+from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, TaskError, fail
 from morpho.runtime import futures, threads
 from morpho.runtime.futures import DONE, FAILED, RUNNING, Future, Waiter, claim, complete, hold
@@ -99,15 +100,18 @@ class Scheduler:
         self._closing = self._closed
 
     # -- submitting ----------------------------------------------------------------------------------------------------
-    def submit(self, function: Callable[..., Any], *arguments: Any, after: Iterable[Future] = (),
-               name: str | None = None) -> Future:
-        """Run `function(*arguments)` when the futures among the arguments, and those of `after`, are done.
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, after: Iterable[Future] = (),
+               name: str | None = None, **named: Any) -> Future:
+        """Run `function(*arguments, **named)` when the futures among the arguments, and those of `after`, are done.
 
         Futures among the arguments are replaced by their results. The task sees the context variables of this moment,
         `mo.settings` among them. If something it needs fails, it does not run and fails with `TaskError`.
         """
         if not callable(function):
             raise fail(ArgumentError, "tasks", f"{type(function).__name__} is not a function")
+        if named:
+            name = name or futures.function_name(function)
+            function, arguments = _with_names(function, tuple(named)), (*arguments, *named.values())
         needs = [argument for argument in arguments if type(argument) is Future]
         if after:
             needs += _checked_futures(after)
@@ -392,9 +396,18 @@ def imbalance(busy_s: list[float], threads: int) -> float:
 def _thread_count(count: int | None) -> int:
     if count is None:
         return min(threads.wanted_threads(), MOST_THREADS)
-    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_THREADS:
+    number = as_whole(count)
+    if number is None or not 1 <= number <= MOST_THREADS:
         raise fail(ArgumentError, "tasks", f"threads={count!r} is not a number from 1 to {MOST_THREADS}")
-    return count
+    return number
+
+
+def _with_names(function: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
+    """`function` with its last arguments by name, so that the rest of the scheduler knows plain arguments only."""
+    def call(*arguments: Any) -> Any:
+        first = len(arguments) - len(names)
+        return function(*arguments[:first], **dict(zip(names, arguments[first:], strict=True)))
+    return call
 
 
 def _checked_futures(items: Iterable[Future]) -> list[Future]:

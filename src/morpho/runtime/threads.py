@@ -14,6 +14,7 @@ import os
 import threading
 from typing import Any
 
+from morpho.base import blas
 from morpho.base.in_force import wanted_threads as wanted_threads  # who asks about threads asks here
 from morpho.runtime.tables import BudgetField, PoolField
 from morpho.runtime.thread_code import MASK_WORDS
@@ -112,6 +113,17 @@ def leave_task_worker(row: int | None) -> None:
 def count_running(change: int) -> None:
     """So many more task workers are awake. The caller holds a lock around it."""
     budget[BudgetField.RUNNING] += change
+
+
+def threads_left() -> int:
+    """How many threads the calling one may have at work, itself among them: those in force, less the tasks awake and
+    the engine's threads that help other callers; never fewer than one."""
+    workers = budget[BudgetField.TABLE:BudgetField.TABLE + budget[BudgetField.WORKERS]]
+    counted = threading.get_ident() in workers  # among the tasks awake
+    return max(1, wanted_threads() + counted - budget[BudgetField.RUNNING] - budget[BudgetField.HELPERS])
+
+
+blas.threads_left = threads_left  # a floor below cannot ask this one
 
 
 def engine_statistics() -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from morpho.base.checks import as_real, as_whole
 from morpho.base.dims import Dim
 from morpho.base.dtypes import bool_, int64
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
@@ -54,7 +55,7 @@ def attention(q: Any, k: Any, v: Any, /, *, mask: Any = None, causal: bool = Fal
     if min(len(x.shape) for x in (q, k, v)) < 3:
         raise fail(ShapeError, "attention", f"q {q.shape}, k {k.shape} and v {v.shape} need three axes each, or two",
                    "q is (..., heads, queries, d), k (..., kv_heads, keys, d), v (..., kv_heads, keys, dv)")
-    batch = broadcast("attention", q.shape[:-3], k.shape[:-3], v.shape[:-3])
+    batch = broadcast("attention", q.shape, k.shape, v.shape, inner=3)
     q, k, v = (expand(x, (*batch, *x.shape[-3:])) for x in (q, k, v))
     window = _window(window)
     causal = bool(causal) or window > 0
@@ -70,17 +71,19 @@ def attention(q: Any, k: Any, v: Any, /, *, mask: Any = None, causal: bool = Fal
 def _window(window: int | None) -> int:
     if window is None:
         return 0
-    if not isinstance(window, int) or isinstance(window, bool) or window < 1:
+    number = as_whole(window)
+    if number is None or number < 1:
         raise fail(ArgumentError, "attention", f"window={window!r} is not a positive number of keys",
                    "leave it out for no window")
-    return min(window, 1 << 40)
+    return min(number, 1 << 40)
 
 
 def _scale(scale: float | None, q: Node) -> float:
     if scale is not None:
-        if not isinstance(scale, int | float) or not math.isfinite(scale):
+        number = as_real(scale)
+        if number is None:
             raise fail(ArgumentError, "attention", f"scale={scale!r} is not a finite number")
-        return float(scale)
+        return number
     depth = q.shape[-1]
     if not isinstance(depth, int):
         raise fail(ArgumentError, "attention", f"the default scale needs a fixed last axis, not {depth}", "pass scale=")

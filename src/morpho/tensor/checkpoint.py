@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
+from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, fail
 from morpho.ir.node import Node, next_serial, toposort
 from morpho.ops.order import mark
@@ -91,11 +92,12 @@ def checkpoint_sequential(functions: Sequence[Callable[[Any], Any]], segments: i
     0.7711...
     """
     functions = list(functions)
-    if isinstance(segments, bool) or not isinstance(segments, int) or not 1 <= segments <= max(len(functions), 1):
+    count = as_whole(segments)
+    if count is None or not 1 <= count <= max(len(functions), 1):
         raise fail(ArgumentError, "checkpoint_sequential", f"{segments!r} segments cannot be made of "
                                                            f"{len(functions)} functions",
                    "give a number from 1 to that of the functions")
-    bounds = [len(functions) * number // segments for number in range(segments + 1)]
+    bounds = [len(functions) * number // count for number in range(count + 1)]
     for number, (start, stop) in enumerate(pairwise(bounds)):
         run = _chain(functions[start:stop])
         x = run(x) if number == segments - 1 else checkpoint(run, x)

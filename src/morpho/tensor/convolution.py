@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from morpho.base.checks import as_whole
 from morpho.base.dims import Size, product
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
@@ -78,10 +79,15 @@ def _operands(name: str, rank: int, x: Any, weight: Any, bias: Any) -> tuple[Nod
     return images, kernels, nodes[2] if len(nodes) > 2 else None
 
 
-def _check_channels(name: str, groups: Any, channels: Size, taken: Size, count: Size, what: str) -> None:
-    """`taken` channels per group must be those of x, and `count`, the axis that is divided, must be divisible."""
-    if not isinstance(groups, int) or groups < 1:
+def _group_count(name: str, groups: Any) -> int:
+    number = as_whole(groups)
+    if number is None or number < 1:
         raise fail(ArgumentError, name, f"groups={groups!r} is not a positive integer")
+    return number
+
+
+def _check_channels(name: str, groups: int, channels: Size, taken: Size, count: Size, what: str) -> None:
+    """`taken` channels per group must be those of x, and `count`, the axis that is divided, must be divisible."""
     if not isinstance(channels, int) or not isinstance(count, int):
         raise fail(ShapeError, name, "the numbers of channels must be known", "make only the batch dynamic")
     if channels % groups or count % groups:
@@ -101,8 +107,9 @@ def _with_bias(name: str, node: Node, bias: Node | None) -> Node:
 
 # -- convolutions ----------------------------------------------------------------------------------------------------
 def _conv(name: str, rank: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any,
-          groups: int) -> Tensor:
+          groups: Any) -> Tensor:
     images, kernels, addend = _operands(name, rank, x, weight, bias)
+    groups = _group_count(name, groups)
     _check_channels(name, groups, images.shape[1], kernels.shape[1] * groups, kernels.shape[0],
                     f"a weight of shape {kernels.shape} in {groups} groups")
     steps = both(per_axis(name, "stride", stride, rank, 1), rank, 1)
@@ -157,8 +164,9 @@ def padded(x: Node, widths: Widths, value: float | int) -> Node:
 
 
 def _conv_transpose(name: str, rank: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any,
-                    output_padding: Any, dilation: Any, groups: int) -> Tensor:
+                    output_padding: Any, dilation: Any, groups: Any) -> Tensor:
     images, kernels, addend = _operands(name, rank, x, weight, bias)
+    groups = _group_count(name, groups)
     _check_channels(name, groups, images.shape[1], kernels.shape[0], kernels.shape[0],
                     f"a weight of shape {kernels.shape}")
     steps = both(per_axis(name, "stride", stride, rank, 1), rank, 1)

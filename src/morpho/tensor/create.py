@@ -234,6 +234,7 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
     check_device(device, "arange")
     if stop is None:
         start, stop = 0, start
+    start, stop, step = (v.item() if isinstance(v, np.generic) else v for v in (start, stop, step))
     if any(isinstance(v, Dim) for v in (start, stop, step)):
         if isinstance(stop, Dim) and start == 0 and step == 1:  # as many numbers as a dynamic dimension has
             target = as_dtype(dtype) if dtype is not None else DEFAULT_INT

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from morpho.base.checks import as_whole
 from morpho.base.dims import Dim, Size, bounds, evaluate
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.ir.graph import Graph
@@ -67,7 +68,7 @@ def _collect(form: Any, path: str, dims: list[Dim]) -> None:
     if not isinstance(form, Mapping):
         raise fail(ArgumentError, "compile", f"dynamic= of {path}, {form!r}, is not a dict of axis to mo.Dim", _FORM)
     for axis, dim in form.items():
-        if not isinstance(axis, int) or isinstance(axis, bool):
+        if as_whole(axis) is None:
             raise fail(ArgumentError, "compile", f"dynamic= of {path} names {axis!r}, which is not an axis", _FORM)
         if not isinstance(dim, Dim):
             raise fail(ArgumentError, "compile", f"dynamic size {dim!r} of {path} is not a Dim",

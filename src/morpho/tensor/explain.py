@@ -73,7 +73,8 @@ def _step_lines(compiled: Compiled) -> list[str]:
     predicted = predicted_seconds(compiled) if seconds else []
     for number, step in enumerate(steps):
         kind = "host  " if isinstance(step, HostStep) else "kernel"
-        size = "" if isinstance(step, HostStep) else f"  {step.rows} x {step.columns}"
+        sizes = () if isinstance(step, HostStep) else step.sizes or (step.rows, step.columns)
+        size = "  " * bool(sizes) + " x ".join(map(str, sizes))
         times = ""
         if seconds:
             share = f"{100 * predicted[number] / seconds[number]:4.0f} %" if predicted[number] else "     -"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from morpho.base.dtypes import as_dtype, complex64, complex128, float32, float64
@@ -114,7 +114,7 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None
 
 def _shifted(name: str, x: Any, axes: Any, direction: int) -> Tensor:
     shape = as_node(x, name).shape
-    numbers = normalise_axes(axes if axes is None or isinstance(axes, int) else tuple(axes), len(shape), name)
+    numbers = normalise_axes(tuple(axes) if isinstance(axes, Iterable) else axes, len(shape), name)
     shifts = tuple(direction * (shape[axis] // 2) for axis in numbers)
     return roll(x, shifts, axis=numbers) if numbers else Tensor.of_node(as_node(x, name))
 

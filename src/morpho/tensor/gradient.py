@@ -165,7 +165,7 @@ def _with_numbers(tree: Any) -> Any:
 
 
 def _positions(argnums: int | Sequence[int], count: int, operation: str) -> list[int]:
-    wanted = [argnums] if isinstance(argnums, int) else list(argnums)
+    wanted = [argnums] if isinstance(argnums, int | np.integer) else list(argnums)
     for number in wanted:
         if not -count <= number < count:
             raise fail(ArgumentError, operation, f"there is no argument {number} among {count}")
@@ -199,7 +199,7 @@ def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 
                        "reduce it with sum() or mean()")
         node = value.program()
         found = inputs.trees([Tensor.of_node(n) for n in pull_back([node], [constant_like(node, 1)], inputs.nodes)])
-        return result, found[0] if isinstance(argnums, int) else tuple(found)
+        return result, found[0] if isinstance(argnums, int | np.integer) else tuple(found)
 
     return call
 

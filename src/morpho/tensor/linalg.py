@@ -143,7 +143,7 @@ def solve(x1: Any, x2: Any, /) -> Tensor:
     b = reshape(b, (*b.shape, 1)) if vector else b
     if len(a.shape) < 2 or not b.shape or a.shape[-1] != b.shape[-2]:
         raise fail(ShapeError, "solve", f"shapes {a.shape} and {as_node(x2, 'solve').shape} do not align")
-    batch = broadcast("solve", a.shape[:-2], b.shape[:-2])
+    batch = broadcast("solve", a.shape, b.shape, inner=2)
     operands = [Tensor.of_node(expand(n, (*batch, *n.shape[-2:]))) for n in (a, b)]
     found = _lapack("solve", *operands)[0].node
     return Tensor.of_node(reshape(found, found.shape[:-1]) if vector else found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,8 +66,7 @@ def matrix_transpose(x: Any, /) -> Tensor:
 def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:
     """Axes moved to new positions, the others keeping their order."""
     rank = len(as_node(x, "moveaxis").shape)
-    sources = [source] if isinstance(source, int) else list(source)
-    targets = [destination] if isinstance(destination, int) else list(destination)
+    sources, targets = (list(axes) if isinstance(axes, Iterable) else [axes] for axes in (source, destination))
     if len(sources) != len(targets):
         raise fail(AxisError, "moveaxis", f"{len(sources)} axes cannot move to {len(targets)} places")
     moved = {normalise_axis(t, rank, "moveaxis"): normalise_axis(s, rank, "moveaxis")
@@ -167,7 +166,8 @@ def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
 def pad(x: Any, /, widths: Any, *, value: Any = 0) -> Tensor:
     """x with a border of one value: `widths` is one number, or a (before, after) pair per axis."""
     node = as_node(x, "pad")
-    pairs = [(widths, widths)] * len(node.shape) if isinstance(widths, int) else [tuple(w) for w in widths]
+    single = isinstance(widths, int | np.integer)
+    pairs = [(widths, widths)] * len(node.shape) if single else [tuple(w) for w in widths]
     if len(pairs) != len(node.shape) or any(len(p) != 2 or min(p) < 0 for p in pairs):
         raise fail(ArgumentError, "pad", f"widths {widths} do not fit {len(node.shape)} dimensions")
     if all(p == (0, 0) for p in pairs):
@@ -241,9 +241,10 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     if axis is None:
         node, axis = algebra.reshape(node, (product(node.shape),)), 0
     number = normalise_axis(axis, len(node.shape), "repeat")
-    if isinstance(repeats, int):
+    if isinstance(repeats, int | np.integer):
         if repeats < 0:
             raise fail(ArgumentError, "repeat", f"{repeats} repeats are negative")
+        repeats = int(repeats)
         before, size, after = node.shape[:number], node.shape[number], node.shape[number + 1:]
         spread = algebra.expand(algebra.reshape(node, (*before, size, 1, *after)), (*before, size, repeats, *after))
         return Tensor.of_node(algebra.reshape(spread, (*before, size * repeats, *after)))

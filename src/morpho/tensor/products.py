@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from morpho.base import settings
+from morpho.base.checks import as_whole
 from morpho.base.dims import Shape, product
 from morpho.base.dtypes import DType, as_dtype, float32, float64
 from morpho.base.errors import ArgumentError, AxisError, DTypeError, ShapeError, fail
@@ -63,7 +64,7 @@ def matmul(x1: Any, x2: Any, /, *, algorithm: str = "auto", dtype: Any = None) -
     row, column = len(a.shape) == 1, len(b.shape) == 1
     a = reshape(a, (1, *a.shape)) if row else a
     b = reshape(b, (*b.shape, 1)) if column else b
-    batch = broadcast("matmul", a.shape[:-2], b.shape[:-2])
+    batch = broadcast("matmul", a.shape, b.shape, inner=2)
     a, b = expand(a, (*batch, *a.shape[-2:])), expand(b, (*batch, *b.shape[-2:]))
     return Tensor.of_node(_without(_by(algorithm, a, b), row, column))
 
@@ -131,11 +132,12 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
 
 
 def _pairs(axes: Any, a: Shape, b: Shape) -> tuple[list[int], list[int]]:
-    if isinstance(axes, int):
-        if not 0 <= axes <= min(len(a), len(b)):
-            raise fail(ArgumentError, "tensordot", f"{axes} axes cannot be contracted over shapes {a} and {b}")
-        return list(range(len(a) - axes, len(a))), list(range(axes))
-    first, second = ([side] if isinstance(side, int) else list(side) for side in axes)
+    count = as_whole(axes)
+    if count is not None:
+        if not 0 <= count <= min(len(a), len(b)):
+            raise fail(ArgumentError, "tensordot", f"{count} axes cannot be contracted over shapes {a} and {b}")
+        return list(range(len(a) - count, len(a))), list(range(count))
+    first, second = (list(side) if isinstance(side, Iterable) else [side] for side in axes)
     if len(first) != len(second):
         raise fail(ArgumentError, "tensordot", f"{len(first)} axes cannot be contracted with {len(second)}")
     return ([normalise_axis(axis, len(a), "tensordot") for axis in first],

@@ -229,7 +229,7 @@ def permutation(key: Any, x: Any, /, *, axis: int = 0) -> Tensor:
     """The numbers 0..x-1, or x along an axis, in random order: sorted by 64 random bits each (on the host)."""
     from morpho.tensor.search import take
 
-    tensor = None if isinstance(x, int) else (x if isinstance(x, Tensor) else asarray(x))
+    tensor = None if isinstance(x, int | np.integer) else (x if isinstance(x, Tensor) else asarray(x))
     if tensor is not None and tensor.ndim == 0:
         raise fail(ShapeError, "random.permutation", "a 0-dimensional tensor has no order")
     count = x if tensor is None else tensor.shape[normalise_axis(axis, tensor.ndim, "random.permutation")]

@@ -31,9 +31,10 @@ __all__ = ["Future", "Scheduler", "graph", "map", "reduce", "stats", "submit", "
 scheduling.inline_allowed = lambda: tracing.current is None
 
 
-def submit(function: Callable[..., Any], *arguments: Any, after: Iterable[Future] = (), name: str | None = None,
-           scheduler: Scheduler | None = None) -> Future:
-    """Run `function(*arguments)` on another thread, once the futures among the arguments and in `after` are done.
+def submit(function: Callable[..., Any], /, *arguments: Any, after: Iterable[Future] = (), name: str | None = None,
+           scheduler: Scheduler | None = None, **named: Any) -> Future:
+    """Run `function(*arguments, **named)` on another thread, once the futures among the arguments and in `after` are
+    done. A function's own `after`, `name` or `scheduler` goes through `functools.partial`.
 
     Futures among the arguments are replaced by their results; `mo.settings` of this moment hold inside the task.
     Without `scheduler` it is the one whose task is running here, or a common one with the threads of the settings.
@@ -41,8 +42,10 @@ def submit(function: Callable[..., Any], *arguments: Any, after: Iterable[Future
     >>> first = mo.tasks.submit(pow, 2, 5)
     >>> mo.tasks.submit(pow, first, 2, name="square").result()
     1024
+    >>> mo.tasks.submit(sorted, [1, 3, 2], reverse=True).result()
+    [3, 2, 1]
     """
-    return (scheduler or default()).submit(function, *arguments, after=after, name=name)
+    return (scheduler or default()).submit(function, *arguments, after=after, name=name, **named)
 
 
 def map(function: Callable[[Any], Any], items: Iterable[Any], chunk: int | None = None, *,
