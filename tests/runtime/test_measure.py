@@ -17,6 +17,7 @@ from morpho.runtime import measure
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small measurements: these tests look at what is kept, not at the figures."""
+    mo.zeros(1)  # the tensor floor, which is loaded when first asked for, tells where things lie in tensors
     monkeypatch.setattr(measure, "ROUNDS", 1000)
     monkeypatch.setattr(measure, "SWEEP_BYTES", 1 << 20)
     measure._measured.cache_clear()

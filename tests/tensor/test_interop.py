@@ -251,3 +251,17 @@ def test_conversions_to_python() -> None:
     for use in (int, float, bool, lambda t: [1, 2][t]):
         with pytest.raises(TypeError):
             use(mo.asarray([1.0, 2.0]))
+
+
+def test_a_refused_capsule_leaves_an_error_and_no_memory() -> None:
+    """NumPy has no bfloat16: its own error arrives, and what was offered is given back."""
+    before, big = capsule.live_exports(), [mo.ones(50_000, dtype=mo.bfloat16).realise() for _ in range(3)]
+    for tensor in big:
+        with pytest.raises((BufferError, RuntimeError, ValueError, TypeError)):
+            np.from_dlpack(tensor)
+        assert len(capsule._exports) <= before + 1, "the next export finds the one before it"
+    assert capsule.live_exports() == before
+    offered = big[0].__dlpack__()
+    assert capsule.live_exports() == before + 1, "still offered"
+    del offered
+    assert capsule.live_exports() == before

@@ -1,12 +1,15 @@
 """DLPack's C structures and the capsules they travel in, by ctypes.
 
-An exported struct stays alive in `_exports` until its consumer calls the deleter; a capsule that nobody consumed calls
-it itself. An imported struct is released when the last tensor over its memory goes.
+An exported struct stays alive in `_exports` until its consumer calls the deleter. A capsule that nobody took (a consumer
+that refuses its dtype drops it) is found by the next export: it has no destructor, since those run while the
+consumer's exception is on its way, when no Python code may. An imported struct is released when the last tensor over
+its memory goes.
 """
 
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import Any, NamedTuple
 
 from morpho.base.dtypes import ALL, DType, bfloat16
@@ -52,29 +55,37 @@ _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_IsValid", ctypes.pythonapi))
 _rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_SetName", ctypes.pythonapi))
-# In a destructor the capsule has no references left: it is handled by address, never as an object.
-_dying_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
-    ("PyCapsule_IsValid", ctypes.pythonapi))
-_dying_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", ctypes.pythonapi))
-
 _exports: dict[int, tuple[Any, ...]] = {}
+_offered: dict[int, Any] = {}  # capsules that were not taken when they were last looked at
+
+
+def _references(table: dict[int, Any]) -> dict[int, int]:
+    """How often each value is referred to, as this function sees it."""
+    return {key: sys.getrefcount(value) for key, value in table.items()}
+
+
+_OURS = _references({0: object()})[0]  # of what only a table holds
 
 
 @_Deleter
 def _release(address: int) -> None:
+    _offered.pop(address, None)  # taken: the address may serve another export now
     _exports.pop(address, None)
 
 
-@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
-def _destroy(capsule: int) -> None:
-    for name in (_PLAIN, _VERSIONED):
-        if _dying_is_valid(capsule, name):  # still under its own name: nobody took it
-            _exports.pop(_dying_pointer(capsule, name), None)
+def _drop_untaken() -> None:
+    """Forget exports whose capsule is gone but for our own reference, under its own name: nobody will call for them."""
+    for place, references in _references(_offered.copy()).items():
+        if not any(_is_valid(_offered[place], name) for name in (_PLAIN, _VERSIONED)):
+            del _offered[place]  # taken
+        elif references == _OURS + 1:  # the table and its copy
+            del _offered[place]
+            _exports.pop(place, None)
 
 
 def live_exports() -> int:
     """How many exported tensors have not been given back."""
+    _drop_untaken()
     return len(_exports)
 
 
@@ -93,9 +104,11 @@ def make_capsule(owner: Any, address: int, shape: tuple[int, ...], strides: tupl
     managed.deleter = ctypes.cast(_release, ctypes.c_void_p)
     if versioned:
         managed.major, managed.minor, managed.flags = *VERSION, flags
+    _drop_untaken()
     place = ctypes.addressof(managed)
     _exports[place] = (managed, sizes, steps, owner)
-    return _new(place, _VERSIONED if versioned else _PLAIN, ctypes.cast(_destroy, ctypes.c_void_p))
+    capsule = _offered[place] = _new(place, _VERSIONED if versioned else _PLAIN, None)
+    return capsule
 
 
 class Foreign:
