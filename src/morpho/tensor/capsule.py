@@ -1,7 +1,7 @@
 """DLPack's C structures and the capsules they travel in, by ctypes.
 
-An exported struct stays alive in `_exports` until its consumer calls the deleter. A capsule that nobody took (a consumer
-that refuses its dtype drops it) is found by the next export: it has no destructor, since those run while the
+An exported struct stays alive in `_exports` until its consumer calls the deleter. A capsule that nobody took (a
+consumer that refuses its dtype drops it) is found by the next export: it has no destructor, since those run while the
 consumer's exception is on its way, when no Python code may. An imported struct is released when the last tensor over
 its memory goes.
 """
@@ -76,11 +76,11 @@ def _release(address: int) -> None:
 def _drop_untaken() -> None:
     """Forget exports whose capsule is gone but for our own reference, under its own name: nobody will call for them."""
     for place, references in _references(_offered.copy()).items():
-        if not any(_is_valid(_offered[place], name) for name in (_PLAIN, _VERSIONED)):
-            del _offered[place]  # taken
-        elif references == _OURS + 1:  # the table and its copy
-            del _offered[place]
-            _exports.pop(place, None)
+        taken = not any(_is_valid(_offered.get(place), name) for name in (_PLAIN, _VERSIONED))
+        if taken or references == _OURS + 1:  # the table and its copy
+            _offered.pop(place, None)
+            if not taken:
+                _exports.pop(place, None)
 
 
 def live_exports() -> int:
