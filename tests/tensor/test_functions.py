@@ -432,3 +432,24 @@ def test_norms_of_no_elements_with_weights() -> None:
     slopes = mo.grad(lambda *leaves: mo.layer_norm(*leaves).sum(), argnums=(0, 1, 2))
     assert [slope.shape for slope in slopes(x, none, none)] == [(2, 0), (0,), (0,)]
     assert [slope.tolist() for slope in slopes(mo.zeros((0, 3)), mo.ones(3), mo.ones(3))] == [[], [0, 0, 0], [0, 0, 0]]
+
+
+# -- beside what is no tensor ----------------------------------------------------------------------------------------
+def test_others_are_asked_and_none_is_equal_to_no_tensor() -> None:
+    class Unit:
+        """Has operators of its own for tensors."""
+
+        def __radd__(self, other: Any) -> str:
+            return "added"
+
+        def __rmatmul__(self, other: Any) -> str:
+            return "multiplied"
+
+    x = mo.asarray([1.0, 2.0])
+    assert (x + Unit(), x @ Unit()) == ("added", "multiplied")
+    assert (x == None) is False and (x != None) is True and (x == "a") is False  # noqa: E711
+    assert None not in [x] and "a" not in [x]
+    assert (x == [1.0, 3.0]).tolist() == [True, False] and (x != np.asarray([1.0, 3.0])).tolist() == [False, True]
+    for wrong in (lambda: x + None, lambda: x * "a", lambda: x < None, lambda: x - Unit()):
+        with pytest.raises(TypeError):
+            wrong()

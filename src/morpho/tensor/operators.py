@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
+from morpho.base.dims import Dim
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.tensor import autograd, index, interop, move, namespace, products, reduce
 from morpho.tensor import elementwise as ew
@@ -25,11 +29,11 @@ _REDUCTIONS = (reduce.sum, reduce.prod, reduce.mean, reduce.var, reduce.std, red
 def install() -> None:
     """Give `Tensor` its operators and methods."""
     for name, function in _BINARY.items():
-        setattr(Tensor, f"__{name}__", _operator(function))
-        setattr(Tensor, f"__r{name}__", _operator(function, swap=True))
+        setattr(Tensor, f"__{name}__", _operator(function, f"__r{name}__"))
+        setattr(Tensor, f"__r{name}__", _swapped(function))
         setattr(Tensor, f"__i{name}__", _in_place(function))
     for name, function in _COMPARE.items():
-        setattr(Tensor, f"__{name}__", _operator(function))
+        setattr(Tensor, f"__{name}__", _comparison(function) if name in ("eq", "ne") else _operator(function))
     for name, function in _UNARY.items():
         setattr(Tensor, f"__{name}__", _unary(function))
     for function in _REDUCTIONS:
@@ -38,10 +42,40 @@ def install() -> None:
         setattr(Tensor, name, attribute)
 
 
-def _operator(function: Any, swap: bool = False) -> Any:
-    if swap:
-        return lambda self, other: function(other, self)
-    return lambda self, other: function(self, other)
+def _operator(function: Any, reflected: str = "") -> Any:
+    """What is no array may have an operator of its own for tensors: it is asked then. Else it is an error."""
+
+    def operate(self: Tensor, other: Any) -> Any:
+        if type(other) not in _NUMBERS and reflected and hasattr(type(other), reflected) and not _is_array(other):
+            return NotImplemented
+        return function(self, other)
+
+    return operate
+
+
+def _swapped(function: Any) -> Any:
+    return lambda self, other: function(other, self)
+
+
+def _comparison(function: Any) -> Any:
+    """A tensor is not equal to what is no array, such as None: one truth value, as of any two objects."""
+
+    def compare(self: Tensor, other: Any) -> Any:
+        if type(other) not in _NUMBERS and not _is_array(other):
+            return NotImplemented
+        return function(self, other)
+
+    return compare
+
+
+_NUMBERS = frozenset({Tensor, bool, int, float, complex, np.ndarray})
+
+
+def _is_array(value: Any) -> bool:
+    """Whether a value becomes a tensor, as far as its type says."""
+    if isinstance(value, Tensor | Dim | numbers.Number | np.generic | list | tuple | range | memoryview | bytearray):
+        return True
+    return any(hasattr(value, name) for name in ("__array__", "__array_interface__", "__dlpack__", "__buffer__"))
 
 
 def _unary(function: Any) -> Any:
