@@ -171,21 +171,25 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Seq
               on_disk: bool = False, updates: Updates = (), budget: Budget | None = None) -> Plan:
     """Optimise, lower, plan memory, compile. `whole` refuses host steps; `constants` are inputs that seldom change;
     with `on_disk` the finished plan is looked for on disk first, and kept there; `updates` are (output, input) pairs
-    where the output is to take the input's memory, if it can; with a `budget` a call needs no more memory than that."""
+    where the output is to take the input's memory, if it can; with a `budget` a call needs no more memory than that.
+    On the reference backend, which runs the graph itself, nothing is compiled."""
     counts.plans += 1
     before = code.counters.snapshot()
     started = time.perf_counter()
-    key = stored_plan.plan_key(graph, own_outputs, inputs, constants, updates, budget) if on_disk else None
+    native = settings.get().backend != "reference"
+    key = stored_plan.plan_key(graph, own_outputs, inputs, constants, updates, budget) if on_disk and native else None
     found = stored_plan.load(key, graph, inputs) if key is not None else None
     looked = time.perf_counter()
     remake = partial(_make, graph, own_outputs, inputs, constants, settings.get(), keep_texts, updates, budget,
                      measure.crossovers())
-    made = _compiled(remake, len(graph.nodes), whole) if found is None else None
+    made = None
+    if found is None:
+        made = _compiled(remake, len(graph.nodes), whole) if native else remake()
     program, report = (made.program, made.report) if made is not None else (found.program, found.report)
     _refuse(program, whole)
     lowered = time.perf_counter()
-    segments = _segments(program, guards)
-    prepare = Executable(program, program.prepare) if program.prepare else None
+    segments = _segments(program, guards) if native else []
+    prepare = Executable(program, program.prepare) if program.prepare and native else None
     ended = time.perf_counter()
     milliseconds = {"passes": 0.0, "lower": 0.0} if made is None else dict(made.milliseconds)
     milliseconds["code"] = milliseconds.get("code", 0.0) + 1e3 * (ended - lowered)

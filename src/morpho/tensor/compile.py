@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
 
+from morpho.base import settings
 from morpho.base.checks import as_real, as_whole
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.units import parse_bytes
@@ -215,6 +216,8 @@ def _say_unknown() -> None:
 
 
 def _install_entry(made: Compiled) -> None:
+    if settings.get().backend == "reference":  # which needs no LLVM
+        return
     if not _entry_ready:
         _say_unknown()
     made.entry = native().entry

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from morpho.base import settings
 from morpho.base.units import format_bytes
 from morpho.kernels.program import DIRECT, HostStep, Program, Step
 from morpho.runtime import code, threads
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
 
 def statistics(compiled: Compiled) -> dict[str, Any]:
     """The plain dict behind `f.stats`; figures of the last signature, counts of all."""
+    is_reference = settings.get().backend == "reference"
     result: dict[str, Any] = {
         "calls": compiled.calls, "native_calls": compiled.native_calls, "recompiles": compiled.recompiles,
         "fallbacks": compiled.fallbacks, "specialisations": len(compiled.specialisations),
-        "isa": code.current_isa().name, "threads": threads.wanted_threads()}
+        "isa": "reference" if is_reference else code.current_isa().name, "threads": threads.wanted_threads()}
     if compiled.current is None:
         return result
     plan = compiled.current.plan
@@ -28,7 +30,8 @@ def statistics(compiled: Compiled) -> dict[str, Any]:
     result |= {
         "passes": {name: dict(row) for name, row in plan.report.passes.items()},
         "rules": dict(plan.report.rules),
-        "kernels": program.kernels, "host_steps": sum(isinstance(s, HostStep) for s in program.steps),
+        "kernels": 0 if is_reference else program.kernels,
+        "host_steps": sum(isinstance(s, HostStep) for s in program.steps),
         "products": _products(program),
         "joint_launches": sum(executable.joint_launches for executable in plan.executables),
         "copies": program.copies, **plan.figures(),
@@ -119,7 +122,7 @@ def explain_text(compiled: Compiled) -> str:
     if stats["rules"]:
         applied = ", ".join(f"{name} x{count}" for name, count in sorted(stats["rules"].items()))
         lines.append(f"  rules applied: {applied}")
-    lines += _step_lines(compiled)
+    lines += ["steps\n  each operation by NumPy"] if stats["isa"] == "reference" else _step_lines(compiled)
     if stats["prepared_steps"]:
         lines.append(f"  once, on constants: {_count(stats['prepared_steps'], 'step')}, "
                      f"{format_bytes(stats['prepared_bytes'])} kept")

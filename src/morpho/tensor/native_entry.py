@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from morpho.base import settings
+from morpho.runtime.executable import native
 from morpho.runtime.faults import index_fault
 from morpho.runtime.tables import CommonField, ContextField
 from morpho.tensor import constants
@@ -89,8 +90,9 @@ class NativeEntry(ctypes.Structure):
             if found.serves is not mine:  # the same code for other settings
                 entries.start(found, generation)
             return
-        if not chosen.direct or not self.entry or chosen.kept_bytes > MOST_KEPT_BYTES or entries.refuses(generation):
+        if not chosen.direct or chosen.kept_bytes > MOST_KEPT_BYTES or entries.refuses(generation):
             return
+        self.entry = self.entry or native().entry  # none was needed where only the reference backend had run
         fixed = constants.fixed_table(chosen)
         if fixed is None:
             return  # the first call prepares; the next one comes here again
