@@ -19,6 +19,7 @@ from morpho.base.checks import as_real, as_whole
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.units import parse_bytes
 from morpho.ir.printing import to_dot
+from morpho.passes.pipeline import optimise
 from morpho.passes.remat import Budget
 from morpho.runtime import evaluate as evaluation
 from morpho.runtime.executable import native, set_distances
@@ -129,6 +130,24 @@ class Compiled(NativeEntry):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
         return text
+
+    def text(self, after: str = "") -> str:
+        """The graph in words after a pass, the last one unless named; `traced` is as it was before all of them.
+
+        >>> f = mo.compile(lambda x: mo.exp(x) * 1)
+        >>> result = f(mo.ones(3))
+        >>> print(f.text(after="simplify"))
+        %0 = parameter(index=0, shape=(3,), dtype=float32) [] : float32[3]
+        %1 = exp [%0] : float32[3]
+        return %1
+        """
+        if self.current is None:
+            raise fail(ArgumentError, "text", f"{self.__name__} has not been called yet")
+        chosen = settings.get()
+        texts = optimise(self.current.plan.graph, chosen.level, chosen.passes_off, keep_texts=True)[1].texts
+        if after and after not in texts:
+            raise fail(ArgumentError, "text", f"there is no pass {after!r} at this level", "use " + ", ".join(texts))
+        return texts[after] if after else [*texts.values()][-1]
 
     def __repr__(self) -> str:
         return f"<compiled {self.__name__}{self.signature}>"

@@ -1,4 +1,4 @@
-"""Compiled functions on the reference backend: nothing is compiled, LLVM is not needed, and what is said is true."""
+"""What compiled functions say of themselves; and on the reference backend, where nothing is compiled."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 import morpho as mo
+from morpho.base.errors import ArgumentError
 
 WITHOUT_LLVM = """
 import sys
@@ -35,3 +37,15 @@ def test_what_ran_is_said_and_native_code_comes_when_it_is_asked_for() -> None:
     for _ in range(3):
         np.testing.assert_allclose(f(x).numpy(), np.tanh(x.numpy()) * 2)
     assert f.stats["kernels"] == 1 and f.stats["isa"] != "reference" and f.stats["native_calls"] > 0
+
+
+def test_the_graph_after_any_pass() -> None:
+    f = mo.compile(lambda a: mo.tanh(a) * 1 + 2)
+    with pytest.raises(ArgumentError, match="not been called"):
+        f.text()
+    f(mo.ones(3))
+    texts = {name: f.text(after=name) for name in ("traced", *f.stats["passes"])}
+    assert "multiply" in texts["traced"] and "multiply" not in texts["simplify"] and "group" in texts["fuse"]
+    assert f.text() == texts["schedule"]
+    with mo.settings(passes_off="fuse"), pytest.raises(ArgumentError, match=r"no pass 'fuse'.*simplify"):
+        f.text(after="fuse")
