@@ -212,7 +212,7 @@ def _scan(name: str, x: Any, axis: Any, dtype: Any, include_initial: bool, initi
     node = as_node(x, name)
     if axis is None:
         if len(node.shape) != 1:
-            raise fail(DTypeError, name, f"an axis is needed for {len(node.shape)} dimensions")
+            raise fail(ArgumentError, name, f"an axis is needed for {len(node.shape)} dimensions")
         axis = 0
     number = normalise_axis(axis, len(node.shape), name)
     node = widened(node) if dtype is None else node
