@@ -106,7 +106,7 @@ def _from_python(obj: Any, wanted: DType | None) -> Tensor:
     except ValueError as error:
         raise fail(ArgumentError, "asarray", f"the nested sequences do not form an array ({error})") from error
     if array.dtype.kind not in "biufc":
-        raise fail(DTypeError, "asarray", f"{type(obj).__name__} does not become a tensor")
+        raise fail(DTypeError, "asarray", f"{type(obj).__name__} is not a tensor, a number or an array of numbers")
     defaults = {"f": DEFAULT_FLOAT, "c": DEFAULT_COMPLEX, "i": DEFAULT_INT, "u": DEFAULT_INT}
     target = wanted or defaults.get(array.dtype.kind) or as_dtype(array.dtype)
     if array.dtype.kind in "iu" and target.is_integer and array.size:
