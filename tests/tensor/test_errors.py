@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.base.errors import ArgumentError
+from morpho.base.errors import ArgumentError, ShapeError
+from morpho.ir.node import build
 
 L = mo.linalg
 X = mo.asarray(np.arange(12.0).reshape(3, 4))
@@ -40,6 +41,16 @@ SHAPES: list[tuple[str, Any]] = [
     ("rfft", lambda: mo.fft.rfft(X, n=0)), ("cholesky", lambda: L.cholesky(mo.asarray([[-1.0]])).numpy()),
     ("inv", lambda: L.inv(mo.zeros((2, 2))).numpy()), ("argmax", lambda: mo.argmax(mo.zeros((4, 0)))),
     ("argmin", lambda: mo.argmin(mo.zeros((4, 0)), axis=1)),
+    ("broadcast_to", lambda: mo.broadcast_to(mo.ones((1, 1)), (2, -1))), ("eye", lambda: mo.eye(-1)),
+    ("eye", lambda: mo.eye(2, -1)), ("zeros", lambda: mo.zeros(-1)), ("empty", lambda: mo.empty((2, -1))),
+    ("full", lambda: mo.full((2, -1), 0)), ("zeros", lambda: mo.zeros((2**32, 2**32))),
+    ("zeros", lambda: mo.zeros(10**30)), ("empty", lambda: mo.empty((0, 10**30))), ("ones", lambda: mo.ones((1,) * 65)),
+    ("expand_dims", lambda: mo.expand_dims(mo.ones((1,) * 64))), ("repeat", lambda: mo.repeat(N, 10**20)),
+    ("tile", lambda: mo.tile(N, 10**20)), ("pad", lambda: mo.pad(N, 2**62)), ("one_hot", lambda: mo.one_hot(N, 2**62)),
+    ("broadcast_to", lambda: mo.broadcast_to(N, (2**62, 3))), ("arange", lambda: mo.arange(10**30)),
+    ("arange", lambda: mo.arange(float("inf"))), ("arange", lambda: mo.arange(0, float("nan"))),
+    ("arange", lambda: mo.arange(2**63, 2**63 + 2)), ("linspace", lambda: mo.linspace(0, 1, 10**30)),
+    ("fft", lambda: mo.fft.fft(X, n=10**30)), ("fftfreq", lambda: mo.fft.fftfreq(3, d=0)),
 ]
 
 
@@ -59,7 +70,7 @@ DTYPES: list[tuple[str, Any]] = [
     ("add", lambda: X + "text"), ("meshgrid", lambda: mo.meshgrid(N, X[0])), ("erf|astype|real", lambda: mo.erf(C)),
     ("cumulative_sum", lambda: mo.cumulative_sum(X)), ("take", lambda: mo.take(X, N)),
     ("concat", lambda: mo.concat([])), ("arange", lambda: mo.arange(0, 5, 0)),
-    ("linspace", lambda: mo.linspace(0, 1, -1)), ("zeros", lambda: mo.zeros(-1)), ("tile", lambda: mo.tile(X, (-1,))),
+    ("linspace", lambda: mo.linspace(0, 1, -1)), ("tile", lambda: mo.tile(X, (-1,))),
     ("repeat", lambda: mo.repeat(X, -1)), ("roll", lambda: mo.roll(X, (1, 2), axis=(0, 1, 1))),
     ("repeat", lambda: mo.repeat(X, mo.asarray([1, 2]), axis=0)), ("qr", lambda: L.qr(X, mode="odd")),
     ("matrix_norm", lambda: L.matrix_norm(X, ord=3)), ("searchsorted", lambda: mo.searchsorted(N, N, side="up")),
@@ -67,10 +78,23 @@ DTYPES: list[tuple[str, Any]] = [
     ("fft", lambda: mo.fft.fft(X, norm="odd")), ("isdtype", lambda: mo.isdtype(mo.int8, "whole")),
     ("result_type", lambda: mo.result_type(1, 2)),
     ("var", lambda: mo.var(C)), ("asarray", lambda: mo.asarray([300], dtype="uint8")),
-    ("asarray", lambda: mo.asarray([2**63])), ("empty", lambda: mo.empty((2, -1))),
+    ("asarray", lambda: mo.asarray([2**63])),
     ("gelu", lambda: mo.gelu(X, approximate="odd")),
-    ("pad", lambda: mo.pad(X, [(1, 1)])), ("Tensor", lambda: mo.Tensor()), ("len", lambda: len(mo.asarray(1))),
+    ("pad", lambda: mo.pad(X, [(1, 1)] * 3)), ("Tensor", lambda: mo.Tensor()), ("len", lambda: len(mo.asarray(1))),
     ("dtype", lambda: mo.asarray([1], dtype="object")), ("full", lambda: mo.full((2,), "x")),
+    ("eye", lambda: mo.eye(3.0)), ("eye", lambda: mo.eye(3, k=1.5)), ("one_hot", lambda: mo.one_hot(N, 2.0)),
+    ("one_hot", lambda: mo.one_hot(N, -1)), ("linspace", lambda: mo.linspace(0, 1, 3.0)),
+    ("linspace", lambda: mo.linspace("a", 1, 3)), ("tril", lambda: mo.tril(X, k=1.0)),
+    ("fft", lambda: mo.fft.fft(X, n=3.0)), ("pad", lambda: mo.pad(X, 1.5)), ("pad", lambda: mo.pad(X, (-1, 2))),
+    ("moveaxis", lambda: mo.moveaxis(X, 0.5, 1)), ("tensordot", lambda: mo.tensordot(X, X, axes=1.5)),
+    ("tensordot", lambda: mo.tensordot(X, X, axes=(0, 1, 1))), ("ones_like", lambda: mo.ones_like("text")),
+    ("roll", lambda: mo.roll(X, 1.5)), ("roll", lambda: mo.roll(X, 1.5, axis=0)),
+    ("matrix_power", lambda: L.matrix_power(mo.ones((2, 2)), 1.5)), ("fftfreq", lambda: mo.fft.fftfreq(2.5)),
+    ("vector_norm", lambda: L.vector_norm(X, ord="x")), ("arange", lambda: mo.arange("a")),
+    ("stack", lambda: mo.stack(3)), ("concat", lambda: mo.concat(mo.asarray(1.0))), ("diff", lambda: mo.diff(X, n=1.5)),
+    ("diagonal", lambda: L.diagonal(X, offset=1.5)), ("cross", lambda: L.cross(X, X, axis=-1.0)),
+    ("vecdot", lambda: mo.vecdot(X, X, axis=-1.0)), ("var", lambda: mo.var(X, correction="a")),
+    ("permute_dims", lambda: mo.permute_dims(X, 1.5)),
 ]
 
 
@@ -110,6 +134,29 @@ def test_both_values_are_named() -> None:
         mo.asarray([1], dtype="uint64") + N
 
 
+def test_no_node_has_a_size_that_is_none() -> None:
+    """The last door: whatever builds a node, a size that kernels would take for a huge or negative count is refused."""
+    for shape, kind in (((2, -1), ShapeError), ((1 << 62, 4), ShapeError), ((2.5,), ArgumentError)):
+        with pytest.raises(kind, match=r"^\[iota\] .*shape"):
+            build("iota", shape=shape, axis=0, dtype=mo.int64)
+    with pytest.raises(ArgumentError, match=r"^\[pad\] .*negative"):
+        build("pad", X.node, before=(-1, 0), after=(3, 0), value=0.0)
+    shrunk = mo.compile(lambda x: mo.zeros(x.shape[0] - 5) + 1, dynamic={"x": {0: mo.Dim("n", 1, 10)}})
+    with pytest.raises(ShapeError, match="may be negative"):
+        shrunk(mo.ones(3))
+
+
+def test_an_operand_that_is_no_tensor_is_told_once() -> None:
+    for call in (lambda: X + None, lambda: mo.matmul(X, object())):
+        with pytest.raises(TypeError, match=r"^\[(add|matmul)\] \w+ is not a tensor, a number or [\w ]+\. At \S+$"):
+            call()
+
+
+def test_steps_of_a_border_are_no_setting() -> None:
+    with pytest.raises(ArgumentError, match=r"^\[pad\] there is no argument 'mode'.*one value"):
+        mo.pad(X, 1, mode="reflect")
+
+
 FAULTS: list[tuple[str, Any]] = [
     (r"\[embedding\] id 12 is out of range for a table of 10 rows.*ids are counted from 0",
      lambda: mo.nn.Embedding(10, 2)(mo.asarray([3, 12]))),
@@ -124,6 +171,9 @@ FAULTS: list[tuple[str, Any]] = [
     (r"\[index\] index -7 is out of range", lambda: X[N * 0 - 7]),
     (r"\[index\] an index is out of range for its axis", lambda: X[N - 1, N + 4]),
     (r"\[take_along_axis\] index 6 is", lambda: mo.take_along_axis(X, (N * 0 + 6)[:, None])),
+    (r"\[index\] index 18446744073709551615 is out", lambda: X[mo.asarray([2**64 - 1], dtype=mo.uint64)]),
+    (r"\[take\] index 18446744073709551615 is out",
+     lambda: mo.take(X, mo.asarray([2**64 - 1], dtype=mo.uint64), axis=1)),
     (r"\[scatter_add\] index 3 is", lambda: mo.scatter_add(N, N, N)),
     (r"\[positions\] position 4 is out of range for a table of 4", lambda: mo.nn.LearnedPositions(4, 2)(
         mo.ones((1, 2, 2)), mo.asarray(3))),

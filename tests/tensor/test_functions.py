@@ -205,6 +205,11 @@ CASES: list[tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = [
     ("repeat flat", lambda t: mo.repeat(t, 3), lambda a: np.repeat(a, 3)),
     ("pad", lambda t: mo.pad(t, [(0, 1), (2, 0), (1, 1)], value=9), lambda a: np.pad(
         a, [(0, 1), (2, 0), (1, 1)], constant_values=9)),
+    ("pad by a pair", lambda t: mo.pad(t, (1, 2)), lambda a: np.pad(a, (1, 2))),
+    ("pad by a pair for all axes", lambda t: mo.pad(t, [(2, 1)]), lambda a: np.pad(a, [(2, 1)])),
+    ("stack of rows", lambda t: mo.stack(t, axis=1), lambda a: np.stack(a, 1)),
+    ("concat of rows", lambda t: mo.concat(t, axis=1), lambda a: np.concatenate(a, 1)),
+    ("a step past the end", lambda t: t[::10**30, ::-10**30], lambda a: a[::10**18, ::-10**18]),
     ("take", lambda t: mo.take(t, mo.asarray([2, -1, 0]), axis=1), lambda a: np.take(a, [2, -1, 0], 1)),
     ("take 2d", lambda t: mo.take(t, mo.asarray([[1, 0]]), axis=0), lambda a: np.take(a, [[1, 0]], 0)),
     ("take_along_axis", lambda t: mo.take_along_axis(t, mo.argsort(-t, axis=1), axis=1),
@@ -453,3 +458,26 @@ def test_others_are_asked_and_none_is_equal_to_no_tensor() -> None:
     for wrong in (lambda: x + None, lambda: x * "a", lambda: x < None, lambda: x - Unit()):
         with pytest.raises(TypeError):
             wrong()
+
+
+def test_the_text_of_a_tensor_without_elements_tells_its_shape() -> None:
+    assert repr(mo.zeros((0, 3))) == "Tensor([], shape=(0, 3), dtype=float32)"
+    assert repr(mo.zeros((2, 0), dtype=mo.int8)) == "Tensor([], shape=(2, 0), dtype=int8)"
+    assert repr(mo.zeros(0)) == "Tensor([], dtype=float32)"
+
+
+def test_like_what_becomes_a_tensor() -> None:
+    for made in (mo.zeros_like([1, 2]), mo.ones_like((1, 2)), mo.full_like([1, 2], 3), mo.empty_like(np.array([1, 2]))):
+        assert made.shape == (2,) and made.dtype is mo.int64
+    assert mo.zeros_like(1.5).shape == () and mo.ones_like([1], dtype="float64").dtype is mo.float64
+
+
+def test_integers_of_arange_are_exact() -> None:
+    assert mo.arange(0, 5, 10**30).tolist() == [0]
+    assert mo.arange(2**62, 2**62 + 3).tolist() == [2**62, 2**62 + 1, 2**62 + 2]  # no floats in between
+    assert mo.arange(0, 10**20, 10**20, dtype=mo.float64).tolist() == [0.0]
+
+
+def test_many_axes_are_tiled() -> None:
+    """Of 40 axes only those that repeat become two."""
+    assert mo.tile(mo.ones((1,) * 39 + (2,)), (2,) + (1,) * 39).shape == (2,) + (1,) * 38 + (2,)

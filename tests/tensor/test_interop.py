@@ -265,3 +265,23 @@ def test_a_refused_capsule_leaves_an_error_and_no_memory() -> None:
     assert capsule.live_exports() == before + 1, "still offered"
     del offered
     assert capsule.live_exports() == before
+
+
+def test_a_capsule_is_taken_once() -> None:
+    class Kept:
+        def __init__(self, capsule: Any) -> None:
+            self.capsule = capsule
+
+        def __dlpack__(self, **options: Any) -> Any:
+            return self.capsule
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+    for version in ((1, 0), None):
+        kept = Kept(mo.ones(2).__dlpack__(max_version=version))
+        assert mo.from_dlpack(kept).tolist() == [1.0, 1.0]
+        with pytest.raises(ValueError, match=r"^\[from_dlpack\] the capsule was used already\. At .*test_interop"):
+            mo.from_dlpack(kept)
+    with pytest.raises(ValueError, match=r"^\[from_dlpack\] __dlpack__ gave int, not"):
+        mo.from_dlpack(Kept(3))

@@ -106,3 +106,39 @@ def test_a_limit_of_numpy_leaves_the_dtype_of_gradients() -> None:
         mo.optim.clip_grad_value(parameter, limit)
         mo.optim.clip_grad_norm(parameter, limit)
     assert parameter.grad.dtype is mo.float32
+
+
+ONE, THREE = np.int64(1), np.int32(3)
+COUNTED: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "one_hot": (lambda: mo.one_hot(mo.asarray([0, 2]), THREE), lambda: np.eye(3)[[0, 2]]),
+    "eye": (lambda: mo.eye(THREE, k=ONE), lambda: np.eye(3, k=1)),
+    "linspace": (lambda: mo.linspace(np.float32(0), ONE, THREE), lambda: np.linspace(0, 1, 3)),
+    "arange": (lambda: mo.arange(ONE, THREE, ONE), lambda: np.arange(1, 3)),
+    "tril": (lambda: mo.tril(mo.ones((3, 3)), k=ONE), lambda: np.tril(np.ones((3, 3)), k=1)),
+    "triu": (lambda: mo.triu(mo.ones((3, 3)), k=ONE), lambda: np.triu(np.ones((3, 3)), k=1)),
+    "fft": (lambda: mo.fft.fft(mo.ones(4), n=THREE), lambda: np.fft.fft(np.ones(3))),
+    "fftshift": (lambda: mo.fft.fftshift(mo.arange(4), axes=np.int64(0)), lambda: np.array([2, 3, 0, 1])),
+    "pad": (lambda: mo.pad(mo.ones(2), ((ONE, THREE),)), lambda: np.pad(np.ones(2), (1, 3))),
+    "pad by one number": (lambda: mo.pad(mo.ones(2), ONE), lambda: np.pad(np.ones(2), 1)),
+    "pad by an array": (lambda: mo.pad(mo.ones(2), np.array([[1, 3]])), lambda: np.pad(np.ones(2), (1, 3))),
+    "moveaxis": (lambda: mo.moveaxis(mo.ones((2, 3)), ONE, np.int64(0)), lambda: np.ones((3, 2))),
+    "tensordot": (lambda: mo.tensordot(mo.ones((2, 3)), mo.ones((3, 2)), axes=ONE), lambda: np.full((2, 2), 3)),
+    "tensordot of pairs": (lambda: mo.tensordot(mo.ones((2, 3)), mo.ones((3, 2)), axes=(ONE, np.int64(0))),
+                           lambda: np.full((2, 2), 3)),
+    "diagonal": (lambda: mo.linalg.diagonal(mo.ones((3, 3)), offset=ONE), lambda: np.ones(2)),
+    "repeat": (lambda: mo.repeat(mo.arange(2), THREE), lambda: np.repeat(np.arange(2), 3)),
+    "permutation": (lambda: mo.sort(mo.random.permutation(mo.random.key(0), THREE)), lambda: np.arange(3)),
+    "a truth value as a size": (lambda: mo.zeros((True, THREE)), lambda: np.zeros((1, 3))),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_integers_of_numpy_count(name: str) -> None:
+    call, expected = COUNTED[name]
+    found = call()
+    assert all(type(size) is int for size in found.shape)
+    np.testing.assert_allclose(found.numpy(), expected())
+
+
+def test_a_power_of_numpy_keeps_the_dtype() -> None:
+    assert mo.linalg.vector_norm(mo.ones(3), ord=THREE).dtype is mo.float32

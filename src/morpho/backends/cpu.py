@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import ctypes
 import platform
+import re
 import threading
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from morpho.base.errors import CompileError, fail
+from morpho.base.errors import CompileError, MorphoError, fail
 from morpho.base.machine import Isa, machine
+from morpho.kernels.elementwise import BY_USER
 
 lock = threading.RLock()
 _engines: list[Any] = []  # code stays where it is for the life of the process; the last one takes more
@@ -63,11 +65,21 @@ def _module(text: str, triple: str | None) -> Any:
         module = llvm.parse_assembly(text)
         module.verify()
     except RuntimeError as error:
-        raise fail(CompileError, "compile", f"LLVM rejects generated code: {error}",
-                   "this is a defect of Morpho; please report it with the program") from error
+        raise _rejected(text, error) from error
     if triple is not None:
         module.triple = triple
     return module
+
+
+def _rejected(text: str, error: Exception) -> MorphoError:
+    """Whose defect it is: a module with code of a user's emitters is most likely theirs."""
+    names = dict.fromkeys(re.findall(rf"; {BY_USER}(.*)", text))
+    if not names:
+        return fail(CompileError, "compile", f"LLVM rejects generated code: {error}",
+                    "this is a defect of Morpho; please report it with the program")
+    listed = ", ".join(map(repr, names))
+    return fail(CompileError, "compile", f"LLVM rejects code with what the emitter of {listed} writes: {error}",
+                "look at the function given to mo.extend.op as emit")
 
 
 def compile_text(text: str, isa: Isa, triple: str | None = None) -> bytes:

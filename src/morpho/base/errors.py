@@ -16,7 +16,10 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep
 
 
 class MorphoError(Exception):
-    """Everything Morpho raises on purpose."""
+    """Everything Morpho raises on purpose. `message` and `hint` are its parts without operation and line, for an
+    operation that tells the same as its own error."""
+
+    message = hint = ""
 
 
 class ShapeError(MorphoError, ValueError):
@@ -106,4 +109,6 @@ def sentence(operation: str, message: str, hint: str = "", line: str | None = No
 
 def fail(kind: type[MorphoError], operation: str, message: str, hint: str = "", line: str | None = None) -> MorphoError:
     """The error to raise: `raise fail(ShapeError, "matmul", "...")`."""
-    return kind(sentence(operation, message, hint, line))
+    error = kind(sentence(operation, message, hint, line))
+    error.message, error.hint = message, hint
+    return error

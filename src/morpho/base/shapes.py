@@ -7,25 +7,82 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from typing import Any
 
+from morpho.base.checks import shown
 from morpho.base.dims import Dim, Shape, Size, bounds, divide, product
 from morpho.base.errors import ArgumentError, AxisError, ShapeError, fail
+
+MOST_DIMENSIONS = 64  # NumPy's limit, which host operations and exports share
+MOST_BYTES = (1 << 63) - 1  # what an address can tell apart, and NumPy's limit
+
+
+def as_integer(value: Any, operation: str, what: str, hint: str = "") -> int:
+    """A Python integer from anything that counts as one, such as NumPy's; a float is an error that says so.
+
+    >>> as_integer(3, "eye", "k")
+    3
+    """
+    try:
+        return int(operator.index(value))  # a truth value is its own index
+    except TypeError:
+        raise fail(ArgumentError, operation, f"{what} {shown(value)} is not an integer",
+                   hint or _whole(value)) from None
+
+
+def _whole(value: object) -> str:
+    """What to write instead of a float that counts something."""
+    return f"write {int(value)}" if isinstance(value, float) and value.is_integer() else ""
 
 
 def as_shape(value: object, operation: str = "shape") -> Shape:
     """A tuple of sizes from an integer or a sequence of integers."""
     items = value if isinstance(value, tuple | list) else (value,)
-    result: list[Size] = []
-    for item in items:
-        if isinstance(item, Dim):
-            result.append(item)
-            continue
-        try:
-            size = operator.index(item)
-        except TypeError:
-            raise fail(ArgumentError, operation, f"{item!r} is not a size") from None
-        result.append(size)
-    return tuple(result)
+    return tuple([item if isinstance(item, Dim) else _as_size(item, operation) for item in items])
+
+
+def _as_size(value: Any, operation: str) -> int:
+    try:
+        return int(operator.index(value))
+    except TypeError:
+        raise fail(ArgumentError, operation, f"{shown(value)} is not a size", _whole(value) or "sizes are integers",
+                   ) from None
+
+
+def as_sizes(value: object, operation: str, itemsize: int = 1) -> Shape:
+    """The shape of a tensor to be made, of elements of so many bytes: `as_shape`, checked.
+
+    >>> as_sizes([2, 3], "zeros")
+    (2, 3)
+    """
+    shape = as_shape(value, operation)
+    check_shape(shape, operation, itemsize)
+    return shape
+
+
+def check_shape(shape: Shape, operation: str, itemsize: int = 1) -> None:
+    """Refuse a shape that no memory holds: negative sizes, more bytes than have addresses, too many dimensions."""
+    if len(shape) > MOST_DIMENSIONS:
+        raise fail(ShapeError, operation, f"a shape of {len(shape)} dimensions is more than {MOST_DIMENSIONS}")
+    total = itemsize
+    for size in shape:
+        if type(size) is int:
+            if size < 0:
+                raise fail(ShapeError, operation, f"shape {shape} has a negative size")
+            total *= size or 1  # strides are those of the other sizes, also where there is no element
+        elif not isinstance(size, Dim):
+            raise fail(ArgumentError, operation, f"size {size!r} of shape {shape} is not a Python integer",
+                       "convert it with int()")
+        elif bounds(size)[0] < 0:
+            raise fail(ShapeError, operation, f"shape {shape} has a size that may be negative: {size}",
+                       "use bounds of mo.Dim that rule it out")
+    if total > MOST_BYTES:
+        raise fail(ShapeError, operation, f"shape {shown(shape)} has more elements than memory has addresses for")
+
+
+def as_items(value: Any) -> list[Any]:
+    """What may be one or several, such as axes, as a list."""
+    return list(value) if hasattr(value, "__iter__") else [value]
 
 
 def broadcast(operation: str, *shapes: Shape, inner: int = 0) -> Shape:

@@ -20,6 +20,7 @@ from morpho.base import settings
 from morpho.base.dims import Dim, Shape
 from morpho.base.dtypes import DType
 from morpho.base.errors import user_line
+from morpho.base.shapes import check_shape
 from morpho.ir.op import REGISTRY, Attributes, Op, Spec
 
 Made = TypeVar("Made")
@@ -119,6 +120,9 @@ def make(op: Op, inputs: Sequence[Node] = (), attributes: Attributes | None = No
     node = object.__new__(Node)
     node.op, node.inputs, node.attributes, node.device, node.payload = op, inputs, attributes, device, payload
     node.outputs = (outputs,) if isinstance(outputs, Spec) else tuple(outputs)
+    for shape, dtype in node.outputs:
+        if not inputs or shape is not inputs[0].outputs[0].shape or dtype.itemsize > inputs[0].dtype.itemsize:
+            check_shape(shape, op.name, dtype.itemsize)  # kernels count on it: a negative size would write anywhere
     node.origin = _line() if origin is None else origin
     node.serial = next(_serials)
     with _lock:  # two threads may build the same program: the first one is kept

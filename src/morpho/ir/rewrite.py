@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 
+from morpho.base.errors import CompileError, fail
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, in_place_of, rebuild
+from morpho.ir.op import foreign
 
 Rule = Callable[[Node], Node | None]
 
@@ -45,8 +47,20 @@ class RuleTable:
         for rule in self._rules.get(node.op.name, ()):
             result = in_place_of(node, rule)
             if result is not None and result is not node:
+                if rule in foreign:
+                    _check_replacement(node, result, rule)
                 return result, rule.__name__
         return None
+
+
+def _check_replacement(node: Node, result: object, rule: Rule) -> None:
+    """A user's rule must give a node of the same shape and dtype: kernels would write past what was planned."""
+    if not isinstance(result, Node):
+        raise fail(CompileError, rule.__name__, f"the pattern returned {type(result).__name__}, not a node",
+                   "return a node made by build(...), or None to leave this one alone", node.origin)
+    if result.outputs != node.outputs:
+        raise fail(CompileError, rule.__name__, f"the pattern put {result.dtype}{result.shape} in place of "
+                                                f"{node.dtype}{node.shape}", line=node.origin)
 
 
 def rewrite(graph: Graph, table: RuleTable, applied: dict[str, int] | None = None, limit: int = 64) -> Graph:

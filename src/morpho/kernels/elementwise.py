@@ -16,6 +16,7 @@ from morpho.kernels.vector_math.exponential import exp_nonpositive
 Emit = Callable[..., Value]
 _TABLE: dict[str, Emit] = {}
 ADDED: dict[str, Emit] = {}  # by users; the code cache keys on what they write
+BY_USER = "by mo.extend.op "  # before the name of such a one, in the text
 
 
 def _emits(*names: str) -> Callable[[Emit], Emit]:
@@ -47,6 +48,8 @@ def emit(e: Emitter, name: str, arguments: list[Value], source: DType, target: D
     """The op on register values. `source` is the dtype of its (last) input, `target` that of its result."""
     if name == "cast":
         return scalars.cast(e, arguments[0], source, target)
+    if name in ADDED:
+        e.line(f"; {BY_USER}{name}")  # for the error, should LLVM not take what follows
     if name in _TABLE:
         result = _TABLE[name](e, source, *arguments)
     else:

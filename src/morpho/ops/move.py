@@ -192,6 +192,8 @@ def _concatenate_rule(node: Node, ct: Node) -> list[Node]:
 
 def _infer_pad(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
     shape, dtype = inputs[0]
+    if any(isinstance(width, int) and width < 0 for width in (*attributes["before"], *attributes["after"])):
+        raise fail(ArgumentError, "pad", f"widths {attributes['before']} and {attributes['after']} are negative")
     sizes = zip(attributes["before"], shape, attributes["after"], strict=True)
     return Spec(tuple(before + size + after for before, size, after in sizes), dtype)
 

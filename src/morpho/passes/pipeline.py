@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.errors import ArgumentError, CompileError, fail
 from morpho.ir.graph import Graph
+from morpho.ir.op import foreign
 from morpho.ir.printing import to_text
 from morpho.ir.verify import verify
 from morpho.ops.order import unmarked
@@ -110,4 +111,19 @@ def _run(name: str, graph: Graph, report: Report, updates: Updates) -> Graph:
     """One pass, with what some of them take besides the graph."""
     if PASSES[name] is simplify:
         return simplify(graph, report.rules)
-    return schedule(graph, updates) if PASSES[name] is schedule else PASSES[name](graph)
+    if PASSES[name] is schedule:
+        return schedule(graph, updates)
+    found = PASSES[name](graph)
+    if name in foreign:
+        _check_result(name, graph, found)
+    return found
+
+
+def _check_result(name: str, graph: Graph, found: object) -> None:
+    """A user's pass must give a graph with the same outputs: their memory is planned by shape and dtype."""
+    if not isinstance(found, Graph):
+        raise fail(CompileError, name, f"the pass returned {type(found).__name__}, not a Graph",
+                   "return the graph, changed or not")
+    before, after = ([node.outputs for node in outputs] for outputs in (graph.outputs, found.outputs))
+    if before != after:
+        raise fail(CompileError, name, f"the pass turned outputs {before} into {after}")

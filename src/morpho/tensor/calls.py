@@ -50,7 +50,11 @@ LEAVE_OUT = {  # keywords for what is not chosen here
     "set_to_none": "gradients are always dropped", "pin_memory": "there is no other memory to copy to",
     "non_blocking": "everything lies in the memory of the CPU", "memory_format": "the engine sees to the layout",
     "persistent_workers": "workers are threads, and start at once", "order": "the engine sees to the layout",
-    "alpha": "multiply before", "mode": "mo.settings(level=...) chooses how much is optimised",
+    "alpha": "multiply before",
+}
+LEAVE_OUT_OF = {  # the same by the function
+    ("compile", "mode"): "mo.settings(level=...) chooses how much is optimised",
+    ("pad", "mode"): "a border is of one value; join others from mo.flip and slices with mo.concat",
 }
 
 
@@ -112,8 +116,9 @@ def _refusal(name: str, signature: inspect.Signature, args: tuple[Any, ...], opt
                 if value.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)]
     if unknown:
         text = ", ".join(map(repr, unknown))
+        hint = "; ".join([*_instead(name, unknown, parameters, by_place), taken])
         return fail(ArgumentError, name, f"there is no argument {text}" if len(unknown) == 1 else
-                    f"there are no arguments {text}", "; ".join([*_instead(unknown, parameters, by_place), taken]))
+                    f"there are no arguments {text}", hint)
     if len(args) > len(by_place) and inspect.Parameter.VAR_POSITIONAL not in kinds:
         given = f"{len(args)} argument{'s are' if len(args) > 1 else ' is'} given by place"
         most = f"{len(by_place) or 'none'} {'are' if len(by_place) > 1 else 'is'} taken so"
@@ -122,7 +127,8 @@ def _refusal(name: str, signature: inspect.Signature, args: tuple[Any, ...], opt
     return fail(ArgumentError, name, otherwise, taken)
 
 
-def _instead(unknown: list[str], parameters: Mapping[str, inspect.Parameter], by_place: list[str]) -> list[str]:
+def _instead(name: str, unknown: list[str], parameters: Mapping[str, inspect.Parameter], by_place: list[str],
+             ) -> list[str]:
     """What to write instead of these keywords."""
     import difflib
 
@@ -136,8 +142,8 @@ def _instead(unknown: list[str], parameters: Mapping[str, inspect.Parameter], by
             placed.append(own)
         elif own:
             named.append(f"{own}=...")
-        elif key in LEAVE_OUT:
-            others.append(f"leave {key!r} out: {LEAVE_OUT[key]}")
+        elif key in LEAVE_OUT or (name, key) in LEAVE_OUT_OF:
+            others.append(f"leave {key!r} out: {LEAVE_OUT_OF.get((name, key)) or LEAVE_OUT[key]}")
         else:
             named += [f"{near}=..." for near in difflib.get_close_matches(key, parameters, 1)
                       if parameters[near].kind is not inspect.Parameter.POSITIONAL_ONLY]

@@ -13,6 +13,7 @@ import sys
 from typing import Any, NamedTuple
 
 from morpho.base.dtypes import ALL, DType, bfloat16
+from morpho.base.errors import ValueFault, fail
 from morpho.base.shapes import contiguous_strides
 
 VERSION = (1, 1)
@@ -140,6 +141,11 @@ class Imported(NamedTuple):
 def open_capsule(capsule: Any) -> Imported:
     """Take over a capsule's memory; the capsule is marked as used."""
     versioned = bool(_is_valid(capsule, _VERSIONED))
+    if not versioned and not _is_valid(capsule, _PLAIN):
+        used = _is_valid(capsule, _USED_PLAIN) or _is_valid(capsule, _USED_VERSIONED)
+        raise fail(ValueFault, "from_dlpack", "the capsule was used already" if used else
+                   f"__dlpack__ gave {type(capsule).__name__}, not a DLPack capsule",
+                   "a capsule is taken once: have __dlpack__ make a new one for every call")
     place = _pointer(capsule, _VERSIONED if versioned else _PLAIN)
     managed: Any = (_ManagedVersioned if versioned else _Managed).from_address(place)
     if versioned and managed.major != VERSION[0]:

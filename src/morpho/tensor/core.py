@@ -258,7 +258,8 @@ class Tensor:
         if self._layout is None and uses_parameters([self.node]):
             return f"Tensor(shape={self.shape}, dtype={self.dtype}, traced)"
         text = np.array2string(self._values(), separator=", ", prefix="Tensor(", threshold=200)
-        return f"Tensor({text}, dtype={self.dtype})"
+        lost = f"shape={self.shape}, " if self.size == 0 and self.shape != (0,) else ""  # the brackets do not tell it
+        return f"Tensor({text}, {lost}dtype={self.dtype})"
 
     __str__ = __repr__
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from morpho.base.checks import shown
 from morpho.base.dims import Dim, Shape
 from morpho.base.dtypes import BY_NUMPY, DType, as_dtype, bfloat16, bool_, float64
 from morpho.base.errors import ArgumentError, DeviceError, DTypeError, ShapeError, ValueFault, fail
-from morpho.base.shapes import as_shape
+from morpho.base.shapes import as_integer, as_sizes, check_shape
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, constant, expand, reshape
 from morpho.runtime.buffer import allocate, borrow, view_memory
@@ -109,7 +110,7 @@ def _from_python(obj: Any, wanted: DType | None) -> Tensor:
     if types == {int} and kind not in "iu":  # larger than NumPy's integers: as they are
         array, kind = np.asarray(obj, object), "i"
     if kind not in "biufc":
-        raise fail(DTypeError, "asarray", f"{type(obj).__name__} does not become a tensor")
+        raise fail(DTypeError, "asarray", f"{type(obj).__name__} is not a tensor, a number or an array of numbers")
     defaults = {"f": DEFAULT_FLOAT, "c": DEFAULT_COMPLEX, "i": DEFAULT_INT, "u": DEFAULT_INT}
     own = any(issubclass(kind, np.generic | np.ndarray) for kind in types)
     target = wanted or (None if own else defaults.get(kind)) or as_dtype(array.dtype)
@@ -162,15 +163,8 @@ def _copied(tensor: Tensor) -> Tensor:
 
 
 # -- by formula ------------------------------------------------------------------------------------------------------
-def _sizes(shape: Any, operation: str) -> Shape:
-    sizes = as_shape(shape, operation)
-    if any(isinstance(size, int) and size < 0 for size in sizes):
-        raise fail(ArgumentError, operation, f"shape {sizes} has a negative size")
-    return sizes
-
-
 def _filled(shape: Any, value: Any, dtype: DType, operation: str) -> Tensor:
-    sizes = _sizes(shape, operation)
+    sizes = as_sizes(shape, operation, dtype.itemsize)
     return Tensor.of_node(expand(scalar_node(value, dtype, operation), sizes))
 
 
@@ -183,7 +177,8 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
     node = as_node(fill_value, "full")
     if node.shape != ():
         raise fail(ShapeError, "full", f"a tensor of shape {node.shape} is not one value", "use broadcast_to")
-    return Tensor.of_node(expand(node if dtype is None else cast(node, as_dtype(dtype)), _sizes(shape, "full")))
+    node = node if dtype is None else cast(node, as_dtype(dtype))
+    return Tensor.of_node(expand(node, as_sizes(shape, "full", node.dtype.itemsize)))
 
 
 def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -201,32 +196,42 @@ def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
 def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """Memory with undefined contents, for `out=`; float32 unless a dtype is given."""
     check_device(device, "empty")
-    sizes = _sizes(shape, "empty")
-    return Tensor.of_buffer(allocate(sizes, as_dtype(dtype or DEFAULT_FLOAT)))  # type: ignore[arg-type]
+    target = as_dtype(dtype or DEFAULT_FLOAT)
+    return Tensor.of_buffer(allocate(as_sizes(shape, "empty", target.itemsize), target))  # type: ignore[arg-type]
 
 
-def _like(x: Tensor, dtype: Any) -> DType:
-    return x.dtype if dtype is None else as_dtype(dtype)
+def _like(x: Any, dtype: Any, operation: str) -> tuple[Shape, DType]:
+    """Shape and dtype of a tensor, or of what becomes one."""
+    found = x if isinstance(x, Tensor) else as_node(x, operation)
+    return found.shape, found.dtype if dtype is None else as_dtype(dtype)
 
 
-def zeros_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+def zeros_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     """Zeros with the shape and dtype of x."""
-    return zeros(x.shape, dtype=_like(x, dtype), device=device)
+    shape, target = _like(x, dtype, "zeros_like")
+    return zeros(shape, dtype=target, device=device)
 
 
-def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """Ones with the shape and dtype of x."""
-    return ones(x.shape, dtype=_like(x, dtype), device=device)
+def ones_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Ones with the shape and dtype of x.
+
+    >>> mo.ones_like([1, 2]).dtype
+    int64
+    """
+    shape, target = _like(x, dtype, "ones_like")
+    return ones(shape, dtype=target, device=device)
 
 
-def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """One value with the shape and dtype of x."""
-    return full(x.shape, fill_value, dtype=_like(x, dtype), device=device)
+    shape, target = _like(x, dtype, "full_like")
+    return full(shape, fill_value, dtype=target, device=device)
 
 
-def empty_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+def empty_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     """Memory with undefined contents, with the shape and dtype of x."""
-    return empty(x.shape, dtype=_like(x, dtype), device=device)
+    shape, target = _like(x, dtype, "empty_like")
+    return empty(shape, dtype=target, device=device)
 
 
 def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -241,12 +246,35 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
             return Tensor.of_node(build("iota", shape=(stop,), axis=0, dtype=target))
         raise fail(ArgumentError, "arange", "a dynamic size goes only with start 0 and step 1",
                    "multiply and add to mo.arange(n) instead")
+    start, stop, step = (_number(v, "arange", what) for v, what in ((start, "start"), (stop, "stop"), (step, "step")))
     if step == 0:
         raise fail(ArgumentError, "arange", "the step is 0")
     whole = all(isinstance(v, int) for v in (start, stop, step))
     target = as_dtype(dtype) if dtype is not None else DEFAULT_INT if whole else DEFAULT_FLOAT
-    length = max(0, math.ceil((stop - start) / step))
-    return Tensor.of_node(_ramp(start, step, length, target))
+    return Tensor.of_node(_ramp(start, step, _steps(start, stop, step), target))
+
+
+def _steps(start: Any, stop: Any, step: Any) -> int:
+    """How many numbers `arange` makes; the quotient of integers is exact, whatever their size."""
+    try:
+        whole = all(isinstance(v, int) for v in (start, stop, step))
+        length = max(0, -((start - stop) // step) if whole else math.ceil((stop - start) / step))
+    except (OverflowError, ValueError):  # an infinity, NaN, or an integer that is no float
+        raise fail(ValueFault, "arange", f"the way from {shown(start)} to {shown(stop)} by {shown(step)} has no finite "
+                                         "number of steps") from None
+    check_shape((length,), "arange", 8)  # computed in 64 bits
+    if whole and length and not all(-1 << 63 <= v < 1 << 63 for v in (start, start + step * (length - 1))):
+        raise fail(ValueFault, "arange", f"numbers from {start} to {stop} do not fit int64")
+    return length
+
+
+def _number(value: Any, operation: str, what: str) -> int | float:
+    """A real Python number, from NumPy's scalars and 0-dimensional tensors too."""
+    if isinstance(value, np.generic | Tensor | np.ndarray) and not value.shape:
+        value = value.item()
+    if not isinstance(value, int | float):
+        raise fail(ArgumentError, operation, f"{what} {shown(value)} is not a real number")
+    return value
 
 
 def _ramp(start: Any, step: Any, length: int, target: DType) -> Node:
@@ -254,7 +282,7 @@ def _ramp(start: Any, step: Any, length: int, target: DType) -> Node:
     whole = isinstance(start, int) and isinstance(step, int)
     wide = DEFAULT_INT if whole and not target.is_float else float64
     index = build("iota", shape=(length,), axis=0, dtype=wide)
-    if step != 1:
+    if step != 1 and length > 1:  # a step that is not taken may be of any size
         index = build("multiply", index, expand(constant(step, wide), (length,)))
     if start != 0:
         index = build("add", index, expand(constant(start, wide), (length,)))
@@ -265,33 +293,40 @@ def linspace(start: Any, stop: Any, /, num: int, *, dtype: Any = None, device: A
              endpoint: bool = True) -> Tensor:
     """`num` evenly spaced numbers from start to stop, the end included unless told otherwise."""
     check_device(device, "linspace")
+    num = as_integer(num, "linspace", "num")
     if num < 0:
         raise fail(ArgumentError, "linspace", f"{num} numbers cannot be made")
+    check_shape((num,), "linspace", 8)
     target = as_dtype(dtype) if dtype is not None else DEFAULT_FLOAT
     if target.is_complex or isinstance(start, complex) or isinstance(stop, complex):
         return asarray(np.linspace(start, stop, num, endpoint=endpoint).astype((target if target.is_complex else
                                                                               DEFAULT_COMPLEX).numpy))
+    start, stop = float(_number(start, "linspace", "start")), float(_number(stop, "linspace", "stop"))
     gaps = num - 1 if endpoint else num
-    step = (float(stop) - float(start)) / gaps if gaps > 0 else 0.0
-    node = _ramp(float(start), step, num, float64)
+    step = (stop - start) / gaps if gaps > 0 else 0.0
+    node = _ramp(start, step, num, float64)
     if endpoint and num > 1:  # the last one is exactly `stop`
         index = build("iota", shape=(num,), axis=0, dtype=DEFAULT_INT)
         last = build("equal", index, expand(constant(num - 1, DEFAULT_INT), (num,)))
-        node = build("where", last, expand(constant(float(stop), float64), (num,)), node)
+        node = build("where", last, expand(constant(stop, float64), (num,)), node)
     return Tensor.of_node(cast(node, target))
 
 
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
-    """Ones on a diagonal, zeros elsewhere."""
+    """Ones on a diagonal, zeros elsewhere.
+
+    >>> mo.eye(2, 3, k=1).tolist()
+    [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    """
     check_device(device, "eye")
-    shape = (n_rows, n_rows if n_cols is None else n_cols)
+    shape, k = as_sizes((n_rows, n_rows if n_cols is None else n_cols), "eye", 8), as_integer(k, "eye", "k")
     rows, columns = (build("iota", shape=shape, axis=axis, dtype=DEFAULT_INT) for axis in (0, 1))
     shifted = build("add", rows, expand(constant(k, DEFAULT_INT), shape)) if k else rows
     return Tensor.of_node(cast(build("equal", columns, shifted), as_dtype(dtype or DEFAULT_FLOAT)))
 
 
 def _triangle(name: str, x: Any, k: int, comparison: str) -> Tensor:
-    node = as_node(x, name)
+    node, k = as_node(x, name), as_integer(k, name, "k")
     if len(node.shape) < 2:
         raise fail(ShapeError, name, f"shape {node.shape} is not a matrix")
     square = node.shape[-2:]

@@ -9,10 +9,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from morpho.base.errors import ArgumentError, fail
+import numpy as np
+
+from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.ir import op as records
 from morpho.ir.node import Node, build
 from morpho.ir.op import REGISTRY, NoGradient, Op, Spec, register
@@ -48,7 +51,10 @@ def op(name: str, composition: Callable[..., Tensor] | None = None, *, reference
         elementwise.add_emitter(name, emit)
         fuse.NATIVE.add(name)
 
-    def apply(*arguments: Any) -> Tensor:
+    signature = _signature(composition or reference)
+
+    def apply(*arguments: Any, **options: Any) -> Tensor:
+        _check_call(name, signature, arguments, options)
         return Tensor.of_node(build(name, *broadcasted(name, *promoted(name, *arguments, floating=kinds == "f"))))
 
     apply.__name__ = apply.__qualname__ = name
@@ -56,12 +62,45 @@ def op(name: str, composition: Callable[..., Tensor] | None = None, *, reference
     return apply
 
 
+def _signature(function: Any) -> inspect.Signature | None:
+    """What the function of an operation takes; NumPy's do not always tell."""
+    try:
+        return None if isinstance(function, np.ufunc) else inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+
+
+def _check_call(name: str, signature: inspect.Signature | None, arguments: tuple[Any, ...], options: Any) -> None:
+    """An error at the call, not when it is computed, for arguments that the operation does not take."""
+    if options:
+        raise fail(ArgumentError, name, f"there is no argument {', '.join(map(repr, options))}",
+                   "an operation of mo.extend.op takes tensors by place")
+    if not arguments:
+        raise fail(ArgumentError, name, "there is no tensor to apply it to")
+    if signature is None:
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as reason:
+        raise fail(ArgumentError, name, str(reason), f"it takes {signature}") from None
+
+
 def _rule(name: str, kinds: str) -> Callable[..., Spec]:
     return same(name, kinds)  # type: ignore[return-value]
 
 
 def _as_nodes(composition: Callable[..., Tensor]) -> Callable[[Node], Node]:
-    return lambda node: composition(*[Tensor.of_node(child) for child in node.inputs]).node
+    return lambda node: _composed(node.op.name, composition, node.inputs)
+
+
+def _composed(name: str, composition: Callable[..., Tensor], inputs: Sequence[Node]) -> Node:
+    found = composition(*[Tensor.of_node(node) for node in inputs])
+    if not isinstance(found, Tensor):
+        raise fail(ArgumentError, name, f"the composition returned {type(found).__name__}, not a tensor")
+    if found.node.spec != inputs[0].spec:
+        raise fail(ShapeError, name, f"the composition turned {inputs[0].dtype}{inputs[0].shape} into "
+                                     f"{found.dtype}{found.shape}", "an operation of mo.extend.op is elementwise")
+    return found.node
 
 
 def _reference(name: str, composition: Callable[..., Tensor] | None, given: Callable[..., Any] | None) -> Any:
@@ -74,7 +113,7 @@ def _reference(name: str, composition: Callable[..., Tensor] | None, given: Call
 
         leaves = [build("parameter", index=i, shape=a.shape, dtype=as_dtype(a.dtype)) for i, a in enumerate(arrays)]
         assert composition is not None
-        node = composition(*[Tensor.of_node(leaf) for leaf in leaves]).node
+        node = _composed(name, composition, leaves)
         return run_graph([node], lambda leaf: arrays[leaf["index"]])[0]
 
     return by_composition

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import reduce as fold
 
 from morpho.base.dims import Shape, Size, product
-from morpho.base.dtypes import int64
+from morpho.base.dtypes import int64, uint64
 from morpho.base.errors import IndexFault, fail
 from morpho.base.shapes import broadcast
 from morpho.ir.node import Node, build
@@ -20,11 +20,11 @@ from morpho.tensor.core import Tensor
 
 
 def wrapped(index: Node, size: Size) -> Node:
-    """Indices as int64, those below zero counted from the end."""
-    signed = index.dtype.kind == "i"
+    """Indices as int64, those below zero counted from the end. Those of uint64 stay: the largest are out of range, and
+    would be told as negative ones."""
+    if index.dtype.kind == "u":
+        return index if index.dtype is uint64 else cast(index, int64)
     index = cast(index, int64)
-    if not signed:
-        return index
     length = expand(size_value(size, int64), index.shape)
     return where(build("less", index, constant_like(index, 0)), add(index, length), index)
 
@@ -60,6 +60,7 @@ class Fancy:
         parts = [wrapped(node, size) for node, size in zip(indices, sizes, strict=True)]
         if len(parts) == 1:
             return parts[0]
+        parts = [cast(part, int64) for part in parts]
         scaled = [mul(part, expand(size_value(product(tuple(sizes[i + 1:])), int64), part.shape))
                   for i, part in enumerate(parts)]
         linear = fold(add, scaled)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from morpho.base.checks import check_numbers
+from morpho.base.dims import Dim
 from morpho.base.dtypes import as_dtype, complex64, complex128, float32, float64
 from morpho.base.errors import ArgumentError, DTypeError, ValueFault, fail
-from morpho.base.shapes import normalise_axes, normalise_axis
+from morpho.base.shapes import as_integer, as_items, normalise_axes, normalise_axis
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast
 from morpho.tensor.calls import hint_calls
@@ -40,7 +42,8 @@ def _transform(name: str, function: str, x: Any, sizes: Sequence[int | None], ax
         raise fail(ArgumentError, name, f"norm {norm!r} is unknown", "use 'backward', 'ortho' or 'forward'")
     node = _operand(name, x)
     numbers = tuple(normalise_axis(axis, len(node.shape), name) for axis in axes)
-    lengths = [node.shape[axis] if size is None else size for size, axis in zip(sizes, numbers, strict=True)]
+    lengths = [node.shape[axis] if size is None else size if isinstance(size, Dim) else
+               as_integer(size, name, "the length") for size, axis in zip(sizes, numbers, strict=True)]
     if function in ("irfftn", "hfft") and sizes[-1] is None:
         lengths[-1] = 2 * (node.shape[numbers[-1]] - 1)
     for length in lengths:
@@ -65,8 +68,9 @@ def _block(name: str, function: str, summary: str) -> Callable[..., Tensor]:
                   norm: str = "backward") -> Tensor:
         rank = len(as_node(x, name).shape)
         if axes is None:
-            axes = range(rank) if s is None else range(rank - len(s), rank)
-        sizes = [None] * len(axes) if s is None else list(s)
+            axes = range(rank) if s is None else range(rank - len(as_items(s)), rank)
+        axes = as_items(axes)
+        sizes = [None] * len(axes) if s is None else as_items(s)
         if len(sizes) != len(axes):
             raise fail(ArgumentError, name, f"{len(sizes)} sizes do not fit {len(axes)} axes")
         if not sizes:
@@ -97,8 +101,12 @@ def _frequencies(name: str, n: int, d: float, dtype: Any, device: Any) -> Tensor
     target = DEFAULT_FLOAT if dtype is None else as_dtype(dtype)
     if not target.is_float:
         raise fail(DTypeError, name, f"dtype {target} is not floating")
+    n = as_integer(n, name, "the length")
     if n < 1:
         raise fail(ArgumentError, name, f"a window of length {n} has no frequencies")
+    check_numbers(name, d=d)
+    if d == 0:
+        raise fail(ValueFault, name, "the spacing d is 0")
     return asarray(getattr(np.fft, name)(n, d), dtype=target)
 
 
@@ -114,7 +122,7 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None
 
 def _shifted(name: str, x: Any, axes: Any, direction: int) -> Tensor:
     shape = as_node(x, name).shape
-    numbers = normalise_axes(tuple(axes) if isinstance(axes, Iterable) else axes, len(shape), name)
+    numbers = normalise_axes(None if axes is None else as_items(axes), len(shape), name)
     shifts = tuple(direction * (shape[axis] // 2) for axis in numbers)
     return roll(x, shifts, axis=numbers) if numbers else Tensor.of_node(as_node(x, name))
 

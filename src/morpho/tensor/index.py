@@ -85,7 +85,7 @@ def resolve_slice(item: slice, size: Size) -> tuple[Size, Size, int]:
     except (TypeError, ValueError) as error:
         raise fail(IndexFault, "index", str(error)) from None
     count = len(range(start, stop, step))
-    return (start if count else 0), count, step
+    return (start if count else 0), count, step if count > 1 else 1  # one that is not taken may be of any size
 
 
 def resolve_integer(item: Any, size: Size, axis: int) -> Size:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import builtins
 import math
+from numbers import Real
 from typing import Any, NamedTuple
 
 from morpho.base.dims import larger, smaller
 from morpho.base.dtypes import float32
 from morpho.base.errors import ArgumentError, AxisError, DTypeError, ShapeError, fail
-from morpho.base.shapes import broadcast, normalise_axes
+from morpho.base.shapes import as_integer, broadcast, normalise_axes
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, expand, reshape, size_value, sub
 from morpho.ops.algebra import mul as multiply
@@ -167,7 +168,7 @@ def matrix_rank(x: Any, /, *, rtol: Any = None) -> Tensor:
 # -- native ----------------------------------------------------------------------------------------------------------
 def matrix_power(x: Any, n: int, /) -> Tensor:
     """x multiplied by itself n times, by repeated squaring; a negative n inverts first."""
-    node = as_node(x, "matrix_power")
+    node, n = as_node(x, "matrix_power"), as_integer(n, "matrix_power", "the power")
     if len(node.shape) < 2 or node.shape[-1] != node.shape[-2]:
         raise fail(ShapeError, "matrix_power", f"shape {node.shape} is not a square matrix")
     base = Tensor.of_node(node) if n >= 0 else inv(x)
@@ -184,7 +185,7 @@ def matrix_power(x: Any, n: int, /) -> Tensor:
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
     """A diagonal of matrices, as the last axis."""
-    node = as_node(x, "diagonal")
+    node, offset = as_node(x, "diagonal"), as_integer(offset, "diagonal", "offset")
     if len(node.shape) < 2:
         raise fail(ShapeError, "diagonal", f"shape {node.shape} is not a matrix")
     *batch, rows, columns = node.shape
@@ -204,6 +205,7 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     """The cross product of vectors of three elements."""
     a, b = promoted("cross", x1, x2)
+    axis = as_integer(axis, "cross", "axis")
     rank = builtins.min(len(a.shape), len(b.shape))
     if not -rank <= axis < 0:
         raise fail(AxisError, "cross", f"axis {axis} is not among -{rank}..-1, the axes both tensors have")
@@ -236,6 +238,9 @@ def _floating(name: str, x: Any) -> Tensor:
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Tensor:
     """The norm of vectors along axes: 2 by default, any other power, infinity, or 0 for the count of non-zeros."""
     tensor = _floating("vector_norm", x)
+    if not isinstance(ord, Real) or math.isnan(ord):
+        raise fail(ArgumentError, "vector_norm", f"ord {ord!r} is not a number", "use a power, inf or -inf; 2 is usual")
+    ord = float(ord)
     axes = normalise_axes(axis, tensor.ndim, "vector_norm")
     options: dict[str, Any] = {"axis": axes, "keepdims": keepdims}
     sizes = ew.abs(tensor)
@@ -249,7 +254,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
         return reduce.sum(sizes, **options)
     if ord == 2:
         return ew.sqrt(reduce.sum(ew.square(sizes), **options))
-    return ew.pow(reduce.sum(ew.pow(sizes, float(ord)), **options), 1.0 / ord)
+    return ew.pow(reduce.sum(ew.pow(sizes, ord), **options), 1.0 / ord)
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from morpho.base.dims import Dim, Shape, Size, product
+from morpho.base.dims import Dim, Shape, Size, bounds, product
 from morpho.base.dtypes import int64
 from morpho.base.errors import ArgumentError, AxisError, ShapeError, ValueFault, fail
-from morpho.base.shapes import as_shape, broadcast, normalise_axes, normalise_axis, reshape_strides, resolve_reshape
+from morpho.base.shapes import (
+    as_integer,
+    as_items,
+    as_shape,
+    as_sizes,
+    broadcast,
+    check_shape,
+    normalise_axes,
+    normalise_axis,
+    reshape_strides,
+    resolve_reshape,
+)
 from morpho.ir.node import Node, build
 from morpho.ops import algebra
 from morpho.ops.scan import flip as flip_node
@@ -48,9 +59,10 @@ def _check_view(x: Tensor, sizes: Shape) -> None:
 def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
     """The axes in another order."""
     node = as_node(x, "permute_dims")
-    numbers = tuple(normalise_axis(axis, len(node.shape), "permute_dims") for axis in axes)
+    items = as_items(axes)
+    numbers = tuple(normalise_axis(axis, len(node.shape), "permute_dims") for axis in items)
     if sorted(numbers) != list(range(len(node.shape))):
-        raise fail(AxisError, "permute_dims", f"axes {tuple(axes)} do not permute {len(node.shape)} dimensions")
+        raise fail(AxisError, "permute_dims", f"axes {tuple(items)} do not permute {len(node.shape)} dimensions")
     return Tensor.of_node(algebra.permute(node, numbers))
 
 
@@ -66,7 +78,7 @@ def matrix_transpose(x: Any, /) -> Tensor:
 def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:
     """Axes moved to new positions, the others keeping their order."""
     rank = len(as_node(x, "moveaxis").shape)
-    sources, targets = (list(axes) if isinstance(axes, Iterable) else [axes] for axes in (source, destination))
+    sources, targets = as_items(source), as_items(destination)
     if len(sources) != len(targets):
         raise fail(AxisError, "moveaxis", f"{len(sources)} axes cannot move to {len(targets)} places")
     moved = {normalise_axis(t, rank, "moveaxis"): normalise_axis(s, rank, "moveaxis")
@@ -79,7 +91,8 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:
 
 def broadcast_to(x: Any, /, shape: Any) -> Tensor:
     """x repeated along new or size-1 axes, without a copy."""
-    node, sizes = as_node(x, "broadcast_to"), as_shape(shape, "broadcast_to")
+    node = as_node(x, "broadcast_to")
+    sizes = as_sizes(shape, "broadcast_to", node.dtype.itemsize)
     if broadcast("broadcast_to", node.shape, sizes) != sizes:
         raise fail(ShapeError, "broadcast_to", f"shape {node.shape} does not broadcast to {sizes}")
     return Tensor.of_node(algebra.expand(node, sizes))
@@ -98,7 +111,9 @@ def expand_dims(x: Any, /, axis: Any = 0) -> Tensor:
     numbers = normalise_axes(tuple(axes), len(node.shape) + len(axes), "expand_dims")
     left = iter(node.shape)
     rank = len(node.shape) + len(numbers)
-    return Tensor.of_node(algebra.reshape(node, tuple(1 if i in numbers else next(left) for i in range(rank))))
+    shape = tuple(1 if i in numbers else next(left) for i in range(rank))
+    check_shape(shape, "expand_dims")
+    return Tensor.of_node(algebra.reshape(node, shape))
 
 
 def squeeze(x: Any, /, axis: Any) -> Tensor:
@@ -141,10 +156,20 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
 
 
 # -- copies ----------------------------------------------------------------------------------------------------------
-def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
+def _joined(arrays: Any, operation: str) -> list[Any]:
+    """The tensors to join; one tensor is the sequence of its rows, as in NumPy."""
+    if not hasattr(arrays, "__iter__") or getattr(arrays, "shape", None) == ():
+        raise fail(ArgumentError, operation, f"{type(arrays).__name__} is not a sequence of tensors",
+                   f"write {operation}([a, b])")
+    found = list(arrays)
+    if not found:
+        raise fail(ArgumentError, operation, "there is nothing to join")
+    return found
+
+
+def concat(arrays: Any, /, *, axis: int | None = 0) -> Tensor:
     """Tensors joined along an axis; `axis=None` flattens them first."""
-    if not arrays:
-        raise fail(ArgumentError, "concat", "there is nothing to join")
+    arrays = _joined(arrays, "concat")
     nodes = promoted("concat", *arrays)
     if axis is None:
         nodes, axis = [algebra.reshape(n, resolve_reshape(n.shape, (-1,))) for n in nodes], 0
@@ -152,10 +177,9 @@ def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
     return Tensor.of_node(nodes[0] if len(nodes) == 1 else build("concatenate", *nodes, axis=number))
 
 
-def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
+def stack(arrays: Any, /, *, axis: int = 0) -> Tensor:
     """Tensors of one shape joined along a new axis."""
-    if not arrays:
-        raise fail(ArgumentError, "stack", "there is nothing to join")
+    arrays = _joined(arrays, "stack")
     shapes = {as_node(a, "stack").shape for a in arrays}
     if len(shapes) != 1:
         raise fail(ShapeError, "stack", f"shapes {' and '.join(sorted(map(str, shapes)))} differ")
@@ -164,12 +188,13 @@ def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
 
 
 def pad(x: Any, /, widths: Any, *, value: Any = 0) -> Tensor:
-    """x with a border of one value: `widths` is one number, or a (before, after) pair per axis."""
+    """x with a border of one value: `widths` is one number, one (before, after) pair for all axes, or a pair per axis.
+
+    >>> mo.pad(mo.asarray([1, 2]), (1, 2)).tolist()
+    [0, 1, 2, 0, 0]
+    """
     node = as_node(x, "pad")
-    single = isinstance(widths, int | np.integer)
-    pairs = [(widths, widths)] * len(node.shape) if single else [tuple(w) for w in widths]
-    if len(pairs) != len(node.shape) or any(len(p) != 2 or min(p) < 0 for p in pairs):
-        raise fail(ArgumentError, "pad", f"widths {widths} do not fit {len(node.shape)} dimensions")
+    pairs = _widths(widths, len(node.shape))
     if all(p == (0, 0) for p in pairs):
         return Tensor.of_node(node)
     before, after = tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
@@ -177,24 +202,39 @@ def pad(x: Any, /, widths: Any, *, value: Any = 0) -> Tensor:
     return Tensor.of_node(build("pad", node, before=before, after=after, value=kinds[node.dtype.kind](value)))
 
 
+def _widths(widths: Any, rank: int) -> list[Shape]:
+    """(before, after) of every axis."""
+    given = widths.tolist() if isinstance(widths, np.ndarray) else widths
+    several = isinstance(given, tuple | list) and any(isinstance(item, tuple | list) for item in given)
+    pairs = [as_shape(pair, "pad") for pair in (given if several else [given])]
+    pairs = [pair * 2 if len(pair) == 1 else pair for pair in (pairs * rank if len(pairs) == 1 else pairs)]
+    if len(pairs) != rank or any(len(pair) != 2 for pair in pairs):
+        raise fail(ArgumentError, "pad", f"widths {widths} do not fit {rank} dimensions",
+                   "give one number, one (before, after) pair, or a pair per axis")
+    if any(bounds(width)[0] < 0 for pair in pairs for width in pair):
+        raise fail(ArgumentError, "pad", f"widths {widths} are negative", "slice to cut elements off")
+    return pairs
+
+
 def roll(x: Any, /, shift: Any, *, axis: Any = None) -> Tensor:
     """Elements moved along axes, those that leave at one end coming in at the other; flattened without an axis."""
     node = as_node(x, "roll")
     if axis is None:
         flat = algebra.reshape(node, (product(node.shape),))
-        return Tensor.of_node(algebra.reshape(_rolled(flat, _total(shift), 0), node.shape))
-    axes = list(axis) if isinstance(axis, tuple | list) else [axis]
-    shifts = list(shift) if isinstance(shift, tuple | list) else [shift] * len(axes)
+        return Tensor.of_node(algebra.reshape(_rolled(flat, sum(_shifts(shift)), 0), node.shape))
+    axes, shifts = as_items(axis), _shifts(shift)
+    shifts = shifts * len(axes) if len(shifts) == 1 else shifts
     axes = axes * len(shifts) if len(axes) == 1 else axes
     if len(shifts) != len(axes):
         raise fail(ArgumentError, "roll", f"{len(shifts)} shifts do not fit {len(axes)} axes")
     for amount, number in zip(shifts, axes, strict=True):
-        node = _rolled(node, operator.index(amount), normalise_axis(number, len(node.shape), "roll"))
+        node = _rolled(node, amount, normalise_axis(number, len(node.shape), "roll"))
     return Tensor.of_node(node)
 
 
-def _total(shift: Any) -> int:
-    return sum(operator.index(s) for s in shift) if isinstance(shift, tuple | list) else operator.index(shift)
+def _shifts(shift: Any) -> list[int]:
+    several = shift if isinstance(shift, tuple | list) else [shift]
+    return [as_integer(amount, "roll", "shift") for amount in several]
 
 
 def _rolled(node: Node, shift: int, axis: int) -> Node:
@@ -228,10 +268,14 @@ def tile(x: Any, repetitions: Any, /) -> Tensor:
     rank = max(len(counts), len(node.shape))
     counts = (1,) * (rank - len(counts)) + counts
     shape = (1,) * (rank - len(node.shape)) + node.shape
-    pairs = list(zip(counts, shape, strict=True))
-    apart = algebra.reshape(node, tuple(size for _, s in pairs for size in (1, s)))
-    spread = algebra.expand(apart, tuple(size for pair in pairs for size in pair))
-    return Tensor.of_node(algebra.reshape(spread, tuple(count * size for count, size in pairs)))
+    tiled = tuple(count * size for count, size in zip(counts, shape, strict=True))
+    check_shape(tiled, "tile", node.dtype.itemsize)
+    apart: list[Size] = []  # with an axis of its own for every count but 1, so that few dimensions are added
+    spread: list[Size] = []
+    for count, size in zip(counts, shape, strict=True):
+        apart += (size,) if count == 1 else (1, size)
+        spread += (size,) if count == 1 else (count, size)
+    return Tensor.of_node(algebra.reshape(algebra.expand(algebra.reshape(node, tuple(apart)), tuple(spread)), tiled))
 
 
 def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
@@ -242,10 +286,11 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
         node, axis = algebra.reshape(node, (product(node.shape),)), 0
     number = normalise_axis(axis, len(node.shape), "repeat")
     if isinstance(repeats, int | np.integer):
+        repeats = int(repeats)
         if repeats < 0:
             raise fail(ArgumentError, "repeat", f"{repeats} repeats are negative")
-        repeats = int(repeats)
         before, size, after = node.shape[:number], node.shape[number], node.shape[number + 1:]
+        check_shape((*before, size * repeats, *after), "repeat", node.dtype.itemsize)
         spread = algebra.expand(algebra.reshape(node, (*before, size, 1, *after)), (*before, size, repeats, *after))
         return Tensor.of_node(algebra.reshape(spread, (*before, size * repeats, *after)))
     return _repeated_each(node, repeats, number)

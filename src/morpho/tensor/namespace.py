@@ -21,11 +21,11 @@ from morpho.base.dtypes import (
     promote,
 )
 from morpho.base.errors import ArgumentError, DeviceError, DTypeError, fail
+from morpho.base.shapes import MOST_DIMENSIONS
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT, is_scalar, scalar_dtype
 
 API_VERSION = "2024.12"
-MOST_DIMENSIONS = 64  # NumPy's limit, which host operations and exports share
 
 _KINDS = {"bool": "b", "signed integer": "i", "unsigned integer": "u", "integral": "iu", "real floating": "f",
           "complex floating": "c", "numeric": "iufc"}

@@ -9,7 +9,7 @@ import numpy as np
 
 from morpho.base.dims import Dim, Shape
 from morpho.base.dtypes import DType, bool_, complex64, complex128, float32, float64, int64, promote
-from morpho.base.errors import DTypeError, fail
+from morpho.base.errors import DTypeError, MorphoError, fail
 from morpho.base.shapes import broadcast
 from morpho.ir.node import Node
 from morpho.ops.algebra import cast, constant, expand, size_value
@@ -32,6 +32,8 @@ def as_node(value: Any, operation: str) -> Node:
 
     try:
         return asarray(value).node
+    except MorphoError as error:
+        raise fail(type(error), operation, error.message, error.hint) from None
     except (TypeError, ValueError) as error:
         raise fail(DTypeError, operation, f"{type(value).__name__} is not a tensor or a number ({error})") from error
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from morpho.base import settings
-from morpho.base.checks import as_whole
 from morpho.base.dims import Shape, product
 from morpho.base.dtypes import DType, as_dtype, float32, float64
 from morpho.base.errors import ArgumentError, AxisError, DTypeError, ShapeError, fail
-from morpho.base.shapes import broadcast, normalise_axis
+from morpho.base.shapes import as_integer, as_items, broadcast, normalise_axis
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, expand, mul, permute, reduce, reshape
 from morpho.runtime import measure
@@ -118,6 +117,7 @@ def _without(node: Node, row: bool, column: bool) -> Node:
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     """The sum of products along an axis of both; the first is conjugated."""
     a, b = _numeric("vecdot", x1, x2)
+    axis = as_integer(axis, "vecdot", "axis")
     rank = min(len(a.shape), len(b.shape))
     if not -rank <= axis < 0:
         raise fail(AxisError, "vecdot", f"axis {axis} is not among -{rank}..-1, the axes both tensors have")
@@ -132,12 +132,15 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
 
 
 def _pairs(axes: Any, a: Shape, b: Shape) -> tuple[list[int], list[int]]:
-    count = as_whole(axes)
-    if count is not None:
-        if not 0 <= count <= min(len(a), len(b)):
-            raise fail(ArgumentError, "tensordot", f"{count} axes cannot be contracted over shapes {a} and {b}")
-        return list(range(len(a) - count, len(a))), list(range(count))
-    first, second = (list(side) if isinstance(side, Iterable) else [side] for side in axes)
+    if not hasattr(axes, "__iter__"):
+        axes = as_integer(axes, "tensordot", "axes")
+        if not 0 <= axes <= min(len(a), len(b)):
+            raise fail(ArgumentError, "tensordot", f"{axes} axes cannot be contracted over shapes {a} and {b}")
+        return list(range(len(a) - axes, len(a))), list(range(axes))
+    sides = [as_items(side) for side in axes]
+    if len(sides) != 2:
+        raise fail(ArgumentError, "tensordot", f"axes {axes} are not a number or two lists of axes")
+    first, second = sides
     if len(first) != len(second):
         raise fail(ArgumentError, "tensordot", f"{len(first)} axes cannot be contracted with {len(second)}")
     return ([normalise_axis(axis, len(a), "tensordot") for axis in first],

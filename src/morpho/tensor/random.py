@@ -16,7 +16,6 @@ with its second half changed by a fixed number, and `split` uses another such nu
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ import numpy as np
 from morpho.base.dims import Shape, is_static, product
 from morpho.base.dtypes import DType, as_dtype, bfloat16, float16, float32, float64, int64, uint32, uint64
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault, fail
-from morpho.base.shapes import as_shape, normalise_axis
+from morpho.base.shapes import as_integer, as_sizes, normalise_axis
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import add, cast, constant, constant_like, expand, mul, reshape, sub
 from morpho.tensor import elementwise as ew
@@ -46,18 +45,8 @@ def __dir__() -> list[str]:
 
 def key(seed: int, /) -> Tensor:
     """A key from a number: its two 32-bit halves, as a uint32 tensor of shape (2,)."""
-    try:
-        number = operator.index(seed) % (1 << 64)
-    except TypeError:
-        raise fail(ArgumentError, "random.key", f"the seed {seed!r} is not an integer") from None
+    number = as_integer(seed, "random.key", "the seed") % (1 << 64)
     return asarray(np.array([number >> 32, number & 0xFFFFFFFF], np.uint32))
-
-
-def _integer(name: str, what: str, value: Any, hint: str = "") -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise fail(ArgumentError, name, f"{what} {value!r} is not an integer", hint) from None
 
 
 def _halves(name: str, key: Any) -> tuple[Node, Node]:
@@ -75,7 +64,7 @@ def _halves(name: str, key: Any) -> tuple[Node, Node]:
 
 def _counters(name: str, shape: Shape, start: int) -> Node:
     """The number of each element in row-major order, from `start`."""
-    size = product(shape)
+    size, start = product(shape), as_integer(start, name, "start")
     if is_static(shape) and not 0 <= start <= MOST_ELEMENTS - size:  # type: ignore[operator]
         raise fail(ValueFault, name, f"elements {start}..{start + size} leave the 2**32 that one key gives",
                    "split the key and draw in parts")
@@ -95,16 +84,9 @@ def _words(name: str, key: Any, shape: Shape, start: int, lane: int = 0) -> Node
     return build("threefry", *spread, expand(_counters(name, shape, start), full))
 
 
-def _sized(name: str, shape: Any) -> Shape:
-    sizes = as_shape(shape, name)
-    if any(isinstance(size, int) and size < 0 for size in sizes):
-        raise fail(ArgumentError, name, f"shape {sizes} has a negative size")
-    return sizes
-
-
 def split(key: Any, n: int = 2, /) -> Tensor:
     """n new keys, of shape (n, 2), independent of each other and of what `key` itself draws."""
-    count = _integer("random.split", "the number of keys", n)
+    count = as_integer(n, "random.split", "the number of keys")
     if count < 0:
         raise fail(ArgumentError, "random.split", f"{count} keys cannot be made")
     return Tensor.of_node(_words("random.split", key, (count, 2), 0, _SPLIT))
@@ -117,7 +99,7 @@ def _double_words(name: str, key: Any, shape: Shape, start: int) -> Node:
 
 def bits(key: Any, shape: Any = (), *, dtype: Any = uint32, start: int = 0) -> Tensor:
     """Random bits as unsigned integers."""
-    target, sizes = as_dtype(dtype), _sized("random.bits", shape)
+    target, sizes = as_dtype(dtype), as_sizes(shape, "random.bits")
     if target.kind != "u":
         raise fail(DTypeError, "random.bits", f"dtype {target} is not unsigned")
     if target is uint64:
@@ -156,7 +138,7 @@ def uniform(key: Any, shape: Any = (), *, low: Any = 0.0, high: Any = 1.0, dtype
             start: int = 0) -> Tensor:
     """Numbers evenly spread over [low, high)."""
     target = _float_dtype("random.uniform", dtype)
-    unit = Tensor.of_node(_unit("random.uniform", key, _sized("random.uniform", shape), target, start))
+    unit = Tensor.of_node(_unit("random.uniform", key, as_sizes(shape, "random.uniform"), target, start))
     if is_scalar(low) and is_scalar(high):
         if not low <= high:
             raise fail(ValueFault, "random.uniform", f"low {low} is above high {high}")
@@ -176,7 +158,7 @@ def normal(key: Any, shape: Any = (), *, mean: Any = 0.0, std: Any = 1.0, dtype:
     >>> mo.random.normal(mo.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    target, sizes = _float_dtype("random.normal", dtype), _sized("random.normal", shape)
+    target, sizes = _float_dtype("random.normal", dtype), as_sizes(shape, "random.normal")
     wide = target.compute
     unit = _unit("random.normal", key, sizes, wide, start)
     if wide is float64:  # the angle needs no 53 digits of its own: 32 bits of another lane
@@ -206,11 +188,11 @@ def randint(key: Any, shape: Any = (), low: int = 0, high: int | None = None, *,
     if high is None:
         low, high = 0, low
     order = "the order is mo.random.randint(key, shape, low, high)"
-    low, high = (_integer("random.randint", name, value, order) for name, value in (("low", low), ("high", high)))
+    low, high = (as_integer(value, "random.randint", name, order) for name, value in (("low", low), ("high", high)))
     info = np.iinfo(target.numpy)
     if not info.min <= low < high <= int(info.max) + 1:
         raise fail(ValueFault, "random.randint", f"the range {low}..{high} is empty or leaves {target}", order)
-    words = _double_words("random.randint", key, _sized("random.randint", shape), start)
+    words = _double_words("random.randint", key, as_sizes(shape, "random.randint"), start)
     if high - low < 1 << 64:
         words = build("remainder", words, constant_like(words, high - low))
     shifted = add(words, constant_like(words, low % (1 << 64))) if low else words
@@ -233,7 +215,7 @@ def permutation(key: Any, x: Any, /, *, axis: int = 0) -> Tensor:
     if tensor is not None and tensor.ndim == 0:
         raise fail(ShapeError, "random.permutation", "a 0-dimensional tensor has no order")
     count = x if tensor is None else tensor.shape[normalise_axis(axis, tensor.ndim, "random.permutation")]
-    order = bits(key, (count,), dtype=uint64)
+    order = bits(key, as_sizes((count,), "random.permutation"), dtype=uint64)
     found = Tensor.of_node(build("argsort", order.node, axis=order.ndim - 1, descending=False, stable=True))
     return found if tensor is None else take(tensor, found, axis=axis)
 

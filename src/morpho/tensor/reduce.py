@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,8 @@ def std(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool 
 def _variance(name: str, node: Node, axes: tuple[int, ...], correction: float) -> Node:
     if node.dtype.is_complex:
         raise fail(DTypeError, name, f"dtype {node.dtype} is not taken", "take abs(), real() or imag() first")
+    if not isinstance(correction, Real):
+        raise fail(ArgumentError, name, f"correction {correction!r} is not a number")
     wide = cast(node, float32) if node.dtype.itemsize == 2 else node
     centred = sub(wide, expand(_mean_node(wide, axes), wide.shape))
     squares = reduce("sum", build("square", centred), axes)
@@ -212,7 +215,7 @@ def _scan(name: str, x: Any, axis: Any, dtype: Any, include_initial: bool, initi
     node = as_node(x, name)
     if axis is None:
         if len(node.shape) != 1:
-            raise fail(DTypeError, name, f"an axis is needed for {len(node.shape)} dimensions")
+            raise fail(ArgumentError, name, f"an axis is needed for {len(node.shape)} dimensions")
         axis = 0
     number = normalise_axis(axis, len(node.shape), name)
     node = widened(node) if dtype is None else node

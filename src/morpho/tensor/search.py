@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from morpho.base.dims import bounds
 from morpho.base.dtypes import DType, as_dtype, int64
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
-from morpho.base.shapes import broadcast, normalise_axis
+from morpho.base.shapes import as_shape, broadcast, check_shape, normalise_axis
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, constant, expand, reshape
 from morpho.tensor.core import Tensor
@@ -127,9 +128,11 @@ def _scattered(name: str, x: Any, indices: Any, values: Any, axis: int, mode: st
 def one_hot(indices: Any, /, num_classes: int, *, dtype: Any = None) -> Tensor:
     """A new last axis with 1 at each index and 0 elsewhere; an index outside gives only zeros."""
     index = cast(_indices("one_hot", indices), int64)
-    if num_classes < 0:
-        raise fail(ArgumentError, "one_hot", f"{num_classes} classes cannot be made")
-    shape = (*index.shape, num_classes)
+    (count,) = as_shape((num_classes,), "one_hot")
+    if bounds(count)[0] < 0:
+        raise fail(ArgumentError, "one_hot", f"{count} classes cannot be made")
+    shape = (*index.shape, count)
+    check_shape(shape, "one_hot", 8)
     classes = build("iota", shape=shape, axis=len(shape) - 1, dtype=int64)
     target: DType = as_dtype(dtype) if dtype is not None else DEFAULT_FLOAT
     return Tensor.of_node(cast(build("equal", expand(reshape(index, (*index.shape, 1)), shape), classes), target))

@@ -6,7 +6,7 @@ from typing import Any
 
 from morpho.base.dtypes import bool_
 from morpho.base.errors import ArgumentError, DTypeError, fail
-from morpho.base.shapes import normalise_axis
+from morpho.base.shapes import as_integer, normalise_axis
 from morpho.ir.node import Node, build
 from morpho.tensor.core import Tensor
 from morpho.tensor.move import concat, slice_node
@@ -19,7 +19,7 @@ def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: 
     >>> mo.diff(mo.asarray([1, 4, 9])).tolist()
     [3, 5]
     """
-    node = as_node(x, "diff")
+    node, n = as_node(x, "diff"), as_integer(n, "diff", "n")
     if n < 0:
         raise fail(ArgumentError, "diff", f"{n} differences cannot be taken")
     if node.dtype is bool_:
