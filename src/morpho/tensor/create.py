@@ -15,7 +15,15 @@ from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, constant, expand, reshape
 from morpho.runtime.buffer import allocate, borrow, view_memory
 from morpho.tensor.core import Tensor
-from morpho.tensor.operands import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT, as_node, is_scalar, scalar_node
+from morpho.tensor.operands import (
+    DEFAULT_COMPLEX,
+    DEFAULT_FLOAT,
+    DEFAULT_INT,
+    as_node,
+    is_scalar,
+    promoted,
+    scalar_node,
+)
 
 
 def check_device(device: Any, operation: str) -> None:
@@ -209,7 +217,12 @@ def empty_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor
 
 
 def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """start, start + step, ... up to but without stop; integers unless a number has a fraction or a dtype is given."""
+    """start, start + step, ... up to but without stop. Without a dtype it is that of the tensors and NumPy numbers
+    among the three; of Python numbers alone int64, or float32 if one is a float.
+
+    >>> mo.arange(mo.asarray(3, dtype="int32")).dtype
+    int32
+    """
     check_device(device, "arange")
     if stop is None:
         start, stop = 0, start
@@ -219,12 +232,22 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
             return Tensor.of_node(build("iota", shape=(stop,), axis=0, dtype=target))
         raise fail(ArgumentError, "arange", "a dynamic size goes only with start 0 and step 1",
                    "multiply and add to mo.arange(n) instead")
+    target = promoted("arange", start, stop, step)[0].dtype if dtype is None else as_dtype(dtype)
+    target = DEFAULT_INT if dtype is None and target is bool_ else target
+    start, stop, step = (_number(v) for v in (start, stop, step))
     if step == 0:
         raise fail(ArgumentError, "arange", "the step is 0")
-    whole = all(isinstance(v, int) for v in (start, stop, step))
-    target = as_dtype(dtype) if dtype is not None else DEFAULT_INT if whole else DEFAULT_FLOAT
     length = max(0, math.ceil((stop - start) / step))
     return Tensor.of_node(_ramp(start, step, length, target))
+
+
+def _number(value: Any) -> Any:
+    """What may be a 0-dimensional tensor or array, as a Python number."""
+    if not isinstance(value, Tensor | np.ndarray | np.generic):
+        return value
+    if value.ndim:
+        raise fail(ShapeError, "arange", f"a tensor of shape {tuple(value.shape)} is not a single number")
+    return value.item()
 
 
 def _ramp(start: Any, step: Any, length: int, target: DType) -> Node:
