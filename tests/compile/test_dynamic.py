@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -171,6 +172,32 @@ def test_size_zero_where_bounds_allow_it(name: str) -> None:
         np.testing.assert_array_equal(f(x).numpy(), expected)
         target = mo.empty(expected.shape)
         np.testing.assert_array_equal(f(x, out=target).numpy(), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("correction", [0, 1, 2, 3, 0.5, 0.1])
+def test_variances_of_no_more_elements_than_the_correction(correction: float, dtype: str) -> None:
+    """Infinite or NaN as of static sizes and in NumPy, never negative."""
+    several = {"var": lambda x: mo.var(x, axis=0, correction=correction),
+               "std": lambda x: mo.std(x, axis=0, correction=correction), "mean": lambda x: mo.mean(x, axis=0)}
+    for name, function in several.items():
+        f = mo.compile(function, dynamic={"x": {0: mo.Dim("n", 0, 64)}})
+        for rows in (0, 1, 2, 3, 4, 7):
+            x = numbers(rows, 5).astype(dtype)
+            expected, found = mo.compile(function)(x).numpy(), f(x).numpy()
+            np.testing.assert_array_equal(found, expected, f"{name} of {rows}")
+            with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+                ddof = {} if name == "mean" else {"ddof": correction}
+                exact = getattr(np, name)(x.numpy().astype(np.float64), axis=0, **ddof)
+            np.testing.assert_allclose(found.astype(np.float64), exact, rtol=0.02, atol=0.02)
+
+
+def test_the_mean_loss_of_no_rows() -> None:
+    rows, classes = mo.Dim("n", 0, 64), mo.asarray([0, 3, 1])
+    f = mo.compile(lambda x, y: mo.cross_entropy(x, y), dynamic={"x": {0: rows}, "y": {0: rows}})
+    for size in (0, 1, 3):
+        x = numbers(size, 5)
+        np.testing.assert_array_equal(f(x, classes[:size]).numpy(), mo.cross_entropy(x, classes[:size]).numpy())
 
 
 EMPTY: dict[str, Callable[[mo.Tensor], mo.Tensor]] = {

@@ -142,3 +142,24 @@ def test_integers_of_numpy_count(name: str) -> None:
 
 def test_a_power_of_numpy_keeps_the_dtype() -> None:
     assert mo.linalg.vector_norm(mo.ones(3), ord=THREE).dtype is mo.float32
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64"])
+def test_arange_has_the_dtype_of_its_bounds(dtype: str) -> None:
+    """Tensors and NumPy's scalars give theirs; Python's numbers take it, unless they have a fraction."""
+    three = mo.asarray(3, dtype=dtype)
+    numbers = [three] if dtype == "bfloat16" else [three, three.numpy(), three.numpy()[()]]
+    for number in numbers:
+        for found in (mo.arange(number), mo.arange(0, number), mo.arange(0, 3, number // 3)):
+            assert found.dtype is getattr(mo, dtype) and found.tolist() == [0, 1, 2]
+        halves = mo.arange(0, number, 0.5)
+        assert halves.dtype is (three.dtype if three.dtype.is_float else mo.float32) and halves.shape == (6,)
+        assert mo.arange(number, dtype="int16").dtype is mo.int16
+
+
+def test_arange_of_large_tensors_is_exact() -> None:
+    start = 2**53 + 1
+    assert mo.arange(mo.asarray(start), np.int64(start + 3)).tolist() == [start, start + 1, start + 2]
+    assert mo.arange(True).dtype is mo.int64
+    with pytest.raises(ValueError, match=r"\[arange\] a tensor of shape \(1,\) is not a single number"):
+        mo.arange(mo.asarray([3]))

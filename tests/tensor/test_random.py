@@ -47,7 +47,7 @@ def test_an_element_depends_on_its_key_and_number_only(draw: Any) -> None:
 def test_keys() -> None:
     """Splitting is deterministic; children differ from each other, from their parent and from its draws."""
     key = R.key(3)
-    assert key.shape == (2,) and key.dtype is mo.uint32 and R.key(-1).tolist() == [2**32 - 1] * 2
+    assert key.shape == (2,) and key.dtype is mo.uint32 and R.key(2**64 - 1).tolist() == [2**32 - 1] * 2
     children = R.split(key, 100)
     np.testing.assert_array_equal(children.numpy(), R.split(key, 100).numpy())
     np.testing.assert_array_equal(children.numpy()[:2], R.split(key).numpy())
@@ -69,6 +69,30 @@ def test_uniform(dtype: str, digits: int) -> None:
     assert abs(np.corrcoef(x[:-1], x[1:])[0, 1]) < 0.03
     y = R.uniform(R.key(1), (2000,), low=-3, high=5, dtype=dtype).numpy()
     assert y.min() >= -3 and y.max() < 5 and abs(y.astype(np.float64).mean() - 1) < 0.3
+
+
+@pytest.mark.parametrize("tensors", [False, True])
+@pytest.mark.parametrize(("dtype", "low", "high"), [
+    ("float16", -40000.0, 60000.0), ("float32", -2e38, 2e38), ("float64", -1e308, 1.5e308), ("bfloat16", -3e38, 3e38),
+    ("float16", -65504, 65504)])
+def test_uniform_over_more_than_the_largest_number(dtype: str, low: float, high: float, tensors: bool) -> None:
+    """Evenly spread although high - low is infinite in the dtype."""
+    bounds = [mo.asarray(bound, dtype=dtype) if tensors else bound for bound in (low, high)]
+    x = R.uniform(R.key(1), (20000,), low=bounds[0], high=bounds[1], dtype=dtype).numpy().astype(np.longdouble)
+    unit = (x - low) / (np.longdouble(high) - low)
+    assert -0.01 < unit.min() < 0.01 and 0.99 < unit.max() < 1.01
+    counts = np.histogram(unit.astype(np.float64), 8, (0, 1))[0]
+    assert np.abs(counts - 2500).max() < (300 if dtype == "bfloat16" else 200)
+
+
+def test_uniform_keeps_the_bits_of_other_bounds_in_the_same_draw() -> None:
+    """A tensor of bounds, one pair too far apart: the others draw what they draw alone."""
+    low, high = mo.asarray([-2e38, -3.0, 0.1], dtype="float32"), mo.asarray([2e38, 5.0, 0.7], dtype="float32")
+    x = R.uniform(R.key(1), (500, 3), low=low, high=high).numpy()
+    unit = R.uniform(R.key(1), (500, 3)).numpy()
+    want = unit[:, 1:] * (high.numpy()[1:] - low.numpy()[1:]) + low.numpy()[1:]
+    np.testing.assert_array_equal(x[:, 1:], want)
+    assert np.ptp(x[:, 0] / 2e38) > 1.9
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
@@ -107,12 +131,24 @@ def test_permutation() -> None:
     assert order.tolist() == R.permutation(R.key(4), 100).tolist() != R.permutation(R.key(5), 100).tolist()
     x = mo.asarray(np.arange(12).reshape(3, 4))
     assert sorted(R.permutation(R.key(4), x, axis=1)[0].tolist()) == [0, 1, 2, 3]
+    assert R.permutation(R.key(4), np.int32(100)).tolist() == order.tolist()
     firsts = np.bincount([R.permutation(R.key(i), 4).tolist()[0] for i in range(200)], minlength=4)
     assert firsts.min() > 25
 
 
 @pytest.mark.parametrize(("use", "kind", "message"), [
     (lambda: R.key(1.5), TypeError, "random.key"),
+    (lambda: R.key(2**64), ValueError, r"random.key\].*18446744073709551616 is not in 0..2\*\*64-1"),
+    (lambda: R.key(-1), ValueError, "random.key"),
+    (lambda: R.uniform(R.key(0), high=1e300), ValueError, r"random.uniform\] high 1e\+300 .*float32"),
+    (lambda: R.uniform(R.key(0), low=np.float64(-1e39)), ValueError, r"random.uniform\] low -1e\+39 .*float32"),
+    (lambda: R.uniform(R.key(0), high=65520, dtype="float16"), ValueError, "random.uniform.*float16"),
+    (lambda: R.uniform(R.key(0), high=math.inf), ValueError, "random.uniform"),
+    (lambda: R.uniform(R.key(0), high=2**2000, dtype="float64"), ValueError, "random.uniform"),
+    (lambda: R.uniform(R.key(0), high=1j), TypeError, "random.uniform.*complex"),
+    (lambda: R.normal(R.key(0), std=1e39), ValueError, r"random.normal\] std 1e\+39"),
+    (lambda: R.normal(R.key(0), mean=math.nan), ValueError, r"random.normal\] mean nan"),
+    (lambda: R.normal(R.key(0), std=-1), ValueError, "random.normal.*negative"),
     (lambda: R.uniform(mo.asarray([1, 2])), TypeError, "random.uniform.*key"),
     (lambda: R.uniform(R.key(0), (2,), dtype="int32"), TypeError, "random.uniform.*int32"),
     (lambda: R.uniform(R.key(0), low=2, high=1), ValueError, "random.uniform"),

@@ -56,6 +56,8 @@ def run_node(node: Node, arrays: list[Any], sizes: Mapping[str, int] = STATIC) -
     if node.op.name == "pick":  # from a tuple of arrays, each of its own dtype and rounded already
         return node.op.reference(node.attributes, *arrays)
     attributes = {name: settled(value, sizes) for name, value in node.attributes.items()} if sizes else node.attributes
+    if "by dtype" in node.op.properties:  # arrays of half floats do not tell it
+        attributes = {**attributes, "dtype": node.dtype}
     with np.errstate(all="ignore"):  # infinities and NaN are results here, not accidents
         widened = [a.astype(np.float32) if a.dtype == np.float16 and node.op.kind != "move" else a for a in arrays]
         result = node.op.reference(attributes, *widened)

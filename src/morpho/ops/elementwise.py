@@ -260,7 +260,6 @@ _binary("atan2", "f", np.arctan2, _atan2_rule, COSTLY, _ULP2)
 _binary("hypot", "f", special.quiet(np.hypot),
         lambda n, ct: [mul(ct, div(n.inputs[0], n)), mul(ct, div(n.inputs[1], n))], COSTLY, _ULP2)
 _binary("copysign", "f", np.copysign, _copysign_rule)
-_binary("nextafter", "f", np.nextafter, _STEP)
 _binary("logaddexp", "f", special.quiet(np.logaddexp), _logaddexp_rule, 2 * COSTLY, _ULP2)
 _binary("maximum", "iuf", special.maximum, _larger_rule, properties=COMMUTES)
 _binary("minimum", "iuf", special.minimum, _larger_rule, properties=COMMUTES)
@@ -278,6 +277,9 @@ _binary("bitwise_or", "biu", np.bitwise_or, _WHOLE, properties=COMMUTES)
 _binary("bitwise_xor", "biu", np.bitwise_xor, _WHOLE, properties=COMMUTES)
 _binary("bitwise_left_shift", "iu", special.left_shift, _WHOLE)
 _binary("bitwise_right_shift", "iu", special.right_shift, _WHOLE)
+
+register(Op("nextafter", "elementwise", same("nextafter", "f"), _STEP, special.reference_nextafter,
+            numerics="a step of the dtype", properties=frozenset({"by dtype"})))
 
 ARITY = {name: 2 for name in (
     "add", "subtract", "multiply", "multiply_from_zero", "divide", "floor_divide", "remainder", "pow", "atan2", "hypot",

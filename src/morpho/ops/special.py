@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from morpho.base.dtypes import bfloat16, float16
+
 Array = Any
 
 
@@ -143,6 +145,24 @@ def round_bfloat16(x: Array) -> Array:
     rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)).astype(np.uint32)
     rounded = np.where(np.isnan(x), np.uint32(0x7FC00000), rounded)
     return rounded.view(np.float32).reshape(np.shape(x))
+
+
+def reference_nextafter(attributes: Any, x: Array, y: Array) -> Array:
+    """The neighbour of x towards y among the numbers of `dtype`, which may be held in a wider one."""
+    dtype = attributes.get("dtype")
+    if dtype is float16:
+        x, y = x.astype(np.float16), y.astype(np.float16)
+        return np.where(x == y, y, np.nextafter(x, y))  # of zeros NumPy gives x, here alone
+    return _next_bfloat16(x, y) if dtype is bfloat16 else np.nextafter(x, y)
+
+
+def _next_bfloat16(x: Array, y: Array) -> Array:
+    """On float32 arrays of bfloat16 numbers, whose last place is bit 16."""
+    bits, up, least = np.ascontiguousarray(x).view(np.int32).reshape(np.shape(x)), y > x, 1 << 16
+    moved = bits + np.where(up == (bits >= 0), least, -least).astype(np.int32)
+    from_zero = np.where(up, least, least - (1 << 31)).astype(np.int32)
+    found = np.where(x == 0, from_zero, moved).view(np.float32)
+    return np.where(np.isnan(x) | np.isnan(y), np.float32(np.nan), np.where(x == y, y, found))
 
 
 @quiet

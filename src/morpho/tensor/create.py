@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from morpho.base.checks import shown
 from morpho.base.dims import Dim, Shape
-from morpho.base.dtypes import BY_NUMPY, DType, as_dtype, bfloat16, bool_, float64
+from morpho.base.dtypes import BY_NUMPY, DType, as_dtype, bfloat16, bool_, float64, promote
 from morpho.base.errors import ArgumentError, DeviceError, DTypeError, ShapeError, ValueFault, fail
 from morpho.base.shapes import as_integer, as_sizes, check_shape
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, constant, expand, reshape
 from morpho.runtime.buffer import allocate, borrow, view_memory
 from morpho.tensor.core import Tensor
-from morpho.tensor.operands import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT, as_node, is_scalar, scalar_node
+from morpho.tensor.operands import (
+    DEFAULT_COMPLEX,
+    DEFAULT_FLOAT,
+    DEFAULT_INT,
+    as_node,
+    is_scalar,
+    scalar_node,
+)
 
 
 def check_device(device: Any, operation: str) -> None:
@@ -235,23 +243,40 @@ def empty_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
 
 
 def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """start, start + step, ... up to but without stop; integers unless a number has a fraction or a dtype is given."""
+    """start, start + step, ... up to but without stop. Without a dtype it is that of the tensors and NumPy numbers
+    among the three; of Python numbers alone int64, or float32 if one is a float.
+
+    >>> mo.arange(mo.asarray(3, dtype="int32")).dtype
+    int32
+    """
     check_device(device, "arange")
     if stop is None:
         start, stop = 0, start
-    start, stop, step = (v.item() if isinstance(v, np.generic) else v for v in (start, stop, step))
     if any(isinstance(v, Dim) for v in (start, stop, step)):
         if isinstance(stop, Dim) and start == 0 and step == 1:  # as many numbers as a dynamic dimension has
             target = as_dtype(dtype) if dtype is not None else DEFAULT_INT
             return Tensor.of_node(build("iota", shape=(stop,), axis=0, dtype=target))
         raise fail(ArgumentError, "arange", "a dynamic size goes only with start 0 and step 1",
                    "multiply and add to mo.arange(n) instead")
-    start, stop, step = (_number(v, "arange", what) for v, what in ((start, "start"), (stop, "stop"), (step, "step")))
+    given = start, stop, step
+    start, stop, step = (_number(v, "arange", what) for v, what in zip(given, ("start", "stop", "step"), strict=True))
     if step == 0:
         raise fail(ArgumentError, "arange", "the step is 0")
-    whole = all(isinstance(v, int) for v in (start, stop, step))
-    target = as_dtype(dtype) if dtype is not None else DEFAULT_INT if whole else DEFAULT_FLOAT
+    target = _common_dtype(given) if dtype is None else as_dtype(dtype)
     return Tensor.of_node(_ramp(start, step, _steps(start, stop, step), target))
+
+
+def _common_dtype(numbers: Sequence[Any]) -> DType:
+    """That of the tensors and NumPy numbers among them, which Python's follow unless they have a fraction."""
+    found: DType | None = None
+    for number in numbers:
+        if isinstance(number, Tensor | np.ndarray | np.generic):
+            own = as_dtype(number.dtype)
+            found = own if found is None else promote(found, own, "arange")
+    fraction = any(type(number) is float for number in numbers)
+    if found is None or found is bool_ or (fraction and found.is_integer):
+        return DEFAULT_FLOAT if fraction else DEFAULT_INT
+    return found
 
 
 def _steps(start: Any, stop: Any, step: Any) -> int:
@@ -270,7 +295,9 @@ def _steps(start: Any, stop: Any, step: Any) -> int:
 
 def _number(value: Any, operation: str, what: str) -> int | float:
     """A real Python number, from NumPy's scalars and 0-dimensional tensors too."""
-    if isinstance(value, np.generic | Tensor | np.ndarray) and not value.shape:
+    if isinstance(value, np.generic | Tensor | np.ndarray):
+        if value.ndim:
+            raise fail(ShapeError, operation, f"a tensor of shape {tuple(value.shape)} is not a single number")
         value = value.item()
     if not isinstance(value, int | float):
         raise fail(ArgumentError, operation, f"{what} {shown(value)} is not a real number")

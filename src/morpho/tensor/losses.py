@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from morpho.base.dims import Size
-from morpho.base.dtypes import int64
+from morpho.base.dims import Size, bounds
+from morpho.base.dtypes import DType, int64
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.base.shapes import normalise_axis
 from morpho.ir.node import Node, build
-from morpho.ops.algebra import cast, constant_like, count, div, expand, mul, reduce, reshape, size_value, sub
+from morpho.ops.algebra import cast, constant, constant_like, count, div, expand, mul, reduce, reshape, size_value, sub
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import as_node, promoted
 from morpho.tensor.precision import widened
@@ -76,9 +76,16 @@ def _reduced(loss: Node, target: Node, axis: int, reduction: str) -> Node:
     rows = reshape(wide, shape)
     total = reduce("sum", rows, axes)
     if reduction == "mean" and loss["ignore"] is None:
-        size: Size = count(rows, axes)
-        total = div(total, expand(size_value(size if size != 0 else 1, total.dtype), total.shape))
+        total = div(total, expand(_at_least_one(count(rows, axes), total.dtype), total.shape))
     return cast(reshape(total, ()), loss.dtype)
+
+
+def _at_least_one(size: Size, dtype: DType) -> Node:
+    """A count of rows to divide by: the mean of none is 0, whether that is known before or not."""
+    if isinstance(size, int):
+        return constant(max(size, 1), dtype)
+    found = size_value(size, dtype)
+    return found if bounds(size)[0] > 0 else build("maximum", found, constant(1, dtype))
 
 
 def _share(target: Node, ignore: int, like: Node) -> Node:

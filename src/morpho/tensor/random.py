@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from morpho.base.checks import shown
 from morpho.base.dims import Shape, is_static, product
 from morpho.base.dtypes import DType, as_dtype, bfloat16, float16, float32, float64, int64, uint32, uint64
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault, fail
@@ -31,7 +32,7 @@ from morpho.tensor.calls import hint_calls
 from morpho.tensor.core import Tensor
 from morpho.tensor.create import asarray
 from morpho.tensor.names import module_attribute
-from morpho.tensor.operands import as_node, is_scalar
+from morpho.tensor.operands import as_node, is_scalar, rounded
 
 __all__ = ["key", "split", "bits", "uniform", "normal", "randint", "bernoulli", "permutation"]
 
@@ -44,8 +45,16 @@ def __dir__() -> list[str]:
 
 
 def key(seed: int, /) -> Tensor:
-    """A key from a number: its two 32-bit halves, as a uint32 tensor of shape (2,)."""
-    number = as_integer(seed, "random.key", "the seed") % (1 << 64)
+    """A key from a number of 0..2**64-1: its two 32-bit halves, as a uint32 tensor of shape (2,). Other numbers are an
+    error, so that no two seeds give the same key.
+
+    >>> mo.random.key((3 << 32) + 5).tolist()
+    [3, 5]
+    """
+    number = as_integer(seed, "random.key", "the seed")
+    if not 0 <= number < 1 << 64:
+        raise fail(ValueFault, "random.key", f"the seed {shown(number)} is not in 0..2**64-1",
+                   "take it modulo 2**64, or hash what is longer")
     return asarray(np.array([number >> 32, number & 0xFFFFFFFF], np.uint32))
 
 
@@ -134,11 +143,35 @@ def _float_dtype(name: str, dtype: Any) -> DType:
     return target
 
 
+def _is_held(value: Any, dtype: DType) -> bool:
+    """Whether a number is finite at the precision of a dtype."""
+    try:
+        return math.isfinite(rounded(float(value), dtype))
+    except OverflowError:  # an integer beyond float64
+        return False
+
+
+def _check_held(name: str, dtype: DType, /, **numbers: Any) -> None:
+    """Refuse numbers that become infinite in the dtype; tensors have their own."""
+    for what, number in numbers.items():
+        number = number.item() if isinstance(number, np.generic) else number
+        if isinstance(number, complex):
+            raise fail(DTypeError, name, f"{what} {number} is complex")
+        if is_scalar(number) and not _is_held(number, dtype):
+            raise fail(ValueFault, name, f"{what} {shown(number)} is not a finite number of {dtype}")
+
+
 def uniform(key: Any, shape: Any = (), *, low: Any = 0.0, high: Any = 1.0, dtype: Any = float32,
             start: int = 0) -> Tensor:
-    """Numbers evenly spread over [low, high)."""
+    """Numbers evenly spread over [low, high), which may be as far apart as the dtype's numbers are.
+
+    >>> wide = mo.random.uniform(mo.random.key(0), (100,), low=-60000, high=60000, dtype="float16").numpy()
+    >>> bool(wide.min() < -50000 and wide.max() > 50000)
+    True
+    """
     target = _float_dtype("random.uniform", dtype)
     unit = Tensor.of_node(_unit("random.uniform", key, as_sizes(shape, "random.uniform"), target, start))
+    _check_held("random.uniform", target, low=low, high=high)
     if is_scalar(low) and is_scalar(high):
         if not low <= high:
             raise fail(ValueFault, "random.uniform", f"low {low} is above high {high}")
@@ -146,19 +179,32 @@ def uniform(key: Any, shape: Any = (), *, low: Any = 0.0, high: Any = 1.0, dtype
             return unit
     low = low if is_scalar(low) else ew.astype(low, target)
     high = high if is_scalar(high) else ew.astype(high, target)
-    spread = ew.add(ew.multiply(unit, ew.subtract(high, low) if not is_scalar(high) or not is_scalar(low)
-                                else high - low), low)
+    spread = _between(unit, low, high)
     return ew.where(ew.less(spread, high), spread, low)  # a product may round up to `high` itself
+
+
+def _between(unit: Tensor, low: Any, high: Any) -> Tensor:
+    """low + unit * (high - low); where that difference is infinite, a sum of two shares that cannot overflow."""
+    numbers = is_scalar(low) and is_scalar(high)
+    size = high - low if numbers else ew.subtract(high, low)
+    if numbers and _is_held(size, unit.dtype):
+        return ew.add(ew.multiply(unit, size), low)
+    shares = ew.add(ew.multiply(ew.subtract(1, unit), low), ew.multiply(unit, high))
+    return shares if numbers else ew.where(ew.isfinite(size), ew.add(ew.multiply(unit, size), low), shares)
 
 
 def normal(key: Any, shape: Any = (), *, mean: Any = 0.0, std: Any = 1.0, dtype: Any = float32,
            start: int = 0) -> Tensor:
     """Normally distributed numbers, by Box and Muller's formula from two words per element; halves go through float32.
+    Numbers beyond the largest of the dtype are infinite.
 
     >>> mo.random.normal(mo.random.key(0), (2, 3)).shape
     (2, 3)
     """
     target, sizes = _float_dtype("random.normal", dtype), as_sizes(shape, "random.normal")
+    _check_held("random.normal", target, mean=mean, std=std)
+    if is_scalar(std) and std < 0:
+        raise fail(ValueFault, "random.normal", f"std {std} is negative")
     wide = target.compute
     unit = _unit("random.normal", key, sizes, wide, start)
     if wide is float64:  # the angle needs no 53 digits of its own: 32 bits of another lane

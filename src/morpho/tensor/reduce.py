@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from morpho.base.dims import Size, upper
-from morpho.base.dtypes import DType, as_dtype, bool_, float32, int32, int64, uint64
+from morpho.base.dtypes import DType, as_dtype, bool_, float32, float64, int32, int64, uint64
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.base.shapes import normalise_axes, normalise_axis
 from morpho.ir.node import Node, build
@@ -148,12 +148,16 @@ def _variance(name: str, node: Node, axes: tuple[int, ...], correction: float) -
     wide = cast(node, float32) if node.dtype.itemsize == 2 else node
     centred = sub(wide, expand(_mean_node(wide, axes), wide.shape))
     squares = reduce("sum", build("square", centred), axes)
-    size: Size = count(wide, axes)
-    if isinstance(size, int):
-        divisor = constant(builtins.max(size - correction, 0.0), wide.dtype)
-    else:
-        divisor = sub(size_value(size, wide.dtype), constant(correction, wide.dtype))
+    divisor = _less_correction(count(wide, axes), correction, wide.dtype)
     return cast(div(squares, expand(divisor, squares.shape)), node.dtype)
+
+
+def _less_correction(size: Size, correction: float, dtype: DType) -> Node:
+    """A count less the correction, but not below zero; in float64 and rounded once, known before or not."""
+    if isinstance(size, int):
+        return constant(builtins.max(size - correction, 0.0), dtype)
+    left = sub(size_value(size, float64), constant(correction, float64))
+    return cast(build("maximum", left, constant(0.0, float64)), dtype)
 
 
 def _position(name: str, extreme: str, x: Any, axis: Any, keepdims: bool) -> Tensor:

@@ -6,7 +6,7 @@ times 2**n, both modulo y's mantissa, and 2**n comes from squaring: one modular 
 
 from __future__ import annotations
 
-from morpho.kernels.emit import Emitter, Value
+from morpho.kernels.emit import BITS, Emitter, Value
 from morpho.kernels.vector_math.core import DOUBLE, format_of, one_by_one, two_product
 
 
@@ -132,13 +132,18 @@ def truncated_remainder(e: Emitter, x: Value, y: Value, bits: int) -> Value:
 
 def nextafter(e: Emitter, x: Value, y: Value) -> Value:
     """The neighbour of x towards y: one step of its bits, through zero to the smallest subnormal."""
-    form = format_of(x)
-    bits = e.bits(x)
-    magnitude = bits & form.magnitude_mask
-    toward_zero = e.instruction("xor", e.fcmp("ogt", y, x), e.icmp("sge", bits, 0))
-    step = e.select(toward_zero, e.constant(-1, form.integer, x.lanes), 1)
-    moved = e.from_bits(bits + step, x.element)
-    least = e.copysign(e.from_bits(e.constant(1, form.integer, x.lanes), x.element), y)
-    result = e.select(e.icmp("eq", magnitude, 0), least, moved)
-    result = e.select(e.fcmp("oeq", x, y), y, result)
-    return e.select(e.fcmp("uno", x, y), x + y, result)
+    return next_unless_equal(e, x, y, e.from_bits(next_bits(e, e.bits(x), e.fcmp("ogt", y, x)), x.element))
+
+
+def next_bits(e: Emitter, bits: Value, up: Value) -> Value:
+    """The bits of a float's neighbour above or below, in a format of any width."""
+    sign = -(1 << (BITS[bits.element] - 1))
+    toward_zero = e.instruction("xor", up, e.icmp("sge", bits, 0))
+    moved = bits + e.select(toward_zero, e.like(-1, bits), 1)
+    least = e.select(up, e.like(1, bits), sign + 1)
+    return e.select(e.icmp("eq", bits & (-1 - sign), 0), least, moved)
+
+
+def next_unless_equal(e: Emitter, x: Value, y: Value, moved: Value) -> Value:
+    """What `nextafter` is, where `moved` is the neighbour of x: y where the two are equal, NaN where one is."""
+    return e.select(e.fcmp("uno", x, y), x + y, e.select(e.fcmp("oeq", x, y), y, moved))
