@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 import sys
 import threading
 
@@ -302,3 +303,23 @@ def test_floats_become_integers_by_saturating(kind: type, source: type, compiled
     low = info.min
     expected = [0, info.max, low, info.max, low, 1, -1 if low else 0, 0, 0, 127]
     np.testing.assert_array_equal(found, np.array(expected, kind))
+
+
+def test_equal_programs_are_told_by_their_own_lines() -> None:
+    """Their nodes are one object: of those who wrote them, the one that asked for values is named."""
+    x, wrong, right = mo.ones((3, 4)).realise(), mo.asarray(np.array([0, 9])), mo.asarray(np.array([0, 1]))
+    functions, lines = [], []
+    functions.append(mo.compile(lambda a, i: a[i] * 2))
+    lines.append(inspect.currentframe().f_lineno - 1)  # type: ignore[union-attr]
+    functions.append(mo.compile(lambda a, i: a[i] + 1))
+    lines.append(inspect.currentframe().f_lineno - 1)  # type: ignore[union-attr]
+    for _ in range(2):  # through Python, then by the native entry
+        for f in functions:
+            f(x, right)
+        for f, line in zip(functions, lines, strict=True):
+            with pytest.raises(IndexError, match=rf"test_faults\.py:{line}\b"):
+                f(x, wrong)
+    unused = mo.take(x, wrong, axis=0)
+    with pytest.raises(IndexError, match=rf"test_faults\.py:{inspect.currentframe().f_lineno + 1}\b"):  # type: ignore[union-attr]
+        mo.take(x, wrong, axis=0).numpy()
+    del unused

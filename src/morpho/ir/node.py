@@ -11,12 +11,12 @@ import os
 import struct
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
 
-from morpho.base import settings
 from morpho.base.dims import Dim, Shape
 from morpho.base.dtypes import DType
 from morpho.base.errors import user_line
@@ -32,9 +32,10 @@ _PYTHON_KINDS = ((np.bool, bool), (np.integer, int), (np.floating, float), (np.c
 
 
 class _Written(threading.local):
-    """Whose line the nodes made now carry; None: that of the user on the stack."""
+    """Whose line nodes carry that are made now, None: the user's on the stack; and whether old ones keep theirs."""
 
     origin: str | None = None
+    kept: bool = False
 
 
 _written = _Written()
@@ -112,7 +113,7 @@ def make(op: Op, inputs: Sequence[Node] = (), attributes: Attributes | None = No
                   (sorted(attributes) if len(attributes) > 1 else attributes)]))
     found = _table.get(key)
     if found is not None:
-        if settings.get().nans:  # who looks for a line wants the latest of those that wrote this program
+        if inputs and not _written.kept:  # of those who wrote this program the latest one asks for its values
             found.origin = _line() if origin is None else origin
         return found
     attributes = {name: _plain(value) for name, value in attributes.items()}
@@ -131,6 +132,16 @@ def make(op: Op, inputs: Sequence[Node] = (), attributes: Attributes | None = No
 
 def _line() -> str:
     return user_line() if _written.origin is None else _written.origin
+
+
+@contextmanager
+def keeping_lines() -> Iterator[None]:
+    """In a pass: nodes that live keep the lines of whoever wrote them."""
+    before, _written.kept = _written.kept, True
+    try:
+        yield
+    finally:
+        _written.kept = before
 
 
 def in_place_of(node: Node, write: Callable[[Node], Made]) -> Made:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from morpho.base.errors import ArgumentError, CompileError, fail
 from morpho.ir.graph import Graph
+from morpho.ir.node import keeping_lines
 from morpho.ir.op import foreign
 from morpho.ir.printing import to_text
 from morpho.ir.verify import verify
@@ -95,10 +96,12 @@ def optimise(graph: Graph, level: int, switched_off: str = "", keep_texts: bool 
         report.texts["traced"] = to_text(graph)
     for name in names:
         started, before = time.perf_counter(), len(graph)
-        if name == "remat" and budget is not None and measure is not None:
-            graph, report.recomputed = remat(graph, budget, measure, updates, "remat" not in off, "schedule" not in off)
-        else:
-            graph = _run(name, graph, report, updates)
+        with keeping_lines():
+            if name == "remat" and budget is not None and measure is not None:
+                graph, report.recomputed = remat(graph, budget, measure, updates, "remat" not in off,
+                                                 "schedule" not in off)
+            else:
+                graph = _run(name, graph, report, updates)
         report.passes[name] = {"before": before, "after": len(graph), "ms": 1e3 * (time.perf_counter() - started)}
         if keep_texts:
             report.texts[name] = to_text(graph)

@@ -98,6 +98,7 @@ class Plan:
     made: Made | None  # None of a plan from disk, until someone looks inside
     known: dict[str, int]  # figures a plan from disk brings along
     prepare: Executable | None = None  # what runs once on the constants
+    lines: dict[int, str] = field(default_factory=dict)  # of the graph's nodes, by serial, when it was planned
 
     @property
     def optimised(self) -> Graph:
@@ -174,6 +175,7 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Seq
     where the output is to take the input's memory, if it can; with a `budget` a call needs no more memory than that.
     On the reference backend, which runs the graph itself, nothing is compiled."""
     counts.plans += 1
+    lines = {node.serial: node.origin for node in graph.nodes}  # others may write the same program elsewhere
     before = code.counters.snapshot()
     started = time.perf_counter()
     native = settings.get().backend != "reference"
@@ -195,7 +197,7 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Seq
     milliseconds["code"] = milliseconds.get("code", 0.0) + 1e3 * (ended - lowered)
     milliseconds["plan"] = 1e3 * (looked - started)
     plan = Plan(graph, program, segments, report, milliseconds, before, code.counters.snapshot(), remake, made,
-                {} if found is None else found.figures, prepare)
+                {} if found is None else found.figures, prepare, lines)
     if key is not None and found is None and program.is_native:
         stored_plan.save(key, graph, StoredPlan(program, report, plan.figures()))
         milliseconds["plan"] += 1e3 * (time.perf_counter() - ended)
@@ -303,7 +305,8 @@ def run_plan(plan: Plan, inputs: Sequence[int], results: Sequence[int], sizes: M
             status = segment.run(pointers, sizes, arena) if seconds is None else \
                 segment.run_timed(pointers, sizes, arena, seconds)
             if status:
-                raise index_fault(plan.graph.outputs if outputs is None else outputs, segment.faulty(status))
+                given, lines = (plan.graph.outputs, plan.lines) if outputs is None else (outputs, {})
+                raise index_fault(given, segment.faulty(status), lines)
         else:
             started = time.perf_counter()
             _run_host(program, segment, pointers, arena, sizes)

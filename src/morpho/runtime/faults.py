@@ -5,7 +5,7 @@ A kernel tells no more than that there is one. Which one it is is found by compu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from morpho.base.errors import MorphoError
@@ -14,9 +14,9 @@ from morpho.kernels.program import Step
 from morpho.ops.index import out_of_range
 
 
-def index_fault(outputs: Sequence[Node], step: Step) -> MorphoError:
+def index_fault(outputs: Sequence[Node], step: Step, known: Mapping[int, str]) -> MorphoError:
     """The error behind a fault of a step of this program: with the index at fault where the program has no arguments,
-    else of all operations that the step may be."""
+    else of all operations that the step may be. `known` are the lines of its nodes where others were written since."""
     below = toposort(outputs)
     checks = [node for node in below if node.op.kind == "index" or "checks" in node.op.properties]
     if not any(node.op.name == "parameter" for node in below):
@@ -26,7 +26,8 @@ def index_fault(outputs: Sequence[Node], step: Step) -> MorphoError:
                 return out_of_range(_name(node), _size(node), worst, node.origin)
     scatters = step.label.startswith("scatter")  # what gathers may be anywhere in a fused step
     checks = [node for node in checks if (node.op.name == "scatter") == scatters] or checks
-    names, lines, sizes = (dict.fromkeys(map(found, checks)) for found in (_name, lambda node: node.origin, _size))
+    lines = dict.fromkeys(known.get(node.serial, node.origin) for node in checks)
+    names, sizes = (dict.fromkeys(map(found, checks)) for found in (_name, _size))
     return out_of_range(" or ".join(names), _only(sizes, None), line=_only(lines, step.origin))
 
 

@@ -123,4 +123,4 @@ class NativeEntry(ctypes.Structure):
     def _fault(self, status: int, chosen: Specialisation) -> None:
         """Called by the native entry when a kernel of a program reports a fault."""
         plan = chosen.plan
-        raise index_fault(plan.graph.outputs, plan.executables[0].faulty(status))
+        raise index_fault(plan.graph.outputs, plan.executables[0].faulty(status), plan.lines)

@@ -129,7 +129,7 @@ def _check_finite(chosen: Specialisation, buffers: list[Buffer], values: list[Te
     if evaluation.settings.get().nans:
         from morpho.tensor.debug import check_graph
 
-        check_graph(chosen.plan.graph, [value.elements() for value in values], buffers, sizes, chosen.origins)
+        check_graph(chosen.plan.graph, [value.elements() for value in values], buffers, sizes, chosen.plan.lines)
 
 
 def _check_sizes(made: Compiled, chosen: Specialisation, tensors: list[Tensor], owned: Sequence[Owner],

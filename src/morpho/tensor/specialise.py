@@ -50,7 +50,6 @@ class Specialisation:
     calls: int = 0
     seconds: list[float] = field(default_factory=list)  # of each step, when `measure` was called
     assumed: dict[int, Any] = field(default_factory=dict)  # objects whose `static_key()` this was compiled for
-    origins: dict[int, str] = field(default_factory=dict)  # the user's line of each node, where `nans` looks for one
     notes: list[str] = field(default_factory=list)  # what tracing decided, for `explain`
     signature: int = -1  # its number among the function's
     busy: Any = field(default_factory=ctypes.c_int64)  # 1 while a call of the native entry runs in `block`

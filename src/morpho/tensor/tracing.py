@@ -107,10 +107,7 @@ def _trace(made: Compiled, structure: Any, specs: list[tuple[Any, ...]]) -> Spec
         updates = [(number, len(nodes) + i) for i, (number, _) in enumerate(trace.updates)]
         nodes += [tensor.node for _, tensor in trace.updates]
     graph, captured = capture(nodes, trace)
-    origins = {node.serial: node.origin for node in graph.nodes} if evaluation.settings.get().nans else {}
-    found = _finish(made, graph, (structure, shape), len(outputs), captured, trace, updates, specs)
-    found.origins = origins
-    return found
+    return _finish(made, graph, (structure, shape), len(outputs), captured, trace, updates, specs)
 
 
 def _call_original(made: Compiled, arguments: dict[str, Any]) -> Any:
