@@ -396,3 +396,14 @@ def test_sizes_among_the_results_are_numbers() -> None:
 def test_a_dynamic_size_has_no_value_outside(make: Any, backend: str) -> None:
     with mo.settings(backend=backend), pytest.raises(ArgumentError, match="only while a compiled function runs"):
         make(mo.Dim("n", 1, 64)).numpy()
+
+
+def test_sizes_with_terms_of_both_signs() -> None:
+    """(T - 1) * B is T * B - B, each term of which alone could make it negative."""
+    rows, length = mo.Dim("rows", 1, 16), mo.Dim("length", 2, 64)
+    x, w = mo.asarray(np.arange(70.0).reshape(2, 7, 5)), mo.ones((5, 3), dtype="float64")
+    for f in (lambda x: x[:, :-1].reshape(-1, 5) @ w, lambda x: mo.diff(x, axis=1).reshape(-1),
+              lambda x: mo.repeat(x[:, :-1], 2), lambda x: mo.argmax(x[:, :-1]),
+              lambda x: mo.grad(lambda w: (x[:, :-1] @ w).sum())(w)):
+        found = mo.compile(f, dynamic={"x": {0: rows, 1: length}})(x)
+        np.testing.assert_array_equal(found.numpy(), f(x).numpy())

@@ -535,3 +535,13 @@ def test_plain_results_go_straight_from_registers(rng: np.random.Generator) -> N
         made(*arguments)
         products = [step for step in made.current.plan.program.steps if step.epilogue is not None]
         assert [step.values[place] for step in products] == [expected]
+
+
+def test_few_rows_of_batches_with_one_matrix_are_one_product(rng: np.random.Generator) -> None:
+    """The matrix would be read again for each batch; many rows of each are read as they lie."""
+    w = mo.asarray(draw(rng, 24, 40), copy=True)
+    for rows, copies in ((2, 1), (40, 0)):
+        x = mo.asarray(draw(rng, 3, rows, 5, 24), copy=True)
+        f = mo.compile(lambda x: mo.permute_dims(x, (0, 2, 1, 3)) @ w)
+        np.testing.assert_allclose(f(x).numpy(), x.numpy().transpose(0, 2, 1, 3) @ w.numpy(), rtol=1e-4, atol=1e-5)
+        assert f.stats["copies"] == copies

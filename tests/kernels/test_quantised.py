@@ -474,3 +474,13 @@ def counted(function: Any, calls: list[str]) -> Any:
         return function(*arguments)
 
     return call
+
+
+def test_batches_of_two_axes_and_bytes_that_do_not_lie_side_by_side(rng: np.random.Generator) -> None:
+    x = mo.asarray(rng.standard_normal((3, 2, 40, 64)).astype("f"), copy=True)
+    weight = mo.quantise(mo.asarray(rng.standard_normal((48, 64)).astype("f")), "q8_0")
+    turned = mo.permute_dims(mo.permute_dims(weight.data, (1, 0)).realise() + 0, (1, 0))
+    for given in (weight, mo.Quantised.of_tensor(turned, weight.shape, weight.kind)):
+        found = (mo.permute_dims(x, (1, 0, 2, 3)) @ given.T).numpy()
+        exact = x.numpy().transpose(1, 0, 2, 3).astype(np.float64) @ weight.dequantise().numpy().T
+        np.testing.assert_allclose(found, exact, rtol=1e-3, atol=1e-3)

@@ -3,7 +3,10 @@ broadcast and read backwards."""
 
 from __future__ import annotations
 
+import ctypes
 import math
+from array import array as Floats
+from collections import UserList, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -391,6 +394,10 @@ def test_numbers_in_lists_keep_what_they_are() -> None:
     assert mo.asarray([np.ones(2), np.zeros(2)]).dtype is mo.float64
     assert mo.asarray([np.float64(1), 2]).dtype is mo.float64
     assert mo.asarray([[np.int8(1)], [np.int8(2)]]).dtype is mo.int8
+    assert mo.asarray([np.float32(0.5), 1.5]).dtype is mo.float32 is mo.asarray([np.int8(1), 1.5]).dtype
+    for huge in ([10**400], 10**400):
+        with pytest.raises(DTypeError, match="do not fit float32"):
+            mo.asarray(huge, dtype="float32")
     assert mo.asarray([2**63, 1], dtype="uint64").tolist() == [2**63, 1]
     assert mo.asarray([2**64, 1], dtype="float64").tolist() == [2.0**64, 1]
     for numbers in ([2**63, 1], [-1, 2**63], [[2**63], [0]], 2**63):
@@ -411,6 +418,7 @@ def test_a_view_that_would_need_a_copy_is_refused() -> None:
             impossible()
     with pytest.raises(ArgumentError, match="compiled function"):
         mo.compile(lambda x: mo.reshape(x.T, (12,), copy=False))(x)
+    assert mo.compile(lambda x: mo.reshape(x + 1, (12,), copy=False))(x).shape == (12,)
 
 
 @pytest.mark.parametrize("setting", [{"level": 0}, {"level": 3}, {"backend": "reference"}], ids=str)
@@ -454,6 +462,8 @@ def test_others_are_asked_and_none_is_equal_to_no_tensor() -> None:
     assert (x + Unit(), x @ Unit()) == ("added", "multiplied")
     assert (x == None) is False and (x != None) is True and (x == "a") is False  # noqa: E711
     assert None not in [x] and "a" not in [x]
+    for same in (Floats("f", [1, 2]), deque([1, 2]), UserList([1, 2]), (ctypes.c_float * 2)(1, 2)):
+        assert (x == same).tolist() == [True, True] and (x * same).tolist() == [1, 4]
     assert (x == [1.0, 3.0]).tolist() == [True, False] and (x != np.asarray([1.0, 3.0])).tolist() == [False, True]
     for wrong in (lambda: x + None, lambda: x * "a", lambda: x < None, lambda: x - Unit()):
         with pytest.raises(TypeError):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import sys
+import threading
+import time
 import weakref
 from typing import Any
 
@@ -253,13 +256,41 @@ def test_conversions_to_python() -> None:
             use(mo.asarray([1.0, 2.0]))
 
 
+def test_exports_of_many_threads_are_all_there() -> None:
+    """Capsules that are refused, taken and held side by side: what is held is never given up."""
+    refused, wanted = mo.ones(8, dtype=mo.bfloat16).realise(), mo.ones(8).realise()
+    lost: list[int] = []
+    stop = time.monotonic() + 2
+
+    def work() -> None:
+        while time.monotonic() < stop:
+            with contextlib.suppress(BufferError, RuntimeError, ValueError, TypeError):
+                np.from_dlpack(refused)
+            held = wanted.__dlpack__()
+            np.from_dlpack(wanted)
+            lost.extend([1] * (not any(offered is held for offered in list(capsule._offered.values()))))
+            del held
+
+    before, interval = capsule.live_exports(), sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not lost and capsule.live_exports() == before
+
+
 def test_a_refused_capsule_leaves_an_error_and_no_memory() -> None:
     """NumPy has no bfloat16: its own error arrives, and what was offered is given back."""
     before, big = capsule.live_exports(), [mo.ones(50_000, dtype=mo.bfloat16).realise() for _ in range(3)]
     for tensor in big:
         with pytest.raises((BufferError, RuntimeError, ValueError, TypeError)):
             np.from_dlpack(tensor)
-        assert len(capsule._exports) <= before + 1, "the next export finds the one before it"
+        assert len(capsule._exports) <= before + 2, "an export finds those before it"
     assert capsule.live_exports() == before
     offered = big[0].__dlpack__()
     assert capsule.live_exports() == before + 1, "still offered"

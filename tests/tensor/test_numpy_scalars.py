@@ -157,6 +157,13 @@ def test_arange_has_the_dtype_of_its_bounds(dtype: str) -> None:
         assert mo.arange(number, dtype="int16").dtype is mo.int16
 
 
+def test_arange_keeps_within_the_dtype_of_its_bounds() -> None:
+    for call in (lambda: mo.arange(mo.asarray(0, dtype="int8"), 200), lambda: mo.arange(np.uint8(250), 260),
+                 lambda: mo.arange(np.float16(65000), 70000, 1000)):
+        with pytest.raises(ValueError, match=r"\[arange\] numbers from .* do not fit"):
+            call()
+
+
 def test_arange_of_large_tensors_is_exact() -> None:
     start = 2**53 + 1
     assert mo.arange(mo.asarray(start), np.int64(start + 3)).tolist() == [start, start + 1, start + 2]

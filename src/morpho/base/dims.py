@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from operator import add, mul, sub
 from typing import Any
@@ -255,10 +256,31 @@ def divide(value: Size, by: Size) -> Size | None:
     return Dim._of(result)
 
 
+MOST_CORNERS = 8  # symbols up to which all combinations of their bounds are looked at
+
+
 def bounds(value: Size) -> tuple[int, int]:
-    """The least and the greatest value of a size."""
+    """The least and the greatest value of a size.
+
+    >>> n, m = Dim("n", 2, 9), Dim("m", 1, 4)
+    >>> bounds(m * n - m), bounds(n - 5)
+    ((1, 32), (-3, 4))
+    """
     if not isinstance(value, Dim):
         return value, value
+    low, high = _bounds_by_terms(value)
+    linear = all(len(set(monomial)) == len(monomial) for monomial, _ in value.terms)
+    if low >= 0 or not linear or len(value.symbols) > MOST_CORNERS:
+        return low, high
+    # Terms of both signs share symbols. Linear in each of them, it has its extremes where all are at their bounds.
+    names = list(value.symbols)
+    corners = [evaluate(value, dict(zip(names, corner, strict=True)))
+               for corner in itertools.product(*(value.symbols[name] for name in names))]
+    return min(corners), max(corners)
+
+
+def _bounds_by_terms(value: Dim) -> tuple[int, int]:
+    """Each term at its least or greatest: what lies within, though not always the least and the greatest."""
     low = high = 0
     for monomial, coefficient in value.terms:
         small = large = 1

@@ -77,7 +77,7 @@ def check_shape(shape: Shape, operation: str, itemsize: int = 1) -> None:
             raise fail(ShapeError, operation, f"shape {shape} has a size that may be negative: {size}",
                        "use bounds of mo.Dim that rule it out")
     if total > MOST_BYTES:
-        raise fail(ShapeError, operation, f"shape {shown(shape)} has more elements than memory has addresses for")
+        raise fail(ShapeError, operation, f"shape {shown(shape)} has more elements than have addresses")
 
 
 def as_items(value: Any) -> list[Any]:

@@ -51,12 +51,15 @@ class DataLoader:
         if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
             raise fail(ArgumentError, "DataLoader", f"{type(dataset).__name__} has no length or no numbered items",
                        "define __len__ and __getitem__")
+        numbers = []
         for name, value, least in (("batch_size", batch_size, 1), ("workers", workers, 0), ("prefetch", prefetch, 1)):
             number = as_whole(value)
             if number is None or number < least:
                 raise fail(ArgumentError, "DataLoader", f"{name}={value!r} is not an integer of at least {least}")
-        self.dataset, self.batch_size, self.shuffle, self.seed = dataset, batch_size, shuffle, seed
-        self.workers, self.prefetch, self.drop_last, self.collate = workers, prefetch, drop_last, collate
+            numbers.append(number)
+        self.batch_size, self.workers, self.prefetch = numbers
+        self.dataset, self.shuffle, self.seed = dataset, shuffle, seed
+        self.drop_last, self.collate = drop_last, collate
         self.epoch = self.position = 0  # of the next batch
         self._begun = False  # whether a loop is in this epoch, or was
 

@@ -101,16 +101,18 @@ class TokenFile(Dataset):
 
     def __init__(self, path: str | os.PathLike[str], length: int, stride: int | None = None, dtype: str | None = None,
                  vocabulary: int | None = None) -> None:
+        numbers = []
         for name, value in (("length", length), ("stride", length if stride is None else stride)):
             number = as_whole(value)
             if number is None or number < 1:
                 raise fail(ArgumentError, "TokenFile", f"{name}={value!r} is not a positive integer")
-        self.path, self.length, self.stride = Path(path), length, stride or length
-        self.vocabulary = vocabulary
+            numbers.append(number)
+        self.path, self.vocabulary = Path(path), vocabulary
+        self.length, self.stride = numbers
         self.tokens = _mapped(self.path, dtype)
-        if len(self.tokens) < length + 1:
+        if len(self.tokens) < self.length + 1:
             raise fail(ValueFault, "TokenFile", f"{self.path} has {len(self.tokens)} tokens, and one window needs "
-                                                f"{length + 1}", "use a smaller length")
+                                                f"{self.length + 1}", "use a smaller length")
 
     def __len__(self) -> int:
         return (len(self.tokens) - self.length - 1) // self.stride + 1

@@ -93,6 +93,11 @@ def _key(value: Any) -> Any:
     return value if plain is value else _key(plain)
 
 
+def _has_numpy(value: Any) -> bool:
+    """Whether an attribute is, or holds, a number of NumPy's."""
+    return any(map(_has_numpy, value)) if type(value) is tuple else isinstance(value, np.generic)
+
+
 def _plain(value: Any) -> Any:
     """An attribute with NumPy's numbers as Python's: whoever reads one meets plain numbers only."""
     if type(value) is tuple:
@@ -116,7 +121,8 @@ def make(op: Op, inputs: Sequence[Node] = (), attributes: Attributes | None = No
         if inputs and not _written.kept:  # of those who wrote this program the latest one asks for its values
             found.origin = _line() if origin is None else origin
         return found
-    attributes = {name: _plain(value) for name, value in attributes.items()}
+    if any(map(_has_numpy, attributes.values())):
+        attributes = {name: _plain(value) for name, value in attributes.items()}
     outputs = op.infer([node.spec for node in inputs], attributes)
     node = object.__new__(Node)
     node.op, node.inputs, node.attributes, node.device, node.payload = op, inputs, attributes, device, payload

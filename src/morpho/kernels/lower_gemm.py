@@ -21,6 +21,7 @@ from morpho.kernels.place import Place
 from morpho.kernels.row_product import DTYPES, column_tile
 
 KEPT_SHARE = 3 / 8  # of the second-level cache, for packed rows that a thread keeps
+FEW_ROWS = 16  # of batches that share their right matrix
 PRODUCT = -2  # the slot of the scratch tile, which the kernel itself fills in
 
 
@@ -242,8 +243,14 @@ def follows(lowered: Lowered) -> bool:
 
 
 def as_matrices(places: Sequence[Place], copies: Sequence[Callable[[Place], Place]]) -> list[Matrix]:
-    """The operands of a product, whose batches together have two axes at most; one that would need more is copied."""
+    """The operands of a product, whose batches together have two axes at most; one that would need more is copied.
+
+    So are few rows of batches with one right matrix: copied, they are many rows of one product, which reads it once.
+    """
     places = list(places)
+    if len(places) == 2 and _is_common(places[1]) and upper(places[0].shape[-2]) <= FEW_ROWS \
+            and len(batch_axes(places[0])) > 1:
+        places[0] = copies[0](places[0])
     while len(axes := batch_axes(*places)) > 2:
         worst = max(range(len(places)), key=lambda i: len(batch_axes(places[i])))
         places[worst] = copies[worst](places[worst])
@@ -251,6 +258,11 @@ def as_matrices(places: Sequence[Place], copies: Sequence[Callable[[Place], Plac
     counts = (axes[0][0], axes[1][0]) if axes[0][0] != 1 else None
     return [Matrix(place, axes[1][1 + i], place.strides[-2], place.strides[-1], axes[0][1 + i], counts)
             for i, place in enumerate(places)]
+
+
+def _is_common(place: Place) -> bool:
+    """Whether an operand is the same for all batches."""
+    return all(stride == 0 for stride in place.strides[:-2])
 
 
 def batch_axes(*places: Place) -> list[tuple[Size, ...]]:

@@ -162,7 +162,8 @@ class ProductLowering(Builder):
             return of_bytes([child.dtype for child in node.inputs[:2]], shape, *given)
         if by == "matmul_quantised":
             if b.columns != 1:
-                (b,) = as_matrices([self.copied(b.place, node)], [])
+                place = self.copied(b.place, node)
+                b = replace(b, place=place, rows=place.strides[-2], columns=place.strides[-1])
             return QuantisedProduct(node["kind"], left.dtype, shape, left.shape[-1], a, b, whole_rows, self.crossovers)
         if not whole_rows and self.is_fixed(a.place) and is_pointwise(left.dtype, shape, left.shape[-1], a, b):
             return PointwiseProduct(shape, left.shape[-1], a, b)

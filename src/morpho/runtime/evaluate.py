@@ -99,6 +99,7 @@ class Plan:
     known: dict[str, int]  # figures a plan from disk brings along
     prepare: Executable | None = None  # what runs once on the constants
     lines: dict[int, str] = field(default_factory=dict)  # of the graph's nodes, by serial, when it was planned
+    native: bool = True  # whether there is code for it, or NumPy runs the graph
 
     @property
     def optimised(self) -> Graph:
@@ -197,7 +198,7 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Seq
     milliseconds["code"] = milliseconds.get("code", 0.0) + 1e3 * (ended - lowered)
     milliseconds["plan"] = 1e3 * (looked - started)
     plan = Plan(graph, program, segments, report, milliseconds, before, code.counters.snapshot(), remake, made,
-                {} if found is None else found.figures, prepare, lines)
+                {} if found is None else found.figures, prepare, lines, native)
     if key is not None and found is None and program.is_native:
         stored_plan.save(key, graph, StoredPlan(program, report, plan.figures()))
         milliseconds["plan"] += 1e3 * (time.perf_counter() - ended)

@@ -9,7 +9,9 @@ its memory goes.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import sys
+import threading
 from typing import Any, NamedTuple
 
 from morpho.base.dtypes import ALL, DType, bfloat16
@@ -57,15 +59,20 @@ _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
 _rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_SetName", ctypes.pythonapi))
 _exports: dict[int, tuple[Any, ...]] = {}
-_offered: dict[int, Any] = {}  # capsules that were not taken when they were last looked at
+_offered: dict[int, Any] = {}  # capsules that were not taken when they were last looked at, the oldest look first
+_lock = threading.Lock()  # for what is offered; the deleter needs none, and may be called at any place
+LOOKED_AT = 4  # capsules per export: those that nobody took do not pile up, and many that are held cost nothing
 
 
-def _references(table: dict[int, Any]) -> dict[int, int]:
-    """How often each value is referred to, as this function sees it."""
-    return {key: sys.getrefcount(value) for key, value in table.items()}
+def _references(value: Any) -> int:
+    """How often a value is referred to, as this function sees it."""
+    return sys.getrefcount(value)
 
 
-_OURS = _references({0: object()})[0]  # of what only a table holds
+def _own_references() -> int:
+    """What `_references` finds for a value that one variable holds."""
+    value = object()
+    return _references(value)
 
 
 @_Deleter
@@ -74,19 +81,22 @@ def _release(address: int) -> None:
     _exports.pop(address, None)
 
 
-def _drop_untaken() -> None:
+def _drop_untaken(most: int) -> None:
     """Forget exports whose capsule is gone but for our own reference, under its own name: nobody will call for them."""
-    for place, references in _references(_offered.copy()).items():
-        taken = not any(_is_valid(_offered.get(place), name) for name in (_PLAIN, _VERSIONED))
-        if taken or references == _OURS + 1:  # the table and its copy
-            _offered.pop(place, None)
-            if not taken:
+    with _lock:
+        for place in list(itertools.islice(_offered, most)):
+            capsule = _offered.pop(place, None)
+            if capsule is None or not any(_is_valid(capsule, name) for name in (_PLAIN, _VERSIONED)):
+                continue  # taken
+            if _references(capsule) == _own_references():
                 _exports.pop(place, None)
+            else:
+                _offered[place] = capsule
 
 
 def live_exports() -> int:
     """How many exported tensors have not been given back."""
-    _drop_untaken()
+    _drop_untaken(len(_offered))
     return len(_exports)
 
 
@@ -105,10 +115,12 @@ def make_capsule(owner: Any, address: int, shape: tuple[int, ...], strides: tupl
     managed.deleter = ctypes.cast(_release, ctypes.c_void_p)
     if versioned:
         managed.major, managed.minor, managed.flags = *VERSION, flags
-    _drop_untaken()
+    _drop_untaken(LOOKED_AT)
     place = ctypes.addressof(managed)
-    _exports[place] = (managed, sizes, steps, owner)
-    capsule = _offered[place] = _new(place, _VERSIONED if versioned else _PLAIN, None)
+    capsule = _new(place, _VERSIONED if versioned else _PLAIN, None)
+    with _lock:
+        _exports[place] = (managed, sizes, steps, owner)
+        _offered[place] = capsule
     return capsule
 
 

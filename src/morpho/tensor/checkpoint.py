@@ -100,7 +100,7 @@ def checkpoint_sequential(functions: Sequence[Callable[[Any], Any]], segments: i
     bounds = [len(functions) * number // count for number in range(count + 1)]
     for number, (start, stop) in enumerate(pairwise(bounds)):
         run = _chain(functions[start:stop])
-        x = run(x) if number == segments - 1 else checkpoint(run, x)
+        x = run(x) if number == count - 1 else checkpoint(run, x)
     return x
 
 

@@ -23,6 +23,7 @@ from morpho.tensor.operands import (
     DEFAULT_INT,
     as_node,
     is_scalar,
+    rounded,
     scalar_node,
 )
 
@@ -71,7 +72,7 @@ def is_plain(array: np.ndarray) -> bool:
 def _from_foreign(obj: Any, wanted: DType | None, copy: bool | None) -> Tensor:
     borrowed = isinstance(obj, np.ndarray | memoryview | bytearray | bytes) or hasattr(obj, "__array_interface__")
     number = isinstance(obj, bool | int | float | complex) and not isinstance(obj, np.generic)  # np.float64 is a float
-    if number or (not borrowed and not hasattr(obj, "__array__") and not _has_buffer(obj)):
+    if number or (not borrowed and not hasattr(obj, "__array__") and not has_buffer(obj)):
         if copy is False:
             raise fail(ValueFault, "asarray", f"a {type(obj).__name__} does not become a tensor without a copy")
         return _from_python(obj, wanted)
@@ -87,7 +88,8 @@ def _from_foreign(obj: Any, wanted: DType | None, copy: bool | None) -> Tensor:
     return Tensor.of_buffer(borrow(array, found))
 
 
-def _has_buffer(obj: Any) -> bool:
+def has_buffer(obj: Any) -> bool:
+    """Whether an object gives a view of its memory."""
     try:
         memoryview(obj)
     except TypeError:
@@ -114,23 +116,40 @@ def _from_python(obj: Any, wanted: DType | None) -> Tensor:
         array = np.asarray(obj)
     except ValueError as error:
         raise fail(ArgumentError, "asarray", f"the nested sequences do not form an array ({error})") from error
-    types, kind = _leaf_types(obj), array.dtype.kind
+    kind = array.dtype.kind
+    types = set() if kind == "b" or array.dtype == np.int64 else _leaf_types(obj)  # nothing to ask of those
     if types == {int} and kind not in "iu":  # larger than NumPy's integers: as they are
         array, kind = np.asarray(obj, object), "i"
     if kind not in "biufc":
         raise fail(DTypeError, "asarray", f"{type(obj).__name__} is not a tensor, a number or an array of numbers")
     defaults = {"f": DEFAULT_FLOAT, "c": DEFAULT_COMPLEX, "i": DEFAULT_INT, "u": DEFAULT_INT}
-    own = any(issubclass(kind, np.generic | np.ndarray) for kind in types)
-    target = wanted or (None if own else defaults.get(kind)) or as_dtype(array.dtype)
+    target = wanted or _own_dtype(types, array) or defaults.get(kind) or as_dtype(array.dtype)
     if kind == "c" and target.kind != "c":
         raise fail(DTypeError, "asarray", f"complex numbers do not become {target}", "take their real part")
     if kind in "iu" and target.is_integer and array.size:
         info = np.iinfo(target.numpy)
         if array.min() < info.min or array.max() > info.max:
-            raise fail(DTypeError, "asarray", f"numbers from {array.min()} to {array.max()} do not fit {target}")
+            raise fail(DTypeError, "asarray", f"numbers from {shown(array.min())} to {shown(array.max())} do not fit "
+                                              f"{target}")
     if array.dtype.kind == "O":
-        array = array.astype(target.numpy if target.is_integer else np.float64)
+        try:
+            array = array.astype(target.numpy if target.is_integer else np.float64)
+        except OverflowError:
+            raise fail(DTypeError, "asarray", f"numbers up to {shown(array.max())} do not fit {target}") from None
     return Tensor.of_buffer(_stored(array, target))
+
+
+def _own_dtype(types: set[type], array: np.ndarray) -> DType | None:
+    """The dtype of NumPy's numbers among those of a list, which Python's follow unless they are of another kind; None
+    where there are none."""
+    if any(issubclass(kind, np.ndarray) for kind in types):
+        return as_dtype(array.dtype)
+    numbers = [np.dtype(kind) for kind in types if issubclass(kind, np.generic)]
+    if not numbers:
+        return None
+    own = np.result_type(*numbers)
+    fits = array.dtype.kind == own.kind or (own.kind in "fc" and array.dtype.kind in "iuf")
+    return as_dtype(own) if fits and own in BY_NUMPY else None
 
 
 def _leaf_types(obj: Any) -> set[type]:
@@ -141,7 +160,9 @@ def _leaf_types(obj: Any) -> set[type]:
     nested = [kind for kind in found if issubclass(kind, list | tuple)]
     if nested:
         found.difference_update(nested)
-        found.update(*(_leaf_types(item) for item in obj if isinstance(item, list | tuple)))
+        for item in obj:
+            if isinstance(item, list | tuple):
+                found |= _leaf_types(item)
     return found
 
 
@@ -263,7 +284,22 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
     if step == 0:
         raise fail(ArgumentError, "arange", "the step is 0")
     target = _common_dtype(given) if dtype is None else as_dtype(dtype)
-    return Tensor.of_node(_ramp(start, step, _steps(start, stop, step), target))
+    length = _steps(start, stop, step)
+    if dtype is None and length:
+        _check_ends(start, start + step * (length - 1), target)
+    return Tensor.of_node(_ramp(start, step, length, target))
+
+
+def _check_ends(first: Any, last: Any, target: DType) -> None:
+    """Refuse numbers that the dtype of a bound does not hold."""
+    if target.is_integer:
+        info = np.iinfo(target.numpy)
+        held = all(info.min <= number <= info.max for number in (first, last))
+    else:
+        held = all(math.isfinite(rounded(float(number), target)) for number in (first, last))
+    if not held:
+        raise fail(ValueFault, "arange", f"numbers from {shown(first)} to {shown(last)} do not fit {target}",
+                   "give a dtype")
 
 
 def _common_dtype(numbers: Sequence[Any]) -> DType:

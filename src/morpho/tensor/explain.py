@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from morpho.base import settings
 from morpho.base.units import format_bytes
 from morpho.kernels.program import DIRECT, HostStep, Program, Step
 from morpho.runtime import code, threads
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 def statistics(compiled: Compiled) -> dict[str, Any]:
     """The plain dict behind `f.stats`; figures of the last signature, counts of all."""
-    is_reference = settings.get().backend == "reference"
+    is_reference = compiled.current is not None and not compiled.current.plan.native
     result: dict[str, Any] = {
         "calls": compiled.calls, "native_calls": compiled.native_calls, "recompiles": compiled.recompiles,
         "fallbacks": compiled.fallbacks, "specialisations": len(compiled.specialisations),
@@ -63,6 +62,8 @@ def predicted_seconds(compiled: Compiled) -> list[float]:
     from morpho.runtime.measure import machine_profile
 
     assert compiled.current is not None
+    if not compiled.current.plan.native:
+        return []
     profile = machine_profile()
     return [0.0 if isinstance(step, HostStep) else profile.seconds(step.cost)
             for step in compiled.current.plan.program.steps]

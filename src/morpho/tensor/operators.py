@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from morpho.tensor import autograd, index, interop, move, namespace, products, r
 from morpho.tensor import elementwise as ew
 from morpho.tensor.calls import hinted
 from morpho.tensor.core import Tensor
+from morpho.tensor.create import has_buffer
 from morpho.tensor.names import tensor_attribute
 
 _BINARY = {"add": ew.add, "sub": ew.subtract, "mul": ew.multiply, "truediv": ew.divide, "floordiv": ew.floor_divide,
@@ -73,9 +75,11 @@ _NUMBERS = frozenset({Tensor, bool, int, float, complex, np.ndarray})
 
 def _is_array(value: Any) -> bool:
     """Whether a value becomes a tensor, as far as its type says."""
-    if isinstance(value, Tensor | Dim | numbers.Number | np.generic | list | tuple | range | memoryview | bytearray):
+    if isinstance(value, str | bytes):
+        return False
+    if isinstance(value, Tensor | Dim | numbers.Number | np.generic | Sequence | deque):
         return True
-    return any(hasattr(value, name) for name in ("__array__", "__array_interface__", "__dlpack__", "__buffer__"))
+    return any(hasattr(value, name) for name in ("__array__", "__array_interface__", "__dlpack__")) or has_buffer(value)
 
 
 def _unary(function: Any) -> Any:
