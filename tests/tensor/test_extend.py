@@ -84,3 +84,15 @@ def test_code_that_llvm_rejects_is_its_emitter_s(op: Any) -> None:
     with pytest.raises(CompileError, match="emitter of 'own_broken'") as caught:
         broken(X).numpy()
     assert "defect of Morpho" not in str(caught.value)
+
+
+def test_a_name_given_again_means_the_new_operation() -> None:
+    """Also while a program of the old one lives."""
+    first = mo.extend.op("own_again", lambda x: x + 1)
+    old = first(X)
+    mo.extend.remove("own_again")
+    second = mo.extend.op("own_again", lambda x: x * 10)
+    try:
+        assert second(X).tolist() == [10.0, 20.0] and old.node is not second(X).node
+    finally:
+        mo.extend.remove("own_again")

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from morpho.base import settings
 from morpho.base.dims import Dim, Shape
 from morpho.base.dtypes import DType
 from morpho.base.errors import user_line
@@ -117,8 +118,9 @@ def make(op: Op, inputs: Sequence[Node] = (), attributes: Attributes | None = No
            tuple([(name, _key(attributes[name])) for name in
                   (sorted(attributes) if len(attributes) > 1 else attributes)]))
     found = _table.get(key)
-    if found is not None:
-        if inputs and not _written.kept:  # of those who wrote this program the latest one asks for its values
+    if found is not None and found.op is op:  # not one that was removed and given its name to another
+        # Of those who wrote this program the latest one asks for its values: its line is told where there is a fault.
+        if not _written.kept and (op.kind == "index" or "checks" in op.properties or settings.get().nans):
             found.origin = _line() if origin is None else origin
         return found
     if any(map(_has_numpy, attributes.values())):
@@ -133,7 +135,11 @@ def make(op: Op, inputs: Sequence[Node] = (), attributes: Attributes | None = No
     node.origin = _line() if origin is None else origin
     node.serial = next(_serials)
     with _lock:  # two threads may build the same program: the first one is kept
-        return _table.setdefault(key, node)
+        found = _table.get(key)
+        if found is not None and found.op is op:
+            return found
+        _table[key] = node
+        return node
 
 
 def _line() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -153,17 +154,17 @@ def _own_dtype(types: set[type], array: np.ndarray) -> DType | None:
 
 
 def _leaf_types(obj: Any) -> set[type]:
-    """The types of the numbers in nested sequences."""
-    if not isinstance(obj, list | tuple):
-        return {type(obj)}
-    found = set(map(type, obj))
-    nested = [kind for kind in found if issubclass(kind, list | tuple)]
-    if nested:
-        found.difference_update(nested)
-        for item in obj:
-            if isinstance(item, list | tuple):
-                found |= _leaf_types(item)
-    return found
+    """The types of the numbers in nested sequences, a level at a time."""
+    found: set[type] = set()
+    level: Any = [obj]
+    while True:
+        types = set(map(type, level))
+        nested = {kind for kind in types if issubclass(kind, list | tuple)}
+        found |= types - nested
+        if not nested:
+            return found
+        level = list(itertools.chain.from_iterable(
+            level if types == nested else [item for item in level if type(item) in nested]))
 
 
 def _holds_tensors(obj: Any) -> bool:
