@@ -37,6 +37,7 @@ class _Written(threading.local):
 
     origin: str | None = None
     kept: bool = False
+    numpy: bool = False  # whether attributes that were looked at hold numbers of NumPy's
 
 
 _written = _Written()
@@ -83,20 +84,19 @@ def _key(value: Any) -> Any:
     if kind is tuple:
         return tuple([_key(item) for item in value])
     if isinstance(value, float):
+        _written.numpy |= kind is not float
         return ("f", struct.pack("<d", value))
     if isinstance(value, complex):
+        _written.numpy |= kind is not complex
         return ("c", struct.pack("<dd", value.real, value.imag))
     if isinstance(value, bool):
         return ("b", value)
     if isinstance(value, tuple):
         return tuple(_key(item) for item in value)
-    plain = _plain(value)
-    return value if plain is value else _key(plain)
-
-
-def _has_numpy(value: Any) -> bool:
-    """Whether an attribute is, or holds, a number of NumPy's."""
-    return any(map(_has_numpy, value)) if type(value) is tuple else isinstance(value, np.generic)
+    if isinstance(value, np.generic):
+        _written.numpy = True
+        return _key(_plain(value))
+    return value
 
 
 def _plain(value: Any) -> Any:
@@ -123,8 +123,8 @@ def make(op: Op, inputs: Sequence[Node] = (), attributes: Attributes | None = No
         if not _written.kept and (op.kind == "index" or "checks" in op.properties or settings.get().nans):
             found.origin = _line() if origin is None else origin
         return found
-    if any(map(_has_numpy, attributes.values())):
-        attributes = {name: _plain(value) for name, value in attributes.items()}
+    if _written.numpy:
+        _written.numpy, attributes = False, {name: _plain(value) for name, value in attributes.items()}
     outputs = op.infer([node.spec for node in inputs], attributes)
     node = object.__new__(Node)
     node.op, node.inputs, node.attributes, node.device, node.payload = op, inputs, attributes, device, payload
