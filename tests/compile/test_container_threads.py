@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from callers import together
 
 import morpho as mo
 from container_calls import A, B, C, plain, slow, vector
@@ -95,20 +96,6 @@ def test_a_container_that_changes_while_its_tensors_are_read() -> None:
     np.testing.assert_array_equal(beside(f, long_call, replace)["long"].numpy(), want)
 
 
-def at_once(work: Callable[[int], None], count: int) -> None:
-    """Run work(0), work(1), ... in threads that take turns as often as they can."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
-
-
 def test_many_threads_with_trees_of_their_own() -> None:
     f, wrong = mo.compile(lambda p, *, y: {"a": p["a"] * y, "b": p["b"][0] + y}), []
     f({"a": A, "b": [B]}, y=C)
@@ -120,7 +107,7 @@ def test_many_threads_with_trees_of_their_own() -> None:
             if plain(f(tree, y=y)) != {"a": [3 * number, 4], "b": [5, 4 + number]}:
                 wrong.append(number)
 
-    at_once(work, 4)
+    together(work, threads=4, switch_s=1e-6)
     assert not wrong and slow(f) == before
 
 
@@ -136,7 +123,7 @@ def test_many_threads_with_structures_of_their_own() -> None:
                 if plain(f(y=A, p=trees[number])) != wanted[number]:
                     wrong.append(number)
 
-    at_once(work, 4)
+    together(work, threads=4, switch_s=1e-6)
     assert not wrong and f.recompiles == 3
 
 

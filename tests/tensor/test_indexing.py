@@ -332,3 +332,36 @@ def test_an_ellipsis_of_no_axes_keeps_indices_apart() -> None:
     x[:, rows, ..., 0] = 7.0
     array[:, rows, ..., 0] = 7.0
     assert x.tolist() == array.tolist()
+
+
+def test_a_value_that_another_one_replaces_has_no_gradient() -> None:
+    """Of equal indices the last value stays: only that one moves the result."""
+    rng = np.random.default_rng(4)
+    for shape, axis in (((5,), 0), ((3, 6), 1), ((6, 3), 0)):
+        base, values = (mo.asarray(rng.standard_normal(shape)) for _ in range(2))
+        index, weight = mo.asarray(rng.integers(0, 3, shape)), mo.asarray(rng.standard_normal(shape))
+
+        def loss(base: Any, values: Any, index: Any = index, weight: Any = weight, axis: int = axis) -> Any:
+            return (mo.scatter(base, index, values, axis=axis) ** 2 * weight).sum()
+
+        for number, slope in enumerate(mo.grad(loss, argnums=(0, 1))(base, values)):
+            given = [np.array(base.numpy()), np.array(values.numpy())]
+            for place in np.ndindex(*shape):
+                sides = []
+                for step in (1e-5, -1e-5):
+                    moved = [each.copy() for each in given]
+                    moved[number][place] += step
+                    sides.append(float(loss(*map(mo.asarray, moved))))
+                assert abs((sides[0] - sides[1]) / 2e-5 - float(slope[place])) < 1e-6
+
+
+def test_assigned_values_with_equal_indices() -> None:
+    index, weight = mo.asarray([0, 0, 2]), mo.asarray([10.0, 1.0, 1.0])
+
+    def loss(values: Any) -> Any:
+        z = mo.zeros(3)
+        z[index] = values
+        return (z * weight).sum()
+
+    for slope in (mo.grad(loss), mo.compile(mo.grad(loss))):
+        assert slope(mo.asarray([1.0, 2.0, 3.0])).tolist() == [0, 10, 1]

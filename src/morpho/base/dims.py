@@ -269,13 +269,14 @@ def bounds(value: Size) -> tuple[int, int]:
     if not isinstance(value, Dim):
         return value, value
     low, high = _bounds_by_terms(value)
-    linear = all(len(set(monomial)) == len(monomial) for monomial, _ in value.terms)
-    if low >= 0 or not linear or len(value.symbols) > MOST_CORNERS:
+    if low >= 0:
+        return low, high
+    symbols, linear = value.symbols, all(len(set(monomial)) == len(monomial) for monomial, _ in value.terms)
+    if not linear or len(symbols) > MOST_CORNERS:
         return low, high
     # Terms of both signs share symbols. Linear in each of them, it has its extremes where all are at their bounds.
-    names = list(value.symbols)
-    corners = [evaluate(value, dict(zip(names, corner, strict=True)))
-               for corner in itertools.product(*(value.symbols[name] for name in names))]
+    corners = [evaluate(value, dict(zip(symbols, corner, strict=True)))
+               for corner in itertools.product(*symbols.values())]
     return min(corners), max(corners)
 
 

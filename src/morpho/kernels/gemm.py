@@ -10,7 +10,7 @@ ascending, wherever the blocks of k, the tiles and the threads divide the work.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from morpho.base.dims import Size, upper
@@ -187,6 +187,14 @@ class GemmKernel:
 def sum_type(dtype: DType) -> str:
     """The LLVM type sums and packed rows have."""
     return scalars.register_type(dtype)
+
+
+def places_of_batch(e: Emitter, batch: Value, v: Mapping[str, Value]) -> Callable[[str], Value]:
+    """How far an operand of a batch lies from that of the first batch, by its name; batches have an outer and an inner
+    axis, of which `inner` is the size."""
+    outer = e.instruction("udiv", batch, v["inner"])
+    inner = batch - outer * v["inner"]
+    return lambda operand: outer * v[f"{operand}_outer"] + inner * v[f"{operand}_batch"]
 
 
 class Function:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from morpho.kernels.gemm import (
     GemmKernel,
     MicroKernel,
     StoringMicroKernel,
+    places_of_batch,
     register_tile,
     sum_type,
     transpose,
@@ -116,6 +118,7 @@ class GemmCode:
     """The generator's state while it writes one kernel."""
 
     values_per_step = 1  # values of k that a register tile takes at once
+    batch_place: Callable[[str], Value]  # of the item being written
     ahead: str  # the panel that register tiles ask for
     share: Value
 
@@ -212,7 +215,7 @@ class GemmCode:
         column = index - upper * v["column_tiles"]
         batch = e.instruction("udiv", upper, v["row_tiles"])
         row = upper - batch * v["row_tiles"]
-        self.number_batch(batch)
+        self.batch_place = places_of_batch(e, batch, v)
         first, panel = row * v["tile_rows"], column * v["tile_panels"]
         last = e.intrinsic("smin", first + v["tile_rows"], v["m"])
         end = e.intrinsic("smin", panel + v["tile_panels"], self.panels)
@@ -224,15 +227,6 @@ class GemmCode:
             with e.loop(0, blocks) as loop:
                 self.block(batch, (first, last), (panel, end), loop.index, loop.index, packed)
             self.finish(batch, (first, last), (panel, end))
-
-    def number_batch(self, batch: Value) -> None:
-        """Find which of the outer and of the inner batches this one is; see `batch_place`."""
-        self.outer = self.e.instruction("udiv", batch, self.v["inner"])
-        self.inner = batch - self.outer * self.v["inner"]
-
-    def batch_place(self, operand: str) -> Value:
-        """How far an operand of the batch lies from that of the first one."""
-        return self.outer * self.v[f"{operand}_outer"] + self.inner * self.v[f"{operand}_batch"]
 
     def packed(self, rows: Value) -> Value:
         """Whether rows of this number are packed already: neighbouring items share theirs, where there is room for

@@ -12,7 +12,7 @@ from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
 from morpho.kernels import scalars
 from morpho.kernels.emit import Emitter, Value
-from morpho.kernels.gemm import transpose
+from morpho.kernels.gemm import places_of_batch, transpose
 
 NAMES = ("n", "k", "b_batch", "b_k", "b_n", "panels", "target_batch", "inner", "b_outer")
 
@@ -54,8 +54,7 @@ class PanelCode(ABC):
             batch = e.instruction("udiv", panels.index, v["panels"])
             number = panels.index - batch * v["panels"]
             column = number * self.width
-            outer = e.instruction("udiv", batch, v["inner"])
-            place = outer * v["b_outer"] + (batch - outer * v["inner"]) * v["b_batch"]
+            place = places_of_batch(e, batch, v)("b")
             self.source = e.offset(source, self.memory, place + column * v["b_n"])
             self.target = e.offset(target, self.memory, batch * v["target_batch"])
             self.panel(number, v["n"] - column)

@@ -25,6 +25,7 @@ from morpho.kernels.gemm import (
     Tiling,
     choose_tiling,
     evened,
+    places_of_batch,
 )
 from morpho.kernels.gemm_code import GemmCode
 from morpho.kernels.loop_spec import LoopKernel
@@ -62,7 +63,7 @@ class PrologueCode(GemmCode):
         """One tile of rows, with all columns."""
         e, v = self.e, self.v
         batch = e.instruction("udiv", index, v["row_tiles"])
-        self.number_batch(batch)
+        self.batch_place = places_of_batch(e, batch, v)
         first = (index - batch * v["row_tiles"]) * v["tile_rows"]
         rows = first, e.intrinsic("smin", first + v["tile_rows"], v["m"])
         with e.when(e.icmp("slt", *rows)):  # dynamic sizes may have fewer tiles

@@ -17,7 +17,7 @@ from morpho.base.dtypes import DType, float32, float64
 from morpho.base.machine import Isa
 from morpho.kernels import scalars
 from morpho.kernels.emit import Emitter, Value
-from morpho.kernels.gemm import pick, transpose
+from morpho.kernels.gemm import pick, places_of_batch, transpose
 
 NAMES = ("m", "n", "k", "a_batch", "a_m", "a_k", "b_batch", "b_k", "b_n", "inner", "a_outer", "b_outer", "tiles",
          "tile")
@@ -84,10 +84,8 @@ class _Code:
             batch = e.instruction("udiv", loop.index, v["tiles"])
             begin = (loop.index - batch * v["tiles"]) * v["tile"]
             end = e.intrinsic("smin", begin + v["tile"], v["n"])
-            outer = e.instruction("udiv", batch, v["inner"])
-            inner = batch - outer * v["inner"]
-            self.a = e.offset(a, self.element, outer * v["a_outer"] + inner * v["a_batch"])
-            self.b = e.offset(b, self.element, outer * v["b_outer"] + inner * v["b_batch"])
+            place = places_of_batch(e, batch, v)
+            self.a, self.b = e.offset(a, self.element, place("a")), e.offset(b, self.element, place("b"))
             self.c = e.offset(c, self.element, batch * v["m"] * v["n"])
             if self.kernel.way == "streamed":
                 self.streamed(begin, end)

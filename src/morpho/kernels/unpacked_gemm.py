@@ -16,7 +16,7 @@ from morpho.base.dims import Size
 from morpho.base.machine import Isa
 from morpho.kernels import scalars
 from morpho.kernels.emit import Value
-from morpho.kernels.gemm import NAMES, Function, GemmKernel, Register, Tiling, transpose
+from morpho.kernels.gemm import NAMES, Function, GemmKernel, Register, Tiling, places_of_batch, transpose
 from morpho.kernels.gemm_code import GemmCode
 from morpho.kernels.loop_spec import LoopKernel
 from morpho.kernels.lower_gemm import Product, layout, rounded
@@ -157,7 +157,7 @@ class UnpackedCode(GemmCode):
         """One tile of columns: its tiles of rows one after the other, the first of which finds nothing packed."""
         e, v, register = self.e, self.v, self.register
         batch = e.instruction("udiv", index, v["column_tiles"])
-        self.number_batch(batch)
+        self.batch_place = places_of_batch(e, batch, v)
         first = (index - batch * v["column_tiles"]) * v["tile_vectors"]
         self.first_column = first * register.lanes
         self.last_column = e.intrinsic("smin", self.first_column + v["tile_vectors"] * register.lanes, v["n"])

@@ -9,7 +9,6 @@ its memory goes.
 from __future__ import annotations
 
 import ctypes
-import itertools
 import sys
 import threading
 from typing import Any, NamedTuple
@@ -84,7 +83,7 @@ def _release(address: int) -> None:
 def _drop_untaken(most: int) -> None:
     """Forget exports whose capsule is gone but for our own reference, under its own name: nobody will call for them."""
     with _lock:
-        for place in list(itertools.islice(_offered, most)):
+        for place in list(_offered)[:most]:
             capsule = _offered.pop(place, None)
             if capsule is None or not any(_is_valid(capsule, name) for name in (_PLAIN, _VERSIONED)):
                 continue  # taken
