@@ -202,7 +202,7 @@ def test_batches_of_two_axes_are_read_as_they_lie(rng: np.random.Generator, left
     np.testing.assert_allclose(found.numpy(), np.maximum(expected, -1), rtol=1e-4, atol=1e-4)
     assert f.stats["copies"] == 0
     if constant:
-        assert f.stats["prepared_bytes"] <= 1.5 * b.nbytes + 4096
+        assert f.stats["prepared_bytes"] < 2.5 * b.nbytes + 4096  # panels are up to 96 columns wide
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int8"])

@@ -15,9 +15,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 ELEMENTS = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 
 
-def loop_text(build: Callable[..., Any], element: str, lanes: int, arity: int = 1) -> str:
+def loop_text(build: Callable[..., Any], element: str, lanes: int, arity: int = 1, **options: Any) -> str:
     """LLVM text of `kernel(inputs..., output, count)`; `count` is a multiple of `lanes`."""
-    e = Emitter(lanes)
+    e = Emitter(lanes, **options)
     pointers = [f"%in{i}" for i in range(arity)]
     with e.loop(0, e.argument("%count", "i64", 1), lanes) as loop:
         values = [e.load(e.offset(pointer, element, loop.index), element) for pointer in pointers]
@@ -46,9 +46,9 @@ def assembly(build: Callable[..., Any], element: str, lanes: int, arity: int = 1
 class Compiled:
     """A function of arrays made from one vector_math function at one lane count."""
 
-    def __init__(self, build: Callable[..., Any], dtype: Any, lanes: int, arity: int = 1) -> None:
+    def __init__(self, build: Callable[..., Any], dtype: Any, lanes: int, arity: int = 1, **options: Any) -> None:
         self.dtype, self.lanes, self.arity = np.dtype(dtype), lanes, arity
-        module = llvm.parse_assembly(loop_text(build, ELEMENTS[self.dtype], lanes, arity))
+        module = llvm.parse_assembly(loop_text(build, ELEMENTS[self.dtype], lanes, arity, **options))
         module.verify()
         self.engine = llvm.create_mcjit_compiler(module, target_machine())
         self.engine.finalize_object()

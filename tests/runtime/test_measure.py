@@ -77,7 +77,8 @@ def test_names_that_are_left_out_are_shown_as_dots() -> None:
     x = mo.ones((300, 300))
     long = lambda a: mo.sin(mo.exp(mo.tanh(a * 2 + 1) - 3) / 7 + 1)
     assert _steps(lambda a: long(a @ a), x) == ["matmul+multiply+add+tanh+subtract+exp+divide+...  300 x 300 x 300"]
-    assert _steps(lambda a: long(a) @ x, x) == ["multiply+add+tanh+subtract+exp+divide+...+matmul  300 x 300 x 300"]
+    with mo.settings(threads=1):  # many threads have too few rows each for a prologue
+        assert _steps(lambda a: long(a) @ x, x) == ["multiply+add+tanh+subtract+exp+divide+...+matmul  300 x 300 x 300"]
     assert _steps(long, x) == ["multiply+add+tanh+subtract+exp+divide+...  1 x 90000"]
 
 

@@ -333,6 +333,13 @@ class Isa:
         return self.architecture != "x86_64" or "+f16c" in self.llvm_features
 
     @property
+    def lookups(self) -> str:
+        """The instructions that pick numbers of a register by those of another; empty where there are none."""
+        if self.architecture == "aarch64" and self.vector_bits:
+            return "neon"
+        return "avx512" if "+avx512f" in self.llvm_features else "avx2" if "+avx2" in self.llvm_features else ""
+
+    @property
     def masks(self) -> bool:
         """Whether vectors of every element can be read and written in part."""
         return "+avx512bw" in self.llvm_features

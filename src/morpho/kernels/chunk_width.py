@@ -7,6 +7,7 @@ from morpho.kernels.loop_spec import LANES, LoopKernel
 from morpho.ops.elementwise import COSTLY
 
 LONG_CHAIN = 8
+BY_TABLE = frozenset({"gelu", "gelu_slope"})  # the more vectors, the fewer loads of tables for each
 
 
 def function_flops(kernel: LoopKernel) -> int:
@@ -25,9 +26,9 @@ def vectors_of_functions(kernel: LoopKernel, isa: Isa) -> int:
     registers."""
     names = [i.name for i in kernel.instructions if i.full and i.flops >= COSTLY]
     if isa.architecture == "aarch64":
-        return 4 if function_flops(kernel) == COSTLY or names == ["gelu_tanh"] else 2
+        return 4 if function_flops(kernel) == COSTLY or names == ["gelu_tanh"] or not BY_TABLE.isdisjoint(names) else 2
     # Constants take no registers of their own on AVX-512.
-    alone = len(names) == 1 and names[0] in ("gelu", "gelu_slope") and not any(i.reduces for i in kernel.instructions)
+    alone = len(names) == 1 and names[0] in BY_TABLE and not any(i.reduces for i in kernel.instructions)
     return 4 if alone and isa.vector_bits == 512 else 2
 
 

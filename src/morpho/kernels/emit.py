@@ -136,8 +136,9 @@ class Emitter:
     """Collects the instructions of one function body; `declarations` are the intrinsics it used."""
 
     def __init__(self, lanes: int = 1, native_half: bool = True, destructive_fma: bool = False,
-                 opaque_indices: bool = False, tabled: bool = False) -> None:
+                 opaque_indices: bool = False, tabled: bool = False, lookups: str = "") -> None:
         self.lanes = lanes
+        self.lookups = lookups  # how numbers are picked from a register: see `lookup.py`
         self.tabled = tabled  # see `reloaded`
         self.opaque_indices = opaque_indices  # see `loop`
         self.destructive_fma = destructive_fma  # whether an fma overwrites its addend (AArch64)

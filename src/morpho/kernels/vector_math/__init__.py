@@ -61,7 +61,7 @@ TWO_ARGUMENTS: dict[str, Callable[..., Value]] = {
 }
 FUNCTIONS: dict[str, Callable[..., Value]] = {**ONE_ARGUMENT, **TWO_ARGUMENTS}
 
-# Rare arguments of these take their turn one by one, in a loop.
-WITH_RARE_ARGUMENTS = frozenset({"sin", "cos", "tan", "remainder", "floor_divide"})
+# Rare arguments of these take a way of their own, most of them one by one.
+WITH_RARE_ARGUMENTS = frozenset({"gelu", "gelu_slope", "sin", "cos", "tan", "remainder", "floor_divide"})
 
 __all__ = ["FUNCTIONS", "ONE_ARGUMENT", "TWO_ARGUMENTS", "WITH_RARE_ARGUMENTS"]

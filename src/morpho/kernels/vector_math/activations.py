@@ -9,15 +9,13 @@ has the bits of zero, and everything after it is exact (`vanishing`).
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
-
 from morpho.kernels.emit import Emitter, Value
 from morpho.kernels.vector_math.core import (
     biased_power_of_two,
     fast_two_sum,
     format_of,
     polynomial,
+    positive_part,
     round_to_integer,
     through_double,
     two_product,
@@ -31,6 +29,7 @@ from morpho.kernels.vector_math.exponential import (
     tables,
 )
 from morpho.kernels.vector_math.logarithm import log1p
+from morpho.kernels.vector_math.normal import gelu_float, gelu_slope_float
 
 # The power of two that keeps the falling term away from the subnormal numbers until the last instruction.
 OFFSETS = {"float": 40, "double": 100}
@@ -47,26 +46,9 @@ FLOAT_LOG1P_TAIL = (
     0.333304793,
     -0.499999315,
 )
-# 2 * exp(-SHIFT) * t * exp(t**2 / 2) * Phi(-t) = q * (1 + v * rest(v)) on 0 <= t <= 14.3, where v = CENTRE - q and
-# q = t / (t/2 + BASE); relative error 2**-28. The shift, which the exponential takes in at no cost, puts CENTRE, where
-# the product is 1, where roundings weigh least; it has few bits itself, and is such that CENTRE is a float.
-FLOAT_NORMAL_TAIL = (
-    -0.00015547297,
-    2.7573178e-05,
-    0.0013239093,
-    -0.00058215496,
-    -0.011073654,
-    -0.002334298,
-    0.1129408,
-    0.40784335,
-    0.7913194,
-)
-NORMAL_BASE, NORMAL_CENTRE, NORMAL_SHIFT = 1.6799846, 0.78224564, -68 / 512
-
 # Numbers in two parts. gelu_tanh(x) = x * sigmoid(x * (LINEAR + CUBIC * x**2)) with LINEAR = 2 * sqrt(2/pi) and
 # CUBIC = 0.044715 * LINEAR.
 DENSITY = 0.3989422804014327  # 1 / sqrt(2 * pi), the normal density at 0
-STEEP = 2 * DENSITY * math.exp(-NORMAL_SHIFT)
 SQRT_HALF, SQRT_HALF_LOW = 0.7071067811865476, -4.833646656726457e-17
 LINEAR, LINEAR_LOW = 1.5957691216057308, -9.96930880911092e-17
 CUBIC, CUBIC_LOW = 0.07135481627260025, -6.175149918155315e-19
@@ -90,17 +72,6 @@ def vanishing(x: Value) -> float:
 def shrink_factor(x: Value) -> float:
     """What undoes the scale."""
     return 2.0 ** -offset(x)
-
-
-def positive_part(e: Emitter, x: Value) -> Value:
-    """max(x, -0.0); a NaN may become -0.0, so the other operand must carry it.
-
-    For float by the order of the bits as unsigned integers: one instruction everywhere, where x86 lacks `maximum`.
-    """
-    if x.element == "double":
-        return e.maximum(x, -0.0)
-    sign = e.constant(-(1 << 31), "i32", x.lanes)
-    return e.from_bits(e.intrinsic("umin", e.bits(x), e.reread(sign)), "float")
 
 
 def exp_of_negative(e: Emitter, t: Value) -> tuple[Value, Value]:
@@ -161,58 +132,6 @@ def softplus(e: Emitter, x: Value) -> Value:
     return e.maximum(x, 0.0) + log1p(e, exp(e, -e.absolute(x)))
 
 
-class NormalTail(NamedTuple):
-    """Parts of t * Phi(-t) = e**(NORMAL_SHIFT - t**2/2) * (q + q * change) / 2 for t = |x| and q = t / denominator."""
-
-    t: Value
-    half: Value  # -t / 2
-    growth: Value  # e**(NORMAL_SHIFT - t**2/2) = power * (1 + growth)
-    power: Value
-    denominator: Value
-    q: Value
-    change: Value  # v * rest(v)
-
-
-def normal_tail(e: Emitter, x: Value) -> NormalTail:
-    """The parts that gelu and its slope share."""
-    t = e.minimum(e.absolute(x), 15.2)  # t**2 / 2 is `vanishing`
-    half = t * e.reread(e.like(-0.5, t))
-    growth, power = exp_of_half_square(e, t, half)
-    denominator = NORMAL_BASE - half
-    q = t / denominator
-    v = NORMAL_CENTRE - q
-    rest = e.fma(polynomial(e, v, FLOAT_NORMAL_TAIL[:-1]), v, FLOAT_NORMAL_TAIL[-1])  # rounded less than by pairs
-    return NormalTail(t, half, growth, power, denominator, q, v * rest)
-
-
-def gelu_float(e: Emitter, x: Value) -> Value:
-    """x * Phi(x) in float arithmetic.
-
-    The sum of `NormalTail` is kept in two parts. The roundings of q cancel for large t; for small t, where they do not,
-    they are undone by the residual of the division, whose factor need only be near 1 there.
-    """
-    tail = e.once("normal_tail", x, lambda x: normal_tail(e, x))
-    total = e.fma(tail.q, tail.change, tail.q)
-    low = e.fma(tail.q, tail.change, tail.q - total)
-    residual = e.fma(tail.q, tail.half, e.fma(-tail.q, NORMAL_BASE, tail.t))
-    factor = e.intrinsic("smax", e.bits(tail.change), e.reread(e.constant(0, "i32", x.lanes)))  # max(change, 0)
-    low = e.fma(residual, e.from_bits(factor, "float"), low)
-    side = total + e.fma(total, tail.growth, low)
-    return e.fma(side * tail.power, -shrink_factor(x) / 2, positive_part(e, x))
-
-
-def gelu_slope_float(e: Emitter, x: Value) -> Value:
-    """Phi(x) + x phi(x) in float arithmetic, from the same parts as `gelu_float`: beside it they are shared.
-
-    With t = |x| and p = q / t: Phi(-t) - t phi(t) = e**(NORMAL_SHIFT - t**2/2) * (p + p * change - STEEP * t) / 2.
-    """
-    tail = e.once("normal_tail", x, lambda x: normal_tail(e, x))
-    p = 1.0 / tail.denominator
-    height = e.fma(tail.t, -STEEP, e.fma(p, tail.change, p))
-    side = e.fma(height, tail.growth, height) * tail.power * (shrink_factor(x) / 2)
-    return e.select(e.fcmp("olt", x, 0.0), side, 1.0 - side)
-
-
 def gelu_slope_double(e: Emitter, x: Value) -> Value:
     """Phi(x) + x phi(x) in double arithmetic, from the tail of erfc and the exponential of the exact square."""
     t = e.minimum(e.absolute(x), 38.8)
@@ -231,17 +150,6 @@ def gelu_slope_double(e: Emitter, x: Value) -> Value:
 def gelu_slope(e: Emitter, x: Value) -> Value:
     """The derivative of gelu. It passes through zero near -0.75, where its error is relative to Phi."""
     return gelu_slope_float(e, x) if x.element == "float" else gelu_slope_double(e, x)
-
-
-def exp_of_half_square(e: Emitter, t: Value, half: Value) -> tuple[Value, Value]:
-    """e**(NORMAL_SHIFT - t**2 / 2) = 2**k * (1 + growth), where half = -t / 2: growth, and 2**(k + offset).
-
-    The reduction adds the exact square to the exact multiple of ln(2) and the shift, so that nothing of it is lost.
-    """
-    table = tables(t)
-    k, count = round_to_integer(e, e.fma(half, t, NORMAL_SHIFT), LOG2_E, biased_offset(t))
-    r = e.fma(k, -table.ln2_low, e.fma(half, t, e.fma(k, -table.ln2_high, NORMAL_SHIFT)))
-    return exp_minus_one_reduced(e, r), biased_power_of_two(e, count, t.element)
 
 
 def gelu_double(e: Emitter, x: Value) -> Value:

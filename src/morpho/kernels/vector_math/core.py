@@ -76,7 +76,8 @@ def one_by_one(e: Emitter, numbers: Value, rare: tuple[int, int], arguments: Seq
     kind = "{ " + ", ".join(value.element for value in results) + " }"
     e.declarations |= _function_of_one(name, [value.element for value in arguments], kind, make)
     lanes, numbers, size = numbers.lanes, numbers - rare[0], rare[1] - rare[0]  # lower ones become very large
-    with e.loop(0, e.select(_any_below(e, numbers, size), e.constant(lanes, "i64", 1), 0), carried=results) as loop:
+    turns = e.select(any_lane(e, numbers, "ult", size), e.constant(lanes, "i64", 1), 0)
+    with e.loop(0, turns, carried=results) as loop:
         before, turn, after = e.block, e.fresh("turn"), e.fresh("after")
         e.branch_if(e.icmp("ult", _lane(e, numbers, loop.index), size), turn, after)
         e.label(turn)
@@ -93,14 +94,15 @@ def one_by_one(e: Emitter, numbers: Value, rare: tuple[int, int], arguments: Seq
     return loop.values
 
 
-def _any_below(e: Emitter, numbers: Value, limit: int) -> Value:
-    """Whether a vector of unsigned integers has one below `limit`."""
-    if numbers.lanes > 1 and e.destructive_fma:  # AArch64 has an instruction for the least one, but none for masks
-        name = f"llvm.vector.reduce.umin.{mangled(numbers.element, numbers.lanes)}"
+def any_lane(e: Emitter, numbers: Value, predicate: str, limit: Value | int) -> Value:
+    """Whether a vector of unsigned integers has one below (`ult`) or above (`ugt`) `limit`, a scalar."""
+    if numbers.lanes > 1 and e.destructive_fma:  # AArch64 has instructions for the extreme one, but none for masks
+        extreme = "umin" if predicate == "ult" else "umax"
+        name = f"llvm.vector.reduce.{extreme}.{mangled(numbers.element, numbers.lanes)}"
         e.declarations.add(f"declare {numbers.element} @{name}({numbers.type})")
-        least = e.assign(f"call {numbers.element} @{name}({numbers.type} {numbers.name})", numbers.element, 1)
-        return e.icmp("ult", least, limit)
-    mask = e.icmp("ult", numbers, limit)
+        found = e.assign(f"call {numbers.element} @{name}({numbers.type} {numbers.name})", numbers.element, 1)
+        return e.icmp(predicate, found, limit)
+    mask = e.icmp(predicate, numbers, e.splat(limit, numbers.lanes) if isinstance(limit, Value) else limit)
     if mask.lanes == 1:
         return mask
     bits = e.assign(f"bitcast {mask.type} {mask.name} to i{mask.lanes}", f"i{mask.lanes}", 1)
@@ -137,6 +139,17 @@ def _with_lane(e: Emitter, x: Value, new: Value, lane: Value) -> Value:
     if x.lanes == 1:
         return new
     return e.assign(f"insertelement {x.type} {x.name}, {new.type} {new.name}, i64 {lane.name}", x.element, x.lanes)
+
+
+def positive_part(e: Emitter, x: Value) -> Value:
+    """max(x, -0.0); a NaN may become -0.0, so the other operand must carry it.
+
+    For float by the order of the bits as unsigned integers: one instruction everywhere, where x86 lacks `maximum`.
+    """
+    if x.element == "double":
+        return e.maximum(x, -0.0)
+    sign = e.constant(-(1 << 31), "i32", x.lanes)
+    return e.from_bits(e.intrinsic("umin", e.bits(x), e.reread(sign)), "float")
 
 
 def fast_two_sum(a: Value, b: Value) -> tuple[Value, Value]:
