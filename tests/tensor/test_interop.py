@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-import sys
+import hashlib
+import io
 import time
+import warnings
 import weakref
 from typing import Any
 
@@ -238,12 +240,44 @@ def test_array_protocol() -> None:
 
 
 def test_buffer_protocol() -> None:
-    """Python 3.12 lets a class in Python offer a buffer; before that its NumPy view does."""
-    t = mo.asarray(np.arange(4, dtype=np.int32))
-    view = memoryview(t if sys.version_info >= (3, 12) else t.numpy())
-    assert view.readonly and view.tolist() == [0, 1, 2, 3] and view.format == "i"
+    array = np.arange(12, dtype=np.int32).reshape(3, 4)
+    t = mo.asarray(array)
+    view = memoryview(t)
+    assert view.readonly and view.tolist() == array.tolist() and (view.format, view.shape) == ("i", (3, 4))
+    assert np.asarray(view).ctypes.data == array.ctypes.data, "no copy"
+    assert memoryview(t[:, ::-2]).tolist() == array[:, ::-2].tolist()
+    assert bytes(t) == array.tobytes() and hashlib.sha256(t).digest() == hashlib.sha256(array.tobytes()).digest()
+    assert bytes(mo.asarray(array) + 1) == (array + 1).tobytes(), "what is lazy is computed"
+    assert memoryview(mo.ones((2, 0))).shape == (2, 0) and memoryview(mo.asarray(1.5)).tolist() == 1.5
+    assert memoryview(mo.nn.Parameter(mo.ones(3))).tolist() == [1, 1, 1], "of derived classes too"
     with pytest.raises(BufferError, match="no format for bfloat16"):
         interop.buffer(mo.asarray([1.5], dtype=mo.bfloat16), 0)
+
+
+def test_a_buffer_holds_the_memory_and_is_let_go() -> None:
+    t = mo.ones(1000) * 3
+    t.numpy()
+    storage = weakref.ref(t)
+    view = memoryview(t)
+    del t
+    gc.collect()
+    assert storage() is None and view.tolist() == [3.0] * 1000
+    for _ in range(3000):
+        bytes(mo.ones(10))
+
+
+def test_buffers_that_are_refused() -> None:
+    """Before Python 3.12 the reason is lost: the C function that serves buffers can tell only that there is none."""
+    t = mo.ones(4)
+    with pytest.raises((BufferError, SystemError, TypeError)):
+        io.BytesIO(b"0123456789abcdef").readinto(t)
+    with pytest.raises((BufferError, SystemError)):
+        memoryview(mo.asarray([1.5], dtype=mo.bfloat16))
+    assert t.tolist() == [1, 1, 1, 1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.asarray(mo.asarray([1.5], dtype=mo.bfloat16)).tolist() == [1.5]
+        assert np.frombuffer(t, np.float32).tolist() == [1, 1, 1, 1]
 
 
 def test_conversions_to_python() -> None:

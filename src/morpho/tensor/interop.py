@@ -119,7 +119,7 @@ def array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarr
 
 
 def buffer(self: Tensor, flags: int, /) -> memoryview:
-    """The elements as a read-only buffer (Python 3.12 and newer call this for `memoryview(tensor)`)."""
+    """The elements as a read-only buffer: what `memoryview(tensor)` asks for (on Python 3.11 by `buffer_slot.py`)."""
     if flags & 1:  # PyBUF_WRITABLE
         raise fail(ExportError, "__buffer__", "a tensor's memory is read-only", "take tensor.numpy(copy=True)")
     if self.dtype is bfloat16:  # NumPy asks here first, and goes on to `__array__` then

@@ -13,6 +13,7 @@ from morpho.base.dims import Dim
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.tensor import autograd, index, interop, move, namespace, products, reduce
 from morpho.tensor import elementwise as ew
+from morpho.tensor.buffer_slot import serve_buffers
 from morpho.tensor.calls import hinted
 from morpho.tensor.core import Tensor
 from morpho.tensor.create import has_buffer
@@ -42,6 +43,7 @@ def install() -> None:
         setattr(Tensor, function.__name__, _reduction(function))
     for name, attribute in {**_ATTRIBUTES, **autograd.METHODS}.items():
         setattr(Tensor, name, attribute)
+    serve_buffers(Tensor)
 
 
 def _operator(function: Any, reflected: str = "") -> Any:
