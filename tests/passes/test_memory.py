@@ -116,6 +116,19 @@ def test_no_reuse_at_level_zero() -> None:
     assert program.reused_bytes > 0
 
 
+def test_without_a_plan_no_two_values_share_memory() -> None:
+    node: Node = parameter(0, (1000,), float32)
+    for _ in range(3):
+        node = build("cumulative_sum", build("multiply", node, constant_like(node, 0.5)), axis=0)
+    planned = Native([node])
+    with mo.settings(passes_off="memory"):
+        apart = Native([node])
+    assert apart.program.arena_bytes == 5 * aligned(4000) and apart.program.reused_bytes == 0
+    assert apart.program.liveness_bytes >= planned.program.liveness_bytes
+    value = np.linspace(-1, 1, 1000, dtype="f")
+    np.testing.assert_array_equal(apart([value])[0], planned([value])[0])
+
+
 def test_slopes_of_a_cross_entropy_take_the_place_of_the_logits(rng: np.random.Generator) -> None:
     """Its kernel checks the classes but reads nothing by them, so what it writes may lie over what it reads."""
     h, w = (mo.asarray(rng.normal(size=shape).astype("f"), copy=True) for shape in ((64, 8), (8, 1000)))

@@ -284,6 +284,10 @@ def test_each_pass_can_be_switched_off() -> None:
         assert equal_bits(native([value])[0], want, float32), name
     with pytest.raises(ArgumentError, match="unknown passes"):
         pipeline.chosen_passes(3, "fuse,inlin")
+    for name in ("user", "single", "dce"):
+        with pytest.raises(ArgumentError, match=f"{name!r} cannot be left out: .*these can: inline, fold"), \
+                mo.settings(passes_off=f"fuse,{name}"):
+            Native([node])
 
 
 def test_printing_after_any_pass(session_seed: int) -> None:

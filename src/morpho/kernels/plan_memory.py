@@ -8,8 +8,11 @@ from morpho.kernels.program import HostStep, Program, Step
 from morpho.passes.memory import Lifetime, plan
 
 
-def plan_memory(program: Program, reuse: bool = True) -> None:
-    """Give every temporary an offset in one arena, writing over dying inputs where that is safe."""
+def plan_memory(program: Program, reuse: bool = True, apart: bool = False) -> None:
+    """Give every temporary an offset in one arena, writing over dying inputs where that is safe.
+
+    `apart`: no two share memory, at whatever times they are alive, so that one written too early or too late shows.
+    """
     moments, beside = _moments(program)
     last = _last_uses(program, moments)
     first_writes: dict[int, int] = {}  # slot -> the moment of the first step that writes it
@@ -33,8 +36,8 @@ def plan_memory(program: Program, reuse: bool = True) -> None:
     lifetimes = [Lifetime(program.slots[i].nbytes, firsts[i], lasts[i]) for i in slots]
     if not lifetimes:
         return
-    found = plan(lifetimes)
-    program.arena_bytes, program.liveness_bytes = found.total, found.bound
+    found = plan([Lifetime(each.nbytes, 0, len(program.steps)) for each in lifetimes] if apart else lifetimes)
+    program.arena_bytes, program.liveness_bytes = found.total, plan(lifetimes).bound if apart else found.bound
     for i, offset in zip(slots, found.offsets, strict=True):
         program.slots[i].offset = offset
     for slot in shared:

@@ -48,6 +48,13 @@ LEVELS: dict[int, tuple[str, ...]] = {
     3: ("inline", "fold", "simplify", "cse", "views", "tidy", "fuse", "epilogue", "prologue", "schedule"),
 }
 
+# What cannot be switched off, and why.
+NEEDED = {
+    "user": "registered compositions that are no kernel must become what they stand for",
+    "single": "without it or fuse there would be no kernels",
+    "dce": "what no output needs is not part of a graph to begin with",
+}
+
 checking = False  # tests switch it on: the verifier runs after every pass
 
 
@@ -61,13 +68,23 @@ class Report:
     recomputed: Recomputed | None = None
 
 
-def chosen_passes(level: int, switched_off: str = "") -> list[str]:
+def switched_off(names: str) -> set[str]:
+    """What a setting of `passes_off` names; `memory` is the plan of the arena, which is made after the passes."""
+    off = {name.strip() for name in names.split(",") if name.strip()}
+    possible = [name for name in PASSES if name not in NEEDED] + ["memory"]
+    if off & NEEDED.keys():
+        name = sorted(off & NEEDED.keys())[0]
+        raise fail(ArgumentError, "settings", f"passes_off: {name!r} cannot be left out: {NEEDED[name]}",
+                   "these can: " + ", ".join(possible))
+    if off - set(possible):
+        raise fail(ArgumentError, "settings", f"passes_off names unknown passes {sorted(off - set(possible))}",
+                   "the passes are " + ", ".join(possible))
+    return off
+
+
+def chosen_passes(level: int, passes_off: str = "") -> list[str]:
     """The names of the passes of a level without those switched off."""
-    off = {name.strip() for name in switched_off.split(",") if name.strip()}
-    unknown = off - set(PASSES)
-    if unknown:
-        raise fail(ArgumentError, "settings", f"passes_off names unknown passes {sorted(unknown)}",
-                   "the passes are " + ", ".join(PASSES))
+    off = switched_off(passes_off)
     names = [name for name in LEVELS[level] if name not in off]
     if "fuse" not in names:
         names = [name for name in names if name not in ("epilogue", "prologue")]

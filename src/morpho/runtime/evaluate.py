@@ -39,7 +39,7 @@ from morpho.kernels.plan_memory import plan_memory
 from morpho.kernels.program import HostStep, Program, Step
 from morpho.passes import fuse
 from morpho.passes.liveness import Updates
-from morpho.passes.pipeline import Report, optimise
+from morpho.passes.pipeline import Report, optimise, switched_off
 from morpho.passes.remat import Budget
 from morpho.runtime import code, measure, stored_plan, threads
 from morpho.runtime.abstraction import abstract
@@ -231,7 +231,8 @@ def _make(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[in
         thrifty = budget is not None or any(node.op.name == "again" for node in fused.nodes)
         if chosen.joint and chosen.level > 0 and not thrifty:
             join_steps(program, threads.wanted_threads(), crossovers, updates, own_outputs)
-        plan_memory(program, reuse=chosen.level > 0)
+        apart = "memory" in switched_off(chosen.passes_off)
+        plan_memory(program, reuse=chosen.level > 0 and not apart, apart=apart)
         return program
 
     def needed(fused: Graph) -> int:
