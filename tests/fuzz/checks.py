@@ -23,7 +23,7 @@ from morpho.runtime.buffer import borrow
 from morpho.tensor.core import Tensor
 
 Array = Any
-PASSES_OFF = ("", "simplify", "cse", "views,tidy", "fold", "inline", "fuse", "epilogue", "prologue")
+PASSES_OFF = ("", "simplify", "cse", "views,tidy", "fold", "inline", "fuse", "epilogue", "prologue", "memory")
 
 
 class Mismatch(AssertionError):

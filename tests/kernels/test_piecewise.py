@@ -15,6 +15,7 @@ from test_cross_compile import assembly, kernels_of
 from test_vector_math import reference
 from ulp import Array, Compiled, ulp_errors
 
+import morpho as mo
 from morpho.base.dtypes import float32
 from morpho.base.machine import choose_isa, machine
 from morpho.ir.node import build
@@ -99,6 +100,16 @@ def test_the_same_bits_from_registers_and_from_memory(name: str, lanes: int, rng
     nan = np.isnan(mixed)
     assert np.isnan(found[nan]).all() and np.isnan(expected[nan]).all()
     np.testing.assert_array_equal(found[~nan].view(np.int32), expected[~nan].view(np.int32))
+
+
+def test_values_of_rows_beside_those_of_columns() -> None:
+    """One lane and many in one kernel: each has a table as it needs it."""
+    x = mo.asarray(np.linspace(-9, 3, 40, dtype="f").reshape(4, 10))
+    f = mo.compile(lambda x: mo.gelu(mo.gelu(x).sum(axis=-1, keepdims=True) - x * 2).sum(axis=-1)
+                   + mo.gelu(x.sum(axis=-1)))
+    found = f(x).numpy()
+    with mo.settings(isa="scalar"):
+        np.testing.assert_array_equal(f(x).numpy().view(np.int32), found.view(np.int32))
 
 
 @pytest.mark.parametrize("architecture, isa, word", [("x86_64", "avx2", "vpermps"), ("x86_64", "avx512", "vpermps"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.backends.reference import run_node
 from morpho.base.errors import ArgumentError, CompileError, ShapeError
 
 X = mo.asarray([1.0, 2.0])
@@ -96,3 +97,72 @@ def test_a_name_given_again_means_the_new_operation() -> None:
         assert second(X).tolist() == [10.0, 20.0] and old.node is not second(X).node
     finally:
         mo.extend.remove("own_again")
+
+
+# -- backends ----------------------------------------------------------------------------------------------------------
+class Boxed:
+    """A value of a backend that is no array."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+
+@pytest.fixture
+def boxed() -> Iterator[list[str]]:
+    """A backend whose values are boxes, and the names of what it computed."""
+    names: list[str] = []
+
+    def run(node: Any, values: list[Any], sizes: Any) -> Any:
+        names.append(node.op.name)
+        assert all(isinstance(value, (Boxed, tuple)) for value in values)
+        found = run_node(node, [tuple(part.array for part in value) if isinstance(value, tuple) else value.array
+                                for value in values], sizes)
+        return tuple(map(Boxed, found)) if isinstance(found, tuple) else Boxed(found)
+
+    mo.extend.backend("boxed", run, copy_in=Boxed, copy_out=lambda value: value.array)
+    yield names
+    mo.extend.remove("boxed")
+
+
+def test_a_backend_computes_what_the_reference_does(boxed: list[str], rng: np.random.Generator) -> None:
+    x, w = (rng.normal(size=shape).astype("f") for shape in ((5, 6), (6, 3)))
+
+    def loss(w: mo.Tensor) -> mo.Tensor:
+        return mo.cross_entropy(mo.gelu(mo.asarray(x) @ w), mo.asarray([0, 1, 2, 0, 1]))
+
+    programs = [lambda: loss(mo.asarray(w)), lambda: mo.grad(loss)(mo.asarray(w)), lambda: mo.sort(mo.asarray(x)),
+                lambda: mo.asarray(x).astype("bfloat16") * 3, lambda: mo.random.normal(mo.random.key(3), (4,)),
+                lambda: mo.compile(mo.grad(loss))(mo.asarray(w)),
+                lambda: mo.compile(lambda x: x[1:] * x.shape[0], dynamic={"x": {0: mo.Dim("n", 2, 9)}})(mo.asarray(x))]
+    for program in programs:
+        with mo.settings(backend="reference"):
+            expected = program().numpy()
+        boxed.clear()
+        with mo.settings(backend="boxed"):
+            found = program()
+            found.numpy()
+        assert boxed and found.numpy().tobytes() == expected.tobytes()
+
+
+def test_a_function_on_a_backend_says_so(boxed: list[str]) -> None:
+    f = mo.compile(lambda x: mo.exp(x) + 1)
+    with mo.settings(backend="boxed"):
+        f(X, out=mo.zeros(2).realise())
+        assert (f.stats["isa"], f.stats["kernels"]) == ("boxed", 0) and "by the backend boxed" in f.explain()
+    assert f(X).tolist() == pytest.approx([np.e + 1, np.e**2 + 1]) and f.stats["kernels"] == 1
+
+
+def test_backends_that_are_wrong(boxed: list[str]) -> None:
+    for name in ("boxed", "cpu", "reference", "a b"):
+        with pytest.raises(ArgumentError, match=r"extend\.backend"):
+            mo.extend.backend(name, lambda *given: None)
+    with pytest.raises(ArgumentError, match="run of 'other' is 3"):
+        mo.extend.backend("other", 3)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="use cpu or reference or boxed"), mo.settings(backend="other"):
+        pass
+    with mo.settings(backend="boxed"), pytest.raises(ArgumentError, match="is in use"):
+        mo.extend.remove("boxed")
+    mo.extend.backend("flat", lambda node, values, sizes: np.zeros(7))
+    with mo.settings(backend="flat"), pytest.raises(ShapeError, match=r"backend 'flat' .* shape \(7,\), not \(2,\)"):
+        (X + 1).numpy()
+    mo.extend.remove("flat")

@@ -25,6 +25,7 @@ from morpho.base.errors import ArgumentError, fail
 if TYPE_CHECKING:
     from pathlib import Path
 
+backends = ["cpu", "reference"]  # and those of `mo.extend.backend`
 _SEVERITIES = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -59,7 +60,7 @@ class Settings:
 
 
 describe = {
-    "backend": "cpu (native code) or reference (NumPy, one operation at a time)",
+    "backend": "cpu (native code), reference (NumPy, one operation at a time), or one of mo.extend.backend",
     "level": "optimisation level 0-3; every level gives the same bits",
     "isa": "native, scalar, neon, avx2, avx512, amx, or vector128/256/512 for a plain width",
     "threads": "worker threads; 0 means every core this process may really use",
@@ -95,8 +96,9 @@ def _check(settings: Settings, line: str | None = None) -> Settings:
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise fail(ArgumentError, "settings", f"{field.name}={value!r} is not of type {kind.__name__}",
                        describe[field.name], line)
-    if settings.backend not in ("cpu", "reference"):
-        raise fail(ArgumentError, "settings", f"backend {settings.backend!r} is unknown", "use cpu or reference", line)
+    if settings.backend not in backends:
+        raise fail(ArgumentError, "settings", f"backend {settings.backend!r} is unknown",
+                   "use " + " or ".join(backends), line)
     if settings.level not in (0, 1, 2, 3):
         raise fail(ArgumentError, "settings", f"level {settings.level} is not one of 0, 1, 2, 3", "", line)
     if settings.threads < 0 or settings.pool_bytes < 0 or settings.cache_bytes < 0:

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 import morpho.ops  # noqa: F401  (fills the registry)
-from morpho.backends import reference
+from morpho.backends import interpreted, reference
+from morpho.backends.interpreted import Interpreter
 from morpho.base import settings
 from morpho.base.dims import Size, evaluate
 from morpho.base.errors import ArgumentError, fail
@@ -99,7 +100,12 @@ class Plan:
     known: dict[str, int]  # figures a plan from disk brings along
     prepare: Executable | None = None  # what runs once on the constants
     lines: dict[int, str] = field(default_factory=dict)  # of the graph's nodes, by serial, when it was planned
-    native: bool = True  # whether there is code for it, or NumPy runs the graph
+    backend: str = "cpu"  # or the one that runs the graph itself
+
+    @property
+    def native(self) -> bool:
+        """Whether there is code for it."""
+        return self.backend == "cpu"
 
     @property
     def optimised(self) -> Graph:
@@ -174,12 +180,12 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Seq
     """Optimise, lower, plan memory, compile. `whole` refuses host steps; `constants` are inputs that seldom change;
     with `on_disk` the finished plan is looked for on disk first, and kept there; `updates` are (output, input) pairs
     where the output is to take the input's memory, if it can; with a `budget` a call needs no more memory than that.
-    On the reference backend, which runs the graph itself, nothing is compiled."""
+    On a backend that runs the graph itself, as the reference does, nothing is compiled."""
     counts.plans += 1
     lines = {node.serial: node.origin for node in graph.nodes}  # others may write the same program elsewhere
     before = code.counters.snapshot()
     started = time.perf_counter()
-    native = settings.get().backend != "reference"
+    native = interpreted.current() is None
     key = stored_plan.plan_key(graph, own_outputs, inputs, constants, updates, budget) if on_disk and native else None
     found = stored_plan.load(key, graph, inputs) if key is not None else None
     looked = time.perf_counter()
@@ -198,7 +204,7 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Seq
     milliseconds["code"] = milliseconds.get("code", 0.0) + 1e3 * (ended - lowered)
     milliseconds["plan"] = 1e3 * (looked - started)
     plan = Plan(graph, program, segments, report, milliseconds, before, code.counters.snapshot(), remake, made,
-                {} if found is None else found.figures, prepare, lines, native)
+                {} if found is None else found.figures, prepare, lines, settings.get().backend)
     if key is not None and found is None and program.is_native:
         stored_plan.save(key, graph, StoredPlan(program, report, plan.figures()))
         milliseconds["plan"] += 1e3 * (time.perf_counter() - ended)
@@ -349,10 +355,10 @@ def _say_fallback(step: HostStep) -> None:
 def realise(outputs: Sequence[Node]) -> list[Buffer]:
     """Compute nodes; views of realised data come back as views, without moving a byte."""
     counts.realisations += 1
-    compiled = settings.get().backend != "reference"
-    graph, buffers = abstract(outputs, lift=compiled)
-    if not compiled:
-        return _reference(graph, buffers)
+    backend = interpreted.current()
+    graph, buffers = abstract(outputs, lift=backend is None)
+    if backend is not None:
+        return _interpreted(backend, graph, buffers)
     plan = plan_for(graph, len(buffers))
     counts.copies += plan.program.copies
     results = [allocate((int(_static(slot.elements)),), slot.dtype) for slot in plan.program.slots
@@ -373,9 +379,9 @@ def _output(program: Program, place: Place, inputs: Sequence[Buffer], results: S
     return Buffer(base.storage, address, place.shape, place.strides, place.dtype, base.writable)  # type: ignore[arg-type]
 
 
-def _reference(graph: Graph, buffers: Sequence[Buffer]) -> list[Buffer]:
+def _interpreted(backend: Interpreter, graph: Graph, buffers: Sequence[Buffer]) -> list[Buffer]:
     arrays = [reference.decode(buffer.numpy(), buffer.dtype) for buffer in buffers]
-    found = reference.run_graph(_of_numbers(graph).outputs, lambda leaf: arrays[leaf["index"]])
+    found = interpreted.run_graph(backend, _of_numbers(graph).outputs, lambda leaf: arrays[leaf["index"]])
     return [store(reference.encode(array, node.dtype), node) for array, node in zip(found, graph.outputs, strict=True)]
 
 

@@ -235,7 +235,7 @@ def _say_unknown() -> None:
 
 
 def _install_entry(made: Compiled) -> None:
-    if settings.get().backend == "reference":  # which needs no LLVM
+    if settings.get().backend != "cpu":  # others need no LLVM
         return
     if not _entry_ready:
         _say_unknown()

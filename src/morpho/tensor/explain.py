@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 def statistics(compiled: Compiled) -> dict[str, Any]:
     """The plain dict behind `f.stats`; figures of the last signature, counts of all."""
-    is_reference = compiled.current is not None and not compiled.current.plan.native
+    backend = "cpu" if compiled.current is None else compiled.current.plan.backend
+    is_compiled = backend == "cpu"
     result: dict[str, Any] = {
         "calls": compiled.calls, "native_calls": compiled.native_calls, "recompiles": compiled.recompiles,
         "fallbacks": compiled.fallbacks, "specialisations": len(compiled.specialisations),
-        "isa": "reference" if is_reference else code.current_isa().name, "threads": threads.wanted_threads()}
+        "isa": code.current_isa().name if is_compiled else backend, "threads": threads.wanted_threads()}
     if compiled.current is None:
         return result
     plan = compiled.current.plan
@@ -29,7 +30,7 @@ def statistics(compiled: Compiled) -> dict[str, Any]:
     result |= {
         "passes": {name: dict(row) for name, row in plan.report.passes.items()},
         "rules": dict(plan.report.rules),
-        "kernels": 0 if is_reference else program.kernels,
+        "kernels": program.kernels if is_compiled else 0,
         "host_steps": sum(isinstance(s, HostStep) for s in program.steps),
         "products": _products(program),
         "joint_launches": sum(executable.joint_launches for executable in plan.executables),
@@ -123,7 +124,8 @@ def explain_text(compiled: Compiled) -> str:
     if stats["rules"]:
         applied = ", ".join(f"{name} x{count}" for name, count in sorted(stats["rules"].items()))
         lines.append(f"  rules applied: {applied}")
-    lines += ["steps\n  each operation by NumPy"] if stats["isa"] == "reference" else _step_lines(compiled)
+    by = "NumPy" if stats["isa"] == "reference" else f"the backend {stats['isa']}"
+    lines += _step_lines(compiled) if compiled.current.plan.native else [f"steps\n  each operation by {by}"]
     if stats["prepared_steps"]:
         lines.append(f"  once, on constants: {_count(stats['prepared_steps'], 'step')}, "
                      f"{format_bytes(stats['prepared_bytes'])} kept")

@@ -1,4 +1,4 @@
-"""Plug-in points: operations, patterns and passes of your own, each removable.
+"""Plug-in points: operations, patterns, passes and backends of your own, each removable.
 
 >>> import morpho as mo
 >>> cube = mo.extend.op("doc_cube", lambda x: x * x * x)
@@ -10,11 +10,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from morpho.backends.interpreted import INTERPRETERS, Interpreter
+from morpho.base import settings
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.ir import op as records
 from morpho.ir.node import Node, build
@@ -151,8 +153,36 @@ def add_pass(name: str, function: pipeline.Pass, before: str = "fuse") -> None:
     records.changed()
 
 
+def backend(name: str, run: Callable[[Node, list[Any], Mapping[str, int]], Any], *,
+            copy_in: Callable[[np.ndarray], Any] | None = None,
+            copy_out: Callable[[Any], np.ndarray] | None = None) -> None:
+    """Add a backend that computes graphs one node at a time, for `mo.settings(backend=name)`.
+
+    `run(node, values, sizes)` computes a node from the values of its inputs: `node.op.name` and `node.attributes` say
+    what, `node.shape` and `node.dtype` what comes of it, `sizes` what its dynamic sizes are; a node with several
+    outputs gives a tuple. Values are whatever `copy_in` makes of a NumPy array and `copy_out` makes one of. For operations it
+    does not know, `morpho.backends.reference.run_node` has the same arguments and computes them in NumPy.
+    """
+    if not name.isidentifier():
+        raise fail(ArgumentError, "extend.backend", f"{name!r} is no name", "use letters, digits and underscores")
+    if name in settings.backends:
+        raise fail(ArgumentError, "extend.backend", f"a backend named {name!r} exists already")
+    given = {key: value for key, value in (("copy_in", copy_in), ("copy_out", copy_out)) if value is not None}
+    for key, function in {"run": run, **given}.items():
+        if not callable(function):
+            raise fail(ArgumentError, "extend.backend", f"{key} of {name!r} is {function!r}, not a function")
+    INTERPRETERS[name] = Interpreter(name, run, **given)
+    settings.backends.append(name)
+
+
 def remove(what: str | Callable[..., Any]) -> None:
-    """Take back an operation or a pass by its name, or a pattern by its function."""
+    """Take back an operation, a pass or a backend by its name, or a pattern by its function."""
+    if isinstance(what, str) and what in settings.backends[2:]:
+        if settings.get().backend == what:
+            raise fail(ArgumentError, "extend.remove", f"the backend {what!r} is in use", "leave its mo.settings first")
+        settings.backends.remove(what)
+        del INTERPRETERS[what]
+        return
     if callable(what):
         if not RULES.remove(what):
             raise fail(ArgumentError, "extend.remove", "this function is not a pattern")

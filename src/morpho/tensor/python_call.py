@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from morpho.backends import interpreted, reference
+from morpho.backends.interpreted import Interpreter
 from morpho.base.dims import evaluate
 from morpho.base.errors import ArgumentError, SharedError, fail
 from morpho.base.shapes import is_contiguous
@@ -102,8 +104,9 @@ def _run(made: Compiled, chosen: Specialisation, tensors: list[Tensor], owned: S
     check_elements(chosen.needed, sizes)
     captured = [_snapshot(tensor) for tensor in chosen.captured]
     values = [*tensors, *[state._tensor for state in chosen.states.states], *captured]
-    if evaluation.settings.get().backend == "reference":
-        return _run_reference(made, chosen, values, out, sizes)
+    backend = interpreted.current()
+    if backend is not None:
+        return _run_interpreted(backend, made, chosen, values, out, sizes)
     addresses = [tensor._layout[0] for tensor in values]  # type: ignore[index]
     prepared = constants.prepared(made, chosen, captured, addresses)
     addresses += prepared.addresses
@@ -224,16 +227,15 @@ def _deliver(chosen: Specialisation, buffers: list[Buffer], given: list[Target],
     return arranged(with_sizes(chosen.structure, sizes), results)
 
 
-def _run_reference(made: Compiled, chosen: Specialisation, values: list[Tensor], out: Any,
-                   sizes: Mapping[str, int]) -> Any:
-    """One NumPy operation at a time, for checking and where nothing can be compiled."""
-    from morpho.backends import reference
+def _run_interpreted(backend: Interpreter, made: Compiled, chosen: Specialisation, values: list[Tensor], out: Any,
+                     sizes: Mapping[str, int]) -> Any:
+    """One operation at a time: in NumPy for checking and where nothing can be compiled, or on a user's backend."""
 
     def leaf(node: Node) -> Any:
         return reference.decode(values[node["index"]].elements().numpy(), node.dtype)
 
     graph = chosen.plan.graph
-    arrays = reference.run_graph(graph.outputs, leaf, sizes)
+    arrays = interpreted.run_graph(backend, graph.outputs, leaf, sizes)
     found = [evaluation.store(reference.encode(a, n.dtype), n) for a, n in zip(arrays, graph.outputs, strict=True)]
     _check_finite(chosen, found, values, sizes)
     return _deliver(chosen, found, _targets(made, chosen, out, sizes, values), sizes)

@@ -85,10 +85,12 @@ class Table:
     """
 
     def __init__(self, e: Emitter, parts: tuple[Part, ...], lanes: int, name: str) -> None:
-        self.e, self.lanes, self.address = e, lanes, f"@{name}"
+        self.e, self.lanes = e, lanes
         self.is_by_register = e.destructive_fma and lanes > 4
-        text, self.part_bytes, self.places = layout(parts, lanes if self.is_by_register else 4)
-        e.declarations.add(f'@{name} = internal constant [{len(text) // 3} x i8] c"{text}", align {CACHE_LINE}')
+        copies = lanes if self.is_by_register else 4
+        self.address = f"@{name}_{copies}"  # a kernel may have values of rows beside those of columns
+        text, self.part_bytes, self.places = layout(parts, copies)
+        e.declarations.add(f'{self.address} = internal constant [{len(text) // 3} x i8] c"{text}", align {CACHE_LINE}')
 
     def row(self, part: str, name: str) -> str:
         """The address of a row."""
