@@ -160,8 +160,8 @@ def backend(name: str, run: Callable[[Node, list[Any], Mapping[str, int]], Any],
 
     `run(node, values, sizes)` computes a node from the values of its inputs: `node.op.name` and `node.attributes` say
     what, `node.shape` and `node.dtype` what comes of it, `sizes` what its dynamic sizes are; a node with several
-    outputs gives a tuple. Values are whatever `copy_in` makes of a NumPy array and `copy_out` makes one of. For operations it
-    does not know, `morpho.backends.reference.run_node` has the same arguments and computes them in NumPy.
+    outputs gives a tuple. Values are whatever `copy_in` makes of a NumPy array and `copy_out` makes one of. For
+    operations it does not know, `morpho.backends.reference.run_node` has the same arguments and computes them in NumPy.
     """
     if not name.isidentifier():
         raise fail(ArgumentError, "extend.backend", f"{name!r} is no name", "use letters, digits and underscores")
