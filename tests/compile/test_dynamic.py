@@ -147,7 +147,7 @@ def test_sizes_that_follow_from_others() -> None:
     ({"x": {"0": mo.Dim("n")}}, "names '0', which is not an axis"),
     ({"x": ({0: 3},)}, r"dynamic size 3 of x.0. is not a Dim"),
     ({"x": {0: 5}}, "not a Dim"),
-    ({"x": {0: mo.Dim("n") * 2}}, "needs an axis of size n itself"),
+    ({"x": {0: mo.Dim("n") * mo.Dim("m")}}, "does not tell what m is, and no axis is of size m or a multiple of it"),
     ({"x": {0: mo.Dim("n", 1, 4)}, "y": {0: mo.Dim("n", 1, 5)}}, r"has bounds \(1, 4\) and \(1, 5\)"),
 ])
 def test_wrong_declarations(dynamic: dict, said: str) -> None:
@@ -326,8 +326,34 @@ def test_a_dynamic_parameter_that_is_no_tensor() -> None:
         f(mo.ones(3), 4)
     g = mo.compile(lambda x, y=None: x if y is None else x.sum() + y, dynamic={"x": {0: n * 2}, "y": {0: n}})
     assert g(mo.ones(6), mo.ones(3)).tolist() == [7, 7, 7]
-    with pytest.raises(ArgumentError, match="needs an axis of size n itself"):
-        g(mo.ones(6))
+    assert g(mo.ones(6)).tolist() == [1] * 6
+    h = mo.compile(lambda x, y=None: x, dynamic={"x": {0: n * n}, "y": {0: n}})
+    with pytest.raises(ArgumentError, match="does not tell what n is"):
+        h(mo.ones(9))
+
+
+def test_sizes_that_are_multiples() -> None:
+    """The symbol is found from a multiple of it and a number; a size that is none is an error, on every way."""
+    n = mo.Dim("n", 1, 64)
+    f = mo.compile(lambda x: x.reshape(-1, 3).sum(axis=0) + x.shape[0], dynamic={"x": {0: 3 * n}})
+    g = mo.compile(lambda x: x[1:] - x[:-1], dynamic={"x": {0: 2 * n + 1}})
+    out = mo.zeros(3).realise()
+    for size in (3, 6, 192, 6, 3):
+        array = np.arange(size, dtype="f")
+        expected = array.reshape(-1, 3).sum(axis=0) + size
+        assert f(mo.asarray(array)).tolist() == expected.tolist()
+        assert f(mo.asarray(array), out=out).tolist() == expected.tolist()
+        assert g(mo.ones(size // 3 * 2 + 1)).shape == (size // 3 * 2,)
+    assert f.recompiles == g.recompiles == 0 and f.native_calls > 5
+    for size in (4, 5, 1):
+        with pytest.raises(ArgumentError, match=rf"has size {size}, (which is 3\*n for no number n|outside 3..192)"):
+            f(mo.ones(size))
+    with pytest.raises(ArgumentError, match=r"has size 4, which is 1\+2\*n for no number n"):
+        g(mo.ones(4))
+    both = mo.compile(lambda x, y: x[: y.shape[0]] + y, dynamic={"x": {0: 2 * n}, "y": {0: n}})
+    assert both(mo.ones(6), mo.ones(3)).tolist() == [2, 2, 2]
+    with pytest.raises(ArgumentError, match="shape"):
+        both(mo.ones(8), mo.ones(3))
 
 
 def test_python_numbers_of_a_dynamic_size_are_refused() -> None:

@@ -89,3 +89,46 @@ def test_what_a_dynamic_size_cannot_do() -> None:
     for function in undecided:
         with pytest.raises(ShapeError, match=r"whether .* is known only when the compiled function runs.*Hint"):
             use(function)
+
+
+# -- slices ------------------------------------------------------------------------------------------------------------
+SLICES = [np.s_[::2], np.s_[1::2], np.s_[::-2], np.s_[::-1], np.s_[3::4], np.s_[:-1:2], np.s_[1:-1], np.s_[-3:],
+          np.s_[-2::-1], np.s_[5:1:-1], np.s_[5:1:-3], np.s_[:6], np.s_[2:-2:4], np.s_[-1:-5:-2], np.s_[2::-1],
+          np.s_[-1::-4]]
+
+
+@pytest.mark.parametrize("key", SLICES, ids=str)
+def test_slices_of_a_multiple_with_any_step(key: slice) -> None:
+    f = mo.compile(lambda x: x[key] * 2, dynamic={"x": {0: 4 * mo.Dim("n", 2, 50)}})
+    for n in (2, 3, 11):
+        array = np.arange(8 * n, dtype="f").reshape(4 * n, 2)
+        np.testing.assert_array_equal(f(mo.asarray(array)).numpy(), array[key] * 2)
+    assert f.recompiles == 0
+
+
+def test_gradients_and_assignments_through_steps() -> None:
+    def assigned(x: mo.Tensor) -> mo.Tensor:
+        y = x + 0
+        y[1::2] = 0.0
+        return y
+
+    def slope(x: mo.Tensor) -> mo.Tensor:
+        return mo.grad(lambda x: (x[::-2] * x[1::2]).sum())(x)
+
+    f = mo.compile(slope, dynamic={"x": {0: 2 * mo.Dim("n", 1, 50)}})
+    g = mo.compile(assigned, dynamic={"x": {0: 2 * mo.Dim("n", 1, 50)}})
+    for n in (1, 4, 7):
+        x = mo.asarray(np.arange(2.0 * n))
+        np.testing.assert_array_equal(f(x).numpy(), slope(x).numpy())
+        np.testing.assert_array_equal(g(x).numpy(), np.arange(2.0 * n) * (np.arange(2 * n) % 2 == 0))
+
+
+@pytest.mark.parametrize("key, message", [
+    (np.s_[::2], r"step of 2 through n positions .*declare the axis as a multiple: .*2 \* n"),
+    (np.s_[::0], "takes no step of 0"), (np.s_[::1.5], "takes no step of 1.5"),
+    (np.s_[:5], r"positions 0\.\.4 leave axis 0 of size n for some sizes: n is from 2 to 100.*larger lower bound"),
+    (np.s_[5:1:-1], "leave axis 0 of size n for some sizes"), (5, "for some sizes: n is from 2 to 100")], ids=str)
+def test_slices_that_do_not_fit_every_size(key: Any, message: str) -> None:
+    f = mo.compile(lambda x: x[key], dynamic={"x": {0: mo.Dim("n", 2, 100)}})
+    with pytest.raises(IndexError, match=message):
+        f(mo.ones((12, 2)))

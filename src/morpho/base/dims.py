@@ -213,6 +213,17 @@ class Dim:
         return len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1
 
     @property
+    def line(self) -> tuple[str, int, int] | None:
+        """A symbol, its factor and what is added, where the size is that and the factor positive; else None.
+
+        >>> (2 * Dim("n") + 3).line
+        ('n', 2, 3)
+        """
+        terms = {monomial: factor for monomial, factor in self.terms if monomial}
+        ((monomial, factor), *others) = terms.items()
+        return None if others or len(monomial) > 1 or factor < 1 else (monomial[0][0], factor, constant_term(self))
+
+    @property
     def symbols(self) -> dict[str, tuple[int, int]]:
         """Name to bounds of every symbol in it."""
         return {name: (low, high) for monomial, _ in self.terms for name, low, high in monomial}
@@ -229,6 +240,15 @@ def _exact(value: Dim | int) -> Dim | int:
 
 def _terms(value: Dim | int) -> tuple[tuple[Monomial, int], ...]:
     return value.terms if isinstance(value, Dim) else (((), int(value)),)
+
+
+def constant_term(value: Size) -> int:
+    """What is added to the products of symbols.
+
+    >>> constant_term(2 * Dim("n") + 3)
+    3
+    """
+    return dict(_terms(value)).get((), 0)
 
 
 def divide(value: Size, by: Size) -> Size | None:

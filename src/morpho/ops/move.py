@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from morpho.base.dims import Size, bounds, product
-from morpho.base.errors import ArgumentError, AxisError, DTypeError, IndexFault, ShapeError, fail
+from morpho.base.dims import Dim, Size, bounds, product
+from morpho.base.errors import ArgumentError, AxisError, DTypeError, IndexFault, MorphoError, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import Attributes, Op, Spec, register
 from morpho.ops.algebra import add, constant, count, expand, permute, reduce, reshape, zeros_like
@@ -49,8 +49,17 @@ def _infer_slice(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
         last = start + (size - 1) * step
         low, high = (start, last) if step > 0 else (last, start)  # in order if any is read; a dynamic size may be 0
         if bounds(size)[0] < 0 or bounds(low)[0] < 0 or bounds(shape[axis] - 1 - high)[0] < 0:
-            raise fail(IndexFault, "slice", f"positions {start}..{last} leave axis {axis} of size {shape[axis]}")
+            raise _leaves_axis(f"positions {start}..{last}", axis, shape[axis])
     return Spec(sizes, dtype)
+
+
+def _leaves_axis(positions: str, axis: int, size: Size) -> MorphoError:
+    """The error of a slice; where the size is dynamic, it may do so for some sizes only."""
+    if not isinstance(size, Dim):
+        return fail(IndexFault, "slice", f"{positions} leave axis {axis} of size {size}")
+    ranges = " and ".join(f"{name} is from {low} to {high}" for name, (low, high) in size.symbols.items())
+    return fail(IndexFault, "slice", f"{positions} leave axis {axis} of size {size} for some sizes: {ranges}",
+                "give mo.Dim a larger lower bound, if there are no smaller sizes")
 
 
 def _numpy_slices(attributes: Attributes) -> tuple[Any, ...]:

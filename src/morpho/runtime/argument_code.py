@@ -6,7 +6,7 @@ What is not as the code was compiled for goes the slow way, through Python.
 from __future__ import annotations
 
 from morpho.kernels.emit import Value
-from morpho.runtime.tables import ContextField, Distances, Function, ProgramField
+from morpho.runtime.tables import BINDING_WORDS, ContextField, Distances, Function, ProgramField
 
 
 def read_inputs(f: Function, context: str, inputs: tuple[Value, str], records: str, slots: str, slow: str,
@@ -56,13 +56,14 @@ def find_numbers(f: Function, context: str, program: str, records: str, slow: st
     f.store(1, bound, 0)
     bindings = f.pointer(context, ContextField.BINDINGS)
     with e.loop(0, symbols) as loop:
-        argument, word, least, most = (f.word(bindings, loop.index * 4 + i) for i in range(4))
+        argument, word, least, most, factor, constant = (f.word(bindings, loop.index * BINDING_WORDS + i)
+                                                         for i in range(BINDING_WORDS))
         record = f.pointer(records, argument)
         rank = f.word(record, 2).shift_right(8)
         f.go_unless(e.icmp("slt", word - 3, rank), slow)
-        size = f.word(record, word)
-        f.go_unless(e.icmp("sge", size, least) & e.icmp("sle", size, most), slow)
-        f.store(size, bound, loop.index + 1)
+        number = e.instruction("sdiv", f.word(record, word) - constant, factor)  # guards see whether anything is left
+        f.go_unless(e.icmp("sge", number, least) & e.icmp("sle", number, most), slow)
+        f.store(number, bound, loop.index + 1)
     computed = f.alloca(f.word(program, ProgramField.VALUES))
     e.line(f"call void @evaluate(ptr {program}, ptr {bound}, ptr {computed})")
     after = e.block

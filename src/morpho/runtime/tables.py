@@ -77,6 +77,9 @@ class Enabled(IntEnum):
     MATCHING = 2  # callers whose settings are those of SETTINGS: somewhere a `mo.settings` block is open
 
 
+BINDING_WORDS = 6
+
+
 class ContextField(IntEnum):
     """What a compiled function's entry needs besides the program, for calls of one signature."""
 
@@ -89,7 +92,7 @@ class ContextField(IntEnum):
     INPUTS = 6  # tensors among the arguments
     SLOTS = 7
     GUARD_TABLE = 8  # per argument and then the output: number of words, index of the first expected value
-    BINDINGS = 9  # per symbol: argument, word, least, most
+    BINDINGS = 9  # per symbol `BINDING_WORDS`: argument, word, least, most, factor, constant
     ARENA = 10
     BUSY = 11  # where it stands whether a call runs in the arena: a word of the specialisation's own
     COMMON = 12  # a `CommonField` table: what all tables of the function share

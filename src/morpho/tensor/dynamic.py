@@ -77,7 +77,7 @@ def _collect(form: Any, path: str, dims: list[Dim]) -> None:
 
 
 def _check_symbols(dims: list[Dim]) -> None:
-    """Every symbol must be the size of some axis by itself, with one pair of bounds."""
+    """Every symbol must be found from the size of some axis, and has one pair of bounds."""
     known: dict[str, tuple[int, int]] = {}
     for dim in dims:
         for name, limits in dim.symbols.items():
@@ -88,12 +88,13 @@ def _check_symbols(dims: list[Dim]) -> None:
 
 
 def check_bound(dims: Sequence[Dim], operation: str) -> None:
-    """Every symbol must be found as the size of an axis."""
-    plain = {name for dim in dims if dim.is_symbol for name in dim.symbols}
+    """Every symbol must be found from the size of an axis: it, or a multiple of it and a number."""
+    found = {dim.line[0] for dim in dims if dim.line is not None}
     for dim in dims:
-        missing = [name for name in dim.symbols if name not in plain]
+        missing = [name for name in dim.symbols if name not in found]
         if missing:
-            raise fail(ArgumentError, operation, f"the dynamic size {dim} needs an axis of size {missing[0]} itself",
+            raise fail(ArgumentError, operation, f"the dynamic size {dim} does not tell what {missing[0]} is, and no "
+                                                 f"axis is of size {missing[0]} or a multiple of it",
                        "use a symbol of its own for this axis")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from morpho.base.dims import Dim, Shape, Size, product
+from morpho.base.dims import Dim, Shape, Size, constant_term, divide, product
 from morpho.base.dtypes import bool_
 from morpho.base.errors import ArgumentError, CompileError, IndexFault, ShapeError, fail
 from morpho.ir.node import Node, build
@@ -70,22 +70,36 @@ def _converted(item: Any) -> Any:
 def resolve_slice(item: slice, size: Size) -> tuple[Size, Size, int]:
     """Start, count and step of a slice on an axis."""
     if isinstance(size, Dim):
-        step = 1 if item.step is None else item.step
-        start: Size = 0 if item.start is None else item.start
-        stop: Size = size if item.stop is None else item.stop
-        if step == -1 and item.start is None and item.stop is None:
-            return size - 1, size, -1
-        if step != 1:
-            raise fail(IndexFault, "index", f"a dynamic dimension {size} takes no step of {step}")
-        start = size + start if isinstance(start, int) and start < 0 else start
-        stop = size + stop if isinstance(stop, int) and stop < 0 else stop
-        return start, stop - start, 1
+        return _resolve_dynamic(item, size)
     try:
         start, stop, step = item.indices(size)
     except (TypeError, ValueError) as error:
         raise fail(IndexFault, "index", str(error)) from None
     count = len(range(start, stop, step))
     return (start if count else 0), count, step if count > 1 else 1  # one that is not taken may be of any size
+
+
+def _resolve_dynamic(item: slice, size: Dim) -> tuple[Size, Size, int]:
+    """The same on an axis of dynamic size. Positions are not cut to it: they must lie within it for every size."""
+    step = 1 if item.step is None else item.step
+    if not isinstance(step, int) or step == 0:
+        raise fail(IndexFault, "index", f"a slice of a dynamic dimension {size} takes no step of {step!r}",
+                   "use a number that is not 0")
+
+    def position(given: Any, otherwise: Size) -> Size:
+        if given is None:
+            return otherwise
+        return size + given if isinstance(given, int) and given < 0 else given  # type: ignore[no-any-return]
+
+    start, stop = position(item.start, 0 if step > 0 else size - 1), position(item.stop, size if step > 0 else -1)
+    span = stop - start if step > 0 else start - stop
+    left = constant_term(span) % abs(step)  # of the last step
+    count = divide(span - left, abs(step))
+    if count is None:
+        raise fail(IndexFault, "index", f"a step of {step} through {span} positions takes a number of them that is no "
+                                        "polynomial of the dynamic sizes",
+                   f"declare the axis as a multiple: n = mo.Dim('n', 1, 512), and {abs(step)} * n for it")
+    return start, count + 1 if left else count, step
 
 
 def resolve_integer(item: Any, size: Size, axis: int) -> Size:

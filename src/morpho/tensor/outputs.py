@@ -50,15 +50,15 @@ def output_templates(chosen: Specialisation) -> list[Any] | None:
 def _by_arguments(chosen: Specialisation) -> Callable[..., tuple[Tensor, ...]]:
     """As `output_maker`, for outputs with dynamic sizes; what was worked out for a size is kept."""
     outputs = chosen.plan.program.outputs[:chosen.outputs]
-    names = [binding[0] for binding in chosen.bindings]
-    reads = [(argument, axis) for _, argument, axis, _, _ in chosen.bindings]
+    reads = [(binding.argument, binding.axis) for binding in chosen.bindings]
     known: dict[Any, list[Any]] = {}
 
     def allocate_outputs(*tensors: Tensor) -> tuple[Tensor, ...]:
         sizes = tuple([tensors[argument].shape[axis] for argument, axis in reads])
         templates = known.get(sizes)
         if templates is None:
-            values = dict(zip(names, sizes, strict=True))
+            values = {binding.symbol: binding.number(size)
+                      for binding, size in zip(chosen.bindings, sizes, strict=True)}
             templates = [_template(tuple(evaluate(s, values) for s in place.shape),
                                    tuple(evaluate(s, values) for s in place.strides), place.dtype) for place in outputs]
             if len(known) >= TEMPLATES_KEPT:

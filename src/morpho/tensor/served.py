@@ -18,7 +18,7 @@ from morpho.base import settings as base_settings
 from morpho.passes.memory import aligned
 from morpho.runtime.executable import LONG_WORK
 from morpho.runtime.pool import pool
-from morpho.runtime.tables import ContextField, Enabled
+from morpho.runtime.tables import BINDING_WORDS, ContextField, Enabled
 from morpho.tensor.core import Tensor
 from morpho.tensor.outputs import output_maker, output_templates
 from morpho.tensor.specialise import Specialisation
@@ -87,10 +87,10 @@ class Served:
             chosen.block = pool().acquire(max(working_bytes + chosen.staging_bytes, 64))
         guards = np.array([n for pair in executable.guards for n in pair], np.int64)
         order = {name: i for i, name in enumerate(executable.symbols)}
-        bindings = np.zeros(4 * max(len(order), 1), np.int64)
-        for name, argument, axis, least, most in chosen.bindings:
+        bindings = np.zeros((max(len(order), 1), BINDING_WORDS), np.int64)
+        for name, argument, axis, least, most, factor, constant in chosen.bindings:
             sure = max(least, chosen.least.get(name, least))
-            bindings[4 * order[name]:4 * order[name] + 4] = argument, 3 + axis, sure, most
+            bindings[order[name]] = argument, 3 + axis, sure, most, factor, constant
         table = self._output_table(chosen, chosen.block.address + working_bytes)
         allocate_outputs, templates = output_maker(chosen), output_templates(chosen)
         states, hold = chosen.states.table(chosen.plan), chosen.states.hold

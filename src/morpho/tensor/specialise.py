@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from morpho.base.shapes import is_contiguous
 from morpho.ir.graph import Graph
@@ -22,6 +22,22 @@ from morpho.tensor.trace import Trace
 from morpho.tensor.tracking import check_own
 
 
+class Binding(NamedTuple):
+    """Where the number of a symbol is found: an axis of an argument whose size is factor * symbol + constant."""
+
+    symbol: str
+    argument: int
+    axis: int
+    least: int
+    most: int
+    factor: int = 1
+    constant: int = 0
+
+    def number(self, size: int) -> int:
+        """The symbol's number for a size of the axis; that nothing is left of the division, others check."""
+        return (size - self.constant) // self.factor
+
+
 @dataclass
 class Specialisation:
     """The function compiled for one signature."""
@@ -34,7 +50,7 @@ class Specialisation:
     states: States
     updates: list[tuple[int, int]]  # (state, output) pairs
     aliases: dict[int, int]  # output -> input whose memory it may take
-    bindings: list[tuple[str, int, int, int, int]]  # symbol, argument, axis, least, most
+    bindings: list[Binding]
     overlap: bool
     direct: bool
     staged: list[bool]  # per output but updates: a fault may come after its first element was written

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from morpho.base.dims import Dim, Size, bounds
@@ -22,7 +23,7 @@ from morpho.tensor.dynamic import Owner, check_bound, needed_elements, sure_boun
 from morpho.tensor.entries import entries
 from morpho.tensor.gather import gatherer, may_change
 from morpho.tensor.native_states import MOST_SPARE_BYTES, States
-from morpho.tensor.specialise import Specialisation, capture, layout_of
+from morpho.tensor.specialise import Binding, Specialisation, capture, layout_of
 from morpho.tensor.trace import Trace
 from morpho.tensor.trees import LEAF, flatten, has_sizes, unflatten, unhashable
 
@@ -82,10 +83,25 @@ def _spec(made: Compiled, tensor: Tensor, owner: Owner) -> tuple[Any, ...]:
         if not least <= shape[axis] <= most:
             raise fail(ArgumentError, made.__name__,
                        f"axis {axis} of {owner.name} has size {shape[axis]}, outside {least}..{most} of {dim}")
+        if dim.line is not None and (shape[axis] - dim.line[2]) % dim.line[1]:
+            raise fail(ArgumentError, made.__name__,
+                       f"axis {axis} of {owner.name} has size {shape[axis]}, which is {dim} for no number "
+                       f"{dim.line[0]}")
         position = axis % len(shape)
         sizes = (*sizes[:position], dim, *sizes[position + 1:])
     plain = is_contiguous(shape, strides)
     return (dtype, sizes, None if plain else strides)
+
+
+def _bindings(shapes: Sequence[tuple[Size, ...]]) -> list[Binding]:
+    """Where each symbol is found: an axis of that size if there is one, or one of a multiple of it."""
+    lines = [(size, number, axis) for number, sizes in enumerate(shapes) for axis, size in enumerate(sizes)
+             if isinstance(size, Dim) and size.line is not None]
+    found: dict[str, Binding] = {}
+    for size, number, axis in sorted(lines, key=lambda line: not line[0].is_symbol):
+        name, factor, constant = size.line  # type: ignore[misc]
+        found.setdefault(name, Binding(name, number, axis, *size.symbols[name], factor, constant))
+    return list(found.values())
 
 
 def _trace(made: Compiled, structure: Any, specs: list[tuple[Any, ...]]) -> Specialisation:
@@ -190,13 +206,7 @@ def _finish(made: Compiled, graph: Graph, structures: tuple[Any, Any], count: in
               and all(program.slots[place.slot].kind == "result" for place in program.outputs)
               and states.spare_bytes <= MOST_SPARE_BYTES)
     staged = [not uses.written_after_faults(place.slot) for place in program.outputs[:count]]
-    bindings: list[tuple[str, int, int, int, int]] = []
-    for number, (_, sizes, _) in enumerate(specs):
-        for axis, size in enumerate(sizes):
-            if isinstance(size, Dim) and size.is_symbol:
-                ((name, (least, most)),) = size.symbols.items()
-                if all(name != known[0] for known in bindings):
-                    bindings.append((name, number, axis, least, most))
+    bindings = _bindings([sizes for _, sizes, _ in specs])
     made.fallbacks += sum(getattr(step, "fallback", False) for step in program.steps)
     layouts = [layout_of(tensor) for tensor in captured]
     needed = needed_elements(graph)
