@@ -68,6 +68,38 @@ def test_packed_and_unpacked_have_the_same_bits(rng: np.random.Generator, turned
         assert found[0][1] == found[1][1], (rows, k, n, batch)
 
 
+def test_what_follows_an_unpacked_product_is_one_kernel_with_it(rng: np.random.Generator) -> None:
+    """Tile by tile, with the bits of two kernels; also where results take the memory of what they are made of."""
+    def function(x: mo.Tensor, y: mo.Tensor, bias: mo.Tensor) -> mo.Tensor:
+        wide = mo.cumulative_sum(bias, axis=-1)  # a value of its own that ends with the product
+        return mo.gelu(x @ y + bias) * wide + mo.sum(x)
+
+    sizes = ((1, 37, 41, ()), (4, 300, 1100, ()), (3, 70, 33, (5,)), (2, 96, 1, ()), (1, 512, 900, (2, 3)))
+    for rows, k, n, batch in sizes:
+        x, y = (mo.asarray(rng.standard_normal((*batch, *size)).astype("f")) for size in ((rows, k), (k, n)))
+        bias = mo.asarray(rng.standard_normal((*batch, rows, n)).astype("f"))
+        f, got = made(DEFAULT, function, x, y, bias)
+        assert f.stats["products"] == {"packed": 0, "unpacked": 1, "blas": 0}
+        labels = [step.label for step in f.current.plan.program.steps if step.is_direct]
+        assert labels == ["matmul (unpacked)" + "+add+gelu+multiply+add" * (n > 1)]  # a column is computed as a row
+        for change in ({"passes_off": "epilogue"}, {"passes_off": "memory"}, {"threads": 1}, {"threads": 3},
+                       {"isa": "scalar"}, {"level": 0}):
+            with mo.settings(**change):  # type: ignore[arg-type]
+                assert made(DEFAULT, function, x, y, bias)[1] == got, (rows, k, n, batch, change)
+        expected = mo.gelu(x.numpy().astype(np.float64) @ y.numpy() + bias.numpy()).numpy()
+        expected = expected * np.cumsum(bias.numpy(), -1) + x.numpy().sum()
+        np.testing.assert_allclose(np.frombuffer(got, "f").reshape(bias.shape), expected, rtol=1e-3, atol=1e-2)
+
+
+def test_an_index_that_is_wrong_after_an_unpacked_product(rng: np.random.Generator) -> None:
+    """The status of what follows is that of the product."""
+    x, y = pair(rng, 2, 30, 40)
+    f = mo.compile(lambda x, y, z, i: (x @ y) * mo.take(z, i, axis=0))
+    assert f(x, y, mo.ones(7), mo.asarray(np.arange(40) % 7)).shape == (2, 40)
+    with pytest.raises(IndexError):
+        f(x, y, mo.ones(7), mo.asarray(np.arange(40) % 8))
+
+
 @pytest.mark.parametrize("isa", ["scalar", "vector128"])
 def test_unpacked_products_on_other_instruction_sets(rng: np.random.Generator, isa: str) -> None:
     a, b = pair(rng, 6, 301, 131)

@@ -230,6 +230,12 @@ class LoopKernel:
         return not self.short and all(not step.stores for step in self.passes[:-1])
 
     @property
+    def is_plain(self) -> bool:
+        """Whether rows and columns are walked as they are counted, so that any of both can be computed apart."""
+        return not (self.transposed or self.part or self.short or self.turned) and not any(
+            step.reductions for step in self.passes)
+
+    @property
     def turned_accesses(self) -> tuple[int, ...]:
         """Those whose elements lie side by side along the columns, where lanes run along the rows."""
         return tuple(n for n, access in enumerate(self.accesses) if self.turned and access.kind in ("load", "store")

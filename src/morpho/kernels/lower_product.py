@@ -20,6 +20,7 @@ from morpho.ir.node import Node
 from morpho.ir.printing import joined
 from morpho.kernels.builder import Builder, operations, reads_first
 from morpho.kernels.direct_window import DirectProduct, PointwiseProduct, is_direct, is_pointwise
+from morpho.kernels.gemm import EPILOGUE
 from morpho.kernels.int8 import ByteProduct
 from morpho.kernels.lower_gemm import (
     PRODUCT,
@@ -29,6 +30,7 @@ from morpho.kernels.lower_gemm import (
     batch_stride,
     follows,
     layout,
+    loop_scratch,
     product_sizes,
 )
 from morpho.kernels.lower_group import Lowered, lower_body, lower_copy
@@ -98,8 +100,9 @@ class ProductLowering(Builder):
             found = self.product(node, node["shape"], bool(node["axes"]))
         if not windows and self.is_direct(node, found):
             apart = self.new_slot(node["shape"], node["dtype"])
-            self.multiply_directly(node, found, apart)
-            self.step(follow(whole(apart.slot, space, apart.dtype)), node, shown)
+            after = follow(whole(apart.slot, space, apart.dtype))
+            if not self.multiply_directly(node, found, apart, None if node["axes"] else after, f"+{shown}"):
+                self.step(after, node, shown)
         elif not self.multiply(node, found, follow(found.seen(space, columns)), f"{kind}+{shown}"):
             apart = self.new_slot(node["shape"], node["dtype"])
             self.multiply_into(node, found, apart, 2 if windows else 1, kind)
@@ -242,16 +245,31 @@ class ProductLowering(Builder):
         written = self.multiply(node, found, lower_copy(found.tile, target, columns), label)
         assert written, f"{label}: a copy reads every tile once, in its own order"
 
-    def multiply_directly(self, node: Node, found: Product, target: Place) -> None:
-        """One step that reads the right operand as it lies."""
+    def multiply_directly(self, node: Node, found: Product, target: Place, after: Lowered | None = None,
+                          label: str = "") -> bool:
+        """One step that reads the right operand as it lies; whether it computes what comes `after` too."""
         a, b, nbytes = found.a, found.b, found.n * found.k * found.dtype.itemsize
-        kernel = RowProduct(found.dtype, way_of(layout(b.rows, b.columns, ("rows", "columns")), nbytes))
+        if after is not None and ((after.rows, after.columns) != (found.batch * found.m, found.n)
+                                  or not after.kernel.is_plain):
+            after = None  # its rows and columns are others
+        kernel = RowProduct(found.dtype, way_of(layout(b.rows, b.columns, ("rows", "columns")), nbytes),
+                            after is not None)
         tiles, tile = found.direct_tiles
         values = (found.m, found.n, found.k, a.batch, a.rows, a.columns, b.batch, b.rows, b.columns, found.inner,
                   a.outer, b.outer, tiles, tile)
-        self.add(Step(kernel, (a.place, b.place, target), (2,), values, found.batch * tiles,
-                      found.m * tile * found.k, DIRECT, node.origin, threads=node.attributes.get("threads", "auto"),
-                      operations=2 * found.batch * found.m * found.n * found.k, sizes=found.sizes))
+        places, writes, flops = (a.place, b.place, target), (2,), 2 * found.k
+        more: dict[str, Any] = {}
+        if after is not None:
+            stores = [i for i, access in enumerate(after.kernel.accesses) if access.kind == "store"]
+            places, writes, flops = places + after.places, (2, *(3 + i for i in stores)), flops + after.kernel.flops
+            values = (*values, *[0] * (EPILOGUE + 1 - len(values)), *after.values)
+            more = {"epilogue": after.kernel, "in_place": reads_first(after.kernel),
+                    "scratch": loop_scratch(after.kernel, found.n)}
+        self.add(Step(kernel, places, writes, values, found.batch * tiles, found.m * tile * found.k,
+                      DIRECT + label if after is not None else DIRECT, node.origin,
+                      threads=node.attributes.get("threads", "auto"), sizes=found.sizes,
+                      operations=found.batch * found.m * found.n * flops, **more))
+        return after is not None
 
     def packed(self, found: Product, node: Node) -> Place:
         """The right operand in panels; one operand used by several products is packed once, and again where it is read

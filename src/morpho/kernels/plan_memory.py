@@ -80,12 +80,13 @@ def _reuse(program: Program, step: Step, number: int, last: dict[int, int], shar
     """Let outputs of an elementwise step take the memory of inputs that die here and are read in the same order.
 
     The step must be the first to write the output: an update or a concatenation writes its result in several steps,
-    and the earlier ones would write over an input that is still to be read. Nothing that runs at the same time may
-    touch either (`beside`).
+    and the earlier ones would write over an input that is still to be read. So would a step that reads what it wrote
+    before, a product that is followed. Nothing that runs at the same time may touch either (`beside`).
     """
     taken: set[int] = set()
+    within = {place.slot for place in step.reads} & {place.slot for place in written(step)}
     for output in written(step):
-        if first_writes[output.slot] != number or output.slot in beside:
+        if first_writes[output.slot] != number or output.slot in beside | within:
             continue
         if program.slots[output.slot].kind != "temporary" or output.slot in shared or output.offset != 0:
             continue

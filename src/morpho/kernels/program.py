@@ -17,7 +17,7 @@ from morpho.ir.op import Cost
 from morpho.kernels.loop_spec import LoopKernel
 from morpho.kernels.place import Place
 
-DIRECT = "matmul (unpacked)"  # the label of a product that reads its right operand as it lies
+DIRECT = "matmul (unpacked)"  # how the label begins of a product that reads its right operand as it lies
 
 
 @dataclass(slots=True)
@@ -75,7 +75,12 @@ class Step:
     @property
     def is_product(self) -> bool:
         """Whether rows x columns are the multiply-adds of a product."""
-        return self.epilogue is not None or self.label == DIRECT
+        return self.epilogue is not None or self.is_direct
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether it is a product that reads its right operand as it lies."""
+        return self.label.startswith(DIRECT)
 
     @property
     def reads(self) -> list[Place]:

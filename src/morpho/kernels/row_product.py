@@ -7,6 +7,8 @@ ways to read the right operand:
 - `streamed`: the same, but larger. It is read in its own order, a block of its rows at a time, and the sums are kept in
   the result, whose tile stays in the first-level cache.
 - `rows`: k lies side by side, as in a transposed weight. Four columns by four values of k are turned in registers.
+
+A loop kernel may follow (`follows`): it is called on every tile as soon as that is there.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from morpho.base.dtypes import DType, float32, float64
 from morpho.base.machine import Isa
 from morpho.kernels import scalars
 from morpho.kernels.emit import Emitter, Value
-from morpho.kernels.gemm import pick, places_of_batch, transpose
+from morpho.kernels.gemm import EPILOGUE, pick, places_of_batch, transpose
 
 NAMES = ("m", "n", "k", "a_batch", "a_m", "a_k", "b_batch", "b_k", "b_n", "inner", "a_outer", "b_outer", "tiles",
          "tile")
@@ -51,11 +53,13 @@ def column_tile(columns: int, itemsize: int, threads: int) -> int:
 class RowProduct:
     """C[b, m, n] = sum over k of A[b, m, k] * B[b, k, n], C contiguous; called over the tiles of all batches.
 
-    `way` is `columns`, `streamed` or `rows`. Numbers as in `NAMES`.
+    `way` is `columns`, `streamed` or `rows`. Numbers as in `NAMES`. With `follows` the number `EPILOGUE` is the address
+    of a loop kernel, whose own numbers come after it and whose operands after C.
     """
 
     dtype: DType
     way: str
+    follows: bool = False
 
     scratch_bytes_per_column = 0
     scratch_bytes = 0
@@ -78,6 +82,8 @@ class _Code:
         from morpho.kernels.loop_base import SIGNATURE
 
         e = self.e
+        e.line("%status = alloca i32, align 4")
+        e.store(e.constant(0, "i32", 1), "%status")
         a, b, c = (e.load_pointer("%buffers", i) for i in range(3))
         self.v = v = {key: e.load(e.offset("%values", "i64", i), "i64", 1) for i, key in enumerate(NAMES)}
         with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as loop:
@@ -91,10 +97,21 @@ class _Code:
                 self.streamed(begin, end)
             else:
                 self.in_chunks(begin, end)
-        e.line("ret i32 0")
+            found = self.follow(batch, begin, end) if self.kernel.follows else e.constant(0, "i32", 1)
+            e.store(e.load("%status", "i32", 1) | found, "%status")
+        e.line(f"ret i32 {e.load('%status', 'i32', 1).name}")
         wide = '"prefer-vector-width"="512"' if self.wide else ""
         head = f"define i32 @{name}({SIGNATURE}) nounwind {wide} {{\nentry:\n"
         return head + e.text() + "\n}\n" + "\n".join(sorted(e.declarations)) + "\n"
+
+    def follow(self, batch: Value, begin: Value, end: Value) -> Value:
+        """Call the loop kernel on the rows of a batch and the columns of a tile; its status."""
+        e, first = self.e, batch * self.v["m"]
+        address = e.load_pointer(e.offset("%values", "i64", EPILOGUE))
+        places, numbers = e.offset("%buffers", "ptr", 3), e.offset("%values", "i64", EPILOGUE + 1)
+        last = first + self.v["m"]
+        return e.assign(f"call i32 {address}(ptr {places}, ptr {numbers}, i64 {first.name}, i64 {last.name}, "
+                        f"i64 {begin.name}, i64 {end.name}, ptr %scratch)", "i32", 1)
 
     # -- operands; what a loop does not change is written before it, since nothing moves it there later ----------------
     def row_of(self, pointer: str, number: Value, stride: str) -> str:

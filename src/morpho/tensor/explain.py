@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from morpho.base.units import format_bytes
-from morpho.kernels.program import DIRECT, HostStep, Program, Step
+from morpho.kernels.program import HostStep, Program, Step
 from morpho.runtime import code, threads
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def statistics(compiled: Compiled) -> dict[str, Any]:
 def _products(program: Program) -> dict[str, int]:
     """How many products go which way: with the right operand packed, or read as it lies, or through NumPy's BLAS."""
     kernels = [step for step in program.steps if isinstance(step, Step)]
-    direct = sum(step.label == DIRECT for step in kernels)
+    direct = sum(step.is_direct for step in kernels)
     return {"packed": sum(step.is_product for step in kernels) - direct, "unpacked": direct,
             "blas": sum(isinstance(step, HostStep) and step.label == "matmul_blas" for step in program.steps)}
 
@@ -130,7 +130,7 @@ def explain_text(compiled: Compiled) -> str:
         lines.append(f"  once, on constants: {_count(stats['prepared_steps'], 'step')}, "
                      f"{format_bytes(stats['prepared_bytes'])} kept")
     borrowed = sum(not tensor.elements().writable for tensor in compiled.current.captured)
-    if borrowed and any(step.is_product and step.label != DIRECT
+    if borrowed and any(step.is_product and not step.is_direct
                          for step in compiled.current.plan.program.steps if isinstance(step, Step)):
         lines.append(f"  packed at every call: {_count(borrowed, 'captured tensor')} borrowed from NumPy; "
                      "mo.asarray(weight, copy=True) is packed once")
