@@ -121,3 +121,21 @@ def test_fallbacks_to_numbers_are_counted() -> None:
     before = evaluate.counts.syncs
     assert float(mo.ones(3).sum()) == 3 and bool(mo.ones(()) > 0)
     assert evaluate.counts.syncs == before + 2
+
+
+def test_a_loop_whose_program_grows_is_said_once(caplog: pytest.LogCaptureFixture,
+                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "MANY_GROWING", 3)
+    monkeypatch.setattr(evaluate, "counts", evaluate.Counts())
+    x = mo.zeros(5)
+    for turn in range(8):
+        x = x * 0.5 + turn
+        x.mean().item()
+    said = [record.message for record in caplog.records if "longer program" in record.message]
+    assert len(said) == 1 and "x.realise()" in said[0]
+    caplog.clear()
+    monkeypatch.setattr(evaluate, "counts", evaluate.Counts())
+    for turn in range(8):
+        x = (x * 0.25 + turn).realise()
+        x.mean().item()
+    assert not [record for record in caplog.records if "longer program" in record.message]

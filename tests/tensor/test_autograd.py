@@ -581,3 +581,22 @@ def test_values_that_numpy_may_take_inside_a_gradient():
     value, found = mo.value_and_grad(loss)(mo.asarray([1.0, 2.0]))
     assert found.numpy().tolist() == [6, 8] and value.numpy() == 22
     assert kept[1] == [2, 4] and kept[3].tolist() == [2, 4] and kept[-1].tolist() == [2, 4]
+
+
+def test_a_step_of_training_by_mo_grad_leaves_no_past(rng: np.random.Generator) -> None:
+    """What `mo.grad` differentiated with respect to is gone when it returns: a realised result is a leaf."""
+    x, w = mo.asarray(rng.normal(size=(16, 3)).astype("f")), mo.zeros(3)
+    for _ in range(4):
+        w = w - 0.1 * mo.grad(lambda w: ((x @ w - 1) ** 2).mean())(w)
+        w.realise()
+        assert not w.program().inputs
+    outer = mo.grad(lambda v: (mo.grad(lambda w: (w * w * v).sum())(v).realise() * v).sum())(mo.asarray([2.0]))
+    assert outer.tolist() == [24.0]  # inside another one it is kept: the derivative of 2 v * v * v
+
+
+def test_what_has_no_gradient_says_so_or_has_it() -> None:
+    for function in (mo.unique_values, lambda x: mo.unique_all(x).values, lambda x: mo.unique_counts(x).values):
+        with pytest.raises(ArgumentError, match=r"unique.* has no gradient"):
+            mo.grad(lambda x, f=function: f(x).sum())(mo.asarray([1.3, 2.2]))
+    assert mo.unique_values(mo.asarray([1.5, 1.5])).tolist() == [1.5]
+    assert mo.grad(lambda x: mo.nextafter(x, mo.asarray(9.0)).sum())(mo.asarray([1.0, 2.0])).tolist() == [1, 1]

@@ -125,10 +125,34 @@ def test_gradients_and_assignments_through_steps() -> None:
 
 @pytest.mark.parametrize("key, message", [
     (np.s_[::2], r"step of 2 through n positions .*declare the axis as a multiple: .*2 \* n"),
-    (np.s_[::0], "takes no step of 0"), (np.s_[::1.5], "takes no step of 1.5"),
+    (np.s_[::0], "takes no step of 0"), (np.s_[::1.5], "1.5, which is no whole number"),
+    (np.s_[:2.5], "2.5, which is no whole number"), (np.s_["a":], "'a', which is no whole number"),
     (np.s_[:5], r"positions 0\.\.4 leave axis 0 of size n for some sizes: n is from 2 to 100.*larger lower bound"),
     (np.s_[5:1:-1], "leave axis 0 of size n for some sizes"), (5, "for some sizes: n is from 2 to 100")], ids=str)
 def test_slices_that_do_not_fit_every_size(key: Any, message: str) -> None:
     f = mo.compile(lambda x: x[key], dynamic={"x": {0: mo.Dim("n", 2, 100)}})
     with pytest.raises(IndexError, match=message):
         f(mo.ones((12, 2)))
+
+
+@pytest.mark.parametrize("key", [np.s_[3:1], np.s_[:500], np.s_[-500:], np.s_[500:], np.s_[::np.int64(1)],
+                                 np.s_[::np.int64(-1)], np.s_[np.int64(1):np.int64(-1)], np.s_[500::-1],
+                                 np.s_[0:-500:-1], np.s_[1:0:-1], np.s_[-500::-1]], ids=str)
+def test_slices_are_cut_where_that_is_sure(key: slice) -> None:
+    f = mo.compile(lambda x: x[key] + 1, dynamic={"x": {0: mo.Dim("n", 3, 60)}})
+    for n in (3, 4, 60):
+        array = np.arange(n, dtype="f")
+        np.testing.assert_array_equal(f(mo.asarray(array)).numpy(), array[key] + 1)
+
+
+def test_windows_with_steps_over_multiples(rng: np.random.Generator) -> None:
+    k = mo.Dim("k", 2, 40)
+    weight = mo.asarray(rng.normal(size=(3, 2, 4)).astype("f"))
+    pooled = mo.compile(lambda x: mo.max_pool1d(x, 2), dynamic={"x": {2: 2 * k}})
+    convolved = mo.compile(lambda x: mo.conv1d(x, weight, stride=2), dynamic={"x": {2: 2 * k}})
+    for n in (2, 5, 40):
+        x = mo.asarray(rng.normal(size=(1, 2, 2 * n)).astype("f"))
+        np.testing.assert_array_equal(pooled(x).numpy(), mo.max_pool1d(x, 2).numpy())
+        np.testing.assert_array_equal(convolved(x).numpy(), mo.conv1d(x, weight, stride=2).numpy())
+    with pytest.raises(ShapeError, match=r"stride 3 .* declare the axis as a multiple"):
+        mo.compile(lambda x: mo.max_pool1d(x, 3), dynamic={"x": {2: 2 * k}})(mo.ones((1, 2, 8)))

@@ -162,7 +162,49 @@ def test_backends_that_are_wrong(boxed: list[str]) -> None:
         pass
     with mo.settings(backend="boxed"), pytest.raises(ArgumentError, match="is in use"):
         mo.extend.remove("boxed")
+    with pytest.raises(ArgumentError, match="no name"):
+        mo.extend.backend(3, lambda *given: None)  # type: ignore[arg-type]
     mo.extend.backend("flat", lambda node, values, sizes: np.zeros(7))
     with mo.settings(backend="flat"), pytest.raises(ShapeError, match=r"backend 'flat' .* shape \(7,\), not \(2,\)"):
         (X + 1).numpy()
     mo.extend.remove("flat")
+
+
+def test_a_backend_that_is_removed_while_another_block_names_it() -> None:
+    """Nothing runs on another backend in its place, least of all a program that has no code."""
+    mo.extend.backend("gone", run_node)
+    f = mo.compile(lambda x: x - 1)
+    with mo.settings(backend="gone"):
+        assert f(X).tolist() == [0, 1]
+        with mo.settings(backend="cpu"):
+            mo.extend.remove("gone")
+        (lazy,) = [X * 2]
+        for call in (lambda: f(X), lazy.numpy, lambda: mo.compile(lambda x: x + 1)(X)):
+            with pytest.raises(ArgumentError, match="'gone' was removed while"):
+                call()
+    assert f(X).tolist() == [0, 1]
+
+
+def test_results_of_a_backend_are_rounded_to_their_dtype() -> None:
+    def run(node: Any, values: list[Any], sizes: Any) -> Any:
+        return values[0] * values[1] if node.op.name == "multiply" else run_node(node, values, sizes)
+
+    mo.extend.backend("unrounded", run)
+    x, y = mo.asarray([3.3], dtype=mo.bfloat16), mo.asarray([1.7], dtype=mo.bfloat16)
+    with mo.settings(backend="unrounded"):
+        found = (x * y).numpy()
+    assert found.tolist() == (x * y).numpy().tolist()
+    mo.extend.remove("unrounded")
+
+
+def test_names_are_given_once_and_patterns_name_operations() -> None:
+    cube = mo.extend.op("own_name", lambda x: x * x * x)
+    for add in (lambda: mo.extend.backend("own_name", run_node), lambda: mo.extend.add_pass("own_name", lambda g: g),
+                lambda: mo.extend.op("own_name", cube), lambda: mo.extend.add_pass("memory", lambda g: g),
+                lambda: mo.extend.op("bad name", cube), lambda: mo.extend.op("add", cube)):
+        with pytest.raises(ArgumentError, match=r"exists already|is no name"):
+            add()
+    mo.extend.remove("own_name")
+    for names in (("ad",), ()):
+        with pytest.raises(ArgumentError, match="no operation"):
+            mo.extend.pattern(*names)

@@ -7,6 +7,7 @@ import ctypes
 import gc
 import hashlib
 import io
+import sys
 import time
 import warnings
 import weakref
@@ -17,7 +18,7 @@ import pytest
 from callers import together
 
 import morpho as mo
-from morpho.tensor import capsule, interop
+from morpho.tensor import buffer_slot, capsule, interop
 
 DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
           "float64", "complex64", "complex128"]
@@ -257,27 +258,70 @@ def test_buffer_protocol() -> None:
 def test_a_buffer_holds_the_memory_and_is_let_go() -> None:
     t = mo.ones(1000) * 3
     t.numpy()
-    storage = weakref.ref(t)
-    view = memoryview(t)
+    tensor, storage = weakref.ref(t), t._storage
+    view, held = memoryview(t), sys.getrefcount(storage)
     del t
     gc.collect()
-    assert storage() is None and view.tolist() == [3.0] * 1000
-    for _ in range(3000):
-        bytes(mo.ones(10))
+    assert tensor() is None and view.tolist() == [3.0] * 1000
+    view.release()
+    gc.collect()
+    assert sys.getrefcount(storage) < held
+    t = mo.ones(10).realise()
+    before = sys.getrefcount(t), sys.getrefcount(t._storage)
+    for _ in range(1000):
+        bytes(t), memoryview(t)
+    assert (sys.getrefcount(t), sys.getrefcount(t._storage)) == before
 
 
-def test_buffers_that_are_refused() -> None:
-    """Before Python 3.12 the reason is lost: the C function that serves buffers can tell only that there is none."""
+def test_buffers_that_are_refused_say_why() -> None:
     t = mo.ones(4)
-    with pytest.raises((BufferError, SystemError, TypeError)):
+    memoryview(t)  # before Python 3.12 the reason of a first request in a process is lost
+    with pytest.raises((BufferError, TypeError), match=r"read-only|read-write"):
         io.BytesIO(b"0123456789abcdef").readinto(t)
-    with pytest.raises((BufferError, SystemError)):
+    with pytest.raises(BufferError, match="no format for bfloat16"):
         memoryview(mo.asarray([1.5], dtype=mo.bfloat16))
+    with pytest.raises(IndexError, match="out of range"):
+        bytes(mo.ones(3)[mo.asarray([5])])
+    with pytest.raises(mo.errors.CompileError, match="asks for a value of its arguments"):
+        mo.compile(lambda x: x if bytes(x) else -x)(t)
     assert t.tolist() == [1, 1, 1, 1]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert np.asarray(mo.asarray([1.5], dtype=mo.bfloat16)).tolist() == [1.5]
         assert np.frombuffer(t, np.float32).tolist() == [1, 1, 1, 1]
+
+
+def test_an_interrupt_while_a_buffer_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: mo.Tensor, flags: int) -> memoryview:
+        raise KeyboardInterrupt
+
+    memoryview(mo.ones(2))
+    monkeypatch.setattr(mo.Tensor, "__buffer__", interrupted)
+    for use in (bytearray, bytes, memoryview):
+        with pytest.raises(KeyboardInterrupt):
+            use(mo.ones(2))
+
+
+@pytest.mark.skipif(not buffer_slot.is_needed(), reason="Python serves buffers by itself")
+def test_the_first_request_and_one_without_llvm() -> None:
+    """A class of its own, as `Tensor` was when it was made."""
+    class Own:
+        def __buffer__(self, flags: int) -> memoryview:
+            if flags & 1:
+                raise BufferError("read-only")
+            return memoryview(b"abc")
+
+    class Derived(Own):
+        pass
+
+    slot = buffer_slot.Slot(Own)
+    assert bytes(memoryview(Own())) == b"abc" and bytes(memoryview(Derived())) == b"abc"
+    assert slot.table[0]
+    with pytest.raises((BufferError, TypeError), match=r"read-only|read-write"):
+        io.BytesIO(b"123").readinto(Derived())
+    view = (ctypes.c_byte * 128)()
+    assert buffer_slot._get_buffer(Own(), ctypes.addressof(view), 0) == 0
+    ctypes.pythonapi.PyBuffer_Release(ctypes.c_void_p(ctypes.addressof(view)))
 
 
 def test_conversions_to_python() -> None:

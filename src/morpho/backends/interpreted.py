@@ -15,7 +15,7 @@ import numpy as np
 from morpho.backends import reference
 from morpho.base import settings
 from morpho.base.dims import settled
-from morpho.base.errors import ShapeError, fail
+from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.ir.node import Node, toposort
 
 
@@ -25,7 +25,7 @@ def _as_it_is(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """How one backend computes. bfloat16 comes as float32 arrays whose values are bfloat16 values, and goes so."""
+    """How one backend computes. bfloat16 comes as float32 arrays, and goes so; results are rounded to their dtype."""
 
     name: str
     run: Callable[[Node, list[Any], Mapping[str, int]], Any]  # several outputs as a tuple
@@ -38,7 +38,13 @@ INTERPRETERS = {"reference": Interpreter("reference", reference.run_node)}
 
 def current() -> Interpreter | None:
     """The backend of the settings, or None where code is compiled."""
-    return INTERPRETERS.get(settings.get().backend)
+    name = settings.get().backend
+    if name == "cpu":
+        return None
+    if name not in INTERPRETERS:
+        raise fail(ArgumentError, "settings", f"the backend {name!r} was removed while a mo.settings block names it",
+                   "leave the block, or add the backend again")
+    return INTERPRETERS[name]
 
 
 def run_graph(backend: Interpreter, outputs: Iterable[Node], leaf: Callable[[Node], np.ndarray],
@@ -55,10 +61,10 @@ def run_graph(backend: Interpreter, outputs: Iterable[Node], leaf: Callable[[Nod
 
 
 def _checked(backend: Interpreter, node: Node, array: Any, sizes: Mapping[str, int]) -> np.ndarray:
-    """A result, or an error that names the backend whose result has another shape."""
+    """A result rounded to its dtype, or an error that names the backend whose result has another shape."""
     expected = settled(node.shape, sizes) if sizes else node.shape
     if np.shape(array) != tuple(expected):
         raise fail(ShapeError, node.op.name, f"the backend {backend.name!r} computed a result of shape "
                                              f"{np.shape(array)}, not {tuple(expected)}",
                    "look at its run and copy_out", line=node.origin)
-    return np.asarray(array)
+    return reference.rounded(array, node.dtype)

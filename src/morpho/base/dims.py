@@ -276,6 +276,15 @@ def divide(value: Size, by: Size) -> Size | None:
     return Dim._of(result)
 
 
+def quotient_down(value: Size, by: int) -> Size | None:
+    """The quotient rounded down, where that is a size: all but the constant are multiples of `by`.
+
+    >>> quotient_down(4 * Dim("n") - 1, 2), quotient_down(Dim("n"), 2)
+    (-1+2*n, None)
+    """
+    return divide(value - constant_term(value) % by, by)
+
+
 MOST_CORNERS = 8  # symbols up to which all combinations of their bounds are looked at
 
 

@@ -68,7 +68,7 @@ describe = {
     "cache_dir": "folder of compiled code and fetched models; empty means the user's cache folder",
     "cache_bytes": "most bytes of compiled code kept on disk",
     "pool_bytes": "most bytes the memory pool may hold; 0 means no limit",
-    "passes_off": "comma-separated passes to switch off, for example fuse,cse; memory: no two values share any",
+    "passes_off": "comma-separated passes to switch off, like fuse,cse; memory: no two intermediate values share any",
     "autocast": "dtype of products: bfloat16, float16, auto (bfloat16 where it is no slower), or empty for their own",
     "nans": "look for the operation that first makes NaN or infinity: results, all (of every operation), or empty",
     "fast": "whether products may go to BLAS or Strassen, and einsum by this machine's rates, where `morpho doctor "

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from morpho.base.machine import Isa
+from morpho.kernels import scalars
 from morpho.kernels.loop_spec import LANES, LoopKernel
+from morpho.kernels.vector_math import BY_TABLE, is_by_table
 from morpho.ops.elementwise import COSTLY
 
 LONG_CHAIN = 8
-BY_TABLE = frozenset({"gelu", "gelu_slope"})  # the more vectors, the fewer loads of tables for each
 
 
 def function_flops(kernel: LoopKernel) -> int:
@@ -24,9 +25,12 @@ def may_be_staged(kernel: LoopKernel) -> bool:
 def vectors_of_functions(kernel: LoopKernel, isa: Isa) -> int:
     """Vectors side by side where polynomials are computed: they wait for themselves, but more may not fit the
     registers."""
-    names = [i.name for i in kernel.instructions if i.full and i.flops >= COSTLY]
+    heavy = [i for i in kernel.instructions if i.full and i.flops >= COSTLY]
+    names = [i.name for i in heavy]
+    by_table = [i.name for i in heavy if is_by_table(i.name, scalars.register_type(i.dtype))]
     if isa.architecture == "aarch64":
-        return 4 if function_flops(kernel) == COSTLY or names == ["gelu_tanh"] or not BY_TABLE.isdisjoint(names) else 2
+        # The more vectors, the fewer loads of tables for each.
+        return 4 if function_flops(kernel) == COSTLY or names == ["gelu_tanh"] or by_table else 2
     # Constants take no registers of their own on AVX-512.
     alone = len(names) == 1 and names[0] in BY_TABLE and not any(i.reduces for i in kernel.instructions)
     return 4 if alone and isa.vector_bits == 512 else 2

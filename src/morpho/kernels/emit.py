@@ -17,15 +17,12 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
 
 from morpho.base.machine import machine
-
-T = TypeVar("T")
 
 FLOATS = frozenset({"half", "bfloat", "float", "double"})
 CACHE_LINE = 64  # bytes
@@ -148,7 +145,6 @@ class Emitter:
         self.types: dict[str, tuple[str, int]] = {}  # element and lanes of every value
         self._counter = 0
         self._block = "entry"
-        self._once: dict[tuple[str, str], Any] = {}
         self._uses: dict[str, int] = {}  # of constants in memory
         self.table: list[tuple[int, str]] = []  # constants of the table, each with the number of bytes up to its end
 
@@ -390,22 +386,12 @@ class Emitter:
     def label(self, name: str) -> None:
         self.lines.append(f"{name}:")
         self._block = name
-        self._once.clear()
 
     def take_back(self, start: int) -> list[str]:
         """The lines from `start` on, no longer part of the body."""
         taken = self.lines[start:]
         del self.lines[start:]
-        self._once.clear()
         return taken
-
-    def once(self, name: str, x: Value, make: Callable[[Value], T]) -> T:
-        """What `make(x)` writes, or what it gave before in this block: functions of one argument may share parts, which
-        LLVM cannot find where constants are `reloaded`."""
-        key = (name, x.name)
-        if key not in self._once:
-            self._once[key] = make(x)
-        return self._once[key]  # type: ignore[no-any-return]
 
     def branch(self, target: str) -> None:
         self.line(f"br label %{target}")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from morpho.kernels import scalars
 from morpho.kernels.emit import BITS, Emitter, Value
 from morpho.kernels.loop_spec import LANES
-from morpho.kernels.vector_math import WITH_RARE_ARGUMENTS
+from morpho.kernels.vector_math import has_branches
 
 if TYPE_CHECKING:
     from morpho.kernels.loop_code import LoopCode
@@ -330,7 +330,8 @@ def is_straight(code: LoopCode, step: Pass) -> bool:
     accesses = [code.kernel.accesses[store.access] for store in step.stores]
     for number in step.needed:
         instruction = code.kernel.instructions[number]
-        if instruction.name in ("gather", "index") or instruction.name in WITH_RARE_ARGUMENTS:
+        if instruction.name in ("gather", "index") or has_branches(instruction.name,
+                                                                   scalars.register_type(instruction.dtype)):
             return False
         if instruction.name == "load":
             accesses.append(code.kernel.accesses[instruction.extra])

@@ -278,7 +278,7 @@ _binary("bitwise_xor", "biu", np.bitwise_xor, _WHOLE, properties=COMMUTES)
 _binary("bitwise_left_shift", "iu", special.left_shift, _WHOLE)
 _binary("bitwise_right_shift", "iu", special.right_shift, _WHOLE)
 
-register(Op("nextafter", "elementwise", same("nextafter", "f"), _STEP, special.reference_nextafter,
+register(Op("nextafter", "elementwise", same("nextafter", "f"), lambda n, ct: [ct, None], special.reference_nextafter,
             numerics="a step of the dtype", properties=frozenset({"by dtype"})))
 
 ARITY = {name: 2 for name in (

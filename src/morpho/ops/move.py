@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from morpho.base.dims import Dim, Size, bounds, product
+from morpho.base.dims import Dim, Size, bounds, product, quotient_down
 from morpho.base.errors import ArgumentError, AxisError, DTypeError, IndexFault, MorphoError, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import Attributes, Op, Spec, register
@@ -117,7 +117,12 @@ def window_count(size: Size, length: Size, step: int, dilation: Size, operation:
     if bounds(size - span)[0] < 0:
         raise fail(ShapeError, operation, f"a window that spans {span} elements is larger than an axis of size {size}",
                    "pad it first")
-    return (size - span) // step + 1 if step != 1 else size - span + 1
+    count = quotient_down(size - span, step)
+    if count is None:
+        raise fail(ShapeError, operation, f"how many windows of step {step} an axis of size {size} has is no "
+                                          "polynomial of the dynamic sizes",
+                   f"declare the axis as a multiple: n = mo.Dim('n', 1, 512), and {step} * n for it")
+    return count + 1
 
 
 def _infer_window(inputs: Sequence[Spec], attributes: Attributes) -> Spec:

@@ -55,6 +55,7 @@ NEEDED = {
     "dce": "what no output needs is not part of a graph to begin with",
 }
 
+MEMORY = "memory"  # the plan of the arena, which is switched off likewise
 checking = False  # tests switch it on: the verifier runs after every pass
 
 
@@ -69,9 +70,9 @@ class Report:
 
 
 def switched_off(names: str) -> set[str]:
-    """What a setting of `passes_off` names; `memory` is the plan of the arena, which is made after the passes."""
+    """What a setting of `passes_off` names: passes, or the plan of the arena, which is made after them."""
     off = {name.strip() for name in names.split(",") if name.strip()}
-    possible = [name for name in PASSES if name not in NEEDED] + ["memory"]
+    possible = [name for name in PASSES if name not in NEEDED] + [MEMORY]
     if off & NEEDED.keys():
         name = sorted(off & NEEDED.keys())[0]
         raise fail(ArgumentError, "settings", f"passes_off: {name!r} cannot be left out: {NEEDED[name]}",

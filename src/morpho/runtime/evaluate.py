@@ -22,7 +22,7 @@ from morpho.backends import interpreted, reference
 from morpho.backends.interpreted import Interpreter
 from morpho.base import settings
 from morpho.base.dims import Size, evaluate
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.errors import ArgumentError, MorphoError, fail
 from morpho.base.units import format_bytes
 from morpho.cost.crossovers import Crossovers
 from morpho.cost.estimate import bytes_avoided, graph_cost
@@ -40,14 +40,14 @@ from morpho.kernels.plan_memory import plan_memory
 from morpho.kernels.program import HostStep, Program, Step
 from morpho.passes import fuse
 from morpho.passes.liveness import Updates
-from morpho.passes.pipeline import Report, optimise, switched_off
+from morpho.passes.pipeline import MEMORY, Report, optimise, switched_off
 from morpho.passes.remat import Budget
 from morpho.runtime import code, measure, stored_plan, threads
 from morpho.runtime.abstraction import abstract
 from morpho.runtime.buffer import Buffer, allocate, view_memory
 from morpho.runtime.cache import BoundedCache
 from morpho.runtime.executable import Executable
-from morpho.runtime.faults import index_fault
+from morpho.runtime.faults import host_fault, index_fault
 from morpho.runtime.pool import pool
 from morpho.runtime.stored_plan import StoredPlan
 
@@ -68,6 +68,8 @@ class Counts:
     copies: int = 0
     syncs: int = 0  # realisations forced by data-dependent shapes or Python values
     said: set[str] = field(default_factory=set)
+    growing: int = 0  # programs compiled by lazy evaluation, each longer than the one before
+    longest: int = 0  # operations of the last of them
 
 
 counts = Counts()
@@ -143,6 +145,7 @@ class Plan:
 
 # -- plans -----------------------------------------------------------------------------------------------------------
 PLAN_BYTES = 64 << 20
+MANY_GROWING = 20
 MOST_BYTES = 1 << 46  # of an arena: no machine has more
 _plans: BoundedCache[tuple[Any, ...], Plan] = BoundedCache(PLAN_BYTES, "plans")
 
@@ -160,8 +163,22 @@ def plan_key(graph: Graph, own_outputs: bool) -> tuple[Any, ...]:
 
 def plan_for(graph: Graph, inputs: int, own_outputs: bool = False) -> Plan:
     """The plan of an abstracted graph, made once."""
-    return _plans.get_or_create(plan_key(graph, own_outputs),
-                                lambda: make_plan(_of_numbers(graph), own_outputs, inputs), plan_bytes)
+    def make() -> Plan:
+        _look_for_growth(len(graph.nodes))
+        return make_plan(_of_numbers(graph), own_outputs, inputs)
+
+    return _plans.get_or_create(plan_key(graph, own_outputs), make, plan_bytes)
+
+
+def _look_for_growth(nodes: int) -> None:
+    """Say once that a loop carries a lazy tensor on, so that each turn compiles a longer program than the last."""
+    counts.growing = counts.growing + 1 if nodes > counts.longest else 0
+    counts.longest = nodes
+    if counts.growing == MANY_GROWING and "growing" not in counts.said:
+        counts.said.add("growing")
+        log.warning("each of the last %d evaluations compiled a longer program than the one before, %d operations by "
+                    "now: call x.realise() on a tensor that a loop carries on, or compile the loop's body with mo.compile",
+                    MANY_GROWING, nodes)
 
 
 def _of_numbers(graph: Graph) -> Graph:
@@ -237,7 +254,7 @@ def _make(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[in
         thrifty = budget is not None or any(node.op.name == "again" for node in fused.nodes)
         if chosen.joint and chosen.level > 0 and not thrifty:
             join_steps(program, threads.wanted_threads(), crossovers, updates, own_outputs)
-        apart = "memory" in switched_off(chosen.passes_off)
+        apart = MEMORY in switched_off(chosen.passes_off)
         plan_memory(program, reuse=chosen.level > 0 and not apart, apart=apart)
         return program
 
@@ -317,7 +334,11 @@ def run_plan(plan: Plan, inputs: Sequence[int], results: Sequence[int], sizes: M
                 raise index_fault(given, segment.faulty(status), lines)
         else:
             started = time.perf_counter()
-            _run_host(program, segment, pointers, arena, sizes)
+            try:
+                _run_host(program, segment, pointers, arena, sizes)
+            except MorphoError as error:
+                given, lines = (plan.graph.outputs, plan.lines) if outputs is None else (outputs, {})
+                raise host_fault(given, segment, lines, error) from None
             if getattr(clock, "seconds", None) is not None:
                 clock.seconds.append(time.perf_counter() - started)
 

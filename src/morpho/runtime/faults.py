@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from morpho.base.errors import MorphoError
+from morpho.base.errors import MorphoError, fail
 from morpho.ir.node import Node, toposort
-from morpho.kernels.program import Step
+from morpho.kernels.program import HostStep, Step
 from morpho.ops.index import out_of_range
 
 
@@ -29,6 +29,13 @@ def index_fault(outputs: Sequence[Node], step: Step, known: Mapping[int, str]) -
     lines = dict.fromkeys(known.get(node.serial, node.origin) for node in checks)
     names, sizes = (dict.fromkeys(map(found, checks)) for found in (_name, _size))
     return out_of_range(" or ".join(names), _only(sizes, None), line=_only(lines, step.origin))
+
+
+def host_fault(outputs: Sequence[Node], step: HostStep, known: Mapping[int, str], error: MorphoError) -> MorphoError:
+    """The error of an operation on the host, with the line where it was written and not that where it runs."""
+    same = [node for node in toposort(outputs) if node.op.name == step.node.op.name]
+    line = _only(dict.fromkeys(known.get(node.serial, node.origin) for node in same), step.origin)
+    return fail(type(error), step.node.op.name, error.message, error.hint, line=line)
 
 
 def _name(node: Node) -> str:

@@ -103,7 +103,7 @@ def logsumexp(x: Any, /, axis: Any = None, keepdims: bool = False) -> Tensor:
     return finished("logsumexp", node, node["axes"], keepdims)
 
 
-def layer_norm(x: Any, weight: Any = None, bias: Any = None, /, eps: float = 1e-5, axis: Any = -1) -> Tensor:
+def layer_norm(x: Any, /, weight: Any = None, bias: Any = None, eps: float = 1e-5, axis: Any = -1) -> Tensor:
     """(x - mean) / sqrt(variance + eps) along an axis, times `weight`, plus `bias`, where given."""
     if weight is None and bias is not None:
         raise fail(ArgumentError, "layer_norm", "a bias without a weight is not taken", "pass ones as the weight")
@@ -111,7 +111,7 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, /, eps: float = 1e-
     return Tensor.of_node(_rows("layer_norm", x, axis, *others, eps=float(eps)))
 
 
-def rms_norm(x: Any, weight: Any = None, /, eps: float = 1e-5, axis: Any = -1) -> Tensor:
+def rms_norm(x: Any, /, weight: Any = None, eps: float = 1e-5, axis: Any = -1) -> Tensor:
     """x / sqrt(mean of squares + eps) along an axis, times `weight` where given."""
     return Tensor.of_node(_rows("rms_norm", x, axis, *([] if weight is None else [weight]), eps=float(eps)))
 

@@ -24,7 +24,7 @@ from morpho.ir.node import Node, toposort
 from morpho.runtime.buffer import Buffer
 from morpho.runtime.layout import pack_record
 from morpho.tensor.calls import unpicklable
-from morpho.tensor.tracking import Tracked, check_own, detached, tracing, tracked, watch
+from morpho.tensor.tracking import Tracked, check_own, detached, is_watched, tracing, tracked, watch
 
 
 def _engine() -> ModuleType:
@@ -353,7 +353,7 @@ def realise(*tensors: Tensor) -> None:
     below = toposort(nodes)
     check_value(below)
     of_data = any(leaf.op.name == "data" for leaf in below)
-    differentiable = bool(tracked) and any(node.serial in tracked for node in below)
+    differentiable = bool(tracked) and any(is_watched(node) for node in below)
     buffers = evaluate.realise(nodes)
     if settings.get().nans:
         from morpho.tensor.debug import check_nodes

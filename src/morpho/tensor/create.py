@@ -130,8 +130,10 @@ def _from_python(obj: Any, wanted: DType | None) -> Tensor:
     if kind in "iu" and target.is_integer and array.size:
         info = np.iinfo(target.numpy)
         if array.min() < info.min or array.max() > info.max:
-            raise fail(DTypeError, "asarray", f"numbers from {shown(array.min())} to {shown(array.max())} do not fit "
-                                              f"{target}")
+            low, high = int(array.min()), int(array.max())
+            numbers = f"the number {low} does" if low == high else f"numbers from {low} to {high} do"
+            larger = "use dtype=mo.uint64" if low >= 0 and info.max < high < 1 << 64 else "use a wider dtype"
+            raise fail(DTypeError, "asarray", f"{numbers} not fit {target}", larger)
     if array.dtype.kind == "O":
         try:
             array = array.astype(target.numpy if target.is_integer else np.float64)

@@ -40,8 +40,7 @@ def op(name: str, composition: Callable[..., Tensor] | None = None, *, reference
     which runs in NumPy between native parts, counted as a fallback (`native=False` says that this is meant). `kinds`
     are the dtype kinds it takes: b, i, u, f, c. A gradient is `vjp(node, cotangent)`, one node per input.
     """
-    if name in REGISTRY:
-        raise fail(ArgumentError, "extend.op", f"an operation named {name!r} exists already")
+    _check_name("op", name, name in REGISTRY)
     if composition is None and reference is None:
         raise fail(ArgumentError, "extend.op", f"{name!r} has neither a composition nor a reference")
     missing = NoGradient("none was given to extend.op", missing=composition is None)
@@ -62,6 +61,14 @@ def op(name: str, composition: Callable[..., Tensor] | None = None, *, reference
     apply.__name__ = apply.__qualname__ = name
     apply.__doc__ = (composition or reference).__doc__
     return apply
+
+
+def _check_name(operation: str, name: Any, is_taken: bool) -> None:
+    """A name is given once, whatever for: it is what `remove` is told."""
+    if not isinstance(name, str) or not name.isidentifier():
+        raise fail(ArgumentError, f"extend.{operation}", f"{name!r} is no name", "use letters, digits and underscores")
+    if is_taken or name in records.foreign or name in settings.backends:
+        raise fail(ArgumentError, f"extend.{operation}", f"{name!r} exists already", "use another name")
 
 
 def _signature(function: Any) -> inspect.Signature | None:
@@ -127,6 +134,10 @@ def pattern(*names: str) -> Callable[[Callable[[Node], Node | None]], Callable[[
     Rules run bottom-up until nothing changes, before fusion, and are counted by name in `explain()`. Morpho's own keep
     every bit; one of yours may promise less.
     """
+    unknown = [name for name in names if name not in REGISTRY]
+    if unknown or not names:
+        raise fail(ArgumentError, "extend.pattern", f"there is no operation {unknown[0]!r}" if unknown else
+                   "it names no operation", "name operations as f.text() shows them: add, multiply, matmul, ...")
 
     def add(function: Callable[[Node], Node | None]) -> Callable[[Node], Node | None]:
         RULES.rule(*names)(function)
@@ -139,8 +150,7 @@ def pattern(*names: str) -> Callable[[Callable[[Node], Node | None]], Callable[[
 
 def add_pass(name: str, function: pipeline.Pass, before: str = "fuse") -> None:
     """Run a pass `Graph -> Graph` before another one at every level that has that one."""
-    if name in pipeline.PASSES:
-        raise fail(ArgumentError, "extend.add_pass", f"a pass named {name!r} exists already")
+    _check_name("add_pass", name, name in pipeline.PASSES or name in pipeline.NEEDED or name == pipeline.MEMORY)
     if not any(before in names for names in pipeline.LEVELS.values()):
         raise fail(ArgumentError, "extend.add_pass", f"there is no pass {before!r}",
                    "the passes are " + ", ".join(pipeline.PASSES))
@@ -163,10 +173,7 @@ def backend(name: str, run: Callable[[Node, list[Any], Mapping[str, int]], Any],
     outputs gives a tuple. Values are whatever `copy_in` makes of a NumPy array and `copy_out` makes one of. For
     operations it does not know, `morpho.backends.reference.run_node` has the same arguments and computes them in NumPy.
     """
-    if not name.isidentifier():
-        raise fail(ArgumentError, "extend.backend", f"{name!r} is no name", "use letters, digits and underscores")
-    if name in settings.backends:
-        raise fail(ArgumentError, "extend.backend", f"a backend named {name!r} exists already")
+    _check_name("backend", name, name in settings.backends)
     given = {key: value for key, value in (("copy_in", copy_in), ("copy_out", copy_out)) if value is not None}
     for key, function in {"run": run, **given}.items():
         if not callable(function):

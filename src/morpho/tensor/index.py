@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from morpho.base.dims import Dim, Shape, Size, constant_term, divide, product
+from morpho.base.dims import Dim, Shape, Size, bounds, product, quotient_down
 from morpho.base.dtypes import bool_
 from morpho.base.errors import ArgumentError, CompileError, IndexFault, ShapeError, fail
 from morpho.ir.node import Node, build
@@ -80,26 +80,45 @@ def resolve_slice(item: slice, size: Size) -> tuple[Size, Size, int]:
 
 
 def _resolve_dynamic(item: slice, size: Dim) -> tuple[Size, Size, int]:
-    """The same on an axis of dynamic size. Positions are not cut to it: they must lie within it for every size."""
-    step = 1 if item.step is None else item.step
+    """The same on an axis of dynamic size. Positions are cut to it where they lie outside for every size; where they do
+    for some sizes only, the slice is no region that is known."""
+    step = 1 if item.step is None else _whole(item.step)
     if not isinstance(step, int) or step == 0:
-        raise fail(IndexFault, "index", f"a slice of a dynamic dimension {size} takes no step of {step!r}",
-                   "use a number that is not 0")
-
-    def position(given: Any, otherwise: Size) -> Size:
-        if given is None:
-            return otherwise
-        return size + given if isinstance(given, int) and given < 0 else given  # type: ignore[no-any-return]
-
-    start, stop = position(item.start, 0 if step > 0 else size - 1), position(item.stop, size if step > 0 else -1)
+        raise fail(IndexFault, "index", f"a slice of a dynamic dimension {size} takes no step of {item.step!r}",
+                   "use a whole number that is not 0")
+    first, last = (0, size) if step > 0 else (-1, size - 1)  # what positions are cut to
+    start = _cut(item.start, size, (first, last), first if step > 0 else last)
+    stop = _cut(item.stop, size, (first, last), last if step > 0 else first)
     span = stop - start if step > 0 else start - stop
-    left = constant_term(span) % abs(step)  # of the last step
-    count = divide(span - left, abs(step))
-    if count is None:
+    if bounds(span)[1] <= 0:
+        return 0, 0, 1
+    less = quotient_down(span - 1, abs(step))
+    if less is None:
         raise fail(IndexFault, "index", f"a step of {step} through {span} positions takes a number of them that is no "
                                         "polynomial of the dynamic sizes",
                    f"declare the axis as a multiple: n = mo.Dim('n', 1, 512), and {abs(step)} * n for it")
-    return start, count + 1 if left else count, step
+    return start, less + 1, step
+
+
+def _cut(given: Any, size: Dim, limits: tuple[Size, Size], otherwise: Size) -> Size:
+    """A position of a slice: from the end where it is negative, and within limits."""
+    if given is None:
+        return otherwise
+    place = _whole(given)
+    place = size + place if isinstance(place, int) and place < 0 else place
+    low, high = limits
+    return low if bounds(place - low)[1] < 0 else high if bounds(place - high)[0] > 0 else place
+
+
+def _whole(given: Any) -> Size:
+    """A position or a step as a size; an error for what is no whole number."""
+    if isinstance(given, Dim):
+        return given
+    try:
+        return operator.index(given)
+    except TypeError:
+        raise fail(IndexFault, "index", f"a slice has {given!r}, which is no whole number",
+                   "use whole numbers, or sizes of mo.Dim") from None
 
 
 def resolve_integer(item: Any, size: Size, axis: int) -> Size:

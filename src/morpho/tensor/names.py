@@ -39,7 +39,8 @@ SAME = {  # another library's name -> Morpho's
 OTHERWISE = {  # what has no name of its own
     "allclose": "mo.all(mo.abs(a - b) <= tolerance)", "isclose": "mo.abs(a - b) <= tolerance",
     "array_equal": "mo.all(a == b)", "atleast_1d": "mo.reshape(x, (-1,))", "average": "mo.mean, or a weighted mo.sum",
-    "column_stack": "mo.stack(arrays, axis=1)", "copy": "mo.asarray(x, copy=True)", "cbrt": "mo.pow(x, 1 / 3)",
+    "column_stack": "mo.stack(arrays, axis=1)", "copy": "mo.asarray(x, copy=True)",
+    "cbrt": "mo.sign(x) * mo.abs(x) ** (1 / 3)",
     "deg2rad": "x * (mo.pi / 180)", "diag": "mo.linalg.diagonal(x), or mo.eye(n) * x",
     "dot": "mo.matmul(a, b), or mo.vecdot(a, b)", "float": "mo.float32",
     "dstack": "mo.stack(arrays, axis=2) of matrices, mo.concat(arrays, axis=2) of what has three axes",
@@ -48,7 +49,7 @@ OTHERWISE = {  # what has no name of its own
     "fmod": "mo.copysign(mo.remainder(mo.abs(a), mo.abs(b)), a): mo.remainder has the sign of b",
     "swapaxes": "mo.permute_dims(x, axes) with two of range(x.ndim) exchanged",
     "median": "the middle of mo.sort(x, axis=axis), or the mean of its two middle ones",
-    "nan_to_num": "mo.where(mo.isnan(x), 0.0, x)",
+    "nan_to_num": "mo.where(mo.isfinite(x), x, 0.0)",
     "nanmax": "mo.max(mo.where(mo.isnan(x), -mo.inf, x))", "nansum": "mo.sum(mo.where(mo.isnan(x), 0.0, x))",
     "ndim": "x.ndim", "rad2deg": "x * (180 / mo.pi)",
     "ravel": "mo.reshape(x, (-1,))", "rsqrt": "1 / mo.sqrt(x)", "shape": "x.shape", "size": "x.size",

@@ -13,12 +13,13 @@ from morpho.base.dims import Dim
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.tensor import autograd, index, interop, move, namespace, products, reduce
 from morpho.tensor import elementwise as ew
-from morpho.tensor.buffer_slot import serve_buffers
+from morpho.tensor.buffer_slot import Slot, is_needed
 from morpho.tensor.calls import hinted
 from morpho.tensor.core import Tensor
 from morpho.tensor.create import has_buffer
 from morpho.tensor.names import tensor_attribute
 
+_slots: list[Slot] = []  # for the life of the process
 _BINARY = {"add": ew.add, "sub": ew.subtract, "mul": ew.multiply, "truediv": ew.divide, "floordiv": ew.floor_divide,
            "mod": ew.remainder, "pow": ew.pow, "matmul": products.matmul, "and": ew.bitwise_and, "or": ew.bitwise_or,
            "xor": ew.bitwise_xor, "lshift": ew.bitwise_left_shift, "rshift": ew.bitwise_right_shift}
@@ -43,7 +44,8 @@ def install() -> None:
         setattr(Tensor, function.__name__, _reduction(function))
     for name, attribute in {**_ATTRIBUTES, **autograd.METHODS}.items():
         setattr(Tensor, name, attribute)
-    serve_buffers(Tensor)
+    if is_needed():
+        _slots.append(Slot(Tensor))
 
 
 def _operator(function: Any, reflected: str = "") -> Any:

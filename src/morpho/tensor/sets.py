@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from morpho.base.errors import ArgumentError, fail
+from morpho.tensor.autograd import is_differentiated
 from morpho.tensor.core import Tensor
 from morpho.tensor.create import asarray
 from morpho.tensor.sync import realised_array
@@ -37,6 +39,9 @@ class UniqueInverse(NamedTuple):
 def _unique(name: str, x: Any) -> UniqueAll:
     """Sorted values, first positions, which value each element is, how often each occurs. Every NaN is its own."""
     tensor = x if isinstance(x, Tensor) else asarray(x)
+    if tensor.dtype.is_float and is_differentiated(tensor):
+        raise fail(ArgumentError, name, "it has no gradient",
+                   "take x.detach() where the gradient may end, or mo.sort(x)")
     array = realised_array(tensor, name, "the number of different elements depends on data")
     values, first, inverse, counts = np.unique(
         array.reshape(-1), return_index=True, return_inverse=True, return_counts=True, equal_nan=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from morpho.base.dims import Dim, Size, bounds
+from morpho.base.dims import Size, bounds, quotient_down
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.ir.node import Node
 from morpho.ops.algebra import reshape
@@ -70,6 +70,6 @@ def check_window(name: str, size: Size, widths: tuple[int, int], span: Size, ste
     if bounds(padded - span)[0] < 0:
         raise fail(ShapeError, name, f"a kernel that spans {span} elements is larger than the padded input of {padded}",
                    "pad more, or use a smaller kernel or dilation")
-    if isinstance(size, Dim) and step != 1:
+    if quotient_down(padded - span, step) is None:
         raise fail(ShapeError, name, f"stride {step} over the dynamic size {size} gives no size that is known",
-                   "use a dynamic batch, or stride 1")
+                   f"declare the axis as a multiple: n = mo.Dim('n', 1, 512), and {step} * n for it")

@@ -71,7 +71,8 @@ class State:
     """A versioned slot. Outside a compiled function it is a plain holder; inside, reads are inputs and writes outputs.
 
     Its shape and dtype are fixed by its first value. A value that was read stays what it was: while someone holds it,
-    a compiled function writes elsewhere. Calls that use a state take turns.
+    a compiled function writes elsewhere. So `s.value[0] = 5` changes a copy; do `y = s.value; y[0] = 5; s.value = y`.
+    Calls that use a state take turns.
     """
 
     # `_held` and the words are read and written by compiled code; see runtime/state_code.py.

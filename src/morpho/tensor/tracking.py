@@ -58,6 +58,12 @@ def watch(tensor: Any, node: Node) -> None:
         tracked[node.serial] = weakref.ref(tensor)
 
 
+def is_watched(node: Node) -> bool:
+    """Whether somebody holds a tensor that this node is the leaf of, to ask for its gradient: an argument of `mo.grad`
+    is held until that returns."""
+    return node.serial in tracked and tracked[node.serial]() is not None
+
+
 def owner(node: Node) -> Any:
     """The tensor that wants the gradient of this node, or None."""
     trace = tracing.current

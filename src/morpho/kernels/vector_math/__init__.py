@@ -61,7 +61,22 @@ TWO_ARGUMENTS: dict[str, Callable[..., Value]] = {
 }
 FUNCTIONS: dict[str, Callable[..., Value]] = {**ONE_ARGUMENT, **TWO_ARGUMENTS}
 
-# Rare arguments of these take a way of their own, most of them one by one.
+# These are by tables in float32 (`piecewise.py`).
+BY_TABLE = frozenset({"gelu", "gelu_slope"})
+# Rare arguments of these take a way of their own, most of them one by one; those of `BY_TABLE` in float32 only.
 WITH_RARE_ARGUMENTS = frozenset({"gelu", "gelu_slope", "sin", "cos", "tan", "remainder", "floor_divide"})
 
-__all__ = ["FUNCTIONS", "ONE_ARGUMENT", "TWO_ARGUMENTS", "WITH_RARE_ARGUMENTS"]
+
+
+def is_by_table(name: str, element: str) -> bool:
+    """Whether a function of floats or doubles is looked up."""
+    return name in BY_TABLE and element == "float"
+
+
+def has_branches(name: str, element: str) -> bool:
+    """Whether the code of a function is no straight line."""
+    return name in WITH_RARE_ARGUMENTS and (name not in BY_TABLE or is_by_table(name, element))
+
+
+__all__ = ["BY_TABLE", "FUNCTIONS", "ONE_ARGUMENT", "TWO_ARGUMENTS", "WITH_RARE_ARGUMENTS", "has_branches",
+           "is_by_table"]
