@@ -176,8 +176,8 @@ def _look_for_growth(nodes: int) -> None:
     counts.longest = nodes
     if counts.growing == MANY_GROWING and "growing" not in counts.said:
         counts.said.add("growing")
-        log.warning("each of the last %d evaluations compiled a longer program than the one before, %d operations by "
-                    "now: call x.realise() on a tensor that a loop carries on, or compile the loop's body with mo.compile",
+        log.warning("each of the last %d evaluations compiled a longer program than the one before, now of %d "
+                    "operations: call x.realise() on a tensor that a loop carries on, or compile the loop's body",
                     MANY_GROWING, nodes)
 
 
