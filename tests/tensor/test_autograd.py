@@ -600,3 +600,11 @@ def test_what_has_no_gradient_says_so_or_has_it() -> None:
             mo.grad(lambda x, f=function: f(x).sum())(mo.asarray([1.3, 2.2]))
     assert mo.unique_values(mo.asarray([1.5, 1.5])).tolist() == [1.5]
     assert mo.grad(lambda x: mo.nextafter(x, mo.asarray(9.0)).sum())(mo.asarray([1.0, 2.0])).tolist() == [1, 1]
+
+
+def test_the_norm_of_nothing_has_a_slope() -> None:
+    assert mo.grad(mo.linalg.vector_norm)(mo.zeros(2)).tolist() == [0, 0]
+    rows = mo.asarray([[3.0, 4.0], [0.0, 0.0]])
+    slope = mo.grad(lambda x: mo.linalg.vector_norm(x, axis=-1).sum())(rows)
+    np.testing.assert_allclose(slope.numpy(), [[0.6, 0.8], [0, 0]], rtol=1e-6)
+    assert mo.linalg.vector_norm(rows, axis=-1).tolist() == [5, 0]

@@ -20,6 +20,7 @@ from morpho.ops.algebra import mul as multiply
 from morpho.ops.sources import pick
 from morpho.tensor import elementwise as ew
 from morpho.tensor import reduce
+from morpho.tensor.autograd import is_differentiated
 from morpho.tensor.calls import hint_calls
 from morpho.tensor.core import Tensor
 from morpho.tensor.create import eye
@@ -253,7 +254,11 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
     if ord == 1:
         return reduce.sum(sizes, **options)
     if ord == 2:
-        return ew.sqrt(reduce.sum(ew.square(sizes), **options))
+        total = reduce.sum(ew.square(sizes), **options)
+        if not is_differentiated(tensor):
+            return ew.sqrt(total)
+        none = ew.equal(total, 0)  # where the slope of the root is infinite, and that of the norm taken to be 0
+        return ew.where(none, total, ew.sqrt(ew.where(none, 1.0, total)))
     return ew.pow(reduce.sum(ew.pow(sizes, ord), **options), 1.0 / ord)
 
 
