@@ -16,7 +16,7 @@ from morpho.backends import reference
 from morpho.base import settings
 from morpho.base.dims import settled
 from morpho.base.errors import ArgumentError, ShapeError, fail
-from morpho.ir.node import Node, toposort
+from morpho.ir.node import Node
 
 
 def _as_it_is(value: Any) -> Any:
@@ -51,13 +51,9 @@ def run_graph(backend: Interpreter, outputs: Iterable[Node], leaf: Callable[[Nod
               sizes: Mapping[str, int] = reference.STATIC) -> list[np.ndarray]:
     """Values of nodes; `leaf` gives the arrays of parameters and data."""
     outputs = tuple(outputs)
-    values: dict[int, Any] = {}
-    for node in toposort(outputs):
-        if node.op.name in ("parameter", "data"):
-            values[node.serial] = backend.copy_in(leaf(node))
-        else:
-            values[node.serial] = backend.run(node, [values[child.serial] for child in node.inputs], sizes)
-    return [_checked(backend, node, backend.copy_out(values[node.serial]), sizes) for node in outputs]
+    values = reference.run_graph(outputs, lambda node: backend.copy_in(leaf(node)), sizes, backend.run)
+    return [_checked(backend, node, backend.copy_out(value), sizes)
+            for node, value in zip(outputs, values, strict=True)]
 
 
 def _checked(backend: Interpreter, node: Node, array: Any, sizes: Mapping[str, int]) -> np.ndarray:

@@ -77,15 +77,16 @@ def body_arrays(node: Node, arrays: list[Any], sizes: Mapping[str, int] = STATIC
     return [*arrays[2:2 + node["product"]], product, *arrays[2 + node["product"]:]]
 
 
-def run_graph(outputs: Iterable[Node], leaf: Leaf, sizes: Mapping[str, int] = STATIC) -> list[Any]:
-    """Values of nodes; `leaf` gives the arrays of parameters and data."""
+def run_graph(outputs: Iterable[Node], leaf: Leaf, sizes: Mapping[str, int] = STATIC,
+              run: Callable[[Node, list[Any], Mapping[str, int]], Any] = run_node) -> list[Any]:
+    """Values of nodes; `leaf` gives those of parameters and data, `run` those of the others."""
     outputs = tuple(outputs)
     values: dict[int, Any] = {}
     for node in toposort(outputs):
         if node.op.name in ("parameter", "data"):
             values[node.serial] = leaf(node)
         else:
-            values[node.serial] = run_node(node, [values[child.serial] for child in node.inputs], sizes)
+            values[node.serial] = run(node, [values[child.serial] for child in node.inputs], sizes)
     return [values[node.serial] for node in outputs]
 
 

@@ -184,7 +184,7 @@ def backend(name: str, run: Callable[[Node, list[Any], Mapping[str, int]], Any],
 
 def remove(what: str | Callable[..., Any]) -> None:
     """Take back an operation, a pass or a backend by its name, or a pattern by its function."""
-    if isinstance(what, str) and what in settings.backends[2:]:
+    if isinstance(what, str) and what in INTERPRETERS and what != "reference":
         if settings.get().backend == what:
             raise fail(ArgumentError, "extend.remove", f"the backend {what!r} is in use", "leave its mo.settings first")
         settings.backends.remove(what)
