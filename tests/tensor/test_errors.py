@@ -3,6 +3,7 @@ values."""
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -210,3 +211,30 @@ def test_axes_by_place_are_not_taken_for_keepdims(call: Any) -> None:
     with pytest.raises(ArgumentError, match=r"keepdims is .*several axes are a tuple"):
         call(mo.ones((2, 3, 4)))
     assert mo.ones((2, 3)).sum(0, True).shape == (1, 3)
+
+
+def test_faults_of_operations_on_the_host_name_the_line_where_they_were_written() -> None:
+    written = inspect.currentframe().f_lineno + 1  # type: ignore[union-attr]
+    inverse = mo.linalg.inv(mo.zeros((7, 7)))  # no other test has this node
+    later = inverse + 1
+    with pytest.raises(ValueError, match=rf"\[inv\] singular matrix\. At .*test_errors\.py:{written}\."):
+        later.numpy()
+    factor = mo.compile(lambda x: mo.linalg.cholesky(x) + 1)
+    with pytest.raises(ValueError, match=rf"\[cholesky\] .* At .*test_errors\.py:{written + 4}\."):
+        factor(mo.zeros((7, 7)) - 1)
+
+
+def test_weights_of_norms_may_be_named() -> None:
+    x, w, b = mo.asarray([[1.0, 2.0, 4.0]]), mo.asarray([1.0, 2.0, 3.0]), mo.asarray([0.5, 0.0, 0.0])
+    assert mo.layer_norm(x, weight=w, bias=b).tolist() == mo.layer_norm(x, w, b).tolist()
+    assert mo.rms_norm(x, weight=w).tolist() == mo.rms_norm(x, w).tolist()
+
+
+def test_hints_for_names_that_are_not_there_compute_what_was_asked_for() -> None:
+    x = mo.asarray([-8.0, 27.0, mo.inf, mo.nan])
+    for name, expected in (("cbrt", np.cbrt(x.numpy()[:2])), ("nan_to_num", [-8.0, 27.0, 0.0, 0.0])):
+        with pytest.raises(AttributeError) as error:
+            getattr(mo, name)
+        hint = str(error.value).split("use ")[1].rstrip(".")
+        found = eval(hint, {"mo": mo, "x": x if name == "nan_to_num" else x[:2]})
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
