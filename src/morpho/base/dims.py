@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from operator import add, mul, sub
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -213,20 +213,35 @@ class Dim:
         return len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1
 
     @property
-    def line(self) -> tuple[str, int, int] | None:
-        """A symbol, its factor and what is added, where the size is that and the factor positive; else None.
+    def line(self) -> Line | None:
+        """The size as a multiple of one symbol and a number, where it is that and the factor positive.
 
         >>> (2 * Dim("n") + 3).line
-        ('n', 2, 3)
+        Line(symbol='n', factor=2, constant=3)
         """
         terms = {monomial: factor for monomial, factor in self.terms if monomial}
         ((monomial, factor), *others) = terms.items()
-        return None if others or len(monomial) > 1 or factor < 1 else (monomial[0][0], factor, constant_term(self))
+        return None if others or len(monomial) > 1 or factor < 1 else Line(monomial[0][0], factor, constant_term(self))
 
     @property
     def symbols(self) -> dict[str, tuple[int, int]]:
         """Name to bounds of every symbol in it."""
         return {name: (low, high) for monomial, _ in self.terms for name, low, high in monomial}
+
+
+class Line(NamedTuple):
+    """factor * symbol + constant."""
+
+    symbol: str
+    factor: int
+    constant: int
+
+    def number(self, size: int) -> int:
+        """The symbol's number for a size, rounded down; whether the size is on the line, `fits` tells."""
+        return (size - self.constant) // self.factor
+
+    def fits(self, size: int) -> bool:
+        return (size - self.constant) % self.factor == 0
 
 
 Size = int | Dim

@@ -101,7 +101,7 @@ class ProductLowering(Builder):
         if not windows and self.is_direct(node, found):
             apart = self.new_slot(node["shape"], node["dtype"])
             after = follow(whole(apart.slot, space, apart.dtype))
-            if not self.multiply_directly(node, found, apart, None if node["axes"] else after, f"+{shown}"):
+            if not self.multiply_directly(node, found, apart, after, f"+{shown}"):
                 self.step(after, node, shown)
         elif not self.multiply(node, found, follow(found.seen(space, columns)), f"{kind}+{shown}"):
             apart = self.new_slot(node["shape"], node["dtype"])
@@ -251,7 +251,7 @@ class ProductLowering(Builder):
         a, b, nbytes = found.a, found.b, found.n * found.k * found.dtype.itemsize
         if after is not None and ((after.rows, after.columns) != (found.batch * found.m, found.n)
                                   or not after.kernel.is_plain):
-            after = None  # its rows and columns are others
+            after = None  # it has rows and columns of its own, or needs whole rows
         kernel = RowProduct(found.dtype, way_of(layout(b.rows, b.columns, ("rows", "columns")), nbytes),
                             after is not None)
         tiles, tile = found.direct_tiles

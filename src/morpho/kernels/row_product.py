@@ -82,8 +82,9 @@ class _Code:
         from morpho.kernels.loop_base import SIGNATURE
 
         e = self.e
-        e.line("%status = alloca i32, align 4")
-        e.store(e.constant(0, "i32", 1), "%status")
+        if self.kernel.follows:
+            e.line("%status = alloca i32, align 4")
+            e.store(e.constant(0, "i32", 1), "%status")
         a, b, c = (e.load_pointer("%buffers", i) for i in range(3))
         self.v = v = {key: e.load(e.offset("%values", "i64", i), "i64", 1) for i, key in enumerate(NAMES)}
         with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as loop:
@@ -97,21 +98,22 @@ class _Code:
                 self.streamed(begin, end)
             else:
                 self.in_chunks(begin, end)
-            found = self.follow(batch, begin, end) if self.kernel.follows else e.constant(0, "i32", 1)
-            e.store(e.load("%status", "i32", 1) | found, "%status")
-        e.line(f"ret i32 {e.load('%status', 'i32', 1).name}")
+            if self.kernel.follows:
+                self.follow(batch, begin, end)
+        e.line(f"ret i32 {e.load('%status', 'i32', 1).name if self.kernel.follows else 0}")
         wide = '"prefer-vector-width"="512"' if self.wide else ""
         head = f"define i32 @{name}({SIGNATURE}) nounwind {wide} {{\nentry:\n"
         return head + e.text() + "\n}\n" + "\n".join(sorted(e.declarations)) + "\n"
 
-    def follow(self, batch: Value, begin: Value, end: Value) -> Value:
-        """Call the loop kernel on the rows of a batch and the columns of a tile; its status."""
+    def follow(self, batch: Value, begin: Value, end: Value) -> None:
+        """Call the loop kernel on the rows of a batch and the columns of a tile."""
         e, first = self.e, batch * self.v["m"]
         address = e.load_pointer(e.offset("%values", "i64", EPILOGUE))
         places, numbers = e.offset("%buffers", "ptr", 3), e.offset("%values", "i64", EPILOGUE + 1)
         last = first + self.v["m"]
-        return e.assign(f"call i32 {address}(ptr {places}, ptr {numbers}, i64 {first.name}, i64 {last.name}, "
-                        f"i64 {begin.name}, i64 {end.name}, ptr %scratch)", "i32", 1)
+        found = e.assign(f"call i32 {address}(ptr {places}, ptr {numbers}, i64 {first.name}, i64 {last.name}, "
+                         f"i64 {begin.name}, i64 {end.name}, ptr %scratch)", "i32", 1)
+        e.store(e.load("%status", "i32", 1) | found, "%status")
 
     # -- operands; what a loop does not change is written before it, since nothing moves it there later ----------------
     def row_of(self, pointer: str, number: Value, stride: str) -> str:

@@ -35,7 +35,7 @@ def host_fault(outputs: Sequence[Node], step: HostStep, known: Mapping[int, str]
     """The error of an operation on the host, with the line where it was written and not that where it runs."""
     same = [node for node in toposort(outputs) if node.op.name == step.node.op.name]
     line = _only(dict.fromkeys(known.get(node.serial, node.origin) for node in same), step.origin)
-    return fail(type(error), step.node.op.name, error.message, error.hint, line=line)
+    return fail(type(error), step.node.op.name, error.message or str(error), error.hint, line=line)
 
 
 def _name(node: Node) -> str:

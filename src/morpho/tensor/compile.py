@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
 
+from morpho.backends import interpreted
 from morpho.base import settings
 from morpho.base.checks import as_real, as_whole
 from morpho.base.errors import ArgumentError, fail
@@ -235,7 +236,7 @@ def _say_unknown() -> None:
 
 
 def _install_entry(made: Compiled) -> None:
-    if settings.get().backend != "cpu":  # others need no LLVM
+    if interpreted.current() is not None:  # it needs no LLVM
         return
     if not _entry_ready:
         _say_unknown()

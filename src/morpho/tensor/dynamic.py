@@ -89,7 +89,7 @@ def _check_symbols(dims: list[Dim]) -> None:
 
 def check_bound(dims: Sequence[Dim], operation: str) -> None:
     """Every symbol must be found from the size of an axis: it, or a multiple of it and a number."""
-    found = {dim.line[0] for dim in dims if dim.line is not None}
+    found = {dim.line.symbol for dim in dims if dim.line is not None}
     for dim in dims:
         missing = [name for name in dim.symbols if name not in found]
         if missing:

@@ -99,7 +99,7 @@ def _argument(leaf: Any) -> Tensor:
 # -- running ---------------------------------------------------------------------------------------------------------
 def _run(made: Compiled, chosen: Specialisation, tensors: list[Tensor], owned: Sequence[Owner], out: Any) -> Any:
     plan, program = chosen.plan, chosen.plan.program
-    sizes = {found.symbol: found.number(tensors[found.argument].shape[found.axis]) for found in chosen.bindings}
+    sizes = {line.symbol: line.number(tensors[argument].shape[axis]) for line, argument, axis, *_ in chosen.bindings}
     _check_sizes(made, chosen, tensors, owned, sizes)
     check_elements(chosen.needed, sizes)
     captured = [_snapshot(tensor) for tensor in chosen.captured]

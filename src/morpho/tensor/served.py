@@ -88,7 +88,7 @@ class Served:
         guards = np.array([n for pair in executable.guards for n in pair], np.int64)
         order = {name: i for i, name in enumerate(executable.symbols)}
         bindings = np.zeros((max(len(order), 1), BINDING_WORDS), np.int64)
-        for name, argument, axis, least, most, factor, constant in chosen.bindings:
+        for (name, factor, constant), argument, axis, least, most in chosen.bindings:
             sure = max(least, chosen.least.get(name, least))
             bindings[order[name]] = argument, 3 + axis, sure, most, factor, constant
         table = self._output_table(chosen, chosen.block.address + working_bytes)

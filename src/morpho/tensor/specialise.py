@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from morpho.base.dims import Line
 from morpho.base.shapes import is_contiguous
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, make, rebuild, toposort
@@ -23,19 +24,13 @@ from morpho.tensor.tracking import check_own
 
 
 class Binding(NamedTuple):
-    """Where the number of a symbol is found: an axis of an argument whose size is factor * symbol + constant."""
+    """Where the number of a symbol is found: an axis of an argument whose size is that line of it."""
 
-    symbol: str
+    line: Line
     argument: int
     axis: int
     least: int
     most: int
-    factor: int = 1
-    constant: int = 0
-
-    def number(self, size: int) -> int:
-        """The symbol's number for a size of the axis; that nothing is left of the division, others check."""
-        return (size - self.constant) // self.factor
 
 
 @dataclass

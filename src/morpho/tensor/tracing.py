@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from morpho.backends import interpreted
 from morpho.base.dims import Dim, Size, bounds
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.shapes import contiguous_strides, is_contiguous
@@ -83,10 +84,9 @@ def _spec(made: Compiled, tensor: Tensor, owner: Owner) -> tuple[Any, ...]:
         if not least <= shape[axis] <= most:
             raise fail(ArgumentError, made.__name__,
                        f"axis {axis} of {owner.name} has size {shape[axis]}, outside {least}..{most} of {dim}")
-        if dim.line is not None and (shape[axis] - dim.line[2]) % dim.line[1]:
-            raise fail(ArgumentError, made.__name__,
-                       f"axis {axis} of {owner.name} has size {shape[axis]}, which is {dim} for no number "
-                       f"{dim.line[0]}")
+        if dim.line is not None and not dim.line.fits(shape[axis]):
+            raise fail(ArgumentError, made.__name__, f"axis {axis} of {owner.name} has size {shape[axis]}, which is "
+                                                     f"{dim} for no number {dim.line.symbol}")
         position = axis % len(shape)
         sizes = (*sizes[:position], dim, *sizes[position + 1:])
     plain = is_contiguous(shape, strides)
@@ -95,12 +95,12 @@ def _spec(made: Compiled, tensor: Tensor, owner: Owner) -> tuple[Any, ...]:
 
 def _bindings(shapes: Sequence[tuple[Size, ...]]) -> list[Binding]:
     """Where each symbol is found: an axis of that size if there is one, or one of a multiple of it."""
-    lines = [(size, number, axis) for number, sizes in enumerate(shapes) for axis, size in enumerate(sizes)
+    known = [Binding(size.line, number, axis, *size.symbols[size.line.symbol])
+             for number, sizes in enumerate(shapes) for axis, size in enumerate(sizes)
              if isinstance(size, Dim) and size.line is not None]
     found: dict[str, Binding] = {}
-    for size, number, axis in sorted(lines, key=lambda line: not line[0].is_symbol):
-        name, factor, constant = size.line  # type: ignore[misc]
-        found.setdefault(name, Binding(name, number, axis, *size.symbols[name], factor, constant))
+    for binding in sorted(known, key=lambda binding: (binding.line.factor, binding.line.constant) != (1, 0)):
+        found.setdefault(binding.line.symbol, binding)
     return list(found.values())
 
 
@@ -182,7 +182,7 @@ def _finish(made: Compiled, graph: Graph, structures: tuple[Any, Any], count: in
               for dtype, sizes, strides in specs]
     called, structure = structures
     plain = structure is LEAF or count > 0 or structure == _NOTHING
-    simple = plain and evaluation.settings.get().backend == "cpu"
+    simple = plain and interpreted.current() is None
     if simple:
         guards += [record_words(node.dtype, node.shape, contiguous_strides(node.shape))  # type: ignore[arg-type]
                    for node in graph.outputs[:count]]
