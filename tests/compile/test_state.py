@@ -311,3 +311,38 @@ def test_threads_read_deferred_values() -> None:
                 assert np.array_equal(states[i].value.numpy(), wanted[i])
 
         together(read, 3)
+
+
+def cached(state: mo.State, other: mo.State | None = None) -> object:
+    """A compiled function that puts a line into one position of a state, as a decoder does."""
+
+    @mo.compile
+    def step(new: mo.Tensor, position: mo.Tensor) -> None:
+        here = mo.arange(state.value.shape[1]).reshape(1, -1, 1) == position
+        state.value = mo.where(here, new, state.value)
+        if other is not None:
+            other.value = mo.where(here, other.value, new)  # all but one
+
+    return step
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int8", "bool"])
+@pytest.mark.parametrize("width", [1, 5, 64])
+@pytest.mark.parametrize("held", [False, True])
+def test_rows_that_stay_are_chosen_by_a_mask(dtype: str, width: int, held: bool, rng: np.random.Generator) -> None:
+    """Also where the state cannot be written in place, because someone holds it: then all rows are copied."""
+    kind = getattr(mo, dtype)
+    start = rng.integers(0, 2, (3, 17, width)).astype(np.float32)
+    first, second = mo.State(mo.asarray(start).astype(kind)), mo.State(mo.asarray(start).astype(kind))
+    step = cached(first, second)
+    a, b = start.copy(), start.copy()
+    for position in (0, 5, 16, 5, 99):
+        new = rng.integers(0, 2, (3, 1, width)).astype(np.float32)
+        holders = (first.value, second.value) if held else ()
+        before = [tensor.tolist() for tensor in holders]
+        step(mo.asarray(new).astype(kind), mo.asarray(position))
+        a = np.where(np.arange(17)[:, None] == position, new, a)
+        b = np.where(np.arange(17)[:, None] == position, b, new)
+        for state, expected in ((first, a), (second, b)):
+            np.testing.assert_array_equal(state.value.astype(mo.float32).numpy(), expected)
+        assert [tensor.tolist() for tensor in holders] == before

@@ -55,6 +55,17 @@ def test_bits_by_the_rule_over_several_blocks(small_blocks: None, rng: np.random
             assert (a @ b).numpy().tobytes() == expected.astype((a @ b).numpy().dtype).tobytes()
 
 
+@pytest.mark.parametrize("m", [1, 2, 3, 4, 7, 9])
+@pytest.mark.parametrize("isa", ["native", "scalar", "vector256"])
+def test_rows_of_bfloat16_have_the_bits_of_the_rule(rng: np.random.Generator, m: int, isa: str) -> None:
+    """However many are summed at once, and over whole blocks of 32, parts of one, and none."""
+    for k in (1, 2, 31, 32, 33, 63, 64, 65, 71, 97, 160):
+        a, b = (mo.asarray(draw(rng, *shape)).astype(mo.bfloat16).realise() for shape in ((m, k), (k, 29)))
+        with mo.settings(isa=isa):
+            found = mo.compile(lambda x, b=b: x @ b)(a).numpy()
+        assert found.tobytes() == by_rule(a, b, mo.bfloat16).astype(found.dtype).tobytes(), k
+
+
 POWERS = {"magnitudes": {mo.float16: (-12, 3), mo.bfloat16: (-40, 55)},
           "subnormal": {mo.float16: (-26, 3), mo.bfloat16: (-135, 55)}}  # of two, in numbers of a kind
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from running import Native, parameter
 
+import morpho as mo
 from morpho.base.dtypes import complex64, float32
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
@@ -70,3 +71,27 @@ def test_a_product_that_nothing_writes_is_no_program(op: str, monkeypatch: pytes
     monkeypatch.setattr(lower_product, "follows", lambda after: False)
     with pytest.raises(AssertionError, match=f"{op}: a copy reads every tile once"):
         program_of(node, 2)
+
+
+@pytest.mark.parametrize(("dtype", "mask", "chosen"),
+                         [("float32", (5, 1), 1), ("float32", (5, 4), 0), ("float16", (5, 1), 0)], ids=str)
+def test_a_choice_between_rows_is_known_as_one(dtype: str, mask: tuple[int, int], chosen: int) -> None:
+    """So that a row that stays is not written; float16 goes through float32, which changes some NaNs."""
+    kind = getattr(mo, dtype)
+    given = mo.ones(mask, dtype=mo.bool), mo.ones((5, 4), dtype=kind), mo.zeros((5, 4), dtype=kind)
+    for function, line in ((lambda m, a, b: mo.where(m, a, b), True), (lambda m, a, b: mo.where(m, a + 1, b), False)):
+        f = mo.compile(function)
+        f(*given)
+        choices = f.current.plan.program.steps[0].kernel.choices
+        assert [choice.yes is not None for choice in choices] == [line] * chosen
+        assert all(choice.no is not None for choice in choices)
+
+
+def test_the_cost_of_a_look_up_is_what_is_looked_up() -> None:
+    """Not the whole table; and attention of one query costs one query."""
+    f = mo.compile(lambda table, rows: mo.take(table, rows, axis=0))
+    f(mo.ones((10_000, 64)), mo.asarray([3, 5]))
+    assert f.stats["bytes_moved"] < 10_000
+    g = mo.compile(lambda q, k, v: mo.attention(q, k, v))
+    g(mo.ones((1, 2, 1, 16)), mo.ones((1, 2, 50, 16)), mo.ones((1, 2, 50, 16)))
+    assert g.stats["flops"] == 2 * 50 * 2 * 2 * 16

@@ -18,6 +18,7 @@ def main() -> None:
     options = json.loads(into.readline())
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
     machine = llvm.Target.from_default_triple().create_target_machine(**options)
     while length := int.from_bytes(into.read(8), "little"):
         module = llvm.parse_assembly(into.read(length).decode())

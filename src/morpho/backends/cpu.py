@@ -31,6 +31,7 @@ def _binding() -> Any:
                    "reinstall llvmlite, or use mo.settings(backend='reference')") from error
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
     return llvm
 
 

@@ -328,6 +328,11 @@ class Isa:
         return max(1, self.vector_bits // (8 * itemsize))
 
     @property
+    def registers(self) -> int:
+        """How many vectors the registers hold."""
+        return 16 if self.architecture == "x86_64" and self.vector_bits < 512 else 32
+
+    @property
     def native_half(self) -> bool:
         """Whether float16 converts by an instruction; if not, kernels do it by integer arithmetic."""
         return self.architecture != "x86_64" or "+f16c" in self.llvm_features

@@ -37,13 +37,25 @@ def node_cost(node: Node) -> Cost:
     """Operations of one node, and each input read and output written once; views and leaves are free."""
     if node.op.kind == "source" or "view" in node.op.properties:
         return Cost(0, 0)
-    moved = sum(spec_bytes(child.spec) for child in node.inputs) + sum(spec_bytes(spec) for spec in node.outputs)
+    moved = _bytes_read(node) + sum(spec_bytes(spec) for spec in node.outputs)
     if "body" in node.attributes:
         inner = sum(node_flops(part) for part in node["body"].graph.nodes)
         if node.op.name == "gemm":
             inner += _product_flops(node["shape"], node.inputs, bool(node["windows"]))
         return Cost(inner, moved)
     return Cost(node_flops(node), moved)
+
+
+def _bytes_read(node: Node) -> int:
+    """Each input once; of a table that elements are looked up in, no more than those."""
+    looked_up = {0: node.shape} if node.op.name == "gather" else {}
+    if "body" in node.attributes:
+        looked_up = {inner.inputs[0]["index"]: inner.shape for inner in node["body"].graph.nodes
+                     if inner.op.name == "gather" and inner.inputs[0].op.name == "parameter"}
+    sizes = [upper(product(child.shape)) for child in node.inputs]
+    for number, shape in looked_up.items():
+        sizes[number] = min(sizes[number], upper(product(shape)))
+    return sum(size * child.dtype.itemsize for size, child in zip(sizes, node.inputs, strict=True))
 
 
 def node_flops(node: Node) -> int:

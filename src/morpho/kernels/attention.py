@@ -65,6 +65,9 @@ class ForwardCode(BlockCode):
         for routine in (products.score_row(shape), scores.mask_row(shape, self.mask), scores.softmax_row(shape),
                         products.value_row(shape), packing.pack_lines(shape, self.dtype)):
             self.add(routine)
+        if self.dtype.itemsize < 4:
+            self.add(products.score_row(shape, self.dtype))
+            self.add(products.value_row(shape, self.dtype))
         self.tiles = [shape.half, shape] if shape.lanes > 1 else []
         if self.tiles:
             for routine in (packing.pack_lanes(shape, self.dtype), packing.finite(shape),

@@ -18,10 +18,11 @@ UNKNOWN = 2  # whether a block of values is finite, before anyone asked
 
 
 class Block(NamedTuple):
-    """A block of keys and values, as the routines read them."""
+    """A block of keys and values, as the routines read them; or as they are `stored`, which only those of a row can."""
 
     start: Value
     keys: Value  # how many there are
+    stored: Value | None
     k: str
     k_stride: Value
     v: str
@@ -63,8 +64,10 @@ class BlockCode(TileCode):
         keys = smin(e, n["keys"] - start, BLOCK)
         sources = {key: self.pointer(key, starts[key] + start * self.strides[key][self.rank + 2]) for key in "kv"}
         often = e.icmp("sgt", count, 2 * shape.value_rows)
-        block = Block(start, keys, *self.packed("k", sources["k"], keys, n["depth"], self.depth, self.k_room),
-                      *self.packed("v", sources["v"], keys, n["width"], self.width, self.v_room, often))
+        stored = self.read_as_stored(count)
+        block = Block(start, keys, stored,
+                      *self.packed("k", sources["k"], keys, n["depth"], self.depth, self.k_room, stored=stored),
+                      *self.packed("v", sources["v"], keys, n["width"], self.width, self.v_room, often, stored))
         e.store(e.constant(UNKNOWN, "i64", 1), self.flag)
         with e.loop(0, groups, carried=[e.constant(0, "i64", 1)]) as loop:
             seen, _ = self.view(loop.index, start)
@@ -87,6 +90,16 @@ class BlockCode(TileCode):
             with e.when(e.icmp("sgt", loop.values[0], 0)):
                 self.whole_groups(groups, count, loop.values[0], block)
 
+    def read_as_stored(self, count: Value) -> Value | None:
+        """Whether half floats are read where they lie: by so few rows, and if nothing is to be padded."""
+        e, n = self.e, self.n
+        if self.dtype.itemsize >= 4:
+            return None
+        found = e.icmp("sle", count, self.shape.few)
+        for key, size, padded in (("k", n["depth"], self.depth), ("v", n["width"], self.width)):
+            found = found & e.icmp("eq", self.strides[key][self.rank + 3], 1) & e.icmp("eq", size, padded)
+        return found
+
     def view(self, group: Value, start: Value) -> tuple[Value, Value]:
         """How many keys of a block a group sees, and how many of the first ones are seen by all of its rows."""
         e = self.e
@@ -105,8 +118,8 @@ class BlockCode(TileCode):
         count = smin(e, e.convert("sext", upper, "i64") - start, BLOCK)
         first = e.convert("sext", lower, "i64") - start
         with e.when(e.icmp("sgt", count, 0) & e.icmp("slt", first, BLOCK)):
-            self.call("score_row", self.at(self.q, row * self.depth), block.k, block.k_stride, self.depth, count,
-                      block.keys, self.marks)
+            self.call_row("score", block, self.at(self.q, row * self.depth), block.k, block.k_stride, self.depth, count,
+                          block.keys, self.marks)
             partial = e.icmp("slt", count, BLOCK) | e.icmp("sgt", first, 0)
             if self.mask is not None:
                 partial = e.constant(True, "i1", 1)
@@ -115,8 +128,16 @@ class BlockCode(TileCode):
                 self.call("mask_row", self.marks, start, count, lower, upper, mask, step)
             m, sums, factor = (self.at(table, row) for table in (self.m, self.sums, self.factor))
             self.call("softmax_row", self.marks, self.s, m, sums, factor)
-            self.call("value_row", self.s, self.marks, 1, block.v, block.v_stride, count, self.width,
-                      e.load(factor, self.shape.element, 1), self.at(self.o, row * self.width))
+            self.call_row("value", block, self.s, self.marks, 1, block.v, block.v_stride, count, self.width,
+                          e.load(factor, self.shape.element, 1), self.at(self.o, row * self.width))
+
+    def call_row(self, product: str, block: Block, *arguments: Value | str | int) -> None:
+        """One of the two products of a row, by the routine that reads the block as it is."""
+        if block.stored is None:
+            self.call(f"{product}_row", *arguments)
+            return
+        for stored in self.e.both(block.stored):
+            self.call(f"{product}_stored_row" if stored else f"{product}_row", *arguments)
 
     def mask_line(self, row: Value) -> tuple[str, Value]:
         if self.mask is None:

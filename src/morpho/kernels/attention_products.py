@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from morpho.base.dtypes import DType
+from morpho.kernels import scalars
 from morpho.kernels.attention_code import BLOCK, MINUS_INFINITY, Routine, Shape, clamped, lane, shuffled, smin, turned
 from morpho.kernels.emit import Emitter, Value
 
@@ -176,19 +178,36 @@ def value_turned(shape: Shape) -> Routine:
     return f
 
 
-def score_row(shape: Shape) -> Routine:
-    """s[key] = sum over c of q[c] * k[key][c] for one row, clamped; small transposes put the keys into the lanes."""
-    f = Routine(shape, "score_row", q="ptr", k="ptr", stride="i64", depth="i64", count="i64", keys="i64", s="ptr")
+def _line(f: Routine, name: str, index: Value, stored: DType | None) -> str:
+    """Where an element of an operand lies that is packed, or as it is `stored`."""
+    return f.at(name, index) if stored is None else f.e.offset(name, scalars.memory_type(stored), index)
+
+
+def _elements(f: Routine, line: str, index: Value | int, lanes: int, stored: DType | None) -> Value:
+    """Some elements of such a line."""
+    if stored is None:
+        return f.load(line, index, lanes)
+    memory = scalars.memory_type(stored)
+    return scalars.from_memory(f.e, f.e.load(f.e.offset(line, memory, index), memory, lanes), stored)
+
+
+def score_row(shape: Shape, stored: DType | None = None) -> Routine:
+    """s[key] = sum over c of q[c] * k[key][c] for one row, clamped; small transposes put the keys into the lanes.
+    Keys are packed, or as they are `stored`: half floats that are used once are not worth packing."""
+    f = Routine(shape, "score_stored_row" if stored else "score_row", q="ptr", k="ptr", stride="i64", depth="i64",
+                count="i64", keys="i64", s="ptr")
     e, lanes = f.e, shape.lanes
     together = 2 if lanes > 1 else 4  # more of them would be more streams than a processor follows
     with e.loop(0, f["count"], together * lanes) as groups:
-        lines = [f.at("%k", smin(e, groups.index + i, f["keys"] - 1) * f["stride"]) for i in range(together * lanes)]
+        lines = [_line(f, "%k", smin(e, groups.index + i, f["keys"] - 1) * f["stride"], stored)
+                 for i in range(together * lanes)]
         with e.loop(0, f["depth"], shape.strip, carried=[f.constant(0.0, lanes)] * together) as loop:
             totals = list(loop.values)
             query = f.load("%q", loop.index, shape.strip)
             factors = [_spread(e, query, c, lanes) for c in range(shape.strip)]
             for g in range(together):
-                strips = [f.load(line, loop.index, shape.strip) for line in lines[g * lanes:(g + 1) * lanes]]
+                strips = [_elements(f, line, loop.index, shape.strip, stored)
+                          for line in lines[g * lanes:(g + 1) * lanes]]
                 keys = turned(f, strips)
                 for c, factor in enumerate(factors):
                     totals[g] = e.fma(keys[c], factor, totals[g])
@@ -198,20 +217,21 @@ def score_row(shape: Shape) -> Routine:
     return f
 
 
-def value_row(shape: Shape) -> Routine:
-    """o[column] = o * factor + sum over keys of p[key] * v[key][column] for one row; keys marked -inf are left out."""
-    f = Routine(shape, "value_row", p="ptr", marks="ptr", step="i64", v="ptr", stride="i64", count="i64", width="i64",
-                factor="element", o="ptr")
+def value_row(shape: Shape, stored: DType | None = None) -> Routine:
+    """o[column] = o * factor + sum over keys of p[key] * v[key][column] for one row; keys marked -inf are left out.
+    Values are packed, or as they are `stored`."""
+    f = Routine(shape, "value_stored_row" if stored else "value_row", p="ptr", marks="ptr", step="i64", v="ptr",
+                stride="i64", count="i64", width="i64", factor="element", o="ptr")
     e, wide = f.e, 8 * shape.lanes
     whole = f["width"] & -wide
     with e.loop(0, whole, wide) as columns:
-        _value_columns(f, columns.index, 8)
+        _value_columns(f, columns.index, 8, stored)
     with e.loop(whole, f["width"], shape.columns) as columns:
-        _value_columns(f, columns.index, shape.value_vectors)
+        _value_columns(f, columns.index, shape.value_vectors, stored)
     return f
 
 
-def _value_columns(f: Routine, column: Value, vectors: int) -> None:
+def _value_columns(f: Routine, column: Value, vectors: int, stored: DType | None) -> None:
     e, lanes = f.e, f.shape.lanes
     out = f.at("%o", column)
     old = [f.load(out, n * lanes, lanes) * e.splat(f["factor"]) for n in range(vectors)]
@@ -221,8 +241,9 @@ def _value_columns(f: Routine, column: Value, vectors: int) -> None:
         e.branch_if(e.fcmp("une", f.load("%marks", position, 1), MINUS_INFINITY), seen, after)
         e.label(seen)
         weight = e.splat(f.load("%p", position, 1))
-        line = f.at("%v", loop.index * f["stride"] + column)
-        news = [e.fma(f.load(line, n * lanes, lanes), weight, total) for n, total in enumerate(loop.values)]
+        line = _line(f, "%v", loop.index * f["stride"] + column, stored)
+        news = [e.fma(_elements(f, line, n * lanes, lanes, stored), weight, total)
+                for n, total in enumerate(loop.values)]
         e.branch(after)
         e.label(after)
         loop.next(*[e.assign(f"phi {new.type} [ {total.name}, %{before} ], [ {new.name}, %{seen} ]", new.element, lanes)

@@ -144,16 +144,17 @@ class TileCode(ABC):
         return smin(e, smax(e, end - n["window"], 0), upper), upper
 
     def packed(self, key: str, source: str, lines: Value, size: Value, width: Value, room: str,
-               often: Value | None = None) -> tuple[str, Value]:
+               often: Value | None = None, stored: Value | None = None) -> tuple[str, Value]:
         """Lines of an operand as the routines read them: where they lie if they lie so, else packed into `room`; also
-        if they are read `often` and lie apart: each would be on a page of its own, more than a processor remembers."""
+        if they are read `often` and lie apart: each would be on a page of its own, more than a processor remembers.
+        Half floats are always packed, unless they are read as they are `stored`."""
         e = self.e
         stride, step = self.strides[key][self.rank + 2], self.strides[key][self.rank + 3]
         if self.dtype.itemsize < 4:
-            self.call("pack_lines", source, stride, step, lines, size, width, self.one, room)
-            return room, width
-        plain = e.icmp("eq", step, 1) & e.icmp("eq", size, width)
-        if often is not None:
+            plain = e.constant(False, "i1", 1) if stored is None else stored
+        else:
+            plain = e.icmp("eq", step, 1) & e.icmp("eq", size, width)
+        if often is not None and stored is None:
             plain = plain & (e.icmp("eq", stride, width) | (often ^ 1))
         with e.when(plain ^ 1):
             self.call("pack_lines", source, stride, step, lines, size, width, self.one, room)

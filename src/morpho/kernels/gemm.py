@@ -19,13 +19,13 @@ from morpho.base.machine import Isa, machine
 from morpho.cost.crossovers import DEFAULT
 from morpho.kernels import scalars
 from morpho.kernels.emit import BITS, CACHE_LINE, Emitter, Value
+from morpho.kernels.written_block import BLOCK, add_block, fits
 
 NAMES = ("m", "n", "k", "a_batch", "a_m", "a_k", "b_batch", "inner", "a_outer", "b_outer", "tile_rows", "tile_panels",
          "depth", "row_tiles", "column_tiles", "stride", "room", "sums_at", "scratch_at", "places", "product",
          "straight", "epilogue")
 EPILOGUE = NAMES.index("epilogue")  # the address of the epilogue's function; its own numbers follow
 PROLOGUE = len(NAMES)  # that of the prologue's, in kernels that have one (`prologue.py`)
-BLOCK = 32  # values of k that bfloat16 adds as two chains
 UNROLL = 4
 MOST_DEPTH = 512  # values of k per block
 TILE_ROWS, TILE_COLUMNS = 128, 768  # of one item: its sums and its packed rows share the second-level cache
@@ -60,8 +60,7 @@ def register_tile(dtype: DType, isa: Isa) -> Register:
     lanes = max(1, isa.vector_bits // 8 // item)
     if lanes == 1:
         return Register((4, 2, 1), 4, 1, item)
-    few = isa.architecture == "x86_64" and isa.vector_bits < 512
-    return Register((4, 2, 1) if few else (8, 4, 2, 1), 3, lanes, item)
+    return Register((4, 2, 1) if isa.registers < 32 else (8, 4, 2, 1), 3, lanes, item)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,8 @@ def choose_tiling(m: Size, n: Size, k: Size, batch: Size, register: Register, th
         least = min(ENOUGH_ROWS, _ceil(rows, threads))
         tile_rows = min(tile_rows, max(8, _ceil(max(_ceil(rows, wanted), least), 8) * 8))
     elif rows <= few_rows:
-        tile_panels = max(4, _ceil(panels, wanted))
+        # One item each: where the next one begins memory is not yet on its way, and rows are packed again.
+        tile_panels = max(4, _ceil(panels, _ceil(wanted, ITEMS_PER_THREAD)))
     else:
         tile_panels = _equal(panels, max(1, TILE_COLUMNS // register.width))
         # Rows are divided first: every item packs its own, so that fewer columns mean more packing and fewer rows less.
@@ -229,7 +229,7 @@ class MicroKernel:
         self.element = sum_type(kernel.dtype)
         self.packed = scalars.memory_type(kernel.dtype)
         self.by_lane = isa.architecture == "aarch64" and register.lanes > 1  # an fma takes one lane of a vector there
-        self.group = 128 // BITS[self.element]
+        self.group, self.registers = 128 // BITS[self.element], isa.registers
 
     def write(self) -> str:
         if self.dtype is bfloat16:
@@ -243,6 +243,9 @@ class MicroKernel:
         """bfloat16: per block of 32 an even and an odd chain from zero, added, then added to the sums."""
         e, count = self.e, self.function.number("%count")
         zeros = [e.constant(0, self.element)] * (self.height * self.register.vectors)
+        if self.holds_pairs:
+            self.store(self.pairs_in_registers(zeros), "%tile")
+            return self.function.text()
         prefix = f"  %even = alloca [{self.height * self.register.width} x {self.element}], align 64\n"
         self.store(self.start(), "%tile")
         with e.loop(0, count, BLOCK) as blocks:
@@ -253,6 +256,27 @@ class MicroKernel:
             both = [a + b for a, b in zip(self.load("%even", self.register.width), odd, strict=True)]
             self.store([a + b for a, b in zip(self.load("%tile"), both, strict=True)], "%tile")
         return self.function.text(prefix)
+
+    def pairs_in_registers(self, zeros: list[Value]) -> list[Value]:
+        """The sums, while both chains and the sums are in registers; one row alone by code in a written order."""
+        e, count = self.e, self.function.number("%count")
+        done, totals = e.constant(0, "i64", 1), self.start()
+        if self.height == 1 and self.by_lane and fits(self.register.vectors, self.register.lanes):
+            done = count & -BLOCK
+            with e.loop(0, done, BLOCK, carried=totals) as written:
+                panel = e.offset("%b", self.packed, written.index * self.register.width)
+                written.next(*add_block(e, written.values, panel, e.offset("%a", self.element, written.index)))
+            totals = written.values
+        with e.loop(done, count, BLOCK, carried=totals) as blocks:
+            last = e.intrinsic("smin", blocks.index + BLOCK, count)
+            even, odd = self.two_chains(zeros, blocks.index, last)
+            blocks.next(*[total + (a + b) for total, a, b in zip(blocks.values, even, odd, strict=True)])
+        return blocks.values
+
+    @property
+    def holds_pairs(self) -> bool:
+        """Whether the sums of both chains fit the registers, beside a line of the panel and values of the rows."""
+        return (2 * self.height + 1) * self.register.vectors + 2 <= self.registers
 
     # -- the tile ------------------------------------------------------------------------------------------------------
     def places(self, base: str, stride: Value | int | None = None) -> list[str]:
@@ -296,15 +320,37 @@ class MicroKernel:
         with e.loop(first, whole, stride, carried=sums) as loop:
             values, left = list(loop.values), self.left_values(loop.index, UNROLL * step)
             for u in range(0, stride, step):
-                if self.register.asks_ahead:  # at every step: nothing is computed across it, or sums would be spilled
-                    place = (loop.index + u) * self.function.number("%hop")
-                    e.ask_for(e.offset("%ahead", "i8", place), 2)
+                self.ask_ahead(loop.index + u)
                 values = self.multiply_add(values, lambda row, u=u: left(u, row), loop.index + u)  # type: ignore[misc]
             loop.next(*values)
-        with e.loop(whole, last, step, carried=loop.values) as rest:
-            left = self.left_values(rest.index, 1)
-            rest.next(*self.multiply_add(list(rest.values), lambda row: left(0, row), rest.index))
-        return rest.values
+        return self.short_chain(loop.values, whole, last, step)
+
+    def two_chains(self, zeros: list[Value], first: Value, last: Value) -> tuple[list[Value], list[Value]]:
+        """The sums over k = first, first + 2, ... and those over first + 1, first + 3, ...: `chain` twice, at once."""
+        e, stride = self.e, 2 * UNROLL
+        whole = first + ((last - first) & -stride)
+        with e.loop(first, whole, stride, carried=zeros + zeros) as loop:
+            left = self.left_values(loop.index, stride)
+            chains = [loop.values[:len(zeros)], loop.values[len(zeros):]]
+            for u in range(stride):
+                self.ask_ahead(loop.index + u)
+                chains[u % 2] = self.multiply_add(chains[u % 2], lambda row, u=u: left(u, row),  # type: ignore[misc]
+                                                  loop.index + u)
+            loop.next(*chains[0], *chains[1])
+        even = self.short_chain(loop.values[:len(zeros)], whole, last, 2)
+        return even, self.short_chain(loop.values[len(zeros):], whole + 1, last, 2)
+
+    def short_chain(self, sums: list[Value], first: Value, last: Value, step: int) -> list[Value]:
+        """As `chain`, one value of k at a time."""
+        with self.e.loop(first, last, step, carried=sums) as loop:
+            left = self.left_values(loop.index, 1)
+            loop.next(*self.multiply_add(list(loop.values), lambda row: left(0, row), loop.index))
+        return loop.values
+
+    def ask_ahead(self, k: Value) -> None:
+        """Ask for what comes next, at every value of k: nothing is computed across it, or sums would be spilled."""
+        if self.register.asks_ahead:
+            self.e.ask_for(self.e.offset("%ahead", "i8", k * self.function.number("%hop")), 2)
 
     def multiply_add(self, sums: list[Value], left: Callable[[int], Value], k: Value) -> list[Value]:
         """One value of k: row by row, so that few of the left values are alive at a time."""

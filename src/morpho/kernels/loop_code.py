@@ -54,25 +54,65 @@ class LoopCode(GatherCode):
             self.kept[number] = e.offset("%scratch", "i8", padded * (8 * position))
 
     def walk_rows(self, first: Value, last: Value) -> None:
-        with self.e.loop(first, last) as rows:
-            self.row(rows.index)
+        """Rows along the last axis follow each other; only the first of them is looked for."""
+        e = self.e
+        if len(self.outer) == 1:
+            with e.loop(first, last) as rows:
+                self.row([rows.index])
+            return
+        steps = [strides[self.kernel.outer_rank - 1] for strides in self.strides]
+        with e.loop(first, last) as lines:
+            *upper, start = self.split(lines.index, self.outer)
+            end = e.intrinsic("smin", start + (last - lines.index), self.outer[-1])
+            lines.step = end - start
+            with e.loop(start, end, carried=self.offsets([*upper, start])) as rows:
+                self.row([*upper, rows.index], list(rows.values))
+                rows.next(*[offset + step for offset, step in zip(rows.values, steps, strict=True)])
 
     # -- one row -------------------------------------------------------------------------------------------------------
-    def row(self, index: Value) -> None:
-        self.place_row(index)
+    def row(self, coordinates: list[Value], offsets: list[Value] | None = None) -> None:
+        """The row at these coordinates of the outer axes; `offsets` of its operands, where they are known."""
+        self.place_row(coordinates, offsets)
         self.row_values(0)
+        if self.kernel.choices:
+            with self.e.when(self.changes()):
+                self.walk_columns()
+        else:
+            self.walk_columns()
+
+    def walk_columns(self) -> None:
         for step in self.kernel.passes:
             self.column_pass(step)
             self.row_values(step.stage + 1)
         self.store_rows()
 
-    def place_row(self, index: Value) -> None:
+    def changes(self) -> Value:
+        """Whether some row of a result is to become what it is not: see `LoopKernel.choices`."""
+        e = self.e
+        changed = e.constant(False, "i1", 1)
+        for choice in self.kernel.choices:
+            mask = self.kernel.instructions[choice.mask]
+            holds = self.row_value(mask) if mask.full else self.row_operand(choice.mask)
+            yes, no = (self.differs(source, choice.target) for source in (choice.yes, choice.no))
+            changed = changed | e.select(holds, yes, no)
+        return changed
+
+    def differs(self, source: int | None, target: int) -> Value:
+        """Whether a row of one access lies elsewhere than that of another."""
+        if source is None:
+            return self.e.constant(True, "i1", 1)
+        return self.e.assign(f"icmp ne ptr {self.pointers[source]}, {self.pointers[target]}", "i1", 1)
+
+    def offsets(self, coordinates: list[Value]) -> list[Value]:
+        """How far from its beginning every operand's row begins, in elements."""
+        return [self.dot(coordinates, strides[:self.kernel.outer_rank]) for strides in self.strides]
+
+    def place_row(self, coordinates: list[Value], offsets: list[Value] | None = None) -> None:
         """Where every operand's row begins."""
-        e, kernel = self.e, self.kernel
-        coordinates = self.split(index, self.outer)
+        e = self.e
         self.rows = {}
-        for number, access in enumerate(kernel.accesses):
-            offset = self.dot(coordinates, self.strides[number][:kernel.outer_rank])
+        found = zip(self.kernel.accesses, offsets or self.offsets(coordinates), strict=True)
+        for number, (access, offset) in enumerate(found):
             if access.kind == "index":
                 self.positions[number] = offset
             else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.base.dtypes import DType
+from morpho.base.dtypes import DType, float16
 from morpho.base.lazy import cached_property
 from morpho.base.machine import Isa
 
@@ -63,6 +63,17 @@ class Store:
     full: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Rows of `target` are those of `yes` where the row value `mask` holds, of `no` elsewhere. All but the mask are
+    accesses; None is something else than a line of memory."""
+
+    mask: int
+    target: int
+    yes: int | None
+    no: int | None
+
+
 @dataclass(frozen=True)
 class LoopKernel:
     """Everything the generator needs, hashable: it is the key of the kernel cache."""
@@ -110,6 +121,29 @@ class LoopKernel:
     def dimensions_at(self) -> int:
         """Where the values of `dimension` instructions begin."""
         return self.access_at(len(self.accesses))
+
+    # -- rows that stay ------------------------------------------------------------------------------------------------
+    @cached_property
+    def choices(self) -> tuple[Choice, ...]:
+        """Where all this kernel does is to choose for each row between lines of memory: a choice per store, or none at
+        all. A row that shall be what already stands in its place, as in updates of a state, need not be written."""
+        found = [self._choice(store) for store in self.stores]
+        if self.may_fault or any(i.reduces for i in self.instructions):
+            return ()
+        return tuple(choice for choice in found if choice) if all(found) else ()
+
+    def _choice(self, store: Store) -> Choice | None:
+        chosen = self.instructions[store.instruction]
+        if chosen.name != "where" or not store.full or chosen.dtype is float16:  # which makes NaNs quiet on its way
+            return None
+        mask, *values = (self.instructions[i] for i in chosen.inputs)
+        patterns = [self.accesses[int(i.extra or 0)].pattern if i.name == "load" else "" for i in (mask, *values)]
+        sources = [int(value.extra or 0) if pattern == "unit" else None
+                   for value, pattern in zip(values, patterns[1:], strict=True)]
+        by_rows = not mask.full or patterns[0] == "zero"
+        if not by_rows or self.accesses[store.access].pattern != "unit" or sources == [None, None]:
+            return None
+        return Choice(chosen.inputs[0], store.access, sources[0], sources[1])
 
     # -- passes -------------------------------------------------------------------------------------------------------
     @cached_property

@@ -30,6 +30,7 @@ class Call(NamedTuple):
     values: tuple[Size, ...]
     rows: Size
     columns: Size
+    operations: Size  # of all rows, while those of `kernel` count a whole tile of them however few there are
 
 
 class Sizes:
@@ -51,6 +52,11 @@ class Sizes:
     @property
     def heads(self) -> Size:
         return product(self.batch) * self.kv_heads
+
+    @property
+    def operations(self) -> Size:
+        """Of one product of queries and keys and one of weights and values."""
+        return self.heads * self.group * self.queries * self.keys * 2 * self.line
 
     @property
     def line(self) -> int:
@@ -103,7 +109,7 @@ def lower_attention(node: Node, inputs: Sequence[Place], targets: Sequence[Place
     kernel = AttentionKernel(node.dtype, len(sizes.batch), None if mask is None else mask.dtype, offset is not None,
                              flops=2 * lines * sizes.line,
                              scratch_bytes=scratch_bytes(upper(sizes.depth), upper(sizes.width)))
-    return [Call(kernel, places, (3, 4), tuple(values), rows, sizes.keys)]
+    return [Call(kernel, places, (3, 4), tuple(values), rows, sizes.keys, sizes.operations)]
 
 
 def lower_attention_backward(node: Node, inputs: Sequence[Place], targets: Sequence[Place],
@@ -136,4 +142,5 @@ def _backward(part: str, node: Node, sizes: Sizes, places: Sequence[Place | None
     kernel = AttentionBackwardKernel(
         part, node.dtype, rank, None if mask is None else mask.dtype, offset is not None,
         flops=4 * pieces[1] * sizes.line, scratch_bytes=backward_scratch_bytes(upper(sizes.depth), upper(sizes.width)))
-    return Call(kernel, tuple(places), tuple(range(8, len(places))), tuple(values), pieces[0], along)
+    return Call(kernel, tuple(places), tuple(range(8, len(places))), tuple(values), pieces[0], along,
+                2 * sizes.operations)

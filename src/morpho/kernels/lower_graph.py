@@ -201,7 +201,7 @@ class GraphLowering(ProductLowering):
         calls = (lower_attention(node, inputs, targets) if node.op.name == "attention" else
                  lower_attention_backward(node, inputs, targets, self.new_slot))
         for call in calls:
-            self.add(Step(*call, node.op.name, node.origin))
+            self.add(Step(*call[:-1], node.op.name, node.origin, operations=call.operations))
         self.places[node.serial] = targets
 
     def lower_scatter(self, node: Node) -> None:

@@ -64,8 +64,15 @@ class Step:
     def cost(self) -> Cost:
         """Operations, and every element of its operands moved once, at the largest sizes."""
         operations = self.rows * self.columns * self.kernel.flops if self.operations is None else self.operations
-        places = {(p.slot, p.offset, p.shape, p.strides): p for p in self.places if p is not None}
-        return Cost(upper(operations), sum(_distinct(place) * place.dtype.itemsize for place in places.values()))
+        places = {(p.slot, p.offset, p.shape, p.strides): self._moved(p, i) * p.dtype.itemsize
+                  for i, p in enumerate(self.places) if p is not None}
+        return Cost(upper(operations), sum(places.values()))
+
+    def _moved(self, place: Place, position: int) -> int:
+        """Elements of an operand that go through memory; of a table those that are looked up."""
+        accesses = getattr(self.kernel, "accesses", ())
+        looked_up = position < len(accesses) and accesses[position].kind == "gather"
+        return min(_distinct(place), upper(self.rows * self.columns)) if looked_up else _distinct(place)
 
     @property
     def work(self) -> int:

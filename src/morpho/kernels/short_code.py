@@ -62,11 +62,11 @@ class ShortCode(TransposedCode):
             body()
         self.lanes = e.lanes = lanes
 
-    def place_row(self, index: Value) -> None:
+    def place_row(self, coordinates: list[Value], offsets: list[Value] | None = None) -> None:
         """Also where every border lies from the first row of the stretch, and what stands outside."""
-        super().place_row(index)
+        super().place_row(coordinates, offsets)
         self.looks = False  # whether loads look at borders: only where a window may cross one
-        e, kernel, coordinates = self.e, self.kernel, self.split(index, self.outer)
+        e, kernel = self.e, self.kernel
         self.guards: dict[int, list[Guard]] = {}
         self.fills: dict[int, str] = {}
         for number, access in enumerate(kernel.accesses):

@@ -33,7 +33,7 @@ class BlocksCode(_SplitCode):
         with e.loop(first, last) as loop:
             row = e.instruction("udiv", loop.index, blocks)
             begin = (loop.index - row * blocks) * BLOCK
-            self.place_row(row)
+            self.place_row(self.split(row, self.outer))
             self.row_values(0)
             self.prepare_pass(step)
             block_pass(self, step, trees, begin, e.intrinsic("smin", begin + BLOCK, columns))
@@ -50,7 +50,7 @@ class JoinCode(_SplitCode):
         partials = self.partial_pointers()
         trees = [Tree(self, number) for number in self.kernel.passes[0].reductions]
         with e.loop(first, last) as rows:
-            self.place_row(rows.index)
+            self.place_row(self.split(rows.index, self.outer))
             self.row_values(0)
             for tree, pointer in zip(trees, partials, strict=True):
                 with e.loop(0, blocks) as loop:

@@ -82,11 +82,11 @@ class TransposedCode(LoopCode):
         """Stretches of rows side by side; one ends where the last outer axis does."""
         e = self.e
         with e.loop(first, last) as rows:
-            position = self.split(rows.index, self.outer)[-1]
-            left = e.intrinsic("smin", self.outer[-1] - position, last - rows.index)
+            coordinates = self.split(rows.index, self.outer)
+            left = e.intrinsic("smin", self.outer[-1] - coordinates[-1], last - rows.index)
             self.stretch = e.intrinsic("smin", left, e.constant(self.most, "i64", 1))
             self.pitch = (self.stretch + (self.lanes - 1)) & -self.lanes
-            self.row(rows.index)
+            self.row(coordinates)
             rows.step = self.stretch
 
     def each_chunk(self, body: Callable[[], None]) -> None:
@@ -163,8 +163,8 @@ class TransposedCode(LoopCode):
         return self.rows[number]
 
     # -- turned blocks of rows -----------------------------------------------------------------------------------------
-    def place_row(self, index: Value) -> None:
-        super().place_row(index)
+    def place_row(self, coordinates: list[Value], offsets: list[Value] | None = None) -> None:
+        super().place_row(coordinates, offsets)
         for number, block in self.blocks.items():
             if self.kernel.accesses[number].kind == "load":
                 self.turn(number, (self.pointers[number], self.across(number)), (block, LANES), self.stretch, self.end)

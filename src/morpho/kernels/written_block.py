@@ -1,0 +1,74 @@
+"""A block of 32 values of k of one row of bfloat16 on AArch64: instructions in the order in which they shall run.
+
+One row uses every value of its panel once, so that widening it to float32 takes as many instructions as multiplying.
+Of the two vector units of a Neoverse core only one can shift, and instructions go to a unit in the order in which they
+come: LLVM's order leaves a fifth of their time unused. Here an fma stands beside every shift, that of a value which was
+widened some steps before (docs/findings.md has the cycles).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from morpho.base.machine import machine
+from morpho.kernels.emit import CACHE_LINE, Emitter, Value
+
+BLOCK = 32
+LANES = 4
+TOGETHER = 8  # values of the row that are loaded at a time
+DISTANCE = 5  # steps from a shift to its fma
+RAW, WIDE = 8, 8  # registers of what was loaded, and of what was widened
+MOST_VECTORS = 4
+KIND = f"<{LANES} x float>"
+
+
+def fits(vectors: int, lanes: int) -> bool:
+    """Whether there are registers for a panel of these vectors; LLVM knows the instructions of this machine only."""
+    return 1 < vectors <= MOST_VECTORS and lanes == LANES and machine().architecture == "aarch64"
+
+
+def add_block(e: Emitter, totals: Sequence[Value], panel: str, row: str) -> list[Value]:
+    """`totals`, a vector each for the columns of a panel, with the block added that begins at `panel` and `row`."""
+    vectors = len(totals)
+    lines = _instructions(vectors, f"${2 * vectors}", f"${2 * vectors + 1}")
+    used = [f"~{{v{register}}}" for register in range(2 * vectors + RAW + WIDE + 2)]
+    operands = ["=w"] * vectors + [str(column) for column in range(vectors)] + ["r", "r", *used, "~{memory}"]
+    kinds = "{" + ", ".join([KIND] * vectors) + "}"
+    given = ", ".join(f"{KIND} {total.name}" for total in totals)
+    name = "%" + e.fresh("block")
+    text = "\\0A".join(lines)
+    e.line(f'{name} = call {kinds} asm sideeffect "{text}", "{",".join(operands)}"({given}, ptr {panel}, ptr {row})')
+    return [e.assign(f"extractvalue {kinds} {name}, {column}", "float", LANES) for column in range(vectors)]
+
+
+def _instructions(vectors: int, panel: str, row: str) -> Iterator[str]:
+    """The chain of the even values of k is in v0, v1, ..., that of the odd ones in the registers behind."""
+    raw, wide = 2 * vectors, 2 * vectors + RAW
+    left = wide + WIDE
+    for register in range(2 * vectors):
+        yield f"movi v{register}.2d, #0"
+    count = BLOCK * vectors  # steps: step k * vectors + c is four columns of one line, eight bytes
+    for step in range(count + DISTANCE):
+        if step < count:
+            yield from _reading(step, panel, raw + step // 2 % RAW, count)
+        if step >= DISTANCE:
+            k, column = divmod(step - DISTANCE, vectors)
+            if column == 0 and k % TOGETHER == 0:
+                yield f"ldp q{left}, q{left + 1}, [{row}, #{4 * k}]"
+            factor = f"v{left + k % TOGETHER // LANES}.s[{k % LANES}]"
+            yield f"fmla v{k % 2 * vectors + column}.4s, v{wide + (step - DISTANCE) % WIDE}.4s, {factor}"
+        if step < count:
+            half, lanes = ("2", "8h") if step % 2 else ("", "4h")
+            yield f"shll{half} v{wide + step % WIDE}.4s, v{raw + step // 2 % RAW}.{lanes}, #16"
+    for column in range(vectors):
+        yield f"fadd v{column}.4s, v{column}.4s, v{column + vectors}.4s"
+    for column in range(vectors):
+        yield f"fadd ${column}.4s, ${column}.4s, v{column}.4s"
+
+
+def _reading(step: int, panel: str, register: int, count: int) -> Iterator[str]:
+    """Two vectors for the next four steps; and the same line of the next block asked for."""
+    if step % 4 == 0:
+        yield f"ldp q{register}, q{register + 1}, [{panel}, #{8 * step}]"
+    if 8 * (step + 2) % CACHE_LINE == 0:
+        yield f"prfm pldl1strm, [{panel}, #{8 * (step + 2 + count) - CACHE_LINE}]"
