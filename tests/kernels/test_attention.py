@@ -381,3 +381,31 @@ def test_offsets_are_read_as_int64() -> None:
     with pytest.raises(mo.errors.ShapeError):
         attention_node(*nodes, parameter(3, (1,), bool_), causal=True, moving=True)
     attention_node(*nodes, parameter(3, (1,), int64), causal=True, moving=True)
+
+
+@pytest.mark.parametrize("dtype", [float32, bfloat16, float64], ids=str)
+@pytest.mark.parametrize("batch", [1, 2])
+def test_heads_are_joined_without_a_copy(dtype: DType, batch: int, rng: np.random.Generator) -> None:
+    """Results lie as the reshape after them wants them, those of the gradient too, whose own bits stay."""
+    heads, length, depth = 3, 21, 8
+    kind = getattr(mo, dtype.name)
+    x = mo.asarray(rng.standard_normal((batch, length, heads * depth))).astype(kind).realise()
+
+    def split(x: mo.Tensor) -> mo.Tensor:
+        return mo.permute_dims(mo.reshape(x, (batch, length, heads, depth)), (0, 2, 1, 3))
+
+    def joined(x: mo.Tensor) -> mo.Tensor:
+        seen = mo.attention(split(x), split(x * 2), split(x + 1), causal=True)
+        return mo.reshape(mo.permute_dims(seen, (0, 2, 1, 3)), x.shape)
+
+    def slope(x: mo.Tensor) -> mo.Tensor:
+        return mo.grad(lambda x: mo.sum(mo.square(joined(x)).astype(mo.float32)))(x)
+
+    for function, kernels in ((joined, 3), (slope, None)):
+        compiled = mo.compile(function)
+        found = compiled(x)
+        assert compiled.stats["copies"] == 0 and kernels in (None, compiled.stats["kernels"])
+        with mo.settings(level=0):
+            assert found.numpy().tobytes() == mo.compile(function)(x).numpy().tobytes()
+    apart = mo.attention(split(x), split(x * 2), split(x + 1), causal=True).numpy()  # (batch, heads, length, depth)
+    assert joined(x).numpy().tobytes() == np.ascontiguousarray(apart.transpose(0, 2, 1, 3)).tobytes()

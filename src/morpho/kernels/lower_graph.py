@@ -197,12 +197,25 @@ class GraphLowering(ProductLowering):
 
     def lower_attention(self, node: Node) -> None:
         inputs = [self.place(child) for child in node.inputs]
-        targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
+        targets = [self.as_reshaped(node, number) for number in range(len(node.outputs))]
         calls = (lower_attention(node, inputs, targets) if node.op.name == "attention" else
                  lower_attention_backward(node, inputs, targets, self.new_slot))
         for call in calls:
             self.add(Step(*call[:-1], node.op.name, node.origin, operations=call.operations))
         self.places[node.serial] = targets
+
+    def as_reshaped(self, node: Node, number: int) -> Place:
+        """Memory for a result of a node that can write it line by line: where its axes are permuted and then reshaped,
+        as heads are before they are joined, it lies as that wants it, and nothing is copied."""
+        spec, users = node.outputs[number], self.graph.users
+        picks = [user for user in users[node.serial] if user.op.name == "pick" and user["index"] == number]
+        for view in (user for pick in picks for user in users[pick.serial] if user.op.name == "permute"):
+            axes, last = view["axes"], len(spec.shape) - 1
+            if axes[last] == last and any(user.op.name == "reshape" for user in users[view.serial]):
+                place = self.new_slot(view.shape, spec.dtype)
+                strides = tuple(place.strides[axes.index(axis)] for axis in range(last + 1))
+                return Place(place.slot, 0, spec.shape, strides, spec.dtype)
+        return self.new_slot(spec.shape, spec.dtype)
 
     def lower_scatter(self, node: Node) -> None:
         """A copy of the base that the values are put into; where half floats add up, a wide one, rounded at the end."""
