@@ -216,7 +216,54 @@ def test_batches_of_two_axes_are_read_as_they_lie(rng: np.random.Generator, left
         assert f.stats["prepared_bytes"] < 2.5 * b.nbytes + 4096  # panels are up to 96 columns wide
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int8"])
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("rows", [1, 3, 37])
+@pytest.mark.parametrize("shapes", [((2, 3, 2), (2, 3, 1)), ((2, 3, 2), (1, 3, 2)), ((2, 1, 2, 3), (2, 3, 1, 3)),
+                                    ((2, 3, 2, 2), (2, 3, 2, 2)), ((3, 2, 2), (2,))], ids=str)
+def test_batches_of_several_axes_are_read_as_they_lie(rng: np.random.Generator, shapes: Any, rows: int,
+                                                      constant: bool) -> None:
+    """As grouped heads do: axes that repeat an operand, and others in another order than memory has them."""
+    left, right = shapes
+    order = (*range(1, len(left)), 0)  # the first axis is the fastest among batches
+    back = tuple(order.index(axis) for axis in range(len(left)))
+    a = rng.integers(-3, 4, (*(left[axis] for axis in order), rows, 40)).astype("f")
+    b = rng.integers(-3, 4, (*right, 40, 50)).astype("f")
+    axes = (*back, len(left), len(left) + 1)
+    x, w = mo.asarray(a, copy=True), mo.asarray(b, copy=True)
+
+    def multiplied(x: Any, w: Any) -> Any:
+        return mo.maximum(mo.permute_dims(x, axes) @ w, -1.0)
+
+    f = mo.compile((lambda x: multiplied(x, w)) if constant else multiplied)
+    found = f(x) if constant else f(x, w)
+    np.testing.assert_array_equal(found.numpy(), np.maximum(a.transpose(axes) @ b, -1))
+    assert f.stats["copies"] == 0
+    if constant:
+        assert f.stats["prepared_bytes"] < 2.5 * w.nbytes + 4096
+
+
+INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("m", [0, 1, 2, 5, 37])
+def test_integers_wrap_whatever_their_layout(rng: np.random.Generator, dtype: str, m: int) -> None:
+    """Transposed or not, with what follows in the same kernel, and for sizes that are not known."""
+    info = np.iinfo(dtype)
+    a, b = (rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True) for shape in ((m, 70), (70, 29)))
+    expected = a @ b
+    follow = mo.compile(lambda x, y: mo.maximum(x @ y, 3) - 1)
+    dynamic = mo.compile(lambda x, y: x @ y, dynamic={"x": {0: mo.Dim("m", 0, 50)}})
+    for x in (mo.asarray(a), mo.asarray(np.asfortranarray(a))):
+        for y in (mo.asarray(b), mo.asarray(np.asfortranarray(b)), mo.asarray(b[::-1].copy())[::-1]):
+            for f in (mo.compile(lambda x, y: x @ y), dynamic):
+                np.testing.assert_array_equal(f(x, y).numpy(), expected)
+                assert f.stats["copies"] == 0 and f.stats["fallbacks"] == 0
+            np.testing.assert_array_equal(follow(x, y).numpy(), np.maximum(expected, 3) - np.array(1, dtype))
+            assert follow.stats["kernels"] <= 2 and follow.stats["copies"] == 0
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int8", "int16", "int32", "int64"])
 def test_batches_of_two_axes_in_other_dtypes(rng: np.random.Generator, dtype: str) -> None:
     a, b = (mo.asarray(rng.integers(-3, 4, shape)).astype(dtype).realise() for shape in ((5, 2, 9, 70), (2, 70, 33)))
     exact = a.astype("float64").numpy() @ b.astype("float64").numpy()

@@ -97,12 +97,14 @@ def test_no_inner_axis_to_speak_of(few_rows: None, rng: np.random.Generator, k: 
 
 
 def test_a_right_operand_is_copied_once(two_threads: None, rng: np.random.Generator) -> None:
-    """Also where a prologue is looked at, and not taken. Batches of two axes need no copy, of three they do."""
-    x, y = draw(rng, 3, 2, 2, 20, 34), draw(rng, 2, 2, 3, 34, 9)
-    f = mo.compile(lambda x, y: mo.tanh(x) @ mo.permute_dims(y, (2, 1, 0, 3, 4)))
-    found = f(x, y).numpy()
-    np.testing.assert_allclose(found, np.tanh(x.numpy()) @ y.numpy().transpose(2, 1, 0, 3, 4), rtol=1e-4, atol=1e-5)
-    assert f.stats["copies"] == 1
+    """Also where a prologue is looked at, and not taken. Batches of four axes need no copy, of five they do."""
+    for count, copies in ((3, 0), (4, 0), (5, 1)):
+        axes = (*reversed(range(count)), count, count + 1)
+        x, y = draw(rng, *[2] * count, 20, 34), draw(rng, *[2] * count, 34, 9)
+        f = mo.compile(lambda x, y, axes=axes: mo.tanh(x) @ mo.permute_dims(y, axes))
+        found, expected = f(x, y).numpy(), np.tanh(x.numpy()) @ y.numpy().transpose(axes)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        assert f.stats["copies"] == copies
 
 
 def test_batches_of_two_axes(few_rows: None, rng: np.random.Generator) -> None:

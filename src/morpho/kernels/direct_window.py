@@ -263,7 +263,7 @@ def is_pointwise(dtype: DType, shape: Shape, k: Size, a: Matrix, b: Matrix) -> b
     sizes = (*shape[-2:], k)
     if dtype not in (float32, float64) or current_isa().vector_bits == 0 or b.columns != 1:
         return False
-    if (a.batch, a.outer, b.outer) != (0, 0, 0):
+    if a.batch != 0 or a.counts is not None:
         return False
     return (all(isinstance(size, int) and size > 1 for size in sizes) and upper(k) >= LEAST_DEPTH
             and line_length(upper(shape[-1]), upper(shape[-2])) > 0)

@@ -1,11 +1,11 @@
-"""The matrix product of floats: packed operands, register tiles, and a fused loop kernel on every finished tile.
+"""The matrix product: packed operands, register tiles, and a fused loop kernel on every finished tile.
 
 The right operand comes packed (`pack.py`): panels of `width` columns, k running down each panel. An item of work is a
 tile of rows x panels of the result. For it the rows of the left operand are packed by blocks of k, register tiles of up
 to 8 rows x 3 vectors accumulate into a tile of scratch memory, and at the end the `epilogue`, an ordinary loop kernel
 whose operand is that tile, writes the result: bias, activation, residual, conversion or a plain copy. Where it would be
 a plain copy, sums of whole panels go to the result `straight` from the registers. Every output is one FMA chain with k
-ascending, wherever the blocks of k, the tiles and the threads divide the work.
+ascending, wherever the blocks of k, the tiles and the threads divide the work. Integers are exact: they wrap.
 """
 
 from __future__ import annotations
@@ -21,12 +21,16 @@ from morpho.kernels import scalars
 from morpho.kernels.emit import BITS, CACHE_LINE, Emitter, Value
 from morpho.kernels.written_block import BLOCK, add_block, fits
 
-NAMES = ("m", "n", "k", "a_batch", "a_m", "a_k", "b_batch", "inner", "a_outer", "b_outer", "tile_rows", "tile_panels",
+BATCHES = ("inner", "middle", "upper")  # sizes of batch axes from the last one on; there is one more above them
+OUTER = 3  # batch axes above the last one
+A_OUTER, B_OUTER = (tuple(f"{operand}_outer{axis}" for axis in range(OUTER)) for operand in "ab")
+NAMES = ("m", "n", "k", "a_batch", "a_m", "a_k", "b_batch", *BATCHES, *A_OUTER, *B_OUTER, "tile_rows", "tile_panels",
          "depth", "row_tiles", "column_tiles", "stride", "room", "sums_at", "scratch_at", "places", "product",
          "straight", "epilogue")
 EPILOGUE = NAMES.index("epilogue")  # the address of the epilogue's function; its own numbers follow
 PROLOGUE = len(NAMES)  # that of the prologue's, in kernels that have one (`prologue.py`)
 UNROLL = 4
+MOST_LANES = 16  # of short integers there would be more: code for panels of so many columns takes long to compile
 MOST_DEPTH = 512  # values of k per block
 TILE_ROWS, TILE_COLUMNS = 128, 768  # of one item: its sums and its packed rows share the second-level cache
 ENOUGH_ROWS = 64  # of one item, for a panel that comes from memory: not halved further while columns can be
@@ -57,7 +61,7 @@ class Register:
 def register_tile(dtype: DType, isa: Isa) -> Register:
     """8 rows x 3 vectors fill 24 of 32 registers, 4 x 3 fill 12 of 16."""
     item = dtype.compute.itemsize
-    lanes = max(1, isa.vector_bits // 8 // item)
+    lanes = min(MOST_LANES, max(1, isa.vector_bits // 8 // item))
     if lanes == 1:
         return Register((4, 2, 1), 4, 1, item)
     return Register((4, 2, 1) if isa.registers < 32 else (8, 4, 2, 1), 3, lanes, item)
@@ -190,11 +194,22 @@ def sum_type(dtype: DType) -> str:
 
 
 def places_of_batch(e: Emitter, batch: Value, v: Mapping[str, Value]) -> Callable[[str], Value]:
-    """How far an operand of a batch lies from that of the first batch, by its name; batches have an outer and an inner
-    axis, of which `inner` is the size."""
-    outer = e.instruction("udiv", batch, v["inner"])
-    inner = batch - outer * v["inner"]
-    return lambda operand: outer * v[f"{operand}_outer"] + inner * v[f"{operand}_batch"]
+    """How far an operand of a batch lies from that of the first batch, by its name; batches have four axes, of which
+    `BATCHES` are the sizes."""
+    coordinates, rest = [], batch
+    for name in BATCHES:
+        above = e.instruction("udiv", rest, v[name])
+        coordinates.append(rest - above * v[name])
+        rest = above
+    inner, *outer = *coordinates, rest
+
+    def place(operand: str) -> Value:
+        total = inner * v[f"{operand}_batch"]
+        for axis, coordinate in zip(reversed(range(OUTER)), outer, strict=True):
+            total = total + coordinate * v[f"{operand}_outer{axis}"]
+        return total
+
+    return place
 
 
 class Function:
@@ -362,7 +377,7 @@ class MicroKernel:
         for row in range(self.height):
             spread = left(row)
             totals = sums[row * register.vectors:(row + 1) * register.vectors]
-            result += [e.fma(spread, b, total) for b, total in zip(right, totals, strict=True)]
+            result += [chained(e, spread, b, total) for b, total in zip(right, totals, strict=True)]
         return result
 
     def left_values(self, k: Value, count: int) -> Callable[[int, int], Value]:
@@ -393,6 +408,11 @@ class StoringMicroKernel(MicroKernel):
 
     ARGUMENTS = MicroKernel.ARGUMENTS + ", ptr %goal, i64 %goal_stride"
     goal = "%goal", "%goal_stride"
+
+
+def chained(e: Emitter, a: Value, b: Value, total: Value) -> Value:
+    """The next link of a chain: one fma, or for integers a product and a sum, which wrap."""
+    return e.fma(a, b, total) if total.is_float else total + a * b
 
 
 def transpose(e: Emitter, lines: list[Value]) -> list[Value]:

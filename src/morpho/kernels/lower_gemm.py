@@ -12,7 +12,7 @@ from morpho.base.machine import machine
 from morpho.base.shapes import contiguous_strides
 from morpho.cost.crossovers import DEFAULT, Crossovers
 from morpho.kernels.emit import CACHE_LINE
-from morpho.kernels.gemm import GemmKernel, Register, Tiling, choose_tiling, register_tile
+from morpho.kernels.gemm import OUTER, GemmKernel, Register, Tiling, choose_tiling, register_tile
 from morpho.kernels.joint import TILES_PER_THREAD
 from morpho.kernels.loop_spec import LANES, LoopKernel
 from morpho.kernels.lower_group import Lowered
@@ -28,14 +28,14 @@ PRODUCT = -2  # the slot of the scratch tile, which the kernel itself fills in
 @dataclass(frozen=True, slots=True)
 class Matrix:
     """An operand of a product: where it lies, and its strides along batches, its own two axes, and outer batches, where
-    those of both operands together have two axes; `counts` are then the sizes of these."""
+    those of both operands together have several axes; `counts` are then the sizes of these, the last one behind."""
 
     place: Place
     batch: Size
     rows: Size
     columns: Size
-    outer: Size = 0
-    counts: tuple[Size, Size] | None = None
+    outer: tuple[Size, ...] = (0,) * OUTER
+    counts: tuple[Size, ...] | None = None
 
     @property
     def turned(self) -> Matrix:
@@ -116,7 +116,8 @@ class Product:
     def has_few_rows(self) -> bool:
         """Whether it is a few rows times a matrix whose rows or columns lie side by side: it need not be packed."""
         sizes = (self.batch, self.m, self.n, self.k)
-        return (self.sides_change and self.dtype in DTYPES and all(isinstance(size, int) for size in sizes)
+        return (self.sides_change and self.b.place.dtype is self.dtype in DTYPES
+                and all(isinstance(size, int) for size in sizes)
                 and self.k > 1 and 1 in (self.b.rows, self.b.columns)
                 and self.crossovers.takes_direct(self.m, self.n * self.k * self.dtype.itemsize,  # type: ignore[arg-type]
                                                  self.b.columns != 1))
@@ -135,15 +136,21 @@ class Product:
         return -(-max(upper(self.n), 1) // self.register.width)
 
     @property
-    def inner(self) -> Size:
-        """Batches of the inner axis; all, where there is one."""
-        return self.batch if self.b.counts is None else self.b.counts[1]
+    def batches(self) -> tuple[Size, ...]:
+        """Sizes of the batch axes in the order of `BATCHES`, of which the last one has all, where it is alone."""
+        return (self.batch, *[1] * (OUTER - 1)) if self.b.counts is None else self.b.counts[:0:-1]
+
+    @property
+    def different(self) -> tuple[Size, ...]:
+        """How many right operands there are along each batch axis: it may be the same for all."""
+        counts = self.b.counts or (*[1] * OUTER, self.batch)
+        return tuple(count if stride != 0 else 1
+                     for count, stride in zip(counts, (*self.b.outer, self.b.batch), strict=True))
 
     @property
     def right_batches(self) -> Size:
-        """How many right operands there are: some may be the same for all batches along an axis."""
-        b, counts = self.b, self.b.counts or (1, self.batch)
-        return (counts[0] if b.outer != 0 else 1) * (counts[1] if b.batch != 0 else 1)
+        """How many right operands there are."""
+        return product(self.different)
 
     @property
     def packed_shape(self) -> Shape:
@@ -154,9 +161,8 @@ class Product:
 
     def pack_values(self) -> tuple[Size, ...]:
         """Numbers in the order of `pack.NAMES`."""
-        b, (batches, panels, *_) = self.b, self.packed_shape
-        inner = batches if b.outer == 0 else 1 if b.batch == 0 else self.inner  # of those that differ
-        return (self.n, self.k, b.batch, b.rows, b.columns, panels, self.packed_batch, inner, b.outer)
+        b, panels = self.b, self.packed_shape[1]
+        return (self.n, self.k, b.batch, b.rows, b.columns, panels, self.packed_batch, *self.different[:0:-1], *b.outer)
 
     @property
     def packed_batch(self) -> Size:
@@ -164,11 +170,11 @@ class Product:
         return product(self.packed_shape[1:])
 
     @property
-    def packed_strides(self) -> tuple[Size, Size]:
-        """Of the right operand after packing, along inner and outer batches."""
-        b = self.b
-        along = self.packed_batch if b.batch != 0 else 0
-        return along, 0 if b.outer == 0 else self.packed_batch * (self.inner if b.batch != 0 else 1)
+    def packed_strides(self) -> tuple[Size, ...]:
+        """Of the right operand after packing, along all batch axes."""
+        steps = contiguous_strides(self.different)
+        return tuple(self.packed_batch * step if stride != 0 else 0
+                     for step, stride in zip(steps, (*self.b.outer, self.b.batch), strict=True))
 
     # -- multiplying ---------------------------------------------------------------------------------------------------
     def kernel(self) -> GemmKernel:
@@ -222,8 +228,8 @@ class Product:
         """Numbers in the order of `gemm.NAMES`, then the epilogue's own."""
         t, (sums_at, scratch_at, _) = self.tiling, self.scratch(epilogue.kernel)
         index = next(i for i, place in enumerate(epilogue.places) if place is not None and place.slot == PRODUCT)
-        a, (along, outer) = self.a, self.packed_strides
-        return (self.m, self.n, self.k, a.batch, a.rows, a.columns, along, self.inner, a.outer, outer, t.tile_rows,
+        a, (*outer, along) = self.a, self.packed_strides
+        return (self.m, self.n, self.k, a.batch, a.rows, a.columns, along, *self.batches, *a.outer, *outer, t.tile_rows,
                 t.tile_panels, t.depth, t.row_tiles, t.column_tiles, t.stride, self.room, sums_at,
                 scratch_at, len(epilogue.places), index, int(self.straight), 0, *epilogue.values)
 
@@ -243,7 +249,7 @@ def follows(lowered: Lowered) -> bool:
 
 
 def as_matrices(places: Sequence[Place], copies: Sequence[Callable[[Place], Place]]) -> list[Matrix]:
-    """The operands of a product, whose batches together have two axes at most; one that would need more is copied.
+    """The operands of a product, whose batches together have four axes at most; one that would need more is copied.
 
     So are few rows of batches with one right matrix: copied, they are many rows of one product, which reads it once.
     """
@@ -251,13 +257,15 @@ def as_matrices(places: Sequence[Place], copies: Sequence[Callable[[Place], Plac
     if len(places) == 2 and _is_common(places[1]) and upper(places[0].shape[-2]) <= FEW_ROWS \
             and len(batch_axes(places[0])) > 1:
         places[0] = copies[0](places[0])
-    while len(axes := batch_axes(*places)) > 2:
+    while len(axes := batch_axes(*places)) > 1 + OUTER:
         worst = max(range(len(places)), key=lambda i: len(batch_axes(places[i])))
         places[worst] = copies[worst](places[worst])
-    axes = [*((1, *[0] * len(places)),) * (2 - len(axes)), *axes]
-    counts = (axes[0][0], axes[1][0]) if axes[0][0] != 1 else None
-    return [Matrix(place, axes[1][1 + i], place.strides[-2], place.strides[-1], axes[0][1 + i], counts)
-            for i, place in enumerate(places)]
+    several = len(axes) > 1
+    axes = [*((1, *[0] * len(places)),) * (1 + OUTER - len(axes)), *axes]
+    counts = tuple(axis[0] for axis in axes) if several else None
+    strides = [[axis[1 + i] for axis in axes] for i in range(len(places))]
+    return [Matrix(place, steps[-1], place.strides[-2], place.strides[-1], tuple(steps[:-1]), counts)
+            for place, steps in zip(places, strides, strict=True)]
 
 
 def _is_common(place: Place) -> bool:
@@ -286,12 +294,6 @@ def batch_axes(*places: Place) -> list[tuple[Size, ...]]:
         else:
             found.insert(0, (size, *steps))
     return found
-
-
-def batch_stride(place: Place) -> Size | None:
-    """The one stride of all batch axes together, or None."""
-    axes = batch_axes(place)
-    return None if len(axes) > 1 else axes[0][1] if axes else 0
 
 
 def loop_scratch(kernel: LoopKernel, columns: int) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from morpho.base.dims import Shape, product
+from morpho.base.dims import Shape
 from morpho.base.dtypes import bfloat16
 from morpho.base.in_force import current_isa
 from morpho.cost.crossovers import Crossovers
@@ -20,21 +20,18 @@ from morpho.ir.node import Node
 from morpho.ir.printing import joined
 from morpho.kernels.builder import Builder, operations, reads_first
 from morpho.kernels.direct_window import DirectProduct, PointwiseProduct, is_direct, is_pointwise
-from morpho.kernels.gemm import EPILOGUE
+from morpho.kernels.gemm import EPILOGUE, OUTER
 from morpho.kernels.int8 import ByteProduct
 from morpho.kernels.lower_gemm import (
     PRODUCT,
     Product,
     as_matrices,
     batch_axes,
-    batch_stride,
     follows,
     layout,
     loop_scratch,
-    product_sizes,
 )
 from morpho.kernels.lower_group import Lowered, lower_body, lower_copy
-from morpho.kernels.matmul import ROWS, MatmulKernel
 from morpho.kernels.place import Place, whole
 from morpho.kernels.program import DIRECT, HostStep, Step
 from morpho.kernels.prologue import LEFT, PrologueProduct
@@ -61,9 +58,6 @@ class ProductLowering(Builder):
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
     def lower_matmul(self, node: Node) -> None:
-        if node.op.name == "matmul" and not node.dtype.is_float:
-            self.lower_integer_matmul(node)
-            return
         shape = node.shape
         if node.op.name == "matmul_quantised" and shape[-1] == 1:  # a second column, of zeros: tiles are matrices
             shape = (*shape[:-1], 2)
@@ -109,24 +103,6 @@ class ProductLowering(Builder):
             self.step(follow(whole(apart.slot, space, apart.dtype)), node, shown)
         self.places[node.serial] = targets
 
-    def lower_integer_matmul(self, node: Node) -> None:
-        a, b = (self.matrix(child, columns_together=i == 1) for i, child in enumerate(node.inputs))
-        c = self.new_slot(node.shape, node.dtype)
-        m, n, k = node.shape[-2], node.shape[-1], node.inputs[0].shape[-1]
-        batch = product(node.shape[:-2])
-        tiles = (m + ROWS - 1) // ROWS if isinstance(m, int) else m  # an unknown m has at most m tiles
-        values = (m, n, k, batch_stride(a), a.strides[-2], a.strides[-1], batch_stride(b), b.strides[-2],
-                  m * n, n, tiles)
-        self.add(Step(MatmulKernel(node.dtype), (a, b, c), (2,), values, batch * tiles, n * k * ROWS, "matmul",
-                      node.origin, sizes=product_sizes(batch, m, k, n)))
-        self.places[node.serial] = [c]
-
-    def matrix(self, node: Node, columns_together: bool) -> Place:
-        """An operand of a product: batch axes with one stride, and for the right one columns side by side."""
-        place = self.place(node)
-        good = not columns_together or place.strides[-1] == 1 or place.shape[-1] == 1
-        return place if good and batch_stride(place) is not None else self.copied(place, node)
-
     # -- which kernel --------------------------------------------------------------------------------------------------
     def product(self, node: Node, shape: Shape, whole_rows: bool) -> Product:
         found = self.with_prologue(node, shape, whole_rows)
@@ -143,7 +119,7 @@ class ProductLowering(Builder):
         inputs, right = [self.place(child) for child in group.inputs], self.place(node.inputs[1])
         if all(self.is_fixed(place) for place in inputs):  # computed once, before the first call
             return None
-        if len(batch_axes(right)) > 2:  # to be copied, by whichever product it is
+        if len(batch_axes(right)) > 1 + OUTER:  # to be copied, by whichever product it is
             return None
         (b,) = as_matrices([right], [])
         found = PrologueProduct(left.dtype, shape, k, b, whole_rows, self.crossovers)
@@ -255,8 +231,8 @@ class ProductLowering(Builder):
         kernel = RowProduct(found.dtype, way_of(layout(b.rows, b.columns, ("rows", "columns")), nbytes),
                             after is not None)
         tiles, tile = found.direct_tiles
-        values = (found.m, found.n, found.k, a.batch, a.rows, a.columns, b.batch, b.rows, b.columns, found.inner,
-                  a.outer, b.outer, tiles, tile)
+        values = (found.m, found.n, found.k, a.batch, a.rows, a.columns, b.batch, b.rows, b.columns, *found.batches,
+                  *a.outer, *b.outer, tiles, tile)
         places, writes, flops = (a.place, b.place, target), (2,), 2 * found.k
         more: dict[str, Any] = {}
         if after is not None:

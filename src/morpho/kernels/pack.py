@@ -12,9 +12,9 @@ from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
 from morpho.kernels import scalars
 from morpho.kernels.emit import Emitter, Value
-from morpho.kernels.gemm import places_of_batch, transpose
+from morpho.kernels.gemm import B_OUTER, BATCHES, places_of_batch, transpose
 
-NAMES = ("n", "k", "b_batch", "b_k", "b_n", "panels", "target_batch", "inner", "b_outer")
+NAMES = ("n", "k", "b_batch", "b_k", "b_n", "panels", "target_batch", *BATCHES, *B_OUTER)
 
 
 @dataclass(frozen=True)

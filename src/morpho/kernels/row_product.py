@@ -1,6 +1,6 @@
 """The product of a few rows with a matrix that is not packed: packing would move it three times to use it once.
 
-Every output is one FMA chain, k ascending, as in `gemm.py`. Tiles of columns are shared among threads. There are three
+Every output is one chain, k ascending, as in `gemm.py`. Tiles of columns are shared among threads. There are three
 ways to read the right operand:
 
 - `columns`: its columns lie side by side and it is small. A chunk of columns is summed in registers over all of k.
@@ -15,15 +15,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.base.dtypes import DType, float32, float64
+from morpho.base.dtypes import DType, float32, float64, int32, int64, uint32, uint64
 from morpho.base.machine import Isa
 from morpho.kernels import scalars
 from morpho.kernels.emit import Emitter, Value
-from morpho.kernels.gemm import EPILOGUE, pick, places_of_batch, transpose
+from morpho.kernels.gemm import A_OUTER, B_OUTER, BATCHES, EPILOGUE, chained, pick, places_of_batch, transpose
 
-NAMES = ("m", "n", "k", "a_batch", "a_m", "a_k", "b_batch", "b_k", "b_n", "inner", "a_outer", "b_outer", "tiles",
-         "tile")
-DTYPES = (float32, float64)
+NAMES = ("m", "n", "k", "a_batch", "a_m", "a_k", "b_batch", "b_k", "b_n", *BATCHES, *A_OUTER, *B_OUTER,
+         "tiles", "tile")
+DTYPES = (float32, float64, int32, int64, uint32, uint64)
 VECTORS = 8  # chains side by side, enough to hide the latency of an FMA
 BLOCK = 8  # rows of the right operand that are read side by side
 ROWS = 4  # rows of the result that are made together
@@ -196,7 +196,7 @@ class _Code:
                 for target in targets]
         for j, line in enumerate(rights):
             right = e.load(e.offset(line, self.element, column), self.element, lanes)
-            sums = [e.intrinsic("fma", self.spread(one, j, lanes), right, total)
+            sums = [chained(e, self.spread(one, j, lanes), right, total)
                     for one, total in zip(left, sums, strict=True)]
         for total, target in zip(sums, targets, strict=True):
             e.store(total, target)
@@ -240,7 +240,7 @@ class _Code:
         with e.loop(0, self.v["k"], carried=zeros) as loop:
             spread, line = e.splat(self.left(left, loop.index, 1)[0], lanes), self.row_of(right, loop.index, "b_k")
             given = [e.load(e.offset(line, self.element, i * lanes), self.element, lanes) for i in range(vectors)]
-            loop.next(*[e.intrinsic("fma", spread, b, total) for b, total in zip(given, loop.values, strict=True)])
+            loop.next(*[chained(e, spread, b, total) for b, total in zip(given, loop.values, strict=True)])
         self.store(loop.values, self.row_of(self.c, row, "n"), column)
 
     def turned(self, row: Value, column: Value, groups: int, rows: int) -> None:
@@ -258,13 +258,13 @@ class _Code:
                 for j, right in enumerate(transpose(e, lines[group * TURNED:(group + 1) * TURNED])):
                     for i in range(rows):
                         number = i * groups + group
-                        totals[number] = e.intrinsic("fma", self.spread(left[i], j, TURNED), right, totals[number])
+                        totals[number] = chained(e, self.spread(left[i], j, TURNED), right, totals[number])
             loop.next(*totals)
         with e.loop(whole, k, carried=loop.values) as rest:
             spread = [e.splat(self.left(line, rest.index, 1)[0], TURNED) for line in lefts]
             ones = [e.load(e.offset(line, self.element, rest.index), self.element, 1) for line in rights]
             given = [self.gathered(ones[group * TURNED:(group + 1) * TURNED]) for group in range(groups)]
-            rest.next(*[e.intrinsic("fma", spread[i // groups], given[i % groups], total)
+            rest.next(*[chained(e, spread[i // groups], given[i % groups], total)
                         for i, total in enumerate(rest.values)])
         for i, line in enumerate(self.rows_of(self.c, row, rows, "n")):
             self.store(rest.values[i * groups:(i + 1) * groups], line, column)

@@ -16,7 +16,7 @@ from morpho.base.dims import Size
 from morpho.base.machine import Isa
 from morpho.kernels import scalars
 from morpho.kernels.emit import Value
-from morpho.kernels.gemm import NAMES, Function, GemmKernel, Register, Tiling, places_of_batch, transpose
+from morpho.kernels.gemm import B_OUTER, NAMES, Function, GemmKernel, Register, Tiling, places_of_batch, transpose
 from morpho.kernels.gemm_code import GemmCode
 from morpho.kernels.loop_spec import LoopKernel
 from morpho.kernels.lower_gemm import Product, layout, rounded
@@ -266,7 +266,8 @@ class UnpackedProduct(Product):
     def values(self, epilogue: Lowered) -> tuple[Size, ...]:
         """Numbers in the order of `UNPACKED_NAMES`, then the epilogue's own."""
         numbers, b = list(super().values(epilogue)), self.b
-        numbers[NAMES.index("b_batch")], numbers[NAMES.index("b_outer")] = b.batch, b.outer
+        for name, stride in zip(("b_batch", *B_OUTER), (b.batch, *b.outer), strict=True):
+            numbers[NAMES.index(name)] = stride
         own = b.rows, b.columns, super().scratch(epilogue.kernel)[2], self.tile_vectors
         return (*numbers[:len(NAMES)], *own, *numbers[len(NAMES):])
 

@@ -57,7 +57,7 @@ def _product_behind(node: Node, users: dict[int, list[Node]], outputs: set[int])
         if len(users[node.serial]) != 1 or node.serial in outputs:
             return None
         if node.op.name in PRODUCTS:
-            return node if node.dtype.is_float or node.op.name == "matmul_int8" else None
+            return node if node.dtype.is_float or node.op.name in ("matmul", "matmul_int8") else None
         if node.op.name != "reshape":
             return None
         node = node.inputs[0]
