@@ -12,7 +12,7 @@ import morpho as mo
 from morpho.base.dtypes import complex64, float32
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
-from morpho.kernels import lower_product
+from morpho.kernels import gemm, lower_product, pack
 from morpho.kernels.lower_graph import build_program
 from morpho.kernels.program import HostStep, Program
 from morpho.ops.algebra import constant, expand
@@ -95,3 +95,15 @@ def test_the_cost_of_a_look_up_is_what_is_looked_up() -> None:
     g = mo.compile(lambda q, k, v: mo.attention(q, k, v))
     g(mo.ones((1, 2, 1, 16)), mo.ones((1, 2, 50, 16)), mo.ones((1, 2, 50, 16)))
     assert g.stats["flops"] == 2 * 50 * 2 * 2 * 16
+
+
+def test_no_size_that_is_divided_by_is_zero() -> None:
+    """x86 would stop there. Weights of groups are packed once, also for no images."""
+    images = mo.Dim("images", 0, 3)
+    f = mo.compile(lambda x, w: mo.conv2d(x, w, groups=2), dynamic={"x": {0: images}})
+    w = mo.ones((4, 3, 3, 3))
+    for count in (2, 0):
+        assert f(mo.ones((count, 6, 9, 9)), w).shape == (count, 4, 7, 7)
+    (packing,) = (step for step in f.current.plan.program.steps if isinstance(step.kernel, pack.PackKernel))
+    sizes = dict(zip(pack.NAMES, packing.values, strict=True))
+    assert [sizes[name] for name in gemm.BATCHES] == [2, 1, 1]

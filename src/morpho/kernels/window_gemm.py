@@ -14,7 +14,7 @@ from morpho.base.in_force import current_isa, wanted_threads
 from morpho.base.machine import Isa
 from morpho.base.shapes import reshape_strides
 from morpho.cost.crossovers import DEFAULT, Crossovers
-from morpho.kernels.gemm import NAMES, GemmKernel, choose_tiling, register_tile
+from morpho.kernels.gemm import NAMES, OUTER, GemmKernel, choose_tiling, register_tile
 from morpho.kernels.loop_spec import LoopKernel
 from morpho.kernels.lower_gemm import Matrix, Product
 from morpho.kernels.lower_group import Lowered
@@ -87,8 +87,9 @@ class WindowProduct(Product):
         self.tile = self.seen(shape, 2)
 
     @property
-    def packed_shape(self) -> Shape:
-        return (self.windows.groups, self.panels, self.k, self.register.width)
+    def different(self) -> tuple[Size, ...]:
+        """One right operand for each group, of however many images, also of none."""
+        return (*[1] * OUTER, self.windows.groups)
 
     def kernel(self) -> GemmKernel:
         return WindowKernel(self.dtype)
