@@ -74,17 +74,38 @@ def test_a_product_that_nothing_writes_is_no_program(op: str, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("dtype", "mask", "chosen"),
-                         [("float32", (5, 1), 1), ("float32", (5, 4), 0), ("float16", (5, 1), 0)], ids=str)
+                         [("float32", (5, 1), 1), ("float32", (5, 4), 0), ("float16", (5, 1), 1), ("bool", (5, 1), 1)],
+                         ids=str)
 def test_a_choice_between_rows_is_known_as_one(dtype: str, mask: tuple[int, int], chosen: int) -> None:
-    """So that a row that stays is not written; float16 goes through float32, which changes some NaNs."""
+    """So that a row that stays is not written."""
     kind = getattr(mo, dtype)
     given = mo.ones(mask, dtype=mo.bool), mo.ones((5, 4), dtype=kind), mo.zeros((5, 4), dtype=kind)
-    for function, line in ((lambda m, a, b: mo.where(m, a, b), True), (lambda m, a, b: mo.where(m, a + 1, b), False)):
+    for function, line in ((lambda m, a, b: mo.where(m, a, b), True),
+                           (lambda m, a, b: mo.where(m, a == a, b == b), None),
+                           (lambda m, a, b: mo.where(m, -a if dtype != "bool" else ~a, b), False)):
         f = mo.compile(function)
         f(*given)
         choices = f.current.plan.program.steps[0].kernel.choices
+        if line is None:
+            assert choices == ()
+            continue
         assert [choice.yes is not None for choice in choices] == [line] * chosen
         assert all(choice.no is not None for choice in choices)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_floats_that_are_only_moved_keep_their_bits(dtype: str, rng: np.random.Generator) -> None:
+    """They do not become float32 on the way: NaNs of all kinds stay what they are. What computes still does."""
+    floats = np.arange(65536, dtype=np.uint16).view(np.float16)
+    x = mo.asarray(floats).astype(getattr(mo, dtype)).realise()  # float16: borrowed, with signalling NaNs
+    mask = mo.asarray(rng.random(65536) > 0.5)
+    f = mo.compile(lambda m, x: mo.where(m, x, mo.flip(x)))
+    found, given = f(mask, x).numpy(), x.numpy()
+    assert found.tobytes() == np.where(mask.numpy(), given, given[::-1]).tobytes()
+    assert {access.dtype.name for access in f.current.plan.program.steps[-1].kernel.accesses} == {"bool", "int16"}
+    g = mo.compile(lambda m, x: mo.where(m, x + 1, x))
+    g(mask, x)
+    assert dtype in {access.dtype.name for access in g.current.plan.program.steps[-1].kernel.accesses}
 
 
 def test_the_cost_of_a_look_up_is_what_is_looked_up() -> None:

@@ -99,3 +99,25 @@ def test_a_step_counts_its_operations() -> None:
     step = f.current.plan.program.steps[-1]
     assert 2 * 40 * 30 * 50 <= step.cost.flops <= 2 * 40 * 30 * 50 + 10 * 40 * 50
     assert step.cost.bytes >= 4 * (40 * 30 + 30 * 50 + 40 * 50)
+
+
+def test_the_limit_is_that_of_the_sizes_that_were_measured() -> None:
+    """Not of the largest ones; double floats take two vectors, and steps of the host have no limit."""
+    f = mo.compile(lambda x, w: x @ w, dynamic={"x": {0: mo.Dim("n", 1, 4096)}})
+    few, many = (sum(f.measure(mo.ones((rows, 64)), mo.ones((64, 64)), repeats=1)["predicted_s"]) for rows in (8, 800))
+    assert 10 * few < many
+    squares = (mo.ones((256, 256), dtype=dtype) for dtype in (mo.float32, mo.float64))
+    single, double = (mo.compile(lambda x: x @ x).measure(x, repeats=1)["predicted_s"][-1] for x in squares)
+    assert double == pytest.approx(2 * single, rel=0.01)
+    g = mo.compile(lambda x: mo.matmul(x, x, algorithm="blas") + 1)
+    assert g.measure(mo.ones((64, 64)), repeats=1)["predicted_s"][0] == 0
+    assert " - matmul_blas" in g.explain()
+
+
+def test_attention_counts_the_keys_that_are_seen() -> None:
+    q = mo.ones((1, 2, 40, 16))
+    for how, pairs in (({}, 40 * 40), ({"causal": True}, 40 * 41 // 2), ({"causal": True, "window": 3}, 1 + 2 + 38 * 3),
+                       ({"causal": True, "offset": -10}, 30 * 31 // 2)):
+        f = mo.compile(lambda q, how=how: mo.attention(q, q, q, **how))
+        f(q)
+        assert f.current.plan.program.steps[-1].cost.flops == 2 * pairs * 2 * 32

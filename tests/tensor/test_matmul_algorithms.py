@@ -199,3 +199,13 @@ def test_gradients_go_through(rng: np.random.Generator) -> None:
     for name in ("kernel", "blas", "strassen"):
         slope = mo.grad(lambda x, name=name: mo.sum(mo.matmul(x, b, algorithm=name)))(mo.asarray(a)).numpy()
         np.testing.assert_allclose(slope, np.broadcast_to(b.sum(axis=1), (3, 4)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8"])
+def test_integers_are_not_for_blas(dtype: str) -> None:
+    """NumPy would multiply them in plain loops."""
+    a = mo.ones((3, 3), dtype=dtype)
+    with pytest.raises(mo.errors.DTypeError, match="algorithm='kernel'"):
+        mo.matmul(a, a, algorithm="blas")
+    for name in ("kernel", "parallel"):
+        assert mo.matmul(a, a, algorithm=name).tolist() == [[3] * 3] * 3

@@ -7,9 +7,9 @@ no stride is part of a kernel: they are arguments, so one compiled kernel serves
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from morpho.base.dtypes import DType, float16
+from morpho.base.dtypes import DType, int16
 from morpho.base.lazy import cached_property
 from morpho.base.machine import Isa
 
@@ -122,6 +122,21 @@ class LoopKernel:
         """Where the values of `dimension` instructions begin."""
         return self.access_at(len(self.accesses))
 
+    # -- what is only moved --------------------------------------------------------------------------------------------
+    @property
+    def with_halves_as_bits(self) -> LoopKernel:
+        """Half floats that are read, chosen between and written, but not computed with, as integers: they do not become
+        float32, to be rounded again."""
+        halves = {n for n, i in enumerate(self.instructions) if i.dtype.compute is not i.dtype}
+        users = [i for i in self.instructions if not halves.isdisjoint(i.inputs)]
+        moves = all(self.instructions[n].name in ("load", "where") for n in halves) and all(
+            i.name == "where" for i in users)
+        if not halves or not moves or any(access.guards for access in self.accesses):
+            return self
+        accesses = tuple(replace(a, dtype=int16) if a.dtype.compute is not a.dtype else a for a in self.accesses)
+        instructions = tuple(replace(i, dtype=int16) if n in halves else i for n, i in enumerate(self.instructions))
+        return replace(self, accesses=accesses, instructions=instructions)
+
     # -- rows that stay ------------------------------------------------------------------------------------------------
     @cached_property
     def choices(self) -> tuple[Choice, ...]:
@@ -134,7 +149,7 @@ class LoopKernel:
 
     def _choice(self, store: Store) -> Choice | None:
         chosen = self.instructions[store.instruction]
-        if chosen.name != "where" or not store.full or chosen.dtype is float16:  # which makes NaNs quiet on its way
+        if chosen.name != "where" or not store.full:
             return None
         mask, *values = (self.instructions[i] for i in chosen.inputs)
         patterns = [self.accesses[int(i.extra or 0)].pattern if i.name == "load" else "" for i in (mask, *values)]

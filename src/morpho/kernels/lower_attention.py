@@ -6,6 +6,8 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from morpho.base.dims import Size, product, upper
 from morpho.base.dtypes import DType
 from morpho.base.in_force import wanted_threads
@@ -42,7 +44,7 @@ class Sizes:
         self.kv_heads, self.group = k[-3], q[-3] // k[-3]
         self.queries, self.keys, self.depth, self.width = q[-2], k[-2], q[-1], v[-1]
         self.offset = node["offset"] if node["causal"] else FAR
-        self.window = node["window"] or 2 * FAR
+        self.window, self.moving = node["window"] or 2 * FAR, node["moving"]
         self.scale = struct.unpack("<q", struct.pack("<d", node["scale"]))[0]
 
     def counts(self, rows: Size, tile: int = TILE) -> list[Size]:
@@ -55,8 +57,17 @@ class Sizes:
 
     @property
     def operations(self) -> Size:
-        """Of one product of queries and keys and one of weights and values."""
-        return self.heads * self.group * self.queries * self.keys * 2 * self.line
+        """Of one product of queries and keys and one of weights and values, for the keys that a query sees."""
+        return self.heads * self.group * self.pairs * 2 * self.line
+
+    @property
+    def pairs(self) -> Size:
+        """How many keys all queries of a head see together by their positions; all, where those are not known."""
+        if self.moving or not all(isinstance(size, int) for size in (self.queries, self.keys, self.offset)):
+            return self.queries * self.keys
+        seen = np.clip(self.offset + 1 + np.arange(self.queries), 0, self.keys)
+        missed = np.clip(self.offset + 1 + np.arange(self.queries) - self.window, 0, seen)
+        return int((seen - missed).sum())
 
     @property
     def line(self) -> int:

@@ -261,7 +261,7 @@ class GroupLowering:
                                 len(o.guards), constant_text(o.place.fill) if o.guards and o.place else "")
                          for n, o in enumerate(self.operands))
         kernel = LoopKernel(len(outer_loops), len(inner_loops), accesses, tuple(self.instructions), stores, transposed,
-                            short=short, turned=turned)
+                            short=short, turned=turned).with_halves_as_bits
         values: list[Size] = [loop[0] for loop in outer_loops + inner_loops]
         for n in range(len(self.operands)):
             values += [loop[1][n] for loop in outer_loops + inner_loops]

@@ -63,16 +63,27 @@ class Step:
     @property
     def cost(self) -> Cost:
         """Operations, and every element of its operands moved once, at the largest sizes."""
-        operations = self.rows * self.columns * self.kernel.flops if self.operations is None else self.operations
-        places = {(p.slot, p.offset, p.shape, p.strides): self._moved(p, i) * p.dtype.itemsize
-                  for i, p in enumerate(self.places) if p is not None}
-        return Cost(upper(operations), sum(places.values()))
+        return self.cost_at(upper)
 
-    def _moved(self, place: Place, position: int) -> int:
+    def cost_at(self, number: Callable[[Size], int]) -> Cost:
+        """The same at the sizes that `number` gives."""
+        operations = self.rows * self.columns * self.kernel.flops if self.operations is None else self.operations
+        places = {(p.slot, p.offset, p.shape, p.strides): self._moved(p, i, number) * p.dtype.itemsize
+                  for i, p in enumerate(self.places) if p is not None}
+        return Cost(number(operations), sum(places.values()))
+
+    def _moved(self, place: Place, position: int, number: Callable[[Size], int]) -> int:
         """Elements of an operand that go through memory; of a table those that are looked up."""
-        accesses = getattr(self.kernel, "accesses", ())
+        accesses, there = getattr(self.kernel, "accesses", ()), number(_distinct(place))
         looked_up = position < len(accesses) and accesses[position].kind == "gather"
-        return min(_distinct(place), upper(self.rows * self.columns)) if looked_up else _distinct(place)
+        return min(there, number(self.rows * self.columns)) if looked_up else there
+
+    @property
+    def width(self) -> float:
+        """Bytes of what it computes with, as a multiple of float32: a vector holds so many times fewer of them."""
+        sizes = [place.dtype.compute.itemsize for place in (self.places[:1] if self.is_product else self.places)
+                 if place is not None]
+        return max(sizes, default=4) / 4 if self.is_product else max(sizes, default=4) // 8 + 1
 
     @property
     def work(self) -> int:
@@ -122,9 +133,9 @@ class Step:
         return not self.checked and any(getattr(kernel, "may_fault", False) for kernel in self.kernels)
 
 
-def _distinct(place: Place) -> int:
+def _distinct(place: Place) -> Size:
     """Elements of a place that lie apart: a broadcast axis repeats them."""
-    return upper(product(tuple(size for size, stride in zip(place.shape, place.strides, strict=True) if stride != 0)))
+    return product(tuple(size for size, stride in zip(place.shape, place.strides, strict=True) if stride != 0))
 
 
 @dataclass(slots=True)

@@ -27,8 +27,10 @@ def _infer_rows(name: str, keeps: bool) -> Callable[[Sequence[Spec], Attributes]
         if any(not 0 <= axis < len(shape) for axis in axes):
             raise fail(AxisError, name, f"axes {axes} are out of range for {len(shape)} dimensions")
         for other in inputs[1:]:  # weight and bias of a norm
-            if other.shape != tuple(shape[axis] for axis in axes) or other.dtype is not dtype:
-                raise fail(ShapeError, name, f"a weight {other.dtype}{other.shape} does not fit {dtype}{shape}")
+            sizes = tuple(shape[axis] for axis in axes)
+            if other.shape != sizes or other.dtype is not dtype:
+                raise fail(ShapeError, name, f"a weight {other.dtype}{other.shape} does not fit {dtype}{shape}",
+                           f"weight and bias are {dtype} of the sizes of the axes, {sizes}; axes go by axis=")
         return Spec(shape if keeps else tuple(1 if i in axes else s for i, s in enumerate(shape)), dtype)
 
     return infer

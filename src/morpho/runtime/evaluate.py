@@ -73,7 +73,7 @@ class Counts:
 
 
 counts = Counts()
-clock = threading.local()  # .seconds: a list that gets the time of every step run in this thread, or None
+clock = threading.local()  # .seconds: a list that gets the time of every step run in this thread, or None; .sizes then
 
 
 @dataclass(frozen=True)
@@ -323,6 +323,8 @@ def run_plan(plan: Plan, inputs: Sequence[int], results: Sequence[int], sizes: M
     block = pool().acquire(total) if total else None
     arena = block.address if block is not None else 0
     pointers = [*inputs, *results]
+    if getattr(clock, "seconds", None) is not None:
+        clock.sizes = sizes
     for segment in plan.segments:
         if isinstance(segment, Executable):
             counts.kernels_run += len(segment.steps)

@@ -87,13 +87,19 @@ class Gather:
             del self, error, trace
 
 
+def _listed(items: Iterable[Any]) -> Sequence[Any]:
+    if not isinstance(items, Iterable) and not hasattr(items, "__getitem__"):
+        raise fail(ArgumentError, "tasks", f"{type(items).__name__} is no list of items", "pass a list or an iterator")
+    return items if isinstance(items, list | tuple | range) else list(items)
+
+
 def parallel_map(scheduler: Scheduler, function: Callable[[Any], Any], items: Iterable[Any],
                  chunk: int | None = None) -> list[Any]:
     """`[function(item) for item in items]`, on all threads; inside a task the calling worker takes part."""
     if not callable(function):
         raise fail(ArgumentError, "tasks", f"{type(function).__name__} is not a function")
     chunk = _checked_chunk(chunk)
-    taken = items if isinstance(items, list | tuple | range) else list(items)
+    taken = _listed(items)
     gather = Gather(function, taken, chunk, scheduler.threads)
     name = f"map of {getattr(function, '__name__', 'function')}"
     worker = current_worker()
@@ -128,7 +134,7 @@ def _checked_chunk(chunk: Any) -> int | None:
 def parallel_reduce(scheduler: Scheduler, function: Callable[[Any, Any], Any], items: Iterable[Any],
                     initial: Any = MISSING, map: Callable[[Any], Any] | None = None) -> Any:
     """Join neighbours, then neighbours of those, and so on: the same tree, hence the same bits, for any threads."""
-    taken = items if isinstance(items, list | tuple | range) else list(items)
+    taken = _listed(items)
     if not callable(function):
         raise fail(ArgumentError, "tasks", f"{type(function).__name__} is not a function")
     if not taken:

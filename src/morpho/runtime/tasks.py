@@ -411,6 +411,8 @@ def _with_names(function: Callable[..., Any], names: tuple[str, ...]) -> Callabl
 
 
 def _checked_futures(items: Iterable[Future]) -> list[Future]:
+    if not isinstance(items, Future | Iterable):
+        raise fail(ArgumentError, "tasks", f"{type(items).__name__} is no list of futures", "pass what submit returned")
     found = [items] if isinstance(items, Future) else list(items)
     for item in found:
         if not isinstance(item, Future):

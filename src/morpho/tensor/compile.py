@@ -120,6 +120,7 @@ class Compiled(NativeEntry):
                     evaluation.clock.seconds = None
         assert self.current is not None
         self.current.seconds = [min(times) for times in zip(*rounds, strict=True)]
+        self.current.sizes = dict(getattr(evaluation.clock, "sizes", {}))
         return {"measured_s": list(self.current.seconds), "predicted_s": predicted_seconds(self)}
 
     def dot(self, path: Any = None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from morpho.base.dims import evaluate, upper
 from morpho.base.units import format_bytes
 from morpho.kernels.program import HostStep, Program, Step
 from morpho.runtime import code, threads
@@ -59,15 +60,20 @@ def _products(program: Program) -> dict[str, int]:
 
 
 def predicted_seconds(compiled: Compiled) -> list[float]:
-    """What the machine would need for each step of the last signature at its measured limits."""
+    """What the machine would need for each step of the last signature at its measured limits, which are those of
+    float32, and at the sizes that were measured; 0 for steps of the host."""
     from morpho.runtime.measure import machine_profile
 
     assert compiled.current is not None
     if not compiled.current.plan.native:
         return []
-    profile = machine_profile()
-    return [0.0 if isinstance(step, HostStep) else profile.seconds(step.cost)
-            for step in compiled.current.plan.program.steps]
+    profile, sizes = machine_profile(), compiled.current.sizes
+
+    def seconds(step: Step) -> float:
+        cost = step.cost_at(lambda size: evaluate(size, sizes) if sizes else upper(size))
+        return profile.seconds(cost._replace(flops=int(cost.flops * step.width)))
+
+    return [0.0 if isinstance(step, HostStep) else seconds(step) for step in compiled.current.plan.program.steps]
 
 
 def _step_lines(compiled: Compiled) -> list[str]:
@@ -90,7 +96,9 @@ def _step_lines(compiled: Compiled) -> list[str]:
     if seconds:
         lines.insert(1, "               at the limit    measured  share")
         total, limit = sum(seconds), sum(predicted)
-        lines.append(f"  all        {1e6 * limit:9.1f} us {1e6 * total:9.1f} us {100 * limit / total:4.0f} %")
+        known = sum(second for second, at_limit in zip(seconds, predicted, strict=True) if at_limit)
+        share = f"{100 * limit / known:4.0f} %" if known else "     -"
+        lines.append(f"  all        {1e6 * limit:9.1f} us {1e6 * total:9.1f} us {share}")
     return lines
 
 

@@ -82,7 +82,7 @@ OTHERWISE = {  # what has no name of its own
     "fliplr": "mo.flip(x, axis=1)", "flipud": "mo.flip(x, axis=0)", "savez": "mo.weights.save",
     "lerp": "a + t * (b - a)", "cdist": "mo.sqrt(mo.sum((a[:, None] - b[None]) ** 2, axis=-1))",
     "unbind": "mo.unstack(x)", "mv": "mo.matmul(a, x)", "addmm": "c + a @ b: it is one kernel",
-    "interpolate": "mo.repeat", "conv3d": "mo.conv2d",
+    "interpolate": "mo.repeat", "conv3d": "mo.conv2d over each plane of the kernel, and their sum",
     "dropout": "mo.nn.Dropout", "log_sigmoid": "-mo.softplus(-x)", "set_default_dtype": "dtype= where a tensor is made",
     **dict.fromkeys(("erfinv", "lgamma"), "SciPy's, before the tensor is made: there is none yet"),
 }

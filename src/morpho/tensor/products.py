@@ -91,15 +91,15 @@ def _fast(a: Node, b: Node) -> str:
 
 def _by(algorithm: str, a: Node, b: Node) -> Node:
     algorithm = _fast(a, b) if algorithm == "auto" else algorithm
-    if algorithm == "auto" or (algorithm in ("kernel", "parallel") and not a.dtype.is_float):
+    if algorithm == "auto" or (algorithm in ("kernel", "parallel") and a.dtype.is_complex):
         return build("matmul", a, b)
     if algorithm in ("kernel", "parallel"):
         return build("matmul", a, b, threads="one" if algorithm == "kernel" else "many")
+    if not a.dtype.is_float and not (a.dtype.is_complex and algorithm == "blas"):
+        raise fail(DTypeError, "matmul", f"algorithm={algorithm!r} does not take {a.dtype}",
+                   "integers are exact with algorithm='kernel'")
     if algorithm == "blas":
         return build("matmul_blas", a, b)
-    if not a.dtype.is_float:
-        raise fail(DTypeError, "matmul", f"algorithm='strassen' does not take {a.dtype}",
-                   "integers are exact with algorithm='kernel'")
     from morpho.tensor.strassen import strassen
 
     return strassen(a, b)

@@ -60,6 +60,7 @@ class Specialisation:
     keep: list[Any] = field(default_factory=list)
     calls: int = 0
     seconds: list[float] = field(default_factory=list)  # of each step, when `measure` was called
+    sizes: dict[str, int] = field(default_factory=dict)  # of the dynamic axes then
     assumed: dict[int, Any] = field(default_factory=dict)  # objects whose `static_key()` this was compiled for
     notes: list[str] = field(default_factory=list)  # what tracing decided, for `explain`
     signature: int = -1  # its number among the function's
