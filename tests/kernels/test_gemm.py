@@ -332,6 +332,19 @@ def test_what_follows_runs_on_the_tiles_with_the_same_bits(small_blocks: None, r
     assert apart.stats["kernels"] == 2
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bfloat16"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_rows_of_no_columns_are_reduced(dtype: str, dynamic: bool) -> None:
+    """No tile of the product is there to be followed; what is freed before may lie where the results go."""
+    kind = getattr(mo, dtype)
+    sizes = {"y": {1: mo.Dim("n", 0, 50)}} if dynamic else None
+    f = mo.compile(lambda x, y: mo.sum(x @ y, axis=-1), dynamic=sizes)
+    for n in (5, 0):
+        rubbish = [mo.full((40,), 7, dtype=kind).realise() for _ in range(20)]
+        del rubbish
+        assert f(mo.ones((40, 7), dtype=kind), mo.ones((7, n), dtype=kind)).tolist() == [7 * n] * 40
+
+
 def test_a_product_that_is_used_twice_stands_alone(rng: np.random.Generator) -> None:
     x, w = mo.asarray(draw(rng, 9, 5)), mo.asarray(draw(rng, 5, 7))
 

@@ -113,6 +113,9 @@ def test_the_cost_of_a_look_up_is_what_is_looked_up() -> None:
     f = mo.compile(lambda table, rows: mo.take(table, rows, axis=0))
     f(mo.ones((10_000, 64)), mo.asarray([3, 5]))
     assert f.stats["bytes_moved"] < 10_000
+    f = mo.compile(lambda x, w, table, rows: x @ w + mo.take(table, rows, axis=0) + mo.take(table, rows + 1, axis=0))
+    f(mo.ones((4, 32)), mo.ones((32, 64)), mo.ones((100_000, 64)), mo.asarray([1, 2, 3, 4]))
+    assert f.stats["bytes_moved"] < 40_000
     g = mo.compile(lambda q, k, v: mo.attention(q, k, v))
     g(mo.ones((1, 2, 1, 16)), mo.ones((1, 2, 50, 16)), mo.ones((1, 2, 50, 16)))
     assert g.stats["flops"] == 2 * 50 * 2 * 2 * 16

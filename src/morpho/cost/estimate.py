@@ -48,14 +48,33 @@ def node_cost(node: Node) -> Cost:
 
 def _bytes_read(node: Node) -> int:
     """Each input once; of a table that elements are looked up in, no more than those."""
-    looked_up = {0: node.shape} if node.op.name == "gather" else {}
-    if "body" in node.attributes:
-        looked_up = {inner.inputs[0]["index"]: inner.shape for inner in node["body"].graph.nodes
-                     if inner.op.name == "gather" and inner.inputs[0].op.name == "parameter"}
+    looked_up: dict[int, int] = {}
+    for gather in [node] if node.op.name == "gather" else _gathers(node):
+        number = 0 if gather is node else _input_number(node, gather.inputs[0])
+        if number is not None:
+            looked_up[number] = looked_up.get(number, 0) + upper(product(gather.shape))
     sizes = [upper(product(child.shape)) for child in node.inputs]
-    for number, shape in looked_up.items():
-        sizes[number] = min(sizes[number], upper(product(shape)))
+    for number, count in looked_up.items():
+        sizes[number] = min(sizes[number], count)
     return sum(size * child.dtype.itemsize for size, child in zip(sizes, node.inputs, strict=True))
+
+
+def _gathers(node: Node) -> list[Node]:
+    """The lookups in what a node computes."""
+    body = node.attributes.get("body")
+    return [] if body is None else [inner for inner in body.graph.nodes if inner.op.name == "gather"]
+
+
+def _input_number(node: Node, value: Node) -> int | None:
+    """Which input of a node a value of its body shows: a product has its two operands first, and is a parameter too."""
+    while "view" in value.op.properties:
+        value = value.inputs[0]
+    if value.op.name != "parameter":
+        return None
+    index = int(value["index"])
+    if node.op.name != "gemm":
+        return index
+    return None if index == node["product"] else index + 2 - (index > node["product"])
 
 
 def node_flops(node: Node) -> int:

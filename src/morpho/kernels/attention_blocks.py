@@ -91,11 +91,11 @@ class BlockCode(TileCode):
                 self.whole_groups(groups, count, loop.values[0], block)
 
     def read_as_stored(self, count: Value) -> Value | None:
-        """Whether half floats are read where they lie: by so few rows, and if nothing is to be padded."""
+        """Whether half floats are read where they lie: by one row, and if nothing is to be padded."""
         e, n = self.e, self.n
         if self.dtype.itemsize >= 4:
             return None
-        found = e.icmp("sle", count, self.shape.few)
+        found = e.icmp("eq", count, 1)
         for key, size, padded in (("k", n["depth"], self.depth), ("v", n["width"], self.width)):
             found = found & e.icmp("eq", self.strides[key][self.rank + 3], 1) & e.icmp("eq", size, padded)
         return found

@@ -58,10 +58,16 @@ class Register:
         return self.lanes * self.item >= CACHE_LINE
 
 
+def lanes_of(dtype: DType, isa: Isa) -> int:
+    """Elements that are multiplied at once: AArch64 has no such instruction for integers of 64 bits."""
+    alone = isa.architecture == "aarch64" and dtype.itemsize == 8 and not dtype.is_float
+    return 1 if alone else max(1, isa.vector_bits // 8 // dtype.compute.itemsize)
+
+
 def register_tile(dtype: DType, isa: Isa) -> Register:
     """8 rows x 3 vectors fill 24 of 32 registers, 4 x 3 fill 12 of 16."""
     item = dtype.compute.itemsize
-    lanes = min(MOST_LANES, max(1, isa.vector_bits // 8 // item))
+    lanes = min(MOST_LANES, lanes_of(dtype, isa))
     if lanes == 1:
         return Register((4, 2, 1), 4, 1, item)
     return Register((4, 2, 1) if isa.registers < 32 else (8, 4, 2, 1), 3, lanes, item)

@@ -143,7 +143,7 @@ class LoopKernel:
         """Where all this kernel does is to choose for each row between lines of memory: a choice per store, or none at
         all. A row that shall be what already stands in its place, as in updates of a state, need not be written."""
         found = [self._choice(store) for store in self.stores]
-        if self.may_fault or any(i.reduces for i in self.instructions):
+        if self.may_fault or self.transposed or self.part or any(i.reduces for i in self.instructions):
             return ()
         return tuple(choice for choice in found if choice) if all(found) else ()
 

@@ -1,4 +1,4 @@
-"""From a product of floats, alone or with what follows it, to a packing step and a `GemmKernel` step."""
+"""From a product, alone or with what follows it, to a packing step and a `GemmKernel` step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from morpho.kernels.loop_spec import LANES, LoopKernel
 from morpho.kernels.lower_group import Lowered
 from morpho.kernels.pack import PackKernel
 from morpho.kernels.place import Place
-from morpho.kernels.row_product import DTYPES, column_tile
+from morpho.kernels.row_product import column_tile
 
 KEPT_SHARE = 3 / 8  # of the second-level cache, for packed rows that a thread keeps
 FEW_ROWS = 16  # of batches that share their right matrix
@@ -28,7 +28,7 @@ PRODUCT = -2  # the slot of the scratch tile, which the kernel itself fills in
 @dataclass(frozen=True, slots=True)
 class Matrix:
     """An operand of a product: where it lies, and its strides along batches, its own two axes, and outer batches, where
-    those of both operands together have several axes; `counts` are then the sizes of these, the last one behind."""
+    those of both operands together have several axes; `counts` are then the sizes of these, outermost first."""
 
     place: Place
     batch: Size
@@ -116,8 +116,8 @@ class Product:
     def has_few_rows(self) -> bool:
         """Whether it is a few rows times a matrix whose rows or columns lie side by side: it need not be packed."""
         sizes = (self.batch, self.m, self.n, self.k)
-        return (self.sides_change and self.b.place.dtype is self.dtype in DTYPES
-                and all(isinstance(size, int) for size in sizes)
+        plain = self.dtype.compute is self.dtype and self.b.place.dtype is self.dtype
+        return (self.sides_change and plain and all(isinstance(size, int) for size in sizes)
                 and self.k > 1 and 1 in (self.b.rows, self.b.columns)
                 and self.crossovers.takes_direct(self.m, self.n * self.k * self.dtype.itemsize,  # type: ignore[arg-type]
                                                  self.b.columns != 1))
@@ -142,7 +142,7 @@ class Product:
 
     @property
     def different(self) -> tuple[Size, ...]:
-        """How many right operands there are along each batch axis: it may be the same for all."""
+        """How many right operands there are along each batch axis: one, where all batches along it share theirs."""
         counts = self.b.counts or (*[1] * OUTER, self.batch)
         return tuple(count if stride != 0 else 1
                      for count, stride in zip(counts, (*self.b.outer, self.b.batch), strict=True))

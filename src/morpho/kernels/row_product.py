@@ -15,15 +15,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.base.dtypes import DType, float32, float64, int32, int64, uint32, uint64
+from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
 from morpho.kernels import scalars
 from morpho.kernels.emit import Emitter, Value
-from morpho.kernels.gemm import A_OUTER, B_OUTER, BATCHES, EPILOGUE, chained, pick, places_of_batch, transpose
+from morpho.kernels.gemm import A_OUTER, B_OUTER, BATCHES, EPILOGUE, chained, lanes_of, pick, places_of_batch, transpose
 
 NAMES = ("m", "n", "k", "a_batch", "a_m", "a_k", "b_batch", "b_k", "b_n", *BATCHES, *A_OUTER, *B_OUTER,
          "tiles", "tile")
-DTYPES = (float32, float64, int32, int64, uint32, uint64)
 VECTORS = 8  # chains side by side, enough to hide the latency of an FMA
 BLOCK = 8  # rows of the right operand that are read side by side
 ROWS = 4  # rows of the result that are made together
@@ -72,7 +71,7 @@ class RowProduct:
 class _Code:
     def __init__(self, kernel: RowProduct, isa: Isa) -> None:
         self.kernel = kernel
-        self.lanes = max(1, isa.vector_bits // 8 // kernel.dtype.itemsize)
+        self.lanes = lanes_of(kernel.dtype, isa)
         self.e = Emitter(self.lanes, isa.native_half)
         self.element = scalars.memory_type(kernel.dtype)
         self.wide = isa.vector_bits >= 512
@@ -210,8 +209,10 @@ class _Code:
         """A tile in chunks of columns of the largest width that fits, the last of which ends at the last column: what
         it shares with the one before is computed twice, alike."""
         e, v, turns = self.e, self.v, self.kernel.way == "rows"
-        together = (TURNED * GROUPS, TURNED) if turns else (self.lanes * VECTORS, self.lanes)
-        widths = [1] if self.lanes == 1 else [*together, 1]
+        together = [TURNED * GROUPS, TURNED] if self.lanes > 1 else []
+        if not turns:  # of short integers parts of a vector too
+            together = [self.lanes * VECTORS, *(self.lanes >> i for i in range(5) if self.lanes >> i >= TURNED)]
+        widths = list(dict.fromkeys((*together, 1)))
         done = e.fresh("done")
         for width in widths:
             fits, narrower = e.fresh("fits"), e.fresh("narrower")

@@ -73,8 +73,9 @@ def _can_follow(group: Node, number: int, found: Node) -> bool:
     if not group["axes"]:
         return True
     rows: Size = product(space[:-1])
+    least, most = bounds(space[-1])
     return (found.op.name != "conv" and columns == 1 and group["axes"] == (len(space) - 1,)
-            and bounds(rows)[0] >= LEAST_ROWS and bounds(space[-1])[1] <= MOST_COLUMNS)
+            and bounds(rows)[0] >= LEAST_ROWS and least > 0 and most <= MOST_COLUMNS)  # no tile has no columns
 
 
 def _columns(space: Shape, found: Node) -> int:
