@@ -128,7 +128,7 @@ def choose_tiling(m: Size, n: Size, k: Size, batch: Size, register: Register, th
         least = min(ENOUGH_ROWS, _ceil(rows, threads))
         tile_rows = min(tile_rows, max(8, _ceil(max(_ceil(rows, wanted), least), 8) * 8))
     elif rows <= few_rows:
-        # One item each: where the next one begins memory is not yet on its way, and rows are packed again.
+        # One item each: every other one would wait for its first lines of memory, and pack the rows again.
         tile_panels = max(4, _ceil(panels, _ceil(wanted, ITEMS_PER_THREAD)))
     else:
         tile_panels = _equal(panels, max(1, TILE_COLUMNS // register.width))

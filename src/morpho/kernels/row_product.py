@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
 from morpho.kernels import scalars
-from morpho.kernels.emit import Emitter, Value
+from morpho.kernels.emit import CACHE_LINE, Emitter, Value
 from morpho.kernels.gemm import A_OUTER, B_OUTER, BATCHES, EPILOGUE, chained, lanes_of, pick, places_of_batch, transpose
 
 NAMES = ("m", "n", "k", "a_batch", "a_m", "a_k", "b_batch", "b_k", "b_n", *BATCHES, *A_OUTER, *B_OUTER,
@@ -175,7 +175,8 @@ class _Code:
 
     def sweep(self, row: Value, k: Value, begin: Value, end: Value, rows: int, depth: int) -> None:
         """`depth` steps of the chains of `rows` rows, over all columns of a tile; no step sets them to zero."""
-        e, line = self.e, max(self.lanes, 64 // self.kernel.dtype.itemsize)
+        # A line of the cache, unless that were too many instructions.
+        e, line = self.e, max(self.lanes, min(CACHE_LINE // self.kernel.dtype.itemsize, VECTORS * self.lanes))
         left = [self.left(place, k, depth) for place in self.rows_of(self.a, row, rows, "a_m")]
         results, rights = self.rows_of(self.c, row, rows, "n"), self.lines_of(self.b, k, depth, "b_k")
         ahead = self.lines_of(self.b, k + BLOCK, BLOCK if depth == BLOCK else 0, "b_k")
