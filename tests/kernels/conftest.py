@@ -21,3 +21,10 @@ def small_blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(lower_gemm, "KEPT_SHARE", 1 if request.param == "rows stay packed" else 0)
     with measure.using(replace(DEFAULT, one_block_rows=4, direct_bytes=(), turned_bytes=())):
         yield
+
+
+@pytest.fixture
+def packed() -> Iterator[None]:
+    """Few rows are packed as many are."""
+    with measure.using(replace(DEFAULT, direct_bytes=(), turned_bytes=())):
+        yield

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -26,11 +25,7 @@ from morpho.runtime.evaluate import counts
 FLOATS = [mo.float32, mo.float64, mo.float16, mo.bfloat16]
 
 
-@pytest.fixture(autouse=True)
-def packed() -> Iterator[None]:
-    """Few rows are packed too; tests/tensor/test_crossovers.py compares with those that are not."""
-    with measure.using(replace(DEFAULT, direct_bytes=(), turned_bytes=())):
-        yield
+pytestmark = pytest.mark.usefixtures("packed")  # few rows too: tests/tensor/test_crossovers.py has the others
 
 
 def draw(rng: np.random.Generator, *shape: int) -> np.ndarray:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,16 +11,7 @@ import morpho as mo
 from morpho.cost.crossovers import DEFAULT
 from morpho.runtime import measure
 
-
-@pytest.fixture(autouse=True)
-def packed() -> Iterator[None]:
-    """Few rows are packed too; tests/tensor/test_crossovers.py compares with those that are not."""
-    with measure.using(replace(DEFAULT, direct_bytes=(), turned_bytes=())):
-        yield
-
-
-def draw(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    return rng.standard_normal(shape).astype(np.float32)
+pytestmark = pytest.mark.usefixtures("packed")  # few rows too: tests/tensor/test_crossovers.py has the others
 
 
 @pytest.mark.parametrize("shape", [((2, 3, 9, 20), (3, 20, 7)), ((4, 1, 5, 8), (2, 8, 6)), ((3, 7, 8), (8, 5)),
@@ -31,7 +20,7 @@ def draw(rng: np.random.Generator, *shape: int) -> np.ndarray:
                                    ((2, 3, 1, 4), (4, 1)), ((3, 1, 0), (3, 0, 1)), ((2, 4, 1), (2, 1, 5))],
                          ids=str)
 def test_batches_broadcast(rng: np.random.Generator, shape: tuple[Any, Any]) -> None:
-    a, b = (draw(rng, *s) for s in shape)
+    a, b = (rng.standard_normal(s, np.float32) for s in shape)
     found = (mo.asarray(a) @ mo.asarray(b)).numpy()
     np.testing.assert_allclose(found, np.matmul(a.astype(np.float64), b), rtol=1e-4, atol=1e-5)
 
@@ -145,9 +134,9 @@ def test_two_batch_axes_of_unknown_size(rng: np.random.Generator) -> None:
 
 def test_few_rows_of_batches_with_one_matrix_are_one_product(rng: np.random.Generator) -> None:
     """The matrix would be read again for each batch; many rows of each are read as they lie."""
-    w = mo.asarray(draw(rng, 24, 40), copy=True)
+    w = mo.asarray(rng.standard_normal((24, 40), np.float32), copy=True)
     for rows, copies in ((2, 1), (40, 0)):
-        x = mo.asarray(draw(rng, 3, rows, 5, 24), copy=True)
+        x = mo.asarray(rng.standard_normal((3, rows, 5, 24), np.float32), copy=True)
         f = mo.compile(lambda x: mo.permute_dims(x, (0, 2, 1, 3)) @ w)
         np.testing.assert_allclose(f(x).numpy(), x.numpy().transpose(0, 2, 1, 3) @ w.numpy(), rtol=1e-4, atol=1e-5)
         assert f.stats["copies"] == copies

@@ -80,10 +80,11 @@ class Step:
 
     @property
     def width(self) -> float:
-        """Bytes of what it computes with, as a multiple of float32: a vector holds so many times fewer of them."""
-        sizes = [place.dtype.compute.itemsize for place in (self.places[:1] if self.is_product else self.places)
-                 if place is not None]
-        return max(sizes, default=4) / 4 if self.is_product else max(sizes, default=4) // 8 + 1
+        """Bytes of what it computes with, as a multiple of float32: a vector holds so many times fewer of them. Only
+        products gain by shorter ones."""
+        places = self.places[:1] if self.is_product else self.places
+        widest = max((place.dtype.compute.itemsize for place in places if place is not None), default=4)
+        return widest / 4 if self.is_product else max(1, widest / 4)
 
     @property
     def work(self) -> int:
