@@ -15,9 +15,9 @@ from morpho.runtime import measure
 @pytest.fixture(params=["rows stay packed", "rows are packed anew"])
 def small_blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Blocks so small that little matrices have several along every axis."""
-    for name, size in (("MOST_DEPTH", 32), ("TILE_ROWS", 16), ("TILE_COLUMNS", 24)):
+    for name, size in (("TILE_ROWS", 16), ("TILE_COLUMNS", 24)):
         monkeypatch.setattr(gemm, name, size)
-    monkeypatch.setattr(gemm, "_depth_that_fits", lambda register, l1_bytes: 32)
+    monkeypatch.setattr(gemm, "depth_of_block", lambda register, l1_bytes: 32)
     monkeypatch.setattr(lower_gemm, "KEPT_SHARE", 1 if request.param == "rows stay packed" else 0)
     with measure.using(replace(DEFAULT, one_block_rows=4, direct_bytes=(), turned_bytes=())):
         yield

@@ -342,7 +342,7 @@ def test_a_panel_fits_the_first_level_cache() -> None:
     for register, l1_bytes in ((Register((8,), 3, 16), 48 << 10), (Register((8,), 3, 4), 64 << 10),
                                (Register((4,), 3, 8), 32 << 10), (Register((8,), 3, 8, 8), 48 << 10)):
         depth, line = depth_of_block(register, l1_bytes), register.width * register.item
-        assert depth % 32 == 0 and 32 <= depth <= 512 and depth * line <= l1_bytes * 5 // 8
+        assert depth % 32 == 0 and depth >= 32 and depth * line <= l1_bytes * 5 // 8
         for k in (1, 100, 160, 700, 832, 850, 5000):
             blocks = blocks_of(k, register, l1_bytes, 1 << 20)
             most = l1_bytes * 5 // 8 // line

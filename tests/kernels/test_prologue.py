@@ -20,9 +20,8 @@ Function = Callable[..., Any]
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Prologues for little matrices, too, in tiles of rows and blocks of k so small that there are several."""
     monkeypatch.setattr(prologue, "ENOUGH_ROWS", 4)
-    monkeypatch.setattr(gemm, "MOST_DEPTH", 32)
     monkeypatch.setattr(prologue, "TILE_ROWS", 16)
-    monkeypatch.setattr(gemm, "_depth_that_fits", lambda register, l1_bytes: 32)
+    monkeypatch.setattr(gemm, "depth_of_block", lambda register, l1_bytes: 32)
     with mo.settings(cache=False, threads=2):  # plans on disk know nothing of these numbers
         yield
 

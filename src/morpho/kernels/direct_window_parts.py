@@ -16,6 +16,7 @@ class DirectMicro(MicroKernel):
     corner a value of k lies."""
 
     ARGUMENTS = "ptr %a, ptr %places, ptr %b, i64 %count, ptr %tile, i64 %stride, i1 %first"
+    rows_are_packed = False
 
     def left_values(self, k: Value, count: int) -> Callable[[int, int], Value]:
         e = self.e

@@ -17,7 +17,7 @@ from morpho.base.dims import Size, upper
 from morpho.base.dtypes import DType, bfloat16
 from morpho.base.machine import Isa, machine
 from morpho.cost.crossovers import DEFAULT
-from morpho.kernels import scalars
+from morpho.kernels import scalars, written_tile
 from morpho.kernels.emit import BITS, CACHE_LINE, Emitter, Value
 from morpho.kernels.written_block import BLOCK, add_block, fits
 
@@ -31,7 +31,6 @@ EPILOGUE = NAMES.index("epilogue")  # the address of the epilogue's function; it
 PROLOGUE = len(NAMES)  # that of the prologue's, in kernels that have one (`prologue.py`)
 UNROLL = 4
 MOST_LANES = 16  # of short integers there would be more: code for panels of so many columns takes long to compile
-MOST_DEPTH = 512  # values of k per block
 TILE_ROWS, TILE_COLUMNS = 128, 768  # of one item: its sums and its packed rows share the second-level cache
 ENOUGH_ROWS = 64  # of one item, for a panel that comes from memory: not halved further while columns can be
 ITEMS_PER_THREAD = 2
@@ -95,21 +94,17 @@ def _ceil(a: int, b: int) -> int:
 
 def depth_of_block(register: Register, l1_bytes: int) -> int:
     """Values of k per block: a panel of the right operand stays in the first-level cache, with room for rows."""
-    return min(MOST_DEPTH, _depth_that_fits(register, l1_bytes))
+    return max(BLOCK, l1_bytes * 5 // 8 // (register.width * register.item) // BLOCK * BLOCK)
 
 
 def blocks_of(k: int, register: Register, l1_bytes: int, l2_bytes: int) -> int:
-    """Blocks of k: one, whose sums are never read again, where a panel fits the first-level cache at all, and the rows
-    of a tile half of the second."""
-    most = min(_depth_that_fits(register, l1_bytes), l2_bytes // 2 // (TILE_ROWS * register.item))
-    depth = depth_of_block(register, l1_bytes)
+    """Blocks of k, as few as can be, since sums are read again in each: a panel fits the first-level cache, and the
+    rows of a tile half of the second."""
+    line = TILE_ROWS * register.item
+    most = min(depth_of_block(register, l1_bytes), l2_bytes // 2 // line)
     if register.asks_ahead:  # a panel comes from the second-level cache as fast as it is used
-        most = depth = max(depth, l2_bytes // 4 // (TILE_ROWS * register.item))
-    return 1 if k <= max(most, depth) else _ceil(k, depth)
-
-
-def _depth_that_fits(register: Register, l1_bytes: int) -> int:
-    return max(BLOCK, l1_bytes * 5 // 8 // (register.width * register.item) // BLOCK * BLOCK)
+        most = max(most, l2_bytes // 4 // line)
+    return max(1, _ceil(k, most))
 
 
 def choose_tiling(m: Size, n: Size, k: Size, batch: Size, register: Register, threads: int, whole_rows: bool,
@@ -241,6 +236,7 @@ class MicroKernel:
 
     ARGUMENTS = "ptr %a, ptr %b, i64 %count, ptr %tile, i64 %stride, i1 %first"
     goal = "%tile", "%stride"  # where the sums go
+    rows_are_packed = True  # as [k][height]
 
     def __init__(self, kernel: GemmKernel, height: int, register: Register, isa: Isa, name: str = "") -> None:
         self.dtype, self.height, self.register = kernel.dtype, height, register
@@ -255,8 +251,13 @@ class MicroKernel:
     def write(self) -> str:
         if self.dtype is bfloat16:
             return self.write_pairs()
-        count = self.function.number("%count")
-        sums = self.chain(self.start(), self.e.constant(0, "i64", 1), count, 1)
+        count, done = self.function.number("%count"), self.e.constant(0, "i64", 1)
+        sums = self.start()
+        if self.has_written_order:
+            done = count & -written_tile.STEPS
+            sums = self.short_chain(written_tile.add_steps(self.e, sums, "%a", "%b", done), done, count, 1)
+        else:
+            sums = self.chain(sums, done, count, 1)
         self.store(sums, self.goal[0], self.function.number(self.goal[1]))
         return self.function.text()
 
@@ -298,6 +299,12 @@ class MicroKernel:
     def holds_pairs(self) -> bool:
         """Whether the sums of both chains fit the registers, beside a line of the panel and values of the rows."""
         return (2 * self.height + 1) * self.register.vectors + 2 <= self.registers
+
+    @property
+    def has_written_order(self) -> bool:
+        """Whether the instructions of this tile are written, not LLVM's choice."""
+        return (self.by_lane and self.packed == self.element == "float" and self.rows_are_packed
+                and written_tile.fits(self.height, self.register.vectors, self.register.lanes))
 
     # -- the tile ------------------------------------------------------------------------------------------------------
     def places(self, base: str, stride: Value | int | None = None) -> list[str]:

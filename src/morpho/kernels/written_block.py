@@ -10,35 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from morpho.base.machine import machine
+from morpho.kernels import written
 from morpho.kernels.emit import CACHE_LINE, Emitter, Value
+from morpho.kernels.written import LANES
 
 BLOCK = 32
-LANES = 4
 TOGETHER = 8  # values of the row that are loaded at a time
 DISTANCE = 5  # steps from a shift to its fma
 RAW, WIDE = 8, 8  # registers of what was loaded, and of what was widened
 MOST_VECTORS = 4
-KIND = f"<{LANES} x float>"
 
 
 def fits(vectors: int, lanes: int) -> bool:
-    """Whether there are registers for a panel of these vectors; LLVM knows the instructions of this machine only."""
-    return 1 < vectors <= MOST_VECTORS and lanes == LANES and machine().architecture == "aarch64"
+    """Whether there are registers for a panel of these vectors, on such a machine."""
+    return 1 < vectors <= MOST_VECTORS and lanes == LANES and written.understood()
 
 
 def add_block(e: Emitter, totals: Sequence[Value], panel: str, row: str) -> list[Value]:
     """`totals`, a vector each for the columns of a panel, with the block added that begins at `panel` and `row`."""
     vectors = len(totals)
-    lines = _instructions(vectors, f"${2 * vectors}", f"${2 * vectors + 1}")
-    used = [f"~{{v{register}}}" for register in range(2 * vectors + RAW + WIDE + 2)]
-    operands = ["=w"] * vectors + [str(column) for column in range(vectors)] + ["r", "r", *used, "~{memory}"]
-    kinds = "{" + ", ".join([KIND] * vectors) + "}"
-    given = ", ".join(f"{KIND} {total.name}" for total in totals)
-    name = "%" + e.fresh("block")
-    text = "\\0A".join(lines)
-    e.line(f'{name} = call {kinds} asm sideeffect "{text}", "{",".join(operands)}"({given}, ptr {panel}, ptr {row})')
-    return [e.assign(f"extractvalue {kinds} {name}, {column}", "float", LANES) for column in range(vectors)]
+    used = [f"v{register}" for register in range(2 * vectors + RAW + WIDE + 2)]
+    return written.run(e, totals, lambda *names: _instructions(vectors, *names), [f"ptr {panel}", f"ptr {row}"], used)
 
 
 def _instructions(vectors: int, panel: str, row: str) -> Iterator[str]:
