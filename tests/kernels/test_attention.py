@@ -88,7 +88,7 @@ def test_lengths(keys: int, causal: bool, rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("dtype", EPSILON, ids=str)
-@pytest.mark.parametrize("depth", [1, 3, 8, 64, 80])
+@pytest.mark.parametrize("depth", [1, 3, 8, 12, 64, 80])
 def test_depths_and_widths(depth: int, dtype: DType, rng: np.random.Generator) -> None:
     for width in (1, 3, 8, 17, 64, 80):
         for queries in (1, 3, 4, 33):
@@ -198,12 +198,12 @@ def test_decoding_step_by_step_is_prefill(name: str, rng: np.random.Generator) -
 @pytest.mark.parametrize("isa", ISAS)
 def test_instruction_sets(isa: str, dtype: DType, rng: np.random.Generator) -> None:
     mask = mo.asarray(rng.random((1, 130)) < 0.8)
-    for queries in (1, 3, 45):
-        arrays = draw(rng, queries, 130, 10, 21, 2, 1, dtype=dtype)
+    for queries, depth, width in ((1, 10, 21), (1, 64, 96), (3, 10, 21), (45, 10, 21)):
+        arrays = draw(rng, queries, 130, depth, width, 2, 2 if queries == 1 else 1, dtype=dtype)
         for options in (*OPTIONS.values(), {"mask": mask}):
             want = attend(arrays, dtype, **options)
             with mo.settings(isa=isa):
-                assert equal_bits(attend(arrays, dtype, **options), want, dtype), (queries, options)
+                assert equal_bits(attend(arrays, dtype, **options), want, dtype), (queries, depth, options)
 
 
 @pytest.mark.parametrize("level", [0, 1, 2, 3])

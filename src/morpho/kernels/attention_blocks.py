@@ -11,6 +11,7 @@ from typing import NamedTuple
 from morpho.base.dtypes import DType
 from morpho.kernels import scalars
 from morpho.kernels.attention_code import BLOCK, LARGEST, Shape, any_lane, smax, smin
+from morpho.kernels.attention_products import stored_strip
 from morpho.kernels.attention_tiles import TALL_TILE, TileCode
 from morpho.kernels.emit import Value
 
@@ -96,8 +97,9 @@ class BlockCode(TileCode):
         if self.dtype.itemsize >= 4:
             return None
         found = e.icmp("eq", count, 1)
-        for key, size, padded in (("k", n["depth"], self.depth), ("v", n["width"], self.width)):
-            found = found & e.icmp("eq", self.strides[key][self.rank + 3], 1) & e.icmp("eq", size, padded)
+        for key, size, unit in (("k", n["depth"], stored_strip(self.shape, self.dtype)),
+                                ("v", n["width"], self.shape.columns)):
+            found = found & e.icmp("eq", self.strides[key][self.rank + 3], 1) & e.icmp("eq", size & (unit - 1), 0)
         return found
 
     def view(self, group: Value, start: Value) -> tuple[Value, Value]:
@@ -119,7 +121,7 @@ class BlockCode(TileCode):
         first = e.convert("sext", lower, "i64") - start
         with e.when(e.icmp("sgt", count, 0) & e.icmp("slt", first, BLOCK)):
             self.call_row("score", block, self.at(self.q, row * self.depth), block.k, block.k_stride, self.depth, count,
-                          block.keys, self.marks)
+                          block.keys, self.marks, block.v)
             partial = e.icmp("slt", count, BLOCK) | e.icmp("sgt", first, 0)
             if self.mask is not None:
                 partial = e.constant(True, "i1", 1)
@@ -128,8 +130,9 @@ class BlockCode(TileCode):
                 self.call("mask_row", self.marks, start, count, lower, upper, mask, step)
             m, sums, factor = (self.at(table, row) for table in (self.m, self.sums, self.factor))
             self.call("softmax_row", self.marks, self.s, m, sums, factor)
-            self.call_row("value", block, self.s, self.marks, 1, block.v, block.v_stride, count, self.width,
-                          e.load(factor, self.shape.element, 1), self.at(self.o, row * self.width))
+            clear = e.constant(0, "i64", 1) if self.mask is not None else e.select(e.icmp("sgt", first, 0), 0, count)
+            self.call_row("value", block, self.s, self.marks, 1, block.v, block.v_stride, clear, count, self.width,
+                          e.load(factor, self.shape.element, 1), self.at(self.o, row * self.width), self.after(block))
 
     def call_row(self, product: str, block: Block, *arguments: Value | str | int) -> None:
         """One of the two products of a row, by the routine that reads the block as it is."""
@@ -138,6 +141,16 @@ class BlockCode(TileCode):
             return
         for stored in self.e.both(block.stored):
             self.call(f"{product}_stored_row" if stored else f"{product}_row", *arguments)
+
+    def after(self, block: Block) -> str:
+        """Where the keys lie that are likely the next ones: those of the next block, or of the next head."""
+        place = block.k_stride * block.keys
+        if block.stored is None:
+            return self.at(block.k, place)
+        e, found = self.e, self.e.fresh("%after")
+        places = self.e.offset(block.k, self.memory, place), self.at(block.k, place)
+        e.line(f"{found} = select i1 {block.stored.name}, ptr {places[0]}, ptr {places[1]}")
+        return found
 
     def mask_line(self, row: Value) -> tuple[str, Value]:
         if self.mask is None:
@@ -202,5 +215,5 @@ class BlockCode(TileCode):
         e, o, factor = self.e, self.at(self.o, first * self.width), self.at(self.factor, first)
         with e.loop(0, left) as rows:
             self.call("value_row", self.at(s, rows.index), self.at(self.marks, rows.index), shape.rows, block.v,
-                      block.v_stride, seen, self.width, e.load(self.at(factor, rows.index), shape.element, 1),
-                      self.at(o, rows.index * self.width))
+                      block.v_stride, 0, seen, self.width, e.load(self.at(factor, rows.index), shape.element, 1),
+                      self.at(o, rows.index * self.width), block.v)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from morpho.base.dtypes import DType
+from morpho.base.dtypes import DType, bfloat16
 from morpho.kernels import scalars
 from morpho.kernels.attention_code import BLOCK, MINUS_INFINITY, Routine, Shape, clamped, lane, shuffled, smin, turned
-from morpho.kernels.emit import Emitter, Value
+from morpho.kernels.emit import CACHE_LINE, Emitter, Value
 
 UNROLLED = 2
+HEAD = 64  # columns of most models' heads: one row takes them at once where there are registers for them
 
 
 def _spread(e: Emitter, strip: Value, number: int, lanes: int) -> Value:
@@ -191,59 +192,92 @@ def _elements(f: Routine, line: str, index: Value | int, lanes: int, stored: DTy
     return scalars.from_memory(f.e, f.e.load(f.e.offset(line, memory, index), memory, lanes), stored)
 
 
+def _ask_ahead(f: Routine, index: Value, count: int, stored: DType | None) -> None:
+    """Ask for `count` elements of what comes next: it lies in memory, and there are no streams long enough to be
+    noticed. Any place will do."""
+    size = f.shape.size if stored is None else stored.itemsize
+    line = _line(f, "%ahead", index, stored)
+    for place in range(0, count * size, CACHE_LINE):
+        f.e.ask_for(f.e.offset(line, "i8", place), 1)
+
+
 def score_row(shape: Shape, stored: DType | None = None) -> Routine:
     """s[key] = sum over c of q[c] * k[key][c] for one row, clamped; small transposes put the keys into the lanes.
-    Keys are packed, or as they are `stored`: half floats that are used once are not worth packing."""
+    Keys are packed, or as they are `stored`: half floats that are used once are not worth packing. As many elements
+    that begin at `ahead` are asked for meanwhile."""
     f = Routine(shape, "score_stored_row" if stored else "score_row", q="ptr", k="ptr", stride="i64", depth="i64",
-                count="i64", keys="i64", s="ptr")
+                count="i64", keys="i64", s="ptr", ahead="ptr")
     e, lanes = f.e, shape.lanes
     together = 2 if lanes > 1 else 4  # more of them would be more streams than a processor follows
+    strip = stored_strip(shape, stored)
     with e.loop(0, f["count"], together * lanes) as groups:
         lines = [_line(f, "%k", smin(e, groups.index + i, f["keys"] - 1) * f["stride"], stored)
                  for i in range(together * lanes)]
-        with e.loop(0, f["depth"], shape.strip, carried=[f.constant(0.0, lanes)] * together) as loop:
+        with e.loop(0, f["depth"], strip, carried=[f.constant(0.0, lanes)] * together) as loop:
             totals = list(loop.values)
-            query = f.load("%q", loop.index, shape.strip)
-            factors = [_spread(e, query, c, lanes) for c in range(shape.strip)]
+            place = groups.index * f["stride"] + loop.index * (together * lanes)
+            _ask_ahead(f, place, together * lanes * strip, stored)
+            queries = [f.load("%q", loop.index + c, shape.strip) for c in range(0, strip, shape.strip)]
+            factors = [_spread(e, query, c, lanes) for query in queries for c in range(shape.strip)]
             for g in range(together):
-                strips = [_elements(f, line, loop.index, shape.strip, stored)
-                          for line in lines[g * lanes:(g + 1) * lanes]]
-                keys = turned(f, strips)
-                for c, factor in enumerate(factors):
-                    totals[g] = e.fma(keys[c], factor, totals[g])
+                keys = _turned_keys(f, lines[g * lanes:(g + 1) * lanes], loop.index, stored)
+                for key, factor in zip(keys, factors, strict=True):
+                    totals[g] = e.fma(key, factor, totals[g])
             loop.next(*totals)
         for g, total in enumerate(loop.values):
             f.store(clamped(f, total), "%s", groups.index + g * lanes)
     return f
 
 
+def stored_strip(shape: Shape, stored: DType | None) -> int:
+    """Elements of a line that are turned at a time: 16 bytes of float32, or of bfloat16, two of which are one lane."""
+    return 2 * shape.strip if stored is bfloat16 else shape.strip
+
+
+def _turned_keys(f: Routine, lines: list[str], index: Value, stored: DType | None) -> list[Value]:
+    """A strip of each line, each of its elements as one vector over the lines."""
+    e, strip = f.e, f.shape.strip
+    if stored is not bfloat16:
+        return turned(f, [_elements(f, line, index, strip, stored) for line in lines])
+    pairs = turned(f, [e.load(e.offset(line, "i16", index), "i32", strip, 2) for line in lines])
+    # The first of a pair is the lower half; a bfloat16 is the upper half of a float32.
+    return [e.from_bits(bits, "float") for pair in pairs for bits in (pair << 16, pair & -(1 << 16))]
+
+
 def value_row(shape: Shape, stored: DType | None = None) -> Routine:
-    """o[column] = o * factor + sum over keys of p[key] * v[key][column] for one row; keys marked -inf are left out.
-    Values are packed, or as they are `stored`."""
+    """o[column] = o * factor + sum over keys of p[key] * v[key][column] for one row; keys marked -inf are left out,
+    of which there is none among the first `clear` ones. Values are packed, or as they are `stored`. Lines that begin
+    at `ahead` are asked for meanwhile."""
     f = Routine(shape, "value_stored_row" if stored else "value_row", p="ptr", marks="ptr", step="i64", v="ptr",
-                stride="i64", count="i64", width="i64", factor="element", o="ptr")
-    e, wide = f.e, 8 * shape.lanes
-    whole = f["width"] & -wide
-    with e.loop(0, whole, wide) as columns:
-        _value_columns(f, columns.index, 8, stored)
-    with e.loop(whole, f["width"], shape.columns) as columns:
-        _value_columns(f, columns.index, shape.value_vectors, stored)
+                stride="i64", clear="i64", count="i64", width="i64", factor="element", o="ptr", ahead="ptr")
+    e, done = f.e, f.e.constant(0, "i64", 1)
+    most = min(16 if shape.wide else 8, HEAD // shape.lanes)
+    for vectors in (most, shape.value_vectors):
+        until = f["width"] & -(vectors * shape.lanes)
+        with e.loop(done, until, vectors * shape.lanes) as columns:
+            _value_columns(f, columns.index, vectors, stored)
+        done = until
     return f
 
 
 def _value_columns(f: Routine, column: Value, vectors: int, stored: DType | None) -> None:
     e, lanes = f.e, f.shape.lanes
     out = f.at("%o", column)
+
+    def added(key: Value, sums: list[Value]) -> list[Value]:
+        weight = e.splat(f.load("%p", key * f["step"], 1))
+        line = _line(f, "%v", key * f["stride"] + column, stored)
+        return [e.fma(_elements(f, line, n * lanes, lanes, stored), weight, total) for n, total in enumerate(sums)]
+
     old = [f.load(out, n * lanes, lanes) * e.splat(f["factor"]) for n in range(vectors)]
-    with e.loop(0, f["count"], carried=old) as loop:
-        position = loop.index * f["step"]
+    with e.loop(0, f["clear"], carried=old) as loop:
+        _ask_ahead(f, loop.index * f["stride"] + column, vectors * lanes, stored)
+        loop.next(*added(loop.index, loop.values))
+    with e.loop(f["clear"], f["count"], carried=loop.values) as loop:
         seen, after, before = e.fresh("seen"), e.fresh("after"), e.block
-        e.branch_if(e.fcmp("une", f.load("%marks", position, 1), MINUS_INFINITY), seen, after)
+        e.branch_if(e.fcmp("une", f.load("%marks", loop.index * f["step"], 1), MINUS_INFINITY), seen, after)
         e.label(seen)
-        weight = e.splat(f.load("%p", position, 1))
-        line = _line(f, "%v", loop.index * f["stride"] + column, stored)
-        news = [e.fma(_elements(f, line, n * lanes, lanes, stored), weight, total)
-                for n, total in enumerate(loop.values)]
+        news = added(loop.index, loop.values)
         e.branch(after)
         e.label(after)
         loop.next(*[e.assign(f"phi {new.type} [ {total.name}, %{before} ], [ {new.name}, %{seen} ]", new.element, lanes)
