@@ -271,7 +271,8 @@ def _value_columns(f: Routine, column: Value, vectors: int, stored: DType | None
 
     old = [f.load(out, n * lanes, lanes) * e.splat(f["factor"]) for n in range(vectors)]
     with e.loop(0, f["clear"], carried=old) as loop:
-        _ask_ahead(f, loop.index * f["stride"] + column, vectors * lanes, stored)
+        if stored:
+            _ask_ahead(f, loop.index * f["stride"] + column, vectors * lanes, stored)
         loop.next(*added(loop.index, loop.values))
     with e.loop(f["clear"], f["count"], carried=loop.values) as loop:
         seen, after, before = e.fresh("seen"), e.fresh("after"), e.block

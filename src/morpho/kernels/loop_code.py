@@ -11,7 +11,7 @@ from morpho.kernels.chunk_width import is_long_chain
 from morpho.kernels.emit import Value
 from morpho.kernels.gather_code import GatherCode
 from morpho.kernels.loop_base import LONG_BODY, SIGNATURE
-from morpho.kernels.loop_spec import LANES, Instruction, Pass
+from morpho.kernels.loop_spec import LANES, Choice, Instruction, Pass
 from morpho.kernels.staged_code import staged_loop
 
 
@@ -76,6 +76,7 @@ class LoopCode(GatherCode):
         self.row_values(0)
         if self.kernel.choices:
             with self.e.when(self.changes()):
+                self.choose_line()
                 self.walk_columns()
         else:
             self.walk_columns()
@@ -91,11 +92,24 @@ class LoopCode(GatherCode):
         e = self.e
         changed = e.constant(False, "i1", 1)
         for choice in self.kernel.choices:
-            mask = self.kernel.instructions[choice.mask]
-            holds = self.row_value(mask) if mask.full else self.row_operand(choice.mask)
             yes, no = (self.differs(source, choice.target) for source in (choice.yes, choice.no))
-            changed = changed | e.select(holds, yes, no)
+            changed = changed | e.select(self.holds(choice), yes, no)
         return changed
+
+    def holds(self, choice: Choice) -> Value:
+        """The mask of a choice in this row."""
+        mask = self.kernel.instructions[choice.mask]
+        return self.row_value(mask) if mask.full else self.row_operand(choice.mask)
+
+    def choose_line(self) -> None:
+        """One choice between two lines: both are the chosen one, so that memory which is not wanted is not waited for."""
+        e, (choice, *others) = self.e, self.kernel.choices
+        if others or choice.yes is None or choice.no is None:
+            return
+        chosen = "%" + e.fresh("line")
+        e.line(f"{chosen} = select i1 {self.holds(choice).name}, ptr {self.pointers[choice.yes]}, "
+               f"ptr {self.pointers[choice.no]}")
+        self.pointers[choice.yes] = self.pointers[choice.no] = chosen
 
     def differs(self, source: int | None, target: int) -> Value:
         """Whether a row of one access lies elsewhere than that of another."""
