@@ -346,3 +346,42 @@ def test_rows_that_stay_are_chosen_by_a_mask(dtype: str, width: int, held: bool,
         for state, expected in ((first, a), (second, b)):
             np.testing.assert_array_equal(state.value.astype(mo.float32).numpy(), expected)
         assert [tensor.tolist() for tensor in holders] == before
+
+
+MASKS = {"none": lambda n: np.zeros(n, bool), "all": lambda n: np.ones(n, bool), "first": lambda n: np.arange(n) == 0,
+         "last": lambda n: np.arange(n) == n - 1, "two": lambda n: np.isin(np.arange(n), (3, 4)),
+         "random": lambda n: np.random.default_rng(n).random(n) < 0.5}
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("shape", [(9, 5), (3, 40, 8), (2, 3, 21, 16)], ids=str)
+def test_updates_of_some_rows(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> None:
+    """Rows that stay are passed over, those that change written; masks along the last outer axis, or another one."""
+    for axis in range(len(shape) - 1):
+        size = [1] * len(shape)
+        size[axis] = shape[axis]
+        mask = MASKS[name](shape[axis]).reshape(size)
+        for old_if_true in (False, True):
+            old, new = (rng.standard_normal(shape).astype(np.float32) for _ in range(2))
+            state = mo.State(mo.asarray(old, copy=True))
+
+            @mo.compile
+            def step(mask: mo.Tensor, new: mo.Tensor, state=state, old_if_true=old_if_true) -> mo.Tensor:
+                state.value = mo.where(mask, state.value, new) if old_if_true else mo.where(mask, new, state.value)
+                return mo.sum(mask)
+
+            for _ in range(2):
+                step(mo.asarray(mask), mo.asarray(new))
+            want = np.where(mask, old, new) if old_if_true else np.where(mask, new, old)
+            assert np.array_equal(state.value.numpy(), want), (axis, old_if_true)
+            # The same into other memory, where every row is written.
+            other = mo.compile(lambda m, a, b: mo.where(m, a, b))(mo.asarray(mask), mo.asarray(new), mo.asarray(old))
+            assert np.array_equal(other.numpy(), np.where(mask, new, old))
+
+
+def test_bytes_of_a_mask_that_are_neither_zero_nor_one_hold(rng: np.random.Generator) -> None:
+    mask = np.array([0, 2, 0, 255, 1, 0], np.uint8).view(bool).reshape(1, 6, 1)
+    state = mo.State(mo.zeros((2, 6, 8)))
+    step = mo.compile(lambda mask: setattr(state, "value", mo.where(mask, mo.ones((2, 6, 8)), state.value)))
+    step(mo.asarray(mask))
+    assert np.array_equal(state.value.numpy()[:, :, 0], np.broadcast_to([0, 1, 0, 1, 1, 0], (2, 6)))

@@ -96,9 +96,11 @@ class ForwardCode(BlockCode):
         starts = self.starts(head, OPERANDS)
         count = smin(e, self.lines - first, self.n["tile"])
         groups = e.instruction("udiv", count + (rows - 1), e.constant(rows, "i64", 1))
-        self.place_rows(starts, first, groups * rows)
-        least, most = self.find_limits(groups)
-        self.begin(groups, count)
+        # Rows past the last one fill up tiles; a few rows alone need none.
+        placed = e.select(e.icmp("sle", count, self.shape.few), count, groups * rows)
+        self.place_rows(starts, first, placed)
+        least, most = self.find_limits(groups, placed)
+        self.begin(groups, count, placed)
         with e.loop(least & -BLOCK, most, BLOCK) as blocks:
             self.block(starts, blocks.index, groups, count)
         self.finish(count)
@@ -118,12 +120,13 @@ class ForwardCode(BlockCode):
             for value, table in ((lower, self.lower), (upper, self.upper)):
                 e.store(e.convert("trunc", value, "i32"), e.offset(table, "i32", loop.index))
 
-    def find_limits(self, groups: Value) -> tuple[Value, Value]:
+    def find_limits(self, groups: Value, placed: Value) -> tuple[Value, Value]:
         """The least and most of both limits for each group of rows, and the keys that any row sees."""
         e, rows = self.e, self.shape.rows
         far = [e.constant(FAR, "i64", 1), e.constant(-FAR, "i64", 1)]
         with e.loop(0, groups, carried=far) as loop:
-            with e.loop(loop.index * rows, loop.index * rows + rows, carried=far * 2) as inner:
+            start = loop.index * rows
+            with e.loop(start, smin(e, start + rows, placed), carried=far * 2) as inner:
                 found = []
                 for table, (least, most) in ((self.lower, inner.values[:2]), (self.upper, inner.values[2:])):
                     value = e.convert("sext", e.load(e.offset(table, "i32", inner.index), "i32", 1), "i64")
@@ -134,14 +137,13 @@ class ForwardCode(BlockCode):
             loop.next(smin(e, loop.values[0], inner.values[0]), smax(e, loop.values[1], inner.values[3]))
         return loop.values[0], loop.values[1]
 
-    def begin(self, groups: Value, count: Value) -> None:
+    def begin(self, groups: Value, count: Value, placed: Value) -> None:
         """Nothing seen yet; queries packed, turned where a group has enough rows."""
         e, n, shape = self.e, self.n, self.shape
-        rows = groups * shape.rows
-        with e.loop(0, rows, shape.lanes) as loop:
+        with e.loop(0, placed, shape.lanes) as loop:
             e.store(e.constant(MINUS_INFINITY, shape.element), self.at(self.m, loop.index))
             e.store(e.constant(0.0, shape.element), self.at(self.sums, loop.index))
-        with e.loop(0, self.width * rows, 4 * shape.lanes) as loop:  # lines are 4 vectors, or 2 and rows an even number
+        with e.loop(0, self.width * placed, 4 * shape.lanes) as loop:  # what is written past the last is room
             for i in range(4):
                 e.store(e.constant(0.0, shape.element), self.at(self.o, loop.index + i * shape.lanes))
         step = self.strides["q"][self.rank + 3]

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -435,6 +435,23 @@ class Emitter:
         self.lines[place:place] = news
         self.label(done)
         loop.values = phis
+
+    def first_without(self, start: Value, stop: Value, holds: Callable[[Value], Value]) -> Value:
+        """The first index from `start` on for which `holds(index)` is false, at most `stop`."""
+        head, look, on, done = (self.fresh(name) for name in ("head", "look", "on", "done"))
+        before, index, following = self._block, "%" + self.fresh("i"), "%" + self.fresh("i")
+        self.branch(head)
+        self.label(head)
+        self.line(f"{index} = phi i64 [ {start.name}, %{before} ], [ {following}, %{on} ]")
+        found = Value(self, index, "i64", 1)
+        self.branch_if(self.icmp("slt", found, stop), look, done)
+        self.label(look)
+        self.branch_if(holds(found), on, done)
+        self.label(on)
+        self.line(f"{following} = add i64 {index}, 1")
+        self.branch(head)
+        self.label(done)
+        return found
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:

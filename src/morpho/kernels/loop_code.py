@@ -66,8 +66,29 @@ class LoopCode(GatherCode):
             end = e.intrinsic("smin", start + (last - lines.index), self.outer[-1])
             lines.step = end - start
             with e.loop(start, end, carried=self.offsets([*upper, start])) as rows:
-                self.row([*upper, rows.index], list(rows.values))
+                kept = self.rows_that_stay(rows.index, end, list(rows.values), steps)
+                if kept is not None:  # these are only counted
+                    rows.step = kept + 1
+                    rows.values = [offset + kept * step for offset, step in zip(rows.values, steps, strict=True)]
+                    with e.when(e.icmp("slt", rows.index + kept, end)):
+                        self.row([*upper, rows.index + kept], rows.values)
+                else:
+                    self.row([*upper, rows.index], rows.values)
                 rows.next(*[offset + step for offset, step in zip(rows.values, steps, strict=True)])
+
+    def rows_that_stay(self, row: Value, end: Value, offsets: list[Value], steps: list[Value]) -> Value | None:
+        """How many rows from here on are what they shall be, by a mask in memory that is false for them; None where
+        this kernel does more than to choose between rows."""
+        e, choices = self.e, self.kernel.choices
+        mask = self.kernel.instructions[choices[0].mask] if len(choices) == 1 else None
+        if mask is None or mask.name != "load" or choices[0].no is None:
+            return None
+        self.place_row([], offsets)
+        old, target = choices[0].no, choices[0].target
+        stays = e.icmp("eq", steps[old], steps[target]) & (self.differs(old, target) ^ 1)
+        line, along = self.pointers[int(mask.extra or 0)], steps[int(mask.extra or 0)]
+        return e.first_without(e.constant(0, "i64", 1), e.select(stays, end - row, 0), lambda number: e.icmp(
+            "eq", e.load(e.offset(line, "i8", number * along), "i8", 1), 0))
 
     # -- one row -------------------------------------------------------------------------------------------------------
     def row(self, coordinates: list[Value], offsets: list[Value] | None = None) -> None:
@@ -102,7 +123,7 @@ class LoopCode(GatherCode):
         return self.row_value(mask) if mask.full else self.row_operand(choice.mask)
 
     def choose_line(self) -> None:
-        """One choice between two lines: both are the chosen one, so that memory which is not wanted is not waited for."""
+        """One choice between two lines: both become the chosen one, and the other is not read."""
         e, (choice, *others) = self.e, self.kernel.choices
         if others or choice.yes is None or choice.no is None:
             return

@@ -14,6 +14,7 @@ from morpho.base.lazy import cached_property
 from morpho.base.machine import Isa
 
 LANES = 64
+ROUNDING = 4  # operations that make a half float of a float32, at least
 WORTH_KEEPING = 4  # operations per element, one division, from which a value is kept for the next walk over a row
 
 
@@ -213,7 +214,7 @@ class LoopKernel:
         return found
 
     def _flops_again(self, number: int, kept: set[int]) -> int:
-        """Operations to compute a full value once more."""
+        """Operations to compute a full value once more; half floats are rounded by some."""
         found: set[int] = set()
         stack = [number]
         while stack:
@@ -221,7 +222,8 @@ class LoopKernel:
             if n not in found and n not in kept and self.instructions[n].full:
                 found.add(n)
                 stack.extend(self.instructions[n].inputs)
-        return sum(self.instructions[n].flops for n in found if self.instructions[n].inputs)
+        again = [self.instructions[n] for n in found if self.instructions[n].inputs]
+        return sum(i.flops + (i.dtype.compute is not i.dtype) * ROUNDING for i in again)
 
     def needed_for(self, reduction: int, kept: frozenset[int]) -> set[int]:
         """Full instructions that one reduction needs of its pass."""

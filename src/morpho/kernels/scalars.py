@@ -22,11 +22,12 @@ def memory_type(dtype: DType) -> str:
     return "i16" if dtype is bfloat16 else dtype.llvm
 
 
-def _bfloat16_bits(e: Emitter, x: Value) -> Value:
-    """The 16 bits of a float32 rounded to bfloat16, ties to even; NaN stays NaN."""
+def _to_bfloat16(e: Emitter, x: Value) -> Value:
+    """A float32 rounded to bfloat16, its upper half, ties to even; NaN stays NaN. The lower half is masked, not shifted
+    out and in again: only one of a Neoverse's vector units shifts."""
     bits = e.bits(x)
-    rounded = (bits + 0x7FFF + (bits.shift_right(16) & 1)).shift_right(16)
-    return e.convert("trunc", e.select(e.is_nan(x), 0x7FC0, rounded), "i16")
+    rounded = bits + 0x7FFF + (bits.shift_right(16) & 1)
+    return e.from_bits(e.select(e.is_nan(x), 0x7FC00000, rounded) & -(1 << 16), "float")
 
 
 def _half_bits(e: Emitter, x: Value) -> Value:
@@ -80,7 +81,7 @@ def round_to(e: Emitter, x: Value, dtype: DType) -> Value:
             return _half_to_float(e, _half_bits(e, x))
         return e.convert("fpext", e.convert("fptrunc", x, "half"), "float")
     if dtype is bfloat16:
-        return e.from_bits(e.convert("zext", _bfloat16_bits(e, x), "i32") << 16, "float")
+        return _to_bfloat16(e, x)
     return x
 
 
