@@ -11,6 +11,7 @@ from typing import NamedTuple
 from morpho.kernels.emit import Emitter, Value
 from morpho.runtime.layout import BYTES_DATA, WORD, WRITABLE
 
+LINE_WORDS = 8  # of the cache: what one thread often writes is better not beside what another one does
 LONG_WORK = 1 << 18  # a call with more work than this gives up the interpreter lock
 
 class StepField(IntEnum):
@@ -217,7 +218,7 @@ class PoolField(IntEnum):
     GETAFFINITY = 39
     BUDGET = 40  # the process's budget of threads
     SELF = 41  # the C library's pthread_self
-    PIECES = 42  # table: the pieces each thread has taken so far
+    PIECES = 42  # table: the pieces each thread has taken so far, each count in a line of its own (`LINE_WORDS`)
     SIZE = 43
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from morpho.kernels.emit import Emitter, Value
-from morpho.runtime.tables import BudgetField, Function, PoolField, TaskField
+from morpho.runtime.tables import LINE_WORDS, BudgetField, Function, PoolField, TaskField
 
 SPIN = 40_000  # looks at a word before a thread goes to sleep: some 20 us, less than waking it takes
 
@@ -67,14 +67,15 @@ def _work_on(f: Function) -> str:
     item = e.assign(f"atomicrmw add ptr {f.address('%task', TaskField.NEXT)}, i64 1 monotonic", "i64", 1)
     e.branch_if(e.icmp("slt", item, items), body, done)
     e.label(body)
-    _atomic(f, "add", f.pointer("%pool", PoolField.PIECES), f.value("%thread"))
+    _atomic(f, "add", f.pointer("%pool", PoolField.PIECES), f.value("%thread") * LINE_WORDS)
     start = item * grain
     row_stop, column_stop = _smin(e, start + grain, rows), _smin(e, start + grain, columns)
     status = f.call_kernel(function, places, values,
                            (e.select(by_columns, zero, start), e.select(by_columns, rows, row_stop)),
                            (e.select(by_columns, start, zero), e.select(by_columns, column_stop, columns)), scratch)
-    wide = e.convert("zext", status, "i64")
-    e.assign(f"atomicrmw or ptr {f.address('%task', TaskField.STATUS)}, i64 {wide.name} monotonic", "i64", 1)
+    with e.when(e.icmp("ne", status, 0)):  # a word that all threads write is better left alone
+        wide = e.convert("zext", status, "i64")
+        e.assign(f"atomicrmw or ptr {f.address('%task', TaskField.STATUS)}, i64 {wide.name} monotonic", "i64", 1)
     e.branch(head)
     e.label(done)
     with e.when(helps):

@@ -16,7 +16,7 @@ from typing import Any
 
 from morpho.base import blas
 from morpho.base.in_force import wanted_threads as wanted_threads  # who asks about threads asks here
-from morpho.runtime.tables import BudgetField, PoolField
+from morpho.runtime.tables import LINE_WORDS, BudgetField, PoolField
 from morpho.runtime.thread_code import MASK_WORDS
 
 _lock = threading.Lock()
@@ -41,11 +41,11 @@ class Workers:
         for field in (PoolField.WORK, PoolField.DONE):
             library.pthread_cond_init(ctypes.c_void_p(address + 8 * field), None)
         self.words[PoolField.THREADS] = threads
-        self.taken = (ctypes.c_int64 * max(threads, 1))()
+        self.taken = (ctypes.c_int64 * (LINE_WORDS * max(threads, 1)))()
         self.words[PoolField.PIECES] = ctypes.addressof(self.taken)
         self.words[PoolField.BUDGET] = ctypes.addressof(budget)
         loop = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(worker)
-        self.identities = (ctypes.c_int64 * max(threads, 1))()
+        self.identities = (ctypes.c_int64 * (LINE_WORDS * max(threads, 1)))()
         for number in range(1, threads):
             thread = threading.Thread(target=loop, args=(address, number), daemon=True, name=f"morpho-{number}")
             thread.start()
@@ -79,7 +79,7 @@ class Workers:
     @property
     def pieces(self) -> list[int]:
         """The pieces of kernels that each thread took so far; the caller is the first."""
-        return list(self.taken)
+        return list(self.taken)[::LINE_WORDS]
 
 
 def workers(threads: int, worker: int) -> Workers:
