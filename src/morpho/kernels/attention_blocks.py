@@ -129,7 +129,7 @@ class BlockCode(TileCode):
                 mask, step = self.mask_line(row)
                 self.call("mask_row", self.marks, start, count, lower, upper, mask, step)
             m, sums, factor = (self.at(table, row) for table in (self.m, self.sums, self.factor))
-            self.call("softmax_row", self.marks, self.s, m, sums, factor)
+            self.call("softmax_row", self.marks, self.s, m, sums, factor, count)
             clear = e.constant(0, "i64", 1) if self.mask is not None else e.select(e.icmp("sgt", first, 0), 0, count)
             self.call_row("value", block, self.s, self.marks, 1, block.v, block.v_stride, clear, count, self.width,
                           e.load(factor, self.shape.element, 1), self.at(self.o, row * self.width), self.after(block))

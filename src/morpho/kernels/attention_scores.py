@@ -84,22 +84,23 @@ def mask_turned(shape: Shape, mask: DType | None) -> Routine:
 
 
 def mask_row(shape: Shape, mask: DType | None) -> Routine:
-    """The same for one row; `mask` points at its line."""
+    """The same for one row, which sees keys from `lower` up to `upper` of a block; `mask` points at its line."""
     f = Routine(shape, "mask_row", s="ptr", start="i64", count="i64", lower="i32", upper="i32", mask="ptr", step="i64")
-    e = f.e
-    none = f.constant(MINUS_INFINITY, 1)
-    with e.loop(0, f["count"]) as keys:
-        key = f["start"] + keys.index
-        position = e.convert("trunc", key, "i32")
-        seen = e.icmp("sge", position, f["lower"]) & e.icmp("slt", position, f["upper"])
-        score = f.load("%s", keys.index, 1)
-        if mask is not None:
-            memory = scalars.memory_type(mask)
-            value = _mask_value(f, e.load(e.offset("%mask", memory, key * f["step"]), memory, 1), mask)
-            seen, score = (seen & value, score) if mask is bool_ else (seen, score + value)
-        f.store(e.select(seen, score, none), "%s", keys.index)
-    with e.loop(f["count"], BLOCK) as keys:
-        f.store(none, "%s", keys.index)
+    e, lanes = f.e, shape.lanes
+    with e.loop(0, BLOCK, lanes) as keys:
+        position = e.splat(e.convert("trunc", f["start"] + keys.index, "i32"), lanes)
+        position = position + e.lane_numbers("i32", lanes)
+        seen = e.icmp("sge", position, e.splat(f["lower"], lanes)) & e.icmp("slt", position, e.splat(f["upper"], lanes))
+        f.store(e.select(seen, f.load("%s", keys.index, lanes), MINUS_INFINITY), "%s", keys.index)
+    if mask is not None:
+        memory = scalars.memory_type(mask)
+        with e.loop(0, f["count"]) as keys:
+            score = f.load("%s", keys.index, 1)
+            place = e.offset("%mask", memory, (f["start"] + keys.index) * f["step"])
+            value = _mask_value(f, e.load(place, memory, 1), mask)
+            if mask is not bool_:
+                score, value = score + value, e.fcmp("une", score, MINUS_INFINITY)  # what is not seen stays so
+            f.store(e.select(value, score, MINUS_INFINITY), "%s", keys.index)
     return f
 
 
@@ -143,7 +144,7 @@ def softmax_tile(shape: Shape) -> Routine:
 
 def softmax_row(shape: Shape) -> Routine:
     """The same for one row, keys in the lanes; the scores stay, for they mark what is masked."""
-    f = Routine(shape, "softmax_row", s="ptr", p="ptr", m="ptr", l="ptr", factor="ptr")
+    f = Routine(shape, "softmax_row", s="ptr", p="ptr", m="ptr", l="ptr", factor="ptr", count="i64")
     e, lanes = f.e, shape.lanes
     top = _folded(f, "%s", e.maximum)
     new, shift, factor = _turn(f, f.load("%m", 0, 1), top)
@@ -151,8 +152,11 @@ def softmax_row(shape: Shape) -> Routine:
     f.store(factor, "%factor", 0)
     chunk = min(BLOCK, 4 * lanes) if lanes > 1 else 1
     shifts = e.splat(shift, chunk)
-    with e.loop(0, BLOCK, chunk) as keys:
+    seen = (f["count"] + (chunk - 1)) & -chunk
+    with e.loop(0, seen, chunk) as keys:
         f.store(exp_nonpositive(e, f.load("%s", keys.index, chunk) - shifts), "%p", keys.index)
+    with e.loop(seen, BLOCK, chunk) as keys:  # exp(-inf)
+        f.store(f.constant(0.0, chunk), "%p", keys.index)
     total = _folded(f, "%p", lambda a, b: a + b)
     f.store(e.fma(f.load("%l", 0, 1), factor, total), "%l", 0)
     return f
