@@ -15,6 +15,7 @@ import tempfile
 import zlib
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 # Before anything imports Morpho: settings are read from the environment once.
 _CACHE_FOLDER = tempfile.mkdtemp(prefix="morpho-test-cache-")
@@ -54,9 +55,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                      help="seed of every random draw, Hypothesis included (default: a new one, printed at the end)")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Processes of pytest-xdist draw from the session's seed: the one that is printed at the end."""
+    node.workerinput["seed"] = node.config.option.seed
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Settle the session's seed, and hand it to Hypothesis where the user has not given that one its own."""
+    if hasattr(config, "workerinput"):  # one of several processes of a session
+        config.option.seed = config.workerinput["seed"]
     if config.option.seed is None:
         # CI repeats one seed, so that a red run means a change; everyone else draws a new one.
         config.option.seed = 20261115 if os.environ.get("CI") else secrets.randbelow(2**31)

@@ -20,6 +20,7 @@ from morpho.passes.canonical import inline
 from morpho.passes.fuse import is_native
 from morpho.runtime import evaluate as evaluation
 from morpho.runtime.buffer import borrow
+from morpho.runtime.code import current_isa
 from morpho.tensor.core import Tensor
 
 Array = Any
@@ -133,9 +134,9 @@ def _check_node(node: Node, inputs: list[Array], got: Array) -> None:
     elif node.op.kind == "scan":
         want = oracle.scan_by_rule(name.removeprefix("cumulative_"), inputs[0], node["axis"], dtype)
     elif name == "matmul":
-        pairs = zip(*[x.reshape(-1, *x.shape[-2:]) for x in inputs], strict=True)
-        parts = [oracle.matmul_by_rule(a, b, dtype) for a, b in pairs]
-        want = np.stack(parts).reshape(node.shape) if parts else np.zeros(node.shape)
+        want = _matmul(node, inputs)
+        if dtype is bfloat16 and current_isa().matrix_units and not equal_bits(got, stored(want, dtype), dtype):
+            want = _matmul(node, inputs, flushes=True)
     elif name == "conv":
         want = oracle.conv_by_rule(node, *inputs, dtype)
     elif "polynomial" in node.op.numerics and dtype.is_float:
@@ -147,6 +148,12 @@ def _check_node(node: Node, inputs: list[Array], got: Array) -> None:
         want = want if dtype is not bfloat16 else readable(reference.encode(want, dtype), dtype)
     if not equal_bits(got, stored(want, dtype), dtype):
         raise Mismatch(f"{node!r}: {difference(got, stored(want, dtype), dtype)}")
+
+
+def _matmul(node: Node, inputs: list[Array], flushes: bool = False) -> Array:
+    pairs = zip(*[x.reshape(-1, *x.shape[-2:]) for x in inputs], strict=True)
+    parts = [oracle.matmul_by_rule(a, b, node.dtype, flushes) for a, b in pairs]
+    return np.stack(parts).reshape(node.shape) if parts else np.zeros(node.shape)
 
 
 def _check_polynomial(node: Node, inputs: list[Array], numbers: Array) -> None:

@@ -63,6 +63,22 @@ def test_bfloat16_has_the_bits_of_the_rule(unit: None, rng: np.random.Generator,
     assert np.array_equal(got.astype(mo.float32).numpy(), want)
 
 
+@pytest.mark.skipif("amx" not in available_isas(machines.machine()), reason="no matrix units")
+@pytest.mark.parametrize("m, n, k", [(1, 4, 1), (1, 65, 1), (16, 65, 1), (33, 40, 65)])
+def test_subnormal_numbers_are_zero(rng: np.random.Generator, m: int, n: int, k: int) -> None:
+    """The one difference to vectors that rule 6 names: operands, and sums in between. On the real unit."""
+    numbers = []
+    for shape in ((m, k), (k, n)):
+        small = np.ldexp(rng.standard_normal(shape), rng.integers(-75, -50, shape))
+        small[rng.random(shape) < 0.2] *= 2.0**-60
+        numbers.append(mo.asarray(small.astype("f")).astype(mo.bfloat16).realise())
+    given = [t.astype(mo.float32).numpy() for t in numbers]
+    for isa, flushes in (("amx", True), ("avx512", False)):
+        with mo.settings(isa=isa):
+            found = mo.compile(lambda x, y: x @ y)(*numbers).astype(mo.float32).numpy()
+        assert np.array_equal(found, oracle.matmul_by_rule(*given, mo.bfloat16, flushes)), isa
+
+
 @pytest.mark.parametrize("types", [("int8", "int8"), ("uint8", "int8"), ("int8", "uint8"), ("uint8", "uint8")])
 @pytest.mark.parametrize("m, n, k", [(5, 7, 3), (33, 40, 65), (17, 20, 300)])
 def test_bytes_are_exact(unit: None, rng: np.random.Generator, m: int, n: int, k: int,

@@ -115,18 +115,22 @@ def _exact_fma(a: float, b: float, c: float) -> float:
 
 
 @np.errstate(all="ignore")
-def matmul_by_rule(a: Array, b: Array, dtype: DType) -> Array:
-    """Rule 6 on two matrices of numbers."""
+def matmul_by_rule(a: Array, b: Array, dtype: DType, flushes: bool = False) -> Array:
+    """Rule 6 on two matrices of numbers; matrix units take subnormal ones, also in between, for zero (`flushes`)."""
+
+    def kept(x: Array) -> Array:
+        return np.where(np.abs(x) < 2.0**-126, np.float32(0), x) if flushes else x
+
     if dtype.is_integer:
         with np.errstate(all="ignore"):
             return np.matmul(a, b)
     work = dtype.compute.numpy
-    a, b = a.astype(work), b.astype(work)
+    a, b = kept(a.astype(work)), kept(b.astype(work))
     shape = (a.shape[0], b.shape[1])
 
     def step(total: Array, k: int) -> Array:
         left, right = np.broadcast_to(a[:, k, None], shape), np.broadcast_to(b[None, k], shape)
-        return fma(left, right, total)
+        return kept(fma(left, right, total))
 
     total = np.zeros(shape, work)
     with np.errstate(all="ignore"):
@@ -138,7 +142,7 @@ def matmul_by_rule(a: Array, b: Array, dtype: DType) -> Array:
             chains = [np.zeros(shape, work), np.zeros(shape, work)]
             for k in range(start, min(start + 32, a.shape[1])):
                 chains[k % 2] = step(chains[k % 2], k)
-            total = total + (chains[0] + chains[1])
+            total = kept(total + kept(chains[0] + chains[1]))
     return rounded(total, dtype)
 
 
