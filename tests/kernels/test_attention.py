@@ -409,3 +409,15 @@ def test_heads_are_joined_without_a_copy(dtype: DType, batch: int, rng: np.rando
             assert found.numpy().tobytes() == mo.compile(function)(x).numpy().tobytes()
     apart = mo.attention(split(x), split(x * 2), split(x + 1), causal=True).numpy()  # (batch, heads, length, depth)
     assert joined(x).numpy().tobytes() == np.ascontiguousarray(apart.transpose(0, 2, 1, 3)).tobytes()
+
+
+@pytest.mark.parametrize("dtype", [float32, bfloat16], ids=str)
+@pytest.mark.parametrize("queries", [1, 3, 20])
+def test_minus_infinity_hides_a_nan(queries: int, dtype: DType, rng: np.random.Generator) -> None:
+    """As False does: a masked key takes no part, whatever it is."""
+    q, k, v = (tensor_of(a, dtype) for a in draw(rng, queries, 70, 16, 16, dtype=dtype))
+    hidden = np.arange(70) == 7
+    k = mo.where(mo.asarray(hidden[:, None]), mo.full((), float("nan"), dtype=getattr(mo, dtype.name)), k)
+    found = [mo.attention(q, k, v, mask=mask).astype(mo.float32).numpy()
+             for mask in (mo.asarray(~hidden), mo.asarray(np.where(hidden, -np.inf, 0).astype("f")))]
+    assert np.array_equal(*found) and np.isfinite(found[0]).all()

@@ -34,7 +34,8 @@ def test_machines_of_other_architectures_have_none(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("k", [0, 1, 3, 4, 5, 8, 31, 100, 831, 1000, 1667])
 def test_a_row_has_the_same_bits_alone_and_in_a_tile(rng: np.random.Generator, k: int) -> None:
-    """Rows alone take tiles of one row, whose order is LLVM's; beyond 832 values there are several blocks of k."""
+    """Rows alone take tiles of one row, whose order is LLVM's; with 64 kB of first-level cache there are
+    several blocks of k beyond 832 values."""
     a, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((43, k), (k, 41)))
     product = mo.compile(lambda a, w: a @ w)
     whole = product(mo.asarray(a), mo.asarray(w)).numpy()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.base.errors import ArgumentError, ShapeError
+from morpho.base.errors import ArgumentError, DTypeError, ShapeError
 from morpho.ir.node import build
 
 L = mo.linalg
@@ -238,3 +238,20 @@ def test_hints_for_names_that_are_not_there_compute_what_was_asked_for() -> None
         hint = str(error.value).split("use ")[1].rstrip(".")
         found = eval(hint, {"mo": mo, "x": x if name == "nan_to_num" else x[:2]})
         np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("call", [lambda x, eps: mo.layer_norm(x, eps=eps), lambda x, eps: mo.rms_norm(x, eps=eps),
+                                  lambda x, eps: mo.batch_norm(x, mo.zeros(4), mo.ones(4), eps=eps),
+                                  lambda x, eps: mo.batch_norm_training(x, eps=eps)])
+@pytest.mark.parametrize("eps", [-1.0, float("nan"), "a"], ids=str)
+def test_norms_take_no_odd_eps(call: Any, eps: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"norm.*\] eps=.* is not a number of at least 0"):
+        call(mo.ones((2, 4)), eps)
+
+
+def test_nothing_is_cut_off_in_silence() -> None:
+    with pytest.raises(DTypeError, match="fractions would be cut off"):
+        mo.matmul(mo.asarray([[0.9, 1.9]]), mo.ones((2, 1)), dtype=mo.int32)
+    assert mo.matmul(mo.asarray([[7]], dtype=mo.int8), mo.asarray([[100]], dtype=mo.int8), dtype=mo.int32).item() == 700
+    with pytest.raises(ArgumentError, match="causal='no' is neither True nor False"):
+        mo.attention(mo.ones((1, 2, 4)), mo.ones((1, 2, 4)), mo.ones((1, 2, 4)), causal="no")

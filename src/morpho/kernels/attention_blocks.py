@@ -143,14 +143,8 @@ class BlockCode(TileCode):
             self.call(f"{product}_stored_row" if stored else f"{product}_row", *arguments)
 
     def after(self, block: Block) -> str:
-        """Where the keys lie that are likely the next ones: those of the next block, or of the next head."""
-        place = block.k_stride * block.keys
-        if block.stored is None:
-            return self.at(block.k, place)
-        e, found = self.e, self.e.fresh("%after")
-        places = self.e.offset(block.k, self.memory, place), self.at(block.k, place)
-        e.line(f"{found} = select i1 {block.stored.name}, ptr {places[0]}, ptr {places[1]}")
-        return found
+        """Where the keys lie, as they are stored, that are likely the next ones: of the next block, or head."""
+        return self.e.offset(block.k, self.memory, block.k_stride * block.keys)
 
     def mask_line(self, row: Value) -> tuple[str, Value]:
         if self.mask is None:

@@ -204,7 +204,7 @@ def _ask_ahead(f: Routine, index: Value, count: int, stored: DType | None) -> No
 def score_row(shape: Shape, stored: DType | None = None) -> Routine:
     """s[key] = sum over c of q[c] * k[key][c] for one row, clamped; small transposes put the keys into the lanes.
     Keys are packed, or as they are `stored`: half floats that are used once are not worth packing. As many elements
-    that begin at `ahead` are asked for meanwhile."""
+    that begin at `ahead`, and lie as far apart as keys do, are asked for meanwhile."""
     f = Routine(shape, "score_stored_row" if stored else "score_row", q="ptr", k="ptr", stride="i64", depth="i64",
                 count="i64", keys="i64", s="ptr", ahead="ptr")
     e, lanes = f.e, shape.lanes
@@ -246,8 +246,8 @@ def _turned_keys(f: Routine, lines: list[str], index: Value, stored: DType | Non
 
 def value_row(shape: Shape, stored: DType | None = None) -> Routine:
     """o[column] = o * factor + sum over keys of p[key] * v[key][column] for one row; keys marked -inf are left out,
-    of which there is none among the first `clear` ones. Values are packed, or as they are `stored`. Lines that begin
-    at `ahead` are asked for meanwhile."""
+    of which there is none among the first `clear` ones. Values are packed, or as they are `stored`: with the first
+    ones of these, lines that begin at `ahead` are asked for."""
     f = Routine(shape, "value_stored_row" if stored else "value_row", p="ptr", marks="ptr", step="i64", v="ptr",
                 stride="i64", clear="i64", count="i64", width="i64", factor="element", o="ptr", ahead="ptr")
     e, done = f.e, f.e.constant(0, "i64", 1)

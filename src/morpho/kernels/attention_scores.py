@@ -18,6 +18,11 @@ def _mask_value(f: Routine, raw: Value, dtype: DType) -> Value:
     return value if dtype is bool_ else f.e.convert("fpext", value, f.shape.element)
 
 
+def _adds(f: Routine, value: Value) -> Value:
+    """Whether a float mask hides nothing: a score may be NaN, which -inf alone would not hide."""
+    return f.e.fcmp("une", value, MINUS_INFINITY)
+
+
 def mask_tile(shape: Shape, mask: DType | None) -> Routine:
     """Scores that a row may not see become -inf, those past `count` too; a float mask is added.
 
@@ -41,7 +46,7 @@ def mask_tile(shape: Shape, mask: DType | None) -> Routine:
         if mask is not None:
             places = [e.load(e.offset("%offsets", "i64", r), "i64", 1) + key * f["step"] for r in range(rows)]
             value = _mask_value(f, _gathered(f, mask, places), mask)
-            seen, score = (seen & value, score) if mask is bool_ else (seen, score + value)
+            seen, score = (seen & value, score) if mask is bool_ else (seen & _adds(f, value), score + value)
         score = e.select(seen, score, none)
         f.store(score, "%s", keys.index * rows)
         keys.next(e.maximum(keys.values[0], score))
@@ -78,7 +83,7 @@ def mask_turned(shape: Shape, mask: DType | None) -> Routine:
             start = e.load(e.offset("%offsets", "i64", rows.index), "i64", 1)
             places = [start + smin(e, f["start"] + i, f["keys"] - 1) * f["step"] for i in range(lanes)]
             value = _mask_value(f, _gathered(f, mask, places), mask)
-            seen, score = (seen & value, score) if mask is bool_ else (seen, score + value)
+            seen, score = (seen & value, score) if mask is bool_ else (seen & _adds(f, value), score + value)
         f.store(e.select(seen, score, f.constant(MINUS_INFINITY, lanes)), "%s", rows.index * lanes)
     return f
 
@@ -98,8 +103,8 @@ def mask_row(shape: Shape, mask: DType | None) -> Routine:
             score = f.load("%s", keys.index, 1)
             place = e.offset("%mask", memory, (f["start"] + keys.index) * f["step"])
             value = _mask_value(f, e.load(place, memory, 1), mask)
-            if mask is not bool_:
-                score, value = score + value, e.fcmp("une", score, MINUS_INFINITY)  # what is not seen stays so
+            if mask is not bool_:  # what is not seen stays so
+                score, value = score + value, e.fcmp("une", score, MINUS_INFINITY) & _adds(f, value)
             f.store(e.select(value, score, MINUS_INFINITY), "%s", keys.index)
     return f
 

@@ -70,7 +70,8 @@ def _reference_scores(attributes: Attributes, q: Any, k: Any, extra: Sequence[An
     scores = np.matmul(q, np.swapaxes(_shared(k, q.shape[-3]), -1, -2)) * attributes["scale"]
     if attributes["masked"]:
         mask = np.asarray(extra.pop(0))
-        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+        seen, added = (mask, 0) if mask.dtype == bool else (mask != -np.inf, mask)
+        scores = np.where(seen, scores + added, -np.inf)
     if attributes["causal"]:
         offset = np.asarray(extra[0])[..., None, None] if attributes["moving"] else attributes["offset"]
         position = offset + np.arange(q.shape[-2])[:, None]

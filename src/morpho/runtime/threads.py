@@ -45,7 +45,7 @@ class Workers:
         self.words[PoolField.PIECES] = ctypes.addressof(self.taken)
         self.words[PoolField.BUDGET] = ctypes.addressof(budget)
         loop = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(worker)
-        self.identities = (ctypes.c_int64 * (LINE_WORDS * max(threads, 1)))()
+        self.identities = (ctypes.c_int64 * max(threads, 1))()
         for number in range(1, threads):
             thread = threading.Thread(target=loop, args=(address, number), daemon=True, name=f"morpho-{number}")
             thread.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from morpho.base.checks import check_numbers
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.shapes import normalise_axes
 from morpho.ir.node import Node, build
@@ -107,12 +108,14 @@ def layer_norm(x: Any, /, weight: Any = None, bias: Any = None, eps: float = 1e-
     """(x - mean) / sqrt(variance + eps) along an axis, times `weight`, plus `bias`, where given."""
     if weight is None and bias is not None:
         raise fail(ArgumentError, "layer_norm", "a bias without a weight is not taken", "pass ones as the weight")
+    check_numbers("layer_norm", 0, eps=eps)
     others = [t for t in (weight, bias) if t is not None]
     return Tensor.of_node(_rows("layer_norm", x, axis, *others, eps=float(eps)))
 
 
 def rms_norm(x: Any, /, weight: Any = None, eps: float = 1e-5, axis: Any = -1) -> Tensor:
     """x / sqrt(mean of squares + eps) along an axis, times `weight` where given."""
+    check_numbers("rms_norm", 0, eps=eps)
     return Tensor.of_node(_rows("rms_norm", x, axis, *([] if weight is None else [weight]), eps=float(eps)))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from morpho.base.checks import as_real, as_whole
 from morpho.base.dims import Dim
 from morpho.base.dtypes import bool_, int64
@@ -58,6 +60,8 @@ def attention(q: Any, k: Any, v: Any, /, *, mask: Any = None, causal: bool = Fal
     batch = broadcast("attention", q.shape, k.shape, v.shape, inner=3)
     q, k, v = (expand(x, (*batch, *x.shape[-3:])) for x in (q, k, v))
     window = _window(window)
+    if not isinstance(causal, bool | np.bool_):
+        raise fail(ArgumentError, "attention", f"causal={causal!r} is neither True nor False")
     causal = bool(causal) or window > 0
     extra = [] if mask is None else [_mask(mask, q, k)]
     moving, fixed = _offset(offset, causal, q)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from morpho.base.checks import check_numbers
 from morpho.base.dims import product
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
@@ -20,6 +21,7 @@ def batch_norm(x: Any, mean: Any, variance: Any, weight: Any = None, bias: Any =
     >>> mo.batch_norm(mo.ones((1, 1, 2)), mo.zeros(1), mo.ones(1), mo.full(1, 2.0), mo.ones(1), eps=0.0).numpy()
     array([[[3., 3.]]], dtype=float32)
     """
+    check_numbers("batch_norm", 0, eps=eps)
     node, (centre, spread, *rest) = _operands("batch_norm", x, mean, variance, weight, bias)
     given = dict(zip([n for n, t in (("weight", weight), ("bias", bias)) if t is not None], rest, strict=True))
     scale = build("reciprocal", build("sqrt", add(spread, constant_like(spread, float(eps)))))
@@ -39,6 +41,7 @@ def batch_norm_training(x: Any, weight: Any = None, bias: Any = None,
     >>> y.numpy().tolist(), mean.item(), variance.item()
     ([[-1.0], [1.0]], 2.0, 1.0)
     """
+    check_numbers("batch_norm_training", 0, eps=eps)
     node, rest = _operands("batch_norm_training", x, weight, bias)
     given = dict(zip([n for n, t in (("weight", weight), ("bias", bias)) if t is not None], rest, strict=True))
     axes = tuple(d for d in range(len(node.shape)) if d != 1)

@@ -53,6 +53,9 @@ def matmul(x1: Any, x2: Any, /, *, algorithm: str = "auto", dtype: Any = None) -
         return _with_quantised(x1, x2, algorithm, dtype)
     a, b = _numeric("matmul", x1, x2, low=dtype is None and algorithm in THREADS)
     if dtype is not None:
+        if dtype.is_integer and not (a.dtype.is_integer and b.dtype.is_integer):
+            raise fail(DTypeError, "matmul", f"{a.dtype} and {b.dtype} in {dtype}: fractions would be cut off",
+                       "convert with astype if that is meant")
         a, b = cast(a, dtype), cast(b, dtype)
     if not a.shape or not b.shape:
         raise fail(ShapeError, "matmul", f"shapes {a.shape} and {b.shape}: a 0-dimensional tensor has no product",
