@@ -9,7 +9,7 @@ from morpho.base.machine import ISAS
 from morpho.kernels import written
 from morpho.kernels.gemm import GemmKernel
 
-needs_aarch64 = pytest.mark.skipif(not written.understood(), reason="instructions of AArch64")
+needs_aarch64 = pytest.mark.skipif(not written.understood(), reason="this machine is no AArch64 and has none")
 
 
 def count_written(kernel: GemmKernel, isa: str = "neon") -> int:
