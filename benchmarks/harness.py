@@ -22,11 +22,15 @@ class Asks(Protocol):
 
 @dataclass(frozen=True)
 class Entry:
-    """A case on a worker, under a label of its own: one worker may run two cases in the same rounds."""
+    """A case on a worker, under a label of its own: one worker may run two cases in the same rounds.
+
+    ``shape`` stands for that of the others.
+    """
 
     label: str
     worker: Asks
     case: str
+    shape: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ def schedule(labels: list[str], rounds: int) -> Iterator[str]:
 
 def measure(entries: list[Entry], shape: tuple[int, ...], pace: Pace) -> dict[str, Timing]:
     """Time entries in alternating rounds. One that fails is reported in its timing; the others go on."""
-    timings = {entry.label: prepare(entry, shape, pace) for entry in entries}
+    timings = {entry.label: prepare(entry, entry.shape or shape, pace) for entry in entries}
     ready = {entry.label: entry for entry in entries if timings[entry.label].error is None}
     for label in schedule(list(ready), pace.rounds):
         if timings[label].error is None and sum(timings[label].rounds) * timings[label].calls < pace.entry_seconds:

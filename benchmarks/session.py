@@ -48,10 +48,13 @@ class Session:
         """Time a case on those peers that are here; timings by the peer's name."""
         return self.measure_mixed({peer: (peer, case) for peer in peers}, shape, rounds)
 
-    def measure_mixed(self, labels: dict[str, tuple[str, str]], shape: tuple[int, ...], rounds: int | None = None
-                      ) -> dict[str, Timing]:
-        """Time several (peer, case) pairs in the same alternating rounds; timings by label."""
-        entries = [Entry(label, worker, case) for label, (peer, case) in labels.items()
+    def measure_mixed(self, labels: dict[str, tuple[str, str]], shape: tuple[int, ...], rounds: int | None = None,
+                      shapes: dict[str, tuple[int, ...]] | None = None) -> dict[str, Timing]:
+        """Time several (peer, case) pairs in the same alternating rounds; timings by label.
+
+        ``shapes`` has those of cases that differ from ``shape``.
+        """
+        entries = [Entry(label, worker, case, (shapes or {}).get(case)) for label, (peer, case) in labels.items()
                    if (worker := self.worker(peer)) is not None]
         return measure(entries, shape, replace(self.pace, rounds=min(rounds or self.pace.rounds, self.pace.rounds)))
 

@@ -20,6 +20,7 @@ class ScriptedWorker:
 
     def __init__(self, name: str, seconds: list[float], log: list[str], fails_at: str = "") -> None:
         self.name, self.seconds, self.log, self.fails_at = name, iter(seconds), log, fails_at
+        self.shapes: list[list[int]] = []
 
     def settle(self) -> None:
         """Nothing spins here."""
@@ -28,6 +29,7 @@ class ScriptedWorker:
         if command == self.fails_at:
             raise PeerError(f"{self.name}: scripted failure")
         if command == "prepare":
+            self.shapes.append(details["shape"])
             return {"calls": 10, "error_share": 0.1}
         if command == "round":
             self.log.append(details["label"])
@@ -59,6 +61,13 @@ def test_one_worker_runs_two_cases_in_the_same_rounds():
     worker = ScriptedWorker("a", [1.0] * 6, log)
     measure([Entry("add", worker, "add"), Entry("triad", worker, "triad")], (4,), FAST)
     assert log == ["add", "triad", "triad", "add", "add", "triad"]
+    assert worker.shapes == [[4], [4]]
+
+
+def test_an_entry_may_have_a_shape_of_its_own():
+    worker = ScriptedWorker("a", [1.0] * 6, [])
+    measure([Entry("add", worker, "add"), Entry("read", worker, "read", (9, 2))], (4,), FAST)
+    assert worker.shapes == [[4], [9, 2]]
 
 
 @pytest.mark.parametrize("stage", ["prepare", "round", "drop"])

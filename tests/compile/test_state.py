@@ -379,6 +379,25 @@ def test_updates_of_some_rows(name: str, shape: tuple[int, ...], rng: np.random.
             assert np.array_equal(other.numpy(), np.where(mask, new, old))
 
 
+@pytest.mark.parametrize("step", [1, 2, -1])
+def test_one_row_of_many_is_found(step: int) -> None:
+    """Masks side by side are looked at eight at a time, others one by one; every row of a length has its turn."""
+    for length in (1, 7, 8, 9, 16, 31):
+        state = mo.State(mo.zeros((2, length, 4)))
+
+        @mo.compile
+        def update(mask: mo.Tensor, new: mo.Tensor, state=state) -> None:
+            state.value = mo.where(mask, new, state.value)
+
+        want = np.zeros(length, np.float32)
+        for row in range(length):
+            mask = np.zeros(2 * length, bool)
+            mask[::step][row], want[row] = True, row + 1
+            new = mo.full((2, 1, 4), float(row + 1))
+            update(mo.asarray(mask)[::step][:length].reshape((1, length, 1)), new.realise())
+            assert np.array_equal(state.value.numpy(), np.broadcast_to(want[:, None], (2, length, 4))), (length, row)
+
+
 def test_bytes_of_a_mask_that_are_neither_zero_nor_one_hold(rng: np.random.Generator) -> None:
     mask = np.array([0, 2, 0, 255, 1, 0], np.uint8).view(bool).reshape(1, 6, 1)
     state = mo.State(mo.zeros((2, 6, 8)))

@@ -436,8 +436,8 @@ class Emitter:
         self.label(done)
         loop.values = phis
 
-    def first_without(self, start: Value, stop: Value, holds: Callable[[Value], Value]) -> Value:
-        """The first index from `start` on for which `holds(index)` is false, at most `stop`."""
+    def first_without(self, start: Value, stop: Value, holds: Callable[[Value], Value], step: int = 1) -> Value:
+        """The first of `start`, `start + step`, ... for which `holds` is false or which is not below `stop`."""
         head, look, on, done = (self.fresh(name) for name in ("head", "look", "on", "done"))
         before, index, following = self._block, "%" + self.fresh("i"), "%" + self.fresh("i")
         self.branch(head)
@@ -448,7 +448,7 @@ class Emitter:
         self.label(look)
         self.branch_if(holds(found), on, done)
         self.label(on)
-        self.line(f"{following} = add i64 {index}, 1")
+        self.line(f"{following} = add i64 {index}, {step}")
         self.branch(head)
         self.label(done)
         return found

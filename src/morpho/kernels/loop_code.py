@@ -14,6 +14,8 @@ from morpho.kernels.loop_base import LONG_BODY, SIGNATURE
 from morpho.kernels.loop_spec import LANES, Choice, Instruction, Pass
 from morpho.kernels.staged_code import staged_loop
 
+TOGETHER = 8  # masks of rows in a number
+
 
 class LoopCode(GatherCode):
     """The whole function: rows, passes over the columns, chunks."""
@@ -87,7 +89,12 @@ class LoopCode(GatherCode):
         old, target = choices[0].no, choices[0].target
         stays = e.icmp("eq", steps[old], steps[target]) & (self.differs(old, target) ^ 1)
         line, along = self.pointers[int(mask.extra or 0)], steps[int(mask.extra or 0)]
-        return e.first_without(e.constant(0, "i64", 1), e.select(stays, end - row, 0), lambda number: e.icmp(
+        count = e.select(stays, end - row, 0)
+        # Masks side by side are read as one number.
+        together = e.select(e.icmp("eq", along, 1), count - (TOGETHER - 1), 0)
+        start = e.first_without(e.constant(0, "i64", 1), together, lambda number: e.icmp(
+            "eq", e.load(e.offset(line, "i8", number), "i64", 1, align=1), 0), TOGETHER)
+        return e.first_without(start, count, lambda number: e.icmp(
             "eq", e.load(e.offset(line, "i8", number * along), "i8", 1), 0))
 
     # -- one row -------------------------------------------------------------------------------------------------------

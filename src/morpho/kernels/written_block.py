@@ -16,6 +16,8 @@ from morpho.kernels.written import LANES
 
 BLOCK = 32
 TOGETHER = 8  # values of the row that are loaded at a time
+AHEAD = 8  # steps from a load to the first shift of what it loaded
+FARTHER = 2048  # bytes ahead of which a line is asked for into the second-level cache
 DISTANCE = 5  # steps from a shift to its fma
 RAW, WIDE = 8, 8  # registers of what was loaded, and of what was widened
 MOST_VECTORS = 4
@@ -34,22 +36,24 @@ def add_block(e: Emitter, totals: Sequence[Value], panel: str, row: str) -> list
 
 
 def _instructions(vectors: int, panel: str, row: str) -> Iterator[str]:
-    """The chain of the even values of k is in v0, v1, ..., that of the odd ones in the registers behind."""
+    """The chain of the even values of k is in v0, v1, ..., that of the odd ones in the registers behind.
+
+    Both begin with a product, not with a zero: what differs is the sign of a zero, and the sums begin with +0.
+    """
     raw, wide = 2 * vectors, 2 * vectors + RAW
     left = wide + WIDE
-    for register in range(2 * vectors):
-        yield f"movi v{register}.2d, #0"
     count = BLOCK * vectors  # steps: step k * vectors + c is four columns of one line, eight bytes
-    for step in range(count + DISTANCE):
-        if step < count:
-            yield from _reading(step, panel, raw + step // 2 % RAW, count)
+    for step in range(-AHEAD, count + DISTANCE):
+        if step + AHEAD < count:
+            yield from _reading(step + AHEAD, panel, raw + (step + AHEAD) // 2 % RAW, count)
         if step >= DISTANCE:
             k, column = divmod(step - DISTANCE, vectors)
             if column == 0 and k % TOGETHER == 0:
                 yield f"ldp q{left}, q{left + 1}, [{row}, #{4 * k}]"
             factor = f"v{left + k % TOGETHER // LANES}.s[{k % LANES}]"
-            yield f"fmla v{k % 2 * vectors + column}.4s, v{wide + (step - DISTANCE) % WIDE}.4s, {factor}"
-        if step < count:
+            operation = "fmul" if k < 2 else "fmla"
+            yield f"{operation} v{k % 2 * vectors + column}.4s, v{wide + (step - DISTANCE) % WIDE}.4s, {factor}"
+        if 0 <= step < count:
             half, lanes = ("2", "8h") if step % 2 else ("", "4h")
             yield f"shll{half} v{wide + step % WIDE}.4s, v{raw + step // 2 % RAW}.{lanes}, #16"
     for column in range(vectors):
@@ -59,8 +63,9 @@ def _instructions(vectors: int, panel: str, row: str) -> Iterator[str]:
 
 
 def _reading(step: int, panel: str, register: int, count: int) -> Iterator[str]:
-    """Two vectors for the next four steps; and the same line of the next block asked for."""
+    """Two vectors for the next four steps; and the same line of the next block asked for, and one farther on."""
     if step % 4 == 0:
         yield f"ldp q{register}, q{register + 1}, [{panel}, #{8 * step}]"
     if 8 * (step + 2) % CACHE_LINE == 0:
         yield f"prfm pldl1strm, [{panel}, #{8 * (step + 2 + count) - CACHE_LINE}]"
+        yield f"prfm pldl2keep, [{panel}, #{8 * (step + 2) - CACHE_LINE + FARTHER}]"
