@@ -1,4 +1,4 @@
-"""How one kernel is divided among the engine's threads: pieces go to whoever asks next, and tasks come first.
+"""How one kernel is divided among the engine's threads: own pieces first, then those of others; and tasks come first.
 
 The kernels here are Python callbacks, so that a test decides which piece is costly; driver and threads are real.
 """
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.kernels.joint import CHUNKS_PER_THREAD
+from morpho.kernels.joint import CHUNKS_PER_THREAD, TILES_PER_THREAD
 from morpho.runtime import threads
 from morpho.runtime.executable import native
 from morpho.runtime.tables import BudgetField, ProgramField, StepField
@@ -28,7 +28,7 @@ def workers(count: int) -> threads.Workers:
     return threads.workers(count, native().worker)
 
 
-def run_divided(count: int, rows: int, body: Callable[[int, int], None]) -> list[int]:
+def run_divided(count: int, rows: int, body: Callable[[int, int], None], pieces: int = CHUNKS_PER_THREAD) -> list[int]:
     """Run a kernel on `count` threads, calling `body(first, last)` per piece; how many pieces each thread took."""
     def kernel(places: int, values: int, first: int, last: int, left: int, right: int, scratch: int) -> int:
         assert (left, right) == (0, 1 << 20)
@@ -41,7 +41,7 @@ def run_divided(count: int, rows: int, body: Callable[[int, int], None]) -> list
     table, values = np.zeros(2, np.int64), np.array([rows, 1 << 20], np.int64)
     step[StepField.FUNCTION] = ctypes.cast(callback, ctypes.c_void_p).value
     step[StepField.PLACE_TABLE], step[StepField.COLUMNS] = table.ctypes.data, 1
-    step[StepField.WORK], step[StepField.PIECES] = 4, CHUNKS_PER_THREAD
+    step[StepField.WORK], step[StepField.PIECES] = 4, pieces
     program = np.zeros(int(ProgramField.SIZE), np.int64)
     program[ProgramField.STEPS], program[ProgramField.STEP_TABLE] = 1, step.ctypes.data
     program[ProgramField.POOL] = pool.address
@@ -82,6 +82,26 @@ def test_a_costly_piece_leaves_the_rest_to_the_other_thread(costly: int) -> None
     assert max(taken) >= pieces - 1 - costly
 
 
+@pytest.mark.parametrize("pieces", [CHUNKS_PER_THREAD, TILES_PER_THREAD])
+def test_threads_begin_with_pieces_of_their_own(pieces: int) -> None:
+    """The same ones in every kernel: side by side, or every n-th one where there are many that differ in size."""
+    count, rows = 3, 3 * CHUNKS_PER_THREAD
+    for _ in range(3):
+        together, seen = threading.Barrier(count), []
+
+        def body(first: int, last: int, seen=seen, together=together) -> None:
+            seen.append((threading.get_ident(), first))
+            if sum(who == threading.get_ident() for who, _ in seen) <= CHUNKS_PER_THREAD:
+                together.wait(LIMIT_S)  # so no thread is ahead of the others, and none takes what is not its own
+
+        assert run_divided(count, rows, body, pieces) == [CHUNKS_PER_THREAD] * count
+        shares = {tuple(first for who, first in seen if who == one) for one, _ in seen}
+        step = 1 if pieces == CHUNKS_PER_THREAD else count
+        starts = range(0, rows, CHUNKS_PER_THREAD) if step == 1 else range(count)
+        assert shares == {tuple(start + step * n for n in range(CHUNKS_PER_THREAD)) for start in starts}
+        assert (threading.get_ident(), 0) in seen, "the caller begins with the first"
+
+
 def test_a_late_thread_is_not_waited_for() -> None:
     """The caller does everything while its helpers have not come: there is no share that is theirs."""
     threads.count_running(1)  # as if one task ran: the caller and it are the budget
@@ -100,7 +120,7 @@ def test_helpers_leave_when_tasks_begin() -> None:
     state = {"running": False}
 
     def body(first: int, last: int) -> None:
-        if first < count:  # the first four pieces: all four threads are at work
+        if first % CHUNKS_PER_THREAD == 0:  # the first piece of every thread's own: all four are at work
             barrier.wait(LIMIT_S)
             with begun:
                 if not state["running"]:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from morpho.kernels.emit import Value
 from morpho.kernels.joint import CHUNKS_PER_THREAD
-from morpho.runtime.tables import Function, JointField, JointRow, PoolField, ProgramField, StepField, TaskField
+from morpho.runtime.tables import (
+    LINE_WORDS,
+    Function,
+    JointField,
+    JointRow,
+    PoolField,
+    ProgramField,
+    Range,
+    StepField,
+    TaskField,
+)
 
 
 def _fill_places(f: Function, step: str, places: str) -> None:
@@ -14,6 +24,23 @@ def _fill_places(f: Function, step: str, places: str) -> None:
         slot, which = f.word(table, loop.index * 2), f.word(table, loop.index * 2 + 1)
         base = f.pointer("%slots", slot)
         f.store_pointer(e.offset(base, "i8", f.word("%values", which)), places, loop.index)
+
+
+def _new_task(f: Function, items: Value, threads: Value, alternating: Value) -> str:
+    """A task of so many pieces, an equal share of which is every thread's to begin with: what it read and wrote before
+    is then often in its own cache. Shares are pieces side by side, or, where pieces differ in size, every n-th one."""
+    e = f.e
+    task = f.alloca(threads * LINE_WORDS + int(TaskField.RANGES))
+    f.store(threads, task, TaskField.THREADS)
+    f.store(e.select(alternating, threads, 1), task, TaskField.STEP)
+    f.store(0, task, TaskField.STATUS)
+    with e.loop(0, threads, carried=[e.constant(0, "i64", 1)]) as loop:
+        line = f.address(task, loop.index * LINE_WORDS + int(TaskField.RANGES))
+        end = e.instruction("udiv", items * (loop.index + 1), threads)
+        f.store(e.select(alternating, loop.index, loop.values[0]), line, Range.NEXT)
+        f.store(e.select(alternating, items, end), line, Range.END)
+        loop.next(end)
+    return task
 
 
 def run_step(f: Function) -> str:
@@ -43,14 +70,14 @@ def run_step(f: Function) -> str:
     grain = e.instruction("udiv", extent + pieces - 1, pieces)
     grain = e.select(by_columns, (grain + 1023) & -1024, grain)
     items = e.instruction("udiv", extent + grain - 1, grain)
-    task = f.alloca(TaskField.SIZE)
+    task = _new_task(f, items, threads, e.icmp("sgt", f.word("%step", StepField.PIECES), CHUNKS_PER_THREAD))
     f.store_pointer(function, task, TaskField.FUNCTION)
     f.store_pointer(places, task, TaskField.PLACES)
     f.store_pointer(numbers, task, TaskField.VALUES)
     f.store_pointer("%scratch", task, TaskField.SCRATCH)
     for field, value in ((TaskField.ROWS, rows), (TaskField.COLUMNS, columns), (TaskField.GRAIN, grain),
-                         (TaskField.ITEMS, items), (TaskField.BY_COLUMNS, e.convert("zext", by_columns, "i64")),
-                         (TaskField.SCRATCH_STRIDE, stride), (TaskField.NEXT, zero), (TaskField.STATUS, zero)):
+                         (TaskField.BY_COLUMNS, e.convert("zext", by_columns, "i64")),
+                         (TaskField.SCRATCH_STRIDE, stride)):
         f.store(value, task, field)
     e.line(f"call void @share(ptr %pool, ptr {task})")
     e.line(f"ret i32 {e.convert('trunc', f.word(task, TaskField.STATUS), 'i32').name}")
@@ -92,14 +119,14 @@ def run_joint(f: Function) -> str:
         f.store_pointer(f.address("%values", f.word(step, StepField.VALUES)), row, JointRow.VALUES)
         f.store(0, row, JointRow.STATUS)
         loop.next(loop.values[0] + f.word(step, StepField.PLACES))
-    items, task = f.word(table, JointField.PIECES), f.alloca(TaskField.SIZE)
+    items = f.word(table, JointField.PIECES)
+    task = _new_task(f, items, f.word("%pool", PoolField.THREADS), e.constant(True, "i1", 1))
     f.store_pointer("@joint_piece", task, TaskField.FUNCTION)
     f.store_pointer(rows, task, TaskField.PLACES)
     f.store_pointer(f.address(table, JointField.HEAD), task, TaskField.VALUES)
     f.store_pointer("%scratch", task, TaskField.SCRATCH)
     for field, value in ((TaskField.ROWS, items), (TaskField.COLUMNS, zero), (TaskField.GRAIN, zero + 1),
-                         (TaskField.ITEMS, items), (TaskField.BY_COLUMNS, zero), (TaskField.NEXT, zero),
-                         (TaskField.STATUS, zero),
+                         (TaskField.BY_COLUMNS, zero),
                          (TaskField.SCRATCH_STRIDE, f.word(table, JointField.SCRATCH_STRIDE))):
         f.store(value, task, field)
     e.line(f"call void @share(ptr %pool, ptr {task})")

@@ -234,7 +234,7 @@ class BudgetField(IntEnum):
 
 
 class TaskField(IntEnum):
-    """One kernel divided among threads."""
+    """One kernel divided among threads. After the fields every thread has a line of the cache with its `Range`."""
 
     FUNCTION = 0
     PLACES = 1
@@ -242,14 +242,21 @@ class TaskField(IntEnum):
     ROWS = 3
     COLUMNS = 4
     GRAIN = 5
-    ITEMS = 6
-    BY_COLUMNS = 7
-    SCRATCH = 8
-    SCRATCH_STRIDE = 9
-    NEXT = 10
+    BY_COLUMNS = 6
+    SCRATCH = 7
+    SCRATCH_STRIDE = 8
+    THREADS = 9  # how many ranges there are
+    STEP = 10  # from a piece of a range to the next one
     STATUS = 11
     OUTSIDE = 12  # 1 when the caller is no task worker, and so not among those counted as running
-    SIZE = 13
+    RANGES = 16  # where the first one begins; `LINE_WORDS` each
+
+
+class Range(IntEnum):
+    """The pieces that a thread takes first. Others take of them when theirs are gone."""
+
+    NEXT = 0
+    END = 1
 
 
 class Function:

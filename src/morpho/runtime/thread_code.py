@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from morpho.kernels.emit import Emitter, Value
-from morpho.runtime.tables import LINE_WORDS, BudgetField, Function, PoolField, TaskField
+from morpho.runtime.tables import LINE_WORDS, BudgetField, Function, PoolField, Range, TaskField
 
 SPIN = 40_000  # looks at a word before a thread goes to sleep: some 20 us, less than waking it takes
 
@@ -12,8 +12,9 @@ def _smin(e: Emitter, a: Value, b: Value) -> Value:
     return e.select(e.icmp("slt", a, b), a, b)
 
 
-def _atomic(f: Function, operation: str, table: str, index: Value | int, operand: int = 1) -> Value:
-    return f.e.assign(f"atomicrmw {operation} ptr {f.address(table, index)}, i64 {operand} monotonic", "i64", 1)
+def _atomic(f: Function, operation: str, table: str, index: Value | int, operand: Value | int = 1) -> Value:
+    number = operand.name if isinstance(operand, Value) else operand
+    return f.e.assign(f"atomicrmw {operation} ptr {f.address(table, index)}, i64 {number} monotonic", "i64", 1)
 
 
 def _now(f: Function, table: str, index: Value | int) -> Value:
@@ -46,26 +47,38 @@ def _stay_or_leave(f: Function, budget: str, stay: str) -> None:
 
 
 def _work_on(f: Function) -> str:
-    """work_on(pool, task, thread): take pieces of a task until none is left. The next piece goes to whoever asks
-    first, so threads that are slow, late or given costly rows take fewer."""
+    """work_on(pool, task, thread): take pieces of a task until none is left, first those of the thread's own range,
+    then those of other threads. Threads that are slow, late or given costly rows take fewer."""
     e = f.e
     budget = f.pointer("%pool", PoolField.BUDGET)
     helps = e.icmp("ne", f.value("%thread"), 0)
     function, places, values = (f.pointer("%task", field) for field in (0, 1, 2))
-    rows, columns, grain, items = (f.word("%task", field) for field in (3, 4, 5, 6))
+    rows, columns, grain = (f.word("%task", field) for field in (3, 4, 5))
     by_columns = e.icmp("ne", f.word("%task", TaskField.BY_COLUMNS), 0)
     base = f.pointer("%task", TaskField.SCRATCH)
     scratch = e.offset(base, "i8", f.value("%thread") * f.word("%task", TaskField.SCRATCH_STRIDE))
     zero = e.constant(0, "i64", 1)
     with e.when(helps):
         _atomic(f, "add", budget, BudgetField.HELPERS)
-    head, take, body, done = e.fresh("head"), e.fresh("take"), e.fresh("do"), e.fresh("done")
+    passed_at = f.alloca(1)  # ranges in which nothing is left
+    f.store(0, passed_at, 0)
+    head, look, take, on, body, done = (e.fresh(name) for name in ("head", "look", "take", "on", "do", "done"))
     e.branch(head)
     e.label(head)
-    _stay_or_leave(f, budget, take)
+    _stay_or_leave(f, budget, look)
+    e.label(look)
+    threads, passed = f.word("%task", TaskField.THREADS), f.word(passed_at, 0)
+    other = f.value("%thread") + passed
+    other = e.select(e.icmp("slt", other, threads), other, other - threads)
+    line = f.address("%task", other * LINE_WORDS + int(TaskField.RANGES))
+    end = f.word(line, Range.END)
+    e.branch_if(e.icmp("slt", _now(f, line, Range.NEXT), end), take, on)
     e.label(take)
-    item = e.assign(f"atomicrmw add ptr {f.address('%task', TaskField.NEXT)}, i64 1 monotonic", "i64", 1)
-    e.branch_if(e.icmp("slt", item, items), body, done)
+    item = _atomic(f, "add", line, Range.NEXT, f.word("%task", TaskField.STEP))
+    e.branch_if(e.icmp("slt", item, end), body, on)
+    e.label(on)
+    f.store(passed + 1, passed_at, 0)
+    e.branch_if(e.icmp("slt", passed + 1, threads), look, done)
     e.label(body)
     _atomic(f, "add", f.pointer("%pool", PoolField.PIECES), f.value("%thread") * LINE_WORDS)
     start = item * grain
