@@ -336,11 +336,17 @@ def test_who_wins_decides(quick: None, folder: Path, monkeypatch: pytest.MonkeyP
     assert {name: getattr(found, name) for name in expected} == expected and not measure.crossovers_measured()
 
 
-@pytest.mark.parametrize(("wins", "last", "first"), [
-    ("111", 3, 1), ("110", 2, 0), ("011", 0, 2), ("000", 0, 0), ("101", 1, 3)])
-def test_a_crossover_is_one_sided(wins: str, last: int, first: int) -> None:
-    assert crossovers.last_of((1, 2, 3), lambda size: wins[size - 1] == "1") == last
+@pytest.mark.parametrize(("wins", "first"), [("111", 1), ("110", 0), ("011", 2), ("000", 0), ("101", 3)])
+def test_a_crossover_is_one_sided(wins: str, first: int) -> None:
     assert crossovers.first_of((1, 2, 3), lambda size: wins[size - 1] == "1") == first
+
+
+@pytest.mark.parametrize(("gains", "count"), [
+    ([], 0), ([2.0, 2.0], 2), ([0.5, 0.5], 0), ([2.0, 0.5], 1), ([0.5, 2.0], 2), ([1.0], 1),
+    ([2.0, 0.99, 1.2], 3),  # one size by a hair the other way does not decide for larger ones
+    ([2.0, 0.5, 1.2], 1), ([1.01, 0.9, 1.05, 0.7], 1)])
+def test_the_worst_choice_costs_least(gains: list[float], count: int) -> None:
+    assert crossovers.cut(gains) == count
 
 
 def test_bad_values_are_errors() -> None:

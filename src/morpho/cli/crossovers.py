@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from morpho.base import settings
+from morpho.base.in_force import current_isa
 from morpho.base.units import format_bytes, format_seconds
-from morpho.cost.crossovers import DEFAULT, MOST, Crossovers
+from morpho.cost.crossovers import DEFAULT, MOST, Crossovers, usual
 from morpho.tensor.crossovers import Check, check_auto, measure_crossovers
 
 MOST_SLOWER = 1.05  # what `auto` promises against the best of the kernels it chooses among
@@ -14,8 +15,8 @@ def show() -> None:
     """Measure, keep, and print what was found beside the defaults, and how `auto` does with it."""
     print("measuring products; this takes about half a minute and wants a machine that is otherwise idle")
     found = measure_crossovers()
-    for name, here, usual in rows(found):
-        print(f"  {name:52} {here:>16}   (default {usual})")
+    for name, here, default in rows(found, usual(current_isa().vector_bits)):
+        print(f"  {name:52} {here:>16}   (default {default})")
     print("auto against the best kernel of the same bits")
     for check in check_auto(found):
         print("  " + check_line(check))
@@ -23,14 +24,14 @@ def show() -> None:
     print(f"kept: {kept}")
 
 
-def rows(found: Crossovers) -> list[tuple[str, str, str]]:
+def rows(found: Crossovers, default: Crossovers = DEFAULT) -> list[tuple[str, str, str]]:
     """Name, value here, default.
 
     >>> rows(DEFAULT)[2]
     ('rows up to which k runs in one block', '32', '32')
     """
-    pairs = [(_texts(found)[name], text) for name, text in _texts(DEFAULT).items()]
-    return [(name, here, usual) for name, (here, usual) in zip(_texts(DEFAULT), pairs, strict=True)]
+    here, there = _texts(found), _texts(default)
+    return [(name, here[name], there[name]) for name in here]
 
 
 def _texts(found: Crossovers) -> dict[str, str]:

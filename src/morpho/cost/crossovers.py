@@ -8,12 +8,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
 from morpho.cost.contraction import RATES, ContractionRates
 
-KERNELS = 2  # one more whenever the kernels that race are others: what was measured before is measured anew
+KERNELS = 3  # one more whenever the kernels that race are others: what was measured before is measured anew
 MOST_DIRECT_ROWS = 64
 MOST = 1 << 62
 
@@ -50,6 +51,18 @@ class Crossovers:
 
 
 DEFAULT = Crossovers()
+
+
+@lru_cache(maxsize=8)
+def usual(vector_bits: int) -> Crossovers:
+    """Those of a machine that was not measured: wider vectors do more before a second thread has come.
+
+    >>> usual(512).shared_points // usual(128).shared_points
+    4
+    """
+    return replace(DEFAULT, shared_points=DEFAULT.shared_points * max(1, vector_bits // 128))
+
+
 LIMITS = ("direct_bytes", "turned_bytes")
 COUNTS = ("one_block_rows", "shared_points", "blas_size", "strassen_size")
 

@@ -10,7 +10,7 @@ ascending, wherever the blocks of k, the tiles and the threads divide the work. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from morpho.base.dims import Size, upper
@@ -429,18 +429,25 @@ def chained(e: Emitter, a: Value, b: Value, total: Value) -> Value:
 
 
 def transpose(e: Emitter, lines: list[Value]) -> list[Value]:
-    """Four vectors of four as their transpose; fewer lines give vectors of that many elements."""
+    """Four vectors of four as their transpose, or of several fours side by side, each as its own; fewer lines give
+    vectors of that many elements."""
     if len(lines) == 1:
         return [e.assign(f"extractelement {lines[0].type} {lines[0].name}, i64 {i}", lines[0].element, 1)
                 for i in range(lines[0].lanes)]
     if len(lines) == 2:
         return [pick(e, lines[0], lines[1], [i, i + 4]) for i in range(4)]
-    low = [pick(e, lines[i], lines[i + 1], [0, 4, 1, 5]) for i in (0, 2)]
-    high = [pick(e, lines[i], lines[i + 1], [2, 6, 3, 7]) for i in (0, 2)]
-    return [pick(e, part[0], part[1], chosen) for part in (low, high) for chosen in ([0, 1, 4, 5], [2, 3, 6, 7])]
+    lanes = lines[0].lanes
+
+    def mixed(a: Value, b: Value, chosen: tuple[int, ...]) -> Value:
+        places = [first + i % 4 + (lanes if i >= 4 else 0) for first in range(0, lanes, 4) for i in chosen]
+        return pick(e, a, b, places)
+
+    low = [mixed(lines[i], lines[i + 1], (0, 4, 1, 5)) for i in (0, 2)]
+    high = [mixed(lines[i], lines[i + 1], (2, 6, 3, 7)) for i in (0, 2)]
+    return [mixed(*part, chosen) for part in (low, high) for chosen in ((0, 1, 4, 5), (2, 3, 6, 7))]
 
 
-def pick(e: Emitter, a: Value, b: Value, chosen: list[int]) -> Value:
+def pick(e: Emitter, a: Value, b: Value, chosen: Sequence[int]) -> Value:
     """Lanes of two vectors, by number."""
     mask = ", ".join(f"i32 {i}" for i in chosen)
     return e.assign(f"shufflevector {a.type} {a.name}, {b.type} {b.name}, <{len(chosen)} x i32> <{mask}>",

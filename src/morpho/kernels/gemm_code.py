@@ -16,6 +16,7 @@ from morpho.kernels.gemm import (
     GemmKernel,
     MicroKernel,
     StoringMicroKernel,
+    pick,
     places_of_batch,
     register_tile,
     sum_type,
@@ -35,6 +36,7 @@ class RowPacker:
         self.function = Function(f"pack{height}", self.ARGUMENTS, 4, isa)
         self.e, self.vectors = self.function.e, isa.vector_bits > 0
         self.memory, self.element = scalars.memory_type(kernel.dtype), sum_type(kernel.dtype)
+        self.by_eights = isa.vector_bits >= 8 * BITS[self.element]  # two fours turned at once
 
     def write(self) -> str:
         e, count = self.e, self.function.number("%count")
@@ -71,6 +73,11 @@ class RowPacker:
         target = e.offset("%target", self.element, k * height)
         if height == 1:
             e.store(lines[0], target)
+            return
+        if height == 8 and self.by_eights:
+            lines = [pick(e, lines[row], lines[row + 4], range(8)) for row in range(4)]
+            for number, turned in enumerate(transpose(e, lines)):
+                e.store(turned, e.offset(target, self.element, number * height))
             return
         group = min(4, height)
         for start in range(0, height, group):

@@ -22,6 +22,7 @@ from morpho.kernels.builder import Builder, operations, reads_first
 from morpho.kernels.direct_window import DirectProduct, PointwiseProduct, is_direct, is_pointwise
 from morpho.kernels.gemm import EPILOGUE, OUTER
 from morpho.kernels.int8 import ByteProduct
+from morpho.kernels.joint import LEAST_OF
 from morpho.kernels.lower_gemm import (
     PRODUCT,
     Product,
@@ -122,7 +123,7 @@ class ProductLowering(Builder):
         if len(batch_axes(right)) > 1 + OUTER:  # to be copied, by whichever product it is
             return None
         (b,) = as_matrices([right], [])
-        found = PrologueProduct(left.dtype, shape, k, b, whole_rows, self.crossovers)
+        found = PrologueProduct(left.dtype, shape, k, b, whole_rows, self.crossovers_of(node))
         found.before = lower_body(group, inputs, [found.rows_as(group.shape)], 1)
         if not found.pays or self.packs_itself(node, found, whole_rows):
             return None
@@ -135,7 +136,8 @@ class ProductLowering(Builder):
         a, b = as_matrices([self.place(child) for child in children],
                            [lambda place, n=child: self.copied(place, n) for child in children])  # type: ignore[misc]
         left, by = node.inputs[0], node.attributes.get("by", node.op.name)
-        given = (left.shape[-1], a, b, whole_rows, self.crossovers)
+        crossovers = self.crossovers_of(node)
+        given = (left.shape[-1], a, b, whole_rows, crossovers)
         if by == "matmul_int8":
             of_bytes = ByteTiles if current_isa().matrix_units else ByteProduct
             return of_bytes([child.dtype for child in node.inputs[:2]], shape, *given)
@@ -143,13 +145,18 @@ class ProductLowering(Builder):
             if b.columns != 1:
                 place = self.copied(b.place, node)
                 b = replace(b, place=place, rows=place.strides[-2], columns=place.strides[-1])
-            return QuantisedProduct(node["kind"], left.dtype, shape, left.shape[-1], a, b, whole_rows, self.crossovers)
+            return QuantisedProduct(node["kind"], left.dtype, shape, left.shape[-1], a, b, whole_rows, crossovers)
         if not whole_rows and self.is_fixed(a.place) and is_pointwise(left.dtype, shape, left.shape[-1], a, b):
             return PointwiseProduct(shape, left.shape[-1], a, b)
         if left.dtype is bfloat16 and current_isa().matrix_units:
             return BfloatTiles(left.dtype, shape, *given)
         found = Product(left.dtype, shape, *given)
         return UnpackedProduct(left.dtype, shape, *given) if self.packs_itself(node, found, whole_rows) else found
+
+    def crossovers_of(self, node: Node) -> Crossovers:
+        """Those for a product of which its user may have said how many threads it shall have."""
+        points = LEAST_OF.get(node.attributes.get("threads", "auto"))
+        return self.crossovers if points is None else replace(self.crossovers, shared_points=points)
 
     def packs_itself(self, node: Node, found: Product, whole_rows: bool) -> bool:
         """Whether the kernel should pack the right operand: it changes from call to call, and rows are not many."""

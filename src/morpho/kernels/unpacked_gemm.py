@@ -24,7 +24,7 @@ from morpho.kernels.lower_group import Lowered
 
 UNPACKED_NAMES = (*NAMES, "b_k", "b_n", "panels_at", "tile_vectors")
 MOST_ROWS = 64  # per lane: beyond, packing is a small part of the product, and small items keep threads busier
-LEAST_COLUMNS = 96  # of a tile: rows are packed anew for each, which fewer columns would not pay for
+LEAST_COLUMNS = 32  # of a tile: rows are packed anew for each, which fewer columns would not pay for
 ENOUGH_COLUMNS = 192  # of a tile, with which every thread gets two
 FEW_ROWS_BYTES = 256 << 10  # of a tile's columns, when few rows use them: they stay in the second-level cache
 
@@ -290,7 +290,8 @@ def vectors_of_tile(product: Product, tiling: Tiling) -> int | None:
         return None
     register, few = product.register, tiling.row_tiles == 1 and m <= product.crossovers.one_block_rows
     most = max(4, FEW_ROWS_BYTES // (k * register.width * product.dtype.itemsize)) if few else 64  # panels of a tile
-    sharers = product.threads if product.threads > 1 and batch < 2 * product.threads else 1
+    is_shared = batch < 2 * product.threads and batch * m * n * k > product.crossovers.shared_points
+    sharers = product.threads if is_shared else 1
     if sharers > 1 and n >= 2 * sharers * ENOUGH_COLUMNS:
         sharers *= 2
     tiles = -(-product.panels // (most * sharers)) * sharers

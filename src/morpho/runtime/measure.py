@@ -19,7 +19,7 @@ from typing import Any
 from morpho.base import settings
 from morpho.base.dtypes import DType, float32
 from morpho.base.machine import Isa, machine
-from morpho.cost.crossovers import DEFAULT, KERNELS, Crossovers, from_row
+from morpho.cost.crossovers import KERNELS, Crossovers, from_row, usual
 from morpho.cost.estimate import Profile
 from morpho.ir.op import listeners
 from morpho.kernels.emit import Emitter
@@ -96,7 +96,7 @@ _forced: contextvars.ContextVar[Crossovers | None] = contextvars.ContextVar("mor
 def crossovers() -> Crossovers:
     """Those in force here: of a block of `using`, else what was measured on this machine for the instruction set and
     the number of threads, else the defaults. Nothing is measured here."""
-    return _forced.get() or _kept_crossovers(settings.get()) or DEFAULT
+    return _forced.get() or _kept_crossovers(settings.get()) or usual(code.current_isa().vector_bits)
 
 
 @lru_cache(maxsize=64)

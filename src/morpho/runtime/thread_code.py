@@ -17,8 +17,13 @@ def _atomic(f: Function, operation: str, table: str, index: Value | int, operand
     return f.e.assign(f"atomicrmw {operation} ptr {f.address(table, index)}, i64 {number} monotonic", "i64", 1)
 
 
-def _now(f: Function, table: str, index: Value | int) -> Value:
-    return f.e.assign(f"load atomic i64, ptr {f.address(table, index)} monotonic, align 8", "i64", 1)
+def _now(f: Function, table: str, index: Value | int, order: str = "monotonic") -> Value:
+    return f.e.assign(f"load atomic i64, ptr {f.address(table, index)} {order}, align 8", "i64", 1)
+
+
+def _publish(f: Function, value: Value, field: PoolField) -> None:
+    """Store a word of the pool after all that was written before."""
+    f.e.line(f"store atomic i64 {value.name}, ptr {f.address('%pool', field)} release, align 8")
 
 
 def _room(f: Function, budget: str, outside: Value, helpers: Value) -> Value:
@@ -142,7 +147,7 @@ def _worker(f: Function) -> str:
     e.line(f"call void @work_on(ptr %pool, ptr {task}, i64 %thread)")
     _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
     left = f.word("%pool", PoolField.INSIDE) - 1
-    f.store(left, "%pool", PoolField.INSIDE)
+    _publish(f, left, PoolField.INSIDE)
     with e.when(e.icmp("eq", left, 0)):
         _lock_call(f, PoolField.BROADCAST, PoolField.DONE)
     _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
@@ -206,8 +211,8 @@ def _share(f: Function) -> str:
     """share(pool, task): offer a task to the threads, work on it too, wait for those inside. One task at a time:
     a second caller works alone, and so does one that finds no room beside running tasks."""
     e = f.e
-    alone, offer, wait, look, gone, still, sleep, finish = (e.fresh(n) for n in (
-        "alone", "offer", "wait", "look", "gone", "still", "sleep", "finish"))
+    alone, offer, wait, look, gone, still, sleep, finish, done = (e.fresh(n) for n in (
+        "alone", "offer", "wait", "look", "gone", "still", "sleep", "finish", "done"))
     ask, full = e.fresh("ask"), e.fresh("full")
     budget = f.pointer("%pool", PoolField.BUDGET)
     outside = e.assign("call i64 @outside(ptr %pool)", "i64", 1)
@@ -228,10 +233,10 @@ def _share(f: Function) -> str:
     e.line("ret void")
     e.label(offer)
     f.store_pointer("%task", "%pool", PoolField.TASK)
-    following = f.word("%pool", PoolField.GENERATION) + 1
-    e.line(f"store atomic i64 {following.name}, ptr {f.address('%pool', PoolField.GENERATION)} release, align 8")
     f.store(f.word("%pool", PoolField.RUNS) + 1, "%pool", PoolField.RUNS)
     e.line("call void @avoid(ptr %pool)")
+    # Last of all, since whoever sees it asks for the lock: who waits for that goes to sleep.
+    _publish(f, f.word("%pool", PoolField.GENERATION) + 1, PoolField.GENERATION)
     _lock_call(f, PoolField.BROADCAST, PoolField.WORK)
     _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
     e.line("call void @work_on(ptr %pool, ptr %task, i64 0)")
@@ -240,11 +245,11 @@ def _share(f: Function) -> str:
     e.branch(wait)
     e.label(wait)
     e.branch_if(e.icmp("eq", f.word("%pool", PoolField.INSIDE), 0), finish, look)
-    e.label(look)  # nobody enters any more; those inside are mostly about to leave
+    e.label(look)  # nobody enters any more; those inside are mostly about to leave, and need the lock for it
     _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
     with e.loop(0, SPIN):
         following = e.fresh("look")
-        e.branch_if(e.icmp("eq", _now(f, "%pool", PoolField.INSIDE), 0), gone, following)
+        e.branch_if(e.icmp("eq", _now(f, "%pool", PoolField.INSIDE, "acquire"), 0), done, following)
         e.label(following)
     e.branch(gone)
     e.label(gone)
@@ -257,6 +262,8 @@ def _share(f: Function) -> str:
     e.branch(still)
     e.label(finish)
     _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
+    e.branch(done)
+    e.label(done)
     e.line("ret void")
     return f.text()
 

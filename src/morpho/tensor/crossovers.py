@@ -127,14 +127,18 @@ def made(function: Callable[..., Tensor], forced: Crossovers, *arguments: Tensor
 
 
 # -- kernels of the same bits ------------------------------------------------------------------------------------------
-def last_of(sizes: Sequence[int], wins: Callable[[int], bool]) -> int:
-    """The largest size up to which all of them win; 0 where the first does not."""
-    last = 0
-    for size in sizes:
-        if not wins(size):
-            break
-        last = size
-    return last
+def cut(gains: Sequence[float]) -> int:
+    """How many sizes, from the smallest on, are better one way, where the other takes `gains` times as long: so many
+    that the worst choice costs least, then that all of them do.
+
+    >>> cut([2.0, 1.3, 0.99, 1.08, 0.5])
+    4
+    """
+    def regrets(count: int) -> tuple[float, float, int]:
+        lost = [max(0.0, -math.log(gain)) for gain in gains[:count]] + [max(0.0, math.log(g)) for g in gains[count:]]
+        return max(lost, default=0.0), sum(lost), -count
+
+    return min(range(len(gains) + 1), key=regrets)
 
 
 def first_of(sizes: Sequence[int], wins: Callable[[int], bool]) -> int:
@@ -148,18 +152,18 @@ def first_of(sizes: Sequence[int], wins: Callable[[int], bool]) -> int:
 
 
 def _direct_bytes(found: Crossovers, name: str) -> tuple[int, ...]:
-    """By rows, the largest right operand up to which reading it as it lies is no slower than packing it first."""
+    """By rows, the largest right operand up to which reading it as it lies is better than packing it first."""
     limits: list[int] = []
     for rows in DIRECT_ROWS:
-        def wins(size: int, rows: int = rows) -> bool:
+        def gain(size: int, rows: int = rows) -> float:
             direct, packed = race([product((rows, size, size), replace(found, **{name: limits}), turned=LAYOUTS[name])
                                    for limits in ((MOST,) * rows, ())])
-            return direct <= packed
+            return packed / direct
 
-        last = last_of(DIRECT_SIZES, wins)
-        limit = MOST if last == DIRECT_SIZES[-1] else 4 * last * last
+        count = cut([gain(size) for size in DIRECT_SIZES])
+        limit = MOST if count == len(DIRECT_SIZES) else 4 * DIRECT_SIZES[count - 1] ** 2 if count else 0
         limits += [limit] * (rows - len(limits))  # rows between two that were tried go with the larger
-        if not last:
+        if not count:
             break
     while limits and not limits[-1]:
         limits.pop()
@@ -167,16 +171,16 @@ def _direct_bytes(found: Crossovers, name: str) -> tuple[int, ...]:
 
 
 def _one_block_rows() -> int:
-    """Rows up to which one block of k is no slower than several; the weight is packed before."""
+    """Rows up to which one block of k is better than several; the weight is packed before."""
     weight = ones(BLOCK_SHAPE).realise()
 
-    def wins(rows: int) -> bool:
+    def gain(rows: int) -> float:
         x = ones((rows, BLOCK_SHAPE[0])).realise()
         one, several = race([made(lambda x: x @ weight, replace(DEFAULT, one_block_rows=most), x)
                              for most in (rows, 0)])
-        return one <= several
+        return several / one
 
-    return last_of(BLOCK_ROWS, wins)
+    return (0, *BLOCK_ROWS)[cut([gain(rows) for rows in BLOCK_ROWS])]
 
 
 def _shared_points() -> int:
@@ -184,12 +188,12 @@ def _shared_points() -> int:
     if threads.wanted_threads() == 1:
         return DEFAULT.shared_points
 
-    def wins(size: int) -> bool:
+    def gain(size: int) -> float:
         alone, shared = race([product((size,) * 3, DEFAULT, name) for name in ALGORITHMS])
-        return shared <= alone
+        return shared / alone
 
-    first = first_of(SHARED_SIZES, wins)
-    return first**3 - 1 if first else NEVER
+    count = cut([gain(size) for size in SHARED_SIZES])
+    return SHARED_SIZES[count] ** 3 - 1 if count < len(SHARED_SIZES) else NEVER
 
 
 # -- others, for `fast` ------------------------------------------------------------------------------------------------
