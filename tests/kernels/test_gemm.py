@@ -399,7 +399,8 @@ def test_rows_are_packed_as_often_as_they_must_be(small_blocks: None, rng: np.ra
 def test_what_changes_is_packed_inside_the_product(rng: np.random.Generator) -> None:
     """Unless the rows are many, the columns few for the threads, or the sizes dynamic; the bits are the same."""
     with mo.settings(isa="vector128", threads=2):
-        for m, n, kernels in ((40, 200, 1), (256, 192, 1), (300, 200, 2), (40, 100, 2), (20, 11, 2), (20, 100, 1)):
+        for m, n, kernels in ((40, 200, 1), (256, 192, 1), (300, 200, 2), (40, 100, 1), (200, 40, 2), (20, 11, 1),
+                              (20, 100, 1)):
             x, w = mo.asarray(draw(rng, m, 33)), mo.asarray(draw(rng, 33, n))
             f = mo.compile(lambda x, w: x @ w)
             with mo.settings(level=0):

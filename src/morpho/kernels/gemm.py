@@ -229,6 +229,7 @@ class Function:
 
 
 AHEAD = ", ptr %ahead, i64 %hop"  # what is asked for meanwhile, and how many bytes of it for a value of k
+WALK = ", i64 %panels, i64 %panel_step"  # how many panels there are, and how many values from one to the next
 
 
 class MicroKernel:
@@ -238,9 +239,11 @@ class MicroKernel:
     goal = "%tile", "%stride"  # where the sums go
     rows_are_packed = True  # as [k][height]
 
-    def __init__(self, kernel: GemmKernel, height: int, register: Register, isa: Isa, name: str = "") -> None:
-        self.dtype, self.height, self.register = kernel.dtype, height, register
-        arguments = self.ARGUMENTS + AHEAD if register.asks_ahead else self.ARGUMENTS
+    def __init__(self, kernel: GemmKernel, height: int, register: Register, isa: Isa, name: str = "",
+                 walks: bool = False) -> None:
+        self.dtype, self.height, self.register, self.walks = kernel.dtype, height, register, walks
+        arguments = self.ARGUMENTS + (AHEAD if register.asks_ahead else "") + (WALK if walks else "")
+        self.panel, self.tile = "%b", "%tile"
         self.function = Function(name or f"micro{height}", arguments, register.lanes, isa)
         self.e = self.function.e
         self.element = sum_type(kernel.dtype)
@@ -265,8 +268,15 @@ class MicroKernel:
         """bfloat16: per block of 32 an even and an odd chain from zero, added, then added to the sums."""
         e, count = self.e, self.function.number("%count")
         zeros = [e.constant(0, self.element)] * (self.height * self.register.vectors)
+        if self.walks:
+            step = self.function.number("%panel_step")
+            with e.loop(0, self.function.number("%panels")) as panels:
+                self.panel = e.offset("%b", self.packed, panels.index * step)
+                self.tile = e.offset("%tile", self.element, panels.index * self.register.width)
+                self.store(self.pairs_in_registers(zeros), self.tile)
+            return self.function.text()
         if self.holds_pairs:
-            self.store(self.pairs_in_registers(zeros), "%tile")
+            self.store(self.pairs_in_registers(zeros), self.tile)
             return self.function.text()
         prefix = f"  %even = alloca [{self.height * self.register.width} x {self.element}], align 64\n"
         self.store(self.start(), "%tile")
@@ -286,7 +296,7 @@ class MicroKernel:
         if self.height == 1 and self.by_lane and fits(self.register.vectors, self.register.lanes):
             done = count & -BLOCK
             with e.loop(0, done, BLOCK, carried=totals) as written:
-                panel = e.offset("%b", self.packed, written.index * self.register.width)
+                panel = e.offset(self.panel, self.packed, written.index * self.register.width)
                 written.next(*add_block(e, written.values, panel, e.offset("%a", self.element, written.index)))
             totals = written.values
         with e.loop(done, count, BLOCK, carried=totals) as blocks:
@@ -329,7 +339,7 @@ class MicroKernel:
         again, go, before = e.fresh("again"), e.fresh("go"), e.block
         e.branch_if(e.argument("%first", "i1", 1), go, again)
         e.label(again)
-        loaded = self.load("%tile")
+        loaded = self.load(self.tile)
         e.branch(go)
         e.label(go)
         result = []
@@ -383,7 +393,7 @@ class MicroKernel:
     def multiply_add(self, sums: list[Value], left: Callable[[int], Value], k: Value) -> list[Value]:
         """One value of k: row by row, so that few of the left values are alive at a time."""
         e, register = self.e, self.register
-        panel = e.offset("%b", self.packed, k * register.width)
+        panel = e.offset(self.panel, self.packed, k * register.width)
         places = [e.offset(panel, self.packed, v * register.lanes) for v in range(register.vectors)]
         right = [scalars.from_memory(e, e.load(place, self.packed), self.dtype) for place in places]
         result = []

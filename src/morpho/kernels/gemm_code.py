@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from morpho.base.dtypes import bfloat16
 from morpho.base.machine import Isa
 from morpho.kernels import scalars
 from morpho.kernels.emit import BITS, Emitter, Value
@@ -22,6 +23,7 @@ from morpho.kernels.gemm import (
     sum_type,
     transpose,
 )
+from morpho.kernels.written_block import fits
 
 SHARE_BITS = 16  # of what a row's share of a panel is multiplied by
 
@@ -157,13 +159,21 @@ class GemmCode:
 
     def parts(self) -> list[Any]:
         """The internal functions, each with `write()`."""
-        micro = [self.micro_kernel(self.kernel, h, self.register, self.isa) for h in self.register.heights]
+        micro = [self.micro_kernel(self.kernel, h, self.register, self.isa, walks=self.walks)
+                 for h in self.register.heights]
         return [*micro, *self.row_packers()]
 
     def row_packers(self) -> list[Any]:
         heights = self.register.heights
         across = [ColumnPacker(self.kernel, heights[0], self.isa)] if self.packs_columns else []
         return [*(self.packer(h) for h in heights), *across]
+
+    @property
+    def walks(self) -> bool:
+        """Whether one call multiplies a row by all panels: of one row in a written order, a call for each took 2 %."""
+        kernel, register = self.kernel, self.register
+        return (type(kernel) is GemmKernel and kernel.dtype is bfloat16 and kernel.heights == (1,)
+                and self.isa.architecture == "aarch64" and fits(register.vectors, register.lanes))
 
     @property
     def packs_columns(self) -> bool:
@@ -258,6 +268,11 @@ class GemmCode:
     def over_panels(self, batch: Value, rows: tuple[Value, Value], panels: tuple[Value, Value],
                     block: tuple[Value, Value], first: Value) -> None:
         """Multiply the packed rows by the panels of a tile; `block` is where k starts, and how many values."""
+        if self.walks:
+            walk = panels[1] - panels[0], self.v["k"] * self.register.width
+            row, panel = self.e.constant(0, "i64", 1), self.panel(batch, panels[0], *block)
+            self.multiply(1, row, panel, block[1], self.sums, first, walk)
+            return
         with self.e.loop(panels[0], panels[1]) as loop:
             number = loop.index - panels[0]
             goal = self.goal(batch, rows, self.column(loop.index), number, block) if self.stores else None
@@ -367,7 +382,8 @@ class GemmCode:
         self.e.line(f"call void @pack{height}(ptr {source}, i64 {v['a_m'].name}, i64 {v['a_k'].name}, "
                     f"i64 {depth.name}, ptr {self.packed_rows(row, depth)})")
 
-    def multiply(self, height: int, row: Value, panel: str, depth: Value, target: str, first: Value) -> None:
+    def multiply(self, height: int, row: Value, panel: str, depth: Value, target: str, first: Value,
+                 walk: tuple[Value, ...] = ()) -> None:
         e, v = self.e, self.v
         packed = self.packed_rows(row, depth)
         tile = e.offset(target, self.element, row * v["stride"])
@@ -376,7 +392,8 @@ class GemmCode:
             goal, step = self.goal_of_panel
             more = f", ptr {e.offset(goal, self.element, row * step)}, i64 {step.name}"
         e.line(f"call void @{self.micro(height)}(ptr {packed}, ptr {panel}, i64 {depth.name}, ptr {tile}, "
-               f"i64 {v['stride'].name}, i1 {first.name}{more}{self.asked(row, depth)})")
+               f"i64 {v['stride'].name}, i1 {first.name}{more}{self.asked(row, depth)}"
+               + "".join(f", i64 {number.name}" for number in walk) + ")")
 
     def micro(self, height: int) -> str:
         """The name of the function that sums this many rows."""
