@@ -16,11 +16,12 @@ from typer.testing import CliRunner
 
 import morpho as mo
 from morpho.base.errors import ArgumentError
+from morpho.base.in_force import current_isa
 from morpho.cli import crossovers as cli
 from morpho.cli.main import app
 from morpho.cost import crossovers as data
 from morpho.cost.contraction import ContractionRates
-from morpho.cost.crossovers import DEFAULT, Crossovers, from_row
+from morpho.cost.crossovers import DEFAULT, Crossovers, from_row, usual
 from morpho.ir.graph import Graph
 from morpho.kernels import row_product
 from morpho.kernels.gemm import NAMES
@@ -29,6 +30,11 @@ from morpho.tensor import crossovers
 
 SLOW_MEMORY = replace(DEFAULT, rates=ContractionRates(1e30, 1.0, 1e-9))
 FAST_BLAS = replace(DEFAULT, blas_size=4)
+
+
+def of_this_machine() -> Crossovers:
+    """Those in force where nothing was measured."""
+    return usual(current_isa().vector_bits)
 
 
 @pytest.fixture
@@ -243,13 +249,19 @@ def test_the_disk_key_knows_the_profile(folder: Path, rng: np.random.Generator) 
 
 
 # -- what is kept ------------------------------------------------------------------------------------------------------
+def test_wide_vectors_share_later() -> None:
+    with mo.settings(isa="scalar"):
+        assert measure.crossovers() == usual(0) == DEFAULT
+    assert usual(512).shared_points == 2 * usual(256).shared_points == 4 * usual(128).shared_points
+
+
 def test_nothing_is_measured_unasked(folder: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
     monkeypatch.setattr(crossovers, "race", lambda *given: 1 / 0)
     a, b = pair(rng, 4, 5, 6)
     with mo.settings(fast=True):
         (a @ b).numpy()
         mo.compile(lambda x, y: mo.einsum("ab,bc->ac", x, y, optimize="measured"))(a, b)
-    assert measure.crossovers() == DEFAULT and not measure.crossovers_measured()
+    assert measure.crossovers() == of_this_machine() and not measure.crossovers_measured()
     assert not (folder / "profile.json").exists()
 
 
@@ -259,7 +271,7 @@ def test_what_was_measured_is_kept_by_threads(folder: Path) -> None:
         measure.store_crossovers(found)
         assert measure.crossovers() == found and measure.crossovers_measured()
     with mo.settings(threads=3):
-        assert measure.crossovers() == DEFAULT
+        assert measure.crossovers() == of_this_machine()
     measure.store_row(measure.profile_key(), "", [1e9, 1e9])  # other rows of the file stay
     with mo.settings(threads=2):
         measure._kept_crossovers.cache_clear()
@@ -293,7 +305,7 @@ def test_a_damaged_profile_is_said_and_left_alone(folder: Path) -> None:
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger("morpho").addHandler(handler)
     try:
-        assert measure.crossovers() == measure.crossovers() == DEFAULT
+        assert measure.crossovers() == measure.crossovers() == of_this_machine()
     finally:
         logging.getLogger("morpho").removeHandler(handler)
     assert len(said) == 1 and "are damaged" in said[0]
@@ -319,7 +331,7 @@ def test_measuring_keeps_and_shows(quick: None, folder: Path) -> None:
         kept = measure.crossovers()
         assert measure.crossovers_measured() and kept.rates != DEFAULT.rates
         assert {*kept.direct_bytes, *kept.turned_bytes} <= {0, 4 * 8 * 8, data.MOST}
-    assert "default 131072" in found.output and "8 x 8 x 8" in found.output and str(folder) in found.output
+    assert f"default {of_this_machine().shared_points}" in found.output and "8 x 8 x 8" in found.output and str(folder) in found.output
 
 
 @pytest.mark.parametrize(("first_wins", "expected"), [
