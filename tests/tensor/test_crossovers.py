@@ -331,7 +331,8 @@ def test_measuring_keeps_and_shows(quick: None, folder: Path) -> None:
         kept = measure.crossovers()
         assert measure.crossovers_measured() and kept.rates != DEFAULT.rates
         assert {*kept.direct_bytes, *kept.turned_bytes} <= {0, 4 * 8 * 8, data.MOST}
-    assert f"default {of_this_machine().shared_points}" in found.output and "8 x 8 x 8" in found.output and str(folder) in found.output
+    for shown in (f"default {of_this_machine().shared_points}", "8 x 8 x 8", str(folder)):
+        assert shown in found.output
 
 
 @pytest.mark.parametrize(("first_wins", "expected"), [
