@@ -77,7 +77,7 @@ def schedule(labels: list[str], rounds: int) -> Iterator[str]:
 
 def measure(entries: list[Entry], shape: tuple[int, ...], pace: Pace) -> dict[str, Timing]:
     """Time entries in alternating rounds. One that fails is reported in its timing; the others go on."""
-    timings = {entry.label: prepare(entry, entry.shape or shape, pace) for entry in entries}
+    timings = {entry.label: prepare(entry, shape if entry.shape is None else entry.shape, pace) for entry in entries}
     ready = {entry.label: entry for entry in entries if timings[entry.label].error is None}
     for label in schedule(list(ready), pace.rounds):
         if timings[label].error is None and sum(timings[label].rounds) * timings[label].calls < pace.entry_seconds:

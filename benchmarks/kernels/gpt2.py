@@ -58,7 +58,8 @@ def bandwidth(session: Session, result: ThemeResult, cases: list[str]) -> None:
         entries = {"decode": ("morpho", case), **{peer: (peer, "read_sweep") for peer in SWEEPERS}}
         timings = session.measure_mixed(entries, (1, PAST), shapes={"read_sweep": (count // 4,)})
         result.figures[f"{case} and reading {count} bytes"] = {name: one.as_json() for name, one in timings.items()}
-        result.errors += [f"{case}, read sweep: {timing.error}" for timing in timings.values() if timing.error]
+        result.errors += [f"{case} beside read sweeps, {name}: {timing.error}" for name, timing in timings.items()
+                          if timing.error]
         best, own = best_peer(timings, own="decode"), seconds(timings, "decode")
         read = best and seconds(timings, best)
         share = ratio(read, own)

@@ -2,8 +2,8 @@
 
 Groups are gathered before memory is planned: a step moves up to an earlier one where nothing in between minds, and the
 planner keeps apart what is alive at the same time. What was read from disk is checked again, on bytes (`is_sound`).
-Pieces of all steps of a group stand in one list, from which threads take. A piece writes outputs of its own, so bits do
-not change.
+Pieces of all steps of a group stand in one list, every n-th of which is a thread's to begin with. A piece writes
+outputs of its own, so bits do not change.
 """
 
 from __future__ import annotations

@@ -290,7 +290,8 @@ def vectors_of_tile(product: Product, tiling: Tiling) -> int | None:
         return None
     register, few = product.register, tiling.row_tiles == 1 and m <= product.crossovers.one_block_rows
     most = max(4, FEW_ROWS_BYTES // (k * register.width * product.dtype.itemsize)) if few else 64  # panels of a tile
-    is_shared = batch < 2 * product.threads and batch * m * n * k > product.crossovers.shared_points
+    work = batch * m * k * product.panels * register.width  # as the driver counts it
+    is_shared = batch < 2 * product.threads and work > product.crossovers.shared_points
     sharers = product.threads if is_shared else 1
     if sharers > 1 and n >= 2 * sharers * ENOUGH_COLUMNS:
         sharers *= 2

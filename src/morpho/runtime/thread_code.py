@@ -55,18 +55,19 @@ def _work_on(f: Function) -> str:
     """work_on(pool, task, thread): take pieces of a task until none is left, first those of the thread's own range,
     then those of other threads. Threads that are slow, late or given costly rows take fewer."""
     e = f.e
+    passed_at = f.alloca(1)  # ranges in which nothing is left
+    f.store(0, passed_at, 0)
     budget = f.pointer("%pool", PoolField.BUDGET)
     helps = e.icmp("ne", f.value("%thread"), 0)
-    function, places, values = (f.pointer("%task", field) for field in (0, 1, 2))
-    rows, columns, grain = (f.word("%task", field) for field in (3, 4, 5))
+    function, places, values = (f.pointer("%task", field) for field in (TaskField.FUNCTION, TaskField.PLACES,
+                                                                         TaskField.VALUES))
+    rows, columns, grain = (f.word("%task", field) for field in (TaskField.ROWS, TaskField.COLUMNS, TaskField.GRAIN))
     by_columns = e.icmp("ne", f.word("%task", TaskField.BY_COLUMNS), 0)
     base = f.pointer("%task", TaskField.SCRATCH)
     scratch = e.offset(base, "i8", f.value("%thread") * f.word("%task", TaskField.SCRATCH_STRIDE))
     zero = e.constant(0, "i64", 1)
     with e.when(helps):
         _atomic(f, "add", budget, BudgetField.HELPERS)
-    passed_at = f.alloca(1)  # ranges in which nothing is left
-    f.store(0, passed_at, 0)
     head, look, take, on, body, done = (e.fresh(name) for name in ("head", "look", "take", "on", "do", "done"))
     e.branch(head)
     e.label(head)
@@ -142,7 +143,7 @@ def _worker(f: Function) -> str:
     e.branch(check)
     e.label(enter)
     f.store(generation, seen_at, 0)
-    f.store(f.word("%pool", PoolField.INSIDE) + 1, "%pool", PoolField.INSIDE)
+    _publish(f, f.word("%pool", PoolField.INSIDE) + 1, PoolField.INSIDE)
     _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
     e.line(f"call void @work_on(ptr %pool, ptr {task}, i64 %thread)")
     _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
@@ -235,7 +236,7 @@ def _share(f: Function) -> str:
     f.store_pointer("%task", "%pool", PoolField.TASK)
     f.store(f.word("%pool", PoolField.RUNS) + 1, "%pool", PoolField.RUNS)
     e.line("call void @avoid(ptr %pool)")
-    # Last of all, since whoever sees it asks for the lock: who waits for that goes to sleep.
+    # As late as can be: whoever sees it asks for the lock, and who finds that taken may go to sleep.
     _publish(f, f.word("%pool", PoolField.GENERATION) + 1, PoolField.GENERATION)
     _lock_call(f, PoolField.BROADCAST, PoolField.WORK)
     _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)

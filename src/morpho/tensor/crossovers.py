@@ -15,8 +15,9 @@ from functools import partial
 from typing import Any
 
 from morpho.base import settings
+from morpho.base.in_force import current_isa
 from morpho.cost.contraction import ContractionRates
-from morpho.cost.crossovers import DEFAULT, MOST, Crossovers
+from morpho.cost.crossovers import MOST, Crossovers, usual
 from morpho.runtime import measure, threads
 from morpho.tensor.compile import compile
 from morpho.tensor.core import Tensor
@@ -79,7 +80,8 @@ def _seconds(way: Way, count: int) -> float:
 def measure_crossovers(keep: bool = True) -> Crossovers:
     """Measure all of them, in about half a minute, and keep them in the machine profile; see `cost/crossovers.py`."""
     with settings.settings(fast=False, autocast="", nans="", backend="cpu"):
-        found = replace(DEFAULT, one_block_rows=_one_block_rows(), shared_points=_shared_points())
+        found = usual(current_isa().vector_bits)
+        found = replace(found, one_block_rows=_one_block_rows(found), shared_points=_shared_points(found))
         found = replace(found, **{name: _direct_bytes(found, name) for name in LAYOUTS})
         with measure.using(found):
             blas_size, strassen_size = _fast_sizes()
@@ -170,26 +172,26 @@ def _direct_bytes(found: Crossovers, name: str) -> tuple[int, ...]:
     return tuple(limits)
 
 
-def _one_block_rows() -> int:
+def _one_block_rows(found: Crossovers) -> int:
     """Rows up to which one block of k is better than several; the weight is packed before."""
     weight = ones(BLOCK_SHAPE).realise()
 
     def gain(rows: int) -> float:
         x = ones((rows, BLOCK_SHAPE[0])).realise()
-        one, several = race([made(lambda x: x @ weight, replace(DEFAULT, one_block_rows=most), x)
+        one, several = race([made(lambda x: x @ weight, replace(found, one_block_rows=most), x)
                              for most in (rows, 0)])
         return several / one
 
     return (0, *BLOCK_ROWS)[cut([gain(rows) for rows in BLOCK_ROWS])]
 
 
-def _shared_points() -> int:
+def _shared_points(found: Crossovers) -> int:
     """Multiply-adds from which all threads are faster than one."""
     if threads.wanted_threads() == 1:
-        return DEFAULT.shared_points
+        return found.shared_points
 
     def gain(size: int) -> float:
-        alone, shared = race([product((size,) * 3, DEFAULT, name) for name in ALGORITHMS])
+        alone, shared = race([product((size,) * 3, found, name) for name in ALGORITHMS])
         return shared / alone
 
     count = cut([gain(size) for size in SHARED_SIZES])
