@@ -25,7 +25,7 @@ from morpho.kernels.lower_group import Lowered
 UNPACKED_NAMES = (*NAMES, "b_k", "b_n", "panels_at", "tile_vectors")
 MOST_ROWS = 64  # per lane: beyond, packing is a small part of the product, and small items keep threads busier
 LEAST_COLUMNS = 32  # of a tile: rows are packed anew for each, which fewer columns would not pay for
-ENOUGH_COLUMNS = 192  # of a tile, with which every thread gets two
+ENOUGH_VECTORS = 48  # side by side in a tile, with which every thread gets two; each packs all rows again
 FEW_ROWS_BYTES = 256 << 10  # of a tile's columns, when few rows use them: they stay in the second-level cache
 
 
@@ -293,7 +293,7 @@ def vectors_of_tile(product: Product, tiling: Tiling) -> int | None:
     work = batch * m * k * product.panels * register.width  # as the driver counts it
     is_shared = batch < 2 * product.threads and work > product.crossovers.shared_points
     sharers = product.threads if is_shared else 1
-    if sharers > 1 and n >= 2 * sharers * ENOUGH_COLUMNS:
+    if sharers > 1 and n >= 2 * sharers * ENOUGH_VECTORS * register.lanes:
         sharers *= 2
     tiles = -(-product.panels // (most * sharers)) * sharers
     vectors = -(-n // (register.lanes * tiles))
