@@ -1,7 +1,8 @@
 """What every test shares: one seed for everything random, Hypothesis profiles, and a cache folder of its own.
 
-`python -m pytest --seed N` repeats the draws of an earlier session; its seed is in the closing summary and beside every
-failure. Morpho's disk cache is a temporary folder, so that tests neither read nor fill the user's.
+`python -m pytest -n auto` runs on all cores; `--seed N` repeats the draws of an earlier session, whose seed is in the
+closing summary and beside every failure. Morpho's disk cache is a temporary folder, so that tests neither read nor fill
+the user's.
 """
 
 from __future__ import annotations
@@ -53,6 +54,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """`--seed N`: the one number that all random draws of the session follow from."""
     parser.addoption("--seed", type=int, default=None, metavar="N",
                      help="seed of every random draw, Hypothesis included (default: a new one, printed at the end)")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """`-n auto`: a process for every core that the affinity mask and the cgroup's quota leave, 16 at most."""
+    from morpho.base.machine import allowed_cores, quota_cores, usable_cores
+
+    return min(16, usable_cores(allowed_cores(), quota_cores()))
 
 
 @pytest.hookimpl(optionalhook=True)

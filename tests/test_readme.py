@@ -21,7 +21,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
-TEST_COMMAND = "python -m pytest"
+TEST_COMMAND = "python -m pytest -n auto"
 
 
 @dataclass(frozen=True)
