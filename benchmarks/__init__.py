@@ -1,6 +1,6 @@
 """Benchmarks of Morpho against its peers, in the same run, on the same data, with the same number of threads.
 
-Commands to copy (from the root of a checkout, with ``pip install 'morpho[bench]'``):
+Commands to copy (from the root of a checkout, with ``pip install -e '.[bench]'``):
 
     morpho bench core                       # everything
     morpho bench core --only 2,3 --quick    # GELU and fusion, fewer rounds and sizes

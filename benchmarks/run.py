@@ -85,6 +85,8 @@ def run(options: Options) -> int:
     try:
         suite = SUITES[options.suite]
         themes, modules = choose_themes(options.only, suite), choose_peers(options.peers, suite)
+        if options.json and not options.json.absolute().parent.is_dir():
+            raise UsageError(f"[bench] there is no folder {options.json.parent} for {options.json.name}.")
     except UsageError as error:
         print(error)
         return 2

@@ -7,7 +7,7 @@ from dataclasses import replace
 from benchmarks.client import PeerError, PeerProcess
 from benchmarks.harness import Entry, Pace, Timing, measure
 
-INSTALL = "pip install 'morpho[bench]'"
+INSTALL = "pip install -e '.[bench]'"
 
 
 class Session:

@@ -25,8 +25,10 @@ def load(threads: int) -> dict[str, str]:
 
 def gelu(x: np.ndarray) -> np.ndarray:
     """Exact GELU."""
-    from scipy.special import erf
-
+    try:
+        from scipy.special import erf
+    except ImportError:
+        raise ImportError("NumPy has no erf, and SciPy is missing; pip install -e '.[bench]'") from None
     t = x * np.float32(1.0 / math.sqrt(2.0))
     erf(t, out=t)
     t += 1.0

@@ -13,6 +13,11 @@ def test_options_reach_the_harness(capsys):
     assert "no theme '9'" in capsys.readouterr().out
 
 
+def test_a_file_that_cannot_be_written_is_told_before_anything_runs(capsys, tmp_path):
+    assert bench.run_suite("kernels", only="mlp", json=tmp_path / "nowhere" / "figures.json") == 2
+    assert capsys.readouterr().out == f"[bench] there is no folder {tmp_path / 'nowhere'} for figures.json.\n"
+
+
 def test_an_installed_wheel_has_no_benchmarks_and_says_so(monkeypatch, tmp_path):
     monkeypatch.setattr(bench, "CHECKOUT", tmp_path)
     with pytest.raises(MorphoError, match=r"\[bench\] there is no folder .*benchmarks"):

@@ -85,6 +85,7 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
         found = CliRunner().invoke(app, words)
         assert isinstance(found.exception, MorphoError) and reason in str(found.exception), found.output
     assert CliRunner().invoke(app, ["run", "a", "b", "c"]).exit_code == 2
+    assert CliRunner().invoke(app, ["run", "Once", "--seed", "-1"]).exit_code == 2
 
 
 def test_options_that_would_be_ignored_are_refused(text: Path, tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ def test_targets_take_values(squares):
 
 def test_measure_runs_the_compiled_steps(squares):
     assert len(squares.measure(mo.ones(3).requires_grad_(), repeats=1)["measured_s"]) >= 1
+    assert len(squares.measure(np.ones(3, np.float32), repeats=1)["measured_s"]) >= 1, "an array is as good as a tensor"
 
 
 def test_gradient_against_the_original():

@@ -290,6 +290,16 @@ def test_borrowed_weights_are_read_at_every_call(rng: np.random.Generator) -> No
     assert "packed at every call: 1 captured tensor borrowed" in f.explain()
 
 
+def test_explain_counts_what_is_packed_at_every_call(rng: np.random.Generator) -> None:
+    """A bias that NumPy owns is read, not packed."""
+    array, bias = draw(rng, 30, 20), mo.asarray(draw(rng, 20))
+    owned, borrowed = mo.asarray(array, copy=True), mo.asarray(array)
+    kept, anew = mo.compile(lambda x: x @ owned + bias), mo.compile(lambda x: x @ borrowed + bias)
+    for f, words in ((kept, ()), (anew, ("packed at every call: 1 captured tensor borrowed",))):
+        f(mo.asarray(draw(rng, 100, 30)))
+        assert all(word in f.explain() for word in words) and ("every call" in f.explain()) == bool(words)
+
+
 def test_one_weight_of_two_products_is_packed_once(rng: np.random.Generator) -> None:
     weight = mo.asarray(draw(rng, 30, 30), copy=True)
     f = mo.compile(lambda x: mo.tanh(x @ weight) @ weight)

@@ -63,6 +63,9 @@ def test_one_seed_one_text(model: mo.models.LanguageModel) -> None:
         return [*mo.models.generate(model, IDS, max_new_tokens=12, temperature=1.5, top_k=50, top_p=0.95, seed=seed)]
 
     assert text(1) == text(1) and len({tuple(text(seed)) for seed in range(4)}) > 1
+    for seed in (-1, 0.5, "a"):
+        with pytest.raises(ArgumentError, match=r"^\[generate\] seed=.* is not a whole number of at least 0"):
+            text(seed)  # type: ignore[arg-type]
 
 
 def test_two_streams_at_once_do_not_mix(model: mo.models.LanguageModel) -> None:

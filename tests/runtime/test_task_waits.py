@@ -77,7 +77,7 @@ def test_waiting_for_oneself_is_an_error(scheduler: Scheduler) -> None:
 
     mine.append(scheduler.submit(narcissus, name="narcissus"))
     ready.set()
-    with pytest.raises(TaskError, match="'narcissus' waits for 'narcissus'"):
+    with pytest.raises(TaskError, match="'narcissus' waits for itself"):
         mine[0].result(LIMIT_S)
 
 

@@ -96,6 +96,18 @@ DTYPES: list[tuple[str, Any]] = [
     ("diagonal", lambda: L.diagonal(X, offset=1.5)), ("cross", lambda: L.cross(X, X, axis=-1.0)),
     ("vecdot", lambda: mo.vecdot(X, X, axis=-1.0)), ("var", lambda: mo.var(X, correction="a")),
     ("permute_dims", lambda: mo.permute_dims(X, 1.5)),
+    ("conv1d", lambda: mo.conv1d(mo.ones((2, 4, 6)), None)), ("conv2d", lambda: mo.conv2d(mo.ones((2, 4, 6, 6)), None)),
+    ("conv_transpose1d", lambda: mo.conv_transpose1d(mo.ones((2, 4, 6)), None)),
+    ("conv_transpose2d", lambda: mo.conv_transpose2d(mo.ones((2, 4, 6, 6)), None)),
+    ("batch_norm", lambda: mo.batch_norm(X, None, None)), ("softmax", lambda: mo.softmax(X, axis=())),
+    ("cross_entropy", lambda: mo.cross_entropy(X, N, label_smoothing="a")),
+    ("cross_entropy", lambda: mo.cross_entropy(X, N, ignore_index=1.5)),
+    ("cross_entropy", lambda: mo.cross_entropy(X, N, ignore_index="x")),
+    ("grad", lambda: mo.grad(3)), ("grad", lambda: mo.grad(mo.sum, argnums="a")(X)),
+    ("grad", lambda: mo.grad(mo.sum, argnums=0.0)(X)), ("grad", lambda: mo.grad(mo.sum, argnums=None)(X)),
+    ("grad", lambda: mo.grad(mo.matmul, argnums=(0, 0))(X, X)),
+    ("grad", lambda: mo.grad(mo.matmul, argnums=(0, -2))(X, X)),
+    ("tasks", lambda: mo.tasks.graph([("a", (int,))])), ("tasks", lambda: mo.tasks.submit(int, scheduler=3)),
 ]
 
 
@@ -131,6 +143,14 @@ def test_both_values_are_named() -> None:
         mo.attention(mo.ones((5, 2, 3, 4)), mo.ones((6, 2, 3, 4)), mo.ones((6, 2, 3, 4)))
     with pytest.raises(IndexError, match="axis 2 is out of range for 2 dimensions"):
         X.sum(axis=2)
+    with pytest.raises(ValueError, match=r"^\[einsum\] memory_limit='lots' is not a size.*as in 64MB"):
+        mo.einsum("ij,kj->ik", X, X, memory_limit="lots")
+    with pytest.raises(ValueError, match=r"^\[compile\] memory_budget='2 hours' has the unknown unit 'hours'"):
+        mo.compile(mo.sum, memory_budget="2 hours")
+    with pytest.raises(ValueError, match=r"^\[conv_transpose2d\] 4 channels are not divisible into 3 groups"):
+        mo.conv_transpose2d(mo.ones((2, 4, 6, 6)), mo.ones((4, 8, 3, 3)), groups=3)
+    with pytest.raises(ValueError, match=r"^\[attention\] k and v have no heads"):
+        mo.attention(*[mo.ones((1, 0, 2, 4))] * 3)
     with pytest.raises(TypeError, match="uint64 and int64 have no common dtype"):
         mo.asarray([1], dtype="uint64") + N
 

@@ -116,22 +116,26 @@ def format_per_s(count_per_s: float, what: str = "") -> str:
     return f"{number} {prefix + ' ' if prefix and what else prefix}{what}/s"
 
 
-def _split(text: str, kind: str) -> tuple[str, str]:
+def _split(text: str, kind: str, example: str, where: tuple[str, str] = ("units", "")) -> tuple[str, str]:
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise fail(ValueFault, "units", f"{text!r} is not a {kind}", "write a number and a unit, as in 64MB or 250ms")
+        raise fail(ValueFault, where[0], f"{where[1]}{text!r} is not a {kind}",
+                   f"write a number and a unit, as in {example}")
     return match[1], match[2].lower()
 
 
-def parse_bytes(text: str | int) -> int:
-    """The bytes a size means; KB and K are 1000, KiB and Ki 1024, no unit is bytes; case does not matter.
+def parse_bytes(text: str | int, operation: str = "units", argument: str = "") -> int:
+    """The bytes a size means; KB and K are 1000, KiB and Ki 1024, no unit is bytes; case does not matter. An error is
+    that of the `operation` whose `argument` it is.
 
     >>> parse_bytes("64MB"), parse_bytes("1.5GiB"), parse_bytes("4096"), parse_bytes("2k"), parse_bytes(7)
     (64000000, 1610612736, 4096, 2000, 7)
     """
-    number, unit = _split(str(text), "size")
+    subject = f"{argument}=" if argument else ""
+    number, unit = _split(str(text), "size", "64MB", (operation, subject))
     if unit not in _BYTES_OF:
-        raise fail(ValueFault, "units", f"{text!r} has the unknown unit {unit!r}", "use B, kB, MB, GB, KiB, MiB or GiB")
+        raise fail(ValueFault, operation, f"{subject}{text!r} has the unknown unit {unit!r}",
+                   "use B, kB, MB, GB, KiB, MiB or GiB")
     return int(Decimal(number) * _BYTES_OF[unit])
 
 
@@ -141,7 +145,7 @@ def parse_seconds(text: str | float) -> float:
     >>> parse_seconds("12.5us"), parse_seconds("2 min"), parse_seconds(3)
     (1.25e-05, 120.0, 3.0)
     """
-    number, unit = _split(str(text), "time")
+    number, unit = _split(str(text), "time", "250ms")
     if unit not in _SECONDS_OF:
         raise fail(ValueFault, "units", f"{text!r} has the unknown unit {unit!r}", "use ns, us, ms, s, min or h")
     return float(Decimal(number) * Decimal(_SECONDS_OF[unit]))

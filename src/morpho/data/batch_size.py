@@ -67,7 +67,8 @@ def best_batch_size(step: Callable[..., Any], make_batch: Callable[[int], Any], 
         raise fail(ArgumentError, "best_batch_size", f"candidates={given} are not positive integers")
     if repeats < 1:
         raise fail(ArgumentError, "best_batch_size", f"repeats={repeats} is not positive")
-    limit = machine().memory_bytes // 2 if memory_limit is None else parse_bytes(memory_limit)
+    limit = machine().memory_bytes // 2 if memory_limit is None else parse_bytes(
+        memory_limit, "best_batch_size", "memory_limit")
     trials: list[Trial] = []
     for size in sizes:
         trials.append(_tried(step, make_batch, size, limit, repeats))

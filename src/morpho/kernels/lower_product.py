@@ -34,7 +34,7 @@ from morpho.kernels.lower_gemm import (
 )
 from morpho.kernels.lower_group import Lowered, lower_body, lower_copy
 from morpho.kernels.place import Place, whole
-from morpho.kernels.program import DIRECT, HostStep, Step
+from morpho.kernels.program import DIRECT, PACK, HostStep, Step
 from morpho.kernels.prologue import LEFT, PrologueProduct
 from morpho.kernels.quantised import QuantisedProduct
 from morpho.kernels.row_product import RowProduct, way_of
@@ -263,7 +263,7 @@ class ProductLowering(Builder):
             target = self.new_slot(found.packed_shape, source.dtype)
             panels = found.packed_shape[0] * found.packed_shape[1]
             self.add(Step(found.pack_kernel(), (source, target), (1,), values, panels,
-                          found.k * found.register.width, "pack", node.origin))
+                          found.k * found.register.width, PACK, node.origin))
             self.packs[key] = target
         return self.packs[key]
 

@@ -17,6 +17,7 @@ from morpho.ir.op import Cost
 from morpho.kernels.loop_spec import LoopKernel
 from morpho.kernels.place import Place
 
+PACK = "pack"  # the label of a step that packs the right operand of a product
 DIRECT = "matmul (unpacked)"  # how the label begins of a product that reads its right operand as it lies
 
 

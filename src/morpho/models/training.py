@@ -107,7 +107,8 @@ def read_text(path: str | os.PathLike[str]) -> str:
     """A text file, UTF-8, also compressed as .xz."""
     place = Path(path)
     if not place.is_file():
-        raise fail(MissingFile, "train", f"there is no text file {place}", "give one with --data")
+        what = f"{place} is no file of text" if place.exists() else f"there is no text file {place}"
+        raise fail(MissingFile, "train", what, "give one with --data")
     try:
         raw = lzma.decompress(place.read_bytes()) if place.suffix == ".xz" else place.read_bytes()
         text = raw.decode("utf-8")

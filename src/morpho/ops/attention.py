@@ -35,7 +35,8 @@ def _check(inputs: Sequence[Spec], attributes: Attributes) -> None:
                    "q is (..., heads, queries, d), k (..., kv_heads, keys, d), v (..., kv_heads, keys, dv)")
     heads, kv_heads = q.shape[-3], k.shape[-3]
     if not isinstance(heads, int) or not isinstance(kv_heads, int) or kv_heads == 0 or heads % kv_heads:
-        raise fail(ShapeError, "attention", f"{heads} heads of q are not a multiple of {kv_heads} of k and v")
+        raise fail(ShapeError, "attention", f"{heads} heads of q are not a multiple of {kv_heads} of k and v"
+                   if kv_heads else "k and v have no heads")
 
 
 def _infer(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spec, ...]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("morpho")
 PENDING, READY, RUNNING, DONE, FAILED, CANCELLED = range(6)  # from DONE on it is over
-WORDS = ("pending", "ready", "running", "done", "failed", "cancelled")
+WORDS = ("waiting for others", "waiting for a thread", "running", "done", "failed", "cancelled")
 
 lock = threading.RLock()  # re-entrant: a finaliser may submit or cancel wherever memory is allocated
 epoch = 0  # counts forks: what another process was to run never ends here

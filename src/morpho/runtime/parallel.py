@@ -165,6 +165,9 @@ def parallel_reduce(scheduler: Scheduler, function: Callable[[Any, Any], Any], i
 
 def submit_graph(scheduler: Scheduler, tasks: Mapping[str, Sequence[Any]]) -> dict[str, Future]:
     """Submit named tasks; an argument that is the name of one stands for its result."""
+    if not isinstance(tasks, Mapping):
+        raise fail(ArgumentError, "tasks", f"a graph is a dict of tasks by their names, not {type(tasks).__name__}",
+                   "write {name: (function, argument, ...)}")
     for name, task in tasks.items():
         if not isinstance(task, tuple | list) or not task or not callable(task[0]):
             raise fail(ArgumentError, "tasks", f"{name!r} is no task", "write name: (function, argument, ...)")

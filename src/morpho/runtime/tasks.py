@@ -270,6 +270,8 @@ class Scheduler:
         task = worker.task
         with futures.lock:
             if future._state < DONE and futures.would_wait_for_itself(task, future):
+                if task is future:
+                    raise fail(TaskError, "tasks", f"task {task.name!r} waits for itself")
                 raise fail(TaskError, "tasks", f"task {task.name!r} waits for {future.name!r}, which waits for "
                                                f"{task.name!r}", "let one of them depend on the other's result")
             task._waits_for = future

@@ -78,7 +78,8 @@ def _rows(name: str, x: Any, axis: Any, *others: Any, **attributes: Any) -> Node
     node = widened(_float(name, x))
     axes = normalise_axes(axis, len(node.shape), name)
     if not axes:
-        raise fail(ArgumentError, name, "a 0-dimensional tensor has no axis to normalise")
+        raise fail(ArgumentError, name, "a 0-dimensional tensor has no axis to normalise" if not node.shape else
+                   f"axis={axis!r} names no axis to normalise")
     inputs = [cast(_float(name, other), node.dtype) for other in others]
     return build(name, node, *inputs, axes=axes, **attributes)
 

@@ -22,6 +22,9 @@ def batch_norm(x: Any, mean: Any, variance: Any, weight: Any = None, bias: Any =
     array([[[3., 3.]]], dtype=float32)
     """
     check_numbers("batch_norm", 0, eps=eps)
+    if mean is None or variance is None:
+        raise fail(ArgumentError, "batch_norm", "a mean and a variance are needed",
+                   "batch_norm_training takes those of x")
     node, (centre, spread, *rest) = _operands("batch_norm", x, mean, variance, weight, bias)
     given = dict(zip([n for n, t in (("weight", weight), ("bias", bias)) if t is not None], rest, strict=True))
     scale = build("reciprocal", build("sqrt", add(spread, constant_like(spread, float(eps)))))

@@ -109,6 +109,7 @@ class Compiled(NativeEntry):
         if repeats < 1:
             raise fail(ArgumentError, "measure", f"repeats={repeats} is not positive")
         rounds: list[list[float]] = []
+        args, kwargs = python_call.borrowed(args, kwargs)  # arrays would be served by the native entry, unclocked
         with no_grad():  # arguments that want a gradient would call the original
             self.through_python(*args, **kwargs)
             for _ in range(repeats):
@@ -208,7 +209,7 @@ def _budget(given: int | float | str | None) -> Budget | None:
     if given is None:
         return None
     if isinstance(given, str):
-        return Budget(parse_bytes(given))
+        return Budget(parse_bytes(given, "compile", "memory_budget"))
     number = as_whole(given)
     if number is not None and number > 0:
         return Budget(number)

@@ -68,7 +68,7 @@ def conv_transpose2d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, 
 
 # -- arguments -------------------------------------------------------------------------------------------------------
 def _operands(name: str, rank: int, x: Any, weight: Any, bias: Any) -> tuple[Node, Node, Node | None]:
-    nodes = lowered(name, "convolution", *[t for t in (x, weight, bias) if t is not None])
+    nodes = lowered(name, "convolution", x, weight, *([] if bias is None else [bias]))
     if not nodes[0].dtype.is_float:
         raise fail(DTypeError, name, f"dtype {nodes[0].dtype} is not taken", "convert with astype")
     if len(nodes[1].shape) != rank + 2:
@@ -91,7 +91,8 @@ def _check_channels(name: str, groups: int, channels: Size, taken: Size, count: 
     if not isinstance(channels, int) or not isinstance(count, int):
         raise fail(ShapeError, name, "the numbers of channels must be known", "make only the batch dynamic")
     if channels % groups or count % groups:
-        raise fail(ShapeError, name, f"{channels} and {count} channels are not both divisible into {groups} groups")
+        odd = channels if channels % groups else count
+        raise fail(ShapeError, name, f"{odd} channels are not divisible into {groups} groups")
     if channels != taken:
         raise fail(ShapeError, name, f"x has {channels} channels, {what} takes {taken}")
 

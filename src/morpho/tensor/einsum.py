@@ -115,7 +115,7 @@ class _Problem:
     def limit_bytes(self, memory_limit: int | str | None) -> int | None:
         """The cap on intermediates. A dynamic size is capped at its largest, but only if the user gives a limit."""
         if memory_limit is not None:
-            return parse_bytes(memory_limit)
+            return parse_bytes(memory_limit, "einsum", "memory_limit")
         if any(isinstance(size, Dim) for size in self.sizes.values()):
             return None
         return machine().memory_bytes // SHARE_OF_MEMORY

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from morpho.base.dims import evaluate, upper
 from morpho.base.units import format_bytes
-from morpho.kernels.program import HostStep, Program, Step
+from morpho.kernels.program import PACK, HostStep, Program, Step
 from morpho.runtime import code, threads
 
 if TYPE_CHECKING:
     from morpho.tensor.compile import Compiled
+    from morpho.tensor.specialise import Specialisation
 
 
 def statistics(compiled: Compiled) -> dict[str, Any]:
@@ -119,6 +120,17 @@ def _peak_lines(stats: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _packed_anew(chosen: Specialisation) -> int:
+    """How many captured tensors products pack at every call, since NumPy owns them and may change them."""
+    program, first = chosen.plan.program, chosen.arguments + len(chosen.states.states)
+    borrowed = {first + i for i, tensor in enumerate(chosen.captured) if not tensor.elements().writable}
+    steps = [step for step in program.steps if isinstance(step, Step)]
+    read = [step.places[0] for step in steps if step.label == PACK]
+    read += [step.places[1] for step in steps if step.is_product and not step.is_direct]
+    slots = {place.slot for place in read if place is not None}
+    return sum(program.slots[slot].kind == "input" and program.slots[slot].index in borrowed for slot in slots)
+
+
 def explain_text(compiled: Compiled) -> str:
     """A page in words."""
     stats = statistics(compiled)
@@ -137,10 +149,9 @@ def explain_text(compiled: Compiled) -> str:
     if stats["prepared_steps"]:
         lines.append(f"  once, on constants: {_count(stats['prepared_steps'], 'step')}, "
                      f"{format_bytes(stats['prepared_bytes'])} kept")
-    borrowed = sum(not tensor.elements().writable for tensor in compiled.current.captured)
-    if borrowed and any(step.is_product and not step.is_direct
-                         for step in compiled.current.plan.program.steps if isinstance(step, Step)):
-        lines.append(f"  packed at every call: {_count(borrowed, 'captured tensor')} borrowed from NumPy; "
+    packed = _packed_anew(compiled.current)
+    if packed:
+        lines.append(f"  packed at every call: {_count(packed, 'captured tensor')} borrowed from NumPy; "
                      "mo.asarray(weight, copy=True) is packed once")
     if compiled.current.notes:
         lines.append("choices\n  " + "\n  ".join(compiled.current.notes))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
+from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
@@ -165,11 +166,20 @@ def _with_numbers(tree: Any) -> Any:
 
 
 def _positions(argnums: int | Sequence[int], count: int, operation: str) -> list[int]:
-    wanted = [argnums] if isinstance(argnums, int | np.integer) else list(argnums)
+    several = list(argnums) if isinstance(argnums, Iterable) and not isinstance(argnums, str) else [argnums]
+    wanted = [number for given in several if (number := as_whole(given)) is not None]
+    if len(wanted) < len(several):
+        raise fail(ArgumentError, operation, f"argnums={argnums!r} is neither a position nor a sequence of positions",
+                   "write argnums=0 or argnums=(0, 1)")
+    found: list[int] = []
     for number in wanted:
         if not -count <= number < count:
-            raise fail(ArgumentError, operation, f"there is no argument {number} among {count}")
-    return [number % count for number in wanted]
+            raise fail(ArgumentError, operation, f"there is no argument {number} among {count}",
+                       "what is differentiated is given by position, without its name")
+        if number % count in found:
+            raise fail(ArgumentError, operation, f"argnums={argnums!r} names argument {number % count} twice")
+        found.append(number % count)
+    return found
 
 
 def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 0, *,
@@ -185,6 +195,8 @@ def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 
     >>> mo.value_and_grad(lambda x, y: (x * y).sum(), argnums=(0, 1))(mo.ones(2), mo.asarray([3.0, 4.0]))[1][0].numpy()
     array([3., 4.], dtype=float32)
     """
+    if not callable(function):
+        raise fail(ArgumentError, "grad", f"{type(function).__name__} is not a function")
 
     def call(*arguments: Any, **named: Any) -> Any:
         positions = _positions(argnums, len(arguments), "grad")

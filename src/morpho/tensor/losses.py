@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from morpho.base.checks import as_real, check_whole, shown
 from morpho.base.dims import Size, bounds
 from morpho.base.dtypes import DType, int64
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
@@ -34,11 +35,15 @@ def cross_entropy(logits: Any, targets: Any, /, *, axis: int = -1, label_smoothi
         raise fail(ShapeError, name, "a 0-dimensional tensor has no classes")
     if reduction not in REDUCTIONS:
         raise fail(ArgumentError, name, f"reduction {reduction!r} is unknown", "use 'mean', 'sum' or 'none'")
-    if not 0 <= label_smoothing <= 1:
-        raise fail(ArgumentError, name, f"label_smoothing={label_smoothing} does not lie between 0 and 1")
+    smoothing = as_real(label_smoothing)
+    if smoothing is None or not 0 <= smoothing <= 1:
+        raise fail(ArgumentError, name, f"label_smoothing={shown(label_smoothing)} is not a number between 0 and 1")
+    if ignore_index is not None:
+        check_whole(name, ignore_index=ignore_index)
+        ignore_index = int(ignore_index)
     number = normalise_axis(axis, len(node.shape), name)
     target = _target(name, node, as_node(targets, name), number, ignore_index)
-    loss = build(name, node, target, axes=(number,), smoothing=float(label_smoothing), ignore=ignore_index)
+    loss = build(name, node, target, axes=(number,), smoothing=smoothing, ignore=ignore_index)
     return Tensor.of_node(_reduced(loss, target, number, reduction))
 
 

@@ -40,7 +40,8 @@ def matmul(x1: Any, x2: Any, /, *, algorithm: str = "auto", dtype: Any = None) -
     which have the same bits, and between packing x2 and reading it as it lies, by the crossovers of the machine profile
     (`morpho doctor --measure`). `blas` is NumPy's OpenBLAS and `strassen` Strassen's method in Winograd's form; both
     have bits of their own and are used when named, or by `auto` under `mo.settings(fast=True)` where they were measured
-    to be faster. A `Quantised` x2 counts as its transpose, (k, n), written or not.
+    to be faster; they take floats, and `strassen` known sizes. A `Quantised` x2 counts as its transpose, (k, n),
+    written or not.
 
     >>> import morpho as mo
     >>> mo.matmul(mo.ones((2, 3)), mo.ones((3, 2)), algorithm="kernel").tolist()
@@ -100,7 +101,7 @@ def _by(algorithm: str, a: Node, b: Node) -> Node:
         return build("matmul", a, b, threads="one" if algorithm == "kernel" else "many")
     if not a.dtype.is_float and not (a.dtype.is_complex and algorithm == "blas"):
         raise fail(DTypeError, "matmul", f"algorithm={algorithm!r} does not take {a.dtype}",
-                   "integers are exact with algorithm='kernel'")
+                   "use algorithm='auto'" + (", which is exact" if a.dtype.is_integer else ""))
     if algorithm == "blas":
         return build("matmul_blas", a, b)
     from morpho.tensor.strassen import strassen

@@ -46,8 +46,7 @@ def call(made: Compiled, /, *args: Any, **kwargs: Any) -> Any:
                        "call it without out=, and give out= to the outer function")
         return made.function(*args, **kwargs)
     if any(type(value) is np.ndarray for value in (*args, *kwargs.values())):
-        args = tuple([_borrowed(value) for value in args])
-        kwargs = {name: value if name == "out" else _borrowed(value) for name, value in kwargs.items()}
+        args, kwargs = borrowed(args, kwargs)
         if made.is_enabled and type(kwargs.get("out")) is not np.ndarray:  # which is for this way
             return made(*args, **kwargs)
     out = kwargs.pop("out", None) if "out" not in made.signature.parameters else None
@@ -87,9 +86,14 @@ def _bind(made: Compiled, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dic
     return dict(bound.arguments)
 
 
-def _borrowed(value: Any) -> Any:
-    """A NumPy array as a tensor, with which the native entry can be called."""
-    return asarray(value) if type(value) is np.ndarray else value
+def borrowed(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments with tensors for NumPy arrays: with those the native entry can be called."""
+
+    def tensor(value: Any) -> Any:
+        return asarray(value) if type(value) is np.ndarray else value
+
+    return tuple([tensor(value) for value in args]), {name: value if name == "out" else tensor(value)
+                                                      for name, value in kwargs.items()}
 
 
 def _argument(leaf: Any) -> Tensor:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from morpho.base.errors import ArgumentError, fail
 from morpho.runtime import parallel
 from morpho.runtime import tasks as scheduling
 from morpho.runtime.futures import Future
@@ -29,6 +30,13 @@ __all__ = ["Future", "Scheduler", "graph", "map", "reduce", "stats", "submit", "
 
 # A function being traced records what its thread computes: tasks it waits for run on other threads.
 scheduling.inline_allowed = lambda: tracing.current is None
+
+
+def _chosen(scheduler: Scheduler | None) -> Scheduler:
+    """The one given, or the one in force here."""
+    if scheduler is not None and not isinstance(scheduler, Scheduler):
+        raise fail(ArgumentError, "tasks", f"scheduler={scheduler!r} is no mo.tasks.Scheduler")
+    return scheduler or default()
 
 
 def submit(function: Callable[..., Any], /, *arguments: Any, after: Iterable[Future] = (), name: str | None = None,
@@ -45,7 +53,7 @@ def submit(function: Callable[..., Any], /, *arguments: Any, after: Iterable[Fut
     >>> mo.tasks.submit(sorted, [1, 3, 2], reverse=True).result()
     [3, 2, 1]
     """
-    return (scheduler or default()).submit(function, *arguments, after=after, name=name, **named)
+    return _chosen(scheduler).submit(function, *arguments, after=after, name=name, **named)
 
 
 def map(function: Callable[[Any], Any], items: Iterable[Any], chunk: int | None = None, *,
@@ -57,7 +65,7 @@ def map(function: Callable[[Any], Any], items: Iterable[Any], chunk: int | None 
     >>> mo.tasks.map(len, ["a", "bc", ""])
     [1, 2, 0]
     """
-    return parallel.parallel_map(scheduler or default(), function, items, chunk)
+    return parallel.parallel_map(_chosen(scheduler), function, items, chunk)
 
 
 def reduce(function: Callable[[Any, Any], Any], items: Iterable[Any], initial: Any = parallel.MISSING, *,
@@ -70,7 +78,7 @@ def reduce(function: Callable[[Any, Any], Any], items: Iterable[Any], initial: A
     >>> mo.tasks.reduce(lambda a, b: f"({a}{b})", "abcde")
     '(((ab)(cd))e)'
     """
-    return parallel.parallel_reduce(scheduler or default(), function, items, initial, map)
+    return parallel.parallel_reduce(_chosen(scheduler), function, items, initial, map)
 
 
 def graph(tasks: Mapping[str, Sequence[Any]], *, scheduler: Scheduler | None = None) -> dict[str, Future]:
@@ -81,7 +89,7 @@ def graph(tasks: Mapping[str, Sequence[Any]], *, scheduler: Scheduler | None = N
     >>> futures["sum"].result()
     7
     """
-    return parallel.submit_graph(scheduler or default(), tasks)
+    return parallel.submit_graph(_chosen(scheduler), tasks)
 
 
 def stats(scheduler: Scheduler | None = None) -> dict[str, Any]:
@@ -90,7 +98,7 @@ def stats(scheduler: Scheduler | None = None) -> dict[str, Any]:
     >>> mo.tasks.map(abs, [-1, 2]) and mo.tasks.stats()["executed"] > 0
     True
     """
-    return (scheduler or default()).stats()
+    return _chosen(scheduler).stats()
 
 
 def __dir__() -> list[str]:
