@@ -166,7 +166,8 @@ WRONG_CALLS = [
     ((), {}, "missing a required argument: 'a'"),
     ((1.0,), {}, "missing a required argument: 'b'"),
     ((1.0, 2.0, 3.0), {}, "too many positional arguments"),
-    ((1.0, 2.0), {"c": 3}, "unexpected keyword argument 'c'"),
+    ((1.0, 2.0), {"c": 3}, "there is no argument 'c'"),
+    ((1.0,), {"c": 3}, "there is no argument 'c'"),
     ((1.0, 2.0), {"a": 3}, "multiple values for argument 'a'"),
 ]
 

@@ -38,8 +38,9 @@ class IndexFault(MorphoError, IndexError):
     """An index outside its axis, found while building the graph or while it runs."""
 
 
-class ArgumentError(MorphoError, TypeError):
-    """A call with other arguments than the function takes: count, kind, name, or a compiled function's guards."""
+class ArgumentError(MorphoError, TypeError, ValueError):
+    """A call with other arguments than the function takes: count, kind, name, value of an option, or a compiled
+    function's guards. Callers may expect either built-in error, so it is both."""
 
 
 class ValueFault(MorphoError, ValueError):

@@ -80,10 +80,18 @@ def _bind(made: Compiled, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dic
     try:
         bound = made.signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise fail(ArgumentError, made.__name__, f"{error}",
+        raise fail(ArgumentError, made.__name__, _unfitting(made, kwargs) or str(error),
                    f"the compiled function takes {made.signature}") from None
     bound.apply_defaults()
     return dict(bound.arguments)
+
+
+def _unfitting(made: Compiled, kwargs: Mapping[str, Any]) -> str:
+    """That a name is none of the function's, which Python tells only when all others are there."""
+    parameters = made.signature.parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return ""
+    return next((f"there is no argument {name!r}" for name in kwargs if name not in parameters), "")
 
 
 def borrowed(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
