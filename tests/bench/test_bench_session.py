@@ -52,7 +52,7 @@ def test_a_wrong_result_is_an_error(open_session):
 def test_a_missing_peer_is_listed_with_the_way_to_get_it(open_session):
     running = open_session("missing")
     assert running.measure("add", (64,), ["fake"]) == {}
-    assert running.missing_lines() == ["missing: fake (No module named 'fake'); pip install 'morpho[bench]'"]
+    assert running.missing_lines() == ["missing: fake (No module named 'fake'); pip install -e '.[bench]'"]
 
 
 def test_a_crash_is_reported_and_the_peer_started_anew(open_session):
