@@ -87,6 +87,8 @@ def run(options: Options) -> int:
         themes, modules = choose_themes(options.only, suite), choose_peers(options.peers, suite)
         if options.json and not options.json.absolute().parent.is_dir():
             raise UsageError(f"[bench] there is no folder {options.json.parent} for {options.json.name}.")
+        if options.json and options.json.is_dir():
+            raise UsageError(f"[bench] {options.json} is a folder: name a file in it.")
     except UsageError as error:
         print(error)
         return 2

@@ -57,8 +57,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
+def pytest_xdist_auto_num_workers() -> int | None:
     """`-n auto`: a process for every core that the affinity mask and the cgroup's quota leave, 16 at most."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None  # pytest-xdist's own answer
     from morpho.base.machine import allowed_cores, quota_cores, usable_cores
 
     return min(16, usable_cores(allowed_cores(), quota_cores()))

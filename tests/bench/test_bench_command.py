@@ -13,7 +13,9 @@ def test_options_reach_the_harness(capsys):
     assert "no theme '9'" in capsys.readouterr().out
 
 
-def test_a_file_that_cannot_be_written_is_told_before_anything_runs(capsys, tmp_path):
+def test_a_file_without_a_place_is_told_before_anything_runs(capsys, tmp_path):
+    assert bench.run_suite("kernels", only="mlp", json=tmp_path) == 2
+    assert "is a folder" in capsys.readouterr().out
     assert bench.run_suite("kernels", only="mlp", json=tmp_path / "nowhere" / "figures.json") == 2
     assert capsys.readouterr().out == f"[bench] there is no folder {tmp_path / 'nowhere'} for figures.json.\n"
 

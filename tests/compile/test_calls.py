@@ -119,6 +119,7 @@ def test_methods() -> None:
     assert two.apply(vector(1, 2), out=target) is target and target.tolist() == [2, 4]
     assert three.apply(vector(1, 2), out=target) is target and target.tolist() == [3, 6]
     assert two.apply.recompiles == 1
+    assert len(two.apply.measure(vector(1, 2), repeats=1)["measured_s"]) == 1
 
 
 def test_python_numbers_are_constants_of_the_code(caplog: pytest.LogCaptureFixture) -> None:

@@ -291,13 +291,23 @@ def test_borrowed_weights_are_read_at_every_call(rng: np.random.Generator) -> No
 
 
 def test_explain_counts_what_is_packed_at_every_call(rng: np.random.Generator) -> None:
-    """A bias that NumPy owns is read, not packed."""
+    """A bias that NumPy owns is read, not packed; a weight that is converted first is packed, too."""
     array, bias = draw(rng, 30, 20), mo.asarray(draw(rng, 20))
     owned, borrowed = mo.asarray(array, copy=True), mo.asarray(array)
     kept, anew = mo.compile(lambda x: x @ owned + bias), mo.compile(lambda x: x @ borrowed + bias)
     for f, words in ((kept, ()), (anew, ("packed at every call: 1 captured tensor borrowed",))):
         f(mo.asarray(draw(rng, 100, 30)))
         assert all(word in f.explain() for word in words) and ("every call" in f.explain()) == bool(words)
+    half = mo.asarray(array.astype(np.float16))
+    for weigh in (lambda: half.astype("float32"), lambda: borrowed * 2.0, lambda: mo.concat([borrowed, half * 1.0])):
+        f = mo.compile(lambda x, weigh=weigh: x @ weigh()[:30])
+        f(mo.asarray(draw(rng, 100, 30)))
+        assert "packed at every call" in f.explain(), f.explain()
+    moving = mo.compile(lambda x, y: x @ (borrowed * y))
+    moving(mo.asarray(draw(rng, 100, 30)), mo.asarray(draw(rng, 20)))
+    with mo.settings(backend="reference"):
+        anew(mo.asarray(draw(rng, 100, 30)))
+    assert "every call" not in moving.explain() + anew.explain()
 
 
 def test_one_weight_of_two_products_is_packed_once(rng: np.random.Generator) -> None:

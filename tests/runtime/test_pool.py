@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import mmap
 import pickle
 
 import numpy as np
@@ -12,7 +13,7 @@ from pools import SIZES
 
 from morpho.base import dtypes
 from morpho.base.errors import ArgumentError, DeviceError, MemoryLimit, ValueFault
-from morpho.runtime.pool import ALIGNMENT_BYTES, Piece, Pool, size_class
+from morpho.runtime.pool import ALIGNMENT_BYTES, HUGE_PAGE_BYTES, Piece, Pool, size_class
 
 # ------------------------------------------------------------------------------------------------- size classes
 
@@ -29,6 +30,17 @@ def test_classes_round_up_waste_at_most_a_quarter_and_are_aligned() -> None:
 
 def test_there_are_four_classes_per_power_of_two() -> None:
     assert len({size_class(n) for n in range(1025, 2049)}) == 4
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="huge pages are asked for on Linux")
+def test_large_blocks_begin_where_a_huge_page_does() -> None:
+    """Else those of 2.5 MB have room for one only by chance; the last byte is theirs as well."""
+    pool = Pool()
+    for nbytes in (2 << 20, 5 << 19, 3 << 20, 7 << 19, 5 << 20):
+        block = pool.acquire(nbytes)
+        assert block.address % HUGE_PAGE_BYTES == 0
+        block.numpy("uint8", nbytes)[-1] = 1
+        del block
 
 
 def test_1500_after_releasing_1024_does_not_get_the_1024_block() -> None:

@@ -147,7 +147,7 @@ def test_both_values_are_named() -> None:
         mo.einsum("ij,kj->ik", X, X, memory_limit="lots")
     with pytest.raises(ValueError, match=r"^\[compile\] memory_budget='2 hours' has the unknown unit 'hours'"):
         mo.compile(mo.sum, memory_budget="2 hours")
-    with pytest.raises(ValueError, match=r"^\[conv_transpose2d\] 4 channels are not divisible into 3 groups"):
+    with pytest.raises(ValueError, match=r"^\[conv_transpose2d\] 4 channels of x are not divisible into 3 groups"):
         mo.conv_transpose2d(mo.ones((2, 4, 6, 6)), mo.ones((4, 8, 3, 3)), groups=3)
     with pytest.raises(ValueError, match=r"^\[attention\] k and v have no heads"):
         mo.attention(*[mo.ones((1, 0, 2, 4))] * 3)

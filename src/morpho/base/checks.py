@@ -36,7 +36,10 @@ def as_real(value: Any) -> float | None:
     >>> as_real(np.float32(0.5)), as_real(2), as_real("2")
     (0.5, 2.0, None)
     """
-    fits = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        fits = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an integer beyond all floats
+        return None
     return float(value) if fits else None
 
 

@@ -116,10 +116,10 @@ def format_per_s(count_per_s: float, what: str = "") -> str:
     return f"{number} {prefix + ' ' if prefix and what else prefix}{what}/s"
 
 
-def _split(text: str, kind: str, example: str, where: tuple[str, str] = ("units", "")) -> tuple[str, str]:
+def _split(text: str, kind: str, example: str, operation: str = "units", subject: str = "") -> tuple[str, str]:
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise fail(ValueFault, where[0], f"{where[1]}{text!r} is not a {kind}",
+        raise fail(ValueFault, operation, f"{subject}{text!r} is not a {kind}",
                    f"write a number and a unit, as in {example}")
     return match[1], match[2].lower()
 
@@ -132,7 +132,7 @@ def parse_bytes(text: str | int, operation: str = "units", argument: str = "") -
     (64000000, 1610612736, 4096, 2000, 7)
     """
     subject = f"{argument}=" if argument else ""
-    number, unit = _split(str(text), "size", "64MB", (operation, subject))
+    number, unit = _split(str(text), "size", "64MB", operation, subject)
     if unit not in _BYTES_OF:
         raise fail(ValueFault, operation, f"{subject}{text!r} has the unknown unit {unit!r}",
                    "use B, kB, MB, GB, KiB, MiB or GiB")

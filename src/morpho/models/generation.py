@@ -135,9 +135,10 @@ def generate(model: LanguageModel, ids: Sequence[int], *, max_new_tokens: int | 
     count = room if max_new_tokens is None else min(max_new_tokens, room)
     if max_new_tokens is not None and max_new_tokens < 0:
         raise fail(ArgumentError, "generate", f"max_new_tokens={max_new_tokens} is negative")
-    if seed is not None and ((number := as_whole(seed)) is None or number < 0):
+    number = as_whole(seed)
+    if seed is not None and (number is None or number < 0):
         raise fail(ArgumentError, "generate", f"seed={seed!r} is not a whole number of at least 0")
-    return _tokens(model, prompt, count, sampling, np.random.default_rng(seed), tokens, strings, tokenizer)
+    return _tokens(model, prompt, count, sampling, np.random.default_rng(number), tokens, strings, tokenizer)
 
 
 def _tokens(model: LanguageModel, prompt: list[int], count: int, sampling: Sampling, rng: np.random.Generator,

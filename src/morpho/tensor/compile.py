@@ -169,6 +169,10 @@ class _Bound:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._compiled(self._instance, *args, **kwargs)
 
+    def measure(self, *args: Any, **kwargs: Any) -> dict[str, list[float]]:
+        """`Compiled.measure` with the instance before the arguments."""
+        return self._compiled.measure(self._instance, *args, **kwargs)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._compiled, name)
 

@@ -91,8 +91,8 @@ def _check_channels(name: str, groups: int, channels: Size, taken: Size, count: 
     if not isinstance(channels, int) or not isinstance(count, int):
         raise fail(ShapeError, name, "the numbers of channels must be known", "make only the batch dynamic")
     if channels % groups or count % groups:
-        odd = channels if channels % groups else count
-        raise fail(ShapeError, name, f"{odd} channels are not divisible into {groups} groups")
+        odd = f"{channels} channels of x" if channels % groups else f"{count} channels of the weight"
+        raise fail(ShapeError, name, f"{odd} are not divisible into {groups} groups")
     if channels != taken:
         raise fail(ShapeError, name, f"x has {channels} channels, {what} takes {taken}")
 

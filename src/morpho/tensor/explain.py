@@ -121,14 +121,32 @@ def _peak_lines(stats: dict[str, Any]) -> list[str]:
 
 
 def _packed_anew(chosen: Specialisation) -> int:
-    """How many captured tensors products pack at every call, since NumPy owns them and may change them."""
+    """How many captured tensors are packed at every call, as they are or converted, since NumPy owns them and may
+    change them. What is made of captured tensors that Morpho owns is packed once, and not among these steps."""
     program, first = chosen.plan.program, chosen.arguments + len(chosen.states.states)
-    borrowed = {first + i for i, tensor in enumerate(chosen.captured) if not tensor.elements().writable}
-    steps = [step for step in program.steps if isinstance(step, Step)]
-    read = [step.places[0] for step in steps if step.label == PACK]
-    read += [step.places[1] for step in steps if step.is_product and not step.is_direct]
-    slots = {place.slot for place in read if place is not None}
-    return sum(program.slots[slot].kind == "input" and program.slots[slot].index in borrowed for slot in slots)
+    borrowed = [not tensor.elements().writable for tensor in chosen.captured]
+    made: dict[int, set[int]] = {}  # slots made of captured tensors alone -> which of them are borrowed
+    for number, slot in enumerate(program.slots):
+        if slot.kind == "input" and 0 <= slot.index - first < len(borrowed):
+            made[number] = {slot.index} if borrowed[slot.index - first] else set()
+    mixed: set[int] = set()  # slots that something else is written to
+    found: set[int] = set()
+    for step in program.steps if chosen.plan.native else ():
+        if not isinstance(step, Step):
+            continue
+        position = 0 if step.label == PACK else 1 if step.is_product and not step.is_direct else None
+        packed = None if position is None else step.places[position]
+        if packed is not None:
+            found |= made.get(packed.slot, set())
+        reads, targets = {place.slot for place in step.reads}, {place.slot for place in step.written}
+        if reads <= made.keys() and not targets & mixed:
+            for target in targets:
+                made.setdefault(target, set()).update(*(made[read] for read in reads))
+        else:
+            mixed |= targets
+            for target in targets:
+                made.pop(target, None)
+    return len(found)
 
 
 def explain_text(compiled: Compiled) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -165,19 +165,28 @@ def _with_numbers(tree: Any) -> Any:
     return asarray(tree) if isinstance(tree, int | float | complex | np.number | np.bool) else tree
 
 
-def _positions(argnums: int | Sequence[int], count: int, operation: str) -> list[int]:
-    several = list(argnums) if isinstance(argnums, Iterable) and not isinstance(argnums, str) else [argnums]
-    wanted = [number for given in several if (number := as_whole(given)) is not None]
-    if len(wanted) < len(several):
+def _wanted(argnums: Any, operation: str) -> tuple[list[int], bool]:
+    """Positions as they are given, and whether it is one by itself."""
+    alone = as_whole(argnums)
+    if alone is not None:
+        return [alone], True
+    several = list(argnums) if isinstance(argnums, Iterable) and not isinstance(argnums, str | bytes | Mapping) else []
+    found = [number for given in several if (number := as_whole(given)) is not None]
+    if len(found) < max(len(several), 1):
         raise fail(ArgumentError, operation, f"argnums={argnums!r} is neither a position nor a sequence of positions",
                    "write argnums=0 or argnums=(0, 1)")
+    return found, False
+
+
+def _positions(wanted: Sequence[int], count: int, named: bool, operation: str) -> list[int]:
+    """Those among so many arguments, counted from the first."""
     found: list[int] = []
     for number in wanted:
         if not -count <= number < count:
             raise fail(ArgumentError, operation, f"there is no argument {number} among {count}",
-                       "what is differentiated is given by position, without its name")
+                       "give what is differentiated by position, without its name" if named else "")
         if number % count in found:
-            raise fail(ArgumentError, operation, f"argnums={argnums!r} names argument {number % count} twice")
+            raise fail(ArgumentError, operation, f"argnums={tuple(wanted)} name argument {number % count} twice")
         found.append(number % count)
     return found
 
@@ -197,9 +206,10 @@ def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 
     """
     if not callable(function):
         raise fail(ArgumentError, "grad", f"{type(function).__name__} is not a function")
+    wanted, alone = _wanted(argnums, "grad")
 
     def call(*arguments: Any, **named: Any) -> Any:
-        positions = _positions(argnums, len(arguments), "grad")
+        positions = _positions(wanted, len(arguments), bool(named), "grad")
         inputs = _Inputs("grad", [arguments[i] for i in positions])
         changed = list(arguments)
         for position, tree in zip(positions, inputs.trees(inputs.leaves), strict=True):
@@ -211,7 +221,7 @@ def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 
                        "reduce it with sum() or mean()")
         node = value.program()
         found = inputs.trees([Tensor.of_node(n) for n in pull_back([node], [constant_like(node, 1)], inputs.nodes)])
-        return result, found[0] if isinstance(argnums, int | np.integer) else tuple(found)
+        return result, found[0] if alone else tuple(found)
 
     return call
 

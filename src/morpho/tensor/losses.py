@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from morpho.base.checks import as_real, check_whole, shown
+from morpho.base.checks import as_real, as_whole, shown
 from morpho.base.dims import Size, bounds
 from morpho.base.dtypes import DType, int64
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
@@ -38,12 +38,12 @@ def cross_entropy(logits: Any, targets: Any, /, *, axis: int = -1, label_smoothi
     smoothing = as_real(label_smoothing)
     if smoothing is None or not 0 <= smoothing <= 1:
         raise fail(ArgumentError, name, f"label_smoothing={shown(label_smoothing)} is not a number between 0 and 1")
-    if ignore_index is not None:
-        check_whole(name, ignore_index=ignore_index)
-        ignore_index = int(ignore_index)
+    ignored = as_whole(ignore_index)
+    if ignore_index is not None and ignored is None:
+        raise fail(ArgumentError, name, f"ignore_index={shown(ignore_index)} is not a whole number")
     number = normalise_axis(axis, len(node.shape), name)
-    target = _target(name, node, as_node(targets, name), number, ignore_index)
-    loss = build(name, node, target, axes=(number,), smoothing=smoothing, ignore=ignore_index)
+    target = _target(name, node, as_node(targets, name), number, ignored)
+    loss = build(name, node, target, axes=(number,), smoothing=smoothing, ignore=ignored)
     return Tensor.of_node(_reduced(loss, target, number, reduction))
 
 

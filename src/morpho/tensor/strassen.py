@@ -24,7 +24,7 @@ def strassen(a: Node, b: Node, leaf: int = LEAF) -> Node:
     sizes = (*a.shape[-2:], b.shape[-1])
     if not all(isinstance(size, int) for size in sizes):
         raise fail(ArgumentError, "matmul", "algorithm='strassen' needs sizes that are known",
-                   "use algorithm='kernel' with dynamic sizes")
+                   "use algorithm='auto' with dynamic sizes")
     levels = 0
     while levels < MOST_LEVELS and min(sizes) >> (levels + 1) >= leaf:  # type: ignore[type-var, operator]
         levels += 1

@@ -36,7 +36,7 @@ def _chosen(scheduler: Scheduler | None) -> Scheduler:
     """The one given, or the one in force here."""
     if scheduler is not None and not isinstance(scheduler, Scheduler):
         raise fail(ArgumentError, "tasks", f"scheduler={scheduler!r} is no mo.tasks.Scheduler")
-    return scheduler or default()
+    return default() if scheduler is None else scheduler
 
 
 def submit(function: Callable[..., Any], /, *arguments: Any, after: Iterable[Future] = (), name: str | None = None,
