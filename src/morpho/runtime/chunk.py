@@ -12,7 +12,7 @@ import numpy as np
 ALIGNMENT_BYTES = 64
 MAPPED_BYTES = 1 << 20  # from here on a chunk is its own mapping, below it comes from malloc
 # From here on huge pages, of this size: 12x faster to touch first, 1.4x afterwards. Small ones lie in memory in the
-# order in which they were touched, which can put what is used together into the same sets of a cache (docs/findings.md).
+# order in which they were touched, which can put what is used together into the same sets of a cache (docs/findings).
 HUGE_PAGE_BYTES = 2 << 20
 ZEROED = -1  # the `asked` of a chunk nobody has had yet and that the system filled with zeros
 
