@@ -11,6 +11,7 @@ from running import Native, equal_bits, parameter, readable, stored, strides_of
 import morpho as mo
 from morpho.base.dtypes import DType, bfloat16, bool_, float16, float32, float64, int64
 from morpho.ir.node import Node, build
+from morpho.kernels.joint import TILES_PER_THREAD, alternates, pieces_per_thread
 from morpho.ops.sources import pick
 from morpho.runtime import code
 from morpho.runtime import evaluate as evaluation
@@ -421,3 +422,15 @@ def test_minus_infinity_hides_a_nan(queries: int, dtype: DType, rng: np.random.G
     found = [mo.attention(q, k, v, mask=mask).astype(mo.float32).numpy()
              for mask in (mo.asarray(~hidden), mo.asarray(np.where(hidden, -np.inf, 0).astype("f")))]
     assert np.array_equal(*found) and np.isfinite(found[0]).all()
+
+
+def test_threads_take_heads_side_by_side() -> None:
+    """The next head's keys are asked for ahead, so it must be the same thread's. Tiles of one head differ in size."""
+    step = mo.compile(lambda q, k, v: mo.attention(q, k, v, causal=True, offset=128))
+    whole = mo.compile(lambda q: mo.attention(q, q, q, causal=True))
+    with mo.settings(threads=2):
+        step(mo.ones((1, 12, 1, 64)), mo.ones((1, 12, 129, 64)), mo.ones((1, 12, 129, 64)))
+        whole(mo.ones((1, 2, 700, 64)))
+    for f, alternating in ((step, False), (whole, True)):
+        (found,) = [part for part in f.current.plan.program.steps if part.label.startswith("attention")]
+        assert alternates(found) == alternating and pieces_per_thread(found) == TILES_PER_THREAD

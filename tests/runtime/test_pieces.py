@@ -28,7 +28,8 @@ def workers(count: int) -> threads.Workers:
     return threads.workers(count, native().worker)
 
 
-def run_divided(count: int, rows: int, body: Callable[[int, int], None], pieces: int = CHUNKS_PER_THREAD) -> list[int]:
+def run_divided(count: int, rows: int, body: Callable[[int, int], None], pieces: int = CHUNKS_PER_THREAD,
+                alternates: bool = False) -> list[int]:
     """Run a kernel on `count` threads, calling `body(first, last)` per piece; how many pieces each thread took."""
     def kernel(places: int, values: int, first: int, last: int, left: int, right: int, scratch: int) -> int:
         assert (left, right) == (0, 1 << 20)
@@ -42,6 +43,7 @@ def run_divided(count: int, rows: int, body: Callable[[int, int], None], pieces:
     step[StepField.FUNCTION] = ctypes.cast(callback, ctypes.c_void_p).value
     step[StepField.PLACE_TABLE], step[StepField.COLUMNS] = table.ctypes.data, 1
     step[StepField.WORK], step[StepField.PIECES] = 4, pieces
+    step[StepField.ALTERNATES] = alternates
     program = np.zeros(int(ProgramField.SIZE), np.int64)
     program[ProgramField.STEPS], program[ProgramField.STEP_TABLE] = 1, step.ctypes.data
     program[ProgramField.POOL] = pool.address
@@ -82,9 +84,10 @@ def test_a_costly_piece_leaves_the_rest_to_the_other_thread(costly: int) -> None
     assert max(taken) >= pieces - 1 - costly
 
 
-@pytest.mark.parametrize("pieces", [CHUNKS_PER_THREAD, TILES_PER_THREAD])
-def test_threads_begin_with_pieces_of_their_own(pieces: int) -> None:
-    """The same ones in every kernel: side by side, or every n-th one where there are many that differ in size."""
+@pytest.mark.parametrize(("pieces", "alternates"), [(CHUNKS_PER_THREAD, False), (TILES_PER_THREAD, False),
+                                                    (TILES_PER_THREAD, True)])
+def test_threads_begin_with_pieces_of_their_own(pieces: int, alternates: bool) -> None:
+    """The same ones in every kernel: side by side, or every n-th one where they differ in size."""
     count, rows = 3, 3 * CHUNKS_PER_THREAD
     for _ in range(3):
         together, seen = threading.Barrier(count), []
@@ -94,9 +97,9 @@ def test_threads_begin_with_pieces_of_their_own(pieces: int) -> None:
             if sum(who == threading.get_ident() for who, _ in seen) <= CHUNKS_PER_THREAD:
                 together.wait(LIMIT_S)  # so no thread is ahead of the others, and none takes what is not its own
 
-        assert run_divided(count, rows, body, pieces) == [CHUNKS_PER_THREAD] * count
+        assert run_divided(count, rows, body, pieces, alternates) == [CHUNKS_PER_THREAD] * count
         shares = {tuple(first for who, first in seen if who == one) for one, _ in seen}
-        step = 1 if pieces == CHUNKS_PER_THREAD else count
+        step = count if alternates else 1
         starts = range(0, rows, CHUNKS_PER_THREAD) if step == 1 else range(count)
         assert shares == {tuple(start + step * n for n in range(CHUNKS_PER_THREAD)) for start in starts}
         assert (threading.get_ident(), 0) in seen, "the caller begins with the first"

@@ -36,7 +36,8 @@ class AttentionKernel:
     """softmax(scale * q k^T + mask) v, and the logarithm of each row's sum. Called over `rows` pieces of work.
 
     `rank` batch axes; `mask` is the mask's dtype; `moving`: the offset is read from memory. Operands as in `OPERANDS`.
-    `flops` and `scratch_bytes` belong to a step, not to the code.
+    `flops`, `scratch_bytes`, and whether pieces are `uneven`, since later rows of a head may see more keys, belong to a
+    step, not to the code.
     """
 
     dtype: DType
@@ -45,9 +46,10 @@ class AttentionKernel:
     moving: bool
     flops: int = field(default=2, compare=False, repr=False)
     scratch_bytes: int = field(default=0, compare=False, repr=False)
+    uneven: bool = field(default=True, compare=False, repr=False)
 
     scratch_bytes_per_column = 0
-    uneven = True
+    one_by_one = True
 
     def generate(self, isa: Isa, name: str) -> str:
         return ForwardCode(self, isa).module(name)

@@ -40,11 +40,17 @@ def least_work(step: Step, crossovers: Crossovers) -> int:
 
 
 def pieces_per_thread(step: Step) -> int:
-    """Into how many pieces per thread a step is divided: tiles of a product one by one, as they differ in size, and
-    those of attention, whose last rows may see more keys than its first."""
-    if step.epilogue is not None or getattr(step.kernel, "uneven", False):
+    """Into how many pieces per thread a step is divided: tiles of a product and of attention one by one, as they are
+    few and large."""
+    if step.epilogue is not None or getattr(step.kernel, "one_by_one", False):
         return TILES_PER_THREAD
     return 1 if getattr(step.kernel, "transposed", False) else CHUNKS_PER_THREAD
+
+
+def alternates(step: Step) -> bool:
+    """Whether a thread begins with every n-th piece, not with pieces side by side: where pieces differ in size, as the
+    last tiles of a product, and those of attention, whose last rows may see more keys than its first."""
+    return step.epilogue is not None or getattr(step.kernel, "uneven", False)
 
 
 def by_columns(step: Step, threads: int) -> bool:

@@ -119,7 +119,8 @@ def lower_attention(node: Node, inputs: Sequence[Place], targets: Sequence[Place
         values += strides(place, len(sizes.batch), sizes.group, kind)
     kernel = AttentionKernel(node.dtype, len(sizes.batch), None if mask is None else mask.dtype, offset is not None,
                              flops=2 * lines * sizes.line,
-                             scratch_bytes=scratch_bytes(upper(sizes.depth), upper(sizes.width)))
+                             scratch_bytes=scratch_bytes(upper(sizes.depth), upper(sizes.width)),
+                             uneven=rows != sizes.heads)
     return [Call(kernel, places, (3, 4), tuple(values), rows, sizes.keys, sizes.operations)]
 
 

@@ -190,6 +190,7 @@ class StoredKernel:
     scratch_bytes: int
     transposed: bool
     may_fault: bool
+    one_by_one: bool
     uneven: bool
 
 
@@ -199,7 +200,7 @@ def stored_kernel(kernel: Any) -> StoredKernel:
         return kernel
     return StoredKernel(kernel_key(kernel, current_isa()), kernel.flops, kernel.scratch_bytes_per_column,
                         kernel.scratch_bytes, *(getattr(kernel, flag, False)
-                                                for flag in ("transposed", "may_fault", "uneven")))
+                                                for flag in ("transposed", "may_fault", "one_by_one", "uneven")))
 
 
 def load_kernels(keys: Sequence[str]) -> bool:

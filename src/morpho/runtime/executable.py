@@ -17,7 +17,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.base.in_force import isa_named
 from morpho.cost.crossovers import Crossovers
 from morpho.kernels.gemm import EPILOGUE, PROLOGUE
-from morpho.kernels.joint import groups, least_work, pieces, pieces_per_thread
+from morpho.kernels.joint import alternates, groups, least_work, pieces, pieces_per_thread
 from morpho.kernels.program import Program, Step
 from morpho.runtime import code, measure, threads
 from morpho.runtime.driver import FUNCTIONS, driver_text
@@ -135,7 +135,7 @@ class Executable:
                       step.kernel.scratch_bytes_per_column, step.kernel.scratch_bytes + step.scratch,
                       pieces_per_thread(step), least_work(step, crossovers),
                       -1 if step.together == 0 else step.together if step.together > 1 else 0,
-                      self.joint[number].ctypes.data if number in self.joint else 0]
+                      self.joint[number].ctypes.data if number in self.joint else 0, int(alternates(step))]
         self.step_table = np.array(words or [0], np.int64)
 
     def _build_joint(self, crossovers: Crossovers) -> dict[int, np.ndarray]:

@@ -70,7 +70,7 @@ def run_step(f: Function) -> str:
     grain = e.instruction("udiv", extent + pieces - 1, pieces)
     grain = e.select(by_columns, (grain + 1023) & -1024, grain)
     items = e.instruction("udiv", extent + grain - 1, grain)
-    task = _new_task(f, items, threads, e.icmp("sgt", f.word("%step", StepField.PIECES), CHUNKS_PER_THREAD))
+    task = _new_task(f, items, threads, e.icmp("ne", f.word("%step", StepField.ALTERNATES), 0))
     f.store_pointer(function, task, TaskField.FUNCTION)
     f.store_pointer(places, task, TaskField.PLACES)
     f.store_pointer(numbers, task, TaskField.VALUES)

@@ -200,10 +200,10 @@ class _Reader:
         return slot
 
     def kernel(self, row: Any) -> code.StoredKernel:
-        key, flops, per_column, scratch, transposed, may_fault, uneven = row
+        key, flops, per_column, scratch, *flags = row
         _check(isinstance(key, str) and KEY.fullmatch(key) is not None, "no key")
-        return code.StoredKernel(key, _integer(flops), _integer(per_column), _integer(scratch), _flag(transposed),
-                                 _flag(may_fault), _flag(uneven))
+        return code.StoredKernel(key, _integer(flops), _integer(per_column), _integer(scratch),
+                                 *[_flag(flag) for flag in flags])
 
     def kept(self, row: Any) -> tuple[int, bool]:
         slot, read = row

@@ -31,7 +31,8 @@ class StepField(IntEnum):
     LEAST = 11  # work above which it is divided among threads
     TOGETHER = 12  # 0, or how many steps from here on are one launch, or -1: it was part of an earlier step's
     JOINT_TABLE = 13  # of such a launch: a `JointField` head, then its pieces
-    SIZE = 14
+    ALTERNATES = 14  # 1 where a thread begins with every n-th piece
+    SIZE = 15
 
 
 class JointField(IntEnum):
