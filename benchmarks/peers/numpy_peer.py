@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks.cases import FUNCTIONS
 from benchmarks.peers.prepared import Prepared
+from benchmarks.session import INSTALL
 
 EPSILON = np.float32(1e-5)
 
@@ -28,7 +29,7 @@ def gelu(x: np.ndarray) -> np.ndarray:
     try:
         from scipy.special import erf
     except ImportError:
-        raise ImportError("NumPy has no erf, and SciPy is missing; pip install -e '.[bench]'") from None
+        raise ImportError(f"NumPy has no erf, and SciPy is missing; {INSTALL}") from None
     t = x * np.float32(1.0 / math.sqrt(2.0))
     erf(t, out=t)
     t += 1.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import mmap
 import pickle
 
 import numpy as np
@@ -32,7 +31,6 @@ def test_there_are_four_classes_per_power_of_two() -> None:
     assert len({size_class(n) for n in range(1025, 2049)}) == 4
 
 
-@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="huge pages are asked for on Linux")
 def test_large_blocks_begin_where_a_huge_page_does() -> None:
     """Else those of 2.5 MB have room for one only by chance; the last byte is theirs as well."""
     pool = Pool()

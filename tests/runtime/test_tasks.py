@@ -250,6 +250,8 @@ def test_timeouts(one: Scheduler) -> None:
     for call in (holder.result, holder.exception):
         with pytest.raises(TaskTimeout, match=r"'holder' is still running after 0\.01 s"):
             call(timeout=0.01)
+    with pytest.raises(TimeoutError):
+        holder.result(timeout=0)
     with pytest.raises(TimeoutError, match="'int' is still waiting for a thread after 0 s"):
         one.submit(int).result(timeout=0)
     for timeout in ("1", float("nan"), [1]):

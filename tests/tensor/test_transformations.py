@@ -48,6 +48,7 @@ def test_a_function_may_print_on_its_way() -> None:
 
 
 def test_functions_say_what_is_wrong() -> None:
+    assert mo.grad(lambda x: x.sum(), argnums=())(mo.ones(2)) == ()
     with pytest.raises(ArgumentError, match="there is no argument 3 among 1"):
         mo.grad(lambda x: x.sum(), argnums=3)(mo.ones(2))
     with pytest.raises(ArgumentError, match="0-dimensional"):

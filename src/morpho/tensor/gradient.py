@@ -165,28 +165,29 @@ def _with_numbers(tree: Any) -> Any:
     return asarray(tree) if isinstance(tree, int | float | complex | np.number | np.bool) else tree
 
 
-def _wanted(argnums: Any, operation: str) -> tuple[list[int], bool]:
+def _wanted(argnums: Any) -> tuple[list[int], bool]:
     """Positions as they are given, and whether it is one by itself."""
     alone = as_whole(argnums)
     if alone is not None:
         return [alone], True
-    several = list(argnums) if isinstance(argnums, Iterable) and not isinstance(argnums, str | bytes | Mapping) else []
-    found = [number for given in several if (number := as_whole(given)) is not None]
-    if len(found) < max(len(several), 1):
-        raise fail(ArgumentError, operation, f"argnums={argnums!r} is neither a position nor a sequence of positions",
+    several = isinstance(argnums, Iterable) and not isinstance(argnums, str | bytes | Mapping)
+    given = list(argnums) if several else [argnums]
+    found = [number for one in given if (number := as_whole(one)) is not None]
+    if len(found) < len(given):
+        raise fail(ArgumentError, "grad", f"argnums={argnums!r} is neither a position nor a sequence of positions",
                    "write argnums=0 or argnums=(0, 1)")
     return found, False
 
 
-def _positions(wanted: Sequence[int], count: int, named: bool, operation: str) -> list[int]:
+def _positions(wanted: Sequence[int], count: int, named: bool) -> list[int]:
     """Those among so many arguments, counted from the first."""
     found: list[int] = []
     for number in wanted:
         if not -count <= number < count:
-            raise fail(ArgumentError, operation, f"there is no argument {number} among {count}",
+            raise fail(ArgumentError, "grad", f"there is no argument {number} among {count}",
                        "give what is differentiated by position, without its name" if named else "")
         if number % count in found:
-            raise fail(ArgumentError, operation, f"argnums={tuple(wanted)} name argument {number % count} twice")
+            raise fail(ArgumentError, "grad", f"argnums={tuple(wanted)} name argument {number % count} twice")
         found.append(number % count)
     return found
 
@@ -206,10 +207,10 @@ def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 
     """
     if not callable(function):
         raise fail(ArgumentError, "grad", f"{type(function).__name__} is not a function")
-    wanted, alone = _wanted(argnums, "grad")
+    wanted, alone = _wanted(argnums)
 
     def call(*arguments: Any, **named: Any) -> Any:
-        positions = _positions(wanted, len(arguments), bool(named), "grad")
+        positions = _positions(wanted, len(arguments), bool(named))
         inputs = _Inputs("grad", [arguments[i] for i in positions])
         changed = list(arguments)
         for position, tree in zip(positions, inputs.trees(inputs.leaves), strict=True):

@@ -34,9 +34,11 @@ scheduling.inline_allowed = lambda: tracing.current is None
 
 def _chosen(scheduler: Scheduler | None) -> Scheduler:
     """The one given, or the one in force here."""
-    if scheduler is not None and not isinstance(scheduler, Scheduler):
+    if scheduler is None:
+        return default()
+    if not isinstance(scheduler, Scheduler):
         raise fail(ArgumentError, "tasks", f"scheduler={scheduler!r} is no mo.tasks.Scheduler")
-    return default() if scheduler is None else scheduler
+    return scheduler
 
 
 def submit(function: Callable[..., Any], /, *arguments: Any, after: Iterable[Future] = (), name: str | None = None,
