@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import random
 import secrets
 import shutil
 import sys
@@ -54,6 +55,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """`--seed N`: the one number that all random draws of the session follow from."""
     parser.addoption("--seed", type=int, default=None, metavar="N",
                      help="seed of every random draw, Hypothesis included (default: a new one, printed at the end)")
+    parser.addoption("--shuffle", action="store_true",
+                     help="run the tests in an order drawn from the seed: what one leaves behind, another may find")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The order of `--shuffle`, the same in all processes of a session."""
+    if config.option.shuffle:
+        random.Random(config.option.seed).shuffle(items)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,22 +15,29 @@ import morpho as mo
 from morpho.backends import cpu
 from morpho.base import machine as machines
 from morpho.base.machine import ISAS, Isa, available_isas, choose_isa, foreign_machine
+from morpho.cost.crossovers import DEFAULT
 from morpho.kernels import gemm, tiles
 from morpho.kernels.tiles import TileGemmKernel, TilePackKernel
-from morpho.runtime import code
+from morpho.runtime import code, compile_queue, measure
 
 SIZES = [(1, 1, 1), (5, 7, 3), (16, 16, 32), (17, 33, 31), (33, 40, 65), (48, 70, 129), (70, 35, 100)]
 
 
-@pytest.fixture
-def unit(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Matrix units in software."""
+@pytest.fixture(params=[1, 3], ids=["one thread", "three threads"])
+def unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Matrix units in software, as an instruction set of their own: nothing of it is found under a real one's name."""
     plain = cpu.compile_text
-    monkeypatch.setattr(Isa, "matrix_units", True)
-    monkeypatch.setattr(cpu, "compile_text", lambda text, *rest: plain(tile_emulator.emulated(text), *rest))
+
+    def compile_text(text: str, isa: Isa, *rest: Any) -> bytes:
+        return plain(tile_emulator.emulated(text) if isa.name == tile_emulator.NAME else text, isa, *rest)
+
+    monkeypatch.setitem(ISAS, tile_emulator.NAME, tile_emulator.emulated_isa())
+    monkeypatch.setattr(cpu, "compile_text", compile_text)
+    monkeypatch.setattr(compile_queue, "MOST_PROCESSES", 1)  # another process knows nothing of it
     monkeypatch.setattr(tiles, "DEPTH", 64)  # several blocks of k
     monkeypatch.setattr(gemm, "TILE_COLUMNS", 32)  # and tiles of columns, for which rows stay packed
-    with mo.settings(isa="vector512", threads=1, cache=False):
+    with (mo.settings(isa=tile_emulator.NAME, threads=request.param, cache=False),
+          measure.using(replace(DEFAULT, shared_points=1))):  # the smallest product is divided among threads
         yield
 
 
@@ -101,14 +109,14 @@ def test_batches_epilogues_and_rows_of_any_batch(unit: None, rng: np.random.Gene
     f = mo.compile(lambda x: mo.gelu(x @ w + bias))
     whole = f(x)
     assert any(isinstance(kernel, TileGemmKernel) for kernel in kernels_of(f))
-    with mo.settings(isa="native"):
+    with mo.settings(isa="vector256"):  # without the unit
         expected = mo.gelu(x @ w + bias).astype(mo.float32).numpy()
     assert np.array_equal(whole.astype(mo.float32).numpy(), expected)
     alone = f(x[1:2, 4:5])
     assert np.array_equal(alone.astype(mo.float32).numpy(), expected[1:2, 4:5])
     batched = mo.asarray(rng.standard_normal((3, 70, 20)).astype("f")).astype(mo.bfloat16).realise()
     got = (x @ batched).astype(mo.float32).numpy()
-    with mo.settings(isa="native"):
+    with mo.settings(isa="vector256"):
         assert np.array_equal(got, (x @ batched).astype(mo.float32).numpy())
 
 
@@ -163,3 +171,15 @@ def test_keys_of_code_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     everything = foreign_machine("x86_64")
     isas = [choose_isa(name, everything) for name in ("amx", "avx512")]
     assert len({code.kernel_key(kernel, isa) for isa in isas}) == 2
+
+
+def test_a_unit_in_software_leaves_nothing_behind(unit: None, rng: np.random.Generator) -> None:
+    """Code of the emulation is not found again under the name of a real instruction set: it was once, and every later
+    product of the process that more than one thread computed came out wrong on machines with matrix units."""
+    x, y = (mo.asarray(rng.standard_normal(s).astype("f")).astype(mo.bfloat16).realise() for s in ((40, 70), (70, 30)))
+    for isa in (tile_emulator.NAME, *available_isas(machines.machine())):
+        with mo.settings(isa=isa):
+            mo.compile(lambda x, y: x @ y)(x, y)
+    emulated = {address for (kernel, isa), address in code._addresses.items() if isa == tile_emulator.NAME}
+    others = {address for (kernel, isa), address in code._addresses.items() if isa != tile_emulator.NAME}
+    assert emulated and not emulated & others

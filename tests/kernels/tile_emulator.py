@@ -1,24 +1,33 @@
 """A matrix unit in software: the instructions of AMX as LLVM functions, for machines without them.
 
-Registers are memory of the module, so only one thread may run such code.
+The registers are memory of the function that uses them, so that threads do not share them. Code for it has an
+instruction set of its own (`emulated_isa`): under the name of a real one, the process would keep the emulation.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
+from morpho.base.machine import Isa, choose_isa, machine
 from morpho.kernels.emit import Emitter, Value
 
+NAME = "emulated_amx"
 BYTES = 1024  # of a tile
+
+
+def emulated_isa() -> Isa:
+    """This machine with vectors of 512 bits and a matrix unit."""
+    return replace(choose_isa("vector512", machine()), name=NAME, matrix_units=True)
 
 
 def _tile(e: Emitter, name: str) -> str:
     number = e.convert("zext", e.argument(name, "i8", 1), "i64")
-    return e.offset("@tiles", "i8", number * BYTES)
+    return e.offset("%unit", "i8", number * BYTES)
 
 
 def _function(name: str, arguments: str, e: Emitter) -> str:
-    return f"define internal void @emulated_{name}({arguments}) {{\nentry:\n{e.text()}\n  ret void\n}}\n"
+    return f"define internal void @emulated_{name}(ptr %unit, {arguments}) {{\nentry:\n{e.text()}\n  ret void\n}}\n"
 
 
 def _move(name: str, inwards: bool) -> str:
@@ -73,16 +82,27 @@ def _zero() -> str:
     return _function("tilezero", "i8 %t", e)
 
 
+def _with_registers(function: re.Match[str]) -> str:
+    """A function with registers of its own, which every tile instruction in it is given."""
+    text = function[0]
+    if "@llvm.x86.t" not in text:
+        return text
+    text = re.sub(r"@llvm\.x86\.(t\w+)\((?=\))", r"@emulated_\1(ptr %unit", text)
+    text = re.sub(r"@llvm\.x86\.(t\w+)\(", r"@emulated_\1(ptr %unit, ", text)
+    return text.replace("entry:\n", "entry:\n  %unit = alloca [8192 x i8], align 64\n", 1)
+
+
 def emulated(text: str) -> str:
     """A module with tile instructions as one that any machine can run."""
     if "llvm.x86.t" not in text:
         return text
-    text = re.sub(r"^declare void @llvm\.x86\.\w+\(.*\)$", "", text, flags=re.MULTILINE)
-    text = re.sub(r"@llvm\.x86\.(t\w+|ldtilecfg)", r"@emulated_\1", text)
-    parts = ["@tiles = internal global [8192 x i8] zeroinitializer, align 64\n", _zero(), _move("tileloadd64", True),
-             _move("tilestored64", False), _multiply_bfloats(), *map(_multiply_bytes, ("ss", "su", "us", "uu")),
+    text = re.sub(r"^declare void @llvm\.x86\.(?:t\w+|ldtilecfg)\(.*\)$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^define .*?^}$", _with_registers, text, flags=re.MULTILINE | re.DOTALL)
+    text = text.replace("@llvm.x86.ldtilecfg", "@emulated_ldtilecfg")
+    parts = [_zero(), _move("tileloadd64", True), _move("tilestored64", False), _multiply_bfloats(),
+             *map(_multiply_bytes, ("ss", "su", "us", "uu")),
              "define internal void @emulated_ldtilecfg(ptr %p) {\n  ret void\n}\n",
-             "define internal void @emulated_tilerelease() {\n  ret void\n}\n"]
+             "define internal void @emulated_tilerelease(ptr %unit) {\n  ret void\n}\n"]
     found = text + "".join(parts)
     lines = found.splitlines()  # an intrinsic may be declared twice
     declared: set[str] = set()

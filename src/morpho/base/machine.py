@@ -318,6 +318,7 @@ class Isa:
     llvm_features: str
     needs: frozenset[str]
     llvm_tune: str = ""
+    matrix_units: bool = False  # whether bfloat16 and bytes are multiplied in tiles
 
     def lanes(self, itemsize: int) -> int:
         """How many elements of `itemsize` bytes one vector holds; scalar code holds one.
@@ -349,11 +350,6 @@ class Isa:
         """Whether vectors of every element can be read and written in part."""
         return "+avx512bw" in self.llvm_features
 
-    @property
-    def matrix_units(self) -> bool:
-        """Whether bfloat16 and bytes are multiplied in tiles."""
-        return self.name == "amx"
-
 
 # All that x86-64-v3 and v4 imply beyond what every x86_64 has; LLVM may use any of it.
 _NEEDS_V3 = frozenset({"avx", "avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe", "popcnt"})
@@ -369,7 +365,8 @@ ISAS: dict[str, Isa] = {
         Isa("neon", "aarch64", 128, "generic", "+neon", frozenset({"asimd"})),
         Isa("avx2", "x86_64", 256, "x86-64-v3", _FEATURES_V3, _NEEDS_V3),
         Isa("avx512", "x86_64", 512, "x86-64-v4", _FEATURES_V4, _NEEDS_V4),
-        Isa("amx", "x86_64", 512, "x86-64-v4", _FEATURES_V4 + ",+amx-tile,+amx-bf16,+amx-int8", _NEEDS_V4 | _TILES),
+        Isa("amx", "x86_64", 512, "x86-64-v4", _FEATURES_V4 + ",+amx-tile,+amx-bf16,+amx-int8", _NEEDS_V4 | _TILES,
+            matrix_units=True),
         Isa("vector128", "", 128, "", "", frozenset()),
         Isa("vector256", "", 256, "", "", frozenset()),
         Isa("vector512", "", 512, "", "", frozenset()),
@@ -436,7 +433,7 @@ def choose_isa(name: str, machine: Machine) -> Isa:
         return isa
     native = ISAS[_native_name(machine)]
     if native.name in ("avx2", "avx512", "amx"):
-        return replace(native, name=name, vector_bits=isa.vector_bits)
+        return replace(native, name=name, vector_bits=isa.vector_bits, matrix_units=False)
     return _baseline(isa, machine)
 
 

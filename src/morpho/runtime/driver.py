@@ -17,10 +17,10 @@ from morpho.runtime.thread_code import thread_functions
 FUNCTIONS = ("entry", "run", "evaluate", "worker")
 
 
-def driver_text(at: Distances) -> str:
-    """The driver's module, for objects in which things lie at these distances."""
+def driver_text(at: Distances, pauses: bool = False) -> str:
+    """The driver's module, for objects in which things lie at these distances; `pauses` as of `thread_functions`."""
     parts = [
-        *thread_functions(),
+        *thread_functions(pauses),
         run_step(Function("run_step", "ptr %step, ptr %slots, ptr %values, ptr %scratch, ptr %pool", "i32")),
         joint_piece(Function("joint_piece", "ptr %rows, ptr %pieces, i64 %first, i64 %last, i64 %left, i64 %right, "
                                             "ptr %scratch", "i32")),

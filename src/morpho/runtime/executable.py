@@ -51,8 +51,8 @@ class Table:
 class Native:
     """The driver's functions, compiled once per process."""
 
-    def __init__(self, distances: Distances) -> None:
-        text = driver_text(distances)
+    def __init__(self, distances: Distances, pauses: bool = False) -> None:
+        text = driver_text(distances, pauses)
         isa = isa_named("scalar")
         self.entry, run, evaluate_at, self.worker = code.native_functions(text, lambda: text, FUNCTIONS, isa)
         arguments = (ctypes.c_void_p,) * 4

@@ -6,6 +6,7 @@ from morpho.kernels.emit import Emitter, Value
 from morpho.runtime.tables import LINE_WORDS, BudgetField, Function, PoolField, Range, TaskField
 
 SPIN = 40_000  # looks at a word before a thread goes to sleep: some 20 us, less than waking it takes
+LONGEST_PAUSE = 14  # bits of the number of turns
 
 
 def _smin(e: Emitter, a: Value, b: Value) -> Value:
@@ -51,10 +52,28 @@ def _stay_or_leave(f: Function, budget: str, stay: str) -> None:
     e.line("ret void")
 
 
-def _work_on(f: Function) -> str:
+def _pause(f: Function) -> str:
+    """pause(): spin for a while that differs from call to call, up to some 10 us."""
+    e = f.e
+    number = e.assign("atomicrmw add ptr @pauses, i64 1 monotonic", "i64", 1)
+    turns = (number * 0x9E3779B97F4A7C15).shift_right(64 - LONGEST_PAUSE)
+    turns = e.select(e.icmp("eq", number & 3, 0), turns, e.constant(0, "i64", 1))  # three of four do not wait at all
+    with e.loop(0, turns):
+        e.assign("load volatile i64, ptr @pauses, align 8", "i64", 1)
+    e.line("ret void")
+    return "@pauses = internal global i64 0, align 8\n" + f.text()
+
+
+def _work_on(f: Function, pauses: bool) -> str:
     """work_on(pool, task, thread): take pieces of a task until none is left, first those of the thread's own range,
     then those of other threads. Threads that are slow, late or given costly rows take fewer."""
     e = f.e
+
+    def pause() -> None:
+        if pauses:
+            e.line("call void @pause()")
+
+    pause()
     passed_at = f.alloca(1)  # ranges in which nothing is left
     f.store(0, passed_at, 0)
     budget = f.pointer("%pool", PoolField.BUDGET)
@@ -87,11 +106,13 @@ def _work_on(f: Function) -> str:
     e.branch_if(e.icmp("slt", passed + 1, threads), look, done)
     e.label(body)
     _atomic(f, "add", f.pointer("%pool", PoolField.PIECES), f.value("%thread") * LINE_WORDS)
+    pause()
     start = item * grain
     row_stop, column_stop = _smin(e, start + grain, rows), _smin(e, start + grain, columns)
     status = f.call_kernel(function, places, values,
                            (e.select(by_columns, zero, start), e.select(by_columns, rows, row_stop)),
                            (e.select(by_columns, start, zero), e.select(by_columns, column_stop, columns)), scratch)
+    pause()
     with e.when(e.icmp("ne", status, 0)):  # a word that all threads write is better left alone
         wide = e.convert("zext", status, "i64")
         e.assign(f"atomicrmw or ptr {f.address('%task', TaskField.STATUS)}, i64 {wide.name} monotonic", "i64", 1)
@@ -269,10 +290,12 @@ def _share(f: Function) -> str:
     return f.text()
 
 
-def thread_functions() -> list[str]:
-    """The text of every function here."""
+def thread_functions(pauses: bool = False) -> list[str]:
+    """The text of every function here. With `pauses`, threads wait before and after pieces now and then, so that tests
+    see orders of events that are rare otherwise."""
     return [
-        _work_on(Function("work_on", "ptr %pool, ptr %task, i64 %thread", "void")),
+        *([_pause(Function("pause", "", "void"))] if pauses else []),
+        _work_on(Function("work_on", "ptr %pool, ptr %task, i64 %thread", "void"), pauses),
         _worker(Function("worker", "ptr %pool, i64 %thread", "void")),
         _avoid(Function("avoid", "ptr %pool", "void")),
         _outside(Function("outside", "ptr %pool", "i64")),
