@@ -16,8 +16,8 @@ import numpy as np
 
 import morpho as mo
 from morpho.ir.node import Node
+from morpho.tensor.autodiff.gradient import pull_back
 from morpho.tensor.core import Tensor
-from morpho.tensor.gradient import pull_back
 
 # batch, heads, key-value heads, queries, keys, depth; causal
 CASES = [((1, 12, 12, 1024, 1024, 64), False), ((1, 12, 12, 1024, 1024, 64), True), ((1, 12, 12, 128, 128, 64), False),

@@ -68,7 +68,8 @@ def models(mo: Any) -> None:
         given = [t.astype(dtype).realise() for t in (x, w, v)]
         mo.compile(block)(*given)
         mo.compile(lambda *t: mo.grad(lambda *p: mo.sum(block(*p) ** 2), argnums=(1, 2))(*t))(*given)
-    for shape, kernel in (((2, 3, 32, 32), (8, 3, 3, 3)), ((1, 8, 16, 16), (16, 8, 1, 1)), ((1, 4, 40, 40), (4, 1, 5, 5))):
+    for shape, kernel in (((2, 3, 32, 32), (8, 3, 3, 3)), ((1, 8, 16, 16), (16, 8, 1, 1)),
+                          ((1, 4, 40, 40), (4, 1, 5, 5))):
         x, w = mo.ones(shape) * 0.5, mo.ones(kernel) * 0.1
         groups = shape[1] // kernel[1]
         mo.compile(lambda x, w, groups=groups: mo.relu(mo.conv2d(x, w, padding=1, groups=groups)))(x, w)

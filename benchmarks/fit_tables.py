@@ -1,4 +1,6 @@
-"""The numbers of `kernels/vector_math/normal.py`: polynomials of degree eight on intervals, with float32 coefficients.
+"""The numbers of `backends/cpu/codegen/vector_math/normal.py`: polynomials of degree eight on intervals.
+
+Their coefficients are float32.
 
     python benchmarks/fit_tables.py gelu          # prints the parts of one function as Python
     python benchmarks/fit_tables.py gelu_slope

@@ -12,22 +12,22 @@ from collections.abc import Callable
 from typing import Any
 
 import morpho as mo
+from morpho.backends.cpu.driver.threads import wanted_threads
+from morpho.backends.cpu.lowering.lower_graph import build_program
 from morpho.base.dtypes import float32, int64
 from morpho.base.errors import MemoryLimit
 from morpho.cost.estimate import graph_cost
 from morpho.ir.graph import Graph
 from morpho.ir.node import build
-from morpho.kernels.footprint import footprint
-from morpho.kernels.lower_graph import build_program
-from morpho.kernels.plan_memory import plan_memory
-from morpho.kernels.program import Program
 from morpho.ops.algebra import constant_like
 from morpho.passes.pipeline import optimise
-from morpho.passes.remat import Budget
-from morpho.runtime import evaluate  # noqa: F401  (tells the fuser what has native code)
-from morpho.runtime.threads import wanted_threads
+from morpho.passes.remat.remat import Budget
+from morpho.program.footprint import footprint
+from morpho.program.plan_memory import plan_memory
+from morpho.program.program import Program
+from morpho.runtime.plans import evaluate  # noqa: F401  (tells the fuser what has native code)
+from morpho.tensor.autodiff.gradient import pull_back
 from morpho.tensor.core import Tensor
-from morpho.tensor.gradient import pull_back
 
 LENGTH, WIDTH, HEADS, VOCABULARY = 256, 384, 6, 8192
 SHAPES = {"gain1": (WIDTH,), "bias1": (WIDTH,), "qkv": (WIDTH, 3 * WIDTH), "qkv_bias": (3 * WIDTH,),

@@ -143,7 +143,7 @@ def test_the_map_names_every_file() -> None:
 def test_the_page_on_errors_names_every_class() -> None:
     """Each has a row of docs/errors.md, with the built-in classes it derives from."""
     import morpho as mo
-    from morpho.tensor import interop
+    from morpho.tensor.interop import interop
 
     text = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", text, re.MULTILINE))

@@ -9,10 +9,10 @@ from __future__ import annotations
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
 
-from morpho.backends import cpu
+from morpho.backends.cpu.codegen.emit import Emitter
+from morpho.backends.cpu.compiler import llvm
 from morpho.base import settings
 from morpho.base.machine import Isa, choose_isa, machine
-from morpho.kernels.emit import Emitter
 
 CHAINS = 12  # independent sums: enough for two units of up to six cycles, and few enough for 16 registers
 UNROLL = 8
@@ -40,7 +40,7 @@ def kernel_text(lanes: int) -> str:
 
 def compiled(isa: Isa) -> ctypes._CFuncPtr:
     """The native function; a call leaves Python's lock free."""
-    [address] = cpu.load(cpu.compile_text(kernel_text(isa.lanes(4)), isa), isa, ["fma_peak"])
+    [address] = llvm.load(llvm.compile_text(kernel_text(isa.lanes(4)), isa), isa, ["fma_peak"])
     return ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_int64, ctypes.c_float, ctypes.c_float)(address)
 
 

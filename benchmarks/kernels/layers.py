@@ -49,7 +49,7 @@ def linear(session: Session, result: ThemeResult, case: str, title: str) -> None
 
 
 def heads(session: Session, result: ThemeResult) -> None:
-    """Many rows and few outputs: the norm is part of the product there (`passes/prologue.py`)."""
+    """Many rows and few outputs: the norm is part of the product there (`passes/fusion/prologue.py`)."""
     title = "layer_norm(x) @ w + b of many rows, f32, constant weights, per call"
     board = Board(session, result, title, PEERS, AGAINST_OWN)
     for m, k, n in HEADS[:1] if session.quick else HEADS:

@@ -32,28 +32,8 @@ from morpho.base.dtypes import (
 )
 from morpho.base.dtypes import bool_ as bool
 from morpho.base.settings import settings
-from morpho.tensor.activations import (
-    elu,
-    gelu,
-    layer_norm,
-    leaky_relu,
-    log_softmax,
-    logsumexp,
-    mish,
-    relu,
-    rms_norm,
-    selu,
-    sigmoid,
-    silu,
-    softmax,
-    softplus,
-)
-from morpho.tensor.attention import attention
-from morpho.tensor.batch_norm import batch_norm, batch_norm_training
-from morpho.tensor.calls import hint_calls as _hint_calls
-from morpho.tensor.convolution import conv1d, conv2d, conv_transpose1d, conv_transpose2d
 from morpho.tensor.core import Tensor, realise
-from morpho.tensor.create import (
+from morpho.tensor.functions.create import (
     arange,
     asarray,
     empty,
@@ -70,7 +50,7 @@ from morpho.tensor.create import (
     zeros,
     zeros_like,
 )
-from morpho.tensor.elementwise import (
+from morpho.tensor.functions.elementwise import (
     abs,
     acos,
     acosh,
@@ -144,9 +124,7 @@ from morpho.tensor.elementwise import (
     trunc,
     where,
 )
-from morpho.tensor.interop import from_dlpack
-from morpho.tensor.losses import cross_entropy
-from morpho.tensor.move import (
+from morpho.tensor.functions.move import (
     broadcast_arrays,
     broadcast_to,
     concat,
@@ -164,12 +142,27 @@ from morpho.tensor.move import (
     tile,
     unstack,
 )
-from morpho.tensor.names import hint_imports as _hint_imports
-from morpho.tensor.namespace import API_VERSION as __array_api_version__
-from morpho.tensor.namespace import array_namespace_info as __array_namespace_info__
-from morpho.tensor.namespace import can_cast, finfo, iinfo, isdtype, result_type
-from morpho.tensor.operators import install as _install
-from morpho.tensor.pooling import (
+from morpho.tensor.functions.neural.activations import (
+    elu,
+    gelu,
+    layer_norm,
+    leaky_relu,
+    log_softmax,
+    logsumexp,
+    mish,
+    relu,
+    rms_norm,
+    selu,
+    sigmoid,
+    silu,
+    softmax,
+    softplus,
+)
+from morpho.tensor.functions.neural.attention import attention
+from morpho.tensor.functions.neural.batch_norm import batch_norm, batch_norm_training
+from morpho.tensor.functions.neural.convolution import conv1d, conv2d, conv_transpose1d, conv_transpose2d
+from morpho.tensor.functions.neural.losses import cross_entropy
+from morpho.tensor.functions.neural.pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
     adaptive_max_pool1d,
@@ -181,9 +174,9 @@ from morpho.tensor.pooling import (
     max_pool1d,
     max_pool2d,
 )
-from morpho.tensor.products import matmul, outer, tensordot, vecdot
-from morpho.tensor.quantised import Quantised, quantise
-from morpho.tensor.reduce import (
+from morpho.tensor.functions.products.products import matmul, outer, tensordot, vecdot
+from morpho.tensor.functions.products.quantised import Quantised, quantise
+from morpho.tensor.functions.reduce import (
     all,
     any,
     argmax,
@@ -199,7 +192,7 @@ from morpho.tensor.reduce import (
     sum,
     var,
 )
-from morpho.tensor.search import (
+from morpho.tensor.functions.search import (
     embedding,
     nonzero,
     one_hot,
@@ -209,10 +202,17 @@ from morpho.tensor.search import (
     take,
     take_along_axis,
 )
-from morpho.tensor.sets import unique_all, unique_counts, unique_inverse, unique_values
-from morpho.tensor.sorting import argsort, sort
-from morpho.tensor.state import State
-from morpho.tensor.utility import diff
+from morpho.tensor.functions.sets import unique_all, unique_counts, unique_inverse, unique_values
+from morpho.tensor.functions.sorting import argsort, sort
+from morpho.tensor.functions.utility import diff
+from morpho.tensor.interop.interop import from_dlpack
+from morpho.tensor.namespace import API_VERSION as __array_api_version__
+from morpho.tensor.namespace import array_namespace_info as __array_namespace_info__
+from morpho.tensor.namespace import can_cast, finfo, iinfo, isdtype, result_type
+from morpho.tensor.operators import install as _install
+from morpho.tensor.state.state import State
+from morpho.tensor.tools.foreign_calls import hint_calls as _hint_calls
+from morpho.tensor.tools.foreign_names import hint_imports as _hint_imports
 
 _install()
 
@@ -271,16 +271,17 @@ def __dir__() -> list[str]:
 
 
 _LATE = {  # name -> module and what to take from it: loaded when first asked for
-    "checkpoint": ("morpho.tensor.checkpoint", "checkpoint"),
-    "checkpoint_sequential": ("morpho.tensor.checkpoint", "checkpoint_sequential"),
-    "compile": ("morpho.tensor.compile", "compile"), "grad": ("morpho.tensor.gradient", "grad"),
-    **{name: ("morpho.tensor.gradient", name) for name in ("custom_gradient", "jvp", "value_and_grad", "vjp")},
-    **{name: ("morpho.tensor.autograd", name) for name in ("enable_grad", "is_grad_enabled", "no_grad")},
-    "einsum": ("morpho.tensor.einsum", "einsum"), "einsum_path": ("morpho.tensor.einsum", "einsum_path"),
-    "extend": ("morpho.tensor.extend", ""), "fft": ("morpho.tensor.fft", ""), "linalg": ("morpho.tensor.linalg", ""),
-    "debug": ("morpho.tensor.debug", ""), "testing": ("morpho.tensor.testing", ""),
-    "random": ("morpho.tensor.random", ""), "pool": ("morpho.runtime.pool", ""),
-    "tasks": ("morpho.tensor.tasks", ""),
+    "checkpoint": ("morpho.tensor.autodiff.checkpoint", "checkpoint"),
+    "checkpoint_sequential": ("morpho.tensor.autodiff.checkpoint", "checkpoint_sequential"),
+    "compile": ("morpho.tensor.jit.compile", "compile"), "grad": ("morpho.tensor.autodiff.gradient", "grad"),
+    **{name: ("morpho.tensor.autodiff.gradient", name) for name in ("custom_gradient", "jvp", "value_and_grad", "vjp")},
+    **{name: ("morpho.tensor.autodiff.autograd", name) for name in ("enable_grad", "is_grad_enabled", "no_grad")},
+    **{name: ("morpho.tensor.functions.products.einsum", name) for name in ("einsum", "einsum_path")},
+    "extend": ("morpho.tensor.tools.extend", ""), "fft": ("morpho.tensor.functions.fft", ""),
+    "linalg": ("morpho.tensor.functions.linalg", ""),
+    "debug": ("morpho.tensor.tools.debug", ""), "testing": ("morpho.tensor.tools.testing", ""),
+    "random": ("morpho.tensor.functions.random", ""), "pool": ("morpho.runtime.memory.pool", ""),
+    "tasks": ("morpho.tensor.tools.tasks", ""),
     **{name: (f"morpho.{name}", "") for name in ("amp", "data", "models", "nn", "optim", "plan", "weights")},
 }
 
@@ -303,6 +304,6 @@ def __getattr__(name: str) -> object:
             return "unknown"
     import sys
 
-    from morpho.tensor.names import missing
+    from morpho.tensor.tools.foreign_names import missing
 
     raise missing("mo", name, sys.modules[__name__], "module 'morpho'")

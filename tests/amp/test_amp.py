@@ -12,7 +12,7 @@ import pytest
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, MorphoError
-from morpho.tensor import precision
+from morpho.tensor.autodiff import precision
 
 F32, BF16 = mo.float32, mo.bfloat16
 
@@ -64,7 +64,7 @@ FOLLOW: dict[str, Any] = {
 
 @pytest.mark.parametrize("low", ["bfloat16", "float16"])
 def test_the_policy(low: str) -> None:
-    """Every row of the table in tensor/precision.py, for operands of both precisions."""
+    """Every row of the table in tensor/autodiff/precision.py, for operands of both precisions."""
     with mo.amp.autocast(low):
         for name, make in LOW.items():
             for dtype in (F32, mo.float16, BF16):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from morpho.base.errors import MorphoError
-from morpho.base.in_force import current_isa, isa_named, wanted_threads
 from morpho.base.machine import choose_isa, machine
 from morpho.base.settings import settings
+from morpho.base.target import current_isa, isa_named, wanted_threads
 
 
 def test_threads_are_those_of_the_settings_or_every_core() -> None:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.backends.cpu.compiler import code
 from morpho.base.errors import ArgumentError, MorphoError, ShapeError
-from morpho.runtime import code, evaluate
+from morpho.runtime.plans import evaluate
 
 LENGTHS = (2, 3, 7, 16, 63, 64, 65, 200)
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.backends.cpu.driver.abi import ContextField
 from morpho.base.errors import IndexFault
-from morpho.runtime.tables import ContextField
 
 TABLE = np.arange(10, dtype=np.float32)
 WRONG = [10, -11, 1 << 40, -(1 << 40), np.iinfo(np.int64).min]

@@ -122,7 +122,7 @@ def test_help_is_for_people() -> None:
 
 
 def test_an_unknown_python_is_said_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    from morpho.tensor import compile as module
+    from morpho.tensor.jit import compile as module
 
     monkeypatch.setattr(module, "_entry_ready", False)
     module._say_unknown.cache_clear()

@@ -16,7 +16,7 @@ from test_state import ORDERS, accumulate, address
 import morpho as mo
 from morpho.base.errors import IndexFault
 from morpho.ops.algebra import constant_like
-from morpho.tensor.gradient import pull_back
+from morpho.tensor.autodiff.gradient import pull_back
 
 LONG = 60_000  # elements whose sum is work for which the interpreter lock is given up
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.backends.cpu.driver import layout
 from morpho.base.errors import MorphoError
-from morpho.runtime import layout
 
 
 def made() -> object:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.backends.cpu.driver.abi import ContextField, Enabled
 from morpho.base import settings as base_settings
-from morpho.runtime.tables import ContextField, Enabled
-from morpho.tensor.entries import entries
+from morpho.tensor.jit.entries import entries
 
 
 def function() -> tuple[Any, mo.Tensor, mo.Tensor]:

@@ -8,7 +8,7 @@ from callers import together
 
 import morpho as mo
 from morpho.base.errors import DTypeError, IndexFault, ShapeError
-from morpho.tensor.state import assign, defer
+from morpho.tensor.state.state import assign, defer
 
 
 def address(state: mo.State) -> int:
@@ -259,7 +259,7 @@ def test_the_reference_backend_updates_states() -> None:
 # -- values that wait ------------------------------------------------------------------------------------------------
 def test_a_deferred_value_is_computed_when_it_is_read() -> None:
     """All that wait are computed at once; the last value wins, and each counts as one version."""
-    from morpho.runtime.evaluate import counts
+    from morpho.runtime.plans.evaluate import counts
 
     one, other = mo.State(mo.zeros(2)), mo.State(mo.zeros(2))
     before = counts.realisations

@@ -11,16 +11,16 @@ from programs import Program, as_python, elements, minimise, random_program, sub
 from running import Native, difference, equal_bits, fixed, leaf_of, readable, stored
 
 import morpho as mo
-from morpho.backends import reference
+from morpho.backends.cpu.compiler.code import current_isa
+from morpho.backends.reference import reference
 from morpho.base.dtypes import bfloat16, float64
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, toposort
 from morpho.passes import pipeline
 from morpho.passes.canonical import inline
-from morpho.passes.fuse import is_native
-from morpho.runtime import evaluate as evaluation
-from morpho.runtime.buffer import borrow
-from morpho.runtime.code import current_isa
+from morpho.passes.fusion.fuse import is_native
+from morpho.runtime.memory.buffer import borrow
+from morpho.runtime.plans import evaluate as evaluation
 from morpho.tensor.core import Tensor
 
 Array = Any

@@ -6,8 +6,8 @@ import ctypes
 
 import pytest
 
-from morpho.kernels import prologue
-from morpho.runtime.pool import Block, Pool
+from morpho.backends.cpu.gemm import prologue
+from morpho.runtime.memory.pool import Block, Pool
 
 
 @pytest.fixture(autouse=True)

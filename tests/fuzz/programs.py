@@ -15,7 +15,7 @@ from case_values import special_values
 from elementwise_cases import PLAIN
 from running import fixed, leaf_of, stored
 
-from morpho.backends import reference
+from morpho.backends.reference import reference
 from morpho.base.dims import Dim, evaluate, is_static, product, upper
 from morpho.base.dtypes import DType, bfloat16, bool_, float16, float32, float64, int8, int32, int64, uint8, uint32
 from morpho.base.errors import MorphoError

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.backends.cpu.driver import executable, threads
 from morpho.base.machine import available_isas, machine
-from morpho.cost.crossovers import DEFAULT
-from morpho.kernels import joint
-from morpho.runtime import executable, measure, threads
+from morpho.cost.dispatch_thresholds import DEFAULT
+from morpho.program import co_schedule
+from morpho.runtime import measure
 
 ISAS = tuple(name for name in available_isas(machine()) if name not in ("vector128", "vector256"))  # as others do
 THREADS = (2, 5)
@@ -36,7 +37,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     mo.ones(1).realise()  # the tensor floor is there
     monkeypatch.setattr(executable, "_native", pausing_driver())
     monkeypatch.setattr(threads, "_pools", POOLS)
-    monkeypatch.setattr(joint, "WORK_PER_THREAD", 1)
+    monkeypatch.setattr(co_schedule, "WORK_PER_THREAD", 1)
     with measure.using(replace(DEFAULT, shared_points=1, direct_bytes=(), turned_bytes=())), mo.settings(cache=False):
         yield
 

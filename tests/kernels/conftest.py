@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from morpho.cost.crossovers import DEFAULT
-from morpho.kernels import gemm, lower_gemm
+from morpho.backends.cpu.gemm import gemm, matmul
+from morpho.cost.dispatch_thresholds import DEFAULT
 from morpho.runtime import measure
 
 
@@ -18,7 +18,7 @@ def small_blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     for name, size in (("TILE_ROWS", 16), ("TILE_COLUMNS", 24)):
         monkeypatch.setattr(gemm, name, size)
     monkeypatch.setattr(gemm, "depth_of_block", lambda register, l1_bytes: 32)
-    monkeypatch.setattr(lower_gemm, "KEPT_SHARE", 1 if request.param == "rows stay packed" else 0)
+    monkeypatch.setattr(matmul, "KEPT_SHARE", 1 if request.param == "rows stay packed" else 0)
     with measure.using(replace(DEFAULT, one_block_rows=4, direct_bytes=(), turned_bytes=())):
         yield
 

@@ -9,12 +9,12 @@ import pytest
 from running import Native, equal_bits, parameter, readable, stored, strides_of
 
 import morpho as mo
+from morpho.backends.cpu.compiler import code
 from morpho.base.dtypes import DType, bfloat16, bool_, float16, float32, float64, int64
 from morpho.ir.node import Node, build
-from morpho.kernels.joint import TILES_PER_THREAD, alternates, pieces_per_thread
 from morpho.ops.sources import pick
-from morpho.runtime import code
-from morpho.runtime import evaluate as evaluation
+from morpho.program.co_schedule import TILES_PER_THREAD, alternates, pieces_per_thread
+from morpho.runtime.plans import evaluate as evaluation
 
 Array = Any
 EPSILON = {float16: 2.0**-10, bfloat16: 2.0**-7, float32: 2.0**-23, float64: 2.0**-52}

@@ -11,16 +11,16 @@ from elementwise_cases import PLAIN, Elementwise
 from programs import random_program
 from running import Native, parameter
 
-from morpho.backends import cpu
+from morpho.backends.cpu.attention.backward import AttentionBackwardKernel
+from morpho.backends.cpu.compiler import llvm
+from morpho.backends.cpu.gemm.gemm import GemmKernel
+from morpho.backends.cpu.loops.loop_spec import LoopKernel
 from morpho.base.dtypes import DType, bfloat16, bool_, float16, float32, float64, int8, int32, int64
 from morpho.base.machine import Isa, choose_isa, foreign_machine
 from morpho.base.settings import settings
 from morpho.ir.node import Node, build
-from morpho.kernels.attention_backward import AttentionBackwardKernel
-from morpho.kernels.gemm import GemmKernel
-from morpho.kernels.loop_spec import LoopKernel
-from morpho.kernels.program import Step
 from morpho.ops.sources import pick
+from morpho.program.program import Step
 
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
 TARGETS = [("x86_64", "avx2"), ("x86_64", "avx512"), ("x86_64", "scalar"), ("aarch64", "neon"), ("aarch64", "scalar")]
@@ -40,7 +40,7 @@ def kernels_of(*nodes: Node) -> list[Any]:
 
 def assembly(kernel: Any, architecture: str, name: str) -> str:
     isa = target(architecture, name)
-    return cpu.assembly(kernel.generate(isa, "kernel"), isa, TRIPLES[architecture])
+    return llvm.assembly(kernel.generate(isa, "kernel"), isa, TRIPLES[architecture])
 
 
 def library_calls(text: str) -> set[str]:
@@ -196,7 +196,7 @@ def test_the_least_x86_machine_calls_exact_functions_only() -> None:
     for case in NATIVE:
         for dtype in {dtype_of(case), *({float16} & set(case.dtypes))}:
             source = elementwise_kernel(case, dtype).generate(isa, "kernel")
-            text = cpu.assembly(source, isa, TRIPLES["x86_64"])
+            text = llvm.assembly(source, isa, TRIPLES["x86_64"])
             assert not re.search(r"%[yz]mm", text)
             called |= {name.removesuffix("@PLT").removesuffix("f") for name in library_calls(text)}
     assert called <= EXACT, called - EXACT
@@ -210,7 +210,7 @@ def test_nothing_is_contracted_or_reassociated() -> None:
         isa = target(architecture, name)
         source = kernel.generate(isa, "kernel")
         assert not re.search(r"\b(?:fast|contract|reassoc|nnan|ninf|nsz|arcp|afn)\b", source)
-        text = cpu.assembly(source, isa, TRIPLES[architecture])
+        text = llvm.assembly(source, isa, TRIPLES[architecture])
         assert not re.search(r"\bv?fn?m(?:add|la|sub)", text)
 
 
@@ -218,7 +218,7 @@ def test_nothing_is_contracted_or_reassociated() -> None:
 def test_every_target_gives_object_code(architecture: str, name: str) -> None:
     isa = target(architecture, name)
     for kernel in kernels_of(row_programs()["softmax"]):
-        code = cpu.compile_text(kernel.generate(isa, "kernel"), isa, TRIPLES[architecture])
+        code = llvm.compile_text(kernel.generate(isa, "kernel"), isa, TRIPLES[architecture])
         assert code.startswith(b"\x7fELF")
 
 

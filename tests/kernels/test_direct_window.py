@@ -11,18 +11,18 @@ import pytest
 from running import Native, parameter
 
 import morpho as mo
-from morpho.backends import cpu
+from morpho.backends.cpu.compiler import llvm
+from morpho.backends.cpu.conv import direct_conv
+from morpho.backends.cpu.conv.direct_conv import TALLEST, DirectKernel, DirectProduct, direct_register, line_length
+from morpho.backends.cpu.conv.implicit_gemm import WindowKernel, Windows
 from morpho.base import settings
 from morpho.base.dims import Dim
 from morpho.base.dtypes import DType, float16, float32, float64
 from morpho.base.machine import ISAS, Isa, choose_isa, foreign_machine
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
-from morpho.kernels import direct_window
-from morpho.kernels.direct_window import TALLEST, DirectKernel, DirectProduct, direct_register, line_length
-from morpho.kernels.place import whole
-from morpho.kernels.window_gemm import WindowKernel, Windows
-from morpho.runtime.evaluate import make_plan
+from morpho.program.view import whole
+from morpho.runtime.plans.evaluate import make_plan
 
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
 
@@ -86,7 +86,7 @@ def test_other_products_are_not_turned(given: Any) -> None:
 
 
 def test_the_examples_are_true() -> None:
-    assert doctest.testmod(direct_window).failed == 0
+    assert doctest.testmod(direct_conv).failed == 0
 
 
 # -- bits ------------------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def test_small_items_and_blocks(rng: np.random.Generator, monkeypatch: pytest.Mo
     x, weight = (mo.asarray(rng.normal(0, 1, s).astype(np.float32), copy=True) for s in ((1, 7, 11, 12), (60, 7, 3, 3)))
     want = mo.conv2d(x, weight, padding=1).numpy()
     for name, size in (("MOST_PIXELS", 24), ("MOST_CHANNELS", 24), ("MOST_DEPTH", 20)):
-        monkeypatch.setattr(direct_window, name, size)
+        monkeypatch.setattr(direct_conv, name, size)
     node = conv((1, 7, 11, 12), (60, 7, 3, 3))
     program = Native([node])
     assert program.program.steps[-1].rows > 6
@@ -214,7 +214,7 @@ def target(name: str) -> Isa:
 def test_the_sums_stay_in_registers(name: str, heights: tuple[int, ...], vectors: int, flat: bool) -> None:
     isa = target(name)
     kernel = DirectKernel(float32, heights=heights, vectors=vectors, flat=flat)
-    text = cpu.assembly(kernel.generate(isa, "kernel"), isa, TRIPLES[isa.architecture])
+    text = llvm.assembly(kernel.generate(isa, "kernel"), isa, TRIPLES[isa.architecture])
     for height in heights:
         body = re.search(rf"^micro{height}:\n(.*?)^\.Lfunc_end", text, re.DOTALL | re.MULTILINE)
         assert body is not None

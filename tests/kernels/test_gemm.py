@@ -11,16 +11,17 @@ import oracle
 import pytest
 
 import morpho as mo
+from morpho.backends.cpu.compiler import code
+from morpho.backends.cpu.gemm import gemm, matmul
+from morpho.backends.cpu.gemm.gemm import Register, blocks_of, choose_tiling, depth_of_block, register_tile
+from morpho.backends.cpu.gemm.gemm_code import GemmCode
+from morpho.backends.cpu.gemm.matmul import Matrix
+from morpho.backends.cpu.gemm.unpacked_gemm import UnpackedGemm
 from morpho.base.machine import choose_isa, machine
-from morpho.cost.crossovers import DEFAULT
-from morpho.kernels import gemm, lower_gemm
-from morpho.kernels.gemm import Register, blocks_of, choose_tiling, depth_of_block, register_tile
-from morpho.kernels.gemm_code import GemmCode
-from morpho.kernels.lower_gemm import Matrix
-from morpho.kernels.place import Place
-from morpho.kernels.unpacked_gemm import UnpackedGemm
-from morpho.runtime import code, measure
-from morpho.runtime.evaluate import counts
+from morpho.cost.dispatch_thresholds import DEFAULT
+from morpho.program.view import Place
+from morpho.runtime import measure
+from morpho.runtime.plans.evaluate import counts
 
 FLOATS = [mo.float32, mo.float64, mo.float16, mo.bfloat16]
 
@@ -381,11 +382,11 @@ def test_a_panel_fits_the_first_level_cache() -> None:
 def test_rows_stay_packed_for_the_columns_that_follow(m: int, n: int, k: int, kept: bool,
                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     here = replace(machine(), l1_bytes=64 << 10, l2_bytes=1 << 20)
-    for module in (gemm, lower_gemm):
+    for module in (gemm, matmul):
         monkeypatch.setattr(module, "machine", lambda: here)
     with mo.settings(isa="vector128", threads=1):
         left, right = Place(0, 0, (m, k), (k, 1), mo.float32), Place(1, 0, (k, n), (n, 1), mo.float32)
-        product = lower_gemm.Product(mo.float32, (m, n), k, Matrix(left, 0, k, 1), Matrix(right, 0, n, 1), False)
+        product = matmul.Product(mo.float32, (m, n), k, Matrix(left, 0, k, 1), Matrix(right, 0, n, 1), False)
     assert product.packed_places == (1 if k == 800 else 2)
     assert product.room == (product.packed_bytes if kept else 0)
 
@@ -412,7 +413,7 @@ def test_rows_are_packed_as_often_as_they_must_be(small_blocks: None, rng: np.ra
         assert isinstance(step.kernel, UnpackedGemm) is not constant
     columns = step.rows if not constant else step.rows // 3
     assert columns > 1
-    assert count.value == 9 * (1 if lower_gemm.KEPT_SHARE else columns)
+    assert count.value == 9 * (1 if matmul.KEPT_SHARE else columns)
     assert found.numpy().tobytes() == by_rule(x, w, mo.float32).tobytes()
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.cost.crossovers import DEFAULT
+from morpho.cost.dispatch_thresholds import DEFAULT
 from morpho.runtime import measure
 
 pytestmark = pytest.mark.usefixtures("packed")  # few rows too: tests/tensor/test_crossovers.py has the others

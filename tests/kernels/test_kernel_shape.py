@@ -10,13 +10,12 @@ import pytest
 from running import Native, parameter
 
 import morpho as mo
-from morpho.backends import cpu
+from morpho.backends.cpu.compiler import code, llvm
 from morpho.base.dims import Dim
 from morpho.base.dtypes import DType, bfloat16, float16, float32, float64
 from morpho.base.errors import CompileError
 from morpho.ir.node import Node, build
-from morpho.runtime import code
-from morpho.runtime import evaluate as evaluation
+from morpho.runtime.plans import evaluate as evaluation
 
 
 def kernel_of(node: Node) -> object:
@@ -89,7 +88,7 @@ def test_the_scalar_path_has_no_vectors() -> None:
 
 def test_text_that_llvm_rejects_is_an_error_of_ours() -> None:
     with pytest.raises(CompileError, match="LLVM rejects"):
-        cpu.compile_text("define i32 @f( {", code.current_isa())
+        llvm.compile_text("define i32 @f( {", code.current_isa())
 
 
 def test_updates_of_weights_of_any_shape_are_one_kernel() -> None:

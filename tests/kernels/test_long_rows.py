@@ -12,9 +12,9 @@ import morpho as mo
 from morpho.base.dtypes import DType, bfloat16, float32, float64, int64
 from morpho.base.errors import IndexFault
 from morpho.ir.node import Node, build
-from morpho.kernels.builder import FEW_ROWS, LONG_ROW
 from morpho.ops.algebra import expand, mean, sub
-from morpho.tensor.gradient import pull_back
+from morpho.program.builder import FEW_ROWS, LONG_ROW
+from morpho.tensor.autodiff.gradient import pull_back
 
 LENGTHS = (LONG_ROW, LONG_ROW + 4465)
 

@@ -9,13 +9,14 @@ import pytest
 from running import Native, parameter
 
 import morpho as mo
+from morpho.backends.cpu.gemm import gemm, pack
+from morpho.backends.cpu.lowering import lower_product
+from morpho.backends.cpu.lowering.lower_graph import build_program
 from morpho.base.dtypes import complex64, float32
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
-from morpho.kernels import gemm, lower_product, pack
-from morpho.kernels.lower_graph import build_program
-from morpho.kernels.program import HostStep, Program
 from morpho.ops.algebra import constant, expand
+from morpho.program.program import HostStep, Program
 
 
 def program_of(node: Node, inputs: int) -> Program:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends import cpu
+from morpho.backends.cpu.codegen.emit import Emitter
+from morpho.backends.cpu.compiler import code, llvm
+from morpho.backends.cpu.loops.loop_spec import LoopKernel
 from morpho.base.machine import ISAS, Isa
-from morpho.kernels.emit import Emitter
-from morpho.kernels.loop_spec import LoopKernel
-from morpho.runtime import code, evaluate
+from morpho.runtime.plans import evaluate
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "add": lambda x, y: x + y,
@@ -73,7 +73,7 @@ def test_avx512_has_no_loop_for_the_end(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(LoopKernel, "generate", lambda self, *rest: (seen.append(self), plain(self, *rest))[1])
     with mo.settings(cache=False):
         mo.compile(lambda x: x * 3 - 1)(mo.ones((3, 70)))
-    text = cpu.assembly(plain(seen[-1], ISAS["avx512"], "kernel"), ISAS["avx512"], "x86_64-unknown-linux-gnu")
+    text = llvm.assembly(plain(seen[-1], ISAS["avx512"], "kernel"), ISAS["avx512"], "x86_64-unknown-linux-gnu")
     assert text.count("{%k") >= 4 and "vmovss" not in text
     assert "zeroinitializer, ptr" in plain(seen[-1], ISAS["avx2"], "kernel")  # no garbage to compute with
     assert ISAS["amx"].masks and not ISAS["avx2"].masks and not ISAS["neon"].masks

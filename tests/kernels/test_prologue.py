@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.base.in_force import current_isa
-from morpho.kernels import gemm, prologue
-from morpho.kernels.loop_spec import LoopKernel
+from morpho.backends.cpu.gemm import gemm, prologue
+from morpho.backends.cpu.loops.loop_spec import LoopKernel
+from morpho.base.target import current_isa
 
 Function = Callable[..., Any]
 

@@ -12,15 +12,15 @@ import pytest
 from test_cross_compile import TRIPLES, library_calls
 
 import morpho as mo
-from morpho.backends import cpu
+from morpho.backends.cpu.compiler import code, llvm
+from morpho.backends.cpu.gemm import gemm
+from morpho.backends.cpu.quantised import int8_code
+from morpho.backends.cpu.quantised.int8 import ByteGemmKernel, BytePackKernel
+from morpho.backends.cpu.quantised.quantised import QuantisedGemmKernel, QuantisedPackKernel
 from morpho.base.dtypes import int32
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault
 from morpho.base.machine import ISAS, available_isas, choose_isa, foreign_machine, machine
-from morpho.kernels import gemm, int8_code
-from morpho.kernels.int8 import ByteGemmKernel, BytePackKernel
-from morpho.kernels.quantised import QuantisedGemmKernel, QuantisedPackKernel
-from morpho.runtime import code
-from morpho.runtime.evaluate import counts
+from morpho.runtime.plans.evaluate import counts
 
 KINDS = ["q8_0", "q4_1"]
 BLOCK_BYTES = {"q8_0": 34, "q4_1": 20}
@@ -442,7 +442,7 @@ def test_code_for_machines_that_are_not_here(architecture: str, name: str, featu
         kernels += [QuantisedPackKernel(kind, width), QuantisedGemmKernel(mo.float16, "rows", kind, 4),
                     QuantisedGemmKernel(mo.float32, "columns", kind, 0)]
     for kernel in kernels:
-        text = cpu.assembly(kernel.generate(isa, "kernel"), isa, TRIPLES[architecture])
+        text = llvm.assembly(kernel.generate(isa, "kernel"), isa, TRIPLES[architecture])
         assert not library_calls(text), kernel
         if isinstance(kernel, ByteGemmKernel):
             assert said in text
@@ -452,11 +452,11 @@ def test_code_for_machines_that_are_not_here(architecture: str, name: str, featu
 def test_dot_products_of_different_signs_are_exact(types: tuple[str, str], rng: np.random.Generator,
                                                    monkeypatch: pytest.MonkeyPatch) -> None:
     """VNNI's instruction in software: the left operand is moved where signs are equal, and that is put right."""
-    plain = cpu.compile_text
+    plain = llvm.compile_text
     for known in ("_addresses", "_by_key"):  # other tests have compiled the kernel for the machine as it is
         monkeypatch.setattr(code, known, {})
     monkeypatch.setattr(int8_code, "by_dot", lambda isa: "vnni")
-    monkeypatch.setattr(cpu, "compile_text", lambda text, *rest: plain(dot_emulator.emulated(text), *rest))
+    monkeypatch.setattr(llvm, "compile_text", lambda text, *rest: plain(dot_emulator.emulated(text), *rest))
     a, b = (rng.integers(np.iinfo(t).min, np.iinfo(t).max, shape, endpoint=True).astype(t)
             for t, shape in zip(types, ((21, 67), (67, 53)), strict=True))
     called: list[str] = []

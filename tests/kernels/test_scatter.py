@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.backends.cpu.loops.scatter import PIECE
 from morpho.base.errors import DTypeError, IndexFault, ShapeError
-from morpho.kernels.scatter import PIECE
 
 Array = Any
 

@@ -10,12 +10,12 @@ import pytest
 from running import Native, parameter
 
 import morpho as mo
+from morpho.backends.cpu.codegen.emit import Emitter
+from morpho.backends.cpu.codegen.vector_math.activations import gelu_tanh
+from morpho.backends.cpu.loops.software_pipeline import Cut, find_cut, parse
 from morpho.base.dtypes import float32
 from morpho.base.machine import choose_isa, foreign_machine
 from morpho.ir.node import Node, build
-from morpho.kernels.emit import Emitter
-from morpho.kernels.staged_code import Cut, find_cut, parse
-from morpho.kernels.vector_math.activations import gelu_tanh
 
 BODY = [  # x is read, the key is made of constants and used by both halves
     "  %v0 = load <8 x float>, ptr %place0, align 4",

@@ -12,13 +12,13 @@ import pytest
 import tile_emulator
 
 import morpho as mo
-from morpho.backends import cpu
+from morpho.backends.cpu.compiler import code, llvm, queue
+from morpho.backends.cpu.gemm import amx, gemm
+from morpho.backends.cpu.gemm.amx import TileGemmKernel, TilePackKernel
 from morpho.base import machine as machines
 from morpho.base.machine import ISAS, Isa, available_isas, choose_isa, foreign_machine
-from morpho.cost.crossovers import DEFAULT
-from morpho.kernels import gemm, tiles
-from morpho.kernels.tiles import TileGemmKernel, TilePackKernel
-from morpho.runtime import code, compile_queue, measure
+from morpho.cost.dispatch_thresholds import DEFAULT
+from morpho.runtime import measure
 
 SIZES = [(1, 1, 1), (5, 7, 3), (16, 16, 32), (17, 33, 31), (33, 40, 65), (48, 70, 129), (70, 35, 100)]
 
@@ -26,15 +26,15 @@ SIZES = [(1, 1, 1), (5, 7, 3), (16, 16, 32), (17, 33, 31), (33, 40, 65), (48, 70
 @pytest.fixture(params=[1, 3], ids=["one thread", "three threads"])
 def unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Matrix units in software, as an instruction set of their own: nothing of it is found under a real one's name."""
-    plain = cpu.compile_text
+    plain = llvm.compile_text
 
     def compile_text(text: str, isa: Isa, *rest: Any) -> bytes:
         return plain(tile_emulator.emulated(text) if isa.name == tile_emulator.NAME else text, isa, *rest)
 
     monkeypatch.setitem(ISAS, tile_emulator.NAME, tile_emulator.emulated_isa())
-    monkeypatch.setattr(cpu, "compile_text", compile_text)
-    monkeypatch.setattr(compile_queue, "MOST_PROCESSES", 1)  # another process knows nothing of it
-    monkeypatch.setattr(tiles, "DEPTH", 64)  # several blocks of k
+    monkeypatch.setattr(llvm, "compile_text", compile_text)
+    monkeypatch.setattr(queue, "MOST_PROCESSES", 1)  # another process knows nothing of it
+    monkeypatch.setattr(amx, "DEPTH", 64)  # several blocks of k
     monkeypatch.setattr(gemm, "TILE_COLUMNS", 32)  # and tiles of columns, for which rows stay packed
     with (mo.settings(isa=tile_emulator.NAME, threads=request.param, cache=False),
           measure.using(replace(DEFAULT, shared_points=1))):  # the smallest product is divided among threads
@@ -136,7 +136,7 @@ def test_a_length_that_changes(unit: None, rng: np.random.Generator) -> None:
     (TileGemmKernel(mo.int32, "general", 4, False, False), "tdpbuud")], ids=str)
 def test_the_unit_is_used_where_there_is_one(kernel: TileGemmKernel, wanted: str) -> None:
     isa = choose_isa("amx", foreign_machine("x86_64"))
-    text = cpu.assembly(kernel.generate(isa, "kernel"), isa, "x86_64-unknown-linux-gnu")
+    text = llvm.assembly(kernel.generate(isa, "kernel"), isa, "x86_64-unknown-linux-gnu")
     assert text.count(wanted) == 6  # two tiles of rows by two of columns, and one by two
     assert "ldtilecfg" in text and "tilerelease" in text and "tilezero" in text
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.backends.cpu.codegen import inline_asm
+from morpho.backends.cpu.gemm.gemm import GemmKernel
 from morpho.base.dtypes import bfloat16, float16, float32, float64
 from morpho.base.machine import ISAS
-from morpho.kernels import written
-from morpho.kernels.gemm import GemmKernel
 
-needs_aarch64 = pytest.mark.skipif(not written.understood(), reason="this machine is no AArch64 and has none")
+needs_aarch64 = pytest.mark.skipif(not inline_asm.understood(), reason="this machine is no AArch64 and has none")
 
 
 def count_written(kernel: GemmKernel, isa: str = "neon") -> int:
@@ -28,7 +28,7 @@ def test_which_register_tiles_have_a_written_order() -> None:
 
 
 def test_machines_of_other_architectures_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(written, "understood", lambda: False)
+    monkeypatch.setattr(inline_asm, "understood", lambda: False)
     assert count_written(GemmKernel(float32, "rows")) == count_written(GemmKernel(bfloat16, "rows")) == 0
 
 

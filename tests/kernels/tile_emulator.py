@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from morpho.backends.cpu.codegen.emit import Emitter, Value
 from morpho.base.machine import Isa, choose_isa, machine
-from morpho.kernels.emit import Emitter, Value
 
 NAME = "emulated_amx"
 BYTES = 1024  # of a tile

@@ -147,7 +147,7 @@ def test_apply_reaches_every_module() -> None:
 
 def test_summary_with_shapes() -> None:
     """No value is computed and nothing is changed."""
-    from morpho.runtime.evaluate import counts
+    from morpho.runtime.plans.evaluate import counts
 
     net = Net()
     net.blocks[0].eval()

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-import morpho.tensor.compile  # noqa: F401  (tells the driver where things lie inside objects)
-from morpho.backends import reference
+import morpho.tensor.jit.compile  # noqa: F401  (tells the driver where things lie inside objects)
+from morpho.backends.reference import reference
 from morpho.base.dims import Dim, evaluate
 from morpho.base.dtypes import DType, bfloat16
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, make, toposort
 from morpho.ir.op import Spec
-from morpho.runtime.evaluate import Plan, make_plan, run_plan
+from morpho.runtime.plans.evaluate import Plan, make_plan, run_plan
 
 Array = Any
 CANARY = 64  # bytes before and after every result

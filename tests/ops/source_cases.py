@@ -16,15 +16,15 @@ from morpho.ops.contract import transpose
 
 def _sources() -> list[Shaped]:
     def group(x: Node) -> Node:
-        from morpho.passes.group import make_group
+        from morpho.passes.fusion.group import make_group
 
         node = make_group([build("negative", x), build("square", x)], [x], x.shape, ())
         return build("pick", node, index=1, spec=node.outputs[1])
 
     def gemm(x: Node) -> Node:
         from morpho.ir.graph import Graph
-        from morpho.passes.epilogue import epilogue
-        from morpho.passes.fuse import fuse
+        from morpho.passes.fusion.epilogue import epilogue
+        from morpho.passes.fusion.fuse import fuse
 
         product = build("matmul", x, transpose(x))
         return epilogue(fuse(Graph((build("square", build("negative", product)),)))).outputs[0]

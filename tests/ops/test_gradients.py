@@ -17,7 +17,7 @@ from morpho.base.dtypes import bool_, float64, int64
 from morpho.ir.node import Node, build
 from morpho.ir.op import REGISTRY, NoGradient
 from morpho.ops.algebra import constant_like, expand
-from morpho.tensor.gradient import pull_back
+from morpho.tensor.autodiff.gradient import pull_back
 
 Array = Any
 STEP = 1e-6

@@ -9,7 +9,7 @@ import pytest
 
 import morpho as mo
 from morpho.base.machine import available_isas, machine
-from morpho.runtime.buffer import borrow
+from morpho.runtime.memory.buffer import borrow
 from morpho.tensor.core import Tensor
 
 Array = Any

@@ -20,7 +20,7 @@ from morpho.base.dtypes import ALL, BY_NAME, DType, bool_, float32, float64
 from morpho.base.errors import DTypeError, IndexFault
 from morpho.ir.node import Node, build
 from morpho.ir.op import REGISTRY
-from morpho.runtime import evaluate as evaluation
+from morpho.runtime.plans import evaluate as evaluation
 
 Array = Any
 MOST = 8192
@@ -348,7 +348,7 @@ def test_nothing_fell_back_silently() -> None:
             if dtype.is_complex or case.attributes.get("dtype", bool_).is_complex:
                 continue
             node = case.build(*[parameter(i, (3,), d) for i, d in enumerate(case.inputs(dtype))])
-            from morpho.passes.fuse import is_native
+            from morpho.passes.fusion.fuse import is_native
 
             assert is_native(node), (case.op, dtype)
     assert evaluation.counts.fallbacks == before

@@ -14,9 +14,9 @@ import pytest
 from morpho.base.errors import ArgumentError, MemoryLimit
 from morpho.cost import contraction as cost
 from morpho.cost.contraction import RATES, ContractionRates
-from morpho.passes import contraction, contraction_search
-from morpho.passes.contraction import ContractionOrder, checked_order, find_order, given_order
-from morpho.passes.contraction_search import Network
+from morpho.passes.einsum import contraction, search
+from morpho.passes.einsum.contraction import ContractionOrder, checked_order, find_order, given_order
+from morpho.passes.einsum.search import Network
 
 
 def random_network(draws: random.Random, count: int) -> Network:
@@ -138,7 +138,7 @@ def test_given_paths() -> None:
         find_order(Network((("a",),) * 17, ("a",), (("a", 2),), 4), method="exact")
 
 
-@pytest.mark.parametrize("module", [contraction, contraction_search, cost], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [contraction, search, cost], ids=lambda module: module.__name__)
 def test_examples(module: ModuleType) -> None:
     found = doctest.testmod(module)
     assert found.attempted and not found.failed

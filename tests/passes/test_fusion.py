@@ -14,12 +14,12 @@ from morpho.base.dtypes import DType, bfloat16, float16, float32, float64, int64
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
 from morpho.ir.verify import verify
-from morpho.kernels.program import Step
 from morpho.ops.algebra import cast, constant_like, expand, mean, reshape, sub
 from morpho.passes import pipeline
 from morpho.passes.canonical import inline
-from morpho.passes.fuse import MOST_INPUTS
-from morpho.tensor.gradient import pull_back
+from morpho.passes.fusion.fuse import MOST_INPUTS
+from morpho.program.program import Step
+from morpho.tensor.autodiff.gradient import pull_back
 
 
 def kernels(*outputs: Node, level: int = 3, off: str = "") -> int:

@@ -10,16 +10,16 @@ from programs import random_program
 from running import Native, by_reference, parameter
 
 import morpho as mo
+from morpho.backends.cpu.lowering.lower_graph import build_program
 from morpho.base.dtypes import float32, float64
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
 from morpho.ir.verify import verify
-from morpho.kernels.lower_graph import build_program
-from morpho.kernels.plan_memory import plan_memory, written
-from morpho.kernels.program import Program, Step
 from morpho.ops.algebra import constant_like
-from morpho.passes.memory import ALIGNMENT, Lifetime, aligned, lower_bound, plan
+from morpho.passes.memory.arena import ALIGNMENT, Lifetime, aligned, lower_bound, plan
 from morpho.passes.pipeline import optimise
+from morpho.program.plan_memory import plan_memory, written
+from morpho.program.program import Program, Step
 
 LIFETIMES = st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 20), st.integers(0, 8)), min_size=1, max_size=25)
 

@@ -15,27 +15,27 @@ from programs import random_program
 from running import Native, equal_bits, leaf_of, parameter
 
 import morpho as mo
+from morpho.backends.cpu.lowering.lower_graph import build_program
 from morpho.base.dtypes import float32
 from morpho.base.errors import ArgumentError, MemoryLimit
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
 from morpho.ir.verify import verify
-from morpho.kernels.lower_graph import build_program
-from morpho.kernels.plan_memory import plan_memory, written
-from morpho.kernels.program import Program
 from morpho.ops.algebra import add, expand, mul, reduce
 from morpho.ops.order import again, mark, unmarked
 from morpho.passes import pipeline
-from morpho.passes.bodies import without_unread
-from morpho.passes.liveness import Steps, checked_indices
+from morpho.passes.memory.liveness import Steps, checked_indices
+from morpho.passes.memory.schedule import schedule
 from morpho.passes.pipeline import optimise
-from morpho.passes.recompute import Recomputation
-from morpho.passes.remat import Budget, Recomputed
-from morpho.passes.schedule import schedule
+from morpho.passes.remat.bodies import without_unread
+from morpho.passes.remat.recompute import Recomputation
+from morpho.passes.remat.remat import Budget, Recomputed
 from morpho.passes.simplify import simplify
-from morpho.runtime.evaluate import make_plan
+from morpho.program.plan_memory import plan_memory, written
+from morpho.program.program import Program
+from morpho.runtime.plans.evaluate import make_plan
+from morpho.tensor.autodiff.gradient import pull_back
 from morpho.tensor.core import Tensor
-from morpho.tensor.gradient import pull_back
 
 ROWS, WIDTH, LAYERS = 64, 32, 6
 

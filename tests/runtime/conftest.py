@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from morpho.tensor.tasks import Scheduler
+from morpho.tensor.tools.tasks import Scheduler
 
 
 @pytest.fixture(params=[1, 2, 4])

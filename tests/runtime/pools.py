@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from morpho.runtime.pool import MAPPED_BYTES
+from morpho.runtime.memory.pool import MAPPED_BYTES
 
 SIZES = [0, 1, 63, 64, 65, 1000, 4096, 100_000, MAPPED_BYTES - 1, MAPPED_BYTES, MAPPED_BYTES + 1, 5_000_000]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from morpho.tensor.tasks import Future, Scheduler
+from morpho.tensor.tools.tasks import Future, Scheduler
 
 LIMIT_S = 60  # of a wait that should be short: a hang becomes a failure
 

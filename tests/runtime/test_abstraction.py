@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.backends.cpu.compiler import code
 from morpho.ir.node import Node
-from morpho.runtime import code
-from morpho.runtime.abstraction import abstract
+from morpho.runtime.plans.abstraction import abstract
 from morpho.tensor.core import Tensor
 
 

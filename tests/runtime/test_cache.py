@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from morpho.base.errors import MorphoError, ValueFault
-from morpho.runtime.cache import BoundedCache, _Flight
+from morpho.runtime.code_cache.cache import BoundedCache, _Flight
 
 
 def zipf(keys: int, alpha: float, length: int, seed: int) -> list[int]:

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends import cpu
+from morpho.backends.cpu.compiler import code, compilation, llvm
+from morpho.backends.cpu.compiler import queue as compile_queue
+from morpho.backends.cpu.compiler.code import current_isa
+from morpho.backends.cpu.compiler.queue import CompileQueue
+from morpho.backends.cpu.gemm.pack import PackKernel
 from morpho.base.errors import CompileError
-from morpho.kernels.pack import PackKernel
-from morpho.runtime import code, compilation, compile_queue
-from morpho.runtime.code import current_isa
-from morpho.runtime.compile_queue import CompileQueue
 
 
 def module(number: int) -> str:
@@ -42,7 +42,7 @@ def compile_all() -> dict[str, bytes]:
 
 
 def here() -> dict[str, bytes]:
-    return {name: cpu.compile_text(text, current_isa()) for name, text in TEXTS.items()}
+    return {name: llvm.compile_text(text, current_isa()) for name, text in TEXTS.items()}
 
 
 def test_a_process_gives_the_same_code(eager: None, caplog: pytest.LogCaptureFixture) -> None:
@@ -81,7 +81,7 @@ def test_a_process_that_hangs_is_given_up(eager: None, monkeypatch: pytest.Monke
     with CompileQueue(current_isa()) as queue:
         queue.put("f1", TEXTS["f1"])
         assert taken.wait(60)
-        assert queue.finish() == {"f1": cpu.compile_text(TEXTS["f1"], current_isa())}
+        assert queue.finish() == {"f1": llvm.compile_text(TEXTS["f1"], current_isa())}
 
 
 def test_little_is_compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ def test_a_helper_that_breaks_gives_its_module_back(eager: None, monkeypatch: py
     with CompileQueue(current_isa()) as queue:
         queue.put("f1", TEXTS["f1"])
         queue.helpers[0].join(60)
-        assert queue.finish() == {"f1": cpu.compile_text(TEXTS["f1"], current_isa())}
+        assert queue.finish() == {"f1": llvm.compile_text(TEXTS["f1"], current_isa())}
     assert compile_queue._running.count == 0
 
 

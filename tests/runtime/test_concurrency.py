@@ -176,7 +176,7 @@ def test_settings_belong_to_a_thread() -> None:
     seen: dict[int, int] = {}
 
     def work(number: int) -> None:
-        from morpho.runtime import threads
+        from morpho.backends.cpu.driver import threads
 
         with mo.settings(threads=number + 1, level=number % 4):
             seen[number] = threads.wanted_threads()

@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from morpho.base.errors import ValueFault
-from morpho.runtime import disk
-from morpho.runtime.disk import HEADER, SUFFIX, DiskCache
+from morpho.runtime.code_cache import disk
+from morpho.runtime.code_cache.disk import HEADER, SUFFIX, DiskCache
 
 KEY = "00112233445566778899aabbccddeeff"
 SOURCE = Path(disk.__file__).resolve().parents[2]
@@ -374,7 +374,7 @@ def payload(number: int) -> bytes:
 WORKER = """
 import hashlib, sys
 from pathlib import Path
-from morpho.runtime.disk import DiskCache
+from morpho.runtime.code_cache.disk import DiskCache
 cache = DiskCache(Path(sys.argv[1]), 4000)
 found = 0
 for step in range(400):

@@ -7,8 +7,8 @@ import gc
 import numpy as np
 
 import morpho as mo
-from morpho.runtime.executable import Executable, native
-from morpho.runtime.tables import LONG_WORK
+from morpho.backends.cpu.driver.abi import LONG_WORK
+from morpho.backends.cpu.driver.executable import Executable, native
 
 
 def test_numbers_of_dynamic_programs_are_those_of_their_sizes() -> None:

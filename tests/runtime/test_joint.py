@@ -19,11 +19,11 @@ import morpho as mo
 from morpho.base.dims import Dim
 from morpho.base.dtypes import float32
 from morpho.base.errors import ArgumentError, IndexFault
-from morpho.cost.crossovers import DEFAULT
-from morpho.kernels import joint
-from morpho.kernels.joint import is_sound
-from morpho.kernels.place import Place
-from morpho.kernels.program import Program, Slot, Step
+from morpho.cost.dispatch_thresholds import DEFAULT
+from morpho.program import co_schedule
+from morpho.program.co_schedule import is_sound
+from morpho.program.program import Program, Slot, Step
+from morpho.program.view import Place
 from morpho.runtime import measure
 
 SIZE = (60, 300)  # softmax of it is too little work for two threads, of four such is enough
@@ -32,8 +32,8 @@ SIZE = (60, 300)  # softmax of it is too little work for two threads, of four su
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every two steps that can run at the same time do, however small they are."""
-    monkeypatch.setattr(joint, "WORTH", -math.inf)
-    monkeypatch.setattr(joint, "LEAST_SHARE", 0.0)
+    monkeypatch.setattr(co_schedule, "WORTH", -math.inf)
+    monkeypatch.setattr(co_schedule, "LEAST_SHARE", 0.0)
     with mo.settings(cache=False):  # plans on disk were made for other thresholds
         yield
 
@@ -94,7 +94,7 @@ def test_products_run_together(rng: np.random.Generator) -> None:
         found = everywhere(function, x, *weights)
     for f, launches in found:
         assert launches == 2
-        group = [n for n, _ in joint.groups(f.current.plan.program.steps)]
+        group = [n for n, _ in co_schedule.groups(f.current.plan.program.steps)]
         assert len(group) == 1
 
 
@@ -165,7 +165,7 @@ def test_a_fault_is_that_of_its_kernel(rng: np.random.Generator, eager: None, ba
         f = mo.compile(lookups)
         expected = [y.numpy().tobytes() for y in f(table, *indices)]
         steps = f.current.plan.program.steps
-        assert any(sum(step.may_fault for step in group) == 3 for _, group in joint.groups(steps))
+        assert any(sum(step.may_fault for step in group) == 3 for _, group in co_schedule.groups(steps))
         wrong = list(indices)
         wrong[bad] = mo.asarray(np.where(np.arange(64) == 63, 50, 0).astype(np.int32))
         targets = tuple(mo.full((64, 200), 7.0).realise() for _ in range(3))
@@ -211,7 +211,7 @@ def test_states_in_place(rng: np.random.Generator, eager: None, shape: tuple[int
             bits = [step(mo.full(shape, 0.1 * n)).numpy().tobytes() for n in range(4)]
             found.append([*bits, *(s.value.numpy().tobytes() for s in (a, b, c))])
             programs = step.current.plan.program
-            assert joint.is_sound(programs)
+            assert co_schedule.is_sound(programs)
     assert found[0] == found[1]
 
 
@@ -254,10 +254,10 @@ def test_conflicting_steps_are_not_sound(rng: np.random.Generator) -> None:
         f(*tensors(rng, 1))
     program = f.current.plan.program
     first, second = program.steps[:2]
-    assert joint.is_sound(program)
+    assert co_schedule.is_sound(program)
     for marks, sound in (((2, 0), False), ((2, 1), False), ((1, 0), False), ((0, 1), False), ((9, 0), False)):
         first.together, second.together = marks
-        assert joint.is_sound(program) == sound
+        assert co_schedule.is_sound(program) == sound
     first.together = second.together = 1
 
 
@@ -282,7 +282,7 @@ def test_random_programs_have_the_same_bits(session_seed: int, eager: None, monk
     for number in range(96):
         if number >= 16 and launched:
             break  # few programs have steps to launch together: some seeds need more of them
-        monkeypatch.setattr(joint, "LEAST_SHARE", (0.0, 1e-4, 1e-3)[number % 3])  # smaller steps move ahead
+        monkeypatch.setattr(co_schedule, "LEAST_SHARE", (0.0, 1e-4, 1e-3)[number % 3])  # smaller steps move ahead
         program = random_program(session_seed + 23 * number, rowwise=number % 2 == 0, native=number % 3 > 0)
         n = 1 + number % 7
         arrays, static = program.inputs(n), program.static(n)
@@ -291,7 +291,7 @@ def test_random_programs_have_the_same_bits(session_seed: int, eager: None, monk
             with mo.settings(threads=threads, joint=is_joint):
                 native = Native(static)
                 found.append(native(arrays))
-                assert joint.is_sound(native.plan.program)
+                assert co_schedule.is_sound(native.plan.program)
                 launched += sum(executable.joint_launches for executable in native.plan.executables)
         for one in found[1:]:
             same(one, found[0], static, f"jointly and one by one, seed {program.seed}")
@@ -324,10 +324,10 @@ class Kernel:
 def test_pieces_cover_every_element_once(shapes: list[tuple[int, int, bool]], threads: int) -> None:
     group = [Step(Kernel(), (), (), (), rows, columns, "", "", splits_columns=splits)
              for rows, columns, splits in shapes]
-    found = joint.pieces(group, threads, DEFAULT)
+    found = co_schedule.pieces(group, threads, DEFAULT)
     for number, (rows, columns, splits) in enumerate(shapes):
         mine = sorted(piece[1:] for piece in found if piece[0] == number)
-        across = splits and rows < threads * joint.CHUNKS_PER_THREAD
+        across = splits and rows < threads * co_schedule.CHUNKS_PER_THREAD
         starts, ends = ([piece[i] for piece in mine] for i in ((2, 3) if across else (0, 1)))
         assert starts == [0, *ends[:-1]] and ends[-1] == (columns if across else rows)
         others = {piece[:2] if across else piece[2:] for piece in mine}

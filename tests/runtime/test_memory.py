@@ -10,7 +10,7 @@ from subprograms import run
 
 import morpho as mo
 from morpho.ir.node import live_nodes
-from morpho.runtime import pool
+from morpho.runtime.memory import pool
 
 N = 100_000
 

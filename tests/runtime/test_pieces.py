@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.kernels.joint import CHUNKS_PER_THREAD, TILES_PER_THREAD
-from morpho.runtime import threads
-from morpho.runtime.executable import native
-from morpho.runtime.tables import BudgetField, ProgramField, StepField
+from morpho.backends.cpu.driver import threads
+from morpho.backends.cpu.driver.abi import BudgetField, ProgramField, StepField
+from morpho.backends.cpu.driver.executable import native
+from morpho.program.co_schedule import CHUNKS_PER_THREAD, TILES_PER_THREAD
 
 LIMIT_S = 60
 KERNEL = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 4, ctypes.c_void_p)

@@ -12,7 +12,7 @@ from pools import SIZES
 
 from morpho.base import dtypes
 from morpho.base.errors import ArgumentError, DeviceError, MemoryLimit, ValueFault
-from morpho.runtime.pool import ALIGNMENT_BYTES, HUGE_PAGE_BYTES, Piece, Pool, size_class
+from morpho.runtime.memory.pool import ALIGNMENT_BYTES, HUGE_PAGE_BYTES, Piece, Pool, size_class
 
 # ------------------------------------------------------------------------------------------------- size classes
 

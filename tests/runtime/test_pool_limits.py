@@ -14,8 +14,8 @@ from pools import SIZES, Clock
 
 from morpho.base.errors import MemoryLimit
 from morpho.base.settings import settings
-from morpho.runtime import pool as pool_module
-from morpho.runtime.pool import Block, Pool, size_class
+from morpho.runtime.memory import pool as pool_module
+from morpho.runtime.memory.pool import Block, Pool, size_class
 
 # ------------------------------------------------------------------------------------------------- the collector
 
@@ -90,7 +90,7 @@ def test_a_chunk_lost_to_an_interrupt_is_found() -> None:
 
 def test_nothing_is_printed_at_exit() -> None:
     code = (
-        "from morpho.runtime import pool\n"
+        "from morpho.runtime.memory import pool\n"
         "import builtins, sys, threading\n"
         "block = pool.acquire(100); big = pool.acquire(5_000_000).numpy('uint8', 10)\n"
         "builtins.kept = pool.acquire(2_000_000); sys.kept = [pool.acquire(7)]\n"

@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from pools import SIZES, Clock
 
 from morpho.base.errors import MemoryLimit
-from morpho.runtime import pool as pool_module
-from morpho.runtime.pool import Block, Pool, size_class
+from morpho.runtime.memory import pool as pool_module
+from morpho.runtime.memory.pool import Block, Pool, size_class
 
 # ---------------------------------------------------------------------------------------------- threads and fork
 

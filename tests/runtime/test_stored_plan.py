@@ -15,15 +15,16 @@ import pytest
 from subprograms import run
 
 import morpho as mo
-from morpho.backends import cpu
+from morpho.backends.cpu.compiler import code, llvm
 from morpho.base.errors import IndexFault
 from morpho.ir.node import Node
 from morpho.passes import pipeline
-from morpho.runtime import code, evaluate, stored_plan
-from morpho.runtime.disk import DiskCache
+from morpho.runtime.code_cache.disk import DiskCache
+from morpho.runtime.plans import evaluate, stored_plan
 
 PROGRAM = """
-    from morpho.runtime import code, evaluate
+    from morpho.backends.cpu.compiler import code
+    from morpho.runtime.plans import evaluate
     rng = np.random.default_rng(7)
     w = mo.asarray(rng.random((24, 40), np.float32), copy=True)
     table = mo.asarray(rng.random((9, 24), np.float32), copy=True)
@@ -296,13 +297,13 @@ def test_without_a_plan_the_kernels_still_come_from_disk_together(monkeypatch: p
     kernels = first.stats["cache"]["compiled"]
     assert kernels >= 3
     sizes = []
-    load = cpu.load
+    load = llvm.load
 
     def counted(codes: Any, isa: Any, names: list[str]) -> list[int]:
         sizes.append(len(names))
         return load(codes, isa, names)
 
-    monkeypatch.setattr(cpu, "load", counted)
+    monkeypatch.setattr(llvm, "load", counted)
     monkeypatch.setattr(pipeline, "checking", True)
     again, found = compiled(example())
     cache = again.stats["cache"]

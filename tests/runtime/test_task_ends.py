@@ -14,11 +14,12 @@ from schedulers import LIMIT_S, held
 from subprograms import run
 
 import morpho as mo
+from morpho.backends.cpu.driver import threads
+from morpho.backends.cpu.driver.abi import BudgetField
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, TaskError
-from morpho.runtime import futures, tasks, threads
-from morpho.runtime.tables import BudgetField
-from morpho.tensor.tasks import Scheduler
+from morpho.runtime.tasks import futures, scheduler
+from morpho.tensor.tools.tasks import Scheduler
 
 
 # -- closing -----------------------------------------------------------------------------------------------------------
@@ -238,7 +239,7 @@ def test_an_interrupt_stops_the_wait_only() -> None:
 def test_a_fork_starts_anew() -> None:
     printed, _ = run("""
     import warnings; warnings.simplefilter("ignore", DeprecationWarning)
-    from morpho.runtime import threads
+    from morpho.backends.cpu.driver import threads
     gate = threading.Event()
     s = mo.tasks.Scheduler(2)
     done, running = s.submit(pow, 2, 3), s.submit(gate.wait, 60)
@@ -292,8 +293,8 @@ def test_stats_are_plain_numbers(two: Scheduler) -> None:
     two.submit(int).result(LIMIT_S)
     assert set(two.stats()) == {"threads", "executed", "stolen", "run_by_waiter", "executed_per_worker", "busy_s",
                                 "imbalance", "awake", "most_awake", "waiting", "engine"}
-    assert tasks.imbalance([2.0, 2.0], 2) == 0 and tasks.imbalance([4.0], 2) == 1 and tasks.imbalance([], 2) == 0
-    assert tasks.imbalance([2.0, 2.0, 0.1], 2) == 0  # a third worker stood in for one that waited
+    assert [scheduler.imbalance(times, 2) for times in ([2.0, 2.0], [4.0], [])] == [0, 1, 0]
+    assert scheduler.imbalance([2.0, 2.0, 0.1], 2) == 0  # a third worker stood in for one that waited
 
 
 def test_nothing_is_left_behind() -> None:
@@ -307,4 +308,4 @@ def test_nothing_is_left_behind() -> None:
     with Scheduler(2) as made:
         made.submit(int).result(LIMIT_S)
     with futures.lock:
-        assert threads.budget[BudgetField.RUNNING] == sum(s._awake for s in tasks._live)
+        assert threads.budget[BudgetField.RUNNING] == sum(s._awake for s in scheduler._live)

@@ -12,7 +12,7 @@ from schedulers import LIMIT_S, divide, held
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, ValueFault
-from morpho.tensor.tasks import Scheduler
+from morpho.tensor.tools.tasks import Scheduler
 
 
 # -- map and reduce ----------------------------------------------------------------------------------------------------
@@ -30,7 +30,7 @@ def test_map_says_that_it_takes_one_sequence() -> None:
 
 def test_map_takes_chunks_that_suit() -> None:
     """A chunk is one item at first, grows while items are cheap, and leaves enough for the others at the end."""
-    from morpho.runtime.parallel import CHUNK_S, Gather
+    from morpho.runtime.tasks.parallel import CHUNK_S, Gather
 
     gather = Gather(abs, range(1000), None, 2)
     assert len(gather._take()) == 1
@@ -74,7 +74,7 @@ def test_map_raises_what_a_loop_would(scheduler: Scheduler, seed: int) -> None:
 
 
 def test_the_first_failure_counts_whichever_comes_first() -> None:
-    from morpho.runtime.parallel import Gather
+    from morpho.runtime.tasks.parallel import Gather
 
     gather = Gather(abs, range(9), 1, 2)
     for index in (5, 3, 7):

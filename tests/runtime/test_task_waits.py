@@ -13,8 +13,8 @@ from subprograms import run
 
 import morpho as mo
 from morpho.base.errors import TaskError
-from morpho.runtime import tasks
-from morpho.tensor.tasks import Future, Scheduler
+from morpho.runtime.tasks import scheduler
+from morpho.tensor.tools.tasks import Future, Scheduler
 
 
 # -- waiting inside tasks ----------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def test_many_waiters_of_one_future(two: Scheduler) -> None:
 
 def test_too_many_waits_are_an_error_not_a_hang(one: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each waiting worker is a thread, so there is a limit; who waits for a running task may still keep its place."""
-    monkeypatch.setattr(tasks, "MOST_WAITING", 3)
+    monkeypatch.setattr(scheduler, "MOST_WAITING", 3)
 
     def deeper(n: int) -> int:
         if n == 6:
@@ -196,7 +196,7 @@ def test_a_task_queued_just_before_its_worker_sleeps(one: Scheduler, monkeypatch
     """Who queues it sees the worker awake and wakes nobody: the worker looks once more."""
     look, queued = one._next, []
 
-    def racing(worker: tasks.Worker) -> Future | None:
+    def racing(worker: scheduler.Worker) -> Future | None:
         found = look(worker)
         if found is None and not queued:
             queued.append(one.submit(int, "6"))

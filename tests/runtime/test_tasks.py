@@ -14,9 +14,10 @@ import pytest
 from schedulers import LIMIT_S, divide, held
 
 import morpho as mo
+from morpho.backends.cpu.driver import threads
 from morpho.base.errors import ArgumentError, TaskError, TaskTimeout
-from morpho.runtime import tasks, threads
-from morpho.tensor.tasks import Future, Scheduler
+from morpho.runtime.tasks import scheduler
+from morpho.tensor.tools.tasks import Future, Scheduler
 
 
 # -- results -----------------------------------------------------------------------------------------------------------
@@ -70,9 +71,9 @@ def test_the_default_number_of_threads_is_the_engines() -> None:
     assert Scheduler().threads == threads.wanted_threads()
     with mo.settings(threads=3):
         assert Scheduler().threads == 3
-        assert tasks.default().threads == 3 and mo.tasks.stats()["threads"] == 3
-        assert mo.tasks.submit(lambda: tasks.default().threads).result(LIMIT_S) == 3
-    assert tasks.default() is tasks.default()
+        assert scheduler.default().threads == 3 and mo.tasks.stats()["threads"] == 3
+        assert mo.tasks.submit(lambda: scheduler.default().threads).result(LIMIT_S) == 3
+    assert scheduler.default() is scheduler.default()
 
 
 def test_outer_tasks_run_in_order(one: Scheduler) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.runtime import evaluate
+from morpho.runtime.plans import evaluate
 
 
 def test_borrowed_memory_is_read_when_the_graph_runs() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, DTypeError, MorphoError, ShapeError
-from morpho.runtime import evaluate as evaluation
+from morpho.runtime.plans import evaluate as evaluation
 
 Array = Any
 STEP = 1e-6

@@ -17,7 +17,7 @@ import pytest
 import morpho as mo
 from morpho.base.errors import ArgumentError
 from morpho.base.settings import current
-from morpho.tensor.calls import KEYWORDS, LEAVE_OUT, PLACES, hinted
+from morpho.tensor.tools.foreign_calls import KEYWORDS, LEAVE_OUT, PLACES, hinted
 
 x = mo.ones((3, 4))
 
@@ -159,7 +159,7 @@ def test_other_imports_are_answered_by_python() -> None:
         with pytest.raises(ImportError) as caught:
             exec(line, {})
         assert "Hint" not in str(caught.value)
-    assert type(sys.meta_path[-1]).__module__ == "morpho.tensor.names", "it is asked after all others"
+    assert type(sys.meta_path[-1]).__module__ == "morpho.tensor.tools.foreign_names", "it is asked after all others"
 
 
 def test_settings_that_were_dropped_say_so() -> None:

@@ -11,8 +11,8 @@ import pytest
 import morpho as mo
 from morpho.base.errors import ArgumentError
 from morpho.ops.algebra import constant_like
+from morpho.tensor.autodiff.gradient import pull_back
 from morpho.tensor.core import Tensor
-from morpho.tensor.gradient import pull_back
 
 ROWS, WIDTH, HEADS = 24, 16, 2
 Params = dict[str, Any]

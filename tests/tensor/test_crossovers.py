@@ -15,18 +15,19 @@ import pytest
 from typer.testing import CliRunner
 
 import morpho as mo
+from morpho.backends.cpu.gemm import gemv
+from morpho.backends.cpu.gemm.gemm import NAMES
 from morpho.base.errors import ArgumentError
-from morpho.base.in_force import current_isa
+from morpho.base.target import current_isa
 from morpho.cli import crossovers as cli
 from morpho.cli.main import app
-from morpho.cost import crossovers as data
+from morpho.cost import dispatch_thresholds as data
 from morpho.cost.contraction import ContractionRates
-from morpho.cost.crossovers import DEFAULT, Crossovers, from_row, usual
+from morpho.cost.dispatch_thresholds import DEFAULT, Crossovers, from_row, usual
 from morpho.ir.graph import Graph
-from morpho.kernels import row_product
-from morpho.kernels.gemm import NAMES
-from morpho.runtime import measure, stored_plan
-from morpho.tensor import crossovers
+from morpho.runtime import measure
+from morpho.runtime.plans import stored_plan
+from morpho.tensor.tools import measure_thresholds
 
 SLOW_MEMORY = replace(DEFAULT, rates=ContractionRates(1e30, 1.0, 1e-9))
 FAST_BLAS = replace(DEFAULT, blas_size=4)
@@ -121,7 +122,7 @@ def test_a_row_times_a_large_matrix_is_not_packed_by_default(rng: np.random.Gene
         f, _ = made(DEFAULT, lambda x, y: x @ y, a, b)
     step = f.current.plan.program.steps[-1]
     assert f.stats["products"]["unpacked"] == 1 and step.kernel.way == "streamed"
-    assert dict(zip(row_product.NAMES, step.values, strict=True))["tiles"] == 3
+    assert dict(zip(gemv.NAMES, step.values, strict=True))["tiles"] == 3
     assert step.cost.flops == 2 * 700 * 900
 
 
@@ -130,7 +131,7 @@ def test_a_small_product_is_not_cut_for_threads_that_it_does_not_have(rng: np.ra
     with mo.settings(threads=64):
         f, _ = made(DEFAULT, lambda x, y: x @ y, a, b)
     step = f.current.plan.program.steps[-1]
-    assert dict(zip(row_product.NAMES, step.values, strict=True))["tiles"] == 1
+    assert dict(zip(gemv.NAMES, step.values, strict=True))["tiles"] == 1
 
 
 def test_one_function_has_a_program_for_each_profile(rng: np.random.Generator) -> None:
@@ -235,7 +236,7 @@ def test_the_disk_key_knows_the_profile(folder: Path, rng: np.random.Generator) 
         return stored_plan.plan_key(stored(graph), True, 2, ())
 
     def stored(graph: Graph) -> Graph:
-        from morpho.runtime.abstraction import abstract
+        from morpho.runtime.plans.abstraction import abstract
 
         return abstract(graph.outputs)[0]
 
@@ -256,7 +257,7 @@ def test_wide_vectors_share_later() -> None:
 
 
 def test_nothing_is_measured_unasked(folder: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
-    monkeypatch.setattr(crossovers, "race", lambda *given: 1 / 0)
+    monkeypatch.setattr(measure_thresholds, "race", lambda *given: 1 / 0)
     a, b = pair(rng, 4, 5, 6)
     with mo.settings(fast=True):
         (a @ b).numpy()
@@ -318,7 +319,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"ROUNDS": 1, "ROUND_S": 0.0, "SETTLE_S": 0.0, "DIRECT_ROWS": (1, 3), "DIRECT_SIZES": (8, 12),
                         "BLOCK_ROWS": (2, 4), "BLOCK_SHAPE": (16, 8), "SHARED_SIZES": (4, 8), "BLAS_SIZES": (4, 8),
                         "STRASSEN_SIZES": (8,), "CHECKED": ((1, 8, 8), (8, 8, 8))}.items():
-        monkeypatch.setattr(crossovers, name, value)
+        monkeypatch.setattr(measure_thresholds, name, value)
     monkeypatch.setattr(measure, "SWEEP_BYTES", 1 << 16)
     monkeypatch.setattr(measure, "ROUNDS", 100)
     measure._measured.cache_clear()
@@ -342,16 +343,16 @@ def test_measuring_keeps_and_shows(quick: None, folder: Path) -> None:
 def test_who_wins_decides(quick: None, folder: Path, monkeypatch: pytest.MonkeyPatch, first_wins: bool,
                           expected: dict[str, Any]) -> None:
     """With times that follow the order of the ways, not the clock."""
-    monkeypatch.setattr(crossovers, "race", lambda ways, settle_s=0.0: [
+    monkeypatch.setattr(measure_thresholds, "race", lambda ways, settle_s=0.0: [
         float(n + 1 if first_wins else len(ways) - n) for n in range(len(ways))])
     with mo.settings(threads=2):
-        found = crossovers.measure_crossovers(keep=False)
+        found = measure_thresholds.measure_crossovers(keep=False)
     assert {name: getattr(found, name) for name in expected} == expected and not measure.crossovers_measured()
 
 
 @pytest.mark.parametrize(("wins", "first"), [("111", 1), ("110", 0), ("011", 2), ("000", 0), ("101", 3)])
 def test_a_crossover_is_one_sided(wins: str, first: int) -> None:
-    assert crossovers.first_of((1, 2, 3), lambda size: wins[size - 1] == "1") == first
+    assert measure_thresholds.first_of((1, 2, 3), lambda size: wins[size - 1] == "1") == first
 
 
 @pytest.mark.parametrize(("gains", "count"), [
@@ -359,7 +360,7 @@ def test_a_crossover_is_one_sided(wins: str, first: int) -> None:
     ([2.0, 0.99, 1.2], 3),  # one size by a hair the other way does not decide for larger ones
     ([2.0, 0.5, 1.2], 1), ([1.01, 0.9, 1.05, 0.7], 1)])
 def test_the_worst_choice_costs_least(gains: list[float], count: int) -> None:
-    assert crossovers.cut(gains) == count
+    assert measure_thresholds.cut(gains) == count
 
 
 def test_bad_values_are_errors() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.reference import run_node
+from morpho.backends.reference.reference import run_node
 from morpho.base.errors import ArgumentError, CompileError, ShapeError
 
 X = mo.asarray([1.0, 2.0])

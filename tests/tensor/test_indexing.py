@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.runtime import evaluate
+from morpho.runtime.plans import evaluate
 
 SHAPES = [(), (5,), (0,), (3, 4), (2, 3, 4), (2, 0, 3), (1, 4, 1)]
 

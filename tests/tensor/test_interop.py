@@ -18,7 +18,7 @@ import pytest
 from callers import together
 
 import morpho as mo
-from morpho.tensor import buffer_slot, capsule, interop
+from morpho.tensor.interop import buffer_slot, capsule, interop
 
 DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
           "float64", "complex64", "complex128"]

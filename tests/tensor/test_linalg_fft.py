@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.runtime import evaluate
+from morpho.runtime.plans import evaluate
 
 L, F = mo.linalg, mo.fft
 RNG = np.random.default_rng(11)

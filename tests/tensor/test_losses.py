@@ -140,7 +140,7 @@ def test_loss_and_gradient_together_read_the_logits_once(options: dict[str, Any]
                                                          rng: np.random.Generator) -> None:
     """One kernel over the logits for both; one that adds up the rows, and with rows to ignore one that counts them."""
     from morpho.ops.algebra import constant_like
-    from morpho.tensor.gradient import pull_back
+    from morpho.tensor.autodiff.gradient import pull_back
 
     def both(x: mo.Tensor, t: mo.Tensor) -> tuple[mo.Tensor, mo.Tensor]:
         loss = mo.cross_entropy(x, t, **options)
@@ -153,7 +153,7 @@ def test_loss_and_gradient_together_read_the_logits_once(options: dict[str, Any]
 
 def test_logits_are_walked_twice_and_exponentials_made_once(rng: np.random.Generator) -> None:
     """The maximum and the picked logit come from one walk, the sum of exponentials from the other."""
-    from morpho.tensor.compile import Compiled
+    from morpho.tensor.jit.compile import Compiled
 
     f = mo.compile(lambda x, t: mo.cross_entropy(x, t, reduction="none"))
     assert isinstance(f, Compiled)

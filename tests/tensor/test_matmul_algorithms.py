@@ -13,8 +13,8 @@ import pytest
 import morpho as mo
 from morpho.base import blas
 from morpho.base.errors import ArgumentError, DTypeError
-from morpho.runtime.evaluate import counts
-from morpho.tensor.strassen import strassen
+from morpho.runtime.plans.evaluate import counts
+from morpho.tensor.functions.products.strassen import strassen
 
 SHAPES = [(1, 1, 1), (7, 5, 3), (33, 70, 41), (2, 300, 64)]
 

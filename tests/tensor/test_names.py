@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.tensor.names import OTHERWISE, PLACES, SAME, advice
+from morpho.tensor.tools.foreign_names import OTHERWISE, PLACES, SAME, advice
 
 
 def check_names(text: str) -> None:

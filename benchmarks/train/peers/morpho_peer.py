@@ -12,7 +12,7 @@ from benchmarks.peers.prepared import Prepared
 from benchmarks.train import gpt_morpho, mlp, resnet_morpho, self_timed, text_morpho
 from benchmarks.train.peers.two_steps import TwoSteps
 from morpho.ops.algebra import constant_like
-from morpho.tensor.gradient import pull_back
+from morpho.tensor.autodiff.gradient import pull_back
 
 CASES_MODULE = "benchmarks.train.cases"
 load = morpho_peer.load

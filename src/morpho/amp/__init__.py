@@ -9,7 +9,7 @@
 
 from morpho.amp.autocast import autocast, policy
 from morpho.amp.scaler import GradScaler
-from morpho.tensor.names import module_attribute as _module_attribute
+from morpho.tensor.tools.foreign_names import module_attribute as _module_attribute
 
 __all__ = ["GradScaler", "autocast", "policy"]
 

@@ -7,8 +7,8 @@ from typing import Any
 from morpho.base.dtypes import as_dtype
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.settings import Within
-from morpho.tensor.calls import hinted
-from morpho.tensor.precision import FAMILIES, low_dtype
+from morpho.tensor.autodiff.precision import FAMILIES, low_dtype
+from morpho.tensor.tools.foreign_calls import hinted
 
 
 class autocast(Within):

@@ -10,11 +10,11 @@ from typing import Any
 import morpho as mo
 from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, fail
-from morpho.tensor.autograd import take_pending
-from morpho.tensor.calls import hinted
-from morpho.tensor.entries import entries
-from morpho.tensor.state import assign
-from morpho.tensor.trace import Trace, current_trace
+from morpho.tensor.autodiff.autograd import take_pending
+from morpho.tensor.jit.entries import entries
+from morpho.tensor.state.state import assign
+from morpho.tensor.state.trace import Trace, current_trace
+from morpho.tensor.tools.foreign_calls import hinted
 
 
 @dataclass

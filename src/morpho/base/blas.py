@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from morpho.base.in_force import wanted_threads
+from morpho.base.target import wanted_threads
 
 threads_left: Callable[[], int] = wanted_threads  # the runtime floor subtracts the tasks at work
 _PREFIXES_AND_ENDS = (("scipy_openblas_", "64_"), ("openblas_", "64_"), ("scipy_openblas_", ""), ("openblas_", ""))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from morpho.base import settings
-from morpho.base.in_force import current_isa
+from morpho.base.target import current_isa
 from morpho.base.units import format_bytes, format_seconds
-from morpho.cost.crossovers import DEFAULT, MOST, Crossovers, usual
-from morpho.tensor.crossovers import Check, check_auto, measure_crossovers
+from morpho.cost.dispatch_thresholds import DEFAULT, MOST, Crossovers, usual
+from morpho.tensor.tools.measure_thresholds import Check, check_auto, measure_crossovers
 
 MOST_SLOWER = 1.05  # what `auto` promises against the best of the kernels it chooses among
 

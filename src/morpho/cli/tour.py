@@ -159,9 +159,8 @@ def _graph_stages(plan: Any) -> Iterator[Stage]:
 
 
 def _kernel_stages(program: Any) -> Iterator[Stage]:
-    from morpho.backends import cpu
-    from morpho.kernels.program import Step
-    from morpho.runtime import code
+    from morpho.backends.cpu.compiler import code, llvm
+    from morpho.program.program import Step
 
     kernels = [step for step in program.steps if isinstance(step, Step)]
     yield Stage("the steps", "Kernels run one after the other in one native function; host steps run in NumPy between.",
@@ -175,7 +174,7 @@ def _kernel_stages(program: Any) -> Iterator[Stage]:
     text = step.kernel.generate(isa, "kernel")
     yield Stage("LLVM", f"Written by Morpho as text for {isa.name}: {_lines(text)}; this is the hot block.",
                 excerpt(hot_block(text)), "llvm")
-    machine_code = cpu.assembly(text, isa)
+    machine_code = llvm.assembly(text, isa)
     yield Stage("machine code", f"LLVM's work, inside this process: {_lines(machine_code)}; again the hot block.",
                 excerpt(hot_block(machine_code)), "gas")
 

@@ -25,7 +25,7 @@ class ContractionRates:
 
 
 # Constants, not this machine's figures: the order of contraction decides how sums round, and it is the same everywhere.
-# The machine profile has its own (`cost/crossovers.py`), for integers and for who asks for them.
+# The machine profile has its own (`cost/dispatch_thresholds.py`), for integers and for who asks for them.
 RATES = ContractionRates(flops_per_s=2e10, bytes_per_s=1e10, overhead_s=2e-6)
 
 

@@ -11,8 +11,8 @@ import morpho as mo
 from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, MemoryLimit, fail
 from morpho.base.machine import machine
+from morpho.base.trees import flatten
 from morpho.base.units import format_bytes, parse_bytes
-from morpho.tensor.trees import flatten
 
 CANDIDATES = tuple(1 << n for n in range(11))
 

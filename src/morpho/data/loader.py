@@ -19,7 +19,7 @@ from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, TaskError, fail
 from morpho.data.dataset import collate as default_collate
 from morpho.data.order import permuted
-from morpho.tensor.calls import hinted
+from morpho.tensor.tools.foreign_calls import hinted
 
 Make = Callable[[int], Any]  # a batch by its number
 

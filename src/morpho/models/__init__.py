@@ -16,7 +16,7 @@ from morpho.models.transformer import (
     prenorm_transformer_large,
     prenorm_transformer_small,
 )
-from morpho.tensor.calls import hint_calls as _hint_calls
+from morpho.tensor.tools.foreign_calls import hint_calls as _hint_calls
 
 __all__ = [
     "Checkpoints", "Generator", "LanguageModel", "Model", "SHIPPED", "create", "from_config", "generate", "list",

@@ -19,7 +19,7 @@ from morpho.nn.module import Module
 from morpho.nn.norm import LayerNorm
 from morpho.nn.positions import LearnedPositions
 from morpho.nn.transformer import activation
-from morpho.tensor.variable import Parameter
+from morpho.tensor.state.variable import Parameter
 
 
 @dataclass

@@ -84,10 +84,10 @@ from morpho.nn.quantised import QuantisedEmbedding, QuantisedLinear
 from morpho.nn.random import seed
 from morpho.nn.recurrent import GRU, LSTM, RNN
 from morpho.nn.transformer import FeedForward, TransformerBlock, TransformerDecoderBlock
-from morpho.tensor.calls import hint_calls as _hint_calls
-from morpho.tensor.checkpoint import checkpoint, checkpoint_sequential
-from morpho.tensor.names import module_attribute as _module_attribute
-from morpho.tensor.variable import Buffer, Parameter
+from morpho.tensor.autodiff.checkpoint import checkpoint, checkpoint_sequential
+from morpho.tensor.state.variable import Buffer, Parameter
+from morpho.tensor.tools.foreign_calls import hint_calls as _hint_calls
+from morpho.tensor.tools.foreign_names import module_attribute as _module_attribute
 
 __all__ = [
     # the tree

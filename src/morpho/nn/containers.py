@@ -10,7 +10,7 @@ from morpho.base.checks import check_whole
 from morpho.base.dims import product
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn.module import Module
-from morpho.tensor.variable import Parameter
+from morpho.tensor.state.variable import Parameter
 
 
 def _checked(owner: Module, module: Any) -> Module:

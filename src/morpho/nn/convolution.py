@@ -10,8 +10,8 @@ from morpho.base.checks import check_sizes
 from morpho.base.errors import ArgumentError, fail
 from morpho.nn import init
 from morpho.nn.module import Module
-from morpho.tensor.spatial import per_axis
-from morpho.tensor.variable import Parameter
+from morpho.tensor.functions.neural.spatial import per_axis
+from morpho.tensor.state.variable import Parameter
 
 
 class _Convolution(Module):

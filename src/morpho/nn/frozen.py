@@ -10,9 +10,9 @@ from __future__ import annotations
 import morpho as mo
 from morpho.nn.module import Module
 from morpho.tensor.core import Tensor
-from morpho.tensor.state import State
-from morpho.tensor.trace import current_trace
-from morpho.tensor.variable import Variable
+from morpho.tensor.state.state import State
+from morpho.tensor.state.trace import current_trace
+from morpho.tensor.state.variable import Variable
 
 
 class Frozen:

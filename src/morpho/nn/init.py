@@ -9,7 +9,7 @@ from typing import Any
 
 import morpho as mo
 from morpho.nn.random import next_key
-from morpho.tensor.variable import unfilled
+from morpho.tensor.state.variable import unfilled
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from morpho.nn import init
 from morpho.nn.activations import activation
 from morpho.nn.containers import Sequential
 from morpho.nn.module import Module
-from morpho.tensor.variable import Parameter
+from morpho.tensor.state.variable import Parameter
 
 
 def linear(x: mo.Tensor, weight: mo.Tensor, bias: mo.Tensor | None = None) -> mo.Tensor:

@@ -11,8 +11,8 @@ from typing import Any
 import morpho as mo
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.base.shapes import normalise_axis
-from morpho.tensor.precision import widened
-from morpho.tensor.search import classes_along, rows_of
+from morpho.tensor.autodiff.precision import widened
+from morpho.tensor.functions.search import classes_along, rows_of
 
 REDUCTIONS = ("mean", "sum", "none")
 

@@ -22,12 +22,12 @@ from typing import Any, TypeVar
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.nn.layer_notes import note_layer
-from morpho.tensor.calls import hinted, refused
-from morpho.tensor.entries import entries
-from morpho.tensor.names import missing
-from morpho.tensor.state import assign
-from morpho.tensor.trace import current_trace
-from morpho.tensor.variable import Buffer, Parameter, Variable
+from morpho.tensor.jit.entries import entries
+from morpho.tensor.state.state import assign
+from morpho.tensor.state.trace import current_trace
+from morpho.tensor.state.variable import Buffer, Parameter, Variable
+from morpho.tensor.tools.foreign_calls import hinted, refused
+from morpho.tensor.tools.foreign_names import missing
 
 Self = TypeVar("Self", bound="Module")
 Hook = Callable[["Module", tuple[Any, ...], Any], Any]

@@ -9,7 +9,7 @@ from morpho.base.checks import check_numbers, check_sizes
 from morpho.base.dims import product
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn.module import Module
-from morpho.tensor.variable import Parameter
+from morpho.tensor.state.variable import Parameter
 
 
 class LayerNorm(Module):

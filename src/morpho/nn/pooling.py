@@ -7,7 +7,7 @@ from typing import Any
 
 import morpho as mo
 from morpho.nn.module import Module
-from morpho.tensor.spatial import per_axis
+from morpho.tensor.functions.neural.spatial import per_axis
 
 
 class _Pool(Module):

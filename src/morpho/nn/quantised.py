@@ -9,7 +9,7 @@ import numpy as np
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.nn.module import Module
-from morpho.tensor.variable import Buffer
+from morpho.tensor.state.variable import Buffer
 
 BLOCK = 32  # values that share a scale
 

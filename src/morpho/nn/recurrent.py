@@ -16,7 +16,7 @@ from morpho.nn import init
 from morpho.nn.dropout import Dropout
 from morpho.nn.linear import linear
 from morpho.nn.module import Module
-from morpho.tensor.variable import Parameter
+from morpho.tensor.state.variable import Parameter
 
 States = tuple[mo.Tensor, ...]  # each (batch, hidden): h, and for LSTM c
 

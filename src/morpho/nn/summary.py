@@ -7,10 +7,10 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
+from morpho.base.trees import flatten
 from morpho.nn.module import Module
-from morpho.tensor.entries import entries
-from morpho.tensor.trees import flatten
-from morpho.tensor.variable import Parameter
+from morpho.tensor.jit.entries import entries
+from morpho.tensor.state.variable import Parameter
 
 
 def summary(model: Module, inputs: Sequence[Any] = ()) -> str:

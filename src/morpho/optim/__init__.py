@@ -18,8 +18,8 @@ from morpho.optim.schedules import (
     WarmupCosineLR,
     WarmupLinearLR,
 )
-from morpho.tensor.calls import hint_calls as _hint_calls
-from morpho.tensor.names import module_attribute as _module_attribute
+from morpho.tensor.tools.foreign_calls import hint_calls as _hint_calls
+from morpho.tensor.tools.foreign_names import module_attribute as _module_attribute
 
 __all__ = [
     "Adafactor", "Adam", "AdamW", "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "ExponentialLR", "Group",

@@ -11,7 +11,7 @@ from morpho.base.checks import check_numbers
 from morpho.base.errors import ArgumentError, fail
 from morpho.optim.optimizer import Optimizer
 from morpho.optim.schedules import Schedule, check_milestones
-from morpho.tensor.trace import current_trace
+from morpho.tensor.state.trace import current_trace
 
 
 def _check_optimizer(name: str, optimizer: Optimizer | None, schedules: Sequence[Schedule]) -> None:

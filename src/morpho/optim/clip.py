@@ -9,7 +9,7 @@ from numbers import Real
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.optim.optimizer import listed_parameters
-from morpho.tensor.variable import Parameter
+from morpho.tensor.state.variable import Parameter
 
 
 def _with_gradients(name: str, parameters: Iterable[Parameter] | Parameter) -> list[Parameter]:

@@ -19,13 +19,13 @@ import numpy as np
 import morpho as mo
 from morpho.base.checks import check_numbers
 from morpho.base.errors import ArgumentError, fail
-from morpho.tensor.autograd import take_pending
-from morpho.tensor.calls import hinted
-from morpho.tensor.entries import entries
-from morpho.tensor.names import missing
-from morpho.tensor.state import assign
-from morpho.tensor.trace import current_trace
-from morpho.tensor.variable import Parameter
+from morpho.tensor.autodiff.autograd import take_pending
+from morpho.tensor.jit.entries import entries
+from morpho.tensor.state.state import assign
+from morpho.tensor.state.trace import current_trace
+from morpho.tensor.state.variable import Parameter
+from morpho.tensor.tools.foreign_calls import hinted
+from morpho.tensor.tools.foreign_names import missing
 
 Slots = dict[str, mo.Tensor]
 

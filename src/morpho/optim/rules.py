@@ -11,7 +11,7 @@ import morpho as mo
 from morpho.base.checks import shown
 from morpho.base.errors import ArgumentError, fail
 from morpho.optim.optimizer import Group, Optimizer, Slots, at_least_zero, zeros_for
-from morpho.tensor.variable import Parameter
+from morpho.tensor.state.variable import Parameter
 
 
 def _check_betas(name: str, group: Group) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 from morpho.base.checks import check_numbers, shown
 from morpho.base.errors import ArgumentError, fail
 from morpho.optim.optimizer import Optimizer
-from morpho.tensor.trace import current_trace
+from morpho.tensor.state.trace import current_trace
 
 
 class Schedule:

@@ -14,13 +14,13 @@ from morpho.ir.printing import to_text
 from morpho.ir.verify import verify
 from morpho.ops.order import unmarked
 from morpho.passes.canonical import cse, inline, inline_user, sink_views
-from morpho.passes.epilogue import epilogue
 from morpho.passes.fold import fold
-from morpho.passes.fuse import fuse
-from morpho.passes.liveness import Updates
-from morpho.passes.prologue import prologue
-from morpho.passes.remat import Budget, Recomputed, remat
-from morpho.passes.schedule import schedule
+from morpho.passes.fusion.epilogue import epilogue
+from morpho.passes.fusion.fuse import fuse
+from morpho.passes.fusion.prologue import prologue
+from morpho.passes.memory.liveness import Updates
+from morpho.passes.memory.schedule import schedule
+from morpho.passes.remat.remat import Budget, Recomputed, remat
 from morpho.passes.simplify import simplify
 
 Pass = Callable[[Graph], Graph]

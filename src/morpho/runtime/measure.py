@@ -16,15 +16,16 @@ from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import Any
 
+from morpho.backends.cpu.codegen.emit import Emitter
+from morpho.backends.cpu.compiler import code
+from morpho.backends.cpu.driver import threads
 from morpho.base import settings
 from morpho.base.dtypes import DType, float32
 from morpho.base.machine import Isa, machine
-from morpho.cost.crossovers import KERNELS, Crossovers, from_row, usual
+from morpho.cost.dispatch_thresholds import KERNELS, Crossovers, from_row, usual
 from morpho.cost.estimate import Profile
 from morpho.ir.op import listeners
-from morpho.kernels.emit import Emitter
-from morpho.runtime import code, threads
-from morpho.runtime.pool import pool
+from morpho.runtime.memory.pool import pool
 
 log = logging.getLogger("morpho")
 CHAINS = 24  # independent sums: enough to hide the latency of an fma on every machine known here
@@ -174,7 +175,7 @@ def read_bandwidth(count: int = 0, nbytes: int = SWEEP_BYTES) -> float:
     """Bytes per second of a plain sum over memory far larger than the caches, on `count` threads."""
     from morpho.ir.graph import Graph
     from morpho.ir.node import build
-    from morpho.runtime.evaluate import make_plan, run_plan
+    from morpho.runtime.plans.evaluate import make_plan, run_plan
 
     elements = nbytes // 4
     node = build("parameter", index=0, shape=(64, elements // 64), dtype=float32)

@@ -15,22 +15,22 @@ from typing import Any
 
 import numpy as np
 
+from morpho.backends.cpu.driver.layout import pack_record
 from morpho.base import settings
 from morpho.base.dims import Shape, product
 from morpho.base.dtypes import DType, bfloat16
 from morpho.base.errors import ArgumentError, CompileError, ShapeError, fail
-from morpho.base.late import Late
+from morpho.base.lazy_module import Late
 from morpho.ir.node import Node, toposort
-from morpho.runtime.buffer import Buffer
-from morpho.runtime.layout import pack_record
-from morpho.tensor.calls import unpicklable
-from morpho.tensor.tracking import Tracked, check_own, detached, is_watched, tracing, tracked, watch
+from morpho.runtime.memory.buffer import Buffer
+from morpho.tensor.autodiff.grad_mode import Tracked, check_own, detached, is_watched, tracing, tracked, watch
+from morpho.tensor.tools.foreign_calls import unpicklable
 
 
 def _engine() -> ModuleType:
     """The evaluator, with the native entry's measurements made: compiler, kernels and driver load when needed."""
-    import morpho.tensor.compile  # noqa: F401
-    from morpho.runtime import evaluate as module
+    import morpho.tensor.jit.compile  # noqa: F401
+    from morpho.runtime.plans import evaluate as module
 
     return module
 
@@ -49,7 +49,7 @@ class Tensor:
     array([6., 8.], dtype=float32)
     """
 
-    # `_record` and `_storage` are read by compiled code; see runtime/layout.py.
+    # `_record` and `_storage` are read by compiled code; see backends/cpu/driver/layout.py.
     # `_track` is None or unset for most: what a leaf collects gradients in, or the program of a computed value that
     # has some.
     __slots__ = ("__weakref__", "_layout", "_node", "_record", "_storage", "_track")
@@ -233,7 +233,7 @@ class Tensor:
     def numpy(self, copy: bool = False) -> np.ndarray:
         """The elements as NumPy: a read-only view, or a copy of its own. bfloat16, which NumPy lacks, as float32."""
         if tracing.transformed and self.dtype.is_float:
-            from morpho.tensor.autograd import check_leaves
+            from morpho.tensor.autodiff.autograd import check_leaves
 
             check_leaves(self)
         return self._values(copy)
@@ -302,7 +302,7 @@ class Tensor:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         """A tensor with elements of its own; it wants a gradient where this one does, but not through this one."""
-        from morpho.tensor.create import asarray
+        from morpho.tensor.functions.create import asarray
 
         made = memo[id(self)] = asarray(Tensor.of_node(detached(self.program())), copy=True)
         track = getattr(self, "_track", None)
@@ -356,7 +356,7 @@ def realise(*tensors: Tensor) -> None:
     differentiable = bool(tracked) and any(is_watched(node) for node in below)
     buffers = evaluate.realise(nodes)
     if settings.get().nans:
-        from morpho.tensor.debug import check_nodes
+        from morpho.tensor.tools.debug import check_nodes
 
         check_nodes(nodes, buffers)
     for tensor, node, buffer in zip(waiting, nodes, buffers, strict=True):

@@ -28,7 +28,7 @@ def as_node(value: Any, operation: str) -> Node:
     """The node of a tensor, or of something that becomes one."""
     if isinstance(value, Tensor):
         return value.node
-    from morpho.tensor.create import asarray
+    from morpho.tensor.functions.create import asarray
 
     try:
         return asarray(value).node

@@ -11,13 +11,17 @@ import numpy as np
 
 from morpho.base.dims import Dim
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
-from morpho.tensor import autograd, index, interop, move, namespace, products, reduce
-from morpho.tensor import elementwise as ew
-from morpho.tensor.buffer_slot import Slot, is_needed
-from morpho.tensor.calls import hinted
+from morpho.tensor import namespace
+from morpho.tensor.autodiff import autograd
 from morpho.tensor.core import Tensor
-from morpho.tensor.create import has_buffer
-from morpho.tensor.names import tensor_attribute
+from morpho.tensor.functions import elementwise as ew
+from morpho.tensor.functions import index, move, reduce
+from morpho.tensor.functions.create import has_buffer
+from morpho.tensor.functions.products import products
+from morpho.tensor.interop import interop
+from morpho.tensor.interop.buffer_slot import Slot, is_needed
+from morpho.tensor.tools.foreign_calls import hinted
+from morpho.tensor.tools.foreign_names import tensor_attribute
 
 _slots: list[Slot] = []  # for the life of the process
 _BINARY = {"add": ew.add, "sub": ew.subtract, "mul": ew.multiply, "truediv": ew.divide, "floordiv": ew.floor_divide,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from morpho.base.errors import CompileError, fail
+from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.core import Tensor, evaluate, uses_parameters
-from morpho.tensor.tracking import tracing
 
 
 def realised_array(x: Tensor, operation: str, reason: str, hint: str = "compute it outside the function") -> np.ndarray:

@@ -14,8 +14,8 @@ import numpy as np
 
 from morpho.base.errors import ArgumentError, DTypeError, fail
 from morpho.tensor.core import Tensor
-from morpho.tensor.create import asarray
-from morpho.tensor.quantised import Quantised
+from morpho.tensor.functions.create import asarray
+from morpho.tensor.functions.products.quantised import Quantised
 from morpho.weights.atomic import atomic_file, sync_folder
 from morpho.weights.errors import FileFault, MissingFile
 from morpho.weights.safetensors import DTYPES, METADATA, MappedFile, Weights, header_of, open_regular

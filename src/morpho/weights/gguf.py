@@ -22,11 +22,11 @@ from morpho.base.dtypes import DType
 from morpho.base.errors import fail, sentence
 from morpho.base.lazy import cached_property
 from morpho.base.shapes import contiguous_strides
-from morpho.runtime.buffer import Buffer
+from morpho.runtime.memory.buffer import Buffer
 from morpho.tensor.core import Tensor
-from morpho.tensor.create import asarray
-from morpho.tensor.move import reshape
-from morpho.tensor.quantised import Quantised
+from morpho.tensor.functions.create import asarray
+from morpho.tensor.functions.move import reshape
+from morpho.tensor.functions.products.quantised import Quantised
 from morpho.weights.bpe import BytePairs
 from morpho.weights.errors import FileFault, MissingExtra
 from morpho.weights.gguf_header import NATIVE, Place, read_header

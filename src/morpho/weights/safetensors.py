@@ -24,7 +24,7 @@ from morpho.base import dtypes
 from morpho.base.dtypes import DType
 from morpho.base.errors import fail
 from morpho.base.shapes import contiguous_strides
-from morpho.runtime.buffer import Buffer
+from morpho.runtime.memory.buffer import Buffer
 from morpho.tensor.core import Tensor
 from morpho.weights.errors import FileFault, MissingFile
 from morpho.weights.named import NamedTensors

@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 from morpho.base.errors import ShapeError, ValueFault, fail
 from morpho.tensor.core import Tensor
-from morpho.tensor.move import concat as concat_tensors
-from morpho.tensor.move import permute_dims
-from morpho.tensor.move import reshape as reshape_tensor
-from morpho.tensor.quantised import Quantised
+from morpho.tensor.functions.move import concat as concat_tensors
+from morpho.tensor.functions.move import permute_dims
+from morpho.tensor.functions.move import reshape as reshape_tensor
+from morpho.tensor.functions.products.quantised import Quantised
 
 Weight: TypeAlias = Tensor | Quantised
 Transform: TypeAlias = Callable[[list[Weight], int], list[Weight]]

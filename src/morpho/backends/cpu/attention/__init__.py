@@ -1,0 +1,1 @@
+"""Blockwise exact attention, forward and backward."""

@@ -1,0 +1,1 @@
+"""The writer of LLVM text, and one operation on registers."""

@@ -1,0 +1,24 @@
+"""Squares of elements turned in registers: lines become columns."""
+
+from __future__ import annotations
+
+from morpho.backends.cpu.codegen.emit import Emitter, Value
+
+
+def transposed(e: Emitter, lines: list[Value]) -> list[Value]:
+    """As many vectors of as many elements, turned: log2(n) rounds, each exchanging one bit of the two numbers."""
+    count, bit = len(lines), 1
+    while bit < count:
+        fresh = list(lines)
+        for i in (i for i in range(count) if not i & bit):
+            a, b = lines[i], lines[i | bit]
+            fresh[i] = _chosen(e, a, b, [count + (j ^ bit) if j & bit else j for j in range(count)])
+            fresh[i | bit] = _chosen(e, a, b, [count + j if j & bit else j | bit for j in range(count)])
+        lines, bit = fresh, 2 * bit
+    return lines
+
+
+def _chosen(e: Emitter, a: Value, b: Value, places: list[int]) -> Value:
+    mask = ", ".join(f"i32 {i}" for i in places)
+    return e.assign(f"shufflevector {a.type} {a.name}, {b.type} {b.name}, <{len(places)} x i32> <{mask}>",
+                    a.element, len(places))

@@ -1,0 +1,1 @@
+"""LLVM text to object code to addresses, in this process and in others."""

@@ -1,0 +1,289 @@
+"""Compiled code: from a kernel to its address, through memory, disk and LLVM, in that order."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
+
+from morpho.backends.cpu.codegen import elementwise
+from morpho.backends.cpu.compiler import llvm
+from morpho.base import settings
+from morpho.base.errors import MorphoError
+from morpho.base.machine import Isa
+from morpho.base.target import current_isa
+
+if TYPE_CHECKING:
+    from morpho.runtime.code_cache.disk import DiskCache
+
+log = logging.getLogger("morpho")
+FOLDERS = ("base", "ir", "ops", "cost", "passes", "program", "backends", "runtime")  # whose source decides a plan
+
+
+class Counters:
+    """What the code cache did; `snapshot` is for stats and tests."""
+
+    def __init__(self) -> None:
+        self.memory_hits = self.disk_hits = self.compiled = self.plan_hits = 0
+        self.generate_ms = self.compile_ms = self.load_ms = 0.0
+
+    def snapshot(self) -> dict[str, float]:
+        return dict(self.__dict__)
+
+
+counters = Counters()
+_addresses: dict[tuple[Any, str], int] = {}
+_by_key: dict[str, int] = {}  # the same by the disk key
+_lock = threading.RLock()
+
+
+def _hold_locks() -> None:
+    """Before a fork: no other thread is in the middle of LLVM, whose state a child would inherit for good."""
+    _lock.acquire()
+    llvm.lock.acquire()
+
+
+def _release_locks() -> None:
+    llvm.lock.release()
+    _lock.release()
+
+
+os.register_at_fork(before=_hold_locks, after_in_parent=_release_locks, after_in_child=_release_locks)
+
+
+@cache
+def _disk(folder: str, limit_bytes: int) -> DiskCache:
+    from pathlib import Path
+
+    from morpho.runtime.code_cache.disk import DiskCache
+
+    return DiskCache(Path(folder), limit_bytes)
+
+
+def disk_cache() -> DiskCache | None:
+    """The folder of compiled code, or None when it is switched off."""
+    chosen = settings.get()
+    return _disk(str(chosen.cache_path), chosen.cache_bytes) if chosen.cache else None
+
+
+@cache
+def _version() -> str:
+    """What code and plans depend on besides the program: Morpho's own source and LLVM."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        llvm = version("llvmlite")
+    except PackageNotFoundError:
+        llvm = "unknown"
+    return f"{source_digest()}/{llvm}"
+
+
+@cache
+def source_digest() -> str:
+    """A hash of the source that decides code and plans; read once, then known by the files' sizes and times."""
+    import morpho.base
+
+    package = os.path.dirname(os.path.dirname(morpho.base.__file__))
+    looks = sorted(look for folder in FOLDERS for look in _sources(os.path.join(package, folder)))
+    disk = disk_cache()
+    key = hashlib.sha256(f"sources {looks}".encode()).hexdigest()
+    known = disk.get(key) if disk is not None else None
+    if known is not None and len(known) == hashlib.sha256().digest_size:
+        return known.hex()
+    digest = hashlib.sha256()
+    for path, _, _ in looks:
+        with open(path, "rb") as file:
+            digest.update(file.read())
+    if disk is not None:
+        disk.put(key, digest.digest())
+    return digest.hexdigest()
+
+
+def _sources(folder: str) -> Iterator[tuple[str, int, int]]:
+    """Path, size and time of change of the Python files in a folder and below."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                found = entry.stat()
+                yield entry.path, found.st_size, found.st_mtime_ns
+            elif entry.is_dir() and entry.name != "__pycache__":
+                yield from _sources(entry.path)
+
+
+def code_key(identity: str, isa: Isa) -> str:
+    """The disk key: the kernel, the instruction set with its features, the machine's kind, and the versions."""
+    parts = (identity, isa.name, isa.llvm_cpu, isa.llvm_features, str(isa.vector_bits), llvm.host(), _version())
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def kernel_addresses(kernels: Sequence[Any]) -> list[int]:
+    """The addresses of kernels, compiling those that are not known yet."""
+    isa = current_isa()
+    known = [_by_key[kernel.key] if isinstance(kernel, StoredKernel) else _addresses.get((kernel, isa.name))
+             for kernel in kernels]
+    new = dict.fromkeys(kernel for kernel, address in zip(kernels, known, strict=True) if address is None)
+    counters.memory_hits += sum(not isinstance(kernel, StoredKernel) for kernel in kernels) - len(new)
+    if len(new) > 1:
+        from morpho.backends.cpu.compiler.compilation import Compilation
+
+        with Compilation() as compilation:
+            for kernel in new:
+                compilation.offer(kernel)
+            compilation.finish()
+    made = {kernel: _kernel_address(kernel, isa) for kernel in new}
+    return [made[kernel] if address is None else address for kernel, address in zip(kernels, known, strict=True)]
+
+
+def is_known(kernel: Any, isa: Isa) -> bool:
+    """Whether a kernel was asked for before."""
+    return (kernel, isa.name) in _addresses
+
+
+def has_key(key: str) -> bool:
+    """Whether the code of a disk key is in memory."""
+    return key in _by_key
+
+
+def adopt(stored: Mapping[str, bytes], compiled: Mapping[str, bytes], isa: Isa) -> None:
+    """Put code from disk and code just compiled into memory, each all at once."""
+    with _lock:
+        stored = {key: code for key, code in stored.items() if key not in _by_key}
+        if stored and _load(stored, isa):
+            counters.memory_hits -= len(stored)  # who asks for them finds them in memory
+        new = {key: code for key, code in compiled.items() if key not in _by_key}
+        counters.compiled += len(compiled)
+        if new:
+            started = time.perf_counter()
+            _by_key.update(zip(new, llvm.load(list(new.values()), isa, [function_name(key) for key in new]),
+                               strict=True))
+            counters.memory_hits -= len(new)
+            counters.load_ms += 1e3 * (time.perf_counter() - started)
+
+
+def _load(codes: Mapping[str, bytes], isa: Isa) -> bool:
+    """Put the code of kernels into memory; False where it does not load. Call it with the lock held."""
+    started = time.perf_counter()
+    try:
+        addresses = llvm.load(list(codes.values()), isa, [function_name(key) for key in codes])
+    except MorphoError as error:
+        log.warning("compiled code could not be loaded and is compiled again: %s", error)
+        return False
+    _by_key.update(zip(codes, addresses, strict=True))
+    counters.disk_hits += len(codes)
+    counters.load_ms += 1e3 * (time.perf_counter() - started)
+    return True
+
+
+@dataclass(frozen=True)
+class StoredKernel:
+    """A kernel of a plan that came from disk: where its code lies, and the numbers an executable asks for."""
+
+    key: str
+    flops: int
+    scratch_bytes_per_column: int
+    scratch_bytes: int
+    transposed: bool
+    may_fault: bool
+    one_by_one: bool
+    uneven: bool
+
+
+def stored_kernel(kernel: Any) -> StoredKernel:
+    """A kernel as a plan on disk names it."""
+    if isinstance(kernel, StoredKernel):
+        return kernel
+    return StoredKernel(kernel_key(kernel, current_isa()), kernel.flops, kernel.scratch_bytes_per_column,
+                        kernel.scratch_bytes, *(getattr(kernel, flag, False)
+                                                for flag in ("transposed", "may_fault", "one_by_one", "uneven")))
+
+
+def load_kernels(keys: Sequence[str]) -> bool:
+    """Take the code of kernels from disk, all of it at once; False when some of it is not there."""
+    isa, disk = current_isa(), disk_cache()
+    with _lock:
+        missing = [key for key in dict.fromkeys(keys) if key not in _by_key]
+        found = {key: code for key in missing if disk is not None and (code := disk.get(key)) is not None}
+        if len(found) < len(missing) or (found and not _load(found, isa)):
+            return False
+        counters.memory_hits += len(set(keys)) - len(missing)
+    return True
+
+
+def function_name(key: str) -> str:
+    """The name of a kernel's function: its own, so that many objects can be loaded together."""
+    return f"kernel_{key[:32]}"
+
+
+def _kernel_address(kernel: Any, isa: Isa) -> int:
+    """The address of a kernel that was not known just now."""
+    with _lock:  # one thread compiles, the others find the result
+        key = kernel_key(kernel, isa)
+        known = _by_key.get(key)
+        if known is None:
+            name = function_name(key)
+            (known,) = _functions(key, lambda: kernel.generate(isa, name), (name,), isa)
+        else:
+            counters.memory_hits += 1
+        _addresses[kernel, isa.name] = _by_key[key] = known
+        return known
+
+
+def kernel_key(kernel: Any, isa: Isa) -> str:
+    """The disk key of a kernel's code; with an emitter of a user's inside, of the code it writes, since that may
+    change."""
+    names = {instruction.name for instruction in getattr(kernel, "instructions", ())}
+    if names & elementwise.ADDED.keys():
+        return code_key(kernel.generate(isa, "kernel"), isa)
+    return _plain_key(kernel, isa)
+
+
+@lru_cache(maxsize=4096)
+def _plain_key(kernel: Any, isa: Isa) -> str:
+    """The same by the kernel as text; asked for when it is offered, looked up and stored."""
+    return code_key(repr(kernel), isa)
+
+
+def forget(name: str) -> None:
+    """Drop addresses of kernels that use an op, because its code has changed."""
+    with _lock:
+        for key in [k for k in _addresses if any(i.name == name for i in getattr(k[0], "instructions", ()))]:
+            del _addresses[key]
+
+
+def native_functions(identity: str, generate: Any, names: Sequence[str], isa: Isa) -> list[int]:
+    """Addresses of the functions of a module, from disk if it is there, else compiled and put there."""
+    return _functions(code_key(identity, isa), generate, names, isa)
+
+
+def _functions(key: str, generate: Any, names: Sequence[str], isa: Isa) -> list[int]:
+    disk = disk_cache()
+    started = time.perf_counter()
+    code = disk.get(key) if disk is not None else None
+    if code is not None:
+        try:
+            addresses = llvm.load(code, isa, list(names))
+        except MorphoError as error:
+            log.warning("compiled code %s could not be loaded and is compiled again: %s", key[:12], error)
+        else:
+            counters.disk_hits += 1
+            counters.load_ms += 1e3 * (time.perf_counter() - started)
+            return addresses
+    started = time.perf_counter()
+    text = generate()
+    middle = time.perf_counter()
+    code = llvm.compile_text(text, isa)
+    counters.compiled += 1
+    counters.generate_ms += 1e3 * (middle - started)
+    counters.compile_ms += 1e3 * (time.perf_counter() - middle)
+    if disk is not None:
+        disk.put(key, code)
+    started = time.perf_counter()
+    addresses = llvm.load(code, isa, list(names))
+    counters.load_ms += 1e3 * (time.perf_counter() - started)
+    return addresses

@@ -1,0 +1,1 @@
+"""Convolutions: implicit GEMM, and direct ones that read windows in place."""

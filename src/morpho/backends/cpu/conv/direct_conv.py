@@ -1,0 +1,269 @@
+"""Convolution without packing windows: register tiles read the pixels of a line of the image where they lie.
+
+The left operand of `window_gemm.py`, [pixels x places in the window], repeats every pixel once per place. Neighbours
+in a line of the result are neighbours in the image, too, so a tile of them needs one address and one offset per place.
+For each block of channels the lines of an item are copied once, with zeros around them; the columns of a strided
+convolution lie in `phases`, so that neighbours still lie side by side. A line is divided into equal tiles, and the
+panels of weights are as wide as suits the number of channels: 64 are two panels of 32, not one of 48 and part of one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from morpho.backends.cpu.codegen.emit import CACHE_LINE
+from morpho.backends.cpu.conv.implicit_gemm import WindowKernel, WindowProduct, Windows, matrices
+from morpho.backends.cpu.gemm.gemm import ITEMS_PER_THREAD, NAMES, GemmKernel, Register, Tiling, depth_of_block
+from morpho.backends.cpu.gemm.matmul import Matrix, loop_scratch, product_sizes, rounded
+from morpho.backends.cpu.loops.loop_spec import LANES, LoopKernel
+from morpho.backends.cpu.lowering.lower_group import Lowered
+from morpho.base.dims import Shape, Size, product, upper
+from morpho.base.dtypes import DType, float32, float64
+from morpho.base.machine import Isa, machine
+from morpho.base.target import current_isa, wanted_threads
+from morpho.program.view import Place
+
+DIRECT_NAMES = (*NAMES, "groups", "images", "a_group", "a_channel", "a_row", "a_column", "out_columns", "tall_columns",
+                "kernel_rows", "kernel_columns", "row_step", "column_step", "row_dilation", "column_dilation",
+                "rows_before", "columns_before", "image_rows", "image_columns", "phases", "line", "plane", "places_at",
+                "turned_at", "turned_pitch")
+TALLEST = {"wide": {2: 14, 3: 8, 1: 14}, "plain": {2: 12, 3: 8, 1: 12}, "few": {2: 6, 3: 4, 1: 8}}  # by vectors
+LEAST_COLUMNS = 4  # of the result: shorter lines keep too few sums going
+MOST_COLUMNS = 1024
+MOST_REACH = 32  # rows or columns of the image from the first place in a window to the last one
+MOST_STEP = 4
+MOST_PIXELS, MOST_CHANNELS = 400, 768  # of an item
+TURNED = 16  # channels whose sums are turned around at a time
+MOST_COPIED = 1 << 18  # elements of the lines of a block
+TILE = {"wide": 1, "plain": 2, "few": 2}  # a step of k of a tile takes as long as its multiply-adds and so many more
+MOST_DEPTH = 288  # values of k per block: the lines of its channels, too, are read again for every panel
+MOST_LINE = 128  # of a product of matrices
+COPY_LINE, COPY_PIXEL = 40, 0.5  # what copying takes, as vectors of multiply-adds
+LEAST_DEPTH = 128  # of a product of matrices: turning its sums around takes as long as some steps of k
+MOST_FLAT = 12  # pixels of a tile of packed lines: LLVM does not keep the sums of 14 x 2 vectors in registers there
+
+
+@dataclass(frozen=True)
+class DirectKernel(WindowKernel):
+    """As `WindowKernel`; see `DIRECT_NAMES`. Tiles of `heights` pixels x `vectors`; `near`: columns that are read one
+    after another lie side by side; `flat`: so do lines, and nothing is around them."""
+
+    heights: tuple[int, ...] = (4,)
+    vectors: int = 2
+    near: bool = True
+    flat: bool = False
+
+    def generate(self, isa: Isa, name: str) -> str:
+        from morpho.backends.cpu.conv.direct_conv_code import DirectCode
+
+        return DirectCode(self, isa).module(name)
+
+
+def direct_register(dtype: DType, isa: Isa, line: int, channels: int, flat: bool = False) -> Register:
+    """The tile with the least work for a line, and at most two heights that divide it evenly.
+
+    >>> from morpho.base.machine import ISAS
+    >>> [direct_register(float32, ISAS["avx512"], *sizes) for sizes in ((56, 64), (33, 48))]
+    [Register(heights=(14,), vectors=2, lanes=16, item=4), Register(heights=(7, 6), vectors=3, lanes=16, item=4)]
+    """
+    lanes = max(1, isa.vector_bits // 8 // dtype.itemsize)
+    _, vectors, tallest = _least_work(lanes, isa, line, channels, flat)
+    tiles = -(-line // tallest)
+    height = -(-line // tiles)
+    return Register((height,) if line % tiles == 0 else (height, height - 1), vectors, lanes, dtype.itemsize)
+
+
+def _least_work(lanes: int, isa: Isa, line: int, channels: int, flat: bool) -> tuple[int, int, int]:
+    """The work of a line, filled up to whole panels, with what its tiles cost besides; the vectors and the most pixels
+    of a tile for which it is least."""
+    kind = "wide" if isa.vector_bits >= 512 else "few" if isa.architecture == "x86_64" else "plain"
+    found = []
+    for vectors, most in TALLEST[kind].items():
+        tallest = min(most, MOST_FLAT) if flat else most
+        panels, tiles = -(-channels // (vectors * lanes)), -(-line // tallest)
+        found.append((panels * (line * vectors + tiles * TILE[kind]), vectors, tallest))
+    return min(found)
+
+
+def line_length(pixels: int, channels: int) -> int:
+    """How long the lines of an image are best, where it does not matter: 49 pixels are one line, not seven.
+
+    >>> from morpho.base.settings import settings
+    >>> with settings(isa="vector512"):
+    ...     [line_length(pixels, 256) for pixels in (49, 196, 3136, 401)]
+    [49, 98, 56, 0]
+    """
+    isa = current_isa()
+    lanes = max(1, isa.vector_bits // 32)
+    lengths = [length for length in range(LEAST_COLUMNS, MOST_LINE + 1) if pixels % length == 0]
+    return min(lengths, key=lambda line: _least_work(lanes, isa, line, channels, True)[0] / line, default=0)
+
+
+def is_direct(shape: Shape, x: Place, weight: Place, windows: Windows) -> bool:
+    """Whether windows are read in place: floats on vectors, known sizes, a block of k that holds a channel, and lines
+    and windows short enough for copies of little size."""
+    sizes = (*shape[1:], *x.shape[1:], *weight.shape)
+    if x.dtype not in (float32, float64) or current_isa().vector_bits == 0:
+        return False
+    if not all(isinstance(size, int) and size > 0 for size in sizes) or upper(shape[3]) < LEAST_COLUMNS:
+        return False
+    reach = [upper((weight.shape[2 + d] - 1) * windows.dilations[d]) for d in (0, 1)]
+    return (upper(weight.shape[2] * weight.shape[3]) <= MOST_DEPTH // 2 and max(reach) <= MOST_REACH
+            and max(windows.steps) <= MOST_STEP and upper(shape[3]) <= MOST_COLUMNS)
+
+
+def thinned(shape: Shape, x: Place, weight: Place, windows: Windows) -> tuple[Place, Windows]:
+    """Images without the rows and columns that no window looks at: those of kernels of one element."""
+    sizes, strides, steps = list(x.shape), list(x.strides), list(windows.steps)
+    for d in (0, 1):
+        if weight.shape[2 + d] == 1 and windows.before[d] == 0 and (shape[2 + d] - 1) * steps[d] < sizes[2 + d]:
+            sizes[2 + d], strides[2 + d], steps[d] = shape[2 + d], strides[2 + d] * steps[d], 1
+    return replace(x, shape=tuple(sizes), strides=tuple(strides)), replace(windows, steps=(steps[0], steps[1]))
+
+
+class DirectProduct(WindowProduct):
+    """A convolution being lowered whose windows are read in place."""
+
+    def __init__(self, shape: Shape, x: Place, weight: Place, windows: Windows) -> None:
+        x, windows = thinned(shape, x, weight, windows)
+        self.dtype, self.windows, self.image = x.dtype, windows, x
+        self.swapped = False
+        self.rows, self.out_columns = upper(shape[2]), upper(shape[3])
+        self.kernel_shape = tuple(upper(size) for size in weight.shape[2:])
+        self.channels = upper(weight.shape[1])
+        self.window = self.kernel_shape[0] * self.kernel_shape[1]
+        self.k, self.n, self.m = self.channels * self.window, upper(shape[1]) // windows.groups, self.rows * shape[3]
+        self.batch = shape[0] * windows.groups
+        self.near = x.strides[3] == 1 and windows.steps[1] == 1
+        self.flat = (self.near and self.window == 1 and windows.steps[0] == 1 and windows.before == (0, 0)
+                     and x.shape[2:] == shape[2:] and x.strides[2] == shape[3])
+        self.register = direct_register(x.dtype, current_isa(), self.out_columns, self.n, self.flat)
+        self.a, self.b = matrices(x, weight, windows.groups)
+        # A line of the copy: per phase its columns, of which neighbouring windows share all but one.
+        step, reach = windows.steps[1], (self.kernel_shape[1] - 1) * upper(windows.dilations[1])
+        self.phases = 1 if reach == 0 else step
+        self.line = self.out_columns + reach // step
+        self.threads = wanted_threads()
+        self.tiling = self.choose()
+        self.steps = self.turned_pitch, 1
+        self.tile = self.seen(shape, 2)
+
+    # -- tiles ---------------------------------------------------------------------------------------------------------
+    def lines_read(self, lines: int) -> int:
+        """Lines of the image that so many lines of the result need."""
+        return (lines - 1) * self.windows.steps[0] + (self.kernel_shape[0] - 1) * upper(self.windows.dilations[0]) + 1
+
+    def copied(self, lines: int) -> int:
+        """Elements of a channel in the copy for so many lines of the result."""
+        return self.lines_read(lines) * self.line * self.phases
+
+    def choose(self) -> Tiling:
+        """Items of whole lines that keep all threads busy for the same time, the largest of those."""
+        threads, width, panels = self.threads, self.register.width, self.panels
+        batch = max(1, upper(self.batch))
+        wanted = threads * ITEMS_PER_THREAD if threads > 1 else 1
+        # Blocks of whole channels: one table of places serves all of them.
+        depth = min(MOST_DEPTH, depth_of_block(self.register, machine().l1_bytes))
+        fit = max(1, min(depth // self.window, MOST_COPIED // self.copied(1)))
+        channels = -(-self.channels // -(-self.channels // fit))
+        most = max(1, min(self.rows, MOST_PIXELS // self.out_columns))
+        heights = [lines for lines in range(1, most + 1) if lines == 1 or self.copied(lines) * channels <= MOST_COPIED]
+        most_channels = MOST_CHANNELS * MOST_PIXELS // max(MOST_PIXELS, self.out_columns)
+        least_parts = min(panels, -(-panels * width // most_channels))
+        widths = sorted({-(-panels // count) for count in range(least_parts, panels + 1)})
+
+        def time(choice: tuple[int, int]) -> tuple[bool, float, int]:
+            lines, across = choice
+            items = -(-self.rows // lines) * -(-panels // across) * batch
+            # A weight comes from the second or third cache once for all pixels, and takes as long as some of them.
+            sums = (lines * self.out_columns + self.register.lanes) * across * width * self.window
+            copying = (self.lines_read(lines) * self.phases * COPY_LINE + self.copied(lines) * COPY_PIXEL)
+            return items < wanted, -(-items // threads) * (sums + copying * self.register.lanes), items
+
+        lines, across = min(((lines, across) for lines in heights for across in widths), key=time)
+        return Tiling(lines * self.out_columns, across, channels * self.window, -(-self.rows // lines),
+                      -(-panels // across), self.spread(across * width, 256))
+
+    def spread(self, pitch: int, nbytes: int) -> int:
+        """A line of the cache more, where rows that far apart would all fall into a few sets of the cache."""
+        size = self.dtype.itemsize
+        return pitch + CACHE_LINE // size if pitch * size % nbytes == 0 else pitch
+
+    @property
+    def plane(self) -> int:
+        """Elements of a channel's lines in the copy."""
+        return self.copied(self.tiling.tile_rows // self.out_columns)
+
+    @property
+    def turned_pitch(self) -> int:
+        """Between channels of a tile turned around: whole vectors, and never what makes rows and columns look like one
+        axis."""
+        lanes = self.register.lanes
+        pitch = self.spread(-(-self.tiling.tile_rows // lanes) * lanes, 1024)
+        return pitch + lanes if pitch == self.m else pitch
+
+    # -- numbers -------------------------------------------------------------------------------------------------------
+    def kernel(self) -> GemmKernel:
+        return DirectKernel(self.dtype, heights=self.register.heights, vectors=self.register.vectors, near=self.near,
+                            flat=self.flat)
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of the lines of a tile at one block of k."""
+        return rounded((self.tiling.depth // self.window * self.plane + LANES) * self.dtype.itemsize)
+
+    def places(self, epilogue: LoopKernel) -> tuple[int, int, int, int, int]:
+        """Where sums, the turned tile, the epilogue's scratch and the table of places begin, and the bytes of all."""
+        size, t, lanes = self.dtype.itemsize, self.tiling, self.register.lanes
+        sums_at = self.kept_bytes
+        turned_at = sums_at + rounded((t.tile_rows + lanes) * t.stride * size)
+        scratch_at = turned_at + rounded(max(TURNED, lanes) * self.turned_pitch * size)
+        places_at = scratch_at + loop_scratch(epilogue, upper(self.m))
+        return sums_at, turned_at, scratch_at, places_at, places_at + rounded(8 * t.depth)
+
+    def scratch(self, epilogue: LoopKernel) -> tuple[int, int, int]:
+        sums_at, _, scratch_at, _, total = self.places(epilogue)
+        return sums_at, scratch_at, total
+
+    def values(self, epilogue: Lowered) -> tuple[Size, ...]:
+        """Numbers in the order of `DIRECT_NAMES`, then the epilogue's own."""
+        numbers, w, strides = super(WindowProduct, self).values(epilogue), self.windows, self.image.strides
+        height = self.register.heights[0]
+        tall = self.out_columns - -(-self.out_columns // height) * (height - 1)  # tiles; others are one pixel lower
+        _, turned_at, _, places_at, _ = self.places(epilogue.kernel)
+        own = (w.groups, 1, self.channels * strides[1], *strides[1:], self.out_columns, tall * height,
+               *self.kernel_shape, *w.steps, *w.dilations, *w.before, *self.image.shape[2:], self.phases, self.line,
+               self.plane, places_at, turned_at, self.turned_pitch)
+        return (*numbers[:len(NAMES)], *own, *numbers[len(NAMES):])
+
+
+class PointwiseProduct(DirectProduct):
+    """A constant matrix times one whose columns lie side by side, as a convolution by kernels of one element: the
+    constant is packed once, and the other one never."""
+
+    sides_change = False
+
+    def __init__(self, shape: Shape, k: int, a: Matrix, b: Matrix) -> None:
+        m, n, line = upper(shape[-2]), upper(shape[-1]), line_length(upper(shape[-1]), upper(shape[-2]))
+        batch = product(shape[:-2])
+        images = Place(b.place.slot, b.place.offset, (batch, k, n // line, line), (b.batch, b.rows, line, 1),
+                       b.place.dtype)
+        kernels = Place(a.place.slot, a.place.offset, (m, k, 1, 1), (a.rows, a.columns, 1, 1), a.place.dtype)
+        super().__init__((batch, m, n // line, line), images, kernels, Windows((0, 0), (1, 1), (1, 1), 1))
+        self.tile = self.seen(shape, 1)
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """As the user wrote them: the pixels of the convolution are the columns."""
+        return product_sizes(self.batch, self.n, self.k, self.m)
+
+
+def is_pointwise(dtype: DType, shape: Shape, k: Size, a: Matrix, b: Matrix) -> bool:
+    """Whether a product with a constant left operand is one of these."""
+    sizes = (*shape[-2:], k)
+    if dtype not in (float32, float64) or current_isa().vector_bits == 0 or b.columns != 1:
+        return False
+    if a.batch != 0 or a.counts is not None:
+        return False
+    return (all(isinstance(size, int) and size > 1 for size in sizes) and upper(k) >= LEAST_DEPTH
+            and line_length(upper(shape[-1]), upper(shape[-2])) > 0)

@@ -1,0 +1,114 @@
+"""Convolution as a matrix product whose left operand is never written down: pixels x (channel, row, column) of windows.
+
+The address of an element is that of its pixel plus that of its place in the window, so a tile needs two short tables,
+and the rows are packed straight from the images. Weights are the right operand. The tile is [pixels x channels], memory
+wants [channels x pixels]: the epilogue is called with channels as rows and pixels as columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from morpho.backends.cpu.gemm.gemm import NAMES, OUTER, GemmKernel, choose_tiling, register_tile
+from morpho.backends.cpu.gemm.matmul import Matrix, Product
+from morpho.backends.cpu.loops.loop_spec import LoopKernel
+from morpho.backends.cpu.lowering.lower_group import Lowered
+from morpho.base.dims import Shape, Size
+from morpho.base.machine import Isa
+from morpho.base.shapes import reshape_strides
+from morpho.base.target import current_isa, wanted_threads
+from morpho.cost.dispatch_thresholds import DEFAULT, Crossovers
+from morpho.program.view import Place
+
+WINDOW_NAMES = (*NAMES, "groups", "a_group", "a_channel", "a_row", "a_column", "out_columns", "kernel_rows",
+                "kernel_columns", "row_step", "column_step", "row_dilation", "column_dilation", "rows_before",
+                "columns_before", "image_rows", "image_columns", "pixels", "images", "pixels_at", "places_at")
+TABLE = 3  # numbers per pixel and per place in the window: its offset, row and column
+
+
+@dataclass(frozen=True)
+class WindowKernel(GemmKernel):
+    """C[image, channel, pixel] = epilogue(sum over the window of A * B), with B packed; see `WINDOW_NAMES`."""
+
+    left: str = "windows"
+    tiles_of_result = False
+
+    def generate(self, isa: Isa, name: str) -> str:
+        from morpho.backends.cpu.conv.implicit_gemm_code import WindowCode
+
+        return WindowCode(self, isa).module(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """How windows lie on images: the attributes of a `conv`."""
+
+    before: tuple[Size, Size]
+    steps: tuple[int, int]
+    dilations: tuple[Size, Size]
+    groups: int
+
+
+def kernel_strides(place: Place, groups: int) -> tuple[Size, ...] | None:
+    """Strides of weights along group, channel of the result and place in the window; None when a copy is needed."""
+    count = place.shape[0] // groups
+    inner = place.shape[1] * place.shape[2] * place.shape[3]
+    return reshape_strides(place.shape, place.strides, (groups, count, inner))
+
+
+def matrices(x: Place, weight: Place, groups: int) -> tuple[Matrix, Matrix]:
+    """Images, whose elements are found by their windows, and weights as [place in the window, channel] of a group."""
+    strides = kernel_strides(weight, groups)
+    assert strides is not None, "weights are copied before"
+    return Matrix(x, x.strides[0], 0, 0), Matrix(weight, strides[0] if groups > 1 else 0, strides[2], strides[1])
+
+
+class WindowProduct(Product):
+    """A convolution being lowered; packing of the weights and the steps are those of every product."""
+
+    def __init__(self, shape: Shape, x: Place, weight: Place, windows: Windows,
+                 crossovers: Crossovers = DEFAULT) -> None:
+        self.dtype, self.windows, self.image = x.dtype, windows, x
+        self.register = register_tile(x.dtype, current_isa())
+        self.swapped = False
+        self.kernel_shape, self.out_columns = weight.shape[2:], shape[3]
+        self.k = weight.shape[1] * weight.shape[2] * weight.shape[3]
+        # Pixels of all images are rows of one product; an unknown number of images are products of their own, so that
+        # there are as many items as there is work.
+        self.images = shape[0] if isinstance(shape[0], int) else 1
+        self.pixels = shape[2] * shape[3]
+        self.batch = windows.groups if isinstance(shape[0], int) else shape[0] * windows.groups
+        self.m, self.n = self.images * self.pixels, shape[1] // windows.groups
+        self.a, self.b = matrices(x, weight, windows.groups)
+        self.threads = wanted_threads()
+        self.tiling = choose_tiling(self.m, self.n, self.k, self.batch, self.register, self.threads, False,
+                                    crossovers.one_block_rows)
+        self.steps = 1, self.tiling.stride
+        self.tile = self.seen(shape, 2)
+
+    @property
+    def different(self) -> tuple[Size, ...]:
+        """One right operand for each group, of however many images, also of none."""
+        return (*[1] * OUTER, self.windows.groups)
+
+    def kernel(self) -> GemmKernel:
+        return WindowKernel(self.dtype)
+
+    def tables(self, epilogue: LoopKernel) -> tuple[int, int, int]:
+        """Where the tables of pixels and of places in the window begin, and the bytes of all scratch."""
+        pixels_at = super().scratch(epilogue)[2]
+        places_at = pixels_at + 8 * TABLE * self.tiling.tile_rows
+        return pixels_at, places_at, places_at + 8 * TABLE * self.tiling.depth
+
+    def scratch(self, epilogue: LoopKernel) -> tuple[int, int, int]:
+        sums_at, scratch_at, _ = super().scratch(epilogue)
+        return sums_at, scratch_at, self.tables(epilogue)[2]
+
+    def values(self, epilogue: Lowered) -> tuple[Size, ...]:
+        """Numbers in the order of `WINDOW_NAMES`, then the epilogue's own."""
+        numbers, w, strides = super().values(epilogue), self.windows, self.image.strides
+        channels = self.image.shape[1] // w.groups
+        own = (w.groups, channels * strides[1], *strides[1:], self.out_columns, *self.kernel_shape, *w.steps,
+               *w.dilations, *w.before, *self.image.shape[2:], self.pixels, self.images,
+               *self.tables(epilogue.kernel)[:2])
+        return (*numbers[:len(NAMES)], *own, *numbers[len(NAMES):])

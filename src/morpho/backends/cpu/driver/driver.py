@@ -1,0 +1,37 @@
+"""The native driver: one compiled function that checks a call's arguments and runs a whole program, no Python between.
+
+It is data-driven: a program is a table, so a new compiled function needs no driver of its own. Written once in LLVM
+text here and in the `*_code.py` files, compiled once per machine, kept in the disk cache like any kernel. The tables
+are arrays of 64-bit words; the classes of `tables.py` name their fields.
+"""
+
+from __future__ import annotations
+
+from morpho.backends.cpu.driver.abi import Distances, Function
+from morpho.backends.cpu.driver.entry_code import elsewhere, entry, try_tables
+from morpho.backends.cpu.driver.run_code import evaluate, joint_piece, run, run_joint, run_step
+from morpho.backends.cpu.driver.serve_code import serve
+from morpho.backends.cpu.driver.target_code import deliver
+from morpho.backends.cpu.driver.thread_code import thread_functions
+
+FUNCTIONS = ("entry", "run", "evaluate", "worker")
+
+
+def driver_text(at: Distances, pauses: bool = False) -> str:
+    """The driver's module, for objects in which things lie at these distances; `pauses` as of `thread_functions`."""
+    parts = [
+        *thread_functions(pauses),
+        run_step(Function("run_step", "ptr %step, ptr %slots, ptr %values, ptr %scratch, ptr %pool", "i32")),
+        joint_piece(Function("joint_piece", "ptr %rows, ptr %pieces, i64 %first, i64 %last, i64 %left, i64 %right, "
+                                            "ptr %scratch", "i32")),
+        run_joint(Function("run_joint", "ptr %step, ptr %slots, ptr %values, ptr %scratch, ptr %pool", "i64")),
+        evaluate(Function("evaluate", "ptr %program, ptr %symbols, ptr %values", "void")),
+        deliver(Function("deliver", "ptr %moves, i64 %count, i64 %status, ptr %copy", "void")),
+        run(Function("run", "ptr %program, ptr %slots, ptr %values, ptr %scratch", "i64")),
+        serve(Function("serve", "ptr %context, ptr %tensors, ptr %target, ptr %args, i64 %count, ptr %names", "ptr"),
+              at),
+        try_tables(Function("try_tables", "ptr %context, ptr %args, i64 %count, ptr %names", "ptr")),
+        elsewhere(Function("elsewhere", "ptr %context, ptr %args, i64 %count, ptr %names", "ptr")),
+        entry(Function("entry", "ptr %self, ptr %args, i64 %count, ptr %names", "ptr"), at),
+    ]
+    return "\n".join(parts)

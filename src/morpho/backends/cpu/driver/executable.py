@@ -1,0 +1,262 @@
+"""An executable: a program with its kernels compiled and its tables laid out, ready to be called.
+
+Every number that may depend on a dynamic dimension (extents, strides, byte offsets, guarded words) stands in one table
+of values; where dimensions are dynamic the driver computes that table from the arguments' shapes at each call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from morpho.backends.cpu.compiler import code
+from morpho.backends.cpu.driver import threads
+from morpho.backends.cpu.driver.abi import LONG_WORK, Distances, ProgramField, StepField
+from morpho.backends.cpu.driver.driver import FUNCTIONS, driver_text
+from morpho.backends.cpu.gemm.gemm import EPILOGUE, PROLOGUE
+from morpho.base.dims import Dim, Size, evaluate, upper
+from morpho.base.errors import ArgumentError, fail
+from morpho.base.target import isa_named
+from morpho.cost.dispatch_thresholds import Crossovers
+from morpho.program.co_schedule import alternates, groups, least_work, pieces, pieces_per_thread
+from morpho.program.program import Program, Step
+from morpho.runtime import measure
+
+MOST_FACTORS = 4  # dynamic sizes that one term of a number multiplies
+
+
+class Table:
+    """Numbers in order, each a size; equal ones share an entry unless they must stand together."""
+
+    def __init__(self) -> None:
+        self.sizes: list[Size] = []
+        self._known: dict[Size, int] = {}
+
+    def one(self, size: Size) -> int:
+        """The index of a number."""
+        found = self._known.get(size)
+        if found is None:
+            found = self._known[size] = len(self.sizes)
+            self.sizes.append(size)
+        return found
+
+    def run(self, sizes: Sequence[Size]) -> int:
+        """The index of the first of several numbers that stand side by side."""
+        start = len(self.sizes)
+        self.sizes.extend(sizes)
+        return start
+
+
+class Native:
+    """The driver's functions, compiled once per process."""
+
+    def __init__(self, distances: Distances, pauses: bool = False) -> None:
+        text = driver_text(distances, pauses)
+        isa = isa_named("scalar")
+        self.entry, run, evaluate_at, self.worker = code.native_functions(text, lambda: text, FUNCTIONS, isa)
+        arguments = (ctypes.c_void_p,) * 4
+        self.run_long = ctypes.CFUNCTYPE(ctypes.c_int64, *arguments)(run)  # gives up the interpreter lock
+        self.run_short = ctypes.PYFUNCTYPE(ctypes.c_int64, *arguments)(run)
+        self.evaluate = ctypes.PYFUNCTYPE(None, *arguments[:3])(evaluate_at)
+
+
+_native: Native | None = None
+_distances: Distances | None = None
+
+
+def set_distances(distances: Distances) -> None:
+    """Told by the tensor floor where native code finds what it reads inside Python objects."""
+    global _distances
+    _distances = distances
+
+
+def native() -> Native:
+    """The driver, compiled or loaded at first use."""
+    global _native
+    if _native is None:
+        assert _distances is not None, "the tensor floor tells the distances when it is imported"
+        _native = Native(_distances)
+    return _native
+
+
+class Executable:
+    """A native program. Host steps are not part of it: a program with those is run by the evaluator, step by step."""
+
+    def __init__(self, program: Program, steps: Sequence[Step], extra: Sequence[Sequence[Size]] = ()) -> None:
+        self.program, self.steps = program, list(steps)
+        self.threads = threads.wanted_threads()
+        self.inputs = [s for s in program.slots if s.kind == "input"]
+        self.results = [s for s in program.slots if s.kind == "result"]
+        self.slot_number: dict[int, int] = {}
+        self._number_slots()
+        self.table = Table()
+        self.guards = [(len(sizes), self.table.run(sizes)) for sizes in extra]
+        kernels = [kernel for step in self.steps for kernel in step.kernels]
+        self._build_steps(iter(code.kernel_addresses(kernels)))
+        self.work_at = self.table.one(self._work_of_a_call())
+        self._build_values()
+        self._build_program()
+
+    # -- tables --------------------------------------------------------------------------------------------------------
+    def _number_slots(self) -> None:
+        """Inputs, then results, then the arena, which holds every temporary."""
+        for index, slot in enumerate(self.program.slots):
+            if slot.kind == "input":
+                self.slot_number[index] = slot.index
+            elif slot.kind == "result":
+                self.slot_number[index] = len(self.inputs) + slot.index
+            else:
+                self.slot_number[index] = len(self.inputs) + len(self.results)
+
+    def _build_steps(self, addresses: Iterator[int]) -> None:
+        words: list[int] = []
+        crossovers = measure.crossovers()
+        self.joint = self._build_joint(crossovers)
+        self.place_tables = []
+        for number, step in enumerate(self.steps):
+            address = next(addresses)
+            pairs: list[int] = []
+            for place in step.places:
+                if place is None:
+                    pairs += [0, self.table.one(0)]
+                    continue
+                slot = self.program.slots[place.slot]
+                offset = slot.offset + place.offset * place.dtype.itemsize
+                pairs += [self.slot_number[place.slot], self.table.one(offset)]
+            self.place_tables.append(np.array(pairs or [0], np.int64))
+            values = step.values
+            if step.epilogue is not None:
+                values = (*values[:EPILOGUE], next(addresses), *values[EPILOGUE + 1:])
+            if step.prologue is not None:
+                values = (*values[:PROLOGUE], next(addresses), *values[PROLOGUE + 1:])
+            words += [address, len(step.places), self.place_tables[-1].ctypes.data, self.table.run(values),
+                      self.table.one(step.rows), self.table.one(step.columns), int(step.splits_columns), step.work,
+                      step.kernel.scratch_bytes_per_column, step.kernel.scratch_bytes + step.scratch,
+                      pieces_per_thread(step), least_work(step, crossovers),
+                      -1 if step.together == 0 else step.together if step.together > 1 else 0,
+                      self.joint[number].ctypes.data if number in self.joint else 0, int(alternates(step))]
+        self.step_table = np.array(words or [0], np.int64)
+
+    def _build_joint(self, crossovers: Crossovers) -> dict[int, np.ndarray]:
+        """The table of every joint launch, by the number of its first step."""
+        found = {}
+        for number, group in groups(self.steps):
+            listed = pieces(group, self.threads, crossovers)
+            head = [len(listed), max(step.scratch_bytes(1) for step in group), sum(len(step.places) for step in group)]
+            found[number] = np.array([*head, *(n for piece in listed for n in piece)], np.int64)
+        return found
+
+    def _build_values(self) -> None:
+        """The numbers, or their polynomials over the symbols."""
+        symbols: dict[str, tuple[int, int]] = {}
+        for size in self.table.sizes:
+            if isinstance(size, Dim):
+                symbols |= size.symbols
+        self.symbols = sorted(symbols)
+        number = {name: i + 1 for i, name in enumerate(self.symbols)}
+        self.values = np.array([0 if isinstance(size, Dim) else size for size in self.table.sizes or [0]], np.int64)
+        moving: list[int] = []
+        terms: list[int] = []
+        for place, size in enumerate(self.table.sizes):
+            if not isinstance(size, Dim):
+                continue
+            moving += [place, len(terms) // 5]
+            for monomial, coefficient in size.terms:
+                names = [number[symbol[0]] for symbol in monomial]
+                if len(names) > MOST_FACTORS:
+                    raise fail(ArgumentError, "compile", f"the size {size} multiplies more than four dynamic sizes",
+                               "declare fewer axes dynamic")
+                terms += [coefficient, *names, *[0] * (MOST_FACTORS - len(names))]
+            moving.append(len(terms) // 5)
+        self.moving, self.terms = np.array(moving or [0], np.int64), np.array(terms or [0], np.int64)
+
+    def _build_program(self) -> None:
+        words = np.zeros(int(ProgramField.SIZE), np.int64)
+        words[ProgramField.STEPS] = len(self.steps)
+        words[ProgramField.STEP_TABLE] = self.step_table.ctypes.data
+        words[ProgramField.VALUES] = len(self.table.sizes)
+        words[ProgramField.VALUE_TABLE] = self.values.ctypes.data
+        words[ProgramField.SYMBOLS] = len(self.symbols)
+        words[ProgramField.MOVING] = len(self.moving) // 3
+        words[ProgramField.MOVING_TABLE] = self.moving.ctypes.data
+        words[ProgramField.TERM_TABLE] = self.terms.ctypes.data
+        self.words = words
+        self.epoch = -1
+        self.refresh_workers()
+
+    def refresh_workers(self) -> None:
+        """Point the program at this process's threads; after a fork they are new ones."""
+        if self.epoch != threads.epoch:
+            self.workers = threads.workers(self.threads, native().worker)
+            self.words[ProgramField.POOL] = self.workers.address
+            self.epoch = threads.epoch
+
+    @property
+    def joint_launches(self) -> int:
+        """How often several steps ran as one launch so far."""
+        return int(self.words[ProgramField.JOINT])
+
+    # -- needs ---------------------------------------------------------------------------------------------------------
+    @property
+    def scratch_bytes(self) -> int:
+        """The most scratch any step can need, all threads together."""
+        return self._scratch(upper)
+
+    def scratch_needed(self, sizes: Mapping[str, int]) -> int:
+        """The scratch of a call with these sizes of the dynamic dimensions."""
+        return self._scratch(lambda size: evaluate(size, sizes))
+
+    def _scratch(self, number: Callable[[Size], int]) -> int:
+        return max((step.scratch_bytes(self.threads, number) for step in self.steps), default=0)
+
+    @property
+    def work(self) -> int:
+        """Operations of one call at the largest sizes."""
+        return sum(upper(s.rows) * upper(s.columns) * s.work for s in self.steps)
+
+    def _work_of_a_call(self) -> Size:
+        """Operations of one call by its sizes, or whether they are many where that is more than tables hold."""
+        total = sum((step.rows * step.columns * step.work for step in self.steps), 0)
+        if isinstance(total, Dim) and all(len(monomial) <= MOST_FACTORS for monomial, _ in total.terms):
+            return total
+        return min(self.work, LONG_WORK + 1)
+
+    def numbers(self, sizes: Mapping[str, int]) -> np.ndarray:
+        """The table of values for given sizes of the dynamic dimensions."""
+        if not self.symbols:
+            return self.values
+        return np.array([evaluate(size, sizes) for size in self.table.sizes], np.int64)
+
+    # -- running -------------------------------------------------------------------------------------------------------
+    def run(self, pointers: Sequence[int], sizes: Mapping[str, int], arena: int) -> int:
+        """Run with the addresses of inputs and results; scratch follows the temporaries in the arena."""
+        self.refresh_workers()
+        slots = (ctypes.c_void_p * (len(pointers) + 1))(*pointers, arena)
+        values = self.numbers(sizes)
+        call = native().run_long if self.work > LONG_WORK else native().run_short
+        return int(call(self.words.ctypes.data, ctypes.addressof(slots), values.ctypes.data,
+                        arena + self.program.arena_bytes))
+
+    def run_timed(self, pointers: Sequence[int], sizes: Mapping[str, int], arena: int, seconds: list[float]) -> int:
+        """As `run`, one step at a time; the time of each is appended to `seconds`."""
+        self.refresh_workers()
+        slots = (ctypes.c_void_p * (len(pointers) + 1))(*pointers, arena)
+        values, words, table = self.numbers(sizes), self.words.copy(), self.step_table.copy()
+        words[ProgramField.STEPS] = 1
+        table[int(StepField.TOGETHER)::int(StepField.SIZE)] = 0
+        for number in range(len(self.steps)):
+            words[ProgramField.STEP_TABLE] = table.ctypes.data + 8 * int(StepField.SIZE) * number
+            started = time.perf_counter()
+            status = int(native().run_long(words.ctypes.data, ctypes.addressof(slots), values.ctypes.data,
+                                           arena + self.program.arena_bytes))
+            seconds.append(time.perf_counter() - started)
+            if status:
+                return status + (number << 32)
+        return 0
+
+    def faulty(self, status: int) -> Step:
+        """The step behind a status: an index outside its axis is the only fault that kernels report."""
+        return self.steps[(status >> 32) - 1]

@@ -1,0 +1,194 @@
+"""The native side of a run: the steps of a program one after another, each kernel alone or shared among threads."""
+
+from __future__ import annotations
+
+from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.cpu.driver.abi import (
+    LINE_WORDS,
+    Function,
+    JointField,
+    JointRow,
+    PoolField,
+    ProgramField,
+    Range,
+    StepField,
+    TaskField,
+)
+from morpho.program.co_schedule import CHUNKS_PER_THREAD
+
+
+def _fill_places(f: Function, step: str, places: str) -> None:
+    """The addresses of a step's operands."""
+    e, table = f.e, f.pointer(step, StepField.PLACE_TABLE)
+    with e.loop(0, f.word(step, StepField.PLACES)) as loop:
+        slot, which = f.word(table, loop.index * 2), f.word(table, loop.index * 2 + 1)
+        base = f.pointer("%slots", slot)
+        f.store_pointer(e.offset(base, "i8", f.word("%values", which)), places, loop.index)
+
+
+def _new_task(f: Function, items: Value, threads: Value, alternating: Value) -> str:
+    """A task of so many pieces, an equal share of which is every thread's to begin with: what it read and wrote before
+    is then often in its own cache. Shares are pieces side by side, or, where pieces differ in size, every n-th one."""
+    e = f.e
+    task = f.alloca(threads * LINE_WORDS + int(TaskField.RANGES))
+    f.store(threads, task, TaskField.THREADS)
+    f.store(e.select(alternating, threads, 1), task, TaskField.STEP)
+    f.store(0, task, TaskField.STATUS)
+    with e.loop(0, threads, carried=[e.constant(0, "i64", 1)]) as loop:
+        line = f.address(task, loop.index * LINE_WORDS + int(TaskField.RANGES))
+        end = e.instruction("udiv", items * (loop.index + 1), threads)
+        f.store(e.select(alternating, loop.index, loop.values[0]), line, Range.NEXT)
+        f.store(e.select(alternating, items, end), line, Range.END)
+        loop.next(end)
+    return task
+
+
+def run_step(f: Function) -> str:
+    """run_step(step, slots, values, scratch, pool): one kernel, alone or shared; returns its status."""
+    e = f.e
+    places = f.alloca(f.word("%step", StepField.PLACES))
+    _fill_places(f, "%step", places)
+    function = f.pointer("%step", StepField.FUNCTION)
+    numbers = f.address("%values", f.word("%step", StepField.VALUES))
+    rows = f.word("%values", f.word("%step", StepField.ROWS))
+    columns = f.word("%values", f.word("%step", StepField.COLUMNS))
+    zero = e.constant(0, "i64", 1)
+    stride = ((columns + 63) & -64) * f.word("%step", StepField.SCRATCH) + f.word("%step", StepField.SCRATCH_FIXED)
+    alone, shared = e.fresh("alone"), e.fresh("shared")
+    threads = e.assign("load i64, ptr %threads_at, align 8", "i64", 1)
+    work = rows * columns * f.word("%step", StepField.WORK)
+    by_columns = e.icmp("ne", f.word("%step", StepField.SPLITS), 0) & e.icmp("slt", rows, threads * CHUNKS_PER_THREAD)
+    pieces = threads * f.word("%step", StepField.PIECES)
+    extent = e.select(by_columns, columns, rows)
+    least = f.word("%step", StepField.LEAST)
+    enough = e.icmp("sgt", work, least) & e.icmp("sgt", threads, 1) & e.icmp("sgt", extent, 1)
+    e.branch_if(enough, shared, alone)
+    e.label(alone)
+    status = f.call_kernel(function, places, numbers, (zero, rows), (zero, columns), "%scratch")
+    e.line(f"ret i32 {status.name}")
+    e.label(shared)
+    grain = e.instruction("udiv", extent + pieces - 1, pieces)
+    grain = e.select(by_columns, (grain + 1023) & -1024, grain)
+    items = e.instruction("udiv", extent + grain - 1, grain)
+    task = _new_task(f, items, threads, e.icmp("ne", f.word("%step", StepField.ALTERNATES), 0))
+    f.store_pointer(function, task, TaskField.FUNCTION)
+    f.store_pointer(places, task, TaskField.PLACES)
+    f.store_pointer(numbers, task, TaskField.VALUES)
+    f.store_pointer("%scratch", task, TaskField.SCRATCH)
+    for field, value in ((TaskField.ROWS, rows), (TaskField.COLUMNS, columns), (TaskField.GRAIN, grain),
+                         (TaskField.BY_COLUMNS, e.convert("zext", by_columns, "i64")),
+                         (TaskField.SCRATCH_STRIDE, stride)):
+        f.store(value, task, field)
+    e.line(f"call void @share(ptr %pool, ptr {task})")
+    e.line(f"ret i32 {e.convert('trunc', f.word(task, TaskField.STATUS), 'i32').name}")
+    head = f.head.replace("entry:\n", "entry:\n  %threads_at = getelementptr i64, ptr %pool, i64 "
+                          f"{int(PoolField.THREADS)}\n")
+    return head + e.text() + "\n}\n"
+
+
+def joint_piece(f: Function) -> str:
+    """joint_piece(rows, pieces, first, last, ...): pieces of several steps, called like a kernel over its rows."""
+    e = f.e
+    with e.loop(f.value("%first"), f.value("%last")) as loop:
+        piece = f.address("%pieces", loop.index * int(JointField.PIECE))
+        row = f.address("%rows", f.word(piece, 0) * int(JointRow.SIZE))
+        first_row, last_row, first_column, last_column = (f.word(piece, i) for i in range(1, int(JointField.PIECE)))
+        status = f.call_kernel(f.pointer(row, JointRow.FUNCTION), f.pointer(row, JointRow.PLACES),
+                               f.pointer(row, JointRow.VALUES), (first_row, last_row), (first_column, last_column),
+                               "%scratch")
+        wide = e.convert("zext", status, "i64")
+        e.assign(f"atomicrmw or ptr {f.address(row, JointRow.STATUS)}, i64 {wide.name} monotonic", "i64", 1)
+    e.line("ret i32 0")
+    return f.text()
+
+
+def run_joint(f: Function) -> str:
+    """run_joint(step, slots, values, scratch, pool): several steps as one launch; 0, or 2^32 * how many of them come
+    before the first that failed + its status."""
+    e = f.e
+    count, table = f.word("%step", StepField.TOGETHER), f.pointer("%step", StepField.JOINT_TABLE)
+    rows, places = f.alloca(count * int(JointRow.SIZE)), f.alloca(f.word(table, JointField.PLACES) + 1)
+    zero = e.constant(0, "i64", 1)
+    with e.loop(0, count, carried=[zero]) as loop:
+        step = f.address("%step", loop.index * int(StepField.SIZE))
+        row = f.address(rows, loop.index * int(JointRow.SIZE))
+        own = f.address(places, loop.values[0])
+        _fill_places(f, step, own)
+        f.store_pointer(f.pointer(step, StepField.FUNCTION), row, JointRow.FUNCTION)
+        f.store_pointer(own, row, JointRow.PLACES)
+        f.store_pointer(f.address("%values", f.word(step, StepField.VALUES)), row, JointRow.VALUES)
+        f.store(0, row, JointRow.STATUS)
+        loop.next(loop.values[0] + f.word(step, StepField.PLACES))
+    items = f.word(table, JointField.PIECES)
+    task = _new_task(f, items, f.word("%pool", PoolField.THREADS), e.constant(True, "i1", 1))
+    f.store_pointer("@joint_piece", task, TaskField.FUNCTION)
+    f.store_pointer(rows, task, TaskField.PLACES)
+    f.store_pointer(f.address(table, JointField.HEAD), task, TaskField.VALUES)
+    f.store_pointer("%scratch", task, TaskField.SCRATCH)
+    for field, value in ((TaskField.ROWS, items), (TaskField.COLUMNS, zero), (TaskField.GRAIN, zero + 1),
+                         (TaskField.BY_COLUMNS, zero),
+                         (TaskField.SCRATCH_STRIDE, f.word(table, JointField.SCRATCH_STRIDE))):
+        f.store(value, task, field)
+    e.line(f"call void @share(ptr %pool, ptr {task})")
+    with e.loop(0, count) as loop:
+        _return_failed(f, loop.index, f.word(rows, loop.index * int(JointRow.SIZE) + int(JointRow.STATUS)))
+    e.line("ret i64 0")
+    return f.text()
+
+
+def _return_failed(f: Function, number: Value, status: Value) -> None:
+    """Leave the function with 2^32 * number + status, unless the status is 0."""
+    e = f.e
+    failed, fine = e.fresh("failed"), e.fresh("fine")
+    e.branch_if(e.icmp("ne", status, 0), failed, fine)
+    e.label(failed)
+    e.line(f"ret i64 {((number << 32) + status).name}")
+    e.label(fine)
+
+
+def evaluate(f: Function) -> str:
+    """evaluate(program, symbols, values): every number of a program with dynamic dimensions, most of them constants."""
+    e = f.e
+    constants = f.pointer("%program", ProgramField.VALUE_TABLE)
+    with e.loop(0, f.word("%program", ProgramField.VALUES)) as values:
+        f.store(f.word(constants, values.index), "%values", values.index)
+    moving, terms = f.pointer("%program", ProgramField.MOVING_TABLE), f.pointer("%program", ProgramField.TERM_TABLE)
+    with e.loop(0, f.word("%program", ProgramField.MOVING)) as values:
+        number, first, last = (f.word(moving, values.index * 3 + i) for i in range(3))
+        with e.loop(first, last, carried=[e.constant(0, "i64", 1)]) as loop:
+            product = f.word(terms, loop.index * 5)
+            for position in range(1, 5):
+                product = product * f.word("%symbols", f.word(terms, loop.index * 5 + position))
+            loop.next(loop.values[0] + product)
+        f.store(loop.values[0], "%values", number)
+    e.line("ret void")
+    return f.text()
+
+
+def run(f: Function) -> str:
+    """run(program, slots, values, scratch): every step in order; 0, or 2^32 * (step + 1) + its status."""
+    e = f.e
+    steps = f.pointer("%program", ProgramField.STEP_TABLE)
+    pool = f.pointer("%program", ProgramField.POOL)
+    status_at = f.alloca(1)
+    with e.loop(0, f.word("%program", ProgramField.STEPS)) as loop:
+        step = f.address(steps, loop.index * int(StepField.SIZE))
+        together = f.word(step, StepField.TOGETHER)
+        alone, more, joint, check, fine = (e.fresh(n) for n in ("alone", "more", "joint", "check", "fine"))
+        given = f"ptr {step}, ptr %slots, ptr %values, ptr %scratch, ptr {pool}"
+        e.branch_if(e.icmp("eq", together, 0), alone, more)
+        e.label(alone)
+        f.store(e.convert("zext", e.assign(f"call i32 @run_step({given})", "i32", 1), "i64"), status_at, 0)
+        e.branch(check)
+        e.label(more)
+        e.branch_if(e.icmp("slt", together, 0), fine, joint)  # it ran with an earlier one
+        e.label(joint)
+        e.line(f"atomicrmw add ptr {f.address('%program', ProgramField.JOINT)}, i64 1 monotonic")
+        f.store(e.assign(f"call i64 @run_joint({given})", "i64", 1), status_at, 0)
+        e.branch(check)
+        e.label(check)
+        _return_failed(f, loop.index + 1, f.word(status_at, 0))
+        e.branch(fine)
+        e.label(fine)
+    e.line("ret i64 0")
+    return f.text()

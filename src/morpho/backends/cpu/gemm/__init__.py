@@ -1,0 +1,1 @@
+"""Matrix products: pack, macro-kernel, micro-kernels, epilogues; GEMV; AMX."""

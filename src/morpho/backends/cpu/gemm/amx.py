@@ -1,0 +1,119 @@
+"""Products on matrix units (AMX): bfloat16 and bytes, in tiles of 16 lines of 64 bytes.
+
+A line of a left tile is 32 values of k of one row (64 of bytes), a line of a right tile two values of k (four) of
+each of 16 columns: groups that lie side by side. One instruction multiplies two tiles and adds to 16 x 16 sums, for
+bfloat16 in the order that every machine follows (docs/numerics.md). Rows, columns and k are filled up with zeros.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from morpho.backends.cpu.gemm.gemm import GemmKernel, Register
+from morpho.backends.cpu.gemm.matmul import Product, layout, loop_scratch, rounded
+from morpho.backends.cpu.quantised.int8 import ByteProduct
+from morpho.base.dims import Shape, upper
+from morpho.base.dtypes import bfloat16
+from morpho.base.machine import Isa
+
+SIDE = 16  # lines of a tile, and columns of the sums
+LINE_BYTES = 64
+REGISTER = Register((2 * SIDE, SIDE), 2, SIDE)  # two tiles of rows x two of columns are summed at a time
+DEPTH = 512  # values of k per block: the sums go to memory and back after each
+
+
+@dataclass(frozen=True)
+class TilePackKernel:
+    """B[b, k, n] as [b][16 columns][group of k][16][group]; numbers as of `PackKernel`, called over 16 columns each.
+
+    Groups are filled up to whole tiles.
+    """
+
+    right: str
+    group: int
+
+    scratch_bytes_per_column = 0
+    scratch_bytes = 0
+    flops = 1
+
+    def generate(self, isa: Isa, name: str) -> str:
+        from morpho.backends.cpu.gemm.amx_code import TilePackCode
+
+        return TilePackCode(self, isa).module(name)
+
+
+@dataclass(frozen=True)
+class TileGemmKernel(GemmKernel):
+    """A `GemmKernel` on matrix units; for bytes, which operands are signed."""
+
+    group: int
+    left_signed: bool = True
+    right_signed: bool = True
+    tiles_of_result = False
+
+    def generate(self, isa: Isa, name: str) -> str:
+        from morpho.backends.cpu.gemm.amx_code import TileCode
+
+        return TileCode(self, isa).module(name)
+
+
+class _Tiles(Product):
+    """What products on matrix units share."""
+
+    group: int
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        k = max(upper(self.k), 1)
+        few = upper(self.m) <= self.crossovers.one_block_rows  # they read the right operand in one stream
+        blocks = 1 if few else -(-k // DEPTH)
+        self.tiling = replace(self.tiling, depth=-(-k // (blocks * self.block)) * self.block)
+
+    def register_of(self, dtype: Any) -> Register:
+        return REGISTER
+
+    @property
+    def block(self) -> int:
+        """Values of k in a tile."""
+        return SIDE * self.group
+
+    @property
+    def packed_shape(self) -> Shape:
+        return (self.right_batches, 2 * self.panels, self.k + (self.block - 1), SIDE)  # enough for whole tiles
+
+    def pack_kernel(self) -> TilePackKernel:  # type: ignore[override]
+        return TilePackKernel(layout(self.b.rows, self.b.columns, ("rows", "columns")), self.group)
+
+    @property
+    def tile_rows(self) -> int:
+        return -(-self.tiling.tile_rows // REGISTER.heights[0]) * REGISTER.heights[0]
+
+    @property
+    def packed_bytes(self) -> int:
+        return rounded(self.tile_rows * self.tiling.depth * (4 // self.group))
+
+    def scratch(self, epilogue: Any) -> tuple[int, int, int]:
+        """As of any product, with rows filled up to two tiles."""
+        sums_at = self.kept_bytes
+        scratch_at = sums_at + rounded(self.tile_rows * self.tiling.stride * 4)
+        return sums_at, scratch_at, scratch_at + loop_scratch(epilogue, self.panels * REGISTER.width)
+
+
+class BfloatTiles(_Tiles):
+    """A product of bfloat16."""
+
+    group = 2
+
+    def kernel(self) -> TileGemmKernel:
+        return TileGemmKernel(bfloat16, layout(self.a.rows, self.a.columns, ("columns", "rows")), self.group)
+
+
+class ByteTiles(_Tiles, ByteProduct):
+    """A product of bytes."""
+
+    group = 4
+
+    def kernel(self) -> TileGemmKernel:  # type: ignore[override]
+        left = layout(self.a.rows, self.a.columns, ("columns", "rows"))
+        return TileGemmKernel(self.dtype, left, self.group, *self.signed)

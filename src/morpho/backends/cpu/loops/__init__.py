@@ -1,0 +1,1 @@
+"""Fused loops: elementwise chains, reductions, scans, gathers and scatters."""

@@ -1,0 +1,57 @@
+"""How many elements of a row a loop kernel computes at a time."""
+
+from __future__ import annotations
+
+from morpho.backends.cpu.codegen import scalars
+from morpho.backends.cpu.codegen.vector_math import BY_TABLE, is_by_table
+from morpho.backends.cpu.loops.loop_spec import LANES, LoopKernel
+from morpho.base.machine import Isa
+from morpho.ops.elementwise import COSTLY
+
+LONG_CHAIN = 8
+
+
+def function_flops(kernel: LoopKernel) -> int:
+    """Operations per element that are inside polynomials."""
+    return sum(i.flops for i in kernel.instructions if i.full and i.flops >= COSTLY)
+
+
+def may_be_staged(kernel: LoopKernel) -> bool:
+    """Whether a loop has a long chain of operations, but not so many that they do not fit the registers twice: sine and
+    power are too long."""
+    return COSTLY <= function_flops(kernel) <= 4 * COSTLY
+
+
+def vectors_of_functions(kernel: LoopKernel, isa: Isa) -> int:
+    """Vectors side by side where polynomials are computed: they wait for themselves, but more may not fit the
+    registers."""
+    heavy = [i for i in kernel.instructions if i.full and i.flops >= COSTLY]
+    names = [i.name for i in heavy]
+    by_table = [i.name for i in heavy if is_by_table(i.name, scalars.register_type(i.dtype))]
+    if isa.architecture == "aarch64":
+        # The more vectors, the fewer loads of tables for each.
+        return 4 if function_flops(kernel) == COSTLY or names == ["gelu_tanh"] or by_table else 2
+    # Constants take no registers of their own on AVX-512.
+    alone = len(names) == 1 and names[0] in BY_TABLE and not any(i.reduces for i in kernel.instructions)
+    return 4 if alone and isa.vector_bits == 512 else 2
+
+
+def choose_lanes(kernel: LoopKernel, isa: Isa) -> int:
+    """Elements per chunk: some vectors of the widest dtype, so that independent work overlaps."""
+    if isa.vector_bits == 0:
+        return 1
+    moving = [i for i in kernel.instructions if i.full or i.reduces] or kernel.instructions
+    widest = max((i.dtype.itemsize for i in moving), default=4)  # values of rows are one at a time
+    heavy = any(i.flops >= COSTLY for i in kernel.instructions)
+    if heavy:  # half floats are float32 in registers: long bodies would not fit, and take long to compile
+        widest = max(widest, max(i.dtype.compute.itemsize for i in moving))
+    vectors = vectors_of_functions(kernel, isa) if heavy else 4
+    if is_long_chain(kernel) and (isa.architecture == "aarch64" or isa.vector_bits == 512):
+        vectors = 8  # it waits for itself; 32 registers hold more of them side by side
+    return min(LANES, isa.vector_bits // 8 // widest * vectors)
+
+
+def is_long_chain(kernel: LoopKernel) -> bool:
+    """Whether a kernel is one of many short operations and nothing else."""
+    flops = sum(i.flops for i in kernel.instructions if i.full)
+    return flops >= LONG_CHAIN and not any(i.flops >= COSTLY or i.reduces for i in kernel.instructions)

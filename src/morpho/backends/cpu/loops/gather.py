@@ -1,0 +1,91 @@
+"""Loads whose place on one axis is a value of the kernel, checked against the size of the axis."""
+
+from __future__ import annotations
+
+from morpho.backends.cpu.codegen import scalars
+from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.cpu.loops.chunk_moves import ChunkMoves
+from morpho.backends.cpu.loops.loop_base import FAULT_INDEX
+from morpho.backends.cpu.loops.loop_spec import Instruction
+from morpho.base.dtypes import DType, int64
+
+
+class GatherCode(ChunkMoves):
+    """Rows and chunks that are looked up."""
+
+    def checked(self, index: Value, extent: Value) -> Value:
+        """The index if it lies inside the axis; else 0, and the call ends with a fault."""
+        e = self.e
+        inside = e.icmp("ult", index, extent)
+        old = e.load(self.fault, "i32", 1)
+        e.store(e.select(inside, old, FAULT_INDEX), self.fault)
+        return e.select(inside, index, 0)
+
+    def gather_extent(self, access: int) -> tuple[Value, Value]:
+        """Size and stride of the indexed axis: two numbers after the dimensions' values."""
+        at = self.kernel.extents_at
+        order = [n for n, a in enumerate(self.kernel.accesses) if a.kind == "gather"].index(access)
+        return self.value(at + 2 * order), self.value(at + 2 * order + 1)
+
+    def widened(self, index: Value, dtype: DType) -> Value:
+        return scalars.cast(self.e, index, dtype, int64)
+
+    def gather_row(self, instruction: Instruction) -> Value:
+        e, access = self.e, instruction.extra
+        extent, stride = self.gather_extent(access)
+        which = instruction.inputs[0]
+        index = self.checked(self.widened(self.row_operand(which), self.kernel.instructions[which].dtype), extent)
+        if self.kernel.accesses[access].pattern == "none":
+            return self.from_index(index, instruction.dtype)
+        element = scalars.memory_type(instruction.dtype)
+        loaded = e.load(e.offset(self.pointers[access], element, index * stride), element, 1)
+        return scalars.from_memory(e, loaded, instruction.dtype)
+
+    def checked_lanes(self, instruction: Instruction, indices: str, extent: Value, count: Value | int) -> Value:
+        """The first of a chunk's indices in memory that lie inside the axis; 0 for others, with a fault."""
+        e = self.e
+        with e.loop(0, count) as loop:
+            place = e.offset(indices, "i64", loop.index)
+            e.store(self.checked(e.load(place, "i64", 1), extent), place)
+        return self.from_index(e.load(indices, "i64"), instruction.dtype)
+
+    def gather_chunk(self, number: int, values: dict[int, Value], column: Value, count: Value | None) -> Value:
+        e, instruction = self.e, self.kernel.instructions[number]
+        access, which = instruction.extra, instruction.inputs[0]
+        pattern = self.kernel.accesses[access].pattern
+        if which in self.kernel.uniform and pattern in ("unit", "zero", "none"):
+            return self.gather_line(instruction, values[which], column, count)
+        extent, stride = self.gather_extent(access)
+        indices = self.temporary(f"indices{number}", "i64")
+        e.store(self.widened(values[which], self.kernel.instructions[which].dtype), indices)
+        if pattern == "none":
+            return self.checked_lanes(instruction, indices, extent, self.lanes if count is None else count)
+        element = scalars.memory_type(instruction.dtype)
+        buffer = self.temporary(f"gather{number}", element)
+        with e.loop(0, self.lanes if count is None else count) as loop:
+            index = self.checked(e.load(e.offset(indices, "i64", loop.index), "i64", 1), extent)
+            place = index * stride + self.inner_offset(access, column + loop.index)
+            loaded = e.load(e.offset(self.pointers[access], element, place), element, 1)
+            e.store(loaded, e.offset(buffer, element, loop.index))
+        return scalars.from_memory(e, e.load(buffer, element), instruction.dtype)
+
+    def gather_line(self, instruction: Instruction, index: Value, column: Value, count: Value | None) -> Value:
+        """One index for all columns, as where rows of a table are looked up: a plain load from the row it names."""
+        e, access = self.e, instruction.extra
+        extent, stride = self.gather_extent(access)
+        if index.lanes > 1:
+            index = e.assign(f"extractelement {index.type} {index.name}, i64 0", index.element, 1)
+        index = self.checked(self.widened(index, self.kernel.instructions[instruction.inputs[0]].dtype), extent)
+        pattern = self.kernel.accesses[access].pattern
+        if pattern == "none":
+            return self.from_index(e.splat(index), instruction.dtype)
+        element = scalars.memory_type(instruction.dtype)
+        line = e.offset(self.pointers[access], element, index * stride)
+        if pattern == "zero":
+            return e.splat(scalars.from_memory(e, e.load(line, element, 1), instruction.dtype))
+        address = e.offset(line, element, column)
+        if count is not None:
+            buffer = self.temporary(f"gather_line{access}", element, self.isa.masks)
+            self.take_in([(address, buffer, element)], count)
+            address = buffer
+        return scalars.from_memory(e, e.load(address, element), instruction.dtype)

@@ -1,0 +1,1 @@
+"""A graph as a program of kernels of this backend."""

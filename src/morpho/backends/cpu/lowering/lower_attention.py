@@ -1,0 +1,158 @@
+"""From an attention node and the places of its operands to a kernel and its numbers."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from morpho.backends.cpu.attention.attention import AttentionKernel, scratch_bytes
+from morpho.backends.cpu.attention.attention_code import BLOCK
+from morpho.backends.cpu.attention.backward import AttentionBackwardKernel
+from morpho.backends.cpu.attention.backward import scratch_bytes as backward_scratch_bytes
+from morpho.backends.cpu.attention.tiles import FAR, TALL_TILE, TILE, WIDEST
+from morpho.base.dims import Size, product, upper
+from morpho.base.dtypes import DType
+from morpho.base.target import wanted_threads
+from morpho.ir.node import Node
+from morpho.program.view import Place
+
+HEADS_PER_THREAD = 3  # from so many on, threads that take a head each are busy to the end
+TALL_TILES_PER_THREAD = 6  # the same for tall tiles, which may differ in size
+
+
+class Call(NamedTuple):
+    """The parts of a step."""
+
+    kernel: Any
+    places: tuple[Place | None, ...]
+    writes: tuple[int, ...]
+    values: tuple[Size, ...]
+    rows: Size
+    columns: Size
+    operations: Size  # of all rows, while those of `kernel` count a whole tile of them however few there are
+
+
+class Sizes:
+    """The sizes of one node, as its kernels are told."""
+
+    def __init__(self, node: Node) -> None:
+        q, k, v = (child.shape for child in node.inputs[:3])
+        self.batch = q[:-3]
+        self.kv_heads, self.group = k[-3], q[-3] // k[-3]
+        self.queries, self.keys, self.depth, self.width = q[-2], k[-2], q[-1], v[-1]
+        self.offset = node["offset"] if node["causal"] else FAR
+        self.window, self.moving = node["window"] or 2 * FAR, node["moving"]
+        self.scale = struct.unpack("<q", struct.pack("<d", node["scale"]))[0]
+
+    def counts(self, rows: Size, tile: int = TILE) -> list[Size]:
+        return [self.kv_heads, self.group, self.queries, self.keys, self.depth, self.width, rows, self.offset,
+                self.window, self.scale, tile]
+
+    @property
+    def heads(self) -> Size:
+        return product(self.batch) * self.kv_heads
+
+    @property
+    def operations(self) -> Size:
+        """Of one product of queries and keys and one of weights and values, for the keys that a query sees."""
+        return self.heads * self.group * self.pairs * 2 * self.line
+
+    @property
+    def pairs(self) -> Size:
+        """How many keys all queries of a head see together by their positions; all, where those are not known."""
+        if self.moving or not all(isinstance(size, int) for size in (self.queries, self.keys, self.offset)):
+            return self.queries * self.keys
+        seen = np.clip(self.offset + 1 + np.arange(self.queries), 0, self.keys)
+        missed = np.clip(self.offset + 1 + np.arange(self.queries) - self.window, 0, seen)
+        return int((seen - missed).sum())
+
+    @property
+    def line(self) -> int:
+        """Elements of a query and a value together, at most."""
+        return upper(self.depth + self.width)
+
+    @property
+    def padded_depth(self) -> Size:
+        """The depth as the widest vectors pad it, or more."""
+        if isinstance(self.depth, int):
+            return -(-self.depth // WIDEST) * WIDEST
+        return self.depth + WIDEST - 1
+
+    def pieces(self, lines: Size, of: int) -> tuple[Size, int]:
+        """Pieces of so many lines in all heads, and the lines of a piece; an unknown number is bounded by one each."""
+        if isinstance(lines, int):
+            return self.heads * -(-lines // of), of
+        return self.heads * lines, 1
+
+    def tile(self, threads: int) -> int:
+        """Rows of a tile: many where there are tiles enough. Tiles of an unknown number of rows are at least one a
+        head."""
+        lines = self.group * self.queries
+        tiles = self.pieces(lines, TALL_TILE)[0] if isinstance(lines, int) else self.heads
+        return TALL_TILE if isinstance(tiles, int) and tiles >= TALL_TILES_PER_THREAD * threads else TILE
+
+
+def strides(place: Place | None, rank: int, group: int, kind: str) -> tuple[Size, ...]:
+    """Batch axes, key-value head, head of the group, row, along the row; 0 for what is not there."""
+    if place is None:
+        return (0,) * (rank + 4)
+    batch, head, *rest = place.strides[:rank], *place.strides[rank:]
+    if kind == "shared":
+        return (*batch, head, 0, *rest)
+    return (*batch, head * group, head, *(*rest, 0, 0)[:2])
+
+
+def lower_attention(node: Node, inputs: Sequence[Place], targets: Sequence[Place]) -> list[Call]:
+    """The forward kernel: q, k, v, result, logarithms, mask, offset."""
+    sizes = Sizes(node)
+    q, k, v, *extra = inputs
+    mask = extra.pop(0) if node["masked"] else None
+    offset = extra.pop(0) if node["moving"] else None
+    places = (q, k, v, targets[0], targets[1], mask, offset)
+    tile = sizes.tile(wanted_threads())
+    rows, lines = sizes.pieces(sizes.group * sizes.queries, tile)
+    values: list[Size] = [*sizes.batch, *sizes.counts(rows, tile)]
+    for place, kind in zip(places, ("own", "shared", "shared", "own", "own", "own", "own"), strict=True):
+        values += strides(place, len(sizes.batch), sizes.group, kind)
+    kernel = AttentionKernel(node.dtype, len(sizes.batch), None if mask is None else mask.dtype, offset is not None,
+                             flops=2 * lines * sizes.line,
+                             scratch_bytes=scratch_bytes(upper(sizes.depth), upper(sizes.width)),
+                             uneven=rows != sizes.heads)
+    return [Call(kernel, places, (3, 4), tuple(values), rows, sizes.keys, sizes.operations)]
+
+
+def lower_attention_backward(node: Node, inputs: Sequence[Place], targets: Sequence[Place],
+                             room: Callable[[tuple[Size, ...], DType], Place]) -> list[Call]:
+    """The kernels of the gradient: q, k, v, cotangent, logarithms, sums, mask, offset, then their results."""
+    sizes = Sizes(node)
+    read: list[Place | None] = list(inputs[:6])
+    extra = list(inputs[6:])
+    read.append(extra.pop(0) if node["masked"] else None)
+    read.append(extra.pop(0) if node["moving"] else None)
+    dq, dk, dv = targets
+    lines = sizes.group * sizes.queries
+    threads = wanted_threads()
+    if isinstance(sizes.heads, int) and sizes.heads >= HEADS_PER_THREAD * threads:
+        total = room((sizes.heads, lines, sizes.padded_depth), node.dtype.compute)
+        return [_backward("heads", node, sizes, [*read, dk, dv, dq, total], ("shared", "shared", "own", "none"),
+                          (sizes.heads, upper(sizes.keys)), lines)]
+    return [_backward("queries", node, sizes, [*read, dq], ("own",), sizes.pieces(lines, TILE), sizes.keys),
+            _backward("keys", node, sizes, [*read, dk, dv], ("shared", "shared"), sizes.pieces(sizes.keys, BLOCK),
+                      lines)]
+
+
+def _backward(part: str, node: Node, sizes: Sizes, places: Sequence[Place | None], results: Sequence[str],
+              pieces: tuple[Size, int], along: Size) -> Call:
+    rank = len(sizes.batch)
+    values: list[Size] = [*sizes.batch, *sizes.counts(pieces[0])]
+    for place, kind in zip(places, ("own", "shared", "shared", *["own"] * 5, *results), strict=True):
+        values += strides(None if kind == "none" else place, rank, sizes.group, kind)
+    mask, offset = places[6:8]
+    kernel = AttentionBackwardKernel(
+        part, node.dtype, rank, None if mask is None else mask.dtype, offset is not None,
+        flops=4 * pieces[1] * sizes.line, scratch_bytes=backward_scratch_bytes(upper(sizes.depth), upper(sizes.width)))
+    return Call(kernel, tuple(places), tuple(range(8, len(places))), tuple(values), pieces[0], along,
+                2 * sizes.operations)

@@ -1,0 +1,250 @@
+"""From a fused graph to a program: every node as steps, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from morpho.backends.cpu.loops.scan import ScanKernel
+from morpho.backends.cpu.loops.scatter import lower_scatter
+from morpho.backends.cpu.lowering.lower_attention import lower_attention, lower_attention_backward
+from morpho.backends.cpu.lowering.lower_group import Lowered, lower_body
+from morpho.backends.cpu.lowering.lower_product import ProductLowering
+from morpho.backends.cpu.lowering.split_group import split_group
+from morpho.base.dims import Size, product
+from morpho.cost.dispatch_thresholds import DEFAULT, Crossovers
+from morpho.ir.graph import Graph
+from morpho.ir.node import Node
+from morpho.ir.printing import joined
+from morpho.passes.fusion.prologue import product_after
+from morpho.passes.memory.liveness import checked_indices
+from morpho.program.builder import operations
+from morpho.program.program import Program, Step
+from morpho.program.view import Place, as_pairs, look, padded, whole
+
+
+def build_program(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int] = (),
+                  crossovers: Crossovers = DEFAULT, announce: Callable[[Any], None] | None = None) -> Program:
+    """Lower a fused graph that is called with `inputs` arguments, read or not. `own_outputs`: every output gets memory
+    of its own, none is a view of an input. `constants` are inputs that seldom change. `crossovers` choose among kernels
+    of the same bits. `announce` is told every kernel as soon as it is known."""
+    return GraphLowering(graph, own_outputs, inputs, constants, crossovers).build(announce)
+
+
+class GraphLowering(ProductLowering):
+    """Walks a graph once; every kind of node has a method here, or in `lower_product.py`."""
+
+    def __init__(self, graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int],
+                 crossovers: Crossovers) -> None:
+        super().__init__(graph, own_outputs, inputs, constants, crossovers)
+        self.checked: set[tuple[int, Size]] = set()  # indices, by serial, and sizes they are less than
+
+    def build(self, announce: Callable[[Any], None] | None) -> Program:
+        program, announced = self.program, 0
+        for node in self.graph.parameters:
+            strides = node.attributes.get("strides")
+            slot = program.slots[node["index"]]
+            slot.dtype, slot.elements = node.dtype, product(node.shape)
+            place = whole(node["index"], node.shape, node.dtype)
+            self.places[node.serial] = [place if strides is None else
+                                        Place(node["index"], 0, node.shape, strides, node.dtype)]
+        for node in self.graph.nodes:
+            if node.serial not in self.places and node.op.kind != "source" and "view" not in node.op.properties:
+                if (self.only_windows(node) if node.op.name == "pad" else self.only_left(node)):
+                    self.waiting.add(node.serial)
+                else:
+                    self.lower(node)
+                if announce is not None:
+                    announced = self.announce(announced, announce)
+        results: set[int] = set()
+        for node in self.graph.outputs:
+            program.outputs.append(self.output(node, results))
+        if announce is not None:
+            self.announce(announced, announce)
+        for index, slot in enumerate(s for s in program.slots if s.kind == "result"):
+            slot.index = index
+        return program
+
+    def announce(self, start: int, tell: Callable[[Any], None]) -> int:
+        """Tell the kernels of the steps from `start` on; where the next ones begin."""
+        for step in self.program.steps[start:]:
+            for kernel in step.kernels if isinstance(step, Step) else ():
+                tell(kernel)
+        return len(self.program.steps)
+
+    def lower(self, node: Node) -> None:
+        special = {"group": self.lower_group, "concatenate": self.lower_concatenate, "pad": self.lower_pad,
+                   "update": self.lower_update, "copy": self.lower_copy_op, "matmul": self.lower_matmul,
+                   "matmul_quantised": self.lower_matmul, "matmul_int8": self.lower_matmul, "conv": self.lower_conv,
+                   "gemm": self.lower_gemm, "cumulative_sum": self.lower_scan, "cumulative_prod": self.lower_scan,
+                   "attention": self.lower_attention, "attention_backward": self.lower_attention,
+                   "scatter": self.lower_scatter}
+        native = not any(s.dtype.is_complex for s in (*node.outputs, *(c.spec for c in node.inputs)))
+        first = len(self.program.steps)
+        if node.op.name in special and (native or node.op.name in ("copy", "scatter")):
+            special[node.op.name](node)
+        else:
+            self.lower_host(node, fallback=node.op.kind != "host" and native)
+        indices = checked_indices(node)
+        if indices and indices <= self.checked:
+            for step in self.program.steps[first:]:
+                if isinstance(step, Step):
+                    step.checked = True
+        self.checked |= indices or set()
+
+    def only_left(self, node: Node) -> bool:
+        """Whether a group was found to be the left side of a product and nothing else, and still is."""
+        return bool(node.attributes.get("waits")) and product_after(node, self.graph) is not None
+
+    def only_windows(self, node: Node) -> bool:
+        users = self.graph.users[node.serial]
+        return bool(users) and not node.dtype.is_complex and all(user.op.name == "window" for user in users)
+
+    def bordered(self, node: Node) -> Place | None:
+        """Windows over a pad that has no memory yet as windows over what it pads."""
+        chain = []
+        while "view" in node.op.properties and node.op.name != "pick":
+            chain.append(node)
+            node = node.inputs[0]
+        place = padded(self.place(node.inputs[0]), node) if node.serial in self.waiting else None
+        for view in reversed(chain):
+            place = look(view, place) if place is not None else None
+        return place
+
+    def lower_windows(self, node: Node, targets: list[Place]) -> Lowered | None:
+        """A group that reads windows over pads, if its kernel can do without memory for the pads."""
+        places = [self.bordered(child) for child in node.inputs]
+        if all(place is None for place in places):
+            return None
+        inputs = [place or self.place(child) for place, child in zip(places, node.inputs, strict=True)]
+        lowered = lower_body(node, inputs, targets)
+        return lowered if lowered.kernel.short else None
+
+    def lower_group(self, node: Node) -> None:
+        targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
+        lowered, inputs = self.lower_windows(node, targets), []
+        if lowered is None:
+            inputs = [self.place(child) for child in node.inputs]
+            lowered = lower_body(node, inputs, targets)
+        if inputs and self.is_long(lowered, several_walks=True):
+            self.split_walks(node, inputs, targets)
+        else:
+            self.step(lowered, node, joined(operations(node)) or "copy")
+        self.places[node.serial] = targets
+
+    def split_walks(self, node: Node, inputs: list[Place], targets: list[Place]) -> None:
+        """A group of several walks over few long rows: each is lowered by itself, and divided among threads."""
+        body = node["body"]
+        known = {leaf: inputs[leaf["index"]] for leaf in body.graph.parameters}
+        held = dict(zip(body.outputs, targets, strict=True))
+        for part, read, made in split_group(node):
+            for value in made:
+                known[value] = held[value] if value in held else self.new_slot(value.shape, value.dtype)
+            self.step(lower_body(part, [known[value] for value in read], [known[value] for value in made]), node,
+                      joined(operations(part)))
+
+    def lower_copy_op(self, node: Node) -> None:
+        if node.dtype.is_complex:
+            self.lower_host(node, fallback=False)
+            return
+        target = self.new_slot(node.shape, node.dtype)
+        self.copy(self.place(node.inputs[0]), target, node)
+        self.places[node.serial] = [target]
+
+    def lower_concatenate(self, node: Node) -> None:
+        target = self.new_slot(node.shape, node.dtype)
+        axis, position = node["axis"], 0
+        for child in node.inputs:
+            part = Place(target.slot, position * target.strides[axis], child.shape, target.strides, node.dtype)
+            if product(child.shape) != 0:
+                self.copy(self.place(child), part, node)
+            position = position + child.shape[axis]
+        self.places[node.serial] = [target]
+
+    def lower_pad(self, node: Node) -> None:
+        target = self.new_slot(node.shape, node.dtype)
+        child = node.inputs[0]
+        self.copy(node["value"], target, node)
+        offset: Size = 0
+        for before, stride in zip(node["before"], target.strides, strict=True):
+            offset = offset + before * stride
+        self.copy(self.place(child), Place(target.slot, offset, child.shape, target.strides, node.dtype), node)
+        self.places[node.serial] = [target]
+
+    def lower_update(self, node: Node) -> None:
+        target = self.new_slot(node.shape, node.dtype)
+        base, value = node.inputs
+        self.copy(self.number_or_place(base), target, node)
+        offset: Size = 0
+        for start, stride in zip(node["starts"], target.strides, strict=True):
+            offset = offset + start * stride
+        strides = tuple(s * step for s, step in zip(target.strides, node["steps"], strict=True))
+        if product(value.shape) != 0:
+            self.copy(self.place(value), Place(target.slot, offset, value.shape, strides, node.dtype), node)
+        self.places[node.serial] = [target]
+
+    def lower_scan(self, node: Node) -> None:
+        source, target = self.place(node.inputs[0]), self.new_slot(node.shape, node.dtype)
+        axis = node["axis"]
+        outer = [d for d in range(len(node.shape)) if d != axis]
+        values: list[Size] = [node.shape[d] for d in outer] + [node.shape[axis]]
+        for place in (source, target):
+            values += [place.strides[d] for d in outer] + [place.strides[axis]]
+        kernel = ScanKernel(node.op.name.removeprefix("cumulative_"), node.dtype, len(outer))
+        rows = product(tuple(node.shape[d] for d in outer))
+        self.add(Step(kernel, (source, target), (1,), tuple(values), rows, node.shape[axis], node.op.name, node.origin))
+        self.places[node.serial] = [target]
+
+    def lower_attention(self, node: Node) -> None:
+        inputs = [self.place(child) for child in node.inputs]
+        targets = [self.as_reshaped(node, number) for number in range(len(node.outputs))]
+        calls = (lower_attention(node, inputs, targets) if node.op.name == "attention" else
+                 lower_attention_backward(node, inputs, targets, self.new_slot))
+        for call in calls:
+            self.add(Step(*call[:-1], node.op.name, node.origin, operations=call.operations))
+        self.places[node.serial] = targets
+
+    def as_reshaped(self, node: Node, number: int) -> Place:
+        """Memory for a result of a node that can write it line by line: where its axes are permuted and then reshaped,
+        as heads are before they are joined, it lies as that wants it, and nothing is copied."""
+        spec, users = node.outputs[number], self.graph.users
+        picks = [user for user in users[node.serial] if user.op.name == "pick" and user["index"] == number]
+        for view in (user for pick in picks for user in users[pick.serial] if user.op.name == "permute"):
+            axes, last = view["axes"], len(spec.shape) - 1
+            if axes[last] == last and any(user.op.name == "reshape" for user in users[view.serial]):
+                place = self.new_slot(view.shape, spec.dtype)
+                strides = tuple(place.strides[axes.index(axis)] for axis in range(last + 1))
+                return Place(place.slot, 0, spec.shape, strides, spec.dtype)
+        return self.new_slot(spec.shape, spec.dtype)
+
+    def lower_scatter(self, node: Node) -> None:
+        """A copy of the base that the values are put into; where half floats add up, a wide one, rounded at the end."""
+        base = self.number_or_place(node.inputs[0])
+        index, value = (self.place(child) for child in node.inputs[1:])
+        target = self.new_slot(node.shape, node.dtype)
+        self.places[node.serial] = [target]
+        if node.dtype.is_complex:  # both parts go to the same place
+            assert isinstance(base, Place)
+            base, value, target = as_pairs(base), as_pairs(value), as_pairs(target)
+            index = Place(index.slot, index.offset, (*index.shape, 2), (*index.strides, 0), index.dtype)
+        wide = target
+        if node["mode"] == "add" and node.dtype.compute is not node.dtype:
+            wide = self.new_slot(target.shape, node.dtype.compute)
+        self.copy(base, wide, node)
+        found = lower_scatter((index, value, wide), node["axis"], node["mode"])
+        self.add(Step(found.kernel, (index, value, wide), (2,), found.values, found.items, found.work,
+                      "scatter_add" if node["mode"] == "add" else "scatter", node.origin))
+        if wide is not target:
+            self.copy(wide, target, node)
+
+    def number_or_place(self, node: Node) -> Place | float | int | bool:
+        """What a copy begins with: the number that fills a value, which then needs no memory, or where it lies."""
+        number = self.number(node)
+        return self.place(node) if number is None else number
+
+    @staticmethod
+    def number(node: Node) -> float | int | bool | None:
+        """The number that fills a value, where it is one."""
+        while node.op.name in ("expand", "reshape", "permute", "slice"):
+            node = node.inputs[0]
+        return node["value"] if node.op.name == "constant" and not node.dtype.is_complex else None

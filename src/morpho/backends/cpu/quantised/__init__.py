@@ -1,0 +1,1 @@
+"""Products of bytes and with weights in quantised blocks."""

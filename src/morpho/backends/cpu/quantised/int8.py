@@ -1,0 +1,73 @@
+"""Products of int8 and uint8 summed in int32: groups of four values of k side by side, for dot-product instructions.
+
+Packed rows and panels are those of any product, with a group of four bytes in place of a number; k is filled up with
+zeros. Sums wrap, so their order is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from morpho.backends.cpu.gemm.gemm import GemmKernel
+from morpho.backends.cpu.gemm.matmul import Product, layout, rounded
+from morpho.base.dims import Shape
+from morpho.base.dtypes import DType, int8, int32
+from morpho.base.machine import Isa
+
+GROUP = 4
+
+
+@dataclass(frozen=True)
+class BytePackKernel:
+    """B[b, k, n] as [b][panel][group of k][width][4]; numbers as of `PackKernel`, called over panels like it."""
+
+    right: str
+    width: int
+
+    scratch_bytes_per_column = 0
+    scratch_bytes = 0
+    flops = 1
+
+    def generate(self, isa: Isa, name: str) -> str:
+        from morpho.backends.cpu.quantised.int8_code import BytePackCode
+
+        return BytePackCode(self, isa).module(name)
+
+
+@dataclass(frozen=True)
+class ByteGemmKernel(GemmKernel):
+    """A `GemmKernel` of bytes with sums of `dtype` int32; which operands are signed."""
+
+    left_signed: bool
+    right_signed: bool
+    tiles_of_result = False
+
+    def generate(self, isa: Isa, name: str) -> str:
+        from morpho.backends.cpu.quantised.int8_code import ByteCode
+
+        return ByteCode(self, isa).module(name)
+
+
+class ByteProduct(Product):
+    """One product of bytes being lowered."""
+
+    def __init__(self, dtypes: Sequence[DType], *given: Any) -> None:
+        super().__init__(int32, *given)
+        self.signed = tuple(dtype is int8 for dtype in (reversed(dtypes) if self.swapped else dtypes))
+
+    @property
+    def packed_shape(self) -> Shape:
+        return (self.right_batches, self.panels, self.k + (GROUP - 1), self.register.width)  # bytes, for whole groups
+
+    @property
+    def packed_bytes(self) -> int:
+        return rounded(self.tiling.tile_rows * self.tiling.depth)
+
+    def pack_kernel(self) -> BytePackKernel:  # type: ignore[override]
+        return BytePackKernel(layout(self.b.rows, self.b.columns, ("rows", "columns")), self.register.width)
+
+    def kernel(self) -> ByteGemmKernel:
+        left = layout(self.a.rows, self.a.columns, ("columns", "rows"))
+        return ByteGemmKernel(self.dtype, left, *self.signed)

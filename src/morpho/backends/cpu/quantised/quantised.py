@@ -1,0 +1,85 @@
+"""Products with quantised weights: panels that stay quantised, made into numbers where they are multiplied.
+
+The bytes of a weight (n, k) are packed into panels of `width` outputs. Per panel and block of 32 values of k there is a
+record: the float16 scales of all columns (then their least values), then the codes with columns side by side. With
+few rows the multiplication makes numbers of them in registers, so that only the small records pass through memory;
+with many, a block of a panel is unpacked once into scratch memory for all rows of the tile. The bits are the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from morpho.backends.cpu.gemm.gemm import GemmKernel
+from morpho.backends.cpu.gemm.matmul import Product, layout
+from morpho.base.dims import Shape, Size, upper
+from morpho.base.machine import Isa
+from morpho.ops.quantised import BLOCK, LAYOUTS
+
+FEW_ROWS = 4
+PACK_NAMES = ("n", "k", "row_bytes")
+
+
+@dataclass(frozen=True)
+class QuantisedPackKernel:
+    """Rows of blocks as [panel][block] records; called over panels. Columns past the last one are zeros."""
+
+    kind: str
+    width: int
+
+    scratch_bytes_per_column = 0
+    scratch_bytes = 0
+    flops = 1
+
+    def generate(self, isa: Isa, name: str) -> str:
+        from morpho.backends.cpu.quantised.quantised_pack import PackCode
+
+        return PackCode(self, isa).module(name)
+
+
+@dataclass(frozen=True)
+class QuantisedGemmKernel(GemmKernel):
+    """A `GemmKernel` whose right operand is in records of layout `kind`. With at most `few` rows numbers are made in
+    registers; 0 stands for many."""
+
+    kind: str
+    few: int
+    tiles_of_result = False
+
+    def generate(self, isa: Isa, name: str) -> str:
+        from morpho.backends.cpu.quantised.quantised_code import QuantisedCode
+
+        return QuantisedCode(self, isa).module(name)
+
+
+class QuantisedProduct(Product):
+    """One product with quantised weights being lowered. The right `Matrix` is of bytes, a row for each output."""
+
+    sides_change = False
+
+    def __init__(self, kind: str, *given: Any) -> None:
+        super().__init__(*given)
+        self.kind = kind
+
+    @property
+    def packed_shape(self) -> Shape:
+        return (1, self.panels, self.k // BLOCK, LAYOUTS[self.kind].block_bytes * self.register.width)
+
+    def pack_kernel(self) -> QuantisedPackKernel:  # type: ignore[override]
+        return QuantisedPackKernel(self.kind, self.register.width)
+
+    def pack_values(self) -> tuple[Size, ...]:
+        """Numbers in the order of `PACK_NAMES`."""
+        return self.b.place.shape[0], self.k, self.b.rows
+
+    def kernel(self) -> QuantisedGemmKernel:
+        left = layout(self.a.rows, self.a.columns, ("columns", "rows"))
+        most = upper(self.m)
+        return QuantisedGemmKernel(self.dtype, left, self.kind, max(most, 1) if most <= FEW_ROWS else 0)
+
+    def scratch(self, epilogue: Any) -> tuple[int, int, int]:
+        """As of any product, with room for an unpacked panel in front of the sums."""
+        panel = 0 if self.kernel().few else 4 * self.tiling.depth * self.register.width
+        sums_at, scratch_at, size = super().scratch(epilogue)
+        return sums_at + panel, scratch_at + panel, size + panel

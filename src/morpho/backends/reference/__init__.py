@@ -1,0 +1,1 @@
+"""NumPy, one operation at a time: the living definition of every op."""

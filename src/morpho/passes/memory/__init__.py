@@ -1,0 +1,1 @@
+"""Liveness, the order of steps, and offsets in the arena."""

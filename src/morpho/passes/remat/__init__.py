@@ -1,0 +1,1 @@
+"""Rematerialisation: values computed again to keep a memory budget."""

@@ -1,0 +1,167 @@
+"""A program while it is written: its slots, where every value lies in them, and the steps of a loop kernel."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+
+from morpho.backends.cpu.loops.loop_spec import LoopKernel
+from morpho.backends.cpu.loops.reductions import BLOCK, lane_dtype
+from morpho.backends.cpu.lowering.lower_group import Lowered, lower_body, lower_copy
+from morpho.base.dims import Shape, product
+from morpho.base.dtypes import DType, bool_
+from morpho.ir.node import Node
+from morpho.passes.fusion.fuse import inlines
+from morpho.passes.fusion.group import make_group
+from morpho.program.program import HostStep, Program, Slot, Step
+from morpho.program.view import Place, as_pairs, look, whole
+
+FEW_ROWS = 4
+LONG_ROW = 16 * BLOCK
+
+
+def reads_first(kernel: LoopKernel) -> bool:
+    """Whether a loop reads every element before it writes it."""
+    return not kernel.gathers and kernel.reads_before_writing
+
+
+def operations(group: Node) -> list[str]:
+    """The names of what a group computes, for the label of its step."""
+    return [n.op.name for n in group["body"].graph.nodes if n.op.kind in ("elementwise", "reduce", "index")]
+
+
+class Builder(ABC):
+    """What the lowering of every node needs; `lower_graph.py` adds the nodes."""
+
+    def __init__(self, inputs: int, own_outputs: bool) -> None:
+        self.own_outputs = own_outputs
+        self.program = Program()
+        self.program.slots = [Slot("input", bool_, 0, index) for index in range(inputs)]
+        self.places: dict[int, list[Place]] = {}  # node -> place of each of its outputs
+        self.waiting: set[int] = set()  # pads that only windows look at: most of them need no memory
+
+    @abstractmethod
+    def lower(self, node: Node) -> None:
+        """Write the steps that compute a node, and where its outputs lie."""
+
+    def add(self, step: Step | HostStep) -> None:
+        self.program.steps.append(step)
+
+    # -- places --------------------------------------------------------------------------------------------------------
+    def new_slot(self, shape: Shape, dtype: DType, kind: str = "temporary") -> Place:
+        self.program.slots.append(Slot(kind, dtype, product(shape)))
+        return whole(len(self.program.slots) - 1, shape, dtype)
+
+    def output(self, node: Node, results: set[int]) -> Place:
+        """Where an output lies; copied into memory of its own if it has none."""
+        place = self.place(self.materialised(node))
+        slot = self.program.slots[place.slot]
+        exact = place.offset == 0 and place.is_contiguous and product(place.shape) == slot.elements
+        if self.own_outputs and (not exact or slot.kind == "input" or place.slot in results):
+            fresh = self.new_slot(node.shape, node.dtype, "result")
+            self.copy(place, fresh, node)
+            place = fresh
+        if self.program.slots[place.slot].kind == "temporary":
+            self.program.slots[place.slot].kind = "result"
+        results.add(place.slot)
+        return place
+
+    def materialised(self, node: Node) -> Node:
+        """A view of a constant or a range as a node that fills memory: it has no memory to look at."""
+        root = node
+        while "view" in root.op.properties and root.serial not in self.places:
+            root = root.inputs[0]
+        if inlines(node) and node is not root and node.serial not in self.places \
+                and not node.dtype.is_complex:  # a complex constant has memory of its own and is looked at
+            self.lower_source(node)
+        return node
+
+    def place(self, node: Node) -> Place:
+        """Where a value lies, computing it if nothing has yet; views only look."""
+        chain = []
+        while node.serial not in self.places and "view" in node.op.properties:
+            chain.append(node)
+            node = node.inputs[0]
+        if node.serial in self.waiting:
+            self.waiting.discard(node.serial)
+            self.lower(node)
+        elif node.serial not in self.places:
+            self.lower_source(node)
+        place = self.places[node.serial][0]
+        for view in reversed(chain):
+            if view.op.name == "pick":
+                place = self.places[view.inputs[0].serial][view["index"]]
+            else:
+                seen = look(view, place)
+                if seen is None:  # a reshape that strides cannot show: one counted copy
+                    seen = look(view, self.copied(place, view))
+                    assert seen is not None
+                place = seen
+            self.places[view.serial] = [place]
+        return place
+
+    def copied(self, place: Place, node: Node) -> Place:
+        """The same elements in memory of their own; `program.copies` counts it."""
+        fresh = self.new_slot(place.shape, place.dtype)
+        self.copy(place, fresh, node)
+        self.program.copies += 1
+        return fresh
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+    def step(self, lowered: Lowered, node: Node, label: str) -> None:
+        """The step of a loop kernel, or the two of a long reduction."""
+        kernel = lowered.kernel
+        if self.is_long(lowered):
+            self.split_step(lowered, node, label)
+            return
+        writes = tuple(i for i, access in enumerate(kernel.accesses) if access.kind == "store")
+        reduces = any(i.reduces for i in kernel.instructions)
+        self.add(Step(
+            kernel, lowered.places, writes, lowered.values, lowered.rows, lowered.columns, label, node.origin,
+            splits_columns=not reduces, in_place=reads_first(kernel)))
+
+    @staticmethod
+    def is_long(lowered: Lowered, several_walks: bool = False) -> bool:
+        """Few rows of very many columns: blocks of a row are then divided among threads, with the same tree."""
+        few = isinstance(lowered.rows, int) and lowered.rows <= FEW_ROWS
+        long = few and isinstance(lowered.columns, int) and lowered.columns >= LONG_ROW
+        kernel = lowered.kernel
+        return long and (len(kernel.passes) > 1 and not kernel.transposed if several_walks else kernel.can_split)
+
+    def split_step(self, lowered: Lowered, node: Node, label: str) -> None:
+        """A long reduction as two kernels: one value per block, then the blocks of each row together."""
+        kernel = lowered.kernel
+        blocks = -(-lowered.columns // BLOCK)  # type: ignore[operator]
+        partial = tuple(self.new_slot((lowered.rows, blocks), lane_dtype(kernel.instructions[r].dtype))
+                        for r in kernel.passes[0].reductions)
+        places, values = (*lowered.places, *partial), (*lowered.values, blocks)
+        first = len(lowered.places)
+        full = tuple(s.access for s in kernel.stores if s.full)
+        rows = tuple(s.access for s in kernel.stores if not s.full)
+        used = tuple(None if i in rows else place for i, place in enumerate(places))  # the second kernel writes rows
+        self.add(Step(
+            replace(kernel, part="blocks"), used, (*full, *range(first, first + len(partial))), values,
+            lowered.rows * blocks, min(BLOCK, lowered.columns), label, node.origin))  # type: ignore[type-var]
+        self.add(Step(replace(kernel, part="join"), places, rows, values, lowered.rows, blocks, f"{label} (join)",
+                      node.origin))
+
+    def copy(self, source: Place | float | int | bool, target: Place, node: Node) -> None:
+        if isinstance(source, Place) and source.dtype.is_complex:
+            source, target = as_pairs(source), as_pairs(target)
+        self.step(lower_copy(source, target), node, "copy" if isinstance(source, Place) else "fill")
+
+    def lower_source(self, node: Node) -> None:
+        """A constant, range or size that is wanted in memory."""
+        if node.dtype.is_complex:
+            self.lower_host(node, fallback=False)
+            return
+        target = self.new_slot(node.shape, node.dtype)
+        group = make_group([node], [], node.shape, ())
+        self.step(lower_body(group, [], [target]), node, node.op.name)
+        self.places[node.serial] = [target]
+
+    def lower_host(self, node: Node, fallback: bool) -> None:
+        inputs = tuple(self.place(child) for child in node.inputs)
+        targets = tuple(self.new_slot(spec.shape, spec.dtype) for spec in node.outputs)
+        self.add(HostStep(node, inputs, targets, node.op.name, node.origin, fallback))
+        self.places[node.serial] = list(targets)

@@ -1,0 +1,179 @@
+"""A program: the graph as a list of steps over slots of memory, ready to be compiled and run.
+
+Slots are inputs, results (memory the caller keeps) and temporaries (in one planned arena). A step is a native kernel
+with its places and numbers, or a host operation on NumPy arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from morpho.backends.cpu.loops.loop_spec import LoopKernel
+from morpho.base.dims import Size, product, upper
+from morpho.base.dtypes import DType
+from morpho.ir.node import Node
+from morpho.ir.op import Cost
+from morpho.program.view import Place
+
+PACK = "pack"  # the label of a step that packs the right operand of a product
+DIRECT = "matmul (unpacked)"  # how the label begins of a product that reads its right operand as it lies
+
+
+@dataclass(slots=True)
+class Slot:
+    """Memory for `elements` of a dtype. `kind` is input, result or temporary; `index` counts within the kind."""
+
+    kind: str
+    dtype: DType
+    elements: Size
+    index: int = 0
+    offset: int = 0  # of a temporary in the arena, in bytes
+
+    @property
+    def nbytes(self) -> int:
+        """The most bytes it can need."""
+        return upper(self.elements) * self.dtype.itemsize
+
+
+@dataclass(slots=True)
+class Step:
+    """One native kernel call."""
+
+    kernel: Any
+    places: tuple[Place | None, ...]
+    writes: tuple[int, ...]  # positions in `places`
+    values: tuple[Size, ...]
+    rows: Size
+    columns: Size
+    label: str
+    origin: str
+    splits_columns: bool = False
+    in_place: bool = False  # every element is read before it is written, so an output may take an input's memory
+    epilogue: LoopKernel | None = None  # called by the kernel on every finished tile
+    scratch: int = 0  # bytes besides what the kernel always needs
+    threads: str = "auto"  # "one" and "many" leave no choice
+    operations: Size | None = None  # of the whole step, where rows x columns do not say it
+    checked: bool = False  # its indices were found right by an earlier step
+    together: int = 1  # how many steps from here on run as one launch; 0 for those after the first
+    prologue: LoopKernel | None = None  # called by the kernel on rows of its left operand, before they are packed
+    prologue_at: int = 0  # where its operands begin in `places`
+    sizes: tuple[Size, ...] = ()  # of a product, for people: rows x columns count its pieces and their multiply-adds
+
+    @property
+    def cost(self) -> Cost:
+        """Operations, and every element of its operands moved once, at the largest sizes."""
+        return self.cost_at(upper)
+
+    def cost_at(self, number: Callable[[Size], int]) -> Cost:
+        """The same at the sizes that `number` gives."""
+        operations = self.rows * self.columns * self.kernel.flops if self.operations is None else self.operations
+        places = {(p.slot, p.offset, p.shape, p.strides): self._moved(p, i, number) * p.dtype.itemsize
+                  for i, p in enumerate(self.places) if p is not None}
+        return Cost(number(operations), sum(places.values()))
+
+    def _moved(self, place: Place, position: int, number: Callable[[Size], int]) -> int:
+        """Elements of an operand that go through memory; of a table those that are looked up."""
+        accesses, there = getattr(self.kernel, "accesses", ()), number(_distinct(place))
+        looked_up = position < len(accesses) and accesses[position].kind == "gather"
+        return min(there, number(self.rows * self.columns)) if looked_up else there
+
+    @property
+    def width(self) -> float:
+        """Bytes of what it computes with, as a multiple of float32: a vector holds so many times fewer of them. Only
+        products gain by shorter ones."""
+        places = self.places[:1] if self.is_product else self.places
+        widest = max((place.dtype.compute.itemsize for place in places if place is not None), default=4)
+        return widest / 4 if self.is_product else max(1, widest / 4)
+
+    @property
+    def work(self) -> int:
+        """Operations per column, moving its operands among them."""
+        return int(self.kernel.flops) + 2 * len(self.places)
+
+    @property
+    def is_product(self) -> bool:
+        """Whether rows x columns are the multiply-adds of a product."""
+        return self.epilogue is not None or self.is_direct
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether it is a product that reads its right operand as it lies."""
+        return self.label.startswith(DIRECT)
+
+    @property
+    def reads(self) -> list[Place]:
+        return [p for i, p in enumerate(self.places) if p is not None and i not in self.writes]
+
+    @property
+    def written(self) -> list[Place]:
+        return [place for i in self.writes if (place := self.places[i]) is not None]
+
+    def scratch_bytes(self, threads: int, number: Callable[[Size], int] = upper) -> int:
+        """Scratch of so many threads together, at the largest sizes or at those that `number` gives."""
+        columns = (number(self.columns) + 63) // 64 * 64
+        one = columns * self.kernel.scratch_bytes_per_column + self.kernel.scratch_bytes + self.scratch
+        return (int(one) + 63) // 64 * 64 * threads  # lines of the cache: steps of a joint launch share a stride
+
+    @property
+    def operands(self) -> set[int]:
+        """Slots that are read until the step is over, whatever `in_place` says: those of a product's two sides."""
+        if self.epilogue is None:
+            return set()
+        sides = (*self.places[:2], *(self.places[self.prologue_at:] if self.prologue is not None else ()))
+        return {place.slot for place in sides if place is not None}
+
+    @property
+    def kernels(self) -> list[Any]:
+        """The kernel, then those that it calls."""
+        return [kernel for kernel in (self.kernel, self.epilogue, self.prologue) if kernel is not None]
+
+    @property
+    def may_fault(self) -> bool:
+        """Whether the step checks indices that no earlier one has."""
+        return not self.checked and any(getattr(kernel, "may_fault", False) for kernel in self.kernels)
+
+
+def _distinct(place: Place) -> Size:
+    """Elements of a place that lie apart: a broadcast axis repeats them."""
+    return product(tuple(size for size, stride in zip(place.shape, place.strides, strict=True) if stride != 0))
+
+
+@dataclass(slots=True)
+class HostStep:
+    """An operation that runs in NumPy between native steps."""
+
+    node: Node
+    inputs: tuple[Place, ...]
+    outputs: tuple[Place, ...]
+    label: str
+    origin: str
+    fallback: bool
+
+    @property
+    def reads(self) -> list[Place]:
+        return list(self.inputs)
+
+
+@dataclass
+class Program:
+    """Steps, slots, and the place of every output."""
+
+    slots: list[Slot] = field(default_factory=list)
+    steps: list[Step | HostStep] = field(default_factory=list)
+    outputs: list[Place] = field(default_factory=list)
+    prepare: list[Step] = field(default_factory=list)  # steps on constants, run once
+    kept: dict[int, bool] = field(default_factory=dict)  # slots they write, and whether a call reads them
+    copies: int = 0
+    arena_bytes: int = 0
+    liveness_bytes: int = 0
+    reused_bytes: int = 0
+
+    @property
+    def kernels(self) -> int:
+        return sum(isinstance(step, Step) for step in self.steps)
+
+    @property
+    def is_native(self) -> bool:
+        return all(isinstance(step, Step) for step in self.steps)

@@ -1,0 +1,1 @@
+"""Compiled code and computed objects, byte-bounded, on disk and in memory."""

@@ -1,0 +1,317 @@
+"""A cache of bytes on disk, bounded in bytes, shared by many processes, that never trusts what it finds.
+
+>>> import tempfile
+>>> from pathlib import Path
+>>> from morpho.runtime.code_cache.disk import DiskCache
+>>> cache = DiskCache(Path(tempfile.mkdtemp()) / "code", limit_bytes=1 << 20)
+>>> cache.put("00112233445566778899aabbccddeeff", b"object code")
+True
+>>> cache.get("00112233445566778899aabbccddeeff")
+b'object code'
+
+One file per key: magic, version, length, sha256 of key and payload, payload. A file is written under a temporary name
+and moved into place, so a reader sees all of it or nothing. Whatever is wrong (a damaged file, a full disk, a folder
+others can write to) is counted and said once; the caller is told "not there" and computes anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import re
+import stat
+import struct
+import tempfile
+import time
+from collections import OrderedDict
+from pathlib import Path
+
+from morpho.base.errors import ValueFault, fail, sentence
+from morpho.base.fork_safe import ForkSafe
+
+MAGIC = b"MORPHO\r\n"
+VERSION = 1
+HEADER = struct.Struct("<8sIQ32s")  # magic, version, payload bytes, sha256
+SUFFIX = ".morpho"
+TEMPORARY = ".tmp"
+TOUCH_AFTER_S = 3600.0  # a file's time of last use is this coarse
+STALE_AFTER_S = 3600.0  # a temporary file this old was left by a process that died
+
+_KEY = re.compile(r"[0-9a-f]{16,128}")
+_log = logging.getLogger("morpho")
+
+
+class Damaged(Exception):
+    """A file that is not what this cache wrote; the text says why."""
+
+
+class DiskCache(ForkSafe):
+    """Bytes by key (16 to 128 hexadecimal digits) in an owner-only `folder` of at most `limit_bytes`.
+
+    Nothing touches the disk before the first `get` or `put`. Thread-safe, safe among processes, and after a fork. The
+    limit holds for what a process knows of: the files there at its first `put`, and those it wrote or read since.
+    """
+
+    def __init__(self, folder: Path, limit_bytes: int) -> None:
+        super().__init__()
+        self.folder = Path(folder)
+        self.limit_bytes = limit_bytes
+        self._usable: bool | None = None  # None: not looked at yet
+        self._sizes: OrderedDict[str, int] | None = None  # file name -> bytes, least recently used first
+        self._bytes = 0
+        self._said: set[str] = set()
+        self._unsaid: list[str] = []  # messages that wait until no lock is held
+        self._counts = dict.fromkeys(("hits", "misses", "writes", "corrupt", "errors", "evictions"), 0)
+
+    def get(self, key: str) -> bytes | None:
+        """The bytes of `key`, verified, or None: `cache.get("00112233445566778899aabbccddeeff")`."""
+        name = _file_name(key)
+        path = self.folder / name
+        payload = self._look(key, path) if self._open_folder(create=False) else None
+        with self._lock:
+            self._counts["misses" if payload is None else "hits"] += 1
+            # Another thread may have removed it since it was read.
+            if payload is not None and self._sizes is not None and (name in self._sizes or path.exists()):
+                self._record(name, HEADER.size + len(payload))
+                self._shrink_to(self.limit_bytes)  # it may be another process's file, new to this one
+        return payload
+
+    def put(self, key: str, data: bytes) -> bool:
+        """Keep `data` under `key`, and say whether it was kept; what was used least recently makes room for it."""
+        name = _file_name(key)
+        nbytes = HEADER.size + len(data)
+        if nbytes > self.limit_bytes or not self._open_folder(create=True):
+            return False
+        header = HEADER.pack(MAGIC, VERSION, len(data), _digest(key, data))
+        with self._lock:
+            try:
+                self._shrink_to(self.limit_bytes - nbytes, replacing=name)
+                self._write(name, header, data)
+                self._record(name, nbytes)
+                self._counts["writes"] += 1
+                return True
+            except OSError as error:
+                self._counts["errors"] += 1
+                self._say("write", f"{self.folder} cannot be written: {error}; going on without",
+                          "free some space, or set MORPHO_CACHE_DIR to a folder of yours")
+        self._tell()
+        return False
+
+    def reject(self, key: str, reason: str) -> None:
+        """Remove what `get` gave, because it does not mean what it should: counted and said like a damaged file."""
+        self._discard(self.folder / _file_name(key), Damaged(reason))
+
+    def stats(self) -> dict[str, int]:
+        """Counters of this process, and the bytes and entries it knows of: {"hits": 3, "misses": 1, ...}."""
+        usable = self._open_folder(create=False)
+        with self._lock:
+            try:
+                entries = len(self._listing()) if usable else 0
+            except OSError:
+                entries = 0
+            size = self._bytes if entries else 0
+            return {**self._counts, "bytes": size, "limit_bytes": self.limit_bytes, "entries": entries}
+
+    def _open_folder(self, create: bool) -> bool:
+        """Whether the folder is there, ours, and closed to others; a refusal is final for this object."""
+        if self._usable is not None:
+            return self._usable
+        try:
+            if create:
+                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = self.folder.stat()
+        except FileNotFoundError as error:
+            return self._refuse(f"it cannot be made: {error}") if create else False
+        except OSError as error:
+            return self._refuse(f"it cannot be opened: {error}")
+        if not stat.S_ISDIR(found.st_mode):
+            return self._refuse("it is not a folder")
+        if found.st_uid != os.geteuid():
+            return self._refuse("it belongs to another user, who could put code there")
+        if found.st_mode & 0o022:
+            return self._refuse("others can write to it", f"chmod go-w {self.folder}")
+        self._usable = True
+        return True
+
+    def _refuse(self, why: str, hint: str = "set MORPHO_CACHE_DIR to a folder of yours") -> bool:
+        self._usable = False
+        self._report("folder", f"{self.folder} is not used, because {why}", hint)
+        return False
+
+    def _listing(self) -> OrderedDict[str, int]:
+        """The sizes by last use, read from the folder once; call it with the lock held."""
+        if self._sizes is None:
+            found = []
+            with os.scandir(self.folder) as files:
+                for file in files:
+                    if file.name.endswith(SUFFIX) and _KEY.fullmatch(file.name.removesuffix(SUFFIX)):
+                        found.append((file.name, *_time_and_size(file)))
+                    elif file.name.endswith(TEMPORARY) and time.time() - _time_and_size(file)[0] > STALE_AFTER_S:
+                        _remove(file.path)
+            found.sort(key=lambda row: row[1])
+            self._sizes = OrderedDict((name, size) for name, _, size in found)
+            self._bytes = sum(self._sizes.values())
+        return self._sizes
+
+    def _record(self, name: str, nbytes: int) -> None:
+        """`name` was used just now and has `nbytes`; call it with the lock held."""
+        sizes = self._listing()
+        self._bytes += nbytes - sizes.pop(name, 0)
+        sizes[name] = nbytes
+
+    def _shrink_to(self, nbytes: int, replacing: str = "") -> None:
+        """Remove the least recently used until at most `nbytes` are left, not counting the file about to be replaced.
+
+        Others may have removed them already. Call it with the lock held.
+        """
+        sizes = self._listing()
+        while self._bytes - sizes.get(replacing, 0) > nbytes:
+            name, size = sizes.popitem(last=False)
+            self._bytes -= size
+            self._counts["evictions"] += 1
+            _remove(self.folder / name)
+
+    def _write(self, name: str, header: bytes, data: bytes) -> None:
+        """Write the file under a temporary name, readable by its owner only, and move it into place."""
+        try:
+            handle, temporary = tempfile.mkstemp(prefix="." + name[:16] + ".", suffix=TEMPORARY, dir=self.folder)
+        except FileNotFoundError:  # someone emptied the user's cache folder
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(prefix="." + name[:16] + ".", suffix=TEMPORARY, dir=self.folder)
+        try:
+            with open(handle, "wb") as file:
+                file.write(header)
+                file.write(data)
+            os.replace(temporary, self.folder / name)
+        except BaseException:
+            _remove(temporary)
+            raise
+
+    def _look(self, key: str, path: Path) -> bytes | None:
+        """The verified bytes of a file, or None after saying what was wrong with it."""
+        try:
+            return _read(path, key, self.limit_bytes)
+        except Damaged as reason:
+            self._discard(path, reason)
+        except OSError as error:
+            self._report("read", f"{path} cannot be read: {error}")
+        return None
+
+    def _discard(self, path: Path, reason: Damaged) -> None:
+        """Remove a file that is not ours or not whole."""
+        with self._lock:
+            self._counts["corrupt"] += 1
+            if self._sizes is not None:
+                self._bytes -= self._sizes.pop(path.name, 0)
+            self._say("corrupt", f"{path} is removed, because {reason}; it will be made again")
+            try:
+                os.unlink(path)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                self._counts["errors"] += 1
+                self._say("remove", f"{path} cannot be removed: {error}")
+        self._tell()
+
+    def _report(self, kind: str, message: str, hint: str = "") -> None:
+        with self._lock:
+            self._counts["errors"] += 1
+            self._say(kind, message, hint)
+        self._tell()
+
+    def _say(self, kind: str, message: str, hint: str = "") -> None:
+        """Have the first message of each kind logged by `_tell`; call it with the lock held."""
+        if kind not in self._said:
+            self._said.add(kind)
+            self._unsaid.append(sentence("disk cache", message, hint, line=""))
+
+    def _tell(self) -> None:
+        """Log what there is to say, with no lock held: logging has locks of its own, and a fork takes all of them."""
+        while self._unsaid:
+            with contextlib.suppress(IndexError):  # another thread has said it
+                _log.warning(self._unsaid.pop(0))
+
+
+def _file_name(key: str) -> str:
+    """The name of the key's file; only hexadecimal digits, so that no key leads out of the folder."""
+    if not _KEY.fullmatch(key):
+        raise fail(ValueFault, "disk cache", f"the key {key[:200]!r} is not 16 to 128 lower-case hexadecimal digits")
+    return key + SUFFIX
+
+
+def _digest(key: str, data: bytes) -> bytes:
+    """The key takes part: a good file under another key's name is damaged too."""
+    digest = hashlib.sha256(key.encode())
+    digest.update(data)
+    return digest.digest()
+
+
+def _read(path: Path, key: str, limit_bytes: int) -> bytes | None:
+    """The verified payload of a file, None where there is no such file; raises `Damaged` for any other content."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        if path.is_symlink():
+            raise Damaged("it is a symbolic link") from None
+        raise
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise Damaged("it is not a plain file")
+        if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            raise Damaged("others could have written it")
+        if found.st_size > limit_bytes:
+            return None
+        with open(handle, "rb", closefd=False) as file:
+            payload = _verify(file.read(found.st_size), key)
+        _touch(handle, found.st_mtime)
+        return payload
+    finally:
+        os.close(handle)
+
+
+def _verify(content: bytes, key: str) -> bytes:
+    """The payload of a whole, unchanged file."""
+    if len(content) < HEADER.size:
+        raise Damaged("it is shorter than a header")
+    magic, version, nbytes, digest = HEADER.unpack_from(content)
+    if magic != MAGIC:
+        raise Damaged("it is not a file of this cache")
+    if version != VERSION:
+        raise Damaged(f"it has version {version}, not {VERSION}")
+    if nbytes != len(content) - HEADER.size:
+        raise Damaged(f"it has {len(content) - HEADER.size} bytes of payload, not {nbytes}")
+    payload = content[HEADER.size :]
+    if _digest(key, payload) != digest:
+        raise Damaged("its checksum does not match")
+    return payload
+
+
+def _touch(handle: int, modified: float) -> None:
+    """Note the use in the file's time, for the other processes, at most once an hour."""
+    if time.time() - modified > TOUCH_AFTER_S:
+        try:
+            os.utime(handle)
+        except OSError:  # a read-only folder has no eviction either
+            pass
+
+
+def _time_and_size(file: os.DirEntry[str]) -> tuple[float, int]:
+    """(time of last use, bytes) of a listed file; another process may have removed it since."""
+    try:
+        found = file.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return 0.0, 0
+    return found.st_mtime, found.st_size
+
+
+def _remove(path: str | Path) -> None:
+    """Remove a file if it is there and can be."""
+    try:
+        os.unlink(path)
+    except OSError:
+        pass

@@ -1,0 +1,1 @@
+"""The one allocator, and the memory of tensors."""

@@ -1,0 +1,72 @@
+"""A `Buffer`: realised elements in memory that something else owns, with shape and strides."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from morpho.backends.cpu.driver import layout
+from morpho.base.dtypes import DType
+from morpho.base.shapes import contiguous_strides
+from morpho.runtime.memory.pool import pool
+
+
+class Buffer:
+    """`storage` keeps the memory alive: a pool block, or the foreign owner of borrowed memory."""
+
+    __slots__ = ("address", "dtype", "shape", "storage", "strides", "writable")
+
+    def __init__(self, storage: Any, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType,
+                 writable: bool) -> None:
+        self.storage, self.address, self.shape, self.strides = storage, address, shape, strides
+        self.dtype, self.writable = dtype, writable
+
+    def record(self) -> bytes:
+        """What compiled code reads."""
+        return layout.pack_record(self.address, int(self.writable), self.dtype, self.shape, self.strides)
+
+    def numpy(self) -> np.ndarray:
+        """A read-only NumPy view that keeps the storage alive; bfloat16 appears as its bits."""
+        array = view_memory(self.storage, self.address, self.shape, self.strides, self.dtype)
+        array.flags.writeable = False
+        return array
+
+
+class _Exporter:
+    """Presents memory to NumPy; the array's base is this object, which holds the storage."""
+
+    __slots__ = ("__array_interface__", "storage")
+
+    def __init__(self, storage: Any, interface: dict[str, Any]) -> None:
+        self.storage, self.__array_interface__ = storage, interface
+
+
+def view_memory(storage: Any, address: int, shape: tuple[int, ...], strides: tuple[int, ...],
+                dtype: DType) -> np.ndarray:
+    """Memory as a NumPy array."""
+    if 0 in shape:
+        return np.empty(shape, dtype.numpy)
+    interface = {"version": 3, "data": (address, False), "shape": shape, "typestr": dtype.numpy.str,
+                 "strides": tuple(s * dtype.itemsize for s in strides)}
+    return np.asarray(_Exporter(storage, interface))
+
+
+def allocate(shape: tuple[int, ...], dtype: DType) -> Buffer:
+    """A new buffer from the pool, contiguous, contents undefined."""
+    count = 1
+    for size in shape:
+        count *= size
+    block = pool().acquire(max(count * dtype.itemsize, 1))
+    return Buffer(block, block.address, shape, contiguous_strides(shape), dtype, True)  # type: ignore[arg-type]
+
+
+def borrow(array: np.ndarray, dtype: DType) -> Buffer:
+    """A buffer over a NumPy array's memory; the array stays alive and is never written."""
+    item, strides = dtype.itemsize, array.strides
+    return Buffer(array, layout.array_address(array), array.shape, tuple([s // item for s in strides]), dtype, False)
+
+
+def copy_bytes(target: int, source: int, count: int) -> None:
+    ctypes.memmove(target, source, count)

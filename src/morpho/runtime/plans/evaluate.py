@@ -1,0 +1,430 @@
+"""From graphs to results: abstract the data away, find or make the plan, allocate, run.
+
+Plans are keyed by the identity of the abstracted graph: interning makes equal programs the same object, so a repeated
+expression finds its plan by a tuple of serial numbers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import morpho.ops  # noqa: F401  (fills the registry)
+from morpho.backends.cpu.codegen import elementwise
+from morpho.backends.cpu.compiler import code
+from morpho.backends.cpu.driver import threads
+from morpho.backends.cpu.driver.executable import Executable
+from morpho.backends.cpu.lowering.lower_graph import build_program
+from morpho.backends.reference import interpreted, reference
+from morpho.backends.reference.interpreted import Interpreter
+from morpho.base import settings
+from morpho.base.dims import Size, evaluate
+from morpho.base.errors import ArgumentError, MorphoError, fail
+from morpho.base.units import format_bytes
+from morpho.cost.dispatch_thresholds import Crossovers
+from morpho.cost.estimate import bytes_avoided, graph_cost
+from morpho.ir.graph import Graph
+from morpho.ir.node import Node, has_symbols, make
+from morpho.ir.op import REGISTRY
+from morpho.ir.op import changes as registry_changes
+from morpho.passes.fusion import fuse
+from morpho.passes.memory.liveness import Updates
+from morpho.passes.pipeline import MEMORY, Report, optimise, switched_off
+from morpho.passes.remat.remat import Budget
+from morpho.program.co_schedule import join_steps
+from morpho.program.footprint import footprint
+from morpho.program.hoist import hoist
+from morpho.program.plan_memory import plan_memory
+from morpho.program.program import HostStep, Program, Step
+from morpho.program.view import Place
+from morpho.runtime import measure
+from morpho.runtime.code_cache.cache import BoundedCache
+from morpho.runtime.memory.buffer import Buffer, allocate, view_memory
+from morpho.runtime.memory.pool import pool
+from morpho.runtime.plans import stored_plan
+from morpho.runtime.plans.abstraction import abstract
+from morpho.runtime.plans.faults import host_fault, index_fault
+from morpho.runtime.plans.stored_plan import StoredPlan
+
+log = logging.getLogger("morpho")
+fuse.NATIVE.update(name for name in REGISTRY if elementwise.supported(name))
+
+
+@dataclass
+class Counts:
+    """Process-wide counters that tests and `explain` read."""
+
+    realisations: int = 0
+    plans: int = 0
+    optimised: int = 0  # graphs taken through the passes
+    kernels_run: int = 0
+    host_steps: int = 0
+    fallbacks: int = 0
+    copies: int = 0
+    syncs: int = 0  # realisations forced by data-dependent shapes or Python values
+    said: set[str] = field(default_factory=set)
+    growing: int = 0  # programs compiled by lazy evaluation, each longer than the one before
+    longest: int = 0  # operations of the last of them
+
+
+counts = Counts()
+clock = threading.local()  # .seconds: a list that gets the time of every step run in this thread, or None; .sizes then
+
+
+@dataclass(frozen=True)
+class Made:
+    """What the passes and the lowering give."""
+
+    optimised: Graph
+    program: Program
+    report: Report
+    milliseconds: dict[str, float]
+
+
+@dataclass
+class Plan:
+    """A compiled graph: segments are executables and host steps in order."""
+
+    graph: Graph  # the abstracted graph: held, because its identity is the key
+    program: Program
+    segments: list[Executable | HostStep]
+    report: Report
+    milliseconds: dict[str, float]
+    before: dict[str, float]  # the code cache's counters around this plan
+    after: dict[str, float]
+    remake: Callable[[], Made]
+    made: Made | None  # None of a plan from disk, until someone looks inside
+    known: dict[str, int]  # figures a plan from disk brings along
+    prepare: Executable | None = None  # what runs once on the constants
+    lines: dict[int, str] = field(default_factory=dict)  # of the graph's nodes, by serial, when it was planned
+    backend: str = "cpu"  # or the one that runs the graph itself
+
+    @property
+    def native(self) -> bool:
+        """Whether there is code for it."""
+        return self.backend == "cpu"
+
+    @property
+    def optimised(self) -> Graph:
+        """The graph after the passes."""
+        return self._inside().optimised
+
+    @property
+    def lowered(self) -> Program:
+        """The program with its kernels as data, which a plan from disk has as code alone."""
+        return self._inside().program
+
+    def _inside(self) -> Made:
+        """A plan from disk goes through the passes when someone looks inside, no sooner."""
+        if self.made is None:
+            self.made = self.remake()
+        return self.made
+
+    def figures(self) -> dict[str, int]:
+        """Operations, and bytes through memory and spared, as `stats` shows them."""
+        if not self.known:
+            cost = graph_cost(self.optimised)
+            self.known = {"bytes_avoided": bytes_avoided(self.optimised), "flops": cost.flops,
+                          "bytes_moved": cost.bytes}
+        return self.known
+
+    @property
+    def workspace_bytes(self) -> int:
+        """The most memory one call needs for temporaries and scratch."""
+        return self.program.arena_bytes + max((e.scratch_bytes for e in self.executables), default=0)
+
+    @property
+    def executables(self) -> list[Executable]:
+        return [s for s in self.segments if isinstance(s, Executable)]
+
+
+# -- plans -----------------------------------------------------------------------------------------------------------
+PLAN_BYTES = 64 << 20
+MANY_GROWING = 20
+MOST_BYTES = 1 << 46  # of an arena: no machine has more
+_plans: BoundedCache[tuple[Any, ...], Plan] = BoundedCache(PLAN_BYTES, "plans")
+
+
+def plan_bytes(plan: Plan) -> int:
+    """Roughly what a plan keeps in memory: tables and nodes."""
+    return 8192 + 2048 * (len(plan.program.steps) + len(plan.graph.nodes))
+
+
+def plan_key(graph: Graph, own_outputs: bool) -> tuple[Any, ...]:
+    chosen = settings.get()
+    return (tuple(node.serial for node in graph.outputs), own_outputs, chosen.level, chosen.isa, chosen.passes_off,
+            chosen.joint, threads.wanted_threads(), measure.crossovers(), registry_changes())
+
+
+def plan_for(graph: Graph, inputs: int, own_outputs: bool = False) -> Plan:
+    """The plan of an abstracted graph, made once."""
+    def make() -> Plan:
+        _look_for_growth(len(graph.nodes))
+        return make_plan(_of_numbers(graph), own_outputs, inputs)
+
+    return _plans.get_or_create(plan_key(graph, own_outputs), make, plan_bytes)
+
+
+def _look_for_growth(nodes: int) -> None:
+    """Say once that a loop carries a lazy tensor on, so that each turn compiles a longer program than the last."""
+    counts.growing = counts.growing + 1 if nodes > counts.longest else 0
+    counts.longest = nodes
+    if counts.growing == MANY_GROWING and "growing" not in counts.said:
+        counts.said.add("growing")
+        log.warning("each of the last %d evaluations compiled a longer program than the one before, now of %d "
+                    "operations: call x.realise() on a tensor that a loop carries on, or compile the loop's body",
+                    MANY_GROWING, nodes)
+
+
+def _of_numbers(graph: Graph) -> Graph:
+    """The graph itself; an error where it has a size that is no number, as nothing says which one it is here."""
+    for node in filter(has_symbols, graph.nodes):
+        raise fail(ArgumentError, node.op.name, f"a size of {node.dtype}{node.shape} is a mo.Dim, which is a number "
+                                                "only while a compiled function runs",
+                   "give a number here; inside a function compiled with dynamic=, use its argument's x.shape[axis] "
+                   "and ask for no values", line=node.origin)
+    return graph
+
+
+def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Sequence[Size]] = (),
+              keep_texts: bool = False, whole: bool = False, constants: Collection[int] = (),
+              on_disk: bool = False, updates: Updates = (), budget: Budget | None = None) -> Plan:
+    """Optimise, lower, plan memory, compile. `whole` refuses host steps; `constants` are inputs that seldom change;
+    with `on_disk` the finished plan is looked for on disk first, and kept there; `updates` are (output, input) pairs
+    where the output is to take the input's memory, if it can; with a `budget` a call needs no more memory than that.
+    On a backend that runs the graph itself, as the reference does, nothing is compiled."""
+    counts.plans += 1
+    lines = {node.serial: node.origin for node in graph.nodes}  # others may write the same program elsewhere
+    before = code.counters.snapshot()
+    started = time.perf_counter()
+    native = interpreted.current() is None
+    key = stored_plan.plan_key(graph, own_outputs, inputs, constants, updates, budget) if on_disk and native else None
+    found = stored_plan.load(key, graph, inputs) if key is not None else None
+    looked = time.perf_counter()
+    remake = partial(_make, graph, own_outputs, inputs, constants, settings.get(), keep_texts, updates, budget,
+                     measure.crossovers())
+    made = None
+    if found is None:
+        made = _compiled(remake, len(graph.nodes), whole) if native else remake()
+    program, report = (made.program, made.report) if made is not None else (found.program, found.report)
+    _refuse(program, whole)
+    lowered = time.perf_counter()
+    segments = _segments(program, guards) if native else []
+    prepare = Executable(program, program.prepare) if program.prepare and native else None
+    ended = time.perf_counter()
+    milliseconds = {"passes": 0.0, "lower": 0.0} if made is None else dict(made.milliseconds)
+    milliseconds["code"] = milliseconds.get("code", 0.0) + 1e3 * (ended - lowered)
+    milliseconds["plan"] = 1e3 * (looked - started)
+    plan = Plan(graph, program, segments, report, milliseconds, before, code.counters.snapshot(), remake, made,
+                {} if found is None else found.figures, prepare, lines, settings.get().backend)
+    if key is not None and found is None and program.is_native:
+        stored_plan.save(key, graph, StoredPlan(program, report, plan.figures()))
+        milliseconds["plan"] += 1e3 * (time.perf_counter() - ended)
+    return plan
+
+
+def _compiled(make: Callable[..., Made], nodes: int, whole: bool) -> Made:
+    """Make a program, its kernels compiled from the moment each is known."""
+    from morpho.backends.cpu.compiler.compilation import Compilation
+
+    with Compilation(nodes) as compilation:
+        made = make(compilation.offer)
+        _refuse(made.program, whole)  # before the wait for LLVM
+        started = time.perf_counter()
+        compilation.finish()
+        made.milliseconds["code"] = 1e3 * (time.perf_counter() - started)
+        return made
+
+
+def _make(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int], chosen: settings.Settings,
+          keep_texts: bool, updates: Updates, budget: Budget | None, crossovers: Crossovers,
+          announce: Callable[[Any], None] | None = None) -> Made:
+    counts.optimised += 1
+    started = time.perf_counter()
+
+    def lower(fused: Graph, announce: Callable[[Any], None] | None = None) -> Program:
+        program = build_program(fused, own_outputs, inputs, constants, crossovers, announce)
+        hoist(program, constants)
+        # What runs together is alive together: not where values are computed again to save memory.
+        thrifty = budget is not None or any(node.op.name == "again" for node in fused.nodes)
+        if chosen.joint and chosen.level > 0 and not thrifty:
+            join_steps(program, threads.wanted_threads(), crossovers, updates, own_outputs)
+        apart = MEMORY in switched_off(chosen.passes_off)
+        plan_memory(program, reuse=chosen.level > 0 and not apart, apart=apart)
+        return program
+
+    def needed(fused: Graph) -> int:
+        return footprint(lower(fused), updates, threads.wanted_threads()).total
+
+    optimised, report = optimise(graph, chosen.level, chosen.passes_off, keep_texts, updates, budget, needed)
+    middle = time.perf_counter()
+    program = lower(optimised, announce)
+    return Made(optimised, program, report, {"passes": 1e3 * (middle - started),
+                                             "lower": 1e3 * (time.perf_counter() - middle)})
+
+
+def _refuse(program: Program, whole: bool) -> None:
+    """Say what cannot be run: more memory than any machine has, or host steps in a function that is to be whole."""
+    from morpho.base.errors import CompileError
+
+    if program.arena_bytes > MOST_BYTES:
+        raise fail(ArgumentError, "compile", f"at the upper bounds of its dynamic sizes the function needs "
+                                             f"{format_bytes(program.arena_bytes)} for temporaries",
+                   "give mo.Dim a smaller upper bound")
+    for step in program.steps if whole else ():
+        if isinstance(step, HostStep):
+            raise fail(CompileError, "compile", f"{step.label} runs on the host and splits the function",
+                       "leave out whole=True, or compute it outside", line=step.origin)
+
+
+def _segments(program: Program, guards: Sequence[Sequence[Size]]) -> list[Executable | HostStep]:
+    segments: list[Executable | HostStep] = []
+    run: list[Step] = []
+    for step in program.steps:
+        if isinstance(step, Step):
+            run.append(step)
+            continue
+        if run:
+            segments.append(Executable(program, run))
+            run = []
+        segments.append(step)
+    if run or not segments:
+        segments.append(Executable(program, run, guards))
+    return segments
+
+
+def prepare(plan: Plan, inputs: Sequence[int]) -> list[Buffer | None]:
+    """Run what depends on constants alone. The memory of each kept slot, None where only the preparation needed it."""
+    if plan.prepare is None:
+        return []
+    program = plan.program
+    made = [allocate((int(_static(program.slots[slot].elements)),), program.slots[slot].dtype) for slot in program.kept]
+    results = sum(slot.kind == "result" for slot in program.slots)
+    scratch = plan.prepare.scratch_needed({})
+    block = pool().acquire(program.arena_bytes + scratch) if program.arena_bytes + scratch else None
+    counts.kernels_run += len(plan.prepare.steps)
+    plan.prepare.run([*inputs, *[buffer.address for buffer in made], *[0] * results], {},
+                     block.address if block is not None else 0)
+    return [buffer if read else None for buffer, read in zip(made, program.kept.values(), strict=True)]
+
+
+# -- running ---------------------------------------------------------------------------------------------------------
+def run_plan(plan: Plan, inputs: Sequence[int], results: Sequence[int], sizes: Mapping[str, int],
+             outputs: Sequence[Node] | None = None) -> None:
+    """Run with the addresses of inputs and results. `outputs` is the program as the user wrote it, for its lines."""
+    program = plan.program
+    scratch = max((e.scratch_needed(sizes) for e in plan.executables), default=0)
+    total = program.arena_bytes + scratch
+    block = pool().acquire(total) if total else None
+    arena = block.address if block is not None else 0
+    pointers = [*inputs, *results]
+    if getattr(clock, "seconds", None) is not None:
+        clock.sizes = sizes
+    for segment in plan.segments:
+        if isinstance(segment, Executable):
+            counts.kernels_run += len(segment.steps)
+            seconds = getattr(clock, "seconds", None)
+            status = segment.run(pointers, sizes, arena) if seconds is None else \
+                segment.run_timed(pointers, sizes, arena, seconds)
+            if status:
+                given, lines = (plan.graph.outputs, plan.lines) if outputs is None else (outputs, {})
+                raise index_fault(given, segment.faulty(status), lines)
+        else:
+            started = time.perf_counter()
+            try:
+                _run_host(program, segment, pointers, arena, sizes)
+            except MorphoError as error:
+                given, lines = (plan.graph.outputs, plan.lines) if outputs is None else (outputs, {})
+                raise host_fault(given, segment, lines, error) from None
+            if getattr(clock, "seconds", None) is not None:
+                clock.seconds.append(time.perf_counter() - started)
+
+
+def _run_host(program: Program, step: HostStep, pointers: list[int], arena: int, sizes: Mapping[str, int]) -> None:
+    counts.host_steps += 1
+    if step.fallback:
+        _say_fallback(step)
+    inputs = sum(slot.kind == "input" for slot in program.slots)
+
+    def look(place: Place) -> np.ndarray:
+        slot = program.slots[place.slot]
+        base = {"input": lambda: pointers[slot.index], "result": lambda: pointers[inputs + slot.index],
+                "temporary": lambda: arena + slot.offset}[slot.kind]()
+        shape = tuple(evaluate(s, sizes) for s in place.shape)
+        strides = tuple(evaluate(s, sizes) for s in place.strides)
+        address = base + evaluate(place.offset, sizes) * place.dtype.itemsize
+        return view_memory(None, address, shape, strides, place.dtype)
+
+    arrays = [reference.decode(look(place), place.dtype) for place in step.inputs]
+    found = reference.run_node(step.node, arrays, sizes)
+    parts = found if isinstance(found, tuple) else (found,)
+    for place, part in zip(step.outputs, parts, strict=True):
+        if np.size(part):
+            np.copyto(look(place), reference.encode(part, place.dtype))
+
+
+def _say_fallback(step: HostStep) -> None:
+    counts.fallbacks += 1
+    if step.label not in counts.said:
+        counts.said.add(step.label)
+        log.warning("%s has no native code here and runs in NumPy (said once; counted in stats)", step.label)
+
+
+def realise(outputs: Sequence[Node]) -> list[Buffer]:
+    """Compute nodes; views of realised data come back as views, without moving a byte."""
+    counts.realisations += 1
+    backend = interpreted.current()
+    graph, buffers = abstract(outputs, lift=backend is None)
+    if backend is not None:
+        return _interpreted(backend, graph, buffers)
+    plan = plan_for(graph, len(buffers))
+    counts.copies += plan.program.copies
+    results = [allocate((int(_static(slot.elements)),), slot.dtype) for slot in plan.program.slots
+               if slot.kind == "result"]
+    run_plan(plan, [b.address for b in buffers], [b.address for b in results], {}, outputs)
+    return [_output(plan.program, place, buffers, results) for place in plan.program.outputs]
+
+
+def _static(size: Size) -> int:
+    assert isinstance(size, int)
+    return size
+
+
+def _output(program: Program, place: Place, inputs: Sequence[Buffer], results: Sequence[Buffer]) -> Buffer:
+    slot = program.slots[place.slot]
+    base = inputs[slot.index] if slot.kind == "input" else results[slot.index]
+    address = base.address + _static(place.offset) * place.dtype.itemsize
+    return Buffer(base.storage, address, place.shape, place.strides, place.dtype, base.writable)  # type: ignore[arg-type]
+
+
+def _interpreted(backend: Interpreter, graph: Graph, buffers: Sequence[Buffer]) -> list[Buffer]:
+    arrays = [reference.decode(buffer.numpy(), buffer.dtype) for buffer in buffers]
+    found = interpreted.run_graph(backend, _of_numbers(graph).outputs, lambda leaf: arrays[leaf["index"]])
+    return [store(reference.encode(array, node.dtype), node) for array, node in zip(found, graph.outputs, strict=True)]
+
+
+def store(array: np.ndarray, node: Node) -> Buffer:
+    """A computed array in pool memory."""
+    buffer = allocate(tuple(array.shape), node.dtype)
+    if array.size:
+        np.copyto(view_memory(buffer.storage, buffer.address, buffer.shape, buffer.strides, buffer.dtype), array)
+    return buffer
+
+
+_data_numbers = itertools.count(1)
+
+
+def leaf(buffer: Buffer) -> Node:
+    """A data leaf: keyed by a serial number, never by an address."""
+    from morpho.ops.sources import DATA
+
+    return make(DATA, (), {"number": next(_data_numbers), "shape": buffer.shape, "dtype": buffer.dtype}, payload=buffer)
+

@@ -1,0 +1,1 @@
+"""The scheduler of Python tasks: futures, work stealing, parallel map and reduce."""

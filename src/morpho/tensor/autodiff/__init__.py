@@ -1,0 +1,1 @@
+"""Gradients, and what they compute again."""

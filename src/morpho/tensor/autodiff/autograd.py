@@ -1,0 +1,311 @@
+"""Gradients of a value with respect to the tensors it was computed from: `loss.backward()`, then `weight.grad`.
+
+A tensor that wants its gradient (`requires_grad`) is known by its leaf; whatever is computed from it is an ordinary
+program, and `backward` builds the gradients as ordinary programs too: nothing runs until a value is asked for, and then
+forward pass, gradients and what follows are optimised as one graph.
+
+>>> w = mo.asarray([1.0, 2.0]).requires_grad_()
+>>> (w * w).sum().backward()
+>>> w.grad.numpy()
+array([2., 4.], dtype=float32)
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ContextDecorator
+from typing import Any
+
+from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
+from morpho.ir.node import Node, toposort
+from morpho.ops.algebra import add, cast, constant_like
+from morpho.ops.identity import mark
+from morpho.tensor.autodiff.grad_mode import DONE, Tracked, detached, owner, tracing, tracked, watch
+from morpho.tensor.autodiff.gradient import gradients_of
+from morpho.tensor.core import Tensor, realise
+
+Hook = Callable[[Tensor], Tensor | None]
+_hooks: dict[int, list[Hook]] = {}  # serial of a node -> what looks at its gradient
+_pending: weakref.WeakSet[Tensor] = weakref.WeakSet()  # values whose gradients wait to be computed
+
+
+# -- the methods of Tensor ---------------------------------------------------------------------------------------------
+def requires_grad(tensor: Tensor) -> bool:
+    """Whether gradients flow to this tensor: it wants its own, or was computed from one that does."""
+    track = getattr(tensor, "_track", None)
+    if isinstance(track, Tracked):
+        return track.wanted
+    return next(leaves_below(tensor), None) is not None
+
+
+def set_requires_grad(tensor: Tensor, wanted: bool = True) -> Tensor:
+    """Ask for this tensor's gradient, or no more; returns the tensor."""
+    track = getattr(tensor, "_track", None)
+    if isinstance(track, Tracked):
+        track.wanted = bool(wanted)
+        return tensor
+    if not wanted:
+        if isinstance(track, Node):
+            tensor._track = None
+        return tensor
+    if not tensor.dtype.is_float:
+        raise fail(DTypeError, "requires_grad", f"dtype {tensor.dtype} has no gradient", "convert with astype")
+    node = tensor.program()
+    if node.inputs and tracing.current is not None:
+        tensor.replace(mark(node))
+    elif node.inputs and requires_grad(tensor):
+        raise fail(ArgumentError, "requires_grad", "the tensor was computed from others that want gradients",
+                   "use x.detach() for a leaf of its own, or x.retain_grad() for the gradient at this point")
+    elif node.inputs:
+        tensor.realise()
+    _begin(tensor)
+    return tensor
+
+
+def _begin(tensor: Tensor) -> None:
+    """Let a tensor collect its gradient."""
+    tensor._track = Tracked()
+    if tracing.current is not None and not tensor.is_realised:  # a value of the trace, which ends with it
+        tracing.current.local.add(id(tensor._track))
+    watch(tensor, tensor.program())
+
+
+def get_grad(tensor: Tensor) -> Tensor | None:
+    """The gradient collected by `backward`, or None."""
+    track = getattr(tensor, "_track", None)
+    return track.grad if isinstance(track, Tracked) else None
+
+
+def set_grad(tensor: Tensor, gradient: Any) -> None:
+    """Put in a gradient of one's own, or None for a fresh start."""
+    from morpho.tensor.functions.create import asarray
+
+    track = getattr(tensor, "_track", None)
+    if not isinstance(track, Tracked):
+        if gradient is None:
+            return
+        raise fail(ArgumentError, "grad", "the tensor wants no gradient", "call requires_grad_() first")
+    if gradient is not None:
+        gradient = asarray(gradient)
+        if gradient.shape != tensor.shape or gradient.dtype is not tensor.dtype:
+            raise fail(ShapeError, "grad", f"a gradient of {gradient.dtype}{gradient.shape} is given to a tensor of "
+                                           f"{tensor.dtype}{tensor.shape}")
+    if tracing.current is not None:
+        tracing.current.keep_grad(track, anew=gradient is None)
+    track.grad = gradient
+
+
+def detach(tensor: Tensor) -> Tensor:
+    """The same value, through which no gradient flows."""
+    return Tensor.of_node(detached(tensor.program()))
+
+
+def register_hook(tensor: Tensor, hook: Hook) -> Callable[[], None]:
+    """Call `hook(gradient)` when the gradient at this tensor is known; what it returns, if anything, replaces the
+    gradient. Returns a function that removes the hook."""
+    track = getattr(tensor, "_track", None)
+    if isinstance(track, Tracked):
+        hooks = track.hooks
+    else:
+        node = tensor.program()
+        if node.serial not in _hooks:
+            _hooks[node.serial] = []
+            weakref.finalize(node, _hooks.pop, node.serial, None)
+        hooks = _hooks[node.serial]
+    hooks.append(hook)
+    return lambda: hooks.remove(hook) if hook in hooks else None
+
+
+def retain_grad(tensor: Tensor) -> Tensor:
+    """Have `backward` keep the gradient of a computed tensor in its `.grad`; returns the tensor."""
+    if isinstance(getattr(tensor, "_track", None), Tracked):
+        return tensor
+    if not requires_grad(tensor):
+        raise fail(ArgumentError, "retain_grad", "no gradient flows to this tensor")
+    tensor.replace(mark(tensor.program()))
+    _begin(tensor)
+    return tensor
+
+
+def backward(tensor: Tensor, gradient: Any = None, *, retain_graph: bool = False) -> None:
+    """Add the gradients of this value to `.grad` of every tensor below that wants one.
+
+    A scalar needs no `gradient`; for others it is what each element counts for. The program is let go afterwards
+    unless `retain_graph`. Gradients are programs until something asks for them; an optimiser's `step` computes the
+    loss, all gradients and all updates together. Inside a compiled function they live until its end.
+    """
+    track = getattr(tensor, "_track", None)
+    if track is DONE:
+        raise fail(ArgumentError, "backward", "the gradient of this value was taken before",
+                   "call backward(retain_graph=True) the first time")
+    root = tensor.program()
+    order = toposort([root])
+    leaves = [(node, found) for node in order if (found := owner(node)) is not None]
+    if not leaves:
+        if any(node.serial in tracked and tracked[node.serial]() is None for node in order):
+            raise fail(ArgumentError, "backward", "the parameters below this value are gone: nobody holds them now",
+                       "keep the module, as in model = nn.Linear(3, 1), for as long as you train it")
+        raise fail(ArgumentError, "backward", "nothing below this value wants a gradient",
+                   "use nn.Parameter, or requires_grad_() on the tensors whose gradients you want; inside a compiled "
+                   "function call backward() there, its results have no gradient outside")
+    start = _cotangent(tensor, root, gradient)
+    if tracing.current is None:
+        _compute_earlier([found for _, found in leaves])
+    hooks = {node.serial: _hooks[node.serial] for node in order if node.serial in _hooks}
+    parts = gradients_of([root], [start], [node for node, _ in leaves], _with_hooks(hooks))
+    for (_, leaf), part in zip(leaves, parts, strict=True):
+        if part is not None:
+            _collect(leaf, part)
+    if tracing.current is None:
+        _pending.add(tensor)
+    if not retain_graph and not isinstance(track, Tracked):
+        tensor._track = DONE
+
+
+def _cotangent(tensor: Tensor, root: Node, gradient: Any) -> Node:
+    if not root.dtype.is_float:
+        raise fail(DTypeError, "backward", f"a value of dtype {root.dtype} has no gradient")
+    if gradient is None:
+        if root.shape != ():
+            raise fail(ShapeError, "backward", f"a value of shape {root.shape} is not a single number",
+                       "reduce it with sum() or mean(), or say what each element counts for")
+        return constant_like(root, 1)
+    from morpho.tensor.functions.create import asarray
+
+    given = asarray(gradient)
+    if given.shape != tensor.shape:
+        raise fail(ShapeError, "backward", f"a gradient of shape {given.shape} is given for a value of {tensor.shape}")
+    return cast(given.program(), root.dtype)
+
+
+def _with_hooks(hooks: dict[int, list[Hook]]) -> Callable[[Node, Node], Node] | None:
+    if not hooks:
+        return None
+    return lambda node, part: _seen(hooks.get(node.serial, []), part)
+
+
+def _seen(hooks: list[Hook], part: Node) -> Node:
+    for hook in list(hooks):
+        answer = hook(Tensor.of_node(part))
+        if answer is not None:
+            if answer.shape != part.shape:
+                raise fail(ShapeError, "backward",
+                           f"a hook turned a gradient of shape {part.shape} into one of {answer.shape}")
+            part = cast(answer.program(), part.dtype)
+    return part
+
+
+def _collect(leaf: Tensor, part: Node) -> None:
+    track = leaf._track
+    if tracing.current is not None:
+        tracing.current.keep_grad(track)
+    part = _seen(track.hooks, part)
+    track.grad = Tensor.of_node(part if track.grad is None else add(track.grad.program(), part))
+
+
+def _compute_earlier(leaves: list[Tensor]) -> None:
+    """Gradients of an earlier `backward` are computed before others are added: their program can go."""
+    waiting = [grad for leaf in leaves if (grad := leaf._track.grad) is not None and not grad.is_realised]
+    if waiting:
+        realise(*waiting, *take_pending())
+
+
+def take_pending() -> list[Tensor]:
+    """Values that `backward` was called on and nobody has computed yet: they are computed with the gradients."""
+    found = [tensor for tensor in list(_pending) if not tensor.is_realised]
+    _pending.clear()
+    return found
+
+
+# -- blocks without gradients ------------------------------------------------------------------------------------------
+class _Mode(ContextDecorator):
+    def __init__(self, off: bool) -> None:
+        self._off, self._before = off, []  # type: ignore[var-annotated]
+
+    def __enter__(self) -> None:
+        self._before.append(tracing.gradients_off)
+        tracing.gradients_off = self._off
+
+    def __exit__(self, *exception: object) -> None:
+        tracing.gradients_off = self._before.pop()
+
+
+def no_grad() -> _Mode:
+    """A block, or a decorated function, whose results have no gradients.
+
+    >>> w = mo.ones(2).requires_grad_()
+    >>> with mo.no_grad():
+    ...     y = w * 2
+    >>> y.requires_grad
+    False
+    """
+    return _Mode(True)
+
+
+def enable_grad() -> _Mode:
+    """A block inside `no_grad` whose results have gradients again."""
+    return _Mode(False)
+
+
+def is_grad_enabled() -> bool:
+    """Whether results have gradients here."""
+    return not tracing.gradients_off
+
+
+def leaves_below(tensor: Tensor) -> Iterator[Tensor]:
+    """The tensors that gradients of this one would flow to."""
+    return (found for node in _reached(tensor) if (found := owner(node)) is not None)
+
+
+def is_differentiated(tensor: Tensor) -> bool:
+    """Whether what is computed from this tensor here has a gradient that somebody may ask for: `backward`, or a
+    transformation such as `mo.grad` that is under way."""
+    track = getattr(tensor, "_track", None)
+    if tracing.gradients_off or track is DONE or (track is None and tensor.is_realised):
+        return False
+    if isinstance(track, Tracked):
+        return track.wanted
+    held = _held_below(tensor)
+    if not held and isinstance(track, Node):
+        tensor._track = None  # nobody is left to want it
+    return any(not isinstance(getattr(leaf, "_track", None), Tracked) or leaf._track.wanted for leaf in held)
+
+
+def check_leaves(tensor: Tensor) -> None:
+    """Inside a function that `mo.grad` or its like calls: NumPy may not take a value that depends on the arguments,
+    as the gradient would be without a word that of a constant."""
+    if tracing.gradients_off or (getattr(tensor, "_track", None) is None and tensor.is_realised):
+        return
+    if any(not isinstance(getattr(leaf, "_track", None), Tracked) for leaf in _held_below(tensor)):
+        raise fail(ArgumentError, "numpy", "the gradient of this value is taken here, and does not go through NumPy",
+                   "use Morpho's functions, as mo.sin for np.sin, or x.detach().numpy() where the gradient may end")
+
+
+def _held_below(tensor: Tensor) -> list[Tensor]:
+    """The leaves that somebody holds: tensors that collect gradients, wanted or not, and arguments of a function that
+    `mo.grad` or its like calls."""
+    return [found for node in (_reached(tensor) if tracked else ()) if node.serial in tracked
+            and (found := tracked[node.serial]()) is not None]
+
+
+def _reached(tensor: Tensor) -> Iterator[Node]:
+    """The nodes that gradients of this tensor flow through."""
+    stack, seen = [tensor.program()], set()
+    while stack:
+        node = stack.pop()
+        if node.serial in seen:
+            continue
+        seen.add(node.serial)
+        yield node
+        if "stops" not in node.op.properties:
+            stack += node.inputs
+
+
+METHODS: dict[str, Any] = {
+    "backward": backward, "detach": detach, "register_hook": register_hook, "retain_grad": retain_grad,
+    "requires_grad_": set_requires_grad,
+    "requires_grad": property(requires_grad, lambda tensor, wanted: (set_requires_grad(tensor, wanted), None)[1],
+                              doc="Whether gradients flow to this tensor; set it to ask for its own."),
+    "grad": property(get_grad, set_grad, doc="The gradient that `backward` has collected, or None."),
+}

@@ -1,0 +1,347 @@
+"""Gradients as ordinary nodes: the pull-back of a program, from each op's `vjp`, and the functions built on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from morpho.base.checks import as_whole
+from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
+from morpho.base.trees import flatten, unflatten
+from morpho.ir.graph import Graph
+from morpho.ir.node import Node, build
+from morpho.ir.op import NoGradient
+from morpho.ops.algebra import add, cast, constant, constant_like, expand, zeros_like
+from morpho.ops.identity import mark
+from morpho.passes.canonical import inline_without_gradient
+from morpho.tensor.autodiff.grad_mode import tracing, watch
+from morpho.tensor.autodiff.regions import Regions
+from morpho.tensor.core import Tensor
+
+
+def gradients_of(outputs: Sequence[Node], cotangents: Sequence[Node], leaves: Sequence[Node],
+                 seen: Callable[[Node, Node], Node] | None = None) -> list[Node | None]:
+    """The gradient of sum(output * cotangent) with respect to each leaf; None where nothing depends on it. `seen(node,
+    gradient)` looks at each gradient when all its parts are there, and gives the one to go on with."""
+    regions = Regions(inline_without_gradient(Graph(tuple(outputs))))
+    graph = regions.graph
+    leaves = [regions.became.get(leaf.serial, leaf) for leaf in leaves]
+    needed: set[int] = {leaf.serial for leaf in leaves}
+    for node in graph.nodes:
+        if any(child.serial in needed for child in node.inputs) and "stops" not in node.op.properties:
+            needed.add(node.serial)
+    gathered: dict[int, list[Node]] = {}
+    gradients: dict[int, Node] = {}
+    for node, cotangent in zip(graph.outputs, cotangents, strict=True):
+        gathered.setdefault(node.serial, []).append(cotangent)
+    for node in reversed(graph.nodes):
+        if node.serial not in gathered or node.serial not in needed:
+            continue
+        gradient = total(gathered[node.serial])
+        for known in regions.was[node.serial] if seen is not None else ():  # a checkpoint's mark gives other numbers
+            gradient = seen(known, gradient)
+        gradients[node.serial] = gradient
+        if any(child.serial in needed for child in node.inputs):
+            for child, part in zip(*_parts(node, gradient, regions), strict=True):
+                if part is not None and child.serial in needed:
+                    gathered.setdefault(child.serial, []).append(part)
+    return [gradients.get(leaf.serial) for leaf in leaves]
+
+
+def _parts(node: Node, gradient: Node, regions: Regions) -> tuple[Sequence[Node], Sequence[Node | None]]:
+    """The inputs of a node, and the gradient of each."""
+    if node.op.name == "pick":
+        node = node.inputs[0]  # the record that says why is that of the op with several results
+    if not isinstance(node.op.vjp, NoGradient):
+        reached = regions.reached(node, gradient)  # what a checkpoint does not keep is computed again
+        return node.inputs, node.op.vjp(reached, gradient)
+    if node.op.vjp.missing:
+        raise fail(ArgumentError, "grad", f"{node.op.name} has no gradient: {node.op.vjp.reason}",
+                   "detach it, or give the op a vjp", line=node.origin)
+    return (), ()  # zero by nature: integers, booleans, steps
+
+
+def pull_back(outputs: Sequence[Node], cotangents: Sequence[Node], leaves: Sequence[Node]) -> list[Node]:
+    """As `gradients_of`, with zeros where nothing depends on a leaf."""
+    found = gradients_of(outputs, cotangents, leaves)
+    return [zeros_like(leaf) if part is None else part for leaf, part in zip(leaves, found, strict=True)]
+
+
+def total(parts: Sequence[Node]) -> Node:
+    """The sum of the parts of a gradient. Those of slices that lie side by side along one axis are put side by side, so
+    that n slices are written once and not added n times as wholes that are mostly zeros."""
+    by_axis: dict[int, list[Node]] = {}
+    rest: list[Node] = []
+    for part in parts:
+        axis = _axis_of_piece(part)
+        (rest if axis is None else by_axis.setdefault(axis, [])).append(part)
+    for axis, pieces in by_axis.items():
+        rest += _side_by_side(pieces, axis)
+    return reduce(add, rest)
+
+
+def _axis_of_piece(part: Node) -> int | None:
+    """The axis along which a part is zero but for one stretch, or None."""
+    if part.op.name != "update" or not _is_zero(part.inputs[0]) or any(step != 1 for step in part["steps"]):
+        return None
+    shorter = [axis for axis, (size, whole) in enumerate(zip(part["sizes"], part.shape, strict=True)) if size != whole]
+    sizes = (part.shape[shorter[0]], part["starts"][shorter[0]], part["sizes"][shorter[0]]) if shorter else ()
+    return shorter[0] if len(shorter) == 1 and all(isinstance(size, int) for size in sizes) else None
+
+
+def _is_zero(node: Node) -> bool:
+    while node.op.name in ("expand", "reshape"):
+        node = node.inputs[0]
+    return node.op.name == "constant" and node["value"] == 0
+
+
+def _side_by_side(pieces: list[Node], axis: int) -> list[Node]:
+    """Pieces along an axis as one, with zeros between them; as they are where there is only one, or two overlap."""
+    ordered = sorted(pieces, key=lambda piece: piece["starts"][axis])
+    ends = [piece["starts"][axis] + piece["sizes"][axis] for piece in ordered]
+    if len(pieces) == 1 or any(end > after["starts"][axis] for end, after in zip(ends, ordered[1:], strict=False)):
+        return pieces
+    found: list[Node] = []
+    place = 0
+    for start, values in [*((piece["starts"][axis], piece.inputs[1]) for piece in ordered),
+                          (ordered[0].shape[axis], None)]:
+        if start > place:
+            shape = tuple(start - place if d == axis else s for d, s in enumerate(ordered[0].shape))
+            found.append(expand(constant(0, ordered[0].dtype), shape))
+        if values is not None:
+            found.append(values)
+            place = start + values.shape[axis]
+    return [build("concatenate", *found, axis=axis)]
+
+
+# -- functions ---------------------------------------------------------------------------------------------------------
+class _Inputs:
+    """Arguments to differentiate with respect to, as trees, with a node of its own for every float tensor in them."""
+
+    def __init__(self, operation: str, arguments: Sequence[Any]) -> None:
+        from morpho.tensor.functions.create import asarray
+
+        self.leaves: list[Tensor] = []
+        self.structures, self.widths = [], []  # type: ignore[var-annotated]
+        for argument in arguments:
+            tensors: list[Any] = []
+            whole = argument if isinstance(argument, Tensor | tuple | list | dict) else asarray(argument)
+            self.structures.append(flatten(_with_numbers(whole), tensors))
+            self.widths.append(len(tensors))
+            self.leaves += [Tensor.of_node(mark(asarray(tensor).program())) for tensor in tensors]
+        for leaf in self.leaves:
+            if not leaf.dtype.is_float:
+                raise fail(DTypeError, operation, f"dtype {leaf.dtype} has no gradient", "convert with astype")
+        self.nodes = [leaf.program() for leaf in self.leaves]
+        for leaf, node in zip(self.leaves, self.nodes, strict=True):
+            watch(leaf, node)  # a value that the function prints on its way keeps its program
+
+    def apply(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Call the function that is differentiated; values that leave it for NumPy meanwhile are an error."""
+        tracing.transformed += 1
+        try:
+            return function(*arguments, **named)
+        finally:
+            tracing.transformed -= 1
+
+    def trees(self, tensors: Sequence[Tensor]) -> list[Any]:
+        items = iter(tensors)
+        return [unflatten(structure, items) for structure in self.structures]
+
+
+def _with_numbers(tree: Any) -> Any:
+    """The tree with tensors in place of its numbers, which are differentiated like those given directly."""
+    from morpho.tensor.functions.create import asarray
+
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*[_with_numbers(item) for item in tree])
+    if isinstance(tree, tuple | list):
+        return type(tree)([_with_numbers(item) for item in tree])
+    if isinstance(tree, dict):
+        return {key: _with_numbers(item) for key, item in tree.items()}
+    return asarray(tree) if isinstance(tree, int | float | complex | np.number | np.bool) else tree
+
+
+def _wanted(argnums: Any) -> tuple[list[int], bool]:
+    """Positions as they are given, and whether it is one by itself."""
+    alone = as_whole(argnums)
+    if alone is not None:
+        return [alone], True
+    several = isinstance(argnums, Iterable) and not isinstance(argnums, str | bytes | Mapping)
+    given = list(argnums) if several else [argnums]
+    found = [number for one in given if (number := as_whole(one)) is not None]
+    if len(found) < len(given):
+        raise fail(ArgumentError, "grad", f"argnums={argnums!r} is neither a position nor a sequence of positions",
+                   "write argnums=0 or argnums=(0, 1)")
+    return found, False
+
+
+def _positions(wanted: Sequence[int], count: int, named: bool) -> list[int]:
+    """Those among so many arguments, counted from the first."""
+    found: list[int] = []
+    for number in wanted:
+        if not -count <= number < count:
+            raise fail(ArgumentError, "grad", f"there is no argument {number} among {count}",
+                       "give what is differentiated by position, without its name" if named else "")
+        if number % count in found:
+            raise fail(ArgumentError, "grad", f"argnums={tuple(wanted)} name argument {number % count} twice")
+        found.append(number % count)
+    return found
+
+
+def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 0, *,
+                   has_aux: bool = False) -> Callable[..., Any]:
+    """A function that gives a scalar function's result and its gradient with respect to some arguments.
+
+    `argnums` is one position or several; an argument may be a tree of tensors, and its gradient has the same form.
+    Python's and NumPy's numbers, given directly or in a tree, are tensors for the function: floating ones have a
+    gradient, integers and booleans are an error, as tensors of theirs are. None, strings and other things in a tree
+    stay as they are. With `has_aux` the function returns (scalar, anything else), and the result is ((scalar, anything
+    else), gradient).
+
+    >>> mo.value_and_grad(lambda x, y: (x * y).sum(), argnums=(0, 1))(mo.ones(2), mo.asarray([3.0, 4.0]))[1][0].numpy()
+    array([3., 4.], dtype=float32)
+    """
+    if not callable(function):
+        raise fail(ArgumentError, "grad", f"{type(function).__name__} is not a function")
+    wanted, alone = _wanted(argnums)
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        positions = _positions(wanted, len(arguments), bool(named))
+        inputs = _Inputs("grad", [arguments[i] for i in positions])
+        changed = list(arguments)
+        for position, tree in zip(positions, inputs.trees(inputs.leaves), strict=True):
+            changed[position] = tree
+        result = inputs.apply(function, *changed, **named)
+        value = result[0] if has_aux else result
+        if not isinstance(value, Tensor) or value.shape != ():
+            raise fail(ArgumentError, "grad", "the function does not return a 0-dimensional tensor",
+                       "reduce it with sum() or mean()")
+        node = value.program()
+        found = inputs.trees([Tensor.of_node(n) for n in pull_back([node], [constant_like(node, 1)], inputs.nodes)])
+        return result, found[0] if alone else tuple(found)
+
+    return call
+
+
+def grad(function: Callable[..., Any], argnums: int | Sequence[int] = 0, *,
+         has_aux: bool = False) -> Callable[..., Any]:
+    """The gradient of a function's scalar result with respect to its first argument, or to those of `argnums`.
+
+    >>> import morpho as mo
+    >>> mo.grad(lambda x: (x * x).sum())(mo.asarray([1.0, 2.0])).numpy()
+    array([2., 4.], dtype=float32)
+    >>> mo.grad(mo.grad(lambda x: x ** 3))(mo.asarray(2.0)).item()
+    12.0
+    """
+    both = value_and_grad(function, argnums, has_aux=has_aux)
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        result, found = both(*arguments, **named)
+        return (found, result[1]) if has_aux else found
+
+    return call
+
+
+def vjp(function: Callable[..., Any], *arguments: Any) -> tuple[Any, Callable[..., tuple[Any, ...]]]:
+    """A function's result, and the function that pulls a cotangent of it back to one of each argument.
+
+    >>> value, pull = mo.vjp(lambda x: x * x, mo.asarray([1.0, 2.0]))
+    >>> pull(mo.asarray([1.0, 10.0]))[0].numpy()
+    array([ 2., 40.], dtype=float32)
+    """
+    inputs = _Inputs("vjp", arguments)
+    result = inputs.apply(function, *inputs.trees(inputs.leaves))
+    outputs: list[Any] = []
+    structure = flatten(result, outputs)
+    nodes = [output.program() for output in outputs]  # now: later they may be other values
+
+    def pull(cotangent: Any) -> tuple[Any, ...]:
+        parts = _matching("vjp", cotangent, structure, outputs)
+        found = pull_back(nodes, parts, inputs.nodes)
+        return tuple(inputs.trees([Tensor.of_node(node) for node in found]))
+
+    return result, pull
+
+
+def _matching(operation: str, tree: Any, structure: Any, outputs: Sequence[Tensor]) -> list[Node]:
+    """The tensors of a tree that must look like `outputs`, in their dtypes."""
+    from morpho.tensor.functions.create import asarray
+
+    leaves: list[Any] = []
+    if not isinstance(tree, tuple | list | dict):
+        tree = asarray(tree)
+    if flatten(tree, leaves) != structure:
+        raise fail(ArgumentError, operation, "tangents or cotangents are not arranged like their values")
+    nodes = [asarray(leaf).program() for leaf in leaves]
+    for node, output in zip(nodes, outputs, strict=True):
+        if node.shape != output.shape:
+            raise fail(ShapeError, operation, f"a value of shape {output.shape} is given one of {node.shape}")
+    return [cast(node, output.dtype) for node, output in zip(nodes, outputs, strict=True)]
+
+
+def jvp(function: Callable[..., Any], arguments: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    """A function's result, and how it changes along tangents of its arguments.
+
+    The pull-back is linear in its cotangent, so pulling the tangents back through it once more gives the push-forward.
+
+    >>> mo.jvp(lambda x: x * x, (mo.asarray(3.0),), (mo.asarray(2.0),))[1].item()
+    12.0
+    """
+    inputs = _Inputs("jvp", arguments)
+    result = inputs.apply(function, *inputs.trees(inputs.leaves))
+    outputs: list[Any] = []
+    structure = flatten(result, outputs)
+    nodes = [output.program() for output in outputs]
+    along: list[Node] = []
+    if len(arguments) != len(tangents):
+        raise fail(ArgumentError, "jvp", f"{len(arguments)} arguments have {len(tangents)} tangents")
+    first = 0
+    for tangent, shape, width in zip(tangents, inputs.structures, inputs.widths, strict=True):
+        along += _matching("jvp", _with_numbers(tangent), shape, inputs.leaves[first:first + width])
+        first += width
+    cotangents = [mark(zeros_like(node)) for node in nodes]
+    pulled = pull_back(nodes, cotangents, inputs.nodes)
+    pushed = pull_back(pulled, along, cotangents)
+    return result, unflatten(structure, iter([Tensor.of_node(node) for node in pushed]))
+
+
+def custom_gradient(function: Callable[..., tuple[Tensor, Callable[[Tensor], Any]]]) -> Callable[..., Tensor]:
+    """Decorator: a function that returns its value and the function that gives its gradients.
+
+    The second one takes the gradient of the value and returns those of the arguments, in order: a tensor or None each;
+    for a single argument just the tensor.
+
+    >>> @mo.custom_gradient
+    ... def clipped(x):
+    ...     return x * 1.0, lambda g: mo.clip(g, -1.0, 1.0)
+    >>> mo.grad(lambda x: (100 * clipped(x)).sum())(mo.ones(2)).numpy()
+    array([1., 1.], dtype=float32)
+    """
+
+    def call(*arguments: Any) -> Tensor:
+        from morpho.tensor.functions.create import asarray
+
+        tensors = [asarray(argument) for argument in arguments]
+        value, pull = function(*[Tensor.of_node(mark(tensor.program())) for tensor in tensors])
+
+        def gradient(cotangent: Node) -> list[Node | None]:
+            answer = pull(Tensor.of_node(cotangent))
+            parts = answer if isinstance(answer, tuple | list) else (answer,)
+            if len(parts) != len(tensors):
+                raise fail(ArgumentError, "custom_gradient", f"{len(parts)} gradients for {len(tensors)} arguments")
+            for part, tensor in zip(parts, tensors, strict=True):
+                if part is not None and part.shape != tensor.shape:
+                    raise fail(ShapeError, "custom_gradient", f"a gradient of shape {part.shape} for an argument of "
+                                                              f"{tensor.shape}")
+            return [None if part is None else cast(part.program(), tensor.dtype)
+                    for part, tensor in zip(parts, tensors, strict=True)]
+
+        return Tensor.of_node(mark(value.program(), *[tensor.program() for tensor in tensors], gradient=gradient))
+
+    call.__name__ = call.__qualname__ = getattr(function, "__name__", "custom")
+    call.__doc__ = function.__doc__
+    return call

@@ -1,0 +1,127 @@
+"""Mixed precision, where operations are built: which ones take half floats under `amp.autocast`, and which never do.
+
+| operations | under autocast |
+|---|---|
+| matmul, einsum, tensordot; attention; convolutions | in the low dtype |
+| softmax, norms, losses; sums, means, variances; exp, log, pow and relatives | in float32 |
+| everything else | follows its operands: a half float beside a float32 promotes to float32 |
+
+float64, integers and complex numbers are left alone. `auto` lowers a family of operations where that was measured to be
+no slower than float32 on this machine, forward and backward.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from morpho.base import settings
+from morpho.base.dtypes import DType, as_dtype, bfloat16, float32
+from morpho.ir.node import Node
+from morpho.ops.algebra import cast
+from morpho.tensor.autodiff.grad_mode import tracing
+from morpho.tensor.core import Tensor
+from morpho.tensor.operands import as_node, is_scalar, promoted
+
+log = logging.getLogger("morpho")
+FAMILIES = ("product", "attention", "convolution")
+FULL = frozenset({"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "sinh", "cosh", "tan", "softplus"})
+_lock = threading.Lock()
+_known: dict[tuple[str, ...], tuple[float, float]] = {}  # seconds in bfloat16 and in float32
+
+
+def lowered(operation: str, family: str, *values: Any, floating: bool = False) -> list[Node]:
+    """Nodes of one dtype as `promoted` gives them; under autocast the low one, if all are floats of up to 32 bits."""
+    wanted = settings.get().autocast
+    if wanted:
+        nodes = [None if is_scalar(value) else as_node(value, operation) for value in values]
+        if all(node is not None and node.dtype.is_float and node.dtype.itemsize <= 4 for node in nodes):
+            dtype = low_dtype(family, wanted)
+            if dtype is not None:
+                return [cast(node, dtype) for node in nodes]  # type: ignore[arg-type]
+    return promoted(operation, *values, floating=floating)
+
+
+def widened(node: Node) -> Node:
+    """Under autocast a half float as float32."""
+    if node.dtype.is_float and node.dtype.itemsize == 2 and settings.get().autocast:
+        return cast(node, float32)
+    return node
+
+
+def low_dtype(family: str, wanted: str) -> DType | None:
+    """What a family of operations is computed in under `autocast=wanted`; None for its operands' own dtype."""
+    if wanted != "auto":
+        return as_dtype(wanted)
+    low_s, full_s = measured(family)
+    pays = low_s <= full_s
+    if tracing.current is not None:
+        kept = "bfloat16" if pays else "float32"
+        tracing.current.notes[f"autocast: {family} in {kept} (bfloat16 took {low_s / full_s:.2f}x the time of float32 "
+                              "when measured)"] = None
+    return bfloat16 if pays else None
+
+
+def measured(family: str) -> tuple[float, float]:
+    """Seconds of a small example, forward and backward, in bfloat16 and in float32; measured once for a machine, its
+    instruction set and number of threads, and kept in its profile."""
+    from morpho.runtime import measure
+
+    key = (measure.profile_key(), f"bfloat16 {family}")
+    with _lock:
+        if key not in _known:
+            found = measure.stored_row(*key)
+            if found is None:
+                found = _apart(lambda: [_seconds(family, dtype) for dtype in (bfloat16, float32)])
+                measure.store_row(*key, found)
+                log.info("autocast: %s took %.3g s in bfloat16 and %.3g s in float32 (measured once)", family, *found)
+            _known[key] = (found[0], found[1])
+    return _known[key]
+
+
+def _apart(function: Callable[[], list[float]]) -> list[float]:
+    """Run in a thread of its own: a function that is being traced here is not to record it."""
+    results: list[list[float]] = []
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(lambda: results.append(function()),))
+    thread.start()
+    thread.join()
+    return results[0]
+
+
+def _seconds(family: str, dtype: DType) -> float:
+    """The least of some runs of a family's example; the casts from and to float32 are part of it."""
+    from morpho.tensor.autodiff.gradient import grad
+    from morpho.tensor.functions.create import ones
+    from morpho.tensor.jit.compile import compile
+
+    function, shapes = _example(family)
+    arguments = [ones(shape) for shape in shapes]
+
+    def loss(*inputs: Tensor) -> Tensor:
+        return function(*[x.astype(dtype) for x in inputs]).astype(float32).sum()  # type: ignore[attr-defined]
+
+    with settings.settings(autocast=""):
+        step = compile(grad(loss, argnums=tuple(range(len(shapes)))))
+        step(*arguments)
+        times = []
+        for _ in range(5):
+            started = time.perf_counter()
+            step(*arguments)
+            times.append(time.perf_counter() - started)
+    return min(times)
+
+
+def _example(family: str) -> tuple[Callable[..., Tensor], list[tuple[int, ...]]]:
+    from morpho.tensor.functions.neural.attention import attention
+    from morpho.tensor.functions.neural.convolution import conv2d
+    from morpho.tensor.functions.products.products import matmul
+
+    if family == "product":
+        return matmul, [(256, 256), (256, 256)]
+    if family == "attention":
+        return attention, [(4, 128, 64)] * 3  # heads, length, depth
+    return conv2d, [(2, 16, 24, 24), (16, 16, 3, 3)]

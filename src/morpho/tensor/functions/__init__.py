@@ -1,0 +1,1 @@
+"""The array language: creation, elementwise, reductions, moves, indexing, random numbers."""

@@ -1,0 +1,437 @@
+"""Making tensors: from NumPy and buffers without a copy, from Python numbers, and by formula."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from morpho.base.checks import shown
+from morpho.base.dims import Dim, Shape
+from morpho.base.dtypes import BY_NUMPY, DType, as_dtype, bfloat16, bool_, float64, promote
+from morpho.base.errors import ArgumentError, DeviceError, DTypeError, ShapeError, ValueFault, fail
+from morpho.base.shapes import as_integer, as_sizes, check_shape
+from morpho.ir.node import Node, build
+from morpho.ops.algebra import cast, constant, expand, reshape
+from morpho.runtime.memory.buffer import allocate, borrow, view_memory
+from morpho.tensor.core import Tensor
+from morpho.tensor.operands import (
+    DEFAULT_COMPLEX,
+    DEFAULT_FLOAT,
+    DEFAULT_INT,
+    as_node,
+    is_scalar,
+    rounded,
+    scalar_node,
+)
+
+
+def check_device(device: Any, operation: str) -> None:
+    """Only the CPU here; anything else is an error that says so."""
+    if device not in (None, "cpu"):
+        raise fail(DeviceError, operation, f"device {device!r} is not there", "the devices are: cpu")
+
+
+def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor of anything array-like. NumPy arrays and buffers are borrowed: no byte is copied, their owner is kept
+    alive, they are read when the graph runs and never written. `copy=True` copies now; `copy=False` refuses to.
+
+    >>> x = np.arange(3.0)
+    >>> mo.asarray(x).numpy().ctypes.data == x.ctypes.data
+    True
+    """
+    if type(obj) is np.ndarray and dtype is None and device is None and not copy and is_plain(obj):
+        return Tensor.of_buffer(borrow(obj, BY_NUMPY[obj.dtype]))
+    check_device(device, "asarray")
+    wanted = None if dtype is None else as_dtype(dtype)
+    if isinstance(obj, Tensor):
+        found = obj
+    elif not isinstance(obj, np.ndarray | np.generic) and hasattr(obj, "__dlpack__"):
+        from morpho.tensor.interop.interop import from_dlpack
+
+        found = from_dlpack(obj)
+    else:
+        found = _from_foreign(obj, wanted, copy)
+    if wanted is not None and found.dtype is not wanted:
+        if copy is False:
+            raise fail(ValueFault, "asarray", f"{found.dtype} does not become {wanted} without a copy")
+        return Tensor.of_node(cast(found.node, wanted))
+    if copy and (isinstance(obj, Tensor) or not found.is_realised or not found._layout[4]):  # type: ignore[index]
+        return _copied(found)
+    return found
+
+
+def is_plain(array: np.ndarray) -> bool:
+    """Whether an array can be borrowed as it is: of a dtype that tensors have, in this machine's order of bytes,
+    contiguous."""
+    return array.dtype in BY_NUMPY and array.flags.c_contiguous and array.flags.aligned
+
+
+def _from_foreign(obj: Any, wanted: DType | None, copy: bool | None) -> Tensor:
+    borrowed = isinstance(obj, np.ndarray | memoryview | bytearray | bytes) or hasattr(obj, "__array_interface__")
+    number = isinstance(obj, bool | int | float | complex) and not isinstance(obj, np.generic)  # np.float64 is a float
+    if number or (not borrowed and not hasattr(obj, "__array__") and not has_buffer(obj)):
+        if copy is False:
+            raise fail(ValueFault, "asarray", f"a {type(obj).__name__} does not become a tensor without a copy")
+        return _from_python(obj, wanted)
+    array = np.asarray(obj)
+    found = _dtype_of(array)
+    if found is bfloat16:
+        array = array.view(np.uint16)
+    usable = array.flags.aligned and array.dtype.isnative and all(s % array.itemsize == 0 for s in array.strides)
+    if not usable or isinstance(obj, np.generic):
+        if copy is False:
+            raise fail(ValueFault, "asarray", "unaligned or foreign-endian memory cannot be borrowed")
+        array = np.array(array.astype(array.dtype.newbyteorder("=")))
+    return Tensor.of_buffer(borrow(array, found))
+
+
+def has_buffer(obj: Any) -> bool:
+    """Whether an object gives a view of its memory."""
+    try:
+        memoryview(obj)
+    except TypeError:
+        return False
+    return True
+
+
+def _dtype_of(array: np.ndarray) -> DType:
+    try:
+        return as_dtype(array.dtype.newbyteorder("=") if array.dtype.kind in "iufc" else array.dtype)
+    except DTypeError:
+        raise fail(DTypeError, "asarray", f"NumPy dtype {array.dtype} has no tensor dtype",
+                   "convert it with .astype first") from None
+
+
+def _from_python(obj: Any, wanted: DType | None) -> Tensor:
+    """Numbers and nested sequences: floats become float32, integers int64 unless a dtype is given; NumPy's arrays and
+    numbers among them keep theirs."""
+    if _holds_tensors(obj):
+        from morpho.tensor.functions.move import stack
+
+        return stack([asarray(item) for item in obj])
+    try:
+        array = np.asarray(obj)
+    except ValueError as error:
+        raise fail(ArgumentError, "asarray", f"the nested sequences do not form an array ({error})") from error
+    kind = array.dtype.kind
+    types = set() if kind == "b" or array.dtype == np.int64 else _leaf_types(obj)  # nothing to ask of those
+    if types == {int} and kind not in "iu":  # larger than NumPy's integers: as they are
+        array, kind = np.asarray(obj, object), "i"
+    if kind not in "biufc":
+        raise fail(DTypeError, "asarray", f"{type(obj).__name__} is not a tensor, a number or an array of numbers")
+    defaults = {"f": DEFAULT_FLOAT, "c": DEFAULT_COMPLEX, "i": DEFAULT_INT, "u": DEFAULT_INT}
+    target = wanted or _own_dtype(types, array) or defaults.get(kind) or as_dtype(array.dtype)
+    if kind == "c" and target.kind != "c":
+        raise fail(DTypeError, "asarray", f"complex numbers do not become {target}", "take their real part")
+    if kind in "iu" and target.is_integer and array.size:
+        info = np.iinfo(target.numpy)
+        if array.min() < info.min or array.max() > info.max:
+            low, high = int(array.min()), int(array.max())
+            numbers = f"the number {low} does" if low == high else f"numbers from {low} to {high} do"
+            larger = "use dtype=mo.uint64" if low >= 0 and info.max < high < 1 << 64 else "use a wider dtype"
+            raise fail(DTypeError, "asarray", f"{numbers} not fit {target}", larger)
+    if array.dtype.kind == "O":
+        try:
+            array = array.astype(target.numpy if target.is_integer else np.float64)
+        except OverflowError:
+            raise fail(DTypeError, "asarray", f"numbers up to {shown(array.max())} do not fit {target}") from None
+    return Tensor.of_buffer(_stored(array, target))
+
+
+def _own_dtype(types: set[type], array: np.ndarray) -> DType | None:
+    """The dtype of NumPy's numbers among those of a list, which Python's follow unless they are of another kind; None
+    where there are none."""
+    if any(issubclass(kind, np.ndarray) for kind in types):
+        return as_dtype(array.dtype)
+    numbers = [np.dtype(kind) for kind in types if issubclass(kind, np.generic)]
+    if not numbers:
+        return None
+    own = np.result_type(*numbers)
+    fits = array.dtype.kind == own.kind or (own.kind in "fc" and array.dtype.kind in "iuf")
+    return as_dtype(own) if fits and own in BY_NUMPY else None
+
+
+def _leaf_types(obj: Any) -> set[type]:
+    """The types of the numbers in nested sequences, a level at a time."""
+    found: set[type] = set()
+    level: Any = [obj]
+    while True:
+        types = set(map(type, level))
+        nested = {kind for kind in types if issubclass(kind, list | tuple)}
+        found |= types - nested
+        if not nested:
+            return found
+        level = list(itertools.chain.from_iterable(
+            level if types == nested else [item for item in level if type(item) in nested]))
+
+
+def _holds_tensors(obj: Any) -> bool:
+    return isinstance(obj, list | tuple) and any(isinstance(item, Tensor) or _holds_tensors(item) for item in obj)
+
+
+def _stored(array: np.ndarray, dtype: DType) -> Any:
+    from morpho.backends.reference.reference import encode
+    from morpho.ops.special import reference_cast, round_bfloat16
+
+    buffer = allocate(array.shape, dtype)
+    with np.errstate(all="ignore"):
+        if dtype is bfloat16:
+            converted = encode(round_bfloat16(array.astype(np.float32)), dtype)
+        else:
+            converted = np.asarray(reference_cast({"dtype": dtype}, array)).astype(dtype.numpy)
+    if array.size:
+        np.copyto(view_memory(buffer.storage, buffer.address, buffer.shape, buffer.strides, dtype), converted)
+    return buffer
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    """The same elements in memory of their own, now."""
+    made = Tensor.of_node(build("copy", tensor.node))
+    return made.realise()
+
+
+# -- by formula ------------------------------------------------------------------------------------------------------
+def _filled(shape: Any, value: Any, dtype: DType, operation: str) -> Tensor:
+    sizes = as_sizes(shape, operation, dtype.itemsize)
+    return Tensor.of_node(expand(scalar_node(value, dtype, operation), sizes))
+
+
+def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """A tensor with one value everywhere: a Python number, or a 0-dimensional tensor."""
+    check_device(device, "full")
+    if is_scalar(fill_value):
+        kinds = {bool: bool_, int: DEFAULT_INT, float: DEFAULT_FLOAT, complex: DEFAULT_COMPLEX}
+        return _filled(shape, fill_value, as_dtype(dtype) if dtype is not None else kinds[type(fill_value)], "full")
+    node = as_node(fill_value, "full")
+    if node.shape != ():
+        raise fail(ShapeError, "full", f"a tensor of shape {node.shape} is not one value", "use broadcast_to")
+    node = node if dtype is None else cast(node, as_dtype(dtype))
+    return Tensor.of_node(expand(node, as_sizes(shape, "full", node.dtype.itemsize)))
+
+
+def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """A tensor of zeros, float32 unless a dtype is given."""
+    check_device(device, "zeros")
+    return _filled(shape, 0, as_dtype(dtype or DEFAULT_FLOAT), "zeros")
+
+
+def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """A tensor of ones, float32 unless a dtype is given."""
+    check_device(device, "ones")
+    return _filled(shape, 1, as_dtype(dtype or DEFAULT_FLOAT), "ones")
+
+
+def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Memory with undefined contents, for `out=`; float32 unless a dtype is given."""
+    check_device(device, "empty")
+    target = as_dtype(dtype or DEFAULT_FLOAT)
+    return Tensor.of_buffer(allocate(as_sizes(shape, "empty", target.itemsize), target))  # type: ignore[arg-type]
+
+
+def _like(x: Any, dtype: Any, operation: str) -> tuple[Shape, DType]:
+    """Shape and dtype of a tensor, or of what becomes one."""
+    found = x if isinstance(x, Tensor) else as_node(x, operation)
+    return found.shape, found.dtype if dtype is None else as_dtype(dtype)
+
+
+def zeros_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Zeros with the shape and dtype of x."""
+    shape, target = _like(x, dtype, "zeros_like")
+    return zeros(shape, dtype=target, device=device)
+
+
+def ones_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Ones with the shape and dtype of x.
+
+    >>> mo.ones_like([1, 2]).dtype
+    int64
+    """
+    shape, target = _like(x, dtype, "ones_like")
+    return ones(shape, dtype=target, device=device)
+
+
+def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """One value with the shape and dtype of x."""
+    shape, target = _like(x, dtype, "full_like")
+    return full(shape, fill_value, dtype=target, device=device)
+
+
+def empty_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Memory with undefined contents, with the shape and dtype of x."""
+    shape, target = _like(x, dtype, "empty_like")
+    return empty(shape, dtype=target, device=device)
+
+
+def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """start, start + step, ... up to but without stop. Without a dtype it is that of the tensors and NumPy numbers
+    among the three; of Python numbers alone int64, or float32 if one is a float.
+
+    >>> mo.arange(mo.asarray(3, dtype="int32")).dtype
+    int32
+    """
+    check_device(device, "arange")
+    if stop is None:
+        start, stop = 0, start
+    if any(isinstance(v, Dim) for v in (start, stop, step)):
+        if isinstance(stop, Dim) and start == 0 and step == 1:  # as many numbers as a dynamic dimension has
+            target = as_dtype(dtype) if dtype is not None else DEFAULT_INT
+            return Tensor.of_node(build("iota", shape=(stop,), axis=0, dtype=target))
+        raise fail(ArgumentError, "arange", "a dynamic size goes only with start 0 and step 1",
+                   "multiply and add to mo.arange(n) instead")
+    given = start, stop, step
+    start, stop, step = (_number(v, "arange", what) for v, what in zip(given, ("start", "stop", "step"), strict=True))
+    if step == 0:
+        raise fail(ArgumentError, "arange", "the step is 0")
+    target = _common_dtype(given) if dtype is None else as_dtype(dtype)
+    length = _steps(start, stop, step)
+    if dtype is None and length:
+        _check_ends(start, start + step * (length - 1), target)
+    return Tensor.of_node(_ramp(start, step, length, target))
+
+
+def _check_ends(first: Any, last: Any, target: DType) -> None:
+    """Refuse numbers that the dtype of a bound does not hold."""
+    if target.is_integer:
+        info = np.iinfo(target.numpy)
+        held = all(info.min <= number <= info.max for number in (first, last))
+    else:
+        held = all(math.isfinite(rounded(float(number), target)) for number in (first, last))
+    if not held:
+        raise fail(ValueFault, "arange", f"numbers from {shown(first)} to {shown(last)} do not fit {target}",
+                   "give a dtype")
+
+
+def _common_dtype(numbers: Sequence[Any]) -> DType:
+    """That of the tensors and NumPy numbers among them, which Python's follow unless they have a fraction."""
+    found: DType | None = None
+    for number in numbers:
+        if isinstance(number, Tensor | np.ndarray | np.generic):
+            own = as_dtype(number.dtype)
+            found = own if found is None else promote(found, own, "arange")
+    fraction = any(type(number) is float for number in numbers)
+    if found is None or found is bool_ or (fraction and found.is_integer):
+        return DEFAULT_FLOAT if fraction else DEFAULT_INT
+    return found
+
+
+def _steps(start: Any, stop: Any, step: Any) -> int:
+    """How many numbers `arange` makes; the quotient of integers is exact, whatever their size."""
+    try:
+        whole = all(isinstance(v, int) for v in (start, stop, step))
+        length = max(0, -((start - stop) // step) if whole else math.ceil((stop - start) / step))
+    except (OverflowError, ValueError):  # an infinity, NaN, or an integer that is no float
+        raise fail(ValueFault, "arange", f"the way from {shown(start)} to {shown(stop)} by {shown(step)} has no finite "
+                                         "number of steps") from None
+    check_shape((length,), "arange", 8)  # computed in 64 bits
+    if whole and length and not all(-1 << 63 <= v < 1 << 63 for v in (start, start + step * (length - 1))):
+        raise fail(ValueFault, "arange", f"numbers from {start} to {stop} do not fit int64")
+    return length
+
+
+def _number(value: Any, operation: str, what: str) -> int | float:
+    """A real Python number, from NumPy's scalars and 0-dimensional tensors too."""
+    if isinstance(value, np.generic | Tensor | np.ndarray):
+        if value.ndim:
+            raise fail(ShapeError, operation, f"a tensor of shape {tuple(value.shape)} is not a single number")
+        value = value.item()
+    if not isinstance(value, int | float):
+        raise fail(ArgumentError, operation, f"{what} {shown(value)} is not a real number")
+    return value
+
+
+def _ramp(start: Any, step: Any, length: int, target: DType) -> Node:
+    """start + step * index, in int64 or float64, then converted once."""
+    whole = isinstance(start, int) and isinstance(step, int)
+    wide = DEFAULT_INT if whole and not target.is_float else float64
+    index = build("iota", shape=(length,), axis=0, dtype=wide)
+    if step != 1 and length > 1:  # a step that is not taken may be of any size
+        index = build("multiply", index, expand(constant(step, wide), (length,)))
+    if start != 0:
+        index = build("add", index, expand(constant(start, wide), (length,)))
+    return cast(index, target)
+
+
+def linspace(start: Any, stop: Any, /, num: int, *, dtype: Any = None, device: Any = None,
+             endpoint: bool = True) -> Tensor:
+    """`num` evenly spaced numbers from start to stop, the end included unless told otherwise."""
+    check_device(device, "linspace")
+    num = as_integer(num, "linspace", "num")
+    if num < 0:
+        raise fail(ArgumentError, "linspace", f"{num} numbers cannot be made")
+    check_shape((num,), "linspace", 8)
+    target = as_dtype(dtype) if dtype is not None else DEFAULT_FLOAT
+    if target.is_complex or isinstance(start, complex) or isinstance(stop, complex):
+        return asarray(np.linspace(start, stop, num, endpoint=endpoint).astype((target if target.is_complex else
+                                                                              DEFAULT_COMPLEX).numpy))
+    start, stop = float(_number(start, "linspace", "start")), float(_number(stop, "linspace", "stop"))
+    gaps = num - 1 if endpoint else num
+    step = (stop - start) / gaps if gaps > 0 else 0.0
+    node = _ramp(start, step, num, float64)
+    if endpoint and num > 1:  # the last one is exactly `stop`
+        index = build("iota", shape=(num,), axis=0, dtype=DEFAULT_INT)
+        last = build("equal", index, expand(constant(num - 1, DEFAULT_INT), (num,)))
+        node = build("where", last, expand(constant(stop, float64), (num,)), node)
+    return Tensor.of_node(cast(node, target))
+
+
+def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
+    """Ones on a diagonal, zeros elsewhere.
+
+    >>> mo.eye(2, 3, k=1).tolist()
+    [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    check_device(device, "eye")
+    shape, k = as_sizes((n_rows, n_rows if n_cols is None else n_cols), "eye", 8), as_integer(k, "eye", "k")
+    rows, columns = (build("iota", shape=shape, axis=axis, dtype=DEFAULT_INT) for axis in (0, 1))
+    shifted = build("add", rows, expand(constant(k, DEFAULT_INT), shape)) if k else rows
+    return Tensor.of_node(cast(build("equal", columns, shifted), as_dtype(dtype or DEFAULT_FLOAT)))
+
+
+def _triangle(name: str, x: Any, k: int, comparison: str) -> Tensor:
+    node, k = as_node(x, name), as_integer(k, name, "k")
+    if len(node.shape) < 2:
+        raise fail(ShapeError, name, f"shape {node.shape} is not a matrix")
+    square = node.shape[-2:]
+    rows, columns = (build("iota", shape=square, axis=axis, dtype=DEFAULT_INT) for axis in (0, 1))
+    shifted = build("add", rows, expand(constant(k, DEFAULT_INT), square)) if k else rows
+    kept = expand(build(comparison, columns, shifted), node.shape)
+    return Tensor.of_node(build("where", kept, node, expand(scalar_node(0, node.dtype, name), node.shape)))
+
+
+def tril(x: Any, /, *, k: int = 0) -> Tensor:
+    """The lower triangle of matrices, up to diagonal k; zeros elsewhere."""
+    return _triangle("tril", x, k, "less_equal")
+
+
+def triu(x: Any, /, *, k: int = 0) -> Tensor:
+    """The upper triangle of matrices, from diagonal k; zeros elsewhere."""
+    return _triangle("triu", x, k, "greater_equal")
+
+
+def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
+    """Coordinates of a grid from the coordinates along its axes, without a copy.
+
+    >>> mo.meshgrid(mo.asarray([1, 2, 3]), mo.asarray([4, 5]))[0].shape
+    (2, 3)
+    """
+    if indexing not in ("xy", "ij"):
+        raise fail(ArgumentError, "meshgrid", f"indexing {indexing!r} is unknown", "use 'xy' or 'ij'")
+    nodes = [as_node(array, "meshgrid") for array in arrays]
+    if any(len(node.shape) > 1 for node in nodes):
+        raise fail(ShapeError, "meshgrid", f"shapes {[node.shape for node in nodes]} are not all vectors")
+    if any(node.dtype is not nodes[0].dtype for node in nodes):
+        raise fail(DTypeError, "meshgrid", f"dtypes {[node.dtype for node in nodes]} differ", "use astype")
+    order = list(range(len(nodes)))
+    if indexing == "xy" and len(nodes) > 1:
+        order[0], order[1] = 1, 0
+    sizes = [node.shape[0] if node.shape else 1 for node in nodes]
+    shape = tuple(sizes[i] for i in order)
+    grids = []
+    for number, node in enumerate(nodes):
+        line = tuple(sizes[number] if i == number else 1 for i in order)
+        grids.append(Tensor.of_node(expand(reshape(node, line), shape)))
+    return grids

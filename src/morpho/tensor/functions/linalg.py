@@ -1,0 +1,287 @@
+"""`mo.linalg`: the linear algebra extension of the Array API. LAPACK runs on the host; products and norms are native.
+
+Half floats are factorised in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from numbers import Real
+from typing import Any, NamedTuple
+
+from morpho.base.dims import larger, smaller
+from morpho.base.dtypes import float32
+from morpho.base.errors import ArgumentError, AxisError, DTypeError, ShapeError, fail
+from morpho.base.shapes import as_integer, broadcast, normalise_axes
+from morpho.ir.node import Node, build
+from morpho.ops.algebra import cast, expand, reshape, size_value, sub
+from morpho.ops.algebra import mul as multiply
+from morpho.ops.sources import pick
+from morpho.tensor.autodiff.autograd import is_differentiated
+from morpho.tensor.core import Tensor
+from morpho.tensor.functions import elementwise as ew
+from morpho.tensor.functions import reduce
+from morpho.tensor.functions.create import eye
+from morpho.tensor.functions.move import matrix_transpose, slice_node
+from morpho.tensor.functions.products.products import matmul, outer, tensordot, vecdot
+from morpho.tensor.namespace import finfo
+from morpho.tensor.operands import as_node, promoted
+from morpho.tensor.tools.foreign_calls import hint_calls
+from morpho.tensor.tools.foreign_names import module_attribute
+
+__all__ = ["cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm", "matrix_power",
+           "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot",
+           "trace", "vecdot", "vector_norm"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+class EighResult(NamedTuple):
+    """Eigenvalues in ascending order, and eigenvectors as columns."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+class QRResult(NamedTuple):
+    """An orthonormal Q and an upper triangular R."""
+
+    Q: Tensor
+    R: Tensor
+
+
+class SlogdetResult(NamedTuple):
+    """Sign and logarithm of the magnitude of a determinant."""
+
+    sign: Tensor
+    logabsdet: Tensor
+
+
+class SVDResult(NamedTuple):
+    """Left vectors, singular values in descending order, right vectors as rows."""
+
+    U: Tensor
+    S: Tensor
+    Vh: Tensor
+
+
+# -- factorisations (host) -------------------------------------------------------------------------------------------
+def _lapack(name: str, *operands: Any, **attributes: Any) -> list[Tensor]:
+    """Run a host operation; half floats go through float32. Integers are refused."""
+    nodes = promoted(name, *operands)
+    narrow = nodes[0].dtype
+    if narrow.kind not in "fc":
+        raise fail(DTypeError, name, f"dtype {narrow} is not taken", "convert to a floating dtype with astype")
+    halves = narrow.itemsize == 2
+    wide = [cast(node, float32) if halves else node for node in nodes]
+    made = build(name, *wide, **attributes)
+    outputs = [pick(made, i) for i in range(len(made.outputs))]
+    return [Tensor.of_node(cast(node, narrow) if halves else node) for node in outputs]
+
+
+def cholesky(x: Any, /, *, upper: bool = False) -> Tensor:
+    """The triangular factor L of a positive definite x = L L^H, or its upper counterpart."""
+    return _lapack("cholesky", x, upper=bool(upper))[0]
+
+
+def det(x: Any, /) -> Tensor:
+    """The determinant of square matrices."""
+    return _lapack("det", x)[0]
+
+
+def slogdet(x: Any, /) -> SlogdetResult:
+    """Sign and log-magnitude of the determinant, without overflow."""
+    return SlogdetResult(*_lapack("slogdet", x))
+
+
+def inv(x: Any, /) -> Tensor:
+    """The inverse of square matrices."""
+    return _lapack("inv", x)[0]
+
+
+def pinv(x: Any, /, *, rtol: Any = None) -> Tensor:
+    """The Moore-Penrose inverse; singular values below `rtol` times the largest count as zero."""
+    return _lapack("pinv", x, *([] if rtol is None else [rtol]))[0]
+
+
+def qr(x: Any, /, *, mode: str = "reduced") -> QRResult:
+    """x = Q R."""
+    if mode not in ("reduced", "complete"):
+        raise fail(ArgumentError, "qr", f"mode {mode!r} is unknown", "use 'reduced' or 'complete'")
+    return QRResult(*_lapack("qr", x, mode=mode))
+
+
+def svd(x: Any, /, *, full_matrices: bool = True) -> SVDResult:
+    """x = U diag(S) Vh."""
+    return SVDResult(*_lapack("svd", x, full_matrices=bool(full_matrices)))
+
+
+def svdvals(x: Any, /) -> Tensor:
+    """The singular values, largest first."""
+    return _lapack("svdvals", x)[0]
+
+
+def eigh(x: Any, /) -> EighResult:
+    """Eigenvalues and eigenvectors of symmetric (Hermitian) matrices."""
+    return EighResult(*_lapack("eigh", x))
+
+
+def eigvalsh(x: Any, /) -> Tensor:
+    """Eigenvalues of symmetric (Hermitian) matrices, ascending."""
+    return _lapack("eigvalsh", x)[0]
+
+
+def solve(x1: Any, x2: Any, /) -> Tensor:
+    """The x with x1 @ x = x2; x2 is a vector or a stack of matrices.
+
+    >>> mo.linalg.solve(mo.asarray([[2.0, 0.0], [0.0, 4.0]]), mo.asarray([2.0, 8.0])).tolist()
+    [1.0, 2.0]
+    """
+    a, b = promoted("solve", x1, x2)
+    vector = len(b.shape) == 1
+    b = reshape(b, (*b.shape, 1)) if vector else b
+    if len(a.shape) < 2 or not b.shape or a.shape[-1] != b.shape[-2]:
+        raise fail(ShapeError, "solve", f"shapes {a.shape} and {as_node(x2, 'solve').shape} do not align")
+    batch = broadcast("solve", a.shape, b.shape, inner=2)
+    operands = [Tensor.of_node(expand(n, (*batch, *n.shape[-2:]))) for n in (a, b)]
+    found = _lapack("solve", *operands)[0].node
+    return Tensor.of_node(reshape(found, found.shape[:-1]) if vector else found)
+
+
+def matrix_rank(x: Any, /, *, rtol: Any = None) -> Tensor:
+    """How many singular values exceed `rtol` times the largest one."""
+    values = svdvals(x)
+    shape = as_node(x, "matrix_rank").shape
+    if rtol is None:
+        longest = size_value(larger(*shape[-2:]), values.dtype)
+        rtol = ew.multiply(Tensor.of_node(longest), finfo(values.dtype).eps)
+    elif isinstance(rtol, Tensor):
+        rtol = Tensor.of_node(reshape(rtol.node, (*rtol.shape, 1)))
+    if values.shape[-1] == 0:
+        return reduce.count_nonzero(values, axis=-1)
+    limit = ew.multiply(reduce.max(values, axis=-1, keepdims=True), rtol)
+    return reduce.count_nonzero(ew.greater(values, limit), axis=-1)
+
+
+# -- native ----------------------------------------------------------------------------------------------------------
+def matrix_power(x: Any, n: int, /) -> Tensor:
+    """x multiplied by itself n times, by repeated squaring; a negative n inverts first."""
+    node, n = as_node(x, "matrix_power"), as_integer(n, "matrix_power", "the power")
+    if len(node.shape) < 2 or node.shape[-1] != node.shape[-2]:
+        raise fail(ShapeError, "matrix_power", f"shape {node.shape} is not a square matrix")
+    base = Tensor.of_node(node) if n >= 0 else inv(x)
+    if n == 0:
+        return Tensor.of_node(expand(eye(node.shape[-1], dtype=node.dtype).node, node.shape))  # type: ignore[arg-type]
+    result: Tensor | None = None
+    for bit in bin(abs(n))[:1:-1]:
+        if bit == "1":
+            result = base if result is None else matmul(result, base)
+        base = matmul(base, base)
+    assert result is not None
+    return result
+
+
+def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
+    """A diagonal of matrices, as the last axis."""
+    node, offset = as_node(x, "diagonal"), as_integer(offset, "diagonal", "offset")
+    if len(node.shape) < 2:
+        raise fail(ShapeError, "diagonal", f"shape {node.shape} is not a matrix")
+    *batch, rows, columns = node.shape
+    first = (0, offset) if offset >= 0 else (-offset, 0)
+    length = larger(smaller(rows - first[0], columns - first[1]), 0)
+    flat = reshape(node, (*batch, rows * columns))
+    start = first[0] * columns + first[1] if length != 0 else 0
+    starts, sizes = [0] * len(batch) + [start], [*batch, length]
+    return Tensor.of_node(slice_node(flat, starts, sizes, [1] * len(batch) + [columns + 1]))  # type: ignore[list-item]
+
+
+def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
+    """The sum of a diagonal."""
+    return reduce.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
+
+
+def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
+    """The cross product of vectors of three elements."""
+    a, b = promoted("cross", x1, x2)
+    axis = as_integer(axis, "cross", "axis")
+    rank = builtins.min(len(a.shape), len(b.shape))
+    if not -rank <= axis < 0:
+        raise fail(AxisError, "cross", f"axis {axis} is not among -{rank}..-1, the axes both tensors have")
+    shape = broadcast("cross", a.shape, b.shape)
+    if a.shape[axis] != 3 or b.shape[axis] != 3:
+        raise fail(ShapeError, "cross", f"shapes {a.shape} and {b.shape} do not have 3 elements along axis {axis}")
+    a, b, number = expand(a, shape), expand(b, shape), len(shape) + axis
+    parts = []
+    for i in range(3):
+        j, k = (i + 1) % 3, (i + 2) % 3
+        parts.append(sub(multiply(_at(a, number, j), _at(b, number, k)),
+                         multiply(_at(a, number, k), _at(b, number, j))))
+    return Tensor.of_node(build("concatenate", *parts, axis=number))
+
+
+def _at(node: Node, axis: int, position: int) -> Node:
+    starts = [position if i == axis else 0 for i in range(len(node.shape))]
+    sizes = [1 if i == axis else size for i, size in enumerate(node.shape)]
+    return slice_node(node, starts, sizes, [1] * len(sizes))
+
+
+# -- norms -----------------------------------------------------------------------------------------------------------
+def _floating(name: str, x: Any) -> Tensor:
+    node = as_node(x, name)
+    if node.dtype.kind not in "fc":
+        raise fail(DTypeError, name, f"dtype {node.dtype} is not taken", "convert to a floating dtype with astype")
+    return Tensor.of_node(node)
+
+
+def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Tensor:
+    """The norm of vectors along axes: 2 by default, any other power, infinity, or 0 for the count of non-zeros."""
+    tensor = _floating("vector_norm", x)
+    if not isinstance(ord, Real) or math.isnan(ord):
+        raise fail(ArgumentError, "vector_norm", f"ord {ord!r} is not a number", "use a power, inf or -inf; 2 is usual")
+    ord = float(ord)
+    axes = normalise_axes(axis, tensor.ndim, "vector_norm")
+    options: dict[str, Any] = {"axis": axes, "keepdims": keepdims}
+    sizes = ew.abs(tensor)
+    if ord in (math.inf, -math.inf):
+        if not axes:
+            return sizes
+        return (reduce.max if ord > 0 else reduce.min)(sizes, **options)
+    if ord == 0:
+        return ew.astype(reduce.count_nonzero(sizes, **options), sizes.dtype)
+    if ord == 1:
+        return reduce.sum(sizes, **options)
+    if ord == 2:
+        total = reduce.sum(ew.square(sizes), **options)
+        if not is_differentiated(tensor):
+            return ew.sqrt(total)
+        none = ew.equal(total, 0)  # where the slope of the root is infinite, and that of the norm taken to be 0
+        return ew.where(none, total, ew.sqrt(ew.where(none, 1.0, total)))
+    return ew.pow(reduce.sum(ew.pow(sizes, ord), **options), 1.0 / ord)
+
+
+def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
+    """The norm of matrices: 'fro', 'nuc', 1, 2, infinity, or the negative of a number for the least instead."""
+    tensor = _floating("matrix_norm", x)
+    if tensor.ndim < 2:
+        raise fail(ShapeError, "matrix_norm", f"shape {tensor.shape} is not a matrix")
+    if ord == "fro":
+        return vector_norm(tensor, axis=(-2, -1), keepdims=keepdims)
+    if ord in ("nuc", 2, -2):
+        values = svdvals(tensor)
+        extreme = reduce.sum if ord == "nuc" else reduce.max if ord > 0 else reduce.min
+        found = extreme(values, axis=-1)
+    elif ord in (1, -1, math.inf, -math.inf):
+        inner = -2 if abs(ord) == 1 else -1
+        sums = reduce.sum(ew.abs(tensor), axis=inner)
+        found = (reduce.max if ord > 0 else reduce.min)(sums, axis=-1)
+    else:
+        raise fail(ArgumentError, "matrix_norm", f"ord {ord!r} is unknown",
+                   "use 'fro', 'nuc', 1, 2, inf or a negative of these")
+    return Tensor.of_node(reshape(found.node, (*found.shape, 1, 1))) if keepdims else found
+
+
+hint_calls(globals(), __all__)
+__getattr__ = module_attribute("linalg", __name__)  # a hint for names of other libraries

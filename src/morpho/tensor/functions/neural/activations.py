@@ -1,0 +1,122 @@
+"""Activations and normalisations; each is one kernel on the CPU and has the same bits however it is called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from morpho.base.checks import check_numbers
+from morpho.base.errors import ArgumentError, fail
+from morpho.base.shapes import normalise_axes
+from morpho.ir.node import Node, build
+from morpho.ops.algebra import cast
+from morpho.tensor.autodiff.precision import FULL, widened
+from morpho.tensor.core import Tensor
+from morpho.tensor.functions import elementwise as ew
+from morpho.tensor.functions.reduce import finished
+from morpho.tensor.operands import promoted
+
+
+def _float(name: str, x: Any) -> Node:
+    return promoted(name, x, floating=True)[0]
+
+
+def _apply(name: str, x: Any) -> Tensor:
+    node = _float(name, x)
+    return Tensor.of_node(build(name, widened(node) if name in FULL else node))
+
+
+def relu(x: Any, /) -> Tensor:
+    """max(x, 0); NaN stays NaN."""
+    return ew.maximum(x, 0)
+
+
+def leaky_relu(x: Any, /, slope: float = 0.01) -> Tensor:
+    """x where positive, slope * x elsewhere."""
+    x = Tensor.of_node(_float("leaky_relu", x))
+    return ew.where(ew.greater(x, 0), x, x * slope)  # type: ignore[operator]
+
+
+def elu(x: Any, /, alpha: float = 1.0) -> Tensor:
+    """x where positive, alpha * (exp(x) - 1) elsewhere."""
+    x = Tensor.of_node(_float("elu", x))
+    return ew.where(ew.greater(x, 0), x, ew.multiply(ew.expm1(x), alpha))
+
+
+def selu(x: Any, /) -> Tensor:
+    """The self-normalising elu with its two fixed constants."""
+    return ew.multiply(elu(x, 1.6732632423543772), 1.0507009873554805)
+
+
+def sigmoid(x: Any, /) -> Tensor:
+    """1 / (1 + exp(-x)); within 1 ulp in float32."""
+    return _apply("sigmoid", x)
+
+
+def gelu(x: Any, /, approximate: str = "none") -> Tensor:
+    """x times the normal distribution function at x, exact by default; `approximate="tanh"` for the tanh formula."""
+    if approximate not in ("none", "tanh"):
+        raise fail(ArgumentError, "gelu", f"approximate={approximate!r} is unknown", "use 'none' or 'tanh'")
+    return _apply("gelu" if approximate == "none" else "gelu_tanh", x)
+
+
+def silu(x: Any, /) -> Tensor:
+    """x * sigmoid(x)."""
+    return _apply("silu", x)
+
+
+def mish(x: Any, /) -> Tensor:
+    """x * tanh(softplus(x))."""
+    return _apply("mish", x)
+
+
+def softplus(x: Any, /) -> Tensor:
+    """log(1 + exp(x))."""
+    return _apply("softplus", x)
+
+
+def _rows(name: str, x: Any, axis: Any, *others: Any, **attributes: Any) -> Node:
+    node = widened(_float(name, x))
+    axes = normalise_axes(axis, len(node.shape), name)
+    if not axes:
+        raise fail(ArgumentError, name, "a 0-dimensional tensor has no axis to normalise" if not node.shape else
+                   f"axis={axis!r} names no axis to normalise")
+    inputs = [cast(_float(name, other), node.dtype) for other in others]
+    return build(name, node, *inputs, axes=axes, **attributes)
+
+
+def softmax(x: Any, /, axis: Any = -1) -> Tensor:
+    """exp(x) divided by its sum along an axis."""
+    return Tensor.of_node(_rows("softmax", x, axis))
+
+
+def log_softmax(x: Any, /, axis: Any = -1) -> Tensor:
+    """The logarithm of softmax, without its loss of precision."""
+    return Tensor.of_node(_rows("log_softmax", x, axis))
+
+
+def logsumexp(x: Any, /, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """log(sum(exp(x))) along an axis, without overflow; -inf of no elements.
+
+    >>> import morpho as mo
+    >>> mo.logsumexp(mo.zeros((2, 0)), axis=1).numpy()
+    array([-inf, -inf], dtype=float32)
+    """
+    node = _rows("logsumexp", x, axis)
+    return finished("logsumexp", node, node["axes"], keepdims)
+
+
+def layer_norm(x: Any, /, weight: Any = None, bias: Any = None, eps: float = 1e-5, axis: Any = -1) -> Tensor:
+    """(x - mean) / sqrt(variance + eps) along an axis, times `weight`, plus `bias`, where given."""
+    if weight is None and bias is not None:
+        raise fail(ArgumentError, "layer_norm", "a bias without a weight is not taken", "pass ones as the weight")
+    check_numbers("layer_norm", 0, eps=eps)
+    others = [t for t in (weight, bias) if t is not None]
+    return Tensor.of_node(_rows("layer_norm", x, axis, *others, eps=float(eps)))
+
+
+def rms_norm(x: Any, /, weight: Any = None, eps: float = 1e-5, axis: Any = -1) -> Tensor:
+    """x / sqrt(mean of squares + eps) along an axis, times `weight` where given."""
+    check_numbers("rms_norm", 0, eps=eps)
+    return Tensor.of_node(_rows("rms_norm", x, axis, *([] if weight is None else [weight]), eps=float(eps)))
+
+

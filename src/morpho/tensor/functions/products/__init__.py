@@ -1,0 +1,1 @@
+"""Matrix products, einsum and what they are made of."""

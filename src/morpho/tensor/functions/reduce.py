@@ -1,0 +1,231 @@
+"""Reductions: sums, means, extremes, truth; along any axes."""
+
+from __future__ import annotations
+
+import builtins
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from morpho.base.dims import Size, upper
+from morpho.base.dtypes import DType, as_dtype, bool_, float32, float64, int32, int64, uint64
+from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
+from morpho.base.shapes import normalise_axes, normalise_axis
+from morpho.ir.node import Node, build
+from morpho.ops.algebra import (
+    cast,
+    constant,
+    constant_like,
+    count,
+    div,
+    expand,
+    reduce,
+    reshape,
+    size_value,
+    sub,
+    zeros_like,
+)
+from morpho.tensor.autodiff.precision import widened
+from morpho.tensor.core import Tensor
+from morpho.tensor.operands import DEFAULT_FLOAT, as_node
+
+
+def finished(name: str, node: Node, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+    """A reduction with its axes, or without them as `keepdims` says."""
+    if not isinstance(keepdims, bool | np.bool_):  # a second axis by place would be taken for it
+        raise fail(ArgumentError, name, f"keepdims is {keepdims!r}, not True or False",
+                   "several axes are a tuple: axis=(0, 1)")
+    if not keepdims:
+        node = reshape(node, tuple(s for i, s in enumerate(node.shape) if i not in axes))
+    return Tensor.of_node(node)
+
+
+def _summed_dtype(dtype: DType, asked: Any) -> DType:
+    """Small integers add up in 64 bits; floats keep their dtype."""
+    if asked is not None:
+        return as_dtype(asked)
+    if dtype.kind == "u":
+        return uint64
+    return int64 if dtype.kind in "bi" else dtype
+
+
+def sum(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+    """The sum along axes, by the fixed tree of docs/numerics.md: the same bits for any number of threads."""
+    return _total("sum", x, axis, dtype, keepdims)
+
+
+def prod(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+    """The product along axes."""
+    return _total("prod", x, axis, dtype, keepdims)
+
+
+def _total(name: str, x: Any, axis: Any, dtype: Any, keepdims: bool) -> Tensor:
+    node = as_node(x, name)
+    node = widened(node) if dtype is None else node
+    node = cast(node, _summed_dtype(node.dtype, dtype))
+    axes = normalise_axes(axis, len(node.shape), name)
+    return finished(name, reduce(name, node, axes), axes, keepdims)
+
+
+def max(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """The largest element along axes; NaN wins."""
+    return _extreme("max", x, axis, keepdims)
+
+
+def min(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """The smallest element along axes; NaN wins."""
+    return _extreme("min", x, axis, keepdims)
+
+
+def _extreme(name: str, x: Any, axis: Any, keepdims: bool) -> Tensor:
+    node = as_node(x, name)
+    axes = normalise_axes(axis, len(node.shape), name)
+    return finished(name, reduce(name, node, axes), axes, keepdims)
+
+
+def any(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """Whether at least one element is true (non-zero)."""
+    return _truth("any", x, axis, keepdims)
+
+
+def all(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """Whether every element is true (non-zero)."""
+    return _truth("all", x, axis, keepdims)
+
+
+def truth(node: Node) -> Node:
+    """Where elements are not zero."""
+    if node.dtype.is_complex:
+        return build("not_equal", node, zeros_like(node))
+    return cast(node, bool_)
+
+
+def _truth(name: str, x: Any, axis: Any, keepdims: bool) -> Tensor:
+    node = truth(as_node(x, name))
+    axes = normalise_axes(axis, len(node.shape), name)
+    return finished(name, reduce(name, node, axes), axes, keepdims)
+
+
+def _floating(name: str, x: Any) -> Node:
+    node = widened(as_node(x, name))
+    return node if node.dtype.kind in "fc" else cast(node, DEFAULT_FLOAT)
+
+
+def _mean_node(node: Node, axes: tuple[int, ...]) -> Node:
+    """Half floats add and divide in float32 and round once."""
+    wide = cast(node, float32) if node.dtype.itemsize == 2 else node
+    total = reduce("sum", wide, axes)
+    return cast(div(total, expand(size_value(count(wide, axes), wide.dtype), total.shape)), node.dtype)
+
+
+def mean(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """The sum divided by the number of elements."""
+    node = _floating("mean", x)
+    axes = normalise_axes(axis, len(node.shape), "mean")
+    return finished("mean", _mean_node(node, axes), axes, keepdims)
+
+
+def var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+    """The mean of squared distances from the mean; `correction` is taken off the count (1 for a sample)."""
+    node = _floating("var", x)
+    axes = normalise_axes(axis, len(node.shape), "var")
+    return finished("var", _variance("var", node, axes, correction), axes, keepdims)
+
+
+def std(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+    """The square root of `var`."""
+    node = _floating("std", x)
+    axes = normalise_axes(axis, len(node.shape), "std")
+    return finished("std", build("sqrt", _variance("std", node, axes, correction)), axes, keepdims)
+
+
+def _variance(name: str, node: Node, axes: tuple[int, ...], correction: float) -> Node:
+    if node.dtype.is_complex:
+        raise fail(DTypeError, name, f"dtype {node.dtype} is not taken", "take abs(), real() or imag() first")
+    if not isinstance(correction, Real):
+        raise fail(ArgumentError, name, f"correction {correction!r} is not a number")
+    wide = cast(node, float32) if node.dtype.itemsize == 2 else node
+    centred = sub(wide, expand(_mean_node(wide, axes), wide.shape))
+    squares = reduce("sum", build("square", centred), axes)
+    divisor = _less_correction(count(wide, axes), correction, wide.dtype)
+    return cast(div(squares, expand(divisor, squares.shape)), node.dtype)
+
+
+def _less_correction(size: Size, correction: float, dtype: DType) -> Node:
+    """A count less the correction, but not below zero; in float64 and rounded once, known before or not."""
+    if isinstance(size, int):
+        return constant(builtins.max(size - correction, 0.0), dtype)
+    left = sub(size_value(size, float64), constant(correction, float64))
+    return cast(build("maximum", left, constant(0.0, float64)), dtype)
+
+
+def _position(name: str, extreme: str, x: Any, axis: Any, keepdims: bool) -> Tensor:
+    """The first index that attains the extreme: a second reduction over index numbers, in the same kernel."""
+    node = as_node(x, name)
+    if node.dtype.kind not in "iuf":
+        raise fail(DTypeError, name, f"dtype {node.dtype} is not taken")
+    number = None if axis is None else normalise_axis(axis, len(node.shape), name)
+    if 0 in (node.shape if number is None else node.shape[number:number + 1]):
+        where = "" if number is None else f" along axis {number}"
+        raise fail(ShapeError, name, f"shape {node.shape} has no elements{where}, so that none is the "
+                                     f"{'largest' if extreme == 'max' else 'smallest'}")
+    if number is None:
+        node, shape = reshape(node, (count(node, tuple(range(len(node.shape)))),)), node.shape
+        found = _position_node(extreme, node, 0)
+        return Tensor.of_node(reshape(found, (1,) * len(shape) if keepdims else ()))
+    return finished(name, _position_node(extreme, node, number), (number,), keepdims)
+
+
+def _position_node(extreme: str, node: Node, axis: int) -> Node:
+    best = expand(reduce(extreme, node, (axis,)), node.shape)
+    hit = build("equal", node, best)
+    if node.dtype.is_float:
+        hit = build("logical_or", hit, build("isnan", node))
+    narrow = upper(node.shape[axis]) < 1 << 31  # as wide as a float32: twice as many side by side
+    index = build("iota", shape=node.shape, axis=axis, dtype=int32 if narrow else int64)
+    most = constant_like(index, (1 << 31 if narrow else 1 << 63) - 1)
+    return cast(reduce("min", build("where", hit, index, most), (axis,)), int64)
+
+
+def argmax(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """The first index of the largest element; a NaN counts as largest."""
+    return _position("argmax", "max", x, axis, keepdims)
+
+
+def argmin(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """The first index of the smallest element; a NaN counts as smallest."""
+    return _position("argmin", "min", x, axis, keepdims)
+
+
+def count_nonzero(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """How many elements are not zero."""
+    node = as_node(x, "count_nonzero")
+    axes = normalise_axes(axis, len(node.shape), "count_nonzero")
+    return finished("count_nonzero", reduce("sum", cast(truth(node), int64), axes), axes, keepdims)
+
+
+def cumulative_sum(x: Any, /, *, axis: Any = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
+    """Running sums along an axis, one chain in index order."""
+    return _scan("cumulative_sum", x, axis, dtype, include_initial, 0)
+
+
+def cumulative_prod(x: Any, /, *, axis: Any = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
+    """Running products along an axis."""
+    return _scan("cumulative_prod", x, axis, dtype, include_initial, 1)
+
+
+def _scan(name: str, x: Any, axis: Any, dtype: Any, include_initial: bool, initial: int) -> Tensor:
+    node = as_node(x, name)
+    if axis is None:
+        if len(node.shape) != 1:
+            raise fail(ArgumentError, name, f"an axis is needed for {len(node.shape)} dimensions")
+        axis = 0
+    number = normalise_axis(axis, len(node.shape), name)
+    node = widened(node) if dtype is None else node
+    result = build(name, cast(node, _summed_dtype(node.dtype, dtype)), axis=number)
+    if include_initial:
+        shape = tuple(1 if i == number else s for i, s in enumerate(result.shape))
+        first = expand(constant(initial, result.dtype), shape)
+        result = build("concatenate", first, result, axis=number)
+    return Tensor.of_node(result)

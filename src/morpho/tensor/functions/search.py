@@ -1,0 +1,164 @@
+"""Finding and choosing by data: take, embedding, scatter, one_hot, nonzero, searchsorted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from morpho.base.dims import bounds
+from morpho.base.dtypes import DType, as_dtype, int64
+from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
+from morpho.base.shapes import as_shape, broadcast, check_shape, normalise_axis
+from morpho.ir.node import Node, build
+from morpho.ops.algebra import cast, constant, expand, reshape
+from morpho.tensor.core import Tensor
+from morpho.tensor.functions.fancy import wrapped
+from morpho.tensor.operands import DEFAULT_FLOAT, as_node, is_scalar, promoted, scalar_node
+from morpho.tensor.sync import realised_array
+
+
+def _indices(name: str, indices: Any) -> Node:
+    node = as_node(indices, name)
+    if not node.dtype.is_integer:
+        raise fail(DTypeError, name, f"indices are {node.dtype}, not integers", "convert them with astype")
+    return node
+
+
+def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
+    """The elements at `indices` along an axis; negative ones count from the end, and each is checked.
+
+    >>> mo.take(mo.asarray([10, 20, 30]), mo.asarray([2, 0])).tolist()
+    [30, 10]
+    """
+    node, index = as_node(x, "take"), _indices("take", indices)
+    if axis is None:
+        if len(node.shape) != 1:
+            raise fail(ArgumentError, "take", f"an axis is needed for {len(node.shape)} dimensions")
+        axis = 0
+    number = normalise_axis(axis, len(node.shape), "take")
+    before, after = node.shape[:number], node.shape[number + 1:]
+    flat = reshape(wrapped(index, node.shape[number]), (_count(index),))
+    spread = expand(reshape(flat, (1,) * number + flat.shape + (1,) * len(after)), (*before, *flat.shape, *after))
+    return Tensor.of_node(reshape(build("gather", node, spread, axis=number, called="take"),
+                                  (*before, *index.shape, *after)))
+
+
+def embedding(weight: Any, ids: Any, /) -> Tensor:
+    """The rows of a table at `ids`, of any shape, each id checked; unlike `take`, none counts from the end.
+
+    Its gradient adds up what every id received, in the order of the ids.
+
+    >>> mo.embedding(mo.asarray([[1.0, 2.0], [3.0, 4.0]]), mo.asarray([1, 1, 0])).tolist()
+    [[3.0, 4.0], [3.0, 4.0], [1.0, 2.0]]
+    """
+    return rows_of("embedding", weight, ids)
+
+
+def rows_of(name: str, table: Any, ids: Any) -> Tensor:
+    """`embedding` as a part of another operation, whose name its errors bear."""
+    node, index = as_node(table, name), _indices(name, ids)
+    if len(node.shape) < 2:
+        raise fail(ShapeError, name, f"a table of shape {node.shape} has no rows", "it needs two dimensions")
+    rest = node.shape[1:]
+    flat = reshape(index, (_count(index), *[1] * len(rest)))
+    found = build("gather", node, expand(flat, (flat.shape[0], *rest)), axis=0, called=name)
+    return Tensor.of_node(reshape(found, (*index.shape, *rest)))
+
+
+def _count(node: Node) -> Any:
+    from morpho.base.dims import product
+
+    return product(node.shape)
+
+
+def _along(name: str, node: Node, index: Node, axis: int) -> tuple[Node, Node, int]:
+    """x and indices broadcast to each other outside the axis."""
+    if len(node.shape) != len(index.shape):
+        raise fail(ShapeError, name, f"shapes {node.shape} and {index.shape} have different numbers of dimensions")
+    number = normalise_axis(axis, len(node.shape), name)
+
+    def without(shape: Any) -> Any:
+        return (*shape[:number], *shape[number + 1:])
+
+    common = broadcast(name, without(node.shape), without(index.shape))
+    sized = [expand(n, (*common[:number], n.shape[number], *common[number:])) for n in (node, index)]
+    return sized[0], sized[1], number
+
+
+def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
+    """For every line along an axis the elements at that line's own indices."""
+    name = "take_along_axis"
+    node, index, number = _along(name, as_node(x, name), _indices(name, indices), axis)
+    return Tensor.of_node(build("gather", node, wrapped(index, node.shape[number]), axis=number, called=name))
+
+
+def classes_along(name: str, x: Any, classes: Any, axis: int) -> Tensor:
+    """`take_along_axis` of one class per line, for a loss of this name: none counts from the end."""
+    node, index, number = _along(name, as_node(x, name), _indices(name, classes), axis)
+    return Tensor.of_node(build("gather", node, index, axis=number, called=name))
+
+
+def scatter(x: Any, indices: Any, values: Any, /, *, axis: int = -1) -> Tensor:
+    """x with `values` put at `indices` along an axis, line by line; of equal indices the last one stays.
+
+    >>> mo.scatter(mo.zeros(4), mo.asarray([1, 3]), mo.asarray([5.0, 7.0])).tolist()
+    [0.0, 5.0, 0.0, 7.0]
+    """
+    return _scattered("scatter", x, indices, values, axis, "set")
+
+
+def scatter_add(x: Any, indices: Any, values: Any, /, *, axis: int = -1) -> Tensor:
+    """x with `values` added at `indices` along an axis, in index order; equal indices add up."""
+    return _scattered("scatter_add", x, indices, values, axis, "add")
+
+
+def _scattered(name: str, x: Any, indices: Any, values: Any, axis: int, mode: str) -> Tensor:
+    node, index, number = _along(name, as_node(x, name), _indices(name, indices), axis)
+    index = wrapped(index, node.shape[number])
+    given = scalar_node(values, node.dtype, name) if is_scalar(values) else as_node(values, name)
+    if given.dtype is not node.dtype:
+        raise fail(DTypeError, name, f"values of {given.dtype} do not fit {node.dtype}", "convert them with astype")
+    if broadcast(name, given.shape, index.shape) != index.shape:
+        raise fail(ShapeError, name, f"values of shape {given.shape} do not broadcast to indices of {index.shape}")
+    return Tensor.of_node(build("scatter", node, index, expand(given, index.shape), axis=number, mode=mode,
+                                called=name))
+
+
+def one_hot(indices: Any, /, num_classes: int, *, dtype: Any = None) -> Tensor:
+    """A new last axis with 1 at each index and 0 elsewhere; an index outside gives only zeros."""
+    index = cast(_indices("one_hot", indices), int64)
+    (count,) = as_shape((num_classes,), "one_hot")
+    if bounds(count)[0] < 0:
+        raise fail(ArgumentError, "one_hot", f"{count} classes cannot be made")
+    shape = (*index.shape, count)
+    check_shape(shape, "one_hot", 8)
+    classes = build("iota", shape=shape, axis=len(shape) - 1, dtype=int64)
+    target: DType = as_dtype(dtype) if dtype is not None else DEFAULT_FLOAT
+    return Tensor.of_node(cast(build("equal", expand(reshape(index, (*index.shape, 1)), shape), classes), target))
+
+
+def nonzero(x: Any, /) -> tuple[Tensor, ...]:
+    """The positions of the elements that are not zero, a tensor per axis. Realises x at once: the count is data."""
+    from morpho.tensor.functions.create import asarray
+
+    found = x if isinstance(x, Tensor) else asarray(x)
+    if found.ndim == 0:
+        raise fail(ShapeError, "nonzero", "a 0-dimensional tensor has no positions")
+    array = realised_array(found, "nonzero", "the number of elements that are not zero depends on data", "use mo.where")
+    return tuple(asarray(part) for part in np.nonzero(array))
+
+
+def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Tensor:
+    """Where each of x2 would be put into the sorted x1 to keep it sorted."""
+    if side not in ("left", "right"):
+        raise fail(ArgumentError, "searchsorted", f"side {side!r} is unknown", "use 'left' or 'right'")
+    line, values = promoted("searchsorted", x1, x2)
+    if sorter is not None:
+        line = take(Tensor.of_node(line), sorter, axis=0).node
+    return Tensor.of_node(build("searchsorted", line, values, side=side))
+
+
+def positions(shape: Any, axis: int) -> Node:
+    """Index numbers along an axis, in int64."""
+    return build("iota", shape=shape, axis=axis, dtype=int64) if shape else constant(0, int64)

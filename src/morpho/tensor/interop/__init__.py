@@ -1,0 +1,1 @@
+"""DLPack, the buffer protocol and NumPy's array protocol."""

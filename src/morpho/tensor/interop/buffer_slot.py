@@ -1,0 +1,130 @@
+"""The buffer protocol on Python 3.11, which has no `__buffer__` for classes written in Python: `memoryview(tensor)`,
+`file.write(tensor)`, `hashlib.sha256(tensor)`.
+
+Every class has room for two C functions that serve buffers; where they are empty, objects have none. The first is set
+to a native function that asks `__buffer__`, as Python 3.12 does by itself. LLVM is not there yet when the class is
+made: until the first request comes, it is a function of `ctypes` that compiles the native one (or finds it on disk) and
+takes its place. What a function of `ctypes` raises is lost on its way to the caller, so that a first request that is
+refused (a writable buffer, bfloat16, a value that has an error) is a SystemError.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from morpho.backends.cpu.compiler import code
+from morpho.base.errors import CompileError
+from morpho.base.target import isa_named
+
+SIZE, BUFFER_PROCEDURES = 32, 160  # places in PyTypeObject (64 bits)
+GetBuffer = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p, ctypes.c_int)
+# What the native function calls, in the order of its table; the last is a Python function.
+API = ("PyLong_FromLong", "PyObject_Vectorcall", "PyObject_GetBuffer", "Py_DecRef")
+TEXT = """
+@table = internal global ptr null, align 8
+
+define void @set_table(ptr %table) nounwind {
+  store ptr %table, ptr @table, align 8
+  ret void
+}
+
+define i32 @get_buffer(ptr %exporter, ptr %view, i32 %flags) nounwind {
+entry:
+  %table = load ptr, ptr @table, align 8
+  %number.at = getelementptr ptr, ptr %table, i64 0
+  %call.at = getelementptr ptr, ptr %table, i64 1
+  %fill.at = getelementptr ptr, ptr %table, i64 2
+  %drop.at = getelementptr ptr, ptr %table, i64 3
+  %ask.at = getelementptr ptr, ptr %table, i64 4
+  %number = load ptr, ptr %number.at, align 8
+  %call = load ptr, ptr %call.at, align 8
+  %fill = load ptr, ptr %fill.at, align 8
+  %drop = load ptr, ptr %drop.at, align 8
+  %ask = load ptr, ptr %ask.at, align 8
+  %owner = getelementptr ptr, ptr %view, i64 1
+  store ptr null, ptr %owner, align 8
+  %arguments = alloca [2 x ptr], align 8
+  store ptr %exporter, ptr %arguments, align 8
+  %second = getelementptr ptr, ptr %arguments, i64 1
+  %wide = sext i32 %flags to i64
+  %asked = call ptr %number(i64 %wide)
+  %none = icmp eq ptr %asked, null
+  br i1 %none, label %refused, label %ready
+ready:
+  store ptr %asked, ptr %second, align 8
+  %memory = call ptr %call(ptr %ask, ptr %arguments, i64 2, ptr null)
+  call void %drop(ptr %asked)
+  %nothing = icmp eq ptr %memory, null
+  br i1 %nothing, label %refused, label %found
+found:
+  %status = call i32 %fill(ptr %memory, ptr %view, i32 %flags)
+  call void %drop(ptr %memory)
+  ret i32 %status
+refused:
+  ret i32 -1
+}
+"""
+
+
+def is_needed() -> bool:
+    """Whether this is the Python whose classes are laid out as above and whose objects have no buffers."""
+    return (sys.version_info[:2] == (3, 11) and sys.implementation.name == "cpython"
+            and ctypes.sizeof(ctypes.c_void_p) == 8 and not hasattr(sys, "gettotalrefcount"))
+
+
+class Slot:
+    """The place for a function that serves the buffers of a class and of those derived from it."""
+
+    def __init__(self, kind: type) -> None:
+        self.kind = kind
+        self.first = GetBuffer(self.first_request)
+        self.table = (ctypes.c_void_p * (len(API) + 1))()
+        self.put(ctypes.cast(self.first, ctypes.c_void_p).value)
+
+    def put(self, address: int | None) -> None:
+        """Set the function in every class that has a place for one; classes made later take it over."""
+        waiting = [self.kind]
+        while waiting:
+            kind = waiting.pop()
+            waiting += kind.__subclasses__()
+            procedures = _word(kind, BUFFER_PROCEDURES)
+            if _word(kind, SIZE) == kind.__basicsize__ and id(kind) < procedures < id(kind) + type.__basicsize__:
+                ctypes.c_void_p.from_address(procedures).value = address
+
+    def first_request(self, exporter: Any, view: int, flags: int) -> int:
+        """Fill a Py_buffer, the first time; 0 if that could be done."""
+        ctypes.c_void_p.from_address(view + ctypes.sizeof(ctypes.c_void_p)).value = None  # the buffer has no owner yet
+        try:
+            return self.native()(exporter, view, flags)
+        except BaseException:  # an interrupt too: what C gets then is not defined
+            return -1
+
+    def native(self) -> Callable[..., int]:
+        """The native function, in its place from now on; without LLVM the same in Python."""
+        try:
+            set_table, get_buffer = code.native_functions(TEXT, lambda: TEXT, ("set_table", "get_buffer"),
+                                                          isa_named("scalar"))
+        except CompileError:
+            return _get_buffer
+        for number, name in enumerate(API):
+            self.table[number] = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+        self.table[len(API)] = id(_ask)
+        ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(set_table)(ctypes.addressof(self.table))
+        self.put(get_buffer)
+        return GetBuffer(get_buffer)
+
+
+def _ask(exporter: Any, flags: int) -> memoryview:
+    return exporter.__buffer__(flags)  # type: ignore[no-any-return]
+
+
+def _get_buffer(exporter: Any, view: int, flags: int) -> int:
+    return int(ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(_ask(exporter, flags)), ctypes.c_void_p(view),
+                                                   ctypes.c_int(flags)))
+
+
+def _word(kind: type, place: int) -> int:
+    return ctypes.c_ssize_t.from_address(id(kind) + place).value

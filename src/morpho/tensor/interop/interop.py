@@ -1,0 +1,135 @@
+"""Exchange with other libraries: DLPack both ways, `__array__`, the buffer protocol.
+
+Imports borrow: the owner is kept alive and its memory never written. Exports are read-only, which DLPack can say only
+since version 1.0; a consumer that asks for an older capsule gets a copy of its own.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+
+from morpho.base.dtypes import bfloat16
+from morpho.base.errors import ArgumentError, DeviceError, DTypeError, MorphoError, ValueFault, fail
+from morpho.runtime.memory.buffer import Buffer
+from morpho.tensor.core import Tensor
+from morpho.tensor.interop.capsule import CPU, IS_COPIED, READ_ONLY, VERSION, make_capsule, open_capsule
+
+_DEVICES = {1: "cpu", 2: "cuda", 3: "pinned host memory", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm",
+            13: "managed memory", 14: "oneapi"}
+
+
+class ExportError(MorphoError, BufferError):
+    """Memory that cannot be shown to another library in the way it asks for."""
+
+
+def dlpack_device(self: Tensor) -> tuple[int, int]:
+    """DLPack's numbers of the device: (1, 0), the CPU."""
+    return (CPU, 0)
+
+
+def dlpack(self: Tensor, /, *, stream: Any = None, max_version: tuple[int, int] | None = None,
+           dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
+    """The elements as a DLPack capsule: read-only without a copy, or a copy of the consumer's own."""
+    if dl_device is not None and tuple(dl_device) != (CPU, 0):
+        raise fail(ExportError, "__dlpack__", f"device {tuple(dl_device)} is not there", "the CPU is (1, 0)")
+    if stream is not None:
+        raise fail(ExportError, "__dlpack__", f"stream {stream!r} means nothing on the CPU", "leave it out")
+    versioned = max_version is not None and max_version[0] >= 1
+    if copy is False and not versioned:
+        raise fail(ExportError, "__dlpack__", "a capsule before DLPack 1.0 cannot say that it is read-only",
+                   "ask for max_version=(1, 0), or let it copy")
+    buffer = self.elements()
+    if copy or not versioned:
+        array = np.array(buffer.numpy(), order="C")
+        strides = tuple(step // array.itemsize for step in array.strides)
+        return make_capsule(array, array.ctypes.data, array.shape, strides, self.dtype, IS_COPIED, versioned)
+    return make_capsule(buffer.storage, buffer.address, buffer.shape, buffer.strides, self.dtype, READ_ONLY, True)
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor over another library's memory, without a copy unless asked for one.
+
+    >>> mo.from_dlpack(np.arange(3)).tolist()
+    [0, 1, 2]
+    """
+    from morpho.tensor.functions.create import asarray, check_device
+
+    check_device(device, "from_dlpack")
+    if isinstance(x, Tensor):
+        return asarray(x, copy=copy)
+    if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
+        raise fail(ArgumentError, "from_dlpack", f"a {type(x).__name__} does not speak DLPack", "use mo.asarray")
+    kind, number = x.__dlpack_device__()
+    moved = int(kind) != CPU
+    if moved and (device is None or copy is False):
+        raise fail(DeviceError, "from_dlpack", f"the elements lie on {_DEVICES.get(int(kind), f'device {int(kind)}')}:"
+                   f"{number}, not on the CPU", "move them first, or pass device='cpu' to let the owner copy")
+    found = open_capsule(_ask(x, moved, copy))
+    if found.device[0] != CPU:
+        raise fail(DeviceError, "from_dlpack", f"the capsule lies on device {found.device}, not on the CPU")
+    if found.dtype is None:
+        raise fail(DTypeError, "from_dlpack", f"DLPack dtype ({found.described}) has no tensor dtype")
+    tensor = Tensor.of_buffer(Buffer(found.owner, found.address, found.shape, found.strides, found.dtype, False))
+    if found.address % found.dtype.itemsize and 0 not in found.shape:
+        raise fail(ValueFault, "from_dlpack", f"the memory is not aligned to {found.dtype.itemsize} bytes",
+                   "copy it with its own library first")
+    return asarray(tensor, copy=True) if copy else tensor
+
+
+def _ask(x: Any, moved: bool, copy: bool | None) -> Any:
+    """A capsule of the newest kind the producer knows; older ones take no keyword at all."""
+    options: dict[str, Any] = {"max_version": VERSION}
+    if moved:
+        options["dl_device"] = (CPU, 0)
+    if copy is False:
+        options["copy"] = False
+    if not _takes(x.__dlpack__, options):
+        if moved:
+            raise fail(DeviceError, "from_dlpack", f"{type(x).__name__} cannot copy itself to the CPU")
+        return x.__dlpack__()
+    return x.__dlpack__(**options)
+
+
+def _takes(method: Any, options: dict[str, Any]) -> bool:
+    try:
+        names = inspect.signature(method).parameters
+    except (TypeError, ValueError):  # a method in C does not always tell: NumPy's own knows them since 2.1
+        old = np.lib.NumpyVersion(np.__version__) < "2.1.0"
+        return not (old and isinstance(getattr(method, "__self__", None), np.ndarray))
+    return any(p.kind is p.VAR_KEYWORD for p in names.values()) or set(options) <= set(names)
+
+
+# -- NumPy and buffers -----------------------------------------------------------------------------------------------
+def array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    """NumPy's view of the elements, read-only; converted or copied where asked. bfloat16 comes as float32, or as the
+    dtype of `ml_dtypes` where that is asked for."""
+    if self.dtype is bfloat16 and dtype is not None and getattr(np.dtype(dtype), "name", "") == "bfloat16":
+        found = self.elements().numpy().view(np.dtype(dtype))
+        return found.copy() if copy else found
+    found = self.numpy()
+    converts = dtype is not None and np.dtype(dtype) != found.dtype
+    if copy is False and (converts or self.dtype is bfloat16):
+        raise fail(ValueFault, "__array__", f"{self.dtype} does not become {dtype or 'float32'} without a copy")
+    if converts:
+        return found.astype(dtype)
+    return found.copy() if copy else found
+
+
+def buffer(self: Tensor, flags: int, /) -> memoryview:
+    """The elements as a read-only buffer: what `memoryview(tensor)` asks for (on Python 3.11 by `buffer_slot.py`)."""
+    if flags & 1:  # PyBUF_WRITABLE
+        raise fail(ExportError, "__buffer__", "a tensor's memory is read-only", "take tensor.numpy(copy=True)")
+    if self.dtype is bfloat16:  # NumPy asks here first, and goes on to `__array__` then
+        raise fail(ExportError, "__buffer__", "a buffer has no format for bfloat16", "take tensor.numpy(), or DLPack")
+    return memoryview(self.numpy())
+
+
+def to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
+    """The tensor on a device: itself, as there is only the CPU here."""
+    from morpho.tensor.functions.create import check_device
+
+    check_device(device, "to_device")
+    return self

@@ -1,0 +1,1 @@
+"""`mo.compile`: tracing, specialisation, the native entry and the way through Python."""

@@ -1,0 +1,100 @@
+"""What a compiled function computes once from the tensors it captured: packed weights and the like, until one changes.
+
+A captured tensor that gets other elements gets another layout object, so a change is seen by identity. The memory that
+something was prepared from is held meanwhile: whoever wants to write it in place is told first (`release`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from morpho.runtime.memory.buffer import Buffer
+from morpho.runtime.plans import evaluate as evaluation
+from morpho.tensor.core import Tensor
+from morpho.tensor.jit.entries import entries
+
+if TYPE_CHECKING:
+    from morpho.tensor.jit.native_entry import NativeEntry
+    from morpho.tensor.jit.specialise import Specialisation
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What was computed once from constants, and the tensors it was computed from."""
+
+    layouts: list[Any]  # of the captured tensors
+    storages: list[Any]  # held, so that nobody writes these elements in place
+    buffers: list[Buffer | None]
+
+    @property
+    def addresses(self) -> list[int]:
+        return [buffer.address if buffer is not None else 0 for buffer in self.buffers]
+
+    def fits(self, captured: list[Tensor]) -> bool:
+        return all(tensor._layout is layout for tensor, layout in zip(captured, self.layouts, strict=True))
+
+
+NOTHING = Prepared([], [], [])
+
+
+def prepared(made: NativeEntry, chosen: Specialisation, captured: list[Tensor], addresses: list[int]) -> Prepared:
+    """What depends on the captured tensors alone, computed anew when one of them has changed."""
+    found = chosen.prepared if captured else NOTHING
+    if found is None or not found.fits(captured):
+        buffers = evaluation.prepare(chosen.plan, addresses)
+        read = {place.slot for step in chosen.plan.program.prepare for place in step.reads}
+        first = len(addresses) - len(captured)
+        held = [tensor._storage for i, tensor in enumerate(captured) if first + i in read]
+        found = Prepared([tensor._layout for tensor in captured], held, buffers)
+        with made.lock:
+            _retire(made, chosen)
+            chosen.prepared = found
+        _stop(made, chosen)  # its table names the old ones; the next call fills it anew
+    return found
+
+
+def fixed_table(chosen: Specialisation) -> list[Any] | None:
+    """Inputs that are no arguments, for the native entry, and what keeps them; None before they are prepared."""
+    if not chosen.captured:
+        return [np.zeros(0, np.int64), np.zeros(0, np.int64)]
+    found = chosen.prepared
+    if found is None:
+        return None
+    records = [tensor._record for tensor in chosen.captured]
+    if None in records or not found.fits(chosen.captured):
+        return None
+    rows = [(tensor._layout[0], id(tensor), id(record))  # type: ignore[index]
+            for tensor, record in zip(chosen.captured, records, strict=True)]
+    rows += [(address, 0, 0) for address in found.addresses]
+    tensors = np.array([id(tensor) for tensor in chosen.captured], np.int64)
+    return [np.array(rows, np.int64).reshape(-1), tensors, records, found]
+
+
+def release(storage: Any) -> bool:
+    """Let go of what was prepared from these elements, because they are about to be overwritten."""
+    with entries.lock:
+        functions = list(entries.live)
+    found = False
+    for made in functions:
+        for chosen in list(made.specialisations.values()):
+            if chosen.prepared is not None and any(held is storage for held in chosen.prepared.storages):
+                with made.lock:
+                    _stop(made, chosen)
+                    _retire(made, chosen)
+                    chosen.prepared, chosen.keep, found = None, [], True
+    return found
+
+
+def _stop(made: NativeEntry, chosen: Specialisation) -> None:
+    for served in list(made.served):
+        if served.chosen is chosen:
+            entries.stop(served)
+
+
+def _retire(made: NativeEntry, chosen: Specialisation) -> None:
+    """Keep the memory a call in another thread may still read; its tensors need not be held for that."""
+    old = chosen.prepared.buffers if chosen.prepared is not None else None
+    made.retired = [made.retired, old] if chosen.is_busy else None

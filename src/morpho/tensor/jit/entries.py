@@ -1,0 +1,112 @@
+"""The native entries of all compiled functions, and whom they may serve.
+
+Settings belong to a thread or task, an entry to the process. While no `mo.settings` block is open, everyone has
+the same settings and an entry serves every caller. While one is, tables serve callers with the settings their code
+was chosen for; native code looks those up, which costs some nanoseconds a call, then only.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from morpho.backends.cpu.driver.abi import ContextField, Enabled
+from morpho.base import settings
+from morpho.ir.op import listeners as registry_listeners
+
+if TYPE_CHECKING:
+    from morpho.tensor.jit.native_entry import NativeEntry
+    from morpho.tensor.jit.signature_tables import Served
+
+
+class Entries:
+    """Every compiled function alive. `generation` counts what may mean other code: ops, passes, modes of modules."""
+
+    def __init__(self) -> None:
+        self.live: weakref.WeakSet[NativeEntry] = weakref.WeakSet()
+        self.lock = threading.Lock()
+        self.generation = 0
+        self.traces = 0
+
+    def add(self, made: NativeEntry) -> None:
+        with self.lock:
+            self.live.add(made)
+
+    def stop(self, served: Served) -> None:
+        """Before tables are changed."""
+        with self.lock:
+            self._set(served, False)
+
+    def start(self, served: Served, generation: int) -> None:
+        """Let tables serve callers with this one's settings, unless it found their code before a change."""
+        mine = settings.current.get()
+        with self.lock:
+            if self.refuses(generation):
+                return
+            served.serves = mine  # held: native code knows its address
+            served.words[ContextField.SETTINGS] = id(mine)
+            self._set(served, True)
+
+    def refuses(self, generation: int) -> bool:
+        """Whether code that was found in this generation is not to be served: there was a change since, or every result
+        is to be looked at, which Python does."""
+        return generation != self.generation or bool(settings.get().nans)
+
+    def forget(self) -> None:
+        """Other ops, passes or modes may mean other code: the next call goes through Python and finds it."""
+        with self.lock:
+            self.generation += 1
+            for served in self._all():
+                self._set(served, False)
+
+    def look_again(self) -> None:
+        """A block of settings begins or ends: whether callers must be told apart may have changed."""
+        with self.lock:
+            for served in self._all():
+                self._set(served, served.is_right)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """While a function is traced, compiled functions that it calls must be traced too, not run by their entries."""
+        self._count_traces(1)
+        try:
+            yield
+        finally:
+            self._count_traces(-1)
+
+    def _count_traces(self, change: int) -> None:
+        with self.lock:
+            self.traces = max(0, self.traces + change)  # in a child forked by the traced function it is 0 already
+            if self.traces == max(change, 0):  # the first begins, or the last ends
+                for served in self._all():
+                    self._set(served, served.is_right)
+
+    def _all(self) -> Iterator[Served]:
+        return (served for made in self.live for served in list(made.served))
+
+    def _set(self, served: Served, right: bool) -> None:
+        """Whether tables hold the right code, and so whom they serve: without a block open everyone has the settings of
+        the process, and tables for others rest."""
+        served.is_right, blocks = right, settings.blocks()
+        if not right or self.traces or (served.serves is not None and not blocks):
+            enabled = Enabled.NONE
+        else:
+            enabled = Enabled.MATCHING if blocks else Enabled.ALL
+        served.words[ContextField.ENABLED] = enabled
+
+    def after_fork(self) -> None:
+        """The entries' threads are gone in a child, and so are the other threads' traces: the next call goes through
+        Python and finds new ones."""
+        self.lock, self.traces = threading.Lock(), 0
+        for made in list(self.live):
+            made.after_fork()
+
+
+entries = Entries()
+settings.changed.append(entries.look_again)
+registry_listeners.append(entries.forget)
+os.register_at_fork(after_in_child=entries.after_fork)

@@ -1,0 +1,190 @@
+"""What a compiled function did, as numbers and in words."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from morpho.backends.cpu.compiler import code
+from morpho.backends.cpu.driver import threads
+from morpho.base.dims import evaluate, upper
+from morpho.base.units import format_bytes
+from morpho.program.program import PACK, HostStep, Program, Step
+
+if TYPE_CHECKING:
+    from morpho.tensor.jit.compile import Compiled
+    from morpho.tensor.jit.specialise import Specialisation
+
+
+def statistics(compiled: Compiled) -> dict[str, Any]:
+    """The plain dict behind `f.stats`; figures of the last signature, counts of all."""
+    backend = "cpu" if compiled.current is None else compiled.current.plan.backend
+    is_compiled = backend == "cpu"
+    result: dict[str, Any] = {
+        "calls": compiled.calls, "native_calls": compiled.native_calls, "recompiles": compiled.recompiles,
+        "fallbacks": compiled.fallbacks, "specialisations": len(compiled.specialisations),
+        "isa": code.current_isa().name if is_compiled else backend, "threads": threads.wanted_threads()}
+    if compiled.current is None:
+        return result
+    plan = compiled.current.plan
+    program = plan.program
+    after = plan.after
+    change = {name: after[name] - plan.before[name] for name in after}
+    result |= {
+        "passes": {name: dict(row) for name, row in plan.report.passes.items()},
+        "rules": dict(plan.report.rules),
+        "kernels": program.kernels if is_compiled else 0,
+        "host_steps": sum(isinstance(s, HostStep) for s in program.steps),
+        "products": _products(program),
+        "joint_launches": sum(executable.joint_launches for executable in plan.executables),
+        "copies": program.copies, **plan.figures(),
+        "arena_bytes": program.arena_bytes, "liveness_bytes": program.liveness_bytes,
+        "reused_bytes": program.reused_bytes,
+        "predicted_peak_bytes": compiled.current.footprint.total,
+        "predicted_bytes": asdict(compiled.current.footprint),
+        "recomputed": None if plan.report.recomputed is None else asdict(plan.report.recomputed),
+        "prepared_steps": len(program.prepare),
+        "prepared_bytes": sum(program.slots[slot].nbytes for slot, read in program.kept.items() if read),
+        "compile_ms": dict(plan.milliseconds) | {"generate": change["generate_ms"], "llvm": change["compile_ms"],
+                                                 "load": change["load_ms"]},
+        "cache": {"memory": int(change["memory_hits"]), "disk": int(change["disk_hits"]),
+                  "compiled": int(change["compiled"]), "plan": int(change["plan_hits"])},
+    }
+    return result
+
+
+def _products(program: Program) -> dict[str, int]:
+    """How many products go which way: with the right operand packed, or read as it lies, or through NumPy's BLAS."""
+    kernels = [step for step in program.steps if isinstance(step, Step)]
+    direct = sum(step.is_direct for step in kernels)
+    return {"packed": sum(step.is_product for step in kernels) - direct, "unpacked": direct,
+            "blas": sum(isinstance(step, HostStep) and step.label == "matmul_blas" for step in program.steps)}
+
+
+def predicted_seconds(compiled: Compiled) -> list[float]:
+    """What the machine would need for each step of the last signature at its measured limits, which are those of
+    float32, and at the sizes that were measured; 0 for steps of the host."""
+    from morpho.runtime.measure import machine_profile
+
+    assert compiled.current is not None
+    if not compiled.current.plan.native:
+        return []
+    profile, sizes = machine_profile(), compiled.current.sizes
+
+    def seconds(step: Step) -> float:
+        cost = step.cost_at(lambda size: evaluate(size, sizes) if sizes else upper(size))
+        return profile.seconds(cost._replace(flops=int(cost.flops * step.width)))
+
+    return [0.0 if isinstance(step, HostStep) else seconds(step) for step in compiled.current.plan.program.steps]
+
+
+def _step_lines(compiled: Compiled) -> list[str]:
+    """The steps; with times and the share of the machine's limit once `measure` has run."""
+    assert compiled.current is not None
+    steps, seconds = compiled.current.plan.program.steps, compiled.current.seconds
+    lines = ["steps"]
+    predicted = predicted_seconds(compiled) if seconds else []
+    for number, step in enumerate(steps):
+        kind = "host  " if isinstance(step, HostStep) else "kernel"
+        sizes = () if isinstance(step, HostStep) else step.sizes or (step.rows, step.columns)
+        size = "  " * bool(sizes) + " x ".join(map(str, sizes))
+        times = ""
+        if seconds:
+            share = f"{100 * predicted[number] / seconds[number]:4.0f} %" if predicted[number] else "     -"
+            times = f" {1e6 * predicted[number]:9.1f} us {1e6 * seconds[number]:9.1f} us {share}"
+        more = "" if isinstance(step, HostStep) or step.together < 2 else f"  jointly with the next {step.together - 1}"
+        lines.append(f"  {number:3d} {kind}{times} {step.label}{size}{more}"
+                     + (f"  ({step.origin})" if step.origin else ""))
+    if seconds:
+        lines.insert(1, "               at the limit    measured  share")
+        total, limit = sum(seconds), sum(predicted)
+        known = sum(second for second, at_limit in zip(seconds, predicted, strict=True) if at_limit)
+        share = f"{100 * limit / known:4.0f} %" if known else "     -"
+        lines.append(f"  all        {1e6 * limit:9.1f} us {1e6 * total:9.1f} us {share}")
+    return lines
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _peak_lines(stats: dict[str, Any]) -> list[str]:
+    """What a call holds at most, and what is computed again to keep a budget."""
+    parts = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in stats["predicted_bytes"].items() if nbytes)
+    lines = [f"  a call holds {format_bytes(stats['predicted_peak_bytes'])}: {parts}"]
+    found = stats["recomputed"]
+    if found is not None:
+        kernels = ", ".join(f"{label} x{count}" for label, count in sorted(found["kernels"].items())) or "nothing"
+        lines.append(f"  for a budget of {format_bytes(found['budget_bytes'])}, "
+                     f"{format_bytes(found['plain_bytes'])} without: computed again {kernels}; "
+                     f"{found['flops']:.3g} operations, about {100 * found['extra_time']:.0f} % more time")
+    return lines
+
+
+def _packed_anew(chosen: Specialisation) -> int:
+    """How many captured tensors are packed at every call, as they are or converted, since NumPy owns them and may
+    change them. What is made of captured tensors that Morpho owns is packed once, and not among these steps."""
+    program, first = chosen.plan.program, chosen.arguments + len(chosen.states.states)
+    borrowed = [not tensor.elements().writable for tensor in chosen.captured]
+    made: dict[int, set[int]] = {}  # slots made of captured tensors alone -> which of them are borrowed
+    for number, slot in enumerate(program.slots):
+        if slot.kind == "input" and 0 <= slot.index - first < len(borrowed):
+            made[number] = {slot.index} if borrowed[slot.index - first] else set()
+    mixed: set[int] = set()  # slots that something else is written to
+    found: set[int] = set()
+    for step in program.steps if chosen.plan.native else ():
+        if not isinstance(step, Step):
+            continue
+        position = 0 if step.label == PACK else 1 if step.is_product and not step.is_direct else None
+        packed = None if position is None else step.places[position]
+        if packed is not None:
+            found |= made.get(packed.slot, set())
+        reads, targets = {place.slot for place in step.reads}, {place.slot for place in step.written}
+        if reads <= made.keys() and not targets & mixed:
+            for target in targets:
+                made.setdefault(target, set()).update(*(made[read] for read in reads))
+        else:
+            mixed |= targets
+            for target in targets:
+                made.pop(target, None)
+    return len(found)
+
+
+def explain_text(compiled: Compiled) -> str:
+    """A page in words."""
+    stats = statistics(compiled)
+    if compiled.current is None:
+        return f"{compiled.__name__} has not been called yet: nothing is compiled."
+    steps = f"{_count(stats['kernels'], 'kernel')}, {_count(stats['host_steps'], 'host step')}"
+    lines = [f"{compiled.__name__}{compiled.signature}: {steps}, {stats['isa']}, {_count(stats['threads'], 'thread')}"]
+    lines.append("passes")
+    for name, row in stats["passes"].items():
+        lines.append(f"  {name:10s} {row['before']:4.0f} -> {row['after']:4.0f} nodes  {row['ms']:7.2f} ms")
+    if stats["rules"]:
+        applied = ", ".join(f"{name} x{count}" for name, count in sorted(stats["rules"].items()))
+        lines.append(f"  rules applied: {applied}")
+    by = "NumPy" if stats["isa"] == "reference" else f"the backend {stats['isa']}"
+    lines += _step_lines(compiled) if compiled.current.plan.native else [f"steps\n  each operation by {by}"]
+    if stats["prepared_steps"]:
+        lines.append(f"  once, on constants: {_count(stats['prepared_steps'], 'step')}, "
+                     f"{format_bytes(stats['prepared_bytes'])} kept")
+    packed = _packed_anew(compiled.current)
+    if packed:
+        lines.append(f"  packed at every call: {_count(packed, 'captured tensor')} borrowed from NumPy; "
+                     "mo.asarray(weight, copy=True) is packed once")
+    if compiled.current.notes:
+        lines.append("choices\n  " + "\n  ".join(compiled.current.notes))
+    lines.append(f"cost\n  {stats['flops']:.3g} operations, {format_bytes(stats['bytes_moved'])} through memory")
+    lines.append("memory")
+    lines.append(f"  intermediates kept in registers: {format_bytes(stats['bytes_avoided'])}; arena "
+                 f"{format_bytes(stats['arena_bytes'])} (at least {format_bytes(stats['liveness_bytes'])}), "
+                 f"written in place {format_bytes(stats['reused_bytes'])}; copies for layout {stats['copies']}")
+    lines += _peak_lines(stats)
+    parts = ", ".join(f"{name} {ms:.1f} ms" for name, ms in stats["compile_ms"].items())
+    cache = stats["cache"]
+    whole = "the whole plan from disk; " if cache["plan"] else ""
+    lines.append(f"compile\n  {parts}; {whole}code from memory {cache['memory']}, disk {cache['disk']}, "
+                 f"LLVM {cache['compiled']}")
+    lines.append(f"calls\n  {stats['calls']} ({stats['native_calls']} through the native entry), "
+                 f"{stats['recompiles']} recompiles, {stats['fallbacks']} fallbacks")
+    return "\n".join(lines)

@@ -1,0 +1,123 @@
+"""A function compiled for one signature, and what tracing needs besides: dynamic sizes, captured tensors, faults."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from morpho.base.dims import Line
+from morpho.base.shapes import is_contiguous
+from morpho.ir.graph import Graph
+from morpho.ir.node import Node, build, make, rebuild, toposort
+from morpho.passes.memory.arena import aligned
+from morpho.program.footprint import Footprint
+from morpho.runtime.plans.abstraction import realised
+from morpho.runtime.plans.evaluate import Plan
+from morpho.tensor.autodiff.grad_mode import check_own
+from morpho.tensor.core import Tensor
+from morpho.tensor.jit.constants import Prepared
+from morpho.tensor.jit.dynamic import Needed
+from morpho.tensor.state.native_states import States
+from morpho.tensor.state.trace import Trace
+
+
+class Binding(NamedTuple):
+    """Where the number of a symbol is found: an axis of an argument whose size is that line of it."""
+
+    line: Line
+    argument: int
+    axis: int
+    least: int
+    most: int
+
+
+@dataclass
+class Specialisation:
+    """The function compiled for one signature."""
+
+    plan: Plan
+    structure: Any  # of the result
+    outputs: int
+    captured: list[Tensor]
+    captured_layouts: list[tuple[Any, ...]]  # shape, strides and dtype they were compiled for
+    states: States
+    updates: list[tuple[int, int]]  # (state, output) pairs
+    aliases: dict[int, int]  # output -> input whose memory it may take
+    bindings: list[Binding]
+    overlap: bool
+    direct: bool
+    staged: list[bool]  # per output but updates: a fault may come after its first element was written
+    needed: list[Needed]  # dynamic sizes that must not be 0
+    least: dict[str, int]  # bounds within which that is sure, for the native entry
+    footprint: Footprint
+    arguments: int = 0  # tensors among them
+    given: list[Any] | None = None  # what a plain call gives by position: LEAF, or the very object
+    gather: Callable[..., Any] | None = None  # finds the tensors of other calls, for the native entry
+    prepared: Prepared | None = None
+    block: Any = None
+    keep: list[Any] = field(default_factory=list)
+    calls: int = 0
+    seconds: list[float] = field(default_factory=list)  # of each step, when `measure` was called
+    sizes: dict[str, int] = field(default_factory=dict)  # of the dynamic axes then
+    assumed: dict[int, Any] = field(default_factory=dict)  # objects whose `static_key()` this was compiled for
+    notes: list[str] = field(default_factory=list)  # what tracing decided, for `explain`
+    signature: int = -1  # its number among the function's
+    busy: Any = field(default_factory=ctypes.c_int64)  # 1 while a call of the native entry runs in `block`
+
+    @property
+    def staging_bytes(self) -> int:
+        """Memory for results that are moved to the caller's when nothing faulted."""
+        program = self.plan.program
+        return sum(aligned(program.slots[place.slot].nbytes)
+                   for place, staged in zip(program.outputs, self.staged, strict=False) if staged)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call of the native entry runs, in this thread or another."""
+        return bool(self.busy.value)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Memory that the native entry keeps between calls."""
+        return self.plan.workspace_bytes + self.staging_bytes
+
+    @property
+    def fits(self) -> bool:
+        """Whether the tensors of the surroundings are laid out as they were when this was compiled."""
+        return all(layout_of(tensor) == layout
+                   for tensor, layout in zip(self.captured, self.captured_layouts, strict=True))
+
+
+def layout_of(tensor: Tensor) -> tuple[Any, ...]:
+    """What code is compiled for besides a tensor's address; borrowed memory is never packed, so whose it is counts."""
+    found = tensor.elements()
+    return found.shape, found.strides, found.dtype, found.writable
+
+
+def capture(nodes: list[Node], trace: Trace) -> tuple[Graph, list[Tensor]]:
+    """Tensors of the surroundings that the function uses become inputs after its own; those it names are read anew at
+    every call."""
+    done: dict[int, Node] = {}
+    captured: list[Tensor] = []
+    first = trace.next_parameter
+    named = {leaf.serial: tensor for tensor, leaf in trace.captured.values()}
+    below = toposort(nodes)
+    check_own(below, trace)
+    for node in below:
+        buffer = realised(node)
+        if buffer is not None:
+            plain = is_contiguous(buffer.shape, buffer.strides)
+            extra = {} if plain else {"strides": buffer.strides}
+            done[node.serial] = build("parameter", index=first + len(captured), shape=buffer.shape, dtype=buffer.dtype,
+                                      **extra)
+            captured.append(named[node.serial] if node.serial in named else Tensor.of_buffer(buffer))
+        elif node.op.name == "parameter":  # without the number of its trace: equal functions are one program
+            attributes = {name: value for name, value in node.attributes.items() if name != "trace"}
+            done[node.serial] = make(node.op, (), attributes, origin=node.origin)
+        elif "identity" in node.op.properties:
+            done[node.serial] = done[node.inputs[0].serial]
+        else:
+            done[node.serial] = rebuild(node, [done[child.serial] for child in node.inputs])
+    return Graph(tuple(done[node.serial] for node in nodes)), captured

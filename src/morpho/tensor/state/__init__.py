@@ -1,0 +1,1 @@
+"""Tensors that a compiled function updates in place."""

@@ -1,0 +1,105 @@
+"""The states of a compiled function as its native entry sees them, and their locks.
+
+A state's new value goes to its own memory where the program reads every element before it writes it and nothing can
+fail after the first write. Elsewhere it goes to a spare tensor, and the two change places when the call is over.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from morpho.backends.cpu.driver.abi import StateRow
+from morpho.backends.cpu.driver.layout import slot_offset
+from morpho.runtime.memory.buffer import allocate
+from morpho.tensor.core import Tensor
+from morpho.tensor.state.state import State
+
+if TYPE_CHECKING:
+    from morpho.runtime.plans.evaluate import Plan
+
+MOST_SPARE_BYTES = 64 << 20  # with more the way through Python is taken, which large programs can afford
+
+
+class Spare:
+    """Memory for a state's next value, in a slot where native code finds it."""
+
+    __slots__ = ("_tensor",)
+
+    def __init__(self, state: State) -> None:
+        self._tensor = Tensor.of_buffer(allocate(state._tensor.shape, state._tensor.dtype))  # type: ignore[arg-type]
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nobody holds the value that was in it."""
+        return sys.getrefcount(self._tensor._storage) <= 2
+
+
+class States:
+    """The states of one specialisation. As a context manager it holds all their locks."""
+
+    def __init__(self, states: list[State], updates: list[tuple[int, int]], aliases: dict[int, int]) -> None:
+        self.states = states
+        self.ordered = sorted(states, key=lambda state: state.number)  # calls never wait for each other in a circle
+        self.updates, self.aliases = updates, aliases
+        self.spares: dict[int, Spare] = {}
+        self.rows: np.ndarray | None = None
+        self.plan: Plan | None = None
+
+    @property
+    def spare_bytes(self) -> int:
+        """Memory that updates outside the states' own need."""
+        return sum(self.states[number]._tensor.nbytes for number, output in self.updates if output not in self.aliases)
+
+    def table(self, plan: Plan) -> np.ndarray:
+        """What the entry reads: per state a `StateRow`. Its addresses are those of slots, which stay, and so does it: a
+        call under way holds this object, whatever becomes of the specialisation."""
+        if self.rows is not None:
+            return self.rows
+        executable, program = plan.executables[0], plan.program
+        rows = np.zeros((len(self.states), int(StateRow.SIZE)), np.int64)
+        for number, state in enumerate(self.states):
+            rows[number, StateRow.TENSOR] = id(state) + slot_offset(State, "_held")
+            rows[number, StateRow.WORDS] = np.frombuffer(state._words, np.int64).ctypes.data
+        for number, output in self.updates:
+            rows[number, StateRow.RESULT] = executable.slot_number[program.outputs[output].slot]
+            rows[number, StateRow.TARGET] = rows[number, StateRow.TENSOR]
+            if output not in self.aliases:
+                spare = self.spares.setdefault(number, Spare(self.states[number]))
+                rows[number, StateRow.TARGET] = id(spare) + slot_offset(Spare, "_tensor")
+        self.rows, self.plan = rows, plan
+        return rows
+
+    def refresh(self) -> None:
+        """New memory in place of spares whose old value someone holds."""
+        for number, spare in self.spares.items():
+            if not spare.is_free:
+                spare._tensor = Spare(self.states[number])._tensor
+
+    # -- locks ---------------------------------------------------------------------------------------------------------
+    def hold(self) -> tuple[Any, ...]:
+        """Wait for all locks. Used by the native entry around long programs: what is returned holds this object and the
+        C functions that let the locks go, so that no signal handler can come between the end of a run and them."""
+        taken: list[State] = []
+        try:
+            for state in self.ordered:
+                state.lock.acquire()
+                taken.append(state)
+            return (self, *[state.lock.native_release for state in self.ordered])
+        except BaseException:
+            _release(taken)
+            raise
+
+    def __enter__(self) -> States:
+        self.hold()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _release(self.ordered)
+
+
+def _release(states: list[State]) -> None:
+    for state in reversed(states):
+        state.lock.release()

@@ -1,0 +1,119 @@
+"""Tensors that have a place: `Parameter` and `Buffer` are tensors whose elements lie in a `State`.
+
+They are used like any tensor. `assign` gives one a new value, in place where a compiled function does it; whatever was
+computed before keeps the old value.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any
+
+from morpho.base.errors import DTypeError, fail
+from morpho.ir.node import Node
+from morpho.tensor.autodiff.grad_mode import Tracked, detached, tracing, watch
+from morpho.tensor.core import Tensor
+from morpho.tensor.state.state import State, defer
+from morpho.tensor.state.trace import current_trace
+
+unfilled: ContextVar[bool] = ContextVar("morpho_unfilled", default=False)  # variables wait for values from a file
+
+
+class Variable(Tensor):
+    """A tensor whose value can be replaced; what `Parameter` and `Buffer` have in common."""
+
+    __slots__ = ("state",)
+
+    def __init__(self, value: Any) -> None:
+        self.state, self._track = State(value, filled=not unfilled.get()), None
+
+    # What a tensor is made of is the state's at the moment.
+    _node = property(lambda self: self.state._tensor._node,  # type: ignore[assignment]
+                     lambda self, node: setattr(self.state._tensor, "_node", node))
+    _layout = property(lambda self: self.state._tensor._layout)  # type: ignore[assignment]
+    _record = property(lambda self: self.state._tensor._record)  # type: ignore[assignment]
+    _storage = property(lambda self: self.state._tensor._storage)  # type: ignore[assignment]
+
+    def program(self) -> Node:
+        """The leaf of the current value; inside a trace an input of the function, or what it was given there."""
+        trace = current_trace()
+        if trace is not None:
+            node: Node = trace.read(self.state).program()
+        else:
+            node = self.state._tensor.program()
+        if isinstance(getattr(self, "_track", None), Tracked):
+            watch(self, node)
+        return node
+
+    @property
+    def node(self) -> Node:
+        node = self.program()
+        return detached(node) if tracing.gradients_off else node
+
+    def claim(self) -> None:
+        self.state._tensor.claim()
+
+    def release_leaf(self) -> None:
+        self.state._tensor.release_leaf()
+
+    def replace(self, node: Node) -> None:
+        self.assign(Tensor.of_node(node))
+
+    def assign(self, value: Any) -> None:
+        """Give it another value of the same shape and dtype."""
+        if not unfilled.get():
+            self.state.value = value
+
+    @property
+    def value(self) -> Tensor:
+        """The value as it is now, as a tensor of its own."""
+        return self.state.value
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.value!r})"
+
+
+class Parameter(Variable):
+    """A tensor that training changes: it wants its gradient, and optimisers assign it.
+
+    >>> w = mo.nn.Parameter([1.0, 2.0])
+    >>> (w * w).sum().backward()
+    >>> w.assign(w - 0.5 * w.grad)
+    >>> w.numpy()
+    array([0., 0.], dtype=float32)
+    """
+
+    __slots__ = ()
+
+    def __init__(self, value: Any, requires_grad: bool = True) -> None:
+        super().__init__(value)
+        if not self.dtype.is_float:
+            raise fail(DTypeError, "Parameter", f"dtype {self.dtype} has no gradient", "use nn.Buffer for other values")
+        self._track = Tracked(bool(requires_grad))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
+        made = memo[id(self)] = Parameter(self.value, self._track.wanted)
+        return made
+
+
+class Buffer(Variable):
+    """A tensor that belongs to a module and is saved with it, but has no gradient: running statistics, tables. One that
+    is not `persistent` is not saved either: what the module can make again.
+
+    >>> mo.nn.Buffer([1, 2]).requires_grad
+    False
+    """
+
+    __slots__ = ("persistent",)
+
+    def __init__(self, value: Any, persistent: bool = True) -> None:
+        super().__init__(value)
+        self.persistent = persistent
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Buffer:
+        made = memo[id(self)] = Buffer(self.value, self.persistent)
+        return made
+
+    def defer(self, value: Tensor) -> None:
+        """Give it another value that is computed when it is read, or with the next step of an optimiser."""
+        defer(self.state, value)
