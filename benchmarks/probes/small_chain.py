@@ -46,7 +46,7 @@ def main() -> None:
     np.testing.assert_allclose(compiled(*tensors).numpy(), chain(*arrays), rtol=1e-4)
 
     def interpreted(x: Any, y: Any) -> Any:
-        with mo.settings(backend="reference"):
+        with mo.settings(device="reference"):
             return chain(x, y).numpy()
 
     target = mo.empty(ELEMENTS, dtype=mo.float32)

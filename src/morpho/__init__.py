@@ -33,6 +33,7 @@ from morpho.base.dtypes import (
 from morpho.base.dtypes import bool_ as bool
 from morpho.base.settings import settings
 from morpho.tensor.core import Tensor, realise
+from morpho.tensor.device import device, devices
 from morpho.tensor.functions.create import (
     arange,
     asarray,
@@ -226,6 +227,7 @@ __all__ = [
     "float32", "float64", "complex64", "complex128", "astype", "broadcast_arrays", "broadcast_to", "can_cast",
     "finfo", "iinfo", "isdtype", "result_type",
     # creation
+    "device", "devices",
     "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "linspace", "meshgrid",
     "ones", "ones_like", "tril", "triu", "zeros", "zeros_like",
     # elementwise

@@ -360,7 +360,7 @@ def test_levels_and_the_reference_backend_in_one_function() -> None:
             np.testing.assert_array_equal(f(x, x).numpy(), expected)
             np.testing.assert_array_equal(f(x, x, out=target).numpy(), expected)
     native = f.native_calls
-    with mo.settings(backend="reference"):
+    with mo.settings(device="reference"):
         np.testing.assert_allclose(f(x, x, out=target).numpy(), expected, rtol=1e-5)
         np.testing.assert_allclose(f(x, x).numpy(), expected, rtol=1e-5)
     assert f.native_calls == native  # a setting holds for the native entry too

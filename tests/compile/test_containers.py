@@ -250,7 +250,7 @@ def test_settings_of_a_block() -> None:
         for _ in range(2):
             f({"a": A})
         assert f.native_calls == before + 1
-    with mo.settings(backend="reference"):
+    with mo.settings(device="reference"):
         f({"a": A})
     assert f.native_calls == before + 1
 

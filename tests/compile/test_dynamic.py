@@ -215,7 +215,7 @@ def test_no_elements_where_an_operation_needs_some(name: str, backend: str) -> N
     """The error of a static empty axis, through Python and through the native entry, which serves all other sizes."""
     function, empty = EMPTY[name], 1 if name == "without first" else 0
     f = mo.compile(function, dynamic={"x": {0: mo.Dim("n", empty, 64)}})
-    with mo.settings(backend=backend):
+    with mo.settings(device=backend):
         for size in (7, empty, 3, empty, empty + 1):
             x = numbers(size, 5)
             if size > empty:
@@ -240,7 +240,7 @@ NO_ELEMENTS: dict[str, Callable[[mo.Tensor], mo.Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("setting", [{"level": 0}, {"level": 3}, {"backend": "reference"}], ids=str)
+@pytest.mark.parametrize("setting", [{"level": 0}, {"level": 3}, {"device": "reference"}], ids=str)
 @pytest.mark.parametrize("name", NO_ELEMENTS)
 def test_rows_that_turn_out_empty(name: str, setting: dict[str, Any]) -> None:
     """A row of no elements is an empty row, and the logarithm of its empty sum -inf: values and gradients, as static
@@ -381,7 +381,7 @@ def test_the_reference_backend_with_dynamic_sizes() -> None:
     f = mo.compile(lambda x: mo.softmax(x, axis=0).sum(axis=1) + x.shape[0], dynamic={"x": {0: mo.Dim("n", 1, 64)}})
     for rows in (3, 9):
         x = numbers(rows, 5)
-        with mo.settings(backend="reference"):
+        with mo.settings(device="reference"):
             expected = f(x).numpy()
         np.testing.assert_allclose(f(x).numpy(), expected, rtol=1e-5)
 
@@ -413,7 +413,7 @@ def test_sizes_among_the_results_are_numbers() -> None:
     assert sizes.recompiles == 0
     alone = mo.compile(lambda x: x.shape[0], dynamic={"x": {0: n}})
     assert [alone(mo.ones(count)) for count in (3, 9, 3)] == [3, 9, 3]
-    with mo.settings(backend="reference"):
+    with mo.settings(device="reference"):
         assert sizes(mo.ones((2, 3)))["twice"] == 4
 
 
@@ -421,7 +421,7 @@ def test_sizes_among_the_results_are_numbers() -> None:
                                   lambda n: mo.zeros(n).sum(), lambda n: mo.eye(n)])
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 def test_a_dynamic_size_has_no_value_outside(make: Any, backend: str) -> None:
-    with mo.settings(backend=backend), pytest.raises(ArgumentError, match="only while a compiled function runs"):
+    with mo.settings(device=backend), pytest.raises(ArgumentError, match="only while a compiled function runs"):
         make(mo.Dim("n", 1, 64)).numpy()
 
 

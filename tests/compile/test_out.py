@@ -124,7 +124,7 @@ REFUSED: dict[str, tuple[Refusal, type[Exception], str]] = {
 def test_one_tensor_twice_is_refused(backend: str, a: mo.Tensor, b: mo.Tensor) -> None:
     f = mo.compile(lambda x, y: (x + y, x - y))
     target = mo.full((N,), 7.0).realise()
-    with mo.settings(backend=backend):
+    with mo.settings(device=backend):
         for _ in range(2):
             with pytest.raises(SharedError, match="shares its memory"):
                 f(a, b, out=(target, target))
@@ -134,7 +134,7 @@ def test_one_tensor_twice_is_refused(backend: str, a: mo.Tensor, b: mo.Tensor) -
 def test_a_target_that_is_an_input_on_the_reference_backend(b: mo.Tensor) -> None:
     f = mo.compile(lambda x, y: x + y)
     target = mo.full((N,), 7.0).realise()
-    with mo.settings(backend="reference"):
+    with mo.settings(device="reference"):
         assert f(target, b, out=target) is target
     np.testing.assert_array_equal(target.numpy(), b.numpy() + 7)
 

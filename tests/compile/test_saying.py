@@ -16,7 +16,7 @@ import sys
 sys.modules["llvmlite"] = sys.modules["llvmlite.binding"] = None
 import morpho as mo
 x = mo.asarray([1.0, 2.0])
-with mo.settings(backend="reference", cache=False):
+with mo.settings(device="reference", cache=False):
     f = mo.compile(lambda a, w=mo.ones((2, 2)): mo.exp(a @ w) * 2)
     print(f(x).tolist() == (mo.exp(x @ mo.ones((2, 2))) * 2).tolist(), f.stats["isa"])
 """
@@ -29,7 +29,7 @@ def test_llvm_is_not_needed() -> None:
 
 def test_what_ran_is_said_and_native_code_comes_when_it_is_asked_for() -> None:
     x = mo.asarray(np.linspace(-1, 1, 50))
-    with mo.settings(backend="reference", cache=False):
+    with mo.settings(device="reference", cache=False):
         f = mo.compile(lambda a: mo.tanh(a) * 2)
         f(x)
         assert (f.stats["kernels"], f.stats["isa"], f.stats["cache"]["compiled"]) == (0, "reference", 0)

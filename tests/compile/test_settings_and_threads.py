@@ -60,7 +60,7 @@ def test_a_block_is_not_served_by_another_threads_code() -> None:
 
     def inside():
         own = mo.empty(200)
-        with mo.settings(backend="reference"):
+        with mo.settings(device="reference"):
             yield
             for _ in range(3):
                 before = f.native_calls
@@ -86,7 +86,7 @@ def test_tasks_of_one_thread() -> None:
     native: list[int] = []
 
     async def inside() -> None:
-        with mo.settings(backend="reference"):
+        with mo.settings(device="reference"):
             for _ in range(3):
                 await asyncio.sleep(0)
                 before = f.native_calls
@@ -131,7 +131,7 @@ def test_a_block_elsewhere_costs_other_callers_nothing() -> None:
     f(x, out=target)
     before = f.slow_calls
     for _ in range(3):
-        with mo.settings(backend="reference"):
+        with mo.settings(device="reference"):
             mo.exp(x).numpy()
         f(x, out=target)
     assert f.slow_calls == before

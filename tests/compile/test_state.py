@@ -251,7 +251,7 @@ def test_calls_from_several_threads_take_turns() -> None:
 def test_the_reference_backend_updates_states() -> None:
     total = mo.State(mo.zeros(3))
     step = accumulate(total)
-    with mo.settings(backend="reference"):
+    with mo.settings(device="reference"):
         assert step(mo.ones(3)).item() == 3
     assert step(mo.ones(3)).item() == 6 and total.version == 2
 

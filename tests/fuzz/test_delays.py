@@ -104,7 +104,7 @@ def test_delays_change_no_bit(pauses: None, rng: np.random.Generator, name: str,
         x = values(rng, (70, 32), dtype)
         with mo.settings(isa=isa, threads=1):
             want = bits(function, x)
-        with mo.settings(backend="reference"):
+        with mo.settings(device="reference"):
             about = [part.numpy() for part in _listed(function(x))]
         for count in THREADS:
             with mo.settings(isa=isa, threads=count):

@@ -306,7 +306,7 @@ def test_explain_counts_what_is_packed_at_every_call(rng: np.random.Generator) -
         assert "packed at every call" in f.explain(), f.explain()
     moving = mo.compile(lambda x, y: x @ (borrowed * y))
     moving(mo.asarray(draw(rng, 100, 30)), mo.asarray(draw(rng, 20)))
-    with mo.settings(backend="reference"):
+    with mo.settings(device="reference"):
         anew(mo.asarray(draw(rng, 100, 30)))
     assert "every call" not in moving.explain() + anew.explain()
 

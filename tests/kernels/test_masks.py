@@ -50,7 +50,7 @@ def test_every_element_and_no_other(masked: list[int], dtype: str) -> None:
     """The end of a line would fall into the next one, which was written before."""
     x, y = (mo.asarray(np.arange(7 * n).reshape(7, n) % 2).astype(getattr(mo, dtype)) for n in (77, 35))
     joined = mo.compile(lambda x, y: mo.concat([mo.where(x == 0, x, y[:, :1]), mo.where(y == 0, y, y)], axis=1))(x, y)
-    with mo.settings(backend="reference"):
+    with mo.settings(device="reference"):
         assert mo.all(joined == mo.concat([mo.where(x == 0, x, y[:, :1]), y], axis=1))
     assert masked
 

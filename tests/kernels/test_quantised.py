@@ -278,7 +278,7 @@ def test_algorithms_and_the_reference_backend(rng: np.random.Generator) -> None:
     for algorithm in ("auto", "kernel", "parallel"):
         assert mo.matmul(x, weight, algorithm=algorithm).numpy().tobytes() == plain.tobytes()
     assert mo.matmul(x.astype(mo.float64), weight, dtype=mo.float32).numpy().tobytes() == plain.tobytes()
-    with mo.settings(backend="reference"):
+    with mo.settings(device="reference"):
         np.testing.assert_allclose(mo.gelu(x @ weight.T).numpy(), mo.gelu(mo.asarray(plain)).numpy(),
                                    rtol=1e-4, atol=1e-4)
 

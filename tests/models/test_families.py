@@ -55,7 +55,7 @@ def _losses(model: mo.models.Model, loss: Callable[[], mo.Tensor], steps: int) -
     """A few steps, one NumPy operation at a time: what is compiled is looked at elsewhere."""
     optimiser = mo.optim.AdamW(model.parameters(), lr=1e-2)
     found = []
-    with mo.settings(backend="reference"):
+    with mo.settings(device="reference"):
         for _ in range(steps):
             value = loss()
             value.backward()

@@ -26,7 +26,7 @@ def check_gradients(function: Callable[..., Any], inputs: Sequence[Array], param
     weights = mo.asarray(rng.standard_normal(tuple(result.shape)))
     (result * weights).sum().backward()
     targets = [*(leaves[i] for i in floats), *parameters]
-    with mo.settings(backend=backend):
+    with mo.settings(device=backend):
         mo.realise(*[target.grad for target in targets if target.grad is not None])
     gradients = [np.zeros(t.shape) if t.grad is None else t.grad.numpy() for t in targets]
 
@@ -36,7 +36,7 @@ def check_gradients(function: Callable[..., Any], inputs: Sequence[Array], param
             moved[i] = inputs[i] + change
         for parameter, old, change in zip(parameters, olds, changes[len(floats):], strict=True):
             parameter.assign(old + change)
-        with mo.settings(backend="reference"), mo.no_grad():
+        with mo.settings(device="reference"), mo.no_grad():
             return float((function(*[mo.asarray(x) for x in moved]) * weights).sum().item())
 
     olds = [parameter.numpy(copy=True) for parameter in parameters]

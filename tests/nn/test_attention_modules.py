@@ -170,7 +170,7 @@ def test_gradients_reach_every_parameter() -> None:
     block = mo.nn.TransformerBlock(8, 4, 12, kv_heads=2, causal=True, activation="swiglu", normalization="rmsnorm",
                                    rope=mo.nn.RotaryPositions(2, 8))
     x = mo.asarray(RNG.standard_normal((1, 5, 8)).astype(np.float32))
-    with mo.settings(backend="reference"):
+    with mo.settings(device="reference"):
         mo.sum(block(x) * x).backward()
         mo.realise(*[p.grad for p in block.parameters()])
     assert all(np.abs(p.grad.numpy()).sum() > 0 for name, p in block.named_parameters() if "k_proj.bias" not in name)

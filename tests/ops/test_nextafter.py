@@ -15,7 +15,7 @@ from morpho.tensor.core import Tensor
 Array = Any
 EVERY = np.arange(1 << 16, dtype=np.uint16)
 INFINITY = {mo.float16: 0x7C00, mo.bfloat16: 0x7F80}
-WAYS = [{"isa": name} for name in available_isas(machine())] + [{"backend": "reference"}]
+WAYS = [{"isa": name} for name in available_isas(machine())] + [{"device": "reference"}]
 
 
 def neighbours(dtype: mo.DType, x: Array, y: Array) -> Array:

@@ -312,7 +312,7 @@ def test_a_reduced_axis_of_size_one(rng: np.random.Generator, rows: int) -> None
         return total, doubled, both, flat, mixed, mo.sum(mixed, axis=1) + mo.reshape(doubled, (rows,))
 
     x = mo.asarray(rng.random((rows, 1)).astype(np.float32))
-    with mo.settings(backend="reference"):
+    with mo.settings(device="reference"):
         expected = [value.numpy() for value in program(x)]
     for found, value in zip(mo.compile(program)(x), expected, strict=True):
         np.testing.assert_allclose(found.numpy(), value, rtol=1e-5)

@@ -81,7 +81,7 @@ def test_gradients_by_differences(kind: str, rng: np.random.Generator) -> None:
 def test_gradients_over_several_blocks(kind: str, lengths: tuple[int, int], rng: np.random.Generator) -> None:
     given = draw(rng, *lengths)
     options = options_of(kind, rng, *lengths)
-    with mo.settings(backend="reference"):
+    with mo.settings(device="reference"):
         want = gradients(given, **options)
     for got, true in zip(gradients(given, **options), want):
         assert np.allclose(got, true, rtol=1e-12, atol=1e-12)
@@ -252,7 +252,7 @@ def test_it_joins_a_larger_function(rng: np.random.Generator) -> None:
     before = evaluation.counts.fallbacks
     f = mo.compile(block, whole=True)
     got = f(x).numpy()
-    with mo.settings(backend="reference"):
+    with mo.settings(device="reference"):
         want = block(x).numpy()
     assert np.allclose(got, want, atol=1e-5) and evaluation.counts.fallbacks == before
 

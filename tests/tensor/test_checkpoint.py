@@ -77,7 +77,7 @@ def test_a_transformer_with_dropout(rng: np.random.Generator) -> None:
     assert bits(*thrifty(weights, x, key)) == wanted
     assert thrifty.stats["arena_bytes"] <= 0.5 * plain.stats["arena_bytes"], thrifty.stats["arena_bytes"]
     assert plain.stats["flops"] < thrifty.stats["flops"] < 1.5 * plain.stats["flops"]
-    with mo.settings(backend="reference"):
+    with mo.settings(device="reference"):
         assert bits(*thrifty(weights, x, key)) == bits(*plain(weights, x, key))
 
 

@@ -365,7 +365,7 @@ def test_dynamic_images(rng: np.random.Generator) -> None:
 def test_the_reference_backend_agrees(rng: np.random.Generator) -> None:
     x, weight = mo.asarray(draw(rng, 2, 3, 8, 8)), mo.asarray(draw(rng, 4, 3, 3, 3))
     got = mo.relu(mo.conv2d(x, weight, padding=1)).numpy()
-    with mo.settings(backend="reference"):
+    with mo.settings(device="reference"):
         close(mo.relu(mo.conv2d(x, weight, padding=1)).numpy(), got)
 
 

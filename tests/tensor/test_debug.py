@@ -111,7 +111,7 @@ def test_the_decorator_and_the_other_backend() -> None:
     assert decorated(mo.ones(2)) == 0.0
     with pytest.raises(NotFinite, match=r"\[log\]"):
         decorated(mo.zeros(2))
-    with mo.settings(backend="reference"):
+    with mo.settings(device="reference"):
         assert "[log]" in blamed(mo.compile(lambda x: mo.log(x)), mo.zeros(2))
     f = mo.compile(lambda x: mo.log(x).sum(), dynamic={"x": {0: mo.Dim("n", 1, 8)}})
     assert "5 of 5 elements" in blamed(f, mo.zeros(5))

@@ -133,7 +133,7 @@ def test_random_expressions(found: tuple[str, list[tuple[int, ...]]], number: in
     expression, shapes = found
     arrays = draw(np.random.default_rng(number), shapes)
     want = np.einsum(expression, *arrays)
-    with mo.settings(backend="reference"):
+    with mo.settings(device="reference"):
         check(mo.einsum(expression, *arrays), want)
         check(mo.einsum(expression, *arrays, optimize=False), want)
 

@@ -204,7 +204,7 @@ FAULTS: list[tuple[str, Any]] = [
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 @pytest.mark.parametrize(("text", "call"), FAULTS)
 def test_an_index_outside_its_axis_is_told_as_the_user_called_it(text: str, call: Any, backend: str) -> None:
-    with mo.settings(backend=backend), pytest.raises(IndexError, match=text) as caught:
+    with mo.settings(device=backend), pytest.raises(IndexError, match=text) as caught:
         call().numpy()
     assert "gather" not in str(caught.value)
 

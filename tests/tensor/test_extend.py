@@ -10,7 +10,7 @@ import pytest
 
 import morpho as mo
 from morpho.backends.reference.reference import run_node
-from morpho.base.errors import ArgumentError, CompileError, ShapeError
+from morpho.base.errors import ArgumentError, CompileError, MorphoError, ShapeError
 
 X = mo.asarray([1.0, 2.0])
 
@@ -135,10 +135,10 @@ def test_a_backend_computes_what_the_reference_does(boxed: list[str], rng: np.ra
                 lambda: mo.compile(mo.grad(loss))(mo.asarray(w)),
                 lambda: mo.compile(lambda x: x[1:] * x.shape[0], dynamic={"x": {0: mo.Dim("n", 2, 9)}})(mo.asarray(x))]
     for program in programs:
-        with mo.settings(backend="reference"):
+        with mo.settings(device="reference"):
             expected = program().numpy()
         boxed.clear()
-        with mo.settings(backend="boxed"):
+        with mo.settings(device="boxed"):
             found = program()
             found.numpy()
         assert boxed and found.numpy().tobytes() == expected.tobytes()
@@ -146,7 +146,7 @@ def test_a_backend_computes_what_the_reference_does(boxed: list[str], rng: np.ra
 
 def test_a_function_on_a_backend_says_so(boxed: list[str]) -> None:
     f = mo.compile(lambda x: mo.exp(x) + 1)
-    with mo.settings(backend="boxed"):
+    with mo.settings(device="boxed"):
         f(X, out=mo.zeros(2).realise())
         assert (f.stats["isa"], f.stats["kernels"]) == ("boxed", 0) and "by the backend boxed" in f.explain()
     assert f(X).tolist() == pytest.approx([np.e + 1, np.e**2 + 1]) and f.stats["kernels"] == 1
@@ -158,14 +158,14 @@ def test_backends_that_are_wrong(boxed: list[str]) -> None:
             mo.extend.backend(name, lambda *given: None)
     with pytest.raises(ArgumentError, match="run of 'other' is 3"):
         mo.extend.backend("other", 3)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="use cpu or reference or boxed"), mo.settings(backend="other"):
+    with pytest.raises(ArgumentError, match=r"use cpu or reference or .*boxed"), mo.settings(device="other"):
         pass
-    with mo.settings(backend="boxed"), pytest.raises(ArgumentError, match="is in use"):
+    with mo.settings(device="boxed"), pytest.raises(ArgumentError, match="is in use"):
         mo.extend.remove("boxed")
     with pytest.raises(ArgumentError, match="no name"):
         mo.extend.backend(3, lambda *given: None)  # type: ignore[arg-type]
     mo.extend.backend("flat", lambda node, values, sizes: np.zeros(7))
-    with mo.settings(backend="flat"), pytest.raises(ShapeError, match=r"backend 'flat' .* shape \(7,\), not \(2,\)"):
+    with mo.settings(device="flat"), pytest.raises(ShapeError, match=r"backend 'flat' .* shape \(7,\), not \(2,\)"):
         (X + 1).numpy()
     mo.extend.remove("flat")
 
@@ -174,13 +174,13 @@ def test_a_backend_that_is_removed_while_another_block_names_it() -> None:
     """Nothing runs on another backend in its place, least of all a program that has no code."""
     mo.extend.backend("gone", run_node)
     f = mo.compile(lambda x: x - 1)
-    with mo.settings(backend="gone"):
+    with mo.settings(device="gone"):
         assert f(X).tolist() == [0, 1]
-        with mo.settings(backend="cpu"):
+        with mo.settings(device="cpu"):
             mo.extend.remove("gone")
         (lazy,) = [X * 2]
         for call in (lambda: f(X), lazy.numpy, lambda: mo.compile(lambda x: x + 1)(X)):
-            with pytest.raises(ArgumentError, match="'gone' was removed while"):
+            with pytest.raises(MorphoError, match="'gone' (was removed while|is not there)"):
                 call()
     assert f(X).tolist() == [0, 1]
 
@@ -191,7 +191,7 @@ def test_results_of_a_backend_are_rounded_to_their_dtype() -> None:
 
     mo.extend.backend("unrounded", run)
     x, y = mo.asarray([3.3], dtype=mo.bfloat16), mo.asarray([1.7], dtype=mo.bfloat16)
-    with mo.settings(backend="unrounded"):
+    with mo.settings(device="unrounded"):
         found = (x * y).numpy()
     assert found.tolist() == (x * y).numpy().tolist()
     mo.extend.remove("unrounded")

@@ -421,7 +421,7 @@ def test_a_view_that_would_need_a_copy_is_refused() -> None:
     assert mo.compile(lambda x: mo.reshape(x + 1, (12,), copy=False))(x).shape == (12,)
 
 
-@pytest.mark.parametrize("setting", [{"level": 0}, {"level": 3}, {"backend": "reference"}], ids=str)
+@pytest.mark.parametrize("setting", [{"level": 0}, {"level": 3}, {"device": "reference"}], ids=str)
 @pytest.mark.parametrize("shape, axis", [((2, 0), 1), ((0, 3), 0), ((0, 3), 1), ((2, 0), (0, 1))], ids=str)
 def test_rows_of_no_elements(shape: tuple[int, ...], axis: Any, setting: dict[str, Any]) -> None:
     """Empty rows, as in PyTorch and JAX; the logarithm of an empty sum is -inf. `max` still has no value."""

@@ -25,7 +25,7 @@ from morpho.base.errors import ArgumentError, fail
 if TYPE_CHECKING:
     from pathlib import Path
 
-backends = ["cpu", "reference"]  # and those of `mo.extend.backend`
+device_kinds: list[str] = []  # filled by `backends/registry.py`
 _SEVERITIES = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -33,7 +33,7 @@ _SEVERITIES = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.
 class Settings:
     """One immutable set of choices; `describe` below says what each one means."""
 
-    backend: str = "cpu"
+    device: str = "cpu"
     level: int = 3
     isa: str = "native"
     threads: int = 0
@@ -60,7 +60,8 @@ class Settings:
 
 
 describe = {
-    "backend": "cpu (native code), reference (NumPy, one operation at a time), or one of mo.extend.backend",
+    "device": "where tensors are made and programs run: cpu (native code), reference (NumPy on the same memory, one "
+              "operation at a time), or one of mo.devices()",
     "level": "optimisation level 0-3; every level gives the same bits",
     "isa": "native, scalar, neon, avx2, avx512, amx, or vector128/256/512 for a plain width",
     "threads": "worker threads; 0 means every core this process may really use",
@@ -96,9 +97,10 @@ def _check(settings: Settings, line: str | None = None) -> Settings:
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise fail(ArgumentError, "settings", f"{field.name}={value!r} is not of type {kind.__name__}",
                        describe[field.name], line)
-    if settings.backend not in backends:
-        raise fail(ArgumentError, "settings", f"backend {settings.backend!r} is unknown",
-                   "use " + " or ".join(backends), line)
+    kind = settings.device.partition(":")[0]
+    if kind != "cpu" and kind not in device_kinds:
+        raise fail(ArgumentError, "settings", f"device {settings.device!r} is unknown",
+                   "use " + " or ".join(device_kinds or ["cpu"]), line)
     if settings.level not in (0, 1, 2, 3):
         raise fail(ArgumentError, "settings", f"level {settings.level} is not one of 0, 1, 2, 3", "", line)
     if settings.threads < 0 or settings.pool_bytes < 0 or settings.cache_bytes < 0:

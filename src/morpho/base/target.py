@@ -18,6 +18,8 @@ from morpho.base import settings
 from morpho.base.machine import Isa, Machine, choose_isa
 from morpho.base.machine import machine as this_machine
 
+ALIGNMENT_BYTES = 64  # of all memory that kernels see: a line of the cache, and a vector of AVX-512
+
 
 @dataclass(frozen=True, slots=True)
 class Target:

@@ -13,14 +13,14 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from morpho.base import settings
 from morpho.base.dims import Dim, Shape
 from morpho.base.dtypes import DType
-from morpho.base.errors import user_line
+from morpho.base.errors import DeviceError, fail, user_line
 from morpho.base.shapes import check_shape
 from morpho.ir.op import REGISTRY, Attributes, Op, Spec
 
@@ -108,12 +108,16 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def make(op: Op, inputs: Sequence[Node] = (), attributes: Attributes | None = None, *, device: str = "cpu",
+def make(op: Op, inputs: Sequence[Node] = (), attributes: Attributes | None = None, *, device: str = "",
          payload: Any = None, origin: str | None = None) -> Node:
     """The node for `op` on `inputs`: an existing one if an equal one lives, else a new one, inferred and checked.
-    Its `origin` is the user's line on the stack unless one is given."""
+    Its `origin` is the user's line on the stack unless one is given. Its device is that of its inputs; what has none,
+    such as a number, goes with any."""
     attributes = attributes or {}
     inputs = tuple(inputs)
+    for node in inputs:
+        if node.device and node.device != device:
+            device = node.device if not device else _refuse_mixed(op, device, node.device)
     key = (op.name, tuple([node.serial for node in inputs]), device,
            tuple([(name, _key(attributes[name])) for name in
                   (sorted(attributes) if len(attributes) > 1 else attributes)]))
@@ -140,6 +144,11 @@ def make(op: Op, inputs: Sequence[Node] = (), attributes: Attributes | None = No
             return found
         _table[key] = node
         return node
+
+
+def _refuse_mixed(op: Op, one: str, other: str) -> NoReturn:
+    raise fail(DeviceError, op.name, f"its operands lie on {one} and on {other}",
+               f"move one of them first: x.to({one!r})")
 
 
 def _line() -> str:
@@ -175,7 +184,8 @@ def rebuild(node: Node, inputs: Sequence[Node]) -> Node:
     inputs = tuple(inputs)
     if inputs == node.inputs:  # the same objects: nodes compare by identity
         return node
-    return make(node.op, inputs, node.attributes, device=node.device, origin=node.origin)  # not with the payload
+    device = "" if inputs else node.device
+    return make(node.op, inputs, node.attributes, device=device, origin=node.origin)  # not with the payload
 
 
 def has_symbols(node: Node) -> bool:

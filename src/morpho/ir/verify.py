@@ -32,7 +32,7 @@ def _problem(node: Node, seen: set[int]) -> str:
         return f"claims {node.outputs} but infers {outputs}"
     if node.op.kind == "elementwise" and any(child.shape != node.shape for child in node.inputs):
         return "is elementwise but an input has another shape (a missing expand)"
-    if any(child.device != node.device for child in node.inputs):
+    if node.inputs and {child.device for child in node.inputs} - {""} != {node.device} - {""}:
         return "mixes devices"
     if node.op.name == "data" and node.payload is None:
         return "is a data leaf without data"

@@ -236,6 +236,24 @@ class Module:
         if tensors:
             assign([(own[name].state, tensor.astype(own[name].dtype)) for name, tensor in tensors.items()])
 
+    def to(self: Self, *wanted: Any, device: Any = None, dtype: Any = None) -> Self:
+        """Put the module on another device, into another floating-point dtype, or both: `model.to("cuda:0")`. In place,
+        like PyTorch's; make the optimiser afterwards.
+
+        >>> mo.nn.Linear(2, 3).to("cpu").weight.device
+        'cpu'
+        """
+        for one in wanted:
+            if isinstance(one, str) and one.partition(":")[0] in {name.partition(":")[0] for name in mo.devices()}:
+                device = one
+            else:
+                dtype = one
+        if device is not None:
+            for _, variable in self._variables(Variable):
+                variable.state = mo.State(variable.value.to(device))
+            entries.forget()
+        return self if dtype is None else self.astype(dtype)
+
     def astype(self: Self, dtype: Any) -> Self:
         """Convert all float parameters and buffers."""
         kind = mo.asarray(0.0).astype(dtype).dtype

@@ -38,6 +38,11 @@ def listed_parameters(operation: str, given: Any) -> list[Any]:
     return list(given)
 
 
+def _home(parameters: list[Parameter]) -> str:
+    """Where what an optimiser keeps of its parameters lies: with them."""
+    return parameters[0].device if parameters else "cpu"
+
+
 class Group:
     """Parameters with settings of their own: `group["weight_decay"] = 0.0`. The learning rate is a state, so changing
     it compiles nothing; any other setting is part of the program: another one means compiling a step anew."""
@@ -46,7 +51,7 @@ class Group:
         self.parameters = parameters
         self._settings = dict(settings)
         self.initial: float | None = None  # the rate that schedules start from
-        self.rate = mo.State(mo.asarray(float(self._settings["lr"]), dtype=mo.float64))
+        self.rate = mo.State(mo.asarray(float(self._settings["lr"]), dtype=mo.float64, device=_home(parameters)))
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._settings:
@@ -140,10 +145,11 @@ class Optimizer:
         self.check(made)
         self.groups.append(made)
         fresh = [count for count in self._counts.values() if count.value.item() == 0]
-        count = fresh[0] if fresh else mo.State(mo.asarray(0, dtype=mo.int64))
+        count = fresh[0] if fresh else mo.State(mo.asarray(0, dtype=mo.int64, device=_home(parameters)))
         for parameter in parameters:
             self._counts[id(parameter)] = count
-            self._slots[id(parameter)] = {key: mo.State(v) for key, v in self.slots(parameter, made).items()}
+            with mo.device(parameter.device):
+                self._slots[id(parameter)] = {key: mo.State(v) for key, v in self.slots(parameter, made).items()}
         entries.forget()
 
     def _check_names(self, settings: Mapping[str, Any]) -> None:

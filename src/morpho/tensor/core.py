@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 
 from morpho.backends.cpu.driver.layout import pack_record
+from morpho.backends.registry import default_device, memory_of
 from morpho.base import settings
 from morpho.base.dims import Shape, product
 from morpho.base.dtypes import DType, bfloat16
 from morpho.base.errors import ArgumentError, CompileError, ShapeError, fail
 from morpho.base.lazy_module import Late
 from morpho.ir.node import Node, toposort
-from morpho.runtime.memory.buffer import Buffer
+from morpho.runtime.memory.buffer import Buffer, OffHost
 from morpho.tensor.autodiff.grad_mode import Tracked, check_own, detached, is_watched, tracing, tracked, watch
 from morpho.tensor.tools.foreign_calls import unpicklable
 
@@ -93,7 +94,8 @@ class Tensor:
                 return  # another thread has given the tensor another value
             address, shape, strides, dtype, writable = self._layout
             self._layout = (address, shape, strides, dtype, writable)  # another tuple: a `Holder` knows the old one
-            self._record = pack_record(address, int(writable), dtype, shape, strides)
+            if self._record is not None:
+                self._record = pack_record(address, int(writable), dtype, shape, strides)
             self._forget_program()
 
     def _forget_program(self) -> None:
@@ -150,7 +152,11 @@ class Tensor:
 
     @property
     def device(self) -> str:
-        return "cpu"
+        """Where the elements lie, or will: `cpu`, or another of `mo.devices()`."""
+        node, storage, layout = self._node, self._storage, self._layout
+        if layout is not None:
+            return storage.device if isinstance(storage, OffHost) else "cpu"
+        return (node.device if node is not None else "") or memory_of(default_device())
 
     @property
     def is_realised(self) -> bool:
@@ -383,7 +389,8 @@ def _settle(tensor: Tensor, node: Node, buffer: Buffer, reusable: bool) -> None:
     tensor._hold(buffer)
     tensor._node = None
     if reusable and (node.payload is None or (isinstance(node.payload, Holder) and node.payload() is None)):
-        tensor._record = pack_record(buffer.address, 0, buffer.dtype, buffer.shape, buffer.strides)
+        if tensor._record is not None:
+            tensor._record = pack_record(buffer.address, 0, buffer.dtype, buffer.shape, buffer.strides)
         node.payload = Holder(tensor)
 
 

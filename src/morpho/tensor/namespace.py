@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from morpho.backends.registry import canonical, default_device, memory_of
+from morpho.backends.registry import devices as all_devices
 from morpho.base.dtypes import (
     ALL,
     BY_NAME,
@@ -20,7 +22,7 @@ from morpho.base.dtypes import (
     float64,
     promote,
 )
-from morpho.base.errors import ArgumentError, DeviceError, DTypeError, fail
+from morpho.base.errors import ArgumentError, DTypeError, fail
 from morpho.base.shapes import MOST_DIMENSIONS
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT, is_scalar, scalar_dtype
@@ -123,10 +125,12 @@ class NamespaceInfo:
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": MOST_DIMENSIONS}
 
     def default_device(self) -> str:
-        return "cpu"
+        """Where tensors are made."""
+        return memory_of(default_device())
 
     def devices(self) -> list[str]:
-        return ["cpu"]
+        """All devices there are."""
+        return all_devices()
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
         """What Python numbers become without a dtype."""
@@ -141,8 +145,8 @@ class NamespaceInfo:
 
 
 def _check(device: Any) -> None:
-    if device not in (None, "cpu"):
-        raise fail(DeviceError, "dtypes", f"device {device!r} is not there", "the devices are: cpu")
+    if device is not None:
+        canonical(device, "dtypes")
 
 
 def array_namespace_info() -> NamespaceInfo:

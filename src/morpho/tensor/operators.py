@@ -18,7 +18,7 @@ from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import index, move, reduce
 from morpho.tensor.functions.create import has_buffer
 from morpho.tensor.functions.products import products
-from morpho.tensor.interop import interop
+from morpho.tensor.interop import interop, transfer
 from morpho.tensor.interop.buffer_slot import Slot, is_needed
 from morpho.tensor.tools.foreign_calls import hinted
 from morpho.tensor.tools.foreign_names import tensor_attribute
@@ -164,7 +164,8 @@ _ATTRIBUTES: dict[str, Any] = {
     "__buffer__": interop.buffer,
     "__dlpack__": interop.dlpack,
     "__dlpack_device__": interop.dlpack_device,
-    "to_device": interop.to_device,
+    "to_device": transfer.to_device,
+    "to": transfer.to,
     "reshape": _reshape,
     "astype": _astype,
     "T": property(_transposed, doc="A matrix with its axes exchanged."),

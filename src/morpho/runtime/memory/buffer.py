@@ -13,6 +13,21 @@ from morpho.base.shapes import contiguous_strides
 from morpho.runtime.memory.pool import pool
 
 
+class OffHost:
+    """Storage in memory that the host cannot read (`device_memory.py`)."""
+
+    __slots__ = ()
+
+    @property
+    def device(self) -> str:
+        """The device it lies on."""
+        raise NotImplementedError
+
+    def download(self, buffer: Buffer) -> np.ndarray:
+        """The elements of a buffer in this storage, copied to the host once what writes them is over."""
+        raise NotImplementedError
+
+
 class Buffer:
     """`storage` keeps the memory alive: a pool block, or the foreign owner of borrowed memory."""
 
@@ -23,13 +38,24 @@ class Buffer:
         self.storage, self.address, self.shape, self.strides = storage, address, shape, strides
         self.dtype, self.writable = dtype, writable
 
-    def record(self) -> bytes:
-        """What compiled code reads."""
+    @property
+    def device(self) -> str:
+        """The device in whose memory the elements lie."""
+        return self.storage.device if isinstance(self.storage, OffHost) else "cpu"
+
+    def record(self) -> bytes | None:
+        """What compiled code of the CPU reads; None for memory that it cannot."""
+        if self.device != "cpu":
+            return None
         return layout.pack_record(self.address, int(self.writable), self.dtype, self.shape, self.strides)
 
     def numpy(self) -> np.ndarray:
-        """A read-only NumPy view that keeps the storage alive; bfloat16 appears as its bits."""
-        array = view_memory(self.storage, self.address, self.shape, self.strides, self.dtype)
+        """A read-only NumPy view that keeps the storage alive; bfloat16 appears as its bits. From another device it is
+        a copy, once what computes it is over."""
+        if isinstance(self.storage, OffHost):
+            array = self.storage.download(self)
+        else:
+            array = view_memory(self.storage, self.address, self.shape, self.strides, self.dtype)
         array.flags.writeable = False
         return array
 

@@ -9,7 +9,8 @@ from sys import getrefcount
 
 import numpy as np
 
-ALIGNMENT_BYTES = 64
+from morpho.base.target import ALIGNMENT_BYTES
+
 MAPPED_BYTES = 1 << 20  # from here on a chunk is its own mapping, below it comes from malloc
 # From here on huge pages, of this size: 12x faster to touch first, 1.4x afterwards. Small ones lie in memory in the
 # order in which they were touched, which can put what is used together into the same sets of a cache (docs/findings).

@@ -23,11 +23,11 @@ from morpho.backends.cpu.compiler import code
 from morpho.backends.cpu.driver import threads
 from morpho.backends.cpu.driver.executable import Executable
 from morpho.backends.cpu.lowering.lower_graph import build_program
-from morpho.backends.reference import interpreted, reference
-from morpho.backends.reference.interpreted import Interpreter
+from morpho.backends.reference import reference
+from morpho.backends.registry import HOST
 from morpho.base import settings
 from morpho.base.dims import Size, evaluate
-from morpho.base.errors import ArgumentError, MorphoError, fail
+from morpho.base.errors import ArgumentError, DeviceError, MorphoError, fail
 from morpho.base.units import format_bytes
 from morpho.cost.dispatch_thresholds import Crossovers
 from morpho.cost.estimate import bytes_avoided, graph_cost
@@ -49,7 +49,7 @@ from morpho.runtime import measure
 from morpho.runtime.code_cache.cache import BoundedCache
 from morpho.runtime.memory.buffer import Buffer, allocate, view_memory
 from morpho.runtime.memory.pool import pool
-from morpho.runtime.plans import stored_plan
+from morpho.runtime.plans import on_device, stored_plan
 from morpho.runtime.plans.abstraction import abstract
 from morpho.runtime.plans.faults import host_fault, index_fault
 from morpho.runtime.plans.stored_plan import StoredPlan
@@ -105,12 +105,12 @@ class Plan:
     known: dict[str, int]  # figures a plan from disk brings along
     prepare: Executable | None = None  # what runs once on the constants
     lines: dict[int, str] = field(default_factory=dict)  # of the graph's nodes, by serial, when it was planned
-    backend: str = "cpu"  # or the one that runs the graph itself
+    device: str = HOST  # that runs it
 
     @property
     def native(self) -> bool:
-        """Whether there is code for it."""
-        return self.backend == "cpu"
+        """Whether it is code of the CPU, which the native entry calls."""
+        return self.device == HOST
 
     @property
     def optimised(self) -> Graph:
@@ -194,18 +194,19 @@ def _of_numbers(graph: Graph) -> Graph:
     return graph
 
 
-def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Sequence[Size]] = (),
+def make_plan(graph: Graph, own_outputs: bool, inputs: int, device: str = HOST,
+              guards: Sequence[Sequence[Size]] = (),
               keep_texts: bool = False, whole: bool = False, constants: Collection[int] = (),
               on_disk: bool = False, updates: Updates = (), budget: Budget | None = None) -> Plan:
     """Optimise, lower, plan memory, compile. `whole` refuses host steps; `constants` are inputs that seldom change;
     with `on_disk` the finished plan is looked for on disk first, and kept there; `updates` are (output, input) pairs
     where the output is to take the input's memory, if it can; with a `budget` a call needs no more memory than that.
-    On a backend that runs the graph itself, as the reference does, nothing is compiled."""
+    For another device than the CPU nothing is compiled here: its backend does that (`on_device.py`)."""
     counts.plans += 1
     lines = {node.serial: node.origin for node in graph.nodes}  # others may write the same program elsewhere
     before = code.counters.snapshot()
     started = time.perf_counter()
-    native = interpreted.current() is None
+    native = device == HOST
     key = stored_plan.plan_key(graph, own_outputs, inputs, constants, updates, budget) if on_disk and native else None
     found = stored_plan.load(key, graph, inputs) if key is not None else None
     looked = time.perf_counter()
@@ -218,13 +219,13 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, guards: Sequence[Seq
     _refuse(program, whole)
     lowered = time.perf_counter()
     segments = _segments(program, guards) if native else []
-    prepare = Executable(program, program.prepare) if program.prepare and native else None
+    prepare = Executable(program, program.prepare, measure.crossovers()) if program.prepare and native else None
     ended = time.perf_counter()
     milliseconds = {"passes": 0.0, "lower": 0.0} if made is None else dict(made.milliseconds)
     milliseconds["code"] = milliseconds.get("code", 0.0) + 1e3 * (ended - lowered)
     milliseconds["plan"] = 1e3 * (looked - started)
     plan = Plan(graph, program, segments, report, milliseconds, before, code.counters.snapshot(), remake, made,
-                {} if found is None else found.figures, prepare, lines, settings.get().backend)
+                {} if found is None else found.figures, prepare, lines, device)
     if key is not None and found is None and program.is_native:
         stored_plan.save(key, graph, StoredPlan(program, report, plan.figures()))
         milliseconds["plan"] += 1e3 * (time.perf_counter() - ended)
@@ -293,11 +294,11 @@ def _segments(program: Program, guards: Sequence[Sequence[Size]]) -> list[Execut
             run.append(step)
             continue
         if run:
-            segments.append(Executable(program, run))
+            segments.append(Executable(program, run, measure.crossovers()))
             run = []
         segments.append(step)
     if run or not segments:
-        segments.append(Executable(program, run, guards))
+        segments.append(Executable(program, run, measure.crossovers(), guards))
     return segments
 
 
@@ -381,10 +382,10 @@ def _say_fallback(step: HostStep) -> None:
 def realise(outputs: Sequence[Node]) -> list[Buffer]:
     """Compute nodes; views of realised data come back as views, without moving a byte."""
     counts.realisations += 1
-    backend = interpreted.current()
-    graph, buffers = abstract(outputs, lift=backend is None)
-    if backend is not None:
-        return _interpreted(backend, graph, buffers)
+    device = device_of(outputs)
+    graph, buffers = abstract(outputs, lift=device == HOST)
+    if device != HOST:
+        return on_device.realise(_of_numbers(graph), buffers, device)
     plan = plan_for(graph, len(buffers))
     counts.copies += plan.program.copies
     results = [allocate((int(_static(slot.elements)),), slot.dtype) for slot in plan.program.slots
@@ -405,18 +406,15 @@ def _output(program: Program, place: Place, inputs: Sequence[Buffer], results: S
     return Buffer(base.storage, address, place.shape, place.strides, place.dtype, base.writable)  # type: ignore[arg-type]
 
 
-def _interpreted(backend: Interpreter, graph: Graph, buffers: Sequence[Buffer]) -> list[Buffer]:
-    arrays = [reference.decode(buffer.numpy(), buffer.dtype) for buffer in buffers]
-    found = interpreted.run_graph(backend, _of_numbers(graph).outputs, lambda leaf: arrays[leaf["index"]])
-    return [store(reference.encode(array, node.dtype), node) for array, node in zip(found, graph.outputs, strict=True)]
-
-
-def store(array: np.ndarray, node: Node) -> Buffer:
-    """A computed array in pool memory."""
-    buffer = allocate(tuple(array.shape), node.dtype)
-    if array.size:
-        np.copyto(view_memory(buffer.storage, buffer.address, buffer.shape, buffer.strides, buffer.dtype), array)
-    return buffer
+def device_of(outputs: Sequence[Node]) -> str:
+    """The device that computes a program: where its values lie, else that of the settings. What lies in the CPU's
+    memory is computed by the device of the settings, where that shares it."""
+    found = next((node.device for node in outputs if node.device), "")
+    for node in outputs:
+        if node.device not in ("", found):
+            raise fail(DeviceError, "realise", f"values on {found} and on {node.device} are asked for together",
+                       "ask for those of one device at a time")
+    return on_device.running(found)
 
 
 _data_numbers = itertools.count(1)
@@ -426,5 +424,6 @@ def leaf(buffer: Buffer) -> Node:
     """A data leaf: keyed by a serial number, never by an address."""
     from morpho.ops.sources import DATA
 
-    return make(DATA, (), {"number": next(_data_numbers), "shape": buffer.shape, "dtype": buffer.dtype}, payload=buffer)
+    return make(DATA, (), {"number": next(_data_numbers), "shape": buffer.shape, "dtype": buffer.dtype}, payload=buffer,
+                device=buffer.device)
 

@@ -32,6 +32,7 @@ from morpho.program.co_schedule import AHEAD, is_sound
 from morpho.program.program import Program, Slot, Step
 from morpho.program.view import Place
 from morpho.runtime import measure
+from morpho.runtime.code_cache import store  # noqa: F401  (compiled code is kept from here on)
 from morpho.runtime.code_cache.disk import Damaged
 
 LEAST, MOST = -(1 << 63), (1 << 63) - 1

@@ -9,15 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from morpho.backends.registry import HOST, canonical
+from morpho.base import settings
 from morpho.base.checks import shown
 from morpho.base.dims import Dim, Shape
 from morpho.base.dtypes import BY_NUMPY, DType, as_dtype, bfloat16, bool_, float64, promote
-from morpho.base.errors import ArgumentError, DeviceError, DTypeError, ShapeError, ValueFault, fail
+from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault, fail
 from morpho.base.shapes import as_integer, as_sizes, check_shape
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, constant, expand, reshape
 from morpho.runtime.memory.buffer import allocate, borrow, view_memory
 from morpho.tensor.core import Tensor
+from morpho.tensor.device import creates, placed
 from morpho.tensor.operands import (
     DEFAULT_COMPLEX,
     DEFAULT_FLOAT,
@@ -30,9 +33,9 @@ from morpho.tensor.operands import (
 
 
 def check_device(device: Any, operation: str) -> None:
-    """Only the CPU here; anything else is an error that says so."""
-    if device not in (None, "cpu"):
-        raise fail(DeviceError, operation, f"device {device!r} is not there", "the devices are: cpu")
+    """An error where there is no such device."""
+    if device is not None:
+        canonical(device, operation)
 
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
@@ -43,9 +46,12 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     >>> mo.asarray(x).numpy().ctypes.data == x.ctypes.data
     True
     """
-    if type(obj) is np.ndarray and dtype is None and device is None and not copy and is_plain(obj):
+    if device is not None or (settings.get().device != HOST and not isinstance(obj, Tensor)):
+        with settings.settings(device=HOST):
+            made = asarray(obj, dtype=dtype, copy=copy)
+        return placed(made, device, "asarray")
+    if type(obj) is np.ndarray and dtype is None and not copy and is_plain(obj):
         return Tensor.of_buffer(borrow(obj, BY_NUMPY[obj.dtype]))
-    check_device(device, "asarray")
     wanted = None if dtype is None else as_dtype(dtype)
     if isinstance(obj, Tensor):
         found = obj
@@ -200,9 +206,9 @@ def _filled(shape: Any, value: Any, dtype: DType, operation: str) -> Tensor:
     return Tensor.of_node(expand(scalar_node(value, dtype, operation), sizes))
 
 
+@creates
 def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor with one value everywhere: a Python number, or a 0-dimensional tensor."""
-    check_device(device, "full")
     if is_scalar(fill_value):
         kinds = {bool: bool_, int: DEFAULT_INT, float: DEFAULT_FLOAT, complex: DEFAULT_COMPLEX}
         return _filled(shape, fill_value, as_dtype(dtype) if dtype is not None else kinds[type(fill_value)], "full")
@@ -213,21 +219,21 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
     return Tensor.of_node(expand(node, as_sizes(shape, "full", node.dtype.itemsize)))
 
 
+@creates
 def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of zeros, float32 unless a dtype is given."""
-    check_device(device, "zeros")
     return _filled(shape, 0, as_dtype(dtype or DEFAULT_FLOAT), "zeros")
 
 
+@creates
 def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of ones, float32 unless a dtype is given."""
-    check_device(device, "ones")
     return _filled(shape, 1, as_dtype(dtype or DEFAULT_FLOAT), "ones")
 
 
+@creates
 def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """Memory with undefined contents, for `out=`; float32 unless a dtype is given."""
-    check_device(device, "empty")
     target = as_dtype(dtype or DEFAULT_FLOAT)
     return Tensor.of_buffer(allocate(as_sizes(shape, "empty", target.itemsize), target))  # type: ignore[arg-type]
 
@@ -238,10 +244,15 @@ def _like(x: Any, dtype: Any, operation: str) -> tuple[Shape, DType]:
     return found.shape, found.dtype if dtype is None else as_dtype(dtype)
 
 
+def _where(x: Any, device: Any) -> Any:
+    """The device that is asked for, else that of x where it is not the usual one."""
+    return x.device if device is None and isinstance(x, Tensor) and x.device != HOST else device
+
+
 def zeros_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     """Zeros with the shape and dtype of x."""
     shape, target = _like(x, dtype, "zeros_like")
-    return zeros(shape, dtype=target, device=device)
+    return zeros(shape, dtype=target, device=_where(x, device))
 
 
 def ones_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -251,21 +262,22 @@ def ones_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     int64
     """
     shape, target = _like(x, dtype, "ones_like")
-    return ones(shape, dtype=target, device=device)
+    return ones(shape, dtype=target, device=_where(x, device))
 
 
 def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """One value with the shape and dtype of x."""
     shape, target = _like(x, dtype, "full_like")
-    return full(shape, fill_value, dtype=target, device=device)
+    return full(shape, fill_value, dtype=target, device=_where(x, device))
 
 
 def empty_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     """Memory with undefined contents, with the shape and dtype of x."""
     shape, target = _like(x, dtype, "empty_like")
-    return empty(shape, dtype=target, device=device)
+    return empty(shape, dtype=target, device=_where(x, device))
 
 
+@creates
 def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Tensor:
     """start, start + step, ... up to but without stop. Without a dtype it is that of the tensors and NumPy numbers
     among the three; of Python numbers alone int64, or float32 if one is a float.
@@ -273,7 +285,6 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
     >>> mo.arange(mo.asarray(3, dtype="int32")).dtype
     int32
     """
-    check_device(device, "arange")
     if stop is None:
         start, stop = 0, start
     if any(isinstance(v, Dim) for v in (start, stop, step)):
@@ -355,10 +366,10 @@ def _ramp(start: Any, step: Any, length: int, target: DType) -> Node:
     return cast(index, target)
 
 
+@creates
 def linspace(start: Any, stop: Any, /, num: int, *, dtype: Any = None, device: Any = None,
              endpoint: bool = True) -> Tensor:
     """`num` evenly spaced numbers from start to stop, the end included unless told otherwise."""
-    check_device(device, "linspace")
     num = as_integer(num, "linspace", "num")
     if num < 0:
         raise fail(ArgumentError, "linspace", f"{num} numbers cannot be made")
@@ -378,13 +389,13 @@ def linspace(start: Any, stop: Any, /, num: int, *, dtype: Any = None, device: A
     return Tensor.of_node(cast(node, target))
 
 
+@creates
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
     """Ones on a diagonal, zeros elsewhere.
 
     >>> mo.eye(2, 3, k=1).tolist()
     [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
-    check_device(device, "eye")
     shape, k = as_sizes((n_rows, n_rows if n_cols is None else n_cols), "eye", 8), as_integer(k, "eye", "k")
     rows, columns = (build("iota", shape=shape, axis=axis, dtype=DEFAULT_INT) for axis in (0, 1))
     shifted = build("add", rows, expand(constant(k, DEFAULT_INT), shape)) if k else rows

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from morpho.backends.registry import canonical, memory_of
 from morpho.base.dtypes import DType, as_dtype, bool_
-from morpho.base.errors import DeviceError, DTypeError, fail
+from morpho.base.errors import DTypeError, fail
 from morpho.ir.node import build
 from morpho.ops.algebra import constant, expand, zeros_like
 from morpho.tensor.autodiff.precision import FULL, widened
 from morpho.tensor.core import Tensor
+from morpho.tensor.device import on
 from morpho.tensor.operands import as_node, broadcasted, is_scalar, promoted
 
 
@@ -204,8 +206,8 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -
     >>> mo.astype(mo.asarray([1.7, -2.5]), "int32").tolist()
     [1, -2]
     """
-    if device not in (None, "cpu"):
-        raise fail(DeviceError, "astype", f"device {device!r} is not there", "the devices are: cpu")
+    if device is not None:
+        x = on(x, memory_of(canonical(device, "astype")))
     target: DType = as_dtype(dtype)
     node = as_node(x, "astype")
     if node.dtype is target:

@@ -125,11 +125,3 @@ def buffer(self: Tensor, flags: int, /) -> memoryview:
     if self.dtype is bfloat16:  # NumPy asks here first, and goes on to `__array__` then
         raise fail(ExportError, "__buffer__", "a buffer has no format for bfloat16", "take tensor.numpy(), or DLPack")
     return memoryview(self.numpy())
-
-
-def to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
-    """The tensor on a device: itself, as there is only the CPU here."""
-    from morpho.tensor.functions.create import check_device
-
-    check_device(device, "to_device")
-    return self

@@ -17,7 +17,7 @@ from typing import Any
 from morpho.backends.cpu.driver.abi import CommonField, Distances
 from morpho.backends.cpu.driver.executable import native, set_distances
 from morpho.backends.cpu.driver.layout import make_vectorcallable, slot_offset
-from morpho.backends.reference import interpreted
+from morpho.backends.registry import HOST, default_device
 from morpho.base import settings
 from morpho.base.checks import as_real, as_whole
 from morpho.base.errors import ArgumentError, fail
@@ -242,7 +242,7 @@ def _say_unknown() -> None:
 
 
 def _install_entry(made: Compiled) -> None:
-    if interpreted.current() is not None:  # it needs no LLVM
+    if default_device() != HOST:  # it needs no LLVM
         return
     if not _entry_ready:
         _say_unknown()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def statistics(compiled: Compiled) -> dict[str, Any]:
     """The plain dict behind `f.stats`; figures of the last signature, counts of all."""
-    backend = "cpu" if compiled.current is None else compiled.current.plan.backend
+    backend = "cpu" if compiled.current is None else compiled.current.plan.device
     is_compiled = backend == "cpu"
     result: dict[str, Any] = {
         "calls": compiled.calls, "native_calls": compiled.native_calls, "recompiles": compiled.recompiles,

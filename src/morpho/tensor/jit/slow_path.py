@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from morpho.backends.reference import interpreted, reference
-from morpho.backends.reference.interpreted import Interpreter
+from morpho.backends.registry import HOST, backend_of
 from morpho.base.dims import evaluate
 from morpho.base.errors import ArgumentError, SharedError, fail
 from morpho.base.shapes import is_contiguous
 from morpho.base.trees import arranged, described, flatten, with_sizes
-from morpho.ir.node import Node
 from morpho.runtime.memory.buffer import Buffer, allocate, copy_bytes
+from morpho.runtime.memory.device_memory import part
 from morpho.runtime.plans import evaluate as evaluation
+from morpho.runtime.plans import on_device
 from morpho.runtime.plans.evaluate import run_plan
 from morpho.tensor.autodiff.autograd import is_differentiated
 from morpho.tensor.core import Tensor
@@ -116,9 +116,8 @@ def _run(made: Compiled, chosen: Specialisation, tensors: list[Tensor], owned: S
     check_elements(chosen.needed, sizes)
     captured = [_snapshot(tensor) for tensor in chosen.captured]
     values = [*tensors, *[state._tensor for state in chosen.states.states], *captured]
-    backend = interpreted.current()
-    if backend is not None:
-        return _run_interpreted(backend, made, chosen, values, out, sizes)
+    if not plan.native:
+        return _run_on_device(made, chosen, values, out, sizes)
     addresses = [tensor._layout[0] for tensor in values]  # type: ignore[index]
     prepared = constants.prepared(made, chosen, captured, addresses)
     addresses += prepared.addresses
@@ -233,22 +232,25 @@ def _deliver(chosen: Specialisation, buffers: list[Buffer], given: list[Target],
             continue
         target, memory = given[number]
         if memory.address != buffer.address:
-            copy_bytes(memory.address, buffer.address, target.nbytes)
+            _copy(buffer, memory, target.nbytes)
         target.claim()  # once more: another thread may have packed elements that were half written
         results.append(target)
     return arranged(with_sizes(chosen.structure, sizes), results)
 
 
-def _run_interpreted(backend: Interpreter, made: Compiled, chosen: Specialisation, values: list[Tensor], out: Any,
-                     sizes: Mapping[str, int]) -> Any:
-    """One operation at a time: in NumPy for checking and where nothing can be compiled, or on a user's backend."""
+def _copy(source: Buffer, target: Buffer, nbytes: int) -> None:
+    """The elements of one contiguous buffer into another on the same device."""
+    if source.device == HOST:
+        copy_bytes(target.address, source.address, nbytes)
+    elif nbytes:
+        target.storage.event = backend_of(source.device).copy_between(part(source), part(target))
 
-    def leaf(node: Node) -> Any:
-        return reference.decode(values[node["index"]].elements().numpy(), node.dtype)
 
-    graph = chosen.plan.graph
-    arrays = interpreted.run_graph(backend, graph.outputs, leaf, sizes)
-    found = [evaluation.store(reference.encode(a, n.dtype), n) for a, n in zip(arrays, graph.outputs, strict=True)]
+def _run_on_device(made: Compiled, chosen: Specialisation, values: list[Tensor], out: Any,
+                   sizes: Mapping[str, int]) -> Any:
+    """Through the seam: on another device, or by another backend on the CPU's memory."""
+    plan = chosen.plan
+    found = on_device.run(plan.graph, plan.device, [value.elements() for value in values], sizes)
     _check_finite(chosen, found, values, sizes)
     return _deliver(chosen, found, _targets(made, chosen, out, sizes, values), sizes)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from morpho.backends.cpu.driver import threads
 from morpho.backends.cpu.driver.executable import Executable
 from morpho.backends.cpu.driver.layout import record_words
-from morpho.backends.reference import interpreted
+from morpho.backends.registry import HOST
 from morpho.base.dims import Dim, Size, bounds
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.shapes import contiguous_strides, is_contiguous
@@ -41,7 +41,7 @@ def specialise(made: Compiled, structure: Any, tensors: list[Tensor], owned: lis
     specs = [_spec(made, tensor, owner) for tensor, owner in zip(tensors, owned, strict=True)]
     chosen = evaluation.settings.get()
     key = (structure, tuple(specs), chosen.level, chosen.isa, chosen.passes_off, chosen.joint,
-           threads.wanted_threads(), chosen.backend, chosen.autocast, chosen.nans, chosen.fast,
+           threads.wanted_threads(), chosen.device, chosen.autocast, chosen.nans, chosen.fast,
            measure.crossovers(), registry_changes())
     try:
         key = (key, _assumptions(made, key))
@@ -74,7 +74,7 @@ def _assumptions(made: Compiled, key: Any) -> tuple[Any, ...]:
 
 
 def _spec(made: Compiled, tensor: Tensor, owner: Owner) -> tuple[Any, ...]:
-    """dtype, shape with dynamic sizes in place, and strides when they are not the contiguous ones."""
+    """dtype, shape with dynamic sizes in place, strides when they are not the contiguous ones, and the device."""
     _, shape, strides, dtype, _ = tensor._layout  # type: ignore[misc]
     sizes: tuple[Size, ...] = shape
     for axis, dim in owner.axes.items():
@@ -91,7 +91,7 @@ def _spec(made: Compiled, tensor: Tensor, owner: Owner) -> tuple[Any, ...]:
         position = axis % len(shape)
         sizes = (*sizes[:position], dim, *sizes[position + 1:])
     plain = is_contiguous(shape, strides)
-    return (dtype, sizes, None if plain else strides)
+    return (dtype, sizes, None if plain else strides, tensor.device)
 
 
 def _bindings(shapes: Sequence[tuple[Size, ...]]) -> list[Binding]:
@@ -106,14 +106,14 @@ def _bindings(shapes: Sequence[tuple[Size, ...]]) -> list[Binding]:
 
 
 def _trace(made: Compiled, structure: Any, specs: list[tuple[Any, ...]]) -> Specialisation:
-    check_bound(symbols_of([sizes for _, sizes, _ in specs]), made.__name__)
+    check_bound(symbols_of([sizes for _, sizes, *_ in specs]), made.__name__)
     from morpho.tensor.functions.create import asarray
 
     trace = Trace(len(specs), made.whole)
     parameters = []
-    for number, (dtype, sizes, strides) in enumerate(specs):
+    for number, (dtype, sizes, strides, device) in enumerate(specs):
         extra = {} if strides is None else {"strides": strides}
-        parameters.append(Tensor.of_node(trace.parameter(number, sizes, dtype, **extra)))
+        parameters.append(Tensor.of_node(trace.parameter(number, sizes, dtype, device, **extra)))
     leaves = iter(parameters)
     arguments = {name: unflatten(tree, leaves) for name, tree in structure}
     with entries.paused(), trace:
@@ -123,8 +123,9 @@ def _trace(made: Compiled, structure: Any, specs: list[tuple[Any, ...]]) -> Spec
         nodes = [(o if isinstance(o, Tensor) else asarray(o)).node for o in outputs]
         updates = [(number, len(nodes) + i) for i, (number, _) in enumerate(trace.updates)]
         nodes += [tensor.node for _, tensor in trace.updates]
+    device = evaluation.device_of([*nodes, *[tensor.node for tensor in parameters]])
     graph, captured = capture(nodes, trace)
-    return _finish(made, graph, (structure, shape), len(outputs), captured, trace, updates, specs)
+    return _finish(made, graph, (structure, shape), len(outputs), captured, trace, updates, specs, device)
 
 
 def _call_original(made: Compiled, arguments: dict[str, Any]) -> Any:
@@ -178,12 +179,12 @@ def _is_constant(tree: Any) -> bool:
 
 
 def _finish(made: Compiled, graph: Graph, structures: tuple[Any, Any], count: int, captured: list[Tensor], trace: Trace,
-            updates: list[tuple[int, int]], specs: list[tuple[Any, ...]]) -> Specialisation:
+            updates: list[tuple[int, int]], specs: list[tuple[Any, ...]], device: str) -> Specialisation:
     guards = [record_words(dtype, sizes, contiguous_strides(sizes) if strides is None else strides)  # type: ignore
-              for dtype, sizes, strides in specs]
+              for dtype, sizes, strides, _ in specs]
     called, structure = structures
     plain = structure is LEAF or count > 0 or structure == _NOTHING
-    simple = plain and interpreted.current() is None
+    simple = plain and device == HOST
     if simple:
         guards += [record_words(node.dtype, node.shape, contiguous_strides(node.shape))  # type: ignore[arg-type]
                    for node in graph.outputs[:count]]
@@ -191,7 +192,7 @@ def _finish(made: Compiled, graph: Graph, structures: tuple[Any, Any], count: in
     first_captured = len(specs) + len(trace.states)
     own = {first_captured + i for i, tensor in enumerate(captured) if tensor.elements().writable}
     moved = [(output, len(specs) + number) for number, output in updates]
-    plan = make_plan(graph, True, count_inputs, guards if simple else (), whole=made.whole, constants=own,
+    plan = make_plan(graph, True, count_inputs, device, guards if simple else (), whole=made.whole, constants=own,
                      on_disk=True, updates=moved, budget=made.budget)
     program = plan.program
     inputs = {slot.index: i for i, slot in enumerate(program.slots) if slot.kind == "input"}
@@ -207,7 +208,7 @@ def _finish(made: Compiled, graph: Graph, structures: tuple[Any, Any], count: in
               and all(program.slots[place.slot].kind == "result" for place in program.outputs)
               and states.spare_bytes <= MOST_SPARE_BYTES)
     staged = [not uses.written_after_faults(place.slot) for place in program.outputs[:count]]
-    bindings = _bindings([sizes for _, sizes, _ in specs])
+    bindings = _bindings([sizes for _, sizes, *_ in specs])
     made.fallbacks += sum(getattr(step, "fallback", False) for step in program.steps)
     layouts = [layout_of(tensor) for tensor in captured]
     needed = needed_elements(graph)

@@ -9,7 +9,8 @@ from morpho.base.dims import Shape
 from morpho.base.dtypes import DType
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.shapes import is_contiguous
-from morpho.ir.node import Node, build, has_symbols, next_serial, toposort
+from morpho.ir.node import Node, has_symbols, make, next_serial, toposort
+from morpho.ir.op import REGISTRY
 from morpho.tensor.autodiff.grad_mode import Tracked, tracing, tracked, watch
 from morpho.tensor.core import Tensor, evaluate
 
@@ -37,10 +38,11 @@ class Trace:
         self.local: set[int] = set()  # what collects gradients of values of this trace alone
         self._grads: dict[int, tuple[Tracked, Any, bool]] = {}  # gradient before, dropped here
 
-    def parameter(self, index: int, shape: Shape, dtype: DType, **extra: Any) -> Node:
+    def parameter(self, index: int, shape: Shape, dtype: DType, device: str, **extra: Any) -> Node:
         """An argument, of this trace alone: that of another one is another node, though all else is equal. Graphs that
         are compiled do not say which trace it was."""
-        return build("parameter", index=index, shape=shape, dtype=dtype, trace=self.number, **extra)
+        attributes = {"index": index, "shape": shape, "dtype": dtype, "trace": self.number, **extra}
+        return make(REGISTRY["parameter"], (), attributes, device=device)
 
     def assume(self, thing: Any) -> None:
         """Say that the program depends on `thing.static_key()`: another one means another program."""
@@ -101,7 +103,7 @@ class Trace:
             if not is_contiguous(tensor._layout[1], tensor._layout[2]):  # type: ignore[index]
                 raise fail(ArgumentError, "compile", f"a state of {tensor.dtype}{tensor.shape} has no value yet",
                            "load the weights of a model that was made without any")
-            node = self.parameter(self.next_parameter, tensor.shape, tensor.dtype)
+            node = self.parameter(self.next_parameter, tensor.shape, tensor.dtype, tensor.device)
             self.next_parameter += 1
             self.states.append(state)
             self.inputs[id(state)] = self.values[id(state)] = Tensor.of_node(node)

@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from morpho.backends import registry
+from morpho.backends.base import Backend
 from morpho.backends.cpu.codegen import elementwise
 from morpho.backends.cpu.compiler import code
-from morpho.backends.reference.interpreted import INTERPRETERS, Interpreter
+from morpho.backends.reference.backend import InterpreterBackend
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.ir import op as records
@@ -30,6 +32,7 @@ from morpho.passes.simplify import RULES
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import broadcasted, promoted
 
+_added: set[str] = set()  # devices of `backend`
 
 def op(name: str, composition: Callable[..., Tensor] | None = None, *, reference: Callable[..., Any] | None = None,
        emit: Callable[..., Any] | None = None, vjp: Callable[[Node, Node], Sequence[Node | None]] | None = None,
@@ -68,7 +71,7 @@ def _check_name(operation: str, name: Any, is_taken: bool) -> None:
     """A name is given once, whatever for: it is what `remove` is told."""
     if not isinstance(name, str) or not name.isidentifier():
         raise fail(ArgumentError, f"extend.{operation}", f"{name!r} is no name", "use letters, digits and underscores")
-    if is_taken or name in records.foreign or name in settings.backends:
+    if is_taken or name in records.foreign or name in settings.device_kinds:
         raise fail(ArgumentError, f"extend.{operation}", f"{name!r} exists already", "use another name")
 
 
@@ -164,33 +167,45 @@ def add_pass(name: str, function: pipeline.Pass, before: str = "fuse") -> None:
     records.changed()
 
 
-def backend(name: str, run: Callable[[Node, list[Any], Mapping[str, int]], Any], *,
+def backend(name: str, run: Callable[[Node, list[Any], Mapping[str, int]], Any] | Backend, *,
             copy_in: Callable[[np.ndarray], Any] | None = None,
             copy_out: Callable[[Any], np.ndarray] | None = None) -> None:
-    """Add a backend that computes graphs one node at a time, for `mo.settings(backend=name)`.
+    """Add a device of this name: `mo.device(name)`, `x.to(name)`, `device=name`.
 
+    Given an object with the methods of `morpho.backends.base.Backend`, that is the device's backend, with memory and a
+    queue of its own. Given a function, the device computes in the CPU's memory, one node at a time:
     `run(node, values, sizes)` computes a node from the values of its inputs: `node.op.name` and `node.attributes` say
     what, `node.shape` and `node.dtype` what comes of it, `sizes` what its dynamic sizes are; a node with several
     outputs gives a tuple. Values are whatever `copy_in` makes of a NumPy array and `copy_out` makes one of. For
     operations it does not know, `morpho.backends.reference.reference.run_node` has the same arguments and computes
     them in NumPy.
     """
-    _check_name("backend", name, name in settings.backends)
+    _check_name("backend", name, name in settings.device_kinds)
+    if isinstance(run, Backend):
+        whole = run
+        if whole.device != name:
+            raise fail(ArgumentError, "extend.backend", f"the backend's device is {whole.device!r}, not {name!r}",
+                       "give both the same name")
+        registry.register(name, lambda number: whole)
+        _added.add(name)
+        return
     given = {key: value for key, value in (("copy_in", copy_in), ("copy_out", copy_out)) if value is not None}
     for key, function in {"run": run, **given}.items():
         if not callable(function):
             raise fail(ArgumentError, "extend.backend", f"{key} of {name!r} is {function!r}, not a function")
-    INTERPRETERS[name] = Interpreter(name, run, **given)
-    settings.backends.append(name)
+    names = {"copy_in": "take", "copy_out": "give"}
+    made = InterpreterBackend(name, run, **{names[key]: value for key, value in given.items()})
+    registry.register(name, lambda number: made)
+    _added.add(name)
 
 
 def remove(what: str | Callable[..., Any]) -> None:
     """Take back an operation, a pass or a backend by its name, or a pattern by its function."""
-    if isinstance(what, str) and what in INTERPRETERS and what != "reference":
-        if settings.get().backend == what:
+    if isinstance(what, str) and what in _added:
+        if settings.get().device == what:
             raise fail(ArgumentError, "extend.remove", f"the backend {what!r} is in use", "leave its mo.settings first")
-        settings.backends.remove(what)
-        del INTERPRETERS[what]
+        registry.unregister(what)
+        _added.discard(what)
         return
     if callable(what):
         if not RULES.remove(what):

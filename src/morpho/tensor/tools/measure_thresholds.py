@@ -82,7 +82,7 @@ def _seconds(way: Way, count: int) -> float:
 def measure_crossovers(keep: bool = True) -> Crossovers:
     """Measure all of them, in about half a minute, and keep them in the machine profile; see
     `cost/dispatch_thresholds.py`."""
-    with settings.settings(fast=False, autocast="", nans="", backend="cpu"):
+    with settings.settings(fast=False, autocast="", nans="", device="cpu"):
         found = usual(current_isa().vector_bits)
         found = replace(found, one_block_rows=_one_block_rows(found), shared_points=_shared_points(found))
         found = replace(found, **{name: _direct_bytes(found, name) for name in LAYOUTS})
@@ -97,7 +97,7 @@ def measure_crossovers(keep: bool = True) -> Crossovers:
 def check_auto(found: Crossovers) -> list[Check]:
     """How `auto` does with these crossovers against the best of the kernels it chooses among."""
     rows = []
-    with settings.settings(fast=False, autocast="", nans="", backend="cpu"):
+    with settings.settings(fast=False, autocast="", nans="", device="cpu"):
         for shape in CHECKED:
             ways = {"auto": product(shape, found)}
             for name in ALGORITHMS:

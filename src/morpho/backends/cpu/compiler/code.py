@@ -7,20 +7,17 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from morpho.backends.base import CodeStore
 from morpho.backends.cpu.codegen import elementwise
 from morpho.backends.cpu.compiler import llvm
-from morpho.base import settings
 from morpho.base.errors import MorphoError
 from morpho.base.machine import Isa
 from morpho.base.target import current_isa
-
-if TYPE_CHECKING:
-    from morpho.runtime.code_cache.disk import DiskCache
 
 log = logging.getLogger("morpho")
 FOLDERS = ("base", "ir", "ops", "cost", "passes", "program", "backends", "runtime")  # whose source decides a plan
@@ -57,19 +54,16 @@ def _release_locks() -> None:
 os.register_at_fork(before=_hold_locks, after_in_parent=_release_locks, after_in_child=_release_locks)
 
 
-@cache
-def _disk(folder: str, limit_bytes: int) -> DiskCache:
-    from pathlib import Path
-
-    from morpho.runtime.code_cache.disk import DiskCache
-
-    return DiskCache(Path(folder), limit_bytes)
+def _no_store() -> CodeStore | None:
+    return None
 
 
-def disk_cache() -> DiskCache | None:
-    """The folder of compiled code, or None when it is switched off."""
-    chosen = settings.get()
-    return _disk(str(chosen.cache_path), chosen.cache_bytes) if chosen.cache else None
+open_store: Callable[[], CodeStore | None] = _no_store  # the runtime's, which stands above this floor
+
+
+def disk_cache() -> CodeStore | None:
+    """Where compiled code is kept, or None when that is switched off."""
+    return open_store()
 
 
 @cache

@@ -28,7 +28,7 @@ def _binding() -> Any:
         import llvmlite.binding as llvm
     except ImportError as error:
         raise fail(CompileError, "compile", f"LLVM could not be loaded ({error})",
-                   "reinstall llvmlite, or use mo.settings(backend='reference')") from error
+                   "reinstall llvmlite, or use mo.settings(device='reference')") from error
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()

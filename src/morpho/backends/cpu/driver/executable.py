@@ -23,7 +23,6 @@ from morpho.base.target import isa_named
 from morpho.cost.dispatch_thresholds import Crossovers
 from morpho.program.co_schedule import alternates, groups, least_work, pieces, pieces_per_thread
 from morpho.program.program import Program, Step
-from morpho.runtime import measure
 
 MOST_FACTORS = 4  # dynamic sizes that one term of a number multiplies
 
@@ -85,8 +84,9 @@ def native() -> Native:
 class Executable:
     """A native program. Host steps are not part of it: a program with those is run by the evaluator, step by step."""
 
-    def __init__(self, program: Program, steps: Sequence[Step], extra: Sequence[Sequence[Size]] = ()) -> None:
-        self.program, self.steps = program, list(steps)
+    def __init__(self, program: Program, steps: Sequence[Step], thresholds: Crossovers,
+                 extra: Sequence[Sequence[Size]] = ()) -> None:
+        self.program, self.steps, self.thresholds = program, list(steps), thresholds
         self.threads = threads.wanted_threads()
         self.inputs = [s for s in program.slots if s.kind == "input"]
         self.results = [s for s in program.slots if s.kind == "result"]
@@ -113,7 +113,7 @@ class Executable:
 
     def _build_steps(self, addresses: Iterator[int]) -> None:
         words: list[int] = []
-        crossovers = measure.crossovers()
+        crossovers = self.thresholds
         self.joint = self._build_joint(crossovers)
         self.place_tables = []
         for number, step in enumerate(self.steps):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cpu.driver.abi import ContextField, Distances, Function, OutputRow
 from morpho.backends.cpu.driver.layout import BYTES_DATA, TUPLE_ITEMS
-from morpho.runtime.memory.chunk import ALIGNMENT_BYTES
+from morpho.base.target import ALIGNMENT_BYTES
 
 
 def make_outputs(f: Function, context: str, inputs: tuple[Value, str], outputs: tuple[Value, str], made_at: str,

@@ -1,0 +1,95 @@
+"""Memory of tensors on devices whose memory the host does not see: what holds it, and copies there and back."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from morpho.backends.base import FINISHED, Backend, Event
+from morpho.backends.registry import backend_of
+from morpho.base.dtypes import DType
+from morpho.base.shapes import contiguous_strides
+from morpho.runtime.memory.buffer import Buffer, OffHost
+
+
+class DeviceMemory(OffHost):
+    """The storage of device tensors: one allocation of a backend, given back when nobody holds it any more.
+
+    `event` is the end of what last wrote it; whoever brings elements to the host waits for that, and gets its error.
+    """
+
+    __slots__ = ("__weakref__", "backend", "event", "raw")
+
+    def __init__(self, backend: Backend, nbytes: int) -> None:
+        self.backend, self.event = backend, FINISHED
+        self.raw = backend.allocate(max(nbytes, 1))
+        weakref.finalize(self, backend.release, self.raw)
+
+    backend: Backend
+    event: Event
+
+    @property
+    def device(self) -> str:
+        """The device it lies on."""
+        return self.backend.device
+
+    def download(self, buffer: Buffer) -> np.ndarray:
+        """The elements of a buffer here as an array of the host's own, bfloat16 as its bits; waits for them."""
+        if 0 in buffer.shape:
+            return np.empty(buffer.shape, buffer.dtype.numpy)
+        low, nbytes = span(buffer)
+        room = bytearray(nbytes)
+        self.event.wait()
+        self.backend.copy_out(Part(buffer.device, nbytes, buffer.address + low, self), room).wait()
+        steps = [stride * buffer.dtype.itemsize for stride in buffer.strides]
+        return np.ndarray(buffer.shape, buffer.dtype.numpy, room, -low, steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes of a tensor, as an executable takes them (`backends.base.Buffer`)."""
+
+    device: str
+    nbytes: int
+    address: int
+    owner: Any
+
+
+def span(buffer: Buffer) -> tuple[int, int]:
+    """The first byte of a buffer's elements relative to its address, and how many bytes there are from it on."""
+    if 0 in buffer.shape:
+        return 0, 0
+    steps = [(size - 1) * stride * buffer.dtype.itemsize
+             for size, stride in zip(buffer.shape, buffer.strides, strict=True)]
+    low = sum(step for step in steps if step < 0)
+    return low, sum(step for step in steps if step > 0) - low + buffer.dtype.itemsize
+
+
+def part(buffer: Buffer) -> Part:
+    """A tensor's elements for an executable: from the address of its first element on."""
+    _, nbytes = span(buffer)
+    return Part(buffer.device, nbytes, buffer.address, buffer.storage)
+
+
+def allocate_on(device: str, shape: tuple[int, ...], dtype: DType) -> Buffer:
+    """A new contiguous buffer on a device, contents undefined."""
+    count = int(np.prod(shape, dtype=np.int64)) if shape else 1
+    memory = DeviceMemory(backend_of(device), count * dtype.itemsize)
+    return Buffer(memory, memory.raw.address, shape, contiguous_strides(shape), dtype, True)  # type: ignore[arg-type]
+
+
+def upload(array: np.ndarray, dtype: DType, device: str) -> Buffer:
+    """A copy of an array on a device."""
+    made = allocate_on(device, tuple(array.shape), dtype)
+    if array.size:
+        memory: DeviceMemory = made.storage
+        memory.event = memory.backend.copy_in(memory.raw, memoryview(np.ascontiguousarray(array)).cast("B"))
+    return made
+
+
+def moved(buffer: Buffer, device: str) -> Buffer:
+    """The elements of a buffer on another device, through the host."""
+    return upload(buffer.numpy(), buffer.dtype, device)

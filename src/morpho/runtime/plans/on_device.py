@@ -1,0 +1,67 @@
+"""Programs on any backend, through the seam alone: lower, compile, load once; then allocate and enqueue.
+
+The CPU has a way of its own beside this one (`evaluate.py`, and the native entry above it): the same code, called
+without Python between its kernels.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from morpho.backends.base import Executable
+from morpho.backends.registry import HOST, backend_of, default_device, memory_of
+from morpho.base import settings
+from morpho.base.dims import evaluate
+from morpho.ir.graph import Graph
+from morpho.ir.op import changes as registry_changes
+from morpho.runtime.code_cache.cache import BoundedCache
+from morpho.runtime.memory.buffer import Buffer, allocate
+from morpho.runtime.memory.device_memory import DeviceMemory, allocate_on, part
+
+log = logging.getLogger("morpho")
+EXECUTABLE_BYTES = 16 << 20
+_executables: BoundedCache[tuple[Any, ...], tuple[Graph, Executable]] = BoundedCache(EXECUTABLE_BYTES, "executables")
+
+
+def running(memory: str) -> str:
+    """The device that computes on values in some memory (`""`: nowhere yet): that of the settings where it works on
+    that memory, else the one whose memory it is."""
+    chosen = default_device()
+    if not memory:
+        return chosen
+    return chosen if memory_of(chosen) == memory else memory
+
+
+def executable(graph: Graph, device: str) -> Executable:
+    """The graph compiled by its device's backend, made once."""
+    backend = backend_of(device)
+
+    def make() -> tuple[Graph, Executable]:
+        return graph, backend.load(backend.compile(backend.lower(graph)))  # the graph is held: its identity is the key
+
+    key = (tuple(node.serial for node in graph.outputs), device, id(backend), settings.get().level, registry_changes())
+    return _executables.get_or_create(key, make, lambda made: 2048 * (1 + len(made[0].nodes)))[1]
+
+
+def run(graph: Graph, device: str, inputs: Sequence[Buffer], sizes: Mapping[str, int]) -> list[Buffer]:
+    """Queue one run of a graph; its results are there when their memory's event is over."""
+    found = executable(graph, device)
+    shapes = [tuple(evaluate(size, sizes) for size in node.shape) for node in graph.outputs]
+    host = memory_of(device) == HOST
+    results = [allocate(shape, node.dtype) if host else allocate_on(device, shape, node.dtype)
+               for shape, node in zip(shapes, graph.outputs, strict=True)]
+    event = found.enqueue([part(buffer) for buffer in inputs], [part(buffer) for buffer in results], sizes)
+    if host:
+        event.wait()  # what is in the host's memory may be read at any time
+    else:
+        for buffer in results:
+            memory: DeviceMemory = buffer.storage
+            memory.event = event
+    return results
+
+
+def realise(graph: Graph, inputs: Sequence[Buffer], device: str) -> list[Buffer]:
+    """The values of a program without dynamic sizes."""
+    return run(graph, device, inputs, {})

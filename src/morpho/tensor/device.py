@@ -1,0 +1,82 @@
+"""Devices as users name them: which there are, which one is the default, and moving tensors between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+from morpho.backends.registry import HOST, canonical, default_device, memory_of
+from morpho.backends.registry import devices as all_devices
+from morpho.base import settings
+from morpho.runtime.memory.buffer import Buffer, allocate, view_memory
+from morpho.runtime.memory.device_memory import moved
+from morpho.tensor.autodiff.grad_mode import tracing
+from morpho.tensor.core import Tensor, evaluate
+
+Made = TypeVar("Made", bound=Callable[..., Any])
+
+
+def devices() -> list[str]:
+    """The devices there are, by name; the CPU is the first.
+
+    >>> import morpho as mo
+    >>> mo.devices()[0]
+    'cpu'
+    """
+    return all_devices()
+
+
+def device(name: str) -> settings.Block:
+    """A block, or a decorated function, in which tensors are made on a device, and programs run there.
+
+    Tensors that lie elsewhere already stay there; an operation on tensors of two devices is an error. Devices that
+    compute in the CPU's memory, such as `reference`, take its tensors as they are.
+
+    >>> import morpho as mo
+    >>> with mo.device("reference"):
+    ...     y = mo.exp(mo.zeros(2)).numpy()
+    >>> y
+    array([1., 1.], dtype=float32)
+    """
+    return settings.settings(device=canonical(name, "device"))
+
+
+def placed(tensor: Tensor, wanted: Any, operation: str) -> Tensor:
+    """A tensor that was just made, on the device that is asked for, or on that of the settings. Inside a function that
+    is being compiled it goes with the function's arguments."""
+    memory = memory_of(default_device() if wanted is None else canonical(wanted, operation))
+    here = tensor.device if tensor.is_realised else tensor.program().device
+    return tensor if memory == HOST and here in ("", HOST) else on(tensor, memory)
+
+
+def on(tensor: Tensor, memory: str) -> Tensor:
+    """The tensor in other memory, or itself where it lies there. What lies nowhere yet, a formula such as
+    `mo.zeros(3)`, is computed there."""
+    if not tensor.is_realised and not tensor.program().device:
+        if tracing.current is not None:
+            return tensor  # it goes with the function's arguments
+        with settings.settings(device=memory):
+            return Tensor.of_buffer(evaluate.realise([tensor.program()])[0])
+    return tensor if memory == tensor.device else Tensor.of_buffer(_elsewhere(tensor.elements(), memory))
+
+
+def creates(function: Made) -> Made:
+    """A function that makes tensors, with `device=`: its result is put there, or on the device of the settings."""
+    @wraps(function)
+    def make(*args: Any, device: Any = None, **options: Any) -> Any:
+        if device is None and settings.get().device == HOST:
+            return function(*args, **options)
+        return placed(function(*args, **options), device, function.__name__)
+
+    return make  # type: ignore[return-value]
+
+
+def _elsewhere(buffer: Buffer, memory: str) -> Buffer:
+    """A copy of elements in other memory."""
+    if memory != HOST:
+        return moved(buffer, memory)
+    array, made = buffer.numpy(), allocate(buffer.shape, buffer.dtype)
+    if array.size:
+        view_memory(made.storage, made.address, made.shape, made.strides, made.dtype)[...] = array
+    return made
