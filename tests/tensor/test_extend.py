@@ -180,7 +180,7 @@ def test_a_backend_that_is_removed_while_another_block_names_it() -> None:
             mo.extend.remove("gone")
         (lazy,) = [X * 2]
         for call in (lambda: f(X), lazy.numpy, lambda: mo.compile(lambda x: x + 1)(X)):
-            with pytest.raises(MorphoError, match="'gone' (was removed while|is not there)"):
+            with pytest.raises(MorphoError, match=r"'gone' (was removed while|is not there)"):
                 call()
     assert f(X).tolist() == [0, 1]
 
