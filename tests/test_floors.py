@@ -1,4 +1,5 @@
-"""The house stands: a folder of `src/morpho/` imports only folders on lower floors.
+"""The house stands: a folder of `src/morpho/` imports only folders on lower floors, and no files import each other in
+a circle.
 
 Late imports inside functions, relative ones, those under `TYPE_CHECKING` and `importlib.import_module("...")` count
 too. Also: no pickle in any form, one reader of the environment, and `import morpho` loads no heavy or optional package.
@@ -49,6 +50,34 @@ ENTRY_FILES = {"__main__.py": "cli"}
 PICKLES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 READER_OF_ENVIRONMENT = "base/settings.py"
+
+# Files that still import each other in a circle. No other may; this set only shrinks, until it is empty.
+IN_A_CIRCLE: set[str] = {
+    "backends.cpu.compiler.code", "backends.cpu.compiler.compilation",
+    "backends.cpu.conv.direct_conv", "backends.cpu.conv.direct_conv_code", "backends.cpu.conv.direct_conv_parts",
+    "backends.cpu.conv.implicit_gemm", "backends.cpu.conv.implicit_gemm_code",
+    "backends.cpu.driver.executable", "runtime.measure", "runtime.plans.evaluate", "runtime.plans.faults",
+    "runtime.plans.stored_plan",
+    "backends.cpu.gemm.amx", "backends.cpu.gemm.amx_code",
+    "backends.cpu.gemm.gemm", "backends.cpu.gemm.gemm_code",
+    "backends.cpu.loops.chunk_moves", "backends.cpu.loops.chunk_width", "backends.cpu.loops.columnwise",
+    "backends.cpu.loops.gather", "backends.cpu.loops.loop_base", "backends.cpu.loops.loop_code",
+    "backends.cpu.loops.loop_spec", "backends.cpu.loops.reductions", "backends.cpu.loops.software_pipeline",
+    "backends.cpu.loops.split_rows", "backends.cpu.loops.unrolled_window",
+    "backends.cpu.quantised.int8", "backends.cpu.quantised.int8_code",
+    "backends.cpu.quantised.quantised", "backends.cpu.quantised.quantised_code",
+    "backends.cpu.quantised.quantised_pack",
+    "cli.measure", "cli.measure_layers",
+    "nn.module", "nn.summary",
+    "plan", "plan.again", "plan.bounds", "plan.check_facts", "plan.check_search", "plan.checker", "plan.cuts",
+    "plan.explanation", "plan.furthest", "plan.metrics", "plan.pictures", "plan.predict", "plan.problem",
+    "plan.registry", "plan.relaxation", "plan.repartition", "plan.result", "plan.simple", "plan.simulator",
+    "plan.survival", "plan.whatif",
+    "plan.card", "plan.configs", "plan.graphs",
+    "plan.cluster", "plan.files",
+    "runtime.memory.pool", "runtime.memory.region",
+    "runtime.tasks.futures", "runtime.tasks.scheduler",
+}
 
 # Packages that `import morpho` must not load: LLVM, the command line's, every extra, every peer.
 NOT_AT_IMPORT = (
@@ -160,6 +189,53 @@ def upward_imports(package: Path) -> list[str]:
     return problems
 
 
+def imported_files(package: Path) -> dict[str, set[str]]:
+    """By dotted name below `morpho`: the files that each file names in its imports, at whatever depth. A package that
+    is run because a file inside it is imported does not count, unless it is named itself."""
+    files: dict[str, Path] = {}
+    for path in package.rglob("*.py"):
+        parts = path.relative_to(package).with_suffix("").parts
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    found: dict[str, set[str]] = {}
+    for name, path in files.items():
+        named = found.setdefault(name, set())
+        for one in imports_of(parsed(path), ("morpho", *path.relative_to(package).parts[:-1])):
+            if one.module.split(".")[0] == "morpho":
+                module = one.module.removeprefix("morpho").lstrip(".")
+                inner = [f"{module}.{part}".lstrip(".") for part in one.names]
+                named.update(part if part in files else module for part in inner or [module])
+        named &= files.keys() - {name, ""}  # users of tensors import the bare top package, which has no circle to it
+    return found
+
+
+def circles(edges: dict[str, set[str]]) -> list[list[str]]:
+    """Groups of files that reach each other (Tarjan's strongly connected components of two and more)."""
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    open_files: list[str] = []
+    groups: list[list[str]] = []
+
+    def visit(file: str) -> None:
+        number[file] = lowest[file] = len(number)
+        open_files.append(file)
+        for other in sorted(edges[file]):
+            if other not in number:
+                visit(other)
+                lowest[file] = min(lowest[file], lowest[other])
+            elif other in open_files:
+                lowest[file] = min(lowest[file], number[other])
+        if lowest[file] == number[file]:
+            group = open_files[open_files.index(file):]
+            del open_files[-len(group):]
+            if len(group) > 1:
+                groups.append(sorted(group))
+
+    for file in sorted(edges):
+        if file not in number:
+            visit(file)
+    return groups
+
+
 def pickle_uses(package: Path) -> list[str]:
     """Imports of pickle and its kin, and `allow_pickle=` with anything but False."""
     problems = []
@@ -198,6 +274,14 @@ def test_imports_point_downwards() -> None:
     """The tree as it is."""
     assert list(PACKAGE.rglob("*.py")), "no source found"
     assert not (problems := upward_imports(PACKAGE)), "\n".join(problems)
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    """Inside folders too, and with late imports."""
+    edges = imported_files(PACKAGE)
+    for group in circles(edges):
+        new = [f"{file} -> {', '.join(sorted(edges[file] & {*group}))}" for file in group if file not in IN_A_CIRCLE]
+        assert not new, "these files import each other in a circle:\n" + "\n".join(new)
 
 
 def test_no_pickle() -> None:
@@ -283,6 +367,26 @@ def test_a_wrong_import_is_found(name: str, text: str, complaint: str, tmp_path:
 def test_a_right_import_passes(name: str, text: str, tmp_path: Path) -> None:
     """No complaint."""
     assert upward_imports(fabricate(tmp_path, name, text)) == []
+
+
+CIRCLES = [
+    ({"ir/a.py": "from morpho.ir.b import x", "ir/b.py": "def late():\n    from morpho.ir.a import y"},
+     [["ir.a", "ir.b"]]),
+    ({"ir/a.py": "from . import b", "ir/b.py": "from .c import x", "ir/c.py": "from morpho.ir import a"},
+     [["ir.a", "ir.b", "ir.c"]]),
+    ({"ir/a.py": "import typing\nif typing.TYPE_CHECKING:\n    from .b import B", "ir/b.py": "import morpho.ir.a"},
+     [["ir.a", "ir.b"]]),
+    ({"ir/__init__.py": "from morpho.ir.a import x", "ir/a.py": "from morpho.ir import y"}, [["ir", "ir.a"]]),
+    ({"ir/__init__.py": "", "ir/a.py": "from morpho.ir.b import c", "ir/b.py": "import ast"}, []),
+    ({"__init__.py": "from morpho.nn.a import x", "nn/a.py": "import morpho as mo"}, []),
+]
+
+
+@pytest.mark.parametrize(("files", "found"), CIRCLES)
+def test_a_circle_is_found(files: dict[str, str], found: list[list[str]], tmp_path: Path) -> None:
+    for name, text in files.items():
+        package = fabricate(tmp_path, name, text)
+    assert circles(imported_files(package)) == found
 
 
 @pytest.mark.parametrize("text", [

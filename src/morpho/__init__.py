@@ -32,11 +32,11 @@ from morpho.base.dtypes import (
 )
 from morpho.base.dtypes import bool_ as bool
 from morpho.base.settings import settings
+from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor, realise
 from morpho.tensor.device import device, devices
 from morpho.tensor.functions.create import (
     arange,
-    asarray,
     empty,
     empty_like,
     eye,

@@ -18,7 +18,7 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node, toposort
 from morpho.passes import pipeline
 from morpho.passes.canonical import inline
-from morpho.passes.fusion.fuse import is_native
+from morpho.passes.fusion.candidates import is_native
 from morpho.runtime.memory.buffer import borrow
 from morpho.runtime.plans import evaluate as evaluation
 from morpho.tensor.core import Tensor

@@ -348,7 +348,7 @@ def test_nothing_fell_back_silently() -> None:
             if dtype.is_complex or case.attributes.get("dtype", bool_).is_complex:
                 continue
             node = case.build(*[parameter(i, (3,), d) for i, d in enumerate(case.inputs(dtype))])
-            from morpho.passes.fusion.fuse import is_native
+            from morpho.passes.fusion.candidates import is_native
 
             assert is_native(node), (case.op, dtype)
     assert evaluation.counts.fallbacks == before

@@ -17,7 +17,7 @@ from morpho.ir.verify import verify
 from morpho.ops.algebra import cast, constant_like, expand, mean, reshape, sub
 from morpho.passes import pipeline
 from morpho.passes.canonical import inline
-from morpho.passes.fusion.fuse import MOST_INPUTS
+from morpho.passes.fusion.candidates import MOST_INPUTS
 from morpho.program.program import Step
 from morpho.tensor.autodiff.gradient import pull_back
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from morpho.base.dims import Dim, evaluate
-from morpho.tensor.core import Tensor
 
 Build = Callable[[Iterator[Any]], Any]
 
@@ -24,12 +23,20 @@ class Leaf:
 
 
 LEAF = Leaf()
+_leaf_types: tuple[type, ...] = (np.ndarray, memoryview)
 LONGEST_TEXT = 200
+
+
+def register_leaf(kind: type) -> type:
+    """Say that objects of this class are leaves; also a class decorator. A floor above names its array class here."""
+    global _leaf_types
+    _leaf_types = (kind, *_leaf_types)
+    return kind
 
 
 def flatten(tree: Any, leaves: list[Any]) -> Any:
     """Collect tensors and arrays, also those of other libraries, in `leaves`; the rest is the structure, hashable."""
-    if isinstance(tree, Tensor | np.ndarray | memoryview) or hasattr(type(tree), "__dlpack__"):
+    if isinstance(tree, _leaf_types) or hasattr(type(tree), "__dlpack__"):
         leaves.append(tree)
         return LEAF
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from morpho.base.dims import Shape
 from morpho.base.dtypes import DType
 from morpho.base.errors import ArgumentError, fail
-
-if TYPE_CHECKING:
-    from morpho.ir.node import Node
 
 Attributes = Mapping[str, Any]
 
@@ -46,7 +43,7 @@ class NoGradient:
 
 
 Infer = Callable[[Sequence[Spec], Attributes], Spec | tuple[Spec, ...]]
-Gradient = Callable[["Node", "Node"], Sequence["Node | None"]]
+Gradient = Callable[[Any, Any], Sequence[Any]]  # of nodes, which know their op: ops do not know of nodes
 Reference = Callable[..., Any]
 
 
@@ -69,7 +66,7 @@ class Op:
     flops: int = 1
     numerics: str = "exact"
     properties: frozenset[str] = frozenset()
-    composition: Callable[[Node], Node] | None = None
+    composition: Callable[[Any], Any] | None = None
 
     def __repr__(self) -> str:
         return f"Op({self.name})"

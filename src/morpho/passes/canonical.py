@@ -42,7 +42,8 @@ def inline_user(graph: Graph) -> Graph:
     def expand_op(node: Node) -> Node:
         if node.op.composition is None or (node.op.kind == "fused" and "axes" in node.attributes):
             return node
-        return in_place_of(node, node.op.composition)
+        made: Node = in_place_of(node, node.op.composition)
+        return made
 
     return graph.map(expand_op)
 
@@ -63,7 +64,8 @@ def inline_without_gradient(graph: Graph) -> Graph:
     def expand_op(node: Node) -> Node:
         if node.op.composition is None or not isinstance(node.op.vjp, NoGradient) or "stops" in node.op.properties:
             return node
-        return in_place_of(node, node.op.composition)
+        made: Node = in_place_of(node, node.op.composition)
+        return made
 
     return graph.map(expand_op)
 

@@ -11,7 +11,7 @@ from morpho.backends.cpu.lowering.lower_group import Lowered, lower_body, lower_
 from morpho.base.dims import Shape, product
 from morpho.base.dtypes import DType, bool_
 from morpho.ir.node import Node
-from morpho.passes.fusion.fuse import inlines
+from morpho.passes.fusion.candidates import inlines
 from morpho.passes.fusion.group import make_group
 from morpho.program.program import HostStep, Program, Slot, Step
 from morpho.program.view import Place, as_pairs, look, whole

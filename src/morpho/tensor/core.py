@@ -9,30 +9,43 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from morpho.backends.cpu.driver.layout import pack_record
-from morpho.backends.registry import default_device, memory_of
+from morpho.backends.registry import canonical, default_device, memory_of
 from morpho.base import settings
 from morpho.base.dims import Shape, product
 from morpho.base.dtypes import DType, bfloat16
 from morpho.base.errors import ArgumentError, CompileError, ShapeError, fail
 from morpho.base.lazy_module import Late
-from morpho.ir.node import Node, toposort
+from morpho.base.trees import register_leaf
+from morpho.ir.node import Node, build, toposort
 from morpho.runtime.memory.buffer import Buffer, OffHost
-from morpho.tensor.autodiff.grad_mode import Tracked, check_own, detached, is_watched, tracing, tracked, watch
+from morpho.tensor.autodiff.grad_mode import (
+    Tracked,
+    check_leaves,
+    check_own,
+    detached,
+    is_watched,
+    tracing,
+    tracked,
+    watch,
+)
 from morpho.tensor.tools.foreign_calls import unpicklable
+
+before_first_run: list[Callable[[], object]] = []  # called once: the layers above measure objects for native code
 
 
 def _engine() -> ModuleType:
-    """The evaluator, with the native entry's measurements made: compiler, kernels and driver load when needed."""
-    import morpho.tensor.jit.compile  # noqa: F401
+    """The evaluator: compiler, kernels and driver load when needed."""
     from morpho.runtime.plans import evaluate as module
 
+    for prepare in before_first_run:
+        prepare()
     return module
 
 
@@ -41,6 +54,7 @@ evaluate = Late(_engine)
 _settling = threading.Lock()  # held while a tensor's value is put in, replaced or written down another way
 
 
+@register_leaf
 class Tensor:
     """An n-dimensional array. Make one with `mo.asarray`, `mo.zeros`, `mo.arange`, ...; see `dir(morpho)`.
 
@@ -239,8 +253,6 @@ class Tensor:
     def numpy(self, copy: bool = False) -> np.ndarray:
         """The elements as NumPy: a read-only view, or a copy of its own. bfloat16, which NumPy lacks, as float32."""
         if tracing.transformed and self.dtype.is_float:
-            from morpho.tensor.autodiff.autograd import check_leaves
-
             check_leaves(self)
         return self._values(copy)
 
@@ -308,9 +320,7 @@ class Tensor:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         """A tensor with elements of its own; it wants a gradient where this one does, but not through this one."""
-        from morpho.tensor.functions.create import asarray
-
-        made = memo[id(self)] = asarray(Tensor.of_node(detached(self.program())), copy=True)
+        made = memo[id(self)] = copied(Tensor.of_node(detached(self.program())))
         track = getattr(self, "_track", None)
         if isinstance(track, Tracked):
             made.requires_grad_(track.wanted)  # type: ignore[attr-defined]
@@ -335,6 +345,18 @@ class Holder(weakref.ref):
     def __call__(self) -> Tensor | None:
         tensor = super().__call__()
         return tensor if tensor is not None and tensor._layout is self.layout else None
+
+
+def check_device(device: Any, operation: str) -> None:
+    """An error where there is no such device."""
+    if device is not None:
+        canonical(device, operation)
+
+
+def copied(tensor: Tensor) -> Tensor:
+    """The same elements in memory of their own, now."""
+    made = Tensor.of_node(build("copy", tensor.node))
+    return made.realise()
 
 
 def uses_parameters(nodes: Sequence[Node]) -> bool:

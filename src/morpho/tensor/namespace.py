@@ -25,7 +25,7 @@ from morpho.base.dtypes import (
 from morpho.base.errors import ArgumentError, DTypeError, fail
 from morpho.base.shapes import MOST_DIMENSIONS
 from morpho.tensor.core import Tensor
-from morpho.tensor.operands import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT, is_scalar, scalar_dtype
+from morpho.tensor.scalars import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT, is_scalar, scalar_dtype
 
 API_VERSION = "2024.12"
 

@@ -13,10 +13,10 @@ from morpho.base.dims import Dim
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.tensor import namespace
 from morpho.tensor.autodiff import autograd
-from morpho.tensor.core import Tensor
+from morpho.tensor.convert import has_buffer
+from morpho.tensor.core import Tensor, before_first_run
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import index, move, reduce
-from morpho.tensor.functions.create import has_buffer
 from morpho.tensor.functions.products import products
 from morpho.tensor.interop import interop, transfer
 from morpho.tensor.interop.buffer_slot import Slot, is_needed
@@ -48,8 +48,14 @@ def install() -> None:
         setattr(Tensor, function.__name__, _reduction(function))
     for name, attribute in {**_ATTRIBUTES, **autograd.METHODS}.items():
         setattr(Tensor, name, attribute)
+    before_first_run.append(_load_compiler)
     if is_needed():
         _slots.append(Slot(Tensor))
+
+
+def _load_compiler() -> None:
+    """The driver is told where things lie inside tensors and compiled functions when this module is loaded."""
+    import morpho.tensor.jit.compile  # noqa: F401
 
 
 def _operator(function: Any, reflected: str = "") -> Any:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from morpho.base.errors import ArgumentError, DTypeError, fail
+from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
-from morpho.tensor.functions.create import asarray
 from morpho.tensor.functions.products.quantised import Quantised
 from morpho.weights.atomic import atomic_file, sync_folder
 from morpho.weights.errors import FileFault, MissingFile

@@ -23,8 +23,8 @@ from morpho.base.errors import fail, sentence
 from morpho.base.lazy import cached_property
 from morpho.base.shapes import contiguous_strides
 from morpho.runtime.memory.buffer import Buffer
+from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
-from morpho.tensor.functions.create import asarray
 from morpho.tensor.functions.move import reshape
 from morpho.tensor.functions.products.quantised import Quantised
 from morpho.weights.bpe import BytePairs

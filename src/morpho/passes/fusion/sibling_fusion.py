@@ -5,17 +5,13 @@ Each saves a kernel and never changes a value: a group computes what its parts w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from morpho.ir.node import Node
 from morpho.ops.elementwise import COSTLY
 from morpho.ops.order import NUMBERS, root_of
+from morpho.passes.fusion.candidates import MOST_INPUTS, Group, Mapping
+from morpho.passes.fusion.fuser import Fuser
 from morpho.passes.fusion.group import row_shape
 
-if TYPE_CHECKING:
-    from morpho.passes.fusion.fuse import Fuser, Group, Mapping
-
-MOST_INPUTS = 24
 LIGHT = 4  # operations per element of a sum that is worth no walk of its own
 
 

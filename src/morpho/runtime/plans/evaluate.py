@@ -35,7 +35,7 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node, has_symbols, make
 from morpho.ir.op import REGISTRY
 from morpho.ir.op import changes as registry_changes
-from morpho.passes.fusion import fuse
+from morpho.passes.fusion import candidates
 from morpho.passes.memory.liveness import Updates
 from morpho.passes.pipeline import MEMORY, Report, optimise, switched_off
 from morpho.passes.remat.remat import Budget
@@ -55,7 +55,7 @@ from morpho.runtime.plans.faults import host_fault, index_fault
 from morpho.runtime.plans.stored_plan import StoredPlan
 
 log = logging.getLogger("morpho")
-fuse.NATIVE.update(name for name in REGISTRY if elementwise.supported(name))
+candidates.NATIVE.update(name for name in REGISTRY if elementwise.supported(name))
 
 
 @dataclass

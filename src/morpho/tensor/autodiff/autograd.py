@@ -21,8 +21,19 @@ from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.ir.node import Node, toposort
 from morpho.ops.algebra import add, cast, constant_like
 from morpho.ops.identity import mark
-from morpho.tensor.autodiff.grad_mode import DONE, Tracked, detached, owner, tracing, tracked, watch
+from morpho.tensor.autodiff.grad_mode import (
+    DONE,
+    Tracked,
+    detached,
+    held_below,
+    owner,
+    reached,
+    tracing,
+    tracked,
+    watch,
+)
 from morpho.tensor.autodiff.gradient import gradients_of
+from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor, realise
 
 Hook = Callable[[Tensor], Tensor | None]
@@ -79,8 +90,6 @@ def get_grad(tensor: Tensor) -> Tensor | None:
 
 def set_grad(tensor: Tensor, gradient: Any) -> None:
     """Put in a gradient of one's own, or None for a fresh start."""
-    from morpho.tensor.functions.create import asarray
-
     track = getattr(tensor, "_track", None)
     if not isinstance(track, Tracked):
         if gradient is None:
@@ -171,8 +180,6 @@ def _cotangent(tensor: Tensor, root: Node, gradient: Any) -> Node:
             raise fail(ShapeError, "backward", f"a value of shape {root.shape} is not a single number",
                        "reduce it with sum() or mean(), or say what each element counts for")
         return constant_like(root, 1)
-    from morpho.tensor.functions.create import asarray
-
     given = asarray(gradient)
     if given.shape != tensor.shape:
         raise fail(ShapeError, "backward", f"a gradient of shape {given.shape} is given for a value of {tensor.shape}")
@@ -255,7 +262,7 @@ def is_grad_enabled() -> bool:
 
 def leaves_below(tensor: Tensor) -> Iterator[Tensor]:
     """The tensors that gradients of this one would flow to."""
-    return (found for node in _reached(tensor) if (found := owner(node)) is not None)
+    return (found for node in reached(tensor) if (found := owner(node)) is not None)
 
 
 def is_differentiated(tensor: Tensor) -> bool:
@@ -266,40 +273,10 @@ def is_differentiated(tensor: Tensor) -> bool:
         return False
     if isinstance(track, Tracked):
         return track.wanted
-    held = _held_below(tensor)
+    held = held_below(tensor)
     if not held and isinstance(track, Node):
         tensor._track = None  # nobody is left to want it
     return any(not isinstance(getattr(leaf, "_track", None), Tracked) or leaf._track.wanted for leaf in held)
-
-
-def check_leaves(tensor: Tensor) -> None:
-    """Inside a function that `mo.grad` or its like calls: NumPy may not take a value that depends on the arguments,
-    as the gradient would be without a word that of a constant."""
-    if tracing.gradients_off or (getattr(tensor, "_track", None) is None and tensor.is_realised):
-        return
-    if any(not isinstance(getattr(leaf, "_track", None), Tracked) for leaf in _held_below(tensor)):
-        raise fail(ArgumentError, "numpy", "the gradient of this value is taken here, and does not go through NumPy",
-                   "use Morpho's functions, as mo.sin for np.sin, or x.detach().numpy() where the gradient may end")
-
-
-def _held_below(tensor: Tensor) -> list[Tensor]:
-    """The leaves that somebody holds: tensors that collect gradients, wanted or not, and arguments of a function that
-    `mo.grad` or its like calls."""
-    return [found for node in (_reached(tensor) if tracked else ()) if node.serial in tracked
-            and (found := tracked[node.serial]()) is not None]
-
-
-def _reached(tensor: Tensor) -> Iterator[Node]:
-    """The nodes that gradients of this tensor flow through."""
-    stack, seen = [tensor.program()], set()
-    while stack:
-        node = stack.pop()
-        if node.serial in seen:
-            continue
-        seen.add(node.serial)
-        yield node
-        if "stops" not in node.op.properties:
-            stack += node.inputs
 
 
 METHODS: dict[str, Any] = {

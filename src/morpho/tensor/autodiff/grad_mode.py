@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from morpho.base.errors import CompileError, fail
+from morpho.base.errors import ArgumentError, CompileError, fail
 from morpho.ir.node import Node, build
 
 
@@ -79,3 +79,33 @@ def detached(node: Node) -> Node:
     if node.op.name == "detach" or not node.dtype.is_float or not (node.inputs or owner(node) is not None):
         return node
     return build("detach", node)
+
+
+def check_leaves(tensor: Any) -> None:
+    """Inside a function that `mo.grad` or its like calls: NumPy may not take a value that depends on the arguments,
+    as the gradient would be without a word that of a constant."""
+    if tracing.gradients_off or (getattr(tensor, "_track", None) is None and tensor.is_realised):
+        return
+    if any(not isinstance(getattr(leaf, "_track", None), Tracked) for leaf in held_below(tensor)):
+        raise fail(ArgumentError, "numpy", "the gradient of this value is taken here, and does not go through NumPy",
+                   "use Morpho's functions, as mo.sin for np.sin, or x.detach().numpy() where the gradient may end")
+
+
+def held_below(tensor: Any) -> list[Any]:
+    """The leaves that somebody holds: tensors that collect gradients, wanted or not, and arguments of a function that
+    `mo.grad` or its like calls."""
+    return [found for node in (reached(tensor) if tracked else ()) if node.serial in tracked
+            and (found := tracked[node.serial]()) is not None]
+
+
+def reached(tensor: Any) -> Iterator[Node]:
+    """The nodes that gradients of this tensor flow through."""
+    stack, seen = [tensor.program()], set()
+    while stack:
+        node = stack.pop()
+        if node.serial in seen:
+            continue
+        seen.add(node.serial)
+        yield node
+        if "stops" not in node.op.properties:
+            stack += node.inputs

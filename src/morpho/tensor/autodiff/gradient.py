@@ -19,6 +19,7 @@ from morpho.ops.identity import mark
 from morpho.passes.canonical import inline_without_gradient
 from morpho.tensor.autodiff.grad_mode import tracing, watch
 from morpho.tensor.autodiff.regions import Regions
+from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 
 
@@ -122,8 +123,6 @@ class _Inputs:
     """Arguments to differentiate with respect to, as trees, with a node of its own for every float tensor in them."""
 
     def __init__(self, operation: str, arguments: Sequence[Any]) -> None:
-        from morpho.tensor.functions.create import asarray
-
         self.leaves: list[Tensor] = []
         self.structures, self.widths = [], []  # type: ignore[var-annotated]
         for argument in arguments:
@@ -154,8 +153,6 @@ class _Inputs:
 
 def _with_numbers(tree: Any) -> Any:
     """The tree with tensors in place of its numbers, which are differentiated like those given directly."""
-    from morpho.tensor.functions.create import asarray
-
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return type(tree)(*[_with_numbers(item) for item in tree])
     if isinstance(tree, tuple | list):
@@ -269,8 +266,6 @@ def vjp(function: Callable[..., Any], *arguments: Any) -> tuple[Any, Callable[..
 
 def _matching(operation: str, tree: Any, structure: Any, outputs: Sequence[Tensor]) -> list[Node]:
     """The tensors of a tree that must look like `outputs`, in their dtypes."""
-    from morpho.tensor.functions.create import asarray
-
     leaves: list[Any] = []
     if not isinstance(tree, tuple | list | dict):
         tree = asarray(tree)
@@ -323,8 +318,6 @@ def custom_gradient(function: Callable[..., tuple[Tensor, Callable[[Tensor], Any
     """
 
     def call(*arguments: Any) -> Tensor:
-        from morpho.tensor.functions.create import asarray
-
         tensors = [asarray(argument) for argument in arguments]
         value, pull = function(*[Tensor.of_node(mark(tensor.program())) for tensor in tensors])
 

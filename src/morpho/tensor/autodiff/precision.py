@@ -25,11 +25,14 @@ from morpho.ir.node import Node
 from morpho.ops.algebra import cast
 from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.core import Tensor
-from morpho.tensor.operands import as_node, is_scalar, promoted
+from morpho.tensor.operands import as_node, promoted
+from morpho.tensor.scalars import is_scalar
 
 log = logging.getLogger("morpho")
 FAMILIES = ("product", "attention", "convolution")
 FULL = frozenset({"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "sinh", "cosh", "tan", "softplus"})
+# By family: a function and the shapes of an example that is timed; the files of these operations put them in.
+EXAMPLES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {}
 _lock = threading.Lock()
 _known: dict[tuple[str, ...], tuple[float, float]] = {}  # seconds in bfloat16 and in float32
 
@@ -98,7 +101,7 @@ def _seconds(family: str, dtype: DType) -> float:
     from morpho.tensor.functions.create import ones
     from morpho.tensor.jit.compile import compile
 
-    function, shapes = _example(family)
+    function, shapes = EXAMPLES[family]
     arguments = [ones(shape) for shape in shapes]
 
     def loss(*inputs: Tensor) -> Tensor:
@@ -113,15 +116,3 @@ def _seconds(family: str, dtype: DType) -> float:
             step(*arguments)
             times.append(time.perf_counter() - started)
     return min(times)
-
-
-def _example(family: str) -> tuple[Callable[..., Tensor], list[tuple[int, ...]]]:
-    from morpho.tensor.functions.neural.attention import attention
-    from morpho.tensor.functions.neural.convolution import conv2d
-    from morpho.tensor.functions.products.products import matmul
-
-    if family == "product":
-        return matmul, [(256, 256), (256, 256)]
-    if family == "attention":
-        return attention, [(4, 128, 64)] * 3  # heads, length, depth
-    return conv2d, [(2, 16, 24, 24), (16, 16, 3, 3)]

@@ -1,203 +1,27 @@
-"""Making tensors: from NumPy and buffers without a copy, from Python numbers, and by formula."""
+"""Making tensors by formula: constants, ranges, grids, triangles."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from morpho.backends.registry import HOST, canonical
-from morpho.base import settings
+from morpho.backends.registry import HOST
 from morpho.base.checks import shown
 from morpho.base.dims import Dim, Shape
-from morpho.base.dtypes import BY_NUMPY, DType, as_dtype, bfloat16, bool_, float64, promote
+from morpho.base.dtypes import DType, as_dtype, bool_, float64, promote
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault, fail
 from morpho.base.shapes import as_integer, as_sizes, check_shape
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, constant, expand, reshape
-from morpho.runtime.memory.buffer import allocate, borrow, view_memory
+from morpho.runtime.memory.buffer import allocate
+from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
-from morpho.tensor.device import creates, placed
-from morpho.tensor.operands import (
-    DEFAULT_COMPLEX,
-    DEFAULT_FLOAT,
-    DEFAULT_INT,
-    as_node,
-    is_scalar,
-    rounded,
-    scalar_node,
-)
-
-
-def check_device(device: Any, operation: str) -> None:
-    """An error where there is no such device."""
-    if device is not None:
-        canonical(device, operation)
-
-
-def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor of anything array-like. NumPy arrays and buffers are borrowed: no byte is copied, their owner is kept
-    alive, they are read when the graph runs and never written. `copy=True` copies now; `copy=False` refuses to.
-
-    >>> x = np.arange(3.0)
-    >>> mo.asarray(x).numpy().ctypes.data == x.ctypes.data
-    True
-    """
-    if device is not None or (settings.get().device != HOST and not isinstance(obj, Tensor)):
-        with settings.settings(device=HOST):
-            made = asarray(obj, dtype=dtype, copy=copy)
-        return placed(made, device, "asarray")
-    if type(obj) is np.ndarray and dtype is None and not copy and is_plain(obj):
-        return Tensor.of_buffer(borrow(obj, BY_NUMPY[obj.dtype]))
-    wanted = None if dtype is None else as_dtype(dtype)
-    if isinstance(obj, Tensor):
-        found = obj
-    elif not isinstance(obj, np.ndarray | np.generic) and hasattr(obj, "__dlpack__"):
-        from morpho.tensor.interop.interop import from_dlpack
-
-        found = from_dlpack(obj)
-    else:
-        found = _from_foreign(obj, wanted, copy)
-    if wanted is not None and found.dtype is not wanted:
-        if copy is False:
-            raise fail(ValueFault, "asarray", f"{found.dtype} does not become {wanted} without a copy")
-        return Tensor.of_node(cast(found.node, wanted))
-    if copy and (isinstance(obj, Tensor) or not found.is_realised or not found._layout[4]):  # type: ignore[index]
-        return _copied(found)
-    return found
-
-
-def is_plain(array: np.ndarray) -> bool:
-    """Whether an array can be borrowed as it is: of a dtype that tensors have, in this machine's order of bytes,
-    contiguous."""
-    return array.dtype in BY_NUMPY and array.flags.c_contiguous and array.flags.aligned
-
-
-def _from_foreign(obj: Any, wanted: DType | None, copy: bool | None) -> Tensor:
-    borrowed = isinstance(obj, np.ndarray | memoryview | bytearray | bytes) or hasattr(obj, "__array_interface__")
-    number = isinstance(obj, bool | int | float | complex) and not isinstance(obj, np.generic)  # np.float64 is a float
-    if number or (not borrowed and not hasattr(obj, "__array__") and not has_buffer(obj)):
-        if copy is False:
-            raise fail(ValueFault, "asarray", f"a {type(obj).__name__} does not become a tensor without a copy")
-        return _from_python(obj, wanted)
-    array = np.asarray(obj)
-    found = _dtype_of(array)
-    if found is bfloat16:
-        array = array.view(np.uint16)
-    usable = array.flags.aligned and array.dtype.isnative and all(s % array.itemsize == 0 for s in array.strides)
-    if not usable or isinstance(obj, np.generic):
-        if copy is False:
-            raise fail(ValueFault, "asarray", "unaligned or foreign-endian memory cannot be borrowed")
-        array = np.array(array.astype(array.dtype.newbyteorder("=")))
-    return Tensor.of_buffer(borrow(array, found))
-
-
-def has_buffer(obj: Any) -> bool:
-    """Whether an object gives a view of its memory."""
-    try:
-        memoryview(obj)
-    except TypeError:
-        return False
-    return True
-
-
-def _dtype_of(array: np.ndarray) -> DType:
-    try:
-        return as_dtype(array.dtype.newbyteorder("=") if array.dtype.kind in "iufc" else array.dtype)
-    except DTypeError:
-        raise fail(DTypeError, "asarray", f"NumPy dtype {array.dtype} has no tensor dtype",
-                   "convert it with .astype first") from None
-
-
-def _from_python(obj: Any, wanted: DType | None) -> Tensor:
-    """Numbers and nested sequences: floats become float32, integers int64 unless a dtype is given; NumPy's arrays and
-    numbers among them keep theirs."""
-    if _holds_tensors(obj):
-        from morpho.tensor.functions.move import stack
-
-        return stack([asarray(item) for item in obj])
-    try:
-        array = np.asarray(obj)
-    except ValueError as error:
-        raise fail(ArgumentError, "asarray", f"the nested sequences do not form an array ({error})") from error
-    kind = array.dtype.kind
-    types = set() if kind == "b" or array.dtype == np.int64 else _leaf_types(obj)  # nothing to ask of those
-    if types == {int} and kind not in "iu":  # larger than NumPy's integers: as they are
-        array, kind = np.asarray(obj, object), "i"
-    if kind not in "biufc":
-        raise fail(DTypeError, "asarray", f"{type(obj).__name__} is not a tensor, a number or an array of numbers")
-    defaults = {"f": DEFAULT_FLOAT, "c": DEFAULT_COMPLEX, "i": DEFAULT_INT, "u": DEFAULT_INT}
-    target = wanted or _own_dtype(types, array) or defaults.get(kind) or as_dtype(array.dtype)
-    if kind == "c" and target.kind != "c":
-        raise fail(DTypeError, "asarray", f"complex numbers do not become {target}", "take their real part")
-    if kind in "iu" and target.is_integer and array.size:
-        info = np.iinfo(target.numpy)
-        if array.min() < info.min or array.max() > info.max:
-            low, high = int(array.min()), int(array.max())
-            numbers = f"the number {low} does" if low == high else f"numbers from {low} to {high} do"
-            larger = "use dtype=mo.uint64" if low >= 0 and info.max < high < 1 << 64 else "use a wider dtype"
-            raise fail(DTypeError, "asarray", f"{numbers} not fit {target}", larger)
-    if array.dtype.kind == "O":
-        try:
-            array = array.astype(target.numpy if target.is_integer else np.float64)
-        except OverflowError:
-            raise fail(DTypeError, "asarray", f"numbers up to {shown(array.max())} do not fit {target}") from None
-    return Tensor.of_buffer(_stored(array, target))
-
-
-def _own_dtype(types: set[type], array: np.ndarray) -> DType | None:
-    """The dtype of NumPy's numbers among those of a list, which Python's follow unless they are of another kind; None
-    where there are none."""
-    if any(issubclass(kind, np.ndarray) for kind in types):
-        return as_dtype(array.dtype)
-    numbers = [np.dtype(kind) for kind in types if issubclass(kind, np.generic)]
-    if not numbers:
-        return None
-    own = np.result_type(*numbers)
-    fits = array.dtype.kind == own.kind or (own.kind in "fc" and array.dtype.kind in "iuf")
-    return as_dtype(own) if fits and own in BY_NUMPY else None
-
-
-def _leaf_types(obj: Any) -> set[type]:
-    """The types of the numbers in nested sequences, a level at a time."""
-    found: set[type] = set()
-    level: Any = [obj]
-    while True:
-        types = set(map(type, level))
-        nested = {kind for kind in types if issubclass(kind, list | tuple)}
-        found |= types - nested
-        if not nested:
-            return found
-        level = list(itertools.chain.from_iterable(
-            level if types == nested else [item for item in level if type(item) in nested]))
-
-
-def _holds_tensors(obj: Any) -> bool:
-    return isinstance(obj, list | tuple) and any(isinstance(item, Tensor) or _holds_tensors(item) for item in obj)
-
-
-def _stored(array: np.ndarray, dtype: DType) -> Any:
-    from morpho.backends.reference.reference import encode
-    from morpho.ops.special import reference_cast, round_bfloat16
-
-    buffer = allocate(array.shape, dtype)
-    with np.errstate(all="ignore"):
-        if dtype is bfloat16:
-            converted = encode(round_bfloat16(array.astype(np.float32)), dtype)
-        else:
-            converted = np.asarray(reference_cast({"dtype": dtype}, array)).astype(dtype.numpy)
-    if array.size:
-        np.copyto(view_memory(buffer.storage, buffer.address, buffer.shape, buffer.strides, dtype), converted)
-    return buffer
-
-
-def _copied(tensor: Tensor) -> Tensor:
-    """The same elements in memory of their own, now."""
-    made = Tensor.of_node(build("copy", tensor.node))
-    return made.realise()
+from morpho.tensor.device import creates
+from morpho.tensor.operands import as_node
+from morpho.tensor.scalars import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT, is_scalar, rounded, scalar_node
 
 
 # -- by formula ------------------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from morpho.ops.algebra import constant, expand, zeros_like
 from morpho.tensor.autodiff.precision import FULL, widened
 from morpho.tensor.core import Tensor
 from morpho.tensor.device import on
-from morpho.tensor.operands import as_node, broadcasted, is_scalar, promoted
+from morpho.tensor.operands import as_node, broadcasted, promoted
+from morpho.tensor.scalars import is_scalar
 
 
 def _unary(name: str, summary: str, floating: bool = False) -> Callable[[Any], Tensor]:

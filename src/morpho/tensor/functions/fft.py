@@ -12,10 +12,11 @@ from morpho.base.errors import ArgumentError, DTypeError, ValueFault, fail
 from morpho.base.shapes import as_integer, as_items, normalise_axes, normalise_axis
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast
-from morpho.tensor.core import Tensor
-from morpho.tensor.functions.create import asarray, check_device
+from morpho.tensor.convert import asarray
+from morpho.tensor.core import Tensor, check_device
 from morpho.tensor.functions.move import roll
-from morpho.tensor.operands import DEFAULT_FLOAT, as_node
+from morpho.tensor.operands import as_node
+from morpho.tensor.scalars import DEFAULT_FLOAT
 from morpho.tensor.tools.foreign_calls import hint_calls
 
 __all__ = ["fft", "ifft", "fftn", "ifftn", "rfft", "irfft", "rfftn", "irfftn", "hfft", "ihfft", "fftfreq", "rfftfreq",

@@ -17,10 +17,12 @@ from morpho.base.errors import ArgumentError, CompileError, IndexFault, ShapeErr
 from morpho.ir.node import Node, build
 from morpho.ops import algebra
 from morpho.tensor.autodiff.grad_mode import Tracked, tracing
+from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.fancy import Fancy
 from morpho.tensor.functions.move import slice_node
-from morpho.tensor.operands import as_node, is_scalar, scalar_node
+from morpho.tensor.operands import as_node
+from morpho.tensor.scalars import is_scalar, scalar_node
 from morpho.tensor.sync import realised_array
 
 
@@ -57,8 +59,6 @@ def as_items(key: Any, rank: int) -> list[Any]:
 def _converted(item: Any) -> Any:
     if not is_array(item):
         return item
-    from morpho.tensor.functions.create import asarray
-
     if isinstance(item, list) and not item:
         item = np.zeros(0, np.int64)
     found = asarray(item)

@@ -27,8 +27,11 @@ from morpho.ir.node import Node, build
 from morpho.ops import algebra
 from morpho.ops.scan import flip as flip_node
 from morpho.tensor.autodiff.grad_mode import tracing
+from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
+from morpho.tensor.functions.search import take
 from morpho.tensor.operands import as_node, promoted
+from morpho.tensor.sync import realised_array
 
 
 def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Tensor:
@@ -299,10 +302,6 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
 
 
 def _repeated_each(node: Node, repeats: Any, axis: int) -> Tensor:
-    from morpho.tensor.functions.create import asarray
-    from morpho.tensor.functions.search import take
-    from morpho.tensor.sync import realised_array
-
     counts = realised_array(asarray(repeats), "repeat", "the repeats decide the size of the result", "use an integer")
     size = operator.index(node.shape[axis])
     if counts.dtype.kind not in "iu" or counts.size not in (1, size) or (counts.size and counts.min() < 0):

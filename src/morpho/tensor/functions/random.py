@@ -27,10 +27,11 @@ from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault
 from morpho.base.shapes import as_integer, as_sizes, normalise_axis
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import add, cast, constant, constant_like, expand, mul, reshape, sub
+from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
-from morpho.tensor.functions.create import asarray
-from morpho.tensor.operands import as_node, is_scalar, rounded
+from morpho.tensor.operands import as_node
+from morpho.tensor.scalars import is_scalar, rounded
 from morpho.tensor.tools.foreign_calls import hint_calls
 from morpho.tensor.tools.foreign_names import module_attribute
 

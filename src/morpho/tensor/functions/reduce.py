@@ -28,7 +28,8 @@ from morpho.ops.algebra import (
 )
 from morpho.tensor.autodiff.precision import widened
 from morpho.tensor.core import Tensor
-from morpho.tensor.operands import DEFAULT_FLOAT, as_node
+from morpho.tensor.operands import as_node
+from morpho.tensor.scalars import DEFAULT_FLOAT
 
 
 def finished(name: str, node: Node, axes: tuple[int, ...], keepdims: bool) -> Tensor:

@@ -12,9 +12,11 @@ from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.base.shapes import as_shape, broadcast, check_shape, normalise_axis
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, constant, expand, reshape
+from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.fancy import wrapped
-from morpho.tensor.operands import DEFAULT_FLOAT, as_node, is_scalar, promoted, scalar_node
+from morpho.tensor.operands import as_node, promoted
+from morpho.tensor.scalars import DEFAULT_FLOAT, is_scalar, scalar_node
 from morpho.tensor.sync import realised_array
 
 
@@ -140,8 +142,6 @@ def one_hot(indices: Any, /, num_classes: int, *, dtype: Any = None) -> Tensor:
 
 def nonzero(x: Any, /) -> tuple[Tensor, ...]:
     """The positions of the elements that are not zero, a tensor per axis. Realises x at once: the count is data."""
-    from morpho.tensor.functions.create import asarray
-
     found = x if isinstance(x, Tensor) else asarray(x)
     if found.ndim == 0:
         raise fail(ShapeError, "nonzero", "a 0-dimensional tensor has no positions")

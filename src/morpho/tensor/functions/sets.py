@@ -8,8 +8,8 @@ import numpy as np
 
 from morpho.base.errors import ArgumentError, fail
 from morpho.tensor.autodiff.autograd import is_differentiated
+from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
-from morpho.tensor.functions.create import asarray
 from morpho.tensor.sync import realised_array
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from morpho.base.dtypes import bfloat16
 from morpho.base.errors import ArgumentError, DeviceError, DTypeError, MorphoError, ValueFault, fail
 from morpho.runtime.memory.buffer import Buffer
-from morpho.tensor.core import Tensor
+from morpho.tensor.core import Tensor, check_device, copied
 from morpho.tensor.interop.capsule import CPU, IS_COPIED, READ_ONLY, VERSION, make_capsule, open_capsule
 
 _DEVICES = {1: "cpu", 2: "cuda", 3: "pinned host memory", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm",
@@ -55,11 +55,9 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     >>> mo.from_dlpack(np.arange(3)).tolist()
     [0, 1, 2]
     """
-    from morpho.tensor.functions.create import asarray, check_device
-
     check_device(device, "from_dlpack")
     if isinstance(x, Tensor):
-        return asarray(x, copy=copy)
+        return copied(x) if copy else x
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
         raise fail(ArgumentError, "from_dlpack", f"a {type(x).__name__} does not speak DLPack", "use mo.asarray")
     kind, number = x.__dlpack_device__()
@@ -76,7 +74,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     if found.address % found.dtype.itemsize and 0 not in found.shape:
         raise fail(ValueFault, "from_dlpack", f"the memory is not aligned to {found.dtype.itemsize} bytes",
                    "copy it with its own library first")
-    return asarray(tensor, copy=True) if copy else tensor
+    return copied(tensor) if copy else tensor
 
 
 def _ask(x: Any, moved: bool, copy: bool | None) -> Any:

@@ -8,13 +8,12 @@ call takes the way through Python (`python_call.py`) to the same code.
 from __future__ import annotations
 
 import ctypes
-import inspect
 import logging
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
 
-from morpho.backends.cpu.driver.abi import CommonField, Distances
+from morpho.backends.cpu.driver.abi import Distances
 from morpho.backends.cpu.driver.executable import native, set_distances
 from morpho.backends.cpu.driver.layout import make_vectorcallable, slot_offset
 from morpho.backends.registry import HOST, default_device
@@ -29,15 +28,14 @@ from morpho.runtime.plans import evaluate as evaluation
 from morpho.tensor.autodiff.autograd import no_grad
 from morpho.tensor.core import Tensor
 from morpho.tensor.jit import slow_path
-from morpho.tensor.jit.dynamic import dynamic_sizes
+from morpho.tensor.jit.compiled_function import CompiledFunction
 from morpho.tensor.jit.explain import explain_text, predicted_seconds, statistics
-from morpho.tensor.jit.native_entry import NativeEntry
 from morpho.tensor.tools.foreign_calls import unpicklable
 
 log = logging.getLogger("morpho")
 
 
-class Compiled(NativeEntry):
+class Compiled(CompiledFunction):
     """A compiled function. Call it like the original, also with `out=` for results in memory you own.
 
     `explain()` says what was done, `stats` holds the numbers, `dot(path)` draws the graph.
@@ -47,17 +45,7 @@ class Compiled(NativeEntry):
 
     def __init__(self, function: Callable[..., Any], dynamic: Mapping[str, Any] | None = None,
                  whole: bool = False, budget: Budget | None = None) -> None:
-        super().__init__(partial(slow_path.call, self))
-        self.function, self.whole, self.budget = function, whole, budget
-        self.__name__ = getattr(function, "__name__", "compiled")
-        self.__doc__ = function.__doc__
-        self.__wrapped__ = function
-        self.signature = inspect.signature(function)
-        plain = all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in self.signature.parameters.values())
-        self.positional = tuple(self.signature.parameters) if plain else None
-        self.dynamic = dynamic_sizes(dynamic, self.signature)
-        self.assumed: dict[Any, dict[int, Any]] = {}  # by signature: objects that its traces depend on
-        self.recompiles = self.slow_calls = self.fallbacks = 0
+        super().__init__(function, partial(slow_path.call, self), dynamic, whole, budget)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self.through_python(*args, **kwargs)
@@ -67,15 +55,6 @@ class Compiled(NativeEntry):
     def stats(self) -> dict[str, Any]:
         """Plain numbers: nodes per pass, kernels, bytes, milliseconds, cache hits, calls, recompiles, fallbacks, ..."""
         return statistics(self)
-
-    @property
-    def calls(self) -> int:
-        return self.native_calls + self.slow_calls
-
-    @property
-    def native_calls(self) -> int:
-        """Calls that the native entry served."""
-        return int(self.common[CommonField.CALLS])
 
     def explain(self) -> str:
         """What was folded, merged, removed, fused and planned for the last signature, and what it cost; after `measure`

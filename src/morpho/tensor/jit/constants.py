@@ -6,41 +6,17 @@ something was prepared from is held meanwhile: whoever wants to write it in plac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from morpho.runtime.memory.buffer import Buffer
 from morpho.runtime.plans import evaluate as evaluation
 from morpho.tensor.core import Tensor
-from morpho.tensor.jit.entries import entries
-
-if TYPE_CHECKING:
-    from morpho.tensor.jit.native_entry import NativeEntry
-    from morpho.tensor.jit.specialise import Specialisation
+from morpho.tensor.jit.entries import Entry, entries
+from morpho.tensor.jit.specialise import NOTHING, Prepared, Specialisation
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """What was computed once from constants, and the tensors it was computed from."""
-
-    layouts: list[Any]  # of the captured tensors
-    storages: list[Any]  # held, so that nobody writes these elements in place
-    buffers: list[Buffer | None]
-
-    @property
-    def addresses(self) -> list[int]:
-        return [buffer.address if buffer is not None else 0 for buffer in self.buffers]
-
-    def fits(self, captured: list[Tensor]) -> bool:
-        return all(tensor._layout is layout for tensor, layout in zip(captured, self.layouts, strict=True))
-
-
-NOTHING = Prepared([], [], [])
-
-
-def prepared(made: NativeEntry, chosen: Specialisation, captured: list[Tensor], addresses: list[int]) -> Prepared:
+def prepared(made: Entry, chosen: Specialisation, captured: list[Tensor], addresses: list[int]) -> Prepared:
     """What depends on the captured tensors alone, computed anew when one of them has changed."""
     found = chosen.prepared if captured else NOTHING
     if found is None or not found.fits(captured):
@@ -88,13 +64,13 @@ def release(storage: Any) -> bool:
     return found
 
 
-def _stop(made: NativeEntry, chosen: Specialisation) -> None:
+def _stop(made: Entry, chosen: Specialisation) -> None:
     for served in list(made.served):
         if served.chosen is chosen:
             entries.stop(served)
 
 
-def _retire(made: NativeEntry, chosen: Specialisation) -> None:
+def _retire(made: Entry, chosen: Specialisation) -> None:
     """Keep the memory a call in another thread may still read; its tensors need not be held for that."""
     old = chosen.prepared.buffers if chosen.prepared is not None else None
     made.retired = [made.retired, old] if chosen.is_busy else None

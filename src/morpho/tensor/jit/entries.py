@@ -12,36 +12,51 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from morpho.backends.cpu.driver.abi import ContextField, Enabled
 from morpho.base import settings
 from morpho.ir.op import listeners as registry_listeners
 
-if TYPE_CHECKING:
-    from morpho.tensor.jit.native_entry import NativeEntry
-    from morpho.tensor.jit.signature_tables import Served
+
+class Tables(Protocol):
+    """What the entries set of the tables of one signature (`signature_tables.Served`)."""
+
+    serves: settings.Settings | None
+    is_right: bool
+    words: Any
+
+
+class Entry(Protocol):
+    """What the entries know of a compiled function (`native_entry.NativeEntry`)."""
+
+    specialisations: dict[Any, Any]
+    served: list[Any]
+    retired: Any
+    lock: Any
+
+    def after_fork(self) -> None: ...
 
 
 class Entries:
     """Every compiled function alive. `generation` counts what may mean other code: ops, passes, modes of modules."""
 
     def __init__(self) -> None:
-        self.live: weakref.WeakSet[NativeEntry] = weakref.WeakSet()
+        self.live: weakref.WeakSet[Entry] = weakref.WeakSet()
         self.lock = threading.Lock()
         self.generation = 0
         self.traces = 0
 
-    def add(self, made: NativeEntry) -> None:
+    def add(self, made: Entry) -> None:
         with self.lock:
             self.live.add(made)
 
-    def stop(self, served: Served) -> None:
+    def stop(self, served: Tables) -> None:
         """Before tables are changed."""
         with self.lock:
             self._set(served, False)
 
-    def start(self, served: Served, generation: int) -> None:
+    def start(self, served: Tables, generation: int) -> None:
         """Let tables serve callers with this one's settings, unless it found their code before a change."""
         mine = settings.current.get()
         with self.lock:
@@ -85,10 +100,10 @@ class Entries:
                 for served in self._all():
                     self._set(served, served.is_right)
 
-    def _all(self) -> Iterator[Served]:
+    def _all(self) -> Iterator[Tables]:
         return (served for made in self.live for served in list(made.served))
 
-    def _set(self, served: Served, right: bool) -> None:
+    def _set(self, served: Tables, right: bool) -> None:
         """Whether tables hold the right code, and so whom they serve: without a block open everyone has the settings of
         the process, and tables for others rest."""
         served.is_right, blocks = right, settings.blocks()

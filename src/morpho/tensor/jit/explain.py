@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from morpho.backends.cpu.compiler import code
 from morpho.backends.cpu.driver import threads
 from morpho.base.dims import evaluate, upper
 from morpho.base.units import format_bytes
 from morpho.program.program import PACK, HostStep, Program, Step
-
-if TYPE_CHECKING:
-    from morpho.tensor.jit.compile import Compiled
-    from morpho.tensor.jit.specialise import Specialisation
+from morpho.tensor.jit.compiled_function import CompiledFunction
+from morpho.tensor.jit.specialise import Specialisation
 
 
-def statistics(compiled: Compiled) -> dict[str, Any]:
+def statistics(compiled: CompiledFunction) -> dict[str, Any]:
     """The plain dict behind `f.stats`; figures of the last signature, counts of all."""
     backend = "cpu" if compiled.current is None else compiled.current.plan.device
     is_compiled = backend == "cpu"
@@ -61,7 +59,7 @@ def _products(program: Program) -> dict[str, int]:
             "blas": sum(isinstance(step, HostStep) and step.label == "matmul_blas" for step in program.steps)}
 
 
-def predicted_seconds(compiled: Compiled) -> list[float]:
+def predicted_seconds(compiled: CompiledFunction) -> list[float]:
     """What the machine would need for each step of the last signature at its measured limits, which are those of
     float32, and at the sizes that were measured; 0 for steps of the host."""
     from morpho.runtime.measure import machine_profile
@@ -78,7 +76,7 @@ def predicted_seconds(compiled: Compiled) -> list[float]:
     return [0.0 if isinstance(step, HostStep) else seconds(step) for step in compiled.current.plan.program.steps]
 
 
-def _step_lines(compiled: Compiled) -> list[str]:
+def _step_lines(compiled: CompiledFunction) -> list[str]:
     """The steps; with times and the share of the machine's limit once `measure` has run."""
     assert compiled.current is not None
     steps, seconds = compiled.current.plan.program.steps, compiled.current.seconds
@@ -150,7 +148,7 @@ def _packed_anew(chosen: Specialisation) -> int:
     return len(found)
 
 
-def explain_text(compiled: Compiled) -> str:
+def explain_text(compiled: CompiledFunction) -> str:
     """A page in words."""
     stats = statistics(compiled)
     if compiled.current is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,7 @@ from morpho.backends.cpu.driver.layout import WRITABLE, record_words
 from morpho.base.dims import Dim, evaluate
 from morpho.runtime.memory.pool import pool
 from morpho.tensor.core import Tensor
-
-if TYPE_CHECKING:
-    from morpho.tensor.jit.specialise import Specialisation
+from morpho.tensor.jit.specialise import Specialisation
 
 TEMPLATES_KEPT = 4096
 SMALL_BYTES = 64 << 10  # outputs up to this size are made by the entry itself, larger ones from the pool's blocks

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,22 +22,20 @@ from morpho.runtime.plans import evaluate as evaluation
 from morpho.runtime.plans import on_device
 from morpho.runtime.plans.evaluate import run_plan
 from morpho.tensor.autodiff.autograd import is_differentiated
+from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
-from morpho.tensor.functions.create import asarray
 from morpho.tensor.jit import constants
+from morpho.tensor.jit.compiled_function import CompiledFunction
 from morpho.tensor.jit.dynamic import Owner, check_elements, owners
 from morpho.tensor.jit.entries import entries
 from morpho.tensor.jit.specialise import Specialisation
 from morpho.tensor.jit.tracing import specialise
 from morpho.tensor.state.trace import current_trace
 
-if TYPE_CHECKING:
-    from morpho.tensor.jit.compile import Compiled
-
 Target = tuple[Tensor, Buffer]  # a tensor of out=, and its memory
 
 
-def call(made: Compiled, /, *args: Any, **kwargs: Any) -> Any:
+def call(made: CompiledFunction, /, *args: Any, **kwargs: Any) -> Any:
     """Any call, checked and run; the native entry serves the next one like it, where it can."""
     if current_trace() is not None:  # inside another function's trace this is just the original
         if "out" in kwargs and "out" not in made.signature.parameters:
@@ -73,7 +71,7 @@ def call(made: Compiled, /, *args: Any, **kwargs: Any) -> Any:
     return result
 
 
-def _bind(made: Compiled, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _bind(made: CompiledFunction, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     # The common call needs no look at the signature.
     if not kwargs and made.positional is not None and len(args) == len(made.positional):
         return dict(zip(made.positional, args, strict=True))
@@ -86,7 +84,7 @@ def _bind(made: Compiled, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dic
     return dict(bound.arguments)
 
 
-def _unfitting(made: Compiled, kwargs: Mapping[str, Any]) -> str:
+def _unfitting(made: CompiledFunction, kwargs: Mapping[str, Any]) -> str:
     """That a name is none of the function's, which Python tells only when all others are there."""
     parameters = made.signature.parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
@@ -109,7 +107,8 @@ def _argument(leaf: Any) -> Tensor:
 
 
 # -- running ---------------------------------------------------------------------------------------------------------
-def _run(made: Compiled, chosen: Specialisation, tensors: list[Tensor], owned: Sequence[Owner], out: Any) -> Any:
+def _run(made: CompiledFunction, chosen: Specialisation, tensors: list[Tensor], owned: Sequence[Owner],
+         out: Any) -> Any:
     plan, program = chosen.plan, chosen.plan.program
     sizes = {line.symbol: line.number(tensors[argument].shape[axis]) for line, argument, axis, *_ in chosen.bindings}
     _check_sizes(made, chosen, tensors, owned, sizes)
@@ -146,7 +145,7 @@ def _check_finite(chosen: Specialisation, buffers: list[Buffer], values: list[Te
         check_graph(chosen.plan.graph, [value.elements() for value in values], buffers, sizes, chosen.plan.lines)
 
 
-def _check_sizes(made: Compiled, chosen: Specialisation, tensors: list[Tensor], owned: Sequence[Owner],
+def _check_sizes(made: CompiledFunction, chosen: Specialisation, tensors: list[Tensor], owned: Sequence[Owner],
                  sizes: Mapping[str, Any]) -> None:
     """Dimensions that share a symbol must have the same size."""
     for parameter in chosen.plan.graph.parameters if sizes else ():
@@ -179,7 +178,7 @@ def _result(chosen: Specialisation, number: int, shape: tuple[int, ...], dtype: 
 
 
 # -- out= ------------------------------------------------------------------------------------------------------------
-def _targets(made: Compiled, chosen: Specialisation, out: Any, sizes: Mapping[str, int],
+def _targets(made: CompiledFunction, chosen: Specialisation, out: Any, sizes: Mapping[str, int],
              values: list[Tensor]) -> list[Target]:
     """The tensors of out=, each with its memory as it was when it was checked."""
     if out is None:
@@ -202,7 +201,8 @@ def _targets(made: Compiled, chosen: Specialisation, out: Any, sizes: Mapping[st
     return targets
 
 
-def _checked_target(made: Compiled, target: Tensor, shape: tuple[int, ...], dtype: Any, values: list[Tensor]) -> Buffer:
+def _checked_target(made: CompiledFunction, target: Tensor, shape: tuple[int, ...], dtype: Any,
+                    values: list[Tensor]) -> Buffer:
     held = target.elements()
     if held.shape != shape or held.dtype is not dtype:
         raise fail(ArgumentError, made.__name__, f"out= is {held.dtype}{held.shape}, the result is {dtype}{shape}",
@@ -246,7 +246,7 @@ def _copy(source: Buffer, target: Buffer, nbytes: int) -> None:
         target.storage.event = backend_of(source.device).copy_between(part(source), part(target))
 
 
-def _run_on_device(made: Compiled, chosen: Specialisation, values: list[Tensor], out: Any,
+def _run_on_device(made: CompiledFunction, chosen: Specialisation, values: list[Tensor], out: Any,
                    sizes: Mapping[str, int]) -> Any:
     """Through the seam: on another device, or by another backend on the CPU's memory."""
     plan = chosen.plan

@@ -13,11 +13,11 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, make, rebuild, toposort
 from morpho.passes.memory.arena import aligned
 from morpho.program.footprint import Footprint
+from morpho.runtime.memory.buffer import Buffer
 from morpho.runtime.plans.abstraction import realised
 from morpho.runtime.plans.evaluate import Plan
 from morpho.tensor.autodiff.grad_mode import check_own
 from morpho.tensor.core import Tensor
-from morpho.tensor.jit.constants import Prepared
 from morpho.tensor.jit.dynamic import Needed
 from morpho.tensor.state.native_states import States
 from morpho.tensor.state.trace import Trace
@@ -31,6 +31,25 @@ class Binding(NamedTuple):
     axis: int
     least: int
     most: int
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What was computed once from constants, and the tensors it was computed from."""
+
+    layouts: list[Any]  # of the captured tensors
+    storages: list[Any]  # held, so that nobody writes these elements in place
+    buffers: list[Buffer | None]
+
+    @property
+    def addresses(self) -> list[int]:
+        return [buffer.address if buffer is not None else 0 for buffer in self.buffers]
+
+    def fits(self, captured: list[Tensor]) -> bool:
+        return all(tensor._layout is layout for tensor, layout in zip(captured, self.layouts, strict=True))
+
+
+NOTHING = Prepared([], [], [])
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from morpho.backends.cpu.driver import threads
 from morpho.backends.cpu.driver.executable import Executable
@@ -21,23 +21,22 @@ from morpho.program.footprint import Uses, footprint
 from morpho.runtime import measure
 from morpho.runtime.plans import evaluate as evaluation
 from morpho.runtime.plans.evaluate import make_plan
+from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 from morpho.tensor.jit.argument_extractor import gatherer, may_change
+from morpho.tensor.jit.compiled_function import CompiledFunction
 from morpho.tensor.jit.dynamic import Owner, check_bound, needed_elements, sure_bounds, symbols_of
 from morpho.tensor.jit.entries import entries
 from morpho.tensor.jit.specialise import Binding, Specialisation, capture, layout_of
 from morpho.tensor.state.native_states import MOST_SPARE_BYTES, States
 from morpho.tensor.state.trace import Trace
 
-if TYPE_CHECKING:
-    from morpho.tensor.jit.compile import Compiled
-
 log = logging.getLogger("morpho")
 MANY_RECOMPILES = 8
 _NOTHING = flatten(None, [])
 
 
-def specialise(made: Compiled, structure: Any, tensors: list[Tensor], owned: list[Owner]) -> Specialisation:
+def specialise(made: CompiledFunction, structure: Any, tensors: list[Tensor], owned: list[Owner]) -> Specialisation:
     specs = [_spec(made, tensor, owner) for tensor, owner in zip(tensors, owned, strict=True)]
     chosen = evaluation.settings.get()
     key = (structure, tuple(specs), chosen.level, chosen.isa, chosen.passes_off, chosen.joint,
@@ -67,13 +66,13 @@ def specialise(made: Compiled, structure: Any, tensors: list[Tensor], owned: lis
     return found
 
 
-def _assumptions(made: Compiled, key: Any) -> tuple[Any, ...]:
+def _assumptions(made: CompiledFunction, key: Any) -> tuple[Any, ...]:
     """What earlier traces of this signature found out about objects that may change: modes, settings of theirs."""
     known = made.assumed.get(key)
     return tuple([thing.static_key() for thing in known.values()]) if known else ()
 
 
-def _spec(made: Compiled, tensor: Tensor, owner: Owner) -> tuple[Any, ...]:
+def _spec(made: CompiledFunction, tensor: Tensor, owner: Owner) -> tuple[Any, ...]:
     """dtype, shape with dynamic sizes in place, strides when they are not the contiguous ones, and the device."""
     _, shape, strides, dtype, _ = tensor._layout  # type: ignore[misc]
     sizes: tuple[Size, ...] = shape
@@ -105,10 +104,8 @@ def _bindings(shapes: Sequence[tuple[Size, ...]]) -> list[Binding]:
     return list(found.values())
 
 
-def _trace(made: Compiled, structure: Any, specs: list[tuple[Any, ...]]) -> Specialisation:
+def _trace(made: CompiledFunction, structure: Any, specs: list[tuple[Any, ...]]) -> Specialisation:
     check_bound(symbols_of([sizes for _, sizes, *_ in specs]), made.__name__)
-    from morpho.tensor.functions.create import asarray
-
     trace = Trace(len(specs), made.whole)
     parameters = []
     for number, (dtype, sizes, strides, device) in enumerate(specs):
@@ -128,7 +125,7 @@ def _trace(made: Compiled, structure: Any, specs: list[tuple[Any, ...]]) -> Spec
     return _finish(made, graph, (structure, shape), len(outputs), captured, trace, updates, specs, device)
 
 
-def _call_original(made: Compiled, arguments: dict[str, Any]) -> Any:
+def _call_original(made: CompiledFunction, arguments: dict[str, Any]) -> Any:
     positional: list[Any] = []
     named: dict[str, Any] = {}
     for name, parameter in made.signature.parameters.items():
@@ -143,7 +140,7 @@ def _call_original(made: Compiled, arguments: dict[str, Any]) -> Any:
     return made.function(*positional, **named)
 
 
-def _by_position(made: Compiled, structure: Any) -> list[Any] | None:
+def _by_position(made: CompiledFunction, structure: Any) -> list[Any] | None:
     """What a plain call gives by position for this structure: LEAF for a tensor, else the object itself; None
     where there is no such call. Parameters at the end that have their defaults are left out."""
     parameters = list(made.signature.parameters.values())
@@ -178,8 +175,9 @@ def _is_constant(tree: Any) -> bool:
     return not may_change(tree) if tree[0] == "static" else all(_is_constant(child) for child in tree[-1])
 
 
-def _finish(made: Compiled, graph: Graph, structures: tuple[Any, Any], count: int, captured: list[Tensor], trace: Trace,
-            updates: list[tuple[int, int]], specs: list[tuple[Any, ...]], device: str) -> Specialisation:
+def _finish(made: CompiledFunction, graph: Graph, structures: tuple[Any, Any], count: int, captured: list[Tensor],
+            trace: Trace, updates: list[tuple[int, int]], specs: list[tuple[Any, ...]],
+            device: str) -> Specialisation:
     guards = [record_words(dtype, sizes, contiguous_strides(sizes) if strides is None else strides)  # type: ignore
               for dtype, sizes, strides, _ in specs]
     called, structure = structures

@@ -28,6 +28,7 @@ from morpho.base.errors import CompileError, DTypeError, ShapeError, fail
 from morpho.base.shapes import is_contiguous
 from morpho.runtime.memory.buffer import Buffer
 from morpho.tensor.autodiff.grad_mode import tracing
+from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor, realise
 from morpho.tensor.state.trace import current_trace
 from morpho.tensor.tools.foreign_calls import unpicklable
@@ -79,8 +80,6 @@ class State:
     __slots__ = ("__weakref__", "_held", "_waiting", "_words", "lock", "number")
 
     def __init__(self, value: Any, filled: bool = True) -> None:
-        from morpho.tensor.functions.create import asarray
-
         self._words = (ctypes.c_int64 * int(StateField.SIZE))()
         # Memory of its own: borrowed memory is never written. What is not `filled` takes none before its next value.
         try:
@@ -125,8 +124,6 @@ class State:
 
     @value.setter
     def value(self, new: Any) -> None:
-        from morpho.tensor.functions.create import asarray
-
         tensor = self.checked(asarray(new))
         trace = current_trace()
         if trace is not None:
@@ -173,8 +170,6 @@ def _zeros_of(tensor: Tensor) -> Tensor:
 
 def assign(values: Sequence[tuple[State, Any]], *others: Tensor) -> None:
     """Give several states new values, computed together with each other and with `others`, each from the old ones."""
-    from morpho.tensor.functions.create import asarray
-
     checked = [(state, state.checked(asarray(new))) for state, new in values]
     trace = current_trace()
     if trace is not None:
@@ -241,8 +236,6 @@ def _deliver(values: Sequence[tuple[State, Tensor]], wanted: Sequence[State] = (
 
 def _owned(tensor: Tensor) -> Tensor:
     """A computed value in memory of its own, without a program."""
-    from morpho.tensor.functions.create import asarray
-
     tensor._track = None
     return tensor if _has_own_memory(tensor) else asarray(tensor, copy=True).realise()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from morpho.base.dims import Shape
 from morpho.base.dtypes import DType
@@ -14,10 +14,14 @@ from morpho.ir.op import REGISTRY
 from morpho.tensor.autodiff.grad_mode import Tracked, tracing, tracked, watch
 from morpho.tensor.core import Tensor, evaluate
 
-if TYPE_CHECKING:
-    from morpho.tensor.state.state import State
-
 _traces = itertools.count()
+
+
+class Slot(Protocol):
+    """What a trace asks of a state: its current value."""
+
+    @property
+    def _tensor(self) -> Tensor: ...
 
 
 class Trace:
@@ -27,10 +31,10 @@ class Trace:
         self.next_parameter, self.whole = first_parameter, whole  # whole: nothing may run on the host
         self.number, self.start = next(_traces), next_serial()
         self.own: dict[int, Tensor] = {}  # tensors of this trace, or left lazy in it, whose programs are older
-        self.states: list[State] = []
+        self.states: list[Any] = []
         self.inputs: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
-        self.written: dict[int, State] = {}
+        self.written: dict[int, Slot] = {}
         self.captured: dict[int, tuple[Tensor, Node]] = {}
         self.tracked: dict[int, Tensor] = {}  # serial of a leaf -> the tensor that wants its gradient
         self.assumed: dict[int, Any] = {}  # objects whose `static_key()` this program is compiled for
@@ -96,7 +100,7 @@ class Trace:
                 watch(tensor, found[1])
         return found[1]
 
-    def read(self, state: State) -> Tensor:
+    def read(self, state: Slot) -> Tensor:
         """The value the function sees: the last one it wrote, else the state as an input."""
         if id(state) not in self.values:
             tensor = state._tensor
@@ -109,12 +113,12 @@ class Trace:
             self.inputs[id(state)] = self.values[id(state)] = Tensor.of_node(node)
         return self.values[id(state)]
 
-    def give(self, state: State, tensor: Tensor) -> None:
+    def give(self, state: Slot, tensor: Tensor) -> None:
         """Let the function see this tensor instead of the state's value: a constant that is packed once, where a state
         is an input of every call."""
         self.values.setdefault(id(state), tensor)
 
-    def write(self, state: State, tensor: Tensor) -> None:
+    def write(self, state: Slot, tensor: Tensor) -> None:
         self.read(state)
         self.values[id(state)] = tensor
         self.written[id(state)] = state

@@ -27,7 +27,7 @@ from morpho.ir.node import Node, build
 from morpho.ir.op import REGISTRY, NoGradient, Op, Spec, register
 from morpho.ops.elementwise import same
 from morpho.passes import pipeline
-from morpho.passes.fusion import fuse
+from morpho.passes.fusion import candidates
 from morpho.passes.simplify import RULES
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import broadcasted, promoted
@@ -54,7 +54,7 @@ def op(name: str, composition: Callable[..., Tensor] | None = None, *, reference
     records.foreign.add(name)
     if emit is not None:
         elementwise.add_emitter(name, emit)
-        fuse.NATIVE.add(name)
+        candidates.NATIVE.add(name)
 
     signature = _signature(composition or reference)
 
@@ -220,6 +220,6 @@ def remove(what: str | Callable[..., Any]) -> None:
         del REGISTRY[what]
         elementwise.remove_emitter(what)
         code.forget(what)
-        fuse.NATIVE.discard(what)
+        candidates.NATIVE.discard(what)
     records.foreign.discard(what)
     records.changed()

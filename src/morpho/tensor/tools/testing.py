@@ -11,8 +11,8 @@ from morpho.base.dtypes import float64
 from morpho.base.errors import ArgumentError, DTypeError, GradientMismatch, fail
 from morpho.base.trees import flatten, unflatten
 from morpho.tensor.autodiff.autograd import get_grad, set_grad
+from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor, realise
-from morpho.tensor.functions.create import asarray
 from morpho.tensor.state.variable import Parameter
 
 __all__ = ["check_gradients"]

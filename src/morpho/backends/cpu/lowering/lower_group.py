@@ -11,7 +11,7 @@ from morpho.backends.cpu.loops.loop_spec import Access, Instruction, LoopKernel,
 from morpho.base.dims import Shape, Size, bounds, product
 from morpho.base.dtypes import DType
 from morpho.ir.node import Node, toposort
-from morpho.passes.fusion.fuse import only_checks, reshaped
+from morpho.passes.fusion.candidates import only_checks, reshaped
 from morpho.passes.fusion.group import row_shape
 from morpho.program.view import Place, look
 

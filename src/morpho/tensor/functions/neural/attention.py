@@ -15,7 +15,7 @@ from morpho.base.shapes import broadcast
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, expand, reshape, size_value
 from morpho.ops.sources import pick
-from morpho.tensor.autodiff.precision import lowered
+from morpho.tensor.autodiff.precision import EXAMPLES, lowered
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import as_node
 
@@ -126,3 +126,4 @@ def _offset(offset: Any, causal: bool, q: Node) -> tuple[Node | None, int]:
     return expand(cast(node, int64), shape), 0
 
 
+EXAMPLES["attention"] = (attention, [(4, 128, 64)] * 3)  # heads, length, depth

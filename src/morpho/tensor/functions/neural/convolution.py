@@ -10,7 +10,7 @@ from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import add, cast, expand, mul, reduce, reshape
 from morpho.ops.convolution import transposed
-from morpho.tensor.autodiff.precision import lowered
+from morpho.tensor.autodiff.precision import EXAMPLES, lowered
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.neural.spatial import (
     Widths,
@@ -195,3 +195,6 @@ def _conv_transpose(name: str, rank: int, x: Any, weight: Any, bias: Any, stride
     before = tuple(w[0] for w in widths)
     result = transposed(images, kernels, sizes, before, steps, apart, groups)
     return Tensor.of_node(_with_bias(name, as_given(result, rank), addend))
+
+
+EXAMPLES["convolution"] = (conv2d, [(2, 16, 24, 24), (16, 16, 3, 3)])

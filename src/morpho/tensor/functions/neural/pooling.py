@@ -10,6 +10,7 @@ from morpho.base.dims import Dim, Size, product
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, constant_like, div, expand, reduce, reshape, size_value
+from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.neural.convolution import padded
 from morpho.tensor.functions.neural.spatial import (
@@ -204,8 +205,6 @@ def _avg_pool(name: str, rank: int, x: Any, kernel_size: Any, stride: Any, paddi
 
 def _counts(name: str, total: Node, images: Node, lengths: Any, steps: Any, widths: Widths) -> Node:
     """How many elements of the image each window holds."""
-    from morpho.tensor.functions.create import asarray
-
     sides = []
     for d in (0, 1):
         size = _static(name, images.shape[2 + d])

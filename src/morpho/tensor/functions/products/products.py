@@ -14,7 +14,7 @@ from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, expand, mul, permute, reduce, reshape
 from morpho.runtime import measure
 from morpho.tensor.autodiff.grad_mode import tracing
-from morpho.tensor.autodiff.precision import lowered
+from morpho.tensor.autodiff.precision import EXAMPLES, lowered
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.products.quantised import Quantised, TransposedWeight
 from morpho.tensor.functions.products.quantised import product as quantised_product
@@ -173,3 +173,6 @@ def outer(x1: Any, x2: Any, /) -> Tensor:
         raise fail(ShapeError, "outer", f"shapes {a.shape} and {b.shape} are not two vectors")
     shape = (*a.shape, *b.shape)
     return Tensor.of_node(mul(expand(reshape(a, (*a.shape, 1)), shape), expand(reshape(b, (1, *b.shape)), shape)))
+
+
+EXAMPLES["product"] = (matmul, [(256, 256), (256, 256)])

@@ -12,8 +12,8 @@ from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault
 from morpho.ir.node import build
 from morpho.ops.algebra import cast, reshape
 from morpho.ops.quantised import BLOCK, LAYOUTS, layout_of
+from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
-from morpho.tensor.functions.create import asarray
 from morpho.tensor.operands import as_node
 
 ROWS = 256  # quantised at a time: temporary arrays stay small

@@ -1,0 +1,72 @@
+"""What may be part of a kernel, and a kernel while it is collected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from morpho.base.dims import Shape
+from morpho.ir.node import Node
+from morpho.passes.canonical import view_strides
+
+Mapping = tuple[int | None, ...]  # for each dimension of a row value, the axis of the space it runs along
+NATIVE: set[str] = set()  # elementwise ops that have native code; the kernels floor fills it
+INLINE = frozenset({"constant", "iota", "dimension"})
+MOST_INPUTS = 24  # values that one kernel reads
+MOST_FLOPS = 512  # operations per element of one kernel: beyond that LLVM's time grows faster than the gain
+
+
+def is_native(node: Node) -> bool:
+    """Whether a node can be part of a group at all."""
+    if any(spec.dtype.is_complex for spec in (*node.outputs, *(child.spec for child in node.inputs))):
+        return False
+    if node.op.kind == "elementwise":
+        return not NATIVE or node.op.name in NATIVE or node.op.name == "cast"
+    return node.op.kind == "reduce" or node.op.name == "gather"
+
+
+@dataclass(eq=False)
+class Group:
+    """One kernel being collected."""
+
+    number: int
+    space: Shape
+    axes: tuple[int, ...]
+    nodes: list[Node] = field(default_factory=list)
+    full: set[int] = field(default_factory=set)
+    rows: dict[int, Mapping] = field(default_factory=dict)
+    inputs: set[int] = field(default_factory=set)
+    flops: int = 0  # operations per element
+
+
+def only_checks(gather: Node) -> bool:
+    """Whether a gather reads index numbers along their own axis: its value is the index itself, once it is checked."""
+    base = gather.inputs[0]
+    return base.op.name == "iota" and base["axis"] == gather["axis"]
+
+
+def inlines(node: Node) -> bool:
+    """Constants and index numbers, also seen through views, as long as strides can show those."""
+    chain: list[Node] = []
+    while "view" in node.op.properties and node.op.name != "pick":
+        if node.op.name == "again":
+            return False
+        chain.append(node)
+        node = node.inputs[0]
+    if node.op.name != "iota":
+        return node.op.name in INLINE
+    shape, strides = node.shape, tuple(int(d == node["axis"]) for d in range(len(node.shape)))
+    for view in reversed(chain):
+        found = view_strides(view, shape, strides)
+        if found is None:
+            return False
+        shape, strides = view.shape, found
+    return True
+
+
+def reshaped(mapping: Mapping, old: Shape, new: Shape) -> Mapping | None:
+    """The axes of a row value after its size-1 dimensions moved; None when the reshape does more than that."""
+    axes = [(size, axis) for size, axis in zip(old, mapping, strict=True) if size != 1]
+    if [size for size, _ in axes] != [size for size in new if size != 1]:
+        return None
+    left = iter(axes)
+    return tuple(None if size == 1 else next(left)[1] for size in new)
