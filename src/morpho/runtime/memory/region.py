@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import ctypes
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from morpho.base.errors import ValueFault, fail
 from morpho.base.units import format_bytes
 from morpho.runtime.memory.chunk import ALIGNMENT_BYTES
 from morpho.runtime.memory.memory import Memory
 
-if TYPE_CHECKING:
-    from morpho.runtime.memory.pool import Block, Pool
+
+class Block(Protocol):
+    """What a region takes from its pool."""
+
+    address: int
+    capacity: int
+
+
+class Source(Protocol):
+    """The pool of a region."""
+
+    def acquire(self, nbytes: int, zero: bool = False, device: str = "cpu") -> Any:
+        """A block of at least so many bytes."""
+        ...
+
+    def count_region(self, change: int) -> None:
+        """So many more regions are open."""
+        ...
 
 
 class Piece(Memory):
@@ -39,7 +55,7 @@ class Region:
 
     __slots__ = ("_pool", "_first_bytes", "_blocks", "_next", "_end", "_open", "used_bytes")
 
-    def __init__(self, pool: Pool, nbytes: int = 0) -> None:
+    def __init__(self, pool: Source, nbytes: int = 0) -> None:
         self._pool = pool
         self._first_bytes = nbytes or 1 << 16
         self._blocks: list[Block] = []

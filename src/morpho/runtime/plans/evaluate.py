@@ -337,7 +337,7 @@ def run_plan(plan: Plan, inputs: Sequence[int], results: Sequence[int], sizes: M
                 segment.run_timed(pointers, sizes, arena, seconds)
             if status:
                 given, lines = (plan.graph.outputs, plan.lines) if outputs is None else (outputs, {})
-                raise index_fault(given, segment.faulty(status), lines)
+                raise index_fault(given, segment.faulty(status), lines, realise)
         else:
             started = time.perf_counter()
             try:

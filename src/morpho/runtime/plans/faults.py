@@ -5,7 +5,7 @@ A kernel tells no more than that there is one. Which one it is is found by compu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from morpho.base.errors import MorphoError, fail
@@ -14,14 +14,15 @@ from morpho.ops.index import out_of_range
 from morpho.program.program import HostStep, Step
 
 
-def index_fault(outputs: Sequence[Node], step: Step, known: Mapping[int, str]) -> MorphoError:
+def index_fault(outputs: Sequence[Node], step: Step, known: Mapping[int, str],
+                realise: Callable[[Sequence[Node]], Sequence[Any]]) -> MorphoError:
     """The error behind a fault of a step of this program: with the index at fault where the program has no arguments,
     else of all operations that the step may be. `known` are the lines of its nodes where others were written since."""
     below = toposort(outputs)
     checks = [node for node in below if node.op.kind == "index" or "checks" in node.op.properties]
     if not any(node.op.name == "parameter" for node in below):
         for node in checks:  # inputs before users: the first one found is the cause
-            worst = _worst(node)
+            worst = _worst(node, realise)
             if worst is not None:
                 return out_of_range(_name(node), _size(node), worst, node.origin)
     scatters = step.label.startswith("scatter")  # what gathers may be anywhere in a fused step
@@ -54,10 +55,8 @@ def _size(node: Node) -> object:
     return node.inputs[0].shape[axis]
 
 
-def _worst(node: Node) -> int | None:
+def _worst(node: Node, realise: Callable[[Sequence[Node]], Sequence[Any]]) -> int | None:
     """An index of this operation that is wrong, or None where there is none or it cannot be computed again."""
-    from morpho.runtime.plans.evaluate import realise
-
     size = _size(node)
     if not node.inputs[1].dtype.is_integer:
         return None

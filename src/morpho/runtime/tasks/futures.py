@@ -16,12 +16,36 @@ from contextvars import Context
 from enum import Enum
 from numbers import Real
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from morpho.base.errors import ArgumentError, TaskError, TaskTimeout, fail, sentence
 
-if TYPE_CHECKING:
-    from morpho.runtime.tasks.scheduler import Scheduler
+
+class Scheduler(Protocol):
+    """Who runs futures, as they see it; `scheduler.py` has the one there is."""
+
+    _pending: set[Any]
+
+    def _wait_for(self, future: Any, timeout: float | None) -> bool:
+        """Work or sleep until a future ends; False where the time is over first."""
+        ...
+
+    def _stir(self) -> None:
+        """Have somebody look for work."""
+        ...
+
+    def _forget(self, future: Any) -> None:
+        """A future that waits no more."""
+        ...
+
+    def _rise(self, change: int) -> None:
+        """So many more of its workers are awake."""
+        ...
+
+    def _push(self, task: Any) -> None:
+        """Queue a task."""
+        ...
+
 
 log = logging.getLogger("morpho")
 PENDING, READY, RUNNING, DONE, FAILED, CANCELLED = range(6)  # from DONE on it is over
