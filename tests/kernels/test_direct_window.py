@@ -15,6 +15,7 @@ from morpho.backends.cpu.compiler import llvm
 from morpho.backends.cpu.conv import direct_conv
 from morpho.backends.cpu.conv.direct_conv import TALLEST, DirectKernel, DirectProduct, direct_register, line_length
 from morpho.backends.cpu.conv.implicit_gemm import WindowKernel, Windows
+from morpho.backends.cpu.generators import generate
 from morpho.base import settings
 from morpho.base.dims import Dim
 from morpho.base.dtypes import DType, float16, float32, float64
@@ -214,7 +215,7 @@ def target(name: str) -> Isa:
 def test_the_sums_stay_in_registers(name: str, heights: tuple[int, ...], vectors: int, flat: bool) -> None:
     isa = target(name)
     kernel = DirectKernel(float32, heights=heights, vectors=vectors, flat=flat)
-    text = llvm.assembly(kernel.generate(isa, "kernel"), isa, TRIPLES[isa.architecture])
+    text = llvm.assembly(generate(kernel, isa, "kernel"), isa, TRIPLES[isa.architecture])
     for height in heights:
         body = re.search(rf"^micro{height}:\n(.*?)^\.Lfunc_end", text, re.DOTALL | re.MULTILINE)
         assert body is not None
@@ -226,4 +227,4 @@ def test_the_sums_stay_in_registers(name: str, heights: tuple[int, ...], vectors
 def test_wide_panels_are_asked_for_ahead_of_time() -> None:
     for name, found in (("avx512", True), ("avx2", False), ("neon", False)):
         isa = target(name)
-        assert ("llvm.prefetch" in DirectKernel(float32, heights=(4,)).generate(isa, "kernel")) == found
+        assert ("llvm.prefetch" in generate(DirectKernel(float32, heights=(4,)), isa, "kernel")) == found

@@ -12,10 +12,10 @@ import pytest
 
 import morpho as mo
 from morpho.backends.cpu.compiler import code
-from morpho.backends.cpu.gemm import gemm, matmul
-from morpho.backends.cpu.gemm.gemm import Register, blocks_of, choose_tiling, depth_of_block, register_tile
+from morpho.backends.cpu.gemm import gemm, matmul, tiling
 from morpho.backends.cpu.gemm.gemm_code import GemmCode
 from morpho.backends.cpu.gemm.matmul import Matrix
+from morpho.backends.cpu.gemm.tiling import Register, blocks_of, choose_tiling, depth_of_block, register_tile
 from morpho.backends.cpu.gemm.unpacked_gemm import UnpackedGemm
 from morpho.base.machine import choose_isa, machine
 from morpho.cost.dispatch_thresholds import DEFAULT
@@ -382,7 +382,7 @@ def test_a_panel_fits_the_first_level_cache() -> None:
 def test_rows_stay_packed_for_the_columns_that_follow(m: int, n: int, k: int, kept: bool,
                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     here = replace(machine(), l1_bytes=64 << 10, l2_bytes=1 << 20)
-    for module in (gemm, matmul):
+    for module in (tiling, matmul):
         monkeypatch.setattr(module, "machine", lambda: here)
     with mo.settings(isa="vector128", threads=1):
         left, right = Place(0, 0, (m, k), (k, 1), mo.float32), Place(1, 0, (k, n), (n, 1), mo.float32)

@@ -6,6 +6,7 @@ import pytest
 import morpho as mo
 from morpho.backends.cpu.codegen import inline_asm
 from morpho.backends.cpu.gemm.gemm import GemmKernel
+from morpho.backends.cpu.generators import generate
 from morpho.base.dtypes import bfloat16, float16, float32, float64
 from morpho.base.machine import ISAS
 
@@ -13,7 +14,7 @@ needs_aarch64 = pytest.mark.skipif(not inline_asm.understood(), reason="this mac
 
 
 def count_written(kernel: GemmKernel, isa: str = "neon") -> int:
-    return kernel.generate(ISAS[isa], "kernel").count("asm sideeffect")
+    return generate(kernel, ISAS[isa], "kernel").count("asm sideeffect")
 
 
 @needs_aarch64

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from morpho.backends.cpu.generators import generate
 from morpho.base.errors import ArgumentError, MorphoError, fail
 from morpho.base.units import format_bytes
 
@@ -171,7 +172,7 @@ def _kernel_stages(program: Any) -> Iterator[Stage]:
     isa = code.current_isa()
     yield Stage("the loop kernel", f"The kernel of `{step.label}` as data; sizes and strides are arguments of it.",
                 kernel_text(step.kernel))
-    text = step.kernel.generate(isa, "kernel")
+    text = generate(step.kernel, isa, "kernel")
     yield Stage("LLVM", f"Written by Morpho as text for {isa.name}: {_lines(text)}; this is the hot block.",
                 excerpt(hot_block(text)), "llvm")
     machine_code = llvm.assembly(text, isa)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from morpho.backends.cpu.codegen import elementwise
 from morpho.backends.cpu.compiler import llvm
+from morpho.backends.cpu.generators import generate
 from morpho.base import settings
 from morpho.base.errors import MorphoError
 from morpho.base.machine import Isa
@@ -227,7 +228,7 @@ def _kernel_address(kernel: Any, isa: Isa) -> int:
         known = _by_key.get(key)
         if known is None:
             name = function_name(key)
-            (known,) = _functions(key, lambda: kernel.generate(isa, name), (name,), isa)
+            (known,) = _functions(key, lambda: generate(kernel, isa, name), (name,), isa)
         else:
             counters.memory_hits += 1
         _addresses[kernel, isa.name] = _by_key[key] = known
@@ -239,7 +240,7 @@ def kernel_key(kernel: Any, isa: Isa) -> str:
     change."""
     names = {instruction.name for instruction in getattr(kernel, "instructions", ())}
     if names & elementwise.ADDED.keys():
-        return code_key(kernel.generate(isa, "kernel"), isa)
+        return code_key(generate(kernel, isa, "kernel"), isa)
     return _plain_key(kernel, isa)
 
 
@@ -256,12 +257,12 @@ def forget(name: str) -> None:
             del _addresses[key]
 
 
-def native_functions(identity: str, generate: Any, names: Sequence[str], isa: Isa) -> list[int]:
+def native_functions(identity: str, write: Any, names: Sequence[str], isa: Isa) -> list[int]:
     """Addresses of the functions of a module, from disk if it is there, else compiled and put there."""
-    return _functions(code_key(identity, isa), generate, names, isa)
+    return _functions(code_key(identity, isa), write, names, isa)
 
 
-def _functions(key: str, generate: Any, names: Sequence[str], isa: Isa) -> list[int]:
+def _functions(key: str, write: Any, names: Sequence[str], isa: Isa) -> list[int]:
     disk = disk_cache()
     started = time.perf_counter()
     code = disk.get(key) if disk is not None else None
@@ -275,7 +276,7 @@ def _functions(key: str, generate: Any, names: Sequence[str], isa: Isa) -> list[
             counters.load_ms += 1e3 * (time.perf_counter() - started)
             return addresses
     started = time.perf_counter()
-    text = generate()
+    text = write()
     middle = time.perf_counter()
     code = llvm.compile_text(text, isa)
     counters.compiled += 1

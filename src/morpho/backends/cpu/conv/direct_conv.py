@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 from morpho.backends.cpu.codegen.emit import CACHE_LINE
 from morpho.backends.cpu.conv.implicit_gemm import WindowKernel, WindowProduct, Windows, matrices
-from morpho.backends.cpu.gemm.gemm import ITEMS_PER_THREAD, NAMES, GemmKernel, Register, Tiling, depth_of_block
+from morpho.backends.cpu.gemm.gemm import NAMES, GemmKernel
 from morpho.backends.cpu.gemm.matmul import Matrix, loop_scratch, product_sizes, rounded
-from morpho.backends.cpu.loops.loop_spec import LANES, LoopKernel
-from morpho.backends.cpu.lowering.lower_group import Lowered
+from morpho.backends.cpu.gemm.tiling import ITEMS_PER_THREAD, Register, Tiling, depth_of_block
+from morpho.backends.cpu.loops.loop_spec import LANES, LoopCall, LoopKernel
 from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType, float32, float64
 from morpho.base.machine import Isa, machine
@@ -52,11 +52,6 @@ class DirectKernel(WindowKernel):
     vectors: int = 2
     near: bool = True
     flat: bool = False
-
-    def generate(self, isa: Isa, name: str) -> str:
-        from morpho.backends.cpu.conv.direct_conv_code import DirectCode
-
-        return DirectCode(self, isa).module(name)
 
 
 def direct_register(dtype: DType, isa: Isa, line: int, channels: int, flat: bool = False) -> Register:
@@ -225,7 +220,7 @@ class DirectProduct(WindowProduct):
         sums_at, _, scratch_at, _, total = self.places(epilogue)
         return sums_at, scratch_at, total
 
-    def values(self, epilogue: Lowered) -> tuple[Size, ...]:
+    def values(self, epilogue: LoopCall) -> tuple[Size, ...]:
         """Numbers in the order of `DIRECT_NAMES`, then the epilogue's own."""
         numbers, w, strides = super(WindowProduct, self).values(epilogue), self.windows, self.image.strides
         height = self.register.heights[0]

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.gemm.gemm import NAMES, OUTER, GemmKernel, choose_tiling, register_tile
+from morpho.backends.cpu.gemm.gemm import NAMES, OUTER, GemmKernel
 from morpho.backends.cpu.gemm.matmul import Matrix, Product
-from morpho.backends.cpu.loops.loop_spec import LoopKernel
-from morpho.backends.cpu.lowering.lower_group import Lowered
+from morpho.backends.cpu.gemm.tiling import choose_tiling, register_tile
+from morpho.backends.cpu.loops.loop_spec import LoopCall, LoopKernel
 from morpho.base.dims import Shape, Size
-from morpho.base.machine import Isa
 from morpho.base.shapes import reshape_strides
 from morpho.base.target import current_isa, wanted_threads
 from morpho.cost.dispatch_thresholds import DEFAULT, Crossovers
@@ -32,11 +31,6 @@ class WindowKernel(GemmKernel):
 
     left: str = "windows"
     tiles_of_result = False
-
-    def generate(self, isa: Isa, name: str) -> str:
-        from morpho.backends.cpu.conv.implicit_gemm_code import WindowCode
-
-        return WindowCode(self, isa).module(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +98,7 @@ class WindowProduct(Product):
         sums_at, scratch_at, _ = super().scratch(epilogue)
         return sums_at, scratch_at, self.tables(epilogue)[2]
 
-    def values(self, epilogue: Lowered) -> tuple[Size, ...]:
+    def values(self, epilogue: LoopCall) -> tuple[Size, ...]:
         """Numbers in the order of `WINDOW_NAMES`, then the epilogue's own."""
         numbers, w, strides = super().values(epilogue), self.windows, self.image.strides
         channels = self.image.shape[1] // w.groups

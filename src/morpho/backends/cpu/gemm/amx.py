@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from morpho.backends.cpu.gemm.gemm import GemmKernel, Register
+from morpho.backends.cpu.gemm.gemm import GemmKernel
 from morpho.backends.cpu.gemm.matmul import Product, layout, loop_scratch, rounded
+from morpho.backends.cpu.gemm.tiling import Register
 from morpho.backends.cpu.quantised.int8 import ByteProduct
 from morpho.base.dims import Shape, upper
 from morpho.base.dtypes import bfloat16
-from morpho.base.machine import Isa
 
 SIDE = 16  # lines of a tile, and columns of the sums
 LINE_BYTES = 64
@@ -37,11 +37,6 @@ class TilePackKernel:
     scratch_bytes = 0
     flops = 1
 
-    def generate(self, isa: Isa, name: str) -> str:
-        from morpho.backends.cpu.gemm.amx_code import TilePackCode
-
-        return TilePackCode(self, isa).module(name)
-
 
 @dataclass(frozen=True)
 class TileGemmKernel(GemmKernel):
@@ -51,11 +46,6 @@ class TileGemmKernel(GemmKernel):
     left_signed: bool = True
     right_signed: bool = True
     tiles_of_result = False
-
-    def generate(self, isa: Isa, name: str) -> str:
-        from morpho.backends.cpu.gemm.amx_code import TileCode
-
-        return TileCode(self, isa).module(name)
 
 
 class _Tiles(Product):

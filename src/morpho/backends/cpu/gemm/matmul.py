@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from morpho.backends.cpu.codegen.emit import CACHE_LINE
-from morpho.backends.cpu.gemm.gemm import OUTER, GemmKernel, Register, Tiling, choose_tiling, register_tile
+from morpho.backends.cpu.gemm.gemm import OUTER, GemmKernel
 from morpho.backends.cpu.gemm.gemv import column_tile
 from morpho.backends.cpu.gemm.pack import PackKernel
-from morpho.backends.cpu.loops.loop_spec import LANES, LoopKernel
-from morpho.backends.cpu.lowering.lower_group import Lowered
+from morpho.backends.cpu.gemm.tiling import Register, Tiling, choose_tiling, register_tile
+from morpho.backends.cpu.loops.loop_spec import LANES, LoopCall, LoopKernel
 from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType
 from morpho.base.machine import machine
@@ -63,7 +63,7 @@ class Product:
 
     sides_change = True  # whether a column may be computed as a row
     packs_right = False  # whether the kernel packs the right operand itself
-    before: Lowered | None = None  # what computes rows of the left operand, where that is part of the kernel
+    before: LoopCall | None = None  # what computes rows of the left operand, where that is part of the kernel
     label = ""  # what it computes
     straight = False  # whether register tiles are written as they are
 
@@ -224,7 +224,7 @@ class Product:
         scratch_at = sums_at + rounded((tiling.tile_rows + 8) * tiling.stride * size)
         return sums_at, scratch_at, scratch_at + loop_scratch(epilogue, max(upper(self.n), 1))
 
-    def values(self, epilogue: Lowered) -> tuple[Size, ...]:
+    def values(self, epilogue: LoopCall) -> tuple[Size, ...]:
         """Numbers in the order of `gemm.NAMES`, then the epilogue's own."""
         t, (sums_at, scratch_at, _) = self.tiling, self.scratch(epilogue.kernel)
         index = next(i for i, place in enumerate(epilogue.places) if place is not None and place.slot == PRODUCT)
@@ -242,7 +242,7 @@ class Product:
         return self.k * (self.tiling.tile_rows * self.tiling.tile_panels * self.register.width)
 
 
-def follows(lowered: Lowered) -> bool:
+def follows(lowered: LoopCall) -> bool:
     """Whether a loop kernel can run on the tiles of a product: it reads them once, in their own order."""
     reads = [place for place in lowered.places if place is not None and place.slot == PRODUCT]
     return len(reads) == 1 and not lowered.kernel.transposed

@@ -9,9 +9,7 @@ from morpho.backends.cpu.loops.loop_spec import Instruction, LoopKernel, constan
 from morpho.base.dtypes import DType, int64
 from morpho.base.machine import Isa
 
-FAULT_INDEX = 1
 LONG_BODY = 12  # operations per element
-SIGNATURE = "ptr %buffers, ptr %values, i64 %row0, i64 %row1, i64 %col0, i64 %col1, ptr %scratch"
 
 
 class LoopBase:

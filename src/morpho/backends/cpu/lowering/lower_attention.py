@@ -8,11 +8,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from morpho.backends.cpu.attention.attention import AttentionKernel, scratch_bytes
-from morpho.backends.cpu.attention.attention_code import BLOCK
-from morpho.backends.cpu.attention.backward import AttentionBackwardKernel
-from morpho.backends.cpu.attention.backward import scratch_bytes as backward_scratch_bytes
-from morpho.backends.cpu.attention.tiles import FAR, TALL_TILE, TILE, WIDEST
+from morpho.backends.cpu.attention.attention import (
+    BLOCK,
+    FAR,
+    TALL_TILE,
+    TILE,
+    WIDEST,
+    AttentionBackwardKernel,
+    AttentionKernel,
+    backward_scratch_bytes,
+    forward_scratch_bytes,
+)
 from morpho.base.dims import Size, product, upper
 from morpho.base.dtypes import DType
 from morpho.base.target import wanted_threads
@@ -119,7 +125,7 @@ def lower_attention(node: Node, inputs: Sequence[Place], targets: Sequence[Place
         values += strides(place, len(sizes.batch), sizes.group, kind)
     kernel = AttentionKernel(node.dtype, len(sizes.batch), None if mask is None else mask.dtype, offset is not None,
                              flops=2 * lines * sizes.line,
-                             scratch_bytes=scratch_bytes(upper(sizes.depth), upper(sizes.width)),
+                             scratch_bytes=forward_scratch_bytes(upper(sizes.depth), upper(sizes.width)),
                              uneven=rows != sizes.heads)
     return [Call(kernel, places, (3, 4), tuple(values), rows, sizes.keys, sizes.operations)]
 

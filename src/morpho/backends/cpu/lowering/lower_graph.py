@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from morpho.backends.cpu.loops.scan import ScanKernel
-from morpho.backends.cpu.loops.scatter import lower_scatter
+from morpho.backends.cpu.loops.loop_spec import LoopCall
+from morpho.backends.cpu.loops.sequential.scan import ScanKernel
 from morpho.backends.cpu.lowering.lower_attention import lower_attention, lower_attention_backward
-from morpho.backends.cpu.lowering.lower_group import Lowered, lower_body
+from morpho.backends.cpu.lowering.lower_group import lower_body
 from morpho.backends.cpu.lowering.lower_product import ProductLowering
+from morpho.backends.cpu.lowering.lower_scatter import lower_scatter
 from morpho.backends.cpu.lowering.split_group import split_group
 from morpho.base.dims import Size, product
 from morpho.cost.dispatch_thresholds import DEFAULT, Crossovers
@@ -111,7 +112,7 @@ class GraphLowering(ProductLowering):
             place = look(view, place) if place is not None else None
         return place
 
-    def lower_windows(self, node: Node, targets: list[Place]) -> Lowered | None:
+    def lower_windows(self, node: Node, targets: list[Place]) -> LoopCall | None:
         """A group that reads windows over pads, if its kernel can do without memory for the pads."""
         places = [self.bordered(child) for child in node.inputs]
         if all(place is None for place in places):

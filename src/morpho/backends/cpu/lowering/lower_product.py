@@ -27,7 +27,8 @@ from morpho.backends.cpu.gemm.matmul import (
 )
 from morpho.backends.cpu.gemm.prologue import LEFT, PrologueProduct
 from morpho.backends.cpu.gemm.unpacked_gemm import UnpackedProduct, vectors_of_tile
-from morpho.backends.cpu.lowering.lower_group import Lowered, lower_body, lower_copy
+from morpho.backends.cpu.loops.loop_spec import LoopCall
+from morpho.backends.cpu.lowering.lower_group import lower_body, lower_copy
 from morpho.backends.cpu.quantised.int8 import ByteProduct
 from morpho.backends.cpu.quantised.quantised import QuantisedProduct
 from morpho.base.dims import Shape
@@ -84,7 +85,7 @@ class ProductLowering(Builder):
         targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
         space, columns, windows = node["space"], node["columns"], node["windows"]
 
-        def follow(seen: Place) -> Lowered:
+        def follow(seen: Place) -> LoopCall:
             places = [*inputs[:node["product"]], seen, *inputs[node["product"]:]]
             return lower_body(node, places, targets, columns)
 
@@ -203,7 +204,7 @@ class ProductLowering(Builder):
         return number in self.fixed or (slot.kind == "input" and slot.index in self.constants)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
-    def multiply(self, node: Node, found: Product, after: Lowered, label: str) -> bool:
+    def multiply(self, node: Node, found: Product, after: LoopCall, label: str) -> bool:
         """One step for a product whose tiles `after` writes where they belong; False when that kernel cannot run tile
         by tile."""
         if not follows(after):
@@ -228,7 +229,7 @@ class ProductLowering(Builder):
         written = self.multiply(node, found, lower_copy(found.tile, target, columns), label)
         assert written, f"{label}: a copy reads every tile once, in its own order"
 
-    def multiply_directly(self, node: Node, found: Product, target: Place, after: Lowered | None = None,
+    def multiply_directly(self, node: Node, found: Product, target: Place, after: LoopCall | None = None,
                           label: str = "") -> bool:
         """One step that reads the right operand as it lies; whether it computes what comes `after` too."""
         a, b, nbytes = found.a, found.b, found.n * found.k * found.dtype.itemsize

@@ -14,7 +14,6 @@ from morpho.backends.cpu.gemm.gemm import GemmKernel
 from morpho.backends.cpu.gemm.matmul import Product, layout, rounded
 from morpho.base.dims import Shape
 from morpho.base.dtypes import DType, int8, int32
-from morpho.base.machine import Isa
 
 GROUP = 4
 
@@ -30,11 +29,6 @@ class BytePackKernel:
     scratch_bytes = 0
     flops = 1
 
-    def generate(self, isa: Isa, name: str) -> str:
-        from morpho.backends.cpu.quantised.int8_code import BytePackCode
-
-        return BytePackCode(self, isa).module(name)
-
 
 @dataclass(frozen=True)
 class ByteGemmKernel(GemmKernel):
@@ -43,11 +37,6 @@ class ByteGemmKernel(GemmKernel):
     left_signed: bool
     right_signed: bool
     tiles_of_result = False
-
-    def generate(self, isa: Isa, name: str) -> str:
-        from morpho.backends.cpu.quantised.int8_code import ByteCode
-
-        return ByteCode(self, isa).module(name)
 
 
 class ByteProduct(Product):

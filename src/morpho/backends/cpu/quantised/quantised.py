@@ -14,7 +14,6 @@ from typing import Any
 from morpho.backends.cpu.gemm.gemm import GemmKernel
 from morpho.backends.cpu.gemm.matmul import Product, layout
 from morpho.base.dims import Shape, Size, upper
-from morpho.base.machine import Isa
 from morpho.ops.quantised import BLOCK, LAYOUTS
 
 FEW_ROWS = 4
@@ -32,11 +31,6 @@ class QuantisedPackKernel:
     scratch_bytes = 0
     flops = 1
 
-    def generate(self, isa: Isa, name: str) -> str:
-        from morpho.backends.cpu.quantised.quantised_pack import PackCode
-
-        return PackCode(self, isa).module(name)
-
 
 @dataclass(frozen=True)
 class QuantisedGemmKernel(GemmKernel):
@@ -46,11 +40,6 @@ class QuantisedGemmKernel(GemmKernel):
     kind: str
     few: int
     tiles_of_result = False
-
-    def generate(self, isa: Isa, name: str) -> str:
-        from morpho.backends.cpu.quantised.quantised_code import QuantisedCode
-
-        return QuantisedCode(self, isa).module(name)
 
 
 class QuantisedProduct(Product):

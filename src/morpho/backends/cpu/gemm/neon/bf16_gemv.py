@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from morpho.backends.cpu.codegen import inline_asm
 from morpho.backends.cpu.codegen.emit import CACHE_LINE, Emitter, Value
 from morpho.backends.cpu.codegen.inline_asm import LANES
+from morpho.backends.cpu.gemm.tiling import BLOCK
 
-BLOCK = 32
 TOGETHER = 8  # values of the row that are loaded at a time
 AHEAD = 8  # steps from a load to the first shift of what it loaded
 FARTHER = 2048  # bytes ahead of which a line is asked for into the second-level cache
