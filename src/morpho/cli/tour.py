@@ -168,7 +168,7 @@ def _kernel_stages(program: Any) -> Iterator[Stage]:
                 steps_text(program))
     if not kernels:
         return
-    step = max(kernels, key=lambda s: getattr(s.kernel, "flops", 1))
+    step = max(kernels, key=lambda s: s.kernel.flops)
     isa = code.current_isa()
     yield Stage("the loop kernel", f"The kernel of `{step.label}` as data; sizes and strides are arguments of it.",
                 kernel_text(step.kernel))

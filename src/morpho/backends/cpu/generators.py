@@ -14,9 +14,9 @@ kind of kernel is a frozen dataclass that follows `program.kernel.Kernel`, a mod
 from __future__ import annotations
 
 import importlib
-from typing import Any
 
 from morpho.base.machine import Isa
+from morpho.program.kernel import Kernel
 
 GENERATORS: dict[str, str] = {
     "LoopKernel": "morpho.backends.cpu.loops.generate",
@@ -40,7 +40,7 @@ GENERATORS: dict[str, str] = {
 }
 
 
-def generate(kernel: Any, isa: Isa, name: str) -> str:
+def generate(kernel: Kernel, isa: Isa, name: str) -> str:
     """The LLVM module of a kernel: one function of that name, in the instructions of `isa`."""
     text: str = importlib.import_module(GENERATORS[type(kernel).__name__]).generate(kernel, isa, name)
     return text

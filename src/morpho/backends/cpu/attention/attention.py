@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from morpho.base.dtypes import DType
+from morpho.program.kernel import Kernel
 
 BLOCK = 64  # keys; blocks start at multiples of it
 TILE, TALL_TILE = 32, 64  # rows
@@ -29,7 +30,7 @@ def forward_scratch_bytes(depth: int, width: int) -> int:
 
 
 @dataclass(frozen=True)
-class AttentionKernel:
+class AttentionKernel(Kernel):
     """softmax(scale * q k^T + mask) v, and the logarithm of each row's sum. Called over `rows` pieces of work.
 
     `rank` batch axes; `mask` is the mask's dtype; `moving`: the offset is read from memory. Operands as in `OPERANDS`.
@@ -45,8 +46,10 @@ class AttentionKernel:
     scratch_bytes: int = field(default=0, compare=False, repr=False)
     uneven: bool = field(default=True, compare=False, repr=False)
 
-    scratch_bytes_per_column = 0
     one_by_one = True
+
+    role = "attention"
+
 
 
 def backward_scratch_bytes(depth: int, width: int) -> int:
@@ -56,7 +59,7 @@ def backward_scratch_bytes(depth: int, width: int) -> int:
 
 
 @dataclass(frozen=True)
-class AttentionBackwardKernel:
+class AttentionBackwardKernel(Kernel):
     """Numbers as for `AttentionKernel`, with the operands of `READ` and then the results of this part."""
 
     part: str
@@ -67,4 +70,4 @@ class AttentionBackwardKernel:
     flops: int = field(default=2, compare=False, repr=False)
     scratch_bytes: int = field(default=0, compare=False, repr=False)
 
-    scratch_bytes_per_column = 0
+    role = "attention"

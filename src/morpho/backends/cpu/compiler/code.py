@@ -19,6 +19,7 @@ from morpho.base import settings
 from morpho.base.errors import MorphoError
 from morpho.base.machine import Isa
 from morpho.base.target import current_isa
+from morpho.program.kernel import Kernel, Role
 
 if TYPE_CHECKING:
     from morpho.runtime.code_cache.disk import DiskCache
@@ -39,7 +40,7 @@ class Counters:
 
 
 counters = Counters()
-_addresses: dict[tuple[Any, str], int] = {}
+_addresses: dict[tuple[Kernel, str], int] = {}
 _by_key: dict[str, int] = {}  # the same by the disk key
 _lock = threading.RLock()
 
@@ -123,7 +124,7 @@ def code_key(identity: str, isa: Isa) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def kernel_addresses(kernels: Sequence[Any]) -> list[int]:
+def kernel_addresses(kernels: Sequence[Kernel]) -> list[int]:
     """The addresses of kernels, compiling those that are not known yet."""
     isa = current_isa()
     known = [_by_key[kernel.key] if isinstance(kernel, StoredKernel) else _addresses.get((kernel, isa.name))
@@ -141,7 +142,7 @@ def kernel_addresses(kernels: Sequence[Any]) -> list[int]:
     return [made[kernel] if address is None else address for kernel, address in zip(kernels, known, strict=True)]
 
 
-def is_known(kernel: Any, isa: Isa) -> bool:
+def is_known(kernel: Kernel, isa: Isa) -> bool:
     """Whether a kernel was asked for before."""
     return (kernel, isa.name) in _addresses
 
@@ -193,15 +194,18 @@ class StoredKernel:
     may_fault: bool
     one_by_one: bool
     uneven: bool
+    gathered: tuple[int, ...]
+    role: Role
+    op_names: frozenset[str] = frozenset()  # known when the code was made
 
 
-def stored_kernel(kernel: Any) -> StoredKernel:
+def stored_kernel(kernel: Kernel) -> StoredKernel:
     """A kernel as a plan on disk names it."""
     if isinstance(kernel, StoredKernel):
         return kernel
     return StoredKernel(kernel_key(kernel, current_isa()), kernel.flops, kernel.scratch_bytes_per_column,
-                        kernel.scratch_bytes, *(getattr(kernel, flag, False)
-                                                for flag in ("transposed", "may_fault", "one_by_one", "uneven")))
+                        kernel.scratch_bytes, kernel.transposed, kernel.may_fault, kernel.one_by_one, kernel.uneven,
+                        kernel.gathered, kernel.role)
 
 
 def load_kernels(keys: Sequence[str]) -> bool:
@@ -221,7 +225,7 @@ def function_name(key: str) -> str:
     return f"kernel_{key[:32]}"
 
 
-def _kernel_address(kernel: Any, isa: Isa) -> int:
+def _kernel_address(kernel: Kernel, isa: Isa) -> int:
     """The address of a kernel that was not known just now."""
     with _lock:  # one thread compiles, the others find the result
         key = kernel_key(kernel, isa)
@@ -235,17 +239,16 @@ def _kernel_address(kernel: Any, isa: Isa) -> int:
         return known
 
 
-def kernel_key(kernel: Any, isa: Isa) -> str:
+def kernel_key(kernel: Kernel, isa: Isa) -> str:
     """The disk key of a kernel's code; with an emitter of a user's inside, of the code it writes, since that may
     change."""
-    names = {instruction.name for instruction in getattr(kernel, "instructions", ())}
-    if names & elementwise.ADDED.keys():
+    if kernel.op_names & elementwise.ADDED.keys():
         return code_key(generate(kernel, isa, "kernel"), isa)
     return _plain_key(kernel, isa)
 
 
 @lru_cache(maxsize=4096)
-def _plain_key(kernel: Any, isa: Isa) -> str:
+def _plain_key(kernel: Kernel, isa: Isa) -> str:
     """The same by the kernel as text; asked for when it is offered, looked up and stored."""
     return code_key(repr(kernel), isa)
 
@@ -253,7 +256,7 @@ def _plain_key(kernel: Any, isa: Isa) -> str:
 def forget(name: str) -> None:
     """Drop addresses of kernels that use an op, because its code has changed."""
     with _lock:
-        for key in [k for k in _addresses if any(i.name == name for i in getattr(k[0], "instructions", ()))]:
+        for key in [k for k in _addresses if name in k[0].op_names]:
             del _addresses[key]
 
 

@@ -16,6 +16,7 @@ from morpho.backends.cpu.gemm.tiling import Register
 from morpho.backends.cpu.quantised.int8 import ByteProduct
 from morpho.base.dims import Shape, upper
 from morpho.base.dtypes import bfloat16
+from morpho.program.kernel import Kernel
 
 SIDE = 16  # lines of a tile, and columns of the sums
 LINE_BYTES = 64
@@ -24,7 +25,7 @@ DEPTH = 512  # values of k per block: the sums go to memory and back after each
 
 
 @dataclass(frozen=True)
-class TilePackKernel:
+class TilePackKernel(Kernel):
     """B[b, k, n] as [b][16 columns][group of k][16][group]; numbers as of `PackKernel`, called over 16 columns each.
 
     Groups are filled up to whole tiles.
@@ -33,9 +34,10 @@ class TilePackKernel:
     right: str
     group: int
 
-    scratch_bytes_per_column = 0
-    scratch_bytes = 0
     flops = 1
+
+    role = "pack"
+
 
 
 @dataclass(frozen=True)

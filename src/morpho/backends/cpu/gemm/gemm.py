@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from morpho.base.dtypes import DType
+from morpho.program.kernel import Kernel
 
 BATCHES = ("inner", "middle", "upper")  # sizes of batch axes from the last one on; there is one more above them
 OUTER = 3  # batch axes above the last one
@@ -26,7 +27,7 @@ UNROLL = 4
 
 
 @dataclass(frozen=True)
-class GemmKernel:
+class GemmKernel(Kernel):
     """C[b, m, n] = epilogue(sum over k of A[b, m, k] * B[b, k, n]) with B packed. Called over items; see `NAMES`.
 
     Buffers: A, packed B, then the epilogue's own, among which the product's is filled in here. `left` is how A lies:
@@ -38,8 +39,7 @@ class GemmKernel:
     left: str
     heights: tuple[int, ...] = field(default=(), kw_only=True)
 
-    scratch_bytes_per_column = 0
-    scratch_bytes = 0
+    role = "gemm"
     flops = 2
     tiles_of_result = True  # whether register tiles lie as the result does
 

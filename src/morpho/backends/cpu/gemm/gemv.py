@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from morpho.backends.cpu.gemm.gemm import A_OUTER, B_OUTER, BATCHES
 from morpho.base.dtypes import DType
+from morpho.program.kernel import Kernel
 
 NAMES = ("m", "n", "k", "a_batch", "a_m", "a_k", "b_batch", "b_k", "b_n", *BATCHES, *A_OUTER, *B_OUTER,
          "tiles", "tile")
@@ -41,7 +42,7 @@ def column_tile(columns: int, itemsize: int, threads: int) -> int:
 
 
 @dataclass(frozen=True)
-class RowProduct:
+class RowProduct(Kernel):
     """C[b, m, n] = sum over k of A[b, m, k] * B[b, k, n], C contiguous; called over the tiles of all batches.
 
     `way` is `columns`, `streamed` or `rows`. Numbers as in `NAMES`. With `follows` the number `EPILOGUE` is the address
@@ -52,6 +53,5 @@ class RowProduct:
     way: str
     follows: bool = False
 
-    scratch_bytes_per_column = 0
-    scratch_bytes = 0
+    role = "gemv"
     flops = 2

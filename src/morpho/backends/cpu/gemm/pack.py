@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 from morpho.backends.cpu.gemm.gemm import B_OUTER, BATCHES
 from morpho.base.dtypes import DType
+from morpho.program.kernel import Kernel
 
 NAMES = ("n", "k", "b_batch", "b_k", "b_n", "panels", "target_batch", *BATCHES, *B_OUTER)
 
 
 @dataclass(frozen=True)
-class PackKernel:
+class PackKernel(Kernel):
     """B[b, k, n] as [b][panel][k][width]; called over panels. `right` is how B lies: `columns` (n side by side), `rows`
     (k side by side) or `general`. Nothing is converted: half floats stay as they are."""
 
@@ -22,6 +23,4 @@ class PackKernel:
     right: str
     width: int
 
-    scratch_bytes_per_column = 0
-    scratch_bytes = 0
-    flops = 1
+    role = "pack"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from morpho.base.dims import Size
 from morpho.base.dtypes import DType, bool_, int16, uint8
 from morpho.base.lazy import cached_property
+from morpho.program.kernel import Kernel
 from morpho.program.view import Place
 
 LANES = 64  # partial sums of a reduction tree (docs/numerics.md)
@@ -79,7 +80,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class LoopKernel:
+class LoopKernel(Kernel):
     """Everything the generator needs, hashable: it is the key of the kernel cache."""
 
     outer_rank: int
@@ -248,6 +249,14 @@ class LoopKernel:
     @property
     def may_fault(self) -> bool:
         return any(a.kind == "gather" for a in self.accesses)
+
+    @property
+    def gathered(self) -> tuple[int, ...]:
+        return tuple(number for number, access in enumerate(self.accesses) if access.kind == "gather")
+
+    @cached_property
+    def op_names(self) -> frozenset[str]:
+        return frozenset(instruction.name for instruction in self.instructions)
 
     @property
     def can_split(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from morpho.backends.cpu.loops.loop_spec import LoopCall
 from morpho.backends.cpu.loops.sequential.scan import ScanKernel
+from morpho.backends.cpu.lowering.builder import operations
 from morpho.backends.cpu.lowering.lower_attention import lower_attention, lower_attention_backward
 from morpho.backends.cpu.lowering.lower_group import lower_body
 from morpho.backends.cpu.lowering.lower_product import ProductLowering
@@ -19,7 +20,6 @@ from morpho.ir.node import Node
 from morpho.ir.printing import joined
 from morpho.passes.fusion.prologue import product_after
 from morpho.passes.memory.liveness import checked_indices
-from morpho.program.builder import operations
 from morpho.program.program import Program, Step
 from morpho.program.view import Place, as_pairs, look, padded, whole
 

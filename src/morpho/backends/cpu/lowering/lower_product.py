@@ -28,6 +28,7 @@ from morpho.backends.cpu.gemm.matmul import (
 from morpho.backends.cpu.gemm.prologue import LEFT, PrologueProduct
 from morpho.backends.cpu.gemm.unpacked_gemm import UnpackedProduct, vectors_of_tile
 from morpho.backends.cpu.loops.loop_spec import LoopCall
+from morpho.backends.cpu.lowering.builder import Builder, operations, reads_first
 from morpho.backends.cpu.lowering.lower_group import lower_body, lower_copy
 from morpho.backends.cpu.quantised.int8 import ByteProduct
 from morpho.backends.cpu.quantised.quantised import QuantisedProduct
@@ -38,9 +39,8 @@ from morpho.cost.dispatch_thresholds import Crossovers
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.printing import joined
-from morpho.program.builder import Builder, operations, reads_first
 from morpho.program.co_schedule import LEAST_OF
-from morpho.program.program import DIRECT, PACK, HostStep, Step
+from morpho.program.program import HostStep, Step
 from morpho.program.view import Place, whole
 
 PRODUCTS = ("matmul", "gemm")  # nodes with a right operand that may be packed
@@ -250,7 +250,7 @@ class ProductLowering(Builder):
             more = {"epilogue": after.kernel, "in_place": reads_first(after.kernel),
                     "scratch": loop_scratch(after.kernel, found.n)}
         self.add(Step(kernel, places, writes, values, found.batch * tiles, found.m * tile * found.k,
-                      DIRECT + label if after is not None else DIRECT, node.origin,
+                      "matmul (unpacked)" + (label if after is not None else ""), node.origin,
                       threads=node.attributes.get("threads", "auto"), sizes=found.sizes,
                       operations=found.batch * found.m * found.n * flops, **more))
         return after is not None
@@ -264,7 +264,7 @@ class ProductLowering(Builder):
             target = self.new_slot(found.packed_shape, source.dtype)
             panels = found.packed_shape[0] * found.packed_shape[1]
             self.add(Step(found.pack_kernel(), (source, target), (1,), values, panels,
-                          found.k * found.register.width, PACK, node.origin))
+                          found.k * found.register.width, "pack", node.origin))
             self.packs[key] = target
         return self.packs[key]
 

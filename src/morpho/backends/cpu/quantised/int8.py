@@ -14,20 +14,22 @@ from morpho.backends.cpu.gemm.gemm import GemmKernel
 from morpho.backends.cpu.gemm.matmul import Product, layout, rounded
 from morpho.base.dims import Shape
 from morpho.base.dtypes import DType, int8, int32
+from morpho.program.kernel import Kernel
 
 GROUP = 4
 
 
 @dataclass(frozen=True)
-class BytePackKernel:
+class BytePackKernel(Kernel):
     """B[b, k, n] as [b][panel][group of k][width][4]; numbers as of `PackKernel`, called over panels like it."""
 
     right: str
     width: int
 
-    scratch_bytes_per_column = 0
-    scratch_bytes = 0
     flops = 1
+
+    role = "pack"
+
 
 
 @dataclass(frozen=True)

@@ -15,21 +15,23 @@ from morpho.backends.cpu.gemm.gemm import GemmKernel
 from morpho.backends.cpu.gemm.matmul import Product, layout
 from morpho.base.dims import Shape, Size, upper
 from morpho.ops.quantised import BLOCK, LAYOUTS
+from morpho.program.kernel import Kernel
 
 FEW_ROWS = 4
 PACK_NAMES = ("n", "k", "row_bytes")
 
 
 @dataclass(frozen=True)
-class QuantisedPackKernel:
+class QuantisedPackKernel(Kernel):
     """Rows of blocks as [panel][block] records; called over panels. Columns past the last one are zeros."""
 
     kind: str
     width: int
 
-    scratch_bytes_per_column = 0
-    scratch_bytes = 0
     flops = 1
+
+    role = "pack"
+
 
 
 @dataclass(frozen=True)

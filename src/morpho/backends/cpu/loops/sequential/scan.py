@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from morpho.base.dtypes import DType
+from morpho.program.kernel import Kernel
 
 
 @dataclass(frozen=True)
-class ScanKernel:
+class ScanKernel(Kernel):
     """`name` is sum or prod. Numbers: outer extents, the length, then strides of input and output (outer, along)."""
 
     name: str
     dtype: DType
     outer_rank: int
 
-    scratch_bytes_per_column = 0
-    scratch_bytes = 0
+    role = "scan"
     flops = 2

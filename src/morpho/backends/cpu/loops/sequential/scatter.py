@@ -10,13 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from morpho.base.dtypes import DType
+from morpho.program.kernel import Kernel
 
 PIECE = 64  # columns that one item of work holds at least, where there are as many
 INDEX, VALUE, TARGET = range(3)  # the operands, in the order of their places and strides
 
 
 @dataclass(frozen=True)
-class ScatterKernel:
+class ScatterKernel(Kernel):
     """target[.., index[.., n, c], c] = or += value[.., n, c], n ascending.
 
     Called over pieces of columns: item i is columns PIECE (i mod pieces).. of line i div pieces. Numbers: the extents
@@ -32,7 +33,6 @@ class ScatterKernel:
     shared: bool  # one index for all columns
     unit: bool  # values and target lie side by side along the columns
 
-    scratch_bytes_per_column = 0
-    scratch_bytes = 0
+    role = "scatter"
     flops = 2
     may_fault = True

@@ -130,7 +130,7 @@ class Builder(ABC):
     def split_step(self, lowered: LoopCall, node: Node, label: str) -> None:
         """A long reduction as two kernels: one value per block, then the blocks of each row together."""
         kernel = lowered.kernel
-        blocks = -(-lowered.columns // BLOCK)  # type: ignore[operator]
+        blocks = -(-lowered.columns // BLOCK)
         partial = tuple(self.new_slot((lowered.rows, blocks), lane_dtype(kernel.instructions[r].dtype))
                         for r in kernel.passes[0].reductions)
         places, values = (*lowered.places, *partial), (*lowered.values, blocks)
@@ -140,7 +140,7 @@ class Builder(ABC):
         used = tuple(None if i in rows else place for i, place in enumerate(places))  # the second kernel writes rows
         self.add(Step(
             replace(kernel, part="blocks"), used, (*full, *range(first, first + len(partial))), values,
-            lowered.rows * blocks, min(BLOCK, lowered.columns), label, node.origin))  # type: ignore[type-var]
+            lowered.rows * blocks, min(BLOCK, lowered.columns), label, node.origin))
         self.add(Step(replace(kernel, part="join"), places, rows, values, lowered.rows, blocks, f"{label} (join)",
                       node.origin))
 
