@@ -73,7 +73,7 @@ class GemmCode:
         """Whether one call multiplies a row by all panels: in a written order, calls were 1 % of its time."""
         kernel, register = self.kernel, self.register
         return (type(kernel) is GemmKernel and kernel.dtype is bfloat16 and kernel.heights == (1,)
-                and self.isa.architecture == "aarch64" and fits(register.vectors, register.lanes))
+                and self.isa.architecture == "aarch64" and fits(register.vectors, register.lanes, self.isa))
 
     @property
     def packs_columns(self) -> bool:

@@ -13,9 +13,8 @@ from morpho.backends.cpu.gemm.tiling import Register, Tiling, choose_tiling, reg
 from morpho.backends.cpu.loops.loop_spec import LANES, LoopCall, LoopKernel
 from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType
-from morpho.base.machine import machine
 from morpho.base.shapes import contiguous_strides
-from morpho.base.target import current_isa, wanted_threads
+from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import DEFAULT, Crossovers
 from morpho.program.co_schedule import TILES_PER_THREAD
 from morpho.program.view import Place
@@ -68,8 +67,8 @@ class Product:
     straight = False  # whether register tiles are written as they are
 
     def __init__(self, dtype: DType, shape: Shape, k: Size, a: Matrix, b: Matrix, whole_rows: bool,
-                 crossovers: Crossovers = DEFAULT) -> None:
-        self.dtype, self.k, self.crossovers = dtype, k, crossovers
+                 target: Target, crossovers: Crossovers = DEFAULT) -> None:
+        self.dtype, self.k, self.target, self.crossovers = dtype, k, target, crossovers
         self.register = self.register_of(dtype)
         batch, m, n = product(shape[:-2]), shape[-2], shape[-1]
         # A column is computed as a row: more than one lane has work.
@@ -79,14 +78,17 @@ class Product:
         elif a.counts is None and b.batch == 0 and a.batch == m * a.rows:  # one matrix for all: rows are one matrix
             batch, m = 1, batch * m
         self.batch, self.m, self.n, self.a, self.b = batch, m, n, a, b
-        self.threads = wanted_threads()
-        self.tiling: Tiling = self.tiled(choose_tiling(m, n, k, batch, self.register, self.threads, whole_rows,
+        self.tiling: Tiling = self.tiled(choose_tiling(m, n, k, batch, self.register, target, whole_rows,
                                                        crossovers.one_block_rows))
         self.steps = rows, columns = (1, self.tiling.stride) if self.swapped else (self.tiling.stride, 1)
         outer = tuple(s * shape[-2] * self.tiling.stride for s in contiguous_strides(shape[:-2]))
         if self.swapped:
             outer = tuple(s * self.tiling.stride for s in contiguous_strides(shape[:-2]))
         self.tile = Place(PRODUCT, 0, shape, (*outer, rows, columns), dtype.compute)
+
+    @property
+    def threads(self) -> int:
+        return self.target.threads
 
     @property
     def sizes(self) -> tuple[Size, ...]:
@@ -96,7 +98,7 @@ class Product:
 
     def register_of(self, dtype: DType) -> Register:
         """Rows and columns that are summed in registers."""
-        return register_tile(dtype, current_isa())
+        return register_tile(dtype, self.target.isa)
 
     def tiled(self, tiling: Tiling) -> Tiling:
         """The tiles that are taken, given those that suit most."""
@@ -209,7 +211,7 @@ class Product:
         # Threads take items one by one, unless they are very many: what follows is another thread's.
         runs = self.threads == 1 or upper(self.items) > self.threads * TILES_PER_THREAD
         follow = self.tiling.column_tiles > 1 and runs
-        kept = places == 1 or (follow and places * self.packed_bytes <= KEPT_SHARE * machine().l2_bytes)
+        kept = places == 1 or (follow and places * self.packed_bytes <= KEPT_SHARE * self.target.l2_bytes)
         return self.packed_bytes if kept else 0
 
     @property

@@ -74,7 +74,7 @@ class MicroKernel:
         self.element = sum_type(kernel.dtype)
         self.packed = scalars.memory_type(kernel.dtype)
         self.by_lane = isa.architecture == "aarch64" and register.lanes > 1  # an fma takes one lane of a vector there
-        self.group, self.registers = 128 // BITS[self.element], isa.registers
+        self.group, self.registers, self.isa = 128 // BITS[self.element], isa.registers, isa
 
     def write(self) -> str:
         if self.dtype is bfloat16:
@@ -118,7 +118,7 @@ class MicroKernel:
         """The sums, while both chains and the sums are in registers; one row alone by code in a written order."""
         e, count = self.e, self.function.number("%count")
         done, totals = e.constant(0, "i64", 1), self.start()
-        if self.height == 1 and self.by_lane and fits(self.register.vectors, self.register.lanes):
+        if self.height == 1 and self.by_lane and fits(self.register.vectors, self.register.lanes, self.isa):
             done = count & -BLOCK
             with e.loop(0, done, BLOCK, carried=totals) as written:
                 panel = e.offset(self.panel, self.packed, written.index * self.register.width)
@@ -139,7 +139,7 @@ class MicroKernel:
     def has_written_order(self) -> bool:
         """Whether the instructions of this tile are written, not LLVM's choice."""
         return (self.by_lane and self.packed == self.element == "float" and self.rows_are_packed
-                and f32_microkernel.fits(self.height, self.register.vectors, self.register.lanes))
+                and f32_microkernel.fits(self.height, self.register.vectors, self.register.lanes, self.isa))
 
     # -- the tile ------------------------------------------------------------------------------------------------------
     def places(self, base: str, stride: Value | int | None = None) -> list[str]:

@@ -16,8 +16,8 @@ from morpho.backends.cpu.gemm.tiling import ENOUGH_ROWS, ITEMS_PER_THREAD, TILE_
 from morpho.backends.cpu.loops.loop_spec import LoopCall, LoopKernel
 from morpho.base.dims import Shape, Size, bounds, upper
 from morpho.base.dtypes import DType
-from morpho.base.machine import machine
 from morpho.base.shapes import contiguous_strides
+from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import Crossovers
 from morpho.program.view import Place
 
@@ -37,13 +37,13 @@ class PrologueProduct(Product):
     sides_change = False
     before: LoopCall
 
-    def __init__(self, dtype: DType, shape: Shape, k: int, b: Matrix, whole_rows: bool,
+    def __init__(self, dtype: DType, shape: Shape, k: int, b: Matrix, whole_rows: bool, target: Target,
                  crossovers: Crossovers) -> None:
         line = CACHE_LINE // dtype.itemsize
         self.whole_rows, self.left_dtype = whole_rows, dtype
         self.stride = (k // line + 1) * line  # never k itself: rows and columns must not look like one axis
         a = Matrix(self.rows_as((*shape[:-1], k)), shape[-2] * self.stride, self.stride, 1, counts=b.counts)
-        super().__init__(dtype, shape, k, a, b, whole_rows, crossovers)
+        super().__init__(dtype, shape, k, a, b, whole_rows, target, crossovers)
 
     def rows_as(self, shape: Shape) -> Place:
         """The rows before packing, all of them by their numbers, as a value of this shape."""
@@ -53,8 +53,9 @@ class PrologueProduct(Product):
     def tiled(self, tiling: Tiling) -> Tiling:
         """All columns in every item; tiles of rows that stay packed in the second-level cache, alike for all
         threads."""
-        tiling = choose_tiling(self.m, self.n, self.k, 1, self.register, 1, self.whole_rows, 0)  # as if for one thread
-        fits = int(KEPT_SHARE * machine().l2_bytes) // (upper(self.k) * self.register.item)
+        alone = replace(self.target, threads=1)
+        tiling = choose_tiling(self.m, self.n, self.k, 1, self.register, alone, self.whole_rows, 0)
+        fits = int(KEPT_SHARE * self.target.l2_bytes) // (upper(self.k) * self.register.item)
         rows, batch = upper(self.m), upper(self.batch)
         share = -(-rows * batch // self.wanted_items)
         highest = min(TILE_ROWS, tiling.tile_rows, max(8, fits & -8), max(8, -(-share // 8) * 8))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from morpho.backends.cpu.codegen.emit import CACHE_LINE
 from morpho.base.dims import Size, upper
 from morpho.base.dtypes import DType
-from morpho.base.machine import Isa, machine
+from morpho.base.machine import Isa
+from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import DEFAULT
 
 BLOCK = 32  # values of k per block of bfloat16 sums (docs/numerics.md); blocks of k are whole numbers of them
@@ -88,14 +89,14 @@ def blocks_of(k: int, register: Register, l1_bytes: int, l2_bytes: int) -> int:
     return max(1, _ceil(k, most))
 
 
-def choose_tiling(m: Size, n: Size, k: Size, batch: Size, register: Register, threads: int, whole_rows: bool,
+def choose_tiling(m: Size, n: Size, k: Size, batch: Size, register: Register, target: Target, whole_rows: bool,
                   few_rows: int = DEFAULT.one_block_rows) -> Tiling:
     """Tiles that fit the caches and are enough for all threads. `whole_rows`: an item holds all columns of its rows;
     up to `few_rows` rows run over k in one block."""
-    rows, columns, inner = upper(m), upper(n), upper(k)
+    rows, columns, inner, threads = upper(m), upper(n), upper(k), target.threads
     panels = max(1, _ceil(columns, register.width))
     # With few rows a panel is read from memory and used once: one block of k reads it in one stream.
-    blocks = blocks_of(inner, register, machine().l1_bytes, machine().l2_bytes) if rows > few_rows else 1
+    blocks = blocks_of(inner, register, target.l1_bytes, target.l2_bytes) if rows > few_rows else 1
     depth = _ceil(_ceil(max(inner, 1), blocks), BLOCK) * BLOCK
     wanted = max(1, _ceil(threads * ITEMS_PER_THREAD, max(1, upper(batch)))) if threads > 1 else 1
     tile_rows = min(rows, TILE_ROWS)

@@ -21,7 +21,7 @@ from morpho.backends.cpu.attention.attention import (
 )
 from morpho.base.dims import Size, product, upper
 from morpho.base.dtypes import DType
-from morpho.base.target import wanted_threads
+from morpho.base.target import Target
 from morpho.ir.node import Node
 from morpho.program.view import Place
 
@@ -111,14 +111,14 @@ def strides(place: Place | None, rank: int, group: int, kind: str) -> tuple[Size
     return (*batch, head * group, head, *(*rest, 0, 0)[:2])
 
 
-def lower_attention(node: Node, inputs: Sequence[Place], targets: Sequence[Place]) -> list[Call]:
+def lower_attention(node: Node, inputs: Sequence[Place], results: Sequence[Place], target: Target) -> list[Call]:
     """The forward kernel: q, k, v, result, logarithms, mask, offset."""
     sizes = Sizes(node)
     q, k, v, *extra = inputs
     mask = extra.pop(0) if node["masked"] else None
     offset = extra.pop(0) if node["moving"] else None
-    places = (q, k, v, targets[0], targets[1], mask, offset)
-    tile = sizes.tile(wanted_threads())
+    places = (q, k, v, results[0], results[1], mask, offset)
+    tile = sizes.tile(target.threads)
     rows, lines = sizes.pieces(sizes.group * sizes.queries, tile)
     values: list[Size] = [*sizes.batch, *sizes.counts(rows, tile)]
     for place, kind in zip(places, ("own", "shared", "shared", "own", "own", "own", "own"), strict=True):
@@ -130,7 +130,7 @@ def lower_attention(node: Node, inputs: Sequence[Place], targets: Sequence[Place
     return [Call(kernel, places, (3, 4), tuple(values), rows, sizes.keys, sizes.operations)]
 
 
-def lower_attention_backward(node: Node, inputs: Sequence[Place], targets: Sequence[Place],
+def lower_attention_backward(node: Node, inputs: Sequence[Place], results: Sequence[Place], target: Target,
                              room: Callable[[tuple[Size, ...], DType], Place]) -> list[Call]:
     """The kernels of the gradient: q, k, v, cotangent, logarithms, sums, mask, offset, then their results."""
     sizes = Sizes(node)
@@ -138,10 +138,9 @@ def lower_attention_backward(node: Node, inputs: Sequence[Place], targets: Seque
     extra = list(inputs[6:])
     read.append(extra.pop(0) if node["masked"] else None)
     read.append(extra.pop(0) if node["moving"] else None)
-    dq, dk, dv = targets
+    dq, dk, dv = results
     lines = sizes.group * sizes.queries
-    threads = wanted_threads()
-    if isinstance(sizes.heads, int) and sizes.heads >= HEADS_PER_THREAD * threads:
+    if isinstance(sizes.heads, int) and sizes.heads >= HEADS_PER_THREAD * target.threads:
         total = room((sizes.heads, lines, sizes.padded_depth), node.dtype.compute)
         return [_backward("heads", node, sizes, [*read, dk, dv, dq, total], ("shared", "shared", "own", "none"),
                           (sizes.heads, upper(sizes.keys)), lines)]
