@@ -356,8 +356,9 @@ def test_no_thread_has_much_more_rows_than_another() -> None:
             assert tiling.row_tiles * tiling.tile_rows >= rows
             most = -(-tiling.items // threads) * tiling.tile_rows * tiling.tile_panels
             assert most <= 1.25 * rows * 32 / threads or tiling.tile_rows <= 64, (rows, threads, tiling)
-    assert choose_tiling(1152, 384, 2048, 1, register, target_for(threads=2), False).tile_rows == 96  # 12 tiles, not 9
-    assert choose_tiling(384, 1152, 2048, 1, register, target_for(threads=2), False).tile_panels == 48  # 96 panels are not 64 and 32
+    two = target_for(threads=2)
+    assert choose_tiling(1152, 384, 2048, 1, register, two, False).tile_rows == 96  # 12 tiles, not 9
+    assert choose_tiling(384, 1152, 2048, 1, register, two, False).tile_panels == 48  # 96 panels are not 64 and 32
 
 
 def test_a_panel_fits_the_first_level_cache() -> None:
