@@ -19,6 +19,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parent))
 NAME = re.compile(r"kernel_[0-9a-f]{32}")
+FOREIGN = (("aarch64", "neon"), ("x86_64", "avx2"), ("x86_64", "amx"))  # generated as text, whatever this machine is
 
 
 def collect() -> dict[str, list[str]]:
@@ -26,7 +27,7 @@ def collect() -> dict[str, list[str]]:
     import bits
 
     import morpho as mo
-    from morpho.base.machine import available_isas, machine
+    from morpho.base.machine import available_isas, choose_isa, foreign_machine, machine
 
     try:
         from morpho.backends.cpu.compiler import llvm, queue
@@ -42,6 +43,7 @@ def collect() -> dict[str, list[str]]:
         found.setdefault(isa.name, set()).add(digest)
         return plain(text, isa, *rest)
 
+    kernels = seen_kernels()
     llvm.compile_text = compile_text
     with mo.settings(cache=False, threads=2):
         for isa in available_isas(machine()):
@@ -50,7 +52,44 @@ def collect() -> dict[str, list[str]]:
             print(isa, len(bits.digests(isa)), "programs")
             with mo.settings(isa=isa):
                 models(mo)
+    print(len(kernels), "kernels for other instruction sets")
+    for architecture, name in FOREIGN:
+        isa = choose_isa(name, foreign_machine(architecture))
+        found[f"{name}, text only"] = {text_digest(kernel, isa) for kernel in kernels}
     return {isa: sorted(texts) for isa, texts in sorted(found.items())}
+
+
+def seen_kernels() -> dict[Any, None]:
+    """A set that every kernel goes into when its code is looked for: its text for other machines is digested too."""
+    from morpho.backends.cpu.compiler import code
+
+    kernels: dict[Any, None] = {}
+    plain = code.kernel_key
+
+    def kernel_key(kernel: Any, isa: Any) -> str:
+        kernels[kernel] = None
+        return plain(kernel, isa)
+
+    code.kernel_key = kernel_key
+    return kernels
+
+
+def text_of(kernel: Any, isa: Any) -> str:
+    """The LLVM text of a kernel, also of commits in which a kernel wrote its own."""
+    if hasattr(kernel, "generate"):
+        return str(kernel.generate(isa, "kernel"))
+    from morpho.backends.cpu.generators import generate
+
+    return generate(kernel, isa, "kernel")
+
+
+def text_digest(kernel: Any, isa: Any) -> str:
+    """The digest of a kernel's text, or of the error for an instruction set that it was not lowered for."""
+    try:
+        text = text_of(kernel, isa)
+    except Exception as error:
+        text = repr(error)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def models(mo: Any) -> None:
@@ -79,11 +118,11 @@ def models(mo: Any) -> None:
             a, b = mo.ones((m, k), dtype=dtype), mo.ones((k, n), dtype=dtype)
             mo.compile(lambda a, b: mo.matmul(a, b, dtype=mo.int32 if a.dtype == mo.int8 else None) * 2)(a, b)
     dim = mo.Dim("n", 1, 200)
-    f = mo.compile(lambda x: mo.softmax(mo.layer_norm(x) @ mo.transpose(x, (1, 0))), dynamic={"x": {0: dim}})
+    f = mo.compile(lambda x: mo.softmax(mo.layer_norm(x) @ mo.permute_dims(x, (1, 0))), dynamic={"x": {0: dim}})
     f(mo.ones((33, 64)))
     y = mo.ones((50, 70))
     mo.compile(lambda y: (mo.cumulative_sum(y, axis=0), mo.take(y, mo.asarray([1, 4]), axis=1), mo.sort(y), y.T * 2,
-                          mo.sum(mo.transpose(y, (1, 0)) * 3, axis=0), mo.argmax(y, axis=1), mo.var(y)))(y)
+                          mo.sum(mo.permute_dims(y, (1, 0)) * 3, axis=0), mo.argmax(y, axis=1), mo.var(y)))(y)
 
 
 def main() -> int:

@@ -16,6 +16,7 @@ from morpho.backends.cpu.driver.threads import wanted_threads
 from morpho.backends.cpu.lowering.lower_graph import build_program
 from morpho.base.dtypes import float32, int64
 from morpho.base.errors import MemoryLimit
+from morpho.base.target import current_target
 from morpho.cost.estimate import graph_cost
 from morpho.ir.graph import Graph
 from morpho.ir.node import build
@@ -77,7 +78,7 @@ class Step:
         return Tensor.of_node(build("parameter", index=self.inputs - 1, shape=shape, dtype=dtype))
 
     def program(self, graph: Graph) -> Program:
-        program = build_program(graph, True, self.inputs)
+        program = build_program(graph, True, self.inputs, current_target())
         plan_memory(program)
         return program
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from morpho.backends.cpu.gemm import gemm, matmul
+from morpho.backends.cpu.gemm import matmul, tiling
 from morpho.cost.dispatch_thresholds import DEFAULT
 from morpho.runtime import measure
 
@@ -16,8 +16,8 @@ from morpho.runtime import measure
 def small_blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Blocks so small that little matrices have several along every axis."""
     for name, size in (("TILE_ROWS", 16), ("TILE_COLUMNS", 24)):
-        monkeypatch.setattr(gemm, name, size)
-    monkeypatch.setattr(gemm, "depth_of_block", lambda register, l1_bytes: 32)
+        monkeypatch.setattr(tiling, name, size)
+    monkeypatch.setattr(tiling, "depth_of_block", lambda register, l1_bytes: 32)
     monkeypatch.setattr(matmul, "KEPT_SHARE", 1 if request.param == "rows stay packed" else 0)
     with measure.using(replace(DEFAULT, one_block_rows=4, direct_bytes=(), turned_bytes=())):
         yield

@@ -11,9 +11,10 @@ from elementwise_cases import PLAIN, Elementwise
 from programs import random_program
 from running import Native, parameter
 
-from morpho.backends.cpu.attention.backward import AttentionBackwardKernel
+from morpho.backends.cpu.attention.attention import AttentionBackwardKernel
 from morpho.backends.cpu.compiler import llvm
 from morpho.backends.cpu.gemm.gemm import GemmKernel
+from morpho.backends.cpu.generators import generate
 from morpho.backends.cpu.loops.loop_spec import LoopKernel
 from morpho.base.dtypes import DType, bfloat16, bool_, float16, float32, float64, int8, int32, int64
 from morpho.base.machine import Isa, choose_isa, foreign_machine
@@ -40,7 +41,7 @@ def kernels_of(*nodes: Node) -> list[Any]:
 
 def assembly(kernel: Any, architecture: str, name: str) -> str:
     isa = target(architecture, name)
-    return llvm.assembly(kernel.generate(isa, "kernel"), isa, TRIPLES[architecture])
+    return llvm.assembly(generate(kernel, isa, "kernel"), isa, TRIPLES[architecture])
 
 
 def library_calls(text: str) -> set[str]:
@@ -195,7 +196,7 @@ def test_the_least_x86_machine_calls_exact_functions_only() -> None:
     called: set[str] = set()
     for case in NATIVE:
         for dtype in {dtype_of(case), *({float16} & set(case.dtypes))}:
-            source = elementwise_kernel(case, dtype).generate(isa, "kernel")
+            source = generate(elementwise_kernel(case, dtype), isa, "kernel")
             text = llvm.assembly(source, isa, TRIPLES["x86_64"])
             assert not re.search(r"%[yz]mm", text)
             called |= {name.removesuffix("@PLT").removesuffix("f") for name in library_calls(text)}
@@ -208,7 +209,7 @@ def test_nothing_is_contracted_or_reassociated() -> None:
     (kernel,) = kernels_of(build("add", build("multiply", x, y), z))
     for architecture, name in TARGETS:
         isa = target(architecture, name)
-        source = kernel.generate(isa, "kernel")
+        source = generate(kernel, isa, "kernel")
         assert not re.search(r"\b(?:fast|contract|reassoc|nnan|ninf|nsz|arcp|afn)\b", source)
         text = llvm.assembly(source, isa, TRIPLES[architecture])
         assert not re.search(r"\bv?fn?m(?:add|la|sub)", text)
@@ -218,7 +219,7 @@ def test_nothing_is_contracted_or_reassociated() -> None:
 def test_every_target_gives_object_code(architecture: str, name: str) -> None:
     isa = target(architecture, name)
     for kernel in kernels_of(row_programs()["softmax"]):
-        code = llvm.compile_text(kernel.generate(isa, "kernel"), isa, TRIPLES[architecture])
+        code = llvm.compile_text(generate(kernel, isa, "kernel"), isa, TRIPLES[architecture])
         assert code.startswith(b"\x7fELF")
 
 

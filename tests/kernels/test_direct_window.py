@@ -15,10 +15,12 @@ from morpho.backends.cpu.compiler import llvm
 from morpho.backends.cpu.conv import direct_conv
 from morpho.backends.cpu.conv.direct_conv import TALLEST, DirectKernel, DirectProduct, direct_register, line_length
 from morpho.backends.cpu.conv.implicit_gemm import WindowKernel, Windows
+from morpho.backends.cpu.generators import generate
 from morpho.base import settings
 from morpho.base.dims import Dim
 from morpho.base.dtypes import DType, float16, float32, float64
 from morpho.base.machine import ISAS, Isa, choose_isa, foreign_machine
+from morpho.base.target import target_for
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
 from morpho.program.view import whole
@@ -162,9 +164,9 @@ def test_panels_fit_the_channels() -> None:
 
 
 def test_pixels_may_be_divided_into_any_lines() -> None:
-    with settings.settings(isa="vector128"):
-        assert line_length(49, 512) == 49 and 3136 % line_length(3136, 64) == 0
-        assert line_length(2 * 401, 64) == 0  # a prime is no product of short lines
+    isa = target_for("vector128").isa
+    assert line_length(49, 512, isa) == 49 and 3136 % line_length(3136, 64, isa) == 0
+    assert line_length(2 * 401, 64, isa) == 0  # a prime is no product of short lines
 
 
 RESNET = [(64, 56, 64), (128, 28, 128), (256, 14, 256), (512, 7, 512)]
@@ -174,9 +176,9 @@ RESNET = [(64, 56, 64), (128, 28, 128), (256, 14, 256), (512, 7, 512)]
 @pytest.mark.parametrize("channels, side, count", RESNET)
 def test_items_are_even(channels: int, side: int, count: int, threads: int) -> None:
     """All lines and panels are there, and no thread has much more of them than the others."""
-    with settings.settings(threads=threads, isa="vector128"):
-        found = DirectProduct((1, count, side, side), whole(0, (1, channels, side, side), float32),
-                              whole(1, (count, channels, 3, 3), float32), Windows((1, 1), (1, 1), (1, 1), 1))
+    found = DirectProduct((1, count, side, side), whole(0, (1, channels, side, side), float32),
+                          whole(1, (count, channels, 3, 3), float32), Windows((1, 1), (1, 1), (1, 1), 1),
+                          target_for("vector128", threads))
     tiling = found.tiling
     lines = tiling.tile_rows // side
     assert lines * side == tiling.tile_rows and (tiling.row_tiles - 1) * lines < side <= tiling.row_tiles * lines
@@ -214,7 +216,7 @@ def target(name: str) -> Isa:
 def test_the_sums_stay_in_registers(name: str, heights: tuple[int, ...], vectors: int, flat: bool) -> None:
     isa = target(name)
     kernel = DirectKernel(float32, heights=heights, vectors=vectors, flat=flat)
-    text = llvm.assembly(kernel.generate(isa, "kernel"), isa, TRIPLES[isa.architecture])
+    text = llvm.assembly(generate(kernel, isa, "kernel"), isa, TRIPLES[isa.architecture])
     for height in heights:
         body = re.search(rf"^micro{height}:\n(.*?)^\.Lfunc_end", text, re.DOTALL | re.MULTILINE)
         assert body is not None
@@ -226,4 +228,4 @@ def test_the_sums_stay_in_registers(name: str, heights: tuple[int, ...], vectors
 def test_wide_panels_are_asked_for_ahead_of_time() -> None:
     for name, found in (("avx512", True), ("avx2", False), ("neon", False)):
         isa = target(name)
-        assert ("llvm.prefetch" in DirectKernel(float32, heights=(4,)).generate(isa, "kernel")) == found
+        assert ("llvm.prefetch" in generate(DirectKernel(float32, heights=(4,)), isa, "kernel")) == found

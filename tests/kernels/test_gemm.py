@@ -13,11 +13,12 @@ import pytest
 import morpho as mo
 from morpho.backends.cpu.compiler import code
 from morpho.backends.cpu.gemm import gemm, matmul
-from morpho.backends.cpu.gemm.gemm import Register, blocks_of, choose_tiling, depth_of_block, register_tile
 from morpho.backends.cpu.gemm.gemm_code import GemmCode
 from morpho.backends.cpu.gemm.matmul import Matrix
+from morpho.backends.cpu.gemm.tiling import Register, blocks_of, choose_tiling, depth_of_block, register_tile
 from morpho.backends.cpu.gemm.unpacked_gemm import UnpackedGemm
 from morpho.base.machine import choose_isa, machine
+from morpho.base.target import target_for
 from morpho.cost.dispatch_thresholds import DEFAULT
 from morpho.program.view import Place
 from morpho.runtime import measure
@@ -351,12 +352,13 @@ def test_no_thread_has_much_more_rows_than_another() -> None:
     register = Register((8, 4, 2, 1), 3, 4)
     for rows in (1152, 384, 1536, 8192, 640, 1000):
         for threads in (2, 3, 4, 8):
-            tiling = choose_tiling(rows, 384, 2048, 1, register, threads, False)
+            tiling = choose_tiling(rows, 384, 2048, 1, register, target_for(threads=threads), False)
             assert tiling.row_tiles * tiling.tile_rows >= rows
             most = -(-tiling.items // threads) * tiling.tile_rows * tiling.tile_panels
             assert most <= 1.25 * rows * 32 / threads or tiling.tile_rows <= 64, (rows, threads, tiling)
-    assert choose_tiling(1152, 384, 2048, 1, register, 2, False).tile_rows == 96  # 12 tiles, not 9
-    assert choose_tiling(384, 1152, 2048, 1, register, 2, False).tile_panels == 48  # 96 panels are not 64 and 32
+    two = target_for(threads=2)
+    assert choose_tiling(1152, 384, 2048, 1, register, two, False).tile_rows == 96  # 12 tiles, not 9
+    assert choose_tiling(384, 1152, 2048, 1, register, two, False).tile_panels == 48  # 96 panels are not 64 and 32
 
 
 def test_a_panel_fits_the_first_level_cache() -> None:
@@ -379,14 +381,10 @@ def test_a_panel_fits_the_first_level_cache() -> None:
 @pytest.mark.parametrize("m, n, k, kept", [(128, 2000, 800, True),  # one block of k stays as it is
                                            (64, 2000, 1000, True), (64, 700, 1000, False),  # no other columns
                                            (128, 2000, 1000, False)])  # too much for the second-level cache
-def test_rows_stay_packed_for_the_columns_that_follow(m: int, n: int, k: int, kept: bool,
-                                                      monkeypatch: pytest.MonkeyPatch) -> None:
-    here = replace(machine(), l1_bytes=64 << 10, l2_bytes=1 << 20)
-    for module in (gemm, matmul):
-        monkeypatch.setattr(module, "machine", lambda: here)
-    with mo.settings(isa="vector128", threads=1):
-        left, right = Place(0, 0, (m, k), (k, 1), mo.float32), Place(1, 0, (k, n), (n, 1), mo.float32)
-        product = matmul.Product(mo.float32, (m, n), k, Matrix(left, 0, k, 1), Matrix(right, 0, n, 1), False)
+def test_rows_stay_packed_for_the_columns_that_follow(m: int, n: int, k: int, kept: bool) -> None:
+    there = target_for("vector128", machine=replace(machine(), l1_bytes=64 << 10, l2_bytes=1 << 20))
+    left, right = Place(0, 0, (m, k), (k, 1), mo.float32), Place(1, 0, (k, n), (n, 1), mo.float32)
+    product = matmul.Product(mo.float32, (m, n), k, Matrix(left, 0, k, 1), Matrix(right, 0, n, 1), False, there)
     assert product.packed_places == (1 if k == 800 else 2)
     assert product.room == (product.packed_bytes if kept else 0)
 

@@ -9,11 +9,11 @@ import pytest
 from running import Native, equal_bits, parameter, stored
 
 import morpho as mo
+from morpho.backends.cpu.lowering.builder import FEW_ROWS, LONG_ROW
 from morpho.base.dtypes import DType, bfloat16, float32, float64, int64
 from morpho.base.errors import IndexFault
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import expand, mean, sub
-from morpho.program.builder import FEW_ROWS, LONG_ROW
 from morpho.tensor.autodiff.gradient import pull_back
 
 LENGTHS = (LONG_ROW, LONG_ROW + 4465)

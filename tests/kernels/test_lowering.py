@@ -13,6 +13,7 @@ from morpho.backends.cpu.gemm import gemm, pack
 from morpho.backends.cpu.lowering import lower_product
 from morpho.backends.cpu.lowering.lower_graph import build_program
 from morpho.base.dtypes import complex64, float32
+from morpho.base.target import current_target
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import constant, expand
@@ -20,7 +21,7 @@ from morpho.program.program import HostStep, Program
 
 
 def program_of(node: Node, inputs: int) -> Program:
-    return build_program(Graph((node,)), own_outputs=True, inputs=inputs)
+    return build_program(Graph((node,)), own_outputs=True, inputs=inputs, target=current_target())
 
 
 def written(program: Program) -> set[int]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.backends.cpu.gemm import gemm, prologue
+from morpho.backends.cpu.gemm import prologue, tiling
 from morpho.backends.cpu.loops.loop_spec import LoopKernel
 from morpho.base.target import current_isa
 
@@ -21,7 +21,7 @@ def few_rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Prologues for little matrices, too, in tiles of rows and blocks of k so small that there are several."""
     monkeypatch.setattr(prologue, "ENOUGH_ROWS", 4)
     monkeypatch.setattr(prologue, "TILE_ROWS", 16)
-    monkeypatch.setattr(gemm, "depth_of_block", lambda register, l1_bytes: 32)
+    monkeypatch.setattr(tiling, "depth_of_block", lambda register, l1_bytes: 32)
     with mo.settings(cache=False, threads=2):  # plans on disk know nothing of these numbers
         yield
 

@@ -13,7 +13,8 @@ from test_cross_compile import TRIPLES, library_calls
 
 import morpho as mo
 from morpho.backends.cpu.compiler import code, llvm
-from morpho.backends.cpu.gemm import gemm
+from morpho.backends.cpu.gemm import tiling
+from morpho.backends.cpu.generators import generate
 from morpho.backends.cpu.quantised import int8_code
 from morpho.backends.cpu.quantised.int8 import ByteGemmKernel, BytePackKernel
 from morpho.backends.cpu.quantised.quantised import QuantisedGemmKernel, QuantisedPackKernel
@@ -435,14 +436,14 @@ TARGETS = [("x86_64", "avx2", None, "pmaddwd"), ("x86_64", "avx512", None, "pmad
                          ids=[f"{row[0]} {row[1]} {row[3]}" for row in TARGETS])
 def test_code_for_machines_that_are_not_here(architecture: str, name: str, features: Any, said: str) -> None:
     isa = choose_isa(name, foreign_machine(architecture, features))
-    width = gemm.register_tile(int32, isa).width
+    width = tiling.register_tile(int32, isa).width
     kernels = [ByteGemmKernel(int32, "rows", True, True), ByteGemmKernel(int32, "rows", False, True),
                BytePackKernel("columns", width)]
     for kind in KINDS:
         kernels += [QuantisedPackKernel(kind, width), QuantisedGemmKernel(mo.float16, "rows", kind, 4),
                     QuantisedGemmKernel(mo.float32, "columns", kind, 0)]
     for kernel in kernels:
-        text = llvm.assembly(kernel.generate(isa, "kernel"), isa, TRIPLES[architecture])
+        text = llvm.assembly(generate(kernel, isa, "kernel"), isa, TRIPLES[architecture])
         assert not library_calls(text), kernel
         if isinstance(kernel, ByteGemmKernel):
             assert said in text

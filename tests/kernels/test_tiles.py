@@ -13,8 +13,9 @@ import tile_emulator
 
 import morpho as mo
 from morpho.backends.cpu.compiler import code, llvm, queue
-from morpho.backends.cpu.gemm import amx, gemm
+from morpho.backends.cpu.gemm import amx, tiling
 from morpho.backends.cpu.gemm.amx import TileGemmKernel, TilePackKernel
+from morpho.backends.cpu.generators import generate
 from morpho.base import machine as machines
 from morpho.base.machine import ISAS, Isa, available_isas, choose_isa, foreign_machine
 from morpho.cost.dispatch_thresholds import DEFAULT
@@ -35,7 +36,7 @@ def unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.setattr(llvm, "compile_text", compile_text)
     monkeypatch.setattr(queue, "MOST_PROCESSES", 1)  # another process knows nothing of it
     monkeypatch.setattr(amx, "DEPTH", 64)  # several blocks of k
-    monkeypatch.setattr(gemm, "TILE_COLUMNS", 32)  # and tiles of columns, for which rows stay packed
+    monkeypatch.setattr(tiling, "TILE_COLUMNS", 32)  # and tiles of columns, for which rows stay packed
     with (mo.settings(isa=tile_emulator.NAME, threads=request.param, cache=False),
           measure.using(replace(DEFAULT, shared_points=1))):  # the smallest product is divided among threads
         yield
@@ -136,7 +137,7 @@ def test_a_length_that_changes(unit: None, rng: np.random.Generator) -> None:
     (TileGemmKernel(mo.int32, "general", 4, False, False), "tdpbuud")], ids=str)
 def test_the_unit_is_used_where_there_is_one(kernel: TileGemmKernel, wanted: str) -> None:
     isa = choose_isa("amx", foreign_machine("x86_64"))
-    text = llvm.assembly(kernel.generate(isa, "kernel"), isa, "x86_64-unknown-linux-gnu")
+    text = llvm.assembly(generate(kernel, isa, "kernel"), isa, "x86_64-unknown-linux-gnu")
     assert text.count(wanted) == 6  # two tiles of rows by two of columns, and one by two
     assert "ldtilecfg" in text and "tilerelease" in text and "tilezero" in text
 

@@ -18,6 +18,7 @@ import morpho as mo
 from morpho.backends.cpu.lowering.lower_graph import build_program
 from morpho.base.dtypes import float32
 from morpho.base.errors import ArgumentError, MemoryLimit
+from morpho.base.target import current_target
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
 from morpho.ir.verify import verify
@@ -51,7 +52,7 @@ def two_threads() -> Iterator[None]:
 def lowered(*outputs: Node, level: int = 3, off: str = "") -> Program:
     graph, _ = optimise(Graph(outputs), level, off)
     verify(graph)
-    program = build_program(graph, True, 3)
+    program = build_program(graph, True, 3, current_target())
     plan_memory(program)
     return program
 

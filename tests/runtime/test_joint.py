@@ -22,6 +22,7 @@ from morpho.base.errors import ArgumentError, IndexFault
 from morpho.cost.dispatch_thresholds import DEFAULT
 from morpho.program import co_schedule
 from morpho.program.co_schedule import is_sound
+from morpho.program.kernel import Kernel
 from morpho.program.program import Program, Slot, Step
 from morpho.program.view import Place
 from morpho.runtime import measure
@@ -312,17 +313,16 @@ def test_several_callers(rng: np.random.Generator) -> None:
     together(work, 3)
 
 
-class Kernel:
-    """As much of a kernel as dividing it needs."""
+class OfThree(Kernel):
+    """A kernel of three operations per column."""
 
-    transposed = False
     flops = 3
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 20_000), st.booleans()), min_size=1, max_size=6),
        st.integers(2, 9))
 def test_pieces_cover_every_element_once(shapes: list[tuple[int, int, bool]], threads: int) -> None:
-    group = [Step(Kernel(), (), (), (), rows, columns, "", "", splits_columns=splits)
+    group = [Step(OfThree(), (), (), (), rows, columns, "", "", splits_columns=splits)
              for rows, columns, splits in shapes]
     found = co_schedule.pieces(group, threads, DEFAULT)
     for number, (rows, columns, splits) in enumerate(shapes):
@@ -343,7 +343,8 @@ def test_dynamic_places_end_with_their_slots() -> None:
     """A plan from disk whose places have sizes that change is not taken for one whose steps meet (found by a user)."""
     program = Program(slots=[Slot("temporary", float32, 16, offset=64 * i) for i in range(2)])
     n = Dim("n", 1, 16)
-    program.steps = [Step(None, (Place(slot, 0, (n,), (1,), float32),), (0,), (), 1, 1, "", "", together=2 - 2 * slot)
+    places = [Place(slot, 0, (n,), (1,), float32) for slot in range(2)]
+    program.steps = [Step(OfThree(), (places[slot],), (0,), (), 1, 1, "", "", together=2 - 2 * slot)
                      for slot in range(2)]
     assert is_sound(program)
     program.slots[1].offset = 32

@@ -319,6 +319,7 @@ class Isa:
     needs: frozenset[str]
     llvm_tune: str = ""
     matrix_units: bool = False  # whether bfloat16 and bytes are multiplied in tiles
+    inline_asm: bool = False  # whether kernels may hold assembly of AArch64, which LLVM reads on such a host only
 
     def lanes(self, itemsize: int) -> int:
         """How many elements of `itemsize` bytes one vector holds; scalar code holds one.
@@ -406,7 +407,8 @@ def _baseline(isa: Isa, machine: Machine) -> Isa:
         if names <= machine.features:
             words, needs = [*words, llvm], needs | names
     return replace(
-        isa, architecture=machine.architecture, llvm_cpu=cpu, llvm_features=",".join(words), needs=needs
+        isa, architecture=machine.architecture, llvm_cpu=cpu, llvm_features=",".join(words), needs=needs,
+        inline_asm=machine.architecture == "aarch64" == host_architecture(),
     )
 
 

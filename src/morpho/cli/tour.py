@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from morpho.backends.cpu.generators import generate
 from morpho.base.errors import ArgumentError, MorphoError, fail
 from morpho.base.units import format_bytes
 
@@ -167,11 +168,11 @@ def _kernel_stages(program: Any) -> Iterator[Stage]:
                 steps_text(program))
     if not kernels:
         return
-    step = max(kernels, key=lambda s: getattr(s.kernel, "flops", 1))
+    step = max(kernels, key=lambda s: s.kernel.flops)
     isa = code.current_isa()
     yield Stage("the loop kernel", f"The kernel of `{step.label}` as data; sizes and strides are arguments of it.",
                 kernel_text(step.kernel))
-    text = step.kernel.generate(isa, "kernel")
+    text = generate(step.kernel, isa, "kernel")
     yield Stage("LLVM", f"Written by Morpho as text for {isa.name}: {_lines(text)}; this is the hot block.",
                 excerpt(hot_block(text)), "llvm")
     machine_code = llvm.assembly(text, isa)

@@ -42,15 +42,15 @@ def least_work(step: Step, crossovers: Crossovers) -> int:
 def pieces_per_thread(step: Step) -> int:
     """Into how many pieces per thread a step is divided: tiles of a product and of attention one by one, as they are
     few and large."""
-    if step.epilogue is not None or getattr(step.kernel, "one_by_one", False):
+    if step.epilogue is not None or step.kernel.one_by_one:
         return TILES_PER_THREAD
-    return 1 if getattr(step.kernel, "transposed", False) else CHUNKS_PER_THREAD
+    return 1 if step.kernel.transposed else CHUNKS_PER_THREAD
 
 
 def alternates(step: Step) -> bool:
     """Whether a thread begins with every n-th piece, not with pieces side by side: where pieces differ in size, as the
     last tiles of a product, and those of attention, whose last rows may see more keys than its first."""
-    return step.epilogue is not None or getattr(step.kernel, "uneven", False)
+    return step.epilogue is not None or step.kernel.uneven
 
 
 def by_columns(step: Step, threads: int) -> bool:
@@ -100,7 +100,7 @@ def _seen(program: Program, step: Step, threads: int, crossovers: Crossovers, al
     return Seen(step, frozenset(place.slot for place in step.reads),
                 tuple((place.slot, *_bytes_of(place)) for place in step.written),
                 frozenset().union(*(aliases.get(place.slot, frozenset()) for place in step.written)),
-                any(getattr(kernel, "may_fault", False) for kernel in step.kernels),
+                any(kernel.may_fault for kernel in step.kernels),
                 any(program.slots[place.slot].kind == "result" for place in step.written),
                 share, alone, share < LEAST_SHARE)
 

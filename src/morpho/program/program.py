@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from morpho.backends.cpu.loops.loop_spec import LoopKernel
 from morpho.base.dims import Size, product, upper
 from morpho.base.dtypes import DType
 from morpho.ir.node import Node
 from morpho.ir.op import Cost
+from morpho.program.kernel import Kernel
 from morpho.program.view import Place
-
-PACK = "pack"  # the label of a step that packs the right operand of a product
-DIRECT = "matmul (unpacked)"  # how the label begins of a product that reads its right operand as it lies
 
 
 @dataclass(slots=True)
@@ -41,7 +37,7 @@ class Slot:
 class Step:
     """One native kernel call."""
 
-    kernel: Any
+    kernel: Kernel
     places: tuple[Place | None, ...]
     writes: tuple[int, ...]  # positions in `places`
     values: tuple[Size, ...]
@@ -51,13 +47,13 @@ class Step:
     origin: str
     splits_columns: bool = False
     in_place: bool = False  # every element is read before it is written, so an output may take an input's memory
-    epilogue: LoopKernel | None = None  # called by the kernel on every finished tile
+    epilogue: Kernel | None = None  # called by the kernel on every finished tile
     scratch: int = 0  # bytes besides what the kernel always needs
     threads: str = "auto"  # "one" and "many" leave no choice
     operations: Size | None = None  # of the whole step, where rows x columns do not say it
     checked: bool = False  # its indices were found right by an earlier step
     together: int = 1  # how many steps from here on run as one launch; 0 for those after the first
-    prologue: LoopKernel | None = None  # called by the kernel on rows of its left operand, before they are packed
+    prologue: Kernel | None = None  # called by the kernel on rows of its left operand, before they are packed
     prologue_at: int = 0  # where its operands begin in `places`
     sizes: tuple[Size, ...] = ()  # of a product, for people: rows x columns count its pieces and their multiply-adds
 
@@ -75,9 +71,8 @@ class Step:
 
     def _moved(self, place: Place, position: int, number: Callable[[Size], int]) -> int:
         """Elements of an operand that go through memory; of a table those that are looked up."""
-        accesses, there = getattr(self.kernel, "accesses", ()), number(_distinct(place))
-        looked_up = position < len(accesses) and accesses[position].kind == "gather"
-        return min(there, number(self.rows * self.columns)) if looked_up else there
+        there = number(_distinct(place))
+        return min(there, number(self.rows * self.columns)) if position in self.kernel.gathered else there
 
     @property
     def width(self) -> float:
@@ -90,17 +85,12 @@ class Step:
     @property
     def work(self) -> int:
         """Operations per column, moving its operands among them."""
-        return int(self.kernel.flops) + 2 * len(self.places)
+        return self.kernel.flops + 2 * len(self.places)
 
     @property
     def is_product(self) -> bool:
         """Whether rows x columns are the multiply-adds of a product."""
-        return self.epilogue is not None or self.is_direct
-
-    @property
-    def is_direct(self) -> bool:
-        """Whether it is a product that reads its right operand as it lies."""
-        return self.label.startswith(DIRECT)
+        return self.kernel.role in ("gemm", "gemv")
 
     @property
     def reads(self) -> list[Place]:
@@ -125,14 +115,14 @@ class Step:
         return {place.slot for place in sides if place is not None}
 
     @property
-    def kernels(self) -> list[Any]:
+    def kernels(self) -> list[Kernel]:
         """The kernel, then those that it calls."""
         return [kernel for kernel in (self.kernel, self.epilogue, self.prologue) if kernel is not None]
 
     @property
     def may_fault(self) -> bool:
         """Whether the step checks indices that no earlier one has."""
-        return not self.checked and any(getattr(kernel, "may_fault", False) for kernel in self.kernels)
+        return not self.checked and any(kernel.may_fault for kernel in self.kernels)
 
 
 def _distinct(place: Place) -> Size:

@@ -16,6 +16,7 @@ import numpy as np
 from morpho.backends.base import FINISHED, Buffer, Bytes, Event
 from morpho.backends.cpu.compiler import code, llvm
 from morpho.backends.cpu.driver.executable import Executable
+from morpho.backends.cpu.generators import generate
 from morpho.backends.cpu.lowering.lower_graph import build_program
 from morpho.backends.reference import reference
 from morpho.backends.reference.backend import host_array, host_buffer
@@ -27,6 +28,7 @@ from morpho.cost.dispatch_thresholds import usual
 from morpho.ir.graph import Graph
 from morpho.ir.serialise import dump_graph, load_graph
 from morpho.passes.pipeline import optimise
+from morpho.program.kernel import Kernel
 from morpho.program.plan_memory import plan_memory
 from morpho.program.program import HostStep, Program, Step
 from morpho.program.view import Place
@@ -91,7 +93,7 @@ class CpuBackend:
     def _lowered(self, graph: Graph, level: int) -> Lowered:
         inputs = 1 + max((node["index"] for node in graph.parameters), default=-1)
         optimised, _ = optimise(graph, level, "")
-        program = build_program(optimised, True, inputs, (), usual(self.target.vector_bits))
+        program = build_program(optimised, True, inputs, self.target, (), usual(self.target.vector_bits))
         plan_memory(program, reuse=level > 0, apart=False)
         return Lowered(graph, program, level)
 
@@ -102,7 +104,7 @@ class CpuBackend:
         for kernel in _kernels(program.program):
             key = code.kernel_key(kernel, isa)
             if key not in objects:
-                objects[key] = llvm.compile_text(kernel.generate(isa, code.function_name(key)), isa)
+                objects[key] = llvm.compile_text(generate(kernel, isa, code.function_name(key)), isa)
         graph = dump_graph(program.graph)
         head = json.dumps({"isa": isa.name, "level": program.level, "graph": len(graph),
                            "objects": [[key, len(data)] for key, data in objects.items()]}).encode()
@@ -123,7 +125,7 @@ class CpuBackend:
         """Everything is over when its call returns."""
 
 
-def _kernels(program: Program) -> list[object]:
+def _kernels(program: Program) -> list[Kernel]:
     return [kernel for step in program.steps if isinstance(step, Step) for kernel in step.kernels]
 
 

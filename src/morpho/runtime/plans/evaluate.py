@@ -28,6 +28,7 @@ from morpho.backends.registry import HOST
 from morpho.base import settings
 from morpho.base.dims import Size, evaluate
 from morpho.base.errors import ArgumentError, DeviceError, MorphoError, fail
+from morpho.base.target import current_target
 from morpho.base.units import format_bytes
 from morpho.cost.dispatch_thresholds import Crossovers
 from morpho.cost.estimate import bytes_avoided, graph_cost
@@ -252,7 +253,7 @@ def _make(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[in
     started = time.perf_counter()
 
     def lower(fused: Graph, announce: Callable[[Any], None] | None = None) -> Program:
-        program = build_program(fused, own_outputs, inputs, constants, crossovers, announce)
+        program = build_program(fused, own_outputs, inputs, current_target(), constants, crossovers, announce)
         hoist(program, constants)
         # What runs together is alive together: not where values are computed again to save memory.
         thrifty = budget is not None or any(node.op.name == "again" for node in fused.nodes)

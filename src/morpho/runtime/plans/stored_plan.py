@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Collection
 from dataclasses import asdict, astuple, dataclass
-from typing import Any
+from typing import Any, get_args
 
 from morpho.backends.cpu.compiler import code
 from morpho.backends.cpu.driver import threads
@@ -29,6 +29,7 @@ from morpho.passes.memory.liveness import Updates
 from morpho.passes.pipeline import Report
 from morpho.passes.remat.remat import Budget, Recomputed
 from morpho.program.co_schedule import AHEAD, is_sound
+from morpho.program.kernel import Role
 from morpho.program.program import Program, Slot, Step
 from morpho.program.view import Place
 from morpho.runtime import measure
@@ -100,7 +101,7 @@ class _Writer:
                  for part in (program.steps, program.prepare)]
         return {
             "slots": [[s.kind, s.dtype.name, _number(s.elements), s.index, s.offset] for s in program.slots],
-            "kernels": [astuple(code.stored_kernel(kernel)) for kernel in self.kernels],
+            "kernels": [astuple(code.stored_kernel(kernel))[:-1] for kernel in self.kernels],
             "steps": steps[0], "prepare": steps[1],
             "outputs": [self.place(place) for place in program.outputs],
             "kept": [[slot, read] for slot, read in program.kept.items()],
@@ -203,10 +204,12 @@ class _Reader:
         return slot
 
     def kernel(self, row: Any) -> code.StoredKernel:
-        key, flops, per_column, scratch, *flags = row
+        key, flops, per_column, scratch, *flags, gathered, role = row
         _check(isinstance(key, str) and KEY.fullmatch(key) is not None, "no key")
-        return code.StoredKernel(key, _integer(flops), _integer(per_column), _integer(scratch),
-                                 *[_flag(flag) for flag in flags])
+        _check(role in get_args(Role), "an unknown role")
+        transposed, may_fault, one_by_one, uneven = (_flag(flag) for flag in flags)
+        return code.StoredKernel(key, _integer(flops), _integer(per_column), _integer(scratch), transposed, may_fault,
+                                 one_by_one, uneven, tuple(_integer(n) for n in gathered), role)
 
     def kept(self, row: Any) -> tuple[int, bool]:
         slot, read = row
@@ -224,10 +227,10 @@ class _Reader:
         return Step(self.kernels[_integer(kernel, last)], found,
                     tuple([_integer(n, len(found) - 1) for n in writes]), self.sizes(values), self.size(rows),
                     self.size(columns), _word(label), self.origin(line), _flag(splits), _flag(in_place),
-                    None if epilogue is None else self.kernels[_integer(epilogue, last)],  # type: ignore[arg-type]
+                    None if epilogue is None else self.kernels[_integer(epilogue, last)],
                     _integer(scratch), shared, None if operations is None else self.size(operations), _flag(checked),
                     _integer(together, AHEAD),
-                    None if prologue is None else self.kernels[_integer(prologue, last)],  # type: ignore[arg-type]
+                    None if prologue is None else self.kernels[_integer(prologue, last)],
                     _integer(prologue_at, len(found)), self.sizes(sizes))
 
     def origin(self, line: Any) -> str:

@@ -9,7 +9,7 @@ from morpho.backends.cpu.compiler import code
 from morpho.backends.cpu.driver import threads
 from morpho.base.dims import evaluate, upper
 from morpho.base.units import format_bytes
-from morpho.program.program import PACK, HostStep, Program, Step
+from morpho.program.program import HostStep, Program, Step
 from morpho.tensor.jit.compiled_function import CompiledFunction
 from morpho.tensor.jit.specialise import Specialisation
 
@@ -54,7 +54,7 @@ def statistics(compiled: CompiledFunction) -> dict[str, Any]:
 def _products(program: Program) -> dict[str, int]:
     """How many products go which way: with the right operand packed, or read as it lies, or through NumPy's BLAS."""
     kernels = [step for step in program.steps if isinstance(step, Step)]
-    direct = sum(step.is_direct for step in kernels)
+    direct = sum(step.kernel.role == "gemv" for step in kernels)
     return {"packed": sum(step.is_product for step in kernels) - direct, "unpacked": direct,
             "blas": sum(isinstance(step, HostStep) and step.label == "matmul_blas" for step in program.steps)}
 
@@ -133,7 +133,7 @@ def _packed_anew(chosen: Specialisation) -> int:
     for step in program.steps if chosen.plan.native else ():
         if not isinstance(step, Step):
             continue
-        position = 0 if step.label == PACK else 1 if step.is_product and not step.is_direct else None
+        position = {"pack": 0, "gemm": 1}.get(step.kernel.role)
         packed = None if position is None else step.places[position]
         if packed is not None:
             found |= made.get(packed.slot, set())

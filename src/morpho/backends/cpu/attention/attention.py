@@ -10,27 +10,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from morpho.backends.cpu.attention import packing, products, scores
-from morpho.backends.cpu.attention.attention_code import BLOCK, MINUS_INFINITY, ask_for, smax, smin
-from morpho.backends.cpu.attention.blocks import BlockCode
-from morpho.backends.cpu.attention.tiles import FAR, TALL_TILE, WIDEST
-from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.codegen.vector_math.logarithm import log
 from morpho.base.dtypes import DType
-from morpho.base.machine import Isa
+from morpho.program.kernel import Kernel
 
+BLOCK = 64  # keys; blocks start at multiples of it
+TILE, TALL_TILE = 32, 64  # rows
+FAR = 1 << 40  # positions are held within this: beyond the end of any axis
+WIDEST = 64  # elements: the most that a padded line is longer
+COUNTS = ("kv_heads", "group", "queries", "keys", "depth", "width", "rows", "offset", "window", "scale",
+          "tile")
 OPERANDS = ("q", "k", "v", "o", "lse", "mask", "offset")
+READ = ("q", "k", "v", "ct", "lse", "delta", "mask", "offset")
 
 
-def scratch_bytes(depth: int, width: int) -> int:
+def forward_scratch_bytes(depth: int, width: int) -> int:
     """Bytes for one thread: tables, two blocks of scores, a tile of queries and results, a block of keys and values."""
     fixed = TALL_TILE * (4 * 8 + 2 * 4 + 3 * 8 + 6 * 8) + 2 * BLOCK * TALL_TILE * 8 + 20 * 64
     return fixed + (TALL_TILE + BLOCK) * (depth + width + 2 * WIDEST) * 8
 
 
 @dataclass(frozen=True)
-class AttentionKernel:
+class AttentionKernel(Kernel):
     """softmax(scale * q k^T + mask) v, and the logarithm of each row's sum. Called over `rows` pieces of work.
 
     `rank` batch axes; `mask` is the mask's dtype; `moving`: the offset is read from memory. Operands as in `OPERANDS`.
@@ -46,151 +46,28 @@ class AttentionKernel:
     scratch_bytes: int = field(default=0, compare=False, repr=False)
     uneven: bool = field(default=True, compare=False, repr=False)
 
-    scratch_bytes_per_column = 0
     one_by_one = True
 
-    def generate(self, isa: Isa, name: str) -> str:
-        return ForwardCode(self, isa).module(name)
+    role = "attention"
 
 
-class ForwardCode(BlockCode):
-    """The forward kernel."""
 
-    operands = OPERANDS
-
-    def __init__(self, kernel: AttentionKernel, isa: Isa) -> None:
-        super().__init__(kernel.dtype, kernel.rank, isa)
-        self.mask, self.moving = kernel.mask, kernel.moving
-        shape = self.shape
-        for routine in (products.score_row(shape), scores.mask_row(shape, self.mask), scores.softmax_row(shape),
-                        products.value_row(shape), packing.pack_lines(shape, self.dtype)):
-            self.add(routine)
-        if self.dtype.itemsize < 4:
-            self.add(products.score_row(shape, self.dtype))
-            self.add(products.value_row(shape, self.dtype))
-        self.tiles = [shape.half, shape] if shape.lanes > 1 else []
-        if self.tiles:
-            for routine in (packing.pack_lanes(shape, self.dtype), packing.finite(shape),
-                            products.score_tile(shape.half), products.score_tiles(shape),
-                            products.value_tile(shape.half), products.value_tiles(shape)):
-                self.add(routine)
-        for tile in self.tiles:
-            self.add(scores.mask_tile(tile, self.mask))
-            self.add(scores.softmax_tile(tile))
-
-    def body(self) -> None:
-        e, n, shape = self.e, self.n, self.shape
-        self.lines = n["group"] * n["queries"]
-        self.depth, self.width = self.padded(n["depth"], shape.strip), self.padded(n["width"], shape.columns)
-        self.lay_out()
-        tiles = e.instruction("udiv", self.lines + n["tile"] - 1, n["tile"])
-        first, last = self.pieces(tiles * self.heads())
-        with e.loop(first, last) as loop:
-            head = e.instruction("udiv", loop.index, tiles)
-            # The last rows of a head first: they may see the most keys, and threads end together on small pieces.
-            self.tile(head, (head * tiles + (tiles - 1) - loop.index) * n["tile"])
-
-    # -- one tile --------------------------------------------------------------------------------------------------
-    def tile(self, head: Value, first: Value) -> None:
-        e, rows = self.e, self.shape.rows
-        starts = self.starts(head, OPERANDS)
-        count = smin(e, self.lines - first, self.n["tile"])
-        groups = e.instruction("udiv", count + (rows - 1), e.constant(rows, "i64", 1))
-        # Rows past the last one fill up tiles; a few rows alone need none.
-        placed = e.select(e.icmp("sle", count, self.shape.few), count, groups * rows)
-        self.place_rows(starts, first, placed)
-        least, most = self.find_limits(groups, placed)
-        self.begin(groups, count, placed)
-        with e.loop(least & -BLOCK, most, BLOCK) as blocks:
-            self.block(starts, blocks.index, groups, count)
-        self.finish(count)
-
-    def place_rows(self, starts: dict[str, Value], first: Value, count: Value) -> None:
-        """For each row where it lies, and the keys it sees; rows past the last one repeat it."""
-        e, n = self.e, self.n
-        with e.loop(0, count) as loop:
-            line = smin(e, first + loop.index, self.lines - 1)
-            head = e.instruction("udiv", line, n["queries"])
-            row = line - head * n["queries"]
-            places = {key: self.line(key, starts[key], head, row) for key in self.offsets}
-            ask_for(e, self.pointer("q", places["q"]), self.memory, n["depth"])
-            for key, table in self.offsets.items():
-                self.store_word(places[key], table, loop.index)
-            lower, upper = self.limits_of(starts, head, row)
-            for value, table in ((lower, self.lower), (upper, self.upper)):
-                e.store(e.convert("trunc", value, "i32"), e.offset(table, "i32", loop.index))
-
-    def find_limits(self, groups: Value, placed: Value) -> tuple[Value, Value]:
-        """The least and most of both limits for each group of rows, and the keys that any row sees."""
-        e, rows = self.e, self.shape.rows
-        far = [e.constant(FAR, "i64", 1), e.constant(-FAR, "i64", 1)]
-        with e.loop(0, groups, carried=far) as loop:
-            start = loop.index * rows
-            with e.loop(start, smin(e, start + rows, placed), carried=far * 2) as inner:
-                found = []
-                for table, (least, most) in ((self.lower, inner.values[:2]), (self.upper, inner.values[2:])):
-                    value = e.convert("sext", e.load(e.offset(table, "i32", inner.index), "i32", 1), "i64")
-                    found += [smin(e, least, value), smax(e, most, value)]
-                inner.next(*found)
-            for i, value in enumerate(inner.values):
-                self.store_word(value, self.limits, loop.index * 4 + i)
-            loop.next(smin(e, loop.values[0], inner.values[0]), smax(e, loop.values[1], inner.values[3]))
-        return loop.values[0], loop.values[1]
-
-    def begin(self, groups: Value, count: Value, placed: Value) -> None:
-        """Nothing seen yet; queries packed, turned where a group has enough rows."""
-        e, n, shape = self.e, self.n, self.shape
-        with e.loop(0, placed, shape.lanes) as loop:
-            e.store(e.constant(MINUS_INFINITY, shape.element), self.at(self.m, loop.index))
-            e.store(e.constant(0.0, shape.element), self.at(self.sums, loop.index))
-        with e.loop(0, self.width * placed, 4 * shape.lanes) as loop:  # what is written past the last is room
-            for i in range(4):
-                e.store(e.constant(0.0, shape.element), self.at(self.o, loop.index + i * shape.lanes))
-        step = self.strides["q"][self.rank + 3]
-        with e.loop(0, groups) as loop:
-            first = loop.index * shape.rows
-            left = smin(e, count - first, shape.rows)
-            target = self.at(self.q, first * self.depth)
-            for tile, chosen in self.ways(left):
-                with e.when(chosen):
-                    offsets = e.offset(self.offsets["q"], "i64", first)
-                    if tile is not None:
-                        self.call("pack_lanes", self.buffers["q"], offsets, step, left, n["depth"], self.depth,
-                                  self.scale, tile.rows, target)
-                        continue
-                    with e.loop(0, left) as lines:
-                        source = self.pointer("q", self.word(offsets, lines.index))
-                        line = self.at(target, lines.index * self.depth)
-                        self.call("pack_lines", source, 0, step, 1, n["depth"], self.depth, self.scale, line)
-
-    # -- results ---------------------------------------------------------------------------------------------------
-    def finish(self, count: Value) -> None:
-        """o / l, and m + log(l); a row that saw nothing is 0, and its logarithm +inf, so that its gradient is 0."""
-        e, n, shape, lanes = self.e, self.n, self.shape, self.shape.lanes
-        with e.loop(0, count, lanes) as loop:
-            sums, m = (self.at(table, loop.index) for table in (self.sums, self.m))
-            total = e.load(sums, shape.element, lanes)
-            empty = e.fcmp("oeq", total, 0.0)
-            total = e.select(empty, 1.0, total)
-            e.store(total, sums)
-            e.store(e.select(empty, float("inf"), e.load(m, shape.element, lanes) + log(e, total)), m)
-        with e.loop(0, count) as loop:
-            total, lse = (e.load(self.at(table, loop.index), shape.element, 1) for table in (self.sums, self.m))
-            e.store(lse, self.at(self.buffers["lse"], self.word(self.offsets["lse"], loop.index)))
-            source = self.at(self.o, loop.index * self.width)
-            target = self.pointer("o", self.word(self.offsets["o"], loop.index))
-            done = e.constant(0, "i64", 1)
-            for vectors, size in ((4, lanes), (1, lanes), (1, 1)) if lanes > 1 else ((1, 1),):
-                until = n["width"] & -(vectors * size)
-                with e.loop(done, until, vectors * size) as columns:
-                    for i in range(vectors):
-                        self.store_result(source, target, columns.index + i * size, e.splat(total, size), size)
-                done = until
-
-    def store_result(self, source: str, target: str, column: Value, total: Value, lanes: int) -> None:
-        e = self.e
-        value = e.load(self.at(source, column), self.shape.element, lanes) / total + 0.0  # never -0.0
-        stored = scalars.to_memory(e, scalars.round_to(e, value, self.dtype), self.dtype)
-        e.store(stored, e.offset(target, self.memory, column))
+def backward_scratch_bytes(depth: int, width: int) -> int:
+    """Scratch of one thread, of any of the kernels."""
+    fixed = BLOCK * (8 * 8 + 2 * 4 + 3 * 8) + BLOCK * (TILE + BLOCK) * 8 + 24 * 64
+    return fixed + 4 * BLOCK * (depth + width + 2 * WIDEST) * 8
 
 
+@dataclass(frozen=True)
+class AttentionBackwardKernel(Kernel):
+    """Numbers as for `AttentionKernel`, with the operands of `READ` and then the results of this part."""
+
+    part: str
+    dtype: DType
+    rank: int
+    mask: DType | None
+    moving: bool
+    flops: int = field(default=2, compare=False, repr=False)
+    scratch_bytes: int = field(default=0, compare=False, repr=False)
+
+    role = "attention"

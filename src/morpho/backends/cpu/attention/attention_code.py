@@ -15,7 +15,6 @@ from morpho.backends.cpu.codegen.emit import BITS, CACHE_LINE, Emitter, Value
 from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
 
-BLOCK = 64  # keys; blocks start at multiples of it
 MINUS_INFINITY = float("-inf")
 LARGEST = {"float": 3.4028234663852886e38, "double": 1.7976931348623157e308}
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from morpho.backends.cpu.attention.attention_code import BLOCK, LARGEST, Shape, any_lane, smax, smin
+from morpho.backends.cpu.attention.attention import BLOCK, TALL_TILE
+from morpho.backends.cpu.attention.attention_code import LARGEST, Shape, any_lane, smax, smin
 from morpho.backends.cpu.attention.products import stored_strip
-from morpho.backends.cpu.attention.tiles import TALL_TILE, TileCode
+from morpho.backends.cpu.attention.tiles import TileCode
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.base.dtypes import DType

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from morpho.backends.cpu.attention.attention import BLOCK
 from morpho.backends.cpu.attention.attention_code import (
-    BLOCK,
     MINUS_INFINITY,
     Routine,
     Shape,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from morpho.backends.cpu.attention.attention import BLOCK
 from morpho.backends.cpu.attention.attention_code import (
-    BLOCK,
     MINUS_INFINITY,
     Routine,
     Shape,

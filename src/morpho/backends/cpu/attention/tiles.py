@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from morpho.backends.cpu.attention.attention import COUNTS, FAR
 from morpho.backends.cpu.attention.attention_code import Routine, Shape, call, declared, smax, smin
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Emitter, Value
+from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
 from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
-
-TILE, TALL_TILE = 32, 64  # rows
-FAR = 1 << 40  # positions are held within this: beyond the end of any axis
-WIDEST = 64  # elements: the most that a padded line is longer
-COUNTS = ("kv_heads", "group", "queries", "keys", "depth", "width", "rows", "offset", "window", "scale",
-          "tile")
 
 
 class TileCode(ABC):
@@ -40,8 +36,6 @@ class TileCode(ABC):
         call(self.e, self.routines[name], *arguments)
 
     def module(self, name: str) -> str:
-        from morpho.backends.cpu.loops.loop_base import SIGNATURE
-
         self.read_numbers()
         self.body()
         self.e.line("ret i32 0")

@@ -22,8 +22,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
-from morpho.base.machine import machine
-
 FLOATS = frozenset({"half", "bfloat", "float", "double"})
 CACHE_LINE = 64  # bytes
 BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "bfloat": 16, "float": 32, "double": 64}
@@ -133,8 +131,9 @@ class Emitter:
     """Collects the instructions of one function body; `declarations` are the intrinsics it used."""
 
     def __init__(self, lanes: int = 1, native_half: bool = True, destructive_fma: bool = False,
-                 opaque_indices: bool = False, tabled: bool = False, lookups: str = "") -> None:
-        self.lanes = lanes
+                 opaque_indices: bool = False, tabled: bool = False, lookups: str = "",
+                 architecture: str = "") -> None:
+        self.lanes, self.architecture = lanes, architecture
         self.lookups = lookups  # how numbers are picked from a register: see `lookup.py`
         self.tabled = tabled  # see `reloaded`
         self.opaque_indices = opaque_indices  # see `loop`
@@ -310,7 +309,7 @@ class Emitter:
     def negated(self, x: Value) -> Value:
         """A float with its sign changed. LLVM makes one AArch64 instruction of the negation of a scalar fma, whose zero
         has another sign; a mask that it does not see through keeps the two apart. On x86 it may lie too far away."""
-        if x.lanes != 1 or machine().architecture != "aarch64":
+        if x.lanes != 1 or self.architecture != "aarch64":
             return -x
         bits = self.bits(x)
         mask = self.reloaded(self.constant(-1 << (BITS[x.element] - 1), bits.element, 1))

@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.base.machine import machine
 
 LANES = 4
 KIND = f"<{LANES} x float>"
-
-
-def understood() -> bool:
-    """Whether this can be assembled: LLVM knows the instructions of this machine only."""
-    return machine().architecture == "aarch64"
 
 
 def run(e: Emitter, totals: Sequence[Value], instructions: Callable[..., Iterator[str]], given: Sequence[str],

@@ -15,9 +15,11 @@ from typing import Any
 from morpho.backends.base import CodeStore
 from morpho.backends.cpu.codegen import elementwise
 from morpho.backends.cpu.compiler import llvm
+from morpho.backends.cpu.generators import generate
 from morpho.base.errors import MorphoError
 from morpho.base.machine import Isa
 from morpho.base.target import current_isa
+from morpho.program.kernel import Kernel, Role
 
 log = logging.getLogger("morpho")
 FOLDERS = ("base", "ir", "ops", "cost", "passes", "program", "backends", "runtime")  # whose source decides a plan
@@ -35,7 +37,7 @@ class Counters:
 
 
 counters = Counters()
-_addresses: dict[tuple[Any, str], int] = {}
+_addresses: dict[tuple[Kernel, str], int] = {}
 _by_key: dict[str, int] = {}  # the same by the disk key
 _lock = threading.RLock()
 
@@ -116,7 +118,7 @@ def code_key(identity: str, isa: Isa) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def kernel_addresses(kernels: Sequence[Any]) -> list[int]:
+def kernel_addresses(kernels: Sequence[Kernel]) -> list[int]:
     """The addresses of kernels, compiling those that are not known yet."""
     isa = current_isa()
     known = [_by_key[kernel.key] if isinstance(kernel, StoredKernel) else _addresses.get((kernel, isa.name))
@@ -134,7 +136,7 @@ def kernel_addresses(kernels: Sequence[Any]) -> list[int]:
     return [made[kernel] if address is None else address for kernel, address in zip(kernels, known, strict=True)]
 
 
-def is_known(kernel: Any, isa: Isa) -> bool:
+def is_known(kernel: Kernel, isa: Isa) -> bool:
     """Whether a kernel was asked for before."""
     return (kernel, isa.name) in _addresses
 
@@ -186,15 +188,18 @@ class StoredKernel:
     may_fault: bool
     one_by_one: bool
     uneven: bool
+    gathered: tuple[int, ...]
+    role: Role
+    op_names: frozenset[str] = frozenset()  # known when the code was made
 
 
-def stored_kernel(kernel: Any) -> StoredKernel:
+def stored_kernel(kernel: Kernel) -> StoredKernel:
     """A kernel as a plan on disk names it."""
     if isinstance(kernel, StoredKernel):
         return kernel
     return StoredKernel(kernel_key(kernel, current_isa()), kernel.flops, kernel.scratch_bytes_per_column,
-                        kernel.scratch_bytes, *(getattr(kernel, flag, False)
-                                                for flag in ("transposed", "may_fault", "one_by_one", "uneven")))
+                        kernel.scratch_bytes, kernel.transposed, kernel.may_fault, kernel.one_by_one, kernel.uneven,
+                        kernel.gathered, kernel.role)
 
 
 def load_kernels(keys: Sequence[str]) -> bool:
@@ -214,31 +219,30 @@ def function_name(key: str) -> str:
     return f"kernel_{key[:32]}"
 
 
-def _kernel_address(kernel: Any, isa: Isa) -> int:
+def _kernel_address(kernel: Kernel, isa: Isa) -> int:
     """The address of a kernel that was not known just now."""
     with _lock:  # one thread compiles, the others find the result
         key = kernel_key(kernel, isa)
         known = _by_key.get(key)
         if known is None:
             name = function_name(key)
-            (known,) = _functions(key, lambda: kernel.generate(isa, name), (name,), isa)
+            (known,) = _functions(key, lambda: generate(kernel, isa, name), (name,), isa)
         else:
             counters.memory_hits += 1
         _addresses[kernel, isa.name] = _by_key[key] = known
         return known
 
 
-def kernel_key(kernel: Any, isa: Isa) -> str:
+def kernel_key(kernel: Kernel, isa: Isa) -> str:
     """The disk key of a kernel's code; with an emitter of a user's inside, of the code it writes, since that may
     change."""
-    names = {instruction.name for instruction in getattr(kernel, "instructions", ())}
-    if names & elementwise.ADDED.keys():
-        return code_key(kernel.generate(isa, "kernel"), isa)
+    if kernel.op_names & elementwise.ADDED.keys():
+        return code_key(generate(kernel, isa, "kernel"), isa)
     return _plain_key(kernel, isa)
 
 
 @lru_cache(maxsize=4096)
-def _plain_key(kernel: Any, isa: Isa) -> str:
+def _plain_key(kernel: Kernel, isa: Isa) -> str:
     """The same by the kernel as text; asked for when it is offered, looked up and stored."""
     return code_key(repr(kernel), isa)
 
@@ -246,16 +250,16 @@ def _plain_key(kernel: Any, isa: Isa) -> str:
 def forget(name: str) -> None:
     """Drop addresses of kernels that use an op, because its code has changed."""
     with _lock:
-        for key in [k for k in _addresses if any(i.name == name for i in getattr(k[0], "instructions", ()))]:
+        for key in [k for k in _addresses if name in k[0].op_names]:
             del _addresses[key]
 
 
-def native_functions(identity: str, generate: Any, names: Sequence[str], isa: Isa) -> list[int]:
+def native_functions(identity: str, write: Any, names: Sequence[str], isa: Isa) -> list[int]:
     """Addresses of the functions of a module, from disk if it is there, else compiled and put there."""
-    return _functions(code_key(identity, isa), generate, names, isa)
+    return _functions(code_key(identity, isa), write, names, isa)
 
 
-def _functions(key: str, generate: Any, names: Sequence[str], isa: Isa) -> list[int]:
+def _functions(key: str, write: Any, names: Sequence[str], isa: Isa) -> list[int]:
     disk = disk_cache()
     started = time.perf_counter()
     code = disk.get(key) if disk is not None else None
@@ -269,7 +273,7 @@ def _functions(key: str, generate: Any, names: Sequence[str], isa: Isa) -> list[
             counters.load_ms += 1e3 * (time.perf_counter() - started)
             return addresses
     started = time.perf_counter()
-    text = generate()
+    text = write()
     middle = time.perf_counter()
     code = llvm.compile_text(text, isa)
     counters.compiled += 1

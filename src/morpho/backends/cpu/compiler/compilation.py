@@ -7,6 +7,7 @@ from typing import Any
 
 from morpho.backends.cpu.compiler import code
 from morpho.backends.cpu.compiler.queue import CompileQueue
+from morpho.backends.cpu.generators import generate
 
 MANY_NODES = 600  # of a graph: it will have kernels enough for another process
 
@@ -53,7 +54,7 @@ class Compilation:
                 self.is_large = False
                 self.queue.expect_more()
             started = time.perf_counter()
-            self.queue.put(key, kernel.generate(self.isa, code.function_name(key)))
+            self.queue.put(key, generate(kernel, self.isa, code.function_name(key)))
             code.counters.generate_ms += 1e3 * (time.perf_counter() - started)
 
     def finish(self) -> None:

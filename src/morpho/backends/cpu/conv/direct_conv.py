@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 
 from morpho.backends.cpu.codegen.emit import CACHE_LINE
 from morpho.backends.cpu.conv.implicit_gemm import WindowKernel, WindowProduct, Windows, matrices
-from morpho.backends.cpu.gemm.gemm import ITEMS_PER_THREAD, NAMES, GemmKernel, Register, Tiling, depth_of_block
+from morpho.backends.cpu.gemm.gemm import NAMES, GemmKernel
 from morpho.backends.cpu.gemm.matmul import Matrix, loop_scratch, product_sizes, rounded
-from morpho.backends.cpu.loops.loop_spec import LANES, LoopKernel
-from morpho.backends.cpu.lowering.lower_group import Lowered
+from morpho.backends.cpu.gemm.tiling import ITEMS_PER_THREAD, Register, Tiling, depth_of_block
+from morpho.backends.cpu.loops.loop_spec import LANES, LoopCall, LoopKernel
 from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType, float32, float64
-from morpho.base.machine import Isa, machine
-from morpho.base.target import current_isa, wanted_threads
+from morpho.base.machine import Isa
+from morpho.base.target import Target
 from morpho.program.view import Place
 
 DIRECT_NAMES = (*NAMES, "groups", "images", "a_group", "a_channel", "a_row", "a_column", "out_columns", "tall_columns",
@@ -53,11 +53,6 @@ class DirectKernel(WindowKernel):
     near: bool = True
     flat: bool = False
 
-    def generate(self, isa: Isa, name: str) -> str:
-        from morpho.backends.cpu.conv.direct_conv_code import DirectCode
-
-        return DirectCode(self, isa).module(name)
-
 
 def direct_register(dtype: DType, isa: Isa, line: int, channels: int, flat: bool = False) -> Register:
     """The tile with the least work for a line, and at most two heights that divide it evenly.
@@ -85,25 +80,23 @@ def _least_work(lanes: int, isa: Isa, line: int, channels: int, flat: bool) -> t
     return min(found)
 
 
-def line_length(pixels: int, channels: int) -> int:
+def line_length(pixels: int, channels: int, isa: Isa) -> int:
     """How long the lines of an image are best, where it does not matter: 49 pixels are one line, not seven.
 
-    >>> from morpho.base.settings import settings
-    >>> with settings(isa="vector512"):
-    ...     [line_length(pixels, 256) for pixels in (49, 196, 3136, 401)]
+    >>> from morpho.base.machine import ISAS
+    >>> [line_length(pixels, 256, ISAS["avx512"]) for pixels in (49, 196, 3136, 401)]
     [49, 98, 56, 0]
     """
-    isa = current_isa()
     lanes = max(1, isa.vector_bits // 32)
     lengths = [length for length in range(LEAST_COLUMNS, MOST_LINE + 1) if pixels % length == 0]
     return min(lengths, key=lambda line: _least_work(lanes, isa, line, channels, True)[0] / line, default=0)
 
 
-def is_direct(shape: Shape, x: Place, weight: Place, windows: Windows) -> bool:
+def is_direct(shape: Shape, x: Place, weight: Place, windows: Windows, isa: Isa) -> bool:
     """Whether windows are read in place: floats on vectors, known sizes, a block of k that holds a channel, and lines
     and windows short enough for copies of little size."""
     sizes = (*shape[1:], *x.shape[1:], *weight.shape)
-    if x.dtype not in (float32, float64) or current_isa().vector_bits == 0:
+    if x.dtype not in (float32, float64) or isa.vector_bits == 0:
         return False
     if not all(isinstance(size, int) and size > 0 for size in sizes) or upper(shape[3]) < LEAST_COLUMNS:
         return False
@@ -124,9 +117,9 @@ def thinned(shape: Shape, x: Place, weight: Place, windows: Windows) -> tuple[Pl
 class DirectProduct(WindowProduct):
     """A convolution being lowered whose windows are read in place."""
 
-    def __init__(self, shape: Shape, x: Place, weight: Place, windows: Windows) -> None:
+    def __init__(self, shape: Shape, x: Place, weight: Place, windows: Windows, target: Target) -> None:
         x, windows = thinned(shape, x, weight, windows)
-        self.dtype, self.windows, self.image = x.dtype, windows, x
+        self.dtype, self.windows, self.image, self.target = x.dtype, windows, x, target
         self.swapped = False
         self.rows, self.out_columns = upper(shape[2]), upper(shape[3])
         self.kernel_shape = tuple(upper(size) for size in weight.shape[2:])
@@ -137,13 +130,12 @@ class DirectProduct(WindowProduct):
         self.near = x.strides[3] == 1 and windows.steps[1] == 1
         self.flat = (self.near and self.window == 1 and windows.steps[0] == 1 and windows.before == (0, 0)
                      and x.shape[2:] == shape[2:] and x.strides[2] == shape[3])
-        self.register = direct_register(x.dtype, current_isa(), self.out_columns, self.n, self.flat)
+        self.register = direct_register(x.dtype, target.isa, self.out_columns, self.n, self.flat)
         self.a, self.b = matrices(x, weight, windows.groups)
         # A line of the copy: per phase its columns, of which neighbouring windows share all but one.
         step, reach = windows.steps[1], (self.kernel_shape[1] - 1) * upper(windows.dilations[1])
         self.phases = 1 if reach == 0 else step
         self.line = self.out_columns + reach // step
-        self.threads = wanted_threads()
         self.tiling = self.choose()
         self.steps = self.turned_pitch, 1
         self.tile = self.seen(shape, 2)
@@ -163,7 +155,7 @@ class DirectProduct(WindowProduct):
         batch = max(1, upper(self.batch))
         wanted = threads * ITEMS_PER_THREAD if threads > 1 else 1
         # Blocks of whole channels: one table of places serves all of them.
-        depth = min(MOST_DEPTH, depth_of_block(self.register, machine().l1_bytes))
+        depth = min(MOST_DEPTH, depth_of_block(self.register, self.target.l1_bytes))
         fit = max(1, min(depth // self.window, MOST_COPIED // self.copied(1)))
         channels = -(-self.channels // -(-self.channels // fit))
         most = max(1, min(self.rows, MOST_PIXELS // self.out_columns))
@@ -225,7 +217,7 @@ class DirectProduct(WindowProduct):
         sums_at, _, scratch_at, _, total = self.places(epilogue)
         return sums_at, scratch_at, total
 
-    def values(self, epilogue: Lowered) -> tuple[Size, ...]:
+    def values(self, epilogue: LoopCall) -> tuple[Size, ...]:
         """Numbers in the order of `DIRECT_NAMES`, then the epilogue's own."""
         numbers, w, strides = super(WindowProduct, self).values(epilogue), self.windows, self.image.strides
         height = self.register.heights[0]
@@ -243,13 +235,14 @@ class PointwiseProduct(DirectProduct):
 
     sides_change = False
 
-    def __init__(self, shape: Shape, k: int, a: Matrix, b: Matrix) -> None:
-        m, n, line = upper(shape[-2]), upper(shape[-1]), line_length(upper(shape[-1]), upper(shape[-2]))
+    def __init__(self, shape: Shape, k: int, a: Matrix, b: Matrix, target: Target) -> None:
+        m, n = upper(shape[-2]), upper(shape[-1])
+        line = line_length(n, m, target.isa)
         batch = product(shape[:-2])
         images = Place(b.place.slot, b.place.offset, (batch, k, n // line, line), (b.batch, b.rows, line, 1),
                        b.place.dtype)
         kernels = Place(a.place.slot, a.place.offset, (m, k, 1, 1), (a.rows, a.columns, 1, 1), a.place.dtype)
-        super().__init__((batch, m, n // line, line), images, kernels, Windows((0, 0), (1, 1), (1, 1), 1))
+        super().__init__((batch, m, n // line, line), images, kernels, Windows((0, 0), (1, 1), (1, 1), 1), target)
         self.tile = self.seen(shape, 1)
 
     @property
@@ -258,12 +251,12 @@ class PointwiseProduct(DirectProduct):
         return product_sizes(self.batch, self.n, self.k, self.m)
 
 
-def is_pointwise(dtype: DType, shape: Shape, k: Size, a: Matrix, b: Matrix) -> bool:
+def is_pointwise(dtype: DType, shape: Shape, k: Size, a: Matrix, b: Matrix, isa: Isa) -> bool:
     """Whether a product with a constant left operand is one of these."""
     sizes = (*shape[-2:], k)
-    if dtype not in (float32, float64) or current_isa().vector_bits == 0 or b.columns != 1:
+    if dtype not in (float32, float64) or isa.vector_bits == 0 or b.columns != 1:
         return False
     if a.batch != 0 or a.counts is not None:
         return False
     return (all(isinstance(size, int) and size > 1 for size in sizes) and upper(k) >= LEAST_DEPTH
-            and line_length(upper(shape[-1]), upper(shape[-2])) > 0)
+            and line_length(upper(shape[-1]), upper(shape[-2]), isa) > 0)

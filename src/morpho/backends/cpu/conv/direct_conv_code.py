@@ -10,8 +10,13 @@ from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cpu.conv.direct_conv import DIRECT_NAMES, TURNED, DirectKernel
 from morpho.backends.cpu.conv.direct_conv_parts import DirectMicro, LinePacker, PlaneCopy, Turn, spans
 from morpho.backends.cpu.conv.implicit_gemm_code import WindowCode
-from morpho.backends.cpu.gemm.gemm import MicroKernel
+from morpho.backends.cpu.gemm.microkernel import MicroKernel
 from morpho.base.machine import Isa
+
+
+def generate(kernel: DirectKernel, isa: Isa, name: str) -> str:
+    """The LLVM module of a `DirectKernel`."""
+    return DirectCode(kernel, isa).module(name)
 
 
 class DirectCode(WindowCode):

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cpu.codegen.register_transpose import transposed
 from morpho.backends.cpu.conv.direct_conv import DirectKernel
-from morpho.backends.cpu.gemm.gemm import Function, MicroKernel, register_tile, sum_type
+from morpho.backends.cpu.gemm.microkernel import Function, MicroKernel, sum_type
+from morpho.backends.cpu.gemm.tiling import register_tile
 from morpho.base.machine import Isa
 
 

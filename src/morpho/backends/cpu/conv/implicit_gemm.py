@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.gemm.gemm import NAMES, OUTER, GemmKernel, choose_tiling, register_tile
+from morpho.backends.cpu.gemm.gemm import NAMES, OUTER, GemmKernel
 from morpho.backends.cpu.gemm.matmul import Matrix, Product
-from morpho.backends.cpu.loops.loop_spec import LoopKernel
-from morpho.backends.cpu.lowering.lower_group import Lowered
+from morpho.backends.cpu.gemm.tiling import choose_tiling, register_tile
+from morpho.backends.cpu.loops.loop_spec import LoopCall, LoopKernel
 from morpho.base.dims import Shape, Size
-from morpho.base.machine import Isa
 from morpho.base.shapes import reshape_strides
-from morpho.base.target import current_isa, wanted_threads
+from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import DEFAULT, Crossovers
 from morpho.program.view import Place
 
@@ -32,11 +31,6 @@ class WindowKernel(GemmKernel):
 
     left: str = "windows"
     tiles_of_result = False
-
-    def generate(self, isa: Isa, name: str) -> str:
-        from morpho.backends.cpu.conv.implicit_gemm_code import WindowCode
-
-        return WindowCode(self, isa).module(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +60,10 @@ def matrices(x: Place, weight: Place, groups: int) -> tuple[Matrix, Matrix]:
 class WindowProduct(Product):
     """A convolution being lowered; packing of the weights and the steps are those of every product."""
 
-    def __init__(self, shape: Shape, x: Place, weight: Place, windows: Windows,
+    def __init__(self, shape: Shape, x: Place, weight: Place, windows: Windows, target: Target,
                  crossovers: Crossovers = DEFAULT) -> None:
-        self.dtype, self.windows, self.image = x.dtype, windows, x
-        self.register = register_tile(x.dtype, current_isa())
+        self.dtype, self.windows, self.image, self.target = x.dtype, windows, x, target
+        self.register = register_tile(x.dtype, target.isa)
         self.swapped = False
         self.kernel_shape, self.out_columns = weight.shape[2:], shape[3]
         self.k = weight.shape[1] * weight.shape[2] * weight.shape[3]
@@ -80,8 +74,7 @@ class WindowProduct(Product):
         self.batch = windows.groups if isinstance(shape[0], int) else shape[0] * windows.groups
         self.m, self.n = self.images * self.pixels, shape[1] // windows.groups
         self.a, self.b = matrices(x, weight, windows.groups)
-        self.threads = wanted_threads()
-        self.tiling = choose_tiling(self.m, self.n, self.k, self.batch, self.register, self.threads, False,
+        self.tiling = choose_tiling(self.m, self.n, self.k, self.batch, self.register, target, False,
                                     crossovers.one_block_rows)
         self.steps = 1, self.tiling.stride
         self.tile = self.seen(shape, 2)
@@ -104,7 +97,7 @@ class WindowProduct(Product):
         sums_at, scratch_at, _ = super().scratch(epilogue)
         return sums_at, scratch_at, self.tables(epilogue)[2]
 
-    def values(self, epilogue: Lowered) -> tuple[Size, ...]:
+    def values(self, epilogue: LoopCall) -> tuple[Size, ...]:
         """Numbers in the order of `WINDOW_NAMES`, then the epilogue's own."""
         numbers, w, strides = super().values(epilogue), self.windows, self.image.strides
         channels = self.image.shape[1] // w.groups

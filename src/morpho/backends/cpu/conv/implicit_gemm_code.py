@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.conv.implicit_gemm import TABLE, WINDOW_NAMES
-from morpho.backends.cpu.gemm.gemm import Function, GemmKernel, sum_type
-from morpho.backends.cpu.gemm.gemm_code import GemmCode, RowPacker
+from morpho.backends.cpu.conv.implicit_gemm import TABLE, WINDOW_NAMES, WindowKernel
+from morpho.backends.cpu.gemm.gemm import GemmKernel
+from morpho.backends.cpu.gemm.gemm_code import GemmCode
+from morpho.backends.cpu.gemm.microkernel import Function, sum_type
+from morpho.backends.cpu.gemm.row_packers import RowPacker
 from morpho.base.machine import Isa
+
+
+def generate(kernel: WindowKernel, isa: Isa, name: str) -> str:
+    """The LLVM module of a `WindowKernel`."""
+    return WindowCode(kernel, isa).module(name)
 
 
 class WindowPacker(RowPacker):

@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from morpho.backends.cpu.gemm.gemm import GemmKernel, Register
+from morpho.backends.cpu.gemm.gemm import GemmKernel
 from morpho.backends.cpu.gemm.matmul import Product, layout, loop_scratch, rounded
+from morpho.backends.cpu.gemm.tiling import Register
 from morpho.backends.cpu.quantised.int8 import ByteProduct
 from morpho.base.dims import Shape, upper
 from morpho.base.dtypes import bfloat16
-from morpho.base.machine import Isa
+from morpho.program.kernel import Kernel
 
 SIDE = 16  # lines of a tile, and columns of the sums
 LINE_BYTES = 64
@@ -24,7 +25,7 @@ DEPTH = 512  # values of k per block: the sums go to memory and back after each
 
 
 @dataclass(frozen=True)
-class TilePackKernel:
+class TilePackKernel(Kernel):
     """B[b, k, n] as [b][16 columns][group of k][16][group]; numbers as of `PackKernel`, called over 16 columns each.
 
     Groups are filled up to whole tiles.
@@ -33,14 +34,10 @@ class TilePackKernel:
     right: str
     group: int
 
-    scratch_bytes_per_column = 0
-    scratch_bytes = 0
     flops = 1
 
-    def generate(self, isa: Isa, name: str) -> str:
-        from morpho.backends.cpu.gemm.amx_code import TilePackCode
+    role = "pack"
 
-        return TilePackCode(self, isa).module(name)
 
 
 @dataclass(frozen=True)
@@ -51,11 +48,6 @@ class TileGemmKernel(GemmKernel):
     left_signed: bool = True
     right_signed: bool = True
     tiles_of_result = False
-
-    def generate(self, isa: Isa, name: str) -> str:
-        from morpho.backends.cpu.gemm.amx_code import TileCode
-
-        return TileCode(self, isa).module(name)
 
 
 class _Tiles(Product):

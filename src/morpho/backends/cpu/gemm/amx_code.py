@@ -7,9 +7,9 @@ from typing import Any
 from morpho.backends.cpu.codegen.emit import Emitter, Value
 from morpho.backends.cpu.codegen.register_transpose import transposed
 from morpho.backends.cpu.gemm.amx import LINE_BYTES, REGISTER, SIDE, TileGemmKernel, TilePackKernel
-from morpho.backends.cpu.gemm.gemm import AHEAD, Function
 from morpho.backends.cpu.gemm.gemm_code import GemmCode
-from morpho.backends.cpu.gemm.pack import PanelCode
+from morpho.backends.cpu.gemm.microkernel import AHEAD, Function
+from morpho.backends.cpu.gemm.pack_code import PanelCode
 from morpho.base.machine import Isa
 
 TILE_BYTES = SIDE * LINE_BYTES
@@ -17,6 +17,13 @@ ASKED = 8  # lines of the next panel that are asked for with a tile of k: as man
 ELEMENTS = {2: "i16", 4: "i8"}  # by the size of a group
 # Palette 1; from byte 16 on the bytes of a line of each of eight tiles, from byte 48 on their lines.
 SHAPES = bytes([1] + [0] * 15 + [LINE_BYTES, 0] * 8 + [0] * 16 + [SIDE] * 8 + [0] * 8)
+
+
+def generate(kernel: TileGemmKernel | TilePackKernel, isa: Isa, name: str) -> str:
+    """The LLVM module of a kernel on matrix units."""
+    if isinstance(kernel, TilePackKernel):
+        return TilePackCode(kernel, isa).module(name)
+    return TileCode(kernel, isa).module(name)
 
 
 def call(e: Emitter, name: str, *arguments: str) -> None:

@@ -6,16 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from morpho.backends.cpu.codegen.emit import CACHE_LINE
-from morpho.backends.cpu.gemm.gemm import OUTER, GemmKernel, Register, Tiling, choose_tiling, register_tile
+from morpho.backends.cpu.gemm.gemm import OUTER, GemmKernel
 from morpho.backends.cpu.gemm.gemv import column_tile
 from morpho.backends.cpu.gemm.pack import PackKernel
-from morpho.backends.cpu.loops.loop_spec import LANES, LoopKernel
-from morpho.backends.cpu.lowering.lower_group import Lowered
+from morpho.backends.cpu.gemm.tiling import Register, Tiling, choose_tiling, register_tile
+from morpho.backends.cpu.loops.loop_spec import LANES, LoopCall, LoopKernel
 from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType
-from morpho.base.machine import machine
 from morpho.base.shapes import contiguous_strides
-from morpho.base.target import current_isa, wanted_threads
+from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import DEFAULT, Crossovers
 from morpho.program.co_schedule import TILES_PER_THREAD
 from morpho.program.view import Place
@@ -63,13 +62,13 @@ class Product:
 
     sides_change = True  # whether a column may be computed as a row
     packs_right = False  # whether the kernel packs the right operand itself
-    before: Lowered | None = None  # what computes rows of the left operand, where that is part of the kernel
+    before: LoopCall | None = None  # what computes rows of the left operand, where that is part of the kernel
     label = ""  # what it computes
     straight = False  # whether register tiles are written as they are
 
     def __init__(self, dtype: DType, shape: Shape, k: Size, a: Matrix, b: Matrix, whole_rows: bool,
-                 crossovers: Crossovers = DEFAULT) -> None:
-        self.dtype, self.k, self.crossovers = dtype, k, crossovers
+                 target: Target, crossovers: Crossovers = DEFAULT) -> None:
+        self.dtype, self.k, self.target, self.crossovers = dtype, k, target, crossovers
         self.register = self.register_of(dtype)
         batch, m, n = product(shape[:-2]), shape[-2], shape[-1]
         # A column is computed as a row: more than one lane has work.
@@ -79,14 +78,17 @@ class Product:
         elif a.counts is None and b.batch == 0 and a.batch == m * a.rows:  # one matrix for all: rows are one matrix
             batch, m = 1, batch * m
         self.batch, self.m, self.n, self.a, self.b = batch, m, n, a, b
-        self.threads = wanted_threads()
-        self.tiling: Tiling = self.tiled(choose_tiling(m, n, k, batch, self.register, self.threads, whole_rows,
+        self.tiling: Tiling = self.tiled(choose_tiling(m, n, k, batch, self.register, target, whole_rows,
                                                        crossovers.one_block_rows))
         self.steps = rows, columns = (1, self.tiling.stride) if self.swapped else (self.tiling.stride, 1)
         outer = tuple(s * shape[-2] * self.tiling.stride for s in contiguous_strides(shape[:-2]))
         if self.swapped:
             outer = tuple(s * self.tiling.stride for s in contiguous_strides(shape[:-2]))
         self.tile = Place(PRODUCT, 0, shape, (*outer, rows, columns), dtype.compute)
+
+    @property
+    def threads(self) -> int:
+        return self.target.threads
 
     @property
     def sizes(self) -> tuple[Size, ...]:
@@ -96,7 +98,7 @@ class Product:
 
     def register_of(self, dtype: DType) -> Register:
         """Rows and columns that are summed in registers."""
-        return register_tile(dtype, current_isa())
+        return register_tile(dtype, self.target.isa)
 
     def tiled(self, tiling: Tiling) -> Tiling:
         """The tiles that are taken, given those that suit most."""
@@ -209,7 +211,7 @@ class Product:
         # Threads take items one by one, unless they are very many: what follows is another thread's.
         runs = self.threads == 1 or upper(self.items) > self.threads * TILES_PER_THREAD
         follow = self.tiling.column_tiles > 1 and runs
-        kept = places == 1 or (follow and places * self.packed_bytes <= KEPT_SHARE * machine().l2_bytes)
+        kept = places == 1 or (follow and places * self.packed_bytes <= KEPT_SHARE * self.target.l2_bytes)
         return self.packed_bytes if kept else 0
 
     @property
@@ -224,7 +226,7 @@ class Product:
         scratch_at = sums_at + rounded((tiling.tile_rows + 8) * tiling.stride * size)
         return sums_at, scratch_at, scratch_at + loop_scratch(epilogue, max(upper(self.n), 1))
 
-    def values(self, epilogue: Lowered) -> tuple[Size, ...]:
+    def values(self, epilogue: LoopCall) -> tuple[Size, ...]:
         """Numbers in the order of `gemm.NAMES`, then the epilogue's own."""
         t, (sums_at, scratch_at, _) = self.tiling, self.scratch(epilogue.kernel)
         index = next(i for i, place in enumerate(epilogue.places) if place is not None and place.slot == PRODUCT)
@@ -242,7 +244,7 @@ class Product:
         return self.k * (self.tiling.tile_rows * self.tiling.tile_panels * self.register.width)
 
 
-def follows(lowered: Lowered) -> bool:
+def follows(lowered: LoopCall) -> bool:
     """Whether a loop kernel can run on the tiles of a product: it reads them once, in their own order."""
     reads = [place for place in lowered.places if place is not None and place.slot == PRODUCT]
     return len(reads) == 1 and not lowered.kernel.transposed

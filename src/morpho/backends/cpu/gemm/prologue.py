@@ -9,27 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from morpho.backends.cpu.codegen.emit import CACHE_LINE, Value
-from morpho.backends.cpu.gemm.gemm import (
-    ENOUGH_ROWS,
-    ITEMS_PER_THREAD,
-    NAMES,
-    PROLOGUE,
-    TILE_ROWS,
-    GemmKernel,
-    Tiling,
-    choose_tiling,
-    evened,
-    places_of_batch,
-)
-from morpho.backends.cpu.gemm.gemm_code import GemmCode
+from morpho.backends.cpu.codegen.emit import CACHE_LINE
+from morpho.backends.cpu.gemm.gemm import NAMES, GemmKernel
 from morpho.backends.cpu.gemm.matmul import KEPT_SHARE, Matrix, Product, loop_scratch, rounded
-from morpho.backends.cpu.loops.loop_spec import LoopKernel
-from morpho.backends.cpu.lowering.lower_group import Lowered
+from morpho.backends.cpu.gemm.tiling import ENOUGH_ROWS, ITEMS_PER_THREAD, TILE_ROWS, Tiling, choose_tiling, evened
+from morpho.backends.cpu.loops.loop_spec import LoopCall, LoopKernel
 from morpho.base.dims import Shape, Size, bounds, upper
 from morpho.base.dtypes import DType
-from morpho.base.machine import Isa, machine
 from morpho.base.shapes import contiguous_strides
+from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import Crossovers
 from morpho.program.view import Place
 
@@ -42,70 +30,20 @@ class PrologueGemm(GemmKernel):
     """As `GemmKernel`, with A written by a loop kernel. The buffer of A is not read; the prologue's follow those of the
     epilogue, and so do its numbers."""
 
-    def generate(self, isa: Isa, name: str) -> str:
-        return PrologueCode(self, isa).module(name)
-
-
-class PrologueCode(GemmCode):
-    """The generator's state while it writes one kernel."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (*NAMES, *OWN_NAMES)
-
-    def begin(self) -> None:
-        e, v = self.e, self.v
-        e.line(f"%before = alloca ptr, i64 {v['before_places'].name}, align 8")
-        self.copy_places("%before", v["places"] + 2, v["before_places"])
-        self.left = e.offset("%scratch", "i8", v["left_at"])
-
-    def item(self, index: Value) -> None:
-        """One tile of rows, with all columns."""
-        e, v = self.e, self.v
-        batch = e.instruction("udiv", index, v["row_tiles"])
-        self.batch_place = places_of_batch(e, batch, v)
-        first = (index - batch * v["row_tiles"]) * v["tile_rows"]
-        rows = first, e.intrinsic("smin", first + v["tile_rows"], v["m"])
-        with e.when(e.icmp("slt", *rows)):  # dynamic sizes may have fewer tiles
-            blocks = e.instruction("udiv", v["k"] + v["depth"] - 1, v["depth"])
-            self.over_rows(rows, lambda height, row: self.compute_and_pack(batch * v["m"] + first, row, height, blocks))
-            panels = e.constant(0, "i64", 1), self.panels
-            with e.loop(0, blocks) as loop:
-                block = self.place_block(loop.index)
-                self.over_panels(batch, rows, panels, block, e.icmp("eq", loop.index, 0))
-            self.finish(batch, rows, panels)
-
-    def place_block(self, number: Value) -> tuple[Value, Value]:
-        """Where a block of k starts, and how many values it has; its packed rows are those read and written next."""
-        start = number * self.v["depth"]
-        self.rows_at = self.e.offset("%scratch", "i8", number * self.v["room"])
-        return start, self.e.intrinsic("smin", self.v["depth"], self.v["k"] - start)
-
-    def compute_and_pack(self, top: Value, row: Value, height: int, blocks: Value) -> None:
-        """Rows of a tile that begins at row `top` of the left operand."""
-        e, v = self.e, self.v
-        origin = e.offset(self.left, self.memory, 0 - (top + row) * v["a_m"])
-        e.line(f"store ptr {origin}, ptr {e.offset('%before', 'ptr', v['before_left'])}, align 8")
-        self.call_loop(PROLOGUE, "%before", e.offset("%values", "i64", v["before_numbers"]),
-                       (top + row, top + row + height), (e.constant(0, "i64", 1), v["k"]), "before_scratch")
-        with e.loop(0, blocks) as loop:
-            start, depth = self.place_block(loop.index)
-            self.pack_lines(height, e.offset(self.left, self.memory, start), row, depth)
-
 
 class PrologueProduct(Product):
     """A product whose left operand is written row by row by `before`, at the places of `rows_as`."""
 
     sides_change = False
-    before: Lowered
+    before: LoopCall
 
-    def __init__(self, dtype: DType, shape: Shape, k: int, b: Matrix, whole_rows: bool,
+    def __init__(self, dtype: DType, shape: Shape, k: int, b: Matrix, whole_rows: bool, target: Target,
                  crossovers: Crossovers) -> None:
         line = CACHE_LINE // dtype.itemsize
         self.whole_rows, self.left_dtype = whole_rows, dtype
         self.stride = (k // line + 1) * line  # never k itself: rows and columns must not look like one axis
         a = Matrix(self.rows_as((*shape[:-1], k)), shape[-2] * self.stride, self.stride, 1, counts=b.counts)
-        super().__init__(dtype, shape, k, a, b, whole_rows, crossovers)
+        super().__init__(dtype, shape, k, a, b, whole_rows, target, crossovers)
 
     def rows_as(self, shape: Shape) -> Place:
         """The rows before packing, all of them by their numbers, as a value of this shape."""
@@ -115,8 +53,9 @@ class PrologueProduct(Product):
     def tiled(self, tiling: Tiling) -> Tiling:
         """All columns in every item; tiles of rows that stay packed in the second-level cache, alike for all
         threads."""
-        tiling = choose_tiling(self.m, self.n, self.k, 1, self.register, 1, self.whole_rows, 0)  # as if for one thread
-        fits = int(KEPT_SHARE * machine().l2_bytes) // (upper(self.k) * self.register.item)
+        alone = replace(self.target, threads=1)
+        tiling = choose_tiling(self.m, self.n, self.k, 1, self.register, alone, self.whole_rows, 0)
+        fits = int(KEPT_SHARE * self.target.l2_bytes) // (upper(self.k) * self.register.item)
         rows, batch = upper(self.m), upper(self.batch)
         share = -(-rows * batch // self.wanted_items)
         highest = min(TILE_ROWS, tiling.tile_rows, max(8, fits & -8), max(8, -(-share // 8) * 8))
@@ -138,7 +77,7 @@ class PrologueProduct(Product):
         """Where the rows before packing and the prologue's scratch begin, behind all else."""
         return end, end + rounded(self.register.heights[0] * self.stride * self.dtype.itemsize)
 
-    def values(self, epilogue: Lowered) -> tuple[Size, ...]:
+    def values(self, epilogue: LoopCall) -> tuple[Size, ...]:
         """Numbers in the order of `NAMES` and `OWN_NAMES`, then the epilogue's own, then the prologue's."""
         numbers, before = super().values(epilogue), self.before
         left = next(i for i, place in enumerate(before.places) if place is not None and place.slot == LEFT)
@@ -167,4 +106,3 @@ class PrologueProduct(Product):
         kernel, least = self.before.kernel, bounds(self.batch * self.m)[0]
         enough = self.tiling.tile_rows >= ENOUGH_ROWS and least >= self.wanted_items * ENOUGH_ROWS
         return enough and self.tiling.column_tiles == 1 and not kernel.transposed and not kernel.short
-

@@ -1,7 +1,7 @@
 """Loop kernels whose lanes run along the rows: reductions over an axis that is not the last one in memory.
 
-Rows that lie side by side are walked together, up to `wide` of them: for every column, all their elements in one
-stretch of memory. Each row keeps its 64 partial values in scratch memory, so the tree is that of every reduction:
+Rows that lie side by side are walked together, up to `rows_together` of them: for every column, all their elements in
+one stretch of memory. Each row keeps its 64 partial values in scratch memory, so the tree is that of every reduction:
 column k adds into partial k mod 64 of its block, partials fold by halves, blocks join pairwise. Row values wait in
 scratch between the walks.
 
@@ -16,35 +16,13 @@ from collections.abc import Callable
 from morpho.backends.cpu.codegen import elementwise, scalars
 from morpho.backends.cpu.codegen.emit import BITS, Value
 from morpho.backends.cpu.codegen.register_transpose import transposed
-from morpho.backends.cpu.loops.chunk_moves import kept_type
 from morpho.backends.cpu.loops.loop_code import LoopCode
-from morpho.backends.cpu.loops.loop_spec import LANES, Instruction, LoopKernel, Pass
-from morpho.backends.cpu.loops.reductions import BLOCK, combine, identity, lane_type
+from morpho.backends.cpu.loops.loop_spec import BLOCK, LANES, LEVELS, Instruction, LoopKernel, Pass
+from morpho.backends.cpu.loops.reduction_tree import combine, identity, lane_type
 from morpho.base.dtypes import bool_
 from morpho.base.machine import Isa
 
 GROUPED = 4  # columns of one partial taken together
-LEVELS = 32  # of the binary counter that joins blocks
-
-
-def wide(kernel: LoopKernel) -> int:
-    """Rows walked together: as many as let the partial values of all reductions stay in the second-level cache."""
-    if kernel.kept or kernel.turned:
-        return LANES  # kept and turned values take a row of scratch per column: few rows at a time
-    return max(LANES, 2048 // max(1, sum(i.reduces for i in kernel.instructions)))
-
-
-def fixed_scratch(kernel: LoopKernel) -> int:
-    """Bytes of scratch that do not grow with the columns: row values, and partials and joined blocks; or, for rows that
-    are turned, all there is: partials, kept values and turned blocks of so few columns."""
-    rows = 8 * wide(kernel) * sum(not i.full for i in kernel.instructions)
-    reductions = [i for i in kernel.instructions if i.reduces and not kernel.short]
-    if not kernel.turned:
-        return rows + 8 * wide(kernel) * len(reductions) * (LANES + LEVELS)
-    elements = [*(lane_type(i.dtype) for i in reductions),
-                *(kept_type(kernel.instructions[number].dtype) for number in kernel.kept),
-                *(scalars.memory_type(kernel.accesses[number].dtype) for number in kernel.turned_accesses)]
-    return rows + kernel.turned * LANES * sum(BITS[element] // 8 for element in elements)
 
 
 class TransposedCode(LoopCode):
@@ -52,7 +30,7 @@ class TransposedCode(LoopCode):
 
     def __init__(self, kernel: LoopKernel, isa: Isa) -> None:
         super().__init__(kernel, isa)
-        self.most = wide(kernel)  # rows of one stretch
+        self.most = kernel.rows_together  # rows of one stretch
         self.used = 0  # bytes of fixed scratch given out
         self.arrays: dict[int, str] = {}
         self.blocks: dict[int, str] = {}  # access -> its turned block of rows
@@ -60,7 +38,7 @@ class TransposedCode(LoopCode):
     def _lay_out_scratch(self) -> None:
         """Fixed arrays first, then `LANES` elements per column for every kept value; few columns are fixed, too."""
         e, kernel = self.e, self.kernel
-        base = e.offset("%scratch", "i8", fixed_scratch(kernel))
+        base = e.offset("%scratch", "i8", kernel.scratch_bytes)
         padded = (self.end + (LANES - 1)) & -LANES
         for position, number in enumerate(kernel.kept):
             self.kept[number] = self.array(kernel.turned, self.kept_type(number)) if kernel.turned else \

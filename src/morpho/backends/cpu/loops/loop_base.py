@@ -9,9 +9,7 @@ from morpho.backends.cpu.loops.loop_spec import Instruction, LoopKernel, constan
 from morpho.base.dtypes import DType, int64
 from morpho.base.machine import Isa
 
-FAULT_INDEX = 1
 LONG_BODY = 12  # operations per element
-SIGNATURE = "ptr %buffers, ptr %values, i64 %row0, i64 %row1, i64 %col0, i64 %col1, ptr %scratch"
 
 
 class LoopBase:
@@ -33,7 +31,7 @@ class LoopBase:
         self.compact = sum(i.flops for i in kernel.instructions if i.full) >= LONG_BODY
         self.e = Emitter(self.lanes, isa.native_half, destructive_fma=isa.architecture == "aarch64",
                          opaque_indices=self.compact or any(i.reduces for i in kernel.instructions), tabled=True,
-                         lookups=isa.lookups)
+                         lookups=isa.lookups, architecture=isa.architecture)
         # Few instructions are in flight on AArch64.
         self.staged = (isa.architecture == "aarch64" and self.lanes > 1 and may_be_staged(kernel)
                        and not kernel.few_columns)

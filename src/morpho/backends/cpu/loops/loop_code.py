@@ -6,20 +6,20 @@ i adds into lane i mod 64, the lanes of a block of 4096 fold by halves, and bloc
 
 from __future__ import annotations
 
-from morpho.backends.cpu.codegen import elementwise, scalars
+from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
 from morpho.backends.cpu.loops import reductions
+from morpho.backends.cpu.loops.chunk_code import ChunkCode
 from morpho.backends.cpu.loops.chunk_width import is_long_chain
-from morpho.backends.cpu.loops.gather import GatherCode
-from morpho.backends.cpu.loops.loop_base import LONG_BODY, SIGNATURE
-from morpho.backends.cpu.loops.loop_spec import LANES, Choice, Instruction, Pass
+from morpho.backends.cpu.loops.loop_spec import LANES, Choice, Pass
 from morpho.backends.cpu.loops.software_pipeline import staged_loop
 
 TOGETHER = 8  # masks of rows in a number
 
 
-class LoopCode(GatherCode):
-    """The whole function: rows, passes over the columns, chunks."""
+class LoopCode(ChunkCode):
+    """The whole function: rows, and passes over their columns."""
 
     # -- the function --------------------------------------------------------------------------------------------------
     def module(self, name: str) -> str:
@@ -166,30 +166,6 @@ class LoopCode(GatherCode):
             if not store.full:
                 self.store_row(store.access, store.instruction)
 
-    def row_values(self, stage: int) -> None:
-        """Compute the row values known by now, one lane each."""
-        for number, instruction in enumerate(self.kernel.instructions):
-            if instruction.full or number in self.rows or self.kernel.stages[number] > stage:
-                continue
-            if instruction.reduces or instruction.name == "constant":
-                continue  # a reduction's value is put in by its pass; constants are written where they are used
-            self.rows[number] = self.row_value(instruction)
-
-    def row_value(self, instruction: Instruction) -> Value:
-        e = self.e
-        if instruction.name == "load":
-            element = scalars.memory_type(instruction.dtype)
-            return scalars.from_memory(e, e.load(self.pointers[instruction.extra], element, 1), instruction.dtype)
-        if instruction.name == "index":
-            return self.from_index(self.positions[instruction.extra], instruction.dtype)
-        if instruction.name == "dimension":
-            return self.from_index(self.value(self.kernel.dimensions_at + instruction.extra), instruction.dtype)
-        if instruction.name == "gather":
-            return self.gather_row(instruction)
-        arguments = [self.row_operand(i) for i in instruction.inputs]
-        source = self.kernel.instructions[instruction.inputs[-1]].dtype
-        return elementwise.emit(e, instruction.name, arguments, source, instruction.dtype)
-
     def store_row(self, access: int, number: int) -> None:
         e, dtype = self.e, self.kernel.instructions[number].dtype
         e.store(scalars.to_memory(e, self.row_operand(number), dtype), self.pointers[access])
@@ -201,33 +177,6 @@ class LoopCode(GatherCode):
             reductions.reduce_pass(self, step)
         else:
             self.map_pass(step)
-
-    def prepare_pass(self, step: Pass) -> None:
-        """Row values that the columns use are spread over the lanes before the loop."""
-        self.splats: dict[int, Value] = {}
-        for number in step.needed:
-            for operand in (() if number in step.kept else self.kernel.instructions[number].inputs):
-                self.prepare_splat(operand)
-        for store in step.stores:
-            self.prepare_splat(store.instruction)
-        for reduction in step.reductions:
-            self.prepare_splat(self.kernel.instructions[reduction].inputs[0])
-        for number in step.needed:  # a full load that never moves is one scalar per row
-            instruction = self.kernel.instructions[number]
-            if instruction.name == "load" and self.kernel.accesses[instruction.extra].pattern == "zero":
-                self.splats[number] = self.e.splat(self.row_value(instruction))
-
-    def prepare_splat(self, number: int) -> None:
-        """Row values used by full ones are spread over the lanes before the loop."""
-        if not self.kernel.instructions[number].full and number not in self.splats:
-            instruction = self.kernel.instructions[number]
-            self.splats[number] = self.constant(instruction, self.lanes) if instruction.name == "constant" else \
-                self.e.splat(self.row_operand(number))
-
-    def is_long(self, step: Pass) -> bool:
-        """Long bodies are written once per pass; short ones also unrolled, with their accumulators in registers."""
-        return self.compact and sum(self.kernel.instructions[n].flops for n in step.needed
-                                    if n not in step.kept) >= LONG_BODY
 
     def map_pass(self, step: Pass) -> None:
         """Columns that only compute and store."""
@@ -254,41 +203,3 @@ class LoopCode(GatherCode):
             left = end - loop.index
             count = e.intrinsic("smin", left, e.constant(self.lanes, "i64", 1))
             self.chunk(step, loop.index, count, maybe_whole=True)
-
-    # -- one chunk -----------------------------------------------------------------------------------------------------
-    def chunk(self, step: Pass, column: Value, count: Value | None, maybe_whole: bool = False) -> dict[int, Value]:
-        """Compute every value of the pass at `column`.. and store what is to be stored.
-
-        `count` None means a whole chunk; otherwise the number of elements left, which with `maybe_whole` may be all.
-        """
-        partial = self.e.icmp("slt", count, self.lanes) if count is not None and maybe_whole else None
-        values = self.chunk_values(step, column, count, self.input_places(step, column, count, partial))
-        for number in step.keep:
-            self.store_kept(values[number], self.kept_place(number, column))
-        for store in step.stores:
-            dtype = self.kernel.instructions[store.instruction].dtype
-            self.store_chunk(store.access, values[store.instruction], dtype, column, count, partial)
-        return values
-
-    def chunk_values(self, step: Pass, column: Value, count: Value | None, places: dict[int, str]) -> dict[int, Value]:
-        """Every value of the pass at `column`.., read from `places`."""
-        values: dict[int, Value] = dict(self.splats)
-        for number in step.needed:
-            if number not in values:
-                values[number] = self.full_value(step, number, values, column, count, places)
-        return values
-
-    def full_value(self, step: Pass, number: int, values: dict[int, Value], column: Value, count: Value | None,
-                   places: dict[int, str]) -> Value:
-        e, instruction = self.e, self.kernel.instructions[number]
-        if number in step.kept:
-            return self.load_kept(number, column)
-        if instruction.name == "load":
-            return self.load_chunk(instruction, column, count, places)
-        if instruction.name == "index":
-            return self.index_chunk(instruction, column, count)
-        if instruction.name == "gather":
-            return self.gather_chunk(number, values, column, count)
-        arguments = [values[i] for i in instruction.inputs]
-        source = self.kernel.instructions[instruction.inputs[-1]].dtype
-        return elementwise.emit(e, instruction.name, arguments, source, instruction.dtype)

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from morpho.base.dtypes import DType, int16
+from morpho.base.dims import Size
+from morpho.base.dtypes import DType, bool_, int16, uint8
 from morpho.base.lazy import cached_property
-from morpho.base.machine import Isa
+from morpho.program.kernel import Kernel
+from morpho.program.view import Place
 
-LANES = 64
+LANES = 64  # partial sums of a reduction tree (docs/numerics.md)
+BLOCK = 4096  # columns of a block of that tree
+LEVELS = 32  # of the binary counter that joins blocks
 ROUNDING = 4  # operations that make a half float of a float32, at least
 WORTH_KEEPING = 4  # operations per element, one division, from which a value is kept for the next walk over a row
 
@@ -76,7 +80,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class LoopKernel:
+class LoopKernel(Kernel):
     """Everything the generator needs, hashable: it is the key of the kernel cache."""
 
     outer_rank: int
@@ -89,24 +93,6 @@ class LoopKernel:
     short: tuple[int, ...] = ()  # extents of the inner axes of a small window, which is then written out
     turned: int = 0  # room for so few columns: blocks of rows are turned in scratch, so that lanes can run along them
     few_columns: bool = False  # a loop in stages would lose more by its last turn in every row than it gains
-
-    def generate(self, isa: Isa, name: str) -> str:
-        """The LLVM module of this kernel."""
-        if self.part:
-            from morpho.backends.cpu.loops.split_rows import BlocksCode, JoinCode
-
-            return (BlocksCode if self.part == "blocks" else JoinCode)(self, isa).module(name)
-        if self.short:
-            from morpho.backends.cpu.loops.unrolled_window import ShortCode
-
-            return ShortCode(self, isa).module(name)
-        if self.transposed:
-            from morpho.backends.cpu.loops.columnwise import TransposedCode
-
-            return TransposedCode(self, isa).module(name)
-        from morpho.backends.cpu.loops.loop_code import LoopCode
-
-        return LoopCode(self, isa).module(name)
 
     # -- where the arguments stand in `values` ------------------------------------------------------------------------
     @property
@@ -265,6 +251,14 @@ class LoopKernel:
         return any(a.kind == "gather" for a in self.accesses)
 
     @property
+    def gathered(self) -> tuple[int, ...]:
+        return tuple(number for number, access in enumerate(self.accesses) if access.kind == "gather")
+
+    @cached_property
+    def op_names(self) -> frozenset[str]:
+        return frozenset(instruction.name for instruction in self.instructions)
+
+    @property
     def can_split(self) -> bool:
         """Whether one walk over the columns does it all, so that blocks of a row can be computed apart."""
         return len(self.passes) == 1 and bool(self.passes[0].reductions) and not self.transposed
@@ -299,11 +293,28 @@ class LoopKernel:
     @property
     def scratch_bytes(self) -> int:
         """Bytes of scratch that do not grow with the columns."""
-        if not self.transposed:
-            return 0
-        from morpho.backends.cpu.loops.columnwise import fixed_scratch
+        return self._transposed_scratch if self.transposed else 0
 
-        return fixed_scratch(self)
+    @property
+    def _transposed_scratch(self) -> int:
+        """Row values, and partials and joined blocks; or, for rows that are turned, all there is: partials, kept values
+        and turned blocks of so few columns."""
+        rows = 8 * self.rows_together * sum(not i.full for i in self.instructions)
+        reductions = [i for i in self.instructions if i.reduces and not self.short]
+        if not self.turned:
+            return rows + 8 * self.rows_together * len(reductions) * (LANES + LEVELS)
+        sizes = [*(i.dtype.compute.itemsize for i in reductions),
+                 *(self.instructions[number].dtype.compute.itemsize for number in self.kept),
+                 *(self.accesses[number].dtype.itemsize for number in self.turned_accesses)]
+        return rows + self.turned * LANES * sum(sizes)
+
+    @property
+    def rows_together(self) -> int:
+        """Rows that a transposed kernel walks together: as many as let the partial values of all reductions stay in the
+        second-level cache."""
+        if self.kept or self.turned:
+            return LANES  # kept and turned values take a row of scratch per column: few rows at a time
+        return max(LANES, 2048 // max(1, sum(i.reduces for i in self.instructions)))
 
     @cached_property
     def flops(self) -> int:
@@ -321,6 +332,22 @@ class Pass:
     needed: tuple[int, ...]
     keep: tuple[int, ...]
     kept: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopCall:
+    """A kernel and what to call it with: places in access order, numbers in the order the kernel reads them."""
+
+    kernel: LoopKernel
+    places: tuple[Place | None, ...]
+    values: tuple[Size, ...]
+    rows: Size
+    columns: Size
+
+
+def lane_dtype(dtype: DType) -> DType:
+    """The dtype in which accumulators are kept in memory between two kernels."""
+    return uint8 if dtype is bool_ else dtype.compute
 
 
 def constant_text(value: float | int | bool) -> str:

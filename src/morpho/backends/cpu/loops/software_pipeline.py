@@ -10,17 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
 from morpho.backends.cpu.codegen.vector_math import has_branches
-from morpho.backends.cpu.loops.loop_spec import LANES
-
-if TYPE_CHECKING:
-    from morpho.backends.cpu.loops.loop_code import LoopCode
-    from morpho.backends.cpu.loops.loop_spec import Pass
-    from morpho.backends.cpu.loops.reductions import Tree
+from morpho.backends.cpu.loops.chunk_code import ChunkCode
+from morpho.backends.cpu.loops.loop_spec import LANES, Pass
+from morpho.backends.cpu.loops.reduction_tree import Tree
 
 LEAST_LATENCY = 30  # cycles of a chain that is worth cutting
 MOST_CROSSING = 9  # values carried to the next iteration: more leave too few registers
@@ -149,7 +145,7 @@ def find_cut(lines: list[Line], may_cross: Callable[[str], bool]) -> Cut | None:
     return best
 
 
-def staged_loop(code: LoopCode, step: Pass, begin: Value, end: Value, trees: Sequence[Tree] = ()) -> bool:
+def staged_loop(code: ChunkCode, step: Pass, begin: Value, end: Value, trees: Sequence[Tree] = ()) -> bool:
     """All columns from `begin` to `end`, in two stages; False when the body is not fit for it."""
     if not is_straight(code, step):
         return False
@@ -167,7 +163,7 @@ class StagedLoop:
     The short last chunk is read from, and written to, the stack: `whole` is where it begins.
     """
 
-    def __init__(self, code: LoopCode, step: Pass, trees: Sequence[Tree]) -> None:
+    def __init__(self, code: ChunkCode, step: Pass, trees: Sequence[Tree]) -> None:
         self.code, self.step, self.trees, self.e = code, step, trees, code.e
         e, self.lanes = code.e, code.lanes
         self.column, self.places = e.argument("%column0", "i64", 1), {n: f"%place{n}" for n in code.side_by_side(step)}
@@ -249,7 +245,7 @@ class StagedLoop:
             tree.add_chunk(short, whole, e.first_lanes(left))
 
 
-def put_away(code: LoopCode, step: Pass, finished: dict[int, Value], column: Value, inside: Value,
+def put_away(code: ChunkCode, step: Pass, finished: dict[int, Value], column: Value, inside: Value,
              begin: Value) -> None:
     """A chunk's results to their places, or to the stack where it is not a whole one; and what later walks find."""
     e = code.e
@@ -266,7 +262,8 @@ def put_away(code: LoopCode, step: Pass, finished: dict[int, Value], column: Val
         code.store_kept(finished[number], target)
 
 
-def add_chunks(code: LoopCode, trees: Sequence[Tree], finished: dict[int, Value], column: Value, inside: Value) -> None:
+def add_chunks(code: ChunkCode, trees: Sequence[Tree], finished: dict[int, Value], column: Value,
+               inside: Value) -> None:
     """A whole chunk into the lanes of every reduction; what is none goes, joined with nothing, to the stack."""
     e = code.e
     for tree in trees:
@@ -316,14 +313,14 @@ def is_short_of_registers(e: Emitter, cut: Cut, draft: list[str]) -> bool:
     return carried + len(constants) > MOST_HELD
 
 
-def choose(code: LoopCode, condition: Value, base: str, element: str, index: Value, spare: str) -> str:
+def choose(code: ChunkCode, condition: Value, base: str, element: str, index: Value, spare: str) -> str:
     """The address of an element, or of a chunk on the stack."""
     address, name = code.e.offset(base, element, index), "%" + code.e.fresh("p")
     code.e.line(f"{name} = select i1 {condition.name}, ptr {address}, ptr {spare}")
     return name
 
 
-def is_straight(code: LoopCode, step: Pass) -> bool:
+def is_straight(code: ChunkCode, step: Pass) -> bool:
     """Whether a chunk of this pass is computed without loops of its own, and lies side by side."""
     if step.kept or not (step.stores or step.reductions):
         return False

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cpu.loops.loop_code import LoopCode
-from morpho.backends.cpu.loops.reductions import BLOCK, Tree, block_pass
+from morpho.backends.cpu.loops.loop_spec import BLOCK
+from morpho.backends.cpu.loops.reduction_tree import Tree
+from morpho.backends.cpu.loops.reductions import block_pass
 
 
 class _SplitCode(LoopCode):

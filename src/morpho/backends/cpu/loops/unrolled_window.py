@@ -14,7 +14,7 @@ from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cpu.loops.columnwise import TransposedCode
 from morpho.backends.cpu.loops.loop_spec import LANES, Pass, constant_value
-from morpho.backends.cpu.loops.reductions import combine, identity, lane_type
+from morpho.backends.cpu.loops.reduction_tree import combine, identity, lane_type
 from morpho.base.dtypes import bool_
 
 

@@ -8,14 +8,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from morpho.backends.cpu.attention.attention import AttentionKernel, scratch_bytes
-from morpho.backends.cpu.attention.attention_code import BLOCK
-from morpho.backends.cpu.attention.backward import AttentionBackwardKernel
-from morpho.backends.cpu.attention.backward import scratch_bytes as backward_scratch_bytes
-from morpho.backends.cpu.attention.tiles import FAR, TALL_TILE, TILE, WIDEST
+from morpho.backends.cpu.attention.attention import (
+    BLOCK,
+    FAR,
+    TALL_TILE,
+    TILE,
+    WIDEST,
+    AttentionBackwardKernel,
+    AttentionKernel,
+    backward_scratch_bytes,
+    forward_scratch_bytes,
+)
 from morpho.base.dims import Size, product, upper
 from morpho.base.dtypes import DType
-from morpho.base.target import wanted_threads
+from morpho.base.target import Target
 from morpho.ir.node import Node
 from morpho.program.view import Place
 
@@ -105,26 +111,26 @@ def strides(place: Place | None, rank: int, group: int, kind: str) -> tuple[Size
     return (*batch, head * group, head, *(*rest, 0, 0)[:2])
 
 
-def lower_attention(node: Node, inputs: Sequence[Place], targets: Sequence[Place]) -> list[Call]:
+def lower_attention(node: Node, inputs: Sequence[Place], results: Sequence[Place], target: Target) -> list[Call]:
     """The forward kernel: q, k, v, result, logarithms, mask, offset."""
     sizes = Sizes(node)
     q, k, v, *extra = inputs
     mask = extra.pop(0) if node["masked"] else None
     offset = extra.pop(0) if node["moving"] else None
-    places = (q, k, v, targets[0], targets[1], mask, offset)
-    tile = sizes.tile(wanted_threads())
+    places = (q, k, v, results[0], results[1], mask, offset)
+    tile = sizes.tile(target.threads)
     rows, lines = sizes.pieces(sizes.group * sizes.queries, tile)
     values: list[Size] = [*sizes.batch, *sizes.counts(rows, tile)]
     for place, kind in zip(places, ("own", "shared", "shared", "own", "own", "own", "own"), strict=True):
         values += strides(place, len(sizes.batch), sizes.group, kind)
     kernel = AttentionKernel(node.dtype, len(sizes.batch), None if mask is None else mask.dtype, offset is not None,
                              flops=2 * lines * sizes.line,
-                             scratch_bytes=scratch_bytes(upper(sizes.depth), upper(sizes.width)),
+                             scratch_bytes=forward_scratch_bytes(upper(sizes.depth), upper(sizes.width)),
                              uneven=rows != sizes.heads)
     return [Call(kernel, places, (3, 4), tuple(values), rows, sizes.keys, sizes.operations)]
 
 
-def lower_attention_backward(node: Node, inputs: Sequence[Place], targets: Sequence[Place],
+def lower_attention_backward(node: Node, inputs: Sequence[Place], results: Sequence[Place], target: Target,
                              room: Callable[[tuple[Size, ...], DType], Place]) -> list[Call]:
     """The kernels of the gradient: q, k, v, cotangent, logarithms, sums, mask, offset, then their results."""
     sizes = Sizes(node)
@@ -132,10 +138,9 @@ def lower_attention_backward(node: Node, inputs: Sequence[Place], targets: Seque
     extra = list(inputs[6:])
     read.append(extra.pop(0) if node["masked"] else None)
     read.append(extra.pop(0) if node["moving"] else None)
-    dq, dk, dv = targets
+    dq, dk, dv = results
     lines = sizes.group * sizes.queries
-    threads = wanted_threads()
-    if isinstance(sizes.heads, int) and sizes.heads >= HEADS_PER_THREAD * threads:
+    if isinstance(sizes.heads, int) and sizes.heads >= HEADS_PER_THREAD * target.threads:
         total = room((sizes.heads, lines, sizes.padded_depth), node.dtype.compute)
         return [_backward("heads", node, sizes, [*read, dk, dv, dq, total], ("shared", "shared", "own", "none"),
                           (sizes.heads, upper(sizes.keys)), lines)]

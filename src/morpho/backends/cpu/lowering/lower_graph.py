@@ -3,43 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
 
-from morpho.backends.cpu.loops.scan import ScanKernel
-from morpho.backends.cpu.loops.scatter import lower_scatter
+from morpho.backends.cpu.loops.loop_spec import LoopCall
+from morpho.backends.cpu.loops.sequential.scan import ScanKernel
+from morpho.backends.cpu.lowering.builder import operations
 from morpho.backends.cpu.lowering.lower_attention import lower_attention, lower_attention_backward
-from morpho.backends.cpu.lowering.lower_group import Lowered, lower_body
+from morpho.backends.cpu.lowering.lower_group import lower_body
 from morpho.backends.cpu.lowering.lower_product import ProductLowering
+from morpho.backends.cpu.lowering.lower_scatter import lower_scatter
 from morpho.backends.cpu.lowering.split_group import split_group
 from morpho.base.dims import Size, product
+from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import DEFAULT, Crossovers
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.printing import joined
 from morpho.passes.fusion.prologue import product_after
 from morpho.passes.memory.liveness import checked_indices
-from morpho.program.builder import operations
+from morpho.program.kernel import Kernel
 from morpho.program.program import Program, Step
 from morpho.program.view import Place, as_pairs, look, padded, whole
 
 
-def build_program(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int] = (),
-                  crossovers: Crossovers = DEFAULT, announce: Callable[[Any], None] | None = None) -> Program:
-    """Lower a fused graph that is called with `inputs` arguments, read or not. `own_outputs`: every output gets memory
-    of its own, none is a view of an input. `constants` are inputs that seldom change. `crossovers` choose among kernels
-    of the same bits. `announce` is told every kernel as soon as it is known."""
-    return GraphLowering(graph, own_outputs, inputs, constants, crossovers).build(announce)
+def build_program(graph: Graph, own_outputs: bool, inputs: int, target: Target, constants: Collection[int] = (),
+                  crossovers: Crossovers = DEFAULT, announce: Callable[[Kernel], None] | None = None) -> Program:
+    """Lower a fused graph for a target; it is called with `inputs` arguments, read or not. `own_outputs`: every output
+    gets memory of its own, none is a view of an input. `constants` are inputs that seldom change. `crossovers` choose
+    among kernels of the same bits. `announce` is told every kernel as soon as it is known."""
+    return GraphLowering(graph, own_outputs, inputs, target, constants, crossovers).build(announce)
 
 
 class GraphLowering(ProductLowering):
     """Walks a graph once; every kind of node has a method here, or in `lower_product.py`."""
 
-    def __init__(self, graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int],
+    def __init__(self, graph: Graph, own_outputs: bool, inputs: int, target: Target, constants: Collection[int],
                  crossovers: Crossovers) -> None:
-        super().__init__(graph, own_outputs, inputs, constants, crossovers)
+        super().__init__(graph, own_outputs, inputs, target, constants, crossovers)
         self.checked: set[tuple[int, Size]] = set()  # indices, by serial, and sizes they are less than
 
-    def build(self, announce: Callable[[Any], None] | None) -> Program:
+    def build(self, announce: Callable[[Kernel], None] | None) -> Program:
         program, announced = self.program, 0
         for node in self.graph.parameters:
             strides = node.attributes.get("strides")
@@ -65,7 +67,7 @@ class GraphLowering(ProductLowering):
             slot.index = index
         return program
 
-    def announce(self, start: int, tell: Callable[[Any], None]) -> int:
+    def announce(self, start: int, tell: Callable[[Kernel], None]) -> int:
         """Tell the kernels of the steps from `start` on; where the next ones begin."""
         for step in self.program.steps[start:]:
             for kernel in step.kernels if isinstance(step, Step) else ():
@@ -111,7 +113,7 @@ class GraphLowering(ProductLowering):
             place = look(view, place) if place is not None else None
         return place
 
-    def lower_windows(self, node: Node, targets: list[Place]) -> Lowered | None:
+    def lower_windows(self, node: Node, targets: list[Place]) -> LoopCall | None:
         """A group that reads windows over pads, if its kernel can do without memory for the pads."""
         places = [self.bordered(child) for child in node.inputs]
         if all(place is None for place in places):
@@ -198,8 +200,8 @@ class GraphLowering(ProductLowering):
     def lower_attention(self, node: Node) -> None:
         inputs = [self.place(child) for child in node.inputs]
         targets = [self.as_reshaped(node, number) for number in range(len(node.outputs))]
-        calls = (lower_attention(node, inputs, targets) if node.op.name == "attention" else
-                 lower_attention_backward(node, inputs, targets, self.new_slot))
+        calls = (lower_attention(node, inputs, targets, self.target) if node.op.name == "attention" else
+                 lower_attention_backward(node, inputs, targets, self.target, self.new_slot))
         for call in calls:
             self.add(Step(*call[:-1], node.op.name, node.origin, operations=call.operations))
         self.places[node.serial] = targets

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from morpho.backends.cpu.loops.chunk_width import may_be_staged
-from morpho.backends.cpu.loops.loop_spec import Access, Instruction, LoopKernel, Store, constant_text
+from morpho.backends.cpu.loops.loop_spec import Access, Instruction, LoopCall, LoopKernel, Store, constant_text
 from morpho.base.dims import Shape, Size, bounds, product
 from morpho.base.dtypes import DType
 from morpho.ir.node import Node, toposort
@@ -39,17 +39,6 @@ class Operand:
     guards: tuple[tuple[Size, Size, tuple[Size, ...]], ...] = ()  # size, offset and strides of each border
 
 
-@dataclass(frozen=True, slots=True)
-class Lowered:
-    """A kernel and what to call it with: places in access order, numbers in the order the kernel reads them."""
-
-    kernel: LoopKernel
-    places: tuple[Place | None, ...]
-    values: tuple[Size, ...]
-    rows: Size
-    columns: Size
-
-
 class GroupLowering:
     """Walks the body of one group once, writing instructions and collecting operands."""
 
@@ -75,7 +64,7 @@ class GroupLowering:
         number = float(value) if dtype.is_float else int(value)
         return self.add("constant", (), dtype, False, constant_text(number))
 
-    def lower(self, outputs: tuple[Node, ...], places: list[Place]) -> Lowered:
+    def lower(self, outputs: tuple[Node, ...], places: list[Place]) -> LoopCall:
         """Instructions for every output and its store; then the loops."""
         self.mappings, self.looks = self.find_mappings(outputs), looks_of(outputs, self.inputs, self.space)
         stores = []
@@ -237,7 +226,7 @@ class GroupLowering:
         return tuple(result)
 
     # -- loops ---------------------------------------------------------------------------------------------------------
-    def finish(self, stores: tuple[Store, ...]) -> Lowered:
+    def finish(self, stores: tuple[Store, ...]) -> LoopCall:
         """Collapse axes that every operand walks as one, and fix each operand's pattern along the columns."""
         outer = [axis for axis in range(len(self.space)) if axis not in self.axes]
         inner = list(self.axes)
@@ -276,7 +265,7 @@ class GroupLowering:
         few = FEW_COLUMNS if self.axes else FEW_COLUMNS // 2
         if rows != 1 and not transposed and bounds(columns)[1] <= few and may_be_staged(kernel):
             kernel = replace(kernel, few_columns=True)
-        return Lowered(kernel, places, tuple(values), rows, columns)
+        return LoopCall(kernel, places, tuple(values), rows, columns)
 
     def collapse(self, axes: list[int]) -> list[tuple[Size, list[Size]]]:
         """Loops as (extent, stride of each operand), outermost first; neighbours that walk as one are joined."""
@@ -427,7 +416,7 @@ def _extents(shape: Shape, strides: tuple[Size, ...], space: Shape) -> str:
     return "".join(letter for i, letter in enumerate(letters) if i == 0 or letters[i - 1] != letter)
 
 
-def lower_body(node: Node, inputs: list[Place], outputs: list[Place], columns: int = 0) -> Lowered:
+def lower_body(node: Node, inputs: list[Place], outputs: list[Place], columns: int = 0) -> LoopCall:
     """The kernel of a node with a body (a group, or what follows a product), reading `inputs` and writing `outputs`;
     the last `columns` axes run along its columns."""
     windows = any(_sees_windows(child) for child in node.inputs)
@@ -441,7 +430,7 @@ def _sees_windows(node: Node) -> bool:
     return node.op.name == "window"
 
 
-def lower_copy(source: Place | float | int | bool, target: Place, columns: int = 0) -> Lowered:
+def lower_copy(source: Place | float | int | bool, target: Place, columns: int = 0) -> LoopCall:
     """A kernel that copies one place to another of the same shape, or fills one with a number."""
     lowering = GroupLowering(target.shape, (), [], columns)
     if isinstance(source, Place):

@@ -27,19 +27,20 @@ from morpho.backends.cpu.gemm.matmul import (
 )
 from morpho.backends.cpu.gemm.prologue import LEFT, PrologueProduct
 from morpho.backends.cpu.gemm.unpacked_gemm import UnpackedProduct, vectors_of_tile
-from morpho.backends.cpu.lowering.lower_group import Lowered, lower_body, lower_copy
+from morpho.backends.cpu.loops.loop_spec import LoopCall
+from morpho.backends.cpu.lowering.builder import Builder, operations, reads_first
+from morpho.backends.cpu.lowering.lower_group import lower_body, lower_copy
 from morpho.backends.cpu.quantised.int8 import ByteProduct
 from morpho.backends.cpu.quantised.quantised import QuantisedProduct
 from morpho.base.dims import Shape
 from morpho.base.dtypes import bfloat16
-from morpho.base.target import current_isa
+from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import Crossovers
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.printing import joined
-from morpho.program.builder import Builder, operations, reads_first
 from morpho.program.co_schedule import LEAST_OF
-from morpho.program.program import DIRECT, PACK, HostStep, Step
+from morpho.program.program import HostStep, Step
 from morpho.program.view import Place, whole
 
 PRODUCTS = ("matmul", "gemm")  # nodes with a right operand that may be packed
@@ -48,10 +49,10 @@ PRODUCTS = ("matmul", "gemm")  # nodes with a right operand that may be packed
 class ProductLowering(Builder):
     """Products of one graph, and what was packed for them."""
 
-    def __init__(self, graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int],
+    def __init__(self, graph: Graph, own_outputs: bool, inputs: int, target: Target, constants: Collection[int],
                  crossovers: Crossovers) -> None:
         super().__init__(inputs, own_outputs)
-        self.graph, self.constants, self.crossovers = graph, constants, crossovers
+        self.graph, self.target, self.constants, self.crossovers = graph, target, constants, crossovers
         self.packs: dict[Any, Place] = {}  # packed right operands of products
         self.right_operands: Counter[int] | None = None  # how many products have a node, by serial, on their right
         self.fixed: set[int] = set()  # slots that only constants decide, as far as steps were looked at
@@ -84,7 +85,7 @@ class ProductLowering(Builder):
         targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
         space, columns, windows = node["space"], node["columns"], node["windows"]
 
-        def follow(seen: Place) -> Lowered:
+        def follow(seen: Place) -> LoopCall:
             places = [*inputs[:node["product"]], seen, *inputs[node["product"]:]]
             return lower_body(node, places, targets, columns)
 
@@ -114,7 +115,7 @@ class ProductLowering(Builder):
         left = group = node.inputs[0]
         while group.op.name == "reshape":
             group = group.inputs[0]
-        k, tiles = left.shape[-1], left.dtype is bfloat16 and current_isa().matrix_units
+        k, tiles = left.shape[-1], left.dtype is bfloat16 and self.target.isa.matrix_units
         if group.serial not in self.waiting or tiles or shape[-1] == 1 or not isinstance(k, int) or k < 2:
             return None
         inputs, right = [self.place(child) for child in group.inputs], self.place(node.inputs[1])
@@ -123,7 +124,7 @@ class ProductLowering(Builder):
         if len(batch_axes(right)) > 1 + OUTER:  # to be copied, by whichever product it is
             return None
         (b,) = as_matrices([right], [])
-        found = PrologueProduct(left.dtype, shape, k, b, whole_rows, self.crossovers_of(node))
+        found = PrologueProduct(left.dtype, shape, k, b, whole_rows, self.target, self.crossovers_of(node))
         found.before = lower_body(group, inputs, [found.rows_as(group.shape)], 1)
         if not found.pays or self.packs_itself(node, found, whole_rows):
             return None
@@ -137,18 +138,20 @@ class ProductLowering(Builder):
                            [lambda place, n=child: self.copied(place, n) for child in children])  # type: ignore[misc]
         left, by = node.inputs[0], node.attributes.get("by", node.op.name)
         crossovers = self.crossovers_of(node)
-        given = (left.shape[-1], a, b, whole_rows, crossovers)
+        given = (left.shape[-1], a, b, whole_rows, self.target, crossovers)
         if by == "matmul_int8":
-            of_bytes = ByteTiles if current_isa().matrix_units else ByteProduct
+            of_bytes = ByteTiles if self.target.isa.matrix_units else ByteProduct
             return of_bytes([child.dtype for child in node.inputs[:2]], shape, *given)
         if by == "matmul_quantised":
             if b.columns != 1:
                 place = self.copied(b.place, node)
                 b = replace(b, place=place, rows=place.strides[-2], columns=place.strides[-1])
-            return QuantisedProduct(node["kind"], left.dtype, shape, left.shape[-1], a, b, whole_rows, crossovers)
-        if not whole_rows and self.is_fixed(a.place) and is_pointwise(left.dtype, shape, left.shape[-1], a, b):
-            return PointwiseProduct(shape, left.shape[-1], a, b)
-        if left.dtype is bfloat16 and current_isa().matrix_units:
+            return QuantisedProduct(node["kind"], left.dtype, shape, left.shape[-1], a, b, whole_rows, self.target,
+                                    crossovers)
+        k, isa = left.shape[-1], self.target.isa
+        if not whole_rows and self.is_fixed(a.place) and is_pointwise(left.dtype, shape, k, a, b, isa):
+            return PointwiseProduct(shape, k, a, b, self.target)
+        if left.dtype is bfloat16 and self.target.isa.matrix_units:
             return BfloatTiles(left.dtype, shape, *given)
         found = Product(left.dtype, shape, *given)
         return UnpackedProduct(left.dtype, shape, *given) if self.packs_itself(node, found, whole_rows) else found
@@ -169,9 +172,9 @@ class ProductLowering(Builder):
         if kernel_strides(weight, how["groups"]) is None:
             weight = self.copied(weight, node)
         windows = Windows(how["before"], how["steps"], how["dilations"], how["groups"])
-        if is_direct(shape, x, weight, windows):
-            return DirectProduct(shape, x, weight, windows)
-        return WindowProduct(shape, x, weight, windows, self.crossovers)
+        if is_direct(shape, x, weight, windows, self.target.isa):
+            return DirectProduct(shape, x, weight, windows, self.target)
+        return WindowProduct(shape, x, weight, windows, self.target, self.crossovers)
 
     def is_direct(self, node: Node, found: Product) -> bool:
         """Whether it is a few rows times a matrix that changes from call to call: packing it would take longer than
@@ -203,7 +206,7 @@ class ProductLowering(Builder):
         return number in self.fixed or (slot.kind == "input" and slot.index in self.constants)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
-    def multiply(self, node: Node, found: Product, after: Lowered, label: str) -> bool:
+    def multiply(self, node: Node, found: Product, after: LoopCall, label: str) -> bool:
         """One step for a product whose tiles `after` writes where they belong; False when that kernel cannot run tile
         by tile."""
         if not follows(after):
@@ -228,7 +231,7 @@ class ProductLowering(Builder):
         written = self.multiply(node, found, lower_copy(found.tile, target, columns), label)
         assert written, f"{label}: a copy reads every tile once, in its own order"
 
-    def multiply_directly(self, node: Node, found: Product, target: Place, after: Lowered | None = None,
+    def multiply_directly(self, node: Node, found: Product, target: Place, after: LoopCall | None = None,
                           label: str = "") -> bool:
         """One step that reads the right operand as it lies; whether it computes what comes `after` too."""
         a, b, nbytes = found.a, found.b, found.n * found.k * found.dtype.itemsize
@@ -249,7 +252,7 @@ class ProductLowering(Builder):
             more = {"epilogue": after.kernel, "in_place": reads_first(after.kernel),
                     "scratch": loop_scratch(after.kernel, found.n)}
         self.add(Step(kernel, places, writes, values, found.batch * tiles, found.m * tile * found.k,
-                      DIRECT + label if after is not None else DIRECT, node.origin,
+                      "matmul (unpacked)" + (label if after is not None else ""), node.origin,
                       threads=node.attributes.get("threads", "auto"), sizes=found.sizes,
                       operations=found.batch * found.m * found.n * flops, **more))
         return after is not None
@@ -263,7 +266,7 @@ class ProductLowering(Builder):
             target = self.new_slot(found.packed_shape, source.dtype)
             panels = found.packed_shape[0] * found.packed_shape[1]
             self.add(Step(found.pack_kernel(), (source, target), (1,), values, panels,
-                          found.k * found.register.width, PACK, node.origin))
+                          found.k * found.register.width, "pack", node.origin))
             self.packs[key] = target
         return self.packs[key]
 

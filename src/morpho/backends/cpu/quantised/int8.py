@@ -14,26 +14,22 @@ from morpho.backends.cpu.gemm.gemm import GemmKernel
 from morpho.backends.cpu.gemm.matmul import Product, layout, rounded
 from morpho.base.dims import Shape
 from morpho.base.dtypes import DType, int8, int32
-from morpho.base.machine import Isa
+from morpho.program.kernel import Kernel
 
 GROUP = 4
 
 
 @dataclass(frozen=True)
-class BytePackKernel:
+class BytePackKernel(Kernel):
     """B[b, k, n] as [b][panel][group of k][width][4]; numbers as of `PackKernel`, called over panels like it."""
 
     right: str
     width: int
 
-    scratch_bytes_per_column = 0
-    scratch_bytes = 0
     flops = 1
 
-    def generate(self, isa: Isa, name: str) -> str:
-        from morpho.backends.cpu.quantised.int8_code import BytePackCode
+    role = "pack"
 
-        return BytePackCode(self, isa).module(name)
 
 
 @dataclass(frozen=True)
@@ -43,11 +39,6 @@ class ByteGemmKernel(GemmKernel):
     left_signed: bool
     right_signed: bool
     tiles_of_result = False
-
-    def generate(self, isa: Isa, name: str) -> str:
-        from morpho.backends.cpu.quantised.int8_code import ByteCode
-
-        return ByteCode(self, isa).module(name)
 
 
 class ByteProduct(Product):

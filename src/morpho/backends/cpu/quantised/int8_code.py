@@ -13,13 +13,22 @@ from collections.abc import Callable
 from typing import Any
 
 from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.gemm.gemm import MicroKernel, Register
-from morpho.backends.cpu.gemm.gemm_code import GemmCode, RowPacker
-from morpho.backends.cpu.gemm.pack import PanelCode
+from morpho.backends.cpu.gemm.gemm_code import GemmCode
+from morpho.backends.cpu.gemm.microkernel import MicroKernel
+from morpho.backends.cpu.gemm.pack_code import PanelCode
+from morpho.backends.cpu.gemm.row_packers import RowPacker
+from morpho.backends.cpu.gemm.tiling import Register
 from morpho.backends.cpu.quantised.int8 import GROUP, ByteGemmKernel, BytePackKernel
 from morpho.base.machine import Isa
 
 PAIRS = {128: ("sse2.pmadd.wd", ""), 256: ("avx2.pmadd.wd", "+avx2"), 512: ("avx512.pmaddw.d.512", "+avx512bw")}
+
+
+def generate(kernel: ByteGemmKernel | BytePackKernel, isa: Isa, name: str) -> str:
+    """The LLVM module of a product of bytes, or of the packing of its right operand."""
+    if isinstance(kernel, BytePackKernel):
+        return BytePackCode(kernel, isa).module(name)
+    return ByteCode(kernel, isa).module(name)
 
 
 def by_dot(isa: Isa) -> str:

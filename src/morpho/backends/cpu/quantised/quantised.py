@@ -14,28 +14,24 @@ from typing import Any
 from morpho.backends.cpu.gemm.gemm import GemmKernel
 from morpho.backends.cpu.gemm.matmul import Product, layout
 from morpho.base.dims import Shape, Size, upper
-from morpho.base.machine import Isa
 from morpho.ops.quantised import BLOCK, LAYOUTS
+from morpho.program.kernel import Kernel
 
 FEW_ROWS = 4
 PACK_NAMES = ("n", "k", "row_bytes")
 
 
 @dataclass(frozen=True)
-class QuantisedPackKernel:
+class QuantisedPackKernel(Kernel):
     """Rows of blocks as [panel][block] records; called over panels. Columns past the last one are zeros."""
 
     kind: str
     width: int
 
-    scratch_bytes_per_column = 0
-    scratch_bytes = 0
     flops = 1
 
-    def generate(self, isa: Isa, name: str) -> str:
-        from morpho.backends.cpu.quantised.quantised_pack import PackCode
+    role = "pack"
 
-        return PackCode(self, isa).module(name)
 
 
 @dataclass(frozen=True)
@@ -46,11 +42,6 @@ class QuantisedGemmKernel(GemmKernel):
     kind: str
     few: int
     tiles_of_result = False
-
-    def generate(self, isa: Isa, name: str) -> str:
-        from morpho.backends.cpu.quantised.quantised_code import QuantisedCode
-
-        return QuantisedCode(self, isa).module(name)
 
 
 class QuantisedProduct(Product):

@@ -8,14 +8,22 @@ from typing import Any
 
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.backends.cpu.gemm.gemm import UNROLL, Function, GemmKernel, MicroKernel, Register
-from morpho.backends.cpu.gemm.gemm_code import GemmCode, RowPacker
+from morpho.backends.cpu.gemm.gemm import UNROLL, GemmKernel
+from morpho.backends.cpu.gemm.gemm_code import GemmCode
+from morpho.backends.cpu.gemm.microkernel import Function, MicroKernel
+from morpho.backends.cpu.gemm.row_packers import RowPacker
+from morpho.backends.cpu.gemm.tiling import Register
 from morpho.backends.cpu.quantised.quantised import QuantisedGemmKernel
 from morpho.base.dtypes import float16, float32
 from morpho.base.machine import Isa
 from morpho.ops.quantised import BLOCK, LAYOUTS
 
 Numbers = Iterator[tuple[int, int, Value]]  # step of k, vector of the panel, weights
+
+
+def generate(kernel: QuantisedGemmKernel, isa: Isa, name: str) -> str:
+    """The LLVM module of a `QuantisedGemmKernel`."""
+    return QuantisedCode(kernel, isa).module(name)
 
 
 class Records:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from morpho.backends.cpu.codegen.emit import Emitter, Value
+from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
 from morpho.backends.cpu.quantised.quantised import PACK_NAMES, QuantisedPackKernel
 from morpho.base.machine import Isa
 from morpho.ops.quantised import BLOCK, LAYOUTS
 
 COLUMNS = 4  # turned together
+
+
+def generate(kernel: QuantisedPackKernel, isa: Isa, name: str) -> str:
+    """The LLVM module of a `QuantisedPackKernel`."""
+    return PackCode(kernel, isa).module(name)
 
 
 class PackCode:
@@ -21,8 +27,6 @@ class PackCode:
         self.span = BLOCK * self.layout.bits // 8  # bytes of codes in a block
 
     def module(self, name: str) -> str:
-        from morpho.backends.cpu.loops.loop_base import SIGNATURE
-
         e, layout = self.e, self.layout
         source, target = e.load_pointer("%buffers", 0), e.load_pointer("%buffers", 1)
         self.v = v = {key: e.load(e.offset("%values", "i64", i), "i64", 1) for i, key in enumerate(PACK_NAMES)}

@@ -1,89 +1,23 @@
-"""Scatter: values put or added at indices along one axis, every output element in the order of its indices.
-
-Threads divide the lines that lie across the indexed axis, never the indices: a line walks all its indices in order, so
-the sum at each place is one chain and the bits do not depend on the number of threads. Half floats add in float32: the
-target is then a float32 copy of the base, and is rounded once when all is added.
-"""
+"""The function of a `ScatterKernel`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Emitter, Value
-from morpho.base.dims import Size, product
-from morpho.base.dtypes import DType, bool_, int64
+from morpho.backends.cpu.codegen.kernel_abi import FAULT_INDEX, SIGNATURE
+from morpho.backends.cpu.loops.sequential.scatter import INDEX, PIECE, TARGET, VALUE, ScatterKernel
+from morpho.base.dtypes import bool_, int64
 from morpho.base.machine import Isa
-from morpho.program.view import Place
-
-PIECE = 64  # columns that one item of work holds at least, where there are as many
-INDEX, VALUE, TARGET = range(3)  # the operands, in the order of their places and strides
 
 
-@dataclass(frozen=True)
-class ScatterKernel:
-    """target[.., index[.., n, c], c] = or += value[.., n, c], n ascending.
-
-    Called over pieces of columns: item i is columns PIECE (i mod pieces).. of line i div pieces. Numbers: the extents
-    of the outer axes, the count of indices, of columns, of pieces, the size of the indexed axis; then for each operand
-    its outer strides, its stride along the indexed axis and along the columns.
-    """
-
-    mode: str  # set or add
-    dtype: DType  # of the values
-    target: DType  # of the memory they go to: float32 where half floats are added
-    index: DType
-    outer_rank: int
-    shared: bool  # one index for all columns
-    unit: bool  # values and target lie side by side along the columns
-
-    scratch_bytes_per_column = 0
-    scratch_bytes = 0
-    flops = 2
-    may_fault = True
-
-    def generate(self, isa: Isa, name: str) -> str:
-        return _Code(self, isa).module(name)
+def generate(kernel: ScatterKernel, isa: Isa, name: str) -> str:
+    """The LLVM module of a `ScatterKernel`."""
+    return ScatterCode(kernel, isa).module(name)
 
 
-@dataclass(frozen=True, slots=True)
-class Lowered:
-    """A kernel and what to call it with."""
-
-    kernel: ScatterKernel
-    values: tuple[Size, ...]
-    items: Size
-    work: Size  # of one item
-
-
-def lower_scatter(places: tuple[Place, Place, Place], axis: int, mode: str) -> Lowered:
-    """The kernel for index, value and target: the columns run along the axis in which most lies side by side."""
-    others = [d for d in range(len(places[TARGET].shape)) if d != axis]
-    columns = _column_axis(places, others)
-    outer = [d for d in others if d != columns]
-    shape = places[VALUE].shape
-    width: Size = 1 if columns is None else shape[columns]
-    pieces = -(-width // PIECE) if isinstance(width, int) else width  # an unknown width has at most so many
-    strides = [[p.strides[d] for d in outer] + [p.strides[axis], 0 if columns is None else p.strides[columns]]
-               for p in places]
-    kernel = ScatterKernel(mode, places[VALUE].dtype, places[TARGET].dtype, places[INDEX].dtype, len(outer),
-                           shared=strides[INDEX][-1] == 0,
-                           unit=strides[VALUE][-1] == 1 and strides[TARGET][-1] == 1)
-    values = (*(shape[d] for d in outer), shape[axis], width, pieces, places[TARGET].shape[axis],
-              *(stride for one in strides for stride in one))
-    work = shape[axis] * (min(width, PIECE) if isinstance(width, int) else PIECE)
-    return Lowered(kernel, values, product(tuple(shape[d] for d in outer)) * pieces, work)
-
-
-def _column_axis(places: tuple[Place, Place, Place], others: list[int]) -> int | None:
-    """An axis whose elements share their index, best one along which the target lies side by side."""
-    if not others:
-        return None
-    return max(others, key=lambda d: (places[TARGET].strides[d] == 1, places[INDEX].strides[d] == 0, d))
-
-
-class _Code:
+class ScatterCode:
     def __init__(self, kernel: ScatterKernel, isa: Isa) -> None:
         self.kernel = kernel
         whole = isa.vector_bits // 8 // max(kernel.target.itemsize, kernel.dtype.compute.itemsize)
@@ -93,8 +27,6 @@ class _Code:
                        scalars.memory_type(kernel.target))
 
     def module(self, name: str) -> str:
-        from morpho.backends.cpu.loops.loop_base import SIGNATURE
-
         e, rank = self.e, self.kernel.outer_rank
         v = [e.load(e.offset("%values", "i64", i), "i64", 1) for i in range(rank + 4 + 3 * (rank + 2))]
         self.extents, (self.count, self.columns, self.pieces, self.size) = v[:rank], v[rank:rank + 4]
@@ -142,8 +74,6 @@ class _Code:
 
     def at_index(self, index: str, target: str, body: Callable[[str], None]) -> None:
         """Run `body` on the target's line at an index that lies inside the axis; another one is a fault."""
-        from morpho.backends.cpu.loops.loop_base import FAULT_INDEX
-
         e = self.e
         number = scalars.cast(e, e.load(index, self.memory[INDEX], 1), self.kernel.index, int64)
         inside = e.icmp("ult", number, self.size)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import replace
 
-from morpho.backends.cpu.loops.loop_spec import LoopKernel
-from morpho.backends.cpu.loops.reductions import BLOCK, lane_dtype
-from morpho.backends.cpu.lowering.lower_group import Lowered, lower_body, lower_copy
+from morpho.backends.cpu.loops.loop_spec import BLOCK, LoopCall, LoopKernel, lane_dtype
+from morpho.backends.cpu.lowering.lower_group import lower_body, lower_copy
 from morpho.base.dims import Shape, product
 from morpho.base.dtypes import DType, bool_
 from morpho.ir.node import Node
@@ -108,7 +107,7 @@ class Builder(ABC):
         return fresh
 
     # -- steps ---------------------------------------------------------------------------------------------------------
-    def step(self, lowered: Lowered, node: Node, label: str) -> None:
+    def step(self, lowered: LoopCall, node: Node, label: str) -> None:
         """The step of a loop kernel, or the two of a long reduction."""
         kernel = lowered.kernel
         if self.is_long(lowered):
@@ -121,17 +120,17 @@ class Builder(ABC):
             splits_columns=not reduces, in_place=reads_first(kernel)))
 
     @staticmethod
-    def is_long(lowered: Lowered, several_walks: bool = False) -> bool:
+    def is_long(lowered: LoopCall, several_walks: bool = False) -> bool:
         """Few rows of very many columns: blocks of a row are then divided among threads, with the same tree."""
         few = isinstance(lowered.rows, int) and lowered.rows <= FEW_ROWS
         long = few and isinstance(lowered.columns, int) and lowered.columns >= LONG_ROW
         kernel = lowered.kernel
         return long and (len(kernel.passes) > 1 and not kernel.transposed if several_walks else kernel.can_split)
 
-    def split_step(self, lowered: Lowered, node: Node, label: str) -> None:
+    def split_step(self, lowered: LoopCall, node: Node, label: str) -> None:
         """A long reduction as two kernels: one value per block, then the blocks of each row together."""
         kernel = lowered.kernel
-        blocks = -(-lowered.columns // BLOCK)  # type: ignore[operator]
+        blocks = -(-lowered.columns // BLOCK)
         partial = tuple(self.new_slot((lowered.rows, blocks), lane_dtype(kernel.instructions[r].dtype))
                         for r in kernel.passes[0].reductions)
         places, values = (*lowered.places, *partial), (*lowered.values, blocks)
@@ -141,7 +140,7 @@ class Builder(ABC):
         used = tuple(None if i in rows else place for i, place in enumerate(places))  # the second kernel writes rows
         self.add(Step(
             replace(kernel, part="blocks"), used, (*full, *range(first, first + len(partial))), values,
-            lowered.rows * blocks, min(BLOCK, lowered.columns), label, node.origin))  # type: ignore[type-var]
+            lowered.rows * blocks, min(BLOCK, lowered.columns), label, node.origin))
         self.add(Step(replace(kernel, part="join"), places, rows, values, lowered.rows, blocks, f"{label} (join)",
                       node.origin))
 

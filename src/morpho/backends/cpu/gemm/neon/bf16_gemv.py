@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from morpho.backends.cpu.codegen import inline_asm
 from morpho.backends.cpu.codegen.emit import CACHE_LINE, Emitter, Value
 from morpho.backends.cpu.codegen.inline_asm import LANES
+from morpho.backends.cpu.gemm.tiling import BLOCK
+from morpho.base.machine import Isa
 
-BLOCK = 32
 TOGETHER = 8  # values of the row that are loaded at a time
 AHEAD = 8  # steps from a load to the first shift of what it loaded
 FARTHER = 2048  # bytes ahead of which a line is asked for into the second-level cache
@@ -23,9 +24,9 @@ RAW, WIDE = 8, 8  # registers of what was loaded, and of what was widened
 MOST_VECTORS = 4
 
 
-def fits(vectors: int, lanes: int) -> bool:
+def fits(vectors: int, lanes: int, isa: Isa) -> bool:
     """Whether there are registers for a panel of these vectors, on such a machine."""
-    return 1 < vectors <= MOST_VECTORS and lanes == LANES and inline_asm.understood()
+    return 1 < vectors <= MOST_VECTORS and lanes == LANES and isa.inline_asm
 
 
 def add_block(e: Emitter, totals: Sequence[Value], panel: str, row: str) -> list[Value]:

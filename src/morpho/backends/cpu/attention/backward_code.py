@@ -10,41 +10,19 @@ pass; for `keys` and `heads` the keys are in the lanes and rows take the place o
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, field
 
 from morpho.backends.cpu.attention import packing, products, scores
-from morpho.backends.cpu.attention.attention_code import BLOCK, LARGEST, any_lane, smax, smin
-from morpho.backends.cpu.attention.tiles import FAR, TILE, WIDEST, TileCode
+from morpho.backends.cpu.attention.attention import BLOCK, FAR, READ, TILE, AttentionBackwardKernel
+from morpho.backends.cpu.attention.attention_code import LARGEST, any_lane, smax, smin
+from morpho.backends.cpu.attention.tiles import TileCode
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
-from morpho.base.dtypes import DType
 from morpho.base.machine import Isa
 
-READ = ("q", "k", "v", "ct", "lse", "delta", "mask", "offset")
 
-
-def scratch_bytes(depth: int, width: int) -> int:
-    """Scratch of one thread, of any of the kernels."""
-    fixed = BLOCK * (8 * 8 + 2 * 4 + 3 * 8) + BLOCK * (TILE + BLOCK) * 8 + 24 * 64
-    return fixed + 4 * BLOCK * (depth + width + 2 * WIDEST) * 8
-
-
-@dataclass(frozen=True)
-class AttentionBackwardKernel:
-    """Numbers as for `AttentionKernel`, with the operands of `READ` and then the results of this part."""
-
-    part: str
-    dtype: DType
-    rank: int
-    mask: DType | None
-    moving: bool
-    flops: int = field(default=2, compare=False, repr=False)
-    scratch_bytes: int = field(default=0, compare=False, repr=False)
-
-    scratch_bytes_per_column = 0
-
-    def generate(self, isa: Isa, name: str) -> str:
-        return {"queries": QueriesCode, "keys": KeysCode, "heads": HeadsCode}[self.part](self, isa).module(name)
+def generate(kernel: AttentionBackwardKernel, isa: Isa, name: str) -> str:
+    """The LLVM module of one part of the gradient."""
+    return {"queries": QueriesCode, "keys": KeysCode, "heads": HeadsCode}[kernel.part](kernel, isa).module(name)
 
 
 class BackwardCode(TileCode):

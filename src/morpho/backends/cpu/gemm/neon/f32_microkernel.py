@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from morpho.backends.cpu.codegen import inline_asm
 from morpho.backends.cpu.codegen.emit import CACHE_LINE, Emitter, Value
 from morpho.backends.cpu.codegen.inline_asm import LANES
+from morpho.base.machine import Isa
 
 ROWS, VECTORS = 8, 3
 STEPS = 4  # values of k in one turn of the loop
@@ -21,9 +22,9 @@ LEFT, RIGHT = SUMS, SUMS + 2  # registers: two of a line of the rows, then two s
 ROW_BYTES, LINE_BYTES = ROWS * 4, VECTORS * LANES * 4  # of one value of k
 
 
-def fits(height: int, vectors: int, lanes: int) -> bool:
+def fits(height: int, vectors: int, lanes: int, isa: Isa) -> bool:
     """Whether a tile of float32 is such a tile, on such a machine."""
-    return (height, vectors, lanes) == (ROWS, VECTORS, LANES) and inline_asm.understood()
+    return (height, vectors, lanes) == (ROWS, VECTORS, LANES) and isa.inline_asm
 
 
 def add_steps(e: Emitter, sums: Sequence[Value], rows: str, panel: str, count: Value) -> list[Value]:

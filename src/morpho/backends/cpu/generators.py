@@ -1,0 +1,46 @@
+"""Who writes the LLVM text of a kernel: one table from the type of a kernel, by name, to the module of its generator.
+
+A kernel is data. Neither it nor its generator is loaded by this file: code that comes from disk needs neither. A new
+kind of kernel is a frozen dataclass that follows `program.kernel.Kernel`, a module with a function
+`generate(kernel, isa, name) -> str`, and a row here.
+
+>>> from morpho.backends.cpu.gemm.pack import PackKernel
+>>> from morpho.base.dtypes import float32
+>>> from morpho.base.machine import ISAS
+>>> generate(PackKernel(float32, "rows", 4), ISAS["avx2"], "pack").splitlines()[0][:20]
+'define i32 @pack(ptr'
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from morpho.base.machine import Isa
+from morpho.program.kernel import Kernel
+
+GENERATORS: dict[str, str] = {
+    "LoopKernel": "morpho.backends.cpu.loops.generate",
+    "ScanKernel": "morpho.backends.cpu.loops.sequential.scan_code",
+    "ScatterKernel": "morpho.backends.cpu.loops.sequential.scatter_code",
+    "GemmKernel": "morpho.backends.cpu.gemm.gemm_code",
+    "PackKernel": "morpho.backends.cpu.gemm.pack_code",
+    "PrologueGemm": "morpho.backends.cpu.gemm.prologue_code",
+    "UnpackedGemm": "morpho.backends.cpu.gemm.unpacked_gemm_code",
+    "RowProduct": "morpho.backends.cpu.gemm.gemv_code",
+    "TileGemmKernel": "morpho.backends.cpu.gemm.amx_code",
+    "TilePackKernel": "morpho.backends.cpu.gemm.amx_code",
+    "ByteGemmKernel": "morpho.backends.cpu.quantised.int8_code",
+    "BytePackKernel": "morpho.backends.cpu.quantised.int8_code",
+    "QuantisedGemmKernel": "morpho.backends.cpu.quantised.quantised_code",
+    "QuantisedPackKernel": "morpho.backends.cpu.quantised.quantised_pack",
+    "WindowKernel": "morpho.backends.cpu.conv.implicit_gemm_code",
+    "DirectKernel": "morpho.backends.cpu.conv.direct_conv_code",
+    "AttentionKernel": "morpho.backends.cpu.attention.forward_code",
+    "AttentionBackwardKernel": "morpho.backends.cpu.attention.backward_code",
+}
+
+
+def generate(kernel: Kernel, isa: Isa, name: str) -> str:
+    """The LLVM module of a kernel: one function of that name, in the instructions of `isa`."""
+    text: str = importlib.import_module(GENERATORS[type(kernel).__name__]).generate(kernel, isa, name)
+    return text

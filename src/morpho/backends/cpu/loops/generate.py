@@ -1,0 +1,23 @@
+"""Which generator writes a loop kernel, by how its lanes and rows run."""
+
+from __future__ import annotations
+
+from morpho.backends.cpu.loops.columnwise import TransposedCode
+from morpho.backends.cpu.loops.loop_code import LoopCode
+from morpho.backends.cpu.loops.loop_spec import LoopKernel
+from morpho.backends.cpu.loops.split_rows import BlocksCode, JoinCode
+from morpho.backends.cpu.loops.unrolled_window import ShortCode
+from morpho.base.machine import Isa
+
+
+def generate(kernel: LoopKernel, isa: Isa, name: str) -> str:
+    """The LLVM module of a loop kernel."""
+    return _generator(kernel)(kernel, isa).module(name)
+
+
+def _generator(kernel: LoopKernel) -> type[LoopCode]:
+    if kernel.part:
+        return BlocksCode if kernel.part == "blocks" else JoinCode
+    if kernel.short:
+        return ShortCode
+    return TransposedCode if kernel.transposed else LoopCode

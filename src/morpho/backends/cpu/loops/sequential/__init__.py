@@ -1,0 +1,1 @@
+"""Loops whose elements depend on each other along one axis: running sums, scatters."""

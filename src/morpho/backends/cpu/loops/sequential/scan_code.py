@@ -1,0 +1,37 @@
+"""The function of a `ScanKernel`."""
+
+from __future__ import annotations
+
+from morpho.backends.cpu.codegen import scalars
+from morpho.backends.cpu.codegen.emit import Emitter
+from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
+from morpho.backends.cpu.loops.sequential.scan import ScanKernel
+from morpho.base.machine import Isa
+
+
+def generate(kernel: ScanKernel, isa: Isa, name: str) -> str:
+    """The LLVM module of a `ScanKernel`."""
+    e = Emitter(1, isa.native_half)
+    memory, register = scalars.memory_type(kernel.dtype), scalars.register_type(kernel.dtype)
+    rank = kernel.outer_rank
+    source, target = e.load_pointer("%buffers", 0), e.load_pointer("%buffers", 1)
+    v = [e.load(e.offset("%values", "i64", i), "i64", 1) for i in range(3 * (rank + 1))]
+    extents, length, strides = v[:rank], v[rank], (v[rank + 1:2 * rank + 2], v[2 * rank + 2:])
+    with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as rows:
+        index, places = rows.index, [e.constant(0, "i64", 1)] * 2
+        for axis in reversed(range(rank)):
+            quotient = e.instruction("udiv", index, extents[axis])
+            coordinate = index - quotient * extents[axis]
+            places = [p + coordinate * s[axis] for p, s in zip(places, strides, strict=True)]
+            index = quotient
+        start = e.constant(0 if kernel.name == "sum" else 1, register, 1)
+        lines = [e.offset(base, memory, p) for base, p in zip((source, target), places, strict=True)]
+        with e.loop(0, length, carried=[start]) as loop:
+            steps = [e.offset(line, memory, loop.index * s[rank]) for line, s in zip(lines, strides, strict=True)]
+            x = scalars.from_memory(e, e.load(steps[0], memory, 1), kernel.dtype)
+            total = loop.values[0] + x if kernel.name == "sum" else loop.values[0] * x
+            rounded = scalars.round_to(e, total, kernel.dtype)
+            e.store(scalars.to_memory(e, rounded, kernel.dtype), steps[1])
+            loop.next(total)
+    e.line("ret i32 0")
+    return f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n{e.text()}\n}}\n" + "\n".join(e.declarations)

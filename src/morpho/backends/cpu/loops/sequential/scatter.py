@@ -1,0 +1,38 @@
+"""Scatter: values put or added at indices along one axis, every output element in the order of its indices.
+
+Threads divide the lines that lie across the indexed axis, never the indices: a line walks all its indices in order, so
+the sum at each place is one chain and the bits do not depend on the number of threads. Half floats add in float32: the
+target is then a float32 copy of the base, and is rounded once when all is added.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from morpho.base.dtypes import DType
+from morpho.program.kernel import Kernel
+
+PIECE = 64  # columns that one item of work holds at least, where there are as many
+INDEX, VALUE, TARGET = range(3)  # the operands, in the order of their places and strides
+
+
+@dataclass(frozen=True)
+class ScatterKernel(Kernel):
+    """target[.., index[.., n, c], c] = or += value[.., n, c], n ascending.
+
+    Called over pieces of columns: item i is columns PIECE (i mod pieces).. of line i div pieces. Numbers: the extents
+    of the outer axes, the count of indices, of columns, of pieces, the size of the indexed axis; then for each operand
+    its outer strides, its stride along the indexed axis and along the columns.
+    """
+
+    mode: str  # set or add
+    dtype: DType  # of the values
+    target: DType  # of the memory they go to: float32 where half floats are added
+    index: DType
+    outer_rank: int
+    shared: bool  # one index for all columns
+    unit: bool  # values and target lie side by side along the columns
+
+    role = "scatter"
+    flops = 2
+    may_fault = True
