@@ -118,22 +118,9 @@ def code_key(identity: str, isa: Isa) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def kernel_addresses(kernels: Sequence[Kernel]) -> list[int]:
-    """The addresses of kernels, compiling those that are not known yet."""
-    isa = current_isa()
-    known = [_by_key[kernel.key] if isinstance(kernel, StoredKernel) else _addresses.get((kernel, isa.name))
-             for kernel in kernels]
-    new = dict.fromkeys(kernel for kernel, address in zip(kernels, known, strict=True) if address is None)
-    counters.memory_hits += sum(not isinstance(kernel, StoredKernel) for kernel in kernels) - len(new)
-    if len(new) > 1:
-        from morpho.backends.cpu.compiler.compilation import Compilation
-
-        with Compilation() as compilation:
-            for kernel in new:
-                compilation.offer(kernel)
-            compilation.finish()
-    made = {kernel: _kernel_address(kernel, isa) for kernel in new}
-    return [made[kernel] if address is None else address for kernel, address in zip(kernels, known, strict=True)]
+def known_address(kernel: Kernel, isa: Isa) -> int | None:
+    """The address of a kernel whose code is in memory under its own name."""
+    return _by_key[kernel.key] if isinstance(kernel, StoredKernel) else _addresses.get((kernel, isa.name))
 
 
 def is_known(kernel: Kernel, isa: Isa) -> bool:
@@ -219,7 +206,7 @@ def function_name(key: str) -> str:
     return f"kernel_{key[:32]}"
 
 
-def _kernel_address(kernel: Kernel, isa: Isa) -> int:
+def kernel_address(kernel: Kernel, isa: Isa) -> int:
     """The address of a kernel that was not known just now."""
     with _lock:  # one thread compiles, the others find the result
         key = kernel_key(kernel, isa)

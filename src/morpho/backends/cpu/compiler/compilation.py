@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from morpho.backends.cpu.compiler import code
 from morpho.backends.cpu.compiler.queue import CompileQueue
 from morpho.backends.cpu.generators import generate
+from morpho.program.kernel import Kernel
 
 MANY_NODES = 600  # of a graph: it will have kernels enough for another process
 
@@ -66,3 +68,18 @@ class Compilation:
             for key, found in made.items():
                 self.disk.put(key, found)
         code.adopt(self.stored, made, self.isa)
+
+
+def kernel_addresses(kernels: Sequence[Kernel]) -> list[int]:
+    """The addresses of kernels, compiling those that are not known yet."""
+    isa = code.current_isa()
+    known = [code.known_address(kernel, isa) for kernel in kernels]
+    new = dict.fromkeys(kernel for kernel, address in zip(kernels, known, strict=True) if address is None)
+    code.counters.memory_hits += sum(not isinstance(kernel, code.StoredKernel) for kernel in kernels) - len(new)
+    if len(new) > 1:
+        with Compilation() as compilation:
+            for kernel in new:
+                compilation.offer(kernel)
+            compilation.finish()
+    made = {kernel: code.kernel_address(kernel, isa) for kernel in new}
+    return [made[kernel] if address is None else address for kernel, address in zip(kernels, known, strict=True)]

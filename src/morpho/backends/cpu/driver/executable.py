@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from morpho.backends.cpu.compiler import code
+from morpho.backends.cpu.compiler.compilation import kernel_addresses
 from morpho.backends.cpu.driver import threads
 from morpho.backends.cpu.driver.abi import LONG_WORK, Distances, ProgramField, StepField
 from morpho.backends.cpu.driver.driver import FUNCTIONS, driver_text
@@ -95,7 +96,7 @@ class Executable:
         self.table = Table()
         self.guards = [(len(sizes), self.table.run(sizes)) for sizes in extra]
         kernels = [kernel for step in self.steps for kernel in step.kernels]
-        self._build_steps(iter(code.kernel_addresses(kernels)))
+        self._build_steps(iter(kernel_addresses(kernels)))
         self.work_at = self.table.one(self._work_of_a_call())
         self._build_values()
         self._build_program()
