@@ -60,7 +60,7 @@ def object_code(text: str, triple: str = TRIPLE, cpu: str = "generic", features:
     return bytes(machine.emit_object(module))
 
 
-# -- from an object to a module ------------------------------------------------------------------------------------------
+# -- from an object to a module ----------------------------------------------------------------------------------------
 def _number(data: bytes, at: int) -> tuple[int, int]:
     """An unsigned LEB128 number, and where it ends."""
     value = shift = 0
@@ -139,7 +139,7 @@ def module_of(data: bytes) -> bytes:
     return bytes(out)
 
 
-# -- running -------------------------------------------------------------------------------------------------------------
+# -- running -----------------------------------------------------------------------------------------------------------
 def _exact(a: float, b: float, c: float, single: bool) -> float:
     """a * b + c, rounded once."""
     kind = np.float32 if single else np.float64
