@@ -48,9 +48,9 @@ class Embeddings(Module):
 
     def __init__(self, config: BertConfig, dtype: Any) -> None:
         width, std = config.hidden_size, config.initializer_range
-        self.word_embeddings = Embedding(config.vocab_size, width, dtype, std)
-        self.position_embeddings = Embedding(config.max_position_embeddings, width, dtype, std)
-        self.token_type_embeddings = Embedding(config.type_vocab_size, width, dtype, std)
+        self.word_embeddings = Embedding(config.vocab_size, width, dtype=dtype, std=std)
+        self.position_embeddings = Embedding(config.max_position_embeddings, width, dtype=dtype, std=std)
+        self.token_type_embeddings = Embedding(config.type_vocab_size, width, dtype=dtype, std=std)
         self.LayerNorm = LayerNorm(width, config.layer_norm_eps, dtype=dtype)
         self.dropout = Dropout(config.hidden_dropout_prob)
 

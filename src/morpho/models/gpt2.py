@@ -114,7 +114,7 @@ class GPT2(LanguageModel):
         self._configure(config)
         width = config.n_embd
         self.eos_token_id = config.eos_token_id
-        self.wte = Embedding(config.vocab_size, width, dtype, std=0.02)
+        self.wte = Embedding(config.vocab_size, width, dtype=dtype, std=0.02)
         self.wpe = LearnedPositions(config.n_positions, width, dtype, std=0.01)
         self.dropout = Dropout(config.embd_pdrop)
         self.h = ModuleList(Block(config, layer, dtype) for layer in range(config.n_layer))

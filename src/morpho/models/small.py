@@ -87,5 +87,5 @@ class CNN(Model):
     def forward(self, x: mo.Tensor) -> mo.Tensor:
         for convolution in self.convolutions:
             x = mo.max_pool2d(mo.relu(convolution(x)), 2)
-        x = mo.reshape(x, (x.shape[0], self.hidden.inputs))
+        x = mo.reshape(x, (x.shape[0], self.hidden.in_features))
         return self.output(self.dropout(mo.relu(self.hidden(x))))  # type: ignore[no-any-return]

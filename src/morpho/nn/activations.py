@@ -73,17 +73,17 @@ class GELU(_Activation):
 
 
 class LeakyReLU(_Activation):
-    """x where positive, slope * x elsewhere.
+    """x where positive, negative_slope * x elsewhere.
 
     >>> mo.nn.LeakyReLU(0.5)(mo.asarray([-1.0, 1.0])).numpy()
     array([-0.5,  1. ], dtype=float32)
     """
 
-    function = staticmethod(mo.leaky_relu)
+    function = staticmethod(lambda x, negative_slope: mo.leaky_relu(x, slope=negative_slope))
 
-    def __init__(self, slope: float = 0.01) -> None:
-        check_numbers("LeakyReLU", slope=slope)
-        self.slope = float(slope)
+    def __init__(self, negative_slope: float = 0.01) -> None:
+        check_numbers("LeakyReLU", negative_slope=negative_slope)
+        self.negative_slope = float(negative_slope)
 
 
 class ELU(_Activation):
@@ -107,11 +107,11 @@ class Softmax(_Activation):
     array([0.5, 0.5], dtype=float32)
     """
 
-    function = staticmethod(mo.softmax)
+    function = staticmethod(lambda x, dim: mo.softmax(x, axis=dim))
 
-    def __init__(self, axis: int = -1) -> None:
-        check_whole(type(self).__name__, axis=axis)
-        self.axis = int(axis)
+    def __init__(self, dim: int = -1) -> None:
+        check_whole(type(self).__name__, dim=dim)
+        self.dim = int(dim)
 
 
 class LogSoftmax(_Activation):
@@ -121,11 +121,11 @@ class LogSoftmax(_Activation):
     array([0.], dtype=float32)
     """
 
-    function = staticmethod(mo.log_softmax)
+    function = staticmethod(lambda x, dim: mo.log_softmax(x, axis=dim))
 
-    def __init__(self, axis: int = -1) -> None:
-        check_whole(type(self).__name__, axis=axis)
-        self.axis = int(axis)
+    def __init__(self, dim: int = -1) -> None:
+        check_whole(type(self).__name__, dim=dim)
+        self.dim = int(dim)
 
 
 class GLU(Module):
@@ -135,19 +135,19 @@ class GLU(Module):
     (3, 4)
     """
 
-    def __init__(self, axis: int = -1, activation: str = "sigmoid") -> None:
-        check_whole("GLU", axis=axis)
-        self.axis, self.activation = axis, function_of(activation)
+    def __init__(self, dim: int = -1, activation: str = "sigmoid") -> None:
+        check_whole("GLU", dim=dim)
+        self.dim, self.activation = dim, function_of(activation)
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
-        if x.ndim == 0 or x.shape[self.axis] % 2:
-            raise fail(ShapeError, "GLU", f"axis {self.axis} of shape {tuple(x.shape)} has no halves")
-        moved = mo.moveaxis(x, self.axis, -1)
+        if x.ndim == 0 or x.shape[self.dim] % 2:
+            raise fail(ShapeError, "GLU", f"axis {self.dim} of shape {tuple(x.shape)} has no halves")
+        moved = mo.moveaxis(x, self.dim, -1)
         half = moved.shape[-1] // 2
-        return mo.moveaxis(moved[..., :half] * self.activation(moved[..., half:]), -1, self.axis)
+        return mo.moveaxis(moved[..., :half] * self.activation(moved[..., half:]), -1, self.dim)
 
     def describe(self) -> str:
-        return f"axis={self.axis}"
+        return f"dim={self.dim}"
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {

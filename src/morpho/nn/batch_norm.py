@@ -27,28 +27,29 @@ class BatchNorm2d(Module):
 
     ranks: tuple[int, ...] = (4,)
 
-    def __init__(self, channels: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
                  track_running_stats: bool = True, dtype: Any = mo.float32) -> None:
         name = type(self).__name__
-        check_sizes(name, channels=channels)
+        check_sizes(name, num_features=num_features)
         check_numbers(name, 0, eps=eps)
         if momentum is not None:
             check_numbers(name, momentum=momentum)
             if not 0 <= momentum <= 1:
                 raise fail(ArgumentError, name, f"momentum={momentum} does not lie between 0 and 1")
-        self.channels, self.eps, self.momentum = channels, eps, momentum
-        self.weight = Parameter(mo.ones((channels,), dtype=dtype)) if affine else None
-        self.bias = Parameter(mo.zeros((channels,), dtype=dtype)) if affine else None
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        self.weight = Parameter(mo.ones((num_features,), dtype=dtype)) if affine else None
+        self.bias = Parameter(mo.zeros((num_features,), dtype=dtype)) if affine else None
         tracked = track_running_stats
-        self.running_mean = Buffer(mo.zeros((channels,), dtype=dtype)) if tracked else None
-        self.running_var = Buffer(mo.ones((channels,), dtype=dtype)) if tracked else None
+        self.running_mean = Buffer(mo.zeros((num_features,), dtype=dtype)) if tracked else None
+        self.running_var = Buffer(mo.ones((num_features,), dtype=dtype)) if tracked else None
         self.num_batches_tracked = Buffer(mo.asarray(0, dtype=mo.int64)) if tracked else None
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
         name = type(self).__name__
-        if x.ndim not in self.ranks or x.shape[1] != self.channels:
-            raise fail(ShapeError, name, f"shape {tuple(x.shape)} is not one of {self.ranks} axes with {self.channels} "
-                                         "channels in axis 1")
+        if x.ndim not in self.ranks or x.shape[1] != self.num_features:
+            raise fail(ShapeError, name, f"shape {tuple(x.shape)} is not one of {self.ranks} axes with "
+                                         f"{self.num_features} channels in axis 1")
         if not self.training and self.running_mean is not None:
             return mo.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.eps)
         count = product(tuple(size for axis, size in enumerate(x.shape) if axis != 1))
@@ -73,7 +74,7 @@ class BatchNorm2d(Module):
             self.num_batches_tracked.defer(batches)
 
     def describe(self) -> str:
-        return f"{self.channels}, eps={self.eps}, momentum={self.momentum}"
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
 
 
 class BatchNorm1d(BatchNorm2d):

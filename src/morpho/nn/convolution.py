@@ -20,17 +20,19 @@ class _Convolution(Module):
     rank = 2
     transposed = False
 
-    def _setup(self, inputs: int, outputs: int, kernel_size: Any, groups: int, bias: bool, dtype: Any) -> None:
+    def _setup(self, in_channels: int, out_channels: int, kernel_size: Any, groups: int, bias: bool,
+               dtype: Any) -> None:
         name = type(self).__name__
-        check_sizes(name, inputs=inputs, outputs=outputs, groups=groups)
-        if inputs % groups or outputs % groups:
-            raise fail(ArgumentError, name, f"{inputs} and {outputs} channels do not both divide into {groups} groups")
-        self.inputs, self.outputs, self.groups = inputs, outputs, groups
+        check_sizes(name, in_channels=in_channels, out_channels=out_channels, groups=groups)
+        if in_channels % groups or out_channels % groups:
+            raise fail(ArgumentError, name, f"{in_channels} and {out_channels} channels do not both divide into "
+                                            f"{groups} groups")
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size = per_axis(name, "kernel_size", kernel_size, self.rank, 1)
-        shape = (inputs, outputs // groups) if self.transposed else (outputs, inputs // groups)
+        shape = (in_channels, out_channels // groups) if self.transposed else (out_channels, in_channels // groups)
         fan = shape[1] * math.prod(self.kernel_size)
         self.weight = Parameter(init.kaiming_uniform((*shape, *self.kernel_size), dtype=dtype))
-        self.bias = Parameter(init.uniform((outputs,), 1 / math.sqrt(fan), dtype)) if bias else None
+        self.bias = Parameter(init.uniform((out_channels,), 1 / math.sqrt(fan), dtype)) if bias else None
 
     def _check_steps(self) -> None:
         for what in ("stride", "dilation"):
@@ -38,7 +40,7 @@ class _Convolution(Module):
 
     def describe(self) -> str:
         size = self.kernel_size[0] if len(set(self.kernel_size)) == 1 else self.kernel_size
-        parts = [f"{self.inputs}, {self.outputs}, {size}"]
+        parts = [f"{self.in_channels}, {self.out_channels}, {size}"]
         for name, plain in (("stride", 1), ("padding", 0), ("output_padding", 0), ("dilation", 1), ("groups", 1)):
             if vars(self).get(name, plain) != plain:
                 parts.append(f"{name}={vars(self)[name]!r}")
@@ -46,15 +48,16 @@ class _Convolution(Module):
 
 
 class Conv2d(_Convolution):
-    """The convolution of images x[N, inputs, H, W]; the weight is (outputs, inputs / groups, KH, KW). See `mo.conv2d`.
+    """The convolution of images x[N, in_channels, H, W]; the weight is (out_channels, in_channels / groups, KH, KW).
+    See `mo.conv2d`.
 
     >>> mo.nn.Conv2d(3, 8, 3, padding=1)(mo.ones((2, 3, 6, 6))).shape
     (2, 8, 6, 6)
     """
 
-    def __init__(self, inputs: int, outputs: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
                  dilation: Any = 1, groups: int = 1, bias: bool = True, dtype: Any = mo.float32) -> None:
-        self._setup(inputs, outputs, kernel_size, groups, bias, dtype)
+        self._setup(in_channels, out_channels, kernel_size, groups, bias, dtype)
         self.stride, self.padding, self.dilation = stride, padding, dilation
         self._check_steps()
 
@@ -65,7 +68,8 @@ class Conv2d(_Convolution):
 
 
 class Conv1d(Conv2d):
-    """The convolution of lines x[N, inputs, L]; the weight is (outputs, inputs / groups, K). See `mo.conv1d`.
+    """The convolution of lines x[N, in_channels, L]; the weight is (out_channels, in_channels / groups, K). See
+    `mo.conv1d`.
 
     >>> mo.nn.Conv1d(3, 8, 3)(mo.ones((2, 3, 6))).shape
     (2, 8, 4)
@@ -75,7 +79,7 @@ class Conv1d(Conv2d):
 
 
 class ConvTranspose2d(_Convolution):
-    """The transposed convolution of images; the weight is (inputs, outputs / groups, KH, KW). See
+    """The transposed convolution of images; the weight is (in_channels, out_channels / groups, KH, KW). See
     `mo.conv_transpose2d`.
 
     >>> mo.nn.ConvTranspose2d(3, 8, 2, stride=2)(mo.ones((2, 3, 4, 4))).shape
@@ -84,10 +88,10 @@ class ConvTranspose2d(_Convolution):
 
     transposed = True
 
-    def __init__(self, inputs: int, outputs: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
                  output_padding: Any = 0, groups: int = 1, bias: bool = True, dilation: Any = 1,
                  dtype: Any = mo.float32) -> None:
-        self._setup(inputs, outputs, kernel_size, groups, bias, dtype)
+        self._setup(in_channels, out_channels, kernel_size, groups, bias, dtype)
         self.stride, self.padding, self.output_padding, self.dilation = stride, padding, output_padding, dilation
         self._check_steps()
 
@@ -98,7 +102,8 @@ class ConvTranspose2d(_Convolution):
 
 
 class ConvTranspose1d(ConvTranspose2d):
-    """The transposed convolution of lines; the weight is (inputs, outputs / groups, K). See `mo.conv_transpose1d`.
+    """The transposed convolution of lines; the weight is (in_channels, out_channels / groups, K). See
+    `mo.conv_transpose1d`.
 
     >>> mo.nn.ConvTranspose1d(3, 8, 2, stride=2)(mo.ones((2, 3, 4))).shape
     (2, 8, 8)

@@ -13,7 +13,7 @@ from morpho.base.checks import check_sizes
 from morpho.base.dims import product
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn import init
-from morpho.nn.dropout import Dropout
+from morpho.nn.dropout import check_share, dropped
 from morpho.nn.linear import linear
 from morpho.nn.module import Module
 from morpho.tensor.variable import Parameter
@@ -27,18 +27,20 @@ class _Recurrent(Module):
     gates = 1
     kept = 1  # tensors that a step hands to the next one
 
-    def __init__(self, inputs: int, hidden: int, layers: int = 1, bias: bool = True, batch_first: bool = False,
-                 dropout: float = 0.0, bidirectional: bool = False, dtype: Any = mo.float32) -> None:
-        check_sizes(type(self).__name__, inputs=inputs, hidden=hidden, layers=layers)
-        self.inputs, self.hidden, self.layers, self.has_bias = inputs, hidden, layers, bias
-        self.batch_first, self.bidirectional, self.dropout = batch_first, bidirectional, Dropout(dropout)
-        bound = 1 / math.sqrt(hidden)
-        for layer in range(layers):
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+                 batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+                 dtype: Any = mo.float32) -> None:
+        check_sizes(type(self).__name__, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
+        self.input_size, self.hidden_size, self.num_layers, self.bias = input_size, hidden_size, num_layers, bias
+        self.batch_first, self.bidirectional, self.dropout = batch_first, bidirectional, dropout
+        check_share(type(self).__name__, dropout=dropout)
+        bound, rows = 1 / math.sqrt(hidden_size), self.gates * hidden_size
+        for layer in range(num_layers):
             for suffix in self._suffixes(layer):
-                width = inputs if layer == 0 else hidden * (2 if bidirectional else 1)
-                shapes = {"weight_ih": (self.gates * hidden, width), "weight_hh": (self.gates * hidden, hidden)}
+                width = input_size if layer == 0 else hidden_size * (2 if bidirectional else 1)
+                shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, width), "weight_hh": (rows, hidden_size)}
                 if bias:
-                    shapes |= {"bias_ih": (self.gates * hidden,), "bias_hh": (self.gates * hidden,)}  # type: ignore
+                    shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
                 for name, shape in shapes.items():
                     setattr(self, name + suffix, Parameter(init.uniform(shape, bound, dtype)))
 
@@ -56,27 +58,27 @@ class _Recurrent(Module):
         return given + hidden
 
     # -- the way through time ------------------------------------------------------------------------------------------
-    def forward(self, x: mo.Tensor, state: Any = None) -> tuple[mo.Tensor, Any]:
-        """x is (time, batch, inputs), or (batch, time, inputs) with `batch_first`; without a batch (time, inputs).
-        Gives the last layer's outputs at all times, and the states after the last step, (layers * directions, batch,
-        hidden) each."""
+    def forward(self, x: mo.Tensor, hx: Any = None) -> tuple[mo.Tensor, Any]:
+        """x is (time, batch, input_size), or (batch, time, input_size) with `batch_first`; without a batch (time,
+        input_size). `hx` are the states before the first step, zeros by default. Gives the last layer's outputs at all
+        times, and the states after the last step, (num_layers * directions, batch, hidden_size) each."""
         x = mo.asarray(x)
-        if x.ndim not in (2, 3) or x.shape[-1] != self.inputs:
+        if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
             raise fail(ShapeError, type(self).__name__,
-                       f"shape {tuple(x.shape)} is not [time, batch, {self.inputs}] or [time, {self.inputs}]")
+                       f"shape {tuple(x.shape)} is not [time, batch, {self.input_size}] or [time, {self.input_size}]")
         single = x.ndim == 2
         if single:
             x = mo.expand_dims(x, axis=1)
         elif self.batch_first:
-            x = mo.permute_dims(x, (1, 0, 2))  # (time, batch, inputs)
+            x = mo.permute_dims(x, (1, 0, 2))  # (time, batch, input_size)
         if not isinstance(x.shape[0], int) or x.shape[0] == 0:
             raise fail(ShapeError, type(self).__name__, f"the number of steps, {x.shape[0]}, is not known and positive",
                        "make only the batch dynamic")
         ends: list[States] = []
-        before = self._first_states(state, x, single)
-        for layer in range(self.layers):
-            if layer:
-                x = self.dropout(x)
+        before = self._first_states(hx, x, single)
+        for layer in range(self.num_layers):
+            if layer and self.dropout and self.training:
+                x = dropped(x, self.dropout, x.shape)
             sides = []
             for suffix in self._suffixes(layer):
                 outputs, end = self._direction(x, before[len(ends)], suffix)
@@ -92,12 +94,12 @@ class _Recurrent(Module):
 
     def _first_states(self, state: Any, x: mo.Tensor, single: bool) -> list[States]:
         """The states before the first step, for every layer and direction."""
-        count = self.layers * (2 if self.bidirectional else 1)
+        count = self.num_layers * (2 if self.bidirectional else 1)
         if state is None:
-            zero = mo.zeros((x.shape[1], self.hidden), dtype=x.dtype)
+            zero = mo.zeros((x.shape[1], self.hidden_size), dtype=x.dtype)
             return [(zero,) * self.kept] * count
         given = (state,) if self.kept == 1 else tuple(state)
-        wanted = (count, self.hidden) if single else (count, x.shape[1], self.hidden)
+        wanted = (count, self.hidden_size) if single else (count, x.shape[1], self.hidden_size)
         if len(given) != self.kept or any(tuple(one.shape) != wanted for one in given):
             raise fail(ShapeError, type(self).__name__, f"the states are not {self.kept} of shape {wanted}")
         given = tuple(mo.expand_dims(one, axis=1) for one in given) if single else given
@@ -107,10 +109,11 @@ class _Recurrent(Module):
         """One layer in one direction: outputs at all times (time, batch, hidden), and the last states."""
         own = vars(self)
         hidden_bias = own.get("bias_hh" + suffix)
-        bias = self.input_bias(own["bias_ih" + suffix], hidden_bias) if self.has_bias else None
+        bias = self.input_bias(own["bias_ih" + suffix], hidden_bias) if self.bias else None
         times, batch = x.shape[:2]
         rows = mo.reshape(x, (product((times, batch)), x.shape[2]))
-        projected = mo.reshape(linear(rows, own["weight_ih" + suffix], bias), (times, batch, self.gates * self.hidden))
+        projected = linear(rows, own["weight_ih" + suffix], bias)
+        projected = mo.reshape(projected, (times, batch, self.gates * self.hidden_size))
         outputs: list[Any] = [None] * times
         for time in reversed(range(times)) if suffix.endswith("_reverse") else range(times):
             states = self.step(projected[time], states, own["weight_hh" + suffix], hidden_bias)
@@ -119,13 +122,14 @@ class _Recurrent(Module):
 
     def _parts(self, x: mo.Tensor) -> list[mo.Tensor]:
         """The gates, side by side in the last axis, one by one."""
-        return [x[:, i * self.hidden:(i + 1) * self.hidden] for i in range(self.gates)]
+        return [x[:, i * self.hidden_size:(i + 1) * self.hidden_size] for i in range(self.gates)]
 
     def describe(self) -> str:
         extra = [f"{name}={value}" for name, value, plain in
-                 (("layers", self.layers, 1), ("bias", self.has_bias, True), ("batch_first", self.batch_first, False),
-                  ("bidirectional", self.bidirectional, False)) if value != plain]
-        return ", ".join([f"{self.inputs}, {self.hidden}", *extra])
+                 (("num_layers", self.num_layers, 1), ("bias", self.bias, True),
+                  ("batch_first", self.batch_first, False), ("bidirectional", self.bidirectional, False))
+                 if value != plain]
+        return ", ".join([f"{self.input_size}, {self.hidden_size}", *extra])
 
 
 class RNN(_Recurrent):
@@ -136,10 +140,12 @@ class RNN(_Recurrent):
     ((5, 2, 8), (1, 2, 8))
     """
 
-    def __init__(self, inputs: int, hidden: int, layers: int = 1, nonlinearity: str = "tanh", **settings: Any) -> None:
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh",
+                 bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+                 dtype: Any = mo.float32) -> None:
         if nonlinearity not in ("tanh", "relu"):
             raise fail(ArgumentError, "RNN", f"nonlinearity {nonlinearity!r} is unknown", "use 'tanh' or 'relu'")
-        super().__init__(inputs, hidden, layers, **settings)
+        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype)
         self.nonlinearity = nonlinearity
 
     def step(self, projected: mo.Tensor, states: States, weight: mo.Tensor, bias: mo.Tensor | None) -> States:
@@ -150,7 +156,7 @@ class RNN(_Recurrent):
 class LSTM(_Recurrent):
     """Long short-term memory: the gates i, f, g, o in this order; c = f * c + i * g, h = o * tanh(c).
 
-    >>> outputs, (h, c) = mo.nn.LSTM(4, 8, layers=2)(mo.ones((5, 2, 4)))
+    >>> outputs, (h, c) = mo.nn.LSTM(4, 8, num_layers=2)(mo.ones((5, 2, 4)))
     >>> outputs.shape, h.shape, c.shape
     ((5, 2, 8), (2, 2, 8), (2, 2, 8))
     """

@@ -111,7 +111,7 @@ NN = {
 }
 OPTIM = {
     "lr_scheduler": "mo.optim.StepLR, mo.optim.CosineAnnealingLR, ...: schedules are in mo.optim itself",
-    "LRScheduler": "mo.optim.Schedule", "clip_grad_norm_": "mo.optim.clip_grad_norm",
+    "Schedule": "mo.optim.LRScheduler", "Group": "mo.optim.ParamGroup", "clip_grad_norm_": "mo.optim.clip_grad_norm",
     "clip_grad_value_": "mo.optim.clip_grad_value", "OneCycleLR": "mo.optim.WarmupCosineLR",
     "CosineAnnealingWarmRestarts": "mo.optim.SequentialLR of mo.optim.CosineAnnealingLR",
     "CyclicLR": "mo.optim.LambdaLR", "MultiplicativeLR": "mo.optim.LambdaLR",
@@ -163,10 +163,9 @@ MODULE = {
     "set_extra_state": "nn.Buffer", "num_parameters": "model.parameter_count()",
 }
 OPTIMIZER = {
-    "param_groups": "opt.groups: opt.groups[0]['lr'] = 0.1, opt.groups[0].parameters",
-    "add_param_group": "opt.add_group", "state": "opt.state_dict()['slots']",
-    "lr": "opt.groups[0]['lr']", "params": "opt.parameters()",
-    "param_group": "opt.groups", "minimize": "loss.backward() and opt.step()",
+    "groups": "opt.param_groups", "add_group": "opt.add_param_group", "state": "opt.state_dict()['slots']",
+    "lr": "opt.param_groups[0]['lr']", "params": "opt.parameters()",
+    "param_group": "opt.param_groups", "minimize": "loss.backward() and opt.step()",
 }
 LINALG = {
     "norm": "mo.linalg.vector_norm, or mo.linalg.matrix_norm", "eig": "mo.linalg.eigh for symmetric matrices",
