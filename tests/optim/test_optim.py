@@ -203,7 +203,7 @@ def test_groups_can_be_added() -> None:
     assert (a.item(), b.item()) == (0.0, 0.75)
     schedule = mo.optim.ExponentialLR(opt, 0.5)
     opt.load_state_dict(opt.state_dict())
-    opt.add_param_group({"params": [mo.nn.Parameter([1.0])], "lr": 8.0})  # after a state was loaded, and under a schedule
+    opt.add_param_group({"params": [mo.nn.Parameter([1.0])], "lr": 8.0})  # after a state was loaded; under a schedule
     schedule.step()
     assert schedule.get_last_lr() == [0.25, 0.125, 4.0] and opt.state_dict()["count"] == [2, 1, 0]
 
