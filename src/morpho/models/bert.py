@@ -13,12 +13,12 @@ from morpho.models.base import Config, Model, tied_logits
 from morpho.models.encoder import Dense, SelfAttention
 from morpho.nn import init
 from morpho.nn.containers import ModuleList
-from morpho.nn.dropout import Dropout
-from morpho.nn.linear import Embedding, Linear
+from morpho.nn.layers.dropout import Dropout
+from morpho.nn.layers.linear import Embedding, Linear
+from morpho.nn.layers.norm import LayerNorm
 from morpho.nn.module import Module
-from morpho.nn.norm import LayerNorm
-from morpho.nn.positions import rows_at
-from morpho.nn.transformer import activation
+from morpho.nn.transformer.blocks import activation
+from morpho.nn.transformer.positions import rows_at
 from morpho.tensor.variable import Parameter
 
 

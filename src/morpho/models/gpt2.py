@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 import morpho as mo
 from morpho.models.base import Config, LanguageModel, divided, tied_logits
 from morpho.nn import init
-from morpho.nn.attention import KeyValueCache, attend, join_heads, split_heads
 from morpho.nn.containers import ModuleList
-from morpho.nn.dropout import Dropout
-from morpho.nn.linear import Embedding, Linear
+from morpho.nn.layers.dropout import Dropout
+from morpho.nn.layers.linear import Embedding, Linear
+from morpho.nn.layers.norm import LayerNorm
 from morpho.nn.module import Module
-from morpho.nn.norm import LayerNorm
-from morpho.nn.positions import LearnedPositions
-from morpho.nn.transformer import activation
+from morpho.nn.transformer.attention import KeyValueCache, attend, join_heads, split_heads
+from morpho.nn.transformer.blocks import activation
+from morpho.nn.transformer.positions import LearnedPositions
 from morpho.tensor.variable import Parameter
 
 

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import morpho as mo
 from morpho.models.base import Config, LanguageModel, divided, tied_logits
 from morpho.nn import init
-from morpho.nn.attention import KeyValueCache, MultiHeadAttention
 from morpho.nn.containers import ModuleList
-from morpho.nn.linear import Embedding, Linear
+from morpho.nn.layers.linear import Embedding, Linear
+from morpho.nn.layers.norm import RMSNorm
 from morpho.nn.module import Module
-from morpho.nn.norm import RMSNorm
-from morpho.nn.positions import RotaryPositions
-from morpho.nn.transformer import FeedForward
+from morpho.nn.transformer.attention import KeyValueCache, MultiHeadAttention
+from morpho.nn.transformer.blocks import FeedForward
+from morpho.nn.transformer.positions import RotaryPositions
 
 
 @dataclass

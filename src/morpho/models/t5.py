@@ -13,13 +13,13 @@ import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import Config, LanguageModel, tied_logits
 from morpho.nn import init
-from morpho.nn.attention import KeyValueCache, attend, join_heads, split_heads
 from morpho.nn.containers import ModuleList
-from morpho.nn.dropout import Dropout
-from morpho.nn.linear import Embedding, Linear
+from morpho.nn.layers.dropout import Dropout
+from morpho.nn.layers.linear import Embedding, Linear
+from morpho.nn.layers.norm import RMSNorm
 from morpho.nn.module import Module
-from morpho.nn.norm import RMSNorm
-from morpho.nn.transformer import activation
+from morpho.nn.transformer.attention import KeyValueCache, attend, join_heads, split_heads
+from morpho.nn.transformer.blocks import activation
 
 FARTHEST = 4096  # positions apart that have entries in the table of buckets; farther ones are the last bucket's
 

@@ -11,12 +11,12 @@ from typing import Any
 import morpho as mo
 from morpho.models.base import Config, LanguageModel, divided, tied_logits
 from morpho.nn import init
-from morpho.nn.attention import KeyValueCache
 from morpho.nn.containers import ModuleList
-from morpho.nn.dropout import Dropout
-from morpho.nn.linear import Embedding, Linear
-from morpho.nn.positions import LearnedPositions, RotaryPositions
-from morpho.nn.transformer import TransformerBlock, norm
+from morpho.nn.layers.dropout import Dropout
+from morpho.nn.layers.linear import Embedding, Linear
+from morpho.nn.transformer.attention import KeyValueCache
+from morpho.nn.transformer.blocks import TransformerBlock, norm
+from morpho.nn.transformer.positions import LearnedPositions, RotaryPositions
 
 
 @dataclass

@@ -6,7 +6,9 @@
 """
 
 from morpho.nn import init, transformer
-from morpho.nn.activations import (
+from morpho.nn.containers import Flatten, Identity, Lambda, ModuleDict, ModuleList, ParameterList, Sequential, Unflatten
+from morpho.nn.frozen import Frozen
+from morpho.nn.layers.activations import (
     ELU,
     GELU,
     GLU,
@@ -26,30 +28,27 @@ from morpho.nn.activations import (
     Tanh,
     activation,
 )
-from morpho.nn.attention import KeyValueCache, MultiHeadAttention
-from morpho.nn.batch_norm import BatchNorm1d, BatchNorm2d
-from morpho.nn.containers import Flatten, Identity, Lambda, ModuleDict, ModuleList, ParameterList, Sequential, Unflatten
-from morpho.nn.convolution import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
-from morpho.nn.criteria import (
-    BCELoss,
-    BCEWithLogitsLoss,
-    CosineEmbeddingLoss,
-    CrossEntropyLoss,
-    FocalLoss,
-    HuberLoss,
-    KLDivLoss,
-    L1Loss,
-    Loss,
-    MSELoss,
-    NLLLoss,
-    SmoothL1Loss,
-    TripletMarginLoss,
+from morpho.nn.layers.batch_norm import BatchNorm1d, BatchNorm2d
+from morpho.nn.layers.convolution import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
+from morpho.nn.layers.dropout import Dropout, Dropout2d
+from morpho.nn.layers.gated import GatedUnit, GeGLU, SwiGLU
+from morpho.nn.layers.linear import Embedding, FusedMLP, Linear, linear
+from morpho.nn.layers.norm import GroupNorm, LayerNorm, RMSNorm
+from morpho.nn.layers.pooling import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AvgPool1d,
+    AvgPool2d,
+    GlobalAvgPool,
+    GlobalMaxPool,
+    MaxPool1d,
+    MaxPool2d,
 )
-from morpho.nn.dropout import Dropout, Dropout2d
-from morpho.nn.frozen import Frozen
-from morpho.nn.gated import GatedUnit, GeGLU, SwiGLU
-from morpho.nn.linear import Embedding, FusedMLP, Linear, linear
-from morpho.nn.losses import (
+from morpho.nn.layers.quantised import QuantisedEmbedding, QuantisedLinear
+from morpho.nn.layers.recurrent import GRU, LSTM, RNN
+from morpho.nn.losses.functions import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
     cosine_embedding_loss,
@@ -65,25 +64,26 @@ from morpho.nn.losses import (
     smooth_l1_loss,
     triplet_margin_loss,
 )
-from morpho.nn.module import Module
-from morpho.nn.norm import GroupNorm, LayerNorm, RMSNorm
-from morpho.nn.pooling import (
-    AdaptiveAvgPool1d,
-    AdaptiveAvgPool2d,
-    AdaptiveMaxPool1d,
-    AdaptiveMaxPool2d,
-    AvgPool1d,
-    AvgPool2d,
-    GlobalAvgPool,
-    GlobalMaxPool,
-    MaxPool1d,
-    MaxPool2d,
+from morpho.nn.losses.modules import (
+    BCELoss,
+    BCEWithLogitsLoss,
+    CosineEmbeddingLoss,
+    CrossEntropyLoss,
+    FocalLoss,
+    HuberLoss,
+    KLDivLoss,
+    L1Loss,
+    Loss,
+    MSELoss,
+    NLLLoss,
+    SmoothL1Loss,
+    TripletMarginLoss,
 )
-from morpho.nn.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
-from morpho.nn.quantised import QuantisedEmbedding, QuantisedLinear
+from morpho.nn.module import Module
 from morpho.nn.random import seed
-from morpho.nn.recurrent import GRU, LSTM, RNN
-from morpho.nn.transformer import FeedForward, TransformerBlock, TransformerDecoderBlock
+from morpho.nn.transformer.attention import KeyValueCache, MultiHeadAttention
+from morpho.nn.transformer.blocks import FeedForward, TransformerBlock, TransformerDecoderBlock
+from morpho.nn.transformer.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
 from morpho.tensor.calls import hint_calls as _hint_calls
 from morpho.tensor.checkpoint import checkpoint, checkpoint_sequential
 from morpho.tensor.names import module_attribute as _module_attribute

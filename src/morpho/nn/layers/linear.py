@@ -10,8 +10,8 @@ import morpho as mo
 from morpho.base.checks import as_whole, check_sizes, shown
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn import init
-from morpho.nn.activations import activation
 from morpho.nn.containers import Sequential
+from morpho.nn.layers.activations import activation
 from morpho.nn.module import Module
 from morpho.tensor.variable import Parameter
 

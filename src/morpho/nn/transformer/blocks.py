@@ -8,12 +8,12 @@ from typing import Any
 import morpho as mo
 from morpho.base.checks import check_sizes
 from morpho.base.errors import ArgumentError, fail
-from morpho.nn.attention import KeyValueCache, MultiHeadAttention
-from morpho.nn.dropout import Dropout
-from morpho.nn.linear import Linear
+from morpho.nn.layers.dropout import Dropout
+from morpho.nn.layers.linear import Linear
+from morpho.nn.layers.norm import LayerNorm, RMSNorm
 from morpho.nn.module import Module
-from morpho.nn.norm import LayerNorm, RMSNorm
-from morpho.nn.positions import RotaryPositions
+from morpho.nn.transformer.attention import KeyValueCache, MultiHeadAttention
+from morpho.nn.transformer.positions import RotaryPositions
 
 ACTIVATIONS: dict[str, Callable[[mo.Tensor], mo.Tensor]] = {
     "gelu": mo.gelu,

@@ -13,8 +13,8 @@ from morpho.base.checks import check_sizes
 from morpho.base.dims import product
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn import init
-from morpho.nn.dropout import check_share, dropped
-from morpho.nn.linear import linear
+from morpho.nn.layers.dropout import check_share, dropped
+from morpho.nn.layers.linear import linear
 from morpho.nn.module import Module
 from morpho.tensor.variable import Parameter
 

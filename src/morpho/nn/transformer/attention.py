@@ -7,10 +7,10 @@ from typing import Any
 import morpho as mo
 from morpho.base.checks import check_sizes
 from morpho.base.errors import ArgumentError, ShapeError, fail
-from morpho.nn.dropout import Dropout
-from morpho.nn.linear import Linear
+from morpho.nn.layers.dropout import Dropout
+from morpho.nn.layers.linear import Linear
 from morpho.nn.module import Module
-from morpho.nn.positions import RotaryPositions
+from morpho.nn.transformer.positions import RotaryPositions
 
 
 def split_heads(x: mo.Tensor, heads: int) -> mo.Tensor:

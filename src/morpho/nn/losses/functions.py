@@ -1,4 +1,4 @@
-"""Losses: how far predictions are from what was wanted, as functions; `nn/criteria.py` has them as modules.
+"""Losses: how far predictions are from what was wanted, as functions; `modules.py` has them as modules.
 
 Each takes `reduction`: "mean" over all elements, "sum", or "none" for one value each.
 """

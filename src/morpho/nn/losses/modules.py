@@ -1,4 +1,4 @@
-"""Losses as modules: the functions of `nn/losses.py` with their settings kept."""
+"""Losses as modules: the functions of `functions.py` with their settings kept."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
-from morpho.nn import losses
+from morpho.nn.losses import functions as losses
 from morpho.nn.module import Module
 
 

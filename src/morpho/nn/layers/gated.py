@@ -6,8 +6,8 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.checks import check_sizes
-from morpho.nn.activations import function_of
-from morpho.nn.linear import Linear
+from morpho.nn.layers.activations import function_of
+from morpho.nn.layers.linear import Linear
 from morpho.nn.module import Module
 
 

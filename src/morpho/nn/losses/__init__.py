@@ -1,0 +1,1 @@
+"""Losses: `functions.py` has them as functions, `modules.py` as modules with their settings kept."""
