@@ -225,9 +225,9 @@ def test_cross_entropy(reduction: str, smoothing: float, rng: np.random.Generato
     settings = {"label_smoothing": smoothing, "ignore_index": 9, "reduction": reduction}
     for given in (None, weight):
         a, b = (None, None) if given is None else (mo.asarray(given), torch.tensor(given))
-        compare(lambda x, a=a: nn.cross_entropy(x, mo.asarray(classes), axis=1, weight=a, **settings),
+        compare(lambda x, a=a: nn.cross_entropy(x, mo.asarray(classes), weight=a, **settings),
                 lambda x, b=b: F.cross_entropy(x, torch.tensor(classes), weight=b, **settings), [x], rng)
-        compare(lambda x, a=a: nn.nll_loss(x, mo.asarray(classes), axis=1, weight=a, ignore_index=9,
+        compare(lambda x, a=a: nn.nll_loss(x, mo.asarray(classes), weight=a, ignore_index=9,
                                            reduction=reduction),
                 lambda x, b=b: F.nll_loss(x, torch.tensor(classes), weight=b, ignore_index=9, reduction=reduction),
                 [x], rng)

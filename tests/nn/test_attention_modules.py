@@ -92,12 +92,12 @@ def test_rope_turns_complex_numbers(interleaved: bool) -> None:
 
 
 def test_rope_scalings() -> None:
-    plain = mo.nn.positions._frequencies(8, 100.0, None)
-    linear = mo.nn.positions._frequencies(8, 100.0, {"type": "linear", "factor": 4.0})
+    plain = mo.nn.transformer.positions._frequencies(8, 100.0, None)
+    linear = mo.nn.transformer.positions._frequencies(8, 100.0, {"type": "linear", "factor": 4.0})
     np.testing.assert_allclose(linear, plain / 4)
     scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                "original_max_position_embeddings": 64}
-    llama = mo.nn.positions._frequencies(8, 100.0, scaling)
+    llama = mo.nn.transformer.positions._frequencies(8, 100.0, scaling)
     assert llama[0] == plain[0] and np.isclose(llama[-1], plain[-1] / 8) and (np.diff(plain / llama) >= 0).all()
     with pytest.raises(ArgumentError, match="'yarn' is unknown"):
         mo.nn.RotaryPositions(8, scaling={"type": "yarn"})

@@ -52,7 +52,7 @@ x = mo.ones((3, 4))
     (lambda: mo.nn.Linear(2, 3, device="cuda"), r"\[Linear\].*leave 'device' out"),
     (lambda: mo.nn.Linear(2, 4)(input=x), r"\[Linear\] there is no argument 'input'.*write x="),
     (lambda: mo.nn.Softmax(axis=1), r"\[Softmax\].*write dim="),
-    (lambda: mo.nn.mse_loss(input=x, target=x), r"\[mse_loss\].*write prediction="),
+    (lambda: mo.nn.mse_loss(prediction=x, target=x), r"\[mse_loss\] there is no argument 'prediction'.*\(input, target"),
     (lambda: mo.data.DataLoader([1], workers=2, pin_memory=True), r"write num_workers=\.\.\.; leave 'pin_memory' out"),
     (lambda: mo.amp.autocast(device_type="cuda"), r"\[autocast\].*leave 'device_type' out"),
     (lambda: mo.amp.autocast("cuda"), r"\[autocast\] 'cuda' is a device.*write autocast\('bfloat16'\)"),

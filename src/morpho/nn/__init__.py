@@ -48,17 +48,21 @@ from morpho.nn.layers.pooling import (
 )
 from morpho.nn.layers.quantised import QuantisedEmbedding, QuantisedLinear
 from morpho.nn.layers.recurrent import GRU, LSTM, RNN
-from morpho.nn.losses.functions import (
+from morpho.nn.losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
     cosine_embedding_loss,
     cosine_similarity,
     cross_entropy,
+    ctc_loss,
     focal_loss,
+    hinge_embedding_loss,
     huber_loss,
     kl_div,
     l1_loss,
+    margin_ranking_loss,
     mse_loss,
+    multi_margin_loss,
     nll_loss,
     pairwise_distance,
     smooth_l1_loss,
@@ -69,12 +73,16 @@ from morpho.nn.losses.modules import (
     BCEWithLogitsLoss,
     CosineEmbeddingLoss,
     CrossEntropyLoss,
+    CTCLoss,
     FocalLoss,
+    HingeEmbeddingLoss,
     HuberLoss,
     KLDivLoss,
     L1Loss,
     Loss,
+    MarginRankingLoss,
     MSELoss,
+    MultiMarginLoss,
     NLLLoss,
     SmoothL1Loss,
     TripletMarginLoss,
@@ -108,11 +116,12 @@ __all__ = [
     "ELU", "GELU", "GLU", "Hardsigmoid", "Hardswish", "LeakyReLU", "LogSigmoid", "LogSoftmax", "Mish", "ReLU", "ReLU6",
     "SELU", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "activation",
     # losses
-    "BCELoss", "BCEWithLogitsLoss", "CosineEmbeddingLoss", "CrossEntropyLoss", "FocalLoss", "HuberLoss", "KLDivLoss",
-    "L1Loss", "Loss", "MSELoss", "NLLLoss", "SmoothL1Loss", "TripletMarginLoss", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity", "cross_entropy", "focal_loss",
-    "huber_loss", "kl_div", "l1_loss", "mse_loss", "nll_loss", "pairwise_distance", "smooth_l1_loss",
-    "triplet_margin_loss",
+    "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CosineEmbeddingLoss", "CrossEntropyLoss", "FocalLoss",
+    "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "Loss", "MSELoss", "MarginRankingLoss", "MultiMarginLoss",
+    "NLLLoss", "SmoothL1Loss", "TripletMarginLoss", "binary_cross_entropy", "binary_cross_entropy_with_logits",
+    "cosine_embedding_loss", "cosine_similarity", "cross_entropy", "ctc_loss", "focal_loss", "hinge_embedding_loss",
+    "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss", "multi_margin_loss", "nll_loss",
+    "pairwise_distance", "smooth_l1_loss", "triplet_margin_loss",
 ]
 
 _hint_calls(globals(), __all__)  # calls with other libraries' keywords
