@@ -19,6 +19,7 @@ from morpho.nn.layers.activations import (
     LogSigmoid,
     LogSoftmax,
     Mish,
+    PReLU,
     ReLU,
     ReLU6,
     Sigmoid,
@@ -28,9 +29,11 @@ from morpho.nn.layers.activations import (
     Tanh,
     activation,
 )
-from morpho.nn.layers.batch_norm import BatchNorm1d, BatchNorm2d
-from morpho.nn.layers.convolution import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
+from morpho.nn.layers.batch_norm import BatchNorm1d, BatchNorm2d, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
+from morpho.nn.layers.cells import GRUCell, LSTMCell, RNNCell
+from morpho.nn.layers.convolution import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d
 from morpho.nn.layers.dropout import Dropout, Dropout2d
+from morpho.nn.layers.embedding_bag import EmbeddingBag
 from morpho.nn.layers.gated import GatedUnit, GeGLU, SwiGLU
 from morpho.nn.layers.linear import Embedding, FusedMLP, Linear, linear
 from morpho.nn.layers.norm import GroupNorm, LayerNorm, RMSNorm
@@ -48,6 +51,7 @@ from morpho.nn.layers.pooling import (
 )
 from morpho.nn.layers.quantised import QuantisedEmbedding, QuantisedLinear
 from morpho.nn.layers.recurrent import GRU, LSTM, RNN
+from morpho.nn.layers.upsample import Upsample, interpolate
 from morpho.nn.losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -87,7 +91,7 @@ from morpho.nn.losses.modules import (
     SmoothL1Loss,
     TripletMarginLoss,
 )
-from morpho.nn.module import Module
+from morpho.nn.module import Module, RemovableHandle
 from morpho.nn.random import seed
 from morpho.nn.transformer.attention import KeyValueCache, MultiHeadAttention
 from morpho.nn.transformer.blocks import FeedForward, TransformerBlock, TransformerDecoderBlock
@@ -100,11 +104,12 @@ from morpho.tensor.variable import Buffer, Parameter
 __all__ = [
     # the tree
     "Buffer", "Flatten", "Identity", "Lambda", "Module", "ModuleDict", "ModuleList", "Parameter", "ParameterList",
-    "Sequential", "Unflatten", "checkpoint", "checkpoint_sequential", "init", "seed",
+    "RemovableHandle", "Sequential", "Unflatten", "checkpoint", "checkpoint_sequential", "init", "seed",
     # layers
-    "BatchNorm1d", "BatchNorm2d", "Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d", "Dropout", "Dropout2d",
-    "Embedding", "FusedMLP", "GRU", "GatedUnit", "GeGLU", "GroupNorm", "LSTM", "LayerNorm", "Linear", "RMSNorm", "RNN",
-    "SwiGLU", "linear",
+    "BatchNorm1d", "BatchNorm2d", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "Dropout",
+    "Dropout2d", "Embedding", "EmbeddingBag", "FusedMLP", "GRU", "GRUCell", "GatedUnit", "GeGLU", "GroupNorm",
+    "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LSTM", "LSTMCell", "LayerNorm", "Linear", "RMSNorm", "RNN",
+    "RNNCell", "SwiGLU", "Upsample", "interpolate", "linear",
     # transformers
     "FeedForward", "Frozen", "KeyValueCache", "LearnedPositions", "MultiHeadAttention", "QuantisedEmbedding",
     "QuantisedLinear", "RotaryPositions", "SinusoidalPositions", "TransformerBlock", "TransformerDecoderBlock",
@@ -113,8 +118,8 @@ __all__ = [
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AvgPool1d", "AvgPool2d",
     "GlobalAvgPool", "GlobalMaxPool", "MaxPool1d", "MaxPool2d",
     # activations
-    "ELU", "GELU", "GLU", "Hardsigmoid", "Hardswish", "LeakyReLU", "LogSigmoid", "LogSoftmax", "Mish", "ReLU", "ReLU6",
-    "SELU", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "activation",
+    "ELU", "GELU", "GLU", "Hardsigmoid", "Hardswish", "LeakyReLU", "LogSigmoid", "LogSoftmax", "Mish", "PReLU", "ReLU",
+    "ReLU6", "SELU", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "activation",
     # losses
     "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CosineEmbeddingLoss", "CrossEntropyLoss", "FocalLoss",
     "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "Loss", "MSELoss", "MarginRankingLoss", "MultiMarginLoss",

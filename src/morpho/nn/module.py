@@ -144,6 +144,23 @@ class Module:
         """What is saved but not trained, with dotted names."""
         return self._variables(Buffer)
 
+    def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
+        """Make a tensor, or None, a buffer of this name: saved unless not `persistent`, never trained. The same as
+        `self.name = nn.Buffer(tensor, persistent)`.
+
+        >>> layer = mo.nn.Module()
+        >>> layer.register_buffer("scale", mo.ones(2), persistent=False)
+        >>> [name for name, _ in layer.named_buffers()], list(layer.state_dict())
+        (['scale'], [])
+        """
+        if not isinstance(name, str) or not name or "." in name:
+            raise fail(ArgumentError, "register_buffer", f"{name!r} is not a name without dots")
+        if (name in vars(self) and not isinstance(vars(self)[name], Buffer | None)) or hasattr(type(self), name):
+            raise fail(ArgumentError, "register_buffer", f"{type(self).__name__} has an attribute {name!r} already")
+        if tensor is not None and not isinstance(tensor, Buffer):
+            tensor = Buffer(tensor, persistent)
+        object.__setattr__(self, name, tensor)
+
     def buffers(self) -> Iterator[Buffer]:
         return (buffer for _, buffer in self.named_buffers())
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import morpho as mo
-from morpho.base.checks import check_numbers, check_whole
+from morpho.base.checks import check_numbers, check_sizes, check_whole
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn.module import Module
+from morpho.tensor.variable import Parameter
 
 
 class _Activation(Module):
@@ -84,6 +85,32 @@ class LeakyReLU(_Activation):
     def __init__(self, negative_slope: float = 0.01) -> None:
         check_numbers("LeakyReLU", negative_slope=negative_slope)
         self.negative_slope = float(negative_slope)
+
+
+class PReLU(Module):
+    """x where positive, weight * x elsewhere, with a trained weight: one for all, or one for each channel, axis 1.
+
+    >>> mo.nn.PReLU()(mo.asarray([-1.0, 1.0])).numpy()
+    array([-0.25,  1.  ], dtype=float32)
+    """
+
+    def __init__(self, num_parameters: int = 1, init: float = 0.25, dtype: Any = mo.float32) -> None:
+        check_sizes("PReLU", num_parameters=num_parameters)
+        check_numbers("PReLU", init=init)
+        self.num_parameters, self.init = num_parameters, init
+        self.weight = Parameter(mo.full((num_parameters,), float(init), dtype=dtype))
+
+    def forward(self, x: mo.Tensor) -> mo.Tensor:
+        weight: mo.Tensor = self.weight
+        if self.num_parameters > 1:
+            if x.ndim < 2 or x.shape[1] != self.num_parameters:
+                raise fail(ShapeError, "PReLU", f"axis 1 of shape {tuple(x.shape)} is not {self.num_parameters} "
+                                                "channels")
+            weight = mo.reshape(weight, (-1, *(1 for _ in x.shape[2:])))
+        return mo.where(x > 0, x, weight * x)
+
+    def describe(self) -> str:
+        return f"num_parameters={self.num_parameters}"
 
 
 class ELU(_Activation):
@@ -179,6 +206,6 @@ def activation(name: str) -> Module:
 
 
 __all__ = [
-    "ELU", "GELU", "GLU", "Hardsigmoid", "Hardswish", "LeakyReLU", "LogSigmoid", "LogSoftmax", "Mish", "ReLU", "ReLU6",
-    "SELU", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "activation",
+    "ELU", "GELU", "GLU", "Hardsigmoid", "Hardswish", "LeakyReLU", "LogSigmoid", "LogSoftmax", "Mish", "PReLU", "ReLU",
+    "ReLU6", "SELU", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "activation",
 ]

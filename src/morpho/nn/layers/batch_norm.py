@@ -1,4 +1,5 @@
-"""Batch normalisation with running statistics: by those of the batch while training, by the running ones afterwards."""
+"""Batch and instance normalisation: by the statistics of the batch, or of each example, while training; by running ones
+afterwards where they are kept."""
 
 from __future__ import annotations
 
@@ -75,6 +76,71 @@ class BatchNorm2d(Module):
 
     def describe(self) -> str:
         return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
+
+
+class InstanceNorm2d(BatchNorm2d):
+    """(x - mean) / sqrt(variance + eps) per channel of each example of images x[N, C, H, W] or x[C, H, W]; with
+    `affine` times weight, plus bias. With `track_running_stats` running statistics are kept while training and used
+    afterwards.
+
+    >>> norm = mo.nn.InstanceNorm2d(3)
+    >>> norm(mo.ones((2, 3, 4, 4))).shape, list(norm.state_dict())
+    ((2, 3, 4, 4), [])
+    """
+
+    ranks = (3, 4)
+
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = False,
+                 track_running_stats: bool = False, dtype: Any = mo.float32) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, dtype)
+
+    def forward(self, x: mo.Tensor) -> mo.Tensor:
+        name, single = type(self).__name__, x.ndim == self.ranks[0]
+        if x.ndim not in self.ranks or x.shape[0 if single else 1] != self.num_features:
+            raise fail(ShapeError, name, f"shape {tuple(x.shape)} is not one of {self.ranks} axes with "
+                                         f"{self.num_features} channels")
+        whole = mo.expand_dims(x, axis=0) if single else x
+        if not self.training and self.running_mean is not None:
+            y = mo.batch_norm(whole, self.running_mean, self.running_var, self.weight, self.bias, self.eps)
+        else:
+            y = self._by_itself(name, whole)
+        return mo.squeeze(y, axis=0) if single else y
+
+    def _by_itself(self, name: str, x: mo.Tensor) -> mo.Tensor:
+        """Normalised by the statistics of x, which the running ones follow."""
+        count = product(x.shape[2:])
+        if self.training and count == 1:
+            raise fail(ShapeError, name, "one element per channel of an example has no variance", "use larger images")
+        rows = mo.reshape(x, (*x.shape[:2], count))
+        if self.training and self.running_mean is not None:
+            mean = mo.mean(rows, axis=-1)
+            variance = mo.mean(mo.square(rows - mo.expand_dims(mean, axis=-1)), axis=-1)
+            self._follow(mo.mean(mean, axis=0), mo.mean(variance, axis=0), count)
+        y = mo.reshape(mo.layer_norm(rows, eps=self.eps), x.shape)
+        if self.weight is None or self.bias is None:
+            return y
+        along = (self.num_features, *(1 for _ in x.shape[2:]))
+        return y * mo.reshape(self.weight, along) + mo.reshape(self.bias, along)
+
+
+class InstanceNorm1d(InstanceNorm2d):
+    """`InstanceNorm2d` of lines x[N, C, L] or x[C, L].
+
+    >>> mo.nn.InstanceNorm1d(3)(mo.ones((2, 3, 4))).shape
+    (2, 3, 4)
+    """
+
+    ranks = (2, 3)
+
+
+class InstanceNorm3d(InstanceNorm2d):
+    """`InstanceNorm2d` of volumes x[N, C, D, H, W] or x[C, D, H, W].
+
+    >>> mo.nn.InstanceNorm3d(3)(mo.ones((2, 3, 2, 2, 2))).shape
+    (2, 3, 2, 2, 2)
+    """
+
+    ranks = (4, 5)
 
 
 class BatchNorm1d(BatchNorm2d):

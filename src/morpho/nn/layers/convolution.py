@@ -1,4 +1,4 @@
-"""Convolutions and transposed convolutions, of lines and of images."""
+"""Convolutions of lines, images and volumes; transposed ones of lines and images."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.checks import check_sizes
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.dims import product
+from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn import init
 from morpho.nn.module import Module
-from morpho.tensor.spatial import per_axis
+from morpho.tensor.spatial import padding_widths, per_axis
 from morpho.tensor.variable import Parameter
 
 
@@ -76,6 +77,48 @@ class Conv1d(Conv2d):
     """
 
     rank = 1
+
+
+class Conv3d(_Convolution):
+    """The convolution of volumes x[N, in_channels, D, H, W]; the weight is (out_channels, in_channels / groups, KD, KH,
+    KW). The planes that a window reaches over are channels of one `mo.conv2d`.
+
+    >>> mo.nn.Conv3d(3, 8, 3, padding=1)(mo.ones((1, 3, 4, 6, 6))).shape
+    (1, 8, 4, 6, 6)
+    """
+
+    rank = 3
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
+                 dilation: Any = 1, groups: int = 1, bias: bool = True, dtype: Any = mo.float32) -> None:
+        self._setup(in_channels, out_channels, kernel_size, groups, bias, dtype)
+        self.stride, self.padding, self.dilation = stride, padding, dilation
+        self._check_steps()
+
+    def forward(self, x: mo.Tensor) -> mo.Tensor:
+        name = "Conv3d"
+        if x.ndim != 5 or x.shape[1] != self.in_channels:
+            raise fail(ShapeError, name, f"shape {tuple(x.shape)} is not [N, {self.in_channels}, D, H, W]")
+        steps, apart = (per_axis(name, what, vars(self)[what], 3, 1) for what in ("stride", "dilation"))
+        spans = tuple((size - 1) * gap + 1 for size, gap in zip(self.kernel_size, apart, strict=True))
+        widths = padding_widths(name, self.padding, spans, steps)
+        planes = _planes(name, mo.pad(x, ((0, 0), (0, 0), widths[0], (0, 0), (0, 0))), spans[0], steps[0], apart[0])
+        count, depth = planes.shape[0], planes.shape[3]  # (N, C, KD, OD, H, W)
+        images = mo.permute_dims(planes, (0, 3, 1, 2, 4, 5))
+        images = mo.reshape(images, (product((count, depth)), product(planes.shape[1:3]), *x.shape[3:]))
+        kernels = mo.reshape(self.weight, (self.out_channels, -1, *self.kernel_size[1:]))
+        y = mo.conv2d(images, kernels, self.bias, stride=steps[1:], padding=widths[1:], dilation=apart[1:],
+                      groups=self.groups)
+        return mo.moveaxis(mo.reshape(y, (count, depth, *y.shape[1:])), 1, 2)
+
+
+def _planes(name: str, x: mo.Tensor, span: int, step: int, apart: int) -> mo.Tensor:
+    """(N, C, D, H, W) -> (N, C, KD, OD, H, W): for every element of the window's depth the planes it meets."""
+    depth = x.shape[2]
+    if not isinstance(depth, int) or depth < span:
+        raise fail(ShapeError, name, f"a window over {span} planes does not fit {depth}", "use padding")
+    last = (depth - span) // step * step + 1
+    return mo.stack([x[:, :, start:start + last:step] for start in range(0, span, apart)], axis=2)
 
 
 class ConvTranspose2d(_Convolution):

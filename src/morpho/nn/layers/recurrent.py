@@ -9,23 +9,19 @@ import math
 from typing import Any
 
 import morpho as mo
-from morpho.base.checks import check_sizes
+from morpho.base.checks import check_sizes, shown
 from morpho.base.dims import product
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn import init
+from morpho.nn.layers.cells import GRUSteps, LSTMSteps, States, Steps, TanhSteps, check_nonlinearity
 from morpho.nn.layers.dropout import check_share, dropped
 from morpho.nn.layers.linear import linear
-from morpho.nn.module import Module
+from morpho.tensor.trace import current_trace
 from morpho.tensor.variable import Parameter
 
-States = tuple[mo.Tensor, ...]  # each (batch, hidden): h, and for LSTM c
 
-
-class _Recurrent(Module):
+class _Recurrent(Steps):
     """What the three have in common: layers, directions, and the way through time."""
-
-    gates = 1
-    kept = 1  # tensors that a step hands to the next one
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
                  batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
@@ -47,21 +43,14 @@ class _Recurrent(Module):
     def _suffixes(self, layer: int) -> list[str]:
         return [f"_l{layer}", f"_l{layer}_reverse"] if self.bidirectional else [f"_l{layer}"]
 
-    # -- what the three differ in --------------------------------------------------------------------------------------
-    def step(self, projected: mo.Tensor, states: States, weight: mo.Tensor, bias: mo.Tensor | None) -> States:
-        """The states after a step, the output first. `projected` is the step's input times its weight, with both
-        biases where they can be added together."""
-        raise NotImplementedError
-
-    def input_bias(self, given: mo.Tensor, hidden: mo.Tensor) -> mo.Tensor:
-        """What is added to all steps' products at once."""
-        return given + hidden
-
     # -- the way through time ------------------------------------------------------------------------------------------
-    def forward(self, x: mo.Tensor, hx: Any = None) -> tuple[mo.Tensor, Any]:
+    def forward(self, x: mo.Tensor, hx: Any = None, lengths: Any = None) -> tuple[mo.Tensor, Any]:
         """x is (time, batch, input_size), or (batch, time, input_size) with `batch_first`; without a batch (time,
         input_size). `hx` are the states before the first step, zeros by default. Gives the last layer's outputs at all
-        times, and the states after the last step, (num_layers * directions, batch, hidden_size) each."""
+        times, and the states after the last step, (num_layers * directions, batch, hidden_size) each.
+
+        `lengths`, (batch,), are the steps of each sequence of a padded batch: outputs beyond them are zeros, the last
+        states those after each one's own last step, and the way back begins there."""
         x = mo.asarray(x)
         if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
             raise fail(ShapeError, type(self).__name__,
@@ -74,6 +63,7 @@ class _Recurrent(Module):
         if not isinstance(x.shape[0], int) or x.shape[0] == 0:
             raise fail(ShapeError, type(self).__name__, f"the number of steps, {x.shape[0]}, is not known and positive",
                        "make only the batch dynamic")
+        seen = self._seen(lengths, *x.shape[:2])
         ends: list[States] = []
         before = self._first_states(hx, x, single)
         for layer in range(self.num_layers):
@@ -81,7 +71,7 @@ class _Recurrent(Module):
                 x = dropped(x, self.dropout, x.shape)
             sides = []
             for suffix in self._suffixes(layer):
-                outputs, end = self._direction(x, before[len(ends)], suffix)
+                outputs, end = self._direction(x, before[len(ends)], suffix, seen)
                 sides.append(outputs)
                 ends.append(end)
             x = sides[0] if len(sides) == 1 else mo.concat(sides, axis=-1)
@@ -105,8 +95,24 @@ class _Recurrent(Module):
         given = tuple(mo.expand_dims(one, axis=1) for one in given) if single else given
         return [tuple(one[i] for one in given) for i in range(count)]
 
-    def _direction(self, x: mo.Tensor, states: States, suffix: str) -> tuple[mo.Tensor, States]:
-        """One layer in one direction: outputs at all times (time, batch, hidden), and the last states."""
+    def _seen(self, lengths: Any, times: int, batch: Any) -> mo.Tensor | None:
+        """Which steps are within the length of each sequence, (time, batch, 1)."""
+        if lengths is None:
+            return None
+        name, found = type(self).__name__, mo.asarray(lengths)
+        if not found.dtype.is_integer or tuple(found.shape) != (batch,):
+            raise fail(ShapeError, name, f"lengths {found.dtype}{tuple(found.shape)} are not an integer for each of "
+                                         f"{batch} sequences")
+        if current_trace() is None:
+            values = found.numpy()
+            if values.size and (values.min() < 1 or values.max() > times):
+                raise fail(ArgumentError, name, f"lengths {shown(values.tolist())} are not all between 1 and {times}")
+        return mo.expand_dims(mo.arange(times)[:, None] < found, axis=-1)
+
+    def _direction(self, x: mo.Tensor, states: States, suffix: str,
+                   seen: mo.Tensor | None) -> tuple[mo.Tensor, States]:
+        """One layer in one direction: outputs at all times (time, batch, hidden), and the last states. Where a step is
+        not `seen` the states stay, and the output is zero."""
         own = vars(self)
         hidden_bias = own.get("bias_hh" + suffix)
         bias = self.input_bias(own["bias_ih" + suffix], hidden_bias) if self.bias else None
@@ -116,13 +122,13 @@ class _Recurrent(Module):
         projected = mo.reshape(projected, (times, batch, self.gates * self.hidden_size))
         outputs: list[Any] = [None] * times
         for time in reversed(range(times)) if suffix.endswith("_reverse") else range(times):
-            states = self.step(projected[time], states, own["weight_hh" + suffix], hidden_bias)
-            outputs[time] = states[0]
+            after = self.step(projected[time], states, own["weight_hh" + suffix], hidden_bias)
+            if seen is None:
+                states, outputs[time] = after, after[0]
+            else:
+                outputs[time] = mo.where(seen[time], after[0], mo.zeros((), dtype=after[0].dtype))
+                states = tuple(mo.where(seen[time], new, old) for new, old in zip(after, states, strict=True))
         return mo.stack(outputs), states
-
-    def _parts(self, x: mo.Tensor) -> list[mo.Tensor]:
-        """The gates, side by side in the last axis, one by one."""
-        return [x[:, i * self.hidden_size:(i + 1) * self.hidden_size] for i in range(self.gates)]
 
     def describe(self) -> str:
         extra = [f"{name}={value}" for name, value, plain in
@@ -132,7 +138,7 @@ class _Recurrent(Module):
         return ", ".join([f"{self.input_size}, {self.hidden_size}", *extra])
 
 
-class RNN(_Recurrent):
+class RNN(TanhSteps, _Recurrent):
     """h = tanh(x W_ih.T + b_ih + h W_hh.T + b_hh), or relu instead of tanh.
 
     >>> outputs, last = mo.nn.RNN(4, 8)(mo.ones((5, 2, 4)))
@@ -143,17 +149,11 @@ class RNN(_Recurrent):
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh",
                  bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
                  dtype: Any = mo.float32) -> None:
-        if nonlinearity not in ("tanh", "relu"):
-            raise fail(ArgumentError, "RNN", f"nonlinearity {nonlinearity!r} is unknown", "use 'tanh' or 'relu'")
+        self.nonlinearity = check_nonlinearity("RNN", nonlinearity)
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype)
-        self.nonlinearity = nonlinearity
-
-    def step(self, projected: mo.Tensor, states: States, weight: mo.Tensor, bias: mo.Tensor | None) -> States:
-        total = projected + linear(states[0], weight)
-        return (mo.tanh(total) if self.nonlinearity == "tanh" else mo.relu(total),)
 
 
-class LSTM(_Recurrent):
+class LSTM(LSTMSteps, _Recurrent):
     """Long short-term memory: the gates i, f, g, o in this order; c = f * c + i * g, h = o * tanh(c).
 
     >>> outputs, (h, c) = mo.nn.LSTM(4, 8, num_layers=2)(mo.ones((5, 2, 4)))
@@ -161,15 +161,8 @@ class LSTM(_Recurrent):
     ((5, 2, 8), (2, 2, 8), (2, 2, 8))
     """
 
-    gates, kept = 4, 2
 
-    def step(self, projected: mo.Tensor, states: States, weight: mo.Tensor, bias: mo.Tensor | None) -> States:
-        enter, forget, value, out = self._parts(projected + linear(states[0], weight))
-        cell = mo.sigmoid(forget) * states[1] + mo.sigmoid(enter) * mo.tanh(value)
-        return mo.sigmoid(out) * mo.tanh(cell), cell
-
-
-class GRU(_Recurrent):
+class GRU(GRUSteps, _Recurrent):
     """The gated recurrent unit: the gates r, z, n in this order; n = tanh(x W_in.T + b_in + r * (h W_hn.T + b_hn)),
     h = (1 - z) * n + z * h.
 
@@ -177,15 +170,3 @@ class GRU(_Recurrent):
     >>> outputs.shape, last.shape
     ((5, 2, 16), (2, 2, 8))
     """
-
-    gates = 3
-
-    def input_bias(self, given: mo.Tensor, hidden: mo.Tensor) -> mo.Tensor:
-        return given  # the other one is inside the product with r
-
-    def step(self, projected: mo.Tensor, states: States, weight: mo.Tensor, bias: mo.Tensor | None) -> States:
-        reset_x, update_x, new_x = self._parts(projected)
-        reset_h, update_h, new_h = self._parts(linear(states[0], weight, bias))
-        update = mo.sigmoid(update_x + update_h)
-        new = mo.tanh(new_x + mo.sigmoid(reset_x + reset_h) * new_h)
-        return ((1 - update) * new + update * states[0],)
