@@ -30,12 +30,12 @@ path = mo.data.write_tokens(folder / "text.npy", np.array([number[letter] for le
 
 length, batch = 64, 16
 windows = mo.data.TokenFile(path, length=length, stride=1, vocabulary=len(letters))
-loader = mo.data.DataLoader(windows, batch_size=batch, shuffle=True, seed=0, workers=1)
+loader = mo.data.DataLoader(windows, batch_size=batch, shuffle=True, seed=0, num_workers=1)
 
 mo.nn.seed(0)
 model = mo.models.create("gpt2", vocab_size=len(letters), n_positions=128, n_embd=64, n_layer=2, n_head=4)
 opt = mo.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95), weight_decay=0.1)
-schedule = mo.optim.WarmupCosineLR(opt, warmup=steps // 20, total=steps)
+schedule = mo.optim.WarmupCosineLR(opt, warmup_iters=steps // 20, total_iters=steps)
 print(f"{len(text):,} letters, {len(letters)} different ones, {model.parameter_count():,} parameters")
 
 

@@ -35,9 +35,9 @@ nn.seed(0)                                                 # torch.manual_seed(0
 model = Net()                                              # model = Net()
 opt = mo.optim.AdamW(model.parameters(), lr=1e-2)          # torch.optim.AdamW: its weight_decay defaults to 0.01 too
 schedule = mo.optim.CosineAnnealingLR(opt, T_max=20)       # torch.optim.lr_scheduler.CosineAnnealingLR
-criterion = nn.CrossEntropyLoss()                          # classes on the last axis here, on axis 1 in PyTorch
+criterion = nn.CrossEntropyLoss()                          # classes on axis 1; dim=-1 for another axis
 data = mo.data.TensorDataset(inputs, labels)               # TensorDataset(torch.from_numpy(inputs), ...)
-loader = mo.data.DataLoader(data, 64, shuffle=True)        # num_workers=2 is workers=2: threads, not processes
+loader = mo.data.DataLoader(data, 64, shuffle=True)        # num_workers=2 are threads, not processes
 
 
 @mo.compile                                                # torch.compile(model): the model only

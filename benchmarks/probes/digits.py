@@ -60,7 +60,7 @@ def train(images: np.ndarray, classes: np.ndarray, epochs: int) -> dict[str, Any
     model = mo.models.create("cnn", size=8, widths=[32, 64], hidden=128, dropout=0.2)
     batches = len(rest) // BATCH
     opt = mo.optim.AdamW(model.parameters(), lr=4e-3, weight_decay=1e-2)
-    schedule = mo.optim.WarmupCosineLR(opt, warmup=batches, total=epochs * batches)
+    schedule = mo.optim.WarmupCosineLR(opt, warmup_iters=batches, total_iters=epochs * batches)
 
     @mo.compile
     def step(x: mo.Tensor, y: mo.Tensor) -> mo.Tensor:

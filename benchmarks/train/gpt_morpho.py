@@ -12,7 +12,7 @@ import numpy as np
 import morpho as mo
 from benchmarks.train import gpt
 from morpho.models.gpt2 import GPT2
-from morpho.nn.attention import KeyValueCache
+from morpho.nn.transformer.attention import KeyValueCache
 
 TRACE_SECONDS: list[float] = []  # of every time that a step was followed in Python; later calls do not come there
 AUTOCAST = {"bf16": "bfloat16", "auto": None}  # the last word of a case -> the dtype of `autocast`

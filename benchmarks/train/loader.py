@@ -39,7 +39,7 @@ class Reading(mo.data.Dataset):
 def timed(data: Reading, compute: bool, workers: int, step: object) -> float:
     """Seconds of an epoch."""
     started = time.perf_counter()
-    for batch in mo.data.DataLoader(data, batch_size=8, shuffle=True, workers=workers):
+    for batch in mo.data.DataLoader(data, batch_size=8, shuffle=True, num_workers=workers):
         if compute:
             step(batch)  # type: ignore[operator]
     return time.perf_counter() - started

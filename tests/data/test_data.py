@@ -65,8 +65,9 @@ def test_the_order_depends_on_seed_and_epoch_alone() -> None:
     def make(**how: Any) -> mo.data.DataLoader:
         return mo.data.DataLoader(Numbers(23), batch_size=4, **how)
 
-    assert flat(epoch(make())) == list(range(23)) == flat(epoch(make(workers=3)))
-    loaders = [make(shuffle=True, seed=7, workers=w, prefetch=p) for w, p in ((0, 2), (1, 1), (2, 3), (4, 2))]
+    assert flat(epoch(make())) == list(range(23)) == flat(epoch(make(num_workers=3)))
+    loaders = [make(shuffle=True, seed=7, num_workers=w, prefetch_factor=p)
+               for w, p in ((0, 2), (1, 1), (2, 3), (4, 2))]
     for _ in range(2):
         found = [epoch(loader) for loader in loaders]
         assert all(one == found[0] for one in found) and sorted(flat(found[0])) == list(range(23))
@@ -78,7 +79,7 @@ def test_the_order_depends_on_seed_and_epoch_alone() -> None:
 def test_a_position_is_resumed_exactly(workers: int) -> None:
     """At every batch of an epoch, through JSON; the epochs after it are the same too."""
     def make() -> mo.data.DataLoader:
-        return mo.data.DataLoader(Numbers(11), batch_size=3, shuffle=True, seed=3, workers=workers)
+        return mo.data.DataLoader(Numbers(11), batch_size=3, shuffle=True, seed=3, num_workers=workers)
 
     whole = make()
     all_batches = [batch for _ in range(4) for batch in epoch(whole)]
@@ -97,7 +98,7 @@ def test_a_position_is_resumed_exactly(workers: int) -> None:
 
 def test_a_loop_left_early_ends_its_epoch() -> None:
     """The next one is whole and another; two at once are refused."""
-    loader = mo.data.DataLoader(Numbers(6), batch_size=2, shuffle=True, workers=1)
+    loader = mo.data.DataLoader(Numbers(6), batch_size=2, shuffle=True, num_workers=1)
     next(iter(loader))
     assert sorted(flat(epoch(loader))) == list(range(6)) and loader.epoch == 2
     first = iter(loader)
@@ -124,12 +125,14 @@ class Watched(mo.data.Dataset):
         return number
 
 
-@pytest.mark.parametrize(("workers", "prefetch"), [(1, 2), (2, 3), (3, 1)])
+@pytest.mark.parametrize(("workers", "prefetch"), [(1, 2), (2, 2), (3, 1)])
 def test_reading_goes_on_while_the_loop_computes_and_no_further_than_asked(workers: int, prefetch: int) -> None:
-    """While the loop is at a batch the next `prefetch` ones are read, without being asked for; never more."""
+    """While the loop is at a batch the next ones, `prefetch` of each worker, are read without being asked for; never
+    more."""
     data = Watched(12)
-    ahead = max(workers, prefetch)
-    for number, batch in enumerate(mo.data.DataLoader(data, batch_size=1, workers=workers, prefetch=prefetch)):
+    ahead = workers * prefetch
+    loader = mo.data.DataLoader(data, batch_size=1, num_workers=workers, prefetch_factor=prefetch)
+    for number, batch in enumerate(loader):
         assert batch.tolist() == [number]
         for coming in range(number + 1, min(number + 1 + ahead, 12)):  # "computing": the loop asks for nothing
             assert data.read[coming].wait(TIMEOUT_S), f"item {coming} was not read ahead"
@@ -146,7 +149,7 @@ def test_several_threads_read_at_the_same_time() -> None:
             meeting.wait(TIMEOUT_S)
             return number
 
-    assert epoch(mo.data.DataLoader(Meeting(4), workers=2)) == [[0], [1], [2], [3]]
+    assert epoch(mo.data.DataLoader(Meeting(4), num_workers=2)) == [[0], [1], [2], [3]]
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
@@ -161,7 +164,7 @@ def test_what_a_dataset_raises_arrives_in_the_loop(workers: int) -> None:
 
     seen = []
     with pytest.raises(ZeroDivisionError, match="item 5"):
-        for batch in mo.data.DataLoader(Broken(8), batch_size=2, workers=workers):
+        for batch in mo.data.DataLoader(Broken(8), batch_size=2, num_workers=workers):
             seen.append(batch.tolist())
     assert seen == [[0, 1], [2, 3]] and loader_threads() == 0
 
@@ -169,7 +172,7 @@ def test_what_a_dataset_raises_arrives_in_the_loop(workers: int) -> None:
 def test_an_abandoned_loop_takes_its_threads_along() -> None:
     """Left by break, dropped, or never begun."""
     data = Numbers(1000)
-    loader = mo.data.DataLoader(data, workers=2)
+    loader = mo.data.DataLoader(data, num_workers=2)
     for _ in loader:
         assert loader_threads() == 2
         break
@@ -182,7 +185,7 @@ def test_an_abandoned_loop_takes_its_threads_along() -> None:
     assert loader_threads() == 0 and len(data.asked) < 20
     iter(loader)
     assert loader_threads() == 0
-    assert epoch(mo.data.DataLoader(Numbers(0), workers=2)) == []
+    assert epoch(mo.data.DataLoader(Numbers(0), num_workers=2)) == []
 
 
 def test_settings_hold_in_the_threads() -> None:
@@ -193,24 +196,24 @@ def test_settings_hold_in_the_threads() -> None:
             return (mo.ones((1, 1)) @ mo.ones((1, 1))).dtype is mo.bfloat16
 
     with mo.amp.autocast("bfloat16"):
-        assert epoch(mo.data.DataLoader(Casting(1), workers=1)) == [[True]]
+        assert epoch(mo.data.DataLoader(Casting(1), num_workers=1)) == [[True]]
 
 
 # -- datasets ----------------------------------------------------------------------------------------------------------
 def test_tensors_and_trees_become_batches() -> None:
     """Rows taken at once and one by one are the same; dicts, lists, strings and numbers."""
     data = mo.data.TensorDataset(mo.arange(10).reshape((5, 2)), mo.arange(5, dtype=mo.float32).astype(mo.bfloat16))
-    for how in ({}, {"collate": mo.data.collate}):
+    for how in ({}, {"collate_fn": mo.data.default_collate}):
         (x, y), = list(mo.data.DataLoader(data, batch_size=5, shuffle=True, seed=2, **how))  # type: ignore[arg-type]
         assert (x[:, 0] // 2).tolist() == y.astype("int64").tolist() and y.dtype is mo.bfloat16
         assert sorted(y.tolist()) == [0, 1, 2, 3, 4]
-    batch = mo.data.collate([{"a": [1, 2.0], "s": "x"}, {"a": [3, 4.0], "s": "y"}])
+    batch = mo.data.default_collate([{"a": [1, 2.0], "s": "x"}, {"a": [3, 4.0], "s": "y"}])
     assert batch["a"][0].tolist() == [1, 3] and batch["a"][1].dtype is mo.float32 and batch["s"] == ["x", "y"]
     with pytest.raises(ShapeError, match="do not stack"):
-        mo.data.collate([np.ones(2), np.ones(3)])
+        mo.data.default_collate([np.ones(2), np.ones(3)])
     with pytest.raises(ShapeError, match="first axes"):
         mo.data.TensorDataset(mo.ones(2), mo.ones(3))
-    for wrong in ({"batch_size": 0}, {"workers": -1}, {"prefetch": 0}):
+    for wrong in ({"batch_size": 0}, {"num_workers": -1}, {"prefetch_factor": 0}):
         with pytest.raises(ArgumentError, match="DataLoader"):
             mo.data.DataLoader([1], **wrong)
     with pytest.raises(ArgumentError, match="no length"):
@@ -232,7 +235,7 @@ def test_token_files(kind: str, tmp_path: Path) -> None:
     assert len(data) == 11 and len(mo.data.TokenFile(path, 9, stride=1, **given)) == 91  # type: ignore[arg-type]
     x, y = data[10]
     assert (x == tokens[90:99]).all() and (y == tokens[91:100]).all() and x.dtype == np.int32
-    pairs = list(mo.data.DataLoader(data, batch_size=4, shuffle=True, workers=2))
+    pairs = list(mo.data.DataLoader(data, batch_size=4, shuffle=True, num_workers=2))
     assert all((y - x == 1).all().item() for x, y in pairs) and pairs[0][0].shape == (4, 9)
     assert sorted(int(row) for x, _ in pairs for row in x[:, 0].tolist()) == tokens[:99:9].tolist()
     with pytest.raises(IndexFault, match="there are 11"):

@@ -238,10 +238,10 @@ def test_classes_are_checked_beside_one_another(axis: int, rows: int, rng: np.ra
     """Cross entropy of few classes, or along a leading axis: rows side by side, with the bits of rows alone."""
     x, t = rng.standard_normal((rows, 10)).astype(np.float32), rng.integers(0, 10, rows)
     logits = mo.asarray(np.ascontiguousarray(x.T) if axis == 0 else x)
-    f = mo.compile(lambda x, t: mo.nn.cross_entropy(x, t, axis=axis, reduction="none"))
+    f = mo.compile(lambda x, t: mo.cross_entropy(x, t, axis=axis, reduction="none"))
     together = f(logits, mo.asarray(t)).numpy()
     assert any(step.kernel.transposed for step in f.current.plan.program.steps)
-    one = mo.compile(lambda x, t: mo.nn.cross_entropy(x, t, reduction="none"))
+    one = mo.compile(lambda x, t: mo.cross_entropy(x, t, reduction="none"))
     alone = [one(mo.asarray(x[i:i + 1]), mo.asarray(t[i:i + 1])).numpy()[0] for i in range(0, rows, 7)]
     np.testing.assert_array_equal(together[::7], alone)
     for wrong in (10, -1):

@@ -13,7 +13,7 @@ def test_the_loop_as_it_is_written_first(rng: np.random.Generator) -> None:
     model = mo.nn.Sequential(mo.nn.Embedding(50, 8), mo.nn.Linear(8, 50))  # a whole transformer takes long to compile
     opt = mo.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.01)
     scaler = mo.amp.GradScaler()
-    criterion = mo.nn.CrossEntropyLoss()
+    criterion = mo.nn.CrossEntropyLoss(dim=-1)
     ids = mo.asarray(rng.integers(0, 50, (2, 9)))
     ids, targets = ids[:, :-1], ids[:, 1:]
     with mo.amp.autocast("bfloat16"):

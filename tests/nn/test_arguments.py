@@ -12,26 +12,29 @@ import morpho as mo
 from morpho import nn
 
 WRONG: list[tuple[str, tuple[Any, ...], str]] = [
-    ("Linear", ("16", 4), r"inputs='16' is not a positive whole number.*write inputs=16"),
-    ("Linear", (16, -4), "outputs=-4 is not"), ("Linear", (0, 4), "inputs=0 is not"),
-    ("Linear", (4.0, 4), "inputs=4.0 is not"), ("Linear", (4, True), "outputs=True is not"),
-    ("FusedMLP", (4, 0), "hidden=0 is not"), ("SwiGLU", (4, "8"), "hidden='8'"), ("FeedForward", (8, -1), "hidden=-1"),
-    ("Embedding", (0, 2), "count=0 is not"), ("Embedding", (5, None), "width=None is not"),
-    ("LayerNorm", ((4, 5),), r"width=\(4, 5\) is not"), ("LayerNorm", (4, "x"), "eps='x' is not a number"),
-    ("LayerNorm", (4, -1.0), "eps=-1.0 is not a number of at least 0"), ("RMSNorm", (-3,), "width=-3 is not"),
-    ("GroupNorm", (2, "4"), "channels='4' is not"), ("GroupNorm", (3, 4), "4 channels are not divisible into 3"),
-    ("BatchNorm2d", ("3",), "channels='3' is not"), ("BatchNorm1d", (3, 1e-5, 2), "momentum=2 does not lie"),
-    ("Conv2d", ("3", 4, 3), "inputs='3' is not"), ("Conv2d", (3, -4, 3), "outputs=-4 is not"),
+    ("Linear", ("16", 4), r"in_features='16' is not a positive whole number.*write in_features=16"),
+    ("Linear", (16, -4), "out_features=-4 is not"), ("Linear", (0, 4), "in_features=0 is not"),
+    ("Linear", (4.0, 4), "in_features=4.0 is not"), ("Linear", (4, True), "out_features=True is not"),
+    ("FusedMLP", (4, 0), "hidden_features=0 is not"), ("SwiGLU", (4, "8"), "hidden_features='8'"),
+    ("FeedForward", (8, -1), "dim_feedforward=-1"),
+    ("Embedding", (0, 2), "num_embeddings=0 is not"), ("Embedding", (5, None), "embedding_dim=None is not"),
+    ("LayerNorm", ((4, "5"),), "normalized_shape='5' is not"), ("LayerNorm", (4, "x"), "eps='x' is not a number"),
+    ("LayerNorm", (4, -1.0), "eps=-1.0 is not a number of at least 0"),
+    ("RMSNorm", (-3,), "normalized_shape=-3 is not"), ("LayerNorm", ((),), "normalized_shape=None is not"),
+    ("GroupNorm", (2, "4"), "num_channels='4' is not"), ("GroupNorm", (3, 4), "4 channels are not divisible into 3"),
+    ("BatchNorm2d", ("3",), "num_features='3' is not"), ("BatchNorm1d", (3, 1e-5, 2), "momentum=2 does not lie"),
+    ("Conv2d", ("3", 4, 3), "in_channels='3' is not"), ("Conv2d", (3, -4, 3), "out_channels=-4 is not"),
     ("Conv2d", (3, 4, "3"), "kernel_size='3' is not made of integers"), ("Conv1d", (3, 4, 3, 0), "stride=0 is not"),
     ("ConvTranspose2d", (3, 4, 3, 1, 0, 0, 0), "groups=0 is not"), ("MaxPool2d", ("2",), "kernel_size='2' is not"),
     ("AvgPool1d", ((2, 2),), r"kernel_size=\(2, 2\) is not 1 numbers"), ("AdaptiveAvgPool2d", (0,), "output_size=0"),
-    ("MultiHeadAttention", (8, "2"), "heads='2' is not"), ("MultiHeadAttention", (8, 3), "not a multiple of 3 heads"),
-    ("TransformerBlock", (8, 2, "4"), "hidden='4' is not"), ("LSTM", (3, 0), "hidden=0 is not"),
-    ("GRU", ("3", 4), "inputs='3' is not"), ("Dropout", ("0.5",), "p='0.5' is not a number between 0 and 1"),
+    ("MultiHeadAttention", (8, "2"), "num_heads='2' is not"),
+    ("MultiHeadAttention", (8, 3), "not a multiple of 3 heads"),
+    ("TransformerBlock", (8, 2, "4"), "dim_feedforward='4' is not"), ("LSTM", (3, 0), "hidden_size=0 is not"),
+    ("GRU", ("3", 4), "input_size='3' is not"), ("Dropout", ("0.5",), "p='0.5' is not a number between 0 and 1"),
     ("Dropout2d", (1.5,), "p=1.5 is not"), ("LearnedPositions", ("4", 4), "length='4' is not"),
-    ("RotaryPositions", (4.0, 8), "depth=4.0 is not"), ("SinusoidalPositions", (3, 5), "the width is even"),
-    ("KeyValueCache", (1, 2, "8", 4), "length='8' is not"), ("Flatten", ("1",), "start='1' is not a whole number"),
-    ("Softmax", ("a",), "axis='a' is not a whole number"), ("LeakyReLU", ("a",), "slope='a' is not a number"),
+    ("RotaryPositions", (4.0, 8), "head_dim=4.0 is not"), ("SinusoidalPositions", (3, 5), "the embedding_dim is even"),
+    ("KeyValueCache", (1, 2, "8", 4), "length='8' is not"), ("Flatten", ("1",), "start_dim='1' is not a whole number"),
+    ("Softmax", ("a",), "dim='a' is not a whole number"), ("LeakyReLU", ("a",), "negative_slope='a' is not a number"),
 ]
 
 
@@ -47,7 +50,7 @@ def test_numbers_of_numpy_are_sizes() -> None:
 
 
 def test_attention_wants_a_batch() -> None:
-    with pytest.raises(ValueError, match=r"Attention\] shape \(3, 8\) is not \(batch, length, width\).*x\[None\]"):
+    with pytest.raises(ValueError, match=r"Attention\] shape \(3, 8\) is not \(batch, length, embed_dim\).*x\[None\]"):
         nn.MultiHeadAttention(8, 2)(mo.ones((3, 8)))
 
 

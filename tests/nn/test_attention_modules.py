@@ -15,12 +15,12 @@ def _reference(layer: mo.nn.MultiHeadAttention, x: np.ndarray, memory: np.ndarra
     """The same by plain NumPy in float64; `seen` is (queries, keys)."""
     def project(part: mo.nn.Linear, y: np.ndarray, heads: int) -> np.ndarray:
         found = y @ part.weight.numpy().astype(np.float64).T + (0 if part.bias is None else part.bias.numpy())
-        return found.reshape(*y.shape[:2], heads, layer.depth).transpose(0, 2, 1, 3)
+        return found.reshape(*y.shape[:2], heads, layer.head_dim).transpose(0, 2, 1, 3)
 
-    q = project(layer.q_proj, x, layer.heads)
-    k, v = (np.repeat(project(part, memory, layer.kv_heads), layer.heads // layer.kv_heads, axis=1)
+    q = project(layer.q_proj, x, layer.num_heads)
+    k, v = (np.repeat(project(part, memory, layer.num_kv_heads), layer.num_heads // layer.num_kv_heads, axis=1)
             for part in (layer.k_proj, layer.v_proj))
-    scores = np.where(seen, q @ k.swapaxes(-1, -2) / np.sqrt(layer.depth), -np.inf)
+    scores = np.where(seen, q @ k.swapaxes(-1, -2) / np.sqrt(layer.head_dim), -np.inf)
     powers = np.exp(scores - scores.max(-1, keepdims=True))
     found = (powers / powers.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3).reshape(*x.shape[:2], -1)
     return found @ layer.o_proj.weight.numpy().astype(np.float64).T + (
@@ -66,11 +66,11 @@ def test_sequences_at_different_places() -> None:
 
 
 def test_heads_must_divide() -> None:
-    with pytest.raises(ArgumentError, match="not a multiple of 3 kv_heads"):
+    with pytest.raises(ArgumentError, match="not a multiple of 3 num_kv_heads"):
         mo.nn.MultiHeadAttention(8, 4, 3)
-    with pytest.raises(ArgumentError, match="width 10 is not a multiple"):
+    with pytest.raises(ArgumentError, match="embed_dim 10 is not a multiple"):
         mo.nn.MultiHeadAttention(10, 4)
-    with pytest.raises(ArgumentError, match="depth is even"):
+    with pytest.raises(ArgumentError, match="head_dim is even"):
         mo.nn.RotaryPositions(5)
 
 
@@ -92,12 +92,12 @@ def test_rope_turns_complex_numbers(interleaved: bool) -> None:
 
 
 def test_rope_scalings() -> None:
-    plain = mo.nn.positions._frequencies(8, 100.0, None)
-    linear = mo.nn.positions._frequencies(8, 100.0, {"type": "linear", "factor": 4.0})
+    plain = mo.nn.transformer.positions._frequencies(8, 100.0, None)
+    linear = mo.nn.transformer.positions._frequencies(8, 100.0, {"type": "linear", "factor": 4.0})
     np.testing.assert_allclose(linear, plain / 4)
     scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                "original_max_position_embeddings": 64}
-    llama = mo.nn.positions._frequencies(8, 100.0, scaling)
+    llama = mo.nn.transformer.positions._frequencies(8, 100.0, scaling)
     assert llama[0] == plain[0] and np.isclose(llama[-1], plain[-1] / 8) and (np.diff(plain / llama) >= 0).all()
     with pytest.raises(ArgumentError, match="'yarn' is unknown"):
         mo.nn.RotaryPositions(8, scaling={"type": "yarn"})
@@ -131,7 +131,7 @@ def test_block_norms_before_or_after(norm_first: bool) -> None:
 def test_decoder_block_continues_from_its_cache() -> None:
     """A whole sequence, or a piece and single steps with a cache: the same bits."""
     rope = mo.nn.RotaryPositions(4, 16)
-    block = mo.nn.TransformerDecoderBlock(8, 2, 12, kv_heads=1, rope=rope)
+    block = mo.nn.TransformerDecoderBlock(8, 2, 12, num_kv_heads=1, rope=rope)
     x = mo.asarray(RNG.standard_normal((2, 6, 8)).astype(np.float32))
     memory = mo.asarray(RNG.standard_normal((2, 3, 8)).astype(np.float32))
     whole = block(x, memory).numpy()
@@ -167,7 +167,7 @@ def test_frozen_values_follow_when_told() -> None:
 
 
 def test_gradients_reach_every_parameter() -> None:
-    block = mo.nn.TransformerBlock(8, 4, 12, kv_heads=2, causal=True, activation="swiglu", normalization="rmsnorm",
+    block = mo.nn.TransformerBlock(8, 4, 12, num_kv_heads=2, causal=True, activation="swiglu", normalization="rmsnorm",
                                    rope=mo.nn.RotaryPositions(2, 8))
     x = mo.asarray(RNG.standard_normal((1, 5, 8)).astype(np.float32))
     with mo.settings(device="reference"):

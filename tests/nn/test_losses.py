@@ -46,9 +46,9 @@ WEIGHT = np.array([0.5, 1.0, 2.0])
 CASES: dict[str, tuple[Callable[..., Any], Callable[..., Array], int]] = {
     "mse": (nn.mse_loss, lambda a, b: (a - b) ** 2, 2),
     "l1": (nn.l1_loss, lambda a, b: np.abs(a - b), 2),
-    "huber": (lambda a, b, **k: nn.huber_loss(a, b, 0.5, **k),
+    "huber": (lambda a, b, **k: nn.huber_loss(a, b, delta=0.5, **k),
               lambda a, b: np.where(np.abs(a - b) <= 0.5, (a - b) ** 2 / 2, 0.5 * (np.abs(a - b) - 0.25)), 2),
-    "smooth_l1": (lambda a, b, **k: nn.smooth_l1_loss(a, b, 0.5, **k),
+    "smooth_l1": (lambda a, b, **k: nn.smooth_l1_loss(a, b, beta=0.5, **k),
                   lambda a, b: np.where(np.abs(a - b) < 0.5, (a - b) ** 2, np.abs(a - b) - 0.25), 2),
     "bce": (lambda a, **k: nn.binary_cross_entropy(mo.sigmoid(a), mo.asarray(BITS), **k),
             lambda a: softplus(a) - BITS * a, 1),
@@ -160,7 +160,14 @@ def test_losses_as_modules(rng: np.random.Generator) -> None:
     assert nn.KLDivLoss(reduction="batchmean")(a, b).item() == nn.kl_div(a, b, reduction="batchmean").item()
     classes = mo.asarray(CLASSES)
     assert nn.CrossEntropyLoss(label_smoothing=0.1)(a, classes).item() == mo.cross_entropy(
-        a, classes, label_smoothing=0.1).item()
+        a, classes, label_smoothing=0.1, ignore_index=-100).item()
+    weighed = nn.CrossEntropyLoss(mo.ones(3), ignore_index=7)  # by place, as a buffer
+    assert list(weighed.state_dict()) == ["weight"] and repr(weighed) == "CrossEntropyLoss(weight=..., ignore_index=7)"
+    assert (weighed.ignore_index, weighed.reduction, weighed.label_smoothing) == (7, "mean", 0.0)
+    with pytest.raises(ArgumentError, match="2 settings are given by place, and 1 are taken so"):
+        nn.CrossEntropyLoss(mo.ones(3), 7)
+    with pytest.raises(ArgumentError, match="weight is given twice"):
+        nn.CrossEntropyLoss(mo.ones(3), weight=mo.ones(3))
     assert nn.TripletMarginLoss(margin=0.5)(a, b, b).item() == nn.triplet_margin_loss(a, b, b, margin=0.5).item()
     with pytest.raises(ArgumentError, match=r"no setting 'smoothing'.*label_smoothing"):
         nn.CrossEntropyLoss(smoothing=0.1)
@@ -175,3 +182,67 @@ def test_an_ignored_row_may_hold_anything() -> None:
     classes = mo.asarray(np.array([9, 9, 1]))
     loss, slope = mo.value_and_grad(lambda x: mo.nn.cross_entropy(x, classes, ignore_index=9))(x)
     assert np.isfinite(float(loss)) and not np.any(slope.numpy()[:2]) and np.all(np.isfinite(slope.numpy()))
+
+
+def test_the_class_axis_never_depends_on_sizes(rng: np.random.Generator) -> None:
+    """Axis 1 for (N, C, L), of equal sizes too, and for one example its only axis; others are named."""
+    for shape in ((3, 4, 5), (3, 4, 4), (4, 4, 4), (2, 4, 3, 3), (3, 4), (4,)):
+        x = rng.standard_normal(shape)
+        axis = min(1, x.ndim - 1)
+        classes = rng.integers(0, 4, tuple(np.delete(shape, axis)))
+        logs = x - np.log(np.exp(x).sum(axis, keepdims=True))
+        wanted = -np.take_along_axis(logs, np.expand_dims(classes, axis), axis).squeeze(axis)
+        for function, given in ((nn.cross_entropy, x), (nn.nll_loss, logs)):
+            found = function(mo.asarray(given), mo.asarray(classes), reduction="none")
+            np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-6)
+            moved = function(mo.asarray(np.moveaxis(given, axis, -1)), mo.asarray(classes), reduction="none", dim=-1)
+            np.testing.assert_allclose(moved.numpy(), wanted, rtol=1e-6)
+    for loss in (nn.cross_entropy, nn.nll_loss):
+        with pytest.raises(ShapeError, match=r"classes of \(2, 6, 5\) lie in axis 1.*say dim=-1"):
+            loss(mo.zeros((2, 6, 5)), mo.zeros((2, 6), dtype=mo.int64))
+
+
+def test_targets_of_minus_100_are_ignored() -> None:
+    x, classes = mo.asarray([[2.0, 0.0, -1.0], [0.0, 1.0, 0.0]]), mo.asarray([0, -100])
+    alone = nn.cross_entropy(x[:1], classes[:1])
+    assert nn.cross_entropy(x, classes).item() == pytest.approx(alone.item())
+    assert nn.nll_loss(x, classes).item() == -2.0
+    assert nn.cross_entropy(x, mo.asarray([0, 1], dtype=mo.uint8)).item() > alone.item()  # no number of a byte is -100
+    assert nn.cross_entropy(x, mo.softmax(x)).shape == ()  # probabilities have no such number
+    with pytest.raises(ArgumentError, match="ignore_index"):
+        nn.cross_entropy(x, mo.softmax(x), ignore_index=1)
+    with pytest.raises(mo.errors.IndexFault, match="class -100"):
+        nn.cross_entropy(x, classes, ignore_index=7).item()
+
+
+def test_probabilities_with_a_weight(rng: np.random.Generator) -> None:
+    x, target = rng.standard_normal((4, 3)), rng.dirichlet(np.ones(3), 4)
+    wanted = -(log_softmax(x) * (0.7 * target + 0.1) * WEIGHT).sum(1)
+    for reduction, value in (("none", wanted), ("mean", wanted.mean())):
+        found = nn.cross_entropy(mo.asarray(x), mo.asarray(target), mo.asarray(WEIGHT), reduction=reduction,
+                                 label_smoothing=0.3)
+        np.testing.assert_allclose(found.numpy(), value)
+    with pytest.raises(ShapeError, match="probabilities of shape"):
+        nn.cross_entropy(mo.asarray(x), mo.asarray(target[:2]), mo.asarray(WEIGHT))
+
+
+def test_a_cosine_is_that_of_the_broadcast_vectors(rng: np.random.Generator) -> None:
+    """A length is that of the whole vector, not of what it was broadcast from: no cosine is beyond 1."""
+    assert nn.cosine_similarity(mo.ones((1,)), mo.ones((4,))).item() == 1.0
+    for one, other, dim in (((4, 1), (4, 3), 1), ((5,), (2, 5), -1), ((2, 1, 3), (4, 1), 1), ((1, 3), (4, 3), 0)):
+        a, b = np.broadcast_arrays(x := rng.standard_normal(one), y := rng.standard_normal(other))
+        wanted = (a * b).sum(dim) / np.sqrt((a * a).sum(dim) * (b * b).sum(dim))
+        found = nn.cosine_similarity(mo.asarray(x), mo.asarray(y), dim=dim)
+        np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-6)
+    check_gradients(lambda a, b: nn.cosine_similarity(a, b, dim=0), [rng.standard_normal(1), rng.standard_normal(4)],
+                    [], rng)
+    with pytest.raises(DTypeError, match="angle"):
+        nn.cosine_similarity(mo.asarray([1j]), mo.asarray([1.0]))
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0, np.inf])
+def test_a_distance_is_real(p: float, rng: np.random.Generator) -> None:
+    a, b = (rng.standard_normal((2, 3)) + 1j * rng.standard_normal((2, 3)) for _ in range(2))
+    found = nn.pairwise_distance(mo.asarray(a), mo.asarray(b), p=p, keepdim=True)
+    assert found.dtype is mo.float64
+    np.testing.assert_allclose(found.numpy(), np.linalg.norm(a - b + 1e-6, p, axis=-1, keepdims=True), rtol=1e-9)

@@ -91,7 +91,7 @@ def test_groups_and_clipping(rng: np.random.Generator) -> None:
             found = mo.optim.clip_grad_norm(ours, 1.5)
             assert abs(found.item() - torch.nn.utils.clip_grad_norm_(theirs, 1.5).item()) < 1e-9
         elif step % 3 == 1:
-            found = mo.optim.clip_grad_norm(ours, 0.7, norm=mo.inf)
+            found = mo.optim.clip_grad_norm(ours, 0.7, norm_type=mo.inf)
             assert abs(found.item() - torch.nn.utils.clip_grad_norm_(theirs, 0.7, float("inf")).item()) < 1e-9
         else:
             mo.optim.clip_grad_value(ours, 0.5)
@@ -135,7 +135,7 @@ def test_schedules(name: str, rng: np.random.Generator) -> None:
     for step in range(STEPS):
         rates = [group["lr"] for group in other.param_groups]
         np.testing.assert_allclose(schedule.get_last_lr(), rates, rtol=1e-9, atol=1e-12, err_msg=f"step {step}")
-        assert [group.rate.value.item() for group in mine.groups] == schedule.get_last_lr()
+        assert [group.rate.value.item() for group in mine.param_groups] == schedule.get_last_lr()
         other.step()
         measure = [float(rng.normal() * 0.1 + 1 / (1 + step))] if "plateau" in name else []
         schedule.step(*measure)
@@ -148,7 +148,7 @@ def test_warm_up(rng: np.random.Generator) -> None:
                         ("WarmupLinearLR", lambda opt: torch.optim.lr_scheduler.LinearLR(opt, 1.0, 0.0, 12))):
         ours, theirs = both(rng)
         mine, other = mo.optim.SGD(ours, lr=0.3), torch.optim.SGD(theirs, lr=0.3)
-        schedule = getattr(mo.optim, name)(mine, warmup=4, total=16)
+        schedule = getattr(mo.optim, name)(mine, warmup_iters=4, total_iters=16)
         their_schedule = warm_up(torch.optim.lr_scheduler, other, lambda opt=other, decay=decay: decay(opt))
         for step in range(16):
             rate = other.param_groups[0]["lr"]

@@ -51,7 +51,7 @@ SCHEDULES: list[tuple[str, tuple[Any, ...], str]] = [
     ("MultiStepLR", (3,), "milestones=3 is not a list"), ("MultiStepLR", ([1, "2"],), r"milestones\[1\]='2' is not"),
     ("ExponentialLR", (None,), "gamma=None is not"), ("CosineAnnealingLR", (0,), "T_max=0 is not a positive number"),
     ("LinearLR", ("a",), "start_factor='a' is not"), ("PolynomialLR", (5, "a"), "power='a' is not"),
-    ("WarmupCosineLR", ("a", 5), "warmup='a' is not"), ("WarmupLinearLR", (1, 5, "a"), "least='a' is not"),
+    ("WarmupCosineLR", ("a", 5), "warmup_iters='a' is not"), ("WarmupLinearLR", (1, 5, "a"), "end_factor='a' is not"),
     ("LambdaLR", (3,), "lr_lambda=3 is not a function"), ("ConstantLR", ("a",), "factor='a' is not"),
     ("ReduceLROnPlateau", ("min", "a"), "factor='a' is not"), ("ReduceLROnPlateau", ("min", 0.5, "a"), "patience='a'"),
     ("SequentialLR", ([], [1]), "no schedule"),
@@ -66,7 +66,8 @@ def test_a_schedule_refuses_wrong_arguments(schedule: str, arguments: tuple[Any,
 
 def test_the_rate_may_come_second_and_from_numpy() -> None:
     opt = optim.SGD([mo.nn.Parameter([1.0])], np.float64(0.25), momentum=np.float32(0.5))
-    assert json.loads(json.dumps(opt.state_dict()["groups"]))[0]["lr"] == 0.25 and opt.groups[0]["momentum"] == 0.5
+    assert json.loads(json.dumps(opt.state_dict()["param_groups"]))[0]["lr"] == 0.25
+    assert opt.param_groups[0]["momentum"] == 0.5 and len(opt.param_groups[0]["params"]) == 1
 
 
 def test_signatures_show_the_settings() -> None:
@@ -76,11 +77,11 @@ def test_signatures_show_the_settings() -> None:
             assert thing.__doc__ and "kwargs" not in str(inspect.signature(thing))
             continue
         parameters = inspect.signature(thing).parameters
-        assert list(parameters)[:2] == ["parameters", "lr"] and list(parameters)[-1] == "maximize"
-        assert {key: one.default for key, one in parameters.items() if key not in ("parameters", "maximize")} == \
+        assert list(parameters)[:2] == ["params", "lr"] and list(parameters)[-1] == "maximize"
+        assert {key: one.default for key, one in parameters.items() if key not in ("params", "maximize")} == \
             thing.defaults
         assert all(f"`{key}`" in thing.__doc__ or thing is optim.AdamW for key in list(parameters)[2:-1]), name
-    assert "AdamW(parameters, lr: float = 0.001, *, betas=(0.9, 0.999)" in pydoc.render_doc(optim.AdamW)
+    assert "AdamW(params, lr: float = 0.001, *, betas=(0.9, 0.999)" in pydoc.render_doc(optim.AdamW)
 
 
 def test_signatures_of_other_rules() -> None:
@@ -95,7 +96,7 @@ def test_signatures_of_other_rules() -> None:
         pass
 
     plain = str(inspect.signature(Plain))
-    assert plain == "(parameters, lr: float = 0.1, *, scale: float = 2.0, maximize: bool = False)"
+    assert plain == "(params, lr: float = 0.1, *, scale: float = 2.0, maximize: bool = False)"
     assert list(inspect.signature(Own).parameters) == list(inspect.signature(Later).parameters) == ["model", "rate"]
 
 
@@ -107,6 +108,6 @@ def test_a_rule_of_a_users_own_keeps_its_defaults() -> None:
         defaults = {name: value for name, value in mo.optim.SGD.defaults.items() if name != "lr"}
 
     layer = mo.nn.Linear(2, 1)
-    assert Up(layer.parameters()).groups[0].settings["maximize"] is True
-    assert Plain(layer.parameters()).groups[0].settings["lr"] == 1e-3
-    assert Plain(layer.parameters(), lr=0.5).groups[0].settings["lr"] == 0.5
+    assert Up(layer.parameters()).param_groups[0].settings["maximize"] is True
+    assert Plain(layer.parameters()).param_groups[0].settings["lr"] == 1e-3
+    assert Plain(layer.parameters(), lr=0.5).param_groups[0].settings["lr"] == 0.5

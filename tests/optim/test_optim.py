@@ -78,8 +78,8 @@ def test_a_rate_that_changes_compiles_nothing() -> None:
         step(x)
     assert step.stats["recompiles"] == 0 and step.stats["specialisations"] == 1
     np.testing.assert_array_equal(model.state_dict()["0.weight"].numpy(), before)  # the rate is 0 now
-    opt.groups[0]["momentum"]  # looking changes nothing
-    opt.groups[0]["weight_decay"] = 0.1
+    opt.param_groups[0]["momentum"]  # looking changes nothing
+    opt.param_groups[0]["weight_decay"] = 0.1
     step(x)
     assert step.stats["recompiles"] == 1  # another program, and known to be
 
@@ -129,7 +129,7 @@ def test_resumed_equals_uninterrupted(name: str) -> None:
     other, opt2, step2 = model_and_step(name, **{**settings, "lr": 0.7})
     schedule2 = mo.optim.WarmupCosineLR(opt2, 2, 8)
     other.load_state_dict(weights)
-    opt2.load_state_dict({"count": numbers["count"], "groups": numbers["groups"], "slots": tensors})
+    opt2.load_state_dict({"count": numbers["count"], "param_groups": numbers["param_groups"], "slots": tensors})
     schedule2.load_state_dict(numbers["schedule"])
     for _ in range(3):
         step2(x)
@@ -198,12 +198,12 @@ def test_groups_can_be_added() -> None:
         opt.step()
 
     step()
-    opt.add_group({"params": [b], "lr": 0.25})
+    opt.add_param_group({"params": [b], "lr": 0.25})
     step()
     assert (a.item(), b.item()) == (0.0, 0.75)
     schedule = mo.optim.ExponentialLR(opt, 0.5)
     opt.load_state_dict(opt.state_dict())
-    opt.add_group({"params": [mo.nn.Parameter([1.0])], "lr": 8.0})  # after a state was loaded, and under a schedule
+    opt.add_param_group({"params": [mo.nn.Parameter([1.0])], "lr": 8.0})  # after a state was loaded; under a schedule
     schedule.step()
     assert schedule.get_last_lr() == [0.25, 0.125, 4.0] and opt.state_dict()["count"] == [2, 1, 0]
 
@@ -221,7 +221,7 @@ ERRORS = [
     (lambda w: mo.optim.SGD([w]).step(), "no parameter has a gradient"),
     (lambda w: mo.optim.clip_grad_norm([w], 1.0), "no parameter has a gradient"),
     (lambda w: mo.optim.clip_grad_value([w], -1.0), "-1.0"),
-    (lambda w: mo.optim.SGD([w]).load_state_dict({"slots": {"0.x": w}, "groups": [{}], "count": 0}), "belongs"),
+    (lambda w: mo.optim.SGD([w]).load_state_dict({"slots": {"0.x": w}, "param_groups": [{}], "count": 0}), "belongs"),
     (lambda w: mo.optim.StepLR(w, 3), "not an optimiser"),
     (lambda w: mo.optim.StepLR(mo.optim.SGD([w]), 0), "step_size=0"),
     (lambda w: mo.optim.WarmupCosineLR(mo.optim.SGD([w]), 5, 5), "does not fit"),
@@ -246,4 +246,4 @@ def test_a_schedule_inside_a_compiled_function_is_refused() -> None:
     with pytest.raises(ArgumentError, match="once only"):
         mo.compile(lambda x: (schedule.step(), x)[1])(mo.ones(1))
     with pytest.raises(ArgumentError, match="once only"):
-        mo.compile(lambda x: (opt.groups[0].__setitem__("lr", 0.3), x)[1])(mo.ones(1))
+        mo.compile(lambda x: (opt.param_groups[0].__setitem__("lr", 0.3), x)[1])(mo.ones(1))

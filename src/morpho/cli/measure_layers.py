@@ -67,7 +67,7 @@ def _block(sizes: list[int], batch: int, context: int, dtype: str, causal: bool)
     if width % heads or cached % depth or (dtype in PACKED and (width % 32 or hidden % 32 or cached % 32)):
         return None
     kind = FLOATS.get(dtype, mo.float32)
-    block = mo.nn.TransformerBlock(width, heads, hidden, kv_heads=cached // depth, causal=causal, bias=not gated,
+    block = mo.nn.TransformerBlock(width, heads, hidden, num_kv_heads=cached // depth, causal=causal, bias=not gated,
                                    activation="swiglu" if gated else "gelu", dtype=kind,
                                    normalization="rmsnorm" if gated else "layernorm")
     if dtype in PACKED:
@@ -98,7 +98,7 @@ def _embedding(sizes: list[int], batch: int, context: int, dtype: str) -> Calls 
     width, parameters = sizes
     if dtype in PACKED:
         return None
-    table = mo.nn.Embedding(parameters // width, width, FLOATS[dtype])
+    table = mo.nn.Embedding(parameters // width, width, dtype=FLOATS[dtype])
     look_up = mo.compile(lambda tokens: table(tokens))
     rng = np.random.default_rng(0)
     many, one = (mo.asarray(rng.integers(0, parameters // width, (batch, count))) for count in (context, 1))

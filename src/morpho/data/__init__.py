@@ -8,12 +8,12 @@
 """
 
 from morpho.data.batch_size import BatchSizes, best_batch_size
-from morpho.data.dataset import Dataset, TensorDataset, collate
+from morpho.data.dataset import Dataset, TensorDataset, default_collate
 from morpho.data.loader import DataLoader
 from morpho.data.order import permuted
 from morpho.data.tokens import TokenFile, write_tokens
 
 __all__ = [
-    "BatchSizes", "DataLoader", "Dataset", "TensorDataset", "TokenFile", "best_batch_size", "collate", "permuted",
-    "write_tokens",
+    "BatchSizes", "DataLoader", "Dataset", "TensorDataset", "TokenFile", "best_batch_size", "default_collate",
+    "permuted", "write_tokens",
 ]

@@ -13,7 +13,8 @@ from morpho.base.errors import ArgumentError, ShapeError, fail
 
 class Dataset:
     """Items by number. Write `__len__` and `__getitem__`; where many items are cheaper than one by one, also
-    `batch(numbers)`, which gives what `collate` would. Any object with a length and numbered items will do as well.
+    `batch(numbers)`, which gives what `default_collate` would. Any object with a length and numbered items will do as
+    well.
 
     >>> class Squares(mo.data.Dataset):
     ...     def __len__(self): return 4
@@ -62,20 +63,20 @@ def _taken(tensor: mo.Tensor, numbers: np.ndarray) -> mo.Tensor:
     return mo.asarray(np.take(tensor.numpy(), numbers, axis=0))
 
 
-def collate(items: Sequence[Any]) -> Any:
+def default_collate(items: Sequence[Any]) -> Any:
     """Items as one batch: arrays and numbers stacked into tensors, tuples, lists and dicts part by part.
 
-    >>> batch = mo.data.collate([(1.0, {"n": 1}), (2.0, {"n": 2})])
+    >>> batch = mo.data.default_collate([(1.0, {"n": 1}), (2.0, {"n": 2})])
     >>> batch[0].tolist(), batch[1]["n"].tolist()
     ([1.0, 2.0], [1, 2])
     """
     if not items:
-        raise fail(ArgumentError, "collate", "a batch has no items")
+        raise fail(ArgumentError, "default_collate", "a batch has no items")
     first = items[0]
     if isinstance(first, dict):
-        return {key: collate([item[key] for item in items]) for key in first}
+        return {key: default_collate([item[key] for item in items]) for key in first}
     if isinstance(first, tuple | list):
-        parts = [collate(part) for part in zip(*items, strict=True)]
+        parts = [default_collate(part) for part in zip(*items, strict=True)]
         return tuple(parts) if isinstance(first, tuple) else parts
     if isinstance(first, mo.Tensor):
         return mo.stack(list(items)).realise()
@@ -87,5 +88,5 @@ def collate(items: Sequence[Any]) -> Any:
         return mo.asarray(np.stack([np.asarray(item) for item in items]))
     except ValueError:
         shapes = sorted({str(np.shape(item)) for item in items})
-        raise fail(ShapeError, "collate", f"items of the shapes {', '.join(shapes)} do not stack",
-                   "pad them, or give the loader a collate function") from None
+        raise fail(ShapeError, "default_collate", f"items of the shapes {', '.join(shapes)} do not stack",
+                   "pad them, or give the loader a collate_fn") from None

@@ -1,8 +1,9 @@
 """`DataLoader`: batches in an order that seed and epoch decide, made by threads while the last one is computed with.
 
 The threads share one ticket counter and hand in batches by number, so any number of them gives the same sequence. They
-never run further ahead than `prefetch` batches, stop when the loop over the loader is left, and hold nothing of it: a
-loop that is dropped takes them along. What a dataset raises is raised in the loop, at the batch where it happened.
+never run further ahead than `prefetch_factor` batches each, stop when the loop over the loader is left, and hold
+nothing of it: a loop that is dropped takes them along. What a dataset raises is raised in the loop, at the batch where
+it happened.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 
 from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, TaskError, fail
-from morpho.data.dataset import collate as default_collate
+from morpho.data.dataset import default_collate
 from morpho.data.order import permuted
 from morpho.tensor.tools.foreign_calls import hinted
 
@@ -28,16 +29,19 @@ class DataLoader:
     """Batches of a dataset, an epoch per loop.
 
     dataset: something with a length and numbered items; see `Dataset`.
-    shuffle, seed: each epoch in a random order of its own, that of (seed, epoch), whatever `workers` is.
-    workers: threads that make batches; 0 makes each when it is asked for. Reading, NumPy and Morpho run beside Python.
-    prefetch: how many batches may be ready or in the making ahead of the loop (at least one for each worker).
+    shuffle, seed: each epoch in a random order of its own, that of (seed, epoch), whatever `num_workers` is.
+    num_workers: threads that make batches; 0 makes each when it is asked for. Reading, NumPy and Morpho run beside
+        Python.
+    prefetch_factor: how many batches for each worker may be ready or in the making ahead of the loop.
     drop_last: leave out a last batch that is not full.
-    collate: what makes a batch of a list of items; without it `mo.data.collate`, or the dataset's own `batch`.
+    collate_fn: what makes a batch of a list of items; without it `mo.data.default_collate`, or the dataset's own
+        `batch`.
 
     `state_dict()` names the next batch; a loader that loads it goes on exactly there. A loop that is left early ends
     its epoch: the next one begins the next epoch.
 
-    >>> loader = mo.data.DataLoader(mo.data.TensorDataset(mo.arange(6)), batch_size=2, shuffle=True, seed=1, workers=2)
+    >>> numbers = mo.data.TensorDataset(mo.arange(6))
+    >>> loader = mo.data.DataLoader(numbers, batch_size=2, shuffle=True, seed=1, num_workers=2)
     >>> sorted(sum([x.tolist() for x, in loader], []))
     [0, 1, 2, 3, 4, 5]
     >>> len(loader), loader.state_dict()["epoch"]
@@ -45,21 +49,22 @@ class DataLoader:
     """
 
     @hinted
-    def __init__(self, dataset: Any, batch_size: int = 1, shuffle: bool = False, seed: int = 0, workers: int = 0,
-                 prefetch: int = 2, drop_last: bool = False,
-                 collate: Callable[[Sequence[Any]], Any] | None = None) -> None:
+    def __init__(self, dataset: Any, batch_size: int = 1, shuffle: bool = False, *, num_workers: int = 0,
+                 collate_fn: Callable[[Sequence[Any]], Any] | None = None, drop_last: bool = False,
+                 prefetch_factor: int = 2, seed: int = 0) -> None:
         if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
             raise fail(ArgumentError, "DataLoader", f"{type(dataset).__name__} has no length or no numbered items",
                        "define __len__ and __getitem__")
         numbers = []
-        for name, value, least in (("batch_size", batch_size, 1), ("workers", workers, 0), ("prefetch", prefetch, 1)):
+        for name, value, least in (("batch_size", batch_size, 1), ("num_workers", num_workers, 0),
+                                   ("prefetch_factor", prefetch_factor, 1)):
             number = as_whole(value)
             if number is None or number < least:
                 raise fail(ArgumentError, "DataLoader", f"{name}={value!r} is not an integer of at least {least}")
             numbers.append(number)
-        self.batch_size, self.workers, self.prefetch = numbers
+        self.batch_size, self.num_workers, self.prefetch_factor = numbers
         self.dataset, self.shuffle, self.seed = dataset, shuffle, seed
-        self.drop_last, self.collate = drop_last, collate
+        self.drop_last, self.collate_fn = drop_last, collate_fn
         self.epoch = self.position = 0  # of the next batch
         self._begun = False  # whether a loop is in this epoch, or was
 
@@ -73,7 +78,8 @@ class DataLoader:
             self.epoch, self.position = self.epoch + 1, 0
         self._begun = True
         epoch = self.epoch
-        source = _batches(self._maker(epoch), self.position, len(self), self.workers, max(self.prefetch, self.workers))
+        source = _batches(self._maker(epoch), self.position, len(self), self.num_workers,
+                          self.prefetch_factor * self.num_workers)
         try:
             for batch in source:
                 if self.epoch != epoch:
@@ -88,15 +94,15 @@ class DataLoader:
     def _maker(self, epoch: int) -> Make:
         """What makes a batch of this epoch by its number; it holds the dataset, not the loader."""
         dataset, size, count, seed = self.dataset, self.batch_size, len(self.dataset), self.seed
-        shuffle, collate = self.shuffle, self.collate
-        together = getattr(dataset, "batch", None) if collate is None else None
+        shuffle, collate_fn = self.shuffle, self.collate_fn
+        together = getattr(dataset, "batch", None) if collate_fn is None else None
 
         def make(number: int) -> Any:
             places = np.arange(number * size, min((number + 1) * size, count))
             numbers = permuted(places, count, seed, epoch) if shuffle else places
             if together is not None:
                 return together(numbers)
-            return (collate or default_collate)([dataset[item] for item in numbers.tolist()])
+            return (collate_fn or default_collate)([dataset[item] for item in numbers.tolist()])
 
         return make
 

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, TypeVar
 import morpho as mo
 from morpho.base.checks import shown
 from morpho.base.errors import ArgumentError, fail
-from morpho.nn.attention import KeyValueCache
 from morpho.nn.module import Module
+from morpho.nn.transformer.attention import KeyValueCache
 
 MOST = 1 << 40  # of any size
 Self = TypeVar("Self", bound="Model")

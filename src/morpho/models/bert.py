@@ -13,12 +13,12 @@ from morpho.models.base import Config, Model, tied_logits
 from morpho.models.encoder import Dense, SelfAttention
 from morpho.nn import init
 from morpho.nn.containers import ModuleList
-from morpho.nn.dropout import Dropout
-from morpho.nn.linear import Embedding, Linear
+from morpho.nn.layers.dropout import Dropout
+from morpho.nn.layers.linear import Embedding, Linear
+from morpho.nn.layers.norm import LayerNorm
 from morpho.nn.module import Module
-from morpho.nn.norm import LayerNorm
-from morpho.nn.positions import rows_at
-from morpho.nn.transformer import activation
+from morpho.nn.transformer.blocks import activation
+from morpho.nn.transformer.positions import rows_at
 from morpho.tensor.state.variable import Parameter
 
 
@@ -48,9 +48,9 @@ class Embeddings(Module):
 
     def __init__(self, config: BertConfig, dtype: Any) -> None:
         width, std = config.hidden_size, config.initializer_range
-        self.word_embeddings = Embedding(config.vocab_size, width, dtype, std)
-        self.position_embeddings = Embedding(config.max_position_embeddings, width, dtype, std)
-        self.token_type_embeddings = Embedding(config.type_vocab_size, width, dtype, std)
+        self.word_embeddings = Embedding(config.vocab_size, width, dtype=dtype, std=std)
+        self.position_embeddings = Embedding(config.max_position_embeddings, width, dtype=dtype, std=std)
+        self.token_type_embeddings = Embedding(config.type_vocab_size, width, dtype=dtype, std=std)
         self.LayerNorm = LayerNorm(width, config.layer_norm_eps, dtype=dtype)
         self.dropout = Dropout(config.hidden_dropout_prob)
 

@@ -70,7 +70,7 @@ class Checkpoints:
         waiting.mkdir()
         save(waiting / MODEL, model.state_dict())
         save(waiting / OPTIMISER, {**state["slots"], "key": mo.nn.random.get_state()})
-        text = {"format": FORMAT, "numbers": dict(numbers), "count": state["count"], "groups": state["groups"]}
+        text = {"format": FORMAT, "numbers": dict(numbers), "count": state["count"], "groups": state["param_groups"]}
         with open(waiting / NUMBERS, "w", encoding="utf-8") as file:
             json.dump(text, file)
             file.flush()
@@ -97,7 +97,7 @@ class Checkpoints:
                 text = json.load(file)
             slots = dict(load(place / OPTIMISER))
             key = slots.pop("key")
-            state = {"count": text["count"], "groups": list(text["groups"]), "slots": slots}
+            state = {"count": text["count"], "param_groups": list(text["groups"]), "slots": slots}
             if text["format"] != FORMAT:
                 raise ValueError(f"its format is {text['format']}, not {FORMAT}")
             return Checkpoint(load(place / MODEL), state, key, dict(text["numbers"]))

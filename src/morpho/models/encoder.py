@@ -6,9 +6,9 @@ from typing import Any
 
 import morpho as mo
 from morpho.models.base import divided
-from morpho.nn.attention import attend, join_heads, split_heads
-from morpho.nn.linear import Linear
+from morpho.nn.layers.linear import Linear
 from morpho.nn.module import Module
+from morpho.nn.transformer.attention import attend, join_heads, split_heads
 
 
 class SelfAttention(Module):

@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 import morpho as mo
 from morpho.models.base import Config, LanguageModel, divided, tied_logits
 from morpho.nn import init
-from morpho.nn.attention import KeyValueCache, attend, join_heads, split_heads
 from morpho.nn.containers import ModuleList
-from morpho.nn.dropout import Dropout
-from morpho.nn.linear import Embedding, Linear
+from morpho.nn.layers.dropout import Dropout
+from morpho.nn.layers.linear import Embedding, Linear
+from morpho.nn.layers.norm import LayerNorm
 from morpho.nn.module import Module
-from morpho.nn.norm import LayerNorm
-from morpho.nn.positions import LearnedPositions
-from morpho.nn.transformer import activation
+from morpho.nn.transformer.attention import KeyValueCache, attend, join_heads, split_heads
+from morpho.nn.transformer.blocks import activation
+from morpho.nn.transformer.positions import LearnedPositions
 from morpho.tensor.state.variable import Parameter
 
 
@@ -114,7 +114,7 @@ class GPT2(LanguageModel):
         self._configure(config)
         width = config.n_embd
         self.eos_token_id = config.eos_token_id
-        self.wte = Embedding(config.vocab_size, width, dtype, std=0.02)
+        self.wte = Embedding(config.vocab_size, width, dtype=dtype, std=0.02)
         self.wpe = LearnedPositions(config.n_positions, width, dtype, std=0.01)
         self.dropout = Dropout(config.embd_pdrop)
         self.h = ModuleList(Block(config, layer, dtype) for layer in range(config.n_layer))

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import morpho as mo
 from morpho.models.base import Config, LanguageModel, divided, tied_logits
 from morpho.nn import init
-from morpho.nn.attention import KeyValueCache, MultiHeadAttention
 from morpho.nn.containers import ModuleList
-from morpho.nn.linear import Embedding, Linear
+from morpho.nn.layers.linear import Embedding, Linear
+from morpho.nn.layers.norm import RMSNorm
 from morpho.nn.module import Module
-from morpho.nn.norm import RMSNorm
-from morpho.nn.positions import RotaryPositions
-from morpho.nn.transformer import FeedForward
+from morpho.nn.transformer.attention import KeyValueCache, MultiHeadAttention
+from morpho.nn.transformer.blocks import FeedForward
+from morpho.nn.transformer.positions import RotaryPositions
 
 
 @dataclass
@@ -53,10 +53,11 @@ class LlamaConfig(Config):
 class Layer(Module):
     def __init__(self, config: LlamaConfig, rope: RotaryPositions, dtype: Any) -> None:
         width, eps = config.hidden_size, config.rms_norm_eps
-        self.input_layernorm = RMSNorm(width, eps, dtype)
-        self.self_attn = MultiHeadAttention(width, config.num_attention_heads, config.num_key_value_heads, rope.depth,
-                                            bias=config.attention_bias, causal=True, rope=rope, dtype=dtype)
-        self.post_attention_layernorm = RMSNorm(width, eps, dtype)
+        self.input_layernorm = RMSNorm(width, eps, dtype=dtype)
+        self.self_attn = MultiHeadAttention(width, config.num_attention_heads, config.num_key_value_heads,
+                                            rope.head_dim, bias=config.attention_bias, causal=True, rope=rope,
+                                            dtype=dtype)
+        self.post_attention_layernorm = RMSNorm(width, eps, dtype=dtype)
         self.mlp = FeedForward(width, config.intermediate_size, config.hidden_act, config.mlp_bias, dtype, gated=True)
 
     def forward(self, x: mo.Tensor, cache: KeyValueCache | None, offset: Any) -> mo.Tensor:
@@ -70,9 +71,9 @@ class Body(Module):
     def __init__(self, config: LlamaConfig, dtype: Any) -> None:
         depth = config.head_dim or divided("llama", config.hidden_size, config.num_attention_heads)
         rope = RotaryPositions(depth, config.max_position_embeddings, config.rope_theta, scaling=config.rope_scaling)
-        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, dtype, std=config.initializer_range)
+        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, dtype=dtype, std=config.initializer_range)
         self.layers = ModuleList(Layer(config, rope, dtype) for _ in range(config.num_hidden_layers))
-        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype)
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype=dtype)
 
     def forward(self, ids: mo.Tensor, caches: list[KeyValueCache] | None, offset: Any) -> mo.Tensor:
         x = self.embed_tokens(ids)  # (batch, length, width)
@@ -114,7 +115,7 @@ class Llama(LanguageModel):
         return int(self.config["max_position_embeddings"])
 
     def make_caches(self, batch: int, length: int, dtype: Any = mo.float32) -> list[KeyValueCache]:
-        return [KeyValueCache(batch, layer.self_attn.kv_heads, length, layer.self_attn.depth, dtype)
+        return [KeyValueCache(batch, layer.self_attn.num_kv_heads, length, layer.self_attn.head_dim, dtype)
                 for layer in self.model.layers]
 
 

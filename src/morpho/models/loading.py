@@ -16,9 +16,9 @@ from morpho.models import names
 from morpho.models.registry import family, from_config
 from morpho.models.registry import names as names_of_models
 from morpho.nn import init
-from morpho.nn.linear import Embedding, Linear
+from morpho.nn.layers.linear import Embedding, Linear
+from morpho.nn.layers.quantised import QuantisedEmbedding, QuantisedLinear
 from morpho.nn.module import Module
-from morpho.nn.quantised import QuantisedEmbedding, QuantisedLinear
 from morpho.weights import FileFault, GgufFile, MissingFile, NameFault, load_gguf, load_tokenizer, match
 from morpho.weights import load as load_weights
 from morpho.weights.atomic import atomic_file

@@ -9,10 +9,10 @@ import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import Config, Model
 from morpho.nn import init
-from morpho.nn.batch_norm import BatchNorm2d
 from morpho.nn.containers import Sequential
-from morpho.nn.convolution import Conv2d
-from morpho.nn.linear import Linear
+from morpho.nn.layers.batch_norm import BatchNorm2d
+from morpho.nn.layers.convolution import Conv2d
+from morpho.nn.layers.linear import Linear
 from morpho.nn.module import Module
 
 

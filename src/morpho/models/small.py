@@ -9,10 +9,10 @@ from typing import Any
 import morpho as mo
 from morpho.models.base import Config, Model
 from morpho.nn.containers import ModuleList
-from morpho.nn.convolution import Conv2d
-from morpho.nn.dropout import Dropout
-from morpho.nn.linear import Linear
-from morpho.nn.transformer import activation
+from morpho.nn.layers.convolution import Conv2d
+from morpho.nn.layers.dropout import Dropout
+from morpho.nn.layers.linear import Linear
+from morpho.nn.transformer.blocks import activation
 
 
 @dataclass
@@ -87,5 +87,5 @@ class CNN(Model):
     def forward(self, x: mo.Tensor) -> mo.Tensor:
         for convolution in self.convolutions:
             x = mo.max_pool2d(mo.relu(convolution(x)), 2)
-        x = mo.reshape(x, (x.shape[0], self.hidden.inputs))
+        x = mo.reshape(x, (x.shape[0], self.hidden.in_features))
         return self.output(self.dropout(mo.relu(self.hidden(x))))  # type: ignore[no-any-return]

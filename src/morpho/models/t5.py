@@ -13,13 +13,13 @@ import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import Config, LanguageModel, tied_logits
 from morpho.nn import init
-from morpho.nn.attention import KeyValueCache, attend, join_heads, split_heads
 from morpho.nn.containers import ModuleList
-from morpho.nn.dropout import Dropout
-from morpho.nn.linear import Embedding, Linear
+from morpho.nn.layers.dropout import Dropout
+from morpho.nn.layers.linear import Embedding, Linear
+from morpho.nn.layers.norm import RMSNorm
 from morpho.nn.module import Module
-from morpho.nn.norm import RMSNorm
-from morpho.nn.transformer import activation
+from morpho.nn.transformer.attention import KeyValueCache, attend, join_heads, split_heads
+from morpho.nn.transformer.blocks import activation
 
 FARTHEST = 4096  # positions apart that have entries in the table of buckets; farther ones are the last bucket's
 
@@ -72,7 +72,7 @@ class Attention(Module):
         self.q, self.k, self.v = (Linear(config.d_model, inner, False, dtype) for _ in range(3))
         self.o = Linear(inner, config.d_model, False, dtype)
         count = config.relative_attention_num_buckets
-        self.relative_attention_bias = Embedding(count, config.num_heads, dtype, 0.02) if biased else None
+        self.relative_attention_bias = Embedding(count, config.num_heads, dtype=dtype, std=0.02) if biased else None
         self._buckets = mo.asarray(buckets(not decoder, count, config.relative_attention_max_distance)).realise()
 
     def bias(self, queries: Any, keys: Any, offset: Any = 0) -> mo.Tensor:
@@ -111,7 +111,7 @@ class Part(Module):
     """A norm and what follows it, under the name that the files give it; the residual is added around both."""
 
     def __init__(self, name: str, part: Module, config: T5Config, dtype: Any) -> None:
-        self.layer_norm = RMSNorm(config.d_model, config.layer_norm_epsilon, dtype)
+        self.layer_norm = RMSNorm(config.d_model, config.layer_norm_epsilon, dtype=dtype)
         self.dropout = Dropout(config.dropout_rate)
         self._name = name
         setattr(self, name, part)
@@ -148,7 +148,7 @@ class Stack(Module):
     def __init__(self, config: T5Config, decoder: bool, dtype: Any) -> None:
         layers = config.num_layers if not decoder or config.num_decoder_layers is None else config.num_decoder_layers
         self.block = ModuleList(Block(config, decoder, number == 0, dtype) for number in range(layers))
-        self.final_layer_norm = RMSNorm(config.d_model, config.layer_norm_epsilon, dtype)
+        self.final_layer_norm = RMSNorm(config.d_model, config.layer_norm_epsilon, dtype=dtype)
         self.dropout = Dropout(config.dropout_rate)
 
     def bias(self, queries: Any, keys: Any, offset: Any = 0) -> mo.Tensor:
@@ -178,7 +178,7 @@ class T5(LanguageModel):
     def __init__(self, config: T5Config, dtype: Any = mo.float32) -> None:
         self._configure(config)
         self.eos_token_id = config.eos_token_id
-        self.shared = Embedding(config.vocab_size, config.d_model, dtype, std=1.0)
+        self.shared = Embedding(config.vocab_size, config.d_model, dtype=dtype, std=1.0)
         self.encoder, self.decoder = Stack(config, False, dtype), Stack(config, True, dtype)
         self.lm_head = None if config.tie_word_embeddings else Linear(config.d_model, config.vocab_size, False, dtype)
         for name, parameter in self.named_parameters():

@@ -305,7 +305,7 @@ class Run:
         while self.step < last and not stopped():
             started = time.perf_counter()
             rate = self.settings.rate(self.step)
-            for group in self.optimiser.groups:
+            for group in self.optimiser.param_groups:
                 group["lr"] = rate
             rows = self.batch(self.step)
             loss = self.train_step(mo.asarray(rows)).item()

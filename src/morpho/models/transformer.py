@@ -11,12 +11,12 @@ from typing import Any
 import morpho as mo
 from morpho.models.base import Config, LanguageModel, divided, tied_logits
 from morpho.nn import init
-from morpho.nn.attention import KeyValueCache
 from morpho.nn.containers import ModuleList
-from morpho.nn.dropout import Dropout
-from morpho.nn.linear import Embedding, Linear
-from morpho.nn.positions import LearnedPositions, RotaryPositions
-from morpho.nn.transformer import TransformerBlock, norm
+from morpho.nn.layers.dropout import Dropout
+from morpho.nn.layers.linear import Embedding, Linear
+from morpho.nn.transformer.attention import KeyValueCache
+from morpho.nn.transformer.blocks import TransformerBlock, norm
+from morpho.nn.transformer.positions import LearnedPositions, RotaryPositions
 
 
 @dataclass
@@ -56,12 +56,12 @@ class PreNormTransformer(LanguageModel):
         self._configure(config)
         width, depth = config.width, divided("prenorm", config.width, config.heads)
         self.eos_token_id = config.eos_token_id
-        self.embed = Embedding(config.vocab_size, width, dtype, std=0.02)
+        self.embed = Embedding(config.vocab_size, width, dtype=dtype, std=0.02)
         self.positions = None if config.use_rope else LearnedPositions(config.max_seq_len, width, dtype)
         self.dropout = Dropout(config.dropout)
         rope = RotaryPositions(depth, config.max_seq_len, config.rope_theta) if config.use_rope else None
         self.layers = ModuleList(
-            TransformerBlock(width, config.heads, config.hidden or 4 * width, kv_heads=config.kv_heads,
+            TransformerBlock(width, config.heads, config.hidden or 4 * width, num_kv_heads=config.kv_heads,
                              activation=config.activation, normalization=config.normalization, eps=config.eps,
                              causal=True, bias=config.attention_bias, rope=rope, dropout=config.dropout, dtype=dtype)
             for _ in range(config.layers))
@@ -97,7 +97,7 @@ class PreNormTransformer(LanguageModel):
 
     def make_caches(self, batch: int, length: int, dtype: Any = mo.float32) -> list[KeyValueCache]:
         attention = self.layers[0].attention if len(self.layers) else None
-        return [KeyValueCache(batch, attention.kv_heads, length, attention.depth, dtype) for _ in self.layers]
+        return [KeyValueCache(batch, attention.num_kv_heads, length, attention.head_dim, dtype) for _ in self.layers]
 
 
 SIZES: dict[str, dict[str, int]] = {

@@ -13,12 +13,12 @@ from morpho.models.base import Config, Model
 from morpho.models.encoder import Dense, SelfAttention
 from morpho.nn import init
 from morpho.nn.containers import ModuleList
-from morpho.nn.convolution import Conv2d
-from morpho.nn.dropout import Dropout
-from morpho.nn.linear import Linear
+from morpho.nn.layers.convolution import Conv2d
+from morpho.nn.layers.dropout import Dropout
+from morpho.nn.layers.linear import Linear
+from morpho.nn.layers.norm import LayerNorm
 from morpho.nn.module import Module
-from morpho.nn.norm import LayerNorm
-from morpho.nn.transformer import activation
+from morpho.nn.transformer.blocks import activation
 from morpho.tensor.state.variable import Parameter
 
 

@@ -6,7 +6,9 @@
 """
 
 from morpho.nn import init, transformer
-from morpho.nn.activations import (
+from morpho.nn.containers import Flatten, Identity, Lambda, ModuleDict, ModuleList, ParameterList, Sequential, Unflatten
+from morpho.nn.frozen import Frozen
+from morpho.nn.layers.activations import (
     ELU,
     GELU,
     GLU,
@@ -17,6 +19,7 @@ from morpho.nn.activations import (
     LogSigmoid,
     LogSoftmax,
     Mish,
+    PReLU,
     ReLU,
     ReLU6,
     Sigmoid,
@@ -26,48 +29,15 @@ from morpho.nn.activations import (
     Tanh,
     activation,
 )
-from morpho.nn.attention import KeyValueCache, MultiHeadAttention
-from morpho.nn.batch_norm import BatchNorm1d, BatchNorm2d
-from morpho.nn.containers import Flatten, Identity, Lambda, ModuleDict, ModuleList, ParameterList, Sequential, Unflatten
-from morpho.nn.convolution import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
-from morpho.nn.criteria import (
-    BCELoss,
-    BCEWithLogitsLoss,
-    CosineEmbeddingLoss,
-    CrossEntropyLoss,
-    FocalLoss,
-    HuberLoss,
-    KLDivLoss,
-    L1Loss,
-    Loss,
-    MSELoss,
-    NLLLoss,
-    SmoothL1Loss,
-    TripletMarginLoss,
-)
-from morpho.nn.dropout import Dropout, Dropout2d
-from morpho.nn.frozen import Frozen
-from morpho.nn.gated import GatedUnit, GeGLU, SwiGLU
-from morpho.nn.linear import Embedding, FusedMLP, Linear, linear
-from morpho.nn.losses import (
-    binary_cross_entropy,
-    binary_cross_entropy_with_logits,
-    cosine_embedding_loss,
-    cosine_similarity,
-    cross_entropy,
-    focal_loss,
-    huber_loss,
-    kl_div,
-    l1_loss,
-    mse_loss,
-    nll_loss,
-    pairwise_distance,
-    smooth_l1_loss,
-    triplet_margin_loss,
-)
-from morpho.nn.module import Module
-from morpho.nn.norm import GroupNorm, LayerNorm, RMSNorm
-from morpho.nn.pooling import (
+from morpho.nn.layers.batch_norm import BatchNorm1d, BatchNorm2d, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
+from morpho.nn.layers.cells import GRUCell, LSTMCell, RNNCell
+from morpho.nn.layers.convolution import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d
+from morpho.nn.layers.dropout import Dropout, Dropout2d
+from morpho.nn.layers.embedding_bag import EmbeddingBag
+from morpho.nn.layers.gated import GatedUnit, GeGLU, SwiGLU
+from morpho.nn.layers.linear import Embedding, FusedMLP, Linear, linear
+from morpho.nn.layers.norm import GroupNorm, LayerNorm, RMSNorm
+from morpho.nn.layers.pooling import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
     AdaptiveMaxPool1d,
@@ -79,11 +49,53 @@ from morpho.nn.pooling import (
     MaxPool1d,
     MaxPool2d,
 )
-from morpho.nn.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
-from morpho.nn.quantised import QuantisedEmbedding, QuantisedLinear
+from morpho.nn.layers.quantised import QuantisedEmbedding, QuantisedLinear
+from morpho.nn.layers.recurrent import GRU, LSTM, RNN
+from morpho.nn.layers.upsample import Upsample, interpolate
+from morpho.nn.losses import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    cosine_embedding_loss,
+    cosine_similarity,
+    cross_entropy,
+    ctc_loss,
+    focal_loss,
+    hinge_embedding_loss,
+    huber_loss,
+    kl_div,
+    l1_loss,
+    margin_ranking_loss,
+    mse_loss,
+    multi_margin_loss,
+    nll_loss,
+    pairwise_distance,
+    smooth_l1_loss,
+    triplet_margin_loss,
+)
+from morpho.nn.losses.modules import (
+    BCELoss,
+    BCEWithLogitsLoss,
+    CosineEmbeddingLoss,
+    CrossEntropyLoss,
+    CTCLoss,
+    FocalLoss,
+    HingeEmbeddingLoss,
+    HuberLoss,
+    KLDivLoss,
+    L1Loss,
+    Loss,
+    MarginRankingLoss,
+    MSELoss,
+    MultiMarginLoss,
+    NLLLoss,
+    SmoothL1Loss,
+    TripletMarginLoss,
+)
+from morpho.nn.module import Module, RemovableHandle
 from morpho.nn.random import seed
-from morpho.nn.recurrent import GRU, LSTM, RNN
-from morpho.nn.transformer import FeedForward, TransformerBlock, TransformerDecoderBlock
+from morpho.nn.transformer.attention import KeyValueCache, MultiHeadAttention
+from morpho.nn.transformer.blocks import FeedForward, TransformerBlock, TransformerDecoderBlock
+from morpho.nn.transformer.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
 from morpho.tensor.autodiff.checkpoint import checkpoint, checkpoint_sequential
 from morpho.tensor.state.variable import Buffer, Parameter
 from morpho.tensor.tools.foreign_calls import hint_calls as _hint_calls
@@ -92,11 +104,12 @@ from morpho.tensor.tools.foreign_names import module_attribute as _module_attrib
 __all__ = [
     # the tree
     "Buffer", "Flatten", "Identity", "Lambda", "Module", "ModuleDict", "ModuleList", "Parameter", "ParameterList",
-    "Sequential", "Unflatten", "checkpoint", "checkpoint_sequential", "init", "seed",
+    "RemovableHandle", "Sequential", "Unflatten", "checkpoint", "checkpoint_sequential", "init", "seed",
     # layers
-    "BatchNorm1d", "BatchNorm2d", "Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d", "Dropout", "Dropout2d",
-    "Embedding", "FusedMLP", "GRU", "GatedUnit", "GeGLU", "GroupNorm", "LSTM", "LayerNorm", "Linear", "RMSNorm", "RNN",
-    "SwiGLU", "linear",
+    "BatchNorm1d", "BatchNorm2d", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "Dropout",
+    "Dropout2d", "Embedding", "EmbeddingBag", "FusedMLP", "GRU", "GRUCell", "GatedUnit", "GeGLU", "GroupNorm",
+    "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LSTM", "LSTMCell", "LayerNorm", "Linear", "RMSNorm", "RNN",
+    "RNNCell", "SwiGLU", "Upsample", "interpolate", "linear",
     # transformers
     "FeedForward", "Frozen", "KeyValueCache", "LearnedPositions", "MultiHeadAttention", "QuantisedEmbedding",
     "QuantisedLinear", "RotaryPositions", "SinusoidalPositions", "TransformerBlock", "TransformerDecoderBlock",
@@ -105,14 +118,15 @@ __all__ = [
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AvgPool1d", "AvgPool2d",
     "GlobalAvgPool", "GlobalMaxPool", "MaxPool1d", "MaxPool2d",
     # activations
-    "ELU", "GELU", "GLU", "Hardsigmoid", "Hardswish", "LeakyReLU", "LogSigmoid", "LogSoftmax", "Mish", "ReLU", "ReLU6",
-    "SELU", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "activation",
+    "ELU", "GELU", "GLU", "Hardsigmoid", "Hardswish", "LeakyReLU", "LogSigmoid", "LogSoftmax", "Mish", "PReLU", "ReLU",
+    "ReLU6", "SELU", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "activation",
     # losses
-    "BCELoss", "BCEWithLogitsLoss", "CosineEmbeddingLoss", "CrossEntropyLoss", "FocalLoss", "HuberLoss", "KLDivLoss",
-    "L1Loss", "Loss", "MSELoss", "NLLLoss", "SmoothL1Loss", "TripletMarginLoss", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity", "cross_entropy", "focal_loss",
-    "huber_loss", "kl_div", "l1_loss", "mse_loss", "nll_loss", "pairwise_distance", "smooth_l1_loss",
-    "triplet_margin_loss",
+    "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CosineEmbeddingLoss", "CrossEntropyLoss", "FocalLoss",
+    "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "Loss", "MSELoss", "MarginRankingLoss", "MultiMarginLoss",
+    "NLLLoss", "SmoothL1Loss", "TripletMarginLoss", "binary_cross_entropy", "binary_cross_entropy_with_logits",
+    "cosine_embedding_loss", "cosine_similarity", "cross_entropy", "ctc_loss", "focal_loss", "hinge_embedding_loss",
+    "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss", "multi_margin_loss", "nll_loss",
+    "pairwise_distance", "smooth_l1_loss", "triplet_margin_loss",
 ]
 
 _hint_calls(globals(), __all__)  # calls with other libraries' keywords

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import morpho as mo
-from morpho.base.checks import check_whole
+from morpho.base.checks import check_whole, shown
 from morpho.base.dims import product
 from morpho.base.errors import ArgumentError, ShapeError, fail
+from morpho.base.shapes import normalise_axis
 from morpho.nn.module import Module
 from morpho.tensor.state.variable import Parameter
 
@@ -198,25 +199,25 @@ class Identity(Module):
 
 
 class Flatten(Module):
-    """The axes from `start` to `end` as one.
+    """The axes from `start_dim` to `end_dim` as one.
 
     >>> mo.nn.Flatten()(mo.ones((2, 3, 4))).shape
     (2, 12)
     """
 
-    def __init__(self, start: int = 1, end: int = -1) -> None:
-        check_whole("Flatten", start=start, end=end)
-        self.start, self.end = start, end
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        check_whole("Flatten", start_dim=start_dim, end_dim=end_dim)
+        self.start_dim, self.end_dim = start_dim, end_dim
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
-        rank = x.ndim
-        if not (-rank <= self.start < rank and -rank <= self.end < rank) or self.start % rank > self.end % rank:
-            raise fail(ShapeError, "Flatten", f"shape {tuple(x.shape)} has no axes {self.start} to {self.end}")
-        start, end = self.start % rank, self.end % rank + 1
+        rank, start, end = x.ndim, self.start_dim, self.end_dim
+        if not (-rank <= start < rank and -rank <= end < rank) or start % rank > end % rank:
+            raise fail(ShapeError, "Flatten", f"shape {tuple(x.shape)} has no axes {start} to {end}")
+        start, end = start % rank, end % rank + 1
         return mo.reshape(x, (*x.shape[:start], product(x.shape[start:end]), *x.shape[end:]))
 
     def describe(self) -> str:
-        return "" if (self.start, self.end) == (1, -1) else f"{self.start}, {self.end}"
+        return "" if (self.start_dim, self.end_dim) == (1, -1) else f"{self.start_dim}, {self.end_dim}"
 
 
 class Unflatten(Module):
@@ -226,15 +227,18 @@ class Unflatten(Module):
     (2, 3, 4)
     """
 
-    def __init__(self, axis: int, sizes: tuple[int, ...]) -> None:
-        self.axis, self.sizes = axis, tuple(sizes)
+    def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
+        check_whole("Unflatten", dim=dim)
+        if not isinstance(unflattened_size, tuple | list):
+            raise fail(ArgumentError, "Unflatten", f"unflattened_size={shown(unflattened_size)} is no tuple of sizes")
+        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
-        axis = range(x.ndim)[self.axis]
-        return mo.reshape(x, (*x.shape[:axis], *self.sizes, *x.shape[axis + 1:]))
+        axis = normalise_axis(self.dim, x.ndim, "Unflatten")
+        return mo.reshape(x, (*x.shape[:axis], *self.unflattened_size, *x.shape[axis + 1:]))
 
     def describe(self) -> str:
-        return f"{self.axis}, {self.sizes}"
+        return f"{self.dim}, {self.unflattened_size}"
 
 
 class Lambda(Module):

@@ -144,13 +144,30 @@ class Module:
         """What is saved but not trained, with dotted names."""
         return self._variables(Buffer)
 
+    def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
+        """Make a tensor, or None, a buffer of this name: saved unless not `persistent`, never trained. The same as
+        `self.name = nn.Buffer(tensor, persistent)`.
+
+        >>> layer = mo.nn.Module()
+        >>> layer.register_buffer("scale", mo.ones(2), persistent=False)
+        >>> [name for name, _ in layer.named_buffers()], list(layer.state_dict())
+        (['scale'], [])
+        """
+        if not isinstance(name, str) or not name or "." in name:
+            raise fail(ArgumentError, "register_buffer", f"{name!r} is not a name without dots")
+        if (name in vars(self) and not isinstance(vars(self)[name], Buffer | None)) or hasattr(type(self), name):
+            raise fail(ArgumentError, "register_buffer", f"{type(self).__name__} has an attribute {name!r} already")
+        if tensor is not None and not isinstance(tensor, Buffer):
+            tensor = Buffer(tensor, persistent)
+        object.__setattr__(self, name, tensor)
+
     def buffers(self) -> Iterator[Buffer]:
         return (buffer for _, buffer in self.named_buffers())
 
-    def apply(self: Self, function: Callable[[Module], Any]) -> Self:
+    def apply(self: Self, fn: Callable[[Module], Any]) -> Self:
         """Call a function on every module of the tree."""
         for module in list(self.modules()):
-            function(module)
+            fn(module)
         return self
 
     # -- modes -----------------------------------------------------------------------------------------------------
@@ -180,10 +197,10 @@ class Module:
         """What a compiled function that takes this module is compiled for."""
         return (id(self), *[module._training for module in self.modules()])
 
-    def requires_grad_(self: Self, wanted: bool = True) -> Self:
+    def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
         """Train all parameters, or freeze them."""
         for parameter in self.parameters():
-            parameter.requires_grad_(wanted)
+            parameter.requires_grad_(requires_grad)
         entries.forget()
         return self
 
@@ -193,25 +210,17 @@ class Module:
         for parameter in self.parameters():
             parameter.grad = None
 
-    def register_forward_hook(self, hook: Hook) -> Callable[[], None]:
-        """Call `hook(module, inputs, result)` after every call; what it returns, if anything, is the result. Returns a
-        function that removes the hook. Compiled functions keep the hooks there were when they were traced."""
+    def register_forward_hook(self, hook: Hook) -> RemovableHandle:
+        """Call `hook(module, inputs, result)` after every call; what it returns, if anything, is the result. The handle
+        has `remove()`. Compiled functions keep the hooks there were when they were traced."""
         self._hooks = (*self._hooks, hook)
+        return RemovableHandle(self, "_hooks", hook)
 
-        def remove() -> None:
-            self._hooks = tuple(known for known in self._hooks if known is not hook)
-
-        return remove
-
-    def register_forward_pre_hook(self, hook: PreHook) -> Callable[[], None]:
-        """Call `hook(module, inputs)` before every call; what it returns, if anything, are the inputs. Returns a
-        function that removes the hook."""
+    def register_forward_pre_hook(self, hook: PreHook) -> RemovableHandle:
+        """Call `hook(module, inputs)` before every call; what it returns, if anything, are the inputs. The handle has
+        `remove()`."""
         self._pre_hooks = (*self._pre_hooks, hook)
-
-        def remove() -> None:
-            self._pre_hooks = tuple(known for known in self._pre_hooks if known is not hook)
-
-        return remove
+        return RemovableHandle(self, "_pre_hooks", hook)
 
     # -- values ----------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, mo.Tensor]:
@@ -219,18 +228,18 @@ class Module:
         and buffers that are not `persistent` not at all."""
         return {name: variable.value for name, variable in self._variables(Variable) if _is_saved(variable)}
 
-    def load_state_dict(self, values: Mapping[str, Any], strict: bool = True) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Put in values by name; one that is shared may come under any of its names. Missing, extra (unless not
         `strict`) and mis-shaped names are one error, and nothing is changed then. What is not `strict` may also lack
         names."""
-        if not isinstance(values, Mapping):
-            raise fail(ArgumentError, "load_state_dict", f"{type(values).__name__} holds no tensors by name",
+        if not isinstance(state_dict, Mapping):
+            raise fail(ArgumentError, "load_state_dict", f"{type(state_dict).__name__} holds no tensors by name",
                        "read a file with mo.weights.load(path); another model has state_dict()")
         own = {name: variable for name, variable in self._variables(Variable) if _is_saved(variable)}
         first = {id(variable): name for name, variable in own.items()}
         names = {name: first[id(variable)] for name, variable in self._every_name(Variable) if id(variable) in first}
-        tensors = {names[name]: mo.asarray(values[name]) for name in reversed(names) if name in values}
-        problems = _differences(own, tensors, [name for name in values if name not in names], strict)
+        tensors = {names[name]: mo.asarray(state_dict[name]) for name in reversed(names) if name in state_dict}
+        problems = _differences(own, tensors, [name for name in state_dict if name not in names], strict)
         if problems:
             raise fail(ArgumentError, "load_state_dict", "; ".join(problems))
         if tensors:
@@ -294,6 +303,30 @@ class Module:
             first, *rest = repr(child).split("\n")
             lines += [f"  {name}: {first}", *[f"  {line}" for line in rest]]
         return "\n".join(lines)
+
+
+class RemovableHandle:
+    """A hook that was registered; `remove()` takes it off again, and so does the end of a `with` block.
+
+    >>> layer = mo.nn.ReLU()
+    >>> handle = layer.register_forward_hook(lambda module, inputs, result: result + 1)
+    >>> one = layer(mo.zeros(1)).item(); handle.remove(); one, layer(mo.zeros(1)).item()
+    (1.0, 0.0)
+    """
+
+    def __init__(self, module: Module, kind: str, hook: Callable[..., Any]) -> None:
+        self._module, self._kind, self._hook = module, kind, hook
+
+    def remove(self) -> None:
+        """Take the hook off; a second time nothing happens."""
+        hooks = tuple(hook for hook in getattr(self._module, self._kind) if hook is not self._hook)
+        setattr(self._module, self._kind, hooks)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
 
 
 def _join(prefix: str, name: str) -> str:

@@ -16,7 +16,7 @@ def _state() -> mo.State:
     return _keys[0]
 
 
-def seed(number: int) -> None:
+def seed(seed: int) -> None:
     """Start the sequence of keys anew: the same seed gives the same weights and the same dropout.
 
     >>> mo.nn.seed(1); a = mo.nn.Linear(2, 2).weight.numpy()
@@ -24,7 +24,7 @@ def seed(number: int) -> None:
     >>> bool((a == b).all())
     True
     """
-    _state().value = mo.random.key(number)
+    _state().value = mo.random.key(seed)
 
 
 def next_key() -> mo.Tensor:

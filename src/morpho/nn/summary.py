@@ -58,7 +58,7 @@ def _output_shapes(model: Module, inputs: Sequence[Any]) -> dict[int, str]:
 
     modules = list(model.modules())
     modes = [module._training for module in modules]
-    removers = [module.register_forward_hook(note) for module in modules]
+    handles = [module.register_forward_hook(note) for module in modules]
     try:
         model.eval()
         with mo.no_grad():
@@ -66,8 +66,8 @@ def _output_shapes(model: Module, inputs: Sequence[Any]) -> dict[int, str]:
     except mo.errors.MorphoError as error:
         raise fail(ArgumentError, "summary", f"the model does not take these inputs ({error})") from None
     finally:
-        for remove in removers:
-            remove()
+        for handle in handles:
+            handle.remove()
         for module, mode in zip(modules, modes, strict=True):
             module._training = mode
         entries.forget()

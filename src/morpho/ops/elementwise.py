@@ -103,7 +103,13 @@ def _gelu_curvature(x: Node) -> Node:
     return mul(pdf, sub(constant_like(x, 2), _square(x)))
 
 
+def _clipped(x: Node, most: float) -> Node:
+    """x between -most and most; NaN stays."""
+    return build("minimum", build("maximum", x, constant_like(x, -most)), constant_like(x, most))
+
+
 def _gelu_tanh_slope(x: Node) -> Node:
+    x = _clipped(x, 100)  # the slope is 0 or 1 from there on, and x**3 stays finite
     root = math.sqrt(2 / math.pi)
     inner = mul(constant_like(x, root), add(x, mul(constant_like(x, 0.044715), mul(x, _square(x)))))
     t = build("tanh", inner)
@@ -112,14 +118,17 @@ def _gelu_tanh_slope(x: Node) -> Node:
     return add(mul(half, add(_one(x), t)), mul(mul(mul(half, x), sub(_one(x), _square(t))), slope))
 
 
+SATURATED = 6e4  # sigmoid is 0 or 1 here in every dtype, float16 holds the number, and 0 * SATURATED is 0
+
+
 def _silu_slope(x: Node) -> Node:
-    s = build("sigmoid", x)
+    s, x = build("sigmoid", x), _clipped(x, SATURATED)
     return mul(s, add(_one(x), mul(x, sub(_one(x), s))))
 
 
 def _mish_slope(x: Node) -> Node:
     t = build("tanh", build("softplus", x))
-    return add(t, mul(mul(x, build("sigmoid", x)), sub(_one(x), _square(t))))
+    return add(t, mul(mul(_clipped(x, SATURATED), build("sigmoid", x)), sub(_one(x), _square(t))))
 
 
 def _sqrt_one_minus(x: Node) -> Node:

@@ -3,7 +3,7 @@
 from morpho.optim.adafactor import Adafactor
 from morpho.optim.chains import ChainedScheduler, ReduceLROnPlateau, SequentialLR
 from morpho.optim.clip import clip_grad_norm, clip_grad_value
-from morpho.optim.optimizer import Group, Optimizer
+from morpho.optim.optimizer import Optimizer, ParamGroup
 from morpho.optim.rules import SGD, Adam, AdamW, Lion
 from morpho.optim.schedules import (
     ConstantLR,
@@ -11,9 +11,9 @@ from morpho.optim.schedules import (
     ExponentialLR,
     LambdaLR,
     LinearLR,
+    LRScheduler,
     MultiStepLR,
     PolynomialLR,
-    Schedule,
     StepLR,
     WarmupCosineLR,
     WarmupLinearLR,
@@ -22,9 +22,9 @@ from morpho.tensor.tools.foreign_calls import hint_calls as _hint_calls
 from morpho.tensor.tools.foreign_names import module_attribute as _module_attribute
 
 __all__ = [
-    "Adafactor", "Adam", "AdamW", "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "ExponentialLR", "Group",
-    "LambdaLR", "LinearLR", "Lion", "MultiStepLR", "Optimizer", "PolynomialLR", "ReduceLROnPlateau", "SGD", "Schedule",
-    "SequentialLR", "StepLR", "WarmupCosineLR", "WarmupLinearLR", "clip_grad_norm", "clip_grad_value",
+    "Adafactor", "Adam", "AdamW", "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "ExponentialLR", "LRScheduler",
+    "LambdaLR", "LinearLR", "Lion", "MultiStepLR", "Optimizer", "ParamGroup", "PolynomialLR", "ReduceLROnPlateau",
+    "SGD", "SequentialLR", "StepLR", "WarmupCosineLR", "WarmupLinearLR", "clip_grad_norm", "clip_grad_value",
 ]
 
 _hint_calls(globals(), __all__)  # calls with other libraries' keywords

@@ -7,7 +7,7 @@ from typing import Any
 import morpho as mo
 from morpho.base.checks import check_numbers
 from morpho.base.errors import ArgumentError, fail
-from morpho.optim.optimizer import Group, Optimizer, Slots, at_least_zero, zeros_for
+from morpho.optim.optimizer import Optimizer, ParamGroup, Slots, at_least_zero, zeros_for
 from morpho.tensor.state.variable import Parameter
 
 
@@ -25,7 +25,7 @@ class Adafactor(Optimizer):
 
     defaults: dict[str, Any] = {"lr": 1e-2, "beta2_decay": -0.8, "eps": (None, 1e-3), "d": 1.0, "weight_decay": 0.0}
 
-    def check(self, group: Group) -> None:
+    def check(self, group: ParamGroup) -> None:
         at_least_zero("Adafactor", group, "lr", "weight_decay")
         check_numbers("Adafactor", 1, d=group["d"])
         check_numbers("Adafactor", beta2_decay=group["beta2_decay"])
@@ -36,14 +36,14 @@ class Adafactor(Optimizer):
         for eps in group["eps"]:
             check_numbers("Adafactor", 0, eps=0 if eps is None else eps)
 
-    def slots(self, parameter: Parameter, group: Group) -> Slots:
+    def slots(self, parameter: Parameter, group: ParamGroup) -> Slots:
         if parameter.ndim < 2:
             return {"square": zeros_for(parameter)}
         dtype = parameter.dtype.compute
         return {"rows": mo.zeros((*parameter.shape[:-1], 1), dtype=dtype),
                 "columns": mo.zeros((*parameter.shape[:-2], 1, parameter.shape[-1]), dtype=dtype)}
 
-    def update(self, value: mo.Tensor, gradient: mo.Tensor, slots: Slots, rate: mo.Tensor, group: Group,
+    def update(self, value: mo.Tensor, gradient: mo.Tensor, slots: Slots, rate: mo.Tensor, group: ParamGroup,
                count: mo.Tensor) -> tuple[mo.Tensor, Slots]:
         least_root, least_size = group["eps"]
         least_root = float(mo.finfo(value.dtype).eps) if least_root is None else least_root

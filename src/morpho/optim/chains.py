@@ -1,4 +1,4 @@
-"""Schedules made of schedules, and the one that follows a measure of success."""
+"""Schedules made of schedulers, and the one that follows a measure of success."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 from morpho.base.checks import check_numbers
 from morpho.base.errors import ArgumentError, fail
 from morpho.optim.optimizer import Optimizer
-from morpho.optim.schedules import Schedule, check_milestones
+from morpho.optim.schedules import LRScheduler, check_milestones
 from morpho.tensor.state.trace import current_trace
 
 
-def _check_optimizer(name: str, optimizer: Optimizer | None, schedules: Sequence[Schedule]) -> None:
-    if not schedules:
+def _check_optimizer(name: str, optimizer: Optimizer | None, schedulers: Sequence[LRScheduler]) -> None:
+    if not schedulers:
         raise fail(ArgumentError, name, "there is no schedule to put together")
-    for schedule in schedules:
-        if not isinstance(schedule, Schedule):
+    for schedule in schedulers:
+        if not isinstance(schedule, LRScheduler):
             raise fail(ArgumentError, name, f"{type(schedule).__name__} is not a formula of the step")
-        if schedule.optimizer is not (optimizer or schedules[0].optimizer):
-            raise fail(ArgumentError, name, "the schedules are of different optimisers")
+        if schedule.optimizer is not (optimizer or schedulers[0].optimizer):
+            raise fail(ArgumentError, name, "the schedulers are of different optimisers")
 
 
-class SequentialLR(Schedule):
+class SequentialLR(LRScheduler):
     """One schedule after another; each begins at its milestone, counting from 0.
 
     >>> opt = mo.optim.SGD([mo.nn.Parameter([1.0])], lr=1.0)
@@ -37,22 +37,22 @@ class SequentialLR(Schedule):
     [0.5, 0.75, 1.0, 0.5]
     """
 
-    def __init__(self, optimizer: Optimizer, schedules: Sequence[Schedule], milestones: Sequence[int]) -> None:
-        _check_optimizer("SequentialLR", optimizer, schedules)
+    def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int]) -> None:
+        _check_optimizer("SequentialLR", optimizer, schedulers)
         check_milestones("SequentialLR", milestones)
-        if len(milestones) != len(schedules) - 1 or list(milestones) != sorted(milestones):
-            raise fail(ArgumentError, "SequentialLR", f"{len(schedules)} schedules have {len(schedules) - 1} ascending "
-                                                      f"milestones between them, not {list(milestones)}")
-        self.schedules, self.milestones = list(schedules), list(milestones)
+        if len(milestones) != len(schedulers) - 1 or list(milestones) != sorted(milestones):
+            raise fail(ArgumentError, "SequentialLR", f"{len(schedulers)} schedulers have {len(schedulers) - 1} "
+                                                      f"ascending milestones between them, not {list(milestones)}")
+        self.schedulers, self.milestones = list(schedulers), list(milestones)
         super().__init__(optimizer)
 
     def rate(self, base: float, step: int, group: int) -> float:
         number = bisect_right(self.milestones, step)
-        return self.schedules[number].rate(base, step - (self.milestones[number - 1] if number else 0), group)
+        return self.schedulers[number].rate(base, step - (self.milestones[number - 1] if number else 0), group)
 
 
-class ChainedScheduler(Schedule):
-    """Several schedules at once: each is applied to what the one before it gives.
+class ChainedScheduler(LRScheduler):
+    """Several schedulers at once: each is applied to what the one before it gives.
 
     >>> opt = mo.optim.SGD([mo.nn.Parameter([1.0])], lr=1.0)
     >>> schedule = mo.optim.ChainedScheduler([mo.optim.ConstantLR(opt, 0.5, 1), mo.optim.ExponentialLR(opt, 0.5)])
@@ -63,13 +63,13 @@ class ChainedScheduler(Schedule):
     [0.5, 0.5, 0.25]
     """
 
-    def __init__(self, schedules: Sequence[Schedule]) -> None:
-        _check_optimizer("ChainedScheduler", None, schedules)
-        self.schedules = list(schedules)
-        super().__init__(schedules[0].optimizer)
+    def __init__(self, schedulers: Sequence[LRScheduler]) -> None:
+        _check_optimizer("ChainedScheduler", None, schedulers)
+        self.schedulers = list(schedulers)
+        super().__init__(schedulers[0].optimizer)
 
     def rate(self, base: float, step: int, group: int) -> float:
-        for schedule in self.schedules:
+        for schedule in self.schedulers:
             base = schedule.rate(base, step, group)
         return base
 
@@ -84,7 +84,7 @@ class ReduceLROnPlateau:
     >>> schedule = mo.optim.ReduceLROnPlateau(opt, factor=0.5, patience=1)
     >>> for loss in (1.0, 1.0, 1.0):
     ...     schedule.step(loss)
-    >>> opt.groups[0]["lr"]
+    >>> opt.param_groups[0]["lr"]
     0.5
     """
 
@@ -105,7 +105,7 @@ class ReduceLROnPlateau:
         self.threshold, self.threshold_mode, self.cooldown = threshold, threshold_mode, cooldown
         self.min_lr, self.eps = min_lr, eps
         self.best = math.inf if mode == "min" else -math.inf
-        self.bad = self.waiting = self.last_step = 0
+        self.bad = self.waiting = self.last_epoch = 0
 
     def step(self, measure: Any) -> None:
         """Look at a new measure: a number or a 0-dimensional tensor."""
@@ -113,7 +113,7 @@ class ReduceLROnPlateau:
             raise fail(ArgumentError, "ReduceLROnPlateau", "it needs the value of its measure",
                        "call step() after the compiled function")
         current = float(measure)
-        self.last_step += 1
+        self.last_epoch += 1
         if self._is_better(current):
             self.best, self.bad = current, 0
         else:
@@ -121,7 +121,7 @@ class ReduceLROnPlateau:
         if self.waiting > 0:
             self.waiting, self.bad = self.waiting - 1, 0
         if self.bad > self.patience:
-            for group in self.optimizer.groups:
+            for group in self.optimizer.param_groups:
                 less = max(group["lr"] * self.factor, self.min_lr)
                 if group["lr"] - less > self.eps:
                     group["lr"] = less
@@ -135,15 +135,15 @@ class ReduceLROnPlateau:
 
     def get_last_lr(self) -> list[float]:
         """The rate of each group now."""
-        return [group["lr"] for group in self.optimizer.groups]
+        return [group["lr"] for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
         """Plain numbers from which `load_state_dict` goes on; the rates are in the optimiser's."""
         best = None if math.isinf(self.best) else self.best  # JSON has no infinities
-        return {"best": best, "bad": self.bad, "waiting": self.waiting, "last_step": self.last_step}
+        return {"best": best, "bad": self.bad, "waiting": self.waiting, "last_epoch": self.last_epoch}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Go on from a state that `state_dict` gave."""
         worst = math.inf if self.mode == "min" else -math.inf
         self.best = worst if saved["best"] is None else float(saved["best"])
-        self.bad, self.waiting, self.last_step = (int(saved[key]) for key in ("bad", "waiting", "last_step"))
+        self.bad, self.waiting, self.last_epoch = (int(saved[key]) for key in ("bad", "waiting", "last_epoch"))

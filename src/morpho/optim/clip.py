@@ -34,9 +34,9 @@ def total(parts: list[mo.Tensor]) -> mo.Tensor:
     return parts[0]
 
 
-def clip_grad_norm(parameters: Iterable[Parameter] | Parameter, most: float, norm: float = 2.0) -> mo.Tensor:
-    """Scale all gradients so that their common norm is at most `most`; returns the norm they had. `norm` is 2, or
-    `mo.inf` for the largest magnitude.
+def clip_grad_norm(parameters: Iterable[Parameter] | Parameter, max_norm: float, norm_type: float = 2.0) -> mo.Tensor:
+    """Scale all gradients so that their common norm is at most `max_norm`; returns the norm they had. `norm_type` is 2,
+    or `mo.inf` for the largest magnitude.
 
     >>> w = mo.nn.Parameter([3.0, 4.0])
     >>> (0.5 * w * w).sum().backward()
@@ -44,31 +44,31 @@ def clip_grad_norm(parameters: Iterable[Parameter] | Parameter, most: float, nor
     (5.0, [0.6..., 0.8...])
     """
     listed = _with_gradients("clip_grad_norm", parameters)
-    most = _limit("clip_grad_norm", most)
-    if norm not in (2, math.inf):
-        raise fail(ArgumentError, "clip_grad_norm", f"norm={norm!r} is neither 2 nor mo.inf")
+    max_norm = _limit("clip_grad_norm", max_norm)
+    if norm_type not in (2, math.inf):
+        raise fail(ArgumentError, "clip_grad_norm", f"norm_type={norm_type!r} is neither 2 nor mo.inf")
     with mo.no_grad():
         wide = mo.float64 if any(parameter.dtype is mo.float64 for parameter in listed) else mo.float32
         gradients = [parameter.grad.astype(parameter.dtype.compute) for parameter in listed]
-        if norm == 2:
+        if norm_type == 2:
             found = mo.sqrt(total([mo.sum(mo.square(gradient)).astype(wide) for gradient in gradients]))
         else:
             found = mo.max(mo.stack([mo.max(mo.abs(gradient)).astype(wide) for gradient in gradients]))
-        factor = mo.minimum(most / (found + 1e-6), 1.0)
+        factor = mo.minimum(max_norm / (found + 1e-6), 1.0)
         for parameter in listed:
             parameter.grad = parameter.grad * factor.astype(parameter.dtype)
     return found
 
 
-def clip_grad_value(parameters: Iterable[Parameter] | Parameter, most: float) -> None:
-    """Keep every element of the gradients between -most and most.
+def clip_grad_value(parameters: Iterable[Parameter] | Parameter, clip_value: float) -> None:
+    """Keep every element of the gradients between -clip_value and clip_value.
 
     >>> w = mo.nn.Parameter([3.0, -0.5])
     >>> (0.5 * w * w).sum().backward()
     >>> mo.optim.clip_grad_value([w], 1.0); w.grad.numpy()
     array([ 1. , -0.5], dtype=float32)
     """
-    most = _limit("clip_grad_value", most)
+    clip_value = _limit("clip_grad_value", clip_value)
     with mo.no_grad():
         for parameter in _with_gradients("clip_grad_value", parameters):
-            parameter.grad = mo.clip(parameter.grad, -most, most)
+            parameter.grad = mo.clip(parameter.grad, -clip_value, clip_value)

@@ -43,17 +43,20 @@ def _home(parameters: list[Parameter]) -> str:
     return parameters[0].device if parameters else "cpu"
 
 
-class Group:
-    """Parameters with settings of their own: `group["weight_decay"] = 0.0`. The learning rate is a state, so changing
-    it compiles nothing; any other setting is part of the program: another one means compiling a step anew."""
+class ParamGroup:
+    """Parameters, `group["params"]`, with settings of their own: `group["weight_decay"] = 0.0`. The learning rate is a
+    state, so changing it compiles nothing; any other setting is part of the program: another one means compiling a step
+    anew."""
 
-    def __init__(self, parameters: list[Parameter], settings: Mapping[str, Any]) -> None:
-        self.parameters = parameters
+    def __init__(self, params: list[Parameter], settings: Mapping[str, Any]) -> None:
+        self.params = params
         self._settings = dict(settings)
         self.initial: float | None = None  # the rate that schedules start from
-        self.rate = mo.State(mo.asarray(float(self._settings["lr"]), dtype=mo.float64, device=_home(parameters)))
+        self.rate = mo.State(mo.asarray(float(self._settings["lr"]), dtype=mo.float64, device=_home(params)))
 
     def __getitem__(self, name: str) -> Any:
+        if name == "params":
+            return self.params
         if name not in self._settings:
             raise fail(ArgumentError, "optim", f"there is no setting {name!r}",
                        "there are " + ", ".join(self._settings))
@@ -64,6 +67,9 @@ class Group:
 
     def __setitem__(self, name: str, value: Any) -> None:
         self[name]  # an unknown name is an error
+        if name == "params":
+            raise fail(ArgumentError, "optim", "the parameters of a group stay those it was made with",
+                       "use add_param_group for others")
         if self._settings[name] == value:
             return
         if current_trace() is not None:
@@ -93,7 +99,7 @@ class Group:
 class Optimizer:
     """Changes parameters by their gradients.
 
-    parameters: what to train, or groups: dicts with "params" and settings that differ from the rest.
+    params: what to train, or groups: dicts with "params" and settings that differ from the rest.
     settings: those of the rule, by name; every rule takes `lr` and `maximize` (go up instead of down).
 
     >>> w, b = mo.nn.Parameter([1.0]), mo.nn.Parameter([1.0])
@@ -110,26 +116,26 @@ class Optimizer:
         super().__init_subclass__(**others)
         cls.__signature__ = _signature(cls)  # type: ignore[attr-defined]
 
-    def __init__(self, parameters: Iterable[Any], lr: float | None = None, **settings: Any) -> None:
+    def __init__(self, params: Iterable[Any], lr: float | None = None, **settings: Any) -> None:
         self._defaults = _with_all(self.defaults)
         settings = settings if lr is None else {"lr": lr, **settings}
         self._check_names(settings)
         self._defaults |= {name: _plain(value) for name, value in settings.items()}
-        self.groups: list[Group] = []
+        self.param_groups: list[ParamGroup] = []
         self._slots: dict[int, dict[str, mo.State]] = {}
         self._counts: dict[int, mo.State] = {}  # by parameter: steps it took; most share one
-        listed = listed_parameters(type(self).__name__, parameters)
+        listed = listed_parameters(type(self).__name__, params)
         for group in listed if listed and isinstance(listed[0], Mapping) else [{"params": listed}]:
-            self.add_group(group)
+            self.add_param_group(group)
 
-    def add_group(self, group: Mapping[str, Any]) -> None:
-        """Train further parameters: `opt.add_group({"params": head.parameters(), "lr": 1e-2})`."""
+    def add_param_group(self, param_group: Mapping[str, Any]) -> None:
+        """Train further parameters: `opt.add_param_group({"params": head.parameters(), "lr": 1e-2})`."""
         name = type(self).__name__
-        parameters = listed_parameters(name, group["params"]) if "params" in group else []
+        parameters = listed_parameters(name, param_group["params"]) if "params" in param_group else []
         if not parameters:
             raise fail(ArgumentError, name, "a group has no parameters",
                        "pass model.parameters(); an iterator that was used before is empty")
-        known = {id(p) for other in self.groups for p in other.parameters}
+        known = {id(p) for other in self.param_groups for p in other.params}
         for parameter in parameters:
             if not isinstance(parameter, Parameter):
                 raise fail(ArgumentError, name, f"{type(parameter).__name__} is not a Parameter",
@@ -138,12 +144,12 @@ class Optimizer:
             if id(parameter) in known:
                 raise fail(ArgumentError, name, "a parameter stands in two groups")
             known.add(id(parameter))
-        own = {key: _plain(value) for key, value in group.items() if key != "params"}
+        own = {key: _plain(value) for key, value in param_group.items() if key != "params"}
         self._check_names(own)
         check_numbers(name, 0, lr={**self._defaults, **own}["lr"])
-        made = Group(parameters, {**self._defaults, **own})
+        made = ParamGroup(parameters, {**self._defaults, **own})
         self.check(made)
-        self.groups.append(made)
+        self.param_groups.append(made)
         fresh = [count for count in self._counts.values() if count.value.item() == 0]
         count = fresh[0] if fresh else mo.State(mo.asarray(0, dtype=mo.int64, device=_home(parameters)))
         for parameter in parameters:
@@ -159,15 +165,15 @@ class Optimizer:
                        "there are " + ", ".join(self._defaults))
 
     # -- what a rule defines -----------------------------------------------------------------------------------------
-    def check(self, group: Group) -> None:
+    def check(self, group: ParamGroup) -> None:
         """Refuse settings that make no sense."""
         at_least_zero(type(self).__name__, group, "lr", "weight_decay")
 
-    def slots(self, parameter: Parameter, group: Group) -> Slots:
+    def slots(self, parameter: Parameter, group: ParamGroup) -> Slots:
         """What is kept for a parameter, at the beginning; float32 beside half floats."""
         return {}
 
-    def update(self, value: mo.Tensor, gradient: mo.Tensor, slots: Slots, rate: mo.Tensor, group: Group,
+    def update(self, value: mo.Tensor, gradient: mo.Tensor, slots: Slots, rate: mo.Tensor, group: ParamGroup,
                count: mo.Tensor) -> tuple[mo.Tensor, Slots]:
         """The new value and the new slots of one parameter; half floats come, and may go, as float32. `rate` is the
         learning rate in the value's dtype, `count` the number of this step, from 1, in float64; 0-dimensional both."""
@@ -188,8 +194,8 @@ class Optimizer:
         with mo.no_grad():
             counts = {id(state): state for key, state in self._counts.items() if key in moving}
             numbers = {key: state.value + 1 for key, state in counts.items()}
-            for group in self.groups:
-                for parameter in group.parameters:
+            for group in self.param_groups:
+                for parameter in group.params:
                     if id(parameter) in moving:
                         number = numbers[id(self._counts[id(parameter)])]
                         changes += self._changes(parameter, group, number, scale)
@@ -210,7 +216,7 @@ class Optimizer:
         if resting:
             entries.forget()  # programs that knew one count look again
 
-    def _changes(self, parameter: Parameter, group: Group, count: mo.Tensor,
+    def _changes(self, parameter: Parameter, group: ParamGroup, count: mo.Tensor,
                  scale: mo.Tensor | None) -> Iterator[tuple[mo.State, mo.Tensor]]:
         wide = parameter.dtype.compute
         states = self._slots[id(parameter)]
@@ -227,7 +233,7 @@ class Optimizer:
             yield states[key], new.astype(states[key]._tensor.dtype)
 
     def __repr__(self) -> str:
-        first = ", ".join(f"{name}={value!r}" for name, value in self.groups[0].settings.items())
+        first = ", ".join(f"{name}={value!r}" for name, value in self.param_groups[0].settings.items())
         return f"{type(self).__name__}({sum(1 for _ in self.parameters())} parameters, {first})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Optimizer:
@@ -251,12 +257,12 @@ class Optimizer:
 
     def parameters(self) -> Iterator[Parameter]:
         """Every parameter of every group."""
-        return (parameter for group in self.groups for parameter in group.parameters)
+        return (parameter for group in self.param_groups for parameter in group.params)
 
     def static_key(self) -> Any:
         """What a compiled step that takes this optimiser is compiled for."""
         counts = dict.fromkeys(id(count) for count in self._counts.values())
-        return (id(self), tuple(counts), *[(len(group.parameters), group.static_key()) for group in self.groups])
+        return (id(self), tuple(counts), *[(len(group.params), group.static_key()) for group in self.param_groups])
 
     # -- saving --------------------------------------------------------------------------------------------------------
     def _named_slots(self) -> dict[str, mo.State]:
@@ -264,36 +270,37 @@ class Optimizer:
                 for key, state in self._slots[id(parameter)].items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Where training stands: "slots", tensors by number of parameter and name; "groups", settings, and "count", the
-        steps taken, or a list of those of each parameter where they differ: plain numbers that JSON can hold."""
+        """Where training stands: "slots", tensors by number of parameter and name; "param_groups", settings, and
+        "count", the steps taken, or a list of those of each parameter where they differ: plain numbers that JSON can
+        hold."""
         counts = [int(self._counts[id(parameter)].value.item()) for parameter in self.parameters()]
         return {"count": counts[0] if len(set(counts)) == 1 else counts,
-                "groups": [group.settings for group in self.groups],
+                "param_groups": [group.settings for group in self.param_groups],
                 "slots": {name: state.value for name, state in self._named_slots().items()}}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Go on from a state that `state_dict` gave, for the same parameters in the same order."""
         own, parameters = self._named_slots(), list(self.parameters())
         counts = saved["count"] if isinstance(saved["count"], list) else [saved["count"]] * len(parameters)
-        fitting = (set(own) == set(saved["slots"]) and len(saved["groups"]) == len(self.groups)
+        fitting = (set(own) == set(saved["slots"]) and len(saved["param_groups"]) == len(self.param_groups)
                    and len(counts) == len(parameters))
         if not fitting:
             raise fail(ArgumentError, type(self).__name__, "the saved state belongs to other parameters",
                        f"it has {len(saved['slots'])} slots for {len(counts)} parameters, and {len(own)} for "
                        f"{len(parameters)} are wanted")
-        for settings in saved["groups"]:
+        for settings in saved["param_groups"]:
             self._check_names(settings)
         assign([(own[name], value) for name, value in saved["slots"].items()])
         states = {number: mo.State(mo.asarray(int(number), dtype=mo.int64)) for number in dict.fromkeys(counts)}
         for parameter, number in zip(parameters, counts, strict=True):
             self._counts[id(parameter)] = states[number]
-        for group, settings in zip(self.groups, saved["groups"], strict=True):
+        for group, settings in zip(self.param_groups, saved["param_groups"], strict=True):
             for name, value in settings.items():
                 group[name] = tuple(value) if isinstance(value, list) else value
         entries.forget()
 
 
-def at_least_zero(name: str, group: Group, *settings: str) -> None:
+def at_least_zero(name: str, group: ParamGroup, *settings: str) -> None:
     """Refuse a negative setting."""
     check_numbers(name, 0, **{setting: group.settings.get(setting, 0.0) for setting in settings})
 
@@ -316,7 +323,7 @@ def _signature(rule: type[Optimizer]) -> inspect.Signature:
         return inspect.Signature(rest)
     given, named = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
     settings = _with_all(rule.defaults)
-    return inspect.Signature([inspect.Parameter("parameters", given), *[
+    return inspect.Signature([inspect.Parameter("params", given), *[
         inspect.Parameter(name, given if name == "lr" else named, default=value, annotation=_kind(value))
         for name, value in settings.items()]])
 

@@ -10,11 +10,11 @@ from typing import Any
 import morpho as mo
 from morpho.base.checks import shown
 from morpho.base.errors import ArgumentError, fail
-from morpho.optim.optimizer import Group, Optimizer, Slots, at_least_zero, zeros_for
+from morpho.optim.optimizer import Optimizer, ParamGroup, Slots, at_least_zero, zeros_for
 from morpho.tensor.state.variable import Parameter
 
 
-def _check_betas(name: str, group: Group) -> None:
+def _check_betas(name: str, group: ParamGroup) -> None:
     betas = group["betas"]
     fits = isinstance(betas, Sequence) and len(betas) == 2 and all(isinstance(beta, Real) for beta in betas)
     if not fits or not all(0 <= beta < 1 for beta in betas):
@@ -34,15 +34,15 @@ class SGD(Optimizer):
 
     defaults = {"lr": 1e-3, "momentum": 0.0, "dampening": 0.0, "weight_decay": 0.0, "nesterov": False}
 
-    def check(self, group: Group) -> None:
+    def check(self, group: ParamGroup) -> None:
         at_least_zero("SGD", group, "lr", "weight_decay", "momentum", "dampening")
         if group["nesterov"] and (not group["momentum"] or group["dampening"]):
             raise fail(ArgumentError, "SGD", "nesterov needs a momentum and no dampening")
 
-    def slots(self, parameter: Parameter, group: Group) -> Slots:
+    def slots(self, parameter: Parameter, group: ParamGroup) -> Slots:
         return {"momentum": zeros_for(parameter)} if group["momentum"] else {}
 
-    def update(self, value: mo.Tensor, gradient: mo.Tensor, slots: Slots, rate: mo.Tensor, group: Group,
+    def update(self, value: mo.Tensor, gradient: mo.Tensor, slots: Slots, rate: mo.Tensor, group: ParamGroup,
                count: mo.Tensor) -> tuple[mo.Tensor, Slots]:
         if group["weight_decay"]:
             gradient = gradient + group["weight_decay"] * value
@@ -70,14 +70,14 @@ class Adam(Optimizer):
     defaults: dict[str, Any] = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}
     decoupled = False
 
-    def check(self, group: Group) -> None:
+    def check(self, group: ParamGroup) -> None:
         at_least_zero(type(self).__name__, group, "lr", "weight_decay", "eps")
         _check_betas(type(self).__name__, group)
 
-    def slots(self, parameter: Parameter, group: Group) -> Slots:
+    def slots(self, parameter: Parameter, group: ParamGroup) -> Slots:
         return {"mean": zeros_for(parameter), "square": zeros_for(parameter)}
 
-    def update(self, value: mo.Tensor, gradient: mo.Tensor, slots: Slots, rate: mo.Tensor, group: Group,
+    def update(self, value: mo.Tensor, gradient: mo.Tensor, slots: Slots, rate: mo.Tensor, group: ParamGroup,
                count: mo.Tensor) -> tuple[mo.Tensor, Slots]:
         first, second = group["betas"]
         if group["weight_decay"] and self.decoupled:
@@ -117,14 +117,14 @@ class Lion(Optimizer):
 
     defaults = {"lr": 1e-4, "betas": (0.9, 0.99), "weight_decay": 0.0}
 
-    def check(self, group: Group) -> None:
+    def check(self, group: ParamGroup) -> None:
         at_least_zero("Lion", group, "lr", "weight_decay")
         _check_betas("Lion", group)
 
-    def slots(self, parameter: Parameter, group: Group) -> Slots:
+    def slots(self, parameter: Parameter, group: ParamGroup) -> Slots:
         return {"mean": zeros_for(parameter)}
 
-    def update(self, value: mo.Tensor, gradient: mo.Tensor, slots: Slots, rate: mo.Tensor, group: Group,
+    def update(self, value: mo.Tensor, gradient: mo.Tensor, slots: Slots, rate: mo.Tensor, group: ParamGroup,
                count: mo.Tensor) -> tuple[mo.Tensor, Slots]:
         first, second = group["betas"]
         if group["weight_decay"]:

@@ -26,14 +26,14 @@ from morpho.optim.optimizer import Optimizer
 from morpho.tensor.state.trace import current_trace
 
 
-class Schedule:
+class LRScheduler:
     """What schedules have in common; a new one says what becomes of a rate: `rate(base, step, group)`."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         _check_optimizer(type(self).__name__, optimizer)
         self.optimizer = optimizer
-        self.bases: list[float] = []
-        self.last_step = 0
+        self.base_lrs: list[float] = []
+        self.last_epoch = 0
         self._set()
 
     def rate(self, base: float, step: int, group: int) -> float:
@@ -45,31 +45,31 @@ class Schedule:
         if current_trace() is not None:
             raise fail(ArgumentError, type(self).__name__, "a schedule goes on inside a compiled function, which would "
                        "happen once only", "call step() after the compiled function")
-        self.last_step += 1
+        self.last_epoch += 1
         self._set()
 
     def _set(self) -> None:
-        for group in self.optimizer.groups[len(self.bases):]:  # all at first, later those that were added
+        for group in self.optimizer.param_groups[len(self.base_lrs):]:  # all at first, later those that were added
             if group.initial is None:
                 group.initial = group["lr"]  # what the first schedule found: that of later ones too
-            self.bases.append(group.initial)
-        for number, (group, base) in enumerate(zip(self.optimizer.groups, self.bases, strict=True)):
-            group["lr"] = self.rate(base, self.last_step, number)
+            self.base_lrs.append(group.initial)
+        for number, (group, base) in enumerate(zip(self.optimizer.param_groups, self.base_lrs, strict=True)):
+            group["lr"] = self.rate(base, self.last_epoch, number)
 
     def get_last_lr(self) -> list[float]:
         """The rate of each group now."""
-        return [group["lr"] for group in self.optimizer.groups]
+        return [group["lr"] for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
         """Plain numbers from which `load_state_dict` goes on."""
-        return {"last_step": self.last_step, "bases": list(self.bases)}
+        return {"last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs)}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Go on from a state that `state_dict` gave."""
-        if len(saved["bases"]) != len(self.optimizer.groups):
-            raise fail(ArgumentError, type(self).__name__, f"the saved state is of {len(saved['bases'])} groups, the "
-                                                           f"optimiser has {len(self.optimizer.groups)}")
-        self.last_step, self.bases = int(saved["last_step"]), [float(base) for base in saved["bases"]]
+        if len(saved["base_lrs"]) != len(self.optimizer.param_groups):
+            raise fail(ArgumentError, type(self).__name__, f"the saved state is of {len(saved['base_lrs'])} groups, "
+                                                           f"the optimiser has {len(self.optimizer.param_groups)}")
+        self.last_epoch, self.base_lrs = int(saved["last_epoch"]), [float(base) for base in saved["base_lrs"]]
         self._set()
 
 
@@ -93,7 +93,7 @@ def check_milestones(name: str, milestones: Any) -> list[int]:
     return list(milestones)
 
 
-class StepLR(Schedule):
+class StepLR(LRScheduler):
     """Times `gamma` every `step_size` steps."""
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1) -> None:
@@ -106,7 +106,7 @@ class StepLR(Schedule):
         return base * self.gamma ** (step // self.step_size)
 
 
-class MultiStepLR(Schedule):
+class MultiStepLR(LRScheduler):
     """Times `gamma` at each of the `milestones`."""
 
     def __init__(self, optimizer: Optimizer, milestones: Sequence[int], gamma: float = 0.1) -> None:
@@ -118,7 +118,7 @@ class MultiStepLR(Schedule):
         return base * self.gamma ** bisect_right(self.milestones, step)
 
 
-class ConstantLR(Schedule):
+class ConstantLR(LRScheduler):
     """Times `factor` for the first `total_iters` steps."""
 
     def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5) -> None:
@@ -130,7 +130,7 @@ class ConstantLR(Schedule):
         return base * self.factor if step < self.total_iters else base
 
 
-class ExponentialLR(Schedule):
+class ExponentialLR(LRScheduler):
     """Times `gamma` at every step."""
 
     def __init__(self, optimizer: Optimizer, gamma: float) -> None:
@@ -142,47 +142,48 @@ class ExponentialLR(Schedule):
         return base * self.gamma ** step
 
 
-class CosineAnnealingLR(Schedule):
+class CosineAnnealingLR(LRScheduler):
     """Along half a cosine from the base down to `eta_min` in `T_max` steps, and up again in as many."""
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0) -> None:
         _positive("CosineAnnealingLR", T_max=T_max)
         check_numbers("CosineAnnealingLR", eta_min=eta_min)
-        self.half, self.least = T_max, eta_min
+        self.T_max, self.eta_min = T_max, eta_min
         super().__init__(optimizer)
 
     def rate(self, base: float, step: int, group: int) -> float:
-        return self.least + (base - self.least) * (1 + math.cos(math.pi * step / self.half)) / 2
+        return self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * step / self.T_max)) / 2
 
 
-class LinearLR(Schedule):
+class LinearLR(LRScheduler):
     """Times a factor that goes in a line from `start_factor` to `end_factor` in `total_iters` steps."""
 
     def __init__(self, optimizer: Optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0,
                  total_iters: int = 5) -> None:
         _positive("LinearLR", total_iters=total_iters)
         check_numbers("LinearLR", start_factor=start_factor, end_factor=end_factor)
-        self.start, self.end, self.total = start_factor, end_factor, total_iters
+        self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
         super().__init__(optimizer)
 
     def rate(self, base: float, step: int, group: int) -> float:
-        return base * (self.start + (self.end - self.start) * min(step, self.total) / self.total)
+        done = min(step, self.total_iters) / self.total_iters
+        return base * (self.start_factor + (self.end_factor - self.start_factor) * done)
 
 
-class PolynomialLR(Schedule):
+class PolynomialLR(LRScheduler):
     """Times (1 - step / total_iters) to a power; 0 in the end."""
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0) -> None:
         _positive("PolynomialLR", total_iters=total_iters)
         check_numbers("PolynomialLR", power=power)
-        self.total, self.power = total_iters, power
+        self.total_iters, self.power = total_iters, power
         super().__init__(optimizer)
 
     def rate(self, base: float, step: int, group: int) -> float:
-        return base * (1 - min(step, self.total) / self.total) ** self.power
+        return base * (1 - min(step, self.total_iters) / self.total_iters) ** self.power
 
 
-class LambdaLR(Schedule):
+class LambdaLR(LRScheduler):
     """Times `lr_lambda(step)`, one for all groups or a list with one for each."""
 
     def __init__(self, optimizer: Optimizer,
@@ -190,21 +191,22 @@ class LambdaLR(Schedule):
         _check_optimizer("LambdaLR", optimizer)
         if not callable(lr_lambda) and not isinstance(lr_lambda, Sequence):
             raise fail(ArgumentError, "LambdaLR", f"lr_lambda={shown(lr_lambda)} is not a function, nor a list of some")
-        self.functions = [lr_lambda] * len(optimizer.groups) if callable(lr_lambda) else list(lr_lambda)
-        if len(self.functions) != len(optimizer.groups):
-            raise fail(ArgumentError, "LambdaLR", f"{len(self.functions)} functions are given for "
-                                                  f"{len(optimizer.groups)} groups")
+        self.lr_lambdas = [lr_lambda] * len(optimizer.param_groups) if callable(lr_lambda) else list(lr_lambda)
+        if len(self.lr_lambdas) != len(optimizer.param_groups):
+            raise fail(ArgumentError, "LambdaLR", f"{len(self.lr_lambdas)} functions are given for "
+                                                  f"{len(optimizer.param_groups)} groups")
         super().__init__(optimizer)
 
     def rate(self, base: float, step: int, group: int) -> float:
-        return base * self.functions[group](step)
+        return base * self.lr_lambdas[group](step)
 
 
-class WarmupCosineLR(Schedule):
-    """Up in a line for `warmup` steps, then along half a cosine down to `least` times the base at step `total`.
+class WarmupCosineLR(LRScheduler):
+    """Up in a line for `warmup_iters` steps, then along half a cosine down to `end_factor` times the base at step
+    `total_iters`.
 
     >>> opt = mo.optim.SGD([mo.nn.Parameter([1.0])], lr=1.0)
-    >>> schedule = mo.optim.WarmupCosineLR(opt, warmup=1, total=3)
+    >>> schedule = mo.optim.WarmupCosineLR(opt, warmup_iters=1, total_iters=3)
     >>> rates = []
     >>> for _ in range(4):
     ...     rates += schedule.get_last_lr(); schedule.step()
@@ -212,18 +214,20 @@ class WarmupCosineLR(Schedule):
     [0.5, 1.0, 0.5, 0.0]
     """
 
-    def __init__(self, optimizer: Optimizer, warmup: int, total: int, least: float = 0.0) -> None:
-        check_numbers(type(self).__name__, warmup=warmup, total=total, least=least)
-        if not 0 <= warmup < total:
-            raise fail(ArgumentError, type(self).__name__, f"a warm-up of {warmup} steps does not fit into {total}")
-        self.warmup, self.total, self.least = warmup, total, least
+    def __init__(self, optimizer: Optimizer, warmup_iters: int, total_iters: int, end_factor: float = 0.0) -> None:
+        check_numbers(type(self).__name__, warmup_iters=warmup_iters, total_iters=total_iters,
+                      end_factor=end_factor)
+        if not 0 <= warmup_iters < total_iters:
+            raise fail(ArgumentError, type(self).__name__, f"a warm-up of {warmup_iters} steps does not fit into "
+                                                           f"{total_iters}")
+        self.warmup_iters, self.total_iters, self.end_factor = warmup_iters, total_iters, end_factor
         super().__init__(optimizer)
 
     def rate(self, base: float, step: int, group: int) -> float:
-        if step < self.warmup:
-            return base * (step + 1) / (self.warmup + 1)
-        share = (min(step, self.total) - self.warmup) / (self.total - self.warmup)
-        return base * (self.least + (1 - self.least) * self.left(share))
+        if step < self.warmup_iters:
+            return base * (step + 1) / (self.warmup_iters + 1)
+        share = (min(step, self.total_iters) - self.warmup_iters) / (self.total_iters - self.warmup_iters)
+        return base * (self.end_factor + (1 - self.end_factor) * self.left(share))
 
     def left(self, share: float) -> float:
         """What is left of the rate after a share of the decay."""
@@ -231,7 +235,8 @@ class WarmupCosineLR(Schedule):
 
 
 class WarmupLinearLR(WarmupCosineLR):
-    """Up in a line for `warmup` steps, then down in a line to `least` times the base at step `total`."""
+    """Up in a line for `warmup_iters` steps, then down in a line to `end_factor` times the base at step
+    `total_iters`."""
 
     def left(self, share: float) -> float:
         return 1 - share

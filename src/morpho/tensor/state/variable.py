@@ -85,8 +85,8 @@ class Parameter(Variable):
 
     __slots__ = ()
 
-    def __init__(self, value: Any, requires_grad: bool = True) -> None:
-        super().__init__(value)
+    def __init__(self, data: Any, requires_grad: bool = True) -> None:
+        super().__init__(data)
         if not self.dtype.is_float:
             raise fail(DTypeError, "Parameter", f"dtype {self.dtype} has no gradient", "use nn.Buffer for other values")
         self._track = Tracked(bool(requires_grad))
@@ -106,8 +106,8 @@ class Buffer(Variable):
 
     __slots__ = ("persistent",)
 
-    def __init__(self, value: Any, persistent: bool = True) -> None:
-        super().__init__(value)
+    def __init__(self, data: Any, persistent: bool = True) -> None:
+        super().__init__(data)
         self.persistent = persistent
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Buffer:

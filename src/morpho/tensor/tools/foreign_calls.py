@@ -22,21 +22,27 @@ from typing import Any
 from morpho.base.errors import ArgumentError, fail
 
 KEYWORDS = {  # another library's keyword -> Morpho's; the first one that the function has
-    "dim": ("axis", "axes"), "dims": ("axis", "axes"), "axes": ("axis",), "axis": ("axes",), "keepdim": ("keepdims",),
+    "dim": ("axis", "axes"), "dims": ("axis", "axes"), "axes": ("axis",), "axis": ("axes", "dim"),
+    "keepdim": ("keepdims",),
     "ddof": ("correction",), "unbiased": ("correction",), "a_min": ("min",), "a_max": ("max",), "size": ("shape",),
     "steps": ("num",), "p": ("ord",), "diagonal": ("k",), "pad_width": ("widths",), "pad": ("widths",),
     "constant_values": ("value",), "loc": ("mean",), "scale": ("std",),
     "is_causal": ("causal",), "attn_mask": ("mask",), "fullgraph": ("whole",), "newshape": ("shape",),
-    # layers
-    "in_features": ("inputs",), "out_features": ("outputs",), "in_channels": ("inputs",), "out_channels": ("outputs",),
-    "num_features": ("channels",), "num_channels": ("channels",), "num_groups": ("groups",),
-    "num_embeddings": ("count",), "embedding_dim": ("width",), "normalized_shape": ("width",),
-    "input_size": ("inputs",), "hidden_size": ("hidden",), "num_layers": ("layers",), "embed_dim": ("width",),
-    "num_heads": ("heads",), "d_model": ("width",), "nhead": ("heads",), "dim_feedforward": ("hidden",),
-    "negative_slope": ("slope",), "start_dim": ("start",), "end_dim": ("end",), "unflattened_size": ("sizes",),
+    # layers: PyTorch's names, of which it has several for one thing
+    "d_model": ("embed_dim",), "nhead": ("num_heads",), "layer_norm_eps": ("eps",), "epsilon": ("eps",),
+    "num_key_value_heads": ("num_kv_heads",), "vdim": ("kdim",), "intermediate_size": ("dim_feedforward",),
+    "inputs": ("in_features", "in_channels", "input_size"), "outputs": ("out_features", "out_channels"),
+    "in_dim": ("in_features",), "out_dim": ("out_features",), "units": ("out_features", "hidden_size"),
+    "filters": ("out_channels",), "channels": ("num_features", "num_channels"), "groups": ("num_groups",),
+    "count": ("num_embeddings",), "width": ("embed_dim", "embedding_dim", "normalized_shape"),
+    "hidden": ("hidden_size", "dim_feedforward", "hidden_features"), "layers": ("num_layers",),
+    "heads": ("num_heads",), "kv_heads": ("num_kv_heads",), "depth": ("head_dim",), "memory_width": ("kdim",),
+    "slope": ("negative_slope",), "negative_slope": ("slope",), "start": ("start_dim",), "end": ("end_dim",),
+    "sizes": ("unflattened_size",), "rate": ("p",),
     # data and training
-    "num_workers": ("workers",), "collate_fn": ("collate",), "prefetch_factor": ("prefetch",),
-    "params": ("parameters",), "max_norm": ("most",), "norm_type": ("norm",), "clip_value": ("most",),
+    "workers": ("num_workers",), "collate": ("collate_fn",), "prefetch": ("prefetch_factor",),
+    "parameters": ("params",), "most": ("max_norm", "clip_value"), "warmup": ("warmup_iters",),
+    "total": ("total_iters",), "num_warmup_steps": ("warmup_iters",), "num_training_steps": ("total_iters",),
 }
 PLACES = {  # keywords for what Morpho's functions take by place, and which place that is
     **dict.fromkeys(("input", "self", "a", "x", "x1", "array", "arr", "tensor", "tensors", "arrays", "object", "obj",

@@ -82,7 +82,7 @@ OTHERWISE = {  # what has no name of its own
     "fliplr": "mo.flip(x, axis=1)", "flipud": "mo.flip(x, axis=0)", "savez": "mo.weights.save",
     "lerp": "a + t * (b - a)", "cdist": "mo.sqrt(mo.sum((a[:, None] - b[None]) ** 2, axis=-1))",
     "unbind": "mo.unstack(x)", "mv": "mo.matmul(a, x)", "addmm": "c + a @ b: it is one kernel",
-    "interpolate": "mo.repeat", "conv3d": "mo.conv2d over each plane of the kernel, and their sum",
+    "interpolate": "mo.nn.interpolate", "conv3d": "mo.nn.Conv3d",
     "dropout": "mo.nn.Dropout", "log_sigmoid": "-mo.softplus(-x)", "set_default_dtype": "dtype= where a tensor is made",
     **dict.fromkeys(("erfinv", "lgamma"), "SciPy's, before the tensor is made: there is none yet"),
 }
@@ -98,11 +98,12 @@ NN = {
     "Transformer": "mo.nn.TransformerBlock, or mo.models.create('prenorm-small')",
     "ParameterDict": "a dict of mo.nn.Parameter as an attribute",
     "Softmax2d": "mo.nn.Softmax", "LazyLinear": "mo.nn.Linear",
-    "PReLU": "mo.nn.LeakyReLU, or mo.where with a mo.nn.Parameter", "BatchNorm3d": "mo.nn.GroupNorm, or BatchNorm2d",
-    "Conv3d": "mo.nn.Conv2d: images and lines can be convolved", "Dropout1d": "mo.nn.Dropout2d",
-    "InstanceNorm2d": "mo.nn.GroupNorm with as many groups as channels", "LSTMCell": "mo.nn.LSTM",
-    "GRUCell": "mo.nn.GRU", "RNNCell": "mo.nn.RNN", "EmbeddingBag": "mo.nn.Embedding, and mo.mean over the ids",
-    "DataParallel": "one process: the engine uses all its cores", "Upsample": "mo.repeat", "Tensor": "mo.Tensor",
+    "BatchNorm3d": "mo.nn.GroupNorm, or BatchNorm2d",
+    "Dropout1d": "mo.nn.Dropout2d", "ConvTranspose3d": "mo.nn.ConvTranspose2d: images and lines have one",
+    "rnn": "lengths= of mo.nn.RNN, LSTM and GRU", "upsample": "mo.nn.interpolate",
+    **dict.fromkeys(("pack_padded_sequence", "pad_packed_sequence", "PackedSequence"),
+                    "lengths= of mo.nn.RNN, LSTM and GRU: outputs beyond a length are zeros"),
+    "DataParallel": "one process: the engine uses all its cores", "Tensor": "mo.Tensor",
     "no_grad": "mo.no_grad", "relu": "mo.relu", "gelu": "mo.gelu", "softmax": "mo.softmax", "embedding": "mo.embedding",
     "layer_norm": "mo.layer_norm", "conv2d": "mo.conv2d", "log_softmax": "mo.log_softmax",
     "scaled_dot_product_attention": "mo.attention", "one_hot": "mo.one_hot", "silu": "mo.silu", "pad": "mo.pad",
@@ -111,15 +112,13 @@ NN = {
 }
 OPTIM = {
     "lr_scheduler": "mo.optim.StepLR, mo.optim.CosineAnnealingLR, ...: schedules are in mo.optim itself",
-    "LRScheduler": "mo.optim.Schedule", "clip_grad_norm_": "mo.optim.clip_grad_norm",
-    "clip_grad_value_": "mo.optim.clip_grad_value", "OneCycleLR": "mo.optim.WarmupCosineLR",
-    "CosineAnnealingWarmRestarts": "mo.optim.SequentialLR of mo.optim.CosineAnnealingLR",
+    "Schedule": "mo.optim.LRScheduler", "Group": "mo.optim.ParamGroup", "clip_grad_norm_": "mo.optim.clip_grad_norm",
+    "clip_grad_value_": "mo.optim.clip_grad_value",
     "CyclicLR": "mo.optim.LambdaLR", "MultiplicativeLR": "mo.optim.LambdaLR",
     "get_cosine_schedule_with_warmup": "mo.optim.WarmupCosineLR",
     "get_linear_schedule_with_warmup": "mo.optim.WarmupLinearLR",
     "swa_utils": "copy.deepcopy(model) and load_state_dict with the averages",
-    **dict.fromkeys(("RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "LBFGS", "ASGD", "Rprop",
-                     "SparseAdam", "Muon", "LAMB"), _ADAMW),
+    **dict.fromkeys(("Adadelta", "Adamax", "RAdam", "ASGD", "Rprop", "SparseAdam", "Muon", "LAMB"), _ADAMW),
 }
 AMP = {
     "autocast_mode": "mo.amp.autocast", "grad_scaler": "mo.amp.GradScaler", "scale_loss": "mo.amp.GradScaler",
@@ -153,7 +152,7 @@ MODULE = {
     "to": "model." + _DTYPES, "float": "model.astype('float32')", "double": "model.astype('float64')",
     "half": "model.astype('float16')", "bfloat16": "model.astype('bfloat16')", "type": "model.astype(dtype)",
     "cuda": "the model itself: it lies in the memory of the CPU", "cpu": "the model itself: it lies there already",
-    "register_buffer": "self.name = nn.Buffer(value)", "register_parameter": "self.name = nn.Parameter(value)",
+    "register_parameter": "self.name = nn.Parameter(value)",
     "add_module": "setattr(self, name, module), or nn.ModuleDict", "register_module": "setattr(self, name, module)",
     "extra_repr": "describe()", "compile": "mo.compile(lambda x: model(x))", "save_pretrained": "mo.models.save",
     "from_pretrained": "mo.models.load", "get_parameter": "dict(model.named_parameters())[name]",
@@ -163,10 +162,9 @@ MODULE = {
     "set_extra_state": "nn.Buffer", "num_parameters": "model.parameter_count()",
 }
 OPTIMIZER = {
-    "param_groups": "opt.groups: opt.groups[0]['lr'] = 0.1, opt.groups[0].parameters",
-    "add_param_group": "opt.add_group", "state": "opt.state_dict()['slots']",
-    "lr": "opt.groups[0]['lr']", "params": "opt.parameters()",
-    "param_group": "opt.groups", "minimize": "loss.backward() and opt.step()",
+    "groups": "opt.param_groups", "add_group": "opt.add_param_group", "state": "opt.state_dict()['slots']",
+    "lr": "opt.param_groups[0]['lr']", "params": "opt.parameters()",
+    "param_group": "opt.param_groups", "minimize": "loss.backward() and opt.step()",
 }
 LINALG = {
     "norm": "mo.linalg.vector_norm, or mo.linalg.matrix_norm", "eig": "mo.linalg.eigh for symmetric matrices",

@@ -39,7 +39,8 @@ def leaky_relu(x: Any, /, slope: float = 0.01) -> Tensor:
 def elu(x: Any, /, alpha: float = 1.0) -> Tensor:
     """x where positive, alpha * (exp(x) - 1) elsewhere."""
     x = Tensor.of_node(_float("elu", x))
-    return ew.where(ew.greater(x, 0), x, ew.multiply(ew.expm1(x), alpha))
+    falling = ew.where(ew.greater(x, 0), 0, x)  # a branch that is not taken may not overflow: its gradient would be NaN
+    return ew.where(ew.greater(x, 0), x, ew.multiply(ew.expm1(falling), alpha))
 
 
 def selu(x: Any, /) -> Tensor:

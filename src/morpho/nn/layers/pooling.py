@@ -65,7 +65,8 @@ class AvgPool2d(_Pool):
 
     function = staticmethod(mo.avg_pool2d)
 
-    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0, count_include_pad: bool = True) -> None:
+    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0, *,
+                 count_include_pad: bool = True) -> None:
         self._check(kernel_size=kernel_size, stride=1 if stride is None else stride)
         self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
         self.count_include_pad = count_include_pad

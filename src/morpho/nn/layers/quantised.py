@@ -20,7 +20,7 @@ def _checked(name: str, weight: Any) -> None:
 
 
 class QuantisedLinear(Module):
-    """x @ weight.T + bias with a packed weight (outputs, inputs), in the dtype of x.
+    """x @ weight.T + bias with a packed weight (out_features, in_features), in the dtype of x.
 
     >>> layer = mo.nn.QuantisedLinear(mo.quantise(mo.ones((2, 32)), "q8_0"))
     >>> layer(mo.ones((3, 32))).shape
@@ -29,21 +29,21 @@ class QuantisedLinear(Module):
 
     def __init__(self, weight: mo.Quantised, bias: Any = None) -> None:
         _checked("QuantisedLinear", weight)
-        self.outputs, self.inputs = weight.shape
+        self.out_features, self.in_features = weight.shape
         self.weight = weight
         self.bias = None if bias is None else Buffer(bias)
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
-        y = mo.matmul(x, self.weight)  # (..., inputs) -> (..., outputs)
+        y = mo.matmul(x, self.weight)  # (..., in_features) -> (..., out_features)
         return y if self.bias is None else y + self.bias
 
     def describe(self) -> str:
-        return f"{self.inputs}, {self.outputs}, {self.weight.kind!r}"
+        return f"{self.in_features}, {self.out_features}, {self.weight.kind!r}"
 
 
 class QuantisedEmbedding(Module):
-    """Rows of a packed table (count, width) by number, as float32: each value is its code times its block's scale, plus
-    its block's least value where the layout has one, to the bit as `weight.dequantise()`.
+    """Rows of a packed table (num_embeddings, embedding_dim) by number, as float32: each value is its code times its
+    block's scale, plus its block's least value where the layout has one, to the bit as `weight.dequantise()`.
 
     >>> table = mo.nn.QuantisedEmbedding(mo.quantise(mo.ones((4, 32)), "q8_0"))
     >>> table(mo.asarray([[1, 2, 3]])).shape
@@ -52,14 +52,14 @@ class QuantisedEmbedding(Module):
 
     def __init__(self, weight: mo.Quantised, dtype: Any = mo.float32) -> None:
         _checked("QuantisedEmbedding", weight)
-        self.count, self.width = weight.shape
+        self.num_embeddings, self.embedding_dim = weight.shape
         self.weight, self.dtype = weight, dtype
         codes, scales, least = _unpacked(weight)
         self._codes, self._scales = mo.asarray(codes, copy=True), mo.asarray(scales, copy=True)
         self._least = None if least is None else mo.asarray(least, copy=True)
 
     def forward(self, ids: mo.Tensor) -> mo.Tensor:
-        blocks = self.width // BLOCK
+        blocks = self.embedding_dim // BLOCK
         codes = mo.embedding(self._codes, ids).astype(mo.float32)  # (..., width)
         values = mo.reshape(codes, (*codes.shape[:-1], blocks, BLOCK))
         values = values * mo.expand_dims(mo.embedding(self._scales, ids), axis=-1)  # exact
@@ -68,7 +68,7 @@ class QuantisedEmbedding(Module):
         return mo.reshape(values, codes.shape).astype(self.dtype)
 
     def describe(self) -> str:
-        return f"{self.count}, {self.width}, {self.weight.kind!r}"
+        return f"{self.num_embeddings}, {self.embedding_dim}, {self.weight.kind!r}"
 
 
 def _unpacked(weight: mo.Quantised) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:

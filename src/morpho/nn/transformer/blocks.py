@@ -8,12 +8,12 @@ from typing import Any
 import morpho as mo
 from morpho.base.checks import check_sizes
 from morpho.base.errors import ArgumentError, fail
-from morpho.nn.attention import KeyValueCache, MultiHeadAttention
-from morpho.nn.dropout import Dropout
-from morpho.nn.linear import Linear
+from morpho.nn.layers.dropout import Dropout
+from morpho.nn.layers.linear import Linear
+from morpho.nn.layers.norm import LayerNorm, RMSNorm
 from morpho.nn.module import Module
-from morpho.nn.norm import LayerNorm, RMSNorm
-from morpho.nn.positions import RotaryPositions
+from morpho.nn.transformer.attention import KeyValueCache, MultiHeadAttention
+from morpho.nn.transformer.positions import RotaryPositions
 
 ACTIVATIONS: dict[str, Callable[[mo.Tensor], mo.Tensor]] = {
     "gelu": mo.gelu,
@@ -39,11 +39,14 @@ def activation(name: str) -> Callable[[mo.Tensor], mo.Tensor]:
     return ACTIVATIONS[name]
 
 
-def norm(name: str, width: int, eps: float = 1e-5, dtype: Any = mo.float32) -> Module:
+_by_name = activation  # for where an argument has its name
+
+
+def norm(name: str, normalized_shape: int, eps: float = 1e-5, dtype: Any = mo.float32) -> Module:
     """A norm by name: "layernorm" or "rmsnorm"."""
     if name not in NORMS:
         raise fail(ArgumentError, "norm", f"{name!r} is unknown", "one of " + ", ".join(NORMS))
-    return NORMS[name](width, eps=eps, dtype=dtype)
+    return NORMS[name](normalized_shape, eps=eps, dtype=dtype)
 
 
 class FeedForward(Module):
@@ -54,24 +57,24 @@ class FeedForward(Module):
     (2, 8)
     """
 
-    def __init__(self, width: int, hidden: int, kind: str = "gelu", bias: bool | None = None,
+    def __init__(self, embed_dim: int, dim_feedforward: int, activation: str = "gelu", bias: bool | None = None,
                  dtype: Any = mo.float32, gated: bool = False) -> None:
-        check_sizes("FeedForward", width=width, hidden=hidden)
-        gated = gated or kind in GATES
+        check_sizes("FeedForward", embed_dim=embed_dim, dim_feedforward=dim_feedforward)
+        gated = gated or activation in GATES
         bias = not gated if bias is None else bias
-        self.kind = kind
-        self._function = activation(GATES.get(kind, kind))
-        self.gate_proj = Linear(width, hidden, bias, dtype) if gated else None
-        self.up_proj = Linear(width, hidden, bias, dtype)
-        self.down_proj = Linear(hidden, width, bias, dtype)
+        self.activation = activation
+        self._function = _by_name(GATES.get(activation, activation))
+        self.gate_proj = Linear(embed_dim, dim_feedforward, bias, dtype) if gated else None
+        self.up_proj = Linear(embed_dim, dim_feedforward, bias, dtype)
+        self.down_proj = Linear(dim_feedforward, embed_dim, bias, dtype)
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
-        up = self.up_proj(x)  # (..., width) -> (..., hidden)
+        up = self.up_proj(x)  # (..., embed_dim) -> (..., dim_feedforward)
         inner = self._function(up) if self.gate_proj is None else self._function(self.gate_proj(x)) * up
         return self.down_proj(inner)
 
     def describe(self) -> str:
-        return repr(self.kind)
+        return repr(self.activation)
 
 
 class TransformerBlock(Module):
@@ -79,20 +82,21 @@ class TransformerBlock(Module):
 
     `norm_first`: each part sees its normed input (pre-norm); otherwise the sum with the residual is normed (post-norm).
 
-    >>> mo.nn.TransformerBlock(8, heads=2, hidden=16)(mo.ones((1, 3, 8))).shape
+    >>> mo.nn.TransformerBlock(8, num_heads=2, dim_feedforward=16)(mo.ones((1, 3, 8))).shape
     (1, 3, 8)
     """
 
-    def __init__(self, width: int, heads: int, hidden: int, *, kv_heads: int | None = None, activation: str = "gelu",
-                 normalization: str = "layernorm", eps: float = 1e-5, norm_first: bool = True, causal: bool = False,
-                 bias: bool = True, rope: RotaryPositions | None = None, dropout: float = 0.0,
-                 dtype: Any = mo.float32) -> None:
-        check_sizes(type(self).__name__, width=width, heads=heads, hidden=hidden)
+    def __init__(self, embed_dim: int, num_heads: int, dim_feedforward: int, *, num_kv_heads: int | None = None,
+                 activation: str = "gelu", normalization: str = "layernorm", eps: float = 1e-5,
+                 norm_first: bool = True, causal: bool = False, bias: bool = True,
+                 rope: RotaryPositions | None = None, dropout: float = 0.0, dtype: Any = mo.float32) -> None:
+        check_sizes(type(self).__name__, embed_dim=embed_dim, num_heads=num_heads, dim_feedforward=dim_feedforward)
         self.norm_first = norm_first
-        self.attention_norm = norm(normalization, width, eps, dtype)
-        self.attention = MultiHeadAttention(width, heads, kv_heads, bias=bias, causal=causal, rope=rope, dtype=dtype)
-        self.feed_forward_norm = norm(normalization, width, eps, dtype)
-        self.feed_forward = FeedForward(width, hidden, activation, None if bias else False, dtype)
+        self.attention_norm = norm(normalization, embed_dim, eps, dtype)
+        self.attention = MultiHeadAttention(embed_dim, num_heads, num_kv_heads, bias=bias, causal=causal, rope=rope,
+                                            dtype=dtype)
+        self.feed_forward_norm = norm(normalization, embed_dim, eps, dtype)
+        self.feed_forward = FeedForward(embed_dim, dim_feedforward, activation, None if bias else False, dtype)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: mo.Tensor, *, mask: Any = None, cache: KeyValueCache | None = None,
@@ -112,17 +116,18 @@ class TransformerBlock(Module):
 class TransformerDecoderBlock(TransformerBlock):
     """A causal block that also looks at a `memory`, such as an encoder's result.
 
-    >>> block = mo.nn.TransformerDecoderBlock(8, heads=2, hidden=16)
+    >>> block = mo.nn.TransformerDecoderBlock(8, num_heads=2, dim_feedforward=16)
     >>> block(mo.ones((1, 3, 8)), mo.ones((1, 5, 8))).shape
     (1, 3, 8)
     """
 
-    def __init__(self, width: int, heads: int, hidden: int, *, memory_width: int | None = None, **others: Any) -> None:
-        super().__init__(width, heads, hidden, causal=others.pop("causal", True), **others)
+    def __init__(self, embed_dim: int, num_heads: int, dim_feedforward: int, *, kdim: int | None = None,
+                 **others: Any) -> None:
+        super().__init__(embed_dim, num_heads, dim_feedforward, causal=others.pop("causal", True), **others)
         dtype = others.get("dtype", mo.float32)
-        self.memory_norm = norm(others.get("normalization", "layernorm"), width, others.get("eps", 1e-5), dtype)
-        self.memory_attention = MultiHeadAttention(width, heads, others.get("kv_heads"), bias=others.get("bias", True),
-                                                   memory_width=memory_width, dtype=dtype)
+        self.memory_norm = norm(others.get("normalization", "layernorm"), embed_dim, others.get("eps", 1e-5), dtype)
+        self.memory_attention = MultiHeadAttention(embed_dim, num_heads, others.get("num_kv_heads"), kdim=kdim,
+                                                   bias=others.get("bias", True), dtype=dtype)
 
     def forward(self, x: mo.Tensor, memory: mo.Tensor, *, mask: Any = None,  # type: ignore[override]
                 memory_mask: Any = None, cache: KeyValueCache | None = None, offset: Any = 0) -> mo.Tensor:

@@ -7,10 +7,10 @@ from typing import Any
 import morpho as mo
 from morpho.base.checks import check_sizes
 from morpho.base.errors import ArgumentError, ShapeError, fail
-from morpho.nn.dropout import Dropout
-from morpho.nn.linear import Linear
+from morpho.nn.layers.dropout import Dropout
+from morpho.nn.layers.linear import Linear
 from morpho.nn.module import Module
-from morpho.nn.positions import RotaryPositions
+from morpho.nn.transformer.positions import RotaryPositions
 
 
 def split_heads(x: mo.Tensor, heads: int) -> mo.Tensor:
@@ -26,7 +26,8 @@ def join_heads(x: mo.Tensor) -> mo.Tensor:
 
 
 class KeyValueCache:
-    """Keys and values of one attention layer, (batch, kv_heads, length, depth) each, that compiled functions update.
+    """Keys and values of one attention layer, (batch_size, num_kv_heads, length, head_dim) each, that compiled
+    functions update.
 
     >>> cache = mo.nn.KeyValueCache(1, 2, 8, 4)
     >>> keys, values = cache.write(mo.ones((1, 2, 3, 4)), mo.ones((1, 2, 3, 4)), mo.asarray(0))
@@ -34,15 +35,16 @@ class KeyValueCache:
     (1, 2, 8, 4)
     """
 
-    def __init__(self, batch: int, kv_heads: int, length: int, depth: int, dtype: Any = mo.float32,
-                 value_depth: int | None = None) -> None:
-        check_sizes("KeyValueCache", batch=batch, kv_heads=kv_heads, length=length, depth=depth)
+    def __init__(self, batch_size: int, num_kv_heads: int, length: int, head_dim: int, dtype: Any = mo.float32,
+                 value_head_dim: int | None = None) -> None:
+        check_sizes("KeyValueCache", batch_size=batch_size, num_kv_heads=num_kv_heads, length=length, head_dim=head_dim)
         self.length = length
-        self.keys = mo.State(mo.zeros((batch, kv_heads, length, depth), dtype=dtype))
-        self.values = mo.State(mo.zeros((batch, kv_heads, length, value_depth or depth), dtype=dtype))
+        self.keys = mo.State(mo.zeros((batch_size, num_kv_heads, length, head_dim), dtype=dtype))
+        self.values = mo.State(mo.zeros((batch_size, num_kv_heads, length, value_head_dim or head_dim), dtype=dtype))
 
     def write(self, keys: mo.Tensor, values: mo.Tensor, offset: Any) -> tuple[mo.Tensor, mo.Tensor]:
-        """Put in new ones (batch, kv_heads, n, depth) from position `offset` on; returns all, written or not."""
+        """Put in new ones (batch_size, num_kv_heads, n, head_dim) from position `offset` on; returns all, written or
+        not."""
         for state, new in ((self.keys, keys), (self.values, values)):
             state.value = self._with(state.value, new.astype(state.value.dtype), offset)
         return self.keys.value, self.values.value
@@ -78,36 +80,37 @@ def attend(q: mo.Tensor, k: mo.Tensor, v: mo.Tensor, *, causal: bool = False, ma
 class MultiHeadAttention(Module):
     """Projections to queries, keys and values, attention over them, and a projection of the joined heads.
 
-    `kv_heads` < `heads` shares keys and values among groups of heads (GQA; 1 is MQA). `memory` is what is looked at, x
-    itself by default. A boolean `mask` is True where a query may look, a float one is added to the scores; its shape
-    broadcasts to (batch, heads, queries, keys). With a `cache`, x is the continuation, from position
-    `offset` on, of what was seen. `dropout` is that of the result.
+    `num_kv_heads` < `num_heads` shares keys and values among groups of heads (GQA; 1 is MQA). `memory` is what is
+    looked at, x itself by default; `kdim` is its width. A boolean `mask` is True where a query may look, a float one is
+    added to the scores; its shape broadcasts to (batch, heads, queries, keys). With a `cache`, x is the continuation,
+    from position `offset` on, of what was seen. `dropout` is that of the result.
 
-    >>> attention = mo.nn.MultiHeadAttention(8, 4, kv_heads=2, causal=True)
+    >>> attention = mo.nn.MultiHeadAttention(8, 4, num_kv_heads=2, causal=True)
     >>> attention(mo.ones((1, 3, 8))).shape
     (1, 3, 8)
     """
 
-    def __init__(self, width: int, heads: int, kv_heads: int | None = None, depth: int | None = None, bias: bool = True,
-                 output_bias: bool | None = None, causal: bool = False, window: int | None = None,
-                 rope: RotaryPositions | None = None, dropout: float = 0.0, memory_width: int | None = None,
+    def __init__(self, embed_dim: int, num_heads: int, num_kv_heads: int | None = None, head_dim: int | None = None,
+                 bias: bool = True, output_bias: bool | None = None, causal: bool = False, window: int | None = None,
+                 rope: RotaryPositions | None = None, dropout: float = 0.0, kdim: int | None = None,
                  dtype: Any = mo.float32) -> None:
-        kv_heads = heads if kv_heads is None else kv_heads
-        memory_width = width if memory_width is None else memory_width
-        check_sizes("MultiHeadAttention", width=width, heads=heads, kv_heads=kv_heads, memory_width=memory_width,
-                    **({} if depth is None else {"depth": depth}))
-        if heads % kv_heads:
-            raise fail(ArgumentError, "MultiHeadAttention", f"{heads} heads are not a multiple of {kv_heads} kv_heads")
-        if depth is None and width % heads:
-            raise fail(ArgumentError, "MultiHeadAttention", f"width {width} is not a multiple of {heads} heads",
-                       "say depth=, the width of one head")
-        self.depth = depth = width // heads if depth is None else depth
-        self.width, self.heads, self.kv_heads, self.causal, self.window = width, heads, kv_heads, causal, window
-        self.rope = rope
-        self.q_proj = Linear(width, heads * depth, bias, dtype)
-        self.k_proj = Linear(memory_width, kv_heads * depth, bias, dtype)
-        self.v_proj = Linear(memory_width, kv_heads * depth, bias, dtype)
-        self.o_proj = Linear(heads * depth, width, bias if output_bias is None else output_bias, dtype)
+        name = "MultiHeadAttention"
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        kdim = embed_dim if kdim is None else kdim
+        check_sizes(name, embed_dim=embed_dim, num_heads=num_heads, num_kv_heads=num_kv_heads, kdim=kdim,
+                    **({} if head_dim is None else {"head_dim": head_dim}))
+        if num_heads % num_kv_heads:
+            raise fail(ArgumentError, name, f"{num_heads} heads are not a multiple of {num_kv_heads} num_kv_heads")
+        if head_dim is None and embed_dim % num_heads:
+            raise fail(ArgumentError, name, f"embed_dim {embed_dim} is not a multiple of {num_heads} heads",
+                       "say head_dim=, the width of one head")
+        self.head_dim = head_dim = embed_dim // num_heads if head_dim is None else head_dim
+        self.embed_dim, self.num_heads, self.num_kv_heads = embed_dim, num_heads, num_kv_heads
+        self.kdim, self.causal, self.window, self.rope = kdim, causal, window, rope
+        self.q_proj = Linear(embed_dim, num_heads * head_dim, bias, dtype)
+        self.k_proj = Linear(kdim, num_kv_heads * head_dim, bias, dtype)
+        self.v_proj = Linear(kdim, num_kv_heads * head_dim, bias, dtype)
+        self.o_proj = Linear(num_heads * head_dim, embed_dim, bias if output_bias is None else output_bias, dtype)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: mo.Tensor, memory: mo.Tensor | None = None, *, mask: Any = None,
@@ -116,9 +119,9 @@ class MultiHeadAttention(Module):
         for given in (x, source):
             if given.ndim != 3:
                 raise fail(ShapeError, "MultiHeadAttention", f"shape {tuple(given.shape)} is not (batch, length, "
-                           "width)", "put an axis of size 1 before it: x[None]" if given.ndim == 2 else "")
-        q = split_heads(self.q_proj(x), self.heads)  # (batch, heads, queries, depth)
-        k, v = (split_heads(part(source), self.kv_heads) for part in (self.k_proj, self.v_proj))
+                           "embed_dim)", "put an axis of size 1 before it: x[None]" if given.ndim == 2 else "")
+        q = split_heads(self.q_proj(x), self.num_heads)  # (batch, heads, queries, depth)
+        k, v = (split_heads(part(source), self.num_kv_heads) for part in (self.k_proj, self.v_proj))
         if self.rope is not None:
             turns = self.rope.tables(x.shape[-2], offset)
             q, k = self.rope.turn(q, *turns), self.rope.turn(k, *turns)
@@ -126,5 +129,5 @@ class MultiHeadAttention(Module):
         return self.dropout(self.o_proj(join_heads(seen)))
 
     def describe(self) -> str:
-        shared = "" if self.kv_heads == self.heads else f", kv_heads={self.kv_heads}"
-        return f"{self.width}, heads={self.heads}{shared}" + (", causal=True" if self.causal else "")
+        shared = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
+        return f"{self.embed_dim}, num_heads={self.num_heads}{shared}" + (", causal=True" if self.causal else "")

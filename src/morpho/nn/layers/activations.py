@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import morpho as mo
-from morpho.base.checks import check_numbers, check_whole
+from morpho.base.checks import check_numbers, check_sizes, check_whole
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn.module import Module
+from morpho.tensor.state.variable import Parameter
 
 
 class _Activation(Module):
@@ -73,17 +74,43 @@ class GELU(_Activation):
 
 
 class LeakyReLU(_Activation):
-    """x where positive, slope * x elsewhere.
+    """x where positive, negative_slope * x elsewhere.
 
     >>> mo.nn.LeakyReLU(0.5)(mo.asarray([-1.0, 1.0])).numpy()
     array([-0.5,  1. ], dtype=float32)
     """
 
-    function = staticmethod(mo.leaky_relu)
+    function = staticmethod(lambda x, negative_slope: mo.leaky_relu(x, slope=negative_slope))
 
-    def __init__(self, slope: float = 0.01) -> None:
-        check_numbers("LeakyReLU", slope=slope)
-        self.slope = float(slope)
+    def __init__(self, negative_slope: float = 0.01) -> None:
+        check_numbers("LeakyReLU", negative_slope=negative_slope)
+        self.negative_slope = float(negative_slope)
+
+
+class PReLU(Module):
+    """x where positive, weight * x elsewhere, with a trained weight: one for all, or one for each channel, axis 1.
+
+    >>> mo.nn.PReLU()(mo.asarray([-1.0, 1.0])).numpy()
+    array([-0.25,  1.  ], dtype=float32)
+    """
+
+    def __init__(self, num_parameters: int = 1, init: float = 0.25, dtype: Any = mo.float32) -> None:
+        check_sizes("PReLU", num_parameters=num_parameters)
+        check_numbers("PReLU", init=init)
+        self.num_parameters, self.init = num_parameters, init
+        self.weight = Parameter(mo.full((num_parameters,), float(init), dtype=dtype))
+
+    def forward(self, x: mo.Tensor) -> mo.Tensor:
+        weight: mo.Tensor = self.weight
+        if self.num_parameters > 1:
+            if x.ndim < 2 or x.shape[1] != self.num_parameters:
+                raise fail(ShapeError, "PReLU", f"axis 1 of shape {tuple(x.shape)} is not {self.num_parameters} "
+                                                "channels")
+            weight = mo.reshape(weight, (-1, *(1 for _ in x.shape[2:])))
+        return mo.where(x > 0, x, weight * x)
+
+    def describe(self) -> str:
+        return f"num_parameters={self.num_parameters}"
 
 
 class ELU(_Activation):
@@ -107,11 +134,11 @@ class Softmax(_Activation):
     array([0.5, 0.5], dtype=float32)
     """
 
-    function = staticmethod(mo.softmax)
+    function = staticmethod(lambda x, dim: mo.softmax(x, axis=dim))
 
-    def __init__(self, axis: int = -1) -> None:
-        check_whole(type(self).__name__, axis=axis)
-        self.axis = int(axis)
+    def __init__(self, dim: int = -1) -> None:
+        check_whole(type(self).__name__, dim=dim)
+        self.dim = int(dim)
 
 
 class LogSoftmax(_Activation):
@@ -121,11 +148,11 @@ class LogSoftmax(_Activation):
     array([0.], dtype=float32)
     """
 
-    function = staticmethod(mo.log_softmax)
+    function = staticmethod(lambda x, dim: mo.log_softmax(x, axis=dim))
 
-    def __init__(self, axis: int = -1) -> None:
-        check_whole(type(self).__name__, axis=axis)
-        self.axis = int(axis)
+    def __init__(self, dim: int = -1) -> None:
+        check_whole(type(self).__name__, dim=dim)
+        self.dim = int(dim)
 
 
 class GLU(Module):
@@ -135,19 +162,19 @@ class GLU(Module):
     (3, 4)
     """
 
-    def __init__(self, axis: int = -1, activation: str = "sigmoid") -> None:
-        check_whole("GLU", axis=axis)
-        self.axis, self.activation = axis, function_of(activation)
+    def __init__(self, dim: int = -1, activation: str = "sigmoid") -> None:
+        check_whole("GLU", dim=dim)
+        self.dim, self.activation = dim, function_of(activation)
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
-        if x.ndim == 0 or x.shape[self.axis] % 2:
-            raise fail(ShapeError, "GLU", f"axis {self.axis} of shape {tuple(x.shape)} has no halves")
-        moved = mo.moveaxis(x, self.axis, -1)
+        if x.ndim == 0 or x.shape[self.dim] % 2:
+            raise fail(ShapeError, "GLU", f"axis {self.dim} of shape {tuple(x.shape)} has no halves")
+        moved = mo.moveaxis(x, self.dim, -1)
         half = moved.shape[-1] // 2
-        return mo.moveaxis(moved[..., :half] * self.activation(moved[..., half:]), -1, self.axis)
+        return mo.moveaxis(moved[..., :half] * self.activation(moved[..., half:]), -1, self.dim)
 
     def describe(self) -> str:
-        return f"axis={self.axis}"
+        return f"dim={self.dim}"
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -179,6 +206,6 @@ def activation(name: str) -> Module:
 
 
 __all__ = [
-    "ELU", "GELU", "GLU", "Hardsigmoid", "Hardswish", "LeakyReLU", "LogSigmoid", "LogSoftmax", "Mish", "ReLU", "ReLU6",
-    "SELU", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "activation",
+    "ELU", "GELU", "GLU", "Hardsigmoid", "Hardswish", "LeakyReLU", "LogSigmoid", "LogSoftmax", "Mish", "PReLU", "ReLU",
+    "ReLU6", "SELU", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "activation",
 ]

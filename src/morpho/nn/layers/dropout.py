@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from numbers import Real
+from typing import Any
 
 import morpho as mo
 from morpho.base.checks import shown
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.nn.module import Module
 from morpho.nn.random import next_key
+
+
+def check_share(name: str, /, **shares: object) -> None:
+    """Refuse what is not a number between 0 and 1."""
+    for key, share in shares.items():
+        if not isinstance(share, Real) or not 0 <= share <= 1:
+            raise fail(ArgumentError, name, f"{key}={shown(share)} is not a number between 0 and 1")
+
+
+def dropped(x: mo.Tensor, p: float, shape: Any) -> mo.Tensor:
+    """Zeroes with probability p, drawn in a shape that broadcasts to x, and the rest scaled up."""
+    if p == 1:
+        return x * 0
+    kept = mo.random.bernoulli(next_key(), 1 - p, shape)
+    return mo.where(kept, x * (1 / (1 - p)), mo.zeros((), dtype=x.dtype))
 
 
 class Dropout(Module):
@@ -19,17 +35,13 @@ class Dropout(Module):
     """
 
     def __init__(self, p: float = 0.5) -> None:
-        if not isinstance(p, Real) or not 0 <= p <= 1:
-            raise fail(ArgumentError, type(self).__name__, f"p={shown(p)} is not a number between 0 and 1")
+        check_share(type(self).__name__, p=p)
         self.p = p
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
         if not self.p or not self.training:
             return x
-        if self.p == 1:
-            return x * 0
-        kept = mo.random.bernoulli(next_key(), 1 - self.p, self.drawn(x))
-        return mo.where(kept, x * (1 / (1 - self.p)), mo.zeros((), dtype=x.dtype))
+        return dropped(x, self.p, self.drawn(x))
 
     def drawn(self, x: mo.Tensor) -> tuple[int, ...]:
         """The shape in which is drawn: one number for every element."""

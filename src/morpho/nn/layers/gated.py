@@ -6,8 +6,8 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.checks import check_sizes
-from morpho.nn.activations import function_of
-from morpho.nn.linear import Linear
+from morpho.nn.layers.activations import function_of
+from morpho.nn.layers.linear import Linear
 from morpho.nn.module import Module
 
 
@@ -20,13 +20,14 @@ class GatedUnit(Module):
 
     activation = "sigmoid"
 
-    def __init__(self, inputs: int, hidden: int, outputs: int | None = None, bias: bool = False,
+    def __init__(self, in_features: int, hidden_features: int, out_features: int | None = None, bias: bool = False,
                  dtype: Any = mo.float32) -> None:
-        outputs = inputs if outputs is None else outputs
-        check_sizes(type(self).__name__, inputs=inputs, hidden=hidden, outputs=outputs)
-        self.gate = Linear(inputs, hidden, bias, dtype)
-        self.up = Linear(inputs, hidden, bias, dtype)
-        self.down = Linear(hidden, outputs, bias, dtype)
+        out_features = in_features if out_features is None else out_features
+        check_sizes(type(self).__name__, in_features=in_features, hidden_features=hidden_features,
+                    out_features=out_features)
+        self.gate = Linear(in_features, hidden_features, bias, dtype)
+        self.up = Linear(in_features, hidden_features, bias, dtype)
+        self.down = Linear(hidden_features, out_features, bias, dtype)
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
         return self.down(function_of(self.activation)(self.gate(x)) * self.up(x))  # type: ignore[no-any-return]

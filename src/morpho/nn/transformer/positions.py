@@ -47,28 +47,28 @@ class RotaryPositions(Module):
     """RoPE: pairs of numbers of a query or key turn by an angle that grows with the position, so that their product
     depends on the distance alone.
 
-    Pair i turns by position / theta ** (2 i / depth). The pairs are (i, i + depth / 2), as in Llama, or (2 i, 2 i + 1)
-    where `interleaved`. `depth` may be less than that of the heads: the rest is left alone. `scaling` is the
-    `rope_scaling` of a Llama configuration: of type "linear" or "llama3".
+    Pair i turns by position / theta ** (2 i / head_dim). The pairs are (i, i + head_dim / 2), as in Llama, or (2 i,
+    2 i + 1) where `interleaved`. `head_dim` may be less than that of the heads: the rest is left alone. `scaling` is
+    the `rope_scaling` of a Llama configuration: of type "linear" or "llama3".
 
     >>> rope = mo.nn.RotaryPositions(8, length=16)
     >>> rope(mo.ones((1, 2, 5, 8))).shape
     (1, 2, 5, 8)
     """
 
-    def __init__(self, depth: int, length: int = 2048, theta: float = 10000.0, interleaved: bool = False,
+    def __init__(self, head_dim: int, length: int = 2048, theta: float = 10000.0, interleaved: bool = False,
                  scaling: Mapping[str, Any] | None = None) -> None:
-        _checked("RotaryPositions", length, depth, called="depth")
-        if length * depth > MOST_ENTRIES:
-            raise fail(ArgumentError, "RotaryPositions", f"a table of {length} positions of {depth} angles is too "
+        _checked("RotaryPositions", length, head_dim, called="head_dim")
+        if length * head_dim > MOST_ENTRIES:
+            raise fail(ArgumentError, "RotaryPositions", f"a table of {length} positions of {head_dim} angles is too "
                                                          f"large", "make it for a shorter length")
-        self.depth, self.length, self.theta, self.interleaved = depth, length, float(theta), interleaved
-        angles = np.outer(np.arange(length, dtype=np.float32), _frequencies(depth, theta, scaling))
-        # Both as they are multiplied: (length, depth), in the order of the pairs.
+        self.head_dim, self.length, self.theta, self.interleaved = head_dim, length, float(theta), interleaved
+        angles = np.outer(np.arange(length, dtype=np.float32), _frequencies(head_dim, theta, scaling))
+        # Both as they are multiplied: (length, head_dim), in the order of the pairs.
         spread = np.repeat(angles, 2, axis=1) if interleaved else np.concatenate([angles, angles], axis=1)
         self.cosines = mo.asarray(np.cos(spread, dtype=np.float32), copy=True).realise()
         signs = np.array([-1, 1], np.float32)  # the pair (a, b) turns to (a cos - b sin, b cos + a sin)
-        signs = np.tile(signs, depth // 2) if interleaved else np.repeat(signs, depth // 2)
+        signs = np.tile(signs, head_dim // 2) if interleaved else np.repeat(signs, head_dim // 2)
         self.sines = mo.asarray(np.sin(spread, dtype=np.float32) * signs, copy=True).realise()
 
     def forward(self, x: mo.Tensor, offset: Any = 0) -> mo.Tensor:
@@ -84,17 +84,17 @@ class RotaryPositions(Module):
     def turn(self, x: mo.Tensor, cosines: mo.Tensor, sines: mo.Tensor) -> mo.Tensor:
         """x turned; half floats are turned in float32 and rounded once."""
         whole = int(x.shape[-1])
-        part = x if whole == self.depth else x[..., :self.depth]
+        part = x if whole == self.head_dim else x[..., :self.head_dim]
         wide = part.astype(mo.float32) if x.dtype in (mo.float16, mo.bfloat16) else part
         # In pairs, (..., 2, depth / 2) or (..., depth / 2, 2): the partner is a view then, and the turn one kernel.
-        pairs, axis = ((self.depth // 2, 2), -1) if self.interleaved else ((2, self.depth // 2), -2)
+        pairs, axis = ((self.head_dim // 2, 2), -1) if self.interleaved else ((2, self.head_dim // 2), -2)
         wide, cosines, sines = (mo.reshape(y, (*y.shape[:-1], *pairs)) for y in (wide, cosines, sines))
         turned = wide * cosines.astype(wide.dtype) + mo.flip(wide, axis=axis) * sines.astype(wide.dtype)
         turned = mo.reshape(turned, part.shape).astype(x.dtype)
-        return turned if whole == self.depth else mo.concat([turned, x[..., self.depth:]], axis=-1)
+        return turned if whole == self.head_dim else mo.concat([turned, x[..., self.head_dim:]], axis=-1)
 
     def describe(self) -> str:
-        return f"{self.depth}, length={self.length}, theta={self.theta}"
+        return f"{self.head_dim}, length={self.length}, theta={self.theta}"
 
 
 def _frequencies(depth: int, theta: float, scaling: Mapping[str, Any] | None) -> np.ndarray:
@@ -125,38 +125,39 @@ def sinusoids(length: int, width: int) -> np.ndarray:
 
 
 class SinusoidalPositions(Module):
-    """Adds a fixed table of sines and cosines to embeddings (..., length, width).
+    """Adds a fixed table of sines and cosines to embeddings (..., length, embedding_dim).
 
     >>> mo.nn.SinusoidalPositions(16, 4)(mo.zeros((1, 2, 4)))[0, 0].numpy()
     array([0., 1., 0., 1.], dtype=float32)
     """
 
-    def __init__(self, length: int, width: int, dtype: Any = mo.float32) -> None:
-        _checked("SinusoidalPositions", length, width)
-        self.length, self.width = length, width
-        self.table = mo.asarray(sinusoids(length, width)).astype(dtype).realise()
+    def __init__(self, length: int, embedding_dim: int, dtype: Any = mo.float32) -> None:
+        _checked("SinusoidalPositions", length, embedding_dim, called="embedding_dim")
+        self.length, self.embedding_dim = length, embedding_dim
+        self.table = mo.asarray(sinusoids(length, embedding_dim)).astype(dtype).realise()
 
     def forward(self, x: mo.Tensor, offset: Any = 0) -> mo.Tensor:
         return x + rows_at(self.table, x.shape[-2], offset).astype(x.dtype)
 
     def describe(self) -> str:
-        return f"{self.length}, {self.width}"
+        return f"{self.length}, {self.embedding_dim}"
 
 
 class LearnedPositions(Module):
-    """Adds a trained row for each position to embeddings (..., length, width); the weight is (positions, width).
+    """Adds a trained row for each position to embeddings (..., length, embedding_dim); the weight is (length,
+    embedding_dim).
 
     >>> mo.nn.LearnedPositions(16, 4)(mo.zeros((1, 2, 4))).shape
     (1, 2, 4)
     """
 
-    def __init__(self, length: int, width: int, dtype: Any = mo.float32, std: float = 0.02) -> None:
-        _checked("LearnedPositions", length, width, even=False)
-        self.length, self.width = length, width
-        self.weight = Parameter(init.normal((length, width), std, dtype=dtype))
+    def __init__(self, length: int, embedding_dim: int, dtype: Any = mo.float32, std: float = 0.02) -> None:
+        _checked("LearnedPositions", length, embedding_dim, even=False, called="embedding_dim")
+        self.length, self.embedding_dim = length, embedding_dim
+        self.weight = Parameter(init.normal((length, embedding_dim), std, dtype=dtype))
 
     def forward(self, x: mo.Tensor, offset: Any = 0) -> mo.Tensor:
         return x + rows_at(self.weight, x.shape[-2], offset)
 
     def describe(self) -> str:
-        return f"{self.length}, {self.width}"
+        return f"{self.length}, {self.embedding_dim}"

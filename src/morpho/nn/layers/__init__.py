@@ -1,0 +1,1 @@
+"""Layers, a family to a file; `mo.nn` has all of them by name."""
