@@ -41,10 +41,25 @@ class Buffer(Protocol):
     `address` is a number of the device's own: above the seam it is added to and handed back, never followed.
     """
 
-    device: str
-    nbytes: int
-    address: int
-    owner: Any
+    @property
+    def device(self) -> str:
+        """The device it lies on."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """How much there is."""
+        ...
+
+    @property
+    def address(self) -> int:
+        """Where it begins, as the device counts."""
+        ...
+
+    @property
+    def owner(self) -> Any:
+        """Whoever keeps it alive."""
+        ...
 
 
 @runtime_checkable
@@ -75,9 +90,20 @@ class Executable(Protocol):
 class Backend(Protocol):
     """One device: its memory, its queue, and its way from a graph to code."""
 
-    device: str  # its name: the kind, and a number behind a colon where there may be several
-    target: Target  # what `lower` makes code for
-    host_memory: bool  # whether tensors of the CPU can be its inputs and outputs as they are
+    @property
+    def device(self) -> str:
+        """Its name: the kind, and a number behind a colon where there may be several."""
+        ...
+
+    @property
+    def target(self) -> Target:
+        """What `lower` makes code for."""
+        ...
+
+    @property
+    def host_memory(self) -> bool:
+        """Whether tensors of the CPU can be its inputs and outputs as they are."""
+        ...
 
     def allocate(self, nbytes: int) -> Buffer:
         """Memory for so many bytes, aligned to `base.target.ALIGNMENT_BYTES`, of undefined contents."""

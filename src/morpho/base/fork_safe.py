@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
+from typing import Any
 from weakref import WeakSet
 
 
@@ -14,7 +16,7 @@ class ForkSafe:
     `_lock`, take no other lock, do not log, and run nobody else's code.
     """
 
-    _make_lock = staticmethod(threading.Lock)  # or RLock, for an object whose methods call one another
+    _make_lock: Callable[[], Any] = staticmethod(threading.Lock)  # or RLock, where methods call one another
 
     def __init__(self) -> None:
         self._lock = self._make_lock()

@@ -22,6 +22,7 @@ from morpho.backends.cpu.driver import threads
 from morpho.base import settings
 from morpho.base.dtypes import DType, float32
 from morpho.base.machine import Isa, machine
+from morpho.base.target import current_isa
 from morpho.cost.dispatch_thresholds import KERNELS, Crossovers, from_row, usual
 from morpho.cost.estimate import Profile
 from morpho.ir.op import listeners
@@ -40,7 +41,7 @@ def machine_profile(anew: bool = False) -> Profile:
     >>> profile.flops_per_s > 1e8 and profile.bytes_per_s > 1e8
     True
     """
-    return _measured(threads.wanted_threads(), code.current_isa().name, anew)
+    return _measured(threads.wanted_threads(), current_isa().name, anew)
 
 
 @cache
@@ -56,7 +57,7 @@ def _measured(count: int, isa: str, anew: bool) -> Profile:
 # -- what is kept of measurements: pairs of positive numbers, by machine and what was measured -------------------------
 def profile_key(count: int | None = None, isa: str | None = None) -> str:
     """The machine, its instruction set and number of threads."""
-    return f"{machine().cpu_name}/{isa or code.current_isa().name}/{count or threads.wanted_threads()}"
+    return f"{machine().cpu_name}/{isa or current_isa().name}/{count or threads.wanted_threads()}"
 
 
 def _stored() -> dict[str, Any]:
@@ -97,7 +98,7 @@ _forced: contextvars.ContextVar[Crossovers | None] = contextvars.ContextVar("mor
 def crossovers() -> Crossovers:
     """Those in force here: of a block of `using`, else what was measured on this machine for the instruction set and
     the number of threads, else the defaults. Nothing is measured here."""
-    return _forced.get() or _kept_crossovers(settings.get()) or usual(code.current_isa().vector_bits)
+    return _forced.get() or _kept_crossovers(settings.get()) or usual(current_isa().vector_bits)
 
 
 @lru_cache(maxsize=64)
@@ -148,7 +149,7 @@ def _tell() -> None:
 
 def fma_peak(dtype: DType = float32) -> float:
     """Operations per second of one core on registers alone, two per fma."""
-    isa = code.current_isa()
+    isa = current_isa()
     lanes = isa.lanes(dtype.itemsize)
     (address,) = code.native_functions(f"peak {dtype.name}", lambda: _peak_text(dtype, isa), ("peak",), isa)
     function = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(address)

@@ -333,13 +333,13 @@ class Tensor:
                                             "read them with mo.weights.load(path); x.numpy() can be pickled")
 
 
-class Holder(weakref.ref):
+class Holder(weakref.ref[Tensor]):
     """A weak reference to the tensor that holds a node's elements; dead once `x[i] = v` gave it other ones."""
 
     __slots__ = ("layout",)
 
     def __init__(self, tensor: Tensor) -> None:
-        super().__init__(tensor)
+        super().__init__(tensor)  # type: ignore[call-arg]
         self.layout = tensor._layout
 
     def __call__(self) -> Tensor | None:

@@ -10,6 +10,7 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from morpho.base import settings
 from morpho.base.dims import evaluate
 from morpho.base.errors import ArgumentError, DeviceError, IndexFault, fail
 from morpho.base.target import Target, current_target
-from morpho.cost.dispatch_thresholds import usual
+from morpho.cost.dispatch_thresholds import Crossovers, usual
 from morpho.ir.graph import Graph
 from morpho.ir.serialise import dump_graph, load_graph
 from morpho.passes.pipeline import optimise
@@ -129,7 +130,7 @@ def _kernels(program: Program) -> list[Kernel]:
     return [kernel for step in program.steps if isinstance(step, Step) for kernel in step.kernels]
 
 
-def _taken_apart(data: bytes) -> tuple[dict[str, object], bytes, dict[str, bytes]]:
+def _taken_apart(data: bytes) -> tuple[dict[str, Any], bytes, dict[str, bytes]]:
     try:
         if not data.startswith(MAGIC):
             raise ValueError("they begin otherwise")
@@ -152,7 +153,7 @@ def _taken_apart(data: bytes) -> tuple[dict[str, object], bytes, dict[str, bytes
 class CpuExecutable:
     """A program of this backend; host steps run in NumPy between native ones."""
 
-    def __init__(self, lowered: Lowered, thresholds: object) -> None:
+    def __init__(self, lowered: Lowered, thresholds: Crossovers) -> None:
         self.lowered, self.program = lowered, lowered.program
         self.segments: list[Executable | HostStep] = []
         run: list[Step] = []
@@ -161,7 +162,7 @@ class CpuExecutable:
                 run.append(step)
                 continue
             if run:
-                self.segments.append(Executable(self.program, run, thresholds))  # type: ignore[arg-type]
+                self.segments.append(Executable(self.program, run, thresholds))
                 run = []
             if step is not None:
                 self.segments.append(step)

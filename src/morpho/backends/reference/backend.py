@@ -55,7 +55,7 @@ def host_array(address: int, shape: tuple[int, ...], strides: tuple[int, ...], d
     low = sum(min(0, (size - 1) * step) for size, step in zip(shape, steps, strict=True))
     high = sum(max(0, (size - 1) * step) for size, step in zip(shape, steps, strict=True))
     room = (ctypes.c_uint8 * (high - low + dtype.itemsize)).from_address(address + low)
-    return np.ndarray(shape, dtype.numpy, room, -low, steps)
+    return np.ndarray(shape, dtype.numpy, memoryview(room), -low, steps)
 
 
 class InterpreterExecutable:

@@ -40,7 +40,7 @@ def encode(array: Any, dtype: DType) -> np.ndarray:
 def rounded(array: Any, dtype: DType) -> np.ndarray:
     """A result at its dtype's precision, in the form reference ops take."""
     if dtype is bfloat16:
-        return round_bfloat16(np.asarray(array, np.float32))
+        return np.asarray(round_bfloat16(np.asarray(array, np.float32)))
     with np.errstate(all="ignore"):
         return np.asarray(array, dtype.numpy)
 

@@ -86,7 +86,7 @@ def upload(array: np.ndarray, dtype: DType, device: str) -> Buffer:
     made = allocate_on(device, tuple(array.shape), dtype)
     if array.size:
         memory: DeviceMemory = made.storage
-        memory.event = memory.backend.copy_in(memory.raw, memoryview(np.ascontiguousarray(array)).cast("B"))
+        memory.event = memory.backend.copy_in(memory.raw, np.ascontiguousarray(array).data.cast("B"))
     return made
 
 

@@ -33,8 +33,9 @@ from threading import RLock
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, DeviceError, MemoryLimit, MorphoError, ValueFault, fail
 from morpho.base.fork_safe import ForkSafe
+from morpho.base.target import ALIGNMENT_BYTES
 from morpho.base.units import format_bytes
-from morpho.runtime.memory.chunk import ALIGNMENT_BYTES, ALONE, HUGE_PAGE_BYTES, MAPPED_BYTES, ZEROED, Chunk, size_class
+from morpho.runtime.memory.chunk import ALONE, HUGE_PAGE_BYTES, MAPPED_BYTES, ZEROED, Chunk, size_class
 from morpho.runtime.memory.memory import Memory
 from morpho.runtime.memory.region import Piece, Region
 

@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from morpho.base.errors import ValueFault, fail
+from morpho.base.target import ALIGNMENT_BYTES
 from morpho.base.units import format_bytes
-from morpho.runtime.memory.chunk import ALIGNMENT_BYTES
 from morpho.runtime.memory.memory import Memory
 
 

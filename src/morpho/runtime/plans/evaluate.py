@@ -216,7 +216,9 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, device: str = HOST,
     made = None
     if found is None:
         made = _compiled(remake, len(graph.nodes), whole) if native else remake()
-    program, report = (made.program, made.report) if made is not None else (found.program, found.report)
+    whole_plan: Made | StoredPlan | None = made or found
+    assert whole_plan is not None
+    program, report = whole_plan.program, whole_plan.report
     _refuse(program, whole)
     lowered = time.perf_counter()
     segments = _segments(program, guards) if native else []

@@ -29,7 +29,7 @@ def index_fault(outputs: Sequence[Node], step: Step, known: Mapping[int, str],
     checks = [node for node in checks if (node.op.name == "scatter") == scatters] or checks
     lines = dict.fromkeys(known.get(node.serial, node.origin) for node in checks)
     names, sizes = (dict.fromkeys(map(found, checks)) for found in (_name, _size))
-    return out_of_range(" or ".join(names), _only(sizes, None), line=_only(lines, step.origin))
+    return out_of_range(" or ".join(map(str, names)), _only(sizes, None), line=_only(lines, step.origin))
 
 
 def host_fault(outputs: Sequence[Node], step: HostStep, known: Mapping[int, str], error: MorphoError) -> MorphoError:
@@ -64,7 +64,7 @@ def _worst(node: Node, realise: Callable[[Sequence[Node]], Sequence[Any]]) -> in
         index = realise([node.inputs[1]])[0].numpy()
     except (MorphoError, MemoryError):  # the fault that is told about comes first
         return None
-    wrong = (index < 0) | (index >= size)  # type: ignore[operator]
+    wrong = (index < 0) | (index >= size)
     if node.attributes.get("ignore") is not None:
         wrong &= index != node["ignore"]
     return int(index[wrong].flat[0]) if wrong.any() else None

@@ -22,6 +22,7 @@ from morpho.base.dims import Dim, Size
 from morpho.base.dtypes import BY_NAME, DType
 from morpho.base.errors import user_line
 from morpho.base.machine import machine
+from morpho.base.target import current_isa
 from morpho.ir.graph import Graph, Unkeyed
 from morpho.ir.op import REGISTRY, foreign
 from morpho.passes import pipeline
@@ -67,7 +68,7 @@ def plan_key(graph: Graph, own_outputs: bool, inputs: int, constants: Collection
     parts = (digest, own_outputs, inputs, sorted(constants), tuple(updates), budget, chosen.level, chosen.passes_off,
              chosen.joint, chosen.threads, threads.wanted_threads(), machine().cores, machine().l1_bytes,
              machine().l2_bytes, measure.crossovers(),
-             code.code_key("plan", code.current_isa()))  # with the version of the source
+             code.code_key("plan", current_isa()))  # with the version of the source
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -159,7 +160,7 @@ def parallel_reduce(scheduler: Scheduler, function: Callable[[Any, Any], Any], i
     values = parallel_map(scheduler, block, range(0, len(taken), size))
     while len(values) > 1:
         level = values
-        values = parallel_map(scheduler, lambda i, level=level: pair(level, i), range(0, len(level), 2))
+        values = parallel_map(scheduler, partial(pair, level), range(0, len(level), 2))
     return values[0] if initial is MISSING else function(initial, values[0])
 
 

@@ -413,7 +413,7 @@ def _with_names(function: Callable[..., Any], names: tuple[str, ...]) -> Callabl
     return call
 
 
-def _checked_futures(items: Iterable[Future]) -> list[Future]:
+def _checked_futures(items: Any) -> list[Future]:
     if not isinstance(items, Future | Iterable):
         raise fail(ArgumentError, "tasks", f"{type(items).__name__} is no list of futures", "pass what submit returned")
     found = [items] if isinstance(items, Future) else list(items)

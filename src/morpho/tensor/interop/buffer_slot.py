@@ -91,7 +91,7 @@ class Slot:
             kind = waiting.pop()
             waiting += kind.__subclasses__()
             procedures = _word(kind, BUFFER_PROCEDURES)
-            if _word(kind, SIZE) == kind.__basicsize__ and id(kind) < procedures < id(kind) + type.__basicsize__:
+            if _word(kind, SIZE) == kind.__basicsize__ and id(kind) < procedures < id(kind) + type.__basicsize__:  # type: ignore[operator]
                 ctypes.c_void_p.from_address(procedures).value = address
 
     def first_request(self, exporter: Any, view: int, flags: int) -> int:

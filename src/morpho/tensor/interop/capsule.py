@@ -74,7 +74,7 @@ def _own_references() -> int:
     return _references(value)
 
 
-@_Deleter
+@_Deleter  # type: ignore[untyped-decorator]
 def _release(address: int) -> None:
     _offered.pop(address, None)  # taken: the address may serve another export now
     _exports.pop(address, None)

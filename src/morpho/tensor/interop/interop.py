@@ -106,7 +106,7 @@ def array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarr
     dtype of `ml_dtypes` where that is asked for."""
     if self.dtype is bfloat16 and dtype is not None and getattr(np.dtype(dtype), "name", "") == "bfloat16":
         found = self.elements().numpy().view(np.dtype(dtype))
-        return found.copy() if copy else found
+        return np.asarray(found.copy() if copy else found)
     found = self.numpy()
     converts = dtype is not None and np.dtype(dtype) != found.dtype
     if copy is False and (converts or self.dtype is bfloat16):
@@ -122,4 +122,4 @@ def buffer(self: Tensor, flags: int, /) -> memoryview:
         raise fail(ExportError, "__buffer__", "a tensor's memory is read-only", "take tensor.numpy(copy=True)")
     if self.dtype is bfloat16:  # NumPy asks here first, and goes on to `__array__` then
         raise fail(ExportError, "__buffer__", "a buffer has no format for bfloat16", "take tensor.numpy(), or DLPack")
-    return memoryview(self.numpy())
+    return self.numpy().data

@@ -6,9 +6,9 @@ from typing import Any
 
 from morpho.backends.registry import canonical, memory_of
 from morpho.base.dtypes import BY_NAME, as_dtype
+from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 from morpho.tensor.device import on
-from morpho.tensor.functions.create import asarray
 from morpho.tensor.functions.elementwise import astype
 
 

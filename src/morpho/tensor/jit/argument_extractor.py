@@ -68,7 +68,7 @@ def _head(parameters: Collection[inspect.Parameter], mark: str, things: dict[str
         if parameter.default is not parameter.empty:
             things[f"{mark}default_{parameter.name}"] = parameter.default
             default = f"={mark}default_{parameter.name}"
-        parts[parameter.kind].append(stars.get(parameter.kind, "") + parameter.name + default)
+        parts[parameter.kind].append(stars.get(parameter.kind, "") + parameter.name + default)  # type: ignore[call-overload]
     if "out" not in known:
         parts[_Kind.KEYWORD_ONLY].append("out=None")
     if parts[_Kind.POSITIONAL_ONLY]:
@@ -155,7 +155,7 @@ def _of_dict(keys: tuple[Any, ...], children: Take | None) -> Take:
 def _of_sequence(kind: type, length: int, children: Take | None) -> Take:
     """The items are read at once, then counted: another thread may change a list meanwhile."""
     def take(tree: Any) -> Sequence[Any]:
-        items = tuple(tree) if type(tree) is kind else ()
+        items: tuple[Any, ...] = tuple(tree) if type(tree) is kind else ()  # type: ignore[arg-type]
         if type(tree) is not kind or len(items) != length:
             raise Other
         return items if children is None else children(items)

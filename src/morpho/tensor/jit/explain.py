@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from morpho.backends.cpu.compiler import code
 from morpho.backends.cpu.driver import threads
 from morpho.base.dims import evaluate, upper
+from morpho.base.target import current_isa
 from morpho.base.units import format_bytes
 from morpho.program.program import HostStep, Program, Step
 from morpho.tensor.jit.compiled_function import CompiledFunction
@@ -21,7 +21,7 @@ def statistics(compiled: CompiledFunction) -> dict[str, Any]:
     result: dict[str, Any] = {
         "calls": compiled.calls, "native_calls": compiled.native_calls, "recompiles": compiled.recompiles,
         "fallbacks": compiled.fallbacks, "specialisations": len(compiled.specialisations),
-        "isa": code.current_isa().name if is_compiled else backend, "threads": threads.wanted_threads()}
+        "isa": current_isa().name if is_compiled else backend, "threads": threads.wanted_threads()}
     if compiled.current is None:
         return result
     plan = compiled.current.plan

@@ -26,6 +26,8 @@ class NativeEntry(ctypes.Structure):
     """An object whose calls go to native code: the address of the entry, and of what that reads."""
 
     _fields_ = [("entry", ctypes.c_void_p), ("context", ctypes.c_void_p)]
+    entry: int | None
+    context: int | None
 
     def __init__(self, through_python: Callable[..., Any]) -> None:
         super().__init__()

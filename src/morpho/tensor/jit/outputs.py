@@ -55,7 +55,7 @@ def _by_arguments(chosen: Specialisation) -> Callable[..., tuple[Tensor, ...]]:
         sizes = tuple([tensors[argument].shape[axis] for argument, axis in reads])
         templates = known.get(sizes)
         if templates is None:
-            values = {binding.line.symbol: binding.line.number(size)
+            values = {binding.line.symbol: binding.line.number(size)  # type: ignore[arg-type]
                       for binding, size in zip(chosen.bindings, sizes, strict=True)}
             templates = [_template(tuple(evaluate(s, values) for s in place.shape),
                                    tuple(evaluate(s, values) for s in place.strides), place.dtype) for place in outputs]

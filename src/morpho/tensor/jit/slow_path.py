@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from morpho.backends.registry import HOST, backend_of
-from morpho.base.dims import evaluate
+from morpho.base import settings
+from morpho.base.dims import evaluate, upper
 from morpho.base.errors import ArgumentError, SharedError, fail
 from morpho.base.shapes import is_contiguous
 from morpho.base.trees import arranged, described, flatten, with_sizes
 from morpho.runtime.memory.buffer import Buffer, allocate, copy_bytes
 from morpho.runtime.memory.device_memory import part
-from morpho.runtime.plans import evaluate as evaluation
 from morpho.runtime.plans import on_device
 from morpho.runtime.plans.evaluate import run_plan
 from morpho.tensor.autodiff.autograd import is_differentiated
@@ -46,7 +46,7 @@ def call(made: CompiledFunction, /, *args: Any, **kwargs: Any) -> Any:
     if any(type(value) is np.ndarray for value in (*args, *kwargs.values())):
         args, kwargs = borrowed(args, kwargs)
         if made.is_enabled and type(kwargs.get("out")) is not np.ndarray:  # which is for this way
-            return made(*args, **kwargs)
+            return made(*args, **kwargs)  # type: ignore[operator]
     out = kwargs.pop("out", None) if "out" not in made.signature.parameters else None
     bound = _bind(made, args, kwargs)
     leaves: list[Any] = []
@@ -110,7 +110,8 @@ def _argument(leaf: Any) -> Tensor:
 def _run(made: CompiledFunction, chosen: Specialisation, tensors: list[Tensor], owned: Sequence[Owner],
          out: Any) -> Any:
     plan, program = chosen.plan, chosen.plan.program
-    sizes = {line.symbol: line.number(tensors[argument].shape[axis]) for line, argument, axis, *_ in chosen.bindings}
+    sizes = {line.symbol: line.number(upper(tensors[argument].shape[axis]))
+             for line, argument, axis, *_ in chosen.bindings}
     _check_sizes(made, chosen, tensors, owned, sizes)
     check_elements(chosen.needed, sizes)
     captured = [_snapshot(tensor) for tensor in chosen.captured]
@@ -131,7 +132,7 @@ def _run(made: CompiledFunction, chosen: Specialisation, tensors: list[Tensor], 
         run_plan(plan, addresses, ordered, sizes)
     except BaseException:  # an error that is kept holds this frame: let the caller's memory go
         for held in (given, buffers, slots):
-            held.clear()  # type: ignore[attr-defined]
+            held.clear()
         raise
     _check_finite(chosen, buffers, values, sizes)
     return _deliver(chosen, buffers, given, sizes)
@@ -139,7 +140,7 @@ def _run(made: CompiledFunction, chosen: Specialisation, tensors: list[Tensor], 
 
 def _check_finite(chosen: Specialisation, buffers: list[Buffer], values: list[Tensor],
                   sizes: Mapping[str, int]) -> None:
-    if evaluation.settings.get().nans:
+    if settings.get().nans:
         from morpho.tensor.tools.debug import check_graph
 
         check_graph(chosen.plan.graph, [value.elements() for value in values], buffers, sizes, chosen.plan.lines)
@@ -165,11 +166,11 @@ def _result(chosen: Specialisation, number: int, shape: tuple[int, ...], dtype: 
         buffer = given[number][1]
         same = [v._layout[0] == buffer.address for v in values]  # type: ignore[index]
         # Only arguments were looked at for `overlap`: what the function captured is never written over.
-        overlap = chosen.overlap and not evaluation.settings.get().nans  # who is to blame needs the old values
+        overlap = chosen.overlap and not settings.get().nans  # who is to blame needs the old values
         apart = (chosen.staged[number] or any(same[chosen.arguments:])
                  or (any(same[:chosen.arguments]) and not overlap))
         return allocate(shape, dtype) if apart else buffer
-    if number in chosen.aliases and not evaluation.settings.get().nans:  # as above
+    if number in chosen.aliases and not settings.get().nans:  # as above
         state = values[chosen.aliases[number]]
         if _is_alone(state) and state._layout[4]:  # type: ignore[index]
             state.claim()

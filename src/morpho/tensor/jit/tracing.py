@@ -11,6 +11,7 @@ from morpho.backends.cpu.driver import threads
 from morpho.backends.cpu.driver.executable import Executable
 from morpho.backends.cpu.driver.layout import record_words
 from morpho.backends.registry import HOST
+from morpho.base import settings
 from morpho.base.dims import Dim, Size, bounds
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.shapes import contiguous_strides, is_contiguous
@@ -38,8 +39,8 @@ _NOTHING = flatten(None, [])
 
 def specialise(made: CompiledFunction, structure: Any, tensors: list[Tensor], owned: list[Owner]) -> Specialisation:
     specs = [_spec(made, tensor, owner) for tensor, owner in zip(tensors, owned, strict=True)]
-    chosen = evaluation.settings.get()
-    key = (structure, tuple(specs), chosen.level, chosen.isa, chosen.passes_off, chosen.joint,
+    chosen = settings.get()
+    key: Any = (structure, tuple(specs), chosen.level, chosen.isa, chosen.passes_off, chosen.joint,
            threads.wanted_threads(), chosen.device, chosen.autocast, chosen.nans, chosen.fast,
            measure.crossovers(), registry_changes())
     try:

@@ -6,6 +6,7 @@ fail after the first write. Elsewhere it goes to a spare tensor, and the two cha
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +63,7 @@ class States:
         rows = np.zeros((len(self.states), int(StateRow.SIZE)), np.int64)
         for number, state in enumerate(self.states):
             rows[number, StateRow.TENSOR] = id(state) + slot_offset(State, "_held")
-            rows[number, StateRow.WORDS] = np.frombuffer(state._words, np.int64).ctypes.data
+            rows[number, StateRow.WORDS] = ctypes.addressof(state._words)
         for number, output in self.updates:
             rows[number, StateRow.RESULT] = executable.slot_number[program.outputs[output].slot]
             rows[number, StateRow.TARGET] = rows[number, StateRow.TENSOR]

@@ -149,4 +149,5 @@ class Trace:
 
 def current_trace() -> Trace | None:
     """The trace this thread is in, if any."""
-    return tracing.current
+    found: Trace | None = tracing.current
+    return found

@@ -28,11 +28,11 @@ class Variable(Tensor):
         self.state, self._track = State(value, filled=not unfilled.get()), None
 
     # What a tensor is made of is the state's at the moment.
-    _node = property(lambda self: self.state._tensor._node,  # type: ignore[assignment]
+    _node = property(lambda self: self.state._tensor._node,
                      lambda self, node: setattr(self.state._tensor, "_node", node))
-    _layout = property(lambda self: self.state._tensor._layout)  # type: ignore[assignment]
-    _record = property(lambda self: self.state._tensor._record)  # type: ignore[assignment]
-    _storage = property(lambda self: self.state._tensor._storage)  # type: ignore[assignment]
+    _layout = property(lambda self: self.state._tensor._layout)
+    _record = property(lambda self: self.state._tensor._record)
+    _storage = property(lambda self: self.state._tensor._storage)
 
     def program(self) -> Node:
         """The leaf of the current value; inside a trace an input of the function, or what it was given there."""

@@ -9,6 +9,7 @@ from typing import Any
 from morpho.backends.cpu.compiler import code
 from morpho.backends.cpu.compiler.queue import CompileQueue
 from morpho.backends.cpu.generators import generate
+from morpho.base.target import current_isa
 from morpho.program.kernel import Kernel
 
 MANY_NODES = 600  # of a graph: it will have kernels enough for another process
@@ -27,7 +28,7 @@ class Compilation:
     def __init__(self, nodes: int = 0) -> None:
         """For a graph of so many nodes."""
         self.is_large = nodes >= MANY_NODES
-        self.isa = code.current_isa()
+        self.isa = current_isa()
         self.disk = code.disk_cache()
         self.queue = CompileQueue(self.isa)
         self.seen: set[Any] = set()
@@ -72,7 +73,7 @@ class Compilation:
 
 def kernel_addresses(kernels: Sequence[Kernel]) -> list[int]:
     """The addresses of kernels, compiling those that are not known yet."""
-    isa = code.current_isa()
+    isa = current_isa()
     known = [code.known_address(kernel, isa) for kernel in kernels]
     new = dict.fromkeys(kernel for kernel, address in zip(kernels, known, strict=True) if address is None)
     code.counters.memory_hits += sum(not isinstance(kernel, code.StoredKernel) for kernel in kernels) - len(new)

@@ -17,6 +17,7 @@ import ctypes
 import struct
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -60,7 +61,7 @@ def array_address(array: np.ndarray) -> int:
 def slot_offset(kind: type, name: str) -> int:
     """Where a `__slots__` member lies inside its object, found by storing a marker and searching for its address."""
     marker = object()
-    holder = object.__new__(kind)
+    holder: Any = object.__new__(kind)
     setattr(holder, name, marker)
     words = (ctypes.c_size_t * (kind.__basicsize__ // WORD)).from_address(id(holder))
     found = [i for i, word in enumerate(words) if word == id(marker)]
