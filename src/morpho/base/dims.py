@@ -26,6 +26,13 @@ class Dim:
     `Dim("n", 1, 4096)` is a new symbol of at least 1 and at most 4096. Sums, differences, products and exact quotients
     with integers are sizes too; an order is known where the bounds decide it. A size equals no number: `n == 3`
     compares the expression.
+
+    >>> n = mo.Dim("n", 1, 64)
+    >>> n * 2 + 1
+    1+2*n
+    >>> double = mo.compile(lambda x: x * 2, dynamic={"x": {0: n}})
+    >>> double(mo.ones(3)).shape, double(mo.ones(5)).shape, double.stats["recompiles"]
+    ((3,), (5,), 0)
     """
 
     __slots__ = ("_hash", "terms")

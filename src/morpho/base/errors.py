@@ -12,76 +12,180 @@ from __future__ import annotations
 import os
 import sys
 
+__all__ = [
+    "MorphoError", "ShapeError", "DTypeError", "AxisError", "IndexFault", "ArgumentError", "ValueFault", "NotFinite",
+    "GradientMismatch", "DeviceError", "SharedError", "CompileError", "MemoryLimit", "TaskError", "TaskTimeout",
+]
+
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep
 
 
 class MorphoError(Exception):
     """Everything Morpho raises on purpose. `message` and `hint` are its parts without operation and line, for an
-    operation that tells the same as its own error."""
+    operation that tells the same as its own error.
+
+    >>> try:
+    ...     mo.ones((2, 3)) @ mo.ones((2, 3))
+    ... except mo.errors.MorphoError as error:
+    ...     print(type(error).__name__, "|", error.message)
+    ShapeError | shapes (2, 3) and (2, 3) do not align: 3 != 2
+    """
 
     message = hint = ""
 
 
 class ShapeError(MorphoError, ValueError):
-    """Shapes that do not broadcast, align or reshape into each other."""
+    """Shapes that do not broadcast, align or reshape into each other.
+
+    >>> mo.ones(2) + mo.ones(3)
+    Traceback (most recent call last):
+    ...
+    morpho.base.errors.ShapeError: [add] shapes (2,) and (3,) do not broadcast: 2 != 3. At ...
+    """
 
 
 class DTypeError(MorphoError, TypeError):
-    """A dtype an operation does not take, or two that do not promote."""
+    """A dtype an operation does not take, or two that do not promote.
+
+    >>> mo.bitwise_and(1.5, 2)
+    Traceback (most recent call last):
+    ...
+    morpho.base.errors.DTypeError: [bitwise_and] dtype float32 is not taken. At ...
+    """
 
 
 class AxisError(MorphoError, ValueError, IndexError):
-    """An axis outside the tensor's dimensions, or named twice."""
+    """An axis outside the tensor's dimensions, or named twice.
+
+    >>> mo.sum(mo.ones(3), axis=1)
+    Traceback (most recent call last):
+    ...
+    morpho.base.errors.AxisError: [sum] axis 1 is out of range for 1 dimensions. At ...
+    """
 
 
 class IndexFault(MorphoError, IndexError):
-    """An index outside its axis, found while building the graph or while it runs."""
+    """An index outside its axis, found while building the graph or while it runs.
+
+    >>> mo.ones(3)[5]
+    Traceback (most recent call last):
+    ...
+    morpho.base.errors.IndexFault: [index] index 5 is out of range for axis 0 of size 3. At ...
+    """
 
 
 class ArgumentError(MorphoError, TypeError, ValueError):
     """A call with other arguments than the function takes: count, kind, name, value of an option, or a compiled
-    function's guards. Callers may expect either built-in error, so it is both."""
+    function's guards. Callers may expect either built-in error, so it is both.
+
+    >>> mo.zeros(3, 4)
+    Traceback (most recent call last):
+    ...
+    morpho.base.errors.ArgumentError: [zeros] 2 arguments are given by place, and 1 is taken so. At ...
+    """
 
 
 class ValueFault(MorphoError, ValueError):
-    """A value outside what the operation is defined for."""
+    """A value outside what the operation is defined for.
+
+    >>> mo.fft.fft([1.0], n=0)
+    Traceback (most recent call last):
+    ...
+    morpho.base.errors.ValueFault: [fft] a transform of length 0 does not exist. At ...
+    """
 
 
 class NotFinite(MorphoError, FloatingPointError):
-    """An operation that made NaN or an infinity from finite numbers, inside `mo.debug.nans()`."""
+    """An operation that made NaN or an infinity from finite numbers, inside `mo.debug.nans()`.
+
+    >>> with mo.debug.nans():
+    ...     mo.log(mo.asarray([0.0])).numpy()
+    Traceback (most recent call last):
+    ...
+    morpho.base.errors.NotFinite: [log] 1 of 1 elements are not finite, the first, -inf, at [0]; its ...
+    """
 
 
 class GradientMismatch(MorphoError, AssertionError):
-    """A gradient that differs from that by differences, found by `mo.testing.check_gradients`."""
+    """A gradient that differs from that by differences, found by `mo.testing.check_gradients`.
+
+    >>> @mo.custom_gradient
+    ... def wrong(x):
+    ...     return x * x, lambda cotangent: cotangent * 3.0
+    >>> mo.testing.check_gradients(wrong, mo.asarray([2.0]))
+    Traceback (most recent call last):
+    ...
+    morpho.base.errors.GradientMismatch: [check_gradients] the gradient of argument 0 at [0] is ...
+    """
 
 
 class DeviceError(MorphoError, RuntimeError):
-    """A device or instruction set this machine does not have, or memory that is used up."""
+    """A device or instruction set this machine does not have, or memory that is used up.
+
+    >>> mo.ones(3, device="tpu")
+    Traceback (most recent call last):
+    ...
+    morpho.base.errors.DeviceError: [ones] device 'tpu' is not there. At ...
+    """
 
 
 class SharedError(MorphoError, RuntimeError):
-    """A target that cannot be written because another tensor or an export shares its memory."""
+    """A target that cannot be written because another tensor or an export shares its memory.
+
+    >>> x = mo.ones(3)
+    >>> view = x.numpy()
+    >>> mo.compile(lambda a: a + 1)(mo.ones(3), out=x)
+    Traceback (most recent call last):
+    ...
+    morpho.base.errors.SharedError: [<lambda>] out= shares its memory with another tensor, a pending ...
+    """
 
 
 class CompileError(MorphoError, RuntimeError):
-    """A function that cannot become one native function; the message says which part and what to do instead."""
+    """A function that cannot become one native function; the message says which part and what to do instead.
+
+    >>> mo.compile(lambda x: x if x.sum() > 0 else -x)(mo.ones(3))
+    Traceback (most recent call last):
+    ...
+    morpho.base.errors.CompileError: [compile] the function being compiled asks for a value of its ...
+    """
 
 
 class MemoryLimit(MorphoError, MemoryError):
-    """The pool's byte cap is reached, or no way to compute something keeps to the limit it was given."""
+    """The pool's byte cap is reached, or no way to compute something keeps to the limit it was given.
+
+    >>> with mo.settings(pool_bytes=1024):
+    ...     mo.ones((1024, 1024)).numpy()
+    Traceback (most recent call last):
+    ...
+    morpho.base.errors.MemoryLimit: [pool] 4.2 MB (4194304 bytes, 4194304 as a size class) asked for ...
+    """
 
 
 class TaskError(MorphoError, RuntimeError):
     """A task that did not run: something it needs failed or was cancelled, or it would wait for itself.
 
     `task` is the name of the task that failed first, where there is one; what that one raised is the cause.
+
+    >>> broken = mo.tasks.submit(int, "x")
+    >>> mo.tasks.submit(abs, broken).result()
+    Traceback (most recent call last):
+    ...
+    morpho.base.errors.TaskError: [tasks] task 'abs' did not run: 'int', which it needs, failed with ...
     """
 
     task: str | None = None
 
 
 class TaskTimeout(MorphoError, TimeoutError):
-    """A task that was not done within the time its caller would wait."""
+    """A task that was not done within the time its caller would wait.
+
+    >>> import time
+    >>> mo.tasks.submit(time.sleep, 0.2).result(timeout=0.01)
+    Traceback (most recent call last):
+    ...
+    morpho.base.errors.TaskTimeout: [tasks] task 'sleep' is still running after 0.01 s. At ...
+    """
 
 
 def user_line() -> str:

@@ -157,7 +157,12 @@ def blocks() -> int:
 
 def settings(**changes: object) -> Block:
     """Change settings inside a `with` block: `with mo.settings(level=0, threads=1): ...`, or around a function, as its
-    decorator. The call alone changes nothing, and warns."""
+    decorator. The call alone changes nothing, and warns.
+
+    >>> with mo.settings(threads=1, level=0):
+    ...     print(mo.sum([1.0, 2.0]).item())
+    3.0
+    """
     unknown = set(changes) - {field.name for field in fields(Settings)}
     if unknown:
         raise fail(ArgumentError, "settings", f"unknown settings {sorted(unknown)}",

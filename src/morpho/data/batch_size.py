@@ -29,7 +29,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """The best size, and every trial; a table when printed."""
+    """The best size, and every trial; a table when printed.
+
+    >>> sizes = mo.data.best_batch_size(lambda x: x.sum().item(), lambda n: mo.ones(n), candidates=(1, 2))
+    >>> sizes.best in (1, 2), [trial.size for trial in sizes.trials]
+    (True, [1, 2])
+    """
 
     best: int
     trials: tuple[Trial, ...]

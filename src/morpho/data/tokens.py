@@ -97,6 +97,13 @@ class TokenFile(Dataset):
     stride: from one window to the next; `length` by default, 1 for every window there is. A loader with `shuffle=True`
         takes them in random order.
     vocabulary: how many tokens there are, where known: a larger number in the file is an error that says where.
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "tokens.npy")
+    >>> _ = mo.data.write_tokens(path, range(10))
+    >>> inputs, targets = mo.data.TokenFile(path, length=4)[0]
+    >>> inputs.tolist(), targets.tolist()
+    ([0, 1, 2, 3], [1, 2, 3, 4])
     """
 
     def __init__(self, path: str | os.PathLike[str], length: int, stride: int | None = None, dtype: str | None = None,

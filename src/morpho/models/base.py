@@ -54,7 +54,12 @@ class Config:
 
 
 class Model(Module):
-    """A module with `config`, a dict that `mo.models.from_config` makes an equal model from."""
+    """A module with `config`, a dict that `mo.models.from_config` makes an equal model from.
+
+    >>> model = mo.models.create("gpt2", vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=16)
+    >>> isinstance(model, mo.models.Model), model.config["n_embd"]
+    (True, 8)
+    """
 
     model_type: ClassVar[str]
     config_class: ClassVar[type[Config]]
@@ -90,7 +95,13 @@ class Model(Module):
 
 
 class LanguageModel(Model, ABC):
-    """A model of the next token: `hidden` from ids to vectors, `head` from vectors to logits."""
+    """A model of the next token: `hidden` from ids to vectors, `head` from vectors to logits.
+
+    >>> model = mo.models.create("gpt2", vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=16)
+    >>> hidden = model.hidden(mo.asarray([[1, 2, 3]]))
+    >>> hidden.shape, model.head(hidden).shape
+    ((1, 3, 8), (1, 3, 50))
+    """
 
     eos_token_id: int | list[int] | None = None  # what ends a text
 

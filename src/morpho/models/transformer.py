@@ -122,10 +122,20 @@ def prenorm_transformer_small(vocab_size: int = 32000, max_seq_len: int = 2048, 
 
 
 def prenorm_transformer_base(vocab_size: int = 32000, max_seq_len: int = 2048, **others: Any) -> PreNormTransformer:
-    """768 wide, 12 layers of 12 heads."""
+    """768 wide, 12 layers of 12 heads.
+
+    >>> model = mo.models.prenorm_transformer_base(vocab_size=100, max_seq_len=16, layers=1)
+    >>> model.config["layers"]
+    1
+    """
     return _sized("prenorm-base", vocab_size, max_seq_len, others)
 
 
 def prenorm_transformer_large(vocab_size: int = 32000, max_seq_len: int = 2048, **others: Any) -> PreNormTransformer:
-    """1024 wide, 24 layers of 16 heads."""
+    """1024 wide, 24 layers of 16 heads.
+
+    >>> model = mo.models.prenorm_transformer_large(vocab_size=100, max_seq_len=16, layers=1)
+    >>> model.config["layers"]
+    1
+    """
     return _sized("prenorm-large", vocab_size, max_seq_len, others)

@@ -52,26 +52,47 @@ def normal(shape: tuple[int, ...], std: float = 0.02, mean: float = 0.0, dtype: 
 
 
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Inputs and outputs of one unit for a weight (outputs, inputs, window...)."""
+    """Inputs and outputs of one unit for a weight (outputs, inputs, window...).
+
+    >>> mo.nn.init.fans((8, 4, 3, 3))
+    (36, 72)
+    """
     window = math.prod(shape[2:])
     return (shape[1] if len(shape) > 1 else shape[0]) * window, shape[0] * window
 
 
 def kaiming_uniform(shape: tuple[int, ...], gain: float = math.sqrt(1 / 3), dtype: Any = mo.float32) -> mo.Tensor:
-    """Uniform with the variance gain^2 / inputs; the default gain is that of PyTorch's Linear and Conv."""
+    """Uniform with the variance gain^2 / inputs; the default gain is that of PyTorch's Linear and Conv.
+
+    >>> weight = mo.nn.init.kaiming_uniform((8, 4))
+    >>> weight.shape, mo.max(mo.abs(weight)).item() <= 0.5
+    ((8, 4), True)
+    """
     return uniform(shape, gain * math.sqrt(3 / max(fans(shape)[0], 1)), dtype)
 
 
 def kaiming_normal(shape: tuple[int, ...], gain: float = math.sqrt(2), dtype: Any = mo.float32) -> mo.Tensor:
-    """Normal with the variance gain^2 / inputs."""
+    """Normal with the variance gain^2 / inputs.
+
+    >>> mo.nn.init.kaiming_normal((8, 4)).shape
+    (8, 4)
+    """
     return normal(shape, gain / math.sqrt(max(fans(shape)[0], 1)), dtype=dtype)
 
 
 def xavier_uniform(shape: tuple[int, ...], gain: float = 1.0, dtype: Any = mo.float32) -> mo.Tensor:
-    """Uniform with the variance 2 gain^2 / (inputs + outputs)."""
+    """Uniform with the variance 2 gain^2 / (inputs + outputs).
+
+    >>> mo.nn.init.xavier_uniform((8, 4)).shape
+    (8, 4)
+    """
     return uniform(shape, gain * math.sqrt(6 / sum(fans(shape))), dtype)
 
 
 def xavier_normal(shape: tuple[int, ...], gain: float = 1.0, dtype: Any = mo.float32) -> mo.Tensor:
-    """Normal with the variance 2 gain^2 / (inputs + outputs)."""
+    """Normal with the variance 2 gain^2 / (inputs + outputs).
+
+    >>> mo.nn.init.xavier_normal((8, 4)).shape
+    (8, 4)
+    """
     return normal(shape, gain * math.sqrt(2 / sum(fans(shape))), dtype=dtype)

@@ -36,7 +36,17 @@ NOT_IN_THE_TREE = ("_training", "_hooks", "_pre_hooks")
 
 
 class Module:
-    """A layer or a model. Write `forward`; call the module. No `super().__init__()` is needed."""
+    """A layer or a model. Write `forward`; call the module. No `super().__init__()` is needed.
+
+    >>> class Twice(mo.nn.Module):
+    ...     def __init__(self, width):
+    ...         self.layer = mo.nn.Linear(width, width)
+    ...     def forward(self, x):
+    ...         return self.layer(self.layer(x))
+    >>> model = Twice(4)
+    >>> model(mo.ones((2, 4))).shape, [name for name, _ in model.named_parameters()]
+    ((2, 4), ['layer.weight', 'layer.bias'])
+    """
 
     tells_changes = True  # of `static_key`: compiled functions need not ask at every call
     _training = True

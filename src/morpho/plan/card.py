@@ -34,6 +34,11 @@ class Layer:
     runs, and `*_cut_elements` how many numbers cross to the next stage if the chain is cut after this layer. Members
     of a tensor-parallel stage sum `*_reduce_elements` numbers over each other, in `reduces` all-reduces. `key` names
     kind and sizes, so that a node's measured time can be found (`Node.measured`).
+
+    >>> from morpho import plan
+    >>> block = plan.ModelCard.from_config("gpt2", dtype="f32").layers[1]
+    >>> block.kind, block.weight_bytes
+    ('block', 28351488)
     """
 
     name: str

@@ -24,7 +24,16 @@ BETTER = 1e-6  # nothing beats an optimal plan by more
 
 @dataclass
 class Report:
-    """What was found: `ok`, and a line for each thing looked at, beginning with "ok" or "WRONG"."""
+    """What was found: `ok`, and a line for each thing looked at, beginning with "ok" or "WRONG".
+
+    >>> from morpho import plan
+    >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
+    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
+    >>> report = plan.check(p)
+    >>> report.ok, report.lines[0][:2]
+    (True, 'ok')
+    """
 
     lines: list[str] = field(default_factory=list)
 
@@ -40,7 +49,15 @@ class Report:
 
 
 def check(plan: Plan | str, prove: bool = True) -> Report:
-    """Verify a plan; `prove=False` leaves out the search that re-proves optimality."""
+    """Verify a plan; `prove=False` leaves out the search that re-proves optimality.
+
+    >>> from morpho import plan
+    >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
+    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
+    >>> plan.check(p).ok
+    True
+    """
     plan = Plan.from_json(plan) if isinstance(plan, str) else plan
     report = Report()
     if not _cover(plan, report):

@@ -40,6 +40,10 @@ class Node:
     `efficiency` scales the roofline for layers nobody has measured. `measured` maps `Layer.key` to the seconds of that
     layer (prefill, decode), which then replace the roofline. `group` is a label for people and files; which nodes are
     interchangeable is found from their figures and links (`Cluster.kinds`).
+
+    >>> from morpho import plan
+    >>> plan.Node("a", 8_000_000_000, memory_bytes_per_s=1e10, flops_per_s={"f32": 1e11}).rate("f32")
+    100000000000.0
     """
 
     name: str
@@ -83,7 +87,12 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A direction of a line: `latency_s` plus bytes over bandwidth. No bandwidth means no line."""
+    """A direction of a line: `latency_s` plus bytes over bandwidth. No bandwidth means no line.
+
+    >>> from morpho import plan
+    >>> plan.Link("a", "b", bandwidth_bytes_per_s=1e9, latency_s=1e-4).seconds(1_000_000)
+    0.0011
+    """
 
     source: str
     target: str
@@ -102,6 +111,13 @@ class Cluster:
     """Nodes and the matrix of links: `bandwidth_bytes_per_s[i][j]` and `latency_s[i][j]` from node i to node j.
 
     A bandwidth of 0 means that i cannot send to j. The diagonal is ignored. Links may differ by direction.
+
+    >>> from morpho import plan
+    >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
+    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> cluster = plan.Cluster.uniform(nodes, 1e9, 1e-4)
+    >>> cluster.link("a", "b").seconds(1_000_000), cluster.node("b").memory_bytes
+    (0.0011, 8000000000)
     """
 
     nodes: tuple[Node, ...]

@@ -20,7 +20,15 @@ GIGABYTE = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Relief:
-    """What a little more of something is worth: tokens per second won, seconds of latency saved."""
+    """What a little more of something is worth: tokens per second won, seconds of latency saved.
+
+    >>> from morpho import plan
+    >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
+    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
+    >>> [relief.what for relief in plan.explain(p, relief=1).reliefs] != []
+    True
+    """
 
     what: str
     tokens_per_s: float
@@ -32,7 +40,16 @@ class Relief:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`print(p.explain())` reads it; the parts are here for programs."""
+    """`print(p.explain())` reads it; the parts are here for programs.
+
+    >>> from morpho import plan
+    >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
+    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
+    >>> explanation = p.explain()
+    >>> explanation.plan is p, len(explanation.failures)
+    (True, 2)
+    """
 
     plan: Plan
     quality: Quality
@@ -56,7 +73,15 @@ class Explanation:
 
 
 def explain(plan: Plan, relief: int = 8, with_failures: bool = True) -> Explanation:
-    """Explain a plan; `relief` is the most changes that are tried, each a solve of its own (0: none)."""
+    """Explain a plan; `relief` is the most changes that are tried, each a solve of its own (0: none).
+
+    >>> from morpho import plan
+    >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
+    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
+    >>> "a" in str(plan.explain(p, relief=2))
+    True
+    """
     return Explanation(plan, quality(plan), reliefs(plan, relief), failures(plan) if with_failures else ())
 
 

@@ -20,6 +20,13 @@ class Quality:
     what crosses links for one token, sums among nodes that share a layer included, `communication_share` the part of
     one token's latency that links take, and
     `filled` the throughput with the model's own number of micro-batches over that of a full pipeline.
+
+    >>> from morpho import plan
+    >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
+    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
+    >>> 0 < plan.quality(p).load_balance <= 1
+    True
     """
 
     busy: dict[str, float]

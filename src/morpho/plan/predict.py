@@ -63,7 +63,16 @@ def link_seconds(card: ModelCard, cluster: Cluster, stage: Stage, following: Sta
 
 def fill(card: ModelCard, cluster: Cluster, stages: Sequence[Stage], constraints: Constraints | None = None
          ) -> tuple[Stage, ...]:
-    """The stages with all computed fields: memory, times, what binds each. Cover and memory are not judged here."""
+    """The stages with all computed fields: memory, times, what binds each. Cover and memory are not judged here.
+
+    >>> from morpho import plan
+    >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
+    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> cluster = plan.Cluster.uniform(nodes, 1e9, 1e-4)
+    >>> [stage] = plan.fill(card, cluster, [plan.Stage("a", 0, card.depth)])
+    >>> stage.memory_needed_bytes > 0, stage.compute_s > 0
+    (True, True)
+    """
     constraints = constraints or Constraints()
     done = []
     for stage, following in zip(stages, [*stages[1:], None]):

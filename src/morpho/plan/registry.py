@@ -25,7 +25,16 @@ from morpho.plan.result import OBJECTIVES, Constraints, Plan, Prediction, Stage
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a strategy is asked: model, cluster without excluded nodes, objective, seed, constraints, its options."""
+    """What a strategy is asked: model, cluster without excluded nodes, objective, seed, constraints, its options.
+
+    >>> from morpho import plan
+    >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
+    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> cluster = plan.Cluster.uniform(nodes, 1e9, 1e-4)
+    >>> request = plan.Request(card, cluster, "throughput", 0, plan.Constraints())
+    >>> request.card.depth, len(request.cluster.nodes)
+    (14, 2)
+    """
 
     card: ModelCard
     cluster: Cluster
@@ -37,7 +46,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a strategy answers: stages, and where it knows them a bound with its witness, a proof, notes."""
+    """What a strategy answers: stages, and where it knows them a bound with its witness, a proof, notes.
+
+    >>> from morpho import plan
+    >>> plan.Proposal([plan.Stage("a", 0, 14)], notes=["everything on one node"]).optimal
+    False
+    """
 
     stages: Sequence[Stage]
     lower_bound_s: float = 0.0
@@ -71,7 +85,12 @@ def register_strategy(name: str) -> Callable[[Strategy], Strategy]:
 
 
 def strategies() -> tuple[str, ...]:
-    """The names `solve` knows."""
+    """The names `solve` knows.
+
+    >>> from morpho import plan
+    >>> "optimal" in plan.strategies(), "uniform" in plan.strategies()
+    (True, True)
+    """
     _load()
     return tuple(_STRATEGIES)
 
@@ -111,6 +130,14 @@ def solve(card: ModelCard, cluster: Cluster, strategy: str = "optimal", objectiv
     `options` go to the strategy (`annealing` takes `seconds`). Where a strategy knows no bound, the relaxation gives
     one; `bound=False` leaves it out. A model that fits nowhere is a `MemoryLimit` that names the layer and the
     shortfall.
+
+    >>> from morpho import plan
+    >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
+    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> cluster = plan.Cluster.uniform(nodes, 1e9, 1e-4)
+    >>> p = plan.solve(card, cluster, objective="latency")
+    >>> p.optimal, p.gap
+    (True, 0.0)
     """
     _load()
     if strategy not in _STRATEGIES:

@@ -27,7 +27,12 @@ HORIZON_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Layers [start, end) that a node gets, from another node or (source None) from storage."""
+    """Layers [start, end) that a node gets, from another node or (source None) from storage.
+
+    >>> from morpho import plan
+    >>> plan.Move(target="b", source="a", start=3, end=5, size_bytes=28_000_000).end
+    5
+    """
 
     target: str
     source: str | None
@@ -46,6 +51,13 @@ class Adaptation:
 
     `gain` is how much more work per second the best other plan does, `move_s` how long the moves stop the pipeline,
     `repaid_s` after how long the new plan has made up for that. `forecasts` are the times that were planned with.
+
+    >>> from morpho import plan
+    >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
+    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
+    >>> plan.adapt(p, {}).changed
+    False
     """
 
     changed: bool
@@ -81,6 +93,14 @@ def adapt(plan: Plan, measured: Mapping[str, float], history: Sequence[tuple[flo
     three or more, the load in the middle of the horizon (but no further ahead than the history reaches back) is
     predicted and planned with. A change is made only if it gains at least `minimum_gain` and its moves are repaid
     within `horizon_s`, unless it is forced.
+
+    >>> from morpho import plan
+    >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
+    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
+    >>> slow = {stage.node: stage.compute_s * 10 for stage in p.stages[:1]}
+    >>> plan.adapt(p, slow).changed
+    True
     """
     if horizon_s <= 0 or minimum_gain < 0 or storage_bytes_per_s <= 0:
         raise fail(ValueFault, "adapt", f"horizon_s is {horizon_s}, minimum_gain {minimum_gain}, storage_bytes_per_s "

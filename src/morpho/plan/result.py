@@ -33,6 +33,13 @@ class Stage:
     `replicas` are the members of each copy of the stage when the batch is split over copies of the pipeline (the
     first is `members`). `link_s` is the transfer to the next stage (0 for the last). `binds` says what its time is
     made of: "compute", "memory bandwidth", "measured" or "link"; `memory_tight` that one more layer would not fit.
+
+    >>> from morpho import plan
+    >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
+    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
+    >>> sum(stage.end - stage.start for stage in p.stages) == card.depth
+    True
     """
 
     node: str
@@ -65,6 +72,13 @@ class Prediction:
     `latency_s` is one token (one pass) through all stages and links, nothing else in the pipeline. `first_token_s` is
     the prompt through all stages. `in_flight` micro-batches keep the pipeline full. `bottleneck` is the position of
     the stage that binds.
+
+    >>> from morpho import plan
+    >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
+    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
+    >>> p.predicted.nodes_used, p.predicted.latency_s > 0
+    (2, True)
     """
 
     tokens_per_s: float
@@ -140,6 +154,13 @@ class Plan:
     relative distance between the two, and `optimal` that they meet. `witness` holds what a checker needs to verify
     the bound without trusting the solver: the duals of the relaxation (see `docs/planner.md`). `notes` are warnings
     for the reader.
+
+    >>> from morpho import plan
+    >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
+    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
+    >>> [(stage.node, stage.start, stage.end) for stage in p.stages], p.optimal
+    ([('b', 0, 9), ('a', 9, 14)], True)
     """
 
     card: ModelCard

@@ -138,7 +138,13 @@ def smallest_set(request: Request) -> list[Stage]:
 
 @dataclass(frozen=True)
 class Packing:
-    """Independent work on unequal workers: who does each piece, how long each worker takes, broken neighbours."""
+    """Independent work on unequal workers: who does each piece, how long each worker takes, broken neighbours.
+
+    >>> from morpho import plan
+    >>> packing = plan.pack([3.0, 1.0, 2.0, 2.0], [1.0, 1.0])
+    >>> packing.worker, packing.loads
+    ((0, 0, 1, 1), (4.0, 4.0))
+    """
 
     worker: tuple[int, ...]
     loads: tuple[float, ...]

@@ -30,6 +30,13 @@ class Span:
 
     `copy` is which copy of the pipeline (data parallelism), `micro_batch` and `turn` which pass of which batch; `lost`
     is work that a failure undid.
+
+    >>> from morpho import plan
+    >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
+    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
+    >>> plan.simulate(p).spans[0].kind
+    'compute'
     """
 
     resource: str
@@ -45,7 +52,15 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What a simulation saw. Rates are of the second half of the passes: the pipeline is full by then."""
+    """What a simulation saw. Rates are of the second half of the passes: the pipeline is full by then.
+
+    >>> from morpho import plan
+    >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
+    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
+    >>> plan.simulate(p).lost_passes
+    0
+    """
 
     plan: Plan
     phase: str

@@ -21,6 +21,13 @@ class Failure:
 
     `plan` is None where the rest cannot hold the model; `problem` then says why. `reload_bytes` are the weights each
     survivor has to load that it does not hold yet, `reload_s` how long the longest of them takes.
+
+    >>> from morpho import plan
+    >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
+    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
+    >>> [(failure.node, failure.plan is not None) for failure in plan.failures(p)]
+    [('a', True), ('b', True)]
     """
 
     node: str
@@ -46,6 +53,13 @@ def failures(plan: Plan, storage_bytes_per_s: float = STORAGE_BYTES_PER_S) -> tu
     Survivors keep what they hold where equal machines can swap their parts. The plans are of the same strategy and
     objective (annealed where a cluster of many different nodes would take too long); pins on the dead node are
     dropped. Weights are loaded with `storage_bytes_per_s`, each node by itself.
+
+    >>> from morpho import plan
+    >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
+    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
+    >>> [failure.node for failure in plan.failures(p)]
+    ['a', 'b']
     """
     held = held_layers(plan.stages)
     pinned = {*plan.constraints.pinned.values(), *plan.constraints.excluded}

@@ -20,6 +20,10 @@ class Forecast:
 
     `error` is the root mean square of how far, relative to the truth, the same method was off when it predicted each
     point of the history from those before it (infinite where there was nothing to try it on).
+
+    >>> from morpho import plan
+    >>> plan.forecast([0, 1, 2, 3], [1.0, 2.0, 3.0, 4.0], 5).value
+    6.0
     """
 
     value: float

@@ -25,7 +25,16 @@ FORMS = '"drop a", "link a-b 10Gbit/s 0.2ms", "a memory 64GB", "a memory_bandwid
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """A change and what comes of it: a plan, or the reason why there is none."""
+    """A change and what comes of it: a plan, or the reason why there is none.
+
+    >>> from morpho import plan
+    >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
+    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
+    >>> [answer] = plan.what_if(p, "a memory 64GB")
+    >>> answer.change, answer.plan is not None
+    ('a memory 64GB', True)
+    """
 
     change: str
     plan: Plan | None
@@ -33,7 +42,15 @@ class WhatIf:
 
 
 def what_if(plan: Plan, *changes: str) -> list[WhatIf]:
-    """The best plan after each change by itself, and, if there are several, after all of them together."""
+    """The best plan after each change by itself, and, if there are several, after all of them together.
+
+    >>> from morpho import plan
+    >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
+    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
+    >>> [answer.change for answer in plan.what_if(p, "a memory 64GB", "link a-b 1Gbit/s 2ms")]
+    ['a memory 64GB', 'link a-b 1Gbit/s 2ms', 'all together']
+    """
     clusters = [changed(plan.cluster, change) for change in changes]
     answers = [_after(plan, change, lambda cluster=cluster: cluster) for change, cluster in zip(changes, clusters)]
     if len(changes) > 1:

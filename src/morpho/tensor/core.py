@@ -373,7 +373,13 @@ def check_value(nodes: Sequence[Node]) -> None:
 
 
 def realise(*tensors: Tensor) -> None:
-    """Compute several tensors together, sharing what they have in common: `mo.realise(a, b)`."""
+    """Compute several tensors together, sharing what they have in common: `mo.realise(a, b)`.
+
+    >>> a = mo.ones(3) + 1
+    >>> mo.realise(a, a * 2)
+    >>> a.is_realised
+    True
+    """
     waiting = [t for t in tensors if t._layout is None]
     if not waiting:
         return

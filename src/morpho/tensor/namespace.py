@@ -60,7 +60,11 @@ def _dtype_of(value: Any) -> DType:
 
 
 def finfo(type: Any, /) -> FloatInfo:
-    """Limits of a floating dtype; of a complex one, those of its parts."""
+    """Limits of a floating dtype; of a complex one, those of its parts.
+
+    >>> mo.finfo(mo.float32).max, mo.finfo(mo.bfloat16).bits
+    (3.4028234663852886e+38, 16)
+    """
     dtype = _dtype_of(type)
     dtype = {complex64: float32, complex128: float64}.get(dtype, dtype)
     if not dtype.is_float:
@@ -73,7 +77,11 @@ def finfo(type: Any, /) -> FloatInfo:
 
 
 def iinfo(type: Any, /) -> IntegerInfo:
-    """Limits of an integer dtype."""
+    """Limits of an integer dtype.
+
+    >>> mo.iinfo(mo.int8).min, mo.iinfo(mo.int8).max
+    (-128, 127)
+    """
     dtype = _dtype_of(type)
     if not dtype.is_integer:
         raise fail(DTypeError, "iinfo", f"dtype {dtype} is not an integer", "use finfo")
@@ -82,7 +90,11 @@ def iinfo(type: Any, /) -> IntegerInfo:
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """Whether a dtype is of a kind: a name such as 'integral', another dtype, or a tuple of those."""
+    """Whether a dtype is of a kind: a name such as 'integral', another dtype, or a tuple of those.
+
+    >>> mo.isdtype(mo.int16, "integral"), mo.isdtype(mo.float32, ("bool", mo.float64))
+    (True, False)
+    """
     found = as_dtype(dtype)
     if isinstance(kind, tuple):
         return any(isdtype(found, one) for one in kind)
@@ -94,7 +106,11 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
-    """Whether a dtype (or a tensor's) promotes to another without loss of kind or width."""
+    """Whether a dtype (or a tensor's) promotes to another without loss of kind or width.
+
+    >>> mo.can_cast(mo.int16, mo.int32), mo.can_cast(mo.float32, mo.int32)
+    (True, False)
+    """
     target = as_dtype(to)
     try:
         return promote(_dtype_of(from_), target) is target
@@ -103,7 +119,11 @@ def can_cast(from_: Any, to: Any, /) -> bool:
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
-    """The dtype of an operation on these tensors, dtypes and Python numbers; values do not matter."""
+    """The dtype of an operation on these tensors, dtypes and Python numbers; values do not matter.
+
+    >>> mo.result_type(mo.float32, 2.0), mo.result_type(mo.int32, mo.uint32)
+    (float32, int64)
+    """
     found: DType | None = None
     numbers = [value for value in arrays_and_dtypes if is_scalar(value)]
     for value in arrays_and_dtypes:

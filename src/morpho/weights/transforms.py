@@ -30,7 +30,11 @@ def transpose(tensors: list[Weight], wanted: int) -> list[Weight]:
 
 
 def reshape(*shape: int) -> Transform:
-    """Each tensor in another shape: `reshape(-1)`."""
+    """Each tensor in another shape: `reshape(-1)`.
+
+    >>> mo.weights.reshape(-1)([mo.ones((2, 3))], 1)[0].shape
+    (6,)
+    """
     return lambda tensors, wanted: [reshape_tensor(_plain(tensor), shape) for tensor in tensors]
 
 

@@ -51,7 +51,13 @@ _REMEMBERED_REQUESTS = 4096
 
 
 class Block(Memory):
-    """Memory held until this handle and every array made from it are gone."""
+    """Memory held until this handle and every array made from it are gone.
+
+    >>> import morpho as mo
+    >>> block = mo.pool.acquire(1500)
+    >>> block.nbytes, block.capacity, block.address % 64
+    (1500, 1536, 0)
+    """
 
     __slots__ = ("_pool", "_chunk")
 
@@ -81,7 +87,14 @@ class Block(Memory):
 
 
 class Watch:
-    """The most bytes that were in use at once, as asked for, and those in use at the beginning."""
+    """The most bytes that were in use at once, as asked for, and those in use at the beginning.
+
+    >>> import morpho as mo
+    >>> with mo.pool.watch() as seen:
+    ...     block = mo.pool.acquire(1 << 20)
+    >>> seen.peak_bytes - seen.base_bytes >= 1 << 20
+    True
+    """
 
     __slots__ = ("base_bytes", "peak_bytes")
 
@@ -95,6 +108,12 @@ class Pool(ForkSafe):
     `limit_bytes` caps what the pool holds, free blocks included; 0 means no cap, None means `settings.pool_bytes`,
     read at every request. Free blocks go back to the system once they were idle for `idle_s`, noticed when
     somebody acquires, or releases a large block: there is no thread in the background.
+
+    >>> import morpho as mo
+    >>> mine = mo.pool.Pool(limit_bytes=1 << 20)
+    >>> block = mine.acquire(1000)
+    >>> mine.stats()["live_bytes"]
+    1024
     """
 
     _make_lock = staticmethod(RLock)
@@ -199,7 +218,12 @@ class Pool(ForkSafe):
             watch.peak_bytes = max(watch.peak_bytes, asked_bytes)
 
     def trim(self) -> int:
-        """Give every free block back now; the bytes given back."""
+        """Give every free block back now; the bytes given back.
+
+        >>> import morpho as mo
+        >>> mo.pool.trim() >= 0
+        True
+        """
         with self._lock:
             self._recover()
             self._find_lost()
@@ -210,6 +234,11 @@ class Pool(ForkSafe):
 
         `peak_bytes` is the most it ever held, in use or free. `fragmentation_bytes` is what the blocks in use have
         beyond what was asked for, `fragmentation` the same as a share of `live_bytes`.
+
+        >>> import morpho as mo
+        >>> block = mo.pool.acquire(1000)
+        >>> mo.pool.stats()["live_bytes"] >= 1000
+        True
         """
         with self._lock:
             self._recover()
@@ -411,7 +440,12 @@ _process_pool = Pool(limit_bytes=None)
 
 
 def pool() -> Pool:
-    """The pool every tensor of this process lives in."""
+    """The pool every tensor of this process lives in.
+
+    >>> import morpho as mo
+    >>> isinstance(mo.pool.pool(), mo.pool.Pool)
+    True
+    """
     return _process_pool
 
 

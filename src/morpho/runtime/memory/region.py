@@ -32,7 +32,14 @@ class Source(Protocol):
 
 
 class Piece(Memory):
-    """Part of a region's block; it and every array made from it hold that block."""
+    """Part of a region's block; it and every array made from it hold that block.
+
+    >>> import morpho as mo
+    >>> with mo.pool.region(4096) as region:
+    ...     piece = region.acquire(100)
+    ...     print(type(piece).__name__, piece.nbytes)
+    Piece 100
+    """
 
     __slots__ = ("_block", "capacity")
 
@@ -51,6 +58,11 @@ class Region:
 
     A piece costs an addition. When a block is full the next one is twice as large. A piece (or a view of one) that
     outlives the region keeps its block. A region belongs to one thread.
+
+    >>> import morpho as mo
+    >>> with mo.pool.region(4096) as region:
+    ...     print(region.acquire(100).address % 64)
+    0
     """
 
     __slots__ = ("_pool", "_first_bytes", "_blocks", "_next", "_end", "_open", "used_bytes")

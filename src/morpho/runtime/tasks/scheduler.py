@@ -424,7 +424,12 @@ def _checked_futures(items: Any) -> list[Future]:
 
 
 def wait(items: Iterable[Future], timeout: float | None = None) -> bool:
-    """Wait until all are over, however they end; False if they are not after `timeout` seconds."""
+    """Wait until all are over, however they end; False if they are not after `timeout` seconds.
+
+    >>> import morpho as mo
+    >>> mo.tasks.wait([mo.tasks.submit(abs, -1), mo.tasks.submit(len, "ab")])
+    True
+    """
     end = None if timeout is None else time.monotonic() + futures.seconds(timeout)
     for future in _checked_futures(items):
         left = None if end is None else end - time.monotonic()

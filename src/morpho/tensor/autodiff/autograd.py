@@ -251,12 +251,25 @@ def no_grad() -> _Mode:
 
 
 def enable_grad() -> _Mode:
-    """A block inside `no_grad` whose results have gradients again."""
+    """A block inside `no_grad` whose results have gradients again.
+
+    >>> with mo.no_grad():
+    ...     with mo.enable_grad():
+    ...         print(mo.is_grad_enabled())
+    True
+    """
     return _Mode(False)
 
 
 def is_grad_enabled() -> bool:
-    """Whether results have gradients here."""
+    """Whether results have gradients here.
+
+    >>> mo.is_grad_enabled()
+    True
+    >>> with mo.no_grad():
+    ...     print(mo.is_grad_enabled())
+    False
+    """
     return not tracing.gradients_off
 
 

@@ -32,7 +32,12 @@ def _filled(shape: Any, value: Any, dtype: DType, operation: str) -> Tensor:
 
 @creates
 def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor with one value everywhere: a Python number, or a 0-dimensional tensor."""
+    """A tensor with one value everywhere: a Python number, or a 0-dimensional tensor.
+
+    >>> mo.full((2, 2), 7)
+    Tensor([[7, 7],
+            [7, 7]], dtype=int64)
+    """
     if is_scalar(fill_value):
         kinds = {bool: bool_, int: DEFAULT_INT, float: DEFAULT_FLOAT, complex: DEFAULT_COMPLEX}
         return _filled(shape, fill_value, as_dtype(dtype) if dtype is not None else kinds[type(fill_value)], "full")
@@ -45,19 +50,33 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
 
 @creates
 def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor of zeros, float32 unless a dtype is given."""
+    """A tensor of zeros, float32 unless a dtype is given.
+
+    >>> mo.zeros(3, dtype=mo.int32)
+    Tensor([0, 0, 0], dtype=int32)
+    """
     return _filled(shape, 0, as_dtype(dtype or DEFAULT_FLOAT), "zeros")
 
 
 @creates
 def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor of ones, float32 unless a dtype is given."""
+    """A tensor of ones, float32 unless a dtype is given.
+
+    >>> mo.ones((2, 2))
+    Tensor([[1., 1.],
+            [1., 1.]], dtype=float32)
+    """
     return _filled(shape, 1, as_dtype(dtype or DEFAULT_FLOAT), "ones")
 
 
 @creates
 def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """Memory with undefined contents, for `out=`; float32 unless a dtype is given."""
+    """Memory with undefined contents, for `out=`; float32 unless a dtype is given.
+
+    >>> target = mo.empty(3)
+    >>> mo.compile(lambda x: x + 1)(mo.ones(3), out=target)
+    Tensor([2., 2., 2.], dtype=float32)
+    """
     target = as_dtype(dtype or DEFAULT_FLOAT)
     return Tensor.of_buffer(allocate(as_sizes(shape, "empty", target.itemsize), target))  # type: ignore[arg-type]
 
@@ -74,7 +93,11 @@ def _where(x: Any, device: Any) -> Any:
 
 
 def zeros_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """Zeros with the shape and dtype of x."""
+    """Zeros with the shape and dtype of x.
+
+    >>> mo.zeros_like(mo.asarray([1, 2]))
+    Tensor([0, 0], dtype=int64)
+    """
     shape, target = _like(x, dtype, "zeros_like")
     return zeros(shape, dtype=target, device=_where(x, device))
 
@@ -90,13 +113,21 @@ def ones_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
 
 
 def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """One value with the shape and dtype of x."""
+    """One value with the shape and dtype of x.
+
+    >>> mo.full_like(mo.ones(3), 0.5)
+    Tensor([0.5, 0.5, 0.5], dtype=float32)
+    """
     shape, target = _like(x, dtype, "full_like")
     return full(shape, fill_value, dtype=target, device=_where(x, device))
 
 
 def empty_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """Memory with undefined contents, with the shape and dtype of x."""
+    """Memory with undefined contents, with the shape and dtype of x.
+
+    >>> mo.empty_like(mo.ones((2, 3))).shape
+    (2, 3)
+    """
     shape, target = _like(x, dtype, "empty_like")
     return empty(shape, dtype=target, device=_where(x, device))
 
@@ -193,7 +224,11 @@ def _ramp(start: Any, step: Any, length: int, target: DType) -> Node:
 @creates
 def linspace(start: Any, stop: Any, /, num: int, *, dtype: Any = None, device: Any = None,
              endpoint: bool = True) -> Tensor:
-    """`num` evenly spaced numbers from start to stop, the end included unless told otherwise."""
+    """`num` evenly spaced numbers from start to stop, the end included unless told otherwise.
+
+    >>> mo.linspace(0.0, 1.0, 5)
+    Tensor([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
+    """
     num = as_integer(num, "linspace", "num")
     if num < 0:
         raise fail(ArgumentError, "linspace", f"{num} numbers cannot be made")
@@ -238,12 +273,24 @@ def _triangle(name: str, x: Any, k: int, comparison: str) -> Tensor:
 
 
 def tril(x: Any, /, *, k: int = 0) -> Tensor:
-    """The lower triangle of matrices, up to diagonal k; zeros elsewhere."""
+    """The lower triangle of matrices, up to diagonal k; zeros elsewhere.
+
+    >>> mo.tril(mo.ones((3, 3)))
+    Tensor([[1., 0., 0.],
+            [1., 1., 0.],
+            [1., 1., 1.]], dtype=float32)
+    """
     return _triangle("tril", x, k, "less_equal")
 
 
 def triu(x: Any, /, *, k: int = 0) -> Tensor:
-    """The upper triangle of matrices, from diagonal k; zeros elsewhere."""
+    """The upper triangle of matrices, from diagonal k; zeros elsewhere.
+
+    >>> mo.triu(mo.ones((3, 3)), k=1)
+    Tensor([[0., 1., 1.],
+            [0., 0., 1.],
+            [0., 0., 0.]], dtype=float32)
+    """
     return _triangle("triu", x, k, "greater_equal")
 
 

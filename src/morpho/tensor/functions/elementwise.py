@@ -13,6 +13,7 @@ from morpho.ops.algebra import constant, expand, zeros_like
 from morpho.tensor.autodiff.precision import FULL, widened
 from morpho.tensor.core import Tensor
 from morpho.tensor.device import on
+from morpho.tensor.functions.examples import documented
 from morpho.tensor.operands import as_node, broadcasted, promoted
 from morpho.tensor.scalars import is_scalar
 
@@ -25,7 +26,7 @@ def _unary(name: str, summary: str, floating: bool = False) -> Callable[[Any], T
         return Tensor.of_node(build(name, widened(node) if full else node))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = summary
+    function.__doc__ = documented(name, summary)
     return function
 
 
@@ -34,7 +35,7 @@ def _binary(name: str, summary: str, floating: bool = False) -> Callable[[Any, A
         return Tensor.of_node(build(name, *broadcasted(name, *promoted(name, x1, x2, floating=floating))))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = summary
+    function.__doc__ = documented(name, summary, places=2)
     return function
 
 
@@ -61,7 +62,11 @@ reciprocal = _unary("reciprocal", "1 / x, correctly rounded.", floating=True)
 
 def pow(x1: Any, x2: Any, /) -> Tensor:
     """x1 to the power x2. A literal exponent of 2 is x1 * x1, one of 3 x1 * x1 * x1 (not for half floats, which would
-    lose digits); 0.5 is not special (pow, not sqrt)."""
+    lose digits); 0.5 is not special (pow, not sqrt).
+
+    >>> mo.pow(mo.asarray([2.0, 3.0]), 3)
+    Tensor([ 8., 27.], dtype=float32)
+    """
     if type(x2) in (int, float) and x2 in (2, 3) and not is_scalar(x1):
         base = x1 if isinstance(x1, Tensor) else Tensor.of_node(as_node(x1, "pow"))
         takes = base.dtype.kind in ("iufc" if type(x2) is int else "fc")
@@ -71,7 +76,11 @@ def pow(x1: Any, x2: Any, /) -> Tensor:
 
 
 def absolute(x: Any, /) -> Tensor:
-    """The magnitude."""
+    """The magnitude.
+
+    >>> mo.abs([-2.0, 3.0])
+    Tensor([2., 3.], dtype=float32)
+    """
     node = as_node(x, "abs")
     return Tensor.of_node(node if node.dtype is bool_ else build("absolute", node))
 
@@ -80,24 +89,40 @@ abs = absolute
 
 
 def positive(x: Any, /) -> Tensor:
-    """x itself."""
+    """x itself.
+
+    >>> mo.positive([-1.0, 2.0])
+    Tensor([-1.,  2.], dtype=float32)
+    """
     return Tensor.of_node(as_node(x, "positive"))
 
 
 def real(x: Any, /) -> Tensor:
-    """The real part; a real tensor is its own."""
+    """The real part; a real tensor is its own.
+
+    >>> mo.real(mo.asarray([1 + 2j]))
+    Tensor([1.], dtype=float32)
+    """
     node = as_node(x, "real")
     return Tensor.of_node(build("real", node) if node.dtype.is_complex else node)
 
 
 def imag(x: Any, /) -> Tensor:
-    """The imaginary part; zero for a real tensor."""
+    """The imaginary part; zero for a real tensor.
+
+    >>> mo.imag(mo.asarray([1 + 2j]))
+    Tensor([2.], dtype=float32)
+    """
     node = as_node(x, "imag")
     return Tensor.of_node(build("imag", node) if node.dtype.is_complex else zeros_like(node))
 
 
 def conj(x: Any, /) -> Tensor:
-    """The complex conjugate; a real tensor is its own."""
+    """The complex conjugate; a real tensor is its own.
+
+    >>> mo.conj(mo.asarray([1 + 2j]))
+    Tensor([1.-2.j], dtype=complex64)
+    """
     node = as_node(x, "conj")
     return Tensor.of_node(build("conj", node) if node.dtype.is_complex else node)
 
@@ -112,7 +137,7 @@ def _rounding(name: str, summary: str) -> Callable[[Any], Tensor]:
         return Tensor.of_node(node if node.dtype.is_integer else build(name, node))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = summary
+    function.__doc__ = documented(name, summary)
     return function
 
 
@@ -148,7 +173,7 @@ def _test(name: str, summary: str, for_integers: bool) -> Callable[[Any], Tensor
         return Tensor.of_node(build(name, node))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = summary
+    function.__doc__ = documented(name, summary)
     return function
 
 
@@ -183,7 +208,11 @@ erfc = _unary("erfc", "1 - erf(x), precise for large x.", floating=True)
 
 # -- choosing --------------------------------------------------------------------------------------------------------
 def where(condition: Any, x1: Any, x2: Any, /) -> Tensor:
-    """x1 where the condition holds, x2 elsewhere."""
+    """x1 where the condition holds, x2 elsewhere.
+
+    >>> mo.where(mo.asarray([True, False]), 1.0, mo.asarray([5.0, 6.0]))
+    Tensor([1., 6.], dtype=float32)
+    """
     mask = as_node(condition, "where")
     if mask.dtype is not bool_:
         raise fail(DTypeError, "where", f"the condition is {mask.dtype}, not bool", "compare it with something")
@@ -191,7 +220,11 @@ def where(condition: Any, x1: Any, x2: Any, /) -> Tensor:
 
 
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
-    """x kept between `min` and `max`, either of which may be left out; NaN stays NaN, the dtype is that of x."""
+    """x kept between `min` and `max`, either of which may be left out; NaN stays NaN, the dtype is that of x.
+
+    >>> mo.clip(mo.asarray([-2.0, 0.5, 2.0]), 0.0, 1.0)
+    Tensor([0. , 0.5, 1. ], dtype=float32)
+    """
     result = Tensor.of_node(as_node(x, "clip"))
     dtype = result.dtype
     if not dtype.is_integer and not dtype.is_float:

@@ -14,6 +14,7 @@ from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor, check_device
+from morpho.tensor.functions.examples import documented
 from morpho.tensor.functions.move import roll
 from morpho.tensor.operands import as_node
 from morpho.tensor.scalars import DEFAULT_FLOAT
@@ -60,7 +61,7 @@ def _line(name: str, function: str, summary: str) -> Callable[..., Tensor]:
         return _transform(name, function, x, (n,), (axis,), norm)
 
     transform.__name__ = transform.__qualname__ = name
-    transform.__doc__ = summary
+    transform.__doc__ = documented(f"fft.{name}", summary)
     return transform
 
 
@@ -79,7 +80,7 @@ def _block(name: str, function: str, summary: str) -> Callable[..., Tensor]:
         return _transform(name, function, x, sizes, axes, norm)
 
     transform.__name__ = transform.__qualname__ = name
-    transform.__doc__ = summary
+    transform.__doc__ = documented(f"fft.{name}", summary)
     return transform
 
 
@@ -112,12 +113,20 @@ def _frequencies(name: str, n: int, d: float, dtype: Any, device: Any) -> Tensor
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
-    """The frequencies that `fft` of length n gives, in cycles per unit of the spacing d."""
+    """The frequencies that `fft` of length n gives, in cycles per unit of the spacing d.
+
+    >>> mo.fft.fftfreq(4)
+    Tensor([ 0.  ,  0.25, -0.5 , -0.25], dtype=float32)
+    """
     return _frequencies("fftfreq", n, d, dtype, device)
 
 
 def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
-    """The frequencies that `rfft` of length n gives."""
+    """The frequencies that `rfft` of length n gives.
+
+    >>> mo.fft.rfftfreq(4)
+    Tensor([0.  , 0.25, 0.5 ], dtype=float32)
+    """
     return _frequencies("rfftfreq", n, d, dtype, device)
 
 
@@ -129,12 +138,20 @@ def _shifted(name: str, x: Any, axes: Any, direction: int) -> Tensor:
 
 
 def fftshift(x: Any, /, *, axes: int | Sequence[int] | None = None) -> Tensor:
-    """The zero frequency moved to the middle."""
+    """The zero frequency moved to the middle.
+
+    >>> mo.fft.fftshift(mo.fft.fftfreq(4))
+    Tensor([-0.5 , -0.25,  0.  ,  0.25], dtype=float32)
+    """
     return _shifted("fftshift", x, axes, 1)
 
 
 def ifftshift(x: Any, /, *, axes: int | Sequence[int] | None = None) -> Tensor:
-    """The inverse of `fftshift`."""
+    """The inverse of `fftshift`.
+
+    >>> mo.fft.ifftshift(mo.fft.fftshift(mo.fft.fftfreq(4)))
+    Tensor([ 0.  ,  0.25, -0.5 , -0.25], dtype=float32)
+    """
     return _shifted("ifftshift", x, axes, -1)
 
 

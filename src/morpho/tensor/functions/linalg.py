@@ -83,54 +83,101 @@ def _lapack(name: str, *operands: Any, **attributes: Any) -> list[Tensor]:
 
 
 def cholesky(x: Any, /, *, upper: bool = False) -> Tensor:
-    """The triangular factor L of a positive definite x = L L^H, or its upper counterpart."""
+    """The triangular factor L of a positive definite x = L L^H, or its upper counterpart.
+
+    >>> mo.linalg.cholesky(mo.asarray([[4.0, 2.0], [2.0, 5.0]]))
+    Tensor([[2., 0.],
+            [1., 2.]], dtype=float32)
+    """
     return _lapack("cholesky", x, upper=bool(upper))[0]
 
 
 def det(x: Any, /) -> Tensor:
-    """The determinant of square matrices."""
+    """The determinant of square matrices.
+
+    >>> mo.linalg.det(mo.asarray([[2.0, 0.0], [1.0, 3.0]])).item()
+    6.0
+    """
     return _lapack("det", x)[0]
 
 
 def slogdet(x: Any, /) -> SlogdetResult:
-    """Sign and log-magnitude of the determinant, without overflow."""
+    """Sign and log-magnitude of the determinant, without overflow.
+
+    >>> sign, logarithm = mo.linalg.slogdet(mo.asarray([[0.0, 1.0], [1.0, 0.0]]))
+    >>> sign.item(), logarithm.item()
+    (-1.0, 0.0)
+    """
     return SlogdetResult(*_lapack("slogdet", x))
 
 
 def inv(x: Any, /) -> Tensor:
-    """The inverse of square matrices."""
+    """The inverse of square matrices.
+
+    >>> mo.linalg.inv(mo.asarray([[2.0, 0.0], [0.0, 4.0]]))
+    Tensor([[0.5 , 0.  ],
+            [0.  , 0.25]], dtype=float32)
+    """
     return _lapack("inv", x)[0]
 
 
 def pinv(x: Any, /, *, rtol: Any = None) -> Tensor:
-    """The Moore-Penrose inverse; singular values below `rtol` times the largest count as zero."""
+    """The Moore-Penrose inverse; singular values below `rtol` times the largest count as zero.
+
+    >>> mo.linalg.pinv(mo.asarray([[2.0], [0.0]]))
+    Tensor([[0.5, 0. ]], dtype=float32)
+    """
     return _lapack("pinv", x, *([] if rtol is None else [rtol]))[0]
 
 
 def qr(x: Any, /, *, mode: str = "reduced") -> QRResult:
-    """x = Q R."""
+    """x = Q R.
+
+    >>> q, r = mo.linalg.qr(mo.asarray([[0.0, 2.0], [1.0, 3.0]]))
+    >>> (q @ r).numpy().round(4)
+    array([[0., 2.],
+           [1., 3.]], dtype=float32)
+    """
     if mode not in ("reduced", "complete"):
         raise fail(ArgumentError, "qr", f"mode {mode!r} is unknown", "use 'reduced' or 'complete'")
     return QRResult(*_lapack("qr", x, mode=mode))
 
 
 def svd(x: Any, /, *, full_matrices: bool = True) -> SVDResult:
-    """x = U diag(S) Vh."""
+    """x = U diag(S) Vh.
+
+    >>> u, s, vh = mo.linalg.svd(mo.asarray([[3.0, 0.0], [0.0, 4.0]]))
+    >>> s
+    Tensor([4., 3.], dtype=float32)
+    """
     return SVDResult(*_lapack("svd", x, full_matrices=bool(full_matrices)))
 
 
 def svdvals(x: Any, /) -> Tensor:
-    """The singular values, largest first."""
+    """The singular values, largest first.
+
+    >>> mo.linalg.svdvals(mo.asarray([[3.0, 0.0], [0.0, 4.0]]))
+    Tensor([4., 3.], dtype=float32)
+    """
     return _lapack("svdvals", x)[0]
 
 
 def eigh(x: Any, /) -> EighResult:
-    """Eigenvalues and eigenvectors of symmetric (Hermitian) matrices."""
+    """Eigenvalues and eigenvectors of symmetric (Hermitian) matrices.
+
+    >>> values, vectors = mo.linalg.eigh(mo.asarray([[2.0, 0.0], [0.0, 1.0]]))
+    >>> values
+    Tensor([1., 2.], dtype=float32)
+    """
     return EighResult(*_lapack("eigh", x))
 
 
 def eigvalsh(x: Any, /) -> Tensor:
-    """Eigenvalues of symmetric (Hermitian) matrices, ascending."""
+    """Eigenvalues of symmetric (Hermitian) matrices, ascending.
+
+    >>> mo.linalg.eigvalsh(mo.asarray([[2.0, 0.0], [0.0, 1.0]]))
+    Tensor([1., 2.], dtype=float32)
+    """
     return _lapack("eigvalsh", x)[0]
 
 
@@ -152,7 +199,11 @@ def solve(x1: Any, x2: Any, /) -> Tensor:
 
 
 def matrix_rank(x: Any, /, *, rtol: Any = None) -> Tensor:
-    """How many singular values exceed `rtol` times the largest one."""
+    """How many singular values exceed `rtol` times the largest one.
+
+    >>> mo.linalg.matrix_rank(mo.asarray([[1.0, 2.0], [2.0, 4.0]])).item()
+    1
+    """
     values = svdvals(x)
     shape = as_node(x, "matrix_rank").shape
     if rtol is None:
@@ -168,7 +219,12 @@ def matrix_rank(x: Any, /, *, rtol: Any = None) -> Tensor:
 
 # -- native ----------------------------------------------------------------------------------------------------------
 def matrix_power(x: Any, n: int, /) -> Tensor:
-    """x multiplied by itself n times, by repeated squaring; a negative n inverts first."""
+    """x multiplied by itself n times, by repeated squaring; a negative n inverts first.
+
+    >>> mo.linalg.matrix_power(mo.asarray([[1.0, 1.0], [0.0, 1.0]]), 5)
+    Tensor([[1., 5.],
+            [0., 1.]], dtype=float32)
+    """
     node, n = as_node(x, "matrix_power"), as_integer(n, "matrix_power", "the power")
     if len(node.shape) < 2 or node.shape[-1] != node.shape[-2]:
         raise fail(ShapeError, "matrix_power", f"shape {node.shape} is not a square matrix")
@@ -185,7 +241,11 @@ def matrix_power(x: Any, n: int, /) -> Tensor:
 
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
-    """A diagonal of matrices, as the last axis."""
+    """A diagonal of matrices, as the last axis.
+
+    >>> mo.linalg.diagonal(mo.asarray([[1, 2], [3, 4]]))
+    Tensor([1, 4], dtype=int64)
+    """
     node, offset = as_node(x, "diagonal"), as_integer(offset, "diagonal", "offset")
     if len(node.shape) < 2:
         raise fail(ShapeError, "diagonal", f"shape {node.shape} is not a matrix")
@@ -199,12 +259,20 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
 
 
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
-    """The sum of a diagonal."""
+    """The sum of a diagonal.
+
+    >>> mo.linalg.trace(mo.asarray([[1, 2], [3, 4]])).item()
+    5
+    """
     return reduce.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
-    """The cross product of vectors of three elements."""
+    """The cross product of vectors of three elements.
+
+    >>> mo.linalg.cross([1.0, 0.0, 0.0], [0.0, 1.0, 0.0])
+    Tensor([0., 0., 1.], dtype=float32)
+    """
     a, b = promoted("cross", x1, x2)
     axis = as_integer(axis, "cross", "axis")
     rank = builtins.min(len(a.shape), len(b.shape))
@@ -237,7 +305,11 @@ def _floating(name: str, x: Any) -> Tensor:
 
 
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Tensor:
-    """The norm of vectors along axes: 2 by default, any other power, infinity, or 0 for the count of non-zeros."""
+    """The norm of vectors along axes: 2 by default, any other power, infinity, or 0 for the count of non-zeros.
+
+    >>> mo.linalg.vector_norm([3.0, 4.0]).item()
+    5.0
+    """
     tensor = _floating("vector_norm", x)
     if not isinstance(ord, Real) or math.isnan(ord):
         raise fail(ArgumentError, "vector_norm", f"ord {ord!r} is not a number", "use a power, inf or -inf; 2 is usual")
@@ -263,7 +335,11 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
-    """The norm of matrices: 'fro', 'nuc', 1, 2, infinity, or the negative of a number for the least instead."""
+    """The norm of matrices: 'fro', 'nuc', 1, 2, infinity, or the negative of a number for the least instead.
+
+    >>> mo.linalg.matrix_norm(mo.asarray([[3.0, 0.0], [0.0, 4.0]])).item()
+    5.0
+    """
     tensor = _floating("matrix_norm", x)
     if tensor.ndim < 2:
         raise fail(ShapeError, "matrix_norm", f"shape {tensor.shape} is not a matrix")

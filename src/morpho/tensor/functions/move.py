@@ -62,7 +62,11 @@ def _check_view(x: Tensor, sizes: Shape) -> None:
 
 
 def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
-    """The axes in another order."""
+    """The axes in another order.
+
+    >>> mo.permute_dims(mo.ones((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
     node = as_node(x, "permute_dims")
     items = as_items(axes)
     numbers = tuple(normalise_axis(axis, len(node.shape), "permute_dims") for axis in items)
@@ -72,7 +76,12 @@ def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
 
 
 def matrix_transpose(x: Any, /) -> Tensor:
-    """The last two axes exchanged."""
+    """The last two axes exchanged.
+
+    >>> mo.linalg.matrix_transpose(mo.asarray([[1, 2], [3, 4]]))
+    Tensor([[1, 3],
+            [2, 4]], dtype=int64)
+    """
     node = as_node(x, "matrix_transpose")
     rank = len(node.shape)
     if rank < 2:
@@ -81,7 +90,11 @@ def matrix_transpose(x: Any, /) -> Tensor:
 
 
 def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:
-    """Axes moved to new positions, the others keeping their order."""
+    """Axes moved to new positions, the others keeping their order.
+
+    >>> mo.moveaxis(mo.ones((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
+    """
     rank = len(as_node(x, "moveaxis").shape)
     sources, targets = as_items(source), as_items(destination)
     if len(sources) != len(targets):
@@ -95,7 +108,12 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:
 
 
 def broadcast_to(x: Any, /, shape: Any) -> Tensor:
-    """x repeated along new or size-1 axes, without a copy."""
+    """x repeated along new or size-1 axes, without a copy.
+
+    >>> mo.broadcast_to([1, 2], (2, 2))
+    Tensor([[1, 2],
+            [1, 2]], dtype=int64)
+    """
     node = as_node(x, "broadcast_to")
     sizes = as_sizes(shape, "broadcast_to", node.dtype.itemsize)
     if broadcast("broadcast_to", node.shape, sizes) != sizes:
@@ -104,13 +122,22 @@ def broadcast_to(x: Any, /, shape: Any) -> Tensor:
 
 
 def broadcast_arrays(*arrays: Any) -> list[Tensor]:
-    """All of them broadcast to their common shape."""
+    """All of them broadcast to their common shape.
+
+    >>> a, b = mo.broadcast_arrays(mo.ones((3, 1)), mo.ones(4))
+    >>> a.shape, b.shape
+    ((3, 4), (3, 4))
+    """
     shape = broadcast("broadcast_arrays", *[as_node(a, "broadcast_arrays").shape for a in arrays])
     return [broadcast_to(a, shape) for a in arrays]
 
 
 def expand_dims(x: Any, /, axis: Any = 0) -> Tensor:
-    """New axes of size 1."""
+    """New axes of size 1.
+
+    >>> mo.expand_dims(mo.ones(3), axis=1).shape
+    (3, 1)
+    """
     node = as_node(x, "expand_dims")
     axes = axis if isinstance(axis, tuple | list) else (axis,)
     numbers = normalise_axes(tuple(axes), len(node.shape) + len(axes), "expand_dims")
@@ -122,7 +149,11 @@ def expand_dims(x: Any, /, axis: Any = 0) -> Tensor:
 
 
 def squeeze(x: Any, /, axis: Any) -> Tensor:
-    """Axes of size 1 taken away."""
+    """Axes of size 1 taken away.
+
+    >>> mo.squeeze(mo.ones((1, 3)), 0).shape
+    (3,)
+    """
     node = as_node(x, "squeeze")
     numbers = normalise_axes(axis, len(node.shape), "squeeze")
     for number in numbers:
@@ -132,7 +163,11 @@ def squeeze(x: Any, /, axis: Any) -> Tensor:
 
 
 def flip(x: Any, /, *, axis: Any = None) -> Tensor:
-    """Axes read backwards."""
+    """Axes read backwards.
+
+    >>> mo.flip(mo.asarray([1, 2, 3]))
+    Tensor([3, 2, 1], dtype=int64)
+    """
     node = as_node(x, "flip")
     for number in normalise_axes(axis, len(node.shape), "flip"):
         node = flip_node(node, number)
@@ -147,7 +182,12 @@ def slice_node(node: Node, starts: Sequence[Size], sizes: Sequence[Size], steps:
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
-    """The slices along an axis, each a view without it."""
+    """The slices along an axis, each a view without it.
+
+    >>> first, second = mo.unstack(mo.asarray([[1, 2], [3, 4]]))
+    >>> second
+    Tensor([3, 4], dtype=int64)
+    """
     node = as_node(x, "unstack")
     number = normalise_axis(axis, len(node.shape), "unstack")
     sizes = tuple(1 if i == number else s for i, s in enumerate(node.shape))
@@ -173,7 +213,11 @@ def _joined(arrays: Any, operation: str) -> list[Any]:
 
 
 def concat(arrays: Any, /, *, axis: int | None = 0) -> Tensor:
-    """Tensors joined along an axis; `axis=None` flattens them first."""
+    """Tensors joined along an axis; `axis=None` flattens them first.
+
+    >>> mo.concat([mo.asarray([1, 2]), mo.asarray([3])])
+    Tensor([1, 2, 3], dtype=int64)
+    """
     arrays = _joined(arrays, "concat")
     nodes = promoted("concat", *arrays)
     if axis is None:
@@ -183,7 +227,12 @@ def concat(arrays: Any, /, *, axis: int | None = 0) -> Tensor:
 
 
 def stack(arrays: Any, /, *, axis: int = 0) -> Tensor:
-    """Tensors of one shape joined along a new axis."""
+    """Tensors of one shape joined along a new axis.
+
+    >>> mo.stack([mo.asarray([1, 2]), mo.asarray([3, 4])])
+    Tensor([[1, 2],
+            [3, 4]], dtype=int64)
+    """
     arrays = _joined(arrays, "stack")
     shapes = {as_node(a, "stack").shape for a in arrays}
     if len(shapes) != 1:
@@ -222,7 +271,11 @@ def _widths(widths: Any, rank: int) -> list[Shape]:
 
 
 def roll(x: Any, /, shift: Any, *, axis: Any = None) -> Tensor:
-    """Elements moved along axes, those that leave at one end coming in at the other; flattened without an axis."""
+    """Elements moved along axes, those that leave at one end coming in at the other; flattened without an axis.
+
+    >>> mo.roll(mo.asarray([1, 2, 3]), 1)
+    Tensor([3, 1, 2], dtype=int64)
+    """
     node = as_node(x, "roll")
     if axis is None:
         flat = algebra.reshape(node, (product(node.shape),))
@@ -266,7 +319,11 @@ def _rolled_by_index(node: Node, shift: int, axis: int) -> Node:
 
 
 def tile(x: Any, repetitions: Any, /) -> Tensor:
-    """x laid side by side, so many times along each axis."""
+    """x laid side by side, so many times along each axis.
+
+    >>> mo.tile(mo.asarray([1, 2]), (3,))
+    Tensor([1, 2, 1, 2, 1, 2], dtype=int64)
+    """
     node, counts = as_node(x, "tile"), as_shape(repetitions, "tile")
     if any(isinstance(count, int) and count < 0 for count in counts):
         raise fail(ArgumentError, "tile", f"repetitions {counts} are negative")
@@ -285,7 +342,11 @@ def tile(x: Any, repetitions: Any, /) -> Tensor:
 
 def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     """Every element so many times in a row along an axis; flattened without one. A tensor of repeats is realised at
-    once, because the resulting size is data."""
+    once, because the resulting size is data.
+
+    >>> mo.repeat(mo.asarray([1, 2]), 2)
+    Tensor([1, 1, 2, 2], dtype=int64)
+    """
     node = as_node(x, "repeat")
     if axis is None:
         node, axis = algebra.reshape(node, (product(node.shape),)), 0

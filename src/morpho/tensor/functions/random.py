@@ -95,7 +95,13 @@ def _words(name: str, key: Any, shape: Shape, start: int, lane: int = 0) -> Node
 
 
 def split(key: Any, n: int = 2, /) -> Tensor:
-    """n new keys, of shape (n, 2), independent of each other and of what `key` itself draws."""
+    """n new keys, of shape (n, 2), independent of each other and of what `key` itself draws.
+
+    >>> key = mo.random.key(0)
+    >>> left, right = mo.random.split(key)
+    >>> left.shape
+    (2,)
+    """
     count = as_integer(n, "random.split", "the number of keys")
     if count < 0:
         raise fail(ArgumentError, "random.split", f"{count} keys cannot be made")
@@ -108,7 +114,11 @@ def _double_words(name: str, key: Any, shape: Shape, start: int) -> Node:
 
 
 def bits(key: Any, shape: Any = (), *, dtype: Any = uint32, start: int = 0) -> Tensor:
-    """Random bits as unsigned integers."""
+    """Random bits as unsigned integers.
+
+    >>> mo.random.bits(mo.random.key(0), (4,)).dtype
+    uint32
+    """
     target, sizes = as_dtype(dtype), as_sizes(shape, "random.bits")
     if target.kind != "u":
         raise fail(DTypeError, "random.bits", f"dtype {target} is not unsigned")
@@ -247,7 +257,11 @@ def randint(key: Any, shape: Any = (), low: int = 0, high: int | None = None, *,
 
 
 def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, *, start: int = 0) -> Tensor:
-    """True with probability p, which may be a tensor; then `shape` defaults to its shape."""
+    """True with probability p, which may be a tensor; then `shape` defaults to its shape.
+
+    >>> mo.random.bernoulli(mo.random.key(0), 0.5, (1000,)).astype(mo.float32).mean().item() < 0.6
+    True
+    """
     if is_scalar(p) and not 0 <= p <= 1:
         raise fail(ValueFault, "random.bernoulli", f"the probability {p} is not between 0 and 1")
     sizes = (() if is_scalar(p) else as_node(p, "random.bernoulli").shape) if shape is None else shape
@@ -255,7 +269,11 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, *, start: int = 0) -> T
 
 
 def permutation(key: Any, x: Any, /, *, axis: int = 0) -> Tensor:
-    """The numbers 0..x-1, or x along an axis, in random order: sorted by 64 random bits each (on the host)."""
+    """The numbers 0..x-1, or x along an axis, in random order: sorted by 64 random bits each (on the host).
+
+    >>> sorted(mo.random.permutation(mo.random.key(0), 4).tolist())
+    [0, 1, 2, 3]
+    """
     from morpho.tensor.functions.search import take
 
     tensor = None if isinstance(x, int | np.integer) else (x if isinstance(x, Tensor) else asarray(x))

@@ -52,12 +52,20 @@ def _summed_dtype(dtype: DType, asked: Any) -> DType:
 
 
 def sum(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """The sum along axes, by the fixed tree of docs/numerics.md: the same bits for any number of threads."""
+    """The sum along axes, by the fixed tree of docs/numerics.md: the same bits for any number of threads.
+
+    >>> mo.sum([[1.0, 2.0], [3.0, 4.0]], axis=0)
+    Tensor([4., 6.], dtype=float32)
+    """
     return _total("sum", x, axis, dtype, keepdims)
 
 
 def prod(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """The product along axes."""
+    """The product along axes.
+
+    >>> mo.prod([2, 3, 4]).item()
+    24
+    """
     return _total("prod", x, axis, dtype, keepdims)
 
 
@@ -70,12 +78,20 @@ def _total(name: str, x: Any, axis: Any, dtype: Any, keepdims: bool) -> Tensor:
 
 
 def max(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """The largest element along axes; NaN wins."""
+    """The largest element along axes; NaN wins.
+
+    >>> mo.max([[1.0, 5.0], [7.0, 2.0]], axis=1)
+    Tensor([5., 7.], dtype=float32)
+    """
     return _extreme("max", x, axis, keepdims)
 
 
 def min(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """The smallest element along axes; NaN wins."""
+    """The smallest element along axes; NaN wins.
+
+    >>> mo.min([[1.0, 5.0], [7.0, 2.0]], axis=1)
+    Tensor([1., 2.], dtype=float32)
+    """
     return _extreme("min", x, axis, keepdims)
 
 
@@ -86,12 +102,20 @@ def _extreme(name: str, x: Any, axis: Any, keepdims: bool) -> Tensor:
 
 
 def any(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """Whether at least one element is true (non-zero)."""
+    """Whether at least one element is true (non-zero).
+
+    >>> mo.any([True, False]).item()
+    True
+    """
     return _truth("any", x, axis, keepdims)
 
 
 def all(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """Whether every element is true (non-zero)."""
+    """Whether every element is true (non-zero).
+
+    >>> mo.all([True, False]).item()
+    False
+    """
     return _truth("all", x, axis, keepdims)
 
 
@@ -121,21 +145,33 @@ def _mean_node(node: Node, axes: tuple[int, ...]) -> Node:
 
 
 def mean(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """The sum divided by the number of elements."""
+    """The sum divided by the number of elements.
+
+    >>> mo.mean([1.0, 2.0, 6.0]).item()
+    3.0
+    """
     node = _floating("mean", x)
     axes = normalise_axes(axis, len(node.shape), "mean")
     return finished("mean", _mean_node(node, axes), axes, keepdims)
 
 
 def var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The mean of squared distances from the mean; `correction` is taken off the count (1 for a sample)."""
+    """The mean of squared distances from the mean; `correction` is taken off the count (1 for a sample).
+
+    >>> mo.var([1.0, 3.0]).item(), mo.var([1.0, 3.0], correction=1).item()
+    (1.0, 2.0)
+    """
     node = _floating("var", x)
     axes = normalise_axes(axis, len(node.shape), "var")
     return finished("var", _variance("var", node, axes, correction), axes, keepdims)
 
 
 def std(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The square root of `var`."""
+    """The square root of `var`.
+
+    >>> mo.std([1.0, 3.0]).item()
+    1.0
+    """
     node = _floating("std", x)
     axes = normalise_axes(axis, len(node.shape), "std")
     return finished("std", build("sqrt", _variance("std", node, axes, correction)), axes, keepdims)
@@ -190,29 +226,49 @@ def _position_node(extreme: str, node: Node, axis: int) -> Node:
 
 
 def argmax(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """The first index of the largest element; a NaN counts as largest."""
+    """The first index of the largest element; a NaN counts as largest.
+
+    >>> mo.argmax([3.0, 9.0, 5.0]).item()
+    1
+    """
     return _position("argmax", "max", x, axis, keepdims)
 
 
 def argmin(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """The first index of the smallest element; a NaN counts as smallest."""
+    """The first index of the smallest element; a NaN counts as smallest.
+
+    >>> mo.argmin([3.0, 9.0, 5.0]).item()
+    0
+    """
     return _position("argmin", "min", x, axis, keepdims)
 
 
 def count_nonzero(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """How many elements are not zero."""
+    """How many elements are not zero.
+
+    >>> mo.count_nonzero([0, 2, 0, 4]).item()
+    2
+    """
     node = as_node(x, "count_nonzero")
     axes = normalise_axes(axis, len(node.shape), "count_nonzero")
     return finished("count_nonzero", reduce("sum", cast(truth(node), int64), axes), axes, keepdims)
 
 
 def cumulative_sum(x: Any, /, *, axis: Any = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
-    """Running sums along an axis, one chain in index order."""
+    """Running sums along an axis, one chain in index order.
+
+    >>> mo.cumulative_sum([1, 2, 3, 4])
+    Tensor([ 1,  3,  6, 10], dtype=int64)
+    """
     return _scan("cumulative_sum", x, axis, dtype, include_initial, 0)
 
 
 def cumulative_prod(x: Any, /, *, axis: Any = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
-    """Running products along an axis."""
+    """Running products along an axis.
+
+    >>> mo.cumulative_prod([1, 2, 3, 4])
+    Tensor([ 1,  2,  6, 24], dtype=int64)
+    """
     return _scan("cumulative_prod", x, axis, dtype, include_initial, 1)
 
 

@@ -89,7 +89,13 @@ def _along(name: str, node: Node, index: Node, axis: int) -> tuple[Node, Node, i
 
 
 def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
-    """For every line along an axis the elements at that line's own indices."""
+    """For every line along an axis the elements at that line's own indices.
+
+    >>> x = mo.asarray([[3.0, 1.0], [2.0, 4.0]])
+    >>> mo.take_along_axis(x, mo.argsort(x))
+    Tensor([[1., 3.],
+            [2., 4.]], dtype=float32)
+    """
     name = "take_along_axis"
     node, index, number = _along(name, as_node(x, name), _indices(name, indices), axis)
     return Tensor.of_node(build("gather", node, wrapped(index, node.shape[number]), axis=number, called=name))
@@ -111,7 +117,11 @@ def scatter(x: Any, indices: Any, values: Any, /, *, axis: int = -1) -> Tensor:
 
 
 def scatter_add(x: Any, indices: Any, values: Any, /, *, axis: int = -1) -> Tensor:
-    """x with `values` added at `indices` along an axis, in index order; equal indices add up."""
+    """x with `values` added at `indices` along an axis, in index order; equal indices add up.
+
+    >>> mo.scatter_add(mo.zeros(3), mo.asarray([0, 0, 2]), mo.asarray([1.0, 2.0, 5.0]))
+    Tensor([3., 0., 5.], dtype=float32)
+    """
     return _scattered("scatter_add", x, indices, values, axis, "add")
 
 
@@ -128,7 +138,12 @@ def _scattered(name: str, x: Any, indices: Any, values: Any, axis: int, mode: st
 
 
 def one_hot(indices: Any, /, num_classes: int, *, dtype: Any = None) -> Tensor:
-    """A new last axis with 1 at each index and 0 elsewhere; an index outside gives only zeros."""
+    """A new last axis with 1 at each index and 0 elsewhere; an index outside gives only zeros.
+
+    >>> mo.one_hot(mo.asarray([2, 0]), 3)
+    Tensor([[0., 0., 1.],
+            [1., 0., 0.]], dtype=float32)
+    """
     index = cast(_indices("one_hot", indices), int64)
     (count,) = as_shape((num_classes,), "one_hot")
     if bounds(count)[0] < 0:
@@ -141,7 +156,11 @@ def one_hot(indices: Any, /, num_classes: int, *, dtype: Any = None) -> Tensor:
 
 
 def nonzero(x: Any, /) -> tuple[Tensor, ...]:
-    """The positions of the elements that are not zero, a tensor per axis. Realises x at once: the count is data."""
+    """The positions of the elements that are not zero, a tensor per axis. Realises x at once: the count is data.
+
+    >>> mo.nonzero(mo.asarray([0, 2, 0, 4]))
+    (Tensor([1, 3], dtype=int64),)
+    """
     found = x if isinstance(x, Tensor) else asarray(x)
     if found.ndim == 0:
         raise fail(ShapeError, "nonzero", "a 0-dimensional tensor has no positions")
@@ -150,7 +169,11 @@ def nonzero(x: Any, /) -> tuple[Tensor, ...]:
 
 
 def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Tensor:
-    """Where each of x2 would be put into the sorted x1 to keep it sorted."""
+    """Where each of x2 would be put into the sorted x1 to keep it sorted.
+
+    >>> mo.searchsorted([1.0, 3.0, 5.0], [0.0, 3.0, 9.0])
+    Tensor([0, 1, 3], dtype=int64)
+    """
     if side not in ("left", "right"):
         raise fail(ArgumentError, "searchsorted", f"side {side!r} is unknown", "use 'left' or 'right'")
     line, values = promoted("searchsorted", x1, x2)

@@ -50,18 +50,31 @@ def _unique(name: str, x: Any) -> UniqueAll:
 
 
 def unique_all(x: Any, /) -> UniqueAll:
-    """The different elements in order, with first positions, inverse indices and counts."""
+    """The different elements in order, with first positions, inverse indices and counts.
+
+    >>> mo.unique_all([3, 1, 3]).counts
+    Tensor([1, 2], dtype=int64)
+    """
     return _unique("unique_all", x)
 
 
 def unique_counts(x: Any, /) -> UniqueCounts:
-    """The different elements in order, and how often each occurs."""
+    """The different elements in order, and how often each occurs.
+
+    >>> values, counts = mo.unique_counts([3, 1, 3])
+    >>> values, counts
+    (Tensor([1, 3], dtype=int64), Tensor([1, 2], dtype=int64))
+    """
     found = _unique("unique_counts", x)
     return UniqueCounts(found.values, found.counts)
 
 
 def unique_inverse(x: Any, /) -> UniqueInverse:
-    """The different elements in order, and for every element of x which of them it is."""
+    """The different elements in order, and for every element of x which of them it is.
+
+    >>> mo.unique_inverse([3, 1, 3]).inverse_indices
+    Tensor([1, 0, 1], dtype=int64)
+    """
     found = _unique("unique_inverse", x)
     return UniqueInverse(found.values, found.inverse_indices)
 

@@ -20,7 +20,11 @@ def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = 
 
 
 def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """The indices that would sort along an axis; equal elements keep their order when stable."""
+    """The indices that would sort along an axis; equal elements keep their order when stable.
+
+    >>> mo.argsort([3.0, 9.0, 5.0])
+    Tensor([0, 2, 1], dtype=int64)
+    """
     return _sorted("argsort", x, axis, descending, stable)
 
 

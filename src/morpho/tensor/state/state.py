@@ -74,6 +74,14 @@ class State:
     Its shape and dtype are fixed by its first value. A value that was read stays what it was: while someone holds it,
     a compiled function writes elsewhere. So `s.value[0] = 5` changes a copy; do `y = s.value; y[0] = 5; s.value = y`.
     Calls that use a state take turns.
+
+    >>> count = mo.State(mo.zeros(()))
+    >>> @mo.compile
+    ... def tick():
+    ...     count.value = count.value + 1
+    ...     return count.value
+    >>> tick().item(), tick().item(), count.version
+    (1.0, 2.0, 2)
     """
 
     # `_held` and the words are read and written by compiled code; see backends/cpu/driver/state_code.py.

@@ -32,6 +32,8 @@ from morpho.passes.simplify import RULES
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import broadcasted, promoted
 
+__all__ = ["add_pass", "backend", "op", "pattern", "remove"]
+
 _added: set[str] = set()  # devices of `backend`
 
 def op(name: str, composition: Callable[..., Tensor] | None = None, *, reference: Callable[..., Any] | None = None,
@@ -43,6 +45,11 @@ def op(name: str, composition: Callable[..., Tensor] | None = None, *, reference
     function `(emitter, dtype, *values)` that writes native code, with a `reference` in NumPy; or a `reference` alone,
     which runs in NumPy between native parts, counted as a fallback (`native=False` says that this is meant). `kinds`
     are the dtype kinds it takes: b, i, u, f, c. A gradient is `vjp(node, cotangent)`, one node per input.
+
+    >>> cube = mo.extend.op("example_cube", lambda x: x * x * x)
+    >>> cube(mo.asarray([2.0])).item()
+    8.0
+    >>> mo.extend.remove("example_cube")
     """
     _check_name("op", name, name in REGISTRY)
     if composition is None and reference is None:
@@ -137,6 +144,14 @@ def pattern(*names: str) -> Callable[[Callable[[Node], Node | None]], Callable[[
 
     Rules run bottom-up until nothing changes, before fusion, and are counted by name in `explain()`. Morpho's own keep
     every bit; one of yours may promise less.
+
+    >>> @mo.extend.pattern("exp")
+    ... def exp_of_log(node):                             # exp(log(x)) -> x
+    ...     inner = node.inputs[0]
+    ...     return inner.inputs[0] if inner.op.name == "log" else None
+    >>> mo.exp(mo.log(mo.asarray([3.0]))).item()
+    3.0
+    >>> mo.extend.remove(exp_of_log)
     """
     unknown = [name for name in names if name not in REGISTRY]
     if unknown or not names:
@@ -153,7 +168,13 @@ def pattern(*names: str) -> Callable[[Callable[[Node], Node | None]], Callable[[
 
 
 def add_pass(name: str, function: pipeline.Pass, before: str = "fuse") -> None:
-    """Run a pass `Graph -> Graph` before another one at every level that has that one."""
+    """Run a pass `Graph -> Graph` before another one at every level that has that one.
+
+    >>> mo.extend.add_pass("example_nothing", lambda graph: graph)
+    >>> mo.exp([0.0]).item()
+    1.0
+    >>> mo.extend.remove("example_nothing")
+    """
     _check_name("add_pass", name, name in pipeline.PASSES or name in pipeline.NEEDED or name == pipeline.MEMORY)
     if not any(before in names for names in pipeline.LEVELS.values()):
         raise fail(ArgumentError, "extend.add_pass", f"there is no pass {before!r}",
@@ -179,6 +200,19 @@ def backend(name: str, run: Callable[[Node, list[Any], Mapping[str, int]], Any] 
     outputs gives a tuple. Values are whatever `copy_in` makes of a NumPy array and `copy_out` makes one of. For
     operations it does not know, `morpho.backends.reference.reference.run_node` has the same arguments and computes
     them in NumPy.
+
+    >>> from morpho.backends.reference.reference import run_node
+    >>> seen = []
+    >>> def run(node, values, sizes):
+    ...     seen.append(node.op.name)
+    ...     return run_node(node, values, sizes)
+    >>> mo.extend.backend("example_listing", run)
+    >>> with mo.device("example_listing"):
+    ...     print(mo.exp(mo.asarray([0.0])))
+    Tensor([1.], dtype=float32)
+    >>> seen[-1]
+    'exp'
+    >>> mo.extend.remove("example_listing")
     """
     _check_name("backend", name, name in settings.device_kinds)
     if isinstance(run, Backend):
@@ -200,7 +234,11 @@ def backend(name: str, run: Callable[[Node, list[Any], Mapping[str, int]], Any] 
 
 
 def remove(what: str | Callable[..., Any]) -> None:
-    """Take back an operation, a pass or a backend by its name, or a pattern by its function."""
+    """Take back an operation, a pass or a backend by its name, or a pattern by its function.
+
+    >>> half = mo.extend.op("example_half", lambda x: x / 2)
+    >>> mo.extend.remove("example_half")
+    """
     if isinstance(what, str) and what in _added:
         if settings.get().device == what:
             raise fail(ArgumentError, "extend.remove", f"the backend {what!r} is in use", "leave its mo.settings first")

@@ -26,52 +26,88 @@ def _apply(name: str, x: Any) -> Tensor:
 
 
 def relu(x: Any, /) -> Tensor:
-    """max(x, 0); NaN stays NaN."""
+    """max(x, 0); NaN stays NaN.
+
+    >>> mo.relu([-1.0, 2.0])
+    Tensor([0., 2.], dtype=float32)
+    """
     return ew.maximum(x, 0)
 
 
 def leaky_relu(x: Any, /, slope: float = 0.01) -> Tensor:
-    """x where positive, slope * x elsewhere."""
+    """x where positive, slope * x elsewhere.
+
+    >>> mo.leaky_relu([-1.0, 2.0], 0.1)
+    Tensor([-0.1,  2. ], dtype=float32)
+    """
     x = Tensor.of_node(_float("leaky_relu", x))
     return ew.where(ew.greater(x, 0), x, x * slope)  # type: ignore[operator]
 
 
 def elu(x: Any, /, alpha: float = 1.0) -> Tensor:
-    """x where positive, alpha * (exp(x) - 1) elsewhere."""
+    """x where positive, alpha * (exp(x) - 1) elsewhere.
+
+    >>> mo.elu([-1.0, 0.0, 2.0])
+    Tensor([-0.63212055,  0.        ,  2.        ], dtype=float32)
+    """
     x = Tensor.of_node(_float("elu", x))
     falling = ew.where(ew.greater(x, 0), 0, x)  # a branch that is not taken may not overflow: its gradient would be NaN
     return ew.where(ew.greater(x, 0), x, ew.multiply(ew.expm1(falling), alpha))
 
 
 def selu(x: Any, /) -> Tensor:
-    """The self-normalising elu with its two fixed constants."""
+    """The self-normalising elu with its two fixed constants.
+
+    >>> mo.selu([-1.0, 0.0, 1.0])
+    Tensor([-1.1113307,  0.       ,  1.050701 ], dtype=float32)
+    """
     return ew.multiply(elu(x, 1.6732632423543772), 1.0507009873554805)
 
 
 def sigmoid(x: Any, /) -> Tensor:
-    """1 / (1 + exp(-x)); within 1 ulp in float32."""
+    """1 / (1 + exp(-x)); within 1 ulp in float32.
+
+    >>> mo.sigmoid([0.0, 2.0])
+    Tensor([0.5      , 0.8807971], dtype=float32)
+    """
     return _apply("sigmoid", x)
 
 
 def gelu(x: Any, /, approximate: str = "none") -> Tensor:
-    """x times the normal distribution function at x, exact by default; `approximate="tanh"` for the tanh formula."""
+    """x times the normal distribution function at x, exact by default; `approximate="tanh"` for the tanh formula.
+
+    >>> mo.gelu([-1.0, 0.0, 1.0])
+    Tensor([-0.15865526,  0.        ,  0.8413447 ], dtype=float32)
+    """
     if approximate not in ("none", "tanh"):
         raise fail(ArgumentError, "gelu", f"approximate={approximate!r} is unknown", "use 'none' or 'tanh'")
     return _apply("gelu" if approximate == "none" else "gelu_tanh", x)
 
 
 def silu(x: Any, /) -> Tensor:
-    """x * sigmoid(x)."""
+    """x * sigmoid(x).
+
+    >>> mo.silu([0.0, 1.0])
+    Tensor([0.       , 0.7310586], dtype=float32)
+    """
     return _apply("silu", x)
 
 
 def mish(x: Any, /) -> Tensor:
-    """x * tanh(softplus(x))."""
+    """x * tanh(softplus(x)).
+
+    >>> mo.mish([0.0, 1.0])
+    Tensor([0.       , 0.8650984], dtype=float32)
+    """
     return _apply("mish", x)
 
 
 def softplus(x: Any, /) -> Tensor:
-    """log(1 + exp(x))."""
+    """log(1 + exp(x)).
+
+    >>> mo.softplus([0.0, 100.0])
+    Tensor([  0.6931472, 100.       ], dtype=float32)
+    """
     return _apply("softplus", x)
 
 
@@ -86,12 +122,20 @@ def _rows(name: str, x: Any, axis: Any, *others: Any, **attributes: Any) -> Node
 
 
 def softmax(x: Any, /, axis: Any = -1) -> Tensor:
-    """exp(x) divided by its sum along an axis."""
+    """exp(x) divided by its sum along an axis.
+
+    >>> mo.softmax([0.0, 0.0, mo.inf * -1])
+    Tensor([0.5, 0.5, 0. ], dtype=float32)
+    """
     return Tensor.of_node(_rows("softmax", x, axis))
 
 
 def log_softmax(x: Any, /, axis: Any = -1) -> Tensor:
-    """The logarithm of softmax, without its loss of precision."""
+    """The logarithm of softmax, without its loss of precision.
+
+    >>> mo.log_softmax([0.0, 0.0])
+    Tensor([-0.6931472, -0.6931472], dtype=float32)
+    """
     return Tensor.of_node(_rows("log_softmax", x, axis))
 
 
@@ -107,7 +151,11 @@ def logsumexp(x: Any, /, axis: Any = None, keepdims: bool = False) -> Tensor:
 
 
 def layer_norm(x: Any, /, weight: Any = None, bias: Any = None, eps: float = 1e-5, axis: Any = -1) -> Tensor:
-    """(x - mean) / sqrt(variance + eps) along an axis, times `weight`, plus `bias`, where given."""
+    """(x - mean) / sqrt(variance + eps) along an axis, times `weight`, plus `bias`, where given.
+
+    >>> mo.layer_norm([1.0, 2.0, 3.0]).numpy().round(4)
+    array([-1.2247,  0.    ,  1.2247], dtype=float32)
+    """
     if weight is None and bias is not None:
         raise fail(ArgumentError, "layer_norm", "a bias without a weight is not taken", "pass ones as the weight")
     check_numbers("layer_norm", 0, eps=eps)
@@ -116,7 +164,11 @@ def layer_norm(x: Any, /, weight: Any = None, bias: Any = None, eps: float = 1e-
 
 
 def rms_norm(x: Any, /, weight: Any = None, eps: float = 1e-5, axis: Any = -1) -> Tensor:
-    """x / sqrt(mean of squares + eps) along an axis, times `weight` where given."""
+    """x / sqrt(mean of squares + eps) along an axis, times `weight` where given.
+
+    >>> mo.rms_norm([3.0, 4.0]).numpy().round(4)
+    array([0.8485, 1.1314], dtype=float32)
+    """
     check_numbers("rms_norm", 0, eps=eps)
     return Tensor.of_node(_rows("rms_norm", x, axis, *([] if weight is None else [weight]), eps=float(eps)))
 

@@ -119,7 +119,11 @@ def _without(node: Node, row: bool, column: bool) -> Node:
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
-    """The sum of products along an axis of both; the first is conjugated."""
+    """The sum of products along an axis of both; the first is conjugated.
+
+    >>> mo.linalg.vecdot([1.0, 2.0], [3.0, 4.0])
+    Tensor(11., dtype=float32)
+    """
     a, b = _numeric("vecdot", x1, x2)
     axis = as_integer(axis, "vecdot", "axis")
     rank = min(len(a.shape), len(b.shape))
@@ -152,7 +156,11 @@ def _pairs(axes: Any, a: Shape, b: Shape) -> tuple[list[int], list[int]]:
 
 
 def tensordot(x1: Any, x2: Any, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
-    """The sum of products over `axes`: the last ones of x1 with the first ones of x2, or two lists of pairs."""
+    """The sum of products over `axes`: the last ones of x1 with the first ones of x2, or two lists of pairs.
+
+    >>> mo.linalg.tensordot(mo.ones((2, 3)), mo.ones((3, 4)), axes=1).shape
+    (2, 4)
+    """
     a, b = _numeric("tensordot", x1, x2, low=True)
     first, second = _pairs(axes, a.shape, b.shape)
     if any(a.shape[i] != b.shape[j] for i, j in zip(first, second, strict=True)):
@@ -167,7 +175,12 @@ def tensordot(x1: Any, x2: Any, /, *, axes: int | tuple[Sequence[int], Sequence[
 
 
 def outer(x1: Any, x2: Any, /) -> Tensor:
-    """Every element of one vector times every one of another."""
+    """Every element of one vector times every one of another.
+
+    >>> mo.linalg.outer([1, 2], [10, 20, 30])
+    Tensor([[10, 20, 30],
+            [20, 40, 60]], dtype=int64)
+    """
     a, b = _numeric("outer", x1, x2)
     if len(a.shape) != 1 or len(b.shape) != 1:
         raise fail(ShapeError, "outer", f"shapes {a.shape} and {b.shape} are not two vectors")
