@@ -130,16 +130,6 @@ def test_figures_of_the_readme_are_those_measured() -> None:
     assert [figure for figure in figures if not re.search(rf"(?<![\d.]){re.escape(figure)}\b", measured)] == []
 
 
-def test_the_map_names_every_file() -> None:
-    """In the row of its folder in docs/map.md."""
-    text = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
-    rows = {found[1]: found[0] for found in re.findall(r"^(\| \d+ \| `(\w+)/` .*)$", text, re.MULTILINE)}
-    package = ROOT / "src" / "morpho"
-    missing = [str(file.relative_to(package)) for file in sorted(package.glob("*/*.py"))
-               if file.name != "__init__.py" and f"`{file.name}`" not in rows.get(file.parent.name, "")]
-    assert not missing, f"docs/map.md does not say what these are for: {missing}"
-
-
 def test_the_page_on_errors_names_every_class() -> None:
     """Each has a row of docs/errors.md, with the built-in classes it derives from."""
     import morpho as mo
