@@ -13,7 +13,7 @@ from morpho.base.target import ALIGNMENT_BYTES
 
 MAPPED_BYTES = 1 << 20  # from here on a chunk is its own mapping, below it comes from malloc
 # From here on huge pages, of this size: 12x faster to touch first, 1.4x afterwards. Small ones lie in memory in the
-# order in which they were touched, which can put what is used together into the same sets of a cache (docs/findings).
+# order in which they were touched, which can put what is used together into the same sets of a cache (notes/gemm.md).
 HUGE_PAGE_BYTES = 2 << 20
 ZEROED = -1  # the `asked` of a chunk nobody has had yet and that the system filled with zeros
 

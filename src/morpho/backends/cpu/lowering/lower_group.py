@@ -333,7 +333,7 @@ class GroupLowering:
 
     def is_worth_turning(self, columns: int, rows: int, along: list[int], steps: list[Size],
                          strides: list[Size]) -> bool:
-        """By times of a Neoverse N1 and of a Xeon (docs/findings.md)."""
+        """By times of a Neoverse N1 and of a Xeon (notes/)."""
         sizes = [self.operands[n].dtype.itemsize for n in along]
         anew = any(i.name == "load" and i.full and steps[i.extra] == 0 and strides[i.extra] not in (0, 1)
                    for i in self.instructions)  # a number of every row that is picked up again for each column

@@ -3,7 +3,7 @@
 One row uses every value of its panel once, so that widening it to float32 takes as many instructions as multiplying.
 Of the two vector units of a Neoverse core only one can shift, and instructions go to a unit in the order in which they
 come: LLVM's order leaves a fifth of their time unused. Here an fma stands beside every shift, that of a value which was
-widened some steps before (docs/findings.md has the cycles).
+widened some steps before (notes/ has the cycles).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 24 sums leave eight registers for what is multiplied. LLVM gathers its loads and reaches 97.7 % of the peak; here each
 stands a few multiply-adds before its first use, the panel's vectors in two sets that take turns, and what comes next is
-asked for: rows come from the second-level cache, a panel at its first rows from memory (docs/findings.md).
+asked for: rows come from the second-level cache, a panel at its first rows from memory (notes/).
 """
 
 from __future__ import annotations
