@@ -27,6 +27,7 @@ RESULTS = {"mo.compile": lambda: type(mo.compile(lambda x: x))}  # what a functi
 # Methods that other rooms of the engine use, and no program of a user.
 INTERNAL = {("Tensor", name) for name in ("of_node", "of_buffer", "claim", "release_leaf", "replace", "program",
                                           "buffer", "elements", "node")}
+INTERNAL |= {("State", name) for name in ("wait_for", "checked", "replace")}
 
 
 def picked(namespace: str, homes: str = "", rest: bool = False) -> dict[str, Any]:
@@ -131,7 +132,8 @@ def kind_of(value: Any) -> str:
 def entry(name: str, value: Any) -> str:
     """One name: its signature, its docstring, and the methods of a class."""
     if not public.needs_example(value):
-        return f"````{{py:data}} {name}\n`{_shown(value)}`\n````\n"
+        shown = repr(value) if len(repr(value)) < 600 else "..."
+        return f"````{{py:data}} {name}\n`{shown}`\n````\n"
     colons = "``````"
     body = markdown(public.docstring(value))
     if inspect.isclass(value):

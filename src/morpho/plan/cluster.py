@@ -114,10 +114,11 @@ class Cluster:
 
     >>> from morpho import plan
     >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
-    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> rates = {"a": 2e11, "b": 1e11}
+    >>> nodes = [plan.Node(name, 8 << 30, 1e10, {"f32": rates[name]}) for name in rates]
     >>> cluster = plan.Cluster.uniform(nodes, 1e9, 1e-4)
     >>> cluster.link("a", "b").seconds(1_000_000), cluster.node("b").memory_bytes
-    (0.0011, 8000000000)
+    (0.0011, 8589934592)
     """
 
     nodes: tuple[Node, ...]

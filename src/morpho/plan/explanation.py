@@ -24,7 +24,8 @@ class Relief:
 
     >>> from morpho import plan
     >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
-    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> rates = {"a": 2e11, "b": 1e11}
+    >>> nodes = [plan.Node(name, 8 << 30, 1e10, {"f32": rates[name]}) for name in rates]
     >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
     >>> [relief.what for relief in plan.explain(p, relief=1).reliefs] != []
     True
@@ -44,7 +45,8 @@ class Explanation:
 
     >>> from morpho import plan
     >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
-    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> rates = {"a": 2e11, "b": 1e11}
+    >>> nodes = [plan.Node(name, 8 << 30, 1e10, {"f32": rates[name]}) for name in rates]
     >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
     >>> explanation = p.explain()
     >>> explanation.plan is p, len(explanation.failures)
@@ -77,7 +79,8 @@ def explain(plan: Plan, relief: int = 8, with_failures: bool = True) -> Explanat
 
     >>> from morpho import plan
     >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
-    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> rates = {"a": 2e11, "b": 1e11}
+    >>> nodes = [plan.Node(name, 8 << 30, 1e10, {"f32": rates[name]}) for name in rates]
     >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
     >>> "a" in str(plan.explain(p, relief=2))
     True

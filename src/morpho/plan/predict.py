@@ -67,7 +67,8 @@ def fill(card: ModelCard, cluster: Cluster, stages: Sequence[Stage], constraints
 
     >>> from morpho import plan
     >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
-    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> rates = {"a": 2e11, "b": 1e11}
+    >>> nodes = [plan.Node(name, 8 << 30, 1e10, {"f32": rates[name]}) for name in rates]
     >>> cluster = plan.Cluster.uniform(nodes, 1e9, 1e-4)
     >>> [stage] = plan.fill(card, cluster, [plan.Stage("a", 0, card.depth)])
     >>> stage.memory_needed_bytes > 0, stage.compute_s > 0

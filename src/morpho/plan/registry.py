@@ -29,7 +29,8 @@ class Request:
 
     >>> from morpho import plan
     >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
-    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> rates = {"a": 2e11, "b": 1e11}
+    >>> nodes = [plan.Node(name, 8 << 30, 1e10, {"f32": rates[name]}) for name in rates]
     >>> cluster = plan.Cluster.uniform(nodes, 1e9, 1e-4)
     >>> request = plan.Request(card, cluster, "throughput", 0, plan.Constraints())
     >>> request.card.depth, len(request.cluster.nodes)
@@ -133,7 +134,8 @@ def solve(card: ModelCard, cluster: Cluster, strategy: str = "optimal", objectiv
 
     >>> from morpho import plan
     >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
-    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> rates = {"a": 2e11, "b": 1e11}
+    >>> nodes = [plan.Node(name, 8 << 30, 1e10, {"f32": rates[name]}) for name in rates]
     >>> cluster = plan.Cluster.uniform(nodes, 1e9, 1e-4)
     >>> p = plan.solve(card, cluster, objective="latency")
     >>> p.optimal, p.gap

@@ -36,7 +36,8 @@ class Stage:
 
     >>> from morpho import plan
     >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
-    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> rates = {"a": 2e11, "b": 1e11}
+    >>> nodes = [plan.Node(name, 8 << 30, 1e10, {"f32": rates[name]}) for name in rates]
     >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
     >>> sum(stage.end - stage.start for stage in p.stages) == card.depth
     True
@@ -75,7 +76,8 @@ class Prediction:
 
     >>> from morpho import plan
     >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
-    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> rates = {"a": 2e11, "b": 1e11}
+    >>> nodes = [plan.Node(name, 8 << 30, 1e10, {"f32": rates[name]}) for name in rates]
     >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
     >>> p.predicted.nodes_used, p.predicted.latency_s > 0
     (2, True)
@@ -157,7 +159,8 @@ class Plan:
 
     >>> from morpho import plan
     >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
-    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> rates = {"a": 2e11, "b": 1e11}
+    >>> nodes = [plan.Node(name, 8 << 30, 1e10, {"f32": rates[name]}) for name in rates]
     >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
     >>> [(stage.node, stage.start, stage.end) for stage in p.stages], p.optimal
     ([('b', 0, 9), ('a', 9, 14)], True)

@@ -24,7 +24,8 @@ class Failure:
 
     >>> from morpho import plan
     >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
-    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> rates = {"a": 2e11, "b": 1e11}
+    >>> nodes = [plan.Node(name, 8 << 30, 1e10, {"f32": rates[name]}) for name in rates]
     >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
     >>> [(failure.node, failure.plan is not None) for failure in plan.failures(p)]
     [('a', True), ('b', True)]
@@ -56,7 +57,8 @@ def failures(plan: Plan, storage_bytes_per_s: float = STORAGE_BYTES_PER_S) -> tu
 
     >>> from morpho import plan
     >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
-    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> rates = {"a": 2e11, "b": 1e11}
+    >>> nodes = [plan.Node(name, 8 << 30, 1e10, {"f32": rates[name]}) for name in rates]
     >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
     >>> [failure.node for failure in plan.failures(p)]
     ['a', 'b']

@@ -29,7 +29,8 @@ class WhatIf:
 
     >>> from morpho import plan
     >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
-    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> rates = {"a": 2e11, "b": 1e11}
+    >>> nodes = [plan.Node(name, 8 << 30, 1e10, {"f32": rates[name]}) for name in rates]
     >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
     >>> [answer] = plan.what_if(p, "a memory 64GB")
     >>> answer.change, answer.plan is not None
@@ -46,7 +47,8 @@ def what_if(plan: Plan, *changes: str) -> list[WhatIf]:
 
     >>> from morpho import plan
     >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
-    >>> nodes = [plan.Node(name, 8_000_000_000, 1e10, {"f32": speed}) for name, speed in (("a", 2e11), ("b", 1e11))]
+    >>> rates = {"a": 2e11, "b": 1e11}
+    >>> nodes = [plan.Node(name, 8 << 30, 1e10, {"f32": rates[name]}) for name in rates]
     >>> p = plan.solve(card, plan.Cluster.uniform(nodes, 1e9, 1e-4))
     >>> [answer.change for answer in plan.what_if(p, "a memory 64GB", "link a-b 1Gbit/s 2ms")]
     ['a memory 64GB', 'link a-b 1Gbit/s 2ms', 'all together']
