@@ -94,8 +94,7 @@ def refused(error: Exception, function: Callable[..., Any], args: tuple[Any, ...
             name: str = "") -> Exception | None:
     """What to raise for an error of `function(*args, **options)` where it says that the function does not take these
     arguments; None for any other error. To be asked in the frame that made the call."""
-    traceback = error.__traceback__
-    if type(error) is not TypeError or traceback is None or traceback.tb_next is not None:
+    if type(error) is not TypeError or _frames(error) > 1 + _wrappers(function):
         return None  # something that the function ran has raised it
     try:
         signature = inspect.signature(function)
@@ -107,6 +106,22 @@ def refused(error: Exception, function: Callable[..., Any], args: tuple[Any, ...
         own = type(args[0]).__name__ if function.__name__ == "__init__" and args else function.__name__
         return _refusal(name or own, signature, args, options, str(reason))
     return None
+
+
+def _frames(error: Exception) -> int:
+    """How many frames the error has passed, that which asks included."""
+    count, traceback = 0, error.__traceback__
+    while traceback is not None:
+        count, traceback = count + 1, traceback.tb_next
+    return count
+
+
+def _wrappers(function: Any) -> int:
+    """How many frames a decorated function puts between a call and itself (`functools.wraps`)."""
+    count = 0
+    while hasattr(function, "__wrapped__"):
+        count, function = count + 1, function.__wrapped__
+    return count
 
 
 def _refusal(name: str, signature: inspect.Signature, args: tuple[Any, ...], options: Mapping[str, Any],
