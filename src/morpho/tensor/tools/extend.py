@@ -36,6 +36,7 @@ __all__ = ["add_pass", "backend", "op", "pattern", "remove"]
 
 _added: set[str] = set()  # devices of `backend`
 
+
 def op(name: str, composition: Callable[..., Tensor] | None = None, *, reference: Callable[..., Any] | None = None,
        emit: Callable[..., Any] | None = None, vjp: Callable[[Node, Node], Sequence[Node | None]] | None = None,
        kinds: str = "f", flops: int = 1, native: bool = True) -> Callable[..., Tensor]:
