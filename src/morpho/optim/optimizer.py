@@ -46,7 +46,13 @@ def _home(parameters: list[Parameter]) -> str:
 class ParamGroup:
     """Parameters, `group["params"]`, with settings of their own: `group["weight_decay"] = 0.0`. The learning rate is a
     state, so changing it compiles nothing; any other setting is part of the program: another one means compiling a step
-    anew."""
+    anew.
+
+    >>> weights, bias = mo.nn.Parameter(mo.ones(2)), mo.nn.Parameter(mo.ones(2))
+    >>> opt = mo.optim.AdamW([{"params": [weights]}, {"params": [bias], "weight_decay": 0.0}], lr=0.1)
+    >>> [group["weight_decay"] for group in opt.param_groups]
+    [0.01, 0.0]
+    """
 
     def __init__(self, params: list[Parameter], settings: Mapping[str, Any]) -> None:
         self.params = params

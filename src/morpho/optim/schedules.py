@@ -27,7 +27,18 @@ from morpho.tensor.state.trace import current_trace
 
 
 class LRScheduler:
-    """What schedules have in common; a new one says what becomes of a rate: `rate(base, step, group)`."""
+    """What schedules have in common; a new one says what becomes of a rate: `rate(base, step, group)`.
+
+    >>> class Halved(mo.optim.LRScheduler):
+    ...     def rate(self, base, step, group):
+    ...         return base / 2**step
+    >>> opt = mo.optim.SGD([mo.nn.Parameter(mo.ones(1))], lr=1.0)
+    >>> schedule = Halved(opt)
+    >>> for _ in range(2):
+    ...     schedule.step()
+    >>> schedule.get_last_lr()
+    [0.25]
+    """
 
     def __init__(self, optimizer: Optimizer) -> None:
         _check_optimizer(type(self).__name__, optimizer)
@@ -94,7 +105,13 @@ def check_milestones(name: str, milestones: Any) -> list[int]:
 
 
 class StepLR(LRScheduler):
-    """Times `gamma` every `step_size` steps."""
+    """Times `gamma` every `step_size` steps.
+
+    >>> opt = mo.optim.SGD([mo.nn.Parameter(mo.ones(1))], lr=1.0)
+    >>> schedule = mo.optim.StepLR(opt, step_size=2, gamma=0.5)
+    >>> [(schedule.get_last_lr()[0], schedule.step())[0] for _ in range(4)]
+    [1.0, 1.0, 0.5, 0.5]
+    """
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1) -> None:
         _positive("StepLR", step_size=step_size)
@@ -107,7 +124,13 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """Times `gamma` at each of the `milestones`."""
+    """Times `gamma` at each of the `milestones`.
+
+    >>> opt = mo.optim.SGD([mo.nn.Parameter(mo.ones(1))], lr=1.0)
+    >>> schedule = mo.optim.MultiStepLR(opt, [1, 3], gamma=0.5)
+    >>> [(schedule.get_last_lr()[0], schedule.step())[0] for _ in range(4)]
+    [1.0, 0.5, 0.5, 0.25]
+    """
 
     def __init__(self, optimizer: Optimizer, milestones: Sequence[int], gamma: float = 0.1) -> None:
         check_numbers("MultiStepLR", gamma=gamma)
@@ -119,7 +142,13 @@ class MultiStepLR(LRScheduler):
 
 
 class ConstantLR(LRScheduler):
-    """Times `factor` for the first `total_iters` steps."""
+    """Times `factor` for the first `total_iters` steps.
+
+    >>> opt = mo.optim.SGD([mo.nn.Parameter(mo.ones(1))], lr=1.0)
+    >>> schedule = mo.optim.ConstantLR(opt, factor=0.5, total_iters=2)
+    >>> [(schedule.get_last_lr()[0], schedule.step())[0] for _ in range(4)]
+    [0.5, 0.5, 1.0, 1.0]
+    """
 
     def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5) -> None:
         check_numbers("ConstantLR", factor=factor, total_iters=total_iters)
@@ -131,7 +160,13 @@ class ConstantLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """Times `gamma` at every step."""
+    """Times `gamma` at every step.
+
+    >>> opt = mo.optim.SGD([mo.nn.Parameter(mo.ones(1))], lr=1.0)
+    >>> schedule = mo.optim.ExponentialLR(opt, gamma=0.5)
+    >>> [(schedule.get_last_lr()[0], schedule.step())[0] for _ in range(3)]
+    [1.0, 0.5, 0.25]
+    """
 
     def __init__(self, optimizer: Optimizer, gamma: float) -> None:
         check_numbers("ExponentialLR", gamma=gamma)
@@ -143,7 +178,13 @@ class ExponentialLR(LRScheduler):
 
 
 class CosineAnnealingLR(LRScheduler):
-    """Along half a cosine from the base down to `eta_min` in `T_max` steps, and up again in as many."""
+    """Along half a cosine from the base down to `eta_min` in `T_max` steps, and up again in as many.
+
+    >>> opt = mo.optim.SGD([mo.nn.Parameter(mo.ones(1))], lr=1.0)
+    >>> schedule = mo.optim.CosineAnnealingLR(opt, T_max=2)
+    >>> [round((schedule.get_last_lr()[0], schedule.step())[0], 3) for _ in range(3)]
+    [1.0, 0.5, 0.0]
+    """
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0) -> None:
         _positive("CosineAnnealingLR", T_max=T_max)
@@ -156,7 +197,13 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """Times a factor that goes in a line from `start_factor` to `end_factor` in `total_iters` steps."""
+    """Times a factor that goes in a line from `start_factor` to `end_factor` in `total_iters` steps.
+
+    >>> opt = mo.optim.SGD([mo.nn.Parameter(mo.ones(1))], lr=1.0)
+    >>> schedule = mo.optim.LinearLR(opt, start_factor=0.5, total_iters=2)
+    >>> [(schedule.get_last_lr()[0], schedule.step())[0] for _ in range(3)]
+    [0.5, 0.75, 1.0]
+    """
 
     def __init__(self, optimizer: Optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0,
                  total_iters: int = 5) -> None:
@@ -171,7 +218,13 @@ class LinearLR(LRScheduler):
 
 
 class PolynomialLR(LRScheduler):
-    """Times (1 - step / total_iters) to a power; 0 in the end."""
+    """Times (1 - step / total_iters) to a power; 0 in the end.
+
+    >>> opt = mo.optim.SGD([mo.nn.Parameter(mo.ones(1))], lr=1.0)
+    >>> schedule = mo.optim.PolynomialLR(opt, total_iters=4)
+    >>> [(schedule.get_last_lr()[0], schedule.step())[0] for _ in range(5)]
+    [1.0, 0.75, 0.5, 0.25, 0.0]
+    """
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0) -> None:
         _positive("PolynomialLR", total_iters=total_iters)
@@ -184,7 +237,13 @@ class PolynomialLR(LRScheduler):
 
 
 class LambdaLR(LRScheduler):
-    """Times `lr_lambda(step)`, one for all groups or a list with one for each."""
+    """Times `lr_lambda(step)`, one for all groups or a list with one for each.
+
+    >>> opt = mo.optim.SGD([mo.nn.Parameter(mo.ones(1))], lr=1.0)
+    >>> schedule = mo.optim.LambdaLR(opt, lambda step: 1 / (1 + step))
+    >>> [(schedule.get_last_lr()[0], schedule.step())[0] for _ in range(2)]
+    [1.0, 0.5]
+    """
 
     def __init__(self, optimizer: Optimizer,
                  lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]]) -> None:
@@ -236,7 +295,13 @@ class WarmupCosineLR(LRScheduler):
 
 class WarmupLinearLR(WarmupCosineLR):
     """Up in a line for `warmup_iters` steps, then down in a line to `end_factor` times the base at step
-    `total_iters`."""
+    `total_iters`.
+
+    >>> opt = mo.optim.SGD([mo.nn.Parameter(mo.ones(1))], lr=1.0)
+    >>> schedule = mo.optim.WarmupLinearLR(opt, warmup_iters=2, total_iters=4)
+    >>> [(schedule.get_last_lr()[0], schedule.step())[0] for _ in range(5)]
+    [0.3333333333333333, 0.6666666666666666, 1.0, 0.5, 0.0]
+    """
 
     def left(self, share: float) -> float:
         return 1 - share

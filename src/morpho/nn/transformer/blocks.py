@@ -43,7 +43,11 @@ _by_name = activation  # for where an argument has its name
 
 
 def norm(name: str, normalized_shape: int, eps: float = 1e-5, dtype: Any = mo.float32) -> Module:
-    """A norm by name: "layernorm" or "rmsnorm"."""
+    """A norm by name: "layernorm" or "rmsnorm".
+
+    >>> type(mo.nn.transformer.norm("rmsnorm", 8)).__name__
+    'RMSNorm'
+    """
     if name not in NORMS:
         raise fail(ArgumentError, "norm", f"{name!r} is unknown", "one of " + ", ".join(NORMS))
     return NORMS[name](normalized_shape, eps=eps, dtype=dtype)
