@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,20 @@ class Dataset:
 
     def __getitem__(self, number: int) -> Any:
         raise fail(ArgumentError, type(self).__name__, "the dataset has no items", "define __getitem__(self, number)")
+
+
+class IterableDataset:
+    """Items one after another, of which no one has a number: a stream. Write `__iter__`; a loader takes them as they
+    come, in one thread where it has workers. With `set_epoch(epoch)` it is told the epoch before each loop.
+
+    >>> class Squares(mo.data.IterableDataset):
+    ...     def __iter__(self): return (float(n * n) for n in range(5))
+    >>> [batch.tolist() for batch in mo.data.DataLoader(Squares(), batch_size=2)]
+    [[0.0, 1.0], [4.0, 9.0], [16.0]]
+    """
+
+    def __iter__(self) -> Iterator[Any]:
+        raise fail(ArgumentError, type(self).__name__, "the dataset has no items", "define __iter__(self)")
 
 
 class TensorDataset(Dataset):
