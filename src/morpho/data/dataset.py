@@ -77,13 +77,14 @@ def _taken(tensor: mo.Tensor, numbers: np.ndarray) -> mo.Tensor:
     return mo.asarray(np.take(tensor.numpy(), numbers, axis=0))
 
 
-def default_collate(items: Sequence[Any]) -> Any:
+def default_collate(batch: Sequence[Any]) -> Any:
     """Items as one batch: arrays and numbers stacked into tensors, tuples, lists and dicts part by part.
 
     >>> batch = mo.data.default_collate([(1.0, {"n": 1}), (2.0, {"n": 2})])
     >>> batch[0].tolist(), batch[1]["n"].tolist()
     ([1.0, 2.0], [1, 2])
     """
+    items = list(batch)
     if not items:
         raise fail(ArgumentError, "default_collate", "a batch has no items")
     first = items[0]
@@ -93,9 +94,9 @@ def default_collate(items: Sequence[Any]) -> Any:
         parts = [default_collate(part) for part in zip(*items, strict=True)]
         return tuple(parts) if isinstance(first, tuple) else parts
     if isinstance(first, mo.Tensor):
-        return mo.stack(list(items)).realise()
+        return mo.stack(items).realise()
     if isinstance(first, str | bytes):
-        return list(items)
+        return items
     if isinstance(first, float):
         return mo.asarray(np.array(items, np.float32))
     try:

@@ -88,8 +88,8 @@ class DataLoader:
             raise fail(ArgumentError, "DataLoader", "a batch_sampler says itself how large batches are",
                        "leave batch_size and drop_last out")
         if self.is_stream and given:
-            raise fail(ArgumentError, "DataLoader", f"the items of {type(self.dataset).__name__} come as they come, and "
-                                                    f"{given[0]} is given", "shuffle in its __iter__")
+            raise fail(ArgumentError, "DataLoader", f"the items of {type(self.dataset).__name__} come as they come, "
+                                                    f"and {given[0]} is given", "shuffle in its __iter__")
         for name in ("sampler", "batch_sampler"):
             one = vars(self)[name]
             if one is not None and not hasattr(one, "__iter__"):

@@ -1,7 +1,8 @@
 """Samplers: the order in which a loader takes the items of a dataset, as numbers, or as lists of numbers for batches.
 
 A sampler that draws has a seed, and an order of its own for every epoch: the loader says which with `set_epoch`, so
-that a run which is taken up again sees the same items. One without `set_epoch` is asked for its order anew in every epoch.
+that a run which is taken up again sees the same items. One without `set_epoch` is asked for its order anew in every
+epoch.
 """
 
 from __future__ import annotations
