@@ -32,7 +32,7 @@ def ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: A
 
     >>> frames = mo.log_softmax(mo.zeros((4, 1, 3)), axis=-1)
     >>> round(mo.nn.ctc_loss(frames, mo.asarray([[1, 2]]), [4], [2]).item(), 4)
-    0.8424
+    0.8432
     """
     name = "ctc_loss"
     check_reduction(name, reduction)
