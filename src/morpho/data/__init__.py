@@ -8,12 +8,22 @@
 """
 
 from morpho.data.batch_size import BatchSizes, best_batch_size
-from morpho.data.dataset import Dataset, TensorDataset, default_collate
+from morpho.data.dataset import Dataset, IterableDataset, TensorDataset, default_collate
 from morpho.data.loader import DataLoader
 from morpho.data.order import permuted
+from morpho.data.samplers import (
+    BatchSampler,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+from morpho.data.subsets import ConcatDataset, Subset, random_split
 from morpho.data.tokens import TokenFile, write_tokens
 
 __all__ = [
-    "BatchSizes", "DataLoader", "Dataset", "TensorDataset", "TokenFile", "best_batch_size", "default_collate",
-    "permuted", "write_tokens",
+    "BatchSampler", "BatchSizes", "ConcatDataset", "DataLoader", "Dataset", "IterableDataset", "RandomSampler",
+    "Sampler", "SequentialSampler", "Subset", "SubsetRandomSampler", "TensorDataset", "TokenFile",
+    "WeightedRandomSampler", "best_batch_size", "default_collate", "permuted", "random_split", "write_tokens",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,20 @@ class Dataset:
 
     def __getitem__(self, number: int) -> Any:
         raise fail(ArgumentError, type(self).__name__, "the dataset has no items", "define __getitem__(self, number)")
+
+
+class IterableDataset:
+    """Items one after another, of which no one has a number: a stream. Write `__iter__`; a loader takes them as they
+    come, in one thread where it has workers. With `set_epoch(epoch)` it is told the epoch before each loop.
+
+    >>> class Squares(mo.data.IterableDataset):
+    ...     def __iter__(self): return (float(n * n) for n in range(5))
+    >>> [batch.tolist() for batch in mo.data.DataLoader(Squares(), batch_size=2)]
+    [[0.0, 1.0], [4.0, 9.0], [16.0]]
+    """
+
+    def __iter__(self) -> Iterator[Any]:
+        raise fail(ArgumentError, type(self).__name__, "the dataset has no items", "define __iter__(self)")
 
 
 class TensorDataset(Dataset):
@@ -63,13 +77,14 @@ def _taken(tensor: mo.Tensor, numbers: np.ndarray) -> mo.Tensor:
     return mo.asarray(np.take(tensor.numpy(), numbers, axis=0))
 
 
-def default_collate(items: Sequence[Any]) -> Any:
+def default_collate(batch: Sequence[Any]) -> Any:
     """Items as one batch: arrays and numbers stacked into tensors, tuples, lists and dicts part by part.
 
     >>> batch = mo.data.default_collate([(1.0, {"n": 1}), (2.0, {"n": 2})])
     >>> batch[0].tolist(), batch[1]["n"].tolist()
     ([1.0, 2.0], [1, 2])
     """
+    items = list(batch)
     if not items:
         raise fail(ArgumentError, "default_collate", "a batch has no items")
     first = items[0]
@@ -79,9 +94,9 @@ def default_collate(items: Sequence[Any]) -> Any:
         parts = [default_collate(part) for part in zip(*items, strict=True)]
         return tuple(parts) if isinstance(first, tuple) else parts
     if isinstance(first, mo.Tensor):
-        return mo.stack(list(items)).realise()
+        return mo.stack(items).realise()
     if isinstance(first, str | bytes):
-        return list(items)
+        return items
     if isinstance(first, float):
         return mo.asarray(np.array(items, np.float32))
     try:

@@ -9,7 +9,9 @@ it happened.
 from __future__ import annotations
 
 import contextvars
+import itertools
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -18,8 +20,9 @@ import numpy as np
 
 from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, TaskError, fail
-from morpho.data.dataset import default_collate
+from morpho.data.dataset import IterableDataset, default_collate
 from morpho.data.order import permuted
+from morpho.data.samplers import BatchSampler
 from morpho.tensor.tools.foreign_calls import hinted
 
 Make = Callable[[int], Any]  # a batch by its number
@@ -28,8 +31,9 @@ Make = Callable[[int], Any]  # a batch by its number
 class DataLoader:
     """Batches of a dataset, an epoch per loop.
 
-    dataset: something with a length and numbered items; see `Dataset`.
+    dataset: something with a length and numbered items, see `Dataset`; or a stream, see `IterableDataset`.
     shuffle, seed: each epoch in a random order of its own, that of (seed, epoch), whatever `num_workers` is.
+    sampler, batch_sampler: another order: numbers of items, or lists of them for batches; see `Sampler`.
     num_workers: threads that make batches; 0 makes each when it is asked for. Reading, NumPy and Morpho run beside
         Python.
     prefetch_factor: how many batches for each worker may be ready or in the making ahead of the loop.
@@ -49,12 +53,15 @@ class DataLoader:
     """
 
     @hinted
-    def __init__(self, dataset: Any, batch_size: int = 1, shuffle: bool = False, *, num_workers: int = 0,
-                 collate_fn: Callable[[Sequence[Any]], Any] | None = None, drop_last: bool = False,
+    def __init__(self, dataset: Any, batch_size: int = 1, shuffle: bool = False, sampler: Any = None,
+                 batch_sampler: Any = None, num_workers: int = 0,
+                 collate_fn: Callable[[Sequence[Any]], Any] | None = None, *, drop_last: bool = False,
                  prefetch_factor: int = 2, seed: int = 0) -> None:
-        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        self.is_stream = isinstance(dataset, IterableDataset) or (
+            hasattr(dataset, "__iter__") and not hasattr(dataset, "__getitem__"))
+        if not self.is_stream and (not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__")):
             raise fail(ArgumentError, "DataLoader", f"{type(dataset).__name__} has no length or no numbered items",
-                       "define __len__ and __getitem__")
+                       "define __len__ and __getitem__, or __iter__")
         numbers = []
         for name, value, least in (("batch_size", batch_size, 1), ("num_workers", num_workers, 0),
                                    ("prefetch_factor", prefetch_factor, 1)):
@@ -65,21 +72,50 @@ class DataLoader:
         self.batch_size, self.num_workers, self.prefetch_factor = numbers
         self.dataset, self.shuffle, self.seed = dataset, shuffle, seed
         self.drop_last, self.collate_fn = drop_last, collate_fn
+        self.sampler, self.batch_sampler = sampler, batch_sampler
+        self._check_order()
         self.epoch = self.position = 0  # of the next batch
         self._begun = False  # whether a loop is in this epoch, or was
 
+    def _check_order(self) -> None:
+        """One thing alone says what comes when."""
+        given = [name for name, is_given in (
+            ("shuffle", self.shuffle), ("sampler", self.sampler is not None),
+            ("batch_sampler", self.batch_sampler is not None)) if is_given]
+        if len(given) > 1:
+            raise fail(ArgumentError, "DataLoader", f"{' and '.join(given)} both say what comes when", "give one")
+        if self.batch_sampler is not None and (self.batch_size != 1 or self.drop_last):
+            raise fail(ArgumentError, "DataLoader", "a batch_sampler says itself how large batches are",
+                       "leave batch_size and drop_last out")
+        if self.is_stream and given:
+            raise fail(ArgumentError, "DataLoader", f"the items of {type(self.dataset).__name__} come as they come, "
+                                                    f"and {given[0]} is given", "shuffle in its __iter__")
+        for name in ("sampler", "batch_sampler"):
+            one = vars(self)[name]
+            if one is not None and not hasattr(one, "__iter__"):
+                raise fail(ArgumentError, "DataLoader", f"{name} of type {type(one).__name__} has no order",
+                           "define __iter__ and __len__")
+
     def __len__(self) -> int:
         """Batches of an epoch."""
-        items = len(self.dataset)
+        if self.batch_sampler is not None:
+            return len(self.batch_sampler)
+        items = self._items()
+        if items is None:
+            raise fail(ArgumentError, "DataLoader", f"{type(self.dataset).__name__} has no length")
         return items // self.batch_size if self.drop_last else -(-items // self.batch_size)
+
+    def _items(self) -> int | None:
+        """Items of an epoch; None where nobody knows."""
+        source = self.dataset if self.sampler is None else self.sampler
+        return len(source) if hasattr(source, "__len__") else None
 
     def __iter__(self) -> Iterator[Any]:
         if self._begun:
             self.epoch, self.position = self.epoch + 1, 0
         self._begun = True
         epoch = self.epoch
-        source = _batches(self._maker(epoch), self.position, len(self), self.num_workers,
-                          self.prefetch_factor * self.num_workers)
+        source = self._source(epoch)
         try:
             for batch in source:
                 if self.epoch != epoch:
@@ -91,34 +127,92 @@ class DataLoader:
         finally:
             source.close()
 
-    def _maker(self, epoch: int) -> Make:
-        """What makes a batch of this epoch by its number; it holds the dataset, not the loader."""
-        dataset, size, count, seed = self.dataset, self.batch_size, len(self.dataset), self.seed
-        shuffle, collate_fn = self.shuffle, self.collate_fn
-        together = getattr(dataset, "batch", None) if collate_fn is None else None
+    def _source(self, epoch: int) -> Any:
+        """The batches of an epoch that are still to come."""
+        for one in (self.sampler, self.batch_sampler, self.dataset):
+            if hasattr(one, "set_epoch"):
+                one.set_epoch(epoch)
+        if self.is_stream:
+            workers = min(self.num_workers, 1)  # one thread reads a stream, for its items come one after another
+            maker = _stream_maker(self.dataset, self.batch_size, self.drop_last, self.collate_fn, self.position)
+            return _until_the_end(_batches(maker, self.position, sys.maxsize, workers,
+                                           self.prefetch_factor * self.num_workers))
+        if self.sampler is None and self.batch_sampler is None:
+            order, count = self._order(epoch), len(self)
+        else:
+            batches = self.batch_sampler if self.batch_sampler is not None else BatchSampler(
+                self.sampler, self.batch_size, self.drop_last)
+            listed = [np.asarray(batch, np.int64) for batch in batches]
+            order, count = listed.__getitem__, len(listed)
+        make = _maker(self.dataset, self.collate_fn, order)
+        return _batches(make, self.position, count, self.num_workers, self.prefetch_factor * self.num_workers)
 
-        def make(number: int) -> Any:
+    def _order(self, epoch: int) -> Callable[[int], np.ndarray]:
+        """The items of a batch by its number, computed where it is asked for."""
+        size, count, seed, shuffle = self.batch_size, len(self.dataset), self.seed, self.shuffle
+
+        def order(number: int) -> np.ndarray:
             places = np.arange(number * size, min((number + 1) * size, count))
-            numbers = permuted(places, count, seed, epoch) if shuffle else places
-            if together is not None:
-                return together(numbers)
-            return (collate_fn or default_collate)([dataset[item] for item in numbers.tolist()])
+            return permuted(places, count, seed, epoch) if shuffle else places
 
-        return make
+        return order
 
-    def state_dict(self) -> dict[str, int]:
+    def state_dict(self) -> dict[str, Any]:
         """Where the loop stands, as plain numbers: the batch that comes next."""
-        over = self.position >= len(self)  # in the midst of the last batch: the next one is that of another epoch
+        # In the midst of the last batch the next one is that of another epoch; of a stream nobody knows its last.
+        over = not self.is_stream and self.position >= len(self)
         return {"epoch": self.epoch + over, "position": 0 if over else self.position, "seed": self.seed,
-                "batch_size": self.batch_size, "items": len(self.dataset)}
+                "batch_size": self.batch_size, "items": self._items()}
 
-    def load_state_dict(self, saved: Mapping[str, int]) -> None:
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Go on where `state_dict` was taken: the next loop begins with that batch."""
-        for name, own in (("batch_size", self.batch_size), ("items", len(self.dataset))):
+        for name, own in (("batch_size", self.batch_size), ("items", self._items())):
             if saved[name] != own:
                 raise fail(ArgumentError, "DataLoader", f"the saved position is of {name}={saved[name]}, not {own}")
         self.seed, self.epoch, self.position = int(saved["seed"]), int(saved["epoch"]), int(saved["position"])
         self._begun = False
+
+
+def _maker(dataset: Any, collate_fn: Callable[..., Any] | None, order: Callable[[int], np.ndarray]) -> Make:
+    """What makes a batch by its number; it holds the dataset, not the loader."""
+    together = getattr(dataset, "batch", None) if collate_fn is None else None
+
+    def make(number: int) -> Any:
+        numbers = order(number)
+        if together is not None:
+            return together(numbers)
+        return (collate_fn or default_collate)([dataset[item] for item in numbers.tolist()])
+
+    return make
+
+
+END = object()  # of a stream, in place of a batch
+
+
+def _stream_maker(dataset: Any, size: int, drop_last: bool, collate_fn: Callable[..., Any] | None,
+                  skipped: int) -> Make:
+    """What makes the next batch of a stream, whatever its number; `skipped` batches are read and left."""
+    items = iter(dataset)
+    for _ in itertools.islice(items, skipped * size):
+        pass
+
+    def make(number: int) -> Any:
+        found = list(itertools.islice(items, size))
+        if not found or (drop_last and len(found) < size):
+            return END
+        return (collate_fn or default_collate)(found)
+
+    return make
+
+
+def _until_the_end(source: Any) -> Iterator[Any]:
+    try:
+        for batch in source:
+            if batch is END:
+                return
+            yield batch
+    finally:
+        source.close()
 
 
 def _batches(make: Make, start: int, end: int, workers: int, ahead: int) -> Iterator[Any]:

@@ -40,3 +40,24 @@ def permuted(positions: np.ndarray, count: int, seed: int, epoch: int = 0) -> np
         values[outside] = (left << bits) | right
         outside &= values >= count
     return values.astype(np.int64)
+
+
+def _bits(count: int, seed: int, epoch: int, stream: int = 0) -> np.ndarray:
+    """64 random bits for each of some numbers, from the seed, the epoch and the number alone."""
+    start = (seed * 0x9E3779B97F4A7C15 + epoch * 0xD1342543DE82EF95 + stream * 0xA0761D6478BD642F + 1) & MASK
+    key = _mixed(np.array([start], np.uint64))
+    return _mixed(_mixed(np.arange(count, dtype=np.uint64) + key) + key)
+
+
+def drawn(count: int, below: int, seed: int, epoch: int = 0) -> np.ndarray:
+    """`count` numbers of `range(below)`, each drawn anew; position i depends on i, the seed and the epoch alone.
+
+    >>> mo.data.order.drawn(3, 10, seed=1).shape
+    (3,)
+    """
+    return np.minimum((uniform(count, seed, epoch) * below).astype(np.int64), below - 1)
+
+
+def uniform(count: int, seed: int, epoch: int = 0) -> np.ndarray:
+    """Numbers evenly in [0, 1), 53 random bits each."""
+    return (_bits(count, seed, epoch) >> np.uint64(11)).astype(np.float64) / float(1 << 53)

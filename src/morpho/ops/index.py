@@ -37,8 +37,10 @@ def called(attributes: Attributes) -> dict[str, str]:
 _PLAIN = ("index", "an axis of size {}", "negative indices count from the end")
 _SEVERAL = ("index", "its axis", "without mo.compile the error names the index")
 _CLASS = ("class", "{} classes", "classes are counted from 0; ignore_index=... leaves rows out")
+_LABEL = (*_CLASS[:2], "classes are counted from 0")
 _WORDS = {"embedding": ("id", "a table of {} rows", "ids are counted from 0"), "cross_entropy": _CLASS,
-          "nll_loss": _CLASS, "positions": ("position", "a table of {} positions", "cut the sequence")}
+          "nll_loss": _CLASS, "ctc_loss": _LABEL, "multi_margin_loss": _LABEL,
+          "positions": ("position", "a table of {} positions", "cut the sequence")}
 
 
 def out_of_range(name: str, size: object, worst: int | None = None, line: str | None = None) -> MorphoError:

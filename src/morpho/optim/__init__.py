@@ -3,7 +3,10 @@
 from morpho.optim.adafactor import Adafactor
 from morpho.optim.chains import ChainedScheduler, ReduceLROnPlateau, SequentialLR
 from morpho.optim.clip import clip_grad_norm, clip_grad_value
+from morpho.optim.cycles import CosineAnnealingWarmRestarts, OneCycleLR
+from morpho.optim.lbfgs import LBFGS
 from morpho.optim.optimizer import Optimizer, ParamGroup
+from morpho.optim.root_mean_square import Adagrad, NAdam, RMSprop
 from morpho.optim.rules import SGD, Adam, AdamW, Lion
 from morpho.optim.schedules import (
     ConstantLR,
@@ -22,8 +25,9 @@ from morpho.tensor.tools.foreign_calls import hint_calls as _hint_calls
 from morpho.tensor.tools.foreign_names import module_attribute as _module_attribute
 
 __all__ = [
-    "Adafactor", "Adam", "AdamW", "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "ExponentialLR", "LRScheduler",
-    "LambdaLR", "LinearLR", "Lion", "MultiStepLR", "Optimizer", "ParamGroup", "PolynomialLR", "ReduceLROnPlateau",
+    "Adafactor", "Adagrad", "Adam", "AdamW", "ChainedScheduler", "ConstantLR", "CosineAnnealingLR",
+    "CosineAnnealingWarmRestarts", "ExponentialLR", "LBFGS", "LRScheduler", "LambdaLR", "LinearLR", "Lion",
+    "MultiStepLR", "NAdam", "OneCycleLR", "Optimizer", "ParamGroup", "PolynomialLR", "RMSprop", "ReduceLROnPlateau",
     "SGD", "SequentialLR", "StepLR", "WarmupCosineLR", "WarmupLinearLR", "clip_grad_norm", "clip_grad_value",
 ]
 

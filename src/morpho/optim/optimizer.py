@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,7 @@ class ParamGroup:
         self._settings = dict(settings)
         self.initial: float | None = None  # the rate that schedules start from
         self.rate = mo.State(mo.asarray(float(self._settings["lr"]), dtype=mo.float64, device=_home(params)))
+        self._cycled: mo.State | None = None  # the momentum, once a schedule changes it
 
     def __getitem__(self, name: str) -> Any:
         if name == "params":
@@ -84,8 +85,30 @@ class ParamGroup:
         self._settings[name] = value
         if name == "lr":
             self.rate.value = mo.asarray(float(value), dtype=mo.float64)
+        elif self._cycled is not None and name == self.momentum_name:
+            self._cycled.value = mo.asarray(self._momentum(), dtype=mo.float64)
         else:
             entries.forget()
+
+    @property
+    def momentum_name(self) -> str | None:
+        """The setting that says how long gradients are remembered, where the rule has one."""
+        return next((name for name in ("betas", "momentum") if name in self._settings), None)
+
+    def _momentum(self) -> float:
+        name = self.momentum_name
+        return float(self._settings["betas"][0] if name == "betas" else self._settings["momentum"])
+
+    def cycle_momentum(self) -> None:
+        """From here on the momentum is a state, as the rate is: changing it compiles nothing."""
+        if self._cycled is None:
+            self._cycled = mo.State(mo.asarray(self._momentum(), dtype=mo.float64))
+            entries.forget()
+
+    def momentum_now(self) -> Any:
+        """The momentum, or the first of the betas: a number, or a 0-dimensional float64 once a schedule changes it."""
+        self[str(self.momentum_name)]  # part of the program, like any setting
+        return self._momentum() if self._cycled is None else self._cycled.value
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -99,7 +122,11 @@ class ParamGroup:
 
     def static_key(self) -> Any:
         """What a compiled step is compiled for."""
-        return tuple((name, value) for name, value in self._settings.items() if name != "lr")
+        changing = ("lr",) if self._cycled is None else ("lr", "momentum")
+        kept = [(name, value) for name, value in self._settings.items() if name not in changing]
+        if self._cycled is not None:
+            kept = [(name, value[1:] if name == "betas" else value) for name, value in kept]
+        return (self._cycled is not None, *kept)
 
 
 class Optimizer:
@@ -186,9 +213,16 @@ class Optimizer:
         raise NotImplementedError
 
     # -- what they share -----------------------------------------------------------------------------------------------
-    def step(self, scale: mo.Tensor | None = None, apply: mo.Tensor | None = None) -> None:
+    def step(self, closure: Callable[[], Any] | None = None, *, scale: mo.Tensor | None = None,
+             apply: mo.Tensor | None = None) -> Any:
         """Change every parameter that has a gradient. Gradients are multiplied by `scale` first where given, and where
-        the truth value `apply` is given and false everything stays as it was."""
+        the truth value `apply` is given and false everything stays as it was. A `closure` that computes the loss and
+        its gradients is called before; what it returns is returned."""
+        loss = None if closure is None else closure()
+        self._step(scale, apply)
+        return loss
+
+    def _step(self, scale: mo.Tensor | None, apply: mo.Tensor | None) -> None:
         trace = current_trace()
         if trace is not None:
             trace.assume(self)

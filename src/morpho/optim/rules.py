@@ -1,5 +1,7 @@
-"""The rules: SGD, Adam, AdamW, Lion. Each is what it keeps for a parameter and how it changes it; the numbers that all
-elements share are computed once, those that come from powers of the betas in float64."""
+"""The rules: SGD, Adam, AdamW, Lion, and those of `root_mean_square.py`. Each is what it keeps for a parameter and how
+it changes it; the numbers that all elements share are computed once, those that come from powers of the betas in
+float64.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,16 @@ from morpho.optim.optimizer import Optimizer, ParamGroup, Slots, at_least_zero, 
 from morpho.tensor.state.variable import Parameter
 
 
-def _check_betas(name: str, group: ParamGroup) -> None:
+def check_betas(name: str, group: ParamGroup) -> None:
     betas = group["betas"]
     fits = isinstance(betas, Sequence) and len(betas) == 2 and all(isinstance(beta, Real) for beta in betas)
     if not fits or not all(0 <= beta < 1 for beta in betas):
         raise fail(ArgumentError, name, f"betas={shown(betas)} are not two numbers in [0, 1)")
+
+
+def as_factor(number: Any, like: mo.Tensor) -> Any:
+    """A number of the group as a factor of tensors: Python's as it is, a tensor in their dtype."""
+    return number.astype(like.dtype) if isinstance(number, mo.Tensor) else number
 
 
 class SGD(Optimizer):
@@ -46,13 +53,13 @@ class SGD(Optimizer):
                count: mo.Tensor) -> tuple[mo.Tensor, Slots]:
         if group["weight_decay"]:
             gradient = gradient + group["weight_decay"] * value
-        if not group["momentum"]:
+        if not slots:
             return value - rate * gradient, {}
-        added = gradient
+        added, momentum = gradient, as_factor(group.momentum_now(), value)
         if group["dampening"]:  # the first gradient is whole
             added = (1 - group["dampening"] * (count != 1).astype(mo.float64)).astype(value.dtype) * gradient
-        moved = group["momentum"] * slots["momentum"] + added
-        direction = gradient + group["momentum"] * moved if group["nesterov"] else moved
+        moved = momentum * slots["momentum"] + added
+        direction = gradient + momentum * moved if group["nesterov"] else moved
         return value - rate * direction, {"momentum": moved}
 
 
@@ -72,19 +79,19 @@ class Adam(Optimizer):
 
     def check(self, group: ParamGroup) -> None:
         at_least_zero(type(self).__name__, group, "lr", "weight_decay", "eps")
-        _check_betas(type(self).__name__, group)
+        check_betas(type(self).__name__, group)
 
     def slots(self, parameter: Parameter, group: ParamGroup) -> Slots:
         return {"mean": zeros_for(parameter), "square": zeros_for(parameter)}
 
     def update(self, value: mo.Tensor, gradient: mo.Tensor, slots: Slots, rate: mo.Tensor, group: ParamGroup,
                count: mo.Tensor) -> tuple[mo.Tensor, Slots]:
-        first, second = group["betas"]
+        first, second = group.momentum_now(), group["betas"][1]
         if group["weight_decay"] and self.decoupled:
             value = value * (1 - rate * group["weight_decay"])
         elif group["weight_decay"]:
             gradient = gradient + group["weight_decay"] * value
-        mean = first * slots["mean"] + (1 - first) * gradient
+        mean = as_factor(first, value) * slots["mean"] + as_factor(1 - first, value) * gradient
         square = second * slots["square"] + (1 - second) * gradient * gradient
         # mean / (1 - first^n) over sqrt(square / (1 - second^n)) + eps, with the numbers taken out: one division
         scale = mo.sqrt(1 - second ** count)
@@ -119,7 +126,7 @@ class Lion(Optimizer):
 
     def check(self, group: ParamGroup) -> None:
         at_least_zero("Lion", group, "lr", "weight_decay")
-        _check_betas("Lion", group)
+        check_betas("Lion", group)
 
     def slots(self, parameter: Parameter, group: ParamGroup) -> Slots:
         return {"mean": zeros_for(parameter)}

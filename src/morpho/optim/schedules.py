@@ -41,7 +41,7 @@ class LRScheduler:
     """
 
     def __init__(self, optimizer: Optimizer) -> None:
-        _check_optimizer(type(self).__name__, optimizer)
+        check_optimizer(type(self).__name__, optimizer)
         self.optimizer = optimizer
         self.base_lrs: list[float] = []
         self.last_epoch = 0
@@ -84,7 +84,7 @@ class LRScheduler:
         self._set()
 
 
-def _check_optimizer(name: str, optimizer: Any) -> None:
+def check_optimizer(name: str, optimizer: Any) -> None:
     if not isinstance(optimizer, Optimizer):
         raise fail(ArgumentError, name, f"{type(optimizer).__name__} is not an optimiser")
 
@@ -247,7 +247,7 @@ class LambdaLR(LRScheduler):
 
     def __init__(self, optimizer: Optimizer,
                  lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]]) -> None:
-        _check_optimizer("LambdaLR", optimizer)
+        check_optimizer("LambdaLR", optimizer)
         if not callable(lr_lambda) and not isinstance(lr_lambda, Sequence):
             raise fail(ArgumentError, "LambdaLR", f"lr_lambda={shown(lr_lambda)} is not a function, nor a list of some")
         self.lr_lambdas = [lr_lambda] * len(optimizer.param_groups) if callable(lr_lambda) else list(lr_lambda)

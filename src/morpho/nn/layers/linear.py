@@ -16,13 +16,13 @@ from morpho.nn.module import Module
 from morpho.tensor.state.variable import Parameter
 
 
-def linear(x: mo.Tensor, weight: mo.Tensor, bias: mo.Tensor | None = None) -> mo.Tensor:
-    """x @ weight.T + bias over the last axis; the weight is (out_features, in_features).
+def linear(input: mo.Tensor, weight: mo.Tensor, bias: mo.Tensor | None = None) -> mo.Tensor:
+    """input @ weight.T + bias over the last axis; the weight is (out_features, in_features).
 
     >>> mo.nn.linear(mo.ones((2, 3, 4)), mo.ones((5, 4))).shape
     (2, 3, 5)
     """
-    x = mo.asarray(x)
+    x = mo.asarray(input)
     if not x.ndim or x.shape[-1] != weight.shape[-1]:
         raise fail(ShapeError, "Linear", f"shape {tuple(x.shape)} does not end in {weight.shape[-1]} features")
     y = mo.matmul(x, mo.matrix_transpose(weight))  # (..., in_features) -> (..., out_features)
