@@ -102,7 +102,7 @@ def test_t5_pieces_equal_the_whole() -> None:
     model = mo.models.create("t5-small", **SMALL["t5-small"]).eval()
     source, target = [7, 3, 9, 1, 4], [0, 5, 8, 2]
     whole = model(mo.asarray([source]), mo.asarray([target])).numpy()[0]
-    generator = mo.models.generation.TwoPartGenerator(model)
+    generator = mo.models.generators.TwoPartGenerator(model)
     assert (generator.start(source) == whole[0]).all()
     for position in range(1, 4):
         assert (generator.step(target[position]) == whole[position]).all()
@@ -148,11 +148,11 @@ def test_a_model_can_be_copied() -> None:
 
 def test_what_cannot_be_built_is_said() -> None:
     for name, settings, words in (
-            ("gpt2", {"n_embd": 10, "n_head": 3}, "not a multiple of 3 heads"),
+            ("gpt2", {"n_embd": 10, "n_head": 3}, "n_embd=10 is not a multiple of n_head=3"),
             ("gpt2", {"add_cross_attention": True}, "unknown settings"),
-            ("vit-b16", {"image_size": 30}, "not whole patches"),
+            ("vit-b16", {"image_size": 30}, "image_size=30 is not a multiple of patch_size=16"),
             ("resnet18", {"block": "wide"}, "block 'wide' is unknown"),
-            ("llama", {**SMALL["llama"], "rope_scaling": {"type": "yarn"}}, "'yarn' is unknown")):
+            ("llama", {**SMALL["llama"], "rope_scaling": {"type": "yarn"}}, "rope_scaling.type is 'yarn'.*one of default, linear")):
         with pytest.raises(ArgumentError, match=words), mo.nn.init.undrawn():
             mo.models.create(name, **settings)
     with pytest.raises(ArgumentError, match="position_embedding_type='relative_key' is not supported"):

@@ -32,7 +32,7 @@ def model(request: pytest.FixtureRequest) -> mo.models.LanguageModel:
 
 def test_pieces_and_steps_equal_the_whole(model: mo.models.LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bit for bit, for prompts of every length in pieces, with two compilations in all."""
-    monkeypatch.setattr("morpho.models.generation.CHUNK", 4)
+    monkeypatch.setattr("morpho.models.generators.CHUNK", 4)
     whole = model(mo.asarray([IDS])).numpy()[0]
     generator = mo.models.Generator(model)
     for length in (1, 2, 5, 9):
@@ -127,7 +127,7 @@ def test_long_texts_move_to_longer_caches(monkeypatch: pytest.MonkeyPatch) -> No
     model = _model("prenorm")
     wanted = [*mo.models.generate(model, IDS[:3], max_new_tokens=40, temperature=1.0, seed=1)]
     model._generators.free.clear()  # type: ignore[attr-defined]
-    monkeypatch.setattr("morpho.models.generation.LEAST_LENGTH", 4)
+    monkeypatch.setattr("morpho.models.generators.LEAST_LENGTH", 4)
     monkeypatch.setattr("morpho.models.generation.AHEAD", 2)
     for _ in range(2):
         assert [*mo.models.generate(model, IDS[:3], max_new_tokens=40, temperature=1.0, seed=1)] == wanted

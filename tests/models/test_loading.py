@@ -62,7 +62,7 @@ def test_names_as_published_files_have_them(tmp_path: Path) -> None:
     bert = mo.models.create("bert-base", **SMALL["bert-base"])
     old = {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
            for name, value in bert.state_dict().items()}
-    old |= {"cls.predictions.decoder.weight": mo.zeros((50, 8)), "cls.seq_relationship.bias": mo.zeros(2),
+    old |= {"cls.predictions.decoder.weight": bert.bert.embeddings.word_embeddings.weight.value, "cls.seq_relationship.bias": mo.zeros(2),
             "bert.embeddings.position_ids": mo.arange(16)}
     assert _same(mo.models.load(_write(tmp_path / "b", bert.config, old)), bert)
     bare = {name.removeprefix("bert."): value for name, value in bert.state_dict().items()
@@ -146,7 +146,7 @@ CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"model_type": None}, r"config\.json: there is no family None"),
     ({"n_embd": "8"}, r"config\.json: n_embd is '8'.*a positive whole number, such as 768"),
     ({"n_embd": None}, r"config\.json: n_embd is None"), ({"n_layer": 0}, r"config\.json: n_layer is 0"),
-    ({"n_head": 3}, r"config\.json: a width of 8 is not a multiple of 3 heads"),
+    ({"n_head": 3}, r"config\.json: n_embd=8 is not a multiple of n_head=3"),
     ({"tie_word_embeddings": "no"}, r"config\.json: tie_word_embeddings is 'no'.*true or false"),
     ({"layer_norm_epsilon": "1"}, r"config\.json: layer_norm_epsilon is '1'.*a number, such as"),
 ]

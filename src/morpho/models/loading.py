@@ -5,36 +5,42 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import morpho as mo
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.errors import ArgumentError, fail, sentence
 from morpho.models import names
-from morpho.models.registry import family, from_config
+from morpho.models.base import LanguageModel
+from morpho.models.filling import check_depth, filled, wanted
+from morpho.models.generation_keys import GENERATION, Defaults
+from morpho.models.gguf_llama import from_gguf
+from morpho.models.registry import family
 from morpho.models.registry import names as names_of_models
 from morpho.nn import init
-from morpho.nn.layers.linear import Embedding, Linear
-from morpho.nn.layers.quantised import QuantisedEmbedding, QuantisedLinear
-from morpho.nn.module import Module
-from morpho.weights import FileFault, GgufFile, MissingFile, NameFault, load_gguf, load_tokenizer, match
+from morpho.weights import FileFault, MissingFile, NameFault, load_gguf, load_tokenizer, match
 from morpho.weights import load as load_weights
 from morpho.weights.atomic import atomic_file
 from morpho.weights.pull import MODELS
+from morpho.weights.scanner import without_duplicates
 
 LOG = logging.getLogger("morpho")
 MOST_CONFIG_BYTES = 1 << 20
 SHIPPED = Path(__file__).parent / "shipped"  # the small model that comes with Morpho
 
 
-def load(path: str | os.PathLike[str], *, dtype: Any = mo.float32, packed: bool = True) -> Any:
+def load(path: str | os.PathLike[str], *, dtype: Any = mo.float32, packed: bool = True,
+         ignore: Collection[str] = ()) -> Any:
     """A model with the weights of a folder (config.json, and model.safetensors or shards with their index) of GPT-2,
     BERT, T5, Llama or Morpho's own form, or of a GGUF file of Llama form; in evaluation mode.
 
     Weights become `dtype`. Those that a GGUF file holds in blocks stay packed unless `packed` is off. Names that are
-    missing, left over or of another shape are one error that lists them.
+    missing, left over or of another shape are one error that lists them. Every setting in the files is used, known not
+    to matter, or an error that names it; `ignore` lists settings to go on without.
 
     >>> import json, pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -43,33 +49,35 @@ def load(path: str | os.PathLike[str], *, dtype: Any = mo.float32, packed: bool 
     >>> mo.models.load(folder).config == model.config
     True
     """
-    return _loaded(path, dtype, packed)[0]
+    return _loaded(path, dtype, packed, ignore)[0]
 
 
-def load_with_tokenizer(path: str | os.PathLike[str], *, dtype: Any = mo.float32,
-                        packed: bool = True) -> tuple[Any, Any]:
+def load_with_tokenizer(path: str | os.PathLike[str], *, dtype: Any = mo.float32, packed: bool = True,
+                        ignore: Collection[str] = ()) -> tuple[Any, Any]:
     """`load`, and the tokenizer that lies beside the weights (tokenizer.json) or in the GGUF file."""
-    model, tokenizer = _loaded(path, dtype, packed)
+    model, tokenizer = _loaded(path, dtype, packed, ignore)
     return model, tokenizer()
 
 
-def _loaded(path: str | os.PathLike[str], dtype: Any, packed: bool) -> tuple[Any, Any]:
+def _loaded(path: str | os.PathLike[str], dtype: Any, packed: bool, ignore: Collection[str]) -> tuple[Any, Any]:
+    if isinstance(ignore, str) or not all(isinstance(name, str) for name in ignore):
+        raise fail(ArgumentError, "models.load", f"ignore={ignore!r} is not a list of names")
     place = Path(path)
     if place.is_dir():
-        model = _from_folder(place, dtype)
-        return model, lambda: _tokenizer(place / "tokenizer.json", model)
+        model = _from_folder(place, dtype, ignore)
+        return model, lambda: _tokenizer(place / "tokenizer.json", model, ignore)
     if not place.exists():
         raise fail(MissingFile, "models.load", f"there is no {place}", _elsewhere(str(path)))
     if place.suffix.lower() != ".gguf":
         raise fail(ArgumentError, "models.load", f"{place.name} is neither a folder nor a GGUF file",
                    "weights alone do not say what model they are of: give the folder with config.json")
-    file = load_gguf(place)
-    return _from_gguf(file, dtype, packed), lambda: file.tokenizer
+    file = load_gguf(place, ignore=ignore)
+    return from_gguf(file, dtype, packed), lambda: file.tokenizer
 
 
 def save(path: str | os.PathLike[str], model: Any, **others: Any) -> None:
-    """Write a model to a folder: config.json, and model.safetensors with the names of its `state_dict`, which are the
-    published ones; `others` go to `mo.weights.save`."""
+    """Write a model to a folder: config.json, model.safetensors with the names of its `state_dict`, which are the
+    published ones, and generation_config.json where it has defaults; `others` go to `mo.weights.save`."""
     place = Path(path)
     if not hasattr(model, "config"):
         raise fail(ArgumentError, "models.save", f"{type(model).__name__} is no model of a family: it has no config",
@@ -77,6 +85,12 @@ def save(path: str | os.PathLike[str], model: Any, **others: Any) -> None:
     mo.weights.save(place, model.state_dict(), **others)
     with atomic_file(place / "config.json") as file:
         file.write(json.dumps(model.config, indent=1).encode())
+    said = model.defaults.to_dict() if isinstance(model, LanguageModel) else {}
+    if said:
+        with atomic_file(place / "generation_config.json") as file:
+            file.write(json.dumps(said, indent=1).encode())
+    else:
+        (place / "generation_config.json").unlink(missing_ok=True)
 
 
 def _elsewhere(name: str) -> str:
@@ -89,29 +103,81 @@ def _elsewhere(name: str) -> str:
 
 
 # -- folders -----------------------------------------------------------------------------------------------------------
-def _from_folder(folder: Path, dtype: Any) -> Any:
+def _from_folder(folder: Path, dtype: Any, ignore: Collection[str]) -> Any:
     """What is said first is what is wrong with the configuration, then with the weights, then where they differ."""
     file = folder / "config.json"
-    config = _read_config(file)
-    with _naming(file):
-        family(config).checked_config(config)
+    config = read_json(file)
+    if config is None:
+        raise fail(MissingFile, "models.load", f"{folder} has no config.json",
+                   "give the folder of a model as the hubs have them, with config.json and model.safetensors")
+    with naming(file):
+        kind = family(config)
+    kind.checked_config(config, file=str(file), ignore=ignore)
+    said = _generation(folder, config, ignore)
     weights = load_weights(folder)
-    if config.get("model_type") == "bert":  # the file says which parts there are
+    if kind.model_type == "bert":  # the file says which parts there are
         config = {**config, "masked_lm": any(name.startswith("cls.predictions") for name in weights),
                   "pooler": any("pooler." in name for name in weights)}
-    _check_depth(config, len(weights))
-    with init.undrawn(), _naming(file):
-        model = from_config(config, dtype=dtype)
+    check_depth(config, len(weights))
+    config = _untied(kind, config, weights, folder)
+    with init.undrawn(), naming(file):
+        model = kind.from_config(config, dtype=dtype, ignore=ignore)
+    if isinstance(model, LanguageModel):
+        _take_over(model, said)
     table = names.TABLES.get(model.model_type)
     try:
-        found = match(weights, _wanted(model), table(model.config) if table else ())
+        found = match(weights, wanted(model), table(model.config, [*weights]) if table else ())
     except NameFault as error:
         raise NameFault(f"{error} Hint: {_sizes(config, model)}.") from None
-    return _filled(model, found)
+    return filled(model, found, str(folder))
+
+
+def _generation(folder: Path, config: Mapping[str, Any], ignore: Collection[str]) -> dict[str, Any]:
+    """The settings of generation_config.json; where there is none, those that older files keep in config.json."""
+    file = folder / "generation_config.json"
+    said = read_json(file)
+    if said is None:
+        said = config
+    else:
+        GENERATION.check("models.load", str(file), said, ignore=ignore)
+    return {name: value for name, value in said.items() if name in GENERATION and name not in ignore}
+
+
+def _take_over(model: LanguageModel, said: Mapping[str, Any]) -> None:
+    """What a file says about making text."""
+    model.defaults = Defaults.of(said)
+    for name in ("eos_token_id", "decoder_start_token_id"):
+        if said.get(name) is not None and name in model.config:
+            model.config[name] = said[name]
+    model.eos_token_id = model.config["eos_token_id"]
+
+
+def _untied(kind: Any, config: Mapping[str, Any], weights: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """The configuration with a head of its own where the file holds another one than the embedding, which is said; and
+    the same numbers where a file holds them twice."""
+    for name, other in names.TWICE.get(kind.model_type, {}).items():
+        if name in weights and other in weights and not _equal(weights[name], weights[other]):
+            raise fail(FileFault, "models.load", f"{folder}: {name} differs from {other}, and one of them is used only")
+    head, embedding = names.HEADS.get(kind.model_type, ("", ""))
+    embedding = next((start + embedding for start in names.PREFIXES if start + embedding in weights), "")
+    tied = config.get("tie_word_embeddings", kind.config_class.default("tie_word_embeddings")) if head else False
+    if not tied or head not in weights or not embedding or _equal(weights[head], weights[embedding]):
+        return config
+    LOG.warning(sentence("models.load", f"{folder}: config.json says tie_word_embeddings, and {head} is not "
+                                        f"{embedding}: the file's own head is kept", line=""))
+    config = {**config, "tie_word_embeddings": False}
+    if kind.model_type == "t5" and config.get("scale_decoder_outputs") is None:  # that is how tied ones are computed
+        config["scale_decoder_outputs"] = True
+    return config
+
+
+def _equal(one: Any, two: Any) -> bool:
+    return tuple(one.shape) == tuple(two.shape) and one.dtype is two.dtype and bool(
+        np.array_equal(one.elements().numpy(), two.elements().numpy()))
 
 
 @contextmanager
-def _naming(file: Path) -> Iterator[None]:
+def naming(file: Path) -> Iterator[None]:
     """Errors about a configuration name the file it comes from."""
     try:
         yield
@@ -130,93 +196,29 @@ def _sizes(config: Mapping[str, Any], model: Any) -> str:
     return f"config.json says {said or 'no sizes'}" + (f", and leaves out {rest}" if rest else "")
 
 
-def _tokenizer(file: Path, model: Any) -> Any:
+def _tokenizer(file: Path, model: Any, ignore: Collection[str]) -> Any:
     if not file.exists():
         raise fail(MissingFile, "models.load", f"{file.parent} has no tokenizer.json",
                    "put it beside config.json (vocab.json and merges.txt alone are not read), or use mo.models.load, "
                    "which needs none")
-    found, words = load_tokenizer(file), model.config.get("vocab_size")
+    found, words = load_tokenizer(file, ignore=ignore), model.config.get("vocab_size")
     if words is not None and found.vocab_size > words:
         LOG.warning("%s has %d tokens and the model %d: those beyond are errors where they occur", file,
                     found.vocab_size, words)
     return found
 
 
-def _read_config(file: Path) -> dict[str, Any]:
+def read_json(file: Path) -> dict[str, Any] | None:
+    """The object of a small JSON file, without keys that stand there twice; None where there is no file."""
     if not file.is_file():
-        raise fail(MissingFile, "models.load", f"{file.parent} has no config.json",
-                   "give the folder of a model as the hubs have them, with config.json and model.safetensors")
+        return None
     try:
         if file.stat().st_size > MOST_CONFIG_BYTES:
             raise ValueError(f"it has more than {MOST_CONFIG_BYTES} bytes")
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=without_duplicates)
         if not isinstance(found, dict):
             raise ValueError("it is not an object")
     except (ValueError, RecursionError) as error:
         raise fail(FileFault, "models.load", f"{file} is not a configuration: {error}",
                    "it is JSON, as published with the model; fetch it again") from None
     return found
-
-
-def _check_depth(config: Mapping[str, Any], tensors: int) -> None:
-    """A model of more layers than the file has tensors is not begun."""
-    for name in ("n_layer", "num_hidden_layers", "num_layers", "num_decoder_layers", "layers"):
-        found = config.get(name)
-        counts = found if isinstance(found, list) else [found]
-        if any(isinstance(count, int) and count > tensors for count in counts):
-            raise fail(FileFault, "models.load", f"config.json says {name}={found}, and there are {tensors} tensors")
-
-
-# -- GGUF --------------------------------------------------------------------------------------------------------------
-def _from_gguf(file: GgufFile, dtype: Any, packed: bool) -> Any:
-    sizes = file.config
-    plain = sizes.rope_dimensions == sizes.head_width and "rope_freqs.weight" not in file.tensors
-    if sizes.architecture != "llama" or not plain:
-        raise fail(ArgumentError, "models.load", f"{file.path.name} is a {sizes.architecture!r} model"
-                   + ("" if plain else " with rotary positions of its own") + ", which cannot be built",
-                   "Llama form with plain rotary positions can")
-    _check_depth({"layers": sizes.layers}, len(file.tensors))
-    with init.undrawn():
-        model = from_config({
-            "model_type": "llama", "vocab_size": sizes.vocab_size, "hidden_size": sizes.width,
-            "intermediate_size": sizes.feed_forward, "num_hidden_layers": sizes.layers, "head_dim": sizes.head_width,
-            "num_attention_heads": sizes.heads, "num_key_value_heads": sizes.kv_heads,
-            "max_position_embeddings": sizes.context, "rms_norm_eps": sizes.norm_eps or 1e-5,
-            "rope_theta": sizes.rope_theta or 10000.0, "tie_word_embeddings": sizes.tied,
-            "attention_bias": "blk.0.attn_q.bias" in file.tensors, "mlp_bias": "blk.0.ffn_up.bias" in file.tensors,
-            "eos_token_id": file.metadata.get("tokenizer.ggml.eos_token_id")}, dtype=dtype)
-    found = match(file.tensors, _wanted(model), names.gguf_llama(sizes.heads, sizes.kv_heads))
-    if not packed:
-        found = {name: each.dequantise() if isinstance(each, mo.Quantised) else each for name, each in found.items()}
-    return _filled(model, found)
-
-
-# -- putting weights in ------------------------------------------------------------------------------------------------
-def _wanted(model: Module) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}  # type: ignore[misc]
-
-
-def _filled(model: Any, found: Mapping[str, Any]) -> Any:
-    """The model with these weights; layers whose weight is packed are replaced by packed ones."""
-    plain = {name: weight for name, weight in found.items() if not isinstance(weight, mo.Quantised)}
-    for name, weight in found.items():
-        if isinstance(weight, mo.Quantised):
-            _pack(model, name.removesuffix(".weight"), weight, plain)
-    model.load_state_dict(plain)
-    return model.eval()
-
-
-def _pack(model: Module, name: str, weight: mo.Quantised, plain: dict[str, Any]) -> None:
-    *parents, last = name.split(".")
-    parent: Any = model
-    for part in parents:
-        parent = getattr(parent, part)
-    layer = getattr(parent, last)
-    # Memory of its own: compiled functions pack what they own, and borrow a file's bytes anew at every call.
-    weight = mo.Quantised.of_tensor(mo.asarray(weight.data, copy=True).realise(), weight.shape, weight.kind)
-    if isinstance(layer, Embedding):
-        setattr(parent, last, QuantisedEmbedding(weight, layer.weight.dtype))
-    elif isinstance(layer, Linear):
-        setattr(parent, last, QuantisedLinear(weight, plain.get(name + ".bias")))
-    else:
-        plain[name + ".weight"] = weight.dequantise()

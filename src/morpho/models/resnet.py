@@ -7,7 +7,8 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
-from morpho.models.base import Config, Model
+from morpho.models.base import Model
+from morpho.models.config import Config
 from morpho.nn import init
 from morpho.nn.containers import Sequential
 from morpho.nn.layers.batch_norm import BatchNorm2d

@@ -7,7 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 import morpho as mo
-from morpho.models.base import Config, Model
+from morpho.models.base import Model
+from morpho.models.config import Config
 from morpho.nn.containers import ModuleList
 from morpho.nn.layers.convolution import Conv2d
 from morpho.nn.layers.dropout import Dropout

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import morpho as mo
-from morpho.models.base import Config, LanguageModel, divided, tied_logits
+from morpho.models.base import LanguageModel, divided, tied_logits
+from morpho.models.config import Config
 from morpho.nn import init
 from morpho.nn.containers import ModuleList
 from morpho.nn.layers.dropout import Dropout
@@ -79,11 +80,15 @@ class PreNormTransformer(LanguageModel):
             elif name.endswith("bias"):
                 parameter.assign(mo.zeros(parameter.shape, dtype=dtype))
 
-    def hidden(self, ids: mo.Tensor, caches: list[KeyValueCache] | None = None, offset: Any = 0) -> mo.Tensor:
-        x = self.embed(ids)  # (batch, length, width)
-        x = self.dropout(x if self.positions is None else self.positions(x, offset))
+    def hidden(self, ids: mo.Tensor, caches: list[KeyValueCache] | None = None, offset: Any = 0, *, mask: Any = None,
+               positions: Any = None, states: list[mo.Tensor] | None = None) -> mo.Tensor:
+        x, places = self.embed(ids), offset if positions is None else positions  # x is (batch, length, width)
+        x = self.dropout(x if self.positions is None else self.positions(x, places))
         for layer, block in enumerate(self.layers):
-            x = block(x, cache=None if caches is None else caches[layer], offset=offset)
+            if states is not None:
+                states.append(x)
+            cache = None if caches is None else caches[layer]
+            x = block(x, mask=mask, cache=cache, offset=offset, positions=positions)
         return self.norm(x)  # type: ignore[no-any-return]
 
     def head(self, x: mo.Tensor) -> mo.Tensor:

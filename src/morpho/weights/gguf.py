@@ -10,7 +10,7 @@ import logging
 import math
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from morpho.tensor.functions.products.quantised import Quantised
 from morpho.weights.bpe import BytePairs
 from morpho.weights.errors import FileFault, MissingExtra
 from morpho.weights.gguf_header import NATIVE, Place, read_header
+from morpho.weights.gguf_keys import TOKENIZER, rope_scaling
 from morpho.weights.named import NamedTensors
 from morpho.weights.safetensors import open_regular
 from morpho.weights.scanner import Malformed, shortened
@@ -69,13 +70,18 @@ class GgufConfig:
     rope_theta: float | None
     rope_dimensions: int
     tied: bool
+    value_width: int = 0
+    window: int | None = None  # keys that a token sees, itself among them
+    attention_scale: float | None = None
+    rope_factor: float | None = None  # by which positions are stretched
 
 
 class GgufFile:
     """A GGUF file: `config`, `tensors` (name -> tensor or `mo.Quantised`), `tokenizer`, `chat_template`, `metadata`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, ignore: Collection[str] = ()) -> None:
         self.path = path
+        self.ignore = frozenset(ignore)  # keys that the caller goes on without
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size == 0:
@@ -96,7 +102,7 @@ class GgufFile:
         """The sizes of the model."""
         architecture = _text(self.metadata, "general.architecture")
         fields = {key.removeprefix(architecture + "."): value for key, value in self.metadata.items()
-                  if key.startswith(architecture + ".")}
+                  if key.startswith(architecture + ".") and key not in self.ignore}
         heads, width = _size(fields, "attention.head_count"), _size(fields, "embedding_length")
         kv_heads = _size(fields, "attention.head_count_kv", heads)
         head_width = _size(fields, "attention.key_length", max(width // heads, 1))
@@ -108,12 +114,14 @@ class GgufFile:
             _size(fields, "feed_forward_length"), heads, kv_heads, head_width,
             _size(fields, "vocab_size", self._rows("token_embd.weight")), _size(fields, "context_length"),
             _positive(eps), _positive(fields.get("rope.freq_base")), _size(fields, "rope.dimension_count", head_width),
-            "output.weight" not in self._places)
+            "output.weight" not in self._places, _size(fields, "attention.value_length", head_width),
+            _count(fields, "attention.sliding_window"), _positive(fields.get("attention.scale") or None),
+            rope_scaling(fields, self.path.name))
 
     @cached_property
     def tokenizer(self) -> BytePairs:
         """The tokenizer of the file: byte-level BPE."""
-        return tokenizer_of(self.metadata, self.path.name)
+        return tokenizer_of(self.metadata, self.path.name, self.ignore)
 
     @property
     def chat_template(self) -> str:
@@ -163,15 +171,16 @@ class GgufTensors(NamedTensors[Place, Weight]):
         return asarray(found.reshape(place.shape))
 
 
-def load_gguf(path: str | os.PathLike[str]) -> GgufFile:
+def load_gguf(path: str | os.PathLike[str], *, ignore: Collection[str] = ()) -> GgufFile:
     """A GGUF file: its configuration, tensors, tokenizer and chat template; nothing large is read before it is used.
+    `ignore` are keys of its header to go on without.
 
     >>> mo.weights.load_gguf("nowhere.gguf")
     Traceback (most recent call last):
     ...
     morpho.weights.errors.MissingFile: [load] nowhere.gguf is not there. At ...
     """
-    return GgufFile(Path(path))
+    return GgufFile(Path(path), ignore)
 
 
 def _borrowed(raw: np.ndarray, shape: tuple[int, ...], dtype: DType) -> Tensor:
@@ -217,14 +226,22 @@ def _size(fields: Mapping[str, Any], key: str, default: int | None = None) -> in
     return found
 
 
+def _count(fields: Mapping[str, Any], key: str) -> int | None:
+    """A size, None for 0 or where there is none."""
+    return _size(fields, key) if fields.get(key) else None
+
+
 def _positive(found: Any) -> float | None:
     if found is None or (isinstance(found, float) and 0 < found < math.inf):
         return found
-    raise fail(FileFault, "load_gguf", f"{shortened(found)} is neither the base of RoPE nor the epsilon of a norm")
+    raise fail(FileFault, "load_gguf", f"{shortened(found)} is neither the base of RoPE, the epsilon of a norm nor a "
+                                       "scale")
 
 
-def tokenizer_of(metadata: Mapping[str, Any], name: str) -> BytePairs:
+def tokenizer_of(metadata: Mapping[str, Any], name: str, ignore: Collection[str] = ()) -> BytePairs:
     """The tokenizer that a file's metadata describes."""
+    metadata = {key: value for key, value in metadata.items() if key.startswith("tokenizer.") and key not in ignore}
+    TOKENIZER.check("load_gguf", name, metadata, kind=FileFault)
     kind, before = _text(metadata, "tokenizer.ggml.model"), _text(metadata, "tokenizer.ggml.pre", "")
     if kind != "gpt2" or before not in SPLITS_DIGITS:
         raise fail(FileFault, "load_gguf", f"{name} has an unknown tokenizer, {kind!r} with words by {before!r}",
@@ -243,7 +260,20 @@ def tokenizer_of(metadata: Mapping[str, Any], name: str) -> BytePairs:
     plain = {token: number for number, token in enumerate(tokens) if types[number] not in of_type}
     return BytePairs(plain, pairs, of_type[CONTROL], added=of_type[USER_DEFINED], split_digits=SPLITS_DIGITS[before],
                      eos=_token(metadata, "eos", len(tokens)), bos=_token(metadata, "bos", len(tokens)),
+                     pad=_token(metadata, "padding", len(tokens)), **_around(metadata, name),
                      chat_template=_text(metadata, "tokenizer.chat_template", ""))
+
+
+def _around(metadata: Mapping[str, Any], name: str) -> dict[str, list[int]]:
+    """Which tokens are put around a text."""
+    found: dict[str, list[int]] = {"before": [], "after": []}
+    for which, where in (("bos", "before"), ("eos", "after")):
+        if metadata.get(f"tokenizer.ggml.add_{which}_token"):
+            if f"tokenizer.ggml.{which}_token_id" not in metadata:
+                raise fail(FileFault, "load_gguf", f"{name}: tokenizer.ggml.add_{which}_token is True, and there is no "
+                                                   f"{which}_token_id")
+            found[where] = [metadata[f"tokenizer.ggml.{which}_token_id"]]
+    return found
 
 
 def _are_texts(found: Any) -> bool:

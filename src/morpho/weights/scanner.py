@@ -65,7 +65,7 @@ class Scanner:
         if end < 0:
             raise Malformed(f"a record does not end within {RECORD_CHARACTERS} characters")
         try:
-            found = json.loads(self.text[self.at:end + 1], object_pairs_hook=_without_duplicates)
+            found = json.loads(self.text[self.at:end + 1], object_pairs_hook=without_duplicates)
         except (ValueError, RecursionError):
             raise Malformed(f"{shortened(self.text[self.at:end + 1])} is not a record") from None
         if not isinstance(found, dict):
@@ -99,10 +99,13 @@ class Scanner:
         return found
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For `json.loads`: an object, or an error if a key stands there twice."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("duplicate keys")
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {shortened(twice)} stands there twice")
     return found
 
 
