@@ -148,7 +148,7 @@ CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"n_embd": None}, r"config\.json: n_embd is None"), ({"n_layer": 0}, r"config\.json: n_layer is 0"),
     ({"n_head": 3}, r"config\.json: n_embd=8 is not a multiple of n_head=3"),
     ({"tie_word_embeddings": "no"}, r"config\.json: tie_word_embeddings is 'no'.*true or false"),
-    ({"layer_norm_epsilon": "1"}, r"config\.json: layer_norm_epsilon is '1'.*a number, such as"),
+    ({"layer_norm_epsilon": "1"}, r"config\.json: layer_norm_epsilon is '1'.*a number from 0 on, such as"),
 ]
 
 
