@@ -151,7 +151,7 @@ def test_what_cannot_be_built_is_said() -> None:
             ("gpt2", {"n_embd": 10, "n_head": 3}, "n_embd=10 is not a multiple of n_head=3"),
             ("gpt2", {"add_cross_attention": True}, "unknown settings"),
             ("vit-b16", {"image_size": 30}, "image_size=30 is not a multiple of patch_size=16"),
-            ("resnet18", {"block": "wide"}, "block 'wide' is unknown"),
+            ("resnet18", {"block": "wide"}, "block is 'wide'.*one of basic, bottleneck"),
             ("llama", {**SMALL["llama"], "rope_scaling": {"type": "yarn"}},
              "rope_scaling.type is 'yarn'.*one of default, linear")):
         with pytest.raises(ArgumentError, match=words), mo.nn.init.undrawn():

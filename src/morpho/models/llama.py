@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import morpho as mo
+from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import LanguageModel, divided, tied_logits
 from morpho.models.config import Config
 from morpho.models.rope_keys import check_rope
@@ -59,7 +60,12 @@ class LlamaConfig(Config):
     def check_parts(cls, operation: str, file: str, given: Mapping[str, Any], config: Mapping[str, Any],
                     ignore: Collection[str]) -> None:
         if given.get("rope_scaling"):
-            check_rope(operation, file, given["rope_scaling"], given.get("head_dim"), ignore)
+            name = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
+            check_rope(operation, file, name, given["rope_scaling"], given.get("head_dim"), ignore)
+            theta = given["rope_scaling"].get("rope_theta")
+            if theta is not None and given.get("rope_theta", theta) != theta:
+                raise fail(ArgumentError, operation, f"{file + ': ' if file else ''}rope_theta is "
+                                                     f"{given['rope_theta']}, and {name}.rope_theta {theta}")
 
 
 class Layer(Module):
@@ -84,6 +90,8 @@ class Body(Module):
     def __init__(self, config: LlamaConfig, dtype: Any) -> None:
         depth = config.head_dim or divided("llama", config.hidden_size, config.num_attention_heads,
                                            ("hidden_size", "num_attention_heads"))
+        if depth % 2:
+            raise fail(ArgumentError, "llama", f"head_dim={depth} is odd, and pairs of numbers are turned")
         rope = RotaryPositions(depth, config.max_position_embeddings, config.rope_theta, scaling=config.rope_scaling)
         self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, dtype=dtype, std=config.initializer_range)
         self.layers = ModuleList(Layer(config, rope, dtype) for _ in range(config.num_hidden_layers))

@@ -115,9 +115,9 @@ def _from_folder(folder: Path, dtype: Any, ignore: Collection[str]) -> Any:
     kind.checked_config(config, file=str(file), ignore=ignore)
     said = _generation(folder, config, ignore)
     weights = load_weights(folder)
-    if kind.model_type == "bert":  # the file says which parts there are
-        config = {**config, "masked_lm": any(name.startswith("cls.predictions") for name in weights),
-                  "pooler": any("pooler." in name for name in weights)}
+    if kind.model_type == "bert":  # the names of the weights say which parts there are, unless the configuration does
+        config = {"masked_lm": any(name.startswith("cls.predictions") for name in weights),
+                  "pooler": any("pooler." in name for name in weights), **config}
     check_depth(config, len(weights))
     config = _untied(kind, config, weights, folder)
     with init.undrawn(), naming(file):
@@ -186,11 +186,11 @@ def naming(file: Path) -> Iterator[None]:
 
 
 def _sizes(config: Mapping[str, Any], model: Any) -> str:
-    """What the configuration says of the shapes, for weights of other ones."""
+    """What the configuration says of the weights and their shapes, for others than those."""
     kind = model.config_class
-    given = {kind.renamed.get(name, name) for name in config}
-    numbers = {name: value for name, value in model.config.items() if isinstance(value, int) and value > 1
-               and not name.endswith("_id")}
+    given = {kind.renamed.get(name, name) for name, value in config.items() if value is not None}
+    numbers = {name: value for name, value in model.config.items() if not isinstance(value, float | dict)
+               and name != "model_type" and not name.endswith("_id")}
     said = ", ".join(f"{name}={value}" for name, value in numbers.items() if name in given)
     rest = ", ".join(f"{name} ({value} then)" for name, value in numbers.items() if name not in given)
     return f"config.json says {said or 'no sizes'}" + (f", and leaves out {rest}" if rest else "")

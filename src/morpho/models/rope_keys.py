@@ -22,10 +22,10 @@ _NEEDED = {  # type -> what it is made from
 _LENGTH = {"original_max_position_embeddings": irrelevant("of other types")}
 
 
-def check_rope(operation: str, file: str, scaling: Mapping[str, Any], depth: int | None,
+def check_rope(operation: str, file: str, within: str, scaling: Mapping[str, Any], depth: int | None,
                ignore: Collection[str] = ()) -> None:
-    """Whether `rope_scaling` has a type that is computed, all that it needs, and nothing else."""
-    where, within = f"{file}: " if file else "", "rope_scaling"
+    """Whether `rope_scaling`, or what newer files call so (`within`), has a type that is computed, all that it needs, and nothing else."""
+    where = f"{file}: " if file else ""
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     names = used(one_of(*_NEEDED))
     table = Table({"rope_type": names, "type": names, "rope_theta": used(keys.number(10000.0, above=0)),

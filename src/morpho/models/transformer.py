@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import morpho as mo
 from morpho.models.base import LanguageModel, divided, tied_logits
@@ -15,9 +16,9 @@ from morpho.nn import init
 from morpho.nn.containers import ModuleList
 from morpho.nn.layers.dropout import Dropout
 from morpho.nn.layers.linear import Embedding, Linear
-from morpho.nn.transformer.attention import KeyValueCache
-from morpho.nn.transformer.blocks import TransformerBlock, norm
 from morpho.nn.transformer.positions import LearnedPositions, RotaryPositions
+from morpho.nn.transformer.blocks import ACTIVATIONS, GATES, NORMS, TransformerBlock, norm
+from morpho.weights.keys import Kind, number, one_of
 
 
 @dataclass
@@ -40,6 +41,8 @@ class PreNormConfig(Config):
     attention_bias: bool = True
     dropout: float = 0.0
     eos_token_id: int | list[int] | None = None
+    kinds: ClassVar[Mapping[str, Kind]] = {"activation": one_of(*GATES, *ACTIVATIONS), "normalization": one_of(*NORMS),
+                                           "rope_theta": number(10000.0, above=0)}
 
 
 class PreNormTransformer(LanguageModel):
