@@ -17,13 +17,13 @@ from morpho.weights.finite import holds_nan
 LOG = logging.getLogger("morpho")
 
 
-def check_depth(config: Mapping[str, Any], tensors: int) -> None:
+def check_depth(config: Mapping[str, Any], tensors: int, file: str) -> None:
     """A model of more layers than the file has tensors is not begun."""
-    for name in ("n_layer", "num_hidden_layers", "num_layers", "num_decoder_layers", "layers"):
+    for name in ("n_layer", "num_hidden_layers", "num_layers", "num_decoder_layers", "layers", "llama.block_count"):
         found = config.get(name)
         counts = found if isinstance(found, list) else [found]
         if any(isinstance(count, int) and count > tensors for count in counts):
-            raise fail(FileFault, "models.load", f"config.json says {name}={found}, and there are {tensors} tensors")
+            raise fail(FileFault, "models.load", f"{file} says {name}={found}, and there are {tensors} tensors")
 
 
 def wanted(model: Module) -> dict[str, tuple[int, ...]]:

@@ -11,8 +11,9 @@ from morpho.models.filling import check_depth, filled, wanted
 from morpho.models.generation_keys import Defaults
 from morpho.models.registry import from_config
 from morpho.nn import init
-from morpho.weights import FileFault, GgufFile, match
-from morpho.weights.gguf_keys import check_model
+from morpho.weights import FileFault, GgufFile, NameFault, match
+from morpho.weights.gguf_keys import SIZES, check_model
+from morpho.weights.scanner import shortened
 
 ENDS = ("eos", "eot", "eom")  # tokens that end a text, a turn, a message
 
@@ -20,15 +21,22 @@ ENDS = ("eos", "eot", "eom")  # tokens that end a text, a turn, a message
 def from_gguf(file: GgufFile, dtype: Any, packed: bool) -> Any:
     """The model, with weights packed as the file has them or not. Every key of the header is used, known not to
     matter, or an error that names it."""
-    name, sizes = file.path.name, file.config
-    if sizes.architecture != "llama":
-        raise fail(ArgumentError, "models.load", f"{name} is a {sizes.architecture!r} model, which cannot be built",
-                   "files of Llama form can")
+    name, form = file.path.name, file.metadata.get("general.architecture")
+    if form != "llama":
+        raise fail(ArgumentError, "models.load", f"{name}: general.architecture is {shortened(form)}, which cannot be "
+                                                 "built", "files of Llama form can")
     check_model(file.metadata, name, file.ignore)
-    check_depth({"layers": sizes.layers}, len(file.tensors))
+    sizes = file.config
+    check_depth({"llama.block_count": sizes.layers}, len(file.tensors), name)
     with init.undrawn():
         model = from_config(_config(file), dtype=dtype)
-    found = match(file.tensors, wanted(model), names.gguf_llama(sizes.heads, sizes.kv_heads))
+    try:
+        found = match(file.tensors, wanted(model), names.gguf_llama(sizes.heads, sizes.kv_heads))
+    except NameFault as error:
+        sizes_said = {f"llama.{key}": file.metadata.get(f"llama.{key}") for key in SIZES}
+        said = ", ".join(f"{key}={value}" for key, value in sizes_said.items() if value is not None)
+        rest = ", ".join(key for key, value in sizes_said.items() if value is None)
+        raise NameFault(f"{error} Hint: {name} says {said}{', and leaves out ' + rest if rest else ''}.") from None
     if not packed:
         found = {name: each.dequantise() if isinstance(each, mo.Quantised) else each for name, each in found.items()}
     model.defaults = _defaults(file)
@@ -39,10 +47,10 @@ def _config(file: GgufFile) -> dict[str, Any]:
     sizes = file.config
     if sizes.rope_dimensions != sizes.head_width:
         raise fail(FileFault, "models.load", f"{file.path.name}: llama.rope.dimension_count is {sizes.rope_dimensions},"
-                                             f" and only {sizes.head_width}, the width of a head, is computed")
+                                             f" and only llama.attention.key_length, {sizes.head_width}, is computed")
     if sizes.value_width != sizes.head_width:
         raise fail(FileFault, "models.load", f"{file.path.name}: llama.attention.value_length is {sizes.value_width}, "
-                                             f"and only {sizes.head_width}, that of a key, is computed")
+                                             f"and only llama.attention.key_length, {sizes.head_width}, is computed")
     ends = [file.metadata[key] for key in (f"tokenizer.ggml.{end}_token_id" for end in ENDS) if key in file.metadata]
     ends = [*dict.fromkeys(ends)]
     return {

@@ -118,7 +118,7 @@ def _from_folder(folder: Path, dtype: Any, ignore: Collection[str]) -> Any:
     if kind.model_type == "bert":  # the names of the weights say which parts there are, unless the configuration does
         config = {"masked_lm": any(name.startswith("cls.predictions") for name in weights),
                   "pooler": any("pooler." in name for name in weights), **config}
-    check_depth(config, len(weights))
+    check_depth(config, len(weights), "config.json")
     config = _untied(kind, config, weights, folder)
     with init.undrawn(), naming(file):
         model = kind.from_config(config, dtype=dtype, ignore=ignore)

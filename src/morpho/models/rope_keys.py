@@ -24,7 +24,8 @@ _LENGTH = {"original_max_position_embeddings": irrelevant("of other types")}
 
 def check_rope(operation: str, file: str, within: str, scaling: Mapping[str, Any], depth: int | None,
                ignore: Collection[str] = ()) -> None:
-    """Whether `rope_scaling`, or what newer files call so (`within`), has a type that is computed, all that it needs, and nothing else."""
+    """Whether `rope_scaling`, or what newer files call so (`within`), has a type that is computed, all that it needs,
+    and nothing else."""
     where = f"{file}: " if file else ""
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     names = used(one_of(*_NEEDED))

@@ -107,15 +107,19 @@ class GgufFile:
         kv_heads = _size(fields, "attention.head_count_kv", heads)
         head_width = _size(fields, "attention.key_length", max(width // heads, 1))
         if heads % kv_heads:
-            raise fail(FileFault, "load_gguf", f"{heads} heads do not share {kv_heads} heads of keys and values")
+            raise fail(FileFault, "load_gguf", f"attention.head_count={heads} heads do not share "
+                                               f"attention.head_count_kv={kv_heads} heads of keys and values")
         eps = fields.get("attention.layer_norm_rms_epsilon", fields.get("attention.layer_norm_epsilon"))
         return GgufConfig(
             architecture, _text(self.metadata, "general.name", self.path.stem), _size(fields, "block_count"), width,
             _size(fields, "feed_forward_length"), heads, kv_heads, head_width,
             _size(fields, "vocab_size", self._rows("token_embd.weight")), _size(fields, "context_length"),
-            _positive(eps), _positive(fields.get("rope.freq_base")), _size(fields, "rope.dimension_count", head_width),
+            _positive("attention.layer_norm_rms_epsilon", eps),
+            _positive("rope.freq_base", fields.get("rope.freq_base")),
+            _size(fields, "rope.dimension_count", head_width),
             "output.weight" not in self._places, _size(fields, "attention.value_length", head_width),
-            _count(fields, "attention.sliding_window"), _positive(fields.get("attention.scale") or None),
+            _count(fields, "attention.sliding_window"),
+            _positive("attention.scale", fields.get("attention.scale") or None),
             rope_scaling(fields, self.path.name))
 
     @cached_property
@@ -231,11 +235,10 @@ def _count(fields: Mapping[str, Any], key: str) -> int | None:
     return _size(fields, key) if fields.get(key) else None
 
 
-def _positive(found: Any) -> float | None:
-    if found is None or (isinstance(found, float) and 0 < found < math.inf):
-        return found
-    raise fail(FileFault, "load_gguf", f"{shortened(found)} is neither the base of RoPE, the epsilon of a norm nor a "
-                                       "scale")
+def _positive(key: str, found: Any) -> float | None:
+    if found is None or (type(found) in (int, float) and 0 < found < math.inf):
+        return None if found is None else float(found)
+    raise fail(FileFault, "load_gguf", f"{key} is {shortened(found)}", "give a positive number")
 
 
 def tokenizer_of(metadata: Mapping[str, Any], name: str, ignore: Collection[str] = ()) -> BytePairs:
@@ -244,7 +247,8 @@ def tokenizer_of(metadata: Mapping[str, Any], name: str, ignore: Collection[str]
     TOKENIZER.check("load_gguf", name, metadata, kind=FileFault)
     kind, before = _text(metadata, "tokenizer.ggml.model"), _text(metadata, "tokenizer.ggml.pre", "")
     if kind != "gpt2" or before not in SPLITS_DIGITS:
-        raise fail(FileFault, "load_gguf", f"{name} has an unknown tokenizer, {kind!r} with words by {before!r}",
+        raise fail(FileFault, "load_gguf", f"{name}: tokenizer.ggml.model is {shortened(kind)} and "
+                   f"tokenizer.ggml.pre {shortened(before)}: an unknown tokenizer",
                    "byte-level BPE with " + ", ".join(SPLITS_DIGITS) + " is; load another with load_tokenizer")
     tokens, merges = metadata.get("tokenizer.ggml.tokens"), metadata.get("tokenizer.ggml.merges")
     if not _are_texts(tokens) or not _are_texts(merges) or len({*tokens}) != len(tokens):
@@ -283,5 +287,6 @@ def _are_texts(found: Any) -> bool:
 def _token(metadata: Mapping[str, Any], which: str, count: int) -> int | None:
     found = metadata.get(f"tokenizer.ggml.{which}_token_id")
     if found is not None and (type(found) is not int or not 0 <= found < count):
-        raise fail(FileFault, "load_gguf", f"the {which} token is {shortened(found)} in a vocabulary of {count}")
+        raise fail(FileFault, "load_gguf", f"tokenizer.ggml.{which}_token_id is {shortened(found)} in a vocabulary of "
+                                           f"{count}")
     return found

@@ -18,10 +18,11 @@ _off, _one = only(0, 0.0), only(1.0, 1, 0.0, 0)  # a scale of 0 stands for none
 _id = irrelevant("a prompt holds its own tokens")
 
 # Keys of Llama's form, after "llama.".
+SIZES = ("vocab_size", "context_length", "embedding_length", "block_count", "feed_forward_length",
+         "attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length",
+         "rope.dimension_count")
 MODEL = Table({
-    **{name: _size for name in ("vocab_size", "context_length", "embedding_length", "block_count",
-                                "feed_forward_length", "attention.head_count", "attention.head_count_kv",
-                                "attention.key_length", "attention.value_length", "rope.dimension_count")},
+    **{name: _size for name in SIZES},
     "attention.layer_norm_rms_epsilon": _scale, "attention.layer_norm_epsilon": _scale, "rope.freq_base": _scale,
     "attention.sliding_window": used(keys.whole()), "attention.scale": used(keys.number(least=0)),
     "rope.scaling.type": used(keys.one_of("none", "linear")), "rope.scaling.factor": used(keys.number(least=0)),
@@ -35,6 +36,8 @@ MODEL = Table({
     "expert_count": _off, "expert_used_count": _off, "expert_shared_count": _off,
     "tensor_data_layout": only("Meta AI original pth"),
 })
+REQUIRED = [f"llama.{name}" for name in ("block_count", "context_length", "embedding_length", "feed_forward_length",
+                                         "attention.head_count")]
 GENERAL = Table({
     "general.architecture": used(keys.text()), "general.name": used(keys.text()),
     "general.alignment": used(keys.positive()), "general.type": only("model"),
@@ -71,6 +74,9 @@ TOKENIZER = Table({f"tokenizer.{name}": key for name, key in {
 
 def check_model(metadata: Mapping[str, Any], file: str, ignore: Collection[str] = ()) -> None:
     """Every key of a file in Llama's form is known; one that changes the result and is not computed is an error."""
+    for name in REQUIRED:
+        if metadata.get(name) is None:
+            raise fail(FileFault, "load_gguf", f"{file}: {name} is not there")
     table = Table({**GENERAL, **TOKENIZER, **{f"llama.{name}": key for name, key in MODEL.items()}})
     table.check("load_gguf", file, metadata, ignore=ignore, kind=FileFault)
 

@@ -59,6 +59,8 @@ def load_tokenizer(path: str | os.PathLike[str], *, ignore: Collection[str] = ()
                                "chat_template": _template(config, file.with_name(TEMPLATE))}
     form = _own_form(document)
     if form is None:
+        if document.get("truncation") or document.get("padding"):
+            raw = json.dumps({**document, "truncation": None, "padding": None}, ensure_ascii=False).encode()
         found: Tokenizer = LibraryTokenizer(raw.decode("utf-8"), specials, name=file.name, **options)
     else:
         found = _byte_pairs(document["model"], specials, file.name, {**options, **form, "added": added})
@@ -140,17 +142,13 @@ class LibraryTokenizer(Tokenizer):
 
 
 def _library_tokenizer(document: str, name: str) -> Any:
-    """The library's tokenizer, without the truncation and padding that the file asks for."""
     try:
         import tokenizers
     except ImportError:
         raise fail(MissingExtra, "load_tokenizer", "this kind of tokenizer.json needs the tokenizers library",
                    "pip install 'morpho[models]'") from None
     try:
-        found = tokenizers.Tokenizer.from_str(document)
-        found.no_truncation()
-        found.no_padding()
-        return found
+        return tokenizers.Tokenizer.from_str(document)
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:  # the library raises bare Exception, and its panics are no Exception at all
