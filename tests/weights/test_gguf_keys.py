@@ -35,7 +35,8 @@ CHANGED: dict[str, Any] = {
 }
 # Used where another key is not there, or with another one.
 BESIDE = {"llama.attention.layer_norm_epsilon": ["llama.attention.layer_norm_rms_epsilon"]}
-SAYS_NOTHING = {"general.alignment", "llama.rope.scaling.type"}  # 32 and "linear" are what is meant without them
+# 32 and "linear" are what is meant without them; a window may be longer than the text.
+SAYS_NOTHING = {"general.alignment", "llama.rope.scaling.type", "llama.attention.sliding_window"}
 WRONG: list[Any] = ["x", 2.5, True, 300, ["a"], [1, 2]]
 
 

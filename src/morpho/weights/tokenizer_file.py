@@ -59,8 +59,10 @@ def load_tokenizer(path: str | os.PathLike[str], *, ignore: Collection[str] = ()
                                "chat_template": _template(config, file.with_name(TEMPLATE))}
     form = _own_form(document)
     if form is None:
-        if document.get("truncation") or document.get("padding"):
-            raw = json.dumps({**document, "truncation": None, "padding": None}, ensure_ascii=False).encode()
+        kept = {key: value for key, value in document.items() if key not in ignore}
+        plain = {**kept, "truncation": None, "padding": None}
+        if plain != document:
+            raw = json.dumps(plain, ensure_ascii=False).encode()
         found: Tokenizer = LibraryTokenizer(raw.decode("utf-8"), specials, name=file.name, **options)
     else:
         found = _byte_pairs(document["model"], specials, file.name, {**options, **form, "added": added})
