@@ -7,7 +7,7 @@ import pytest
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, MorphoError
-from morpho.models.sampling import Sampling, probabilities
+from morpho.models.text.sampling import Sampling, probabilities
 
 IDS = [3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46]
 
@@ -32,7 +32,7 @@ def model(request: pytest.FixtureRequest) -> mo.models.LanguageModel:
 
 def test_pieces_and_steps_equal_the_whole(model: mo.models.LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bit for bit, for prompts of every length in pieces, with two compilations in all."""
-    monkeypatch.setattr("morpho.models.generators.CHUNK", 4)
+    monkeypatch.setattr("morpho.models.text.generators.CHUNK", 4)
     whole = model(mo.asarray([IDS])).numpy()[0]
     generator = mo.models.Generator(model)
     for length in (1, 2, 5, 9):
@@ -127,8 +127,8 @@ def test_long_texts_move_to_longer_caches(monkeypatch: pytest.MonkeyPatch) -> No
     model = _model("prenorm")
     wanted = [*mo.models.generate(model, IDS[:3], max_new_tokens=40, temperature=1.0, seed=1)]
     model._generators.free.clear()  # type: ignore[attr-defined]
-    monkeypatch.setattr("morpho.models.generators.LEAST_LENGTH", 4)
-    monkeypatch.setattr("morpho.models.generation.AHEAD", 2)
+    monkeypatch.setattr("morpho.models.text.generators.LEAST_LENGTH", 4)
+    monkeypatch.setattr("morpho.models.text.generation.AHEAD", 2)
     for _ in range(2):
         assert [*mo.models.generate(model, IDS[:3], max_new_tokens=40, temperature=1.0, seed=1)] == wanted
     kept = model._generators.free  # type: ignore[attr-defined]
@@ -172,7 +172,7 @@ def test_configurations_are_plain_data() -> None:
 def test_batches_have_the_tokens_of_each_alone(model: mo.models.LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of other lengths too, in pieces too, drawn too; two compilations for each number of rows."""
     prompts = [IDS[:3], IDS[:1], IDS, IDS[4:9], IDS[::-1]]
-    monkeypatch.setattr("morpho.models.generators.CHUNK", 4)
+    monkeypatch.setattr("morpho.models.text.generators.CHUNK", 4)
     for how in ({}, {"temperature": 1.5, "top_k": 20, "seed": 5}):
         alone = [[*mo.models.generate(model, prompt, max_new_tokens=7, **how)] for prompt in prompts]  # type: ignore
         assert [*mo.models.generate(model, prompts, max_new_tokens=7, **how)] == alone  # type: ignore[arg-type]
@@ -194,9 +194,9 @@ def test_long_batches_move_to_longer_caches_and_end_with_the_context(monkeypatch
     prompts = [IDS[:2], IDS]
     alone = [[*mo.models.generate(model, prompt)] for prompt in prompts]
     assert [len(each) for each in alone] == [22, 13]
-    monkeypatch.setattr("morpho.models.generators.LEAST_LENGTH", 4)
-    monkeypatch.setattr("morpho.models.generation.AHEAD", 2)
-    monkeypatch.setattr("morpho.models.generation.MOST_ROWS", 2)
+    monkeypatch.setattr("morpho.models.text.generators.LEAST_LENGTH", 4)
+    monkeypatch.setattr("morpho.models.text.generation.AHEAD", 2)
+    monkeypatch.setattr("morpho.models.text.generation.MOST_ROWS", 2)
     assert [*mo.models.generate(model, [*prompts, IDS[:2]])] == [*alone, alone[0]]
 
 

@@ -13,9 +13,9 @@ import pytest
 import morpho as mo
 from morpho.base.errors import ArgumentError, MorphoError
 from morpho.models.config import COMMON, Config
-from morpho.models.generation_keys import GENERATION, Defaults
-from morpho.models.loading import _generation
+from morpho.models.files.loading import _generation
 from morpho.models.registry import family
+from morpho.models.text.generation_keys import GENERATION, Defaults
 from tests.models.make_references import drawn
 from tests.models.test_references import CASES
 

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import morpho as mo
-from morpho.weights.bpe import SHORT, merge_long, merge_short
-from morpho.weights.pretokenise import byte_characters, pieces, words
+from morpho.weights.text.bpe import SHORT, merge_long, merge_short
+from morpho.weights.text.pretokenise import byte_characters, pieces, words
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 TEXT = README + "naïve café Ünïcode 12345 67 世界 🙂🙂 don't"
@@ -152,7 +152,7 @@ def test_long_words(pair) -> None:
 
 def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is emptied when full."""
-    from morpho.weights import bpe
+    from morpho.weights.text import bpe
 
     monkeypatch.setattr(bpe, "CACHED_WORDS", 10)
     tokenizer = mo.weights.train_bpe("some words", 300)

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import morpho as mo
-from morpho.weights import gguf as our_gguf
-from morpho.weights import gguf_header
-from morpho.weights.chat import chatml
+from morpho.weights.gguf import file as our_gguf
+from morpho.weights.gguf import header as gguf_header
+from morpho.weights.text.chat import chatml
 
 gguf = pytest.importorskip("gguf", reason="gguf is not installed")
 KINDS = {"f32": "F32", "f16": "F16", "bf16": "BF16", "eight": "Q8_0", "four": "Q4_1", "cube": "Q8_0", "old": "Q4_0",

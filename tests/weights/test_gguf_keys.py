@@ -12,7 +12,7 @@ import pytest
 import morpho as mo
 from morpho.base.errors import MorphoError
 from morpho.weights import FileFault
-from morpho.weights.gguf_keys import GENERAL, MODEL, TOKENIZER, check_model
+from morpho.weights.gguf.keys import GENERAL, MODEL, TOKENIZER, check_model
 
 TEXTS = mo.weights.train_bpe("so 12 on 12 and 12 so 12 on 12", vocab_size=262, specials=["<s>", "</s>", "<pad>"])
 BASE: dict[str, Any] = {

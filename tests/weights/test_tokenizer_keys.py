@@ -15,7 +15,7 @@ import tokenizers
 import morpho as mo
 from morpho.base.errors import ArgumentError
 from morpho.weights import FileFault
-from morpho.weights.tokenizer_keys import CONFIG, DOCUMENT, PARTS
+from morpho.weights.text.tokenizer_keys import CONFIG, DOCUMENT, PARTS
 
 TEXT = "so on and So 12 on, naïve text"
 WRONG: list[Any] = ["x", 1.5, -1, True, [1], {"a": 1}, "", []]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import morpho as mo
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.models.config import Config
-from morpho.models.generation_keys import Defaults
+from morpho.models.text.generation_keys import Defaults
 from morpho.nn.transformer.attention import KeyValueCache
 from morpho.nn.module import Module
 

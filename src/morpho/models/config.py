@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, get_args, get_type_hints
 
 from morpho.base.errors import ArgumentError, fail
-from morpho.models.generation_keys import GENERATION
+from morpho.models.text.generation_keys import GENERATION
 from morpho.weights import keys
 from morpho.weights.keys import Key, Kind, Table, irrelevant, only, used
 from morpho.weights.scanner import shortened

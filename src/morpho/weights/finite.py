@@ -8,7 +8,7 @@ import numpy as np
 
 from morpho.base import dtypes
 from morpho.tensor.core import Tensor
-from morpho.tensor.quantised import Quantised
+from morpho.tensor.functions.products.quantised import Quantised
 
 SCALES = {"q8_0": (34, (0,)), "q4_1": (20, (0, 1))}  # bytes of a block, and which of its float16 numbers are scales
 _BFLOAT16_INF = 0x7F80

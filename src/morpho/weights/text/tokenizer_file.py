@@ -14,12 +14,12 @@ from typing import Any
 from morpho.base.errors import fail
 from morpho.base.lazy import cached_property
 from morpho.weights.atomic import atomic_file
-from morpho.weights.bpe import BytePairs
 from morpho.weights.errors import FileFault, MissingExtra, MissingFile
 from morpho.weights.safetensors import open_regular
 from morpho.weights.scanner import shortened
-from morpho.weights.tokenizer import Tokenizer, checked_ids, checked_text
-from morpho.weights.tokenizer_keys import check_around, check_config, check_document
+from morpho.weights.text.bpe import BytePairs
+from morpho.weights.text.tokenizer import Tokenizer, checked_ids, checked_text
+from morpho.weights.text.tokenizer_keys import check_around, check_config, check_document
 
 NAME, CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 MOST_BYTES = 64 << 20

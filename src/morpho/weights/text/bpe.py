@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from morpho.base.errors import IndexFault, fail
 from morpho.base.lazy import cached_property
 from morpho.weights.errors import FileFault
-from morpho.weights.pretokenise import byte_characters, pieces, words
 from morpho.weights.scanner import shortened
-from morpho.weights.tokenizer import Tokenizer, checked_text
+from morpho.weights.text.pretokenise import byte_characters, pieces, words
+from morpho.weights.text.tokenizer import Tokenizer, checked_text
 
 CACHED_WORDS = 1 << 16  # then the cache is emptied: a text of ever new words must not fill the memory
 CACHED_BYTES = 256  # longer words are not kept

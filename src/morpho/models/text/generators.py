@@ -11,7 +11,7 @@ import numpy as np
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import LanguageModel
-from morpho.models.prompts import checked_ids
+from morpho.models.text.prompts import checked_ids
 from morpho.nn.frozen import Frozen
 
 CHUNK = 512  # tokens of a prompt that go through at once: bounds the memory of long ones

@@ -14,13 +14,13 @@ import numpy as np
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail, sentence
-from morpho.models import names
 from morpho.models.base import LanguageModel
-from morpho.models.filling import check_depth, filled, wanted
-from morpho.models.generation_keys import GENERATION, Defaults
-from morpho.models.gguf_llama import from_gguf
+from morpho.models.files import names
+from morpho.models.files.filling import check_depth, filled, wanted
+from morpho.models.files.gguf_llama import from_gguf
 from morpho.models.registry import family
 from morpho.models.registry import names as names_of_models
+from morpho.models.text.generation_keys import GENERATION, Defaults
 from morpho.nn import init
 from morpho.weights import FileFault, MissingFile, NameFault, load_gguf, load_tokenizer, match
 from morpho.weights import load as load_weights
@@ -30,7 +30,7 @@ from morpho.weights.scanner import without_duplicates
 
 LOG = logging.getLogger("morpho")
 MOST_CONFIG_BYTES = 1 << 20
-SHIPPED = Path(__file__).parent / "shipped"  # the small model that comes with Morpho
+SHIPPED = Path(__file__).parent.parent / "shipped"  # the small model that comes with Morpho
 
 
 def load(path: str | os.PathLike[str], *, dtype: Any = mo.float32, packed: bool = True,

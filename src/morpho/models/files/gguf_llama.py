@@ -6,13 +6,13 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
-from morpho.models import names
-from morpho.models.filling import check_depth, filled, wanted
-from morpho.models.generation_keys import Defaults
+from morpho.models.files import names
+from morpho.models.files.filling import check_depth, filled, wanted
 from morpho.models.registry import from_config
+from morpho.models.text.generation_keys import Defaults
 from morpho.nn import init
 from morpho.weights import FileFault, GgufFile, NameFault, match
-from morpho.weights.gguf_keys import SIZES, check_model
+from morpho.weights.gguf.keys import SIZES, check_model
 from morpho.weights.scanner import shortened
 
 ENDS = ("eos", "eot", "eom")  # tokens that end a text, a turn, a message

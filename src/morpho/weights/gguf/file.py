@@ -27,13 +27,13 @@ from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.move import reshape
 from morpho.tensor.functions.products.quantised import Quantised
-from morpho.weights.bpe import BytePairs
 from morpho.weights.errors import FileFault, MissingExtra
-from morpho.weights.gguf_header import NATIVE, Place, read_header
-from morpho.weights.gguf_keys import TOKENIZER, rope_scaling
+from morpho.weights.gguf.header import NATIVE, Place, read_header
+from morpho.weights.gguf.keys import TOKENIZER, rope_scaling
 from morpho.weights.named import NamedTensors
 from morpho.weights.safetensors import open_regular
 from morpho.weights.scanner import Malformed, shortened
+from morpho.weights.text.bpe import BytePairs
 from morpho.weights.transforms import Weight
 
 DTYPES: dict[str, DType] = {

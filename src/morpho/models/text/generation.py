@@ -17,9 +17,9 @@ import numpy as np
 from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import LanguageModel
-from morpho.models.generators import lending
-from morpho.models.prompts import prompts_of
-from morpho.models.sampling import Sampling
+from morpho.models.text.generators import lending
+from morpho.models.text.prompts import prompts_of
+from morpho.models.text.sampling import Sampling
 
 MOST_ROWS = 16  # prompts that go through at once
 AHEAD = 256  # new tokens that a cache has room for at first; more move to one of twice the length
