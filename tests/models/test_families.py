@@ -10,6 +10,7 @@ import pytest
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, ShapeError
+from morpho.models.text import generators
 
 SMALL = {
     "gpt2": {"vocab_size": 50, "n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 16},
@@ -102,7 +103,7 @@ def test_t5_pieces_equal_the_whole() -> None:
     model = mo.models.create("t5-small", **SMALL["t5-small"]).eval()
     source, target = [7, 3, 9, 1, 4], [0, 5, 8, 2]
     whole = model(mo.asarray([source]), mo.asarray([target])).numpy()[0]
-    generator = mo.models.generators.TwoPartGenerator(model)
+    generator = generators.TwoPartGenerator(model)
     assert (generator.start(source) == whole[0]).all()
     for position in range(1, 4):
         assert (generator.step(target[position]) == whole[position]).all()

@@ -77,7 +77,7 @@ class Folder:
         if said is not None:
             (self.place / "generation_config.json").write_text(json.dumps(said))
         model = mo.models.load(self.place)
-        with mo.settings(backend="reference"):
+        with mo.settings(device="reference"):
             if self.kind == "vit":
                 found = model(mo.asarray(np.linspace(-1, 1, 192, dtype=np.float32).reshape(1, 3, 8, 8)))
             elif self.kind == "t5":
@@ -93,7 +93,7 @@ class Folder:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Folder]:
-    with mo.settings(backend="reference"):
+    with mo.settings(device="reference"):
         return {kind: Folder(tmp_path_factory.mktemp(kind), kind) for kind in (*NAMES, *OWN)}
 
 

@@ -72,7 +72,7 @@ def _write(path: Path, fields: dict[str, Any], extra: dict[str, np.ndarray] | No
 
 def _seen(path: Path, **others: Any) -> list[Any]:
     model, tokenizer = mo.models.load_with_tokenizer(path, **others)
-    with mo.settings(backend="reference"):
+    with mo.settings(device="reference"):
         logits = np.round(model(mo.asarray([[3, 1, 4, 1, 5, 9]])).numpy(), 3).tolist()
     name = mo.weights.load_gguf(path).config.name
     return [logits, model.context, model.eos_token_id, model.defaults, tokenizer.encode("on 12"), tokenizer.eos,

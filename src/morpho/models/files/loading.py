@@ -158,6 +158,11 @@ def _untied(kind: Any, config: Mapping[str, Any], weights: Mapping[str, Any], fo
     for name, other in names.TWICE.get(kind.model_type, {}).items():
         if name in weights and other in weights and not _equal(weights[name], weights[other]):
             raise fail(FileFault, "models.load", f"{folder}: {name} differs from {other}, and one of them is used only")
+    biases = [weights.get(f"cls.predictions.{name}") for name in ("bias", "decoder.bias")]
+    if kind.model_type == "bert" and None not in biases and config.get("tie_word_embeddings", True) \
+            and not _equal(*biases):
+        LOG.warning(sentence("models.load", f"{folder}: cls.predictions.decoder.bias is not cls.predictions.bias: the "
+                                            "decoder's is kept", line=""))
     head, embedding = names.HEADS.get(kind.model_type, ("", ""))
     embedding = next((start + embedding for start in names.PREFIXES if start + embedding in weights), "")
     tied = config.get("tie_word_embeddings", kind.config_class.default("tie_word_embeddings")) if head else False
