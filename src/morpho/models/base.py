@@ -11,8 +11,8 @@ import morpho as mo
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.models.config import Config
 from morpho.models.text.generation_keys import Defaults
-from morpho.nn.transformer.attention import KeyValueCache
 from morpho.nn.module import Module
+from morpho.nn.transformer.attention import KeyValueCache
 
 Self = TypeVar("Self", bound="Model")
 

@@ -18,8 +18,8 @@ from morpho.nn.layers.dropout import Dropout
 from morpho.nn.layers.linear import Embedding, Linear
 from morpho.nn.layers.norm import LayerNorm
 from morpho.nn.module import Module
-from morpho.nn.transformer.positions import rows_at
 from morpho.nn.transformer.blocks import ACTIVATIONS, activation
+from morpho.nn.transformer.positions import rows_at
 from morpho.tensor.state.variable import Parameter
 from morpho.weights.keys import Key, Kind, irrelevant, one_of, only
 

@@ -17,8 +17,9 @@ from morpho.nn.layers.dropout import Dropout
 from morpho.nn.layers.linear import Embedding, Linear
 from morpho.nn.layers.norm import LayerNorm
 from morpho.nn.module import Module
-from morpho.nn.transformer.positions import LearnedPositions
+from morpho.nn.transformer.attention import KeyValueCache, attend, join_heads, split_heads
 from morpho.nn.transformer.blocks import ACTIVATIONS, activation
+from morpho.nn.transformer.positions import LearnedPositions
 from morpho.tensor.state.variable import Parameter
 from morpho.weights.keys import Key, Kind, irrelevant, one_of
 

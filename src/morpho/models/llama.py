@@ -17,8 +17,9 @@ from morpho.nn.containers import ModuleList
 from morpho.nn.layers.linear import Embedding, Linear
 from morpho.nn.layers.norm import RMSNorm
 from morpho.nn.module import Module
-from morpho.nn.transformer.positions import RotaryPositions
+from morpho.nn.transformer.attention import KeyValueCache, MultiHeadAttention
 from morpho.nn.transformer.blocks import ACTIVATIONS, FeedForward
+from morpho.nn.transformer.positions import RotaryPositions
 from morpho.weights.keys import Key, Kind, irrelevant, number, one_of, only
 
 

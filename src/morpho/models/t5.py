@@ -19,6 +19,7 @@ from morpho.nn.layers.dropout import Dropout
 from morpho.nn.layers.linear import Embedding, Linear
 from morpho.nn.layers.norm import RMSNorm
 from morpho.nn.module import Module
+from morpho.nn.transformer.attention import KeyValueCache, attend, join_heads, split_heads
 from morpho.nn.transformer.blocks import ACTIVATIONS, activation
 from morpho.weights.keys import Key, Kind, irrelevant, one_of, only, text, used
 

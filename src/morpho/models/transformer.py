@@ -16,8 +16,9 @@ from morpho.nn import init
 from morpho.nn.containers import ModuleList
 from morpho.nn.layers.dropout import Dropout
 from morpho.nn.layers.linear import Embedding, Linear
-from morpho.nn.transformer.positions import LearnedPositions, RotaryPositions
+from morpho.nn.transformer.attention import KeyValueCache
 from morpho.nn.transformer.blocks import ACTIVATIONS, GATES, NORMS, TransformerBlock, norm
+from morpho.nn.transformer.positions import LearnedPositions, RotaryPositions
 from morpho.weights.keys import Kind, number, one_of
 
 

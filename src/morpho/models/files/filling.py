@@ -9,8 +9,8 @@ from typing import Any
 import morpho as mo
 from morpho.base.errors import fail, sentence
 from morpho.nn.layers.linear import Embedding, Linear
-from morpho.nn.module import Module
 from morpho.nn.layers.quantised import QuantisedEmbedding, QuantisedLinear
+from morpho.nn.module import Module
 from morpho.weights import FileFault
 from morpho.weights.finite import holds_nan
 
