@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from morpho.weights.pretokenise import byte_characters, words
+from morpho.weights.text.pretokenise import byte_characters, words
 
 
 def main() -> None:

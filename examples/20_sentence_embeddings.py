@@ -42,11 +42,8 @@ def embed(ids, mask):
 
 
 def embedded(sentences):
-    """Sentences padded to the longest of them, as vectors."""
-    encoded = [tokenizer.encode(sentence) for sentence in sentences]
-    longest = max(map(len, encoded))
-    ids = np.array([[*row, *[0] * (longest - len(row))] for row in encoded])
-    mask = np.array([[1] * len(row) + [0] * (longest - len(row)) for row in encoded])
+    """Sentences padded to the longest of them, as vectors; the mask says what is padding."""
+    ids, mask = tokenizer.encode_batch(sentences, pad=True)
     return embed(ids, mask).numpy()
 
 

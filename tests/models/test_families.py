@@ -10,6 +10,7 @@ import pytest
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, ShapeError
+from morpho.models.text import generators
 
 SMALL = {
     "gpt2": {"vocab_size": 50, "n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 16},
@@ -102,7 +103,7 @@ def test_t5_pieces_equal_the_whole() -> None:
     model = mo.models.create("t5-small", **SMALL["t5-small"]).eval()
     source, target = [7, 3, 9, 1, 4], [0, 5, 8, 2]
     whole = model(mo.asarray([source]), mo.asarray([target])).numpy()[0]
-    generator = mo.models.generation.TwoPartGenerator(model)
+    generator = generators.TwoPartGenerator(model)
     assert (generator.start(source) == whole[0]).all()
     for position in range(1, 4):
         assert (generator.step(target[position]) == whole[position]).all()
@@ -148,14 +149,15 @@ def test_a_model_can_be_copied() -> None:
 
 def test_what_cannot_be_built_is_said() -> None:
     for name, settings, words in (
-            ("gpt2", {"n_embd": 10, "n_head": 3}, "not a multiple of 3 heads"),
+            ("gpt2", {"n_embd": 10, "n_head": 3}, "n_embd=10 is not a multiple of n_head=3"),
             ("gpt2", {"add_cross_attention": True}, "unknown settings"),
-            ("vit-b16", {"image_size": 30}, "not whole patches"),
-            ("resnet18", {"block": "wide"}, "block 'wide' is unknown"),
-            ("llama", {**SMALL["llama"], "rope_scaling": {"type": "yarn"}}, "'yarn' is unknown")):
+            ("vit-b16", {"image_size": 30}, "image_size=30 is not a multiple of patch_size=16"),
+            ("resnet18", {"block": "wide"}, "block is 'wide'.*one of basic, bottleneck"),
+            ("llama", {**SMALL["llama"], "rope_scaling": {"type": "yarn"}},
+             "rope_scaling.type is 'yarn'.*one of default, linear")):
         with pytest.raises(ArgumentError, match=words), mo.nn.init.undrawn():
             mo.models.create(name, **settings)
-    with pytest.raises(ArgumentError, match="position_embedding_type='relative_key' is not supported"):
+    with pytest.raises(ArgumentError, match="position_embedding_type is 'relative_key', and only"):
         mo.models.from_config({"model_type": "bert", "position_embedding_type": "relative_key"})
     model = mo.models.create("bert-base", **SMALL["bert-base"], pooler=False, masked_lm=False)
     with pytest.raises(ArgumentError, match="has no pooler"):

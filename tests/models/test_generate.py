@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.base.errors import ArgumentError
-from morpho.models.sampling import Sampling, probabilities
+from morpho.base.errors import ArgumentError, MorphoError
+from morpho.models.text.sampling import Sampling, probabilities
 
 IDS = [3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46]
 
@@ -32,7 +32,7 @@ def model(request: pytest.FixtureRequest) -> mo.models.LanguageModel:
 
 def test_pieces_and_steps_equal_the_whole(model: mo.models.LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bit for bit, for prompts of every length in pieces, with two compilations in all."""
-    monkeypatch.setattr("morpho.models.generation.CHUNK", 4)
+    monkeypatch.setattr("morpho.models.text.generators.CHUNK", 4)
     whole = model(mo.asarray([IDS])).numpy()[0]
     generator = mo.models.Generator(model)
     for length in (1, 2, 5, 9):
@@ -127,8 +127,8 @@ def test_long_texts_move_to_longer_caches(monkeypatch: pytest.MonkeyPatch) -> No
     model = _model("prenorm")
     wanted = [*mo.models.generate(model, IDS[:3], max_new_tokens=40, temperature=1.0, seed=1)]
     model._generators.free.clear()  # type: ignore[attr-defined]
-    monkeypatch.setattr("morpho.models.generation.LEAST_LENGTH", 4)
-    monkeypatch.setattr("morpho.models.generation.AHEAD", 2)
+    monkeypatch.setattr("morpho.models.text.generators.LEAST_LENGTH", 4)
+    monkeypatch.setattr("morpho.models.text.generation.AHEAD", 2)
     for _ in range(2):
         assert [*mo.models.generate(model, IDS[:3], max_new_tokens=40, temperature=1.0, seed=1)] == wanted
     kept = model._generators.free  # type: ignore[attr-defined]
@@ -166,6 +166,96 @@ def test_configurations_are_plain_data() -> None:
         mo.models.create("gpt2", colour=3)
     with pytest.raises(ArgumentError, match="there is no model 'gpt3'"):
         mo.models.create("gpt3")
+
+
+# -- several prompts at once -------------------------------------------------------------------------------------------
+def test_batches_have_the_tokens_of_each_alone(model: mo.models.LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of other lengths too, in pieces too, drawn too; two compilations for each number of rows."""
+    prompts = [IDS[:3], IDS[:1], IDS, IDS[4:9], IDS[::-1]]
+    monkeypatch.setattr("morpho.models.text.generators.CHUNK", 4)
+    for how in ({}, {"temperature": 1.5, "top_k": 20, "seed": 5}):
+        alone = [[*mo.models.generate(model, prompt, max_new_tokens=7, **how)] for prompt in prompts]  # type: ignore
+        assert [*mo.models.generate(model, prompts, max_new_tokens=7, **how)] == alone  # type: ignore[arg-type]
+    ends = alone[2][3]
+    stopped = [[*mo.models.generate(model, prompt, max_new_tokens=7, stop=ends, **how)]  # type: ignore[arg-type]
+               for prompt in prompts]
+    assert [*mo.models.generate(model, prompts, max_new_tokens=7, stop=ends, **how)] == stopped != alone  # type: ignore
+    kept = [each for each in model._generators.free if each.rows == 8]  # type: ignore[attr-defined]
+    assert len(kept) == 1 and kept[0].compilations == 2
+    ids, mask = np.zeros((5, 11), np.int64), np.zeros((5, 11), bool)
+    for row, prompt in enumerate(prompts):
+        ids[row, 11 - len(prompt):], mask[row, 11 - len(prompt):] = prompt, True
+    assert [*mo.models.generate(model, ids, mask=mask, max_new_tokens=7, **how)] == alone  # type: ignore[arg-type]
+    assert [*mo.models.generate(model, [prompts[0]], max_new_tokens=7, **how)] == alone[:1]  # type: ignore[arg-type]
+
+
+def test_long_batches_move_to_longer_caches_and_end_with_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = _model("prenorm", max_seq_len=24)
+    prompts = [IDS[:2], IDS]
+    alone = [[*mo.models.generate(model, prompt)] for prompt in prompts]
+    assert [len(each) for each in alone] == [22, 13]
+    monkeypatch.setattr("morpho.models.text.generators.LEAST_LENGTH", 4)
+    monkeypatch.setattr("morpho.models.text.generation.AHEAD", 2)
+    monkeypatch.setattr("morpho.models.text.generation.MOST_ROWS", 2)
+    assert [*mo.models.generate(model, [*prompts, IDS[:2]])] == [*alone, alone[0]]
+
+
+@pytest.mark.parametrize(("ids", "others", "words"), [
+    ([1.5, 2], {}, "whole numbers, not 1.5"), ([[1.0, 2.0]], {}, "whole numbers, not 1.0"),
+    (np.array([1.0]), {}, "whole numbers, not"), ([True], {}, "whole numbers, not True"), ([-1], {}, "token -1 is not"),
+    ([97], {}, "token 97 is not in a vocabulary of 97"), ([[1, 2], [97]], {}, "token 97"), ([], {}, "is empty"),
+    ([[1], []], {}, "is empty"), ([[1], 2], {}, "mixes"), (3, {}, "not a list of token numbers"), ("ab", {}, "is text"),
+    (["ab"], {}, "is text"), (np.zeros((1, 2, 3), int), {}, "neither one nor several"),
+    ([1], {"max_new_tokens": 2.5}, "max_new_tokens=2.5 is not a whole number"),
+    ([1], {"max_new_tokens": -1}, "max_new_tokens=-1"), ([1], {"max_new_tokens": "4"}, "max_new_tokens='4'"),
+    ([1], {"max_new_tokens": True}, "max_new_tokens=True"), ([1], {"stop": [1.5]}, "neither a token number nor"),
+    ([[1, 2], [3]], {"mask": [1, 0]}, "the mask is not"), ([[1, 2], [3]], {"mask": [[1, 0]]}, "the mask is not"),
+])
+def test_prompts_and_numbers_that_make_no_sense(ids: object, others: dict[str, object], words: str) -> None:
+    with pytest.raises(ArgumentError, match=rf"^\[generate\] .*{words}"):
+        mo.models.generate(_model("gpt2"), ids, **others)  # type: ignore[arg-type]
+
+
+def test_t5_has_no_limit() -> None:
+    """Prompts and answers longer than n_positions, which only says how much is made where nobody does."""
+    mo.nn.seed(2)
+    model = mo.models.create("t5-small", vocab_size=50, d_model=8, d_kv=4, d_ff=12, num_layers=1, num_heads=2,
+                             n_positions=8, eos_token_id=None)
+    prompt = [int(token) for token in np.random.default_rng(1).integers(0, 50, 40)]
+    made = [*mo.models.generate(model, prompt, max_new_tokens=12)]
+    whole = model(mo.asarray([prompt]), mo.asarray([[0, *made[:-1]]])).numpy()[0]
+    assert made == [int(row.argmax()) for row in whole] and len(made) == 12
+    assert [*mo.models.generate(model, prompt)] == made[:8]
+
+
+# -- masks, positions, states ------------------------------------------------------------------------------------------
+def test_masks_positions_and_states(model: mo.models.LanguageModel) -> None:
+    """Padding is invisible on either side; the numbers of other libraries are in test_references.py."""
+    ids, alone = mo.asarray([[7, 7, *IDS[:6]]]), model(mo.asarray([IDS[:6]])).numpy()[0]
+    mask, places = [[0, 0, 1, 1, 1, 1, 1, 1]], [[0, 0, 0, 1, 2, 3, 4, 5]]
+    padded = model(ids, attention_mask=mask, position_ids=mo.asarray(places)).numpy()[0, 2:]
+    np.testing.assert_allclose(padded, alone, rtol=0, atol=1e-4 * np.abs(alone).max())
+    after = model(mo.asarray([[*IDS[:6], 7, 7]]), np.array([[1] * 6 + [0] * 2])).numpy()[0, :6]
+    assert (after == alone).all()
+    found = model(ids, output_hidden_states=True)
+    assert isinstance(found, mo.models.Output) and (found.logits.numpy() == model(ids).numpy()).all()
+    assert len(found.hidden_states) == 3 and {each.shape[:2] for each in found.hidden_states} == {(1, 8)}
+    assert (model.head(found.hidden_states[-1]).numpy() == found.logits.numpy()).all()
+
+
+@pytest.mark.parametrize(("name", "value", "words"), [
+    ("attention_mask", [1] * 8, r"a mask of shape \(8,\) is not of the ids' \(1, 8\).*x\[None\]"),
+    ("attention_mask", [[1] * 7], r"a mask of shape \(1, 7\)"), ("attention_mask", [[[1] * 8]], "a mask of shape"),
+    ("position_ids", [0] * 8, r"position_ids of shape \(8,\)"), ("position_ids", [[0.5] * 8], "are no positions"),
+])
+def test_masks_that_do_not_fit(name: str, value: object, words: str) -> None:
+    with pytest.raises(MorphoError, match=words):
+        _model("gpt2")(mo.asarray([[1] * 8]), **{name: value})
+    if name == "attention_mask":
+        bert = mo.models.create("bert-base", vocab_size=9, hidden_size=4, num_hidden_layers=1, num_attention_heads=1,
+                                intermediate_size=4, max_position_embeddings=8)
+        with pytest.raises(MorphoError, match=words):
+            bert(mo.asarray([[1] * 8]), value)
 
 
 # -- choosing ----------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import pytest
 import morpho as mo
 from morpho.base.errors import ArgumentError, MorphoError
 from morpho.weights import FileFault, MissingFile, NameFault
+from morpho.weights.finite import holds_nan
 
 IDS = mo.asarray([[3, 1, 4, 1, 5]])
 SMALL = {
@@ -62,12 +63,15 @@ def test_names_as_published_files_have_them(tmp_path: Path) -> None:
     bert = mo.models.create("bert-base", **SMALL["bert-base"])
     old = {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
            for name, value in bert.state_dict().items()}
-    old |= {"cls.predictions.decoder.weight": mo.zeros((50, 8)), "cls.seq_relationship.bias": mo.zeros(2),
+    old |= {"cls.predictions.decoder.weight": bert.bert.embeddings.word_embeddings.weight.value,
+            "cls.seq_relationship.bias": mo.zeros(2),
             "bert.embeddings.position_ids": mo.arange(16)}
     assert _same(mo.models.load(_write(tmp_path / "b", bert.config, old)), bert)
     bare = {name.removeprefix("bert."): value for name, value in bert.state_dict().items()
             if "pooler" not in name and "cls" not in name}
-    found = mo.models.load(_write(tmp_path / "c", bert.config, bare))
+    parts = ("pooler", "masked_lm")
+    theirs = {name: value for name, value in bert.config.items() if name not in parts}  # published files do not say it
+    found = mo.models.load(_write(tmp_path / "c", theirs, bare))
     assert found.cls is None and found.bert.pooler is None and (found(IDS).numpy() == bert.eval()(IDS).numpy()).all()
 
 
@@ -146,9 +150,9 @@ CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"model_type": None}, r"config\.json: there is no family None"),
     ({"n_embd": "8"}, r"config\.json: n_embd is '8'.*a positive whole number, such as 768"),
     ({"n_embd": None}, r"config\.json: n_embd is None"), ({"n_layer": 0}, r"config\.json: n_layer is 0"),
-    ({"n_head": 3}, r"config\.json: a width of 8 is not a multiple of 3 heads"),
+    ({"n_head": 3}, r"config\.json: n_embd=8 is not a multiple of n_head=3"),
     ({"tie_word_embeddings": "no"}, r"config\.json: tie_word_embeddings is 'no'.*true or false"),
-    ({"layer_norm_epsilon": "1"}, r"config\.json: layer_norm_epsilon is '1'.*a number, such as"),
+    ({"layer_norm_epsilon": "1"}, r"config\.json: layer_norm_epsilon is '1'.*a number from 0 on, such as"),
 ]
 
 
@@ -268,6 +272,34 @@ def test_gguf_packed(tied: bool, tmp_path: Path) -> None:
     assert (packed(IDS).numpy() == plain(IDS).numpy()).all()
     if tied:
         assert (mo.models.Generator(packed).start([3, 1, 4, 1]) == plain(IDS).numpy()[0, 3]).all()
+
+
+def test_weights_that_are_no_numbers_are_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = mo.models.create("gpt2", **SMALL["gpt2"])
+    broken = {name: value.numpy(copy=True) for name, value in model.state_dict().items()}
+    broken["wte.weight"][3, 1] = broken["ln_f.bias"][0] = np.nan
+    broken["wpe.weight"][0, 0] = np.inf
+    for dtype in (mo.float32, mo.bfloat16):
+        caplog.clear()
+        mo.models.load(_write(tmp_path / "a", model.config, broken), dtype=dtype)
+        assert len(caplog.records) == 1 and "2 weights hold NaN, wte.weight for one" in caplog.text
+    caplog.clear()
+    mo.models.load(_write(tmp_path / "b", model.config, dict(model.state_dict())))
+    assert not caplog.records
+    packed = mo.quantise(np.ones((2, 32), np.float32), "q4_1")
+    assert not holds_nan(packed)
+    data = packed.data.numpy(copy=True)
+    data[1, 2:4] = np.array([np.nan], np.float16).view(np.uint8)
+    assert holds_nan(mo.Quantised.of_tensor(mo.asarray(data), (2, 32), "q4_1"))
+
+
+def test_an_embedding_that_a_file_holds_twice(tmp_path: Path) -> None:
+    model = mo.models.create("t5-small", **SMALL["t5-small"])
+    weights = {**model.state_dict(), "encoder.embed_tokens.weight": model.shared.weight.value}
+    assert _same(mo.models.load(_write(tmp_path, model.config, weights)), model)
+    weights["encoder.embed_tokens.weight"] = mo.zeros((50, 8))
+    with pytest.raises(FileFault, match=r"encoder\.embed_tokens\.weight differs from shared\.weight"):
+        mo.models.load(_write(tmp_path, model.config, weights))
 
 
 def test_packed_layers_are_their_unpacked_ones() -> None:

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import morpho as mo
-from morpho.weights.bpe import SHORT, merge_long, merge_short
-from morpho.weights.pretokenise import byte_characters, pieces, words
+from morpho.weights.text.bpe import SHORT, merge_long, merge_short
+from morpho.weights.text.pretokenise import byte_characters, pieces, words
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 TEXT = README + "naïve café Ünïcode 12345 67 世界 🙂🙂 don't"
@@ -152,7 +152,7 @@ def test_long_words(pair) -> None:
 
 def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is emptied when full."""
-    from morpho.weights import bpe
+    from morpho.weights.text import bpe
 
     monkeypatch.setattr(bpe, "CACHED_WORDS", 10)
     tokenizer = mo.weights.train_bpe("some words", 300)
@@ -214,14 +214,14 @@ def test_damaged_files(tmp_path: Path) -> None:
     cases = [
         ("[" * 100_000, "not JSON"), ("{", "not JSON"), ("[]", "not a JSON object"),
         ("[" * (1 + (1 << 21)), "more lists"),
-        ({**good, "added_tokens": [{"id": "x"}]}, "added token"), ({**good, "added_tokens": 3}, "added token"),
+        ({**good, "added_tokens": [{"id": "x"}]}, "added token"), ({**good, "added_tokens": 3}, "added_tokens is 3"),
         ({**good, "model": {**model, "vocab": []}}, "no vocabulary"),
         ({**good, "model": {**model, "vocab": {"a": "b"}}}, "no numbers"),
         ({**good, "model": {**model, "vocab": {**model["vocab"], "zz": 5}}}, "one number to two"),
         ({**good, "model": {**model, "vocab": {"a": 1}}}, "no token for 93"),
         ({**good, "model": {**model, "merges": [["x", "yy"]]}}, "not in the vocabulary"),
         ({**good, "model": {**model, "merges": ["abc"]}}, "the merge"),
-        ({**good, "model": {"type": "Nothing"}}, "library refuses"),
+        ({**good, "model": {"type": "Nothing"}}, "refused by the tokenizers library"),
     ]
     for changed, complaint in cases:
         with pytest.raises(mo.weights.FileFault, match=complaint):

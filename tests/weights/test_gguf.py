@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import morpho as mo
-from morpho.weights import gguf as our_gguf
-from morpho.weights import gguf_header
-from morpho.weights.chat import chatml
+from morpho.weights.gguf import file as our_gguf
+from morpho.weights.gguf import header as gguf_header
+from morpho.weights.text.chat import chatml
 
 gguf = pytest.importorskip("gguf", reason="gguf is not installed")
 KINDS = {"f32": "F32", "f16": "F16", "bf16": "BF16", "eight": "Q8_0", "four": "Q4_1", "cube": "Q8_0", "old": "Q4_0",
@@ -119,7 +119,8 @@ def test_configuration(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("fields", "complaint"), [
     ({"block_count": None}, "block_count is None"), ({"attention.head_count": 0}, "head_count is 0"),
-    ({"attention.head_count_kv": 3}, "4 heads do not share 3"), ({"attention.head_count_kv": [1, 2]}, "layers differ"),
+    ({"attention.head_count_kv": 3}, "head_count=4 heads do not share attention.head_count_kv=3"),
+    ({"attention.head_count_kv": [1, 2]}, "layers differ"),
     ({"vocab_size": None}, "vocab_size is None"), ({"context_length": 1 << 31}, "context_length"),
 ])
 def test_a_wrong_configuration(fields: dict[str, Any], complaint: str, tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ def test_a_vocabulary_without_some_bytes() -> None:
     ("tokenizer.ggml.model", "llama", "unknown tokenizer"), ("tokenizer.ggml.pre", "qwen2", "unknown tokenizer"),
     ("tokenizer.ggml.tokens", ["a", "a"], "one token twice"), ("tokenizer.ggml.tokens", [1, 2], "no tokens"),
     ("tokenizer.ggml.merges", ["abc"], "not two words"), ("tokenizer.ggml.merges", ["a zzz"], "a merge needs"),
-    ("tokenizer.ggml.token_type", [1], "a type for each"), ("tokenizer.ggml.eos_token_id", 999, "eos token is 999"),
+    ("tokenizer.ggml.token_type", [1], "a type for each"), ("tokenizer.ggml.eos_token_id", 999, "eos_token_id is 999"),
 ])
 def test_a_wrong_tokenizer(key: str, value: Any, complaint: str, tokenizer: mo.weights.BytePairs) -> None:
     tokens = sorted(tokenizer.vocabulary, key=tokenizer.vocabulary.__getitem__)

@@ -355,3 +355,23 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="no tensor has the name 'a'"):
         mo.weights.load(path)["a"]
     assert "a" not in mo.weights.load(path) and mo.weights.load(path).get("a") is None
+
+
+def test_many_names_take_as_many_steps() -> None:
+    """300,000 names are read, and a name takes the same steps however many there are."""
+    class Counted(scanner.Scanner):
+        steps = 0
+
+        def _peek(self) -> str:
+            Counted.steps += 1
+            return super()._peek()
+
+    def steps(count: int) -> int:
+        Counted.steps = 0
+        text = "{" + ",".join(f'"layer.{n}.weight": {{"shape":[1]}}' for n in range(count)) + "}"
+        reading = Counted(text)
+        assert sum(len(reading.record()) for _ in reading.keys()) == count  # noqa: SIM118
+        return Counted.steps
+
+    assert steps(4000) - steps(3000) == steps(3000) - steps(2000)
+    assert len(scanner.Scanner("{" + ",".join(f'"{n}":""' for n in range(300_000)) + "}").texts()) == 300_000

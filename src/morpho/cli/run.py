@@ -10,7 +10,7 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
-from morpho.weights.chat import render_chat
+from morpho.weights.text.chat import render_chat
 
 
 @dataclass(frozen=True)

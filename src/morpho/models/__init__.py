@@ -5,12 +5,13 @@
 4
 """
 
-from morpho.models.base import LanguageModel, Model
+from morpho.models.base import LanguageModel, Model, Output
 from morpho.models.checkpoints import Checkpoints
-from morpho.models.generation import Generator, generate
-from morpho.models.loading import SHIPPED, load, load_with_tokenizer, save
+from morpho.models.files.loading import SHIPPED, load, load_with_tokenizer, save
 from morpho.models.registry import create, from_config
 from morpho.models.registry import names as list
+from morpho.models.text.generation import generate
+from morpho.models.text.generators import Generator
 from morpho.models.transformer import (
     prenorm_transformer_base,
     prenorm_transformer_large,
@@ -19,9 +20,9 @@ from morpho.models.transformer import (
 from morpho.tensor.tools.foreign_calls import hint_calls as _hint_calls
 
 __all__ = [
-    "Checkpoints", "Generator", "LanguageModel", "Model", "SHIPPED", "create", "from_config", "generate", "list",
-    "load", "load_with_tokenizer", "prenorm_transformer_base", "prenorm_transformer_large", "prenorm_transformer_small",
-    "save",
+    "Checkpoints", "Generator", "LanguageModel", "Model", "Output", "SHIPPED", "create", "from_config", "generate",
+    "list", "load", "load_with_tokenizer", "prenorm_transformer_base", "prenorm_transformer_large",
+    "prenorm_transformer_small", "save",
 ]
 
 _hint_calls(globals(), __all__)  # calls with other libraries' keywords

@@ -2,55 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import morpho as mo
-from morpho.base.checks import shown
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.errors import ArgumentError, ShapeError, fail
+from morpho.models.config import Config
+from morpho.models.text.generation_keys import Defaults
 from morpho.nn.module import Module
 from morpho.nn.transformer.attention import KeyValueCache
 
-MOST = 1 << 40  # of any size
 Self = TypeVar("Self", bound="Model")
-
-
-class Config:
-    """Base of the families' configurations, which are dataclasses. Names are those of the published config.json."""
-
-    renamed: ClassVar[Mapping[str, str]] = {}  # other names of fields: theirs -> ours
-    fixed: ClassVar[Mapping[str, Any]] = {}  # published settings that are computed for one value only
-
-    @classmethod
-    def names(cls) -> list[str]:
-        return [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
-
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)  # type: ignore[call-overload, no-any-return]
-
-    @classmethod
-    def checked(cls, name: str, value: Any) -> Any:
-        """A setting, if it is of the kind of its default: sizes are positive, and none is beyond any machine."""
-        default = next(field.default for field in dataclasses.fields(cls) if field.name == name)  # type: ignore
-        if isinstance(value, Mapping) or default is None or default is dataclasses.MISSING:
-            return value
-        if value is None and (type(default) is not int or name.endswith("_id")):  # published files say null for "none"
-            return value
-        if isinstance(default, bool | str):
-            fits, wanted = isinstance(value, type(default)), "true or false" if isinstance(default, bool) else "a name"
-        elif isinstance(default, int):
-            least = 0 if default == 0 or name.endswith("_id") else 1
-            fits = isinstance(value, list) or (isinstance(value, int) and least <= value < MOST)
-            wanted = "a positive whole number" if least else "a whole number"
-        else:
-            fits, wanted = isinstance(value, int | float) and math.isfinite(value), "a number"
-        if not fits or (isinstance(value, bool) and not isinstance(default, bool)):
-            raise fail(ArgumentError, "models", f"{name} is {shown(value)}", f"give {wanted}, such as {default!r}")
-        return value
 
 
 class Model(Module):
@@ -66,24 +30,16 @@ class Model(Module):
     config: dict[str, Any]
 
     @classmethod
-    def from_config(cls: type[Self], config: Mapping[str, Any], strict: bool = False, dtype: Any = mo.float32) -> Self:
-        """A model of this configuration, with random weights; `strict` refuses settings that it does not know."""
-        return cls(cls.checked_config(config, strict), dtype=dtype)
+    def from_config(cls: type[Self], config: Mapping[str, Any], strict: bool = False, dtype: Any = mo.float32,
+                    ignore: Collection[str] = ()) -> Self:
+        """A model of this configuration, with random weights; `strict` takes its own settings only."""
+        return cls(cls.checked_config(config, strict, ignore=ignore), dtype=dtype)
 
     @classmethod
-    def checked_config(cls, config: Mapping[str, Any], strict: bool = False) -> Config:
-        """The family's configuration, with each setting of the kind it should be."""
-        kind = cls.config_class
-        known = kind.names()
-        given = {kind.renamed.get(name, name): value for name, value in config.items()}
-        unknown = [name for name in given if name not in known and name != "model_type"]
-        if strict and unknown:
-            raise fail(ArgumentError, cls.model_type, "unknown settings: " + ", ".join(unknown),
-                       "one of " + ", ".join(known))
-        for name, wanted in kind.fixed.items():
-            if given.get(name, wanted) not in (wanted, None):
-                raise fail(ArgumentError, cls.model_type, f"{name}={given[name]!r} is not supported, only {wanted!r}")
-        return kind(**{name: kind.checked(name, value) for name, value in given.items() if name in known})
+    def checked_config(cls, config: Mapping[str, Any], strict: bool = False, file: str = "",
+                       ignore: Collection[str] = ()) -> Any:
+        """The family's configuration: every setting is known and of the kind it should be. Errors name the `file`."""
+        return cls.config_class.of(cls.model_type, config, strict=strict, file=file, ignore=ignore)
 
     def _configure(self, config: Config) -> None:
         """Keep the configuration as plain data, with the family's name in it."""
@@ -92,6 +48,14 @@ class Model(Module):
             self.config = json.loads(json.dumps(found))
         except TypeError as error:
             raise fail(ArgumentError, self.model_type, f"the configuration is not plain data: {error}") from None
+
+
+class Output(NamedTuple):
+    """What a language model gives when its hidden states are asked for: `hidden_states` are those after the embedding
+    and after every layer, (batch, length, width) each, the last one normed as the head sees it."""
+
+    logits: mo.Tensor
+    hidden_states: tuple[mo.Tensor, ...]
 
 
 class LanguageModel(Model, ABC):
@@ -104,33 +68,78 @@ class LanguageModel(Model, ABC):
     """
 
     eos_token_id: int | list[int] | None = None  # what ends a text
+    defaults: Defaults = Defaults()  # what `generate` does where its caller does not say otherwise
 
     @abstractmethod
-    def hidden(self, ids: mo.Tensor, caches: list[KeyValueCache] | None = None, offset: Any = 0) -> mo.Tensor:
-        """(batch, length) -> (batch, length, width); with caches, ids go on from position `offset`."""
+    def hidden(self, ids: mo.Tensor, caches: list[KeyValueCache] | None = None, offset: Any = 0, *, mask: Any = None,
+               positions: Any = None, states: list[mo.Tensor] | None = None) -> mo.Tensor:
+        """(batch, length) -> (batch, length, width); with caches, ids go on from position `offset`. `mask` is what
+        `key_mask` makes, `positions` (batch, length) replace offset, offset + 1, ...; `states` collects what each layer
+        gives."""
 
     @abstractmethod
     def head(self, x: mo.Tensor) -> mo.Tensor:
         """(..., width) -> (..., vocabulary)."""
 
-    def forward(self, ids: mo.Tensor) -> mo.Tensor:
-        return self.head(self.hidden(ids))
+    def forward(self, ids: mo.Tensor, attention_mask: Any = None, position_ids: Any = None,
+                output_hidden_states: bool = False) -> Any:
+        """ids (batch, length) -> logits (batch, length, vocabulary), or an `Output` if the hidden states are asked for.
+        `attention_mask` (batch, length) is 1 or True at tokens and 0 at padding, which nothing looks at;
+        `position_ids` (batch, length) say where tokens stand, 0, 1, ... by default."""
+        ids = mo.asarray(ids)
+        mask = None if attention_mask is None else key_mask(self.model_type, attention_mask, ids)
+        positions = None if position_ids is None else checked_positions(self.model_type, position_ids, ids)
+        states: list[mo.Tensor] | None = [] if output_hidden_states else None
+        x = self.hidden(ids, mask=mask, positions=positions, states=states)
+        return self.head(x) if states is None else Output(self.head(x), (*states, x))
 
     @property
     @abstractmethod
     def context(self) -> int:
         """The most positions it knows."""
 
+    @property
+    def usual_length(self) -> int:
+        """Positions of a cache where nobody says how many."""
+        return self.context
+
     @abstractmethod
     def make_caches(self, batch: int, length: int, dtype: Any = mo.float32) -> list[KeyValueCache]:
         """An empty cache for each layer."""
 
 
-def divided(operation: str, width: int, heads: int) -> int:
+def divided(operation: str, width: int, heads: int, names: tuple[str, str] = ("width", "heads")) -> int:
     """The depth of a head."""
     if heads < 1 or width % heads:
-        raise fail(ArgumentError, operation, f"a width of {width} is not a multiple of {heads} heads")
+        raise fail(ArgumentError, operation, f"{names[0]}={width} is not a multiple of {names[1]}={heads}")
     return width // heads
+
+
+def key_mask(operation: str, mask: Any, ids: Any) -> mo.Tensor:
+    """(batch, keys), 0 or False at padding -> a boolean mask over (batch, heads, queries, keys)."""
+    mask = mo.asarray(mask)
+    _check_like(operation, "a mask", mask, ids)
+    return mo.reshape(mask != 0, (mask.shape[0], 1, 1, mask.shape[1]))
+
+
+def checked_positions(operation: str, positions: Any, ids: Any) -> mo.Tensor:
+    """Where each token stands, (batch, length) or, for all rows alike, (1, length)."""
+    positions = mo.asarray(positions)
+    if not positions.dtype.is_integer:
+        raise fail(ArgumentError, operation, f"position_ids of {positions.dtype} are no positions", "give integers")
+    _check_like(operation, "position_ids", positions, ids, one_row=True)
+    return mo.broadcast_to(positions, ids.shape)
+
+
+def _check_like(operation: str, what: str, given: mo.Tensor, ids: Any, one_row: bool = False) -> None:
+    """(batch, length) as the ids have it; sizes that are known only at run time are compared there."""
+    wanted = tuple(ids.shape)
+    fits = given.ndim == 2 == len(wanted) and all(
+        a == b or not (isinstance(a, int) and isinstance(b, int)) or (one_row and axis == 0 and a == 1)
+        for axis, (a, b) in enumerate(zip(given.shape, wanted, strict=True)))
+    if not fits:
+        raise fail(ShapeError, operation, f"{what} of shape {tuple(given.shape)} is not of the ids' {wanted}",
+                   "both are (batch, length)" + (": put an axis before it, x[None]" if given.ndim == 1 else ""))
 
 
 def tied_logits(x: mo.Tensor, embedding: Any) -> mo.Tensor:

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
-from morpho.models.base import Config, Model, tied_logits
+from morpho.models.base import Model, key_mask, tied_logits
+from morpho.models.config import Config
 from morpho.models.encoder import Dense, SelfAttention
 from morpho.nn import init
 from morpho.nn.containers import ModuleList
@@ -17,9 +18,10 @@ from morpho.nn.layers.dropout import Dropout
 from morpho.nn.layers.linear import Embedding, Linear
 from morpho.nn.layers.norm import LayerNorm
 from morpho.nn.module import Module
-from morpho.nn.transformer.blocks import activation
+from morpho.nn.transformer.blocks import ACTIVATIONS, activation
 from morpho.nn.transformer.positions import rows_at
 from morpho.tensor.state.variable import Parameter
+from morpho.weights.keys import Key, Kind, irrelevant, one_of, only
 
 
 @dataclass
@@ -37,10 +39,14 @@ class BertConfig(Config):
     type_vocab_size: int = 2
     layer_norm_eps: float = 1e-12
     initializer_range: float = 0.02
+    tie_word_embeddings: bool = True
     pooler: bool = True
     masked_lm: bool = True
-    fixed: ClassVar[Mapping[str, Any]] = {"position_embedding_type": "absolute", "is_decoder": False,
-                                          "add_cross_attention": False}
+    others: ClassVar[Mapping[str, Key]] = {
+        "position_embedding_type": only("absolute", None), "eos_token_id": irrelevant("no text is made"),
+        "attention_probs_dropout_prob": irrelevant("of training: attention has no dropout"),
+        "directionality": irrelevant("of another program"), "pooler_*": irrelevant("of another program")}
+    kinds: ClassVar[Mapping[str, Kind]] = {"hidden_act": one_of(*ACTIVATIONS)}
 
 
 class Embeddings(Module):
@@ -124,6 +130,8 @@ class Predictions(Module):
     def __init__(self, config: BertConfig, dtype: Any) -> None:
         self.transform = Transform(config, dtype)
         self.bias = Parameter(mo.zeros((config.vocab_size,), dtype=dtype))
+        tied = config.tie_word_embeddings
+        self.decoder = None if tied else Linear(config.hidden_size, config.vocab_size, False, dtype)
 
 
 class Heads(Module):
@@ -133,7 +141,7 @@ class Heads(Module):
 
 class Bert(Model):
     """BERT: `model(ids)` gives the encoder's vectors, `model.pooled(...)` the pooler's, `model.logits(...)` those of
-    the head for masked tokens, whose matrix is the embedding.
+    the head for masked tokens, whose matrix is the embedding unless `tie_word_embeddings` is off.
 
     >>> model = mo.models.create("bert-base", vocab_size=100, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
     ...                          intermediate_size=16, max_position_embeddings=16)
@@ -159,8 +167,7 @@ class Bert(Model):
         """ids (batch, length) -> (batch, length, width). `mask` (batch, length) is 1 or True at tokens, 0 at padding;
         `types` (batch, length) are the numbers of the segments."""
         if mask is not None:
-            mask = mo.asarray(mask) != 0
-            mask = mo.reshape(mask, (mask.shape[0], 1, 1, mask.shape[1]))  # over (batch, heads, queries, keys)
+            mask = key_mask("bert", mask, ids)
         return self.bert.encoder(self.bert.embeddings(ids, types), mask)  # type: ignore[no-any-return]
 
     def pooled(self, x: mo.Tensor) -> mo.Tensor:
@@ -174,7 +181,9 @@ class Bert(Model):
         if self.cls is None:
             raise fail(ArgumentError, "bert", "this model has no head for masked tokens", "make it with masked_lm=True")
         heads = self.cls.predictions
-        return tied_logits(heads.transform(x), self.bert.embeddings.word_embeddings) + heads.bias
+        x = heads.transform(x)
+        words = self.bert.embeddings.word_embeddings
+        return (tied_logits(x, words) if heads.decoder is None else heads.decoder(x)) + heads.bias  # type: ignore
 
 
 SIZES: dict[str, dict[str, Any]] = {

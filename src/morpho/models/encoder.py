@@ -15,7 +15,7 @@ class SelfAttention(Module):
     """Queries, keys and values of x (batch, length, width), and attention over them, without a product after it."""
 
     def __init__(self, family: str, width: int, heads: int, bias: bool, dtype: Any) -> None:
-        divided(family, width, heads)
+        divided(family, width, heads, ("hidden_size", "num_attention_heads"))
         self.heads = heads
         self.query, self.key, self.value = (Linear(width, width, bias, dtype) for _ in range(3))
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import morpho as mo
-from morpho.models.base import Config, LanguageModel, divided, tied_logits
+from morpho.models.base import LanguageModel, divided, tied_logits
+from morpho.models.config import Config
 from morpho.nn import init
 from morpho.nn.containers import ModuleList
 from morpho.nn.layers.dropout import Dropout
@@ -17,9 +18,10 @@ from morpho.nn.layers.linear import Embedding, Linear
 from morpho.nn.layers.norm import LayerNorm
 from morpho.nn.module import Module
 from morpho.nn.transformer.attention import KeyValueCache, attend, join_heads, split_heads
-from morpho.nn.transformer.blocks import activation
+from morpho.nn.transformer.blocks import ACTIVATIONS, activation
 from morpho.nn.transformer.positions import LearnedPositions
 from morpho.tensor.state.variable import Parameter
+from morpho.weights.keys import Key, Kind, irrelevant, one_of
 
 
 @dataclass
@@ -40,7 +42,14 @@ class GPT2Config(Config):
     embd_pdrop: float = 0.0
     resid_pdrop: float = 0.0
     eos_token_id: int | list[int] | None = None
-    fixed: ClassVar[Mapping[str, Any]] = {"add_cross_attention": False}
+    renamed: ClassVar[Mapping[str, str]] = {"hidden_size": "n_embd", "max_position_embeddings": "n_positions",
+                                            "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"}
+    others: ClassVar[Mapping[str, Key]] = {
+        "attn_pdrop": irrelevant("of training: attention has no dropout"), "n_ctx": irrelevant("n_positions says it"),
+        "reorder_and_upcast_attn": irrelevant("sums are float32 always"),
+        "summary_*": irrelevant("of another head"), "n_special": irrelevant("of an older form"),
+        "predict_special_tokens": irrelevant("of an older form")}
+    kinds: ClassVar[Mapping[str, Kind]] = {"activation_function": one_of(*ACTIVATIONS)}
 
 
 class TransposedLinear(Module):
@@ -61,18 +70,19 @@ class TransposedLinear(Module):
 class Attention(Module):
     def __init__(self, config: GPT2Config, layer: int, dtype: Any) -> None:
         width, self.heads = config.n_embd, config.n_head
-        depth = divided("gpt2", width, self.heads)
+        depth = divided("gpt2", width, self.heads, ("n_embd", "n_head"))
         self.scale = 1 / math.sqrt(depth) if config.scale_attn_weights else 1.0
         if config.scale_attn_by_inverse_layer_idx:
             self.scale /= layer + 1
         self.c_attn = TransposedLinear(width, 3 * width, 0.02, dtype)
         self.c_proj = TransposedLinear(width, width, 0.02 / math.sqrt(2 * config.n_layer), dtype)
 
-    def forward(self, x: mo.Tensor, cache: KeyValueCache | None, offset: Any) -> mo.Tensor:
+    def forward(self, x: mo.Tensor, cache: KeyValueCache | None, offset: Any, mask: Any = None) -> mo.Tensor:
         width = int(x.shape[-1])
         joined = self.c_attn(x)  # (batch, length, 3 * width)
         q, k, v = (split_heads(joined[..., i * width:(i + 1) * width], self.heads) for i in range(3))
-        return self.c_proj(join_heads(attend(q, k, v, causal=True, cache=cache, offset=offset, scale=self.scale)))
+        seen = attend(q, k, v, causal=True, mask=mask, cache=cache, offset=offset, scale=self.scale)
+        return self.c_proj(join_heads(seen))  # type: ignore[no-any-return]
 
 
 class FeedForward(Module):
@@ -94,8 +104,8 @@ class Block(Module):
         self.mlp = FeedForward(config, dtype)
         self.dropout = Dropout(config.resid_pdrop)
 
-    def forward(self, x: mo.Tensor, cache: KeyValueCache | None, offset: Any) -> mo.Tensor:
-        x = x + self.dropout(self.attn(self.ln_1(x), cache, offset))
+    def forward(self, x: mo.Tensor, cache: KeyValueCache | None, offset: Any, mask: Any = None) -> mo.Tensor:
+        x = x + self.dropout(self.attn(self.ln_1(x), cache, offset, mask))
         return x + self.dropout(self.mlp(self.ln_2(x)))
 
 
@@ -121,10 +131,13 @@ class GPT2(LanguageModel):
         self.ln_f = LayerNorm(width, config.layer_norm_epsilon, dtype=dtype)
         self.lm_head = None if config.tie_word_embeddings else Linear(width, config.vocab_size, False, dtype)
 
-    def hidden(self, ids: mo.Tensor, caches: list[KeyValueCache] | None = None, offset: Any = 0) -> mo.Tensor:
-        x = self.dropout(self.wpe(self.wte(ids), offset))  # (batch, length, width)
+    def hidden(self, ids: mo.Tensor, caches: list[KeyValueCache] | None = None, offset: Any = 0, *, mask: Any = None,
+               positions: Any = None, states: list[mo.Tensor] | None = None) -> mo.Tensor:
+        x = self.dropout(self.wpe(self.wte(ids), offset if positions is None else positions))  # (batch, length, width)
         for layer, block in enumerate(self.h):
-            x = block(x, None if caches is None else caches[layer], offset)
+            if states is not None:
+                states.append(x)
+            x = block(x, None if caches is None else caches[layer], offset, mask)
         return self.ln_f(x)  # type: ignore[no-any-return]
 
     def head(self, x: mo.Tensor) -> mo.Tensor:

@@ -3,20 +3,24 @@ the published ones: `model.layers.0.self_attn.q_proj.weight`, ..."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import morpho as mo
-from morpho.models.base import Config, LanguageModel, divided, tied_logits
+from morpho.base.errors import ArgumentError, fail
+from morpho.models.base import LanguageModel, divided, tied_logits
+from morpho.models.config import Config
+from morpho.models.rope_keys import check_rope
 from morpho.nn import init
 from morpho.nn.containers import ModuleList
 from morpho.nn.layers.linear import Embedding, Linear
 from morpho.nn.layers.norm import RMSNorm
 from morpho.nn.module import Module
 from morpho.nn.transformer.attention import KeyValueCache, MultiHeadAttention
-from morpho.nn.transformer.blocks import FeedForward
+from morpho.nn.transformer.blocks import ACTIVATIONS, FeedForward
 from morpho.nn.transformer.positions import RotaryPositions
+from morpho.weights.keys import Key, Kind, irrelevant, number, one_of, only
 
 
 @dataclass
@@ -40,14 +44,29 @@ class LlamaConfig(Config):
     tie_word_embeddings: bool = False
     initializer_range: float = 0.02
     eos_token_id: int | list[int] | None = None
-    fixed: ClassVar[Mapping[str, Any]] = {"pretraining_tp": 1}
+    sliding_window: int | None = None  # a token sees so many before it, itself among them
+    attention_scale: float | None = None  # of the scores; 1 / sqrt(head_dim) by default
+    others: ClassVar[Mapping[str, Key]] = {
+        "pretraining_tp": only(1), "rope_interleaved": only(False), "partial_rotary_factor": only(1.0, None),
+        "attention_dropout": irrelevant("of training: attention has no dropout"),
+        "is_llama_config": irrelevant("model_type says it")}
+    kinds: ClassVar[Mapping[str, Kind]] = {"hidden_act": one_of(*ACTIVATIONS), "rope_theta": number(10000.0, above=0)}
+    renamed: ClassVar[Mapping[str, str]] = {"rope_parameters": "rope_scaling"}  # newer files keep theta in there
 
     def __post_init__(self) -> None:
-        # Newer files keep theta beside the scaling, under `rope_parameters`, which `from_config` renames.
         if self.rope_scaling and "rope_theta" in self.rope_scaling:
             self.rope_theta = self.rope_scaling["rope_theta"]
 
-    renamed: ClassVar[Mapping[str, str]] = {"rope_parameters": "rope_scaling"}
+    @classmethod
+    def check_parts(cls, operation: str, file: str, given: Mapping[str, Any], config: Mapping[str, Any],
+                    ignore: Collection[str]) -> None:
+        if given.get("rope_scaling"):
+            name = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
+            check_rope(operation, file, name, given["rope_scaling"], given.get("head_dim"), ignore)
+            theta = given["rope_scaling"].get("rope_theta")
+            if theta is not None and given.get("rope_theta", theta) != theta:
+                raise fail(ArgumentError, operation, f"{file + ': ' if file else ''}rope_theta is "
+                                                     f"{given['rope_theta']}, and {name}.rope_theta {theta}")
 
 
 class Layer(Module):
@@ -56,12 +75,13 @@ class Layer(Module):
         self.input_layernorm = RMSNorm(width, eps, dtype=dtype)
         self.self_attn = MultiHeadAttention(width, config.num_attention_heads, config.num_key_value_heads,
                                             rope.head_dim, bias=config.attention_bias, causal=True, rope=rope,
-                                            dtype=dtype)
+                                            dtype=dtype, window=config.sliding_window, scale=config.attention_scale)
         self.post_attention_layernorm = RMSNorm(width, eps, dtype=dtype)
         self.mlp = FeedForward(width, config.intermediate_size, config.hidden_act, config.mlp_bias, dtype, gated=True)
 
-    def forward(self, x: mo.Tensor, cache: KeyValueCache | None, offset: Any) -> mo.Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), cache=cache, offset=offset)
+    def forward(self, x: mo.Tensor, cache: KeyValueCache | None, offset: Any, mask: Any, positions: Any) -> mo.Tensor:
+        y = self.input_layernorm(x)
+        x = x + self.self_attn(y, mask=mask, cache=cache, offset=offset, positions=positions)
         return x + self.mlp(self.post_attention_layernorm(x))  # type: ignore[no-any-return]
 
 
@@ -69,16 +89,22 @@ class Body(Module):
     """All but the head."""
 
     def __init__(self, config: LlamaConfig, dtype: Any) -> None:
-        depth = config.head_dim or divided("llama", config.hidden_size, config.num_attention_heads)
+        depth = config.head_dim or divided("llama", config.hidden_size, config.num_attention_heads,
+                                           ("hidden_size", "num_attention_heads"))
+        if depth % 2:
+            raise fail(ArgumentError, "llama", f"head_dim={depth} is odd, and pairs of numbers are turned")
         rope = RotaryPositions(depth, config.max_position_embeddings, config.rope_theta, scaling=config.rope_scaling)
         self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, dtype=dtype, std=config.initializer_range)
         self.layers = ModuleList(Layer(config, rope, dtype) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype=dtype)
 
-    def forward(self, ids: mo.Tensor, caches: list[KeyValueCache] | None, offset: Any) -> mo.Tensor:
+    def forward(self, ids: mo.Tensor, caches: list[KeyValueCache] | None, offset: Any, mask: Any, positions: Any,
+                states: list[mo.Tensor] | None) -> mo.Tensor:
         x = self.embed_tokens(ids)  # (batch, length, width)
-        for number, layer in enumerate(self.layers):
-            x = layer(x, None if caches is None else caches[number], offset)
+        for layer, block in enumerate(self.layers):
+            if states is not None:
+                states.append(x)
+            x = block(x, None if caches is None else caches[layer], offset, mask, positions)
         return self.norm(x)  # type: ignore[no-any-return]
 
 
@@ -104,8 +130,9 @@ class Llama(LanguageModel):
             if parameter.ndim == 2 and "embed" not in name:
                 parameter.assign(init.normal(parameter.shape, config.initializer_range, dtype=dtype))
 
-    def hidden(self, ids: mo.Tensor, caches: list[KeyValueCache] | None = None, offset: Any = 0) -> mo.Tensor:
-        return self.model(ids, caches, offset)  # type: ignore[no-any-return]
+    def hidden(self, ids: mo.Tensor, caches: list[KeyValueCache] | None = None, offset: Any = 0, *, mask: Any = None,
+               positions: Any = None, states: list[mo.Tensor] | None = None) -> mo.Tensor:
+        return self.model(ids, caches, offset, mask, positions, states)  # type: ignore[no-any-return]
 
     def head(self, x: mo.Tensor) -> mo.Tensor:
         return tied_logits(x, self.model.embed_tokens) if self.lm_head is None else self.lm_head(x)

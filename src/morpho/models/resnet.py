@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import morpho as mo
-from morpho.base.errors import ArgumentError, fail
-from morpho.models.base import Config, Model
+from morpho.models.base import Model
+from morpho.models.config import Config
 from morpho.nn import init
 from morpho.nn.containers import Sequential
 from morpho.nn.layers.batch_norm import BatchNorm2d
 from morpho.nn.layers.convolution import Conv2d
 from morpho.nn.layers.linear import Linear
 from morpho.nn.module import Module
+from morpho.weights.keys import Kind, one_of
 
 
 @dataclass
@@ -26,6 +28,7 @@ class ResNetConfig(Config):
     width: int = 64
     num_classes: int = 1000
     channels: int = 3
+    kinds: ClassVar[Mapping[str, Kind]] = {"block": one_of("basic", "bottleneck")}
 
 
 def _normed(inputs: int, outputs: int, size: int, stride: int, dtype: Any) -> tuple[Conv2d, BatchNorm2d]:
@@ -89,8 +92,6 @@ class ResNet(Model):
 
     def __init__(self, config: ResNetConfig, dtype: Any = mo.float32) -> None:
         self._configure(config)
-        if config.block not in BLOCKS:
-            raise fail(ArgumentError, "resnet", f"block {config.block!r} is unknown", "'basic' or 'bottleneck'")
         kind, channels = BLOCKS[config.block], config.width
         self.conv1, self.bn1 = _normed(config.channels, channels, 7, 2, dtype)
         for stage, count in enumerate(config.layers):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import morpho as mo
-from morpho.models.base import Config, Model
+from morpho.models.base import Model
+from morpho.models.config import Config
 from morpho.nn.containers import ModuleList
 from morpho.nn.layers.convolution import Conv2d
 from morpho.nn.layers.dropout import Dropout
 from morpho.nn.layers.linear import Linear
-from morpho.nn.transformer.blocks import activation
+from morpho.nn.transformer.blocks import ACTIVATIONS, activation
+from morpho.weights.keys import Kind, one_of
 
 
 @dataclass
@@ -24,6 +27,7 @@ class MLPConfig(Config):
     outputs: int = 10
     activation: str = "relu"
     dropout: float = 0.0
+    kinds: ClassVar[Mapping[str, Kind]] = {"activation": one_of(*ACTIVATIONS)}
 
 
 class MLP(Model):

@@ -3,7 +3,7 @@ published ones: `encoder.block.0.layer.0.SelfAttention.q.weight`, ..."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,7 +11,8 @@ import numpy as np
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
-from morpho.models.base import Config, LanguageModel, tied_logits
+from morpho.models.base import LanguageModel, key_mask, tied_logits
+from morpho.models.config import Config
 from morpho.nn import init
 from morpho.nn.containers import ModuleList
 from morpho.nn.layers.dropout import Dropout
@@ -19,9 +20,10 @@ from morpho.nn.layers.linear import Embedding, Linear
 from morpho.nn.layers.norm import RMSNorm
 from morpho.nn.module import Module
 from morpho.nn.transformer.attention import KeyValueCache, attend, join_heads, split_heads
-from morpho.nn.transformer.blocks import activation
+from morpho.nn.transformer.blocks import ACTIVATIONS, activation
+from morpho.weights.keys import Key, Kind, irrelevant, one_of, only, text, used
 
-FARTHEST = 4096  # positions apart that have entries in the table of buckets; farther ones are the last bucket's
+MOST_APART = 1 << 20  # of relative_attention_max_distance
 
 
 @dataclass
@@ -44,14 +46,47 @@ class T5Config(Config):
     dropout_rate: float = 0.0
     eos_token_id: int | list[int] | None = 1
     decoder_start_token_id: int | None = 0
-    n_positions: int = 512
-    fixed: ClassVar[Mapping[str, Any]] = {"is_encoder_decoder": True}
+    n_positions: int = 512  # tokens that are made where nothing says how many; there is no limit
+    renamed: ClassVar[Mapping[str, str]] = {"hidden_size": "d_model", "num_attention_heads": "num_heads",
+                                            "num_hidden_layers": "num_layers", "head_dim": "d_kv"}
+    others: ClassVar[Mapping[str, Key]] = {
+        "is_encoder_decoder": only(True), "initializer_factor": irrelevant("of first values"),
+        "dense_act_fn": used(text().or_null()), "is_gated_act": used(Kind(lambda value: isinstance(value, bool),
+                                                                          "true or false"))}
+    kinds: ClassVar[Mapping[str, Kind]] = {
+        "feed_forward_proj": one_of(*ACTIVATIONS, *(f"gated-{name}" for name in ACTIVATIONS)),
+        "relative_attention_max_distance": Kind(lambda value: type(value) is int and 1 < value <= MOST_APART,
+                                                f"a whole number from 2 to {MOST_APART}"),
+        "relative_attention_num_buckets": Kind(lambda value: type(value) is int and 4 <= value <= 1 << 20,
+                                               "a whole number of at least 4")}
+
+    @classmethod
+    def check_parts(cls, operation: str, file: str, given: Mapping[str, Any], config: Mapping[str, Any],
+                    ignore: Collection[str]) -> None:
+        """Newer files say the function twice; buckets beyond the exact ones need distances beyond theirs."""
+        most, count = (given.get(f"relative_attention_{name}", usual) for name, usual in (("max_distance", 128),
+                                                                                         ("num_buckets", 32)))
+        if most <= count // 2:
+            raise fail(ArgumentError, operation, f"{file + ': ' if file else ''}relative_attention_max_distance is "
+                                                 f"{most}, not more than half of relative_attention_num_buckets, "
+                                                 f"{count}")
+        gated, name = function_of(given.get("feed_forward_proj", "relu"))
+        for key, wanted in (("dense_act_fn", name), ("is_gated_act", gated)):
+            if key not in ignore and config.get(key, wanted) not in (wanted, None):
+                raise fail(ArgumentError, operation, f"{file + ': ' if file else ''}{key} is {config[key]!r}, and "
+                                                     f"feed_forward_proj makes it {wanted!r}")
+
+
+def function_of(projection: str) -> tuple[bool, str]:
+    """Whether the feed-forward part is gated, and its function: "gated-gelu" means the one of T5 1.1."""
+    gated, name = projection.startswith("gated-"), projection.removeprefix("gated-")
+    return gated, "gelu_new" if gated and name == "gelu" else name
 
 
 def buckets(both_ways: bool, count: int, most: int) -> np.ndarray:
-    """The bucket of every distance -FARTHEST..FARTHEST (key minus query): near ones have one each, farther ones share
-    them by the logarithm of their distance."""
-    distance = np.arange(-FARTHEST, FARTHEST + 1)
+    """The bucket of every distance -most..most (key minus query): near ones have one each, farther ones share them by
+    the logarithm of their distance; all that are farther apart than `most` are in the last."""
+    distance = np.arange(-most, most + 1)
     found = np.zeros(distance.shape, np.int64)
     if both_ways:
         count //= 2
@@ -73,13 +108,14 @@ class Attention(Module):
         self.o = Linear(inner, config.d_model, False, dtype)
         count = config.relative_attention_num_buckets
         self.relative_attention_bias = Embedding(count, config.num_heads, dtype=dtype, std=0.02) if biased else None
-        self._buckets = mo.asarray(buckets(not decoder, count, config.relative_attention_max_distance)).realise()
+        self._farthest = most = config.relative_attention_max_distance
+        self._buckets = mo.asarray(buckets(not decoder, count, most)).realise()
 
     def bias(self, queries: Any, keys: Any, offset: Any = 0) -> mo.Tensor:
         """What is added to the scores of queries that stand from `offset` on: (1, heads, queries, keys)."""
         places = mo.expand_dims(mo.arange(queries) + offset, axis=1)
-        distance = mo.clip(mo.expand_dims(mo.arange(keys), axis=0) - places, -FARTHEST, FARTHEST)
-        rows = self.relative_attention_bias(mo.take(self._buckets, distance + FARTHEST))
+        distance = mo.clip(mo.expand_dims(mo.arange(keys), axis=0) - places, -self._farthest, self._farthest)
+        rows = self.relative_attention_bias(mo.take(self._buckets, distance + self._farthest))
         return mo.expand_dims(mo.permute_dims(rows, (2, 0, 1)), axis=0)
 
     def forward(self, x: mo.Tensor, source: mo.Tensor, bias: mo.Tensor | None, causal: bool = False,
@@ -93,10 +129,8 @@ class FeedForward(Module):
     """wo(act(wi(x))), or wo(act(wi_0(x)) * wi_1(x)) where gated."""
 
     def __init__(self, config: T5Config, dtype: Any) -> None:
-        name = config.feed_forward_proj
-        self.gated = name.startswith("gated-")
-        name = name.removeprefix("gated-")
-        self._function = activation("gelu_new" if self.gated and name == "gelu" else name)
+        self.gated, name = function_of(config.feed_forward_proj)
+        self._function = activation(name)
         names = ("wi_0", "wi_1") if self.gated else ("wi",)
         for each in names:
             setattr(self, each, Linear(config.d_model, config.d_ff, False, dtype))
@@ -156,11 +190,12 @@ class Stack(Module):
 
 
 class Caches:
-    """What decoding keeps: keys and values of the decoder's own tokens, and of the encoder's result with its length."""
+    """What decoding keeps: keys and values of the decoder's own tokens, and of the encoder's results with their
+    lengths."""
 
-    def __init__(self, own: list[KeyValueCache], cross: list[KeyValueCache]) -> None:
+    def __init__(self, own: list[KeyValueCache], cross: list[KeyValueCache], batch: int) -> None:
         self.own, self.cross = own, cross
-        self.length = mo.State(mo.asarray(0))
+        self.lengths = mo.State(mo.zeros((batch,), dtype=mo.int64))
 
 
 class T5(LanguageModel):
@@ -190,14 +225,14 @@ class T5(LanguageModel):
         x = self.encoder.dropout(self.shared(ids))
         bias = self.encoder.bias(ids.shape[1], ids.shape[1])
         if mask is not None:
-            bias = mo.where(_over_keys(mask), bias, mo.full((), -mo.inf, dtype=bias.dtype))
+            bias = mo.where(key_mask("t5", mask, ids), bias, mo.full((), -mo.inf, dtype=bias.dtype))
         for block in self.encoder.block:
             x = block(x, bias)
         return self.encoder.dropout(self.encoder.final_layer_norm(x))  # type: ignore[no-any-return]
 
     def decode(self, ids: mo.Tensor, memory: mo.Tensor, mask: Any = None) -> mo.Tensor:
         """The decoder's ids (batch, n) -> (batch, n, width), looking at the encoder's result."""
-        seen = None if mask is None else _over_keys(mask)
+        seen = None if mask is None else key_mask("t5", mask, memory[:, :, 0])
         return self._decoded(ids, None, 0, lambda number, attention, y: attention(y, memory, seen))
 
     def _decoded(self, ids: mo.Tensor, caches: Caches | None, offset: Any, cross: Any) -> mo.Tensor:
@@ -221,27 +256,34 @@ class T5(LanguageModel):
     # -- generation ----------------------------------------------------------------------------------------------------
     @property
     def context(self) -> int:
+        """Relative positions have no end; this is only more than any machine's memory."""
+        return 1 << 30
+
+    @property
+    def usual_length(self) -> int:
         return int(self.config["n_positions"])
 
     def make_caches(self, batch: int, length: int, dtype: Any = mo.float32) -> Any:
         heads, depth = self.config["num_heads"], self.config["d_kv"]
         own, cross = ([KeyValueCache(batch, heads, length, depth, dtype) for _ in self.decoder.block] for _ in range(2))
-        return Caches(own, cross)
+        return Caches(own, cross, batch)
 
-    def remember(self, ids: mo.Tensor, caches: Caches) -> mo.Tensor:
-        """Encode ids (1, n) and keep what the decoder will look at."""
-        memory = self.encode(ids)
+    def remember(self, ids: mo.Tensor, caches: Caches, lengths: mo.Tensor) -> mo.Tensor:
+        """Encode ids (batch, n), of which the first of each row are text, and keep what the decoder will look at."""
+        memory = self.encode(ids, mo.expand_dims(mo.arange(ids.shape[1]), axis=0) < mo.expand_dims(lengths, axis=1))
         for block, cache in zip(self.decoder.block, caches.cross, strict=True):
             attention = block.layer[1].part
             cache.write(*(split_heads(part(memory), attention.heads) for part in (attention.k, attention.v)), 0)
-        caches.length.value = mo.sum(mo.ones_like(ids))
+        caches.lengths.value = lengths
         return mo.asarray(0)
 
-    def hidden(self, ids: mo.Tensor, caches: Any = None, offset: Any = 0) -> mo.Tensor:
+    def hidden(self, ids: mo.Tensor, caches: Any = None, offset: Any = 0, *, mask: Any = None, positions: Any = None,
+               states: list[mo.Tensor] | None = None) -> mo.Tensor:
         """The decoder's ids, going on from `offset`, over what `remember` kept."""
         if caches is None:
             raise fail(ArgumentError, "t5", "the decoder needs the encoder's result", "call model(ids, decoder_ids)")
-        seen = mo.reshape(mo.arange(caches.cross[0].length) < caches.length.value, (1, 1, 1, -1))
+        lengths = mo.reshape(caches.lengths.value, (-1, 1, 1, 1))
+        seen = mo.reshape(mo.arange(caches.cross[0].length), (1, 1, 1, -1)) < lengths
 
         def cross(number: int, attention: Any, y: mo.Tensor) -> mo.Tensor:
             q, cache = split_heads(attention.q(y), attention.heads), caches.cross[number]
@@ -249,12 +291,6 @@ class T5(LanguageModel):
             return attention.o(join_heads(attend(q, keys, values, mask=seen, scale=1.0)))  # type: ignore
 
         return self._decoded(ids, caches, offset, cross)
-
-
-def _over_keys(mask: Any) -> mo.Tensor:
-    """(batch, keys), 0 at padding -> a boolean mask over (batch, heads, queries, keys)."""
-    mask = mo.asarray(mask) != 0
-    return mo.reshape(mask, (mask.shape[0], 1, 1, mask.shape[1]))
 
 
 SIZES: dict[str, dict[str, Any]] = {

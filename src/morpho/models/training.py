@@ -27,7 +27,7 @@ from morpho.models.base import LanguageModel
 from morpho.models.checkpoints import Checkpoints
 from morpho.weights import MissingFile, load_tokenizer, save, save_tokenizer, train_bpe
 from morpho.weights.atomic import atomic_file
-from morpho.weights.tokenizer import Tokenizer
+from morpho.weights.text.tokenizer import Tokenizer
 
 HELD_OUT = 0.02  # share of the tokens, at the end, that training does not see
 MOST_HELD_OUT = 1 << 16

@@ -5,18 +5,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import morpho as mo
-from morpho.models.base import Config, LanguageModel, divided, tied_logits
+from morpho.models.base import LanguageModel, divided, tied_logits
+from morpho.models.config import Config
 from morpho.nn import init
 from morpho.nn.containers import ModuleList
 from morpho.nn.layers.dropout import Dropout
 from morpho.nn.layers.linear import Embedding, Linear
 from morpho.nn.transformer.attention import KeyValueCache
-from morpho.nn.transformer.blocks import TransformerBlock, norm
+from morpho.nn.transformer.blocks import ACTIVATIONS, GATES, NORMS, TransformerBlock, norm
 from morpho.nn.transformer.positions import LearnedPositions, RotaryPositions
+from morpho.weights.keys import Kind, number, one_of
 
 
 @dataclass
@@ -39,6 +42,8 @@ class PreNormConfig(Config):
     attention_bias: bool = True
     dropout: float = 0.0
     eos_token_id: int | list[int] | None = None
+    kinds: ClassVar[Mapping[str, Kind]] = {"activation": one_of(*GATES, *ACTIVATIONS), "normalization": one_of(*NORMS),
+                                           "rope_theta": number(10000.0, above=0)}
 
 
 class PreNormTransformer(LanguageModel):
@@ -79,11 +84,15 @@ class PreNormTransformer(LanguageModel):
             elif name.endswith("bias"):
                 parameter.assign(mo.zeros(parameter.shape, dtype=dtype))
 
-    def hidden(self, ids: mo.Tensor, caches: list[KeyValueCache] | None = None, offset: Any = 0) -> mo.Tensor:
-        x = self.embed(ids)  # (batch, length, width)
-        x = self.dropout(x if self.positions is None else self.positions(x, offset))
+    def hidden(self, ids: mo.Tensor, caches: list[KeyValueCache] | None = None, offset: Any = 0, *, mask: Any = None,
+               positions: Any = None, states: list[mo.Tensor] | None = None) -> mo.Tensor:
+        x, places = self.embed(ids), offset if positions is None else positions  # x is (batch, length, width)
+        x = self.dropout(x if self.positions is None else self.positions(x, places))
         for layer, block in enumerate(self.layers):
-            x = block(x, cache=None if caches is None else caches[layer], offset=offset)
+            if states is not None:
+                states.append(x)
+            cache = None if caches is None else caches[layer]
+            x = block(x, mask=mask, cache=cache, offset=offset, positions=positions)
         return self.norm(x)  # type: ignore[no-any-return]
 
     def head(self, x: mo.Tensor) -> mo.Tensor:

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
-from morpho.models.base import Config, Model
+from morpho.models.base import Model
+from morpho.models.config import Config
 from morpho.models.encoder import Dense, SelfAttention
 from morpho.nn import init
 from morpho.nn.containers import ModuleList
@@ -18,8 +19,9 @@ from morpho.nn.layers.dropout import Dropout
 from morpho.nn.layers.linear import Linear
 from morpho.nn.layers.norm import LayerNorm
 from morpho.nn.module import Module
-from morpho.nn.transformer.blocks import activation
+from morpho.nn.transformer.blocks import ACTIVATIONS, activation
 from morpho.tensor.state.variable import Parameter
+from morpho.weights.keys import Key, Kind, irrelevant, one_of
 
 
 @dataclass
@@ -40,6 +42,13 @@ class ViTConfig(Config):
     num_labels: int = 1000
     initializer_range: float = 0.02
     renamed: ClassVar[Mapping[str, str]] = {"id2label": "num_labels"}  # published files name the labels
+    others: ClassVar[Mapping[str, Key]] = {
+        "attention_probs_dropout_prob": irrelevant("of training: attention has no dropout"),
+        "encoder_stride": irrelevant("of a decoder of masked patches"), "pooler_*": irrelevant("there is no pooler"),
+        "eos_token_id": irrelevant("no text is made")}
+    kinds: ClassVar[Mapping[str, Kind]] = {
+        "hidden_act": one_of(*ACTIVATIONS),
+        "id2label": Kind(lambda value: isinstance(value, dict) and bool(value), "an object with a name for each label")}
 
     def __post_init__(self) -> None:
         if isinstance(self.num_labels, Mapping):
@@ -57,8 +66,8 @@ class Embeddings(Module):
 
     def __init__(self, config: ViTConfig, dtype: Any) -> None:
         if config.image_size % config.patch_size:
-            raise fail(ArgumentError, "vit", f"an image of {config.image_size} is not whole patches of "
-                                             f"{config.patch_size}")
+            raise fail(ArgumentError, "vit", f"image_size={config.image_size} is not a multiple of "
+                                             f"patch_size={config.patch_size}")
         self.size, width = config.image_size, config.hidden_size
         count = (config.image_size // config.patch_size) ** 2
         self.cls_token = Parameter(init.normal((1, 1, width), config.initializer_range, dtype=dtype))

@@ -7,18 +7,18 @@
 (4,)
 """
 
-from morpho.weights.bpe import BytePairs
-from morpho.weights.bpe_train import train_bpe
-from morpho.weights.chat import chatml, render_chat
 from morpho.weights.errors import FileFault, MissingExtra, MissingFile, NameFault, PullError
 from morpho.weights.files import load, save
-from morpho.weights.gguf import GgufConfig, GgufFile, load_gguf
+from morpho.weights.gguf.file import GgufConfig, GgufFile, load_gguf
 from morpho.weights.mapping import Rule, match
 from morpho.weights.pull import is_pulled, model_path
 from morpho.weights.pull import pull as pull_model
 from morpho.weights.safetensors import Weights
-from morpho.weights.tokenizer import StreamDecoder, Tokenizer
-from morpho.weights.tokenizer_file import load_tokenizer, save_tokenizer
+from morpho.weights.text.bpe import BytePairs
+from morpho.weights.text.bpe_train import train_bpe
+from morpho.weights.text.chat import chatml, render_chat
+from morpho.weights.text.tokenizer import StreamDecoder, Tokenizer
+from morpho.weights.text.tokenizer_file import load_tokenizer, save_tokenizer
 from morpho.weights.transforms import concat, reshape, split, transpose, unpermute
 
 __all__ = [

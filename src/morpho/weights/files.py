@@ -90,8 +90,10 @@ def _read_index(path: Path) -> dict[str, str]:
     for key in scanner.keys():  # noqa: SIM118 (a scanner is no dict)
         if key == "weight_map":
             found = scanner.texts()
-        else:
+        elif key == "metadata":  # sums over the shards: nothing that is not looked at here
             scanner.record()
+        else:
+            raise Malformed(f"it has the key {shortened(key)}, neither weight_map nor metadata")
     scanner.finish()
     if found is None:
         raise Malformed("it has no weight_map")

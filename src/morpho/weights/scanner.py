@@ -30,7 +30,7 @@ class Malformed(Exception):
 class Scanner:
     """A position in a text; each method reads one thing there and moves on."""
 
-    def __init__(self, text: str, most_keys: int = 1 << 17) -> None:
+    def __init__(self, text: str, most_keys: int = 1 << 20) -> None:
         self.text, self.at, self.most_keys = text, 0, most_keys
 
     def keys(self) -> Iterator[str]:
@@ -65,7 +65,7 @@ class Scanner:
         if end < 0:
             raise Malformed(f"a record does not end within {RECORD_CHARACTERS} characters")
         try:
-            found = json.loads(self.text[self.at:end + 1], object_pairs_hook=_without_duplicates)
+            found = _DECODER.decode(self.text[self.at:end + 1])
         except (ValueError, RecursionError):
             raise Malformed(f"{shortened(self.text[self.at:end + 1])} is not a record") from None
         if not isinstance(found, dict):
@@ -79,8 +79,11 @@ class Scanner:
             raise Malformed(f"{shortened(self.text[self.at:self.at + 80])} follows the end")
 
     def _peek(self) -> str:
-        self.at = _SPACE.match(self.text, self.at).end()  # type: ignore[union-attr]
-        return self.text[self.at:self.at + 1]
+        found = self.text[self.at:self.at + 1]
+        if found and found in " \t\n\r":
+            self.at = _SPACE.match(self.text, self.at).end()  # type: ignore[union-attr]
+            found = self.text[self.at:self.at + 1]
+        return found
 
     def _expect(self, character: str) -> None:
         found = self._peek()
@@ -99,11 +102,17 @@ class Scanner:
         return found
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For `json.loads`: an object, or an error if a key stands there twice."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("duplicate keys")
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {shortened(twice)} stands there twice")
     return found
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=without_duplicates)  # made once: a header has as many records as names
 
 
 def is_text(found: object) -> bool:

@@ -83,7 +83,8 @@ class MultiHeadAttention(Module):
     `num_kv_heads` < `num_heads` shares keys and values among groups of heads (GQA; 1 is MQA). `memory` is what is
     looked at, x itself by default; `kdim` is its width. A boolean `mask` is True where a query may look, a float one is
     added to the scores; its shape broadcasts to (batch, heads, queries, keys). With a `cache`, x is the continuation,
-    from position `offset` on, of what was seen. `dropout` is that of the result.
+    from position `offset` on, of what was seen. `positions` (batch, queries) are where rotary positions stand if not
+    from `offset` on. `scale` is that of the scores, 1 / sqrt(head_dim) by default. `dropout` is that of the result.
 
     >>> attention = mo.nn.MultiHeadAttention(8, 4, num_kv_heads=2, causal=True)
     >>> attention(mo.ones((1, 3, 8))).shape
@@ -93,7 +94,7 @@ class MultiHeadAttention(Module):
     def __init__(self, embed_dim: int, num_heads: int, num_kv_heads: int | None = None, head_dim: int | None = None,
                  bias: bool = True, output_bias: bool | None = None, causal: bool = False, window: int | None = None,
                  rope: RotaryPositions | None = None, dropout: float = 0.0, kdim: int | None = None,
-                 dtype: Any = mo.float32) -> None:
+                 dtype: Any = mo.float32, scale: float | None = None) -> None:
         name = "MultiHeadAttention"
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         kdim = embed_dim if kdim is None else kdim
@@ -106,7 +107,7 @@ class MultiHeadAttention(Module):
                        "say head_dim=, the width of one head")
         self.head_dim = head_dim = embed_dim // num_heads if head_dim is None else head_dim
         self.embed_dim, self.num_heads, self.num_kv_heads = embed_dim, num_heads, num_kv_heads
-        self.kdim, self.causal, self.window, self.rope = kdim, causal, window, rope
+        self.kdim, self.causal, self.window, self.rope, self.scale = kdim, causal, window, rope, scale
         self.q_proj = Linear(embed_dim, num_heads * head_dim, bias, dtype)
         self.k_proj = Linear(kdim, num_kv_heads * head_dim, bias, dtype)
         self.v_proj = Linear(kdim, num_kv_heads * head_dim, bias, dtype)
@@ -114,7 +115,7 @@ class MultiHeadAttention(Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: mo.Tensor, memory: mo.Tensor | None = None, *, mask: Any = None,
-                cache: KeyValueCache | None = None, offset: Any = 0) -> mo.Tensor:
+                cache: KeyValueCache | None = None, offset: Any = 0, positions: Any = None) -> mo.Tensor:
         source = x if memory is None else memory
         for given in (x, source):
             if given.ndim != 3:
@@ -123,9 +124,10 @@ class MultiHeadAttention(Module):
         q = split_heads(self.q_proj(x), self.num_heads)  # (batch, heads, queries, depth)
         k, v = (split_heads(part(source), self.num_kv_heads) for part in (self.k_proj, self.v_proj))
         if self.rope is not None:
-            turns = self.rope.tables(x.shape[-2], offset)
+            turns = self.rope.tables(x.shape[-2], offset if positions is None else positions)
             q, k = self.rope.turn(q, *turns), self.rope.turn(k, *turns)
-        seen = attend(q, k, v, causal=self.causal, mask=mask, cache=cache, offset=offset, window=self.window)
+        seen = attend(q, k, v, causal=self.causal, mask=mask, cache=cache, offset=offset, window=self.window,
+                      scale=self.scale)
         return self.dropout(self.o_proj(join_heads(seen)))
 
     def describe(self) -> str:

@@ -104,8 +104,9 @@ class TransformerBlock(Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: mo.Tensor, *, mask: Any = None, cache: KeyValueCache | None = None,
-                offset: Any = 0) -> mo.Tensor:
-        x = self._part(x, self.attention_norm, lambda y: self.attention(y, mask=mask, cache=cache, offset=offset))
+                offset: Any = 0, positions: Any = None) -> mo.Tensor:
+        x = self._part(x, self.attention_norm, lambda y: self.attention(y, mask=mask, cache=cache, offset=offset,
+                                                                        positions=positions))
         return self._part(x, self.feed_forward_norm, self.feed_forward)
 
     def _part(self, x: mo.Tensor, norm: Module, part: Callable[[mo.Tensor], mo.Tensor]) -> mo.Tensor:

@@ -24,13 +24,15 @@ MOST_ENTRIES = 1 << 27  # of a table of angles: a million positions of 128
 
 def rows_at(table: mo.Tensor, length: Any, offset: Any) -> mo.Tensor:
     """Rows offset, offset + 1, ... of a table, `length` of them: (length, width), or (batch, length, width) where there
-    is an offset for each sequence."""
+    is an offset for each sequence. An offset of (batch, length) says where each token stands."""
     if isinstance(offset, int) and isinstance(length, int):
         if offset + length > table.shape[0]:
             raise fail(ShapeError, "positions", f"{length} tokens from position {offset} on are more than the "
                                                 f"{table.shape[0]} positions there are", "cut the sequence")
         return table[offset:offset + length]
     steps = mo.arange(length)
+    if not isinstance(offset, int) and offset.ndim == 2:
+        return rows_of("positions", table, offset)
     if not isinstance(offset, int) and offset.ndim:  # (batch,) -> (batch, length)
         return rows_of("positions", table, mo.expand_dims(offset, axis=-1) + steps)
     return rows_of("positions", table, steps + offset)
@@ -49,7 +51,8 @@ class RotaryPositions(Module):
 
     Pair i turns by position / theta ** (2 i / head_dim). The pairs are (i, i + head_dim / 2), as in Llama, or (2 i,
     2 i + 1) where `interleaved`. `head_dim` may be less than that of the heads: the rest is left alone. `scaling` is
-    the `rope_scaling` of a Llama configuration: of type "linear" or "llama3".
+    the `rope_scaling` of a Llama configuration: of type "linear" or "llama3", or "factors", a number for each pair that
+    its angle is divided by.
 
     >>> rope = mo.nn.RotaryPositions(8, length=16)
     >>> rope(mo.ones((1, 2, 5, 8))).shape
@@ -106,9 +109,11 @@ def _frequencies(depth: int, theta: float, scaling: Mapping[str, Any] | None) ->
     assert scaling is not None
     if kind == "linear":
         return found / np.float32(scaling["factor"])
+    if kind == "factors":
+        return (found / np.asarray(scaling["factors"], np.float32)).astype(np.float32)
     if kind != "llama3":
         raise fail(ArgumentError, "RotaryPositions", f"scaling of type {kind!r} is unknown",
-                   "use 'linear' or 'llama3'")
+                   "use 'linear', 'llama3' or 'factors'")
     # Long waves are stretched by `factor`, short ones kept, those between blended.
     context = scaling["original_max_position_embeddings"]
     low, high, factor = (scaling[name] for name in ("low_freq_factor", "high_freq_factor", "factor"))

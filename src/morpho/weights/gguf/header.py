@@ -137,7 +137,7 @@ def read_header(data: Any, size: int, sizes: Any) -> tuple[dict[str, Any], dict[
     records = [_record(cursor) for _ in range(tensors)]
     alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
     if type(alignment) is not int or not 0 < alignment <= 1 << 20 or alignment & (alignment - 1):
-        raise Malformed(f"its alignment is {shortened(alignment)}, no power of two")
+        raise Malformed(f"general.alignment is {shortened(alignment)}, no power of two")
     base = (cursor.at + alignment - 1) // alignment * alignment
     return metadata, _places(records, base, alignment, size, sizes)
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from morpho.base.errors import ArgumentError, fail
-from morpho.weights.bpe import BytePairs
-from morpho.weights.pretokenise import byte_characters, pieces, words
-from morpho.weights.tokenizer import checked_text
+from morpho.weights.text.bpe import BytePairs
+from morpho.weights.text.pretokenise import byte_characters, pieces, words
+from morpho.weights.text.tokenizer import checked_text
 
 END = "<|endoftext|>"
 Pair = tuple[int, int]

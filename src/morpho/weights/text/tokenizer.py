@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from morpho.base.errors import ArgumentError, IndexFault, fail
 from morpho.weights.scanner import is_text
 
@@ -15,16 +17,14 @@ class Tokenizer(ABC):
     """Texts to lists of token numbers and back.
 
     `specials` maps the texts of special tokens to their numbers, `eos` is the number of the one that ends a text (None
-    where none does), `bos` of the one that begins it, `chat_template` the form of a chat, empty where there is none.
-
-    >>> tokenizer = mo.weights.train_bpe(["low lower lowest"], 270)
-    >>> isinstance(tokenizer, mo.weights.Tokenizer), tokenizer.decode(tokenizer.encode("slow"))
-    (True, 'slow')
+    where none does), `bos` of the one that begins it, `pad` of the one that fills up a batch (0 is put where there is
+    none), `chat_template` the form of a chat, empty where there is none.
     """
 
     specials: Mapping[str, int]
     eos: int | None = None
     bos: int | None = None
+    pad: int | None = None
     chat_template: str = ""
 
     @property
@@ -35,6 +35,27 @@ class Tokenizer(ABC):
     @abstractmethod
     def encode(self, text: str, *, specials: bool = True) -> list[int]:
         """The numbers of a text. With `specials=False` the text of a special token is text like any other."""
+
+    def encode_batch(self, texts: Iterable[str], *, pad: bool = False, specials: bool = True) -> Any:
+        """The numbers of several texts: a list for each, or with `pad` two arrays, (texts, longest) each: the numbers,
+        filled up on the right, and a mask that is 1 at tokens and 0 at padding, as models take it.
+
+        >>> tokenizer = mo.weights.train_bpe("so on and so on", vocab_size=260)
+        >>> ids, mask = tokenizer.encode_batch(["so on", "so"], pad=True)
+        >>> ids.shape == mask.shape, mask[1].sum() == len(tokenizer.encode("so"))
+        (True, True)
+        """
+        if isinstance(texts, str):
+            raise fail(ArgumentError, "encode_batch", "one text is not several", "give a list of texts, or use encode")
+        found = [self.encode(text, specials=specials) for text in texts]
+        if not pad:
+            return found
+        longest = max(map(len, found), default=0)
+        ids = np.full((len(found), longest), self.pad or 0, np.int64)
+        mask = np.zeros((len(found), longest), np.int64)
+        for row, numbers in enumerate(found):
+            ids[row, :len(numbers)], mask[row, :len(numbers)] = numbers, 1
+        return ids, mask
 
     @abstractmethod
     def token_bytes(self, number: int) -> bytes:
@@ -72,13 +93,7 @@ class Tokenizer(ABC):
 
 
 class StreamDecoder:
-    """Text from tokens as they come: the bytes of a character that is not complete wait for the next token.
-
-    >>> tokenizer = mo.weights.train_bpe(["abc"], 260)
-    >>> stream = mo.weights.StreamDecoder(tokenizer, specials=False)
-    >>> [stream.push(token) for token in tokenizer.encode("aé")]
-    ['a', '', 'é']
-    """
+    """Text from tokens as they come: the bytes of a character that is not complete wait for the next token."""
 
     def __init__(self, tokenizer: Tokenizer, specials: bool) -> None:
         self._tokenizer, self._specials = tokenizer, specials

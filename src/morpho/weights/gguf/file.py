@@ -10,7 +10,7 @@ import logging
 import math
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,13 @@ from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.move import reshape
 from morpho.tensor.functions.products.quantised import Quantised
-from morpho.weights.bpe import BytePairs
 from morpho.weights.errors import FileFault, MissingExtra
-from morpho.weights.gguf_header import NATIVE, Place, read_header
+from morpho.weights.gguf.header import NATIVE, Place, read_header
+from morpho.weights.gguf.keys import TOKENIZER, rope_scaling
 from morpho.weights.named import NamedTensors
 from morpho.weights.safetensors import open_regular
 from morpho.weights.scanner import Malformed, shortened
+from morpho.weights.text.bpe import BytePairs
 from morpho.weights.transforms import Weight
 
 DTYPES: dict[str, DType] = {
@@ -72,6 +73,10 @@ class GgufConfig:
     rope_theta: float | None
     rope_dimensions: int
     tied: bool
+    value_width: int = 0
+    window: int | None = None  # keys that a token sees, itself among them
+    attention_scale: float | None = None
+    rope_factor: float | None = None  # by which positions are stretched
 
 
 class GgufFile:
@@ -84,8 +89,9 @@ class GgufFile:
     0
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, ignore: Collection[str] = ()) -> None:
         self.path = path
+        self.ignore = frozenset(ignore)  # keys that the caller goes on without
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size == 0:
@@ -106,24 +112,30 @@ class GgufFile:
         """The sizes of the model."""
         architecture = _text(self.metadata, "general.architecture")
         fields = {key.removeprefix(architecture + "."): value for key, value in self.metadata.items()
-                  if key.startswith(architecture + ".")}
+                  if key.startswith(architecture + ".") and key not in self.ignore}
         heads, width = _size(fields, "attention.head_count"), _size(fields, "embedding_length")
         kv_heads = _size(fields, "attention.head_count_kv", heads)
         head_width = _size(fields, "attention.key_length", max(width // heads, 1))
         if heads % kv_heads:
-            raise fail(FileFault, "load_gguf", f"{heads} heads do not share {kv_heads} heads of keys and values")
+            raise fail(FileFault, "load_gguf", f"attention.head_count={heads} heads do not share "
+                                               f"attention.head_count_kv={kv_heads} heads of keys and values")
         eps = fields.get("attention.layer_norm_rms_epsilon", fields.get("attention.layer_norm_epsilon"))
         return GgufConfig(
             architecture, _text(self.metadata, "general.name", self.path.stem), _size(fields, "block_count"), width,
             _size(fields, "feed_forward_length"), heads, kv_heads, head_width,
             _size(fields, "vocab_size", self._rows("token_embd.weight")), _size(fields, "context_length"),
-            _positive(eps), _positive(fields.get("rope.freq_base")), _size(fields, "rope.dimension_count", head_width),
-            "output.weight" not in self._places)
+            _positive("attention.layer_norm_rms_epsilon", eps),
+            _positive("rope.freq_base", fields.get("rope.freq_base")),
+            _size(fields, "rope.dimension_count", head_width),
+            "output.weight" not in self._places, _size(fields, "attention.value_length", head_width),
+            _count(fields, "attention.sliding_window"),
+            _positive("attention.scale", fields.get("attention.scale") or None),
+            rope_scaling(fields, self.path.name))
 
     @cached_property
     def tokenizer(self) -> BytePairs:
         """The tokenizer of the file: byte-level BPE."""
-        return tokenizer_of(self.metadata, self.path.name)
+        return tokenizer_of(self.metadata, self.path.name, self.ignore)
 
     @property
     def chat_template(self) -> str:
@@ -173,15 +185,16 @@ class GgufTensors(NamedTensors[Place, Weight]):
         return asarray(found.reshape(place.shape))
 
 
-def load_gguf(path: str | os.PathLike[str]) -> GgufFile:
+def load_gguf(path: str | os.PathLike[str], *, ignore: Collection[str] = ()) -> GgufFile:
     """A GGUF file: its configuration, tensors, tokenizer and chat template; nothing large is read before it is used.
+    `ignore` are keys of its header to go on without.
 
     >>> mo.weights.load_gguf("nowhere.gguf")
     Traceback (most recent call last):
     ...
     morpho.weights.errors.MissingFile: [load] nowhere.gguf is not there. At ...
     """
-    return GgufFile(Path(path))
+    return GgufFile(Path(path), ignore)
 
 
 def _borrowed(raw: np.ndarray, shape: tuple[int, ...], dtype: DType) -> Tensor:
@@ -227,17 +240,25 @@ def _size(fields: Mapping[str, Any], key: str, default: int | None = None) -> in
     return found
 
 
-def _positive(found: Any) -> float | None:
-    if found is None or (isinstance(found, float) and 0 < found < math.inf):
-        return found
-    raise fail(FileFault, "load_gguf", f"{shortened(found)} is neither the base of RoPE nor the epsilon of a norm")
+def _count(fields: Mapping[str, Any], key: str) -> int | None:
+    """A size, None for 0 or where there is none."""
+    return _size(fields, key) if fields.get(key) else None
 
 
-def tokenizer_of(metadata: Mapping[str, Any], name: str) -> BytePairs:
+def _positive(key: str, found: Any) -> float | None:
+    if found is None or (type(found) in (int, float) and 0 < found < math.inf):
+        return None if found is None else float(found)
+    raise fail(FileFault, "load_gguf", f"{key} is {shortened(found)}", "give a positive number")
+
+
+def tokenizer_of(metadata: Mapping[str, Any], name: str, ignore: Collection[str] = ()) -> BytePairs:
     """The tokenizer that a file's metadata describes."""
+    metadata = {key: value for key, value in metadata.items() if key.startswith("tokenizer.") and key not in ignore}
+    TOKENIZER.check("load_gguf", name, metadata, kind=FileFault)
     kind, before = _text(metadata, "tokenizer.ggml.model"), _text(metadata, "tokenizer.ggml.pre", "")
     if kind != "gpt2" or before not in SPLITS_DIGITS:
-        raise fail(FileFault, "load_gguf", f"{name} has an unknown tokenizer, {kind!r} with words by {before!r}",
+        raise fail(FileFault, "load_gguf", f"{name}: tokenizer.ggml.model is {shortened(kind)} and "
+                   f"tokenizer.ggml.pre {shortened(before)}: an unknown tokenizer",
                    "byte-level BPE with " + ", ".join(SPLITS_DIGITS) + " is; load another with load_tokenizer")
     tokens, merges = metadata.get("tokenizer.ggml.tokens"), metadata.get("tokenizer.ggml.merges")
     if not _are_texts(tokens) or not _are_texts(merges) or len({*tokens}) != len(tokens):
@@ -253,7 +274,20 @@ def tokenizer_of(metadata: Mapping[str, Any], name: str) -> BytePairs:
     plain = {token: number for number, token in enumerate(tokens) if types[number] not in of_type}
     return BytePairs(plain, pairs, of_type[CONTROL], added=of_type[USER_DEFINED], split_digits=SPLITS_DIGITS[before],
                      eos=_token(metadata, "eos", len(tokens)), bos=_token(metadata, "bos", len(tokens)),
+                     pad=_token(metadata, "padding", len(tokens)), **_around(metadata, name),
                      chat_template=_text(metadata, "tokenizer.chat_template", ""))
+
+
+def _around(metadata: Mapping[str, Any], name: str) -> dict[str, list[int]]:
+    """Which tokens are put around a text."""
+    found: dict[str, list[int]] = {"before": [], "after": []}
+    for which, where in (("bos", "before"), ("eos", "after")):
+        if metadata.get(f"tokenizer.ggml.add_{which}_token"):
+            if f"tokenizer.ggml.{which}_token_id" not in metadata:
+                raise fail(FileFault, "load_gguf", f"{name}: tokenizer.ggml.add_{which}_token is True, and there is no "
+                                                   f"{which}_token_id")
+            found[where] = [metadata[f"tokenizer.ggml.{which}_token_id"]]
+    return found
 
 
 def _are_texts(found: Any) -> bool:
@@ -263,5 +297,6 @@ def _are_texts(found: Any) -> bool:
 def _token(metadata: Mapping[str, Any], which: str, count: int) -> int | None:
     found = metadata.get(f"tokenizer.ggml.{which}_token_id")
     if found is not None and (type(found) is not int or not 0 <= found < count):
-        raise fail(FileFault, "load_gguf", f"the {which} token is {shortened(found)} in a vocabulary of {count}")
+        raise fail(FileFault, "load_gguf", f"tokenizer.ggml.{which}_token_id is {shortened(found)} in a vocabulary of "
+                                           f"{count}")
     return found

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from morpho.base.errors import fail
 from morpho.base.lazy import cached_property
 from morpho.weights.atomic import atomic_file
-from morpho.weights.bpe import BytePairs
 from morpho.weights.errors import FileFault, MissingExtra, MissingFile
 from morpho.weights.safetensors import open_regular
 from morpho.weights.scanner import shortened
-from morpho.weights.tokenizer import Tokenizer, checked_ids, checked_text
+from morpho.weights.text.bpe import BytePairs
+from morpho.weights.text.tokenizer import Tokenizer, checked_ids, checked_text
+from morpho.weights.text.tokenizer_keys import check_around, check_config, check_document
 
 NAME, CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 MOST_BYTES = 64 << 20
@@ -26,9 +27,12 @@ MOST_BRACKETS, MOST_QUOTES = 1 << 21, 1 << 23  # what parsing may build is bound
 ENDS = ("<|endoftext|>", "<|im_end|>", "<|end_of_text|>", "<|eot_id|>", "</s>", "<eos>", "[SEP]")
 
 
-def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
+def load_tokenizer(path: str | os.PathLike[str], *, ignore: Collection[str] = ()) -> Tokenizer:
     """The tokenizer of a `tokenizer.json`, or of a folder with one. Byte-level BPE needs nothing else; other kinds
     (WordPiece, Unigram, normalisers) go through the tokenizers library, which `pip install 'morpho[models]'` brings.
+
+    Every key of it and of `tokenizer_config.json` is used, known not to matter, or an error that names it; `ignore` are
+    keys to go on without. Truncation and padding in the file are not obeyed: `encode` gives all tokens and no others.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -42,16 +46,28 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     raw = _read(file)
     document = parse_json(raw, file.name)
     config = _config(file.with_name(CONFIG))
-    specials, added = _added(document, file.name)
-    eos, bos = _number(config, "eos_token", specials), _number(config, "bos_token", specials)
+    check_document(document, file.name, ignore)
+    check_config(config, document, CONFIG, ignore)
+    config = {key: value for key, value in config.items() if key not in ignore}
+    specials, added = _added(document)
+    eos, bos, pad = (_number(config, f"{which}_token", specials) for which in ("eos", "bos", "pad"))
     if eos is None:
         eos = next((specials[name] for name in ENDS if name in specials), None)
-    options: dict[str, Any] = {"eos": eos, "bos": bos, "chat_template": _template(config, file.with_name(TEMPLATE))}
-    split_digits = _own_form(document)
-    if split_digits is None:
-        return LibraryTokenizer(raw.decode("utf-8"), specials, **options)
-    options.update(added=added, split_digits=split_digits)
-    return _byte_pairs(document["model"], specials, file.name, options)
+    if pad is None:
+        pad = _padding(document, file.name)
+    options: dict[str, Any] = {"eos": eos, "bos": bos, "pad": pad,
+                               "chat_template": _template(config, file.with_name(TEMPLATE))}
+    form = _own_form(document)
+    if form is None:
+        kept = {key: value for key, value in document.items() if key not in ignore}
+        plain = {**kept, "truncation": None, "padding": None}
+        if plain != document:
+            raw = json.dumps(plain, ensure_ascii=False).encode()
+        found: Tokenizer = LibraryTokenizer(raw.decode("utf-8"), specials, name=file.name, **options)
+    else:
+        found = _byte_pairs(document["model"], specials, file.name, {**options, **form, "added": added})
+    check_around(config, found, CONFIG, ignore)
+    return found
 
 
 def save_tokenizer(path: str | os.PathLike[str], tokenizer: Tokenizer) -> None:
@@ -71,7 +87,7 @@ def save_tokenizer(path: str | os.PathLike[str], tokenizer: Tokenizer) -> None:
         raise fail(FileFault, "save_tokenizer", f"a {type(tokenizer).__name__} has no form as {NAME}")
     names = {number: name for name, number in tokenizer.specials.items()}
     config = {"eos_token": names.get(tokenizer.eos), "bos_token": names.get(tokenizer.bos),  # type: ignore[arg-type]
-              "chat_template": tokenizer.chat_template or None}
+              "pad_token": names.get(tokenizer.pad), "chat_template": tokenizer.chat_template or None}
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         for target, content in ((file, text), (file.with_name(CONFIG), json.dumps(config, indent=1))):
@@ -85,15 +101,15 @@ class LibraryTokenizer(Tokenizer):
     """Any `tokenizer.json`, by the tokenizers library."""
 
     def __init__(self, document: str, specials: Mapping[str, int], *, eos: int | None, bos: int | None,
-                 chat_template: str) -> None:
-        self.document, self.specials = document, dict(specials)
-        self.eos, self.bos, self.chat_template = eos, bos, chat_template
-        self._library = _library_tokenizer(document)
+                 pad: int | None, chat_template: str, name: str = NAME) -> None:
+        self.document, self.specials, self.name = document, dict(specials), name
+        self.eos, self.bos, self.pad, self.chat_template = eos, bos, pad, chat_template
+        self._library = _library_tokenizer(document, name)
 
     @cached_property
     def _literal(self) -> Any:
         """Another one, to which special tokens are text: the library keeps that choice in the object."""
-        made = _library_tokenizer(self.document)
+        made = _library_tokenizer(self.document, self.name)
         made.encode_special_tokens = True
         return made
 
@@ -127,7 +143,7 @@ class LibraryTokenizer(Tokenizer):
         return (self._library.id_to_token(number) or "").encode()
 
 
-def _library_tokenizer(document: str) -> Any:
+def _library_tokenizer(document: str, name: str) -> Any:
     try:
         import tokenizers
     except ImportError:
@@ -139,7 +155,7 @@ def _library_tokenizer(document: str) -> Any:
         raise
     except BaseException as error:  # the library raises bare Exception, and its panics are no Exception at all
         reason = " ".join(str(error).split())[:200]
-        raise fail(FileFault, "load_tokenizer", f"the tokenizers library refuses the file: {reason}") from None
+        raise fail(FileFault, "load_tokenizer", f"{name} is refused by the tokenizers library: {reason}") from None
 
 
 class _LibraryStream:
@@ -208,19 +224,25 @@ def _template(config: Mapping[str, Any], file: Path) -> str:
         return _read(file).decode("utf-8", "replace")
     except MissingFile:
         found = config.get("chat_template")
-        return found if isinstance(found, str) else ""
+        if isinstance(found, list):  # several, by name
+            found = next((each["template"] for each in found if each.get("name") == "default"), "")
+        return found or ""
 
 
-def _added(document: Mapping[str, Any], name: str) -> tuple[dict[str, int], dict[str, int]]:
+def _added(document: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, int]]:
     """The special tokens of the document, and others that are texts of their own."""
     found: tuple[dict[str, int], dict[str, int]] = {}, {}
-    added = document.get("added_tokens") or []
-    for token in added if isinstance(added, list) else [None]:
-        number = token.get("id") if isinstance(token, dict) else None
-        text = token.get("content") if isinstance(token, dict) else None
-        if type(number) is not int or not 0 <= number < 1 << 31 or not isinstance(text, str) or not text:
-            raise fail(FileFault, "load_tokenizer", f"{name} has the added token {shortened(token)}")
-        found[0 if token.get("special") else 1][text] = number
+    for token in document.get("added_tokens") or []:
+        found[0 if token.get("special") else 1][token["content"]] = token["id"]
+    return found
+
+
+def _padding(document: Mapping[str, Any], name: str) -> int | None:
+    """The token that the document fills up with; how far it does is not obeyed."""
+    found = (document.get("padding") or {}).get("pad_id")
+    if found is not None and (type(found) is not int or not 0 <= found < 1 << 31):
+        raise fail(FileFault, "load_tokenizer", f"{name}: padding.pad_id is {shortened(found)}",
+                   "give the number of a token")
     return found
 
 
@@ -231,15 +253,19 @@ def _number(config: Mapping[str, Any], key: str, specials: Mapping[str, int]) ->
     return specials.get(found) if isinstance(found, str) else None
 
 
-def _own_form(document: Mapping[str, Any]) -> bool | None:
-    """Whether digits are split, if Morpho reads this form by itself; None if it needs the library."""
+def _own_form(document: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Whether digits are split, and what stands around a text, if Morpho reads this form by itself; None if it needs
+    the library."""
+    around, split_digits = _around(document.get("post_processor")), _splits_digits(document)
+    return None if around is None or split_digits is None else {**around, "split_digits": split_digits}
+
+
+def _splits_digits(document: Mapping[str, Any]) -> bool | None:
     model = document.get("model")
     if not isinstance(model, dict) or model.get("type", "BPE") != "BPE" or document.get("normalizer"):
         return None
     if any(model.get(key) for key in ("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
                                       "byte_fallback", "ignore_merges")):
-        return None
-    if not _adds_nothing(document.get("post_processor")):
         return None
     if not _is_byte_level(document.get("decoder"), regex=False):
         return None
@@ -256,14 +282,25 @@ def _own_form(document: Mapping[str, Any]) -> bool | None:
     return None
 
 
-def _adds_nothing(post: Any) -> bool:
-    """Whether a post-processor leaves the numbers as they are."""
-    if not post:
-        return True
-    if not isinstance(post, dict):
-        return False
-    return post.get("type") == "ByteLevel" or (
-        post.get("type") == "TemplateProcessing" and post.get("single") == [{"Sequence": {"id": "A", "type_id": 0}}])
+TEXT = {"Sequence": {"id": "A", "type_id": 0}}  # where the text stands in a template
+
+
+def _around(post: Any) -> dict[str, list[int]] | None:
+    """The numbers that a post-processor puts before and after a text; None if it does something else."""
+    if not post or post.get("type") == "ByteLevel":
+        return {"before": [], "after": []}
+    single, known = post.get("single"), post.get("special_tokens")
+    if post.get("type") != "TemplateProcessing" or not isinstance(single, list) or single.count(TEXT) != 1:
+        return None
+    try:
+        numbers = [number for piece in single if piece != TEXT
+                   for number in known[piece["SpecialToken"]["id"]]["ids"]]
+        counts = [0 if piece == TEXT else len(known[piece["SpecialToken"]["id"]]["ids"]) for piece in single]
+    except (KeyError, TypeError):
+        return None
+    first = sum(counts[:single.index(TEXT)])
+    return {"before": numbers[:first], "after": numbers[first:]} if all(
+        type(number) is int and 0 <= number < 1 << 31 for number in numbers) else None
 
 
 def _is_byte_level(found: Any, regex: bool) -> bool:
@@ -304,9 +341,23 @@ def _document(tokenizer: BytePairs) -> dict[str, Any]:
     return {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [digits, level]} if tokenizer.split_digits else level,
-        "post_processor": None, "decoder": level,
+        "post_processor": _template_of(tokenizer), "decoder": level,
         "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
                   "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
                   "vocab": {**others, **tokenizer.vocabulary},
                   "merges": [list(pair) for pair in tokenizer.merges]},
     }
+
+
+def _template_of(tokenizer: BytePairs) -> dict[str, Any] | None:
+    """The post-processor that puts the tokenizer's tokens around a text."""
+    if not tokenizer.before and not tokenizer.after:
+        return None
+    names = tokenizer._text_of_number
+    pieces = [[{"SpecialToken": {"id": names[number], "type_id": 0}} for number in part]
+              for part in (tokenizer.before, tokenizer.after)]
+    single = [*pieces[0], TEXT, *pieces[1]]
+    special = {names[number]: {"id": names[number], "ids": [number], "tokens": [names[number]]}
+               for number in (*tokenizer.before, *tokenizer.after)}
+    return {"type": "TemplateProcessing", "single": single, "pair": [*single, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": special}

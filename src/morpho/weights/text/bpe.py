@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from morpho.base.errors import IndexFault, fail
 from morpho.base.lazy import cached_property
 from morpho.weights.errors import FileFault
-from morpho.weights.pretokenise import byte_characters, pieces, words
 from morpho.weights.scanner import shortened
-from morpho.weights.tokenizer import Tokenizer, checked_text
+from morpho.weights.text.pretokenise import byte_characters, pieces, words
+from morpho.weights.text.tokenizer import Tokenizer, checked_text
 
 CACHED_WORDS = 1 << 16  # then the cache is emptied: a text of ever new words must not fill the memory
 CACHED_BYTES = 256  # longer words are not kept
@@ -28,19 +28,17 @@ SHORT = 48  # up to this many bytes, looking at every pair is quicker than a hea
 class BytePairs(Tokenizer):
     """A byte-level BPE tokenizer: `vocabulary` maps the written form of every token (a printable character for each
     byte) to its number, `merges` lists the pairs in order, `specials` the texts that are tokens of their own; `added`
-    are so too, but belong to the text and are shown.
-
-    >>> tokenizer = mo.weights.train_bpe(["low lower lowest"], 270)
-    >>> type(tokenizer).__name__, tokenizer.decode(tokenizer.encode("lower"))
-    ('BytePairs', 'lower')
-    """
+    are so too, but belong to the text and are shown. `before` and `after` are put around every
+    text."""
 
     def __init__(self, vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]], specials: Mapping[str, int],
                  *, added: Mapping[str, int] | None = None, split_digits: bool = False, eos: int | None = None,
-                 bos: int | None = None, chat_template: str = "") -> None:
+                 bos: int | None = None, pad: int | None = None, before: Sequence[int] = (),
+                 after: Sequence[int] = (), chat_template: str = "") -> None:
         self.vocabulary, self.merges, self.specials = dict(vocabulary), list(merges), dict(specials)
         self.added = dict(added or {})
         self.split_digits, self.eos, self.bos, self.chat_template = split_digits, eos, bos, chat_template
+        self.pad, self.before, self.after = pad, list(before), list(after)
         written = {**self.vocabulary, **self.added, **self.specials}
         self._text_of_number = {number: text for text, number in written.items()}
         self._byte_numbers = _byte_numbers(self.vocabulary)
@@ -70,6 +68,9 @@ class BytePairs(Tokenizer):
     def encode(self, text: str, *, specials: bool = True) -> list[int]:
         """The numbers of a text; the text of a special token becomes that token unless `specials=False`."""
         text, splitter = checked_text(text, "encode"), self._splitters[specials]
+        return [*self.before, *self._encode_split(text, splitter), *self.after]
+
+    def _encode_split(self, text: str, splitter: re.Pattern[str] | None) -> list[int]:
         if splitter is None:
             return self._encode_plain(text)
         found: list[int] = []

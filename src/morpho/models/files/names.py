@@ -6,18 +6,31 @@ of long ago, and what a file holds besides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from morpho.weights import Rule, unpermute
 
 Config = Mapping[str, Any]
+Names = Collection[str]
+
+# The matrix of the head, and the embedding that it is where they are tied.
+HEADS = {
+    "gpt2": ("lm_head.weight", "wte.weight"),
+    "llama": ("lm_head.weight", "model.embed_tokens.weight"),
+    "bert": ("cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"),
+    "t5": ("lm_head.weight", "shared.weight"),
+}
+PREFIXES = ("", "transformer.", "bert.")  # what stands before an embedding's name in some files
+# What a file may hold twice: the same numbers under another name.
+TWICE = {
+    "t5": {"encoder.embed_tokens.weight": "shared.weight", "decoder.embed_tokens.weight": "shared.weight"},
+}
 
 
-def gpt2(config: Config) -> list[Rule]:
-    drop = [Rule("lm_head.weight", None)] if config["tie_word_embeddings"] else []
+def gpt2(config: Config, names: Names) -> list[Rule]:
     return [
-        *drop,
+        *_tied_head(config),
         Rule("(transformer.)h.{i}.attn.bias", None),  # masks
         Rule("(transformer.)h.{i}.attn.masked_bias", None),
         Rule("lm_head.{rest:*}", "lm_head.{rest}"),
@@ -25,36 +38,41 @@ def gpt2(config: Config) -> list[Rule]:
     ]
 
 
-def llama(config: Config) -> list[Rule]:
-    drop = [Rule("lm_head.weight", None)] if config["tie_word_embeddings"] else []
-    return [*drop, Rule("model.layers.{i}.self_attn.rotary_emb.inv_freq", None)]
+def llama(config: Config, names: Names) -> list[Rule]:
+    return [*_tied_head(config), Rule("model.layers.{i}.self_attn.rotary_emb.inv_freq", None)]
 
 
-def bert(config: Config) -> list[Rule]:
+def _tied_head(config: Config) -> list[Rule]:
+    """Where it is tied, the head in the file is known to be the embedding."""
+    return [Rule("lm_head.weight", None)] if config["tie_word_embeddings"] else []
+
+
+def bert(config: Config, names: Names) -> list[Rule]:
     old = [rule for ours, theirs in (("weight", "gamma"), ("bias", "beta")) for rule in (
         Rule(f"cls.{{rest:*}}.{theirs}", f"cls.{{rest}}.{ours}"),
         Rule(f"(bert.){{rest:*}}.{theirs}", f"bert.{{rest}}.{ours}"))]
+    head = [Rule("cls.predictions.decoder.weight", None)] if config["tie_word_embeddings"] else []
+    if "cls.predictions.decoder.bias" in names:  # newer files say it twice, and this one is added
+        head += [Rule("cls.predictions.bias", None), Rule("cls.predictions.decoder.bias", "cls.predictions.bias")]
     return [
         Rule("(bert.)embeddings.position_ids", None),
         Rule("cls.seq_relationship.{what}", None),  # of the next sentence
-        Rule("cls.predictions.decoder.{what}", None),  # tied
+        *head,
         *old,
         Rule("cls.{rest:*}", "cls.{rest}"),
         Rule("(bert.){rest:*}", "bert.{rest}"),
     ]
 
 
-def t5(config: Config) -> list[Rule]:
-    drop = [Rule("lm_head.weight", None)] if config["tie_word_embeddings"] else []
+def t5(config: Config, names: Names) -> list[Rule]:
     return [
-        *drop,
-        Rule("encoder.embed_tokens.weight", None),
-        Rule("decoder.embed_tokens.weight", None),
-        Rule("decoder.block.{i}.layer.1.EncDecAttention.relative_attention_bias.weight", None),
+        *_tied_head(config),
+        *(Rule(name, None) for name in TWICE["t5"]),
+        Rule("decoder.block.{i}.layer.1.EncDecAttention.relative_attention_bias.weight", None),  # never used
     ]
 
 
-def vit(config: Config) -> list[Rule]:
+def vit(config: Config, names: Names) -> list[Rule]:
     """Files of later versions name the parts of a layer otherwise."""
     here = "vit.encoder.layer.{i}."
     parts = {"attention.q_proj": "attention.attention.query", "attention.k_proj": "attention.attention.key",
@@ -67,8 +85,8 @@ def vit(config: Config) -> list[Rule]:
     ]
 
 
-TABLES: dict[str, Callable[[Config], list[Rule]]] = {"gpt2": gpt2, "llama": llama, "bert": bert, "t5": t5,
-                                                           "vit": vit}
+TABLES: dict[str, Callable[[Config, Names], list[Rule]]] = {"gpt2": gpt2, "llama": llama, "bert": bert, "t5": t5,
+                                                             "vit": vit}
 
 
 def gguf_llama(heads: int, kv_heads: int) -> list[Rule]:
@@ -80,6 +98,7 @@ def gguf_llama(heads: int, kv_heads: int) -> list[Rule]:
         Rule("token_embd.weight", "model.embed_tokens.weight"),
         Rule("output_norm.weight", "model.norm.weight"),
         Rule("output.weight", "lm_head.weight"),
+        Rule("rope_freqs.weight", None),  # read with the configuration
         Rule("blk.{i}.attn_q.{what}", "model.layers.{i}.self_attn.q_proj.{what}", unpermute(heads)),
         Rule("blk.{i}.attn_k.{what}", "model.layers.{i}.self_attn.k_proj.{what}", unpermute(kv_heads)),
         *(Rule(f"blk.{{i}}.{theirs}.{{what}}", f"model.layers.{{i}}.{ours}.{{what}}")

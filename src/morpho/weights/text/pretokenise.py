@@ -4,7 +4,7 @@ The pattern asks for letters (Unicode's categories L*), numbers (N*) and white s
 `\\w` is L* and N* and the underscore, its `\\d` is Nd, and its `\\s` takes four control characters too many; so numbers
 other than decimal digits are a table here (of Unicode 18), and letters are what is left of `\\w`.
 
->>> from morpho.weights.pretokenise import words
+>>> from morpho.weights.text.pretokenise import words
 >>> words("We've  12 apples!")
 ['We', "'ve", ' ', ' 12', ' apples', '!']
 >>> words("in 1234", split_digits=True)
@@ -60,7 +60,7 @@ def words(text: str, split_digits: bool = False) -> list[str]:
 def pieces(text: str, characters: int = 1 << 20) -> Iterator[str]:
     """A long text in parts with the same words: each begins where white space does, at a line break.
 
-    >>> from morpho.weights.pretokenise import pieces
+    >>> from morpho.weights.text.pretokenise import pieces
     >>> list(pieces("one two\\nthree\\nfour", 10))
     ['one two', '\\nthree', '\\nfour']
     """
@@ -80,7 +80,7 @@ def pieces(text: str, characters: int = 1 << 20) -> Iterator[str]:
 def byte_characters() -> list[str]:
     """A printable character for each of the 256 bytes, as byte-level vocabularies write them: 32 is `Ġ`.
 
-    >>> from morpho.weights.pretokenise import byte_characters
+    >>> from morpho.weights.text.pretokenise import byte_characters
     >>> byte_characters()[65], byte_characters()[32]
     ('A', 'Ġ')
     """

@@ -1,0 +1,1 @@
+"""Models from files and into them."""

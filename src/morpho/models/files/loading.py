@@ -1,0 +1,229 @@
+"""Models from files: a folder with config.json and safetensors as the model hubs have them, or a GGUF file."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import morpho as mo
+from morpho.base.errors import ArgumentError, fail, sentence
+from morpho.models.base import LanguageModel
+from morpho.models.files import names
+from morpho.models.files.filling import check_depth, filled, wanted
+from morpho.models.files.gguf_llama import from_gguf
+from morpho.models.registry import family
+from morpho.models.registry import names as names_of_models
+from morpho.models.text.generation_keys import GENERATION, Defaults
+from morpho.nn import init
+from morpho.weights import FileFault, MissingFile, NameFault, load_gguf, load_tokenizer, match
+from morpho.weights import load as load_weights
+from morpho.weights.atomic import atomic_file
+from morpho.weights.pull import MODELS
+from morpho.weights.scanner import without_duplicates
+
+LOG = logging.getLogger("morpho")
+MOST_CONFIG_BYTES = 1 << 20
+SHIPPED = Path(__file__).parent.parent / "shipped"  # the small model that comes with Morpho
+
+
+def load(path: str | os.PathLike[str], *, dtype: Any = mo.float32, packed: bool = True,
+         ignore: Collection[str] = ()) -> Any:
+    """A model with the weights of a folder (config.json, and model.safetensors or shards with their index) of GPT-2,
+    BERT, T5, Llama or Morpho's own form, or of a GGUF file of Llama form; in evaluation mode.
+
+    Weights become `dtype`. Those that a GGUF file holds in blocks stay packed unless `packed` is off. Names that are
+    missing, left over or of another shape are one error that lists them. Every setting in the files is used, known not
+    to matter, or an error that names it; `ignore` lists settings to go on without.
+
+    >>> import json, pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> model = mo.models.create("gpt2", vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=16)
+    >>> mo.models.save(folder, model)
+    >>> mo.models.load(folder).config == model.config
+    True
+    """
+    return _loaded(path, dtype, packed, ignore)[0]
+
+
+def load_with_tokenizer(path: str | os.PathLike[str], *, dtype: Any = mo.float32, packed: bool = True,
+                        ignore: Collection[str] = ()) -> tuple[Any, Any]:
+    """`load`, and the tokenizer that lies beside the weights (tokenizer.json) or in the GGUF file."""
+    model, tokenizer = _loaded(path, dtype, packed, ignore)
+    return model, tokenizer()
+
+
+def _loaded(path: str | os.PathLike[str], dtype: Any, packed: bool, ignore: Collection[str]) -> tuple[Any, Any]:
+    if isinstance(ignore, str) or not all(isinstance(name, str) for name in ignore):
+        raise fail(ArgumentError, "models.load", f"ignore={ignore!r} is not a list of names")
+    place = Path(path)
+    if place.is_dir():
+        model = _from_folder(place, dtype, ignore)
+        return model, lambda: _tokenizer(place / "tokenizer.json", model, ignore)
+    if not place.exists():
+        raise fail(MissingFile, "models.load", f"there is no {place}", _elsewhere(str(path)))
+    if place.suffix.lower() != ".gguf":
+        raise fail(ArgumentError, "models.load", f"{place.name} is neither a folder nor a GGUF file",
+                   "weights alone do not say what model they are of: give the folder with config.json")
+    file = load_gguf(place, ignore=ignore)
+    return from_gguf(file, dtype, packed), lambda: file.tokenizer
+
+
+def save(path: str | os.PathLike[str], model: Any, **others: Any) -> None:
+    """Write a model to a folder: config.json, model.safetensors with the names of its `state_dict`, which are the
+    published ones, and generation_config.json where it has defaults; `others` go to `mo.weights.save`."""
+    place = Path(path)
+    if not hasattr(model, "config"):
+        raise fail(ArgumentError, "models.save", f"{type(model).__name__} is no model of a family: it has no config",
+                   "save its weights with mo.weights.save(path, model.state_dict())")
+    mo.weights.save(place, model.state_dict(), **others)
+    with atomic_file(place / "config.json") as file:
+        file.write(json.dumps(model.config, indent=1).encode())
+    said = model.defaults.to_dict() if isinstance(model, LanguageModel) else {}
+    if said:
+        with atomic_file(place / "generation_config.json") as file:
+            file.write(json.dumps(said, indent=1).encode())
+    else:
+        (place / "generation_config.json").unlink(missing_ok=True)
+
+
+def _elsewhere(name: str) -> str:
+    """What to do where there is no folder or file of this name."""
+    if name in MODELS:
+        return f"fetch it: morpho models pull {name}, then load mo.weights.model_path({name!r})"
+    if name in names_of_models():
+        return f"mo.models.create({name!r}) makes one with random weights; trained ones are in a folder or a GGUF file"
+    return "give a folder with config.json, or a GGUF file"
+
+
+# -- folders -----------------------------------------------------------------------------------------------------------
+def _from_folder(folder: Path, dtype: Any, ignore: Collection[str]) -> Any:
+    """What is said first is what is wrong with the configuration, then with the weights, then where they differ."""
+    file = folder / "config.json"
+    config = read_json(file)
+    if config is None:
+        raise fail(MissingFile, "models.load", f"{folder} has no config.json",
+                   "give the folder of a model as the hubs have them, with config.json and model.safetensors")
+    with naming(file):
+        kind = family(config)
+    kind.checked_config(config, file=str(file), ignore=ignore)
+    said = _generation(folder, config, ignore)
+    weights = load_weights(folder)
+    if kind.model_type == "bert":  # the names of the weights say which parts there are, unless the configuration does
+        config = {"masked_lm": any(name.startswith("cls.predictions") for name in weights),
+                  "pooler": any("pooler." in name for name in weights), **config}
+    check_depth(config, len(weights), "config.json")
+    config = _untied(kind, config, weights, folder)
+    with init.undrawn(), naming(file):
+        model = kind.from_config(config, dtype=dtype, ignore=ignore)
+    if isinstance(model, LanguageModel):
+        _take_over(model, said)
+    table = names.TABLES.get(model.model_type)
+    try:
+        found = match(weights, wanted(model), table(model.config, [*weights]) if table else ())
+    except NameFault as error:
+        raise NameFault(f"{error} Hint: {_sizes(config, model)}.") from None
+    return filled(model, found, str(folder))
+
+
+def _generation(folder: Path, config: Mapping[str, Any], ignore: Collection[str]) -> dict[str, Any]:
+    """The settings of generation_config.json; where there is none, those that older files keep in config.json."""
+    file = folder / "generation_config.json"
+    said = read_json(file)
+    if said is None:
+        said = config
+    else:
+        GENERATION.check("models.load", str(file), said, ignore=ignore)
+    return {name: value for name, value in said.items() if name in GENERATION and name not in ignore}
+
+
+def _take_over(model: LanguageModel, said: Mapping[str, Any]) -> None:
+    """What a file says about making text."""
+    model.defaults = Defaults.of(said)
+    for name in ("eos_token_id", "decoder_start_token_id"):
+        if said.get(name) is not None and name in model.config:
+            model.config[name] = said[name]
+    model.eos_token_id = model.config["eos_token_id"]
+
+
+def _untied(kind: Any, config: Mapping[str, Any], weights: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """The configuration with a head of its own where the file holds another one than the embedding, which is said; and
+    the same numbers where a file holds them twice."""
+    for name, other in names.TWICE.get(kind.model_type, {}).items():
+        if name in weights and other in weights and not _equal(weights[name], weights[other]):
+            raise fail(FileFault, "models.load", f"{folder}: {name} differs from {other}, and one of them is used only")
+    biases = [weights.get(f"cls.predictions.{name}") for name in ("bias", "decoder.bias")]
+    if kind.model_type == "bert" and None not in biases and config.get("tie_word_embeddings", True) \
+            and not _equal(*biases):
+        LOG.warning(sentence("models.load", f"{folder}: cls.predictions.decoder.bias is not cls.predictions.bias: the "
+                                            "decoder's is kept", line=""))
+    head, embedding = names.HEADS.get(kind.model_type, ("", ""))
+    embedding = next((start + embedding for start in names.PREFIXES if start + embedding in weights), "")
+    tied = config.get("tie_word_embeddings", kind.config_class.default("tie_word_embeddings")) if head else False
+    if not tied or head not in weights or not embedding or _equal(weights[head], weights[embedding]):
+        return config
+    LOG.warning(sentence("models.load", f"{folder}: config.json says tie_word_embeddings, and {head} is not "
+                                        f"{embedding}: the file's own head is kept", line=""))
+    config = {**config, "tie_word_embeddings": False}
+    if kind.model_type == "t5" and config.get("scale_decoder_outputs") is None:  # that is how tied ones are computed
+        config["scale_decoder_outputs"] = True
+    return config
+
+
+def _equal(one: Any, two: Any) -> bool:
+    return tuple(one.shape) == tuple(two.shape) and one.dtype is two.dtype and bool(
+        np.array_equal(one.elements().numpy(), two.elements().numpy()))
+
+
+@contextmanager
+def naming(file: Path) -> Iterator[None]:
+    """Errors about a configuration name the file it comes from."""
+    try:
+        yield
+    except ArgumentError as error:
+        raise ArgumentError(str(error).replace("] ", f"] {file}: ", 1)) from None
+
+
+def _sizes(config: Mapping[str, Any], model: Any) -> str:
+    """What the configuration says of the weights and their shapes, for others than those."""
+    kind = model.config_class
+    given = {kind.renamed.get(name, name) for name, value in config.items() if value is not None}
+    numbers = {name: value for name, value in model.config.items() if not isinstance(value, float | dict)
+               and name != "model_type" and not name.endswith("_id")}
+    said = ", ".join(f"{name}={value}" for name, value in numbers.items() if name in given)
+    rest = ", ".join(f"{name} ({value} then)" for name, value in numbers.items() if name not in given)
+    return f"config.json says {said or 'no sizes'}" + (f", and leaves out {rest}" if rest else "")
+
+
+def _tokenizer(file: Path, model: Any, ignore: Collection[str]) -> Any:
+    if not file.exists():
+        raise fail(MissingFile, "models.load", f"{file.parent} has no tokenizer.json",
+                   "put it beside config.json (vocab.json and merges.txt alone are not read), or use mo.models.load, "
+                   "which needs none")
+    found, words = load_tokenizer(file, ignore=ignore), model.config.get("vocab_size")
+    if words is not None and found.vocab_size > words:
+        LOG.warning("%s has %d tokens and the model %d: those beyond are errors where they occur", file,
+                    found.vocab_size, words)
+    return found
+
+
+def read_json(file: Path) -> dict[str, Any] | None:
+    """The object of a small JSON file, without keys that stand there twice; None where there is no file."""
+    if not file.is_file():
+        return None
+    try:
+        if file.stat().st_size > MOST_CONFIG_BYTES:
+            raise ValueError(f"it has more than {MOST_CONFIG_BYTES} bytes")
+        found = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=without_duplicates)
+        if not isinstance(found, dict):
+            raise ValueError("it is not an object")
+    except (ValueError, RecursionError) as error:
+        raise fail(FileFault, "models.load", f"{file} is not a configuration: {error}",
+                   "it is JSON, as published with the model; fetch it again") from None
+    return found

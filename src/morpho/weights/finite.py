@@ -1,0 +1,38 @@
+"""Weights that are not numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from morpho.base import dtypes
+from morpho.tensor.core import Tensor
+from morpho.tensor.functions.products.quantised import Quantised
+
+SCALES = {"q8_0": (34, (0,)), "q4_1": (20, (0, 1))}  # bytes of a block, and which of its float16 numbers are scales
+_BFLOAT16_INF = 0x7F80
+
+
+def holds_nan(weight: Tensor | Quantised) -> bool:
+    """Whether any number of a weight is NaN; of one in blocks, any scale.
+
+    >>> from morpho.weights.finite import holds_nan
+    >>> holds_nan(mo.asarray([1.0, mo.inf])), holds_nan(mo.asarray([1.0, mo.nan], dtype=mo.bfloat16))
+    (False, True)
+    """
+    if isinstance(weight, Quantised):
+        block, places = SCALES[weight.kind]
+        scales = np.ascontiguousarray(weight.data.numpy()).reshape(-1, block)[:, :4].copy().view(np.float16)
+        return any(_any_nan(scales[:, place]) for place in places)
+    if not weight.dtype.is_float or not weight.size:
+        return False
+    array = weight.elements().numpy()
+    if weight.dtype is dtypes.bfloat16:  # as bits: the largest without their sign are NaN's
+        return bool(((array & 0x7FFF) > _BFLOAT16_INF).any())
+    return _any_nan(array)
+
+
+def _any_nan(array: np.ndarray) -> Any:
+    with np.errstate(invalid="ignore"):
+        return bool(np.isnan(array.min()))  # the least of numbers with NaN among them is NaN

@@ -1,0 +1,1 @@
+"""GGUF files: what their headers say, and what lies behind."""

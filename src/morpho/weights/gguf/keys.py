@@ -1,0 +1,92 @@
+"""What the header of a GGUF file may say: which keys are used, which do not matter, and which are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from morpho.base.errors import fail
+from morpho.weights import keys
+from morpho.weights.errors import FileFault
+from morpho.weights.keys import Table, irrelevant, only, used
+from morpho.weights.scanner import shortened
+
+_ABOUT = "about the file, not the model"
+_size = used(keys.positive())
+_scale = used(keys.number(above=0))
+_off, _one = only(0, 0.0), only(1.0, 1, 0.0, 0)  # a scale of 0 stands for none
+_id = irrelevant("a prompt holds its own tokens")
+
+# Keys of Llama's form, after "llama.".
+SIZES = ("vocab_size", "context_length", "embedding_length", "block_count", "feed_forward_length",
+         "attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length",
+         "rope.dimension_count")
+MODEL = Table({
+    **{name: _size for name in SIZES},
+    "attention.layer_norm_rms_epsilon": _scale, "attention.layer_norm_epsilon": _scale, "rope.freq_base": _scale,
+    "attention.sliding_window": used(keys.whole()), "attention.scale": used(keys.number(least=0)),
+    "rope.scaling.type": used(keys.one_of("none", "linear")), "rope.scaling.factor": used(keys.number(least=0)),
+    "rope.scale_linear": used(keys.number(least=0)),
+    "rope.scaling.original_context_length": irrelevant("of other types of scaling"),
+    "rope.scaling.yarn_*": irrelevant("of another type of scaling"), "rope.scaling.attn_factor": _one,
+    "rope.scaling.finetuned": irrelevant("how the model was trained"),
+    "logit_scale": _one, "residual_scale": _one, "embedding_scale": _one, "attention.causal": only(True),
+    "attn_logit_softcapping": _off, "final_logit_softcapping": _off, "attention.max_alibi_bias": _off,
+    "attention.clamp_kqv": _off, "pooling_type": _off, "use_parallel_residual": only(False),
+    "expert_count": _off, "expert_used_count": _off, "expert_shared_count": _off,
+    "tensor_data_layout": only("Meta AI original pth"),
+})
+REQUIRED = [f"llama.{name}" for name in ("block_count", "context_length", "embedding_length", "feed_forward_length",
+                                         "attention.head_count")]
+GENERAL = Table({
+    "general.architecture": used(keys.text()), "general.name": used(keys.text()),
+    "general.alignment": used(keys.positive()), "general.type": only("model"),
+    "general.sampling.temp": used(keys.number(least=0)), "general.sampling.top_k": used(keys.whole()),
+    "general.sampling.top_p": used(keys.number(above=0, most=1)), "general.sampling.min_p": _off,
+    "general.sampling.penalty_repeat": _one, "general.sampling.xtc_probability": _off,
+    "general.sampling.mirostat": _off, "general.sampling.penalty_last_n": irrelevant("there is no penalty"),
+    "general.sampling.xtc_threshold": irrelevant("its probability is 0"),
+    "general.sampling.mirostat_*": irrelevant("it is off"),
+    **{f"general.{name}": irrelevant(_ABOUT) for name in (
+        "quantization_version", "file_type", "author", "version", "organization", "finetune", "basename", "description",
+        "quantized_by", "size_label", "license", "license.*", "url", "doi", "uuid", "repo_url", "source.*",
+        "base_model.*", "dataset.*", "tags", "languages", "datasets")},
+    "quantize.*": irrelevant(_ABOUT), "split.no": only(0), "split.count": only(0, 1),
+    "split.tensors.count": irrelevant("there is one file"),
+})
+TOKENIZER = Table({f"tokenizer.{name}": key for name, key in {
+    "ggml.model": used(keys.text()), "ggml.pre": used(keys.text()),
+    **{f"ggml.{name}": used(keys.Kind(lambda value: isinstance(value, list), "a list"))
+       for name in ("tokens", "token_type", "merges")},
+    **{f"ggml.{name}_token_id": used(keys.token()) for name in ("bos", "eos", "eot", "eom", "padding")},
+    "ggml.add_bos_token": used(keys.flag()), "ggml.add_eos_token": used(keys.flag()),
+    "ggml.add_sep_token": only(False), "ggml.add_space_prefix": only(False),
+    "ggml.remove_extra_whitespaces": only(False),
+    "ggml.scores": irrelevant("the merges have their order"),
+    **{f"ggml.{name}_token_id": _id for name in (
+        "unknown", "seperator", "separator", "mask", "cls", "prefix", "suffix", "middle", "fim_pre", "fim_suf",
+        "fim_mid", "fim_pad", "fim_rep", "fim_sep")},
+    "chat_template": used(keys.text()), "chat_template.*": irrelevant("templates that a caller may choose by name"),
+    "chat_templates": irrelevant("templates that a caller may choose by name"),
+    "huggingface.json": irrelevant("the same tokenizer in another form"),
+}.items()})
+
+
+def check_model(metadata: Mapping[str, Any], file: str, ignore: Collection[str] = ()) -> None:
+    """Every key of a file in Llama's form is known; one that changes the result and is not computed is an error."""
+    for name in REQUIRED:
+        if metadata.get(name) is None:
+            raise fail(FileFault, "load_gguf", f"{file}: {name} is not there")
+    table = Table({**GENERAL, **TOKENIZER, **{f"llama.{name}": key for name, key in MODEL.items()}})
+    table.check("load_gguf", file, metadata, ignore=ignore, kind=FileFault)
+
+
+def rope_scaling(fields: Mapping[str, Any], file: str) -> float | None:
+    """By how much positions are stretched; None where they are not. Files of before the types have `scale_linear`."""
+    found = [fields[name] for name in ("rope.scaling.factor", "rope.scale_linear") if fields.get(name)]
+    if fields.get("rope.scaling.type", "linear") == "none" or not found:
+        return None
+    if found[0] != found[-1]:
+        raise fail(FileFault, "load_gguf", f"{file}: rope.scaling.factor is {shortened(found[0])}, and "
+                                           f"rope.scale_linear {shortened(found[1])}")
+    return None if found[0] == 1 else float(found[0])

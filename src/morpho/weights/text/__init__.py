@@ -1,0 +1,1 @@
+"""Texts to token numbers and back: tokenizers, their files, chats."""
