@@ -6,11 +6,11 @@
 """
 
 from morpho.models.base import LanguageModel, Model
-from morpho.models.checkpoints import Checkpoints
 from morpho.models.generation import Generator, generate
 from morpho.models.loading import SHIPPED, load, load_with_tokenizer, save
 from morpho.models.registry import create, from_config
 from morpho.models.registry import names as list
+from morpho.models.training.checkpoints import Checkpoints
 from morpho.models.transformer import (
     prenorm_transformer_base,
     prenorm_transformer_large,

@@ -10,7 +10,15 @@
 from morpho.weights.bpe import BytePairs
 from morpho.weights.bpe_train import train_bpe
 from morpho.weights.chat import chatml, render_chat
-from morpho.weights.errors import FileFault, MissingExtra, MissingFile, NameFault, PullError
+from morpho.weights.errors import (
+    FileFault,
+    FolderInUse,
+    MissingExtra,
+    MissingFile,
+    NameFault,
+    PullError,
+    StorageError,
+)
 from morpho.weights.files import load, save
 from morpho.weights.gguf import GgufConfig, GgufFile, load_gguf
 from morpho.weights.mapping import Rule, match

@@ -27,3 +27,15 @@ class MissingExtra(MorphoError, ImportError):
 
 class PullError(MorphoError, RuntimeError):
     """A model that could not be fetched."""
+
+
+class StorageError(MorphoError, OSError):
+    """A file that could not be written: a full disk, a folder that is read-only. `errno` is the system's number."""
+
+    __str__ = Exception.__str__
+
+
+class FolderInUse(MorphoError, BlockingIOError):
+    """A folder that another process is writing to; the message has its number."""
+
+    __str__ = Exception.__str__
