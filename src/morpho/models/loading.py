@@ -116,6 +116,8 @@ def _naming(file: Path) -> Iterator[None]:
     try:
         yield
     except ArgumentError as error:
+        if str(error).startswith(("[settings]", "[isa]")):  # of the environment, not of the file
+            raise
         raise ArgumentError(str(error).replace("] ", f"] {file}: ", 1)) from None
 
 
