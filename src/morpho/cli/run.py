@@ -147,7 +147,7 @@ def looks_like_a_model(word: str) -> bool:
 
 def _existing(text: str) -> Path | None:
     """The path that a text names, if it can be one and something is there."""
-    if not text or len(text.encode("utf-8", "surrogateescape")) > LONGEST_PATH_BYTES or "\n" in text or "\0" in text:
+    if not text or len(text.encode("utf-8", "surrogatepass")) > LONGEST_PATH_BYTES or "\n" in text or "\0" in text:
         return None
     try:
         return Path(text) if Path(text).exists() else None
