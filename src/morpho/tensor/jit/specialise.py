@@ -72,7 +72,8 @@ class Specialisation:
     least: dict[str, int]  # bounds within which that is sure, for the native entry
     footprint: Footprint
     arguments: int = 0  # tensors among them
-    given: list[Any] | None = None  # what a plain call gives by position: LEAF, or the very object
+    given: list[Any] | None = None  # what a plain call gives by position: LEAF, or what gives the very object
+    given_table: Any = None  # their addresses, for the native entry
     gather: Callable[..., Any] | None = None  # finds the tensors of other calls, for the native entry
     prepared: Prepared | None = None
     block: Any = None
@@ -80,9 +81,11 @@ class Specialisation:
     calls: int = 0
     seconds: list[float] = field(default_factory=list)  # of each step, when `measure` was called
     sizes: dict[str, int] = field(default_factory=dict)  # of the dynamic axes then
-    assumed: dict[int, Any] = field(default_factory=dict)  # objects whose `static_key()` this was compiled for
+    assumed: dict[int, Any] = field(default_factory=dict)  # `Assumption`s that this was compiled for
     notes: list[str] = field(default_factory=list)  # what tracing decided, for `explain`
     signature: int = -1  # its number among the function's
+    used: int = 0  # by a call through Python, in the order of all
+    watched: list[Any] = field(default_factory=list)  # weak references to objects without which this is no use
     busy: Any = field(default_factory=ctypes.c_int64)  # 1 while a call of the native entry runs in `block`
 
     @property
