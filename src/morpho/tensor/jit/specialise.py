@@ -73,7 +73,6 @@ class Specialisation:
     footprint: Footprint
     arguments: int = 0  # tensors among them
     given: list[Any] | None = None  # what a plain call gives by position: LEAF, or what gives the very object
-    given_table: Any = None  # their addresses, for the native entry
     gather: Callable[..., Any] | None = None  # finds the tensors of other calls, for the native entry
     prepared: Prepared | None = None
     block: Any = None
@@ -84,6 +83,7 @@ class Specialisation:
     assumed: dict[int, Any] = field(default_factory=dict)  # `Assumption`s that this was compiled for
     notes: list[str] = field(default_factory=list)  # what tracing decided, for `explain`
     signature: int = -1  # its number among the function's
+    given_table: Any = None  # the addresses of what is `given`, for the native entry
     used: int = 0  # by a call through Python, in the order of all
     watched: list[Any] = field(default_factory=list)  # weak references to objects without which this is no use
     busy: Any = field(default_factory=ctypes.c_int64)  # 1 while a call of the native entry runs in `block`
