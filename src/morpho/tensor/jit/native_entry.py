@@ -125,7 +125,7 @@ class NativeEntry(ctypes.Structure):
             one.words[ContextField.ENABLED] = 0
             one.chosen, one.is_right = None, False
         for chosen in self.specialisations.values():
-            chosen.busy.value = 0
+            chosen.busy[:] = [0, 0, 0]
         self._last, self.common[CommonField.LAST] = None, 0
 
     def _fault(self, status: int, chosen: Specialisation) -> None:

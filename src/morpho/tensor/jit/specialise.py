@@ -86,7 +86,9 @@ class Specialisation:
     given_table: Any = None  # the addresses of what is `given`, for the native entry
     used: int = 0  # by a call through Python, in the order of all
     watched: list[Any] = field(default_factory=list)  # weak references to objects without which this is no use
-    busy: Any = field(default_factory=ctypes.c_int64)  # 1 while a call of the native entry runs in `block`
+    # 1 while a call of the native entry runs in `block`; in one that gave up the interpreter lock, how many tensors it
+    # writes, and a table of them.
+    busy: Any = field(default_factory=ctypes.c_int64 * 3)
 
     @property
     def staging_bytes(self) -> int:
@@ -98,7 +100,13 @@ class Specialisation:
     @property
     def is_busy(self) -> bool:
         """Whether a call of the native entry runs, in this thread or another."""
-        return bool(self.busy.value)
+        return bool(self.busy[0])
+
+    @property
+    def written(self) -> list[int]:
+        """The addresses of the tensors that a call of the native entry is writing to now, in another thread."""
+        count, table = self.busy[1], self.busy[2]
+        return list((ctypes.c_int64 * count).from_address(table)) if count else []
 
     @property
     def kept_bytes(self) -> int:
