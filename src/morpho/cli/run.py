@@ -12,7 +12,7 @@ from typing import Any
 import morpho as mo
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, fail
-from morpho.base.in_force import current_isa
+from morpho.base.target import current_isa
 from morpho.cli.stop_text import StopText
 from morpho.weights.chat import render_chat
 from morpho.weights.pull import MODELS, model_path

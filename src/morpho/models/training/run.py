@@ -190,14 +190,16 @@ class Run:
 
     def _restore(self) -> None:
         found = self.checkpoints.read()
-        self.model.load_state_dict(found.model)
-        self.optimiser.load_state_dict(found.optimiser)
-        mo.nn.random.set_state(found.key)
         try:
+            self.model.load_state_dict(found.model)
+            self.optimiser.load_state_dict(found.optimiser)
+            mo.nn.random.set_state(found.key)
             self.step, self.losses = int(found.numbers["step"]), [float(loss) for loss in found.numbers["losses"]]
-        except (KeyError, TypeError, ValueError) as error:
-            raise fail(FileFault, "resume", f"the last checkpoint in {self.folder} has no step and losses: {error!r}",
-                       "remove it to go on from the one before") from None
+        except (KeyError, TypeError, ValueError) as error:  # Morpho's own among them
+            place = self.checkpoints.path(self.checkpoints.steps()[-1])
+            raise fail(FileFault, "resume", f"the checkpoint {place} does not fit this run: "
+                                            f"{getattr(error, 'message', '') or repr(error)}",
+                       "remove that folder to go on from the one before it") from None
         self.checkpoints.publish(self.folder / MODEL)  # a run may be killed after the one and before the other
 
     def _json(self, name: str) -> dict[str, Any]:
