@@ -9,7 +9,7 @@ from typing import Any
 
 from morpho.base.trees import LEAF
 
-Spec = tuple[Any, ...]  # dtype, sizes, strides or None
+Spec = tuple[Any, ...]  # dtype, sizes, strides or None, device
 
 
 class Changes:
@@ -86,12 +86,14 @@ def _of_constant(tree: Any, name: str) -> tuple[str, str, str]:
 
 def _shapes(before: dict[str, Spec], now: dict[str, Spec]) -> Iterator[tuple[str, str, str]]:
     """Tensors of another dtype, shape or layout."""
-    for name, (dtype, sizes, strides) in now.items():
-        if name not in before or before[name] == (dtype, sizes, strides):
+    for name, spec in now.items():
+        if name not in before or before[name] == spec:
             continue
-        old_dtype, old_sizes, _ = before[name]
+        (dtype, sizes, _, device), (old_dtype, old_sizes, _, old_device) = spec, before[name]
         if old_dtype != dtype:
             yield f"the dtype of {name}", "convert it first: x.astype(...)", str(dtype)
+        elif old_device != device:
+            yield f"the device of {name}", "move it first: x.to(...)", str(device)
         elif len(old_sizes) != len(sizes):
             yield f"the number of axes of {name}", "reshape it first", str(len(sizes))
         elif old_sizes == sizes:
