@@ -81,9 +81,7 @@ def answer(writer: Writer, prompt: str) -> str:
     """Write one answer; gives its text."""
     if writer.talks:
         return stream(writer, writer.chat([{"role": "user", "content": prompt}]))
-    ids = writer.encode(prompt)
-    print(prompt, end="", flush=True)
-    return stream(writer, ids)
+    return stream(writer, writer.encode(prompt), prompt)
 
 
 # -- what is asked for -------------------------------------------------------------------------------------------------
@@ -177,8 +175,9 @@ def _writer(model: str | None, sampling: Sampling, chat: bool | None) -> Writer:
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
-def stream(writer: Writer, ids: list[int]) -> str:
-    """Print what follows these tokens, up to a stop text, and on standard error how fast that was; gives the text."""
+def stream(writer: Writer, ids: list[int], prompt: str = "") -> str:
+    """Print what follows these tokens, after the prompt and up to a stop text, and on standard error how fast that was;
+    gives the text."""
     sampling, network = writer.sampling, writer.network
     seed = sampling.seed if sampling.seed is not None else time.time_ns() % (1 << 32)
     decoder, stop, text, count = writer.tokenizer.stream(), StopText(sampling.stop), [], 0
@@ -192,6 +191,7 @@ def stream(writer: Writer, ids: list[int]) -> str:
     tokens = mo.models.generate(network, ids, max_new_tokens=sampling.tokens, temperature=sampling.temperature,
                                 top_k=sampling.top_k, top_p=sampling.top_p, seed=seed,
                                 repetition_penalty=sampling.penalty)
+    print(prompt, end="", flush=True)  # mistakes, such as too long a prompt, were said without it
     try:
         for token in tokens:
             count += 1
