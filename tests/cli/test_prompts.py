@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import morpho as mo
 from morpho.base.errors import MorphoError
-from morpho.cli import conversation
+from morpho.cli import conversation, writing
 from morpho.cli import run as part
 from morpho.cli.main import app
 from morpho.cli.stop_text import StopText
@@ -100,7 +100,7 @@ def shown(pieces: Sequence[bytes], stops: Sequence[str], monkeypatch: pytest.Mon
           capsys: pytest.CaptureFixture[str]) -> str:
     made = Scripted(pieces)
     monkeypatch.setattr(mo.models, "generate", lambda *_, **__: iter(range(len(pieces))))
-    text = part.stream(part.Writer(made, made, part.Sampling(stop=tuple(stops)), False), [1])
+    text = writing.stream(writing.Writer(made, made, writing.Sampling(stop=tuple(stops)), False), [1])
     out = capsys.readouterr().out
     assert out == text + "\n"
     return text
@@ -200,7 +200,7 @@ def test_a_conversation_remembers_and_forgets(monkeypatch: pytest.MonkeyPatch, c
 
     made = Chatty([b"yes"])
     monkeypatch.setattr(mo.models, "generate", lambda *_, **__: iter([0]))
-    writer = part.Writer(made, made, part.Sampling(tokens=10), True)
+    writer = writing.Writer(made, made, writing.Sampling(tokens=10), True)
     lines = iter(["one", "two", "three", "x" * 400])
     monkeypatch.setattr("builtins.input", lambda _: next(lines, None) or (_ for _ in ()).throw(EOFError))
     conversation.converse(writer)
