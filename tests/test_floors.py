@@ -295,8 +295,10 @@ def test_one_reader_of_the_environment() -> None:
 
 
 def test_import_loads_nothing_heavy() -> None:
-    """`import morpho` in a fresh process loads neither LLVM, nor the command line's packages, nor any extra."""
-    program = "import json, sys; old = {*sys.modules}; import morpho; print(json.dumps([*{*sys.modules} - old]))"
+    """`import morpho` in a fresh process loads neither LLVM, nor the command line's packages, nor any extra; nor does
+    `mo.compile` before a first call."""
+    program = ("import json, sys; old = {*sys.modules}; import morpho; morpho.compile(lambda x: x + 1); "
+               "print(json.dumps([*{*sys.modules} - old]))")
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     loaded = {name.split(".")[0] for name in json.loads(printed)}
     assert "morpho" in loaded

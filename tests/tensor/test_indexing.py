@@ -11,6 +11,7 @@ import pytest
 
 import morpho as mo
 from morpho.runtime.plans import evaluate
+from morpho.tensor.functions import index
 
 SHAPES = [(), (5,), (0,), (3, 4), (2, 3, 4), (2, 0, 3), (1, 4, 1)]
 
@@ -365,3 +366,17 @@ def test_assigned_values_with_equal_indices() -> None:
 
     for slope in (mo.grad(loss), mo.compile(mo.grad(loss))):
         assert slope(mo.asarray([1.0, 2.0, 3.0])).tolist() == [0, 10, 1]
+
+
+def test_rounding_an_assigned_float64_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Not for Python's numbers, nor where the tensor is as wide."""
+    index._say_rounded.cache_clear()
+    x, wide = mo.zeros(3), mo.zeros(3, dtype="float64")
+    with caplog.at_level("WARNING", "morpho"):
+        x[0], x[1:], wide[...] = 1.5, np.ones(2, "f"), np.ones(3)
+        assert not caplog.records
+        for _ in range(3):
+            x[...] = np.full(3, 0.1)
+            x[0] = np.float64(0.2)
+    assert len(caplog.records) == 1 and "float64 values are rounded to the float32" in caplog.text
+    assert x.dtype is mo.float32 and x.tolist() == [np.float32(0.2), np.float32(0.1), np.float32(0.1)]

@@ -1,24 +1,19 @@
 """The `morpho` command: `run`, `train`, `models ...`, `plan ...`, `doctor`, `tour`, `bench ...`.
 
-Each command imports what it needs when it runs, so that `--help` and a mistyped option answer at once. An error that
-Morpho raises on purpose is one red line on standard error and exit code 2; anything else is a fault of ours and keeps
-its traceback.
+Each command imports what it needs when it runs, so that `--help` and a mistyped option answer at once. An error is one
+red line on standard error and an exit code (`guard.py`), whatever it is.
 """
 
 from __future__ import annotations
 
-import re
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from morpho.base.errors import MorphoError
 from morpho.cli import plan_command
-
-EXIT_ERROR = 2
+from morpho.cli.guard import guarded
 
 
 class Commands(TyperGroup):
@@ -78,12 +73,15 @@ def options(
 @app.command("run")
 def run(
     words: Annotated[
-        list[str],
-        typer.Argument(metavar="[MODEL] PROMPT",
+        list[str] | None,
+        typer.Argument(metavar="[MODEL] [PROMPT]",
                        help="A folder with config.json, model.safetensors and tokenizer.json, a .gguf file, or a name "
-                            "from `morpho models`; then the text to go on from. Without a model: the small one that "
-                            "ships with Morpho."),
-    ],
+                            "from `morpho models`; then the text to go on from, - for standard input. Without a model: "
+                            "the small one that ships with Morpho. Without a prompt, on a terminal: a conversation."),
+    ] = None,
+    file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Take the prompt from this file; -: from standard input.")
+    ] = None,
     tokens: Annotated[int, typer.Option(min=1, help="Most tokens to make.")] = 120,
     temperature: Annotated[
         float | None, typer.Option(min=0.0, help="0 takes the likeliest token every time, as talking does by default; "
@@ -93,19 +91,21 @@ def run(
     top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Only among the likeliest of this share.")] = 1.0,
     penalty: Annotated[float, typer.Option(min=0.0, help="Above 1: tokens that were there are less likely.")] = 1.0,
     seed: Annotated[int | None, typer.Option(min=0, help="The same seed gives the same text.")] = None,
-    stop: Annotated[list[str] | None, typer.Option(help="Stop at this text; may be given several times.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="Stop before this text, which is not shown; may be given "
+                                                        "several times.")] = None,
     chat: Annotated[
         bool | None, typer.Option("--chat/--raw", help="Talk to the model, or let it go on with the text as it is; "
                                   "default: talk if the model has a chat template.")
     ] = None,
 ) -> None:
-    """Let a model write: `morpho run "In the beginning"`, `morpho run my-model "Once"`."""
+    """Let a model write: `morpho run "In the beginning"`, `morpho run my-model "Once"`; talk to one: `morpho run
+    smollm2`."""
     from morpho.cli import run as part
 
-    if len(words) > 2:
+    if len(words or ()) > 2:
         raise typer.BadParameter("give a prompt, or a model and a prompt; quote a prompt of several words")
     sampling = part.Sampling(tokens, temperature, top_k, top_p, penalty, seed, tuple(stop or ()))
-    part.run(words[0] if len(words) == 2 else None, words[-1], sampling, chat=chat)
+    part.run(words or (), sampling, file=file, chat=chat)
 
 
 RUN_SETTINGS = ("layers", "width", "heads", "kv_heads", "vocabulary", "context", "batch", "accumulate", "lr", "warmup",
@@ -294,22 +294,9 @@ def models_path(name: ModelName) -> None:
     part.show_path(name)
 
 
-def show_error(error: BaseException) -> None:
-    """One red line on standard error, without the place in the command line's own machinery where it was raised."""
-    from rich.console import Console
-
-    text = " ".join(str(error).split()) or type(error).__name__
-    text = re.sub(r" At (?:(?! At ).)*[/\\]typer[/\\][^:]*:\d+\.", "", text)
-    Console(stderr=True).print(text, style="bold red", markup=False, highlight=False, soft_wrap=True)
-
-
 def main() -> None:
     """The entry point of the `morpho` script and of `python -m morpho`."""
-    try:
-        app(prog_name="morpho")
-    except MorphoError as error:
-        show_error(error)
-        sys.exit(EXIT_ERROR)
+    guarded(lambda: app(prog_name="morpho"))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ from morpho.base.units import format_bytes, format_seconds, parse_seconds
 from morpho.plan.drawing import require_ending
 from morpho.plan.pictures import batches, certainty
 from morpho.plan.whatif import changed
+from morpho.weights.atomic import write_text
+from morpho.weights.errors import StorageError
 
 
 @dataclass
@@ -72,10 +74,9 @@ def show(card: planner.ModelCard, cluster: planner.Cluster, constraints: planner
 def write(path: Path, text: str) -> None:
     """Write a file the user named."""
     try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise fail(ArgumentError, "plan", f"{path} cannot be written: {error.strerror or error}",
-                   "give a path in a folder of yours") from None
+        write_text(path, text)
+    except StorageError as error:
+        raise fail(ArgumentError, "plan", error.message, "give a path in a folder of yours") from None
 
 
 # --------------------------------------------------------------------------------------------------------- tables

@@ -1,55 +1,120 @@
-"""`morpho run`: text from a model, as it is made."""
+"""`morpho run`: text from a model, as it is made, for one prompt or for one line after another."""
 
 from __future__ import annotations
 
 import sys
-import time
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import morpho as mo
+from morpho.base import settings
 from morpho.base.errors import ArgumentError, fail
-from morpho.weights.text.chat import render_chat
+from morpho.base.target import current_isa
+from morpho.cli.conversation import converse
+from morpho.cli.stop_text import StopText
+from morpho.cli.writing import Sampling, Writer, answer
+from morpho.weights.pull import MODELS, model_path
+
+STDIN = "-"  # as a prompt or a file: standard input
+LONGEST_PATH_BYTES = 4096
+MOST_PROMPT_BYTES = 64 << 20
+LONGEST_NAME_SHOWN = 80
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """How the next token is chosen."""
+def run(words: Sequence[str], sampling: Sampling, *, file: str | None = None, chat: bool | None = None) -> None:
+    """Print the prompt and what the model makes of it, then how fast it was; without a prompt, one line of the terminal
+    after another."""
+    settings.get(), current_isa()  # mistakes in these are not mistakes in the model's files
+    StopText(sampling.stop)
+    model, prompt = understood(words, file)
+    interactive = prompt is None
+    if interactive and not sys.stdin.isatty():
+        said = f"{_shown(model)} is a model, and there is no prompt" if model else "there is no prompt"
+        raise fail(ArgumentError, "run", said, f'write: morpho run {_shown(model) + " " if model else ""}"Once", '
+                                               "--file FILE, or - for a prompt from standard input")
+    writer = _writer(model, sampling, chat)
+    if interactive:
+        converse(writer)
+    else:
+        answer(writer, prompt or "")
 
-    tokens: int = 120
-    temperature: float | None = None  # None: 0 when talking, else 0.8
-    top_k: int = 50
-    top_p: float = 1.0
-    penalty: float = 1.0
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
+
+# -- what is asked for -------------------------------------------------------------------------------------------------
+def understood(words: Sequence[str], file: str | None) -> tuple[str | None, str | None]:
+    """(model, prompt) of a command line; no model: the one that ships; no prompt: there is none yet. A prompt beside a
+    model is never looked for on the disk, and of a word that stands alone only what can be a path is."""
+    if len(words) > 2:
+        raise fail(ArgumentError, "run", f"{len(words)} words are more than a model and a prompt",
+                   "quote a prompt of several words")
+    if file is not None:
+        if len(words) == 2:
+            raise fail(ArgumentError, "run", "there is a prompt and --file too", "give one of them")
+        return (words[0] if words else None), read_prompt(file)
+    if not words:
+        return None, None
+    if len(words) == 1 and looks_like_a_model(words[0]):
+        return words[0], None
+    return (words[0] if len(words) == 2 else None), read_prompt(STDIN) if words[-1] == STDIN else words[-1]
+
+
+def read_prompt(file: str) -> str:
+    """The prompt in a file, or in standard input, without the end of its last line."""
+    name = "standard input" if file == STDIN else file
+    try:
+        if file == STDIN:
+            raw = sys.stdin.buffer.read(MOST_PROMPT_BYTES + 1)
+        else:
+            with open(file, "rb") as opened:
+                raw = opened.read(MOST_PROMPT_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise fail(ArgumentError, "run", f"{_shown(name)} cannot be read: {getattr(error, 'strerror', None) or error}",
+                   "--file takes a text in UTF-8") from None
+    if len(raw) > MOST_PROMPT_BYTES:
+        raise fail(ArgumentError, "run", f"{_shown(name)} has more than {MOST_PROMPT_BYTES} bytes",
+                   "no model takes a prompt as long as that")
+    try:
+        return raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise fail(ArgumentError, "run", f"{_shown(name)} is not a text in UTF-8: {error.reason} at byte {error.start}",
+                   "convert it first: iconv -t UTF-8") from None
 
 
 def find(name: str) -> Path:
     """The folder or file of a model: a path, or a name that `morpho models pull` has fetched."""
-    from morpho.weights.pull import MODELS, model_path
-
-    place = Path(name)
-    if place.exists():
+    place = _existing(name)
+    if place is not None:
         return place
     if name not in MODELS:
-        raise fail(ArgumentError, "run", f"there is no folder or file {name}, and no model of that name",
+        raise fail(ArgumentError, "run", f"there is no folder or file {_shown(name)}, and no model of that name",
                    f"the names are {', '.join(MODELS)}; a prompt of several words needs quotes")
     return model_path(name)
 
 
 def looks_like_a_model(word: str) -> bool:
-    """Whether a word that stands alone is more likely a model without a prompt."""
-    place = Path(word)
-    return (place / "config.json").exists() or (place.suffix == ".gguf" and place.exists())
+    """Whether a word that stands alone is a model without a prompt: a name, a folder with a model, a GGUF file."""
+    place = _existing(word)
+    if place is None:
+        return word in MODELS
+    return place.suffix == ".gguf" or _existing(str(place / "config.json")) is not None
 
 
-def run(model: str | None, prompt: str, sampling: Sampling, *, chat: bool | None) -> None:
-    """Print the prompt and what the model makes of it, then how fast it was."""
-    if model is None and looks_like_a_model(prompt):
-        raise fail(ArgumentError, "run", f"{prompt} is a model, and there is no prompt",
-                   f'write: morpho run {prompt} "Once"')
+def _existing(text: str) -> Path | None:
+    """The path that a text names, if it can be one and something is there."""
+    if not text or len(text.encode("utf-8", "surrogatepass")) > LONGEST_PATH_BYTES or "\n" in text or "\0" in text:
+        return None
+    try:
+        return Path(text) if Path(text).exists() else None
+    except (OSError, ValueError):  # a name longer than the file system's, a folder that may not be looked into
+        return None
+
+
+def _shown(name: str | None) -> str:
+    text = " ".join((name or "").split())
+    return text if len(text) <= LONGEST_NAME_SHOWN else text[:LONGEST_NAME_SHOWN] + "..."
+
+
+def _writer(model: str | None, sampling: Sampling, chat: bool | None) -> Writer:
     place = mo.models.SHIPPED if model is None else find(model)
     network, tokenizer = mo.models.load_with_tokenizer(place)
     if tokenizer is None:
@@ -60,35 +125,6 @@ def run(model: str | None, prompt: str, sampling: Sampling, *, chat: bool | None
     talks = bool(tokenizer.chat_template) if chat is None else chat
     if talks and not tokenizer.chat_template:
         raise fail(ArgumentError, "run", f"{place.name} has no chat template", "leave out --chat")
-    text = render_chat([{"role": "user", "content": prompt}], tokenizer.chat_template) if talks else prompt
-    ids = tokenizer.encode(text)
-    if not ids:
-        raise fail(ArgumentError, "run", "the prompt is empty", "give some text to begin with")
-    if not talks:
-        print(prompt, end="", flush=True)
     usual = 0.0 if talks else 0.8
-    _stream(network, tokenizer, ids, replace(sampling, temperature=usual) if sampling.temperature is None else sampling)
-
-
-def _stream(network: Any, tokenizer: Any, ids: list[int], sampling: Sampling) -> None:
-    seed = sampling.seed if sampling.seed is not None else time.time_ns() % (1 << 32)
-    stream, count = tokenizer.stream(), 0
-    started = time.perf_counter()
-    first = started
-    interrupted = False
-    try:
-        for token in mo.models.generate(network, ids, max_new_tokens=sampling.tokens, temperature=sampling.temperature,
-                                        top_k=sampling.top_k, top_p=sampling.top_p, seed=seed, stop=sampling.stop,
-                                        repetition_penalty=sampling.penalty, tokenizer=tokenizer):
-            count += 1
-            if count == 1:
-                first = time.perf_counter()
-            print(stream.push(token), end="", flush=True)
-    except KeyboardInterrupt:
-        interrupted = True
-    print(stream.finish(), flush=True)
-    ended = time.perf_counter()
-    speed = f"{(count - 1) / (ended - first):.1f} tokens/s" if count > 1 and ended > first else "-"
-    full = len(ids) + count >= network.context and count < sampling.tokens
-    ending = f", the context of {network.context} tokens is full" if full else ", interrupted" if interrupted else ""
-    print(f"[{count} tokens, first after {first - started:.2f} s, {speed}, seed {seed}{ending}]", file=sys.stderr)
+    chosen = replace(sampling, temperature=usual) if sampling.temperature is None else sampling
+    return Writer(network, tokenizer, chosen, talks)

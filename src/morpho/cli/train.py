@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any, ClassVar
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from morpho.base import settings as settings_in_force
+from morpho.base.target import current_isa
 from morpho.models.training import Run, Settings
 from morpho.weights.atomic import atomic_file
 
@@ -52,6 +55,7 @@ class Habits:
 def train(data: Path | None, out: Path, settings: Settings, habits: Habits, *, resume: bool, steps: int | None,
           start: Path | None, until: int | None, given: Collection[str] = ()) -> None:
     """Train, showing how it goes. `given` are the options of `habits` that the user named."""
+    settings_in_force.get(), current_isa()  # mistakes in these are not mistakes in the run's files
     console = Console(stderr=True)
     habits = habits.kept(out, given) if resume else habits
     run = Run(out, data, settings, resume=resume, steps=steps, keep=habits.keep, start=start,
@@ -103,7 +107,7 @@ def _stop_on_interrupt(console: Console) -> Iterator[Any]:
     def interrupted(number: int, frame: FrameType | None) -> None:
         asked.append(number)
         signal.signal(number, before[number])
-        console.print("stopping after this step; once more to stop at once, without saving")
+        _say_now(console, "stopping after this step; once more to stop at once, without saving")
 
     for number in (signal.SIGINT, signal.SIGTERM):
         before[number] = signal.signal(number, interrupted)
@@ -112,6 +116,16 @@ def _stop_on_interrupt(console: Console) -> Iterator[Any]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _say_now(console: Console, text: str) -> None:
+    """Say something from a signal handler: what the console was writing when the signal came cannot be entered again,
+    so this goes to its file directly."""
+    try:
+        os.write(console.file.fileno(), f"\r{text}\n".encode())
+    except (OSError, ValueError):  # no file behind it, or none that takes anything
+        with suppress(OSError, ValueError, RuntimeError):
+            console.print(text)
 
 
 def loss_curve(losses: list[float], width: int = WIDTH, height: int = 8) -> str:

@@ -6,12 +6,12 @@
 """
 
 from morpho.models.base import LanguageModel, Model, Output
-from morpho.models.checkpoints import Checkpoints
 from morpho.models.files.loading import SHIPPED, load, load_with_tokenizer, save
 from morpho.models.registry import create, from_config
 from morpho.models.registry import names as list
 from morpho.models.text.generation import generate
 from morpho.models.text.generators import Generator
+from morpho.models.training.checkpoints import Checkpoints
 from morpho.models.transformer import (
     prenorm_transformer_base,
     prenorm_transformer_large,

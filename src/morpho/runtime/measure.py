@@ -87,8 +87,12 @@ def _store(name: str, row: Any) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         known = _stored() | {name: row}
         scratch = path.with_suffix(f".{os.getpid()}.tmp")
-        scratch.write_text(json.dumps(known, indent=1), encoding="utf-8")
-        os.replace(scratch, path)  # whole or not at all
+        try:
+            scratch.write_text(json.dumps(known, indent=1), encoding="utf-8")
+            os.replace(scratch, path)  # whole or not at all
+        except OSError:
+            scratch.unlink(missing_ok=True)
+            raise
 
 
 # -- crossovers: measured by `morpho doctor --measure` alone, else the defaults ----------------------------------------

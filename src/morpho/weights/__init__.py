@@ -7,7 +7,15 @@
 (4,)
 """
 
-from morpho.weights.errors import FileFault, MissingExtra, MissingFile, NameFault, PullError
+from morpho.weights.errors import (
+    FileFault,
+    FolderInUse,
+    MissingExtra,
+    MissingFile,
+    NameFault,
+    PullError,
+    StorageError,
+)
 from morpho.weights.files import load, save
 from morpho.weights.gguf.file import GgufConfig, GgufFile, load_gguf
 from morpho.weights.mapping import Rule, match
@@ -22,8 +30,8 @@ from morpho.weights.text.tokenizer_file import load_tokenizer, save_tokenizer
 from morpho.weights.transforms import concat, reshape, split, transpose, unpermute
 
 __all__ = [
-    "BytePairs", "FileFault", "GgufConfig", "GgufFile", "MissingExtra", "MissingFile", "NameFault", "PullError",
-    "Rule", "StreamDecoder", "Tokenizer", "Weights", "chatml", "concat", "is_pulled", "load", "load_gguf",
+    "BytePairs", "FileFault", "FolderInUse", "GgufConfig", "GgufFile", "MissingExtra", "MissingFile", "NameFault", "PullError",
+    "Rule", "StorageError", "StreamDecoder", "Tokenizer", "Weights", "chatml", "concat", "is_pulled", "load", "load_gguf",
     "load_tokenizer", "match", "model_path", "pull_model", "render_chat", "reshape", "save", "save_tokenizer",
     "split", "train_bpe", "transpose", "unpermute",
 ]

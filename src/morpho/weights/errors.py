@@ -61,3 +61,15 @@ class PullError(MorphoError, RuntimeError):
     ...
     morpho.weights.errors.PullError: [models] nowhere.whl is not a file. At ...
     """
+
+
+class StorageError(MorphoError, OSError):
+    """A file that could not be written: a full disk, a folder that is read-only. `errno` is the system's number."""
+
+    __str__ = Exception.__str__
+
+
+class FolderInUse(MorphoError, BlockingIOError):
+    """A folder that another process is writing to; the message has its number."""
+
+    __str__ = Exception.__str__

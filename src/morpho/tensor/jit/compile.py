@@ -14,9 +14,8 @@ from functools import cache, partial
 from typing import Any
 
 from morpho.backends.cpu.driver.abi import Distances
-from morpho.backends.cpu.driver.executable import native, set_distances
+from morpho.backends.cpu.driver.executable import set_distances
 from morpho.backends.cpu.driver.layout import make_vectorcallable, slot_offset
-from morpho.backends.registry import HOST, default_device
 from morpho.base import settings
 from morpho.base.checks import as_real, as_whole
 from morpho.base.errors import ArgumentError, fail
@@ -183,9 +182,9 @@ def compile(function: Callable[..., Any] | None = None, *, dynamic: Mapping[str,
         return lambda inner: compile(inner, dynamic=dynamic, whole=whole, memory_budget=memory_budget)
     if not callable(function):
         raise fail(ArgumentError, "compile", f"{type(function).__name__} is not a function")
-    made = Compiled(function, dynamic, whole, _budget(memory_budget))
-    _install_entry(made)
-    return made
+    if not _entry_ready:
+        _say_unknown()
+    return Compiled(function, dynamic, whole, _budget(memory_budget))  # LLVM is loaded when a first call compiles
 
 
 def _budget(given: int | float | str | None) -> Budget | None:
@@ -218,11 +217,3 @@ _entry_ready = _measure()
 @cache
 def _say_unknown() -> None:
     log.warning("this Python's objects are unknown to Morpho: compiled calls go through Python (said once)")
-
-
-def _install_entry(made: Compiled) -> None:
-    if default_device() != HOST:  # it needs no LLVM
-        return
-    if not _entry_ready:
-        _say_unknown()
-    made.entry = native().entry

@@ -8,6 +8,7 @@ from typing import Any
 
 from morpho.backends.cpu.driver.abi import CommonField
 from morpho.passes.remat.remat import Budget
+from morpho.tensor.jit.changes import Changes
 from morpho.tensor.jit.dynamic import dynamic_sizes
 from morpho.tensor.jit.native_entry import NativeEntry
 
@@ -26,7 +27,7 @@ class CompiledFunction(NativeEntry):
         plain = all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in self.signature.parameters.values())
         self.positional = tuple(self.signature.parameters) if plain else None
         self.dynamic = dynamic_sizes(dynamic, self.signature)
-        self.assumed: dict[Any, dict[int, Any]] = {}  # by signature: objects that its traces depend on
+        self.changes = Changes()
         self.recompiles = self.slow_calls = self.fallbacks = 0
 
     @property

@@ -20,16 +20,29 @@ def prepared(made: Entry, chosen: Specialisation, captured: list[Tensor], addres
     """What depends on the captured tensors alone, computed anew when one of them has changed."""
     found = chosen.prepared if captured else NOTHING
     if found is None or not found.fits(captured):
+        changing = _is_being_written(chosen.captured)  # asked while `captured` holds the memory: nobody begins after it
         buffers = evaluation.prepare(chosen.plan, addresses)
         read = {place.slot for step in chosen.plan.program.prepare for place in step.reads}
         first = len(addresses) - len(captured)
         held = [tensor._storage for i, tensor in enumerate(captured) if first + i in read]
         found = Prepared([tensor._layout for tensor in captured], held, buffers)
+        if changing:
+            return found  # half of the old elements and half of the new: for this call, and no other
         with made.lock:
             _retire(made, chosen)
             chosen.prepared = found
         _stop(made, chosen)  # its table names the old ones; the next call fills it anew
     return found
+
+
+def _is_being_written(tensors: list[Tensor]) -> bool:
+    """Whether a native call in another thread writes any of these as its `out=` just now. Through Python the target is
+    claimed once more at the end, so that what was packed meanwhile does not fit it."""
+    mine = {id(tensor) for tensor in tensors}
+    with entries.lock:
+        functions = list(entries.live)
+    return any(not mine.isdisjoint(chosen.written)
+               for function in functions for chosen in list(function.specialisations.values()) if chosen.is_busy)
 
 
 def fixed_table(chosen: Specialisation) -> list[Any] | None:

@@ -54,7 +54,7 @@ class Entries:
     def stop(self, served: Tables) -> None:
         """Before tables are changed."""
         with self.lock:
-            self._set(served, False)
+            self.set(served, False)
 
     def start(self, served: Tables, generation: int) -> None:
         """Let tables serve callers with this one's settings, unless it found their code before a change."""
@@ -64,7 +64,7 @@ class Entries:
                 return
             served.serves = mine  # held: native code knows its address
             served.words[ContextField.SETTINGS] = id(mine)
-            self._set(served, True)
+            self.set(served, True)
 
     def refuses(self, generation: int) -> bool:
         """Whether code that was found in this generation is not to be served: there was a change since, or every result
@@ -76,13 +76,13 @@ class Entries:
         with self.lock:
             self.generation += 1
             for served in self._all():
-                self._set(served, False)
+                self.set(served, False)
 
     def look_again(self) -> None:
         """A block of settings begins or ends: whether callers must be told apart may have changed."""
         with self.lock:
             for served in self._all():
-                self._set(served, served.is_right)
+                self.set(served, served.is_right)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -98,14 +98,14 @@ class Entries:
             self.traces = max(0, self.traces + change)  # in a child forked by the traced function it is 0 already
             if self.traces == max(change, 0):  # the first begins, or the last ends
                 for served in self._all():
-                    self._set(served, served.is_right)
+                    self.set(served, served.is_right)
 
     def _all(self) -> Iterator[Tables]:
         return (served for made in self.live for served in list(made.served))
 
-    def _set(self, served: Tables, right: bool) -> None:
+    def set(self, served: Tables, right: bool) -> None:
         """Whether tables hold the right code, and so whom they serve: without a block open everyone has the settings of
-        the process, and tables for others rest."""
+        the process, and tables for others rest. Call it with the lock held."""
         served.is_right, blocks = right, settings.blocks()
         if not right or self.traces or (served.serves is not None and not blocks):
             enabled = Enabled.NONE

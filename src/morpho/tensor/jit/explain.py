@@ -20,7 +20,7 @@ def statistics(compiled: CompiledFunction) -> dict[str, Any]:
     is_compiled = backend == "cpu"
     result: dict[str, Any] = {
         "calls": compiled.calls, "native_calls": compiled.native_calls, "recompiles": compiled.recompiles,
-        "fallbacks": compiled.fallbacks, "specialisations": len(compiled.specialisations),
+        "fallbacks": compiled.fallbacks, "specialisations": len(compiled.specialisations), "dropped": compiled.dropped,
         "isa": current_isa().name if is_compiled else backend, "threads": threads.wanted_threads()}
     if compiled.current is None:
         return result
@@ -122,7 +122,7 @@ def _peak_lines(stats: dict[str, Any]) -> list[str]:
 def _packed_anew(chosen: Specialisation) -> int:
     """How many captured tensors are packed at every call, as they are or converted, since NumPy owns them and may
     change them. What is made of captured tensors that Morpho owns is packed once, and not among these steps."""
-    program, first = chosen.plan.program, chosen.arguments + len(chosen.states.states)
+    program, first = chosen.plan.program, chosen.arguments + chosen.states.count
     borrowed = [not tensor.elements().writable for tensor in chosen.captured]
     made: dict[int, set[int]] = {}  # slots made of captured tensors alone -> which of them are borrowed
     for number, slot in enumerate(program.slots):

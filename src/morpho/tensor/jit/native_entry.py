@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,9 @@ class NativeEntry(ctypes.Structure):
         self.through_python = through_python  # for calls that the entry does not serve
         self.specialisations: dict[Any, Specialisation] = {}
         self.signatures: dict[Any, int] = {}  # numbers of structures, dtypes, shapes and strides of arguments
+        self.assumed: dict[Any, dict[int, Any]] = {}  # by signature: objects that its traces depend on
+        self.dead: deque[Specialisation] = deque()  # to be dropped, because an object they are for is no more
+        self.dropped = 0
         self.retired: Any = None  # memory a call in another thread may still read
         self.lock = threading.RLock()
         self.common = (ctypes.c_int64 * int(CommonField.SIZE))()
@@ -70,10 +74,13 @@ class NativeEntry(ctypes.Structure):
         self.served.append(made)
         return made
 
+    def show(self, chosen: Specialisation) -> None:
+        """Let this be the last one, for whoever asks."""
+        self._last, self.common[CommonField.LAST] = chosen, 0
+
     def choose(self, chosen: Specialisation) -> None:
         """A call runs this one through Python: large arenas of others are given back first."""
-        self._last = chosen
-        self.common[CommonField.LAST] = 0
+        self.show(chosen)
         for one in self.served:
             if one.chosen is not None and one.chosen is not chosen and one.chosen.kept_bytes > SMALL_BYTES:
                 entries.stop(one)
@@ -120,7 +127,7 @@ class NativeEntry(ctypes.Structure):
             one.words[ContextField.ENABLED] = 0
             one.chosen, one.is_right = None, False
         for chosen in self.specialisations.values():
-            chosen.busy.value = 0
+            chosen.busy[:] = [0, 0, 0]
         self._last, self.common[CommonField.LAST] = None, 0
 
     def _fault(self, status: int, chosen: Specialisation) -> None:

@@ -95,7 +95,8 @@ class Served:
         states, hold = chosen.states.table(chosen.plan), chosen.states.hold
         releases = executable.work > LONG_WORK
         arrange, gather = arranger(chosen.structure), chosen.gather
-        given = np.array([0 if thing is LEAF else id(thing) for thing in chosen.given or ()], np.int64)
+        given = np.array([0 if thing is LEAF else id(thing()) for thing in chosen.given or ()], np.int64)
+        chosen.given_table = given
         chosen.keep = [guards, bindings, table, allocate_outputs, templates, states, hold, given, arrange, *fixed]
         words[ContextField.ARGUMENTS] = len(given) if chosen.given is not None else -1
         words[ContextField.ARGUMENT_TABLE] = given.ctypes.data

@@ -28,6 +28,7 @@ from morpho.tensor.jit import constants
 from morpho.tensor.jit.compiled_function import CompiledFunction
 from morpho.tensor.jit.dynamic import Owner, check_elements, owners
 from morpho.tensor.jit.entries import entries
+from morpho.tensor.jit.lifetimes import bury
 from morpho.tensor.jit.specialise import Specialisation
 from morpho.tensor.jit.tracing import specialise
 from morpho.tensor.state.trace import current_trace
@@ -68,6 +69,7 @@ def call(made: CompiledFunction, /, *args: Any, **kwargs: Any) -> Any:
         result = _run(made, chosen, tensors, owned, out)
     with made.lock:  # after the run, whose memory the entry's arena then takes
         made.serve(chosen, generation)
+    bury(made)
     return result
 
 

@@ -72,7 +72,7 @@ class Specialisation:
     least: dict[str, int]  # bounds within which that is sure, for the native entry
     footprint: Footprint
     arguments: int = 0  # tensors among them
-    given: list[Any] | None = None  # what a plain call gives by position: LEAF, or the very object
+    given: list[Any] | None = None  # what a plain call gives by position: LEAF, or what gives the very object
     gather: Callable[..., Any] | None = None  # finds the tensors of other calls, for the native entry
     prepared: Prepared | None = None
     block: Any = None
@@ -80,10 +80,15 @@ class Specialisation:
     calls: int = 0
     seconds: list[float] = field(default_factory=list)  # of each step, when `measure` was called
     sizes: dict[str, int] = field(default_factory=dict)  # of the dynamic axes then
-    assumed: dict[int, Any] = field(default_factory=dict)  # objects whose `static_key()` this was compiled for
+    assumed: dict[int, Any] = field(default_factory=dict)  # `Assumption`s that this was compiled for
     notes: list[str] = field(default_factory=list)  # what tracing decided, for `explain`
     signature: int = -1  # its number among the function's
-    busy: Any = field(default_factory=ctypes.c_int64)  # 1 while a call of the native entry runs in `block`
+    given_table: Any = None  # the addresses of what is `given`, for the native entry
+    used: int = 0  # by a call through Python, in the order of all
+    watched: list[Any] = field(default_factory=list)  # weak references to objects without which this is no use
+    # 1 while a call of the native entry runs in `block`; in one that gave up the interpreter lock, how many tensors it
+    # writes, and a table of them.
+    busy: Any = field(default_factory=ctypes.c_int64 * 3)
 
     @property
     def staging_bytes(self) -> int:
@@ -95,7 +100,13 @@ class Specialisation:
     @property
     def is_busy(self) -> bool:
         """Whether a call of the native entry runs, in this thread or another."""
-        return bool(self.busy.value)
+        return bool(self.busy[0])
+
+    @property
+    def written(self) -> list[int]:
+        """The addresses of the tensors that a call of the native entry is writing to now, in another thread."""
+        count, table = self.busy[1], self.busy[2]
+        return list((ctypes.c_int64 * count).from_address(table)) if count else []
 
     @property
     def kept_bytes(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -28,6 +29,7 @@ from morpho.tensor.jit.argument_extractor import gatherer, may_change
 from morpho.tensor.jit.compiled_function import CompiledFunction
 from morpho.tensor.jit.dynamic import Owner, check_bound, needed_elements, sure_bounds, symbols_of
 from morpho.tensor.jit.entries import entries
+from morpho.tensor.jit.lifetimes import Assumption, held, keep, objects_of, use, weakened
 from morpho.tensor.jit.specialise import Binding, Specialisation, capture, layout_of
 from morpho.tensor.state.native_states import MOST_SPARE_BYTES, States
 from morpho.tensor.state.trace import Trace
@@ -35,12 +37,14 @@ from morpho.tensor.state.trace import Trace
 log = logging.getLogger("morpho")
 MANY_RECOMPILES = 8
 _NOTHING = flatten(None, [])
+_signatures = itertools.count()
 
 
 def specialise(made: CompiledFunction, structure: Any, tensors: list[Tensor], owned: list[Owner]) -> Specialisation:
     specs = [_spec(made, tensor, owner) for tensor, owner in zip(tensors, owned, strict=True)]
     chosen = settings.get()
-    key: Any = (structure, tuple(specs), chosen.level, chosen.isa, chosen.passes_off, chosen.joint,
+    named = tuple([(name, weakened(tree)) for name, tree in structure])
+    key: Any = (named, tuple(specs), chosen.level, chosen.isa, chosen.passes_off, chosen.joint,
            threads.wanted_threads(), chosen.device, chosen.autocast, chosen.nans, chosen.fast,
            measure.crossovers(), registry_changes())
     try:
@@ -51,26 +55,29 @@ def specialise(made: CompiledFunction, structure: Any, tensors: list[Tensor], ow
         raise fail(ArgumentError, made.__name__, f"{which} is neither a tensor nor hashable",
                    "pass tensors, numbers, strings, or tuples, lists and dicts of them") from None
     if found is None or not found.fits:
-        first = not made.specialisations
-        found = _trace(made, structure, specs)
+        objects = [thing for _, tree in structure for thing in objects_of(tree)]
+        found = _trace(made, structure, specs, objects)
         if found.assumed:
             made.assumed.setdefault(key[0], {}).update(found.assumed)
             key = (key[0], _assumptions(made, key[0]))
-        found.signature = made.signatures.setdefault(key[0][:2], len(made.signatures))
-        made.specialisations[key] = found
-        if not first:
-            made.recompiles += 1
-        if made.recompiles == MANY_RECOMPILES and not first:
-            log.warning("%s was compiled %d times: a size, or a number of Python or NumPy, changes from call to call; "
-                        "declare the size with dynamic=, or pass the number as a tensor (mo.asarray)",
-                        made.__name__, made.recompiles + 1)
+        found.signature = made.signatures.setdefault(key[0][:2], next(_signatures))
+        keep(made, key, found, objects)
+        _count(made, made.changes.note(named, specs, [owner.name for owner in owned]))
+    use(found)
     return found
+
+
+def _count(made: CompiledFunction, is_first: bool) -> None:
+    """Count a compilation, and say what changes from call to call where there are many."""
+    made.recompiles += not is_first
+    if made.recompiles == MANY_RECOMPILES and not is_first:
+        log.warning("%s was compiled %d times: %s", made.__name__, made.recompiles + 1, made.changes.told())
 
 
 def _assumptions(made: CompiledFunction, key: Any) -> tuple[Any, ...]:
     """What earlier traces of this signature found out about objects that may change: modes, settings of theirs."""
     known = made.assumed.get(key)
-    return tuple([thing.static_key() for thing in known.values()]) if known else ()
+    return tuple([assumption.key for assumption in known.values()]) if known else ()
 
 
 def _spec(made: CompiledFunction, tensor: Tensor, owner: Owner) -> tuple[Any, ...]:
@@ -105,7 +112,8 @@ def _bindings(shapes: Sequence[tuple[Size, ...]]) -> list[Binding]:
     return list(found.values())
 
 
-def _trace(made: CompiledFunction, structure: Any, specs: list[tuple[Any, ...]]) -> Specialisation:
+def _trace(made: CompiledFunction, structure: Any, specs: list[tuple[Any, ...]],
+           objects: list[Any]) -> Specialisation:
     check_bound(symbols_of([sizes for _, sizes, *_ in specs]), made.__name__)
     trace = Trace(len(specs), made.whole)
     parameters = []
@@ -123,7 +131,7 @@ def _trace(made: CompiledFunction, structure: Any, specs: list[tuple[Any, ...]])
         nodes += [tensor.node for _, tensor in trace.updates]
     device = evaluation.device_of([*nodes, *[tensor.node for tensor in parameters]])
     graph, captured = capture(nodes, trace)
-    return _finish(made, graph, (structure, shape), len(outputs), captured, trace, updates, specs, device)
+    return _finish(made, graph, (structure, shape), len(outputs), captured, trace, updates, specs, device, objects)
 
 
 def _call_original(made: CompiledFunction, arguments: dict[str, Any]) -> Any:
@@ -142,8 +150,8 @@ def _call_original(made: CompiledFunction, arguments: dict[str, Any]) -> Any:
 
 
 def _by_position(made: CompiledFunction, structure: Any) -> list[Any] | None:
-    """What a plain call gives by position for this structure: LEAF for a tensor, else the object itself; None
-    where there is no such call. Parameters at the end that have their defaults are left out."""
+    """What a plain call gives by position for this structure: LEAF for a tensor, else what gives the object itself;
+    None where there is no such call. Parameters at the end that have their defaults are left out."""
     parameters = list(made.signature.parameters.values())
     if "out" in made.signature.parameters:
         return None
@@ -154,7 +162,7 @@ def _by_position(made: CompiledFunction, structure: Any) -> list[Any] | None:
         single = tree is LEAF or (tree[0] == "static" and not may_change(tree))
         if not single or parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
             return None
-    return [LEAF if tree is LEAF else unflatten(tree, iter(())) for tree in trees]
+    return [LEAF if tree is LEAF else held(unflatten(tree, iter(()))) for tree in trees]
 
 
 def _is_default(parameter: inspect.Parameter, tree: Any) -> bool:
@@ -178,7 +186,7 @@ def _is_constant(tree: Any) -> bool:
 
 def _finish(made: CompiledFunction, graph: Graph, structures: tuple[Any, Any], count: int, captured: list[Tensor],
             trace: Trace, updates: list[tuple[int, int]], specs: list[tuple[Any, ...]],
-            device: str) -> Specialisation:
+            device: str, objects: list[Any]) -> Specialisation:
     guards = [record_words(dtype, sizes, contiguous_strides(sizes) if strides is None else strides)  # type: ignore
               for dtype, sizes, strides, _ in specs]
     called, structure = structures
@@ -199,7 +207,7 @@ def _finish(made: CompiledFunction, graph: Graph, structures: tuple[Any, Any], c
     aliases = uses.in_place(moved)
     overlap = simple and count == 1 and all(uses.may_alias(program.outputs[0].slot, slot)
                                             for index, slot in inputs.items() if index < len(specs))
-    states = States(trace.states, updates, aliases)
+    states = States(trace.states, updates, aliases, objects)
     given, gather = _by_position(made, called), gatherer(made.signature, called, structure)
     direct = (simple and (given is not None or gather is not None) and len(plan.segments) == 1
               and not has_sizes(structure)  # numbers of each call, which Python puts in
@@ -215,4 +223,5 @@ def _finish(made: CompiledFunction, graph: Graph, structures: tuple[Any, Any], c
     return Specialisation(plan, structure, count, captured, layouts, states, updates, aliases, bindings, overlap,
                           direct and least is not None, staged, needed, least or {},
                           footprint(program, moved, threads.wanted_threads()), len(specs), given, gather,
-                          assumed=trace.assumed, notes=list(trace.notes))
+                          assumed={number: Assumption(thing) for number, thing in trace.assumed.items()},
+                          notes=list(trace.notes))

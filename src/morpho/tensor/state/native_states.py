@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import weakref
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,34 +44,56 @@ class Spare:
 class States:
     """The states of one specialisation. As a context manager it holds all their locks."""
 
-    def __init__(self, states: list[State], updates: list[tuple[int, int]], aliases: dict[int, int]) -> None:
-        self.states = states
-        self.ordered = sorted(states, key=lambda state: state.number)  # calls never wait for each other in a circle
+    def __init__(self, states: list[State], updates: list[tuple[int, int]], aliases: dict[int, int],
+                 given: Sequence[Any] = ()) -> None:
+        self.count = len(states)
+        weak = {id(thing) for thing in given}  # arguments: whoever calls holds them
+        self._held = [weakref.ref(state) if id(state) in weak else partial(_same, state) for state in states]
+        numbers = [state.number for state in states]  # calls never wait for each other in a circle
+        self._order = sorted(range(len(states)), key=numbers.__getitem__)
         self.updates, self.aliases = updates, aliases
         self.spares: dict[int, Spare] = {}
         self.rows: np.ndarray | None = None
         self.plan: Plan | None = None
 
     @property
+    def states(self) -> list[State]:
+        """All of them; during a call, which holds those it is given."""
+        return [held() for held in self._held]  # type: ignore[misc]
+
+    @property
+    def ordered(self) -> list[State]:
+        """In the order in which their locks are taken."""
+        states = self.states
+        return [states[place] for place in self._order]
+
+    def shown(self) -> States:
+        """What is told of them, without them."""
+        made = States([], [], {})
+        made.count = self.count
+        return made
+
+    @property
     def spare_bytes(self) -> int:
         """Memory that updates outside the states' own need."""
-        return sum(self.states[number]._tensor.nbytes for number, output in self.updates if output not in self.aliases)
+        states = self.states
+        return sum(states[number]._tensor.nbytes for number, output in self.updates if output not in self.aliases)
 
     def table(self, plan: Plan) -> np.ndarray:
         """What the entry reads: per state a `StateRow`. Its addresses are those of slots, which stay, and so does it: a
         call under way holds this object, whatever becomes of the specialisation."""
         if self.rows is not None:
             return self.rows
-        executable, program = plan.executables[0], plan.program
-        rows = np.zeros((len(self.states), int(StateRow.SIZE)), np.int64)
-        for number, state in enumerate(self.states):
+        executable, program, states = plan.executables[0], plan.program, self.states
+        rows = np.zeros((len(states), int(StateRow.SIZE)), np.int64)
+        for number, state in enumerate(states):
             rows[number, StateRow.TENSOR] = id(state) + slot_offset(State, "_held")
             rows[number, StateRow.WORDS] = ctypes.addressof(state._words)
         for number, output in self.updates:
             rows[number, StateRow.RESULT] = executable.slot_number[program.outputs[output].slot]
             rows[number, StateRow.TARGET] = rows[number, StateRow.TENSOR]
             if output not in self.aliases:
-                spare = self.spares.setdefault(number, Spare(self.states[number]))
+                spare = self.spares.setdefault(number, Spare(states[number]))
                 rows[number, StateRow.TARGET] = id(spare) + slot_offset(Spare, "_tensor")
         self.rows, self.plan = rows, plan
         return rows
@@ -88,7 +113,7 @@ class States:
             for state in self.ordered:
                 state.lock.acquire()
                 taken.append(state)
-            return (self, *[state.lock.native_release for state in self.ordered])
+            return (self, *[state.lock.native_release for state in taken])
         except BaseException:
             _release(taken)
             raise
@@ -99,6 +124,10 @@ class States:
 
     def __exit__(self, *exception: object) -> None:
         _release(self.ordered)
+
+
+def _same(state: State) -> State:
+    return state
 
 
 def _release(states: list[State]) -> None:

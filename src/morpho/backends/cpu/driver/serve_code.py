@@ -150,6 +150,9 @@ def _guarded_run(f: Function, context: str, busy: str, running: tuple[str, str, 
             storage = e.load_pointer(e.offset(f.pointer(table, loop.index), "i8", at.storage))
             f.store_pointer(storage, keep, loop.index)
             f.increment(context, storage)
+    count, items = tensors[1]  # where other threads can see what is being written
+    f.store_pointer(items, busy, 2)
+    f.store(count, busy, 1)
     saved = "%" + e.fresh("p")
     e.line(f"{saved} = call ptr {f.pointer(context, ContextField.SAVE_THREAD)}()")
     run()
@@ -160,6 +163,7 @@ def _guarded_run(f: Function, context: str, busy: str, running: tuple[str, str, 
     e.branch(done)
     e.label(done)
     f.store(0, busy, 0)
+    f.store(0, busy, 1)
     return f.word(result, 0)
 
 

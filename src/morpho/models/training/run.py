@@ -10,12 +10,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import lzma
 import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,99 +22,17 @@ import numpy as np
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.base import LanguageModel
-from morpho.models.checkpoints import Checkpoints
-from morpho.weights import MissingFile, load_tokenizer, save, save_tokenizer, train_bpe
-from morpho.weights.atomic import atomic_file
+from morpho.models.training.checkpoints import Checkpoints, LossLog
+from morpho.models.training.settings import Progress, Settings, read_text
+from morpho.weights import FileFault, FolderInUse, MissingFile, load_tokenizer, save, save_tokenizer, train_bpe
+from morpho.weights.atomic import FolderLock, atomic_file, remove_leftovers, storing
+from morpho.weights.files import INDEX
+from morpho.weights.files import SINGLE as MODEL
 from morpho.weights.text.tokenizer import Tokenizer
 
 HELD_OUT = 0.02  # share of the tokens, at the end, that training does not see
 MOST_HELD_OUT = 1 << 16
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Everything that decides a run. Small enough for two cores by default."""
-
-    layers: int = 4
-    width: int = 256
-    heads: int = 4
-    kv_heads: int = 0  # 0: as many as heads
-    hidden: int = 0  # 0: 8/3 of the width, rounded up to 64
-    vocabulary: int = 2048
-    context: int = 256
-    batch: int = 8
-    accumulate: int = 1
-    steps: int = 1000
-    lr: float = 1e-3
-    least_lr: float = 0.1  # of lr, at the end
-    warmup: int = 50
-    weight_decay: float = 0.1
-    beta2: float = 0.95
-    clip: float = 1.0
-    dropout: float = 0.0
-    seed: int = 0
-
-    def check(self) -> Settings:
-        """Itself, or an error that names the field."""
-        for name in ("layers", "width", "heads", "vocabulary", "context", "batch", "accumulate", "steps"):
-            if getattr(self, name) < 1:
-                raise fail(ArgumentError, "train", f"{name}={getattr(self, name)} is not positive")
-        if self.width % self.heads or (self.width // self.heads) % 2:
-            raise fail(ArgumentError, "train", f"a width of {self.width} does not divide into {self.heads} heads of an "
-                                               f"even size", "choose a width that is a multiple of 2 * heads")
-        if self.kv_heads and self.heads % self.kv_heads:
-            raise fail(ArgumentError, "train", f"{self.heads} heads do not divide into {self.kv_heads} groups")
-        if self.vocabulary < 257:
-            raise fail(ArgumentError, "train", f"vocabulary={self.vocabulary} is too small",
-                       "257 is one token per byte and one for the end of a text")
-        if not 0 <= self.dropout < 1:
-            raise fail(ArgumentError, "train", f"dropout={self.dropout} does not lie in [0, 1)")
-        if not self.lr > 0:
-            raise fail(ArgumentError, "train", f"lr={self.lr} is not positive")
-        return self
-
-    def rate(self, step: int) -> float:
-        """The learning rate of a step: a rise, then half a cosine."""
-        if step < self.warmup:
-            return self.lr * (step + 1) / self.warmup
-        share = (step - self.warmup) / max(1, self.steps - self.warmup)
-        return self.lr * (self.least_lr + (1 - self.least_lr) * 0.5 * (1 + math.cos(math.pi * min(1.0, share))))
-
-    def model_config(self, vocabulary: int, eos: int | None) -> dict[str, Any]:
-        """The model, in the form of Llama's config.json."""
-        hidden = self.hidden or -(-8 * self.width // (3 * 64)) * 64
-        return {"model_type": "prenorm", "width": self.width, "layers": self.layers, "heads": self.heads,
-                "kv_heads": self.kv_heads or self.heads, "hidden": hidden, "vocab_size": vocabulary,
-                "max_seq_len": self.context, "attention_bias": False, "dropout": self.dropout, "eos_token_id": eos}
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a run is after a step."""
-
-    step: int
-    steps: int
-    loss: float
-    held_out: float | None
-    rate: float
-    tokens: int  # of this step
-    seconds: float  # of this step
-
-
-def read_text(path: str | os.PathLike[str]) -> str:
-    """A text file, UTF-8, also compressed as .xz."""
-    place = Path(path)
-    if not place.is_file():
-        what = f"{place} is no file of text" if place.exists() else f"there is no text file {place}"
-        raise fail(MissingFile, "train", what, "give one with --data")
-    try:
-        raw = lzma.decompress(place.read_bytes()) if place.suffix == ".xz" else place.read_bytes()
-        text = raw.decode("utf-8")
-    except (UnicodeDecodeError, lzma.LZMAError) as error:
-        raise fail(ArgumentError, "train", f"{place} is not a text in UTF-8: {error}") from None
-    if not text.strip():
-        raise fail(ArgumentError, "train", f"{place} is empty", "give a text with --data")
-    return text
+START = "start.safetensors"  # the weights that a run with `start` begins from
 
 
 class Run:
@@ -134,12 +50,23 @@ class Run:
                  say: Callable[[str], Any] = lambda text: None) -> None:
         self.folder, self.say = Path(folder), say
         self.checkpoints = Checkpoints(self.folder / "checkpoints", keep)
-        if resume:
-            self.settings = self._known_settings(steps)
-        else:
-            self._begin(data, settings or Settings(), tokenizer, start)
+        self.log = LossLog(self.folder / "losses.jsonl")
+        text = None if resume else self._text(data, settings or Settings())
+        self._alone = FolderLock(self._existing(resume) / ".lock", "train")
+        with self._alone:
+            self._tidy()
+            if text is None:
+                self.settings = self._known_settings(steps)
+            else:
+                self._begin(text, settings or Settings(), tokenizer, start)
+            self._load(resume)
+            self._mark = self._marked()
+        self._compile()
+
+    def _load(self, resume: bool) -> None:
+        """What the folder holds: tokens, model, optimiser and, on `resume`, where they were."""
         self.tokenizer = load_tokenizer(self.folder / "tokenizer.json")
-        self.tokens = np.memmap(self.folder / "tokens.bin", np.uint16, "r")
+        self.tokens = self._read_tokens()
         held = min(int(len(self.tokens) * HELD_OUT), MOST_HELD_OUT)
         self.train_tokens = self.tokens[:len(self.tokens) - held]
         self.held_tokens = self.tokens[len(self.tokens) - held:]
@@ -147,29 +74,65 @@ class Run:
             raise fail(ArgumentError, "train", f"the text has {len(self.tokens)} tokens, too few for a context of "
                                                f"{self.settings.context}", "use a longer text or a smaller --context")
         mo.nn.seed(self.settings.seed)
-        self.model = mo.models.from_config(self._config())
+        self.model = mo.models.from_config(self._json("config.json"))
         self.optimiser = self._optimiser()
         self.step, self.losses = 0, []  # type: ignore[var-annotated]
-        if resume:
-            self._restore()
-        elif (self.folder / "start.safetensors").exists():
-            self.model.load_state_dict(mo.weights.load(self.folder / "start.safetensors"))
-        self._compile()
-
-    # -- a new run -----------------------------------------------------------------------------------------------------
-    def _begin(self, data: Any, settings: Settings, tokenizer: Any, start: Any) -> None:
         if self.checkpoints.steps():
-            raise fail(ArgumentError, "train", f"{self.folder} holds a run already",
-                       "go on with --resume, or choose another folder")
-        if data is None:
-            raise fail(ArgumentError, "train", "a new run needs a text", "give one with --data")
-        settings.check()
-        text = read_text(data)
+            self._restore()
+        elif (self.folder / START).exists():
+            self.model.load_state_dict(mo.weights.load(self.folder / START))
+        if resume:
+            self.log.mend([{"step": n + 1, "loss": loss, "lr": self.settings.rate(n)}
+                           for n, loss in enumerate(self.losses)])
+
+    # -- one process at a time -----------------------------------------------------------------------------------------
+    def _existing(self, resume: bool) -> Path:
+        """The folder, which a new run makes."""
         try:
+            if resume and not (self.folder / "run.json").is_file():
+                raise fail(MissingFile, "train", f"{self.folder} holds no run to resume", "begin one without --resume")
             self.folder.mkdir(parents=True, exist_ok=True)
+        except MissingFile:
+            raise
         except OSError as error:
             raise fail(ArgumentError, "train", f"{self.folder} cannot be a folder: {error.strerror}",
                        "choose another one with --out") from None
+        return self.folder
+
+    def _tidy(self) -> None:
+        """What a killed run left half written goes; nobody else writes here now."""
+        with storing(self.folder):
+            remove_leftovers(self.folder)
+            self.checkpoints.tidy()
+
+    def _marked(self) -> Any:
+        """What changes when another process trains here."""
+        found = os.stat(self.folder / "run.json")
+        return found.st_ino, found.st_mtime_ns, self.checkpoints.steps()[-1:]
+
+    def _check_mark(self) -> None:
+        if self._marked() != self._mark:
+            raise fail(FolderInUse, "train", f"another process trained in {self.folder} since this run was opened",
+                       "open it again with --resume (resume=True), which goes on from where that one is")
+
+    # -- a new run -----------------------------------------------------------------------------------------------------
+    def _text(self, data: Any, settings: Settings) -> str:
+        """The text of a new run; mistakes are said before anything is written."""
+        if data is None:
+            raise fail(ArgumentError, "train", "a new run needs a text", "give one with --data")
+        settings.check()
+        return read_text(data)
+
+    def _begin(self, text: str, settings: Settings, tokenizer: Any, start: Any) -> None:
+        if self.checkpoints.steps():
+            raise fail(ArgumentError, "train", f"{self.folder} holds a run already",
+                       "go on with --resume, or choose another folder")
+        if (self.folder / MODEL).exists() or (self.folder / INDEX).exists():
+            raise fail(ArgumentError, "train", f"{self.folder} holds a model already, which would be written over",
+                       "choose another folder; --start FOLDER begins from that model")
+        with storing(self.folder):  # without run.json there is no run, however far this comes
+            for old in ("run.json", START, "losses.jsonl"):
+                (self.folder / old).unlink(missing_ok=True)
         if start is not None:
             settings, found = self._take_over(Path(start), settings)
         elif tokenizer is not None:
@@ -191,9 +154,8 @@ class Run:
 
     def _take_over(self, start: Path, settings: Settings) -> tuple[Settings, Tokenizer]:
         """Begin from another model: its form and its tokenizer are kept."""
-        with open(start / "config.json", encoding="utf-8") as file:
-            config = json.load(file)
         model = mo.models.load(start)
+        config = json.loads((start / "config.json").read_text(encoding="utf-8"))
         if not isinstance(model, LanguageModel):
             raise fail(ArgumentError, "train", f"{start} is a {type(model).__name__}, which makes no text",
                        "begin from a GPT-2, a Llama form or a run of `morpho train`")
@@ -201,7 +163,7 @@ class Run:
         with atomic_file(self.folder / "tokenizer.json") as target:
             target.write((start / "tokenizer.json").read_bytes())
         self._write_json("config.json", config)
-        save(self.folder / "start.safetensors", model.state_dict())
+        save(self.folder / START, model.state_dict())
         return dataclasses.replace(settings, context=min(settings.context, model.context)), tokenizer
 
     def _write_json(self, name: str, content: Any) -> None:
@@ -215,13 +177,8 @@ class Run:
 
     # -- going on ------------------------------------------------------------------------------------------------------
     def _known_settings(self, steps: int | None) -> Settings:
-        try:
-            with open(self.folder / "run.json", encoding="utf-8") as file:
-                known = json.load(file)
-        except (FileNotFoundError, NotADirectoryError):
-            raise fail(MissingFile, "train", f"{self.folder} holds no run to resume",
-                       "begin one without --resume") from None
-        settings = Settings(**known["settings"])
+        known = self._json("run.json")
+        settings = Settings.known(known.get("settings"), self.folder / "run.json")
         done = max(self.checkpoints.steps(), default=0)
         if steps is not None and steps < done:
             raise fail(ArgumentError, "train", f"the run in {self.folder} is at step {done} already, beyond {steps}",
@@ -232,17 +189,37 @@ class Run:
         return settings.check()
 
     def _restore(self) -> None:
-        if not self.checkpoints.steps():
-            return  # killed before the first one: the settings are there, and step 0 needs nothing else
         found = self.checkpoints.read()
-        self.model.load_state_dict(found.model)
-        self.optimiser.load_state_dict(found.optimiser)
-        mo.nn.random.set_state(found.key)
-        self.step, self.losses = int(found.numbers["step"]), list(found.numbers["losses"])
+        try:
+            self.model.load_state_dict(found.model)
+            self.optimiser.load_state_dict(found.optimiser)
+            mo.nn.random.set_state(found.key)
+            self.step, self.losses = int(found.numbers["step"]), [float(loss) for loss in found.numbers["losses"]]
+        except (KeyError, TypeError, ValueError) as error:  # Morpho's own among them
+            place = self.checkpoints.path(self.checkpoints.steps()[-1])
+            raise fail(FileFault, "resume", f"the checkpoint {place} does not fit this run: "
+                                            f"{getattr(error, 'message', '') or repr(error)}",
+                       "remove that folder to go on from the one before it") from None
+        self.checkpoints.publish(self.folder / MODEL)  # a run may be killed after the one and before the other
 
-    def _config(self) -> dict[str, Any]:
-        with open(self.folder / "config.json", encoding="utf-8") as file:
-            return json.load(file)  # type: ignore[no-any-return]
+    def _json(self, name: str) -> dict[str, Any]:
+        path = self.folder / name
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(found, dict):
+                raise ValueError("it is not an object")
+        except FileNotFoundError:
+            raise fail(MissingFile, "train", f"{self.folder} has no {name}", "it is no run of `morpho train`") from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise fail(FileFault, "train", f"{path} cannot be read: {error}", "begin another run") from None
+        return found
+
+    def _read_tokens(self) -> np.ndarray:
+        path = self.folder / "tokens.bin"
+        try:
+            return np.memmap(path, np.uint16, "r")
+        except (OSError, ValueError) as error:
+            raise fail(FileFault, "train", f"{path} cannot be read: {error}", "begin another run") from None
 
     def _optimiser(self) -> Any:
         """AdamW; vectors (norms and biases) do not decay."""
@@ -299,6 +276,12 @@ class Run:
     def advance(self, until: int | None = None, *, save_every: int = 200, check_every: int = 100,
                 stopped: Callable[[], bool] = lambda: False) -> Iterator[Progress]:
         """Train up to a step, saving now and then and at the end, or when `stopped()`; yields after every step."""
+        with self._alone:
+            self._check_mark()
+            yield from self._steps(until, save_every, check_every, stopped)
+
+    def _steps(self, until: int | None, save_every: int, check_every: int,
+               stopped: Callable[[], bool]) -> Iterator[Progress]:
         last = self.settings.steps if until is None else min(until, self.settings.steps)
         saved = self.step
         self.model.train()
@@ -316,10 +299,10 @@ class Run:
             self.step += 1
             self.losses.append(round(loss, 5))
             held = self.held_out_loss() if check_every and (self.step % check_every == 0 or self.step == last) else None
+            self._log(loss, held, rate)  # before the checkpoint, which says that the step was made
             if save_every and self.step % save_every == 0:
                 self.save()
                 saved = self.step
-            self._log(loss, held, rate)
             yield Progress(self.step, self.settings.steps, loss, held, rate, rows[..., 1:].size, seconds)
         if saved != self.step:
             self.save()
@@ -328,14 +311,16 @@ class Run:
         record = {"step": self.step, "loss": round(loss, 5), "lr": rate}
         if held is not None:
             record["held_out"] = round(held, 5)
-        with open(self.folder / "losses.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        self.log.add(record)
 
     def save(self) -> Path:
         """Write a checkpoint, and the model for `morpho run`."""
-        place = self.checkpoints.write(self.step, self.model, self.optimiser,
-                                       {"step": self.step, "losses": self.losses})
-        save(self.folder / "model.safetensors", self.model.state_dict())
+        with self._alone:
+            self._check_mark()
+            place = self.checkpoints.write(self.step, self.model, self.optimiser,
+                                           {"step": self.step, "losses": self.losses})
+            self._mark = self._marked()
+            self.checkpoints.publish(self.folder / MODEL)
         return place
 
     def sample(self, prompt: str = "", tokens: int = 60, temperature: float = 0.8, seed: int = 0) -> str:

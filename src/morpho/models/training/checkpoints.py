@@ -1,0 +1,214 @@
+"""Checkpoints of a training run: folders that are there whole or not at all, the last few of them kept.
+
+A checkpoint holds the model, the optimiser, the keys of random draws and plain numbers. It is written under another
+name, synchronised and moved into place, so that a run killed at any moment leaves only readable ones.
+"""
+
+from __future__ import annotations
+
+import errno
+import filecmp
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import morpho as mo
+from morpho.base.errors import fail
+from morpho.weights import FileFault, MissingFile, load, save
+from morpho.weights.atomic import TEMPORARY as HALF
+from morpho.weights.atomic import atomic_file, storing, sync_folder
+
+_NAME = re.compile(r"step-(\d{8,})")
+OLD = ".old"  # of a checkpoint that is being replaced
+NUMBERS, MODEL, OPTIMISER = "run.json", "model.safetensors", "optimiser.safetensors"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What one checkpoint holds."""
+
+    model: Mapping[str, mo.Tensor]
+    optimiser: dict[str, Any]  # as `Optimizer.state_dict` gives it
+    key: mo.Tensor  # where the sequence of random keys is
+    numbers: dict[str, Any]  # plain JSON: steps, losses, settings
+
+
+class Checkpoints:
+    """The checkpoints in a folder.
+
+    >>> import tempfile
+    >>> kept = mo.models.Checkpoints(tempfile.mkdtemp(), keep=2)
+    >>> weights = mo.nn.Linear(2, 2)
+    >>> rule = mo.optim.SGD(weights.parameters(), lr=0.1)
+    >>> for step in (1, 2, 3):
+    ...     path = kept.write(step, weights, rule, {"step": step})
+    >>> kept.steps(), kept.read().numbers["step"]
+    ([2, 3], 3)
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], keep: int = 3) -> None:
+        self.folder, self.keep = Path(folder), max(1, keep)
+
+    def steps(self) -> list[int]:
+        """The steps that have a checkpoint, ascending."""
+        if not self.folder.is_dir():
+            return []
+        return sorted(int(found[1]) for entry in self.folder.iterdir() if (found := _NAME.fullmatch(entry.name)))
+
+    def path(self, step: int) -> Path:
+        return self.folder / f"step-{step:08d}"
+
+    def write(self, step: int, model: Any, optimiser: Any, numbers: Mapping[str, Any]) -> Path:
+        """Save a step; older checkpoints than the last `keep` are removed."""
+        state, place = optimiser.state_dict(), self.path(step)
+        text = {"format": FORMAT, "numbers": dict(numbers), "count": state["count"], "groups": state["param_groups"]}
+        with storing(place):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.tidy()
+            waiting = self._beside(step, HALF)
+            try:
+                waiting.mkdir()
+                save(waiting / MODEL, model.state_dict())
+                save(waiting / OPTIMISER, {**state["slots"], "key": mo.nn.random.get_state()})
+                with atomic_file(waiting / NUMBERS) as file:
+                    file.write(json.dumps(text).encode())
+                self._move(waiting, step)
+            except BaseException:
+                shutil.rmtree(waiting, ignore_errors=True)
+                raise
+            sync_folder(self.folder)
+            for old in self.steps()[:-self.keep]:
+                self._remove(old)
+        return place
+
+    def read(self, step: int | None = None) -> Checkpoint:
+        """The checkpoint of a step, or the last one."""
+        with storing(self.folder):
+            self._put_back()
+        known = self.steps()
+        if not known or (step is not None and step not in known):
+            raise fail(MissingFile, "resume", f"{self.folder} has no checkpoint" + (f" of step {step}" if step else ""),
+                       "train without --resume to begin")
+        place = self.path(known[-1] if step is None else step)
+        try:
+            with open(place / NUMBERS, encoding="utf-8") as file:
+                text = json.load(file)
+            slots = dict(load(place / OPTIMISER))
+            key = slots.pop("key")
+            state = {"count": text["count"], "param_groups": list(text["groups"]), "slots": slots}
+            if text["format"] != FORMAT:
+                raise ValueError(f"its format is {text['format']}, not {FORMAT}")
+            return Checkpoint(load(place / MODEL), state, key, dict(text["numbers"]))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise fail(FileFault, "resume", f"the checkpoint {place.name} cannot be read: {error}",
+                       "remove that folder to go on from the one before it") from None
+
+    def publish(self, target: Path) -> None:
+        """Make `target` the weights of the last checkpoint, byte for byte; where it is, it is left alone."""
+        source = self.path(self.steps()[-1]) / MODEL
+        try:
+            if filecmp.cmp(source, target, shallow=False):
+                return
+        except OSError:  # there is none yet
+            pass
+        with atomic_file(target) as file, open(source, "rb") as weights:
+            shutil.copyfileobj(weights, file)
+
+    def tidy(self) -> None:
+        """Remove what a killed run left half written; only who alone writes here may do this."""
+        self._put_back()
+        for entry in [*self.folder.glob(f".step-*{OLD}"), *self.folder.glob(f".step-*{HALF}")]:
+            shutil.rmtree(entry, ignore_errors=True)
+
+    def _put_back(self) -> None:
+        """A checkpoint that was about to be replaced when the run was killed."""
+        for entry in [*self.folder.glob(f".step-*{OLD}")]:
+            place = self.folder / entry.name.split(".")[1]
+            if not place.exists():
+                os.rename(entry, place)
+
+    def _move(self, waiting: Path, step: int) -> None:
+        """Put a finished checkpoint in its place. One that is there already steps aside first: a run that was resumed
+        comes to the same step with the same bits."""
+        place = self.path(step)
+        if not place.exists():
+            os.rename(waiting, place)
+            return
+        old = self._beside(step, OLD)
+        os.rename(place, old)
+        try:
+            os.rename(waiting, place)
+        except BaseException:
+            os.rename(old, place)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+
+    def _remove(self, step: int) -> None:
+        """Rename first: half a folder must not look like a checkpoint."""
+        gone = self._beside(step, HALF)
+        os.rename(self.path(step), gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+    def _beside(self, step: int, suffix: str) -> Path:
+        return self.folder / f".step-{step:08d}.{secrets.token_hex(6)}{suffix}"
+
+
+class LossLog:
+    """`losses.jsonl`: a line of JSON for every step, in order, whatever the run went through.
+
+    >>> import pathlib, tempfile
+    >>> log = LossLog(pathlib.Path(tempfile.mkdtemp()) / "losses.jsonl")
+    >>> for step in (1, 2, 3):
+    ...     log.add({"step": step, "loss": 1 / step})
+    >>> log.mend([{"step": 1, "loss": 1.0}, {"step": 2, "loss": 0.5}])      # a run that goes on after step 2
+    >>> [record["step"] for record in log.read()]
+    [1, 2]
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Append a line, all of it or nothing."""
+        line = json.dumps(dict(record)).encode() + b"\n"
+        with storing(self.path), open(self.path, "ab", buffering=0) as file:
+            before = file.seek(0, os.SEEK_END)
+            try:
+                if file.write(line) != len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            except OSError:
+                file.truncate(before)
+                raise
+
+    def read(self) -> list[dict[str, Any]]:
+        """The records whose lines are whole."""
+        try:
+            lines = self.path.read_bytes().splitlines()
+        except FileNotFoundError:
+            return []
+        return [record for line in lines if (record := _record(line)) is not None]
+
+    def mend(self, known: Sequence[Mapping[str, Any]]) -> None:
+        """Have one line for each of the `known` steps and no other: lines of steps that are to be made again, halves
+        of lines and second ones go, and what is missing is written from what is known."""
+        found = {record["step"]: record for record in self.read()}
+        wanted = [found.get(record["step"], record) for record in known]
+        text = "".join(json.dumps(dict(record)) + "\n" for record in wanted).encode()
+        if (self.path.read_bytes() if self.path.exists() else b"") != text:
+            with atomic_file(self.path) as file:
+                file.write(text)
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("step"), int) else None
