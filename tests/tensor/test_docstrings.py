@@ -15,8 +15,8 @@ import morpho as mo
 
 FOLDERS = ["tensor", "nn", "optim", "amp", "data", "weights", "models"]
 MODULES = ["morpho", *(f"morpho.{folder}" for folder in FOLDERS)] + [
-    f"morpho.{folder}.{found.name}" for folder in FOLDERS
-    for found in pkgutil.iter_modules(importlib.import_module(f"morpho.{folder}").__path__)]
+    found.name for folder in FOLDERS
+    for found in pkgutil.walk_packages(importlib.import_module(f"morpho.{folder}").__path__, f"morpho.{folder}.")]
 
 
 class Finder(doctest.DocTestFinder):

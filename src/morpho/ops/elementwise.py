@@ -12,6 +12,7 @@ from morpho.base.dtypes import DType, bool_, complex64, complex128, float32, flo
 from morpho.base.errors import DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import Attributes, Gradient, Infer, NoGradient, Op, Spec, register
+from morpho.ir.views import literal
 from morpho.ops import special
 from morpho.ops.algebra import add, cast, constant_like, div, mul, neg, sub, where, zeros_like
 
@@ -198,16 +199,9 @@ def _quotient_rule(node: Node, ct: Node) -> list[Node]:
     return [div(ct, b), neg(div(mul(ct, node), b))]
 
 
-def _literal(node: Node) -> Any:
-    """The number that all elements are by the program's text, or None."""
-    while node.op.name in ("expand", "reshape"):
-        node = node.inputs[0]
-    return node["value"] if node.op.name == "constant" else None
-
-
 def _power_rule(node: Node, ct: Node) -> list[Node]:
     x, y = node.inputs
-    exponent = _literal(y)
+    exponent = literal(y)
     if exponent is None:  # 0 ** 0 has slope 0, where 0 * 0 ** -1 would be NaN
         nothing = build("logical_and", build("equal", x, zeros_like(x)), build("equal", y, zeros_like(y)))
         slope = mul(mul(ct, y), build("pow", x, sub(where(nothing, _one(y), y), _one(y))))

@@ -14,6 +14,7 @@ from typing import Any
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, rebuild
 from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
+from morpho.ir.views import root_of
 from morpho.ops.sources import pick
 
 NUMBERS = frozenset({"constant", "iota", "dimension"})
@@ -27,13 +28,6 @@ def again(x: Node, *after: Node) -> Node:
     (False, (3,))
     """
     return x if root_of(x).op.name in NUMBERS else build("again", x, *after)
-
-
-def root_of(node: Node) -> Node:
-    """What views look at; one output of several is a value of its own."""
-    while "view" in node.op.properties and node.op.name != "pick":
-        node = node.inputs[0]
-    return node
 
 
 def mark(results: Sequence[Node], made_from: Sequence[Node]) -> list[Node]:

@@ -13,6 +13,7 @@ from morpho.base.dims import Shape, Size, bounds, product
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, make, rebuild
 from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
+from morpho.ir.views import is_view
 
 LEAST_ROWS = 32  # of a product whose rows are reduced by what follows
 MOST_COLUMNS = 4096
@@ -96,7 +97,7 @@ def _reads_otherwise(group: Node, number: int) -> bool:
     for node in group["body"].graph.nodes:
         for child in node.inputs:
             if child.op.name == "parameter" and child["index"] == number \
-                    and ("view" in node.op.properties or node.op.kind == "index"):
+                    and (is_view(node) or node.op.kind == "index"):
                 return True
     return False
 
