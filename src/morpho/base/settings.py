@@ -165,6 +165,11 @@ def settings(**changes: object) -> Block:
     return Block(_one(_check(replace(get(), **changes))))  # type: ignore[arg-type]
 
 
+def of(chosen: Settings) -> Block:
+    """A block under settings that were in force elsewhere."""
+    return Block(_one(chosen))
+
+
 @lru_cache(maxsize=256)
 def _one(chosen: Settings) -> Settings:
     """The same object for equal settings: native code compares addresses."""

@@ -23,6 +23,7 @@ from morpho.backends.reference.backend import InterpreterBackend
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.ir import op as records
+from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
 from morpho.ir.op import REGISTRY, NoGradient, Op, Spec, register
 from morpho.ops.elementwise import same
@@ -152,13 +153,13 @@ def pattern(*names: str) -> Callable[[Callable[[Node], Node | None]], Callable[[
     return add
 
 
-def add_pass(name: str, function: pipeline.Pass, before: str = "fuse") -> None:
+def add_pass(name: str, function: Callable[[Graph], Graph], before: str = "fuse") -> None:
     """Run a pass `Graph -> Graph` before another one at every level that has that one."""
-    _check_name("add_pass", name, name in pipeline.PASSES or name in pipeline.NEEDED or name == pipeline.MEMORY)
+    _check_name("add_pass", name, name in (*pipeline.PASSES, pipeline.DCE, pipeline.MEMORY))
     if not any(before in names for names in pipeline.LEVELS.values()):
         raise fail(ArgumentError, "extend.add_pass", f"there is no pass {before!r}",
                    "the passes are " + ", ".join(pipeline.PASSES))
-    pipeline.PASSES[name] = function
+    pipeline.PASSES[name] = pipeline.user_pass(name, function)
     for level, names in pipeline.LEVELS.items():
         if before in names:
             place = names.index(before)
