@@ -38,14 +38,14 @@ def test_what_is_alive_at_once_may_not_share_memory() -> None:
     assert len(used) > 1
     for slot in used:
         slot.offset = 0
-    with pytest.raises(IllegalProgram, match="after memory: slots .* are alive at once in the same memory"):
+    with pytest.raises(IllegalProgram, match=r"after memory: slots .* are alive at once in the same memory"):
         verify_program(program, "memory", placed=True)
 
 
 def test_what_is_read_was_written() -> None:
     program = chain()
     del program.steps[0]
-    with pytest.raises(IllegalProgram, match="after hoist: .* which no earlier step wrote"):
+    with pytest.raises(IllegalProgram, match=r"after hoist: .* which no earlier step wrote"):
         verify_program(program, "hoist")
 
 

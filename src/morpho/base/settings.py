@@ -18,6 +18,7 @@ from contextlib import ContextDecorator
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from morpho.base.errors import ArgumentError, fail
@@ -48,6 +49,17 @@ class Settings:
     joint: bool = True
     log: str = "warning"
 
+    def code_key(self) -> tuple[Any, ...]:
+        """What compiled code depends on, of all settings: a key of everything that is traced, planned or compiled. A
+        new setting is part of it unless it is named among those that only say where things are kept, or what is said.
+
+        >>> Settings(level=2).code_key() == Settings().code_key()
+        False
+        >>> Settings(log="info").code_key() == Settings().code_key()
+        True
+        """
+        return _code_of(self)
+
     @property
     def cache_path(self) -> Path:
         """The folder of compiled code, and of fetched models below it."""
@@ -58,6 +70,9 @@ class Settings:
         home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
         return Path(home) / "morpho"
 
+
+NOT_IN_CODE = frozenset({"cache", "cache_dir", "cache_bytes", "pool_bytes", "log"})
+_code_of = attrgetter(*(field.name for field in fields(Settings) if field.name not in NOT_IN_CODE))
 
 describe = {
     "device": "where tensors are made and programs run: cpu (native code), reference (NumPy on the same memory, one "

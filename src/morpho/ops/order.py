@@ -8,6 +8,7 @@ says nothing but that: gradients look at it, and the first thing the passes do i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,6 +64,6 @@ def _reference_mark(attributes: Attributes, *arrays: Any) -> Any:
 
 
 AGAIN = register(Op("again", "move", lambda inputs, a: inputs[0], lambda n, ct: [ct, *[None] * (len(n.inputs) - 1)],
-                    lambda a, x, *after: x, 0, properties=frozenset({"view"})))
+                    lambda a, x, *after: x, 0, properties=frozenset({"view"}), arity=(1, math.inf)))
 CHECKPOINT = register(Op("checkpoint", "move", _infer_mark, NoGradient("gradients look through it"), _reference_mark, 0,
-                         properties=frozenset({"view"})))
+                         properties=frozenset({"view"}), arity=(1, math.inf)))

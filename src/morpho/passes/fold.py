@@ -16,11 +16,10 @@ from morpho.ops.algebra import constant, expand
 from morpho.ops.special import round_bfloat16
 
 _SHOWN = MOVES - {"window"}
-_EXACT = frozenset({"exact", "one rounding"})
 
 
 def _fold(node: Node) -> Node:
-    if node.op.kind != "elementwise" or node.op.numerics not in _EXACT:
+    if node.op.kind != "elementwise" or not node.op.exact:
         return node
     roots = [look_through(child, _is_filled)[0] for child in node.inputs]
     if not roots or any(root.op.name != "constant" for root in roots):

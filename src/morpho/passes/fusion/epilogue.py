@@ -6,6 +6,7 @@ needs whole rows at once, which pays while there are rows enough for all threads
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,7 +32,8 @@ def _no_reference(attributes: Attributes, *arrays: Any) -> Any:
 # Inputs: the two operands, then what the body reads besides; parameter `product` of the body is the product itself.
 # `by` is the name of the product's op, `kind` the layout of quantised weights. The last `columns` axes of the space are
 # its columns; `windows` are the attributes of a convolution, () of a product.
-GEMM = register(Op("gemm", "fused", _infer, NoGradient("made after differentiation"), _no_reference))
+GEMM = register(Op("gemm", "fused", _infer, NoGradient("made after differentiation"), _no_reference,
+                   arity=(2, math.inf)))
 
 
 def epilogue(graph: Graph) -> Graph:

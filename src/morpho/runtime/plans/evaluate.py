@@ -166,8 +166,8 @@ def plan_bytes(plan: Plan) -> int:
 
 def plan_key(graph: Graph, own_outputs: bool) -> tuple[Any, ...]:
     chosen = settings.get()
-    return (tuple(node.serial for node in graph.outputs), own_outputs, chosen.level, chosen.isa, chosen.passes_off,
-            chosen.joint, threads.wanted_threads(), measure.crossovers(), registry_changes())
+    return (tuple(node.serial for node in graph.outputs), own_outputs, chosen.code_key(), threads.wanted_threads(),
+            measure.crossovers(), registry_changes())
 
 
 def plan_for(graph: Graph, inputs: int, own_outputs: bool = False) -> Plan:

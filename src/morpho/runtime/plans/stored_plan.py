@@ -64,8 +64,8 @@ def plan_key(graph: Graph, own_outputs: bool, inputs: int, constants: Collection
     except Unkeyed:
         return None
     chosen = settings.get()
-    parts = (digest, own_outputs, inputs, sorted(constants), tuple(updates), budget, chosen.level, chosen.passes_off,
-             chosen.joint, chosen.threads, threads.wanted_threads(), machine().cores, machine().l1_bytes,
+    parts = (digest, own_outputs, inputs, sorted(constants), tuple(updates), budget, chosen.code_key(),
+             threads.wanted_threads(), machine().cores, machine().l1_bytes,
              machine().l2_bytes, measure.crossovers(),
              code.code_key("plan", code.current_isa()))  # with the version of the source
     return hashlib.sha256(repr(parts).encode()).hexdigest()

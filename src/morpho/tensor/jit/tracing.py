@@ -39,9 +39,8 @@ _NOTHING = flatten(None, [])
 def specialise(made: CompiledFunction, structure: Any, tensors: list[Tensor], owned: list[Owner]) -> Specialisation:
     specs = [_spec(made, tensor, owner) for tensor, owner in zip(tensors, owned, strict=True)]
     chosen = evaluation.settings.get()
-    key = (structure, tuple(specs), chosen.level, chosen.isa, chosen.passes_off, chosen.joint,
-           threads.wanted_threads(), chosen.device, chosen.autocast, chosen.nans, chosen.fast,
-           measure.crossovers(), registry_changes())
+    key = (structure, tuple(specs), chosen.code_key(), threads.wanted_threads(), measure.crossovers(),
+           registry_changes())
     try:
         key = (key, _assumptions(made, key))
         found = made.specialisations.get(key)

@@ -9,7 +9,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.base.shapes import normalise_axes
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast
-from morpho.tensor.autodiff.precision import FULL, widened
+from morpho.tensor.autodiff.precision import in_class, widened
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions.reduce import finished
@@ -22,7 +22,7 @@ def _float(name: str, x: Any) -> Node:
 
 def _apply(name: str, x: Any) -> Tensor:
     node = _float(name, x)
-    return Tensor.of_node(build(name, widened(node) if name in FULL else node))
+    return Tensor.of_node(build(name, in_class(name, node)))
 
 
 def relu(x: Any, /) -> Tensor:
@@ -47,9 +47,7 @@ def selu(x: Any, /) -> Tensor:
     return ew.multiply(elu(x, 1.6732632423543772), 1.0507009873554805)
 
 
-def sigmoid(x: Any, /) -> Tensor:
-    """1 / (1 + exp(-x)); within 1 ulp in float32."""
-    return _apply("sigmoid", x)
+sigmoid, silu, mish, softplus = (ew.of_record(name) for name in ("sigmoid", "silu", "mish", "softplus"))
 
 
 def gelu(x: Any, /, approximate: str = "none") -> Tensor:
@@ -57,21 +55,6 @@ def gelu(x: Any, /, approximate: str = "none") -> Tensor:
     if approximate not in ("none", "tanh"):
         raise fail(ArgumentError, "gelu", f"approximate={approximate!r} is unknown", "use 'none' or 'tanh'")
     return _apply("gelu" if approximate == "none" else "gelu_tanh", x)
-
-
-def silu(x: Any, /) -> Tensor:
-    """x * sigmoid(x)."""
-    return _apply("silu", x)
-
-
-def mish(x: Any, /) -> Tensor:
-    """x * tanh(softplus(x))."""
-    return _apply("mish", x)
-
-
-def softplus(x: Any, /) -> Tensor:
-    """log(1 + exp(x))."""
-    return _apply("softplus", x)
 
 
 def _rows(name: str, x: Any, axis: Any, *others: Any, **attributes: Any) -> Node:
