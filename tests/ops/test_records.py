@@ -101,7 +101,7 @@ def test_an_op_is_its_record_and_its_emitter(bump: None) -> None:
     assert row(REGISTRY["bump"]) in page() and "rounded once" in row(REGISTRY["bump"])
     with pytest.raises(ArgumentError, match="takes 1 input"):
         build("bump", x_of(), x_of())
-    with mo.settings(backend="reference"):
+    with mo.settings(device="reference"):
         assert math.isclose(mo.bump(mo.asarray(2.0)).item(), 5.0)
 
 
