@@ -101,29 +101,48 @@ def _square(x: Node) -> Node:
     return mul(x, x)
 
 
+# At an infinity, and where a square overflows, 0 * inf would be NaN though the slope has a limit: what is multiplied by
+# a zero there is itself put to zero. Outside the domain of a function its value is NaN, and so is its slope.
+def _nonzero_with(factor: Node, x: Node) -> Node:
+    """x, but 0 where the factor that it is multiplied by is 0."""
+    return where(build("equal", factor, zeros_like(factor)), zeros_like(x), x)
+
+
+def _finite(x: Node) -> Node:
+    """x, but 0 in place of infinities."""
+    return where(build("isinf", x), zeros_like(x), x)
+
+
+def _not_negative(x: Node) -> Node:
+    """x, but NaN where it is negative: the slope of a logarithm ends where the logarithm does."""
+    return where(build("less", x, zeros_like(x)), constant_like(x, math.nan), x)
+
+
 def _gelu_curvature(x: Node) -> Node:
     """phi(x) * (2 - x**2), the second derivative of gelu."""
     pdf = mul(constant_like(x, 1 / math.sqrt(2 * math.pi)), build("exp", mul(_square(x), constant_like(x, -0.5))))
-    return mul(pdf, sub(constant_like(x, 2), _square(x)))
+    return mul(pdf, sub(constant_like(x, 2), _square(_nonzero_with(pdf, x))))
 
 
 def _gelu_tanh_slope(x: Node) -> Node:
     root = math.sqrt(2 / math.pi)
     inner = mul(constant_like(x, root), add(x, mul(constant_like(x, 0.044715), mul(x, _square(x)))))
     t = build("tanh", inner)
+    flat = sub(_one(x), _square(t))
+    x = _nonzero_with(flat, x)
     slope = mul(constant_like(x, root), add(_one(x), mul(constant_like(x, 3 * 0.044715), _square(x))))
     half = constant_like(x, 0.5)
-    return add(mul(half, add(_one(x), t)), mul(mul(mul(half, x), sub(_one(x), _square(t))), slope))
+    return add(mul(half, add(_one(x), t)), mul(mul(mul(half, x), flat), slope))
 
 
 def _silu_slope(x: Node) -> Node:
     s = build("sigmoid", x)
-    return mul(s, add(_one(x), mul(x, sub(_one(x), s))))
+    return mul(s, add(_one(x), mul(_finite(x), sub(_one(x), s))))
 
 
 def _mish_slope(x: Node) -> Node:
     t = build("tanh", build("softplus", x))
-    return add(t, mul(mul(x, build("sigmoid", x)), sub(_one(x), _square(t))))
+    return add(t, mul(mul(_finite(x), build("sigmoid", x)), sub(_one(x), _square(t))))
 
 
 def _sqrt_one_minus(x: Node) -> Node:
@@ -162,15 +181,17 @@ _unary("exp2", "f", special.quiet(np.exp2), _chain(lambda x, y: mul(y, constant_
        autocast="full", summary="2 to the x.", floating=True)
 _unary("expm1", "fc", special.quiet(np.expm1), _chain(lambda x, y: add(y, _one(x))), COSTLY, _ULP2, autocast="full",
        summary="exp(x) - 1, precise near 0.", floating=True)
-_unary("log", "fc", special.quiet(np.log), lambda n, ct: [div(ct, n.inputs[0])], COSTLY, _ULP1, autocast="full",
+_unary("log", "fc", special.quiet(np.log),
+       lambda n, ct: [div(ct, _not_negative(n.inputs[0]))], COSTLY, _ULP1, autocast="full",
        summary="Natural logarithm; within 1 ulp in float32.", floating=True)
 _unary("log2", "fc", special.quiet(np.log2),
-       lambda n, ct: [div(ct, mul(n.inputs[0], constant_like(ct, math.log(2))))], COSTLY, _ULP2, autocast="full",
-       summary="Logarithm to base 2.", floating=True)
+       lambda n, ct: [div(ct, mul(_not_negative(n.inputs[0]), constant_like(ct, math.log(2))))], COSTLY, _ULP2,
+       autocast="full", summary="Logarithm to base 2.", floating=True)
 _unary("log10", "fc", special.quiet(np.log10),
-       lambda n, ct: [div(ct, mul(n.inputs[0], constant_like(ct, math.log(10))))], COSTLY, _ULP2, autocast="full",
-       summary="Logarithm to base 10.", floating=True)
-_unary("log1p", "fc", special.quiet(np.log1p), lambda n, ct: [div(ct, add(n.inputs[0], _one(ct)))], COSTLY, _ULP2,
+       lambda n, ct: [div(ct, mul(_not_negative(n.inputs[0]), constant_like(ct, math.log(10))))], COSTLY, _ULP2,
+       autocast="full", summary="Logarithm to base 10.", floating=True)
+_unary("log1p", "fc", special.quiet(np.log1p),
+       lambda n, ct: [div(ct, _not_negative(add(n.inputs[0], _one(ct))))], COSTLY, _ULP2,
        autocast="full", summary="log(1 + x), precise near 0.", floating=True)
 _unary("sin", "fc", special.quiet(np.sin), _chain(lambda x, y: build("cos", x)), 2 * COSTLY, _ULP2, summary="Sine.",
        floating=True)
@@ -195,11 +216,11 @@ _unary("asinh", "fc", np.arcsinh,
        lambda n, ct: [div(ct, build("sqrt", add(_square(n.inputs[0]), _one(ct))))], COSTLY, _ULP2,
        summary="Inverse hyperbolic sine.", floating=True)
 _unary("acosh", "fc", special.quiet(np.arccosh),
-       lambda n, ct: [div(ct, build("sqrt", sub(_square(n.inputs[0]), _one(ct))))], COSTLY, _ULP2,
+       lambda n, ct: [div(ct, build("sqrt", sub(_square(_not_negative(n.inputs[0])), _one(ct))))], COSTLY, _ULP2,
        summary="Inverse hyperbolic cosine.", floating=True)
 _unary("atanh", "fc", special.quiet(np.arctanh),
-       lambda n, ct: [div(ct, mul(sub(_one(ct), n.inputs[0]), add(_one(ct), n.inputs[0])))], COSTLY, _ULP2,
-       summary="Inverse hyperbolic tangent.", floating=True)
+       lambda n, ct: [div(ct, _not_negative(mul(sub(_one(ct), n.inputs[0]), add(_one(ct), n.inputs[0]))))],
+       COSTLY, _ULP2, summary="Inverse hyperbolic tangent.", floating=True)
 _unary("erf", "f", special.erf, _chain(lambda x, y: mul(
     constant_like(x, 2 / math.sqrt(math.pi)), build("exp", neg(_square(x))))), COSTLY, _ULP1,
        summary="The error function; within 1 ulp in float32.", floating=True)
@@ -238,23 +259,34 @@ def _power_rule(node: Node, ct: Node) -> list[Node]:
         slope = mul(mul(ct, y), build("pow", x, sub(where(nothing, _one(y), y), _one(y))))
     else:
         slope = zeros_like(ct) if exponent == 0 else mul(mul(ct, y), build("pow", x, sub(y, _one(y))))
-    positive = build("greater", x, zeros_like(x))
-    safe = where(positive, x, _one(x))  # log of a negative base has no real gradient: it is zero there
-    return [slope, where(positive, mul(mul(ct, node), build("log", safe)), zeros_like(ct))]
+    return [slope, _exponent_rule(node, ct)]
 
 
-def _larger_rule(node: Node, ct: Node) -> list[Node]:
-    """The gradient goes to the winner, half to each at a tie."""
-    a, b = node.inputs
-    half = mul(ct, constant_like(ct, 0.5))
-    tie = build("equal", a, b)
-    wins = build("equal", a, node)
-    return [where(tie, half, where(wins, ct, zeros_like(ct))), where(tie, half, where(wins, zeros_like(ct), ct))]
+def _exponent_rule(node: Node, ct: Node) -> Node:
+    """x ** y * log(x): NaN for a negative base, of which no function of y is left but at integers; 0 where the power is
+    0, whatever the logarithm, and for 0 ** 0."""
+    x, y = node.inputs
+    zero = zeros_like(x)
+    origin = build("logical_and", build("equal", x, zero), build("equal", y, zero))
+    flat = build("logical_and", build("greater_equal", x, zero),
+                 build("logical_or", build("equal", node, zero), origin))
+    return where(flat, zeros_like(ct), mul(mul(ct, node), build("log", x)))
+
+
+def _choice_rule(loses: str) -> Gradient:
+    """The gradient goes to the winner, half to each at a tie, and to both where one is NaN."""
+
+    def rule(node: Node, ct: Node) -> list[Node]:
+        half, tie = mul(ct, constant_like(ct, 0.5)), build("equal", *node.inputs)
+        return [where(tie, half, where(build(loses, one, other), zeros_like(ct), ct))
+                for one, other in (node.inputs, node.inputs[::-1])]
+
+    return rule
 
 
 def _remainder_rule(node: Node, ct: Node) -> list[Node]:
     a, b = node.inputs
-    return [ct, neg(mul(ct, build("floor", div(a, b))))]
+    return [ct, neg(mul(ct, build("floor_divide", a, b)))]
 
 
 def _atan2_rule(node: Node, ct: Node) -> list[Node]:
@@ -293,9 +325,9 @@ _binary("hypot", "f", special.quiet(np.hypot),
 _binary("copysign", "f", np.copysign, _copysign_rule, summary="The magnitude of x1 with the sign of x2.", floating=True)
 _binary("logaddexp", "f", special.quiet(np.logaddexp), _logaddexp_rule, 2 * COSTLY, _ULP2,
         summary="log(exp(x1) + exp(x2)) without overflow.", floating=True)
-_binary("maximum", "iuf", special.maximum, _larger_rule, properties=COMMUTES | LIFTS,
+_binary("maximum", "iuf", special.maximum, _choice_rule("less"), properties=COMMUTES | LIFTS,
         summary="The larger of two; NaN wins.")
-_binary("minimum", "iuf", special.minimum, _larger_rule, properties=COMMUTES | LIFTS,
+_binary("minimum", "iuf", special.minimum, _choice_rule("greater"), properties=COMMUTES | LIFTS,
         summary="The smaller of two; NaN wins.")
 _binary("equal", "biufc", np.equal, _STEP, properties=COMMUTES | LIFTS, rule=to_bool, summary="x1 == x2.")
 _binary("not_equal", "biufc", np.not_equal, _STEP, properties=COMMUTES | LIFTS, rule=to_bool, summary="x1 != x2.")

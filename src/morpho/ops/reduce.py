@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -42,11 +43,12 @@ def _sum_rule(node: Node, ct: Node) -> list[Node]:
 
 
 def _extreme_rule(node: Node, ct: Node) -> list[Node]:
-    """Shared evenly among the elements that attain the extreme."""
+    """Shared evenly among the elements that attain the extreme; NaN all over where that is NaN."""
     x = node.inputs[0]
+    rest = where(build("isnan", node), constant_like(node, math.nan), zeros_like(node))
     hit = build("equal", x, expand(node, x.shape))
     ties = reduce("sum", cast(hit, x.dtype), node["axes"])
-    return [where(hit, expand(div(ct, ties), x.shape), zeros_like(x))]
+    return [where(hit, expand(div(ct, ties), x.shape), expand(rest, x.shape))]
 
 
 def _prod_rule(node: Node, ct: Node) -> list[Node]:

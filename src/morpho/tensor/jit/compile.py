@@ -41,6 +41,8 @@ class Compiled(CompiledFunction):
 
     __reduce_ex__ = unpicklable("a compiled function", "compile it again where it is needed: its code is kept on disk")
 
+    __array_ufunc__ = None  # np.float32(1) == f is False: NumPy would read the structure as an array
+
     def __init__(self, function: Callable[..., Any], dynamic: Mapping[str, Any] | None = None,
                  whole: bool = False, budget: Budget | None = None) -> None:
         super().__init__(function, partial(slow_path.call, self), dynamic, whole, budget)

@@ -39,7 +39,9 @@ def leaky_relu(x: Any, /, slope: float = 0.01) -> Tensor:
 def elu(x: Any, /, alpha: float = 1.0) -> Tensor:
     """x where positive, alpha * (exp(x) - 1) elsewhere."""
     x = Tensor.of_node(_float("elu", x))
-    return ew.where(ew.greater(x, 0), x, ew.multiply(ew.expm1(x), alpha))
+    positive = ew.greater(x, 0)
+    below = ew.where(positive, 0, x)  # the slope of expm1 would overflow where it does not count
+    return ew.where(positive, x, ew.multiply(ew.expm1(below), alpha))
 
 
 def selu(x: Any, /) -> Tensor:
