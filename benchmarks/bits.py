@@ -22,7 +22,6 @@ import morpho as mo
 from morpho.base.machine import available_isas, machine
 from morpho.ir.node import build
 from morpho.ir.op import REGISTRY
-from morpho.ops.elementwise import ARITY
 from morpho.tensor.core import Tensor
 
 KNOWN = Path(__file__).parent / "bits.json"
@@ -52,7 +51,7 @@ def elementwise_programs() -> Iterator[tuple[str, Any]]:
             continue
         for dtype in ("float32", "float64", "int32"):
             arguments = []
-            for seed in range(ARITY.get(name, 1)):
+            for seed in range(int(op.arity[1])):
                 values = floats(1003, dtype if dtype.startswith("f") else "float64", seed)
                 finite = np.where(np.isfinite(values), values, 7).clip(-2e9, 2e9)
                 arguments.append(mo.asarray(values if dtype.startswith("f") else finite.astype(dtype)))

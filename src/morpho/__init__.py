@@ -125,6 +125,9 @@ from morpho.tensor.functions.elementwise import (
     trunc,
     where,
 )
+from morpho.tensor.functions.elementwise import is_public as _is_public
+from morpho.tensor.functions.elementwise import of_record as _of_record
+from morpho.tensor.functions.elementwise import public_names as _public_names
 from morpho.tensor.functions.move import (
     broadcast_arrays,
     broadcast_to,
@@ -264,12 +267,17 @@ __all__ = [
     "jvp", "models", "nn", "no_grad", "optim", "plan", "value_and_grad", "vjp", "weights",
 ]
 
+for _name in _public_names():  # ops that are functions by their records alone
+    globals().setdefault(_name, _of_record(_name))
+__all__ += [_name for _name in _public_names() if _name not in __all__]
+
 _hint_calls(globals(), __all__)  # calls with other libraries' keywords
 _hint_imports()  # and imports of their modules
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__array_api_version__", "__array_namespace_info__", "__doc__", "__name__", "__version__"]
+    later = [name for name in _public_names() if name not in __all__]
+    return [*__all__, *later, "__array_api_version__", "__array_namespace_info__", "__doc__", "__name__", "__version__"]
 
 
 _LATE = {  # name -> module and what to take from it: loaded when first asked for
@@ -304,6 +312,8 @@ def __getattr__(name: str) -> object:
             return version("morpho")
         except PackageNotFoundError:
             return "unknown"
+    if _is_public(name):  # an op that was registered later
+        return _of_record(name)
     import sys
 
     from morpho.tensor.tools.foreign_names import missing

@@ -139,3 +139,30 @@ def test_kernels_of_compositions_have_the_line_that_wrote_them() -> None:
     f = mo.compile(net)
     f(mo.ones((4, 8)))
     assert f"{Path(__file__).name}:{line})" in f.explain()
+
+
+def test_text_and_dot_show_what_was_compiled() -> None:
+    """Not what the passes would make of it under the caller's settings, and without the budget."""
+
+    def step(x: mo.Tensor) -> mo.Tensor:
+        def block(y: mo.Tensor) -> mo.Tensor:
+            return mo.tanh(mo.exp(y @ y) * 0.1)
+
+        return mo.grad(lambda y: block(block(block(block(y)))).sum())(x)
+
+    compiled = mo.compile(step, memory_budget=0.9)
+    compiled(mo.ones((48, 48)) * 0.01)
+    done = sum(node.op.name == "again" for node in compiled.current.plan.optimised.nodes)
+    assert done and compiled.text().count("= again") == done == compiled.dot().count('label="again')
+    assert compiled.text(after="remat") == compiled.text()
+    with mo.settings(level=0, passes_off="schedule"):
+        assert compiled.text(after="remat") == compiled.text() and compiled.text().count("= again") == done
+
+
+def test_passes_over_the_program_are_named_and_timed() -> None:
+    compiled = mo.compile(lambda x: mo.softmax(x @ x, axis=-1))
+    compiled(mo.ones((40, 40)))
+    rows = compiled.stats["program"]
+    assert list(rows) == ["hoist", "co_schedule", "memory", "footprint"]
+    assert all(row["before"] and row["after"] and row["ms"] >= 0 for row in rows.values())
+    assert "\nprogram\n  hoist " in compiled.explain()

@@ -12,7 +12,7 @@ from callers import together
 import morpho.ops  # noqa: F401  (fills the registry)
 from morpho.base.dims import Dim
 from morpho.base.dtypes import bool_, float32, float64, int32, int64
-from morpho.base.errors import ArgumentError, MorphoError
+from morpho.base.errors import ArgumentError, CompileError, MorphoError
 from morpho.ir.graph import Graph, Unkeyed
 from morpho.ir.node import Node, build, live_nodes, make, rebuild, toposort
 from morpho.ir.op import REGISTRY, NoGradient, Op, Spec, register
@@ -250,9 +250,27 @@ def test_rules_run_to_a_fixpoint_and_are_counted() -> None:
 
 def test_rules_that_never_settle_are_an_error() -> None:
     table = RuleTable()
-    table.rule("exp")(lambda node: build("log", node.inputs[0]))
-    table.rule("log")(lambda node: build("exp", node.inputs[0]))
-    with pytest.raises(RuntimeError, match="do not settle"):
+
+    @table.rule("exp")
+    def forth(node: Node) -> Node:
+        return build("log", node.inputs[0])
+
+    @table.rule("log")
+    def back(node: Node) -> Node:
+        return build("exp", node.inputs[0])
+
+    with pytest.raises(CompileError, match="the rules back and forth rewrite exp without end"):
+        rewrite(Graph((build("exp", parameter()),)), table)
+
+
+def test_a_rule_that_applies_to_its_own_result_is_named() -> None:
+    table = RuleTable()
+
+    @table.rule("exp")
+    def deeper(node: Node) -> Node:
+        return build("negative", build("exp", build("negative", node.inputs[0])))
+
+    with pytest.raises(CompileError, match="the rule deeper rewrites exp without end"):
         rewrite(Graph((build("exp", parameter()),)), table)
 
 

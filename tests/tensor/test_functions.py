@@ -491,3 +491,31 @@ def test_integers_of_arange_are_exact() -> None:
 def test_many_axes_are_tiled() -> None:
     """Of 40 axes only those that repeat become two."""
     assert mo.tile(mo.ones((1,) * 39 + (2,)), (2,) + (1,) * 39).shape == (2,) + (1,) * 38 + (2,)
+
+
+# -- at the edges, as NumPy ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8"])
+@pytest.mark.parametrize("endpoint", [True, False])
+def test_ranges_of_integers_go_down(dtype: str, endpoint: bool) -> None:
+    for start, stop, count in ((-2.5, 2.5, 6), (-1, 1, 5), (0.2, 9.7, 7), (-0.5, -0.1, 3)):
+        if dtype == "uint8" and start < 0:
+            continue
+        wanted = np.linspace(start, stop, count, endpoint=endpoint, dtype=dtype)
+        assert mo.linspace(start, stop, count, endpoint=endpoint, dtype=dtype).tolist() == wanted.tolist()
+    assert mo.arange(-2.5, 2.5, 1.0, dtype="int32").tolist() == [-3, -2, -1, 0, 1]
+    assert mo.arange(0, 3, 0.5, dtype="int64").tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_no_differences_are_the_values_themselves() -> None:
+    x = np.array([1, 4, 9])
+    for options in ({"prepend": np.array([7])}, {"append": np.array([7, 8])}, {}):
+        for n in (0, 1, 2):
+            assert mo.diff(x, n=n, **options).tolist() == np.diff(x, n=n, **options).tolist()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_running_sums_keep_negative_zeros(dtype: str) -> None:
+    x = np.array([[-0.0, -0.0, 0.0, -0.0, 1.0], [-0.0] * 5], dtype)
+    for axis in (0, 1):
+        found, wanted = mo.cumulative_sum(x, axis=axis).numpy(), np.cumsum(x, axis=axis)
+        assert np.array_equal(found, wanted) and np.array_equal(np.signbit(found), np.signbit(wanted))

@@ -161,6 +161,9 @@ class Dim:
 
     def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """NumPy's numbers beside a size are integers; NumPy's functions have no value for it."""
+        if function.__name__ in ("equal", "not_equal"):  # a number is no polynomial
+            return np.full(np.broadcast_shapes(*[np.shape(i) for i in inputs if not isinstance(i, Dim)]),
+                           function.__name__ == "not_equal")[()]
         operation = {"add": add, "subtract": sub, "multiply": mul}.get(function.__name__)
         if operation is None or not all(isinstance(i, Dim | int | np.integer) for i in inputs):
             raise fail(ShapeError, function.__name__, f"NumPy has no value for the size {self}, which is known "

@@ -105,13 +105,13 @@ def as_dtype(value: object) -> DType:
         return BY_NUMPY[value]
     if isinstance(value, str) and value in BY_NAME:
         return BY_NAME[value]
-    if isinstance(value, type) and value in _PYTHON:
-        return _PYTHON[value]
-    if getattr(value, "name", None) == "bfloat16" or getattr(value, "__name__", None) == "bfloat16":
-        return bfloat16  # the extension dtype of ml_dtypes, known by its name alone
     try:
+        if isinstance(value, type) and value in _PYTHON:
+            return _PYTHON[value]
+        if getattr(value, "name", None) == "bfloat16" or getattr(value, "__name__", None) == "bfloat16":
+            return bfloat16  # the extension dtype of ml_dtypes, known by its name alone
         return BY_NUMPY[np.dtype(value)]  # type: ignore[call-overload]
-    except (TypeError, KeyError):
+    except Exception:  # of an odd object; and NumPy reads texts as little programs: "," is a SyntaxError
         raise fail(DTypeError, "dtype", f"{value!r} is not a dtype Morpho has",
                    "the dtypes are " + ", ".join(BY_NAME)) from None
 

@@ -18,6 +18,7 @@ from contextlib import ContextDecorator
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from morpho.base.errors import ArgumentError, fail
@@ -48,6 +49,17 @@ class Settings:
     joint: bool = True
     log: str = "warning"
 
+    def code_key(self) -> tuple[Any, ...]:
+        """What compiled code depends on, of all settings: a key of everything that is traced, planned or compiled. A
+        new setting is part of it unless it is named among those that only say where things are kept, or what is said.
+
+        >>> Settings(level=2).code_key() == Settings().code_key()
+        False
+        >>> Settings(log="info").code_key() == Settings().code_key()
+        True
+        """
+        return _code_of(self)
+
     @property
     def cache_path(self) -> Path:
         """The folder of compiled code, and of fetched models below it."""
@@ -58,6 +70,9 @@ class Settings:
         home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
         return Path(home) / "morpho"
 
+
+NOT_IN_CODE = frozenset({"cache", "cache_dir", "cache_bytes", "pool_bytes", "log"})
+_code_of = attrgetter(*(field.name for field in fields(Settings) if field.name not in NOT_IN_CODE))
 
 describe = {
     "device": "where tensors are made and programs run: cpu (native code), reference (NumPy on the same memory, one "
@@ -97,8 +112,8 @@ def _check(settings: Settings, line: str | None = None) -> Settings:
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise fail(ArgumentError, "settings", f"{field.name}={value!r} is not of type {kind.__name__}",
                        describe[field.name], line)
-    kind = settings.device.partition(":")[0]
-    if kind != "cpu" and kind not in device_kinds:
+    wanted = settings.device.partition(":")[0]
+    if wanted != "cpu" and wanted not in device_kinds:
         raise fail(ArgumentError, "settings", f"device {settings.device!r} is unknown",
                    "use " + " or ".join(device_kinds or ["cpu"]), line)
     if settings.level not in (0, 1, 2, 3):
@@ -168,6 +183,11 @@ def settings(**changes: object) -> Block:
         raise fail(ArgumentError, "settings", f"unknown settings {sorted(unknown)}",
                    "the settings are " + ", ".join(field.name for field in fields(Settings)))
     return Block(_one(_check(replace(get(), **changes))))  # type: ignore[arg-type]
+
+
+def of(chosen: Settings) -> Block:
+    """A block under settings that were in force elsewhere."""
+    return Block(_one(chosen))
 
 
 @lru_cache(maxsize=256)

@@ -132,12 +132,7 @@ def _call(compiled: Any, tensors: list[Any], expression: Expression) -> Any:
 
 
 def _graph_stages(plan: Any) -> Iterator[Stage]:
-    from morpho.base import settings
-    from morpho.passes.pipeline import optimise
-
-    chosen = settings.get()
-    _, report = optimise(plan.graph, chosen.level, chosen.passes_off, keep_texts=True)
-    texts = dict(report.texts)
+    texts, report = plan.texts(), plan.report
     before = texts.pop("traced")
     yield Stage("the traced graph", "Shapes and dtypes were checked on your line; each operation is an interned node.",
                 _shortened(before))

@@ -13,6 +13,7 @@ from morpho.base.dims import Shape, product, upper
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.op import Cost, Spec
+from morpho.ir.views import is_view, maker_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ def spec_bytes(spec: Spec) -> int:
 
 def node_cost(node: Node) -> Cost:
     """Operations of one node, and each input read and output written once; views and leaves are free."""
-    if node.op.kind == "source" or "view" in node.op.properties:
+    if node.op.kind == "source" or is_view(node):
         return Cost(0, 0)
     moved = _bytes_read(node) + sum(spec_bytes(spec) for spec in node.outputs)
     if "body" in node.attributes:
@@ -67,8 +68,7 @@ def _gathers(node: Node) -> list[Node]:
 
 def _input_number(node: Node, value: Node) -> int | None:
     """Which input of a node a value of its body shows: a product has its two operands first, and is a parameter too."""
-    while "view" in value.op.properties:
-        value = value.inputs[0]
+    value = maker_of(value)
     if value.op.name != "parameter":
         return None
     index = int(value["index"])
@@ -79,7 +79,7 @@ def _input_number(node: Node, value: Node) -> int | None:
 
 def node_flops(node: Node) -> int:
     """Operations of one node: per output element, per input element of a reduction, 2 per multiply-add."""
-    if node.op.kind == "source" or "view" in node.op.properties:
+    if node.op.kind == "source" or is_view(node):
         return 0
     if node.op.name in ("attention", "attention_backward"):  # two products, or five and what is computed again
         q, _, v = node.inputs[:3]

@@ -20,7 +20,7 @@ import numpy as np
 from morpho.base import settings
 from morpho.base.dims import Dim, Shape
 from morpho.base.dtypes import DType
-from morpho.base.errors import DeviceError, fail, user_line
+from morpho.base.errors import ArgumentError, DeviceError, fail, user_line
 from morpho.base.shapes import check_shape
 from morpho.ir.op import REGISTRY, Attributes, Op, Spec
 
@@ -129,6 +129,8 @@ def make(op: Op, inputs: Sequence[Node] = (), attributes: Attributes | None = No
         return found
     if _written.numpy:
         _written.numpy, attributes = False, {name: _plain(value) for name, value in attributes.items()}
+    if problem := op.refusal(len(inputs)):
+        raise fail(ArgumentError, op.name, problem)
     outputs = op.infer([node.spec for node in inputs], attributes)
     node = object.__new__(Node)
     node.op, node.inputs, node.attributes, node.device, node.payload = op, inputs, attributes, device, payload

@@ -5,6 +5,7 @@ Passes never name an operation; they ask for its `kind` and its `properties`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -42,6 +43,11 @@ class NoGradient:
     missing: bool = False
 
 
+Arity = tuple[int, float]  # the least and the most inputs
+NONE, ONE, TWO, THREE = (0, 0), (1, 1), (2, 2), (3, 3)
+ANY: Arity = (0, math.inf)
+_EXACT = frozenset({"exact", "one rounding"})
+
 Infer = Callable[[Sequence[Spec], Attributes], Spec | tuple[Spec, ...]]
 Gradient = Callable[[Any, Any], Sequence[Any]]  # of nodes, which know their op: ops do not know of nodes
 Reference = Callable[..., Any]
@@ -54,8 +60,15 @@ class Op:
     `infer` gives shape and dtype from the inputs' and raises the user's error; `vjp(node, cotangent)` gives the
     gradient of each input as ordinary nodes; `reference(attributes, *arrays)` is its meaning in NumPy;
     `flops` is the cost of one output element (one input element for reductions); `numerics` names the rounding and
-    order rule of docs/numerics.md. `composition(node)` is how a fused op reads in plain ones. The
-    property "by dtype" asks that `reference` find the dtype of the result among its attributes.
+    order rule of docs/numerics.md. `composition(node)` is how a fused op reads in plain ones.
+
+    `arity` is how many inputs it takes, None where nobody said. `autocast` is its class under mixed precision: "full"
+    for float32, the name of a family that takes the low dtype, or nothing where it follows its operands. An op with a
+    `summary` is a public function of that description under its own name; `floating` ones compute integers as floats.
+
+    Properties: "view" has the memory of its first input; "commutative"; "identity" has its value, "stops" is where
+    gradients end; "needs elements" has no value for none; "by dtype" finds the dtype of the result among its
+    reference's attributes; "lifts constants" computes the same from a number in memory as from one in its code.
     """
 
     name: str
@@ -67,6 +80,23 @@ class Op:
     numerics: str = "exact"
     properties: frozenset[str] = frozenset()
     composition: Callable[[Any], Any] | None = None
+    arity: Arity | None = None
+    autocast: str = ""
+    summary: str = ""
+    floating: bool = False
+
+    @property
+    def exact(self) -> bool:
+        """Whether each result is the exact one, rounded at most once: NumPy's are the same bits."""
+        return self.numerics in _EXACT
+
+    def refusal(self, count: int) -> str:
+        """What is wrong with so many inputs, or nothing."""
+        if self.arity is None or self.arity[0] <= count <= self.arity[1]:
+            return ""
+        least, most = self.arity
+        wanted = f"{least}" if least == most else f"{least} or more" if most == math.inf else f"{least} to {most:.0f}"
+        return f"takes {wanted} input{'' if wanted == '1' else 's'}, not {count}"
 
     def __repr__(self) -> str:
         return f"Op({self.name})"

@@ -64,8 +64,10 @@ def _check_replacement(node: Node, result: object, rule: Rule) -> None:
 
 
 def rewrite(graph: Graph, table: RuleTable, applied: dict[str, int] | None = None, limit: int = 64) -> Graph:
-    """Apply a table bottom-up to a fixpoint. `limit` bounds the rewrites of one node: a loop of rules is an error."""
+    """Apply a table bottom-up to a fixpoint. `limit` bounds the rewrites of one node: rules that undo each other are an
+    error that names them."""
     done: dict[int, Node] = {}
+    last: list[str] = []  # names of the rules applied, the last ones
 
     def reduce(node: Node) -> Node:
         """Rewrite `node` (its inputs are final) and whatever new nodes that makes."""
@@ -85,6 +87,8 @@ def rewrite(graph: Graph, table: RuleTable, applied: dict[str, int] | None = Non
                 if found is None:
                     break
                 new, name = found
+                last[:-limit] = []
+                last.append(name)
                 if applied is not None:
                     applied[name] = applied.get(name, 0) + 1
                 fresh = [child for child in new.inputs if child.serial not in done]
@@ -93,12 +97,22 @@ def rewrite(graph: Graph, table: RuleTable, applied: dict[str, int] | None = Non
                         reduce(child)
                     new = rebuild(new, [done[child.serial] for child in new.inputs])
             else:
-                raise RuntimeError(f"rewrite rules do not settle on {current!r}")
+                raise _endless(last[-limit:], current)
             done[current.serial] = new
             done.setdefault(new.serial, new)
             stack.pop()
         return done[node.serial]
 
     for node in graph.nodes:
-        reduce(node)
+        try:
+            reduce(node)
+        except RecursionError:  # each result holds a new node that the same rule applies to
+            raise _endless(last[-limit:], node) from None
     return Graph(tuple(done[node.serial] for node in graph.outputs))
+
+
+def _endless(names: list[str], node: Node) -> Exception:
+    rules = sorted(set(names))
+    many = "the rules " + " and ".join(rules) + " rewrite" if len(rules) > 1 else f"the rule {rules[0]} rewrites"
+    return fail(CompileError, "rewrite", f"{many} {node.op.name} without end",
+                "a rule may not apply to its own result, nor two to each other's", node.origin)

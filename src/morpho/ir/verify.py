@@ -26,6 +26,8 @@ def _problem(node: Node, seen: set[int]) -> str:
         return "uses an op that is not registered"
     if any(child.serial not in seen for child in node.inputs):
         return "comes before one of its inputs"
+    if problem := node.op.refusal(len(node.inputs)):
+        return problem
     inferred = node.op.infer([child.spec for child in node.inputs], node.attributes)
     outputs = (inferred,) if isinstance(inferred, Spec) else tuple(inferred)
     if outputs != node.outputs:

@@ -165,7 +165,9 @@ def _seen(node: Node, shape: tuple[Size, ...]) -> Node:
     return seen
 
 
-ATTENTION = register(Op("attention", "contract", _infer, _vjp, _reference, 2, NUMERICS))
+ATTENTION = register(Op("attention", "contract", _infer, _vjp, _reference, 2, NUMERICS, arity=(3, 5),
+                        autocast="attention"))
 ATTENTION_BACKWARD = register(Op(
     "attention_backward", "contract", _infer_backward,
-    NoGradient("the gradient of attention's gradient is not written", missing=True), _reference_backward, 4, NUMERICS))
+    NoGradient("the gradient of attention's gradient is not written", missing=True), _reference_backward, 4, NUMERICS,
+    arity=(6, 8)))

@@ -11,7 +11,7 @@ from morpho.base.blas import within_budget
 from morpho.base.dtypes import int8, int32, uint8
 from morpho.base.errors import DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
-from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
+from morpho.ir.op import TWO, Attributes, NoGradient, Op, Spec, register
 from morpho.ops import special
 from morpho.ops.algebra import permute
 
@@ -45,7 +45,8 @@ def _reference(attributes: Attributes, a: Any, b: Any) -> Any:
         return np.matmul(a, b)
 
 
-MATMUL = register(Op("matmul", "contract", _infer, _vjp, _reference, 2, "one FMA chain per output, k ascending"))
+MATMUL = register(Op("matmul", "contract", _infer, _vjp, _reference, 2, "one FMA chain per output, k ascending",
+                     arity=TWO, autocast="product"))
 
 
 def _reference_blas(attributes: Attributes, a: Any, b: Any) -> Any:
@@ -53,7 +54,8 @@ def _reference_blas(attributes: Attributes, a: Any, b: Any) -> Any:
         return _reference(attributes, a, b)
 
 
-BLAS = register(Op("matmul_blas", "host", _infer, _vjp, _reference_blas, 2, "NumPy's BLAS: its own order of additions"))
+BLAS = register(Op("matmul_blas", "host", _infer, _vjp, _reference_blas, 2, "NumPy's BLAS: its own order of additions",
+                   arity=TWO, autocast="product"))
 
 
 def _infer_int8(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
@@ -68,4 +70,4 @@ def _reference_int8(attributes: Attributes, a: Any, b: Any) -> Any:
 
 # Made by a rule from a product of bytes widened to int32.
 MATMUL_INT8 = register(Op("matmul_int8", "contract", _infer_int8, NoGradient("integers do not vary"), _reference_int8,
-                          2, "exact, wraps as int32"))
+                          2, "exact, wraps as int32", arity=TWO))

@@ -15,7 +15,7 @@ import numpy as np
 from morpho.base.dims import Shape, Size, product
 from morpho.base.errors import DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
-from morpho.ir.op import Attributes, Op, Spec, register
+from morpho.ir.op import TWO, Attributes, Op, Spec, register
 from morpho.ops.algebra import constant, expand, permute, reshape
 from morpho.ops.move import window_count
 
@@ -124,4 +124,4 @@ def _vjp(node: Node, ct: Node) -> list[Node]:
 
 
 CONV = register(Op("conv", "contract", _infer, _vjp, _reference, 2,
-                   "one FMA chain per output, k = (channel, row, column) ascending"))
+                   "one FMA chain per output, k = (channel, row, column) ascending", arity=TWO, autocast="convolution"))

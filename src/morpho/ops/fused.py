@@ -14,7 +14,7 @@ import numpy as np
 
 from morpho.base.errors import AxisError, DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
-from morpho.ir.op import Attributes, Gradient, Op, Spec, register
+from morpho.ir.op import ONE, Arity, Attributes, Gradient, Op, Spec, register
 from morpho.ops.algebra import add, cast, constant, constant_like, expand, mean, mul, reduce, reshape, sub
 
 
@@ -187,15 +187,15 @@ def _reference_norm(attributes: Attributes, x: Any, affine: Sequence[Any], centr
 
 
 def _row_op(name: str, keeps: bool, vjp: Gradient, reference: Callable[..., Any], flops: int,
-            composition: Callable[[Node], Node]) -> Op:
+            composition: Callable[[Node], Node], arity: Arity = ONE) -> Op:
     return register(Op(name, "fused", _infer_rows(name, keeps), vjp, wide(reference), flops, "row kernel",
-                       composition=composition))
+                       composition=composition, arity=arity, autocast="full"))
 
 
 SOFTMAX = _row_op("softmax", True, _softmax_rule, _reference_softmax, 20, _softmax)
 LOGSUMEXP = _row_op("logsumexp", False, _logsumexp_rule, _reference_logsumexp, 20, _logsumexp)
 LOG_SOFTMAX = _row_op("log_softmax", True, _log_softmax_rule, _reference_log_softmax, 20, _log_softmax)
 LAYER_NORM = _row_op("layer_norm", True, _norm_rule(True), lambda a, x, *rest: _reference_norm(a, x, rest, True), 8,
-                     lambda node: _affine(node, _normalised(node, True)[0]))
+                     lambda node: _affine(node, _normalised(node, True)[0]), (1, 3))
 RMS_NORM = _row_op("rms_norm", True, _norm_rule(False), lambda a, x, *rest: _reference_norm(a, x, rest, False), 6,
-                   lambda node: _affine(node, _normalised(node, False)[0]))
+                   lambda node: _affine(node, _normalised(node, False)[0]), (1, 2))

@@ -15,7 +15,7 @@ from morpho.base.dims import Shape, smaller
 from morpho.base.dtypes import DType, complex64, complex128, float32, float64, int64
 from morpho.base.errors import DTypeError, ShapeError, ValueFault, fail
 from morpho.ir.node import Node, build
-from morpho.ir.op import Attributes, Gradient, Infer, NoGradient, Op, Reference, Spec, register
+from morpho.ir.op import ONE, TWO, Arity, Attributes, Gradient, Infer, NoGradient, Op, Reference, Spec, register
 from morpho.ops.algebra import add, cast, constant_like, expand, mul, neg, permute, reshape, sub, zeros_like
 from morpho.ops.sources import pick
 
@@ -26,8 +26,9 @@ _SEVERAL = NoGradient("an operation with several results; differentiate through 
 _COMPLEX = NoGradient("gradients of complex numbers are not defined here", missing=True)
 
 
-def _host(name: str, infer: Infer, vjp: Gradient | NoGradient, reference: Reference, flops: int = 8) -> Op:
-    return register(Op(name, "host", infer, vjp, reference, flops, "NumPy"))
+def _host(name: str, infer: Infer, vjp: Gradient | NoGradient, reference: Reference, flops: int = 8,
+          arity: Arity = ONE) -> Op:
+    return register(Op(name, "host", infer, vjp, reference, flops, "NumPy", arity=arity))
 
 
 # -- complex numbers -------------------------------------------------------------------------------------------------
@@ -44,7 +45,7 @@ def _reference_complex(attributes: Attributes, real: Any, imag: Any) -> Any:
     return result
 
 
-_host("complex", _infer_complex, _COMPLEX, _reference_complex, 1)
+_host("complex", _infer_complex, _COMPLEX, _reference_complex, 1, TWO)
 
 
 # -- sorting and searching -------------------------------------------------------------------------------------------
@@ -106,7 +107,7 @@ def _infer_searchsorted(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
 _host("argsort", _real_line("argsort", int64), NoGradient("the result is indices"), _reference_argsort)
 _host("sort", _real_line("sort"), _sort_rule, _reference_sort)
 _host("searchsorted", _infer_searchsorted, NoGradient("the result is indices"),
-      lambda a, line, values: np.searchsorted(line, values, side=a["side"]))
+      lambda a, line, values: np.searchsorted(line, values, side=a["side"]), arity=TWO)
 
 
 # -- Fourier transforms ----------------------------------------------------------------------------------------------
@@ -323,4 +324,4 @@ _host("svdvals", _infer_svdvals, _svdvals_rule,
       _lapack("svdvals", lambda a, x: np.linalg.svd(x, compute_uv=False)), 64)
 _host("eigh", _infer_eigh, _SEVERAL, _lapack("eigh", lambda a, x: tuple(np.linalg.eigh(x))), 64)
 _host("eigvalsh", _infer_eigvalsh, _eigvalsh_rule, _lapack("eigvalsh", lambda a, x: np.linalg.eigvalsh(x)), 64)
-_host("solve", _infer_solve, _solve_rule, _lapack("solve", lambda a, x, b: np.linalg.solve(x, b)), 64)
+_host("solve", _infer_solve, _solve_rule, _lapack("solve", lambda a, x, b: np.linalg.solve(x, b)), 64, TWO)

@@ -6,13 +6,14 @@ carry a gradient of the user's: `gradients` holds it by its number.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
 from morpho.ir.node import Node, build
-from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
+from morpho.ir.op import ONE, Attributes, NoGradient, Op, Spec, register
 
 gradients: dict[int, Callable[[Node], Sequence[Node | None]]] = {}  # of the further inputs of a mark
 _numbers = count(1)
@@ -45,6 +46,6 @@ def mark(node: Node, *others: Node, gradient: Callable[[Node], Sequence[Node | N
 
 
 DETACH = register(Op("detach", "move", _first, NoGradient("none flows through it"), _reference, flops=0,
-                     properties=frozenset({"identity", "stops"}), composition=lambda node: node.inputs[0]))
+                     properties=frozenset({"identity", "stops"}), composition=lambda node: node.inputs[0], arity=ONE))
 MARK = register(Op("mark", "move", _first, _mark_gradient, _reference, flops=0,
-                   properties=frozenset({"identity"}), composition=lambda node: node.inputs[0]))
+                   properties=frozenset({"identity"}), composition=lambda node: node.inputs[0], arity=(1, math.inf)))

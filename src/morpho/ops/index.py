@@ -13,7 +13,7 @@ import numpy as np
 from morpho.base.dtypes import int64
 from morpho.base.errors import DTypeError, IndexFault, MorphoError, ShapeError, fail
 from morpho.ir.node import Node, build
-from morpho.ir.op import Attributes, Op, Spec, register
+from morpho.ir.op import THREE, TWO, Attributes, Op, Spec, register
 from morpho.ops.algebra import constant, expand, where, zeros_like
 
 
@@ -118,6 +118,6 @@ def _stays(node: Node) -> Node:
     return build("equal", build("gather", last, index, **how), numbers)
 
 
-GATHER = register(Op("gather", "index", _infer_gather, _gather_rule, _reference_gather))
+GATHER = register(Op("gather", "index", _infer_gather, _gather_rule, _reference_gather, arity=TWO))
 SCATTER = register(Op("scatter", "index", _infer_scatter, _scatter_rule, _reference_scatter,
-                      numerics="one chain per element, index ascending"))
+                      numerics="one chain per element, index ascending", arity=THREE))

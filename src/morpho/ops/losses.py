@@ -14,7 +14,7 @@ import numpy as np
 from morpho.base.dtypes import int32, int64
 from morpho.base.errors import AxisError, DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
-from morpho.ir.op import Attributes, Op, Spec, register
+from morpho.ir.op import TWO, Attributes, Op, Spec, register
 from morpho.ops.algebra import (
     add,
     cast,
@@ -165,4 +165,4 @@ def _reference(attributes: Attributes, logits: Any, target: Any) -> Any:
 
 
 CROSS_ENTROPY = register(Op(NAME, "fused", _infer, _rule, _reference, 24, "row kernel",
-                            frozenset({"checks"}), _composition))
+                            frozenset({"checks"}), _composition, TWO, "full"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from morpho.base.dims import Dim, Size, bounds, product, quotient_down
 from morpho.base.errors import ArgumentError, AxisError, DTypeError, IndexFault, MorphoError, ShapeError, fail
 from morpho.ir.node import Node, build
-from morpho.ir.op import Attributes, Op, Spec, register
+from morpho.ir.op import ONE, TWO, Attributes, Op, Spec, register
 from morpho.ops.algebra import add, constant, count, expand, permute, reduce, reshape, zeros_like
 
 VIEW = frozenset({"view"})
@@ -102,12 +103,13 @@ def _slice_rule(node: Node, ct: Node) -> list[Node]:
 
 
 RESHAPE = register(Op("reshape", "move", _infer_reshape, lambda n, ct: [reshape(ct, n.inputs[0].shape)],
-                      lambda a, x: np.reshape(x, a["shape"]), 0, properties=VIEW))
+                      lambda a, x: np.reshape(x, a["shape"]), 0, properties=VIEW, arity=ONE))
 PERMUTE = register(Op("permute", "move", _infer_permute, _permute_rule,
-                      lambda a, x: np.transpose(x, a["axes"]), 0, properties=VIEW))
+                      lambda a, x: np.transpose(x, a["axes"]), 0, properties=VIEW, arity=ONE))
 EXPAND = register(Op("expand", "move", _infer_expand, _expand_rule,
-                     lambda a, x: np.broadcast_to(x, a["shape"]), 0, properties=VIEW))
-SLICE = register(Op("slice", "move", _infer_slice, _slice_rule, lambda a, x: x[_numpy_slices(a)], 0, properties=VIEW))
+                     lambda a, x: np.broadcast_to(x, a["shape"]), 0, properties=VIEW, arity=ONE))
+SLICE = register(Op("slice", "move", _infer_slice, _slice_rule, lambda a, x: x[_numpy_slices(a)], 0,
+                    properties=VIEW, arity=ONE))
 
 
 # -- windows ---------------------------------------------------------------------------------------------------------
@@ -176,7 +178,7 @@ def _overlap_add(ct: Node, axis: int, length: int, step: int, dilation: int, siz
     return total
 
 
-WINDOW = register(Op("window", "move", _infer_window, _window_rule, _reference_window, 0, properties=VIEW))
+WINDOW = register(Op("window", "move", _infer_window, _window_rule, _reference_window, 0, properties=VIEW, arity=ONE))
 
 
 # -- copies ----------------------------------------------------------------------------------------------------------
@@ -242,7 +244,8 @@ def _reference_pad(attributes: Attributes, x: Any) -> Any:
 
 
 CONCATENATE = register(Op("concatenate", "move", _infer_concatenate, _concatenate_rule,
-                          lambda a, *x: np.concatenate(x, axis=a["axis"]), 0))
-PAD = register(Op("pad", "move", _infer_pad, _pad_rule, _reference_pad, 0))
-UPDATE = register(Op("update", "move", _infer_update, _update_rule, _reference_update, 0))
-COPY = register(Op("copy", "move", lambda inputs, a: inputs[0], lambda n, ct: [ct], lambda a, x: np.array(x), 0))
+                          lambda a, *x: np.concatenate(x, axis=a["axis"]), 0, arity=(1, math.inf)))
+PAD = register(Op("pad", "move", _infer_pad, _pad_rule, _reference_pad, 0, arity=ONE))
+UPDATE = register(Op("update", "move", _infer_update, _update_rule, _reference_update, 0, arity=TWO))
+COPY = register(Op("copy", "move", lambda inputs, a: inputs[0], lambda n, ct: [ct], lambda a, x: np.array(x), 0,
+                   arity=ONE))

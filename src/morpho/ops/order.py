@@ -8,12 +8,14 @@ says nothing but that: gradients look at it, and the first thing the passes do i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, rebuild
 from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
+from morpho.ir.views import root_of
 from morpho.ops.sources import pick
 
 NUMBERS = frozenset({"constant", "iota", "dimension"})
@@ -27,13 +29,6 @@ def again(x: Node, *after: Node) -> Node:
     (False, (3,))
     """
     return x if root_of(x).op.name in NUMBERS else build("again", x, *after)
-
-
-def root_of(node: Node) -> Node:
-    """What views look at; one output of several is a value of its own."""
-    while "view" in node.op.properties and node.op.name != "pick":
-        node = node.inputs[0]
-    return node
 
 
 def mark(results: Sequence[Node], made_from: Sequence[Node]) -> list[Node]:
@@ -69,6 +64,6 @@ def _reference_mark(attributes: Attributes, *arrays: Any) -> Any:
 
 
 AGAIN = register(Op("again", "move", lambda inputs, a: inputs[0], lambda n, ct: [ct, *[None] * (len(n.inputs) - 1)],
-                    lambda a, x, *after: x, 0, properties=frozenset({"view"})))
+                    lambda a, x, *after: x, 0, properties=frozenset({"view"}), arity=(1, math.inf)))
 CHECKPOINT = register(Op("checkpoint", "move", _infer_mark, NoGradient("gradients look through it"), _reference_mark, 0,
-                         properties=frozenset({"view"})))
+                         properties=frozenset({"view"}), arity=(1, math.inf)))

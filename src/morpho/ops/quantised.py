@@ -16,7 +16,7 @@ import numpy as np
 from morpho.base.dtypes import float32, float64, uint8
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
-from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
+from morpho.ir.op import ONE, TWO, Attributes, NoGradient, Op, Spec, register
 from morpho.ops.algebra import cast, expand, reshape
 
 BLOCK = 32  # values that share a scale
@@ -81,7 +81,7 @@ def _reference_dequantise(attributes: Attributes, data: Any) -> Any:
 
 
 DEQUANTISE = register(Op("dequantise", "host", _infer_dequantise, NoGradient("quantised values do not vary"),
-                         _reference_dequantise, 2, "d * q exact, + m rounded once"))
+                         _reference_dequantise, 2, "d * q exact, + m rounded once", arity=ONE))
 
 
 # -- the product -------------------------------------------------------------------------------------------------------
@@ -109,4 +109,5 @@ def _reference(attributes: Attributes, a: Any, b: Any) -> Any:
 
 
 MATMUL_QUANTISED = register(Op(
-    "matmul_quantised", "contract", _infer, _vjp, _reference, 2, "one float32 FMA chain per output, k ascending"))
+    "matmul_quantised", "contract", _infer, _vjp, _reference, 2, "one float32 FMA chain per output, k ascending",
+    arity=TWO))

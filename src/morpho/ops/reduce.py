@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from morpho.base.errors import DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
-from morpho.ir.op import Attributes, Gradient, Infer, NoGradient, Op, Spec, register
+from morpho.ir.op import ONE, Attributes, Gradient, Infer, NoGradient, Op, Spec, register
 from morpho.ops.algebra import cast, constant_like, div, expand, mul, reduce, where, zeros_like
 
 TREE = "lanes of 64, blocks of 4096, pairwise"
@@ -42,11 +43,12 @@ def _sum_rule(node: Node, ct: Node) -> list[Node]:
 
 
 def _extreme_rule(node: Node, ct: Node) -> list[Node]:
-    """Shared evenly among the elements that attain the extreme."""
+    """Shared evenly among the elements that attain the extreme; NaN all over where that is NaN."""
     x = node.inputs[0]
+    rest = where(build("isnan", node), constant_like(node, math.nan), zeros_like(node))
     hit = build("equal", x, expand(node, x.shape))
     ties = reduce("sum", cast(hit, x.dtype), node["axes"])
-    return [where(hit, expand(div(ct, ties), x.shape), zeros_like(x))]
+    return [where(hit, expand(div(ct, ties), x.shape), expand(rest, x.shape))]
 
 
 def _prod_rule(node: Node, ct: Node) -> list[Node]:
@@ -62,14 +64,14 @@ def _prod_rule(node: Node, ct: Node) -> list[Node]:
 
 
 def _reduction(name: str, kinds: str, function: Callable[..., Any], vjp: Gradient | NoGradient, numerics: str,
-               needs_elements: bool = False) -> Op:
+               needs_elements: bool = False, autocast: str = "") -> Op:
     properties = frozenset({"needs elements"} if needs_elements else ())
     return register(Op(name, "reduce", _infer(name, kinds, needs_elements), vjp, _numpy(function), 1, numerics,
-                       properties))
+                       properties, arity=ONE, autocast=autocast))
 
 
-_reduction("sum", "iufc", np.sum, _sum_rule, TREE)
-_reduction("prod", "iufc", np.prod, _prod_rule, TREE)
+_reduction("sum", "iufc", np.sum, _sum_rule, TREE, autocast="full")
+_reduction("prod", "iufc", np.prod, _prod_rule, TREE, autocast="full")
 _reduction("max", "iuf", np.max, _extreme_rule, "exact", needs_elements=True)
 _reduction("min", "iuf", np.min, _extreme_rule, "exact", needs_elements=True)
 _reduction("any", "b", np.any, NoGradient("defined on booleans"), "exact")

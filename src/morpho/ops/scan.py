@@ -10,7 +10,7 @@ import numpy as np
 from morpho.base.dtypes import int64
 from morpho.base.errors import DTypeError, fail
 from morpho.ir.node import Node, build
-from morpho.ir.op import Attributes, Gradient, Infer, Op, Spec, register
+from morpho.ir.op import ONE, Attributes, Gradient, Infer, Op, Spec, register
 from morpho.ops.algebra import cast, constant_like, div, mul, where, zeros_like
 
 CHAIN = "one chain, index ascending"
@@ -57,7 +57,7 @@ def _scan(name: str, function: Callable[..., Any], vjp: Gradient) -> Op:
         with np.errstate(all="ignore"):
             return function(x, axis=attributes["axis"], dtype=x.dtype)
 
-    return register(Op(name, "scan", _infer(name), vjp, reference, 1, CHAIN))
+    return register(Op(name, "scan", _infer(name), vjp, reference, 1, CHAIN, arity=ONE, autocast="full"))
 
 
 CUMULATIVE_SUM = _scan("cumulative_sum", np.cumsum, _sum_rule)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from morpho.ir.node import Node
-from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
+from morpho.ir.op import NONE, ONE, Attributes, NoGradient, Op, Spec, register
 
 _LEAF = NoGradient("a leaf has no inputs")
 
@@ -55,10 +55,10 @@ def pick(node: Node, index: int) -> Node:
     return build("pick", node, index=index, spec=node.outputs[index])
 
 
-CONSTANT = register(Op("constant", "source", _scalar, _LEAF, _reference_constant, flops=0))
-PARAMETER = register(Op("parameter", "source", _given, _LEAF, _no_reference, flops=0))
-DATA = register(Op("data", "source", _given, _LEAF, _no_reference, flops=0))
-IOTA = register(Op("iota", "source", _given, _LEAF, _reference_iota, flops=0))
-DIMENSION = register(Op("dimension", "source", _scalar, _LEAF, _no_reference, flops=0))
+CONSTANT = register(Op("constant", "source", _scalar, _LEAF, _reference_constant, flops=0, arity=NONE))
+PARAMETER = register(Op("parameter", "source", _given, _LEAF, _no_reference, flops=0, arity=NONE))
+DATA = register(Op("data", "source", _given, _LEAF, _no_reference, flops=0, arity=NONE))
+IOTA = register(Op("iota", "source", _given, _LEAF, _reference_iota, flops=0, arity=NONE))
+DIMENSION = register(Op("dimension", "source", _scalar, _LEAF, _no_reference, flops=0, arity=NONE))
 PICK = register(Op("pick", "move", _infer_pick, NoGradient("the gradient belongs to the node it picks from"),
-                   _reference_pick, flops=0, properties=frozenset({"view"})))
+                   _reference_pick, flops=0, properties=frozenset({"view"}), arity=ONE))

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 
-from morpho.base.shapes import contiguous_strides, reshape_strides
+from morpho.base.shapes import reshape_strides
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, in_place_of, rebuild
 from morpho.ir.op import NoGradient
+from morpho.ir.views import MOVES, is_strided, look_through, strides_of
 from morpho.ops.algebra import expand, reshape
-
-_MOVES = frozenset({"reshape", "permute", "slice", "expand", "window"})
-_SEEN = _MOVES | {"again"}  # what strides see through
 
 
 def cse(graph: Graph) -> Graph:
@@ -31,9 +29,7 @@ def cse(graph: Graph) -> Graph:
 
 
 def _is_constant(node: Node) -> bool:
-    while node.op.name in _MOVES:
-        node = node.inputs[0]
-    return node.op.name == "constant"
+    return look_through(node, lambda view: view.op.name in MOVES)[0].op.name == "constant"
 
 
 def inline_user(graph: Graph) -> Graph:
@@ -82,9 +78,7 @@ def _moved(view: Node, node: Node) -> Node | None:
 
 def _is_free(node: Node) -> bool:
     """Whether a view of this node costs nothing: leaves, and views of leaves."""
-    while node.op.name in _SEEN:
-        node = node.inputs[0]
-    return node.op.kind == "source"
+    return look_through(node, is_strided)[0].op.kind == "source"
 
 
 def _keeps_strides(view: Node, node: Node) -> bool:
@@ -93,41 +87,6 @@ def _keeps_strides(view: Node, node: Node) -> bool:
         return True
     strides = strides_of(node)
     return strides is not None and reshape_strides(view.inputs[0].shape, strides, view.shape) is not None
-
-
-def strides_of(node: Node) -> tuple | None:  # type: ignore[type-arg]
-    """Strides of a chain of views over a value that is computed contiguous, or that a leaf holds; None when a reshape
-    among them needs a copy."""
-    chain = []
-    while node.op.name in _SEEN:
-        chain.append(node)
-        node = node.inputs[0]
-    held = node.payload.strides if node.op.name == "data" else node.attributes.get("strides")
-    strides = contiguous_strides(node.shape) if held is None else held
-    for step in reversed(chain):
-        found = view_strides(step, step.inputs[0].shape, strides)
-        if found is None:
-            return None
-        strides = found
-    return strides
-
-
-def view_strides(view: Node, shape: tuple, strides: tuple) -> tuple | None:  # type: ignore[type-arg]
-    """Strides of a view from those of what it looks at; None when a reshape needs a copy."""
-    if view.op.name == "again":
-        return strides
-    if view.op.name == "reshape":
-        return reshape_strides(shape, strides, view.shape)
-    if view.op.name == "permute":
-        return tuple(strides[axis] for axis in view["axes"])
-    if view.op.name == "expand":
-        return tuple(0 if old == 1 and new != 1 else s
-                     for old, new, s in zip(shape, view.shape, strides, strict=True))
-    if view.op.name == "window":
-        steps = dict(zip(view["axes"], view["steps"], strict=True))
-        inner = tuple(strides[axis] * apart for axis, apart in zip(view["axes"], view["dilations"], strict=True))
-        return (*(s * steps.get(axis, 1) for axis, s in enumerate(strides)), *inner)
-    return tuple(s * step for s, step in zip(strides, view["steps"], strict=True))
 
 
 def sink_views(graph: Graph) -> Graph:
@@ -139,7 +98,7 @@ def sink_views(graph: Graph) -> Graph:
     movable: dict[int, bool] = {}  # new serial -> the value has one user, so moving it duplicates nothing
     for node in graph.nodes:
         new = rebuild(node, [done[child.serial] for child in node.inputs])
-        if node.op.name in _MOVES and movable.get(new.inputs[0].serial):
+        if node.op.name in MOVES and movable.get(new.inputs[0].serial):
             new = _sink(new)
         done[node.serial] = new
         movable[new.serial] = node.serial in single

@@ -11,16 +11,17 @@ import numpy as np
 from morpho.base.dtypes import bfloat16, float16
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
+from morpho.ir.views import MOVES, look_through
 from morpho.ops.algebra import constant, expand
 from morpho.ops.special import round_bfloat16
 
-_EXACT = frozenset({"exact", "one rounding"})
+_SHOWN = MOVES - {"window"}
 
 
 def _fold(node: Node) -> Node:
-    if node.op.kind != "elementwise" or node.op.numerics not in _EXACT:
+    if node.op.kind != "elementwise" or not node.op.exact:
         return node
-    roots = [_root(child) for child in node.inputs]
+    roots = [look_through(child, _is_filled)[0] for child in node.inputs]
     if not roots or any(root.op.name != "constant" for root in roots):
         return node
     arrays = [np.asarray(root["value"], root.dtype.compute.numpy) for root in roots]
@@ -33,11 +34,9 @@ def _fold(node: Node) -> Node:
     return expand(constant(result.astype(node.dtype.compute.numpy)[()], node.dtype), node.shape)
 
 
-def _root(node: Node) -> Node:
-    """What a value is filled with, seen through views."""
-    while node.op.name in ("expand", "reshape", "permute", "slice"):
-        node = node.inputs[0]
-    return node
+def _is_filled(view: Node) -> bool:
+    """Whether a view shows one number everywhere where its input does."""
+    return view.op.name in _SHOWN
 
 
 def fold(graph: Graph) -> Graph:

@@ -8,7 +8,7 @@ from morpho.base.dims import Size, product
 from morpho.base.dtypes import DType, complex64, float32, float64
 from morpho.base.shapes import contiguous_strides, is_contiguous
 from morpho.ir.node import Node
-from morpho.passes.canonical import view_strides
+from morpho.ir.views import view_strides
 
 
 @dataclass(frozen=True, slots=True)

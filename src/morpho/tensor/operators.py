@@ -93,7 +93,11 @@ def _is_array(value: Any) -> bool:
         return False
     if isinstance(value, Tensor | Dim | numbers.Number | np.generic | Sequence | deque):
         return True
-    return any(hasattr(value, name) for name in ("__array__", "__array_interface__", "__dlpack__")) or has_buffer(value)
+    try:
+        known = any(hasattr(value, name) for name in ("__array__", "__array_interface__", "__dlpack__"))
+    except Exception:  # of an object that answers no question
+        return False
+    return known or has_buffer(value)
 
 
 def _unary(function: Any) -> Any:

@@ -30,8 +30,8 @@ from morpho.weights.text.tokenizer_file import load_tokenizer, save_tokenizer
 from morpho.weights.transforms import concat, reshape, split, transpose, unpermute
 
 __all__ = [
-    "BytePairs", "FileFault", "FolderInUse", "GgufConfig", "GgufFile", "MissingExtra", "MissingFile", "NameFault", "PullError",
-    "Rule", "StorageError", "StreamDecoder", "Tokenizer", "Weights", "chatml", "concat", "is_pulled", "load", "load_gguf",
-    "load_tokenizer", "match", "model_path", "pull_model", "render_chat", "reshape", "save", "save_tokenizer",
-    "split", "train_bpe", "transpose", "unpermute",
+    "BytePairs", "FileFault", "FolderInUse", "GgufConfig", "GgufFile", "MissingExtra", "MissingFile", "NameFault",
+    "PullError", "Rule", "StorageError", "StreamDecoder", "Tokenizer", "Weights", "chatml", "concat", "is_pulled",
+    "load", "load_gguf", "load_tokenizer", "match", "model_path", "pull_model", "render_chat", "reshape", "save",
+    "save_tokenizer", "split", "train_bpe", "transpose", "unpermute",
 ]

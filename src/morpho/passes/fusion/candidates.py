@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 
 from morpho.base.dims import Shape
 from morpho.ir.node import Node
-from morpho.passes.canonical import view_strides
+from morpho.ir.views import Mapping, Strides, look_through, view_strides
 
-Mapping = tuple[int | None, ...]  # for each dimension of a row value, the axis of the space it runs along
 NATIVE: set[str] = set()  # elementwise ops that have native code; the kernels floor fills it
 INLINE = frozenset({"constant", "iota", "dimension"})
 MOST_INPUTS = 24  # values that one kernel reads
@@ -46,27 +45,16 @@ def only_checks(gather: Node) -> bool:
 
 def inlines(node: Node) -> bool:
     """Constants and index numbers, also seen through views, as long as strides can show those."""
-    chain: list[Node] = []
-    while "view" in node.op.properties and node.op.name != "pick":
-        if node.op.name == "again":
-            return False
-        chain.append(node)
-        node = node.inputs[0]
+    node, chain = look_through(node)
+    if any(view.op.name == "again" for view in chain):
+        return False
     if node.op.name != "iota":
         return node.op.name in INLINE
-    shape, strides = node.shape, tuple(int(d == node["axis"]) for d in range(len(node.shape)))
+    shape: Shape = node.shape
+    strides: Strides = tuple(int(d == node["axis"]) for d in range(len(shape)))
     for view in reversed(chain):
         found = view_strides(view, shape, strides)
         if found is None:
             return False
         shape, strides = view.shape, found
     return True
-
-
-def reshaped(mapping: Mapping, old: Shape, new: Shape) -> Mapping | None:
-    """The axes of a row value after its size-1 dimensions moved; None when the reshape does more than that."""
-    axes = [(size, axis) for size, axis in zip(old, mapping, strict=True) if size != 1]
-    if [size for size, _ in axes] != [size for size in new if size != 1]:
-        return None
-    left = iter(axes)
-    return tuple(None if size == 1 else next(left)[1] for size in new)

@@ -6,6 +6,7 @@ needs whole rows at once, which pays while there are rows enough for all threads
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from morpho.base.dims import Shape, Size, bounds, product
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, make, rebuild
 from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
+from morpho.ir.views import is_view
 
 LEAST_ROWS = 32  # of a product whose rows are reduced by what follows
 MOST_COLUMNS = 4096
@@ -30,7 +32,8 @@ def _no_reference(attributes: Attributes, *arrays: Any) -> Any:
 # Inputs: the two operands, then what the body reads besides; parameter `product` of the body is the product itself.
 # `by` is the name of the product's op, `kind` the layout of quantised weights. The last `columns` axes of the space are
 # its columns; `windows` are the attributes of a convolution, () of a product.
-GEMM = register(Op("gemm", "fused", _infer, NoGradient("made after differentiation"), _no_reference))
+GEMM = register(Op("gemm", "fused", _infer, NoGradient("made after differentiation"), _no_reference,
+                   arity=(2, math.inf)))
 
 
 def epilogue(graph: Graph) -> Graph:
@@ -96,7 +99,7 @@ def _reads_otherwise(group: Node, number: int) -> bool:
     for node in group["body"].graph.nodes:
         for child in node.inputs:
             if child.op.name == "parameter" and child["index"] == number \
-                    and ("view" in node.op.properties or node.op.kind == "index"):
+                    and (is_view(node) or node.op.kind == "index"):
                 return True
     return False
 

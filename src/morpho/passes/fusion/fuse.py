@@ -14,10 +14,16 @@ from morpho.passes.fusion.sibling_fusion import join_groups
 from morpho.passes.remat.control_dependencies import settle_order
 
 
-def fuse(graph: Graph, only_single: bool = False) -> Graph:
-    """Partition the graph into groups and put a group node in place of each. `only_single`: a group per node (O0)."""
+def fuse(graph: Graph) -> Graph:
+    """Partition the graph into groups and put a group node in place of each."""
     fuser = Fuser(settle_order(graph))
-    fuser.collect(only_single)
-    if not only_single:
-        join_groups(fuser)
+    fuser.collect(only_single=False)
+    join_groups(fuser)
+    return fuser.build()
+
+
+def single(graph: Graph) -> Graph:
+    """A group per node: what level 0 runs, and levels without `fuse`."""
+    fuser = Fuser(settle_order(graph))
+    fuser.collect(only_single=True)
     return fuser.build()

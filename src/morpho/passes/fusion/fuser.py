@@ -5,17 +5,16 @@ from __future__ import annotations
 from morpho.base.dims import Shape
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, in_place_of, rebuild
+from morpho.ir.views import Mapping, is_view, maker_of, reshaped, root_of
 from morpho.ops.sources import pick
 from morpho.passes.fusion.candidates import (
     INLINE,
     MOST_FLOPS,
     MOST_INPUTS,
     Group,
-    Mapping,
     inlines,
     is_native,
     only_checks,
-    reshaped,
 )
 from morpho.passes.fusion.group import make_group
 
@@ -140,7 +139,7 @@ class Fuser:
         for node in self.graph.nodes:
             if node.op.name in INLINE or node.op.kind == "source":
                 continue
-            if "view" in node.op.properties:
+            if is_view(node):
                 self.visit_view(node)
             elif is_native(node):
                 self.visit(node, only_single)
@@ -180,9 +179,7 @@ class Fuser:
 
     def candidates_of(self, node: Node) -> list[Group]:
         """The group a value is computed in, looking through views."""
-        while "view" in node.op.properties and node.op.name != "pick":
-            node = node.inputs[0]
-        home = self.home.get(node.serial)
+        home = self.home.get(root_of(node).serial)
         return [self.groups[home]] if home is not None else []
 
     def visit(self, node: Node, only_single: bool) -> None:
@@ -318,7 +315,7 @@ class Fuser:
 
     def held(self, node: Node, group: Group) -> bool:
         """Whether the group holds the value of a view itself."""
-        return "view" in node.op.properties and (node.serial in group.full or node.serial in group.rows)
+        return is_view(node) and (node.serial in group.full or node.serial in group.rows)
 
     def used_outside(self, node: Node, group: Group, inside: set[int], outputs: set[int]) -> bool:
         """Whether any user needs the value in memory: one outside the group, or a view that the group does not hold."""
@@ -356,6 +353,4 @@ class Fuser:
         """A held view whose root is computed in this group."""
         if not self.held(node, group):
             return False
-        while "view" in node.op.properties:
-            node = node.inputs[0]
-        return node.serial in inside
+        return maker_of(node).serial in inside

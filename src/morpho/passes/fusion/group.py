@@ -8,7 +8,7 @@ from typing import Any
 from morpho.base.dims import Shape
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, make, toposort
-from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
+from morpho.ir.op import ANY, Attributes, NoGradient, Op, Spec, register
 
 
 class Body:
@@ -56,7 +56,7 @@ def _no_reference(attributes: Attributes, *arrays: Any) -> Any:
     raise RuntimeError("a group is evaluated through its body")
 
 
-GROUP = register(Op("group", "fused", _infer, NoGradient("made after differentiation"), _no_reference))
+GROUP = register(Op("group", "fused", _infer, NoGradient("made after differentiation"), _no_reference, arity=ANY))
 
 
 def make_group(outputs: Sequence[Node], inputs: Sequence[Node], space: Shape, axes: tuple[int, ...]) -> Node:

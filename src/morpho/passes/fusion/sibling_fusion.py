@@ -6,9 +6,10 @@ Each saves a kernel and never changes a value: a group computes what its parts w
 from __future__ import annotations
 
 from morpho.ir.node import Node
+from morpho.ir.views import Mapping, root_of, shows
 from morpho.ops.elementwise import COSTLY
-from morpho.ops.order import NUMBERS, root_of
-from morpho.passes.fusion.candidates import MOST_INPUTS, Group, Mapping
+from morpho.ops.order import NUMBERS
+from morpho.passes.fusion.candidates import MOST_INPUTS, Group
 from morpho.passes.fusion.fuser import Fuser
 from morpho.passes.fusion.group import row_shape
 
@@ -80,8 +81,7 @@ def _roots(fuser: Fuser) -> dict[int, int]:
     """For every value, the one that its views look at."""
     found: dict[int, int] = {}
     for node in fuser.graph.nodes:
-        view = "view" in node.op.properties and node.op.name != "pick"
-        found[node.serial] = found[node.inputs[0].serial] if view else node.serial
+        found[node.serial] = found[node.inputs[0].serial] if shows(node) else node.serial
     return found
 
 

@@ -14,7 +14,7 @@ from morpho.base.dims import Size
 from morpho.cost.estimate import spec_bytes
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
-from morpho.ops.order import root_of
+from morpho.ir.views import is_view, look_through, maker_of, root_of
 from morpho.passes.fusion.epilogue import PRODUCTS
 from morpho.passes.memory.arena import aligned
 from morpho.passes.remat.bodies import is_product, outside
@@ -76,7 +76,7 @@ class Steps:
         for node in graph.nodes:
             if node.op.kind == "source":
                 self._leaf(node)
-            elif "view" in node.op.properties:
+            elif is_view(node):
                 self._view(node)
             else:
                 self._step(node)
@@ -109,8 +109,7 @@ class Steps:
 
     def origin(self, node: Node) -> list[int]:
         """The step that a value comes from, if any."""
-        while "view" in node.op.properties:
-            node = node.inputs[0]
+        node = maker_of(node)
         return [self.number[node.serial]] if node.serial in self.number else []
 
     def _step(self, node: Node) -> None:
@@ -228,8 +227,4 @@ def gathers(node: Node) -> bool:
 
 def _is_whole(node: Node) -> bool:
     """Whether a result is a value of a step, perhaps in another shape, and not a part or a turned view of one."""
-    while "view" in node.op.properties and node.op.name != "pick":
-        if node.op.name not in ("reshape", "again"):
-            return False
-        node = node.inputs[0]
-    return True
+    return all(view.op.name in ("reshape", "again") for view in look_through(node)[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, rebuild
-from morpho.ops.order import root_of
+from morpho.ir.views import root_of
 from morpho.passes.fusion.epilogue import PRODUCTS
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from morpho.cost.estimate import Profile, node_cost
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, make, rebuild
+from morpho.ir.views import look_through
 from morpho.ops.order import again
 from morpho.ops.sources import pick
 from morpho.passes.fusion.epilogue import GEMM
@@ -205,10 +206,7 @@ class _Writing:
     def read(self, node: Node, after: Node | None = None, late: bool = True) -> Node:
         """What a step after the peak reads in place of a node: views of copies, of new steps, or as it was. A copy
         reads what was kept `after` another step."""
-        chain: list[Node] = []
-        while "view" in node.op.properties and node.op.name != "pick":
-            chain.append(node)
-            node = node.inputs[0]
+        node, chain = look_through(node)
         value = self.source.steps.look[node.serial]
         if value is not None and value in self.copied and (after is not None or value in self.dropped) and late:
             base = self.copied[value]

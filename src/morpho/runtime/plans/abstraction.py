@@ -18,9 +18,7 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, rebuild
 from morpho.runtime.memory.buffer import Buffer, allocate, view_memory
 
-# Operations that compute the same from a number in memory as from one in their code, and as fast.
-LIFTING = frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum", "where", "less", "less_equal",
-                     "greater", "greater_equal", "equal", "not_equal"})
+LIFTS = "lifts constants"
 
 
 def realised(node: Node) -> Buffer | None:
@@ -73,7 +71,7 @@ def abstract(outputs: Sequence[Node], lift: bool = False) -> tuple[Graph, list[B
         if waiting:
             stack.extend(waiting)
             continue
-        lifts = lift and node.op.name in LIFTING and any(number_below(child) is None for child in node.inputs)
+        lifts = lift and LIFTS in node.op.properties and any(number_below(child) is None for child in node.inputs)
         inputs = [operand(child) if lifts else done[child.serial] for child in node.inputs]
         done[node.serial] = inputs[0] if "identity" in node.op.properties else rebuild(node, inputs)
         stack.pop()

@@ -40,10 +40,7 @@ from morpho.passes.fusion import candidates
 from morpho.passes.memory.liveness import Updates
 from morpho.passes.pipeline import MEMORY, Report, optimise, switched_off
 from morpho.passes.remat.remat import Budget
-from morpho.program.co_schedule import join_steps
-from morpho.program.footprint import footprint
-from morpho.program.hoist import hoist
-from morpho.program.plan_memory import plan_memory
+from morpho.program.pipeline import ProgramContext, Rows, finish
 from morpho.program.program import HostStep, Program, Step
 from morpho.program.view import Place
 from morpho.runtime import measure
@@ -101,7 +98,8 @@ class Plan:
     milliseconds: dict[str, float]
     before: dict[str, float]  # the code cache's counters around this plan
     after: dict[str, float]
-    remake: Callable[[], Made]
+    remake: Callable[..., Made]
+    chosen: settings.Settings  # that it was made under
     made: Made | None  # None of a plan from disk, until someone looks inside
     known: dict[str, int]  # figures a plan from disk brings along
     prepare: Executable | None = None  # what runs once on the constants
@@ -126,8 +124,15 @@ class Plan:
     def _inside(self) -> Made:
         """A plan from disk goes through the passes when someone looks inside, no sooner."""
         if self.made is None:
-            self.made = self.remake()
+            with settings.of(self.chosen):
+                self.made = self.remake()
         return self.made
+
+    def texts(self) -> dict[str, str]:
+        """The graph in words as it was traced and after each pass, under the settings and the budget it was compiled
+        with, whatever the caller's are."""
+        with settings.of(self.chosen):
+            return self.remake(keep_texts=True).report.texts
 
     def figures(self) -> dict[str, int]:
         """Operations, and bytes through memory and spared, as `stats` shows them."""
@@ -161,8 +166,8 @@ def plan_bytes(plan: Plan) -> int:
 
 def plan_key(graph: Graph, own_outputs: bool) -> tuple[Any, ...]:
     chosen = settings.get()
-    return (tuple(node.serial for node in graph.outputs), own_outputs, chosen.level, chosen.isa, chosen.passes_off,
-            chosen.joint, threads.wanted_threads(), measure.crossovers(), registry_changes())
+    return (tuple(node.serial for node in graph.outputs), own_outputs, chosen.code_key(), threads.wanted_threads(),
+            measure.crossovers(), registry_changes())
 
 
 def plan_for(graph: Graph, inputs: int, own_outputs: bool = False) -> Plan:
@@ -196,8 +201,7 @@ def _of_numbers(graph: Graph) -> Graph:
 
 
 def make_plan(graph: Graph, own_outputs: bool, inputs: int, device: str = HOST,
-              guards: Sequence[Sequence[Size]] = (),
-              keep_texts: bool = False, whole: bool = False, constants: Collection[int] = (),
+              guards: Sequence[Sequence[Size]] = (), whole: bool = False, constants: Collection[int] = (),
               on_disk: bool = False, updates: Updates = (), budget: Budget | None = None) -> Plan:
     """Optimise, lower, plan memory, compile. `whole` refuses host steps; `constants` are inputs that seldom change;
     with `on_disk` the finished plan is looked for on disk first, and kept there; `updates` are (output, input) pairs
@@ -211,7 +215,7 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, device: str = HOST,
     key = stored_plan.plan_key(graph, own_outputs, inputs, constants, updates, budget) if on_disk and native else None
     found = stored_plan.load(key, graph, inputs) if key is not None else None
     looked = time.perf_counter()
-    remake = partial(_make, graph, own_outputs, inputs, constants, settings.get(), keep_texts, updates, budget,
+    remake = partial(_make, graph, own_outputs, inputs, constants, settings.get(), updates, budget,
                      measure.crossovers())
     made = None
     if found is None:
@@ -227,8 +231,8 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, device: str = HOST,
     milliseconds = {"passes": 0.0, "lower": 0.0} if made is None else dict(made.milliseconds)
     milliseconds["code"] = milliseconds.get("code", 0.0) + 1e3 * (ended - lowered)
     milliseconds["plan"] = 1e3 * (looked - started)
-    plan = Plan(graph, program, segments, report, milliseconds, before, code.counters.snapshot(), remake, made,
-                {} if found is None else found.figures, prepare, lines, device)
+    plan = Plan(graph, program, segments, report, milliseconds, before, code.counters.snapshot(), remake,
+                settings.get(), made, {} if found is None else found.figures, prepare, lines, device)
     if key is not None and found is None and program.is_native:
         stored_plan.save(key, graph, StoredPlan(program, report, plan.figures()))
         milliseconds["plan"] += 1e3 * (time.perf_counter() - ended)
@@ -249,28 +253,29 @@ def _compiled(make: Callable[..., Made], nodes: int, whole: bool) -> Made:
 
 
 def _make(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int], chosen: settings.Settings,
-          keep_texts: bool, updates: Updates, budget: Budget | None, crossovers: Crossovers,
-          announce: Callable[[Any], None] | None = None) -> Made:
+          updates: Updates, budget: Budget | None, crossovers: Crossovers,
+          announce: Callable[[Any], None] | None = None, keep_texts: bool = False) -> Made:
     counts.optimised += 1
     started = time.perf_counter()
 
-    def lower(fused: Graph, announce: Callable[[Any], None] | None = None) -> Program:
+    def lower(fused: Graph, announce: Callable[[Any], None] | None = None) -> tuple[Program, ProgramContext, Rows]:
         program = build_program(fused, own_outputs, inputs, current_target(), constants, crossovers, announce)
-        hoist(program, constants)
         # What runs together is alive together: not where values are computed again to save memory.
         thrifty = budget is not None or any(node.op.name == "again" for node in fused.nodes)
-        if chosen.joint and chosen.level > 0 and not thrifty:
-            join_steps(program, threads.wanted_threads(), crossovers, updates, own_outputs)
         apart = MEMORY in switched_off(chosen.passes_off)
-        plan_memory(program, reuse=chosen.level > 0 and not apart, apart=apart)
-        return program
+        context = ProgramContext(threads.wanted_threads(), crossovers, constants, updates, own_outputs,
+                                 concurrent=chosen.joint and chosen.level > 0 and not thrifty,
+                                 reuse=chosen.level > 0 and not apart, apart=apart)
+        return program, context, finish(program, context)
 
     def needed(fused: Graph) -> int:
-        return footprint(lower(fused), updates, threads.wanted_threads()).total
+        found = lower(fused)[1].footprint
+        assert found is not None
+        return found.total
 
     optimised, report = optimise(graph, chosen.level, chosen.passes_off, keep_texts, updates, budget, needed)
     middle = time.perf_counter()
-    program = lower(optimised, announce)
+    program, _, report.program = lower(optimised, announce)
     return Made(optimised, program, report, {"passes": 1e3 * (middle - started),
                                              "lower": 1e3 * (time.perf_counter() - middle)})
 

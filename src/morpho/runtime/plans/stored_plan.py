@@ -65,8 +65,8 @@ def plan_key(graph: Graph, own_outputs: bool, inputs: int, constants: Collection
     except Unkeyed:
         return None
     chosen = settings.get()
-    parts = (digest, own_outputs, inputs, sorted(constants), tuple(updates), budget, chosen.level, chosen.passes_off,
-             chosen.joint, chosen.threads, threads.wanted_threads(), machine().cores, machine().l1_bytes,
+    parts = (digest, own_outputs, inputs, sorted(constants), tuple(updates), budget, chosen.code_key(),
+             threads.wanted_threads(), machine().cores, machine().l1_bytes,
              machine().l2_bytes, measure.crossovers(),
              code.code_key("plan", current_isa()))  # with the version of the source
     return hashlib.sha256(repr(parts).encode()).hexdigest()
@@ -108,6 +108,7 @@ class _Writer:
             "kept": [[slot, read] for slot, read in program.kept.items()],
             "bytes": [program.copies, program.arena_bytes, program.liveness_bytes, program.reused_bytes],
             "passes": {name: [row["before"], row["after"]] for name, row in plan.report.passes.items()},
+            "program": {name: [row["before"], row["after"]] for name, row in plan.report.program.items()},
             "rules": plan.report.rules, "figures": plan.figures,
             "recomputed": None if plan.report.recomputed is None else asdict(plan.report.recomputed)}
 
@@ -176,11 +177,13 @@ class _Reader:
                           copies, arena, liveness, reused)
         self.check_ends(program)
         _check(is_sound(program), "a joint launch of steps that need each other")
-        passes = {_word(name): {"before": _integer(before), "after": _integer(after), "ms": 0.0}
-                  for name, (before, after) in content["passes"].items()}
+        passes, over_program = (
+            {_word(name): {"before": _integer(before), "after": _integer(after), "ms": 0.0}
+             for name, (before, after) in content[part].items()} for part in ("passes", "program"))
         rules = {_word(name): _integer(count) for name, count in content["rules"].items()}
         figures = {_word(name): _integer(figure, MOST_FIGURE) for name, figure in content["figures"].items()}
-        return StoredPlan(program, Report(passes, rules, recomputed=_recomputed(content["recomputed"])), figures)
+        report = Report(passes, rules, recomputed=_recomputed(content["recomputed"]), program=over_program)
+        return StoredPlan(program, report, figures)
 
     def check_ends(self, program: Program) -> None:
         """Inputs and outputs are those of the graph; an input that passes found no need of is of no dtype."""

@@ -14,6 +14,7 @@ from morpho.base.trees import flatten, unflatten
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
 from morpho.ir.op import NoGradient
+from morpho.ir.views import literal
 from morpho.ops.algebra import add, cast, constant, constant_like, expand, zeros_like
 from morpho.ops.identity import mark
 from morpho.passes.canonical import inline_without_gradient
@@ -94,9 +95,7 @@ def _axis_of_piece(part: Node) -> int | None:
 
 
 def _is_zero(node: Node) -> bool:
-    while node.op.name in ("expand", "reshape"):
-        node = node.inputs[0]
-    return node.op.name == "constant" and node["value"] == 0
+    return literal(node) == 0
 
 
 def _side_by_side(pieces: list[Node], axis: int) -> list[Node]:

@@ -22,6 +22,7 @@ from typing import Any
 from morpho.base import settings
 from morpho.base.dtypes import DType, as_dtype, bfloat16, float32
 from morpho.ir.node import Node
+from morpho.ir.op import REGISTRY
 from morpho.ops.algebra import cast
 from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.core import Tensor
@@ -30,7 +31,7 @@ from morpho.tensor.scalars import is_scalar
 
 log = logging.getLogger("morpho")
 FAMILIES = ("product", "attention", "convolution")
-FULL = frozenset({"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "sinh", "cosh", "tan", "softplus"})
+FULL = "full"  # the class of operations that are computed in float32; records say which have it
 # By family: a function and the shapes of an example that is timed; the files of these operations put them in.
 EXAMPLES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {}
 _lock = threading.Lock()
@@ -54,6 +55,11 @@ def widened(node: Node) -> Node:
     if node.dtype.is_float and node.dtype.itemsize == 2 and settings.get().autocast:
         return cast(node, float32)
     return node
+
+
+def in_class(operation: str, node: Node) -> Node:
+    """An operand of an op by its class: under autocast a half float as float32 where its record says so."""
+    return widened(node) if REGISTRY[operation].autocast == FULL else node
 
 
 def low_dtype(family: str, wanted: str) -> DType | None:

@@ -135,7 +135,8 @@ def empty_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
 @creates
 def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Tensor:
     """start, start + step, ... up to but without stop. Without a dtype it is that of the tensors and NumPy numbers
-    among the three; of Python numbers alone int64, or float32 if one is a float.
+    among the three; of Python numbers alone int64, or float32 if one is a float. Numbers with a fraction are rounded
+    down to those of an integer dtype.
 
     >>> mo.arange(mo.asarray(3, dtype="int32")).dtype
     int32
@@ -218,14 +219,23 @@ def _ramp(start: Any, step: Any, length: int, target: DType) -> Node:
         index = build("multiply", index, expand(constant(step, wide), (length,)))
     if start != 0:
         index = build("add", index, expand(constant(start, wide), (length,)))
-    return cast(index, target)
+    return _whole(index, target)
+
+
+def _whole(node: Node, target: DType) -> Node:
+    """Converted once; fractions go down to the integer below, as in NumPy's linspace, where a cast alone would take
+    them towards zero."""
+    return cast(build("floor", node) if target.is_integer and node.dtype.is_float else node, target)
 
 
 @creates
 def linspace(start: Any, stop: Any, /, num: int, *, dtype: Any = None, device: Any = None,
              endpoint: bool = True) -> Tensor:
-    """`num` evenly spaced numbers from start to stop, the end included unless told otherwise.
+    """`num` evenly spaced numbers from start to stop, the end included unless told otherwise. Those of an integer dtype
+    are rounded down.
 
+    >>> mo.linspace(-1, 1, 5, dtype="int32").tolist()
+    [-1, -1, 0, 0, 1]
     >>> mo.linspace(0.0, 1.0, 5)
     Tensor([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
@@ -245,7 +255,7 @@ def linspace(start: Any, stop: Any, /, num: int, *, dtype: Any = None, device: A
         index = build("iota", shape=(num,), axis=0, dtype=DEFAULT_INT)
         last = build("equal", index, expand(constant(num - 1, DEFAULT_INT), (num,)))
         node = build("where", last, expand(constant(stop, float64), (num,)), node)
-    return Tensor.of_node(cast(node, target))
+    return Tensor.of_node(_whole(node, target))
 
 
 @creates

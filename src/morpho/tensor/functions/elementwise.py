@@ -9,8 +9,9 @@ from morpho.backends.registry import canonical, memory_of
 from morpho.base.dtypes import DType, as_dtype, bool_
 from morpho.base.errors import DTypeError, fail
 from morpho.ir.node import build
+from morpho.ir.op import ONE, REGISTRY
 from morpho.ops.algebra import constant, expand, zeros_like
-from morpho.tensor.autodiff.precision import FULL, widened
+from morpho.tensor.autodiff.precision import in_class
 from morpho.tensor.core import Tensor
 from morpho.tensor.device import on
 from morpho.tensor.functions.examples import documented
@@ -18,46 +19,58 @@ from morpho.tensor.operands import as_node, broadcasted, promoted
 from morpho.tensor.scalars import is_scalar
 
 
-def _unary(name: str, summary: str, floating: bool = False) -> Callable[[Any], Tensor]:
-    full = name in FULL
+def of_record(name: str) -> Callable[..., Tensor]:
+    """The public function of an elementwise op: everything about it stands in the op's record.
 
-    def function(x: Any, /) -> Tensor:
-        (node,) = promoted(name, x, floating=floating)
-        return Tensor.of_node(build(name, widened(node) if full else node))
+    >>> of_record("exp")(mo.zeros(2)).tolist()
+    [1.0, 1.0]
+    """
+    op = REGISTRY[name]
 
+    def unary(x: Any, /) -> Tensor:
+        (node,) = promoted(name, x, floating=op.floating)
+        return Tensor.of_node(build(name, in_class(name, node)))
+
+    def binary(x1: Any, x2: Any, /) -> Tensor:
+        nodes = promoted(name, x1, x2, floating=op.floating)
+        return Tensor.of_node(build(name, *broadcasted(name, *[in_class(name, node) for node in nodes])))
+
+    function: Callable[..., Tensor] = unary if op.arity == ONE else binary
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = documented(name, summary)
+    function.__doc__ = documented(name, op.summary, places=1 if op.arity == ONE else 2)
     return function
 
 
-def _binary(name: str, summary: str, floating: bool = False) -> Callable[[Any, Any], Tensor]:
-    def function(x1: Any, x2: Any, /) -> Tensor:
-        return Tensor.of_node(build(name, *broadcasted(name, *promoted(name, x1, x2, floating=floating))))
+def is_public(name: str) -> bool:
+    """Whether an op is a function by its record alone."""
+    op = REGISTRY.get(name)
+    return op is not None and bool(op.summary) and op.kind == "elementwise"
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = documented(name, summary, places=2)
-    return function
+
+def public_names() -> list[str]:
+    """The ops that are functions by their records, Morpho's in the order of these."""
+    return [name for name in REGISTRY if is_public(name)]
 
 
 # -- arithmetic ------------------------------------------------------------------------------------------------------
-add = _binary("add", "Sum, element by element.")
-subtract = _binary("subtract", "Difference, element by element.")
-multiply = _binary("multiply", "Product, element by element.")
-divide = _binary("divide", "Quotient; integers divide as floats.", floating=True)
-floor_divide = _binary("floor_divide", "Quotient rounded down, x % y being the rest; an integer divided by zero is 0.")
-remainder = _binary("remainder", "What is left of x1 / x2, with the sign of x2.")
-maximum = _binary("maximum", "The larger of two; NaN wins.")
-minimum = _binary("minimum", "The smaller of two; NaN wins.")
-atan2 = _binary("atan2", "The angle of the point (x2, x1).", floating=True)
-hypot = _binary("hypot", "sqrt(x1*x1 + x2*x2) without overflow.", floating=True)
-copysign = _binary("copysign", "The magnitude of x1 with the sign of x2.", floating=True)
-nextafter = _binary("nextafter", "The next float from x1 towards x2.", floating=True)
-logaddexp = _binary("logaddexp", "log(exp(x1) + exp(x2)) without overflow.", floating=True)
-negative = _unary("negative", "-x.")
-sign = _unary("sign", "-1, 0 or 1; NaN stays NaN.")
-square = _unary("square", "x * x.")
-sqrt = _unary("sqrt", "Square root, correctly rounded.", floating=True)
-reciprocal = _unary("reciprocal", "1 / x, correctly rounded.", floating=True)
+add = of_record("add")
+subtract = of_record("subtract")
+multiply = of_record("multiply")
+divide = of_record("divide")
+floor_divide = of_record("floor_divide")
+remainder = of_record("remainder")
+maximum = of_record("maximum")
+minimum = of_record("minimum")
+atan2 = of_record("atan2")
+hypot = of_record("hypot")
+copysign = of_record("copysign")
+nextafter = of_record("nextafter")
+logaddexp = of_record("logaddexp")
+negative = of_record("negative")
+sign = of_record("sign")
+square = of_record("square")
+sqrt = of_record("sqrt")
+reciprocal = of_record("reciprocal")
 
 
 def pow(x1: Any, x2: Any, /) -> Tensor:
@@ -72,7 +85,8 @@ def pow(x1: Any, x2: Any, /) -> Tensor:
         takes = base.dtype.kind in ("iufc" if type(x2) is int else "fc")
         if takes and (x2 == 2 or base.dtype.compute is base.dtype):
             return square(base) if x2 == 2 else square(base) * base
-    return Tensor.of_node(build("pow", *broadcasted("pow", *map(widened, promoted("pow", x1, x2)))))
+    nodes = [in_class("pow", node) for node in promoted("pow", x1, x2)]
+    return Tensor.of_node(build("pow", *broadcasted("pow", *nodes)))
 
 
 def absolute(x: Any, /) -> Tensor:
@@ -147,22 +161,22 @@ trunc = _rounding("trunc", "x without its fraction.")
 round = _rounding("round", "The nearest integer, ties to even.")
 
 # -- comparisons and logic -------------------------------------------------------------------------------------------
-equal = _binary("equal", "x1 == x2.")
-not_equal = _binary("not_equal", "x1 != x2.")
-less = _binary("less", "x1 < x2.")
-less_equal = _binary("less_equal", "x1 <= x2.")
-greater = _binary("greater", "x1 > x2.")
-greater_equal = _binary("greater_equal", "x1 >= x2.")
-logical_and = _binary("logical_and", "Both true.")
-logical_or = _binary("logical_or", "At least one true.")
-logical_xor = _binary("logical_xor", "Exactly one true.")
-logical_not = _unary("logical_not", "Not true.")
-bitwise_and = _binary("bitwise_and", "Bits set in both.")
-bitwise_or = _binary("bitwise_or", "Bits set in either.")
-bitwise_xor = _binary("bitwise_xor", "Bits set in one.")
-bitwise_invert = _unary("bitwise_invert", "All bits flipped.")
-bitwise_left_shift = _binary("bitwise_left_shift", "Bits moved up; a shift by the width or more gives 0.")
-bitwise_right_shift = _binary("bitwise_right_shift", "Bits moved down; the sign fills in.")
+equal = of_record("equal")
+not_equal = of_record("not_equal")
+less = of_record("less")
+less_equal = of_record("less_equal")
+greater = of_record("greater")
+greater_equal = of_record("greater_equal")
+logical_and = of_record("logical_and")
+logical_or = of_record("logical_or")
+logical_xor = of_record("logical_xor")
+logical_not = of_record("logical_not")
+bitwise_and = of_record("bitwise_and")
+bitwise_or = of_record("bitwise_or")
+bitwise_xor = of_record("bitwise_xor")
+bitwise_invert = of_record("bitwise_invert")
+bitwise_left_shift = of_record("bitwise_left_shift")
+bitwise_right_shift = of_record("bitwise_right_shift")
 
 
 def _test(name: str, summary: str, for_integers: bool) -> Callable[[Any], Tensor]:
@@ -180,30 +194,30 @@ def _test(name: str, summary: str, for_integers: bool) -> Callable[[Any], Tensor
 isnan = _test("isnan", "Where x is NaN.", False)
 isinf = _test("isinf", "Where x is infinite.", False)
 isfinite = _test("isfinite", "Where x is neither NaN nor infinite.", True)
-signbit = _unary("signbit", "Where the sign bit is set, also of -0.0 and NaN.", floating=True)
+signbit = of_record("signbit")
 
 # -- exponentials, trigonometry --------------------------------------------------------------------------------------
-exp = _unary("exp", "e to the x; within 1 ulp in float32.", floating=True)
-exp2 = _unary("exp2", "2 to the x.", floating=True)
-expm1 = _unary("expm1", "exp(x) - 1, precise near 0.", floating=True)
-log = _unary("log", "Natural logarithm; within 1 ulp in float32.", floating=True)
-log2 = _unary("log2", "Logarithm to base 2.", floating=True)
-log10 = _unary("log10", "Logarithm to base 10.", floating=True)
-log1p = _unary("log1p", "log(1 + x), precise near 0.", floating=True)
-sin = _unary("sin", "Sine.", floating=True)
-cos = _unary("cos", "Cosine.", floating=True)
-tan = _unary("tan", "Tangent.", floating=True)
-asin = _unary("asin", "Inverse sine.", floating=True)
-acos = _unary("acos", "Inverse cosine.", floating=True)
-atan = _unary("atan", "Inverse tangent.", floating=True)
-sinh = _unary("sinh", "Hyperbolic sine.", floating=True)
-cosh = _unary("cosh", "Hyperbolic cosine.", floating=True)
-tanh = _unary("tanh", "Hyperbolic tangent; within 1 ulp in float32.", floating=True)
-asinh = _unary("asinh", "Inverse hyperbolic sine.", floating=True)
-acosh = _unary("acosh", "Inverse hyperbolic cosine.", floating=True)
-atanh = _unary("atanh", "Inverse hyperbolic tangent.", floating=True)
-erf = _unary("erf", "The error function; within 1 ulp in float32.", floating=True)
-erfc = _unary("erfc", "1 - erf(x), precise for large x.", floating=True)
+exp = of_record("exp")
+exp2 = of_record("exp2")
+expm1 = of_record("expm1")
+log = of_record("log")
+log2 = of_record("log2")
+log10 = of_record("log10")
+log1p = of_record("log1p")
+sin = of_record("sin")
+cos = of_record("cos")
+tan = of_record("tan")
+asin = of_record("asin")
+acos = of_record("acos")
+atan = of_record("atan")
+sinh = of_record("sinh")
+cosh = of_record("cosh")
+tanh = of_record("tanh")
+asinh = of_record("asinh")
+acosh = of_record("acosh")
+atanh = of_record("atanh")
+erf = of_record("erf")
+erfc = of_record("erfc")
 
 
 # -- choosing --------------------------------------------------------------------------------------------------------

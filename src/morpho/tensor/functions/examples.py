@@ -4,6 +4,10 @@ from __future__ import annotations
 
 # name of the function in `mo`, or with the namespace before it -> lines of a doctest
 EXAMPLES = {
+    "sigmoid": ">>> mo.sigmoid([0.0, 2.0])\nTensor([0.5      , 0.8807971], dtype=float32)",
+    "silu": ">>> mo.silu([0.0, 1.0])\nTensor([0.       , 0.7310586], dtype=float32)",
+    "mish": ">>> mo.mish([0.0, 1.0])\nTensor([0.       , 0.8650984], dtype=float32)",
+    "softplus": ">>> mo.softplus([0.0, 100.0])\nTensor([  0.6931472, 100.       ], dtype=float32)",
     "add": ">>> mo.add([1.0, 2.0], [10.0, 20.0])\nTensor([11., 22.], dtype=float32)",
     "subtract": ">>> mo.subtract([5.0, 7.0], [1.0, 2.0])\nTensor([4., 5.], dtype=float32)",
     "multiply": ">>> mo.multiply([2.0, 3.0], [4.0, 5.0])\nTensor([ 8., 15.], dtype=float32)",

@@ -14,7 +14,8 @@ from morpho.tensor.operands import as_node
 
 
 def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Tensor:
-    """Each element along an axis less the one before it, n times over.
+    """Each element along an axis less the one before it, n times over; what is given to `prepend` and `append` is
+    joined to x first. With n=0 it is x as it is.
 
     >>> mo.diff(mo.asarray([1, 4, 9])).tolist()
     [3, 5]
@@ -26,7 +27,7 @@ def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: 
         raise fail(DTypeError, "diff", "dtype bool is not taken", "convert with astype")
     number = normalise_axis(axis, len(node.shape), "diff")
     parts = [part for part in (prepend, x, append) if part is not None]
-    if len(parts) > 1:
+    if len(parts) > 1 and n > 0:  # no difference is taken of nothing: as in NumPy, x itself
         node = concat(parts, axis=number).node
     for _ in range(n):
         node = _once(node, number)

@@ -16,12 +16,10 @@ from typing import Any
 from morpho.backends.cpu.driver.abi import Distances
 from morpho.backends.cpu.driver.executable import set_distances
 from morpho.backends.cpu.driver.layout import make_vectorcallable, slot_offset
-from morpho.base import settings
 from morpho.base.checks import as_real, as_whole
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.units import parse_bytes
-from morpho.ir.printing import to_dot
-from morpho.passes.pipeline import optimise
+from morpho.ir.printing import to_dot, to_text
 from morpho.passes.remat.remat import Budget
 from morpho.runtime.plans import evaluate as evaluation
 from morpho.tensor.autodiff.autograd import no_grad
@@ -41,6 +39,8 @@ class Compiled(CompiledFunction):
     """
 
     __reduce_ex__ = unpicklable("a compiled function", "compile it again where it is needed: its code is kept on disk")
+
+    __array_ufunc__ = None  # np.float32(1) == f is False: NumPy would read the structure as an array
 
     def __init__(self, function: Callable[..., Any], dynamic: Mapping[str, Any] | None = None,
                  whole: bool = False, budget: Budget | None = None) -> None:
@@ -124,11 +124,12 @@ class Compiled(CompiledFunction):
         """
         if self.current is None:
             raise fail(ArgumentError, "text", f"{self.__name__} has not been called yet")
-        chosen = settings.get()
-        texts = optimise(self.current.plan.graph, chosen.level, chosen.passes_off, keep_texts=True)[1].texts
-        if after and after not in texts:
+        if not after:
+            return to_text(self.current.plan.optimised)
+        texts = self.current.plan.texts()
+        if after not in texts:
             raise fail(ArgumentError, "text", f"there is no pass {after!r} at this level", "use " + ", ".join(texts))
-        return texts[after] if after else [*texts.values()][-1]
+        return texts[after]
 
     def __repr__(self) -> str:
         return f"<compiled {self.__name__}{self.signature}>"

@@ -30,6 +30,7 @@ def statistics(compiled: CompiledFunction) -> dict[str, Any]:
     change = {name: after[name] - plan.before[name] for name in after}
     result |= {
         "passes": {name: dict(row) for name, row in plan.report.passes.items()},
+        "program": {name: dict(row) for name, row in plan.report.program.items()},
         "rules": dict(plan.report.rules),
         "kernels": program.kernels if is_compiled else 0,
         "host_steps": sum(isinstance(s, HostStep) for s in program.steps),
@@ -161,6 +162,10 @@ def explain_text(compiled: CompiledFunction) -> str:
     if stats["rules"]:
         applied = ", ".join(f"{name} x{count}" for name, count in sorted(stats["rules"].items()))
         lines.append(f"  rules applied: {applied}")
+    if stats["program"]:
+        lines.append("program")
+    for name, row in stats["program"].items():
+        lines.append(f"  {name:11s} {row['before']:3.0f} -> {row['after']:4.0f} steps  {row['ms']:7.2f} ms")
     by = "NumPy" if stats["isa"] == "reference" else f"the backend {stats['isa']}"
     lines += _step_lines(compiled) if compiled.current.plan.native else [f"steps\n  each operation by {by}"]
     if stats["prepared_steps"]:

@@ -44,9 +44,8 @@ def specialise(made: CompiledFunction, structure: Any, tensors: list[Tensor], ow
     specs = [_spec(made, tensor, owner) for tensor, owner in zip(tensors, owned, strict=True)]
     chosen = settings.get()
     named = tuple([(name, weakened(tree)) for name, tree in structure])
-    key: Any = (named, tuple(specs), chosen.level, chosen.isa, chosen.passes_off, chosen.joint,
-           threads.wanted_threads(), chosen.device, chosen.autocast, chosen.nans, chosen.fast,
-           measure.crossovers(), registry_changes())
+    key: Any = (named, tuple(specs), chosen.code_key(), threads.wanted_threads(), measure.crossovers(),
+                registry_changes())
     try:
         key = (key, _assumptions(made, key))
         found = made.specialisations.get(key)

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,8 +24,9 @@ from morpho.backends.reference.backend import InterpreterBackend
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.ir import op as records
+from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
-from morpho.ir.op import REGISTRY, NoGradient, Op, Spec, register
+from morpho.ir.op import REGISTRY, Arity, NoGradient, Op, Spec, register
 from morpho.ops.elementwise import same
 from morpho.passes import pipeline
 from morpho.passes.fusion import candidates
@@ -55,16 +57,15 @@ def op(name: str, composition: Callable[..., Tensor] | None = None, *, reference
     _check_name("op", name, name in REGISTRY)
     if composition is None and reference is None:
         raise fail(ArgumentError, "extend.op", f"{name!r} has neither a composition nor a reference")
+    signature = _signature(composition or reference)
     missing = NoGradient("none was given to extend.op", missing=composition is None)
     register(Op(name, "elementwise" if native else "host", _rule(name, kinds), vjp or missing,
                 _reference(name, composition, reference), flops, "exact" if emit is None else "as emitted",
-                composition=None if composition is None else _as_nodes(composition)))
+                composition=None if composition is None else _as_nodes(composition), arity=_arity(signature)))
     records.foreign.add(name)
     if emit is not None:
         elementwise.add_emitter(name, emit)
         candidates.NATIVE.add(name)
-
-    signature = _signature(composition or reference)
 
     def apply(*arguments: Any, **options: Any) -> Tensor:
         _check_call(name, signature, arguments, options)
@@ -89,6 +90,15 @@ def _signature(function: Any) -> inspect.Signature | None:
         return None if isinstance(function, np.ufunc) else inspect.signature(function)
     except (TypeError, ValueError):
         return None
+
+
+def _arity(signature: inspect.Signature | None) -> Arity | None:
+    """How many tensors an operation takes, where its function tells."""
+    if signature is None:
+        return None
+    given = [p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    several = any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
+    return sum(p.default is p.empty for p in given), math.inf if several else len(given)
 
 
 def _check_call(name: str, signature: inspect.Signature | None, arguments: tuple[Any, ...], options: Any) -> None:
@@ -168,7 +178,7 @@ def pattern(*names: str) -> Callable[[Callable[[Node], Node | None]], Callable[[
     return add
 
 
-def add_pass(name: str, function: pipeline.Pass, before: str = "fuse") -> None:
+def add_pass(name: str, function: Callable[[Graph], Graph], before: str = "fuse") -> None:
     """Run a pass `Graph -> Graph` before another one at every level that has that one.
 
     >>> mo.extend.add_pass("example_nothing", lambda graph: graph)
@@ -176,11 +186,11 @@ def add_pass(name: str, function: pipeline.Pass, before: str = "fuse") -> None:
     1.0
     >>> mo.extend.remove("example_nothing")
     """
-    _check_name("add_pass", name, name in pipeline.PASSES or name in pipeline.NEEDED or name == pipeline.MEMORY)
+    _check_name("add_pass", name, name in (*pipeline.PASSES, pipeline.DCE, pipeline.MEMORY))
     if not any(before in names for names in pipeline.LEVELS.values()):
         raise fail(ArgumentError, "extend.add_pass", f"there is no pass {before!r}",
                    "the passes are " + ", ".join(pipeline.PASSES))
-    pipeline.PASSES[name] = function
+    pipeline.PASSES[name] = pipeline.user_pass(name, function)
     for level, names in pipeline.LEVELS.items():
         if before in names:
             place = names.index(before)

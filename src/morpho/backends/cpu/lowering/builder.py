@@ -10,6 +10,7 @@ from morpho.backends.cpu.lowering.lower_group import lower_body, lower_copy
 from morpho.base.dims import Shape, product
 from morpho.base.dtypes import DType, bool_
 from morpho.ir.node import Node
+from morpho.ir.views import is_view, look_through
 from morpho.passes.fusion.candidates import inlines
 from morpho.passes.fusion.group import make_group
 from morpho.program.program import HostStep, Program, Slot, Step
@@ -67,9 +68,7 @@ class Builder(ABC):
 
     def materialised(self, node: Node) -> Node:
         """A view of a constant or a range as a node that fills memory: it has no memory to look at."""
-        root = node
-        while "view" in root.op.properties and root.serial not in self.places:
-            root = root.inputs[0]
+        root, _ = look_through(node, lambda view: is_view(view) and view.serial not in self.places)
         if inlines(node) and node is not root and node.serial not in self.places \
                 and not node.dtype.is_complex:  # a complex constant has memory of its own and is looked at
             self.lower_source(node)
@@ -77,10 +76,7 @@ class Builder(ABC):
 
     def place(self, node: Node) -> Place:
         """Where a value lies, computing it if nothing has yet; views only look."""
-        chain = []
-        while node.serial not in self.places and "view" in node.op.properties:
-            chain.append(node)
-            node = node.inputs[0]
+        node, chain = look_through(node, lambda view: is_view(view) and view.serial not in self.places)
         if node.serial in self.waiting:
             self.waiting.discard(node.serial)
             self.lower(node)

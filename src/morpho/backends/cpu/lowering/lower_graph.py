@@ -18,6 +18,7 @@ from morpho.cost.dispatch_thresholds import DEFAULT, Crossovers
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.printing import joined
+from morpho.ir.views import look_through
 from morpho.passes.fusion.prologue import product_after
 from morpho.passes.memory.liveness import checked_indices
 from morpho.program.kernel import Kernel
@@ -104,10 +105,7 @@ class GraphLowering(ProductLowering):
 
     def bordered(self, node: Node) -> Place | None:
         """Windows over a pad that has no memory yet as windows over what it pads."""
-        chain = []
-        while "view" in node.op.properties and node.op.name != "pick":
-            chain.append(node)
-            node = node.inputs[0]
+        node, chain = look_through(node)
         place = padded(self.place(node.inputs[0]), node) if node.serial in self.waiting else None
         for view in reversed(chain):
             place = look(view, place) if place is not None else None

@@ -11,7 +11,8 @@ from morpho.backends.cpu.loops.loop_spec import Access, Instruction, LoopCall, L
 from morpho.base.dims import Shape, Size, bounds, product
 from morpho.base.dtypes import DType
 from morpho.ir.node import Node, toposort
-from morpho.passes.fusion.candidates import only_checks, reshaped
+from morpho.ir.views import look_through, reshaped
+from morpho.passes.fusion.candidates import only_checks
 from morpho.passes.fusion.group import row_shape
 from morpho.program.view import Place, look
 
@@ -425,9 +426,7 @@ def lower_body(node: Node, inputs: list[Place], outputs: list[Place], columns: i
 
 
 def _sees_windows(node: Node) -> bool:
-    while "view" in node.op.properties and node.op.name not in ("pick", "window"):
-        node = node.inputs[0]
-    return node.op.name == "window"
+    return any(view.op.name == "window" for view in look_through(node)[1])
 
 
 def lower_copy(source: Place | float | int | bool, target: Place, columns: int = 0) -> LoopCall:

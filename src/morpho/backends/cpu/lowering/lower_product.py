@@ -39,6 +39,7 @@ from morpho.cost.dispatch_thresholds import Crossovers
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.printing import joined
+from morpho.ir.views import is_view, look_through
 from morpho.program.co_schedule import LEAST_OF
 from morpho.program.program import HostStep, Step
 from morpho.program.view import Place, whole
@@ -273,8 +274,4 @@ class ProductLowering(Builder):
     @staticmethod
     def waits(node: Node) -> tuple[int, ...]:
         """What must be there before a value is read, by serial."""
-        found: list[int] = []
-        while "view" in node.op.properties:
-            found += [child.serial for child in node.inputs[1:]]
-            node = node.inputs[0]
-        return tuple(found)
+        return tuple(child.serial for view in look_through(node, is_view)[1] for child in view.inputs[1:])

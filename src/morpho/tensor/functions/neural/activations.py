@@ -9,7 +9,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.base.shapes import normalise_axes
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast
-from morpho.tensor.autodiff.precision import FULL, widened
+from morpho.tensor.autodiff.precision import in_class, widened
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions.reduce import finished
@@ -22,7 +22,7 @@ def _float(name: str, x: Any) -> Node:
 
 def _apply(name: str, x: Any) -> Tensor:
     node = _float(name, x)
-    return Tensor.of_node(build(name, widened(node) if name in FULL else node))
+    return Tensor.of_node(build(name, in_class(name, node)))
 
 
 def relu(x: Any, /) -> Tensor:
@@ -51,8 +51,9 @@ def elu(x: Any, /, alpha: float = 1.0) -> Tensor:
     Tensor([-0.63212055,  0.        ,  2.        ], dtype=float32)
     """
     x = Tensor.of_node(_float("elu", x))
-    falling = ew.where(ew.greater(x, 0), 0, x)  # a branch that is not taken may not overflow: its gradient would be NaN
-    return ew.where(ew.greater(x, 0), x, ew.multiply(ew.expm1(falling), alpha))
+    positive = ew.greater(x, 0)
+    below = ew.where(positive, 0, x)  # the slope of expm1 would overflow where it does not count
+    return ew.where(positive, x, ew.multiply(ew.expm1(below), alpha))
 
 
 def selu(x: Any, /) -> Tensor:
@@ -64,13 +65,7 @@ def selu(x: Any, /) -> Tensor:
     return ew.multiply(elu(x, 1.6732632423543772), 1.0507009873554805)
 
 
-def sigmoid(x: Any, /) -> Tensor:
-    """1 / (1 + exp(-x)); within 1 ulp in float32.
-
-    >>> mo.sigmoid([0.0, 2.0])
-    Tensor([0.5      , 0.8807971], dtype=float32)
-    """
-    return _apply("sigmoid", x)
+sigmoid, silu, mish, softplus = (ew.of_record(name) for name in ("sigmoid", "silu", "mish", "softplus"))
 
 
 def gelu(x: Any, /, approximate: str = "none") -> Tensor:
@@ -82,33 +77,6 @@ def gelu(x: Any, /, approximate: str = "none") -> Tensor:
     if approximate not in ("none", "tanh"):
         raise fail(ArgumentError, "gelu", f"approximate={approximate!r} is unknown", "use 'none' or 'tanh'")
     return _apply("gelu" if approximate == "none" else "gelu_tanh", x)
-
-
-def silu(x: Any, /) -> Tensor:
-    """x * sigmoid(x).
-
-    >>> mo.silu([0.0, 1.0])
-    Tensor([0.       , 0.7310586], dtype=float32)
-    """
-    return _apply("silu", x)
-
-
-def mish(x: Any, /) -> Tensor:
-    """x * tanh(softplus(x)).
-
-    >>> mo.mish([0.0, 1.0])
-    Tensor([0.       , 0.8650984], dtype=float32)
-    """
-    return _apply("mish", x)
-
-
-def softplus(x: Any, /) -> Tensor:
-    """log(1 + exp(x)).
-
-    >>> mo.softplus([0.0, 100.0])
-    Tensor([  0.6931472, 100.       ], dtype=float32)
-    """
-    return _apply("softplus", x)
 
 
 def _rows(name: str, x: Any, axis: Any, *others: Any, **attributes: Any) -> Node:

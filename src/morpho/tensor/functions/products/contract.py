@@ -14,8 +14,8 @@ from morpho.base.dims import Size, product, upper
 from morpho.base.dtypes import DType, bool_, float32
 from morpho.base.shapes import contiguous_strides, reshape_strides
 from morpho.ir.node import Node, build
+from morpho.ir.views import strides_of
 from morpho.ops.algebra import cast, expand, mul, permute, reduce, reshape, zeros_like
-from morpho.passes.canonical import strides_of
 
 Labels = tuple[str, ...]
 COUNTS = float32  # the dtype in which products of truth values are summed

@@ -24,7 +24,8 @@ def generate(kernel: ScanKernel, isa: Isa, name: str) -> str:
             coordinate = index - quotient * extents[axis]
             places = [p + coordinate * s[axis] for p, s in zip(places, strides, strict=True)]
             index = quotient
-        start = e.constant(0 if kernel.name == "sum" else 1, register, 1)
+        nothing = -0.0 if kernel.dtype.is_float else 0  # -0.0 + x is x, and 0.0 + -0.0 is not
+        start = e.constant(nothing if kernel.name == "sum" else 1, register, 1)
         lines = [e.offset(base, memory, p) for base, p in zip((source, target), places, strict=True)]
         with e.loop(0, length, carried=[start]) as loop:
             steps = [e.offset(line, memory, loop.index * s[rank]) for line, s in zip(lines, strides, strict=True)]

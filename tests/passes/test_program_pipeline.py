@@ -1,0 +1,56 @@
+"""The passes over a lowered program: legal after each, and what is illegal is named."""
+
+from __future__ import annotations
+
+import pytest
+from programs import random_program
+from running import Native
+
+import morpho.ops  # noqa: F401  (fills the registry)
+from morpho.base.dtypes import float32
+from morpho.ir.graph import Graph
+from morpho.ir.node import build
+from morpho.passes import pipeline
+from morpho.program.program import Program
+from morpho.program.verify import IllegalProgram, verify_program
+from morpho.runtime.plans.evaluate import make_plan
+
+
+def chain() -> Program:
+    """Three kernels that hand temporaries on."""
+    x = build("parameter", index=0, shape=(16, 16), dtype=float32)
+    node = x
+    for _ in range(3):
+        node = build("matmul", node, x)
+    return make_plan(Graph((node,)), True, 1).program
+
+
+def test_random_programs_are_legal_after_every_pass(session_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "checking", True)
+    for number in range(6):
+        Native(random_program(session_seed + number, steps=20).static(5))
+
+
+def test_what_is_alive_at_once_may_not_share_memory() -> None:
+    program = chain()
+    verify_program(program, "memory", placed=True)
+    used = [slot for slot in program.slots if slot.kind == "temporary" and slot.nbytes]
+    assert len(used) > 1
+    for slot in used:
+        slot.offset = 0
+    with pytest.raises(IllegalProgram, match=r"after memory: slots .* are alive at once in the same memory"):
+        verify_program(program, "memory", placed=True)
+
+
+def test_what_is_read_was_written() -> None:
+    program = chain()
+    del program.steps[0]
+    with pytest.raises(IllegalProgram, match=r"after hoist: .* which no earlier step wrote"):
+        verify_program(program, "hoist")
+
+
+def test_a_temporary_lies_in_the_arena() -> None:
+    program = chain()
+    program.arena_bytes = 8
+    with pytest.raises(IllegalProgram, match="outside the arena"):
+        verify_program(program, "memory", placed=True)
