@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import statistics
 
-from benchmarks.compare import label
+from benchmarks.harness.compare import label
+from benchmarks.harness.probe import ProbeError, probe
+from benchmarks.harness.report import duration
+from benchmarks.harness.results import Table, Target, ThemeResult, ratio
+from benchmarks.harness.session import Session
 from benchmarks.kernels.board import Board, lacking, named, same
-from benchmarks.probe import ProbeError, probe
-from benchmarks.report import duration
-from benchmarks.results import Table, Target, ThemeResult, ratio
-from benchmarks.session import Session
 
 CASES = (("attention_causal", (1, 12, 1024, 64)), ("attention", (8, 12, 512, 64)))
 LONG, LONG_QUICK = (8, 12, 2048, 64), (1, 12, 2048, 64)

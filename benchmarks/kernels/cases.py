@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks import gpt2_peers
-from benchmarks.cases import Arrays, Shape, gelu, layer_norm, softmax
+from benchmarks.core.cases import Arrays, Shape, gelu, layer_norm, softmax
 
 SEED = 20261115
 EPSILON = 1e-5

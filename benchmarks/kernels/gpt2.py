@@ -8,11 +8,11 @@ Morpho's model is ``benchmarks/gpt2.py``; what it must offer is written in ``ben
 from __future__ import annotations
 
 from benchmarks import gpt2_peers
-from benchmarks.compare import best_peer, label, seconds
+from benchmarks.harness.compare import best_peer, label, seconds
+from benchmarks.harness.report import duration
+from benchmarks.harness.results import Table, Target, ThemeResult, ratio
+from benchmarks.harness.session import Session
 from benchmarks.kernels.board import Board, lacking, same
-from benchmarks.report import duration
-from benchmarks.results import Table, Target, ThemeResult, ratio
-from benchmarks.session import Session
 
 PAST = 128
 CASES = {  # name -> batch and length; the first two are all of a quick run. Small ones of a type go first

@@ -10,10 +10,10 @@ import tempfile
 from typing import Any
 
 from benchmarks import gpt2_peers
+from benchmarks.harness.probe import ProbeError, probe
+from benchmarks.harness.results import Table, Target, ThemeResult, ratio
+from benchmarks.harness.session import Session
 from benchmarks.kernels.board import lacking
-from benchmarks.probe import ProbeError, probe
-from benchmarks.results import Table, Target, ThemeResult, ratio
-from benchmarks.session import Session
 
 COMPILING = ("passes", "lower", "code")  # of f.stats["compile_ms"]; packing of the weights is told apart
 

@@ -24,7 +24,7 @@ def make(library: str, shape: tuple[int, ...]) -> tuple[Callable[..., Any], dict
     """The function, the inputs as arrays and as the library's own."""
     arrays = cases.make_inputs("attention", shape)
     if library == "numpy":
-        from benchmarks.kernels.peers import numpy_peer
+        from benchmarks.peers.numpy import kernels as numpy_peer
 
         return numpy_peer.attention, arrays, tuple(arrays.values())
     import morpho as mo

@@ -24,9 +24,9 @@ STEPS = 3
 def make(kind: str, size: tuple[int, ...]) -> tuple[int | None, Callable[..., Any], tuple[Any, ...]]:
     """What was resident after the imports, the step and its arguments."""
     if kind == "torch":
-        from benchmarks.train import gpt_torch as side
+        from benchmarks.peers.torch import gpt as side
     else:
-        from benchmarks.train import gpt_morpho as side  # type: ignore[no-redef]
+        from benchmarks.peers.morpho import gpt as side  # type: ignore[no-redef]
     base = status_bytes("VmRSS")
     case = "gpt_step_checkpoint" if kind == "checkpoint" else "gpt_step"
     step, arguments = side.prepare(case, gpt.make_inputs(case, size))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.cases import Arrays, Shape
+from benchmarks.core.cases import Arrays, Shape
 from benchmarks.train import gpt
 
 SIZE = (12, 768, 12, 50257, 32, 64)  # GPT-2 124M

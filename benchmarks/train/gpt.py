@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from benchmarks.cases import Arrays, Shape, gelu, layer_norm, log_sum_exp, softmax
+from benchmarks.core.cases import Arrays, Shape, gelu, layer_norm, log_sum_exp, softmax
 
 SIZE = (6, 384, 6, 8192, 8, 256)  # what "the GPT" means in all themes
 SMALL = (6, 384, 6, 8192, 1, 8)  # a batch small enough for a peer that emulates a type

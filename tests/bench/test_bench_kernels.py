@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from benchmarks import gpt2_peers
-from benchmarks.harness import Pace
+from benchmarks.harness.results import ThemeResult
+from benchmarks.harness.rounds import Pace
+from benchmarks.harness.run import SUITES, choose_peers, choose_themes, finish
+from benchmarks.harness.run import Options as RunOptions
+from benchmarks.harness.session import Session
 from benchmarks.kernels import attention, cases, gpt2, gpt2_compile, layers, low_precision, matmul, mlp
 from benchmarks.kernels.board import Board, same
 from benchmarks.kernels.fma_peak import CHAINS, UNROLL, FmaPeak, kernel_text
-from benchmarks.kernels.peers import numpy_peer
-from benchmarks.results import ThemeResult
-from benchmarks.run import SUITES, choose_peers, choose_themes, finish
-from benchmarks.run import Options as RunOptions
-from benchmarks.session import Session
+from benchmarks.peers.numpy import kernels as numpy_peer
 
 FAST = Pace(rounds=2, round_seconds=0.0005, pause_seconds=0.0)
 SHAPES = {"attention": (2, 3, 40, 16), "attention_causal": (2, 3, 40, 16), "conv_bn_relu": (1, 4, 7, 7, 6, 3),

@@ -21,12 +21,12 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 def run_suite(suite: str, only: str | None = None, json: Path | None = None, quick: bool = False,
               peers: str | None = None, gate: bool = False, save_baseline: bool = False, threads: int = 2) -> int:
     """Run the benchmarks `core`, `kernels`, `train` or `plan`; 0, or 1 when the gate fails, 2 for a wrong option."""
-    if not (CHECKOUT / "benchmarks" / "run.py").exists():
+    if not (CHECKOUT / "benchmarks" / "harness" / "run.py").exists():
         raise fail(ArgumentError, "bench", f"there is no folder {CHECKOUT / 'benchmarks'}",
                    "benchmarks are not part of the wheel: clone the repository and pip install -e '.[bench]'")
     if str(CHECKOUT) not in sys.path:
         sys.path.insert(0, str(CHECKOUT))
-    from benchmarks.run import Options, run
+    from benchmarks.harness.run import Options, run
 
     return run(Options(suite=suite, only=only or "", peers=peers or "", json=json, quick=quick, threads=threads,
                        gate=gate, save_baseline=save_baseline))
