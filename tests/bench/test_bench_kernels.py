@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks import gpt2_peers
 from benchmarks.harness.results import ThemeResult
 from benchmarks.harness.rounds import Pace
 from benchmarks.harness.run import SUITES, choose_peers, choose_themes, finish
@@ -133,18 +132,3 @@ def test_the_issues_cases_are_all_there():
     assert mlp.SHAPE == (1, 64)
     assert choose_themes("gpt2", SUITES["kernels"]) == ["gpt2", "gpt2_compile"]
     assert list(choose_peers("", SUITES["kernels"])) == list(SUITES["kernels"].peers)
-
-
-def test_gpt2_has_its_size_and_its_answer_its_causality(monkeypatch):
-    assert sum(int(np.prod(shape)) for shape in gpt2_peers.shapes().values()) == 124_439_808
-    assert gpt2_peers.read_bytes("float32", 0) == 2 * gpt2_peers.read_bytes("bfloat16", 0)
-    for name, value in {"LAYERS": 2, "HEADS": 2, "WIDTH": 8, "HEAD_WIDTH": 4, "VOCABULARY": 11, "POSITIONS": 9}.items():
-        monkeypatch.setattr(gpt2_peers, name, value)
-    rng = np.random.default_rng(3)
-    weights = {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in gpt2_peers.shapes(2).items()}
-    ids = gpt2_peers.make_ids(rng, 2, 5)
-    logits = gpt2_peers.reference(weights, ids)
-    assert logits.shape == (2, 5, 11)
-    np.testing.assert_allclose(gpt2_peers.reference(weights, ids[:, :3]), logits[:, :3], rtol=1e-12, atol=1e-12)
-    cache = gpt2_peers.make_cache(rng, 2, 4)
-    assert gpt2_peers.reference(weights, ids[:, :1], cache).shape == (2, 1, 11)

@@ -1,4 +1,4 @@
-"""Morpho's side of the GPT: the model of `mo.models`, and its training step as one compiled function."""
+"""Morpho's GPT-2: the model of `mo.models`; step, forward pass and decoding, each one compiled function."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 import morpho as mo
+from benchmarks.models import gpt2
 from benchmarks.train import gpt
 from morpho.models.gpt2 import GPT2
+from morpho.nn.frozen import Frozen
 from morpho.nn.transformer.attention import KeyValueCache
 
 TRACE_SECONDS: list[float] = []  # of every time that a step was followed in Python; later calls do not come there
@@ -33,7 +35,7 @@ def build(weights: dict[str, np.ndarray], heads: int, *, exact: bool = True, che
     """A model that holds these weights."""
     vocabulary, width = weights["wte.weight"].shape
     config = {"vocab_size": vocabulary, "n_positions": len(weights["wpe.weight"]), "n_embd": width, "n_head": heads,
-              "n_layer": sum(name.endswith("ln_1.weight") for name in weights),
+              "n_layer": gpt2.layers_of(weights),
               "activation_function": "gelu" if exact else "gelu_new",
               "tie_word_embeddings": "lm_head.weight" not in weights}
     model = (CheckpointedGPT2 if checkpoint else GPT2).from_config(config, dtype=dtype)
@@ -75,3 +77,38 @@ def prepare(case: str, inputs: dict[str, np.ndarray]) -> tuple[Callable[..., Any
     model = build(gpt.weights_of(inputs), int(inputs["heads"]), checkpoint=case.endswith("_checkpoint")).train()
     ids, targets = (mo.asarray(inputs[key], copy=True).realise() for key in ("ids", "targets"))
     return compile_step(case), (model, optimiser_of(model), ids, targets)
+
+
+class Inference:
+    """A model that stands still: its weights are constants of both functions, which read them packed.
+
+    >>> model = Inference(weights, heads=12)
+    >>> logits = model.forward(ids)                        # (batch, length) -> (batch, length, vocabulary)
+    >>> decode = model.decoder(cache)                      # (layers, 2, batch, heads, past, depth)
+    >>> logits = decode(token, mo.asarray(past))           # (batch, 1) -> (batch, 1, vocabulary)
+    """
+
+    def __init__(self, weights: dict[str, np.ndarray], dtype: str = "float32", heads: int = gpt2.SMALL.heads) -> None:
+        self.dtype = getattr(mo, dtype)
+        self.model = build(weights, heads, exact=False, dtype=self.dtype).eval()
+        self.frozen = Frozen(self.model)
+        self.forward = mo.compile(self._logits)
+
+    def _logits(self, ids: mo.Tensor) -> mo.Tensor:
+        self.frozen.use()
+        with mo.no_grad():
+            return self.model(ids)  # type: ignore[no-any-return]
+
+    def decoder(self, cache: np.ndarray) -> Any:
+        """A compiled function of one token of each sequence and its position, which writes the cache in place."""
+        held = self.model.make_caches(cache.shape[2], cache.shape[-2], self.dtype)
+        for slot, (keys, values) in zip(held, cache, strict=True):
+            slot.keys.value, slot.values.value = (mo.asarray(x, copy=True).astype(self.dtype) for x in (keys, values))
+
+        @mo.compile
+        def decode(ids: mo.Tensor, position: mo.Tensor) -> mo.Tensor:
+            self.frozen.use()
+            with mo.no_grad():
+                return self.model.head(self.model.hidden(ids, held, position))  # type: ignore[no-any-return]
+
+        return decode

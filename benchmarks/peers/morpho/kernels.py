@@ -5,14 +5,12 @@ A captured tensor that owns its memory cannot change behind the function's back,
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 from typing import Any
 
 import numpy as np
 
 import morpho as mo
-from benchmarks import gpt2_peers
 from benchmarks.kernels import cases
 from benchmarks.kernels.fma_peak import FmaPeak
 from benchmarks.peers.prepared import Prepared
@@ -37,8 +35,6 @@ def why_not(case: str) -> str | None:
         missing = [name for name in names if word in case and not hasattr(mo, name)]
         if missing:
             return f"there is no mo.{missing[0]}"
-    if "gpt2" in case and importlib.util.find_spec("benchmarks.gpt2") is None:
-        return "there is no benchmarks/gpt2.py"
     return None
 
 
@@ -104,16 +100,16 @@ def prepare(name: str, inputs: dict[str, np.ndarray]) -> Prepared:
 
 def gpt2(name: str, inputs: dict[str, np.ndarray], dtype: str) -> Prepared:
     """Forward or decode of Morpho's GPT-2 on the seeded weights."""
-    from benchmarks import gpt2 as module
+    from benchmarks.models.gpt2 import with_room
+    from benchmarks.peers.morpho.gpt import Inference
 
-    forward, decode = module.build_gpt2(gpt2_peers.make_weights(dtype), dtype)
-    ids = tensor(inputs["ids"], "int64")
+    model, ids = Inference(cases.gpt2_weights(dtype), dtype), tensor(inputs["ids"], "int64")
     if "cache" not in inputs:
-        forward(ids)
-        return Prepared(forward, (ids,))
-    cache = getattr(module, "make_cache", tensor)(inputs["cache"], dtype)
-    decode(ids, cache)
-    return Prepared(decode, (ids, cache))
+        model.forward(ids)
+        return Prepared(model.forward, (ids,))
+    decode, position = model.decoder(with_room(inputs["cache"])), mo.asarray(inputs["cache"].shape[-2])
+    decode(ids, position)
+    return Prepared(decode, (ids, position))
 
 
 def to_numpy(result: Any) -> tuple[np.ndarray, ...]:

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from benchmarks import gpt2_peers
 from benchmarks.kernels import cases
+from benchmarks.models.gpt2 import SMALL, with_room
 from benchmarks.peers.prepared import Prepared
 from benchmarks.peers.torch import core as torch_peer
+from benchmarks.peers.torch import gpt
 
 CASES_MODULE = "benchmarks.kernels.cases"
 Tensor = torch.Tensor
@@ -97,18 +98,20 @@ def tensors(name: str, inputs: dict[str, np.ndarray]) -> dict[str, Tensor]:
 def prepare(name: str, inputs: dict[str, np.ndarray]) -> Prepared:
     """Constants are arguments like the others: eager PyTorch knows no difference."""
     if name.startswith("gpt2"):
-        return gpt2(name, inputs, gpt2_peers.build_torch)
+        return gpt2(name, inputs)
     return Prepared(FUNCTIONS[name], tuple(tensors(name, inputs).values()))
 
 
-def gpt2(name: str, inputs: dict[str, np.ndarray], build: Any) -> Prepared:
-    """Forward or decode of the plain module."""
-    dtype = cases.of(name).dtype
-    forward, decode = build(gpt2_peers.make_weights(dtype), dtype)
+def gpt2(name: str, inputs: dict[str, np.ndarray], compiled: bool = False) -> Prepared:
+    """Forward or decode of the plain module, its weights frozen."""
+    kind = cases.of(name).dtype
+    model = gpt.build(cases.gpt2_weights(kind), SMALL.heads, exact=False).to(getattr(torch, kind)).eval()
+    module = torch.compile(model.requires_grad_(False), dynamic=False) if compiled else model.requires_grad_(False)
     ids = torch.from_numpy(inputs["ids"])
-    if "cache" in inputs:
-        return Prepared(decode, (ids, gpt2_peers.torch_cache(inputs["cache"], dtype)))
-    return Prepared(forward, (ids,))
+    if "cache" not in inputs:
+        return Prepared(lambda ids: module(ids), (ids,))
+    cache = torch.from_numpy(with_room(inputs["cache"])).to(getattr(torch, kind))
+    return Prepared(lambda ids, cache: module(ids, None, cache), (ids, cache))
 
 
 def to_numpy(result: Any) -> tuple[np.ndarray, ...]:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks import gpt2_peers
 from benchmarks.kernels import cases
 from benchmarks.peers.prepared import Prepared
 from benchmarks.peers.torch import kernels as torch_peer
@@ -45,7 +44,7 @@ def prepare(name: str, inputs: dict[str, np.ndarray]) -> Prepared:
     """Compile for exactly these shapes, with a fresh compiler state."""
     torch._dynamo.reset()
     if name.startswith("gpt2"):
-        return called(torch_peer.gpt2(name, inputs, gpt2_peers.build_torch_compiled))
+        return called(torch_peer.gpt2(name, inputs, compiled=True))
     given = torch_peer.tensors(name, inputs)
     arguments = cases.of(name).arguments
     constants = {key: value for key, value in given.items() if key not in arguments}

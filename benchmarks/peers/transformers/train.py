@@ -8,6 +8,7 @@ import numpy as np
 import torch
 import transformers
 
+from benchmarks.models import gpt2
 from benchmarks.peers.prepared import Prepared
 from benchmarks.peers.torch import core as torch_peer
 from benchmarks.train import gpt
@@ -24,7 +25,7 @@ def load(threads: int) -> dict[str, str]:
 def build(weights: dict[str, np.ndarray], heads: int) -> Any:
     """The library's model with these weights; its head is its embedding."""
     vocabulary, width = weights["wte.weight"].shape
-    layers = sum(name.endswith("ln_1.weight") for name in weights)
+    layers = gpt2.layers_of(weights)
     config = transformers.GPT2Config(vocab_size=vocabulary, n_positions=len(weights["wpe.weight"]), n_embd=width,
                                      n_layer=layers, n_head=heads, bos_token_id=None, eos_token_id=None)
     model = transformers.GPT2LMHeadModel(config).eval()
