@@ -45,7 +45,7 @@ def loop(session: Session, result: ThemeResult) -> None:
     answers: dict[str, list[dict[str, float]]] = {"numpy": [], "morpho": []}
     for _ in range(1 if session.quick else 3):
         for library in answers:
-            answers[library].append(probe("operation_loop", library, threads=session.threads))
+            answers[library].append(probe("memory", "loop", library, threads=session.threads))
     result.figures["loop"] = answers
     seconds = {name: statistics.median(one["seconds"] for one in found) for name, found in answers.items()}
     known = all(one["peak_bytes"] is not None for found in answers.values() for one in found)

@@ -45,7 +45,7 @@ def unfused(session: Session, result: ThemeResult, shape: tuple[int, ...]) -> No
     answers: dict[str, list[dict[str, float]]] = {"numpy": [], "morpho": []}
     for _ in range(1 if session.quick else 3):
         for library in answers:
-            answers[library].append(probe("attention_memory", library, *map(str, shape), threads=session.threads))
+            answers[library].append(probe("memory", "attention", library, *map(str, shape), threads=session.threads))
     name = named("attention", shape)
     result.figures[f"{name} against unfused"] = answers
     taken = {library: statistics.median(one["seconds"] for one in found) for library, found in answers.items()}

@@ -46,7 +46,7 @@ def gather(session: Session, result: ThemeResult, size: tuple[int, ...] = ()) ->
         for name in ("compiling", *kinds):
             kind = "morpho" if name == "compiling" else name
             try:
-                found[name] = probe("gpt_memory", kind, *map(str, size), threads=session.threads,
+                found[name] = probe("memory", "gpt", kind, *map(str, size), threads=session.threads,
                                     extra={"MORPHO_CACHE_DIR": folder})
             except ProbeError as error:
                 result.errors.append(f"{KINDS[name]}: {error}")

@@ -17,7 +17,7 @@ from benchmarks.peers import peers_of
 from benchmarks.peers.morpho import train as morpho_peer
 from benchmarks.peers.self_timed import Made, SelfTimed
 from benchmarks.probes import digits
-from benchmarks.probes import gpt_memory as memory_probe
+from benchmarks.probes import memory as memory_probe
 from benchmarks.train import agreement, cases, first_step, generation, gpt, gpt_memory, gpt_step, mlp_step, smollm2
 
 GPT = (1, 12, 3, 40, 2, 7)
@@ -187,7 +187,7 @@ def test_memory_of_a_step_is_what_was_predicted(capsys: pytest.CaptureFixture[st
     answers = {}
     for kind in ("morpho", "checkpoint", "0.97"):
         with mo.settings(threads=2):  # the tiles of many threads would outweigh so small a model
-            memory_probe.main(kind, (2, 24, 3, 40, 4, 32))
+            memory_probe.main("gpt", kind, (2, 24, 3, 40, 4, 32))
         answers[kind] = json.loads(capsys.readouterr().out.splitlines()[-1])
     result = ThemeResult("gpt_memory")
     gpt_memory.tables(result, answers)
