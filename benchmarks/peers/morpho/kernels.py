@@ -81,6 +81,16 @@ def tensor(array: np.ndarray, dtype: str) -> mo.Tensor:
     return made
 
 
+def compiled(name: str, tensors: dict[str, mo.Tensor]) -> tuple[Any, tuple[mo.Tensor, ...]]:
+    """The function of a case, which captures its constants, and its arguments."""
+    case = cases.of(name)
+    constants = {key: value for key, value in tensors.items() if key not in case.arguments}
+    function, names = FUNCTIONS[name], ", ".join(case.arguments)
+    made = mo.compile(eval(f"lambda {names}: function({names}, **constants)",
+                           {"function": function, "constants": constants}))
+    return made, tuple(tensors[key] for key in case.arguments)
+
+
 def prepare(name: str, inputs: dict[str, np.ndarray]) -> Prepared:
     """Capture the constants, compile by making the first call."""
     if name == "fma_peak":
@@ -88,14 +98,9 @@ def prepare(name: str, inputs: dict[str, np.ndarray]) -> Prepared:
     case = cases.of(name)
     if name.startswith("gpt2"):
         return gpt2(name, inputs, case.dtype)
-    tensors = {key: tensor(array, case.dtype) for key, array in inputs.items()}
-    constants = {key: value for key, value in tensors.items() if key not in case.arguments}
-    function, names = FUNCTIONS[name], ", ".join(case.arguments)
-    compiled = mo.compile(eval(f"lambda {names}: function({names}, **constants)",
-                               {"function": function, "constants": constants}))
-    arguments = tuple(tensors[key] for key in case.arguments)
-    result = compiled(*arguments)
-    return Prepared(compiled, arguments, {"out": mo.zeros_like(result)} if name in WITH_OUT else {})
+    function, arguments = compiled(name, {key: tensor(array, case.dtype) for key, array in inputs.items()})
+    result = function(*arguments)
+    return Prepared(function, arguments, {"out": mo.zeros_like(result)} if name in WITH_OUT else {})
 
 
 def gpt2(name: str, inputs: dict[str, np.ndarray], dtype: str) -> Prepared:
