@@ -11,7 +11,7 @@ from typing import Any
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 PACKAGES = ("numpy", "scipy", "torch", "jax", "jaxlib", "numba", "onnxruntime", "onnx", "transformers",
-            "xllamacpp", "scikit-learn", "llvmlite", "morpho")
+            "xllamacpp", "scikit-learn", "llvmlite", "morpho-tensor")
 
 
 def describe() -> dict[str, Any]:

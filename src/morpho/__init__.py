@@ -298,12 +298,9 @@ def __getattr__(name: str) -> object:
         _hint_calls(globals(), [name])
         return globals()[name]
     if name == "__version__":  # read only when asked for: the package's metadata takes a while to find
-        from importlib.metadata import PackageNotFoundError, version
+        from morpho.base.distribution import version
 
-        try:
-            return version("morpho")
-        except PackageNotFoundError:
-            return "unknown"
+        return version()
     import sys
 
     from morpho.tensor.tools.foreign_names import missing

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from morpho.base.distribution import install
 from morpho.base.errors import fail
 from morpho.base.lazy import cached_property
 from morpho.weights.atomic import atomic_file
@@ -28,7 +29,7 @@ ENDS = ("<|endoftext|>", "<|im_end|>", "<|end_of_text|>", "<|eot_id|>", "</s>", 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     """The tokenizer of a `tokenizer.json`, or of a folder with one. Byte-level BPE needs nothing else; other kinds
-    (WordPiece, Unigram, normalisers) go through the tokenizers library, which `pip install 'morpho[models]'` brings.
+    (WordPiece, Unigram, normalisers) go through the tokenizers library (`pip install 'morpho-tensor[models]'`).
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -132,7 +133,7 @@ def _library_tokenizer(document: str) -> Any:
         import tokenizers
     except ImportError:
         raise fail(MissingExtra, "load_tokenizer", "this kind of tokenizer.json needs the tokenizers library",
-                   "pip install 'morpho[models]'") from None
+                   install("models")) from None
     try:
         return tokenizers.Tokenizer.from_str(document)
     except (KeyboardInterrupt, SystemExit, MemoryError):
