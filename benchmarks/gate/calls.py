@@ -21,7 +21,7 @@ from benchmarks.peers.morpho import kernels as kernel_peer
 from benchmarks.peers.morpho import resnet as resnet_peer
 from benchmarks.peers.morpho import train as train_peer
 from benchmarks.train import cases as train_cases
-from morpho.runtime.evaluate import counts as runtime_counts
+from morpho.runtime.plans.evaluate import counts as runtime_counts
 
 ISA, THREADS = "vector128", 2
 WARM_UP, CALLS = 3, 8

@@ -7,8 +7,8 @@ from functools import cache
 from benchmarks.gate.capture import Traced
 from benchmarks.gate.loops import blocks_of_assembly, blocks_of_text, loop_instructions, without_inline_assembly
 from benchmarks.gate.targets import TARGETS, THREADS, lowering_for
-from morpho.backends import cpu
-from morpho.kernels.program import HostStep, Program, Step
+from morpho.backends.cpu.compiler import llvm
+from morpho.program.program import HostStep, Program, Step
 
 Counts = dict[str, int]
 ASSEMBLED = "loop_instructions"  # depends on LLVM's version, unlike the others
@@ -60,5 +60,5 @@ def loop_ir(text: str) -> int:
 def loop_assembled(text: str, target: str) -> int:
     """Of the machine code that LLVM makes of it."""
     chosen = TARGETS[target]
-    assembly = cpu.assembly(without_inline_assembly(text), chosen.isa, chosen.triple)
+    assembly = llvm.assembly(without_inline_assembly(text), chosen.isa, chosen.triple)
     return loop_instructions(blocks_of_assembly(assembly)) + loop_instructions(blocks_of_text(text), inline=True)

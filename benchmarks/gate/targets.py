@@ -10,6 +10,7 @@ from unittest import mock
 from morpho.base import machine as machines
 from morpho.base.machine import Isa, Machine, choose_isa, foreign_machine
 from morpho.base.settings import settings
+from morpho.base.target import target_for
 
 THREADS = 4
 SIZES = {"cores": THREADS, "l1_bytes": 32 << 10, "l2_bytes": 1 << 20, "l3_bytes": 32 << 20, "memory_bytes": 16 << 30}
@@ -48,9 +49,15 @@ def lowering_for(target: GateTarget, **chosen: object) -> Iterator[None]:
     machine = target.machine
     with (mock.patch.object(machines, "read_machine", lambda *_: machine),
           mock.patch.object(machines, "_darwin_machine", lambda: machine)):
-        machines.machine.cache_clear()
+        _forget()
         try:
             with settings(isa=target.isa_name, threads=THREADS, **chosen):
                 yield
         finally:
-            machines.machine.cache_clear()
+            _forget()
+
+
+def _forget() -> None:
+    """What is remembered of this machine, and of the one that took its place."""
+    machines.machine.cache_clear()
+    target_for.cache_clear()
