@@ -11,6 +11,7 @@ activations, norms and losses, gather and scatter, `mo.random`, `mo.compile`, `m
 """
 
 from math import e, inf, nan, pi
+from typing import Any as _Any
 
 from morpho.base import errors
 from morpho.base.dims import Dim
@@ -288,7 +289,7 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
 }
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> _Any:
     if name in _LATE:
         import importlib
 

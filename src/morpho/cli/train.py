@@ -110,8 +110,8 @@ def _stop_on_interrupt(console: Console) -> Iterator[Any]:
     try:
         yield lambda: bool(asked)
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for which, handler in before.items():
+            signal.signal(which, handler)
 
 
 def loss_curve(losses: list[float], width: int = WIDTH, height: int = 8) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextvars
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -121,7 +121,7 @@ class DataLoader:
         self._begun = False
 
 
-def _batches(make: Make, start: int, end: int, workers: int, ahead: int) -> Iterator[Any]:
+def _batches(make: Make, start: int, end: int, workers: int, ahead: int) -> Generator[Any, None, None]:
     """Batches start..end in order, in this thread or from a crew."""
     if not workers:
         for number in range(start, end):
