@@ -8,6 +8,7 @@ from benchmarks.gate.capture import Traced
 from benchmarks.gate.loops import blocks_of_assembly, blocks_of_text, loop_instructions, without_inline_assembly
 from benchmarks.gate.targets import TARGETS, THREADS, lowering_for
 from morpho.backends.cpu.compiler import llvm
+from morpho.backends.cpu.generators import generate
 from morpho.program.program import HostStep, Program, Step
 
 Counts = dict[str, int]
@@ -38,7 +39,7 @@ def of_code(program: Program, target: str, assemble: bool = True) -> Counts:
     kernels = dict.fromkeys(kernel for step in (*program.prepare, *program.steps) if isinstance(step, Step)
                             for kernel in step.kernels)
     with lowering_for(TARGETS[target]):
-        texts = dict.fromkeys(kernel.generate(TARGETS[target].isa, "kernel") for kernel in kernels)
+        texts = dict.fromkeys(generate(kernel, TARGETS[target].isa, "kernel") for kernel in kernels)
     found = {"code_kernels": len(texts), "loop_ir": sum(map(loop_ir, texts))}
     if assemble:
         found[ASSEMBLED] = sum(loop_assembled(text, _assembled_for(text, target)) for text in texts)

@@ -30,8 +30,10 @@ class GateTarget:
 
     @property
     def isa(self) -> Isa:
-        """The instruction set that LLVM is told."""
-        return choose_isa(self.isa_name, self.machine)
+        """The instruction set that LLVM is told, as it is chosen on such a machine: with inline assembly, if it has."""
+        machine = self.machine  # asks for this one, which must be read as what it is
+        with mock.patch.object(machines, "host_architecture", lambda: self.architecture):
+            return choose_isa(self.isa_name, machine)
 
     @property
     def triple(self) -> str:
@@ -47,7 +49,8 @@ TARGETS = {name: GateTarget(name, architecture) for name, architecture in (
 def lowering_for(target: GateTarget, **chosen: object) -> Iterator[None]:
     """Lower for that machine inside the block. Nothing may run there: its code is another machine's."""
     machine = target.machine
-    with (mock.patch.object(machines, "read_machine", lambda *_: machine),
+    with (mock.patch.object(machines, "host_architecture", lambda: target.architecture),
+          mock.patch.object(machines, "read_machine", lambda *_: machine),
           mock.patch.object(machines, "_darwin_machine", lambda: machine)):
         _forget()
         try:
