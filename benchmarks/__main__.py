@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.run import SUITES, Options, run
+from benchmarks.harness.run import SUITES, Options, run
 
 
 def parse(arguments: list[str]) -> Options:

@@ -3,8 +3,8 @@
     python examples/20_sentence_embeddings.py [FOLDER]
 
 FOLDER holds config.json, model.safetensors and tokenizer.json as the model hubs have them (a published BERT's tokenizer
-needs `pip install 'morpho[models]'`). Without one, a tiny BERT with random weights is written first: it knows nothing,
-but sentences that share words come out closer than others.
+needs `pip install 'morpho-tensor[models]'`). Without one, a tiny BERT with random weights is written first: it knows
+nothing, but sentences that share words come out closer than others.
 """
 
 import sys

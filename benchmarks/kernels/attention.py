@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import statistics
 
-from benchmarks.compare import label
+from benchmarks.harness.compare import label
+from benchmarks.harness.probe import ProbeError, probe
+from benchmarks.harness.report import duration
+from benchmarks.harness.results import Table, Target, ThemeResult, ratio
+from benchmarks.harness.session import Session
 from benchmarks.kernels.board import Board, lacking, named, same
-from benchmarks.probe import ProbeError, probe
-from benchmarks.report import duration
-from benchmarks.results import Table, Target, ThemeResult, ratio
-from benchmarks.session import Session
 
 CASES = (("attention_causal", (1, 12, 1024, 64)), ("attention", (8, 12, 512, 64)))
 LONG, LONG_QUICK = (8, 12, 2048, 64), (1, 12, 2048, 64)
@@ -45,7 +45,7 @@ def unfused(session: Session, result: ThemeResult, shape: tuple[int, ...]) -> No
     answers: dict[str, list[dict[str, float]]] = {"numpy": [], "morpho": []}
     for _ in range(1 if session.quick else 3):
         for library in answers:
-            answers[library].append(probe("attention_memory", library, *map(str, shape), threads=session.threads))
+            answers[library].append(probe("memory", "attention", library, *map(str, shape), threads=session.threads))
     name = named("attention", shape)
     result.figures[f"{name} against unfused"] = answers
     taken = {library: statistics.median(one["seconds"] for one in found) for library, found in answers.items()}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.compare import best_peer, label, record, seconds
-from benchmarks.harness import Timing
+from benchmarks.harness.compare import best_peer, label, record, seconds
+from benchmarks.harness.report import duration, times
+from benchmarks.harness.results import Table, Target, ThemeResult, geometric_mean, ratio
+from benchmarks.harness.rounds import Timing
+from benchmarks.harness.session import Session
 from benchmarks.kernels import cases
-from benchmarks.report import duration, times
-from benchmarks.results import Table, Target, ThemeResult, geometric_mean, ratio
-from benchmarks.session import Session
 
 LONG_FLOPS = 4e9  # calls of some 0.1 s: fewer rounds will do
 LONG_ROUNDS = 7

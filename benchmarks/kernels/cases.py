@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from benchmarks import gpt2_peers
-from benchmarks.cases import Arrays, Shape, gelu, layer_norm, softmax
+from benchmarks.core.cases import Arrays, Shape, gelu, layer_norm, softmax
+from benchmarks.models import gpt2
 
-SEED = 20261115
+SEED, GPT2_SEED = 20261115, 20261116
 EPSILON = 1e-5
 PRODUCT_ERRORS = {  # absolute and relative: the order of the sums, and the last place of a result near 1
     "float32": (2e-5, 5e-5), "bfloat16": (2.0**-8, 2.0**-7), "float16": (2.0**-10, 2.0**-10), "int8": (0.0, 0.0)}
@@ -143,17 +144,24 @@ def product(dtype: str, constant: bool, inputs: Callable[[np.random.Generator, S
                 absolute=absolute, relative=relative)
 
 
+@lru_cache(maxsize=1)
+def gpt2_weights(dtype: str) -> Arrays:
+    """GPT-2's, of a seed, rounded to the type."""
+    weights = gpt2.make_weights(gpt2.SMALL, GPT2_SEED)
+    return {name: rounded(array, dtype) for name, array in weights.items()}
+
+
 def gpt2_case(kind: str, dtype: str) -> Case:
     """GPT-2 on tokens alone (shape: batch, length) or on one token after a cache (shape: batch, its length)."""
     short = dtype == "bfloat16"
     decode = kind == "decode"
 
     def inputs(rng: np.random.Generator, shape: Shape) -> Arrays:
-        ids = gpt2_peers.make_ids(rng, shape[0], 1 if decode else shape[1])
-        return {"ids": ids, "cache": rounded(gpt2_peers.make_cache(rng, *shape), dtype)} if decode else {"ids": ids}
+        ids = gpt2.make_ids(rng, shape[0], 1 if decode else shape[1])
+        return {"ids": ids, "cache": rounded(gpt2.make_cache(rng, *shape), dtype)} if decode else {"ids": ids}
 
     def reference(ids: np.ndarray, cache: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
-        return (gpt2_peers.reference(gpt2_peers.make_weights(dtype), ids.astype(np.int64), cache),)
+        return (gpt2.logits(gpt2_weights(dtype), ids.astype(np.int64), gpt2.SMALL.heads, exact=False, cache=cache),)
 
     return Case(inputs, reference, ("ids", "cache") if decode else ("ids",), () if decode else ("ids",), sample=1,
                 dtype=dtype, absolute=0.15 if short else 1e-3, relative=0.05 if short else 1e-3)

@@ -2,17 +2,17 @@
 
     morpho bench kernels --only gpt2
 
-Morpho's model is ``benchmarks/gpt2.py``; what it must offer is written in ``benchmarks/gpt2_peers.py``.
+Morpho's model is that of ``mo.models``, its weights constants; ``benchmarks/models/gpt2.py`` has them and the answer.
 """
 
 from __future__ import annotations
 
-from benchmarks import gpt2_peers
-from benchmarks.compare import best_peer, label, seconds
+from benchmarks.harness.compare import best_peer, label, seconds
+from benchmarks.harness.report import duration
+from benchmarks.harness.results import Table, Target, ThemeResult, ratio
+from benchmarks.harness.session import Session
 from benchmarks.kernels.board import Board, lacking, same
-from benchmarks.report import duration
-from benchmarks.results import Table, Target, ThemeResult, ratio
-from benchmarks.session import Session
+from benchmarks.models import gpt2
 
 PAST = 128
 CASES = {  # name -> batch and length; the first two are all of a quick run. Small ones of a type go first
@@ -38,7 +38,7 @@ def run(session: Session) -> ThemeResult:
         for batch, length in CASES[case][:1] if session.quick else CASES[case]:
             tokens = batch if "decode" in case else batch * length
             row = board.measure(f"{case} {label((batch, length))}", case, (batch, length), FLOORS[case],
-                                flops=2.0 * gpt2_peers.weight_count() * tokens)
+                                flops=2.0 * gpt2.weight_count() * tokens)
             if row.over_best:
                 gains.setdefault(case, []).append(row.over_best)
     for case, found in gains.items():
@@ -54,7 +54,7 @@ def bandwidth(session: Session, result: ThemeResult, cases: list[str]) -> None:
     """
     table = Table("decoding a token against reading as many bytes", ["case", "bytes", "decode", "read", "by", "share"])
     for case in cases:
-        count = gpt2_peers.read_bytes("bfloat16" if case.endswith("bf16") else "float32", PAST)
+        count = gpt2.read_bytes("bfloat16" if case.endswith("bf16") else "float32", PAST)
         entries = {"decode": ("morpho", case), **{peer: (peer, "read_sweep") for peer in SWEEPERS}}
         timings = session.measure_mixed(entries, (1, PAST), shapes={"read_sweep": (count // 4,)})
         result.figures[f"{case} and reading {count} bytes"] = {name: one.as_json() for name, one in timings.items()}

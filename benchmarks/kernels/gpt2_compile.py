@@ -9,11 +9,11 @@ import statistics
 import tempfile
 from typing import Any
 
-from benchmarks import gpt2_peers
+from benchmarks.harness.probe import ProbeError, probe
+from benchmarks.harness.results import Table, Target, ThemeResult, ratio
+from benchmarks.harness.session import Session
 from benchmarks.kernels.board import lacking
-from benchmarks.probe import ProbeError, probe
-from benchmarks.results import Table, Target, ThemeResult, ratio
-from benchmarks.session import Session
+from benchmarks.models import gpt2
 
 COMPILING = ("passes", "lower", "code")  # of f.stats["compile_ms"]; packing of the weights is told apart
 
@@ -42,7 +42,7 @@ def run(session: Session) -> ThemeResult:
     gain = ratio(medians["cold"], medians["from disk"])
     if gain:
         result.ratios["from disk vs cold"] = gain
-    each = pairs[0][0]["kernels"] / gpt2_peers.LAYERS  # embedding and head counted among the blocks
+    each = pairs[0][0]["kernels"] / gpt2.SMALL.layers  # embedding and head counted among the blocks
     result.targets = [Target("compiling GPT-2, cold", medians["cold"], 600.0, False, " ms"),
                       Target("compiling GPT-2, from disk", medians["from disk"], 50.0, False, " ms"),
                       Target("kernels per block", each, 8.0, False, "")]

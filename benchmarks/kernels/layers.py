@@ -7,10 +7,10 @@ Against the peers, and against Morpho with fusion switched off (``MORPHO_PASSES_
 
 from __future__ import annotations
 
+from benchmarks.harness.report import times
+from benchmarks.harness.results import ThemeResult
+from benchmarks.harness.session import Session
 from benchmarks.kernels.board import Board, lacking, named, same
-from benchmarks.report import times
-from benchmarks.results import ThemeResult
-from benchmarks.session import Session
 
 SHAPES = ((128, 512, 768), (256, 768, 1024), (512, 1024, 2048))  # m, k, n
 HEADS = ((4096, 768, 16), (4096, 768, 64), (4096, 768, 256))

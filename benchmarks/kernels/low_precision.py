@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 
+from benchmarks.harness.results import ThemeResult
+from benchmarks.harness.session import Session
 from benchmarks.kernels import matmul
 from benchmarks.kernels.board import Board, lacking, named, same
-from benchmarks.results import ThemeResult
-from benchmarks.session import Session
 
 # What can multiply in each type: NumPy has no fast product of them, ONNX Runtime int8 alone.
 PEERS = {

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from benchmarks.compare import seconds
+from benchmarks.harness.compare import seconds
+from benchmarks.harness.results import Target, ThemeResult, ratio
+from benchmarks.harness.session import Session
 from benchmarks.kernels.board import Board, Row, named, same
-from benchmarks.results import Target, ThemeResult, ratio
-from benchmarks.session import Session
 
 SQUARES = (256, 512, 1000, 2048)
 ROWS = (128, 1, 2, 4, 8, 16)

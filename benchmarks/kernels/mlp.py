@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
+from benchmarks.harness.results import Target, ThemeResult
+from benchmarks.harness.session import Session
 from benchmarks.kernels.board import Board, same
-from benchmarks.results import Target, ThemeResult
-from benchmarks.session import Session
 
 SHAPE = (1, 64)
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from benchmarks.harness.report import duration
+from benchmarks.harness.results import Table, Target, ThemeResult
+from benchmarks.harness.session import Session
 from benchmarks.plan.instances import cpu_seconds, instance
-from benchmarks.report import duration
-from benchmarks.results import Table, Target, ThemeResult
-from benchmarks.session import Session
 from morpho.base.errors import MorphoError
 from morpho.plan import solve
 

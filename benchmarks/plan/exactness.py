@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
+from benchmarks.harness.results import Table, Target, ThemeResult
+from benchmarks.harness.session import Session
 from benchmarks.plan.brute_force import compare
-from benchmarks.results import Table, Target, ThemeResult
-from benchmarks.session import Session
 
 INSTANCES, QUICK, SEED = 10_000, 500, 1
 

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
+from benchmarks.harness.report import duration
+from benchmarks.harness.results import Table, Target, ThemeResult
+from benchmarks.harness.session import Session
 from benchmarks.plan.instances import cpu_seconds, instance
-from benchmarks.report import duration
-from benchmarks.results import Table, Target, ThemeResult
-from benchmarks.session import Session
 from morpho.plan import Constraints, solve
 
 SIZES = [  # layers, nodes of each kind, seconds to proof

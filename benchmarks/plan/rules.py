@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from benchmarks.harness.results import Table, ThemeResult
+from benchmarks.harness.session import Session
 from benchmarks.plan import clusters
-from benchmarks.results import Table, ThemeResult
-from benchmarks.session import Session
 from morpho.base.errors import MorphoError
 from morpho.plan import ModelCard, solve
 from morpho.plan.simple import CHEAP_RULES

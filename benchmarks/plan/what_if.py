@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
+from benchmarks.harness.report import duration
+from benchmarks.harness.results import Table, Target, ThemeResult
+from benchmarks.harness.session import Session
 from benchmarks.plan.clusters import DEVICES, LINKS, device
 from benchmarks.plan.instances import cpu_seconds
-from benchmarks.report import duration
-from benchmarks.results import Table, Target, ThemeResult
-from benchmarks.session import Session
 from morpho.plan import Cluster, ModelCard, failures, mbit_per_s, solve, what_if
 
 

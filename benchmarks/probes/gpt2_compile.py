@@ -11,18 +11,19 @@ import time
 import numpy as np
 
 import morpho as mo
-from benchmarks import gpt2_peers
+from benchmarks.kernels.cases import gpt2_weights
+from benchmarks.models.gpt2 import make_ids
 
 
 def main() -> None:
     """Print milliseconds of compiling, seconds of the first two calls, and the number of kernels."""
-    from benchmarks.gpt2 import build_gpt2
+    from benchmarks.peers.morpho.gpt import Inference
 
-    weights = gpt2_peers.make_weights("float32")
-    ids = mo.asarray(gpt2_peers.make_ids(np.random.default_rng(0), 1, 128))
+    weights = gpt2_weights("float32")
+    ids = mo.asarray(make_ids(np.random.default_rng(0), 1, 128))
     (mo.asarray([1.0]) + 1).numpy()  # the start-up of the compiler is measured elsewhere
     start = time.perf_counter()
-    forward, _ = build_gpt2(weights, "float32")
+    forward = Inference(weights).forward
     built = time.perf_counter()
     forward(ids)
     first = time.perf_counter()

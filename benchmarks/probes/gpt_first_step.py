@@ -14,7 +14,8 @@ def main(size: tuple[int, ...]) -> None:
     """Print seconds: importing, building the model, the first step, later ones; and where the first one's went."""
     started = time.perf_counter()
     import morpho as mo
-    from benchmarks.train import gpt, gpt_morpho
+    from benchmarks.peers.morpho import gpt as gpt_morpho
+    from benchmarks.train import gpt
 
     mo.compile  # noqa: B018  the import itself
     imported = time.perf_counter()

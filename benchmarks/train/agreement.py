@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from benchmarks.harness import Timing
-from benchmarks.results import ThemeResult
-from benchmarks.session import Session
+from benchmarks.harness.results import ThemeResult
+from benchmarks.harness.rounds import Timing
+from benchmarks.harness.session import Session
 
 PATIENCE_S = 20.0  # a call that would take longer is not worth waiting for
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.cases import Arrays, Shape
+from benchmarks.core.cases import Arrays, Shape
 
 FAMILIES = {"mlp": "mlp", "gpt": "gpt", "resnet": "resnet_cases", "generate": "generation_cases",
             "smollm2": "smollm2_cases"}

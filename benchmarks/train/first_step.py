@@ -13,10 +13,10 @@ import statistics
 import tempfile
 from typing import Any
 
-from benchmarks.probe import ProbeError, probe
-from benchmarks.report import duration
-from benchmarks.results import Table, Target, ThemeResult, ratio
-from benchmarks.session import Session
+from benchmarks.harness.probe import ProbeError, probe
+from benchmarks.harness.report import duration
+from benchmarks.harness.results import Table, Target, ThemeResult, ratio
+from benchmarks.harness.session import Session
 
 BOUNDS = {"cold": 3.0, "warm": 0.5}
 PARTS = ("trace", "passes", "LLVM", "run", "rest")

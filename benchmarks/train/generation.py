@@ -8,11 +8,11 @@ Prompt and tokens are measured together, as a user meets them. Every token is ch
 
 from __future__ import annotations
 
-from benchmarks.compare import record, seconds
-from benchmarks.harness import Timing
-from benchmarks.report import duration, times
-from benchmarks.results import Table, Target, ThemeResult, ratio
-from benchmarks.session import Session
+from benchmarks.harness.compare import record, seconds
+from benchmarks.harness.report import duration, times
+from benchmarks.harness.results import Table, Target, ThemeResult, ratio
+from benchmarks.harness.rounds import Timing
+from benchmarks.harness.session import Session
 from benchmarks.train import generation_cases as cases
 from benchmarks.train.agreement import too_long
 

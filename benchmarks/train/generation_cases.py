@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.cases import Arrays, Shape
+from benchmarks.core.cases import Arrays, Shape
+from benchmarks.models import gpt2
 from benchmarks.train import gpt
 
 SIZE = (12, 768, 12, 50257, 32, 64)  # GPT-2 124M
@@ -21,7 +22,7 @@ def make_inputs(name: str, shape: Shape) -> Arrays:
     layers, width, heads, vocabulary, prompt, new = shape
     ids = np.random.default_rng(gpt.SEED + 2).integers(0, vocabulary, prompt, dtype=np.int64)
     return {"ids": ids, "heads": np.asarray(heads), "new": np.asarray(new),
-            **gpt.make_weights(layers, width, vocabulary, POSITIONS, tied=True)}
+            **gpt2.make_weights(gpt2.Size(layers, width, heads, vocabulary, POSITIONS), gpt.SEED, keep_spread=True)}
 
 
 def check(name: str, inputs: Arrays, results: tuple[np.ndarray, ...]) -> float:
@@ -30,7 +31,7 @@ def check(name: str, inputs: Arrays, results: tuple[np.ndarray, ...]) -> float:
     if len(tokens) != int(inputs["new"]):
         raise ValueError(f"{name}: {len(tokens)} tokens instead of {int(inputs['new'])}")
     seen = np.concatenate([prompt, tokens[:-1]])[None]
-    rows = gpt.logits(gpt.weights_of(inputs), seen, int(inputs["heads"]), exact=False)[0, len(prompt) - 1:]
+    rows = gpt2.logits(gpt.weights_of(inputs), seen, int(inputs["heads"]), exact=False)[0, len(prompt) - 1:]
     gaps = rows.max(-1) - np.take_along_axis(rows, tokens[:, None], -1)[:, 0]
     share = float(gaps.max()) / ALLOWED[gpt.dtype_of(name)]
     if not share <= 1.0:

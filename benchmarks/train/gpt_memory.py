@@ -9,11 +9,11 @@ from __future__ import annotations
 import tempfile
 from typing import Any
 
-from benchmarks.compare import seconds
-from benchmarks.probe import ProbeError, probe
-from benchmarks.report import times
-from benchmarks.results import Table, Target, ThemeResult, ratio
-from benchmarks.session import Session
+from benchmarks.harness.compare import seconds
+from benchmarks.harness.probe import ProbeError, probe
+from benchmarks.harness.report import times
+from benchmarks.harness.results import Table, Target, ThemeResult, ratio
+from benchmarks.harness.session import Session
 from benchmarks.train import gpt
 
 BUDGETS = ("0.75", "0.6")
@@ -46,7 +46,7 @@ def gather(session: Session, result: ThemeResult, size: tuple[int, ...] = ()) ->
         for name in ("compiling", *kinds):
             kind = "morpho" if name == "compiling" else name
             try:
-                found[name] = probe("gpt_memory", kind, *map(str, size), threads=session.threads,
+                found[name] = probe("memory", "gpt", kind, *map(str, size), threads=session.threads,
                                     extra={"MORPHO_CACHE_DIR": folder})
             except ProbeError as error:
                 result.errors.append(f"{KINDS[name]}: {error}")

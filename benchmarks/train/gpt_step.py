@@ -9,11 +9,11 @@ other: it depends on every gradient, on clipping and on AdamW.
 
 from __future__ import annotations
 
-from benchmarks.compare import record, seconds
-from benchmarks.harness import Timing
-from benchmarks.report import duration, times
-from benchmarks.results import Table, Target, ThemeResult, ratio
-from benchmarks.session import Session
+from benchmarks.harness.compare import record, seconds
+from benchmarks.harness.report import duration, times
+from benchmarks.harness.results import Table, Target, ThemeResult, ratio
+from benchmarks.harness.rounds import Timing
+from benchmarks.harness.session import Session
 from benchmarks.train import gpt
 from benchmarks.train.agreement import same_losses, too_long, why_missing
 

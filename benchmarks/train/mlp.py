@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.cases import Arrays, Shape
+from benchmarks.core.cases import Arrays, Shape
 
 SEED = 20261115
 LEARNING_RATE = 0.01

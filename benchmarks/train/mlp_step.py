@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from benchmarks.compare import record, seconds
-from benchmarks.report import duration, times
-from benchmarks.results import Table, Target, ThemeResult, ratio
-from benchmarks.session import Session
+from benchmarks.harness.compare import record, seconds
+from benchmarks.harness.report import duration, times
+from benchmarks.harness.results import Table, Target, ThemeResult, ratio
+from benchmarks.harness.session import Session
 
 SHAPES = ((1, 64), (64, 64))
 

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from benchmarks.compare import record, seconds
-from benchmarks.probe import ProbeError, probe
-from benchmarks.report import duration, times
-from benchmarks.results import Table, Target, ThemeResult, ratio
-from benchmarks.session import Session
+from benchmarks.harness.compare import record, seconds
+from benchmarks.harness.probe import ProbeError, probe
+from benchmarks.harness.report import duration, times
+from benchmarks.harness.results import Table, Target, ThemeResult, ratio
+from benchmarks.harness.session import Session
 from benchmarks.train import resnet_cases as cases
 from benchmarks.train.agreement import same_losses
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from benchmarks.cases import Arrays, Shape, log_sum_exp
+from benchmarks.core.cases import Arrays, Shape, log_sum_exp
 
 SIZE = (64, 1000, 16, 64)
 STAGES, BLOCKS, CHANNELS = 4, 2, 3

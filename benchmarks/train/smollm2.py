@@ -10,10 +10,10 @@ printed (a build for the machine at hand may be faster). It keeps keys and value
 
 from __future__ import annotations
 
-from benchmarks.compare import record, seconds
-from benchmarks.report import duration, times
-from benchmarks.results import Table, Target, ThemeResult, ratio
-from benchmarks.session import Session
+from benchmarks.harness.compare import record, seconds
+from benchmarks.harness.report import duration, times
+from benchmarks.harness.results import Table, Target, ThemeResult, ratio
+from benchmarks.harness.session import Session
 from benchmarks.train import smollm2_cases as cases
 
 PEERS = ["morpho", "llama_cpp"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import morpho as mo
-from benchmarks.cases import Arrays, Shape
+from benchmarks.core.cases import Arrays, Shape
 
 SIZE = (256, 64)
 CONTEXT = 512

@@ -11,6 +11,7 @@ activations, norms and losses, gather and scatter, `mo.random`, `mo.compile`, `m
 """
 
 from math import e, inf, nan, pi
+from typing import Any as _Any
 
 from morpho.base import errors
 from morpho.base.dims import Dim
@@ -296,7 +297,7 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
 }
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> _Any:
     if name in _LATE:
         import importlib
 
@@ -306,12 +307,9 @@ def __getattr__(name: str) -> object:
         _hint_calls(globals(), [name])
         return globals()[name]
     if name == "__version__":  # read only when asked for: the package's metadata takes a while to find
-        from importlib.metadata import PackageNotFoundError, version
+        from morpho.base.distribution import version
 
-        try:
-            return version("morpho")
-        except PackageNotFoundError:
-            return "unknown"
+        return version()
     if _is_public(name):  # an op that was registered later
         return _of_record(name)
     import sys

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.cases import CASES, check, make_inputs
-from benchmarks.peers import numpy_peer
+from benchmarks.core.cases import CASES, check, make_inputs
+from benchmarks.peers.numpy import core as numpy_peer
 
 NEEDS_SCIPY = ("gelu", "bias_gelu_residual")
 
@@ -38,7 +38,7 @@ def test_a_wrong_value_is_found(bad):
 
 
 def test_every_fusion_case_exists():
-    from benchmarks.fusion import NAMES
+    from benchmarks.core.fusion import NAMES
 
     assert len(NAMES) == 12
     assert set(NAMES) <= set(CASES)

@@ -22,5 +22,5 @@ def test_a_file_without_a_place_is_told_before_anything_runs(capsys, tmp_path):
 
 def test_an_installed_wheel_has_no_benchmarks_and_says_so(monkeypatch, tmp_path):
     monkeypatch.setattr(bench, "CHECKOUT", tmp_path)
-    with pytest.raises(MorphoError, match=r"\[bench\] there is no folder .*benchmarks"):
+    with pytest.raises(MorphoError, match=r"\[bench\] the benchmarks are in the repository.* Hint: clone"):
         bench.run_suite("core")

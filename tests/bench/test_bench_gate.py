@@ -1,98 +1,111 @@
-"""The regression gate, targets, and the choice of themes and peers."""
+"""The gate of counts: the same twice, the stored ones, and a worse lowering is named."""
 
 from __future__ import annotations
 
-import importlib
+import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks import gate
-from benchmarks.report import duration, render_table
-from benchmarks.results import Table, Target, ThemeResult, geometric_mean, ratio
-from benchmarks.run import SUITES, Options, UsageError, choose_peers, choose_themes, finish
+import morpho as mo
+from benchmarks.gate import __main__ as command
+from benchmarks.gate import calls, capture, cases, collect, counts, stored
+from benchmarks.gate.loops import blocks_of_assembly, blocks_of_text, cycles, loop_instructions
+from benchmarks.gate.targets import TARGETS, lowering_for
+from morpho.base.machine import machine
+from morpho.base.target import current_isa
 
-MACHINE = {"cpu": "test"}
-
-
-def test_a_loss_of_more_than_a_fifth_is_a_regression():
-    stored = {"a": 2.0, "b": 2.0, "c": 2.0}
-    found = gate.compare(stored, {"a": 1.61, "b": 1.59, "c": 9.0}, required=set())
-    assert [regression.name for regression in found] == ["b"]
-    assert "stored 2.000x (-20%)" in found[0].line() or "(-21%)" in found[0].line()
+CASE = "core/bias_gelu_residual 16x256"
 
 
-def test_a_ratio_that_vanished_counts_only_where_it_is_required():
-    assert gate.compare({"a": 2.0}, {}, required=set()) == []
-    assert gate.compare({"a": 2.0}, {}, required={"a"}) == [gate.Regression("a", 2.0, None)]
+def counted(**chosen: Any) -> stored.Table:
+    """One case on two targets, without LLVM."""
+    traced = capture.trace(cases.all_cases()[CASE])
+    return {CASE: {target: counts.count(traced, target, assemble=False, **chosen) for target in ("avx2", "neon")}}
 
 
-def test_saving_keeps_other_ratios_of_the_same_machine_only(tmp_path):
-    path = tmp_path / "baseline.json"
-    gate.save(path, MACHINE, {"a": 1.0})
-    gate.save(path, MACHINE, {"b": 2.0})
-    assert gate.load(path)["ratios"] == {"a": 1.0, "b": 2.0}
-    gate.save(path, {"cpu": "other"}, {"c": 3.0})
-    assert gate.load(path)["ratios"] == {"c": 3.0}
+def known() -> stored.Table:
+    _, table = stored.load()
+    return {CASE: {target: table[CASE][target] for target in ("avx2", "neon")}}
 
 
-def run_gate(path, value: float | None, **options) -> int:
-    """The exit status for one theme with one ratio."""
-    result = ThemeResult("gelu", ratios={} if value is None else {"1000x512 vs numpy": value})
-    return finish(Options(baseline=path, **options), {"machine": MACHINE}, [result])
+def test_counts_are_the_stored_ones_whatever_this_machine_is() -> None:
+    assert stored.compare(known(), counted(), assembled=False) == []
+    with mo.settings(threads=3, isa="scalar"):  # of the caller: the gate has its own
+        assert stored.compare(known(), counted(), assembled=False) == []
 
 
-def test_the_gate_decides_the_exit_status(tmp_path, capsys):
-    path = tmp_path / "baseline.json"
-    assert run_gate(path, 6.0, gate=True) == 1, "an empty baseline gates nothing and must say so"
-    assert run_gate(path, 6.0, save_baseline=True) == 0
-    assert run_gate(path, 5.0, gate=True) == 0
-    assert run_gate(path, 4.7, gate=True) == 1
-    assert run_gate(path, None, gate=True) == 1
-    assert "MISS gelu/1000x512 vs numpy: 4.700x, stored 6.000x" in capsys.readouterr().out
+def test_a_worse_lowering_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    worse = counted(passes_off="fuse")
+    lines = [difference.line() for difference in stored.compare(known(), worse, assembled=False)]
+    assert any(line.startswith(f"WORSE  {CASE}, avx2: kernels is ") for line in lines), lines
+    assert any(line.startswith(f"WORSE  {CASE}, neon: bytes_moved is ") for line in lines), lines
+    old = known()
+    monkeypatch.setattr(stored, "load", lambda: ("another", old))
+    assert command.judge(worse) == 1
+    said = capsys.readouterr().out
+    assert CASE in said and "FAIL" in said and "left out" in said
+    assert command.judge(counted()) == 0 and "PASS" in capsys.readouterr().out
 
 
-def test_json_holds_machine_ratios_and_verdicts(tmp_path):
-    import json
-
-    result = ThemeResult("gelu", targets=[Target("speed", 7.0, 6.55)], ratios={"one": 7.0})
-    finish(Options(json=tmp_path / "out.json"), {"machine": MACHINE}, [result])
-    content = json.loads((tmp_path / "out.json").read_text())
-    assert content["machine"] == MACHINE
-    assert content["ratios"] == {"gelu/one": 7.0}
-    assert content["themes"][0]["targets"][0]["verdict"] == "PASS"
-
-
-def test_targets():
-    assert Target("a", 1.0, 1.0).verdict == "PASS"
-    assert Target("a", 0.9, 1.0).verdict == "MISS"
-    assert Target("a", 0.9, 1.0, at_least=False).verdict == "PASS"
-    assert Target("a", None, 1.0).verdict == "N/A"
-    assert Target("cold", 12.0, 30.0, False, " ms").line() == "PASS  cold: 12 ms (target <= 30 ms)"
+def test_a_better_count_must_be_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "counts.json"
+    stored.save("20.1", {"a": {"avx2": {"kernels": 3}}, "b": {"avx2": {"kernels": 1}}}, path)
+    assert stored.load(path) == ("20.1", json.loads(path.read_text())["cases"])
+    found: stored.Table = {"a": {"avx2": {"kernels": 2}}, "c": {"calls": {"plans": 0}}}
+    differences = stored.compare(stored.load(path)[1], found)
+    assert [(one.case, one.is_worse) for one in differences] == [("b", True), ("a", False), ("c", False)]
+    assert [one.line().split()[0] for one in differences] == ["GONE", "BETTER", "NEW"]
+    assert stored.compare(stored.load(path)[1], found, only="a") == [differences[1]]
+    assert stored.merged(stored.load(path)[1], {"a": found["a"]}, "a") == {
+        "a": {"avx2": {"kernels": 2}}, "b": {"avx2": {"kernels": 1}}}
 
 
-def test_themes_and_peers_are_chosen_by_name_or_number():
-    assert choose_themes("3,1") == ["small_calls", "fusion"]
-    assert choose_themes("gelu") == ["gelu"]
-    assert choose_themes("") == list(SUITES["core"].themes)
-    assert list(choose_peers("numpy")) == ["morpho", "numpy"]
-    with pytest.raises(UsageError, match="no theme '9'"):
-        choose_themes("9")
-    with pytest.raises(UsageError, match="no peer 'tensorflow'"):
-        choose_peers("tensorflow")
+def test_every_case_is_stored() -> None:
+    _, table = stored.load()
+    names = {*cases.all_cases(), *(f"{name} (called)" for name, _ in calls.all_calls())}
+    assert names == set(table)
+    assert all(set(row) in ({"calls"}, set(TARGETS)) for row in table.values()) and set(TARGETS) == set(collect.ISAS)
 
 
-def test_figures():
-    assert geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
-    assert geometric_mean([]) is None
-    assert ratio(4.0, 2.0) == 2.0
-    assert ratio(None, 2.0) is None
-    assert [duration(value) for value in (2.5, 2.5e-3, 2.5e-6, 2.5e-7, None)] == [
-        "2.5 s", "2.5 ms", "2.5 us", "250 ns", "-"]
-    assert render_table(Table("t", ["a", "b"], [["long", "1"]])).splitlines()[-1] == "long  1"
+def test_the_machine_is_another_one_inside_and_this_one_after() -> None:
+    here, isa = machine(), current_isa()
+    with lowering_for(TARGETS["neon"]):
+        assert machine().architecture == "aarch64" and machine().cores == 4 and current_isa().name == "neon"
+    assert machine() == here and current_isa() == isa
 
 
-@pytest.mark.parametrize("suite", sorted(SUITES))
-def test_every_theme_of_a_suite_can_run(suite: str) -> None:
-    """A file that takes a theme's name breaks the command (found so)."""
-    for theme in SUITES[suite].themes:
-        assert callable(importlib.import_module(f"{SUITES[suite].package}.{theme}").run), theme
+def test_calls_are_counted() -> None:
+    made = dict(calls.all_calls())
+    assert set(calls.count(made["core/add"]).values()) == {0}
+    found = calls.count(made["core/function sort"])
+    assert found["python_calls"] == found["host_steps"] == calls.CALLS
+
+
+def test_loops_are_found_in_text_and_in_machine_code() -> None:
+    graph = {"a": ["b"], "b": ["c", "e"], "c": ["d", "c"], "d": ["b"], "e": []}
+    assert cycles(graph) == [{"b", "c", "d"}] and cycles({"x": ["x"], "y": []}) == [{"x"}]
+    text = '''define i32 @kernel(ptr %p) {
+entry:
+  %a = load i64, ptr %p
+  br label %head
+head:
+  %i = phi i64 [ 0, %entry ], [ %j, %body ]
+  %c = icmp slt i64 %i, 9
+  br i1 %c, label %body, label %done
+body:
+  %w = call <4 x float> asm sideeffect "fmla v0, v1\\0Afmla v2, v3", "=w"()
+  %j = add i64 %i, 1
+  br label %head
+done:
+  ret i32 0
+}
+'''
+    assert loop_instructions(blocks_of_text(text)) == 7
+    assert loop_instructions(blocks_of_text(text), inline=True) == 2
+    x86 = ["movq %rdi, %rax", ".LBB0_1:", "#APP", "cmpq $9, %rax", "jge .LBB0_3", "addq $1, %rax", "jmp .LBB0_1",
+           ".LBB0_3:", "retq"]
+    arm = ["mov x8, #0", ".LBB0_1:", "cmp x8, #9", "b.ge .LBB0_3", "add x8, x8, #1", "b .LBB0_1", ".LBB0_3:", "ret"]
+    assert [loop_instructions(blocks_of_assembly("\n".join(["kernel:", *code]))) for code in (x86, arm)] == [4, 4]
+    assert loop_instructions(blocks_of_assembly("exp:\n\tmulps %xmm0, %xmm1\n\tretq\n")) == 2, "what loops call"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.client import PeerError, environment
-from benchmarks.harness import Entry, Pace, Timing, measure, schedule
+from benchmarks.harness.client import PeerError, environment
+from benchmarks.harness.rounds import Entry, Pace, Timing, measure, schedule
+from benchmarks.harness.worker import calls_per_round
 from benchmarks.peers.prepared import Prepared
-from benchmarks.worker import calls_per_round
 
 FAST = Pace(rounds=3, round_seconds=0.001, pause_seconds=0.0, entry_seconds=1e9)
 

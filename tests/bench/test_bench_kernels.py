@@ -7,16 +7,15 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks import gpt2_peers
-from benchmarks.harness import Pace
+from benchmarks.harness.results import ThemeResult
+from benchmarks.harness.rounds import Pace
+from benchmarks.harness.run import SUITES, choose_peers, choose_themes, finish
+from benchmarks.harness.run import Options as RunOptions
+from benchmarks.harness.session import Session
 from benchmarks.kernels import attention, cases, gpt2, gpt2_compile, layers, low_precision, matmul, mlp
 from benchmarks.kernels.board import Board, same
 from benchmarks.kernels.fma_peak import CHAINS, UNROLL, FmaPeak, kernel_text
-from benchmarks.kernels.peers import numpy_peer
-from benchmarks.results import ThemeResult
-from benchmarks.run import SUITES, choose_peers, choose_themes, finish
-from benchmarks.run import Options as RunOptions
-from benchmarks.session import Session
+from benchmarks.peers.numpy import kernels as numpy_peer
 
 FAST = Pace(rounds=2, round_seconds=0.0005, pause_seconds=0.0)
 SHAPES = {"attention": (2, 3, 40, 16), "attention_causal": (2, 3, 40, 16), "conv_bn_relu": (1, 4, 7, 7, 6, 3),
@@ -133,18 +132,3 @@ def test_the_issues_cases_are_all_there():
     assert mlp.SHAPE == (1, 64)
     assert choose_themes("gpt2", SUITES["kernels"]) == ["gpt2", "gpt2_compile"]
     assert list(choose_peers("", SUITES["kernels"])) == list(SUITES["kernels"].peers)
-
-
-def test_gpt2_has_its_size_and_its_answer_its_causality(monkeypatch):
-    assert sum(int(np.prod(shape)) for shape in gpt2_peers.shapes().values()) == 124_439_808
-    assert gpt2_peers.read_bytes("float32", 0) == 2 * gpt2_peers.read_bytes("bfloat16", 0)
-    for name, value in {"LAYERS": 2, "HEADS": 2, "WIDTH": 8, "HEAD_WIDTH": 4, "VOCABULARY": 11, "POSITIONS": 9}.items():
-        monkeypatch.setattr(gpt2_peers, name, value)
-    rng = np.random.default_rng(3)
-    weights = {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in gpt2_peers.shapes(2).items()}
-    ids = gpt2_peers.make_ids(rng, 2, 5)
-    logits = gpt2_peers.reference(weights, ids)
-    assert logits.shape == (2, 5, 11)
-    np.testing.assert_allclose(gpt2_peers.reference(weights, ids[:, :3]), logits[:, :3], rtol=1e-12, atol=1e-12)
-    cache = gpt2_peers.make_cache(rng, 2, 4)
-    assert gpt2_peers.reference(weights, ids[:, :1], cache).shape == (2, 1, 11)

@@ -6,9 +6,9 @@ import importlib
 
 import pytest
 
+from benchmarks.harness.run import SUITES, choose_peers, choose_themes
 from benchmarks.plan import clusters
 from benchmarks.plan.instances import instance
-from benchmarks.run import SUITES, choose_peers, choose_themes
 from morpho import plan
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness import Pace
-from benchmarks.session import Session
+from benchmarks.harness.rounds import Pace
+from benchmarks.harness.session import Session
 
 FAST = Pace(rounds=2, round_seconds=0.0005, pause_seconds=0.0)
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import tasks
-from benchmarks.probe import ProbeError, probe
+from benchmarks.core import tasks
+from benchmarks.harness.probe import ProbeError, probe
 
 ANSWER = {
     "per_task_s": {"submit": 4e-6, "chain": 8e-6, "map": 2e-7, "pool": 16e-6},

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from benchmarks.harness import Timing
+from benchmarks.harness.results import ThemeResult
+from benchmarks.harness.rounds import Timing
+from benchmarks.harness.run import SUITES
+from benchmarks.peers import peers_of
+from benchmarks.peers.morpho import train as morpho_peer
+from benchmarks.peers.self_timed import Made, SelfTimed
 from benchmarks.probes import digits
-from benchmarks.probes import gpt_memory as memory_probe
-from benchmarks.results import ThemeResult
-from benchmarks.run import SUITES
+from benchmarks.probes import memory as memory_probe
 from benchmarks.train import agreement, cases, first_step, generation, gpt, gpt_memory, gpt_step, mlp_step, smollm2
-from benchmarks.train.peers import PEERS, morpho_peer
-from benchmarks.train.self_timed import Made, SelfTimed
 
 GPT = (1, 12, 3, 40, 2, 7)
 RESNET = (4, 6, 4, 64)
@@ -25,10 +26,10 @@ TEXT = (1, 12, 3, 40, 4, 5)
 
 
 def peer_module(peer: str) -> Any:
-    """A peer of PEERS; one that is not installed skips the test."""
+    """A peer of the suite; one that is not installed skips the test."""
     if peer != "morpho":
         pytest.importorskip("torch", reason="the peer of this benchmark")
-    module = importlib.import_module(PEERS[peer])
+    module = importlib.import_module(peers_of("train")[peer])
     if peer == "torch":
         module.torch.set_grad_enabled(True)
     return module
@@ -95,7 +96,7 @@ def test_generated_tokens_are_checked_against_float64() -> None:
 def test_the_transformers_library_makes_the_same_tokens() -> None:
     pytest.importorskip("transformers", reason="the peer of this benchmark")
     inputs = cases.make_inputs("generate", TEXT)
-    peer = importlib.import_module(PEERS["transformers"])
+    peer = importlib.import_module(peers_of("train")["transformers"])
     found = [module.to_numpy(module.prepare("generate", inputs).function())[0] for module in (morpho_peer, peer)]
     assert found[0].tolist() == found[1].tolist()
 
@@ -121,7 +122,7 @@ class Fake:
 
     def __init__(self, seconds: dict[str, float], quick: bool = False) -> None:
         self.seconds, self.quick, self.asked = seconds, quick, []  # type: ignore[var-annotated]
-        self.modules, self.missing = dict(PEERS), {"torch_compile": "no C++ compiler"}
+        self.modules, self.missing = peers_of("train"), {"torch_compile": "no C++ compiler"}
 
     def measure(self, case: str, shape: tuple[int, ...], peers: list[str], rounds: int = 0) -> dict[str, Timing]:
         return self.measure_mixed({peer: (peer, case) for peer in peers}, shape, rounds)
@@ -186,7 +187,7 @@ def test_memory_of_a_step_is_what_was_predicted(capsys: pytest.CaptureFixture[st
     answers = {}
     for kind in ("morpho", "checkpoint", "0.97"):
         with mo.settings(threads=2):  # the tiles of many threads would outweigh so small a model
-            memory_probe.main(kind, (2, 24, 3, 40, 4, 32))
+            memory_probe.main("gpt", kind, (2, 24, 3, 40, 4, 32))
         answers[kind] = json.loads(capsys.readouterr().out.splitlines()[-1])
     result = ThemeResult("gpt_memory")
     gpt_memory.tables(result, answers)

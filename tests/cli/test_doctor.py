@@ -84,8 +84,8 @@ def test_missing_parts_say_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> N
     assert list(rows) == list(doctor.OPTIONAL)
     for name, row in rows.items():
         assert row.value == f"not installed (for {doctor.OPTIONAL[name].purpose})"
-        later = name in ("cluster", "cuda", "serve")  # nothing uses them yet
-        assert row.advice == ("" if later else f"pip install 'morpho[{name}]'")
+        wanted = "pip install -e '.[bench]'" if name == "bench" else f"pip install 'morpho-tensor[{name}]'"
+        assert row.advice == wanted
     monkeypatch.setattr(doctor, "_found", lambda distribution, module: "1.2" if distribution == "gguf" else "")
     row = _find(doctor.report(), "optional", "models")
     assert row.value.startswith("gguf 1.2; missing: tokenizers (for ") and row.advice
@@ -134,7 +134,7 @@ def test_show_prints_brackets_too(capsys: pytest.CaptureFixture[str], monkeypatc
     monkeypatch.setattr(doctor, "_found", lambda distribution, module: "")
     doctor.show(llvm=False)
     text = capsys.readouterr().out
-    assert "processor" in text and "morpho[models]" in text
+    assert "processor" in text and "morpho-tensor[models]" in text
 
 
 def test_show_without_rich(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -424,7 +424,7 @@ class Foreign:
         self.values = values
 
     def __dlpack__(self, **options: Any) -> Any:
-        return self.values.__dlpack__(**options)
+        return self.values.__dlpack__(**(options if np.lib.NumpyVersion(np.__version__) >= "2.1.0" else {}))
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.values.__dlpack_device__()

@@ -9,7 +9,8 @@ import pytest
 from plan_cases import chain, node
 
 import morpho as mo
-from benchmarks import gpt2
+from benchmarks.models import gpt2
+from benchmarks.peers.morpho import gpt
 from morpho import plan
 from morpho.base.errors import MorphoError
 from morpho.cost.estimate import node_flops
@@ -27,8 +28,8 @@ def products(function, *arguments) -> int:
 
 
 def small_gpt2():
-    weights = gpt2.random_weights(layers=LAYERS, width=WIDTH, vocabulary=WORDS, context=64)
-    return gpt2.build_gpt2(weights, heads=HEADS)[0]
+    weights = gpt2.make_weights(gpt2.Size(LAYERS, WIDTH, HEADS, WORDS, positions=64), seed=0)
+    return gpt.build(weights, HEADS, exact=False)
 
 
 def small_config() -> dict:

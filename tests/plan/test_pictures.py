@@ -104,7 +104,7 @@ def test_faults(tmp_path: Path) -> None:
 
 def test_png_without_matplotlib_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MorphoError, match=r"pip install 'morpho\[plot\]'"):
+    with pytest.raises(MorphoError, match=r"pip install 'morpho-tensor\[plot\]'"):
         plot(three(), tmp_path / "plan.png")
 
 

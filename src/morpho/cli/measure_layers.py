@@ -74,7 +74,8 @@ def _block(sizes: list[int], batch: int, context: int, dtype: str, causal: bool)
         for part in (block.attention, block.feed_forward):
             for name, value in list(vars(part).items()):
                 if isinstance(value, mo.nn.Linear):
-                    setattr(part, name, _packed(*value.weight.shape, dtype))
+                    outputs, inputs = map(int, value.weight.shape)
+                    setattr(part, name, _packed(outputs, inputs, dtype))
     cache = mo.nn.KeyValueCache(batch, cached // depth, context, depth, kind)
     prompt = mo.compile(lambda x: block(x))
     token = mo.compile(lambda x, at: block(x, cache=cache, offset=at))

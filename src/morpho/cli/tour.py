@@ -155,7 +155,8 @@ def _graph_stages(plan: Any) -> Iterator[Stage]:
 
 
 def _kernel_stages(program: Any) -> Iterator[Stage]:
-    from morpho.backends.cpu.compiler import code, llvm
+    from morpho.backends.cpu.compiler import llvm
+    from morpho.base.target import current_isa
     from morpho.program.program import Step
 
     kernels = [step for step in program.steps if isinstance(step, Step)]
@@ -164,7 +165,7 @@ def _kernel_stages(program: Any) -> Iterator[Stage]:
     if not kernels:
         return
     step = max(kernels, key=lambda s: s.kernel.flops)
-    isa = code.current_isa()
+    isa = current_isa()
     yield Stage("the loop kernel", f"The kernel of `{step.label}` as data; sizes and strides are arguments of it.",
                 kernel_text(step.kernel))
     text = generate(step.kernel, isa, "kernel")

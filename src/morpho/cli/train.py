@@ -114,8 +114,8 @@ def _stop_on_interrupt(console: Console) -> Iterator[Any]:
     try:
         yield lambda: bool(asked)
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for which, handler in before.items():
+            signal.signal(which, handler)
 
 
 def _say_now(console: Console, text: str) -> None:

@@ -13,7 +13,7 @@ import itertools
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -215,7 +215,7 @@ def _until_the_end(source: Any) -> Iterator[Any]:
         source.close()
 
 
-def _batches(make: Make, start: int, end: int, workers: int, ahead: int) -> Iterator[Any]:
+def _batches(make: Make, start: int, end: int, workers: int, ahead: int) -> Generator[Any, None, None]:
     """Batches start..end in order, in this thread or from a crew."""
     if not workers:
         for number in range(start, end):

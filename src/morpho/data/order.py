@@ -16,7 +16,7 @@ def _mixed(x: np.ndarray) -> np.ndarray:
     """64 bits in, 64 thoroughly mixed bits out (the finaliser of splitmix64)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    return np.asarray(x ^ (x >> np.uint64(31)))
 
 
 def permuted(positions: np.ndarray, count: int, seed: int, epoch: int = 0) -> np.ndarray:

@@ -37,7 +37,8 @@ def uniform(shape: tuple[int, ...], bound: float, dtype: Any = mo.float32) -> mo
     """
     if unfilled.get():
         return mo.zeros(shape, dtype=dtype)
-    return (mo.random.uniform(next_key(), shape, dtype=dtype) * 2 - 1) * bound
+    drawn: mo.Tensor = mo.random.uniform(next_key(), shape, dtype=dtype)
+    return (drawn * 2 - 1) * bound
 
 
 def normal(shape: tuple[int, ...], std: float = 0.02, mean: float = 0.0, dtype: Any = mo.float32) -> mo.Tensor:
@@ -48,7 +49,8 @@ def normal(shape: tuple[int, ...], std: float = 0.02, mean: float = 0.0, dtype: 
     """
     if unfilled.get():
         return mo.zeros(shape, dtype=dtype)
-    return mo.random.normal(next_key(), shape, dtype=dtype) * std + mean
+    drawn: mo.Tensor = mo.random.normal(next_key(), shape, dtype=dtype)
+    return drawn * std + mean
 
 
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:

@@ -30,7 +30,7 @@ def seed(seed: int) -> None:
 def next_key() -> mo.Tensor:
     """A key nobody else has."""
     state = _state()
-    pair = mo.random.split(state.value)
+    pair: mo.Tensor = mo.random.split(state.value)
     state.value = pair[0]
     return pair[1]
 

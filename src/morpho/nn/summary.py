@@ -78,7 +78,7 @@ def _text(shape: Any) -> str:
     return str(tuple(shape)).replace(" ", "")
 
 
-def _table(rows: list[tuple[str, ...]]) -> str:
+def _table(rows: Sequence[tuple[str, ...]]) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False))
                      + "  " + row[-1].rjust(widths[-1]) for row in rows)

@@ -233,7 +233,7 @@ class PolynomialLR(LRScheduler):
         super().__init__(optimizer)
 
     def rate(self, base: float, step: int, group: int) -> float:
-        return base * (1 - min(step, self.total_iters) / self.total_iters) ** self.power
+        return float(base * (1 - min(step, self.total_iters) / self.total_iters) ** self.power)
 
 
 class LambdaLR(LRScheduler):

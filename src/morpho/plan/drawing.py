@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
+from morpho.base.distribution import install
 from morpho.base.errors import ArgumentError, DeviceError, fail
 
 FONT = "DejaVu Sans, Helvetica, Arial, sans-serif"
@@ -91,7 +92,7 @@ class Drawing:
         self.items.append(Words(x, y, text, size, anchor, bold, halo))
 
     def save(self, path: str | Path) -> Path:
-        """Write the picture; the ending of the name decides: .svg, or .png with `pip install 'morpho[plot]'`."""
+        """Write the picture; the ending of the name decides: .svg, or .png with `pip install 'morpho-tensor[plot]'`."""
         path = require_ending(path)
         try:
             if path.suffix == ".svg":
@@ -172,7 +173,7 @@ def _figure(drawing: Drawing) -> Any:
         from matplotlib.figure import Figure
     except ImportError:
         raise fail(DeviceError, "plot", "PNG needs matplotlib, which is not installed",
-                   "pip install 'morpho[plot]', or write an .svg, which needs nothing") from None
+                   f"{install('plot')}, or write an .svg, which needs nothing") from None
     figure = Figure(figsize=(drawing.width / 100, drawing.height / 100), dpi=150, facecolor="white")
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0, 0, 1, 1))

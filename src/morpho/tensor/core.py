@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,6 +37,11 @@ from morpho.tensor.autodiff.grad_mode import (
 )
 from morpho.tensor.tools.foreign_calls import unpicklable
 
+if TYPE_CHECKING:  # `operators.py` gives them to the class when it is imported
+    from morpho.tensor.operator_types import Operators
+else:
+    Operators = object
+
 before_first_run: list[Callable[[], object]] = []  # called once: the layers above measure objects for native code
 
 
@@ -55,7 +60,7 @@ _settling = threading.Lock()  # held while a tensor's value is put in, replaced 
 
 
 @register_leaf
-class Tensor:
+class Tensor(Operators):
     """An n-dimensional array. Make one with `mo.asarray`, `mo.zeros`, `mo.arange`, ...; see `dir(morpho)`.
 
     >>> import morpho as mo

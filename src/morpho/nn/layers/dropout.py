@@ -15,7 +15,7 @@ from morpho.nn.random import next_key
 def check_share(name: str, /, **shares: object) -> None:
     """Refuse what is not a number between 0 and 1."""
     for key, share in shares.items():
-        if not isinstance(share, Real) or not 0 <= share <= 1:
+        if not isinstance(share, Real) or not 0 <= float(share) <= 1:
             raise fail(ArgumentError, name, f"{key}={shown(share)} is not a number between 0 and 1")
 
 
@@ -61,4 +61,4 @@ class Dropout2d(Dropout):
     def drawn(self, x: mo.Tensor) -> tuple[int, ...]:
         if x.ndim < 3:
             raise fail(ShapeError, type(self).__name__, f"shape {tuple(x.shape)} is not [N, C, ...]", "use Dropout")
-        return (*x.shape[:2], *(1 for _ in x.shape[2:]))  # type: ignore[return-value]
+        return (*x.shape[:2], *(1 for _ in x.shape[2:]))  # type: ignore[arg-type]

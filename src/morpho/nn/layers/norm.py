@@ -27,9 +27,9 @@ class _LastAxes(Module):
     normalized_shape: tuple[int, ...]
     weight: Parameter | None
 
-    def _row(self, x: Any) -> mo.Tensor:
-        """x with its last axes as one."""
-        x, sizes = mo.asarray(x), self.normalized_shape
+    def _row(self, given: Any) -> mo.Tensor:
+        """It with its last axes as one."""
+        x, sizes = mo.asarray(given), self.normalized_shape
         if len(sizes) == 1 and self.weight is not None:
             return x  # the function compares the last axis with the weight
         if tuple(x.shape[-len(sizes):]) != sizes:
@@ -64,8 +64,8 @@ class LayerNorm(_LastAxes):
         self.bias = Parameter(mo.zeros(shape, dtype=dtype)) if elementwise_affine and bias else None
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
-        others = [_flat(one) for one in (self.weight, self.bias) if one is not None]
-        y = mo.layer_norm(self._row(x), *others, eps=self.eps)
+        weight, bias = (None if one is None else _flat(one) for one in (self.weight, self.bias))
+        y = mo.layer_norm(self._row(x), weight, bias, eps=self.eps)
         return y if len(self.normalized_shape) == 1 else mo.reshape(y, x.shape)
 
 
@@ -87,7 +87,7 @@ class RMSNorm(_LastAxes):
     def forward(self, x: mo.Tensor) -> mo.Tensor:
         row = self._row(x)
         eps = float(mo.finfo(row.dtype).eps) if self.eps is None else self.eps
-        y = mo.rms_norm(row, *([] if self.weight is None else [_flat(self.weight)]), eps=eps)
+        y = mo.rms_norm(row, None if self.weight is None else _flat(self.weight), eps=eps)
         return y if len(self.normalized_shape) == 1 else mo.reshape(y, x.shape)
 
 

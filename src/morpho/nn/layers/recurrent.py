@@ -63,7 +63,7 @@ class _Recurrent(Steps):
         if not isinstance(x.shape[0], int) or x.shape[0] == 0:
             raise fail(ShapeError, type(self).__name__, f"the number of steps, {x.shape[0]}, is not known and positive",
                        "make only the batch dynamic")
-        seen = self._seen(lengths, *x.shape[:2])
+        seen = self._seen(lengths, x.shape[0], x.shape[1])
         ends: list[States] = []
         before = self._first_states(hx, x, single)
         for layer in range(self.num_layers):
@@ -115,7 +115,7 @@ class _Recurrent(Steps):
         not `seen` the states stay, and the output is zero."""
         own = vars(self)
         hidden_bias = own.get("bias_hh" + suffix)
-        bias = self.input_bias(own["bias_ih" + suffix], hidden_bias) if self.bias else None
+        bias = None if hidden_bias is None else self.input_bias(own["bias_ih" + suffix], hidden_bias)
         times, batch = x.shape[:2]
         rows = mo.reshape(x, (product((times, batch)), x.shape[2]))
         projected = linear(rows, own["weight_ih" + suffix], bias)

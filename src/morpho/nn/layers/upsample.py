@@ -36,7 +36,7 @@ def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: st
     sizes, steps = _sizes("interpolate", x.shape[2:], size, scale_factor)
     for axis, (length, step) in enumerate(zip(sizes, steps, strict=True), 2):
         if mode == "nearest":
-            x = mo.take(x, mo.asarray(_nearest(x.shape[axis], length, step)), axis=axis)
+            x = mo.take(x, mo.asarray(_nearest(int(x.shape[axis]), length, step)), axis=axis)
         elif length != x.shape[axis]:
             x = _between(x, axis, length, step, bool(align_corners))
     return x
@@ -61,7 +61,7 @@ def _sizes(name: str, lengths: Any, size: Any, scale_factor: Any) -> tuple[list[
         factors = [as_real(item) for item in items]
         if any(factor is None or factor <= 0 for factor in factors):
             raise fail(ArgumentError, name, f"scale_factor={shown(given)} is not made of positive numbers")
-        sizes = [math.floor(length * factor) for length, factor in zip(lengths, factors, strict=True)]  # type: ignore
+        sizes = [math.floor(length * factor) for length, factor in zip(lengths, factors, strict=True)]
         steps = [1 / factor for factor in factors]  # type: ignore[operator]
     else:
         wanted = [as_whole(item) for item in items]
@@ -77,7 +77,7 @@ def _sizes(name: str, lengths: Any, size: Any, scale_factor: Any) -> tuple[list[
 def _nearest(length: int, size: int, step: float) -> np.ndarray:
     """The old element of every new one; the product is rounded to float32, as PyTorch's is."""
     places = np.floor(np.arange(size, dtype=np.float32) * np.float32(step))
-    return np.minimum(places.astype(np.int64), length - 1)
+    return np.asarray(np.minimum(places.astype(np.int64), length - 1))
 
 
 def _between(x: mo.Tensor, axis: int, size: int, step: float, align_corners: bool) -> mo.Tensor:

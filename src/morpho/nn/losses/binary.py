@@ -7,6 +7,7 @@ from typing import Any
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.nn.losses.reduction import alike, reduced
+from morpho.tensor.autodiff.gradient import custom_gradient
 
 
 def binary_cross_entropy(input: Any, target: Any, weight: Any = None, *, reduction: str = "mean") -> mo.Tensor:
@@ -22,7 +23,7 @@ def binary_cross_entropy(input: Any, target: Any, weight: Any = None, *, reducti
     return reduced(name, loss if weight is None else loss * weight, reduction)
 
 
-@mo.custom_gradient
+@custom_gradient
 def _binary_entropy(p: mo.Tensor, target: mo.Tensor) -> Any:
     """Where a logarithm is cut off the gradient goes on, and is large instead of infinite."""
     yes, no = mo.maximum(mo.log(p), -100.0), mo.maximum(mo.log1p(-p), -100.0)

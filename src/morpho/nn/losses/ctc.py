@@ -42,7 +42,7 @@ def ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: A
                                      " of known sizes")
     single, frames = frames.ndim == 2, frames.astype(frames.dtype.compute)
     frames = mo.expand_dims(frames, axis=1) if single else frames
-    times, batch, classes = frames.shape
+    times, batch, classes = map(int, frames.shape)
     if not times:
         raise fail(ShapeError, name, "log_probs have no frame")
     number = as_whole(blank)

@@ -128,7 +128,8 @@ class MultiHeadAttention(Module):
             q, k = self.rope.turn(q, *turns), self.rope.turn(k, *turns)
         seen = attend(q, k, v, causal=self.causal, mask=mask, cache=cache, offset=offset, window=self.window,
                       scale=self.scale)
-        return self.dropout(self.o_proj(join_heads(seen)))
+        result: mo.Tensor = self.dropout(self.o_proj(join_heads(seen)))
+        return result
 
     def describe(self) -> str:
         shared = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"

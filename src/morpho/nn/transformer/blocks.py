@@ -50,7 +50,8 @@ def norm(name: str, normalized_shape: int, eps: float = 1e-5, dtype: Any = mo.fl
     """
     if name not in NORMS:
         raise fail(ArgumentError, "norm", f"{name!r} is unknown", "one of " + ", ".join(NORMS))
-    return NORMS[name](normalized_shape, eps=eps, dtype=dtype)
+    made: Module = NORMS[name](normalized_shape, eps=eps, dtype=dtype)
+    return made
 
 
 class FeedForward(Module):
@@ -75,7 +76,8 @@ class FeedForward(Module):
     def forward(self, x: mo.Tensor) -> mo.Tensor:
         up = self.up_proj(x)  # (..., embed_dim) -> (..., dim_feedforward)
         inner = self._function(up) if self.gate_proj is None else self._function(self.gate_proj(x)) * up
-        return self.down_proj(inner)
+        result: mo.Tensor = self.down_proj(inner)
+        return result
 
     def describe(self) -> str:
         return repr(self.activation)
@@ -110,9 +112,9 @@ class TransformerBlock(Module):
         return self._part(x, self.feed_forward_norm, self.feed_forward)
 
     def _part(self, x: mo.Tensor, norm: Module, part: Callable[[mo.Tensor], mo.Tensor]) -> mo.Tensor:
-        if self.norm_first:
-            return x + self.dropout(part(norm(x)))
-        return norm(x + self.dropout(part(x)))  # type: ignore[no-any-return]
+        first = self.norm_first
+        result: mo.Tensor = x + self.dropout(part(norm(x))) if first else norm(x + self.dropout(part(x)))
+        return result
 
     def describe(self) -> str:
         return "norm_first=True" if self.norm_first else "norm_first=False"

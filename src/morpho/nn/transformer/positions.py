@@ -105,10 +105,10 @@ def _frequencies(depth: int, theta: float, scaling: Mapping[str, Any] | None) ->
     found = np.float32(1) / np.power(np.float32(theta), np.arange(0, depth, 2, dtype=np.float32) / np.float32(depth))
     kind = "default" if not scaling else str(scaling.get("rope_type", scaling.get("type", "default")))
     if kind == "default":
-        return found
+        return np.asarray(found)
     assert scaling is not None
     if kind == "linear":
-        return found / np.float32(scaling["factor"])
+        return np.asarray(found / np.float32(scaling["factor"]))
     if kind == "factors":
         return (found / np.asarray(scaling["factors"], np.float32)).astype(np.float32)
     if kind != "llama3":
@@ -119,7 +119,7 @@ def _frequencies(depth: int, theta: float, scaling: Mapping[str, Any] | None) ->
     low, high, factor = (scaling[name] for name in ("low_freq_factor", "high_freq_factor", "factor"))
     waves = 2 * math.pi / found
     blend = np.clip((context / waves - low) / (high - low), 0, 1)
-    return ((1 - blend) * found / factor + blend * found).astype(np.float32)
+    return np.asarray((1 - blend) * found / factor + blend * found, np.float32)
 
 
 def sinusoids(length: int, width: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 """GGUF files: configuration, tensors as they stand in the file, tokenizer and chat template.
 
 float32, float16, bfloat16, integers, q8_0 and q4_1 are read by Morpho, without a copy. Other quantised types are turned
-into float32 by the gguf library (`pip install 'morpho[models]'`) when they are asked for, and that is said once.
+into float32 by the gguf library (`pip install 'morpho-tensor[models]'`) when they are asked for, and that is said once.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from morpho.base import dtypes
+from morpho.base.distribution import install
 from morpho.base.dtypes import DType
 from morpho.base.errors import fail, sentence
 from morpho.base.lazy import cached_property
@@ -208,7 +209,7 @@ def _library() -> Any:
         import gguf
     except ImportError:
         raise fail(MissingExtra, "load_gguf", "the file has types of weights that need the gguf library",
-                   "pip install 'morpho[models]'") from None
+                   install("models")) from None
     return gguf
 
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from morpho.base.distribution import install
 from morpho.base.errors import fail
 from morpho.base.lazy import cached_property
 from morpho.weights.atomic import atomic_file
@@ -29,7 +30,7 @@ ENDS = ("<|endoftext|>", "<|im_end|>", "<|end_of_text|>", "<|eot_id|>", "</s>", 
 
 def load_tokenizer(path: str | os.PathLike[str], *, ignore: Collection[str] = ()) -> Tokenizer:
     """The tokenizer of a `tokenizer.json`, or of a folder with one. Byte-level BPE needs nothing else; other kinds
-    (WordPiece, Unigram, normalisers) go through the tokenizers library, which `pip install 'morpho[models]'` brings.
+    (WordPiece, Unigram, normalisers) go through the tokenizers library (`pip install 'morpho-tensor[models]'`).
 
     Every key of it and of `tokenizer_config.json` is used, known not to matter, or an error that names it; `ignore` are
     keys to go on without. Truncation and padding in the file are not obeyed: `encode` gives all tokens and no others.
@@ -148,7 +149,7 @@ def _library_tokenizer(document: str, name: str) -> Any:
         import tokenizers
     except ImportError:
         raise fail(MissingExtra, "load_tokenizer", "this kind of tokenizer.json needs the tokenizers library",
-                   "pip install 'morpho[models]'") from None
+                   install("models")) from None
     try:
         return tokenizers.Tokenizer.from_str(document)
     except (KeyboardInterrupt, SystemExit, MemoryError):

@@ -36,6 +36,10 @@ class Quantised:
     """
 
     __slots__ = ("data", "kind", "shape")
+
+    data: Tensor
+    kind: str
+    shape: tuple[int, int]
     __array_ufunc__ = None  # numpy_array @ weight asks the weight
 
     def __init__(self) -> None:

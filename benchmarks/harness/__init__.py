@@ -1,0 +1,1 @@
+"""What every suite runs on: worker processes, rounds of calls, results, reports, the stored baseline of ratios."""

@@ -1,0 +1,1 @@
+"""jax, a file per suite that it takes part in."""

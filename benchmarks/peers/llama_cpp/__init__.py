@@ -1,0 +1,1 @@
+"""llama_cpp, a file per suite that it takes part in."""

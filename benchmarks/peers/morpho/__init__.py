@@ -1,0 +1,1 @@
+"""morpho, a file per suite that it takes part in."""

@@ -1,0 +1,1 @@
+"""numba, a file per suite that it takes part in."""

@@ -1,0 +1,1 @@
+"""numpy, a file per suite that it takes part in."""

@@ -1,0 +1,1 @@
+"""onnxruntime, a file per suite that it takes part in."""

@@ -1,0 +1,1 @@
+"""torch, a file per suite that it takes part in."""

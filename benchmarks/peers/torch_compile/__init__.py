@@ -1,0 +1,1 @@
+"""torch_compile, a file per suite that it takes part in."""

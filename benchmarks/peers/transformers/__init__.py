@@ -1,0 +1,1 @@
+"""transformers, a file per suite that it takes part in."""

@@ -1,0 +1,1 @@
+"""unfused, a file per suite that it takes part in."""
