@@ -9,7 +9,7 @@ import pytest
 from running import Native, parameter
 
 import morpho as mo
-from morpho.backends.cpu.gemm import gemm, pack
+from morpho.backends.cpu.gemm import pack
 from morpho.backends.cpu.lowering import lower_product
 from morpho.backends.cpu.lowering.lower_graph import build_program
 from morpho.base.dtypes import complex64, float32
@@ -131,5 +131,5 @@ def test_no_size_that_is_divided_by_is_zero() -> None:
     for count in (2, 0):
         assert f(mo.ones((count, 6, 9, 9)), w).shape == (count, 4, 7, 7)
     (packing,) = (step for step in f.current.plan.program.steps if isinstance(step.kernel, pack.PackKernel))
-    sizes = dict(zip(pack.NAMES, packing.values, strict=True))
-    assert [sizes[name] for name in gemm.BATCHES] == [2, 1, 1]
+    sizes = pack.PACK.by_name(packing.values)
+    assert [sizes[f"batches{axis}"] for axis in range(3)] == [2, 1, 1]

@@ -15,7 +15,7 @@ from morpho.backends.cpu.conv.direct_conv import DirectProduct, PointwiseProduct
 from morpho.backends.cpu.conv.implicit_gemm import WindowProduct, Windows, kernel_strides
 from morpho.backends.cpu.gemm.amx import BfloatTiles, ByteTiles
 from morpho.backends.cpu.gemm.gemm import EPILOGUE, OUTER
-from morpho.backends.cpu.gemm.gemv import RowProduct, way_of
+from morpho.backends.cpu.gemm.gemv import FOLLOWED_GEMV, GEMV, RowProduct, way_of
 from morpho.backends.cpu.gemm.matmul import (
     PRODUCT,
     Product,
@@ -241,14 +241,17 @@ class ProductLowering(Builder):
         kernel = RowProduct(found.dtype, way_of(layout(b.rows, b.columns, ("rows", "columns")), nbytes),
                             after is not None)
         tiles, tile = found.direct_tiles
-        values = (found.m, found.n, found.k, a.batch, a.rows, a.columns, b.batch, b.rows, b.columns, *found.batches,
-                  *a.outer, *b.outer, tiles, tile)
+        numbers: dict[str, Any] = {
+            "m": found.m, "n": found.n, "k": found.k, "a_batch": a.batch, "a_m": a.rows, "a_k": a.columns,
+            "b_batch": b.batch, "b_k": b.rows, "b_n": b.columns, "batches": found.batches, "a_outer": a.outer,
+            "b_outer": b.outer, "tiles": tiles, "tile": tile}
+        values = GEMV.values(**numbers)
         places, writes, flops = (a.place, b.place, target), (2,), 2 * found.k
         more: dict[str, Any] = {}
         if after is not None:
             stores = [i for i, access in enumerate(after.kernel.accesses) if access.kind == "store"]
             places, writes, flops = places + after.places, (2, *(3 + i for i in stores)), flops + after.kernel.flops
-            values = (*values, *[0] * (EPILOGUE + 1 - len(values)), *after.values)
+            values = (*FOLLOWED_GEMV.values(**numbers, unused=[0] * (EPILOGUE - len(GEMV)), epilogue=0), *after.values)
             more = {"epilogue": after.kernel, "in_place": reads_first(after.kernel),
                     "scratch": loop_scratch(after.kernel, found.n)}
         self.add(Step(kernel, places, writes, values, found.batch * tiles, found.m * tile * found.k,
