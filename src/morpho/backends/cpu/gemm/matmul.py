@@ -65,6 +65,8 @@ class Product:
     packs_right = False  # whether the kernel packs the right operand itself
     before: LoopCall | None = None  # what computes rows of the left operand, where that is part of the kernel
     label = ""  # what it computes
+    choice = ""  # which way of computing it was taken, and which others there were
+    is_gemv = False  # whether it reads the right operand unpacked
     straight = False  # whether register tiles are written as they are
 
     def __init__(self, dtype: DType, shape: Shape, k: Size, a: Matrix, b: Matrix, whole_rows: bool,
@@ -251,6 +253,12 @@ class Product:
     @property
     def work_per_item(self) -> Size:
         return self.k * (self.tiling.tile_rows * self.tiling.tile_panels * self.register.width)
+
+
+class GemvProduct(Product):
+    """A few rows times a matrix as it lies: see `gemv.py`."""
+
+    is_gemv = True
 
 
 def follows(lowered: LoopCall) -> bool:
