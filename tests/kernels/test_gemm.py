@@ -510,7 +510,7 @@ def test_plain_results_go_straight_from_registers(rng: np.random.Generator) -> N
     """Without a copy, where nothing follows; the last columns, and what something follows, through a tile."""
     x, w = mo.asarray(draw(rng, 40, 50), copy=True), mo.asarray(draw(rng, 50, 80), copy=True)
     half = x.astype(mo.float16), w.astype(mo.float16)
-    place = gemm.NAMES.index("straight")
+    place = gemm.GEMM.at("direct_store")
     for f, arguments, expected in ((lambda x: x @ w, (x,), 1), (lambda x, w: x @ w, (x, w), 1),
                                    (lambda x: mo.relu(x @ w), (x,), 0), (lambda x, w: x @ w, half, 0),
                                    (lambda x: x @ mo.full((50, 1), 2.0), (x,), 0)):

@@ -9,7 +9,7 @@ import pytest
 from running import Native, parameter
 
 import morpho as mo
-from morpho.backends.cpu.gemm import gemm, pack
+from morpho.backends.cpu.gemm import pack
 from morpho.backends.cpu.lowering import lower_product
 from morpho.backends.cpu.lowering.lower_graph import build_program
 from morpho.base.dtypes import complex64, float32
@@ -131,5 +131,30 @@ def test_no_size_that_is_divided_by_is_zero() -> None:
     for count in (2, 0):
         assert f(mo.ones((count, 6, 9, 9)), w).shape == (count, 4, 7, 7)
     (packing,) = (step for step in f.current.plan.program.steps if isinstance(step.kernel, pack.PackKernel))
-    sizes = dict(zip(pack.NAMES, packing.values, strict=True))
-    assert [sizes[name] for name in gemm.BATCHES] == [2, 1, 1]
+    sizes = pack.PACK.by_name(packing.values)
+    assert [sizes[f"batches{axis}"] for axis in range(3)] == [2, 1, 1]
+
+
+def chosen(f: Any, *arguments: Any) -> list[str]:
+    """The choices of a compiled function's products, as `explain()` says them."""
+    f(*arguments)
+    return [step.choice for step in f.current.plan.program.steps if step.choice]
+
+
+def test_explain_says_which_kernel_multiplies() -> None:
+    """Every product names the way it took and those that it could have taken."""
+    x, w = mo.ones((40, 64)).realise(), mo.ones((64, 48)).realise()
+    assert chosen(mo.compile(lambda x: x @ w), x) == ["gemm on a packed B"]
+    f = mo.compile(lambda x, w: x @ w + 1)
+    assert chosen(f, x, w) == ["gemm that packs B itself, not gemm on a packed B"]
+    assert "matmul+add: gemm that packs B itself, not gemm on a packed B" in f.explain()
+    assert chosen(mo.compile(lambda x, w: x[:1] @ w), x, w)[0].startswith("gemv on an unpacked B, not gemm that packs")
+    images, kernels = mo.ones((1, 3, 20, 20)).realise(), mo.ones((4, 3, 3, 3)).realise()
+    with mo.settings(isa="scalar"):
+        assert chosen(mo.compile(mo.conv2d), images, kernels) == ["implicit gemm"]
+
+
+def test_a_choice_survives_the_disk() -> None:
+    x, w = mo.ones((40, 64)).realise(), mo.ones((64, 48)).realise()
+    first, again = mo.compile(lambda x, w: mo.tanh(x @ w)), mo.compile(lambda x, w: mo.tanh(x @ w))
+    assert chosen(first, x, w) == chosen(again, x, w)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import morpho as mo
 from morpho.backends.cpu.gemm import gemv
-from morpho.backends.cpu.gemm.gemm import NAMES
+from morpho.backends.cpu.gemm.gemm import GEMM
 from morpho.base.errors import ArgumentError
 from morpho.base.target import current_isa
 from morpho.cli import crossovers as cli
@@ -122,7 +122,7 @@ def test_a_row_times_a_large_matrix_is_not_packed_by_default(rng: np.random.Gene
         f, _ = made(DEFAULT, lambda x, y: x @ y, a, b)
     step = f.current.plan.program.steps[-1]
     assert f.stats["products"]["unpacked"] == 1 and step.kernel.way == "streamed"
-    assert dict(zip(gemv.NAMES, step.values, strict=True))["tiles"] == 3
+    assert gemv.GEMV.by_name(step.values)["tiles"] == 3
     assert step.cost.flops == 2 * 700 * 900
 
 
@@ -131,7 +131,7 @@ def test_a_small_product_is_not_cut_for_threads_that_it_does_not_have(rng: np.ra
     with mo.settings(threads=64):
         f, _ = made(DEFAULT, lambda x, y: x @ y, a, b)
     step = f.current.plan.program.steps[-1]
-    assert dict(zip(gemv.NAMES, step.values, strict=True))["tiles"] == 1
+    assert gemv.GEMV.by_name(step.values)["tiles"] == 1
 
 
 def test_one_function_has_a_program_for_each_profile(rng: np.random.Generator) -> None:
@@ -146,7 +146,7 @@ def test_one_function_has_a_program_for_each_profile(rng: np.random.Generator) -
 def test_blocks_of_k_have_the_same_bits(rng: np.random.Generator) -> None:
     a, b = pair(rng, 40, 1100, 30)
     found = [made(replace(DEFAULT, one_block_rows=rows), lambda x, y: x @ y, a, b) for rows in (0, 40)]
-    depths = [f.current.plan.program.steps[-1].values[NAMES.index("depth")] for f, _ in found]
+    depths = [f.current.plan.program.steps[-1].values[GEMM.at("depth")] for f, _ in found]
     assert depths[0] < 1100 <= depths[1] and found[0][1] == found[1][1]
 
 

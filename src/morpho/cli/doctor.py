@@ -168,7 +168,7 @@ def _cache_rows() -> Iterator[Row]:
 
 
 def _pool_rows() -> Iterator[Row]:
-    from morpho.runtime.memory.memory import pool
+    from morpho.runtime.memory import pool
 
     stats = pool.stats()
     held = format_bytes(stats["live_bytes"] + stats["free_bytes"])

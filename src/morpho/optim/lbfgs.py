@@ -17,8 +17,8 @@ from morpho.base.checks import as_whole, check_numbers, shown
 from morpho.base.errors import ArgumentError, fail
 from morpho.optim.line_search import Point, strong_wolfe
 from morpho.optim.optimizer import Optimizer, ParamGroup
-from morpho.tensor.state import assign
-from morpho.tensor.trace import current_trace
+from morpho.tensor.state.state import assign
+from morpho.tensor.state.trace import current_trace
 
 LEAST_CURVATURE = 1e-10  # a change of the gradient along a step below this says nothing of the Hessian
 

@@ -8,7 +8,7 @@ import morpho as mo
 from morpho.base.checks import check_numbers
 from morpho.optim.optimizer import Optimizer, ParamGroup, Slots, at_least_zero, zeros_for
 from morpho.optim.rules import as_factor, check_betas
-from morpho.tensor.variable import Parameter
+from morpho.tensor.state.variable import Parameter
 
 
 class RMSprop(Optimizer):

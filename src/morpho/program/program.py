@@ -55,6 +55,7 @@ class Step:
     together: int = 1  # how many steps from here on run as one launch; 0 for those after the first
     prologue: Kernel | None = None  # called by the kernel on rows of its left operand, before they are packed
     prologue_at: int = 0  # where its operands begin in `places`
+    choice: str = ""  # for people: which kernel was taken for a product, and which others could have been
     sizes: tuple[Size, ...] = ()  # of a product, for people: rows x columns count its pieces and their multiply-adds
 
     @property

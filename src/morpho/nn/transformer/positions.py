@@ -110,7 +110,7 @@ def _frequencies(depth: int, theta: float, scaling: Mapping[str, Any] | None) ->
     if kind == "linear":
         return np.asarray(found / np.float32(scaling["factor"]))
     if kind == "factors":
-        return (found / np.asarray(scaling["factors"], np.float32)).astype(np.float32)
+        return np.asarray(found / np.asarray(scaling["factors"], np.float32), np.float32)
     if kind != "llama3":
         raise fail(ArgumentError, "RotaryPositions", f"scaling of type {kind!r} is unknown",
                    "use 'linear', 'llama3' or 'factors'")

@@ -119,7 +119,7 @@ class _Writer:
                 self.lines.get(step.origin, NO_LINE), step.splits_columns, step.in_place, step.scratch, step.threads,
                 None if step.operations is None else _number(step.operations), step.checked,
                 step.together, None if step.prologue is None else self.kernel(step.prologue), step.prologue_at,
-                [_number(n) for n in step.sizes]]
+                [_number(n) for n in step.sizes], step.choice]
 
     def kernel(self, kernel: Any) -> int:
         return self.kernels.setdefault(kernel, len(self.kernels))
@@ -224,7 +224,7 @@ class _Reader:
 
     def step(self, row: Any) -> Step:
         (kernel, epilogue, places, writes, values, rows, columns, label, line, splits, in_place, scratch, shared,
-         operations, checked, together, prologue, prologue_at, sizes) = row
+         operations, checked, together, prologue, prologue_at, sizes, choice) = row
         last = len(self.kernels) - 1
         _check(shared in ("auto", "one", "many"), "an unknown choice of threads")
         found = tuple([None if place is None else self.place(place) for place in places])
@@ -235,7 +235,7 @@ class _Reader:
                     _integer(scratch), shared, None if operations is None else self.size(operations), _flag(checked),
                     _integer(together, AHEAD),
                     None if prologue is None else self.kernels[_integer(prologue, last)],
-                    _integer(prologue_at, len(found)), self.sizes(sizes))
+                    _integer(prologue_at, len(found)), sizes=self.sizes(sizes), choice=_word(choice))
 
     def origin(self, line: Any) -> str:
         """The user's line of a traced node; of what passes made anew, the line that asks for the plan, as ever."""

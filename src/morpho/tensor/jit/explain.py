@@ -60,6 +60,13 @@ def _products(program: Program) -> dict[str, int]:
             "blas": sum(isinstance(step, HostStep) and step.label == "matmul_blas" for step in program.steps)}
 
 
+def _product_lines(program: Program) -> list[str]:
+    """A line per product and convolution: the kernel that was taken, and those that could have been."""
+    found = [f"  {number:3d} {step.label}: {step.choice}" for number, step in enumerate(program.steps)
+             if isinstance(step, Step) and step.choice]
+    return ["products", *found] if found else []
+
+
 def predicted_seconds(compiled: CompiledFunction) -> list[float]:
     """What the machine would need for each step of the last signature at its measured limits, which are those of
     float32, and at the sizes that were measured; 0 for steps of the host."""
@@ -178,6 +185,7 @@ def explain_text(compiled: CompiledFunction) -> str:
     if compiled.current.notes:
         lines.append("choices\n  " + "\n  ".join(compiled.current.notes))
     lines.append(f"cost\n  {stats['flops']:.3g} operations, {format_bytes(stats['bytes_moved'])} through memory")
+    lines += _product_lines(compiled.current.plan.program)
     lines.append("memory")
     lines.append(f"  intermediates kept in registers: {format_bytes(stats['bytes_avoided'])}; arena "
                  f"{format_bytes(stats['arena_bytes'])} (at least {format_bytes(stats['liveness_bytes'])}), "

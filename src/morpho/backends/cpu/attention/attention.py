@@ -8,8 +8,10 @@ them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from morpho.backends.cpu.codegen.kernel_abi import Record
 from morpho.base.dtypes import DType
 from morpho.program.kernel import Kernel
 
@@ -17,10 +19,16 @@ BLOCK = 64  # keys; blocks start at multiples of it
 TILE, TALL_TILE = 32, 64  # rows
 FAR = 1 << 40  # positions are held within this: beyond the end of any axis
 WIDEST = 64  # elements: the most that a padded line is longer
-COUNTS = ("kv_heads", "group", "queries", "keys", "depth", "width", "rows", "offset", "window", "scale",
-          "tile")
 OPERANDS = ("q", "k", "v", "o", "lse", "mask", "offset")
 READ = ("q", "k", "v", "ct", "lse", "delta", "mask", "offset")
+RESULTS = {"queries": ("dq",), "keys": ("dk", "dv"), "heads": ("dk", "dv", "dq", "total")}  # of the gradient's parts
+
+
+def record_of(rank: int, operands: Sequence[str]) -> Record:
+    """The numbers of a kernel of attention: extents of the batch axes, counts (the scale as the bits of a float64), and
+    for each operand the strides of batch axes, key-value head, head in its group, row, and along the row."""
+    return Record(f"batch[{rank}] kv_heads group queries keys depth width rows offset window scale tile "
+                  + " ".join(f"{operand}_strides[{rank + 4}]" for operand in operands))
 
 
 def forward_scratch_bytes(depth: int, width: int) -> int:
@@ -46,10 +54,12 @@ class AttentionKernel(Kernel):
     scratch_bytes: int = field(default=0, compare=False, repr=False)
     uneven: bool = field(default=True, compare=False, repr=False)
 
+    role = "attention"
     one_by_one = True
 
-    role = "attention"
-
+    @property
+    def record(self) -> Record:
+        return record_of(self.rank, OPERANDS)
 
 
 def backward_scratch_bytes(depth: int, width: int) -> int:
@@ -71,3 +81,7 @@ class AttentionBackwardKernel(Kernel):
     scratch_bytes: int = field(default=0, compare=False, repr=False)
 
     role = "attention"
+
+    @property
+    def record(self) -> Record:
+        return record_of(self.rank, (*READ, *RESULTS[self.part]))

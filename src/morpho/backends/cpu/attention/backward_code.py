@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from morpho.backends.cpu.attention import packing, products, scores
-from morpho.backends.cpu.attention.attention import BLOCK, FAR, READ, TILE, AttentionBackwardKernel
+from morpho.backends.cpu.attention.attention import BLOCK, FAR, READ, RESULTS, TILE, AttentionBackwardKernel
 from morpho.backends.cpu.attention.attention_code import LARGEST, any_lane, smax, smin
 from morpho.backends.cpu.attention.tiles import TileCode
 from morpho.backends.cpu.codegen import scalars
@@ -117,7 +117,7 @@ class BackwardCode(TileCode):
 class QueriesCode(BackwardCode):
     """dq[row] = sum over keys of slope[row, key] * k[key], keys ascending."""
 
-    operands = (*READ, "dq")
+    operands = (*READ, *RESULTS["queries"])
 
     def body(self) -> None:
         self.prepare()
@@ -172,7 +172,7 @@ class KeysCode(BackwardCode):
     """dk[key] = sum over rows of slope[row, key] * q[row], dv[key] = sum of p[row, key] * ct[row]; rows ascending, the
     heads of a group one after another."""
 
-    operands = (*READ, "dk", "dv")
+    operands: tuple[str, ...] = (*READ, *RESULTS["keys"])
 
     def prepare(self) -> None:
         super().prepare()
@@ -249,7 +249,7 @@ class KeysCode(BackwardCode):
 class HeadsCode(KeysCode):
     """All three gradients, head by head; those of q are gathered in `total`, one line of padded depth for each row."""
 
-    operands = (*READ, "dk", "dv", "dq", "total")
+    operands = (*READ, *RESULTS["heads"])
 
     def __init__(self, kernel: AttentionBackwardKernel, isa: Isa) -> None:
         super().__init__(kernel, isa)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from morpho.backends.cpu.attention.attention import COUNTS, FAR
+from morpho.backends.cpu.attention.attention import FAR, record_of
 from morpho.backends.cpu.attention.attention_code import Routine, Shape, call, declared, smax, smin
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Emitter, Value
@@ -14,8 +14,7 @@ from morpho.base.machine import Isa
 
 
 class TileCode(ABC):
-    """A kernel being written. Its numbers are the batch extents, `COUNTS` (the scale as the bits of a float64), then
-    for each operand the strides of batch axes, key-value head, head in its group, row, and along the row."""
+    """A kernel being written; its numbers are those of `record_of`."""
 
     operands: tuple[str, ...]
     moving: bool  # whether the offset is read from memory
@@ -51,18 +50,13 @@ class TileCode(ABC):
         """The kernel's own work, between its numbers and its end."""
 
     # -- numbers and memory ----------------------------------------------------------------------------------------
-    def number(self, index: int) -> Value:
-        return self.e.load(self.e.offset("%values", "i64", index), "i64", 1)
-
     def read_numbers(self) -> None:
-        e, rank = self.e, self.rank
-        self.extents = [self.number(i) for i in range(rank)]
-        self.n = {key: self.number(rank + i) for i, key in enumerate(COUNTS)}
-        start = rank + len(COUNTS)
-        self.strides = {key: [self.number(start + i * (rank + 4) + j) for j in range(rank + 4)]
-                        for i, key in enumerate(self.operands)}
+        e, record = self.e, record_of(self.rank, self.operands)
+        self.n = record.load(e)
+        self.extents = record.loaded("batch", self.n)
+        self.strides = {key: record.loaded(f"{key}_strides", self.n) for key in self.operands}
         self.buffers = {key: e.load_pointer("%buffers", i) for i, key in enumerate(self.operands)}
-        scale = e.load(e.offset("%values", "i64", rank + COUNTS.index("scale")), "double", 1)
+        scale = e.load(e.offset("%values", "i64", record.at("scale")), "double", 1)
         self.scale = e.convert("fptrunc", scale, "float") if self.shape.element == "float" else scale
         self.one = e.constant(1.0, self.shape.element, 1)
 

@@ -9,11 +9,12 @@ panels of weights are as wide as suits the number of channels: 64 are two panels
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from morpho.backends.cpu.codegen.emit import CACHE_LINE
 from morpho.backends.cpu.conv.implicit_gemm import WindowKernel, WindowProduct, Windows, matrices
-from morpho.backends.cpu.gemm.gemm import NAMES, GemmKernel
+from morpho.backends.cpu.gemm.gemm import GEMM, GemmKernel
 from morpho.backends.cpu.gemm.matmul import Matrix, loop_scratch, product_sizes, rounded
 from morpho.backends.cpu.gemm.tiling import ITEMS_PER_THREAD, Register, Tiling, depth_of_block
 from morpho.backends.cpu.loops.loop_spec import LANES, LoopCall, LoopKernel
@@ -23,10 +24,10 @@ from morpho.base.machine import Isa
 from morpho.base.target import Target
 from morpho.program.view import Place
 
-DIRECT_NAMES = (*NAMES, "groups", "images", "a_group", "a_channel", "a_row", "a_column", "out_columns", "tall_columns",
-                "kernel_rows", "kernel_columns", "row_step", "column_step", "row_dilation", "column_dilation",
-                "rows_before", "columns_before", "image_rows", "image_columns", "phases", "line", "plane", "places_at",
-                "turned_at", "turned_pitch")
+DIRECT_CONV = GEMM.extended("groups images a_group a_channel a_row a_column out_columns tall_columns kernel_rows "
+                            "kernel_columns row_step column_step row_dilation column_dilation rows_before "
+                            "columns_before image_rows image_columns phases line plane places_at turned_at "
+                            "turned_pitch")
 TALLEST = {"wide": {2: 14, 3: 8, 1: 14}, "plain": {2: 12, 3: 8, 1: 12}, "few": {2: 6, 3: 4, 1: 8}}  # by vectors
 LEAST_COLUMNS = 4  # of the result: shorter lines keep too few sums going
 MOST_COLUMNS = 1024
@@ -45,7 +46,7 @@ MOST_FLAT = 12  # pixels of a tile of packed lines: LLVM does not keep the sums 
 
 @dataclass(frozen=True)
 class DirectKernel(WindowKernel):
-    """As `WindowKernel`; see `DIRECT_NAMES`. Tiles of `heights` pixels x `vectors`; `near`: columns that are read one
+    """As `WindowKernel`; see `DIRECT_CONV`. Tiles of `heights` pixels x `vectors`; `near`: columns that are read one
     after another lie side by side; `flat`: so do lines, and nothing is around them."""
 
     heights: tuple[int, ...] = (4,)
@@ -116,6 +117,8 @@ def thinned(shape: Shape, x: Place, weight: Place, windows: Windows) -> tuple[Pl
 
 class DirectProduct(WindowProduct):
     """A convolution being lowered whose windows are read in place."""
+
+    record = DIRECT_CONV
 
     def __init__(self, shape: Shape, x: Place, weight: Place, windows: Windows, target: Target) -> None:
         x, windows = thinned(shape, x, weight, windows)
@@ -217,16 +220,14 @@ class DirectProduct(WindowProduct):
         sums_at, _, scratch_at, _, total = self.places(epilogue)
         return sums_at, scratch_at, total
 
-    def values(self, epilogue: LoopCall) -> tuple[Size, ...]:
-        """Numbers in the order of `DIRECT_NAMES`, then the epilogue's own."""
-        numbers, w, strides = super(WindowProduct, self).values(epilogue), self.windows, self.image.strides
+    def numbers(self, epilogue: LoopCall) -> dict[str, Size | Sequence[Size]]:
         height = self.register.heights[0]
         tall = self.out_columns - -(-self.out_columns // height) * (height - 1)  # tiles; others are one pixel lower
         _, turned_at, _, places_at, _ = self.places(epilogue.kernel)
-        own = (w.groups, 1, self.channels * strides[1], *strides[1:], self.out_columns, tall * height,
-               *self.kernel_shape, *w.steps, *w.dilations, *w.before, *self.image.shape[2:], self.phases, self.line,
-               self.plane, places_at, turned_at, self.turned_pitch)
-        return (*numbers[:len(NAMES)], *own, *numbers[len(NAMES):])
+        return super(WindowProduct, self).numbers(epilogue) | self.window_numbers() | {
+            "images": 1, "a_group": self.channels * self.image.strides[1], "tall_columns": tall * height,
+            "phases": self.phases, "line": self.line, "plane": self.plane, "places_at": places_at,
+            "turned_at": turned_at, "turned_pitch": self.turned_pitch}
 
 
 class PointwiseProduct(DirectProduct):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.conv.direct_conv import DIRECT_NAMES, TURNED, DirectKernel
+from morpho.backends.cpu.conv.direct_conv import DIRECT_CONV, TURNED, DirectKernel
 from morpho.backends.cpu.conv.direct_conv_parts import DirectMicro, LinePacker, PlaneCopy, Turn, spans
 from morpho.backends.cpu.conv.implicit_gemm_code import WindowCode
 from morpho.backends.cpu.gemm.microkernel import MicroKernel
@@ -22,6 +22,7 @@ def generate(kernel: DirectKernel, isa: Isa, name: str) -> str:
 class DirectCode(WindowCode):
     """As `WindowCode`, with lines that are copied, not packed."""
 
+    record = DIRECT_CONV
     kernel: DirectKernel
 
     def __init__(self, kernel: DirectKernel, isa: Isa) -> None:
@@ -32,10 +33,6 @@ class DirectCode(WindowCode):
         micro, copy = (MicroKernel, LinePacker) if self.kernel.flat else (DirectMicro, PlaneCopy)
         return [*(micro(self.kernel, height, self.register, self.isa) for height in self.register.heights),
                 copy(self.kernel, self.isa), Turn(self.kernel, self.isa)]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return DIRECT_NAMES
 
     def begin(self) -> None:
         """Write the table of places: how far each value of k in a block lies from the first one's."""

@@ -7,9 +7,10 @@ wants [channels x pixels]: the epilogue is called with channels as rows and pixe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from morpho.backends.cpu.gemm.gemm import NAMES, OUTER, GemmKernel
+from morpho.backends.cpu.gemm.gemm import GEMM, OUTER, GemmKernel
 from morpho.backends.cpu.gemm.matmul import Matrix, Product
 from morpho.backends.cpu.gemm.tiling import choose_tiling, register_tile
 from morpho.backends.cpu.loops.loop_spec import LoopCall, LoopKernel
@@ -19,15 +20,15 @@ from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import DEFAULT, Crossovers
 from morpho.program.view import Place
 
-WINDOW_NAMES = (*NAMES, "groups", "a_group", "a_channel", "a_row", "a_column", "out_columns", "kernel_rows",
-                "kernel_columns", "row_step", "column_step", "row_dilation", "column_dilation", "rows_before",
-                "columns_before", "image_rows", "image_columns", "pixels", "images", "pixels_at", "places_at")
+WINDOW_GEMM = GEMM.extended("groups a_group a_channel a_row a_column out_columns kernel_rows kernel_columns row_step "
+                            "column_step row_dilation column_dilation rows_before columns_before image_rows "
+                            "image_columns pixels images pixels_at places_at")
 TABLE = 3  # numbers per pixel and per place in the window: its offset, row and column
 
 
 @dataclass(frozen=True)
 class WindowKernel(GemmKernel):
-    """C[image, channel, pixel] = epilogue(sum over the window of A * B), with B packed; see `WINDOW_NAMES`."""
+    """C[image, channel, pixel] = epilogue(sum over the window of A * B), with B packed; see `WINDOW_GEMM`."""
 
     left: str = "windows"
     tiles_of_result = False
@@ -59,6 +60,8 @@ def matrices(x: Place, weight: Place, groups: int) -> tuple[Matrix, Matrix]:
 
 class WindowProduct(Product):
     """A convolution being lowered; packing of the weights and the steps are those of every product."""
+
+    record = WINDOW_GEMM
 
     def __init__(self, shape: Shape, x: Place, weight: Place, windows: Windows, target: Target,
                  crossovers: Crossovers = DEFAULT) -> None:
@@ -97,11 +100,17 @@ class WindowProduct(Product):
         sums_at, scratch_at, _ = super().scratch(epilogue)
         return sums_at, scratch_at, self.tables(epilogue)[2]
 
-    def values(self, epilogue: LoopCall) -> tuple[Size, ...]:
-        """Numbers in the order of `WINDOW_NAMES`, then the epilogue's own."""
-        numbers, w, strides = super().values(epilogue), self.windows, self.image.strides
+    def numbers(self, epilogue: LoopCall) -> dict[str, Size | Sequence[Size]]:
+        pixels_at, places_at, _ = self.tables(epilogue.kernel)
+        return super().numbers(epilogue) | self.window_numbers() | {
+            "pixels": self.pixels, "images": self.images, "pixels_at": pixels_at, "places_at": places_at}
+
+    def window_numbers(self) -> dict[str, Size]:
+        """Where windows lie on images."""
+        w, strides = self.windows, self.image.strides
         channels = self.image.shape[1] // w.groups
-        own = (w.groups, channels * strides[1], *strides[1:], self.out_columns, *self.kernel_shape, *w.steps,
-               *w.dilations, *w.before, *self.image.shape[2:], self.pixels, self.images,
-               *self.tables(epilogue.kernel)[:2])
-        return (*numbers[:len(NAMES)], *own, *numbers[len(NAMES):])
+        return {"groups": w.groups, "a_group": channels * strides[1], "a_channel": strides[1], "a_row": strides[2],
+                "a_column": strides[3], "out_columns": self.out_columns, "kernel_rows": self.kernel_shape[0],
+                "kernel_columns": self.kernel_shape[1], "row_step": w.steps[0], "column_step": w.steps[1],
+                "row_dilation": w.dilations[0], "column_dilation": w.dilations[1], "rows_before": w.before[0],
+                "columns_before": w.before[1], "image_rows": self.image.shape[2], "image_columns": self.image.shape[3]}

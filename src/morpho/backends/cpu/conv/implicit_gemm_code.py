@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.conv.implicit_gemm import TABLE, WINDOW_NAMES, WindowKernel
+from morpho.backends.cpu.conv.implicit_gemm import TABLE, WINDOW_GEMM, WindowKernel
 from morpho.backends.cpu.gemm.gemm import GemmKernel
 from morpho.backends.cpu.gemm.gemm_code import GemmCode
 from morpho.backends.cpu.gemm.microkernel import Function, sum_type
@@ -112,14 +112,11 @@ class WindowPacker(RowPacker):
 class WindowCode(GemmCode):
     """As `GemmCode`, with a left operand that is looked up, groups, and the epilogue's rows and columns exchanged."""
 
+    record = WINDOW_GEMM
     packs_columns = False  # rows are packed one panel at a time
 
     def packer(self, height: int) -> RowPacker:
         return WindowPacker(self.kernel, height, self.isa)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return WINDOW_NAMES
 
     def body(self) -> str:
         self.e.line(f"%zero = alloca {self.memory}, align 8")

@@ -12,23 +12,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from morpho.backends.cpu.codegen.kernel_abi import Record
 from morpho.base.dtypes import DType
 from morpho.program.kernel import Kernel
 
-BATCHES = ("inner", "middle", "upper")  # sizes of batch axes from the last one on; there is one more above them
 OUTER = 3  # batch axes above the last one
-A_OUTER, B_OUTER = (tuple(f"{operand}_outer{axis}" for axis in range(OUTER)) for operand in "ab")
-NAMES = ("m", "n", "k", "a_batch", "a_m", "a_k", "b_batch", *BATCHES, *A_OUTER, *B_OUTER, "tile_rows", "tile_panels",
-         "depth", "row_tiles", "column_tiles", "stride", "room", "sums_at", "scratch_at", "places", "product",
-         "straight", "epilogue")
-EPILOGUE = NAMES.index("epilogue")  # the address of the epilogue's function; its own numbers follow
-PROLOGUE = len(NAMES)  # that of the prologue's, in kernels that have one (`prologue.py`)
+# Strides are in elements, *_at are bytes of scratch. `batches` are sizes of batch axes from the last one on, of which
+# there is one more above them; `operands` counts those of the epilogue, of which `tile_operand` is the tile itself.
+GEMM = Record(f"m n k a_batch a_m a_k b_batch batches[{OUTER}] a_outer[{OUTER}] b_outer[{OUTER}] tile_rows tile_panels "
+              "depth row_tiles column_tiles stride room sums_at scratch_at operands tile_operand direct_store epilogue")
+PROLOGUE_GEMM = GEMM.extended("prologue before_operands before_left before_numbers before_scratch left_at")
+EPILOGUE = GEMM.at("epilogue")  # the address of the epilogue's function; its own numbers follow the record
+PROLOGUE = PROLOGUE_GEMM.at("prologue")  # that of the prologue's, in kernels that have one (`prologue.py`)
 UNROLL = 4
 
 
 @dataclass(frozen=True)
 class GemmKernel(Kernel):
-    """C[b, m, n] = epilogue(sum over k of A[b, m, k] * B[b, k, n]) with B packed. Called over items; see `NAMES`.
+    """C[b, m, n] = epilogue(sum over k of A[b, m, k] * B[b, k, n]) with B packed. Called over items; see `GEMM`.
 
     Buffers: A, packed B, then the epilogue's own, among which the product's is filled in here. `left` is how A lies:
     `rows` (k side by side), `columns` (m side by side) or `general`. Register tiles are as high as occur, since

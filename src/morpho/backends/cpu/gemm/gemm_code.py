@@ -9,7 +9,7 @@ from typing import Any
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
 from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
-from morpho.backends.cpu.gemm.gemm import EPILOGUE, NAMES, GemmKernel
+from morpho.backends.cpu.gemm.gemm import EPILOGUE, GEMM, GemmKernel
 from morpho.backends.cpu.gemm.microkernel import MicroKernel, StoringMicroKernel, places_of_batch, sum_type
 from morpho.backends.cpu.gemm.neon.bf16_gemv import fits
 from morpho.backends.cpu.gemm.row_packers import ColumnPacker, RowPacker
@@ -28,6 +28,7 @@ def generate(kernel: GemmKernel, isa: Isa, name: str) -> str:
 class GemmCode:
     """The generator's state while it writes one kernel."""
 
+    record = GEMM  # the kernel's numbers; those of the epilogue follow
     values_per_step = 1  # values of k that a register tile takes at once
     batch_place: Callable[[str], Value]  # of the item being written
     ahead: str  # the panel that register tiles ask for
@@ -83,29 +84,24 @@ class GemmCode:
     def packer(self, height: int) -> RowPacker:
         return RowPacker(self.kernel, height, self.isa)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The kernel's numbers; those of the epilogue follow."""
-        return NAMES
-
     def body(self) -> str:
         e = self.e
         self.a, self.b = e.load_pointer("%buffers", 0), e.load_pointer("%buffers", 1)
-        self.v = {key: e.load(e.offset("%values", "i64", i), "i64", 1) for i, key in enumerate(self.names)}
+        self.v = self.record.load(e)
         self.status, self.last = "%status", "%last"
         self.begin()
-        e.line(f"%places = alloca ptr, i64 {self.v['places'].name}, align 8")
+        e.line(f"%places = alloca ptr, i64 {self.v['operands'].name}, align 8")
         e.line("%status = alloca i32, align 4")
         e.line("%last = alloca i64, align 8")
         e.store(e.constant(0, "i32", 1), self.status)
         e.store(e.constant(-1, "i64", 1), self.last)
-        self.copy_places("%places", e.constant(2, "i64", 1), self.v["places"])
+        self.copy_places("%places", e.constant(2, "i64", 1), self.v["operands"])
         self.sums = e.offset("%scratch", "i8", self.v["sums_at"])
         self.panels = e.instruction("udiv", self.v["n"] + (self.register.width - 1),
                                     e.constant(self.register.width, "i64", 1))
         if self.stores:  # a copy has two operands, the sums and the result
             self.result = e.load_pointer("%buffers", 3)
-            self.straight = e.icmp("ne", self.v["straight"], 0)
+            self.straight = e.icmp("ne", self.v["direct_store"], 0)
         with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as items:
             self.item(items.index)
         self.end()
@@ -326,8 +322,8 @@ class GemmCode:
         """Call the epilogue on rows and columns of its own, which lie these steps apart; the first is at `tile`."""
         e, v = self.e, self.v
         origin = e.offset(tile, self.element, 0 - (rows[0] * steps[0] + columns[0] * steps[1]))
-        e.line(f"store ptr {origin}, ptr {e.offset('%places', 'ptr', v['product'])}, align 8")
-        self.call_loop(EPILOGUE, "%places", e.offset("%values", "i64", len(self.names)), rows, columns, "scratch_at")
+        e.line(f"store ptr {origin}, ptr {e.offset('%places', 'ptr', v['tile_operand'])}, align 8")
+        self.call_loop(EPILOGUE, "%places", e.offset("%values", "i64", len(self.record)), rows, columns, "scratch_at")
 
     def call_loop(self, function: int, places: str, numbers: str, rows: tuple[Value, Value],
                   columns: tuple[Value, Value], scratch_at: str) -> None:

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.gemm.gemm import A_OUTER, B_OUTER, BATCHES
+from morpho.backends.cpu.codegen.kernel_abi import Record
+from morpho.backends.cpu.gemm.gemm import EPILOGUE, OUTER
 from morpho.base.dtypes import DType
 from morpho.program.kernel import Kernel
 
-NAMES = ("m", "n", "k", "a_batch", "a_m", "a_k", "b_batch", "b_k", "b_n", *BATCHES, *A_OUTER, *B_OUTER,
-         "tiles", "tile")
+GEMV = Record("m n k a_batch a_m a_k b_batch b_k b_n "
+              f"batches[{OUTER}] a_outer[{OUTER}] b_outer[{OUTER}] tiles tile")
+FOLLOWED_GEMV = GEMV.extended(f"unused[{EPILOGUE - len(GEMV)}] epilogue")  # at the position that all kernels have it
 SMALL_BYTES = 32 << 10  # a right operand that stays in the first-level cache
 TILE_BYTES = 3 << 10  # of a row of a tile: the block of rows that is read and the next one fit the first-level cache
 
@@ -45,8 +47,8 @@ def column_tile(columns: int, itemsize: int, threads: int) -> int:
 class RowProduct(Kernel):
     """C[b, m, n] = sum over k of A[b, m, k] * B[b, k, n], C contiguous; called over the tiles of all batches.
 
-    `way` is `columns`, `streamed` or `rows`. Numbers as in `NAMES`. With `follows` the number `EPILOGUE` is the address
-    of a loop kernel, whose own numbers come after it and whose operands after C.
+    `way` is `columns`, `streamed` or `rows`. Numbers as in `GEMV`. With `follows` they are those of `FOLLOWED_GEMV`:
+    the address of a loop kernel, whose own numbers come after it and whose operands after C.
     """
 
     dtype: DType

@@ -5,8 +5,7 @@ from __future__ import annotations
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import CACHE_LINE, Emitter, Value
 from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
-from morpho.backends.cpu.gemm.gemm import EPILOGUE
-from morpho.backends.cpu.gemm.gemv import NAMES, RowProduct
+from morpho.backends.cpu.gemm.gemv import FOLLOWED_GEMV, GEMV, RowProduct
 from morpho.backends.cpu.gemm.microkernel import chained, pick, places_of_batch, transpose
 from morpho.backends.cpu.gemm.tiling import lanes_of
 from morpho.base.machine import Isa
@@ -38,7 +37,7 @@ class RowProductCode:
             e.line("%status = alloca i32, align 4")
             e.store(e.constant(0, "i32", 1), "%status")
         a, b, c = (e.load_pointer("%buffers", i) for i in range(3))
-        self.v = v = {key: e.load(e.offset("%values", "i64", i), "i64", 1) for i, key in enumerate(NAMES)}
+        self.v = v = GEMV.load(e)
         with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as loop:
             batch = e.instruction("udiv", loop.index, v["tiles"])
             begin = (loop.index - batch * v["tiles"]) * v["tile"]
@@ -60,8 +59,8 @@ class RowProductCode:
     def follow(self, batch: Value, begin: Value, end: Value) -> None:
         """Call the loop kernel on the rows of a batch and the columns of a tile."""
         e, first = self.e, batch * self.v["m"]
-        address = e.load_pointer(e.offset("%values", "i64", EPILOGUE))
-        places, numbers = e.offset("%buffers", "ptr", 3), e.offset("%values", "i64", EPILOGUE + 1)
+        address = e.load_pointer(e.offset("%values", "i64", FOLLOWED_GEMV.at("epilogue")))
+        places, numbers = e.offset("%buffers", "ptr", 3), e.offset("%values", "i64", len(FOLLOWED_GEMV))
         last = first + self.v["m"]
         found = e.assign(f"call i32 {address}(ptr {places}, ptr {numbers}, i64 {first.name}, i64 {last.name}, "
                          f"i64 {begin.name}, i64 {end.name}, ptr %scratch)", "i32", 1)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from morpho.backends.cpu.codegen.emit import CACHE_LINE
-from morpho.backends.cpu.gemm.gemm import OUTER, GemmKernel
+from morpho.backends.cpu.gemm.gemm import GEMM, OUTER, GemmKernel
 from morpho.backends.cpu.gemm.gemv import column_tile
-from morpho.backends.cpu.gemm.pack import PackKernel
+from morpho.backends.cpu.gemm.pack import PACK, PackKernel
 from morpho.backends.cpu.gemm.tiling import Register, Tiling, choose_tiling, register_tile
 from morpho.backends.cpu.loops.loop_spec import LANES, LoopCall, LoopKernel
 from morpho.base.dims import Shape, Size, product, upper
@@ -60,10 +60,13 @@ def product_sizes(batch: Size, m: Size, k: Size, n: Size) -> tuple[Size, ...]:
 class Product:
     """One product being lowered: sizes after the choice of sides, then its two steps."""
 
+    record = GEMM  # its numbers by name
     sides_change = True  # whether a column may be computed as a row
     packs_right = False  # whether the kernel packs the right operand itself
     before: LoopCall | None = None  # what computes rows of the left operand, where that is part of the kernel
     label = ""  # what it computes
+    choice = ""  # which way of computing it was taken, and which others there were
+    is_gemv = False  # whether it reads the right operand unpacked
     straight = False  # whether register tiles are written as they are
 
     def __init__(self, dtype: DType, shape: Shape, k: Size, a: Matrix, b: Matrix, whole_rows: bool,
@@ -139,7 +142,7 @@ class Product:
 
     @property
     def batches(self) -> tuple[Size, ...]:
-        """Sizes of the batch axes in the order of `BATCHES`, of which the last one has all, where it is alone."""
+        """Sizes of the batch axes from the last one on, which has all where it is alone."""
         return (self.batch, *[1] * (OUTER - 1)) if self.b.counts is None else self.b.counts[:0:-1]
 
     @property
@@ -162,9 +165,10 @@ class Product:
         return PackKernel(self.dtype, layout(self.b.rows, self.b.columns, ("rows", "columns")), self.register.width)
 
     def pack_values(self) -> tuple[Size, ...]:
-        """Numbers in the order of `pack.NAMES`."""
-        b, panels = self.b, self.packed_shape[1]
-        return (self.n, self.k, b.batch, b.rows, b.columns, panels, self.packed_batch, *self.different[:0:-1], *b.outer)
+        """The numbers of a packing kernel."""
+        b = self.b
+        return PACK.values(n=self.n, k=self.k, b_batch=b.batch, b_k=b.rows, b_n=b.columns, panels=self.packed_shape[1],
+                           target_batch=self.packed_batch, batches=self.different[:0:-1], b_outer=b.outer)
 
     @property
     def packed_batch(self) -> Size:
@@ -227,13 +231,20 @@ class Product:
         return sums_at, scratch_at, scratch_at + loop_scratch(epilogue, max(upper(self.n), 1))
 
     def values(self, epilogue: LoopCall) -> tuple[Size, ...]:
-        """Numbers in the order of `gemm.NAMES`, then the epilogue's own."""
+        """The kernel's numbers, then the epilogue's own."""
+        return (*self.record.values(**self.numbers(epilogue)), *epilogue.values)
+
+    def numbers(self, epilogue: LoopCall) -> dict[str, Size | Sequence[Size]]:
+        """The kernel's numbers by the names of its record."""
         t, (sums_at, scratch_at, _) = self.tiling, self.scratch(epilogue.kernel)
         index = next(i for i, place in enumerate(epilogue.places) if place is not None and place.slot == PRODUCT)
         a, (*outer, along) = self.a, self.packed_strides
-        return (self.m, self.n, self.k, a.batch, a.rows, a.columns, along, *self.batches, *a.outer, *outer, t.tile_rows,
-                t.tile_panels, t.depth, t.row_tiles, t.column_tiles, t.stride, self.room, sums_at,
-                scratch_at, len(epilogue.places), index, int(self.straight), 0, *epilogue.values)
+        return {"m": self.m, "n": self.n, "k": self.k, "a_batch": a.batch, "a_m": a.rows, "a_k": a.columns,
+                "b_batch": along, "batches": self.batches, "a_outer": a.outer, "b_outer": outer,
+                "tile_rows": t.tile_rows, "tile_panels": t.tile_panels, "depth": t.depth, "row_tiles": t.row_tiles,
+                "column_tiles": t.column_tiles, "stride": t.stride, "room": self.room, "sums_at": sums_at,
+                "scratch_at": scratch_at, "operands": len(epilogue.places), "tile_operand": index,
+                "direct_store": int(self.straight), "epilogue": 0}
 
     @property
     def items(self) -> Size:
@@ -242,6 +253,12 @@ class Product:
     @property
     def work_per_item(self) -> Size:
         return self.k * (self.tiling.tile_rows * self.tiling.tile_panels * self.register.width)
+
+
+class GemvProduct(Product):
+    """A few rows times a matrix as it lies: see `gemv.py`."""
+
+    is_gemv = True
 
 
 def follows(lowered: LoopCall) -> bool:

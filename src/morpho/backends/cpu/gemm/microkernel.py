@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
-from morpho.backends.cpu.gemm.gemm import BATCHES, OUTER, UNROLL, GemmKernel
+from morpho.backends.cpu.gemm.gemm import OUTER, UNROLL, GemmKernel
 from morpho.backends.cpu.gemm.neon import f32_microkernel
 from morpho.backends.cpu.gemm.neon.bf16_gemv import add_block, fits
 from morpho.backends.cpu.gemm.tiling import BLOCK, Register
@@ -21,11 +21,12 @@ def sum_type(dtype: DType) -> str:
 
 def places_of_batch(e: Emitter, batch: Value, v: Mapping[str, Value]) -> Callable[[str], Value]:
     """How far an operand of a batch lies from that of the first batch, by its name; batches have four axes, of which
-    `BATCHES` are the sizes."""
+    `batches` are the sizes."""
     coordinates, rest = [], batch
-    for name in BATCHES:
-        above = e.instruction("udiv", rest, v[name])
-        coordinates.append(rest - above * v[name])
+    for axis in range(OUTER):
+        size = v[f"batches{axis}"]
+        above = e.instruction("udiv", rest, size)
+        coordinates.append(rest - above * size)
         rest = above
     inner, *outer = *coordinates, rest
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.backends.cpu.gemm.gemm import B_OUTER, BATCHES
+from morpho.backends.cpu.codegen.kernel_abi import Record
+from morpho.backends.cpu.gemm.gemm import OUTER
 from morpho.base.dtypes import DType
 from morpho.program.kernel import Kernel
 
-NAMES = ("n", "k", "b_batch", "b_k", "b_n", "panels", "target_batch", *BATCHES, *B_OUTER)
+PACK = Record(f"n k b_batch b_k b_n panels target_batch batches[{OUTER}] b_outer[{OUTER}]")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Emitter, Value
 from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
 from morpho.backends.cpu.gemm.microkernel import places_of_batch, transpose
-from morpho.backends.cpu.gemm.pack import NAMES, PackKernel
+from morpho.backends.cpu.gemm.pack import PACK, PackKernel
 from morpho.base.machine import Isa
 
 
@@ -18,7 +18,7 @@ def generate(kernel: PackKernel, isa: Isa, name: str) -> str:
 
 
 class PanelCode(ABC):
-    """The generator's state while it writes one kernel that is called over panels of columns; see `NAMES`."""
+    """The generator's state while it writes one kernel that is called over panels of columns; see `PACK`."""
 
     source: str  # B[batch, 0, column]
     target: str  # what belongs to this batch
@@ -30,7 +30,7 @@ class PanelCode(ABC):
     def module(self, name: str) -> str:
         e = self.e
         source, target = e.load_pointer("%buffers", 0), e.load_pointer("%buffers", 1)
-        self.v = v = {key: e.load(e.offset("%values", "i64", i), "i64", 1) for i, key in enumerate(NAMES)}
+        self.v = v = PACK.load(e)
         with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as panels:
             batch = e.instruction("udiv", panels.index, v["panels"])
             number = panels.index - batch * v["panels"]

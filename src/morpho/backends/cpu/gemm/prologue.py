@@ -7,10 +7,11 @@ from where they are packed while they are in the first-level cache: the left ope
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from morpho.backends.cpu.codegen.emit import CACHE_LINE
-from morpho.backends.cpu.gemm.gemm import NAMES, GemmKernel
+from morpho.backends.cpu.gemm.gemm import PROLOGUE_GEMM, GemmKernel
 from morpho.backends.cpu.gemm.matmul import KEPT_SHARE, Matrix, Product, loop_scratch, rounded
 from morpho.backends.cpu.gemm.tiling import ENOUGH_ROWS, ITEMS_PER_THREAD, TILE_ROWS, Tiling, choose_tiling, evened
 from morpho.backends.cpu.loops.loop_spec import LoopCall, LoopKernel
@@ -21,7 +22,6 @@ from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import Crossovers
 from morpho.program.view import Place
 
-OWN_NAMES = ("prologue", "before_places", "before_left", "before_numbers", "before_scratch", "left_at")
 LEFT = -3  # the slot of the rows in scratch, which the kernel itself fills in
 
 
@@ -34,6 +34,7 @@ class PrologueGemm(GemmKernel):
 class PrologueProduct(Product):
     """A product whose left operand is written row by row by `before`, at the places of `rows_as`."""
 
+    record = PROLOGUE_GEMM
     sides_change = False
     before: LoopCall
 
@@ -78,13 +79,16 @@ class PrologueProduct(Product):
         return end, end + rounded(self.register.heights[0] * self.stride * self.dtype.itemsize)
 
     def values(self, epilogue: LoopCall) -> tuple[Size, ...]:
-        """Numbers in the order of `NAMES` and `OWN_NAMES`, then the epilogue's own, then the prologue's."""
-        numbers, before = super().values(epilogue), self.before
+        """The kernel's numbers, then the epilogue's own, then the prologue's."""
+        return (*super().values(epilogue), *self.before.values)
+
+    def numbers(self, epilogue: LoopCall) -> dict[str, Size | Sequence[Size]]:
+        before = self.before
         left = next(i for i, place in enumerate(before.places) if place is not None and place.slot == LEFT)
         rows_at, scratch_at = self.before_at(super().scratch(epilogue.kernel)[2])
-        first = len(NAMES) + len(OWN_NAMES) + len(epilogue.values)
-        own = 0, len(before.places), left, first, scratch_at, rows_at
-        return (*numbers[:len(NAMES)], *own, *numbers[len(NAMES):], *before.values)
+        return super().numbers(epilogue) | {
+            "prologue": 0, "before_operands": len(before.places), "before_left": left,
+            "before_numbers": len(self.record) + len(epilogue.values), "before_scratch": scratch_at, "left_at": rows_at}
 
     @property
     def items(self) -> Size:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.gemm.gemm import NAMES, PROLOGUE
+from morpho.backends.cpu.gemm.gemm import PROLOGUE, PROLOGUE_GEMM
 from morpho.backends.cpu.gemm.gemm_code import GemmCode
 from morpho.backends.cpu.gemm.microkernel import places_of_batch
-from morpho.backends.cpu.gemm.prologue import OWN_NAMES, PrologueGemm
+from morpho.backends.cpu.gemm.prologue import PrologueGemm
 from morpho.base.machine import Isa
 
 
@@ -18,14 +18,12 @@ def generate(kernel: PrologueGemm, isa: Isa, name: str) -> str:
 class PrologueCode(GemmCode):
     """The generator's state while it writes one kernel."""
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (*NAMES, *OWN_NAMES)
+    record = PROLOGUE_GEMM
 
     def begin(self) -> None:
         e, v = self.e, self.v
-        e.line(f"%before = alloca ptr, i64 {v['before_places'].name}, align 8")
-        self.copy_places("%before", v["places"] + 2, v["before_places"])
+        e.line(f"%before = alloca ptr, i64 {v['before_operands'].name}, align 8")
+        self.copy_places("%before", v["operands"] + 2, v["before_operands"])
         self.left = e.offset("%scratch", "i8", v["left_at"])
 
     def item(self, index: Value) -> None:

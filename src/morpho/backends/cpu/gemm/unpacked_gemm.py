@@ -8,15 +8,16 @@ panels is a narrower one, so that threads have equal shares and nothing is multi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from morpho.backends.cpu.gemm.gemm import B_OUTER, NAMES, GemmKernel
+from morpho.backends.cpu.gemm.gemm import GEMM, GemmKernel
 from morpho.backends.cpu.gemm.matmul import Product, layout, rounded
 from morpho.backends.cpu.gemm.tiling import Tiling
 from morpho.backends.cpu.loops.loop_spec import LoopCall, LoopKernel
 from morpho.base.dims import Size
 
-UNPACKED_NAMES = (*NAMES, "b_k", "b_n", "panels_at", "tile_vectors")
+UNPACKED_GEMM = GEMM.extended("b_k b_n panels_at tile_vectors")
 MOST_ROWS = 64  # per lane: beyond, packing is a small part of the product, and small items keep threads busier
 LEAST_COLUMNS = 32  # of a tile: rows are packed anew for each, which fewer columns would not pay for
 ENOUGH_VECTORS = 48  # side by side in a tile, with which every thread gets two; each packs all rows again
@@ -36,6 +37,7 @@ class UnpackedGemm(GemmKernel):
 class UnpackedProduct(Product):
     """A product that packs the right operand itself."""
 
+    record = UNPACKED_GEMM
     packs_right = True
 
     def kernel(self) -> GemmKernel:
@@ -66,13 +68,11 @@ class UnpackedProduct(Product):
         columns = self.tile_vectors * self.register.lanes
         return sums_at, scratch_at, end + rounded(columns * self.k * self.dtype.itemsize)
 
-    def values(self, epilogue: LoopCall) -> tuple[Size, ...]:
-        """Numbers in the order of `UNPACKED_NAMES`, then the epilogue's own."""
-        numbers, b = list(super().values(epilogue)), self.b
-        for name, stride in zip(("b_batch", *B_OUTER), (b.batch, *b.outer), strict=True):
-            numbers[NAMES.index(name)] = stride
-        own = b.rows, b.columns, super().scratch(epilogue.kernel)[2], self.tile_vectors
-        return (*numbers[:len(NAMES)], *own, *numbers[len(NAMES):])
+    def numbers(self, epilogue: LoopCall) -> dict[str, Size | Sequence[Size]]:
+        b = self.b
+        return super().numbers(epilogue) | {
+            "b_batch": b.batch, "b_outer": b.outer, "b_k": b.rows, "b_n": b.columns,
+            "panels_at": super().scratch(epilogue.kernel)[2], "tile_vectors": self.tile_vectors}
 
     @property
     def items(self) -> Size:

@@ -11,7 +11,7 @@ from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cpu.gemm.gemm_code import GemmCode
 from morpho.backends.cpu.gemm.microkernel import Function, places_of_batch, transpose
 from morpho.backends.cpu.gemm.tiling import Register
-from morpho.backends.cpu.gemm.unpacked_gemm import UNPACKED_NAMES, UnpackedGemm
+from morpho.backends.cpu.gemm.unpacked_gemm import UNPACKED_GEMM, UnpackedGemm
 from morpho.base.machine import Isa
 
 
@@ -106,15 +106,12 @@ class RightPacker:
 class UnpackedCode(GemmCode):
     """The generator's state while it writes one kernel. `panels` are places in a tile here: its whole panels."""
 
+    record = UNPACKED_GEMM
     kernel: UnpackedGemm
 
     def __init__(self, kernel: UnpackedGemm, isa: Isa) -> None:
         super().__init__(kernel, isa)
         self.vectors = self.register.vectors  # of the panel being written
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return UNPACKED_NAMES
 
     def parts(self) -> list[Any]:
         kernel, isa, found = self.kernel, self.isa, []

@@ -30,7 +30,8 @@ class ChunkCode(GatherCode):
         if instruction.name == "index":
             return self.from_index(self.positions[instruction.extra], instruction.dtype)
         if instruction.name == "dimension":
-            return self.from_index(self.value(self.kernel.dimensions_at + instruction.extra), instruction.dtype)
+            at = self.kernel.record.at("dimensions") + instruction.extra
+            return self.from_index(self.value(at), instruction.dtype)
         if instruction.name == "gather":
             return self.gather_row(instruction)
         arguments = [self.row_operand(i) for i in instruction.inputs]

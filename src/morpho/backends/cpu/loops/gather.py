@@ -23,7 +23,7 @@ class GatherCode(ChunkMoves):
 
     def gather_extent(self, access: int) -> tuple[Value, Value]:
         """Size and stride of the indexed axis: two numbers after the dimensions' values."""
-        at = self.kernel.extents_at
+        at = self.kernel.record.at("gathers")
         order = [n for n, a in enumerate(self.kernel.accesses) if a.kind == "gather"].index(access)
         return self.value(at + 2 * order), self.value(at + 2 * order + 1)
 

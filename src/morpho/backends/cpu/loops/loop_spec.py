@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from morpho.backends.cpu.codegen.kernel_abi import Record
 from morpho.base.dims import Size
 from morpho.base.dtypes import DType, bool_, int16, uint8
 from morpho.base.lazy import cached_property
@@ -94,20 +95,27 @@ class LoopKernel(Kernel):
     turned: int = 0  # room for so few columns: blocks of rows are turned in scratch, so that lanes can run along them
     few_columns: bool = False  # a loop in stages would lose more by its last turn in every row than it gains
 
-    # -- where the arguments stand in `values` ------------------------------------------------------------------------
-    @property
-    def strides_at(self) -> int:
-        """The first stride: extents of the outer and inner axes come before."""
-        return self.outer_rank + self.inner_rank
+    # -- numbers -------------------------------------------------------------------------------------------------------
+    @cached_property
+    def record(self) -> Record:
+        """Extents of the outer and inner axes; the strides of each access along both; what `dimension` instructions
+        give; size and stride of the axis of each gather; of each guard a size, an offset, and strides along all axes.
+        Parts of a long reduction have no guards, but the number of blocks of a row."""
+        rank = self.outer_rank + self.inner_rank
+        gathers = sum(access.kind == "gather" for access in self.accesses)
+        guards = sum(access.guards for access in self.accesses)
+        return Record(f"outer[{self.outer_rank}] inner[{self.inner_rank}] strides[{len(self.accesses) * rank}] "
+                      f"dimensions[{sum(i.name == 'dimension' for i in self.instructions)}] gathers[{2 * gathers}] "
+                      + ("blocks" if self.part else f"guards[{guards * (2 + rank)}]"))
 
     def access_at(self, number: int) -> int:
         """Where the strides of an access begin: its outer ones, then its inner ones."""
-        return self.strides_at + number * (self.outer_rank + self.inner_rank)
+        return self.record.at("strides") + number * (self.outer_rank + self.inner_rank)
 
-    @property
-    def dimensions_at(self) -> int:
-        """Where the values of `dimension` instructions begin."""
-        return self.access_at(len(self.accesses))
+    def guards_at(self, number: int) -> int:
+        """Where the numbers of an access's guards begin."""
+        before = sum(access.guards for access in self.accesses[:number])
+        return self.record.at("guards") + before * (2 + self.outer_rank + self.inner_rank)
 
     # -- what is only moved --------------------------------------------------------------------------------------------
     @property
@@ -231,20 +239,6 @@ class LoopKernel(Kernel):
     def kept(self) -> tuple[int, ...]:
         """Values too dear to compute twice: they wait in a row of scratch memory between two passes."""
         return tuple(number for step in self.passes for number in step.keep)
-
-    @property
-    def extents_at(self) -> int:
-        """Where the sizes and strides of indexed axes begin, two numbers each; after them, the number of blocks."""
-        return self.dimensions_at + sum(i.name == "dimension" for i in self.instructions)
-
-    @property
-    def blocks_at(self) -> int:
-        return self.extents_at + 2 * sum(a.kind == "gather" for a in self.accesses)
-
-    def guards_at(self, number: int) -> int:
-        """Where the numbers of an access's borders begin: size, offset and strides of each."""
-        before = sum(access.guards for access in self.accesses[:number])
-        return self.blocks_at + before * (2 + self.outer_rank + self.inner_rank)
 
     @property
     def may_fault(self) -> bool:

@@ -25,7 +25,7 @@ class BlocksCode(_SplitCode):
 
     def walk_rows(self, first: Value, last: Value) -> None:
         e = self.e
-        blocks = self.value(self.kernel.blocks_at)
+        blocks = self.value(self.kernel.record.at("blocks"))
         columns = self.inner[0]
         for extent in self.inner[1:]:
             columns = columns * extent
@@ -48,7 +48,7 @@ class JoinCode(_SplitCode):
 
     def walk_rows(self, first: Value, last: Value) -> None:
         e = self.e
-        blocks = self.value(self.kernel.blocks_at)
+        blocks = self.value(self.kernel.record.at("blocks"))
         partials = self.partial_pointers()
         trees = [Tree(self, number) for number in self.kernel.passes[0].reductions]
         with e.loop(first, last) as rows:

@@ -11,6 +11,9 @@ import numpy as np
 from morpho.backends.cpu.attention.attention import (
     BLOCK,
     FAR,
+    OPERANDS,
+    READ,
+    RESULTS,
     TALL_TILE,
     TILE,
     WIDEST,
@@ -53,9 +56,11 @@ class Sizes:
         self.window, self.moving = node["window"] or 2 * FAR, node["moving"]
         self.scale = struct.unpack("<q", struct.pack("<d", node["scale"]))[0]
 
-    def counts(self, rows: Size, tile: int = TILE) -> list[Size]:
-        return [self.kv_heads, self.group, self.queries, self.keys, self.depth, self.width, rows, self.offset,
-                self.window, self.scale, tile]
+    def numbers(self, rows: Size, tile: int = TILE) -> dict[str, Size | Sequence[Size]]:
+        """Those of every kernel's record, but for strides."""
+        return {"batch": self.batch, "kv_heads": self.kv_heads, "group": self.group, "queries": self.queries,
+                "keys": self.keys, "depth": self.depth, "width": self.width, "rows": rows, "offset": self.offset,
+                "window": self.window, "scale": self.scale, "tile": tile}
 
     @property
     def heads(self) -> Size:
@@ -120,14 +125,15 @@ def lower_attention(node: Node, inputs: Sequence[Place], results: Sequence[Place
     places = (q, k, v, results[0], results[1], mask, offset)
     tile = sizes.tile(target.threads)
     rows, lines = sizes.pieces(sizes.group * sizes.queries, tile)
-    values: list[Size] = [*sizes.batch, *sizes.counts(rows, tile)]
-    for place, kind in zip(places, ("own", "shared", "shared", "own", "own", "own", "own"), strict=True):
-        values += strides(place, len(sizes.batch), sizes.group, kind)
+    numbers = sizes.numbers(rows, tile)
+    for operand, place in zip(OPERANDS, places, strict=True):
+        kind = "shared" if operand in ("k", "v") else "own"
+        numbers[f"{operand}_strides"] = strides(place, len(sizes.batch), sizes.group, kind)
     kernel = AttentionKernel(node.dtype, len(sizes.batch), None if mask is None else mask.dtype, offset is not None,
                              flops=2 * lines * sizes.line,
                              scratch_bytes=forward_scratch_bytes(upper(sizes.depth), upper(sizes.width)),
                              uneven=rows != sizes.heads)
-    return [Call(kernel, places, (3, 4), tuple(values), rows, sizes.keys, sizes.operations)]
+    return [Call(kernel, places, (3, 4), kernel.record.values(**numbers), rows, sizes.keys, sizes.operations)]
 
 
 def lower_attention_backward(node: Node, inputs: Sequence[Place], results: Sequence[Place], target: Target,
@@ -152,12 +158,13 @@ def lower_attention_backward(node: Node, inputs: Sequence[Place], results: Seque
 def _backward(part: str, node: Node, sizes: Sizes, places: Sequence[Place | None], results: Sequence[str],
               pieces: tuple[Size, int], along: Size) -> Call:
     rank = len(sizes.batch)
-    values: list[Size] = [*sizes.batch, *sizes.counts(pieces[0])]
-    for place, kind in zip(places, ("own", "shared", "shared", *["own"] * 5, *results), strict=True):
-        values += strides(None if kind == "none" else place, rank, sizes.group, kind)
+    numbers = sizes.numbers(pieces[0])
+    operands, kinds = (*READ, *RESULTS[part]), ("own", "shared", "shared", *["own"] * 5, *results)
+    for operand, place, kind in zip(operands, places, kinds, strict=True):
+        numbers[f"{operand}_strides"] = strides(None if kind == "none" else place, rank, sizes.group, kind)
     mask, offset = places[6:8]
     kernel = AttentionBackwardKernel(
         part, node.dtype, rank, None if mask is None else mask.dtype, offset is not None,
         flops=4 * pieces[1] * sizes.line, scratch_bytes=backward_scratch_bytes(upper(sizes.depth), upper(sizes.width)))
-    return Call(kernel, tuple(places), tuple(range(8, len(places))), tuple(values), pieces[0], along,
+    return Call(kernel, tuple(places), tuple(range(8, len(places))), kernel.record.values(**numbers), pieces[0], along,
                 2 * sizes.operations)

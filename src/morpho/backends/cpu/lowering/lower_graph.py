@@ -187,12 +187,12 @@ class GraphLowering(ProductLowering):
         source, target = self.place(node.inputs[0]), self.new_slot(node.shape, node.dtype)
         axis = node["axis"]
         outer = [d for d in range(len(node.shape)) if d != axis]
-        values: list[Size] = [node.shape[d] for d in outer] + [node.shape[axis]]
-        for place in (source, target):
-            values += [place.strides[d] for d in outer] + [place.strides[axis]]
         kernel = ScanKernel(node.op.name.removeprefix("cumulative_"), node.dtype, len(outer))
+        strides = [[place.strides[d] for d in (*outer, axis)] for place in (source, target)]
+        values = kernel.record.values(extents=[node.shape[d] for d in outer], length=node.shape[axis],
+                                      source=strides[0], target=strides[1])
         rows = product(tuple(node.shape[d] for d in outer))
-        self.add(Step(kernel, (source, target), (1,), tuple(values), rows, node.shape[axis], node.op.name, node.origin))
+        self.add(Step(kernel, (source, target), (1,), values, rows, node.shape[axis], node.op.name, node.origin))
         self.places[node.serial] = [target]
 
     def lower_attention(self, node: Node) -> None:

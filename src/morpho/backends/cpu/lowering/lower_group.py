@@ -252,21 +252,26 @@ class GroupLowering:
                          for n, o in enumerate(self.operands))
         kernel = LoopKernel(len(outer_loops), len(inner_loops), accesses, tuple(self.instructions), stores, transposed,
                             short=short, turned=turned).with_halves_as_bits
-        values: list[Size] = [loop[0] for loop in outer_loops + inner_loops]
-        for n in range(len(self.operands)):
-            values += [loop[1][n] for loop in outer_loops + inner_loops]
-        values += self.dimensions
-        for operand in self.operands:
-            if operand.kind == "gather":
-                values += [operand.extent, operand.step]
-        for n, (size, start, _) in enumerate(guard for operand in self.operands for guard in operand.guards):
-            values += [size, start, *(loop[1][len(self.operands) + n] for loop in outer_loops + inner_loops)]
+        values = self.numbers(kernel, outer_loops, inner_loops)
         places = tuple(o.place if o.kind != "index" else None for o in self.operands)
         rows, columns = (product(tuple(loop[0] for loop in loops)) for loops in (outer_loops, inner_loops))
         few = FEW_COLUMNS if self.axes else FEW_COLUMNS // 2
         if rows != 1 and not transposed and bounds(columns)[1] <= few and may_be_staged(kernel):
             kernel = replace(kernel, few_columns=True)
-        return LoopCall(kernel, places, tuple(values), rows, columns)
+        return LoopCall(kernel, places, values, rows, columns)
+
+    def numbers(self, kernel: LoopKernel, outer: list[tuple[Size, list[Size]]],
+                inner: list[tuple[Size, list[Size]]]) -> tuple[Size, ...]:
+        """The kernel's numbers, in the order of its record."""
+        loops, count = outer + inner, len(self.operands)
+        gathers = [operand for operand in self.operands if operand.kind == "gather"]
+        guards = [guard for operand in self.operands for guard in operand.guards]
+        return kernel.record.values(
+            outer=[loop[0] for loop in outer], inner=[loop[0] for loop in inner],
+            strides=[loop[1][n] for n in range(count) for loop in loops], dimensions=self.dimensions,
+            gathers=[n for operand in gathers for n in (operand.extent, operand.step)],
+            guards=[n for number, (size, start, _) in enumerate(guards)
+                    for n in (size, start, *(loop[1][count + number] for loop in loops))])
 
     def collapse(self, axes: list[int]) -> list[tuple[Size, list[Size]]]:
         """Loops as (extent, stride of each operand), outermost first; neighbours that walk as one are joined."""

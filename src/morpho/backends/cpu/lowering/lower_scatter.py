@@ -32,8 +32,9 @@ def lower_scatter(places: tuple[Place, Place, Place], axis: int, mode: str) -> S
     kernel = ScatterKernel(mode, places[VALUE].dtype, places[TARGET].dtype, places[INDEX].dtype, len(outer),
                            shared=strides[INDEX][-1] == 0,
                            unit=strides[VALUE][-1] == 1 and strides[TARGET][-1] == 1)
-    values = (*(shape[d] for d in outer), shape[axis], width, pieces, places[TARGET].shape[axis],
-              *(stride for one in strides for stride in one))
+    values = kernel.record.values(
+        extents=[shape[d] for d in outer], count=shape[axis], columns=width, pieces=pieces,
+        size=places[TARGET].shape[axis], index=strides[INDEX], value=strides[VALUE], target=strides[TARGET])
     work = shape[axis] * (min(width, PIECE) if isinstance(width, int) else PIECE)
     return ScatterCall(kernel, values, product(tuple(shape[d] for d in outer)) * pieces, work)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from morpho.backends.cpu.codegen.kernel_abi import Record
 from morpho.backends.cpu.gemm.gemm import GemmKernel
 from morpho.backends.cpu.gemm.matmul import Product, layout
 from morpho.base.dims import Shape, Size, upper
@@ -18,7 +19,7 @@ from morpho.ops.quantised import BLOCK, LAYOUTS
 from morpho.program.kernel import Kernel
 
 FEW_ROWS = 4
-PACK_NAMES = ("n", "k", "row_bytes")
+QUANTISED_PACK = Record("n k row_bytes")
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,7 @@ class QuantisedProduct(Product):
         return QuantisedPackKernel(self.kind, self.register.width)
 
     def pack_values(self) -> tuple[Size, ...]:
-        """Numbers in the order of `PACK_NAMES`."""
-        return self.b.place.shape[0], self.k, self.b.rows
+        return QUANTISED_PACK.values(n=self.b.place.shape[0], k=self.k, row_bytes=self.b.rows)
 
     def kernel(self) -> QuantisedGemmKernel:
         left = layout(self.a.rows, self.a.columns, ("columns", "rows"))

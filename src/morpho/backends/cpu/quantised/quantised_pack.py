@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from morpho.backends.cpu.codegen.emit import Emitter, Value
 from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
-from morpho.backends.cpu.quantised.quantised import PACK_NAMES, QuantisedPackKernel
+from morpho.backends.cpu.quantised.quantised import QUANTISED_PACK, QuantisedPackKernel
 from morpho.base.machine import Isa
 from morpho.ops.quantised import BLOCK, LAYOUTS
 
@@ -29,7 +29,7 @@ class PackCode:
     def module(self, name: str) -> str:
         e, layout = self.e, self.layout
         source, target = e.load_pointer("%buffers", 0), e.load_pointer("%buffers", 1)
-        self.v = v = {key: e.load(e.offset("%values", "i64", i), "i64", 1) for i, key in enumerate(PACK_NAMES)}
+        self.v = v = QUANTISED_PACK.load(e)
         blocks = v["k"].shift_right(5)
         with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as panels:
             column = panels.index * self.width

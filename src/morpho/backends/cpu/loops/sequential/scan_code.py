@@ -15,8 +15,9 @@ def generate(kernel: ScanKernel, isa: Isa, name: str) -> str:
     memory, register = scalars.memory_type(kernel.dtype), scalars.register_type(kernel.dtype)
     rank = kernel.outer_rank
     source, target = e.load_pointer("%buffers", 0), e.load_pointer("%buffers", 1)
-    v = [e.load(e.offset("%values", "i64", i), "i64", 1) for i in range(3 * (rank + 1))]
-    extents, length, strides = v[:rank], v[rank], (v[rank + 1:2 * rank + 2], v[2 * rank + 2:])
+    v = kernel.record.load(e)
+    extents, *strides = (kernel.record.loaded(field, v) for field in ("extents", "source", "target"))
+    length = v["length"]
     with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as rows:
         index, places = rows.index, [e.constant(0, "i64", 1)] * 2
         for axis in reversed(range(rank)):

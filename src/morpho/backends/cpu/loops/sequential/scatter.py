@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from morpho.backends.cpu.codegen.kernel_abi import Record
 from morpho.base.dtypes import DType
 from morpho.program.kernel import Kernel
 
@@ -20,9 +21,7 @@ INDEX, VALUE, TARGET = range(3)  # the operands, in the order of their places an
 class ScatterKernel(Kernel):
     """target[.., index[.., n, c], c] = or += value[.., n, c], n ascending.
 
-    Called over pieces of columns: item i is columns PIECE (i mod pieces).. of line i div pieces. Numbers: the extents
-    of the outer axes, the count of indices, of columns, of pieces, the size of the indexed axis; then for each operand
-    its outer strides, its stride along the indexed axis and along the columns.
+    Called over pieces of columns: item i is columns PIECE (i mod pieces).. of line i div pieces.
     """
 
     mode: str  # set or add
@@ -36,3 +35,11 @@ class ScatterKernel(Kernel):
     role = "scatter"
     flops = 2
     may_fault = True
+
+    @property
+    def record(self) -> Record:
+        """Extents of the outer axes; the number of indices, columns and pieces; the size of the indexed axis; strides
+        of the operands along the outer axes, the indexed axis and the columns."""
+        along = self.outer_rank + 2
+        return Record(f"extents[{self.outer_rank}] count columns pieces size "
+                      f"index[{along}] value[{along}] target[{along}]")

@@ -27,11 +27,12 @@ class ScatterCode:
                        scalars.memory_type(kernel.target))
 
     def module(self, name: str) -> str:
-        e, rank = self.e, self.kernel.outer_rank
-        v = [e.load(e.offset("%values", "i64", i), "i64", 1) for i in range(rank + 4 + 3 * (rank + 2))]
-        self.extents, (self.count, self.columns, self.pieces, self.size) = v[:rank], v[rank:rank + 4]
-        self.pieces = e.intrinsic("smax", self.pieces, e.constant(1, "i64", 1))  # no columns: nothing to divide by
-        self.strides = [v[rank + 4 + n * (rank + 2):rank + 4 + (n + 1) * (rank + 2)] for n in range(3)]
+        e = self.e
+        record = self.kernel.record
+        v = record.load(e)
+        self.extents, *self.strides = (record.loaded(field, v) for field in ("extents", "index", "value", "target"))
+        self.count, self.columns, self.size = (v[name] for name in ("count", "columns", "size"))
+        self.pieces = e.intrinsic("smax", v["pieces"], e.constant(1, "i64", 1))  # no columns: nothing to divide by
         self.bases = [e.load_pointer("%buffers", n) for n in range(3)]
         e.store(e.constant(0, "i32", 1), "%fault")
         first, last = e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)

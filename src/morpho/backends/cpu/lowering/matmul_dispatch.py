@@ -1,0 +1,219 @@
+"""Which kernel computes a matrix product or a convolution: a table of ways, each with its condition, best first.
+
+All ways of one product give the same bits; they differ in what is packed, and when. The first way whose condition holds
+is taken; `explain()` shows it with the others that could have been. What a condition may ask is in `MatmulRequest`:
+sizes, how operands lie, whether they are there before the first call, who else reads them, and the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from morpho.backends.cpu.conv.direct_conv import DirectProduct, PointwiseProduct, is_direct, is_pointwise
+from morpho.backends.cpu.conv.implicit_gemm import WindowProduct, Windows, kernel_strides
+from morpho.backends.cpu.gemm.amx import BfloatTiles, ByteTiles
+from morpho.backends.cpu.gemm.gemm import OUTER
+from morpho.backends.cpu.gemm.matmul import GemvProduct, Matrix, Product, as_matrices, batch_axes
+from morpho.backends.cpu.gemm.prologue import PrologueProduct
+from morpho.backends.cpu.gemm.unpacked_gemm import UnpackedProduct, vectors_of_tile
+from morpho.backends.cpu.lowering.builder import operations
+from morpho.backends.cpu.lowering.lower_group import lower_body
+from morpho.backends.cpu.lowering.operand_facts import OperandFacts
+from morpho.backends.cpu.quantised.int8 import ByteProduct
+from morpho.backends.cpu.quantised.quantised import QuantisedProduct
+from morpho.base.dims import Shape, Size
+from morpho.base.dtypes import DType, bfloat16
+from morpho.base.lazy import cached_property
+from morpho.base.machine import Isa
+from morpho.base.target import Target
+from morpho.cost.dispatch_thresholds import Crossovers
+from morpho.ir.node import Node
+from morpho.ir.printing import joined
+
+
+class MatmulRequest:
+    """A product that is to be lowered, and what conditions ask about it. `whole_rows`: what follows needs all columns
+    of a row at once."""
+
+    def __init__(self, lowering: OperandFacts, node: Node, shape: Shape, whole_rows: bool) -> None:
+        self.lowering, self.node, self.shape, self.whole_rows = lowering, node, shape, whole_rows
+
+    @property
+    def op(self) -> str:
+        """`matmul`, `matmul_int8` or `matmul_quantised`."""
+        name: str = self.node.attributes.get("by", self.node.op.name)
+        return name
+
+    @property
+    def k(self) -> Size:
+        return self.node.inputs[0].shape[-1]
+
+    @property
+    def dtype(self) -> DType:
+        return self.node.inputs[0].dtype
+
+    @property
+    def target(self) -> Target:
+        return self.lowering.target
+
+    @property
+    def isa(self) -> Isa:
+        return self.target.isa
+
+    @cached_property
+    def crossovers(self) -> Crossovers:
+        return self.lowering.crossovers_of(self.node)
+
+    @cached_property
+    def prologue(self) -> PrologueProduct | None:
+        return fused_prologue(self)
+
+    @cached_property
+    def matrices(self) -> list[Matrix]:
+        """Both operands; to ask for them has the left one computed, and copied where no kernel reads it as it lies."""
+        children = self.node.inputs[:2]
+        copies = [lambda place, n=child: self.lowering.copied(place, n) for child in children]
+        return as_matrices([self.lowering.place(child) for child in children], copies)
+
+    @property
+    def given(self) -> tuple[Any, ...]:
+        """What every product is made of, after its dtype and shape."""
+        return (self.k, *self.matrices, self.whole_rows, self.target, self.crossovers)
+
+    @cached_property
+    def plain(self) -> Product:
+        """The product on a packed right operand."""
+        return Product(self.dtype, self.shape, *self.given)
+
+    def changes(self, matrix: Matrix) -> bool:
+        """Whether an operand changes from call to call, so that packing it is paid for at every call."""
+        return not self.lowering.is_fixed(matrix.place)
+
+    def packs_itself(self, found: Product) -> bool:
+        """Whether the kernel should pack the right operand: it changes, no other product reads it packed, and rows are
+        not many."""
+        return not (self.whole_rows or vectors_of_tile(found, found.tiling) is None or not self.changes(found.b)
+                    or self.lowering.is_shared(self.node))
+
+
+def fused_prologue(request: MatmulRequest) -> PrologueProduct | None:
+    """The product together with the group on its left: the one place that decides whether they are one kernel.
+
+    That they may be was found by the pass (`passes/fusion/prologue.py`, `product_after`), which the lowering asks
+    again and then lets the group wait. Here it is decided whether it pays on this target.
+    """
+    lowering, node = request.lowering, request.node
+    left = group = node.inputs[0]
+    while group.op.name == "reshape":
+        group = group.inputs[0]
+    if group.serial not in lowering.waiting or (left.dtype is bfloat16 and request.isa.matrix_units):
+        return None
+    if request.shape[-1] == 1 or not isinstance(k := request.k, int) or k < 2:
+        return None
+    inputs, right = [lowering.place(child) for child in group.inputs], lowering.place(node.inputs[1])
+    if all(lowering.is_fixed(place) for place in inputs):  # computed once, before the first call
+        return None
+    if len(batch_axes(right)) > 1 + OUTER:  # to be copied, by whichever product it is
+        return None
+    (b,) = as_matrices([right], [])
+    found = PrologueProduct(left.dtype, request.shape, k, b, request.whole_rows, request.target, request.crossovers)
+    found.before = lower_body(group, inputs, [found.rows_as(group.shape)], 1)
+    if not found.pays or request.packs_itself(found):
+        return None
+    lowering.waiting.discard(group.serial)
+    found.label = joined(operations(group)) + "+"
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A row of the table: a name, when it can be taken, and how."""
+
+    name: str
+    applies: Callable[[MatmulRequest], bool]
+    make: Callable[[MatmulRequest], Product]
+
+
+def _is_gemv(request: MatmulRequest) -> bool:
+    """Few rows times a matrix that changes: packing it would take longer than the product."""
+    plain = request.plain
+    return plain.has_few_rows and request.changes(plain.b) and not request.lowering.is_shared(request.node)
+
+
+def _is_pointwise(request: MatmulRequest) -> bool:
+    a, b = request.matrices
+    return (not request.whole_rows and not request.changes(a)
+            and is_pointwise(request.dtype, request.shape, request.k, a, b, request.isa))
+
+
+def _pointwise(request: MatmulRequest) -> Product:
+    a, b = request.matrices
+    assert isinstance(request.k, int)
+    return PointwiseProduct(request.shape, request.k, a, b, request.target)
+
+
+def _of_bytes(request: MatmulRequest, kind: type[ByteProduct]) -> Product:
+    return kind([child.dtype for child in request.node.inputs[:2]], request.shape, *request.given)
+
+
+def _quantised(request: MatmulRequest) -> Product:
+    a, b = request.matrices
+    if b.columns != 1:
+        place = request.lowering.copied(b.place, request.node)
+        b = replace(b, place=place, rows=place.strides[-2], columns=place.strides[-1])
+    return QuantisedProduct(request.node["kind"], request.dtype, request.shape, request.k, a, b, request.whole_rows,
+                            request.target, request.crossovers)
+
+
+# For integers in bytes and quantised weights, and for float and integer matrices: best first.
+WAYS: Mapping[str, tuple[Way, ...]] = {
+    "matmul_int8": (
+        Way("int8 gemm on matrix units", lambda r: r.isa.matrix_units, lambda r: _of_bytes(r, ByteTiles)),
+        Way("int8 gemm", lambda r: True, lambda r: _of_bytes(r, ByteProduct)),
+    ),
+    "matmul_quantised": (Way("gemm on quantised weights", lambda r: True, _quantised),),
+    "matmul": (
+        Way("pointwise convolution by a constant left operand", _is_pointwise, _pointwise),
+        Way("bfloat16 gemm on matrix units", lambda r: r.dtype is bfloat16 and r.isa.matrix_units,
+            lambda r: BfloatTiles(r.dtype, r.shape, *r.given)),
+        Way("gemv on an unpacked B", _is_gemv, lambda r: GemvProduct(r.dtype, r.shape, *r.given)),
+        Way("gemm that packs B itself", lambda r: r.packs_itself(r.plain),
+            lambda r: UnpackedProduct(r.dtype, r.shape, *r.given)),
+        Way("gemm on a packed B", lambda r: True, lambda r: r.plain),
+    ),
+}
+
+
+def choose_matmul(request: MatmulRequest) -> Product:
+    """The product by the first way that applies. A fused prologue comes before all: its left operand is never in
+    memory, where the others would read it."""
+    if request.prologue is not None:
+        request.prologue.choice = "gemm with a fused prologue"
+        return request.prologue
+    applied = [way for way in WAYS.get(request.op, WAYS["matmul"]) if way.applies(request)]
+    found = applied[0].make(request)
+    found.choice = _said(applied[0].name, [way.name for way in applied[1:]])
+    return found
+
+
+def choose_conv(lowering: OperandFacts, node: Node, shape: Shape, how: Mapping[str, Any]) -> Product:
+    """The convolution of a node's first input by its second: on lines of the image where they lie, or as an implicit
+    GEMM."""
+    x, weight = (lowering.place(child) for child in node.inputs[:2])
+    if kernel_strides(weight, how["groups"]) is None:
+        weight = lowering.copied(weight, node)
+    windows = Windows(how["before"], how["steps"], how["dilations"], how["groups"])
+    found: Product
+    if is_direct(shape, x, weight, windows, lowering.target.isa):
+        found = DirectProduct(shape, x, weight, windows, lowering.target)
+        found.choice = _said("direct convolution", ["implicit gemm"])
+    else:
+        found = WindowProduct(shape, x, weight, windows, lowering.target, lowering.crossovers)
+        found.choice = _said("implicit gemm", [])
+    return found
+
+
+def _said(chosen: str, others: list[str]) -> str:
+    return chosen + (f", not {' or '.join(others)}" if others else "")
