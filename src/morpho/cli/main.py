@@ -96,10 +96,11 @@ def run(
     """Let a model write: `morpho run "In the beginning"`, `morpho run my-model "Once"`; talk to one: `morpho run
     smollm2`."""
     from morpho.cli import run as part
+    from morpho.cli.writing import Sampling
 
     if len(words or ()) > 2:
         raise typer.BadParameter("give a prompt, or a model and a prompt; quote a prompt of several words")
-    sampling = part.Sampling(tokens, temperature, top_k, top_p, penalty, seed, tuple(stop or ()))
+    sampling = Sampling(tokens, temperature, top_k, top_p, penalty, seed, tuple(stop or ()))
     part.run(words or (), sampling, file=file, chat=chat)
 
 

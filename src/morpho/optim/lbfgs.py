@@ -212,7 +212,8 @@ FUNCTIONS: dict[str, Callable[..., mo.Tensor]] = {
 
 @functools.cache
 def _compiled(name: str) -> Callable[..., mo.Tensor]:
-    return mo.compile(FUNCTIONS[name])
+    made: Callable[..., mo.Tensor] = mo.compile(FUNCTIONS[name])
+    return made
 
 
 def _dot(a: mo.Tensor, b: mo.Tensor) -> float:
