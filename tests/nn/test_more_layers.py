@@ -19,7 +19,7 @@ def test_padding_is_invisible_with_lengths(kind: str, batch_first: bool, rng: np
     """Each sequence of a padded batch has the outputs and last states it has alone, in both directions."""
     layer = getattr(nn, kind)(3, 4, num_layers=2, bidirectional=True, batch_first=batch_first, dtype=mo.float64)
     x, lengths = rng.standard_normal((5, 3, 3)), [5, 2, 3]
-    with mo.settings(backend="reference"):
+    with mo.settings(device="reference"):
         given = mo.asarray(np.swapaxes(x, 0, 1) if batch_first else x)
         outputs, last = layer(given, lengths=mo.asarray(lengths))
         outputs = np.swapaxes(outputs.numpy(), 0, 1) if batch_first else outputs.numpy()
@@ -37,7 +37,7 @@ def test_gradients_do_not_come_from_padding(rng: np.random.Generator) -> None:
     x = rng.standard_normal((3, 2, 2))
     check_gradients(lambda x: layer(x, lengths=[3, 1])[0], [x], list(layer.parameters()), rng, backend="reference")
     given = mo.asarray(x).requires_grad_()
-    with mo.settings(backend="reference"):
+    with mo.settings(device="reference"):
         layer(given, lengths=[3, 1])[0].sum().backward()
         assert not given.grad.numpy()[1:, 1].any() and given.grad.numpy()[:, 0].all()
 
@@ -47,7 +47,7 @@ def test_cells_are_steps_of_layers(rng: np.random.Generator) -> None:
     for kind in ("RNN", "LSTM", "GRU"):
         layer, cell = (getattr(nn, kind + what)(3, 5, dtype=mo.float64) for what in ("", "Cell"))
         cell.load_state_dict({name.removesuffix("_l0"): value for name, value in layer.state_dict().items()})
-        with mo.settings(backend="reference"):
+        with mo.settings(device="reference"):
             wanted, state = layer(x)[0].numpy(), None
             for time in range(4):
                 state = cell(x[time], state)
@@ -149,7 +149,7 @@ def test_an_impossible_sequence_has_no_finite_gradient() -> None:
         return nn.ctc_loss(mo.log_softmax(x), mo.asarray([[1, 1]]), [2], [2], reduction="sum", **how)
 
     x = mo.asarray(np.zeros((2, 1, 3)))
-    with mo.settings(backend="reference"):
+    with mo.settings(device="reference"):
         assert loss(x).item() == np.inf and not np.isfinite(mo.grad(loss)(x).numpy()).all()
         assert loss(x, zero_infinity=True).item() == 0
         assert not mo.grad(lambda x: loss(x, zero_infinity=True))(x).numpy().any()

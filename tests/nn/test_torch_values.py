@@ -38,7 +38,7 @@ def test_module(number: int) -> None:
     """Outputs, gradients of inputs and weights, and the buffers afterwards; names of weights are PyTorch's. The first
     row of a name runs as native code, the others by NumPy: they differ in what is computed, not in how."""
     row = MODULES[number]
-    with mo.settings(backend="cpu" if FIRST[row["name"]] == number else "reference"):
+    with mo.settings(device="cpu" if FIRST[row["name"]] == number else "reference"):
         check_module(row)
 
 

@@ -84,9 +84,9 @@ class ParamGroup:
                        "change settings and step schedules outside of it")
         self._settings[name] = value
         if name == "lr":
-            self.rate.value = mo.asarray(float(value), dtype=mo.float64)
+            self.rate.value = mo.asarray(float(value), dtype=mo.float64, device=_home(self.params))
         elif self._cycled is not None and name == self.momentum_name:
-            self._cycled.value = mo.asarray(self._momentum(), dtype=mo.float64)
+            self._cycled.value = mo.asarray(self._momentum(), dtype=mo.float64, device=_home(self.params))
         else:
             entries.forget()
 
@@ -102,7 +102,7 @@ class ParamGroup:
     def cycle_momentum(self) -> None:
         """From here on the momentum is a state, as the rate is: changing it compiles nothing."""
         if self._cycled is None:
-            self._cycled = mo.State(mo.asarray(self._momentum(), dtype=mo.float64))
+            self._cycled = mo.State(mo.asarray(self._momentum(), dtype=mo.float64, device=_home(self.params)))
             entries.forget()
 
     def momentum_now(self) -> Any:
