@@ -17,7 +17,7 @@ from morpho.backends.cpu.codegen import elementwise, scalars
 from morpho.backends.cpu.codegen.emit import BITS, Value
 from morpho.backends.cpu.codegen.register_transpose import transposed
 from morpho.backends.cpu.loops.loop_code import LoopCode
-from morpho.backends.cpu.loops.loop_spec import BLOCK, LANES, LEVELS, Instruction, LoopKernel, Pass
+from morpho.backends.cpu.loops.loop_spec import LEVELS, TREE_BLOCK, TREE_LANES, Instruction, LoopKernel, Pass
 from morpho.backends.cpu.loops.reduction_tree import combine, identity, lane_type
 from morpho.base.dtypes import bool_
 from morpho.base.machine import Isa
@@ -25,7 +25,7 @@ from morpho.base.machine import Isa
 GROUPED = 4  # columns of one partial taken together
 
 
-class TransposedCode(LoopCode):
+class ColumnwiseCode(LoopCode):
     """As `LoopCode`, with many rows side by side and columns one at a time."""
 
     def __init__(self, kernel: LoopKernel, isa: Isa) -> None:
@@ -39,11 +39,11 @@ class TransposedCode(LoopCode):
         """Fixed arrays first, then `LANES` elements per column for every kept value; few columns are fixed, too."""
         e, kernel = self.e, self.kernel
         base = e.offset("%scratch", "i8", kernel.scratch_bytes)
-        padded = (self.end + (LANES - 1)) & -LANES
+        padded = (self.end + (TREE_LANES - 1)) & -TREE_LANES
         for position, number in enumerate(kernel.kept):
             self.kept[number] = self.array(kernel.turned, self.kept_type(number)) if kernel.turned else \
-                e.offset(base, "i8", padded * (8 * LANES * position))
-        for number in kernel.turned_accesses:
+                e.offset(base, "i8", padded * (8 * TREE_LANES * position))
+        for number in kernel.transposed_accesses:
             self.blocks[number] = self.array(kernel.turned, scalars.memory_type(kernel.accesses[number].dtype))
         rows = [n for n, i in enumerate(kernel.instructions) if not i.full and i.name != "constant"]
         self.arrays = {number: self.array(1) for number in rows}
@@ -145,13 +145,15 @@ class TransposedCode(LoopCode):
         super().place_row(coordinates, offsets)
         for number, block in self.blocks.items():
             if self.kernel.accesses[number].kind == "load":
-                self.turn(number, (self.pointers[number], self.across(number)), (block, LANES), self.stretch, self.end)
+                self.turn(number, (self.pointers[number], self.across(number)), (block, TREE_LANES), self.stretch,
+                          self.end)
 
     def put_back(self) -> None:
         """What was written to turned blocks goes to its rows."""
         for number, block in self.blocks.items():
             if self.kernel.accesses[number].kind == "store":
-                self.turn(number, (block, LANES), (self.pointers[number], self.across(number)), self.end, self.stretch)
+                self.turn(number, (block, TREE_LANES), (self.pointers[number], self.across(number)), self.end,
+                          self.stretch)
 
     def turn(self, number: int, source: tuple[str, Value | int], target: tuple[str, Value | int], lines: Value,
              length: Value) -> None:
@@ -273,21 +275,21 @@ class TransposedCode(LoopCode):
                 tree.fold(self.end)
                 tree.finish_first()
             return
-        with e.loop(self.begin, self.end, BLOCK) as blocks:
-            last = e.intrinsic("smin", blocks.index + BLOCK, self.end)
+        with e.loop(self.begin, self.end, TREE_BLOCK) as blocks:
+            last = e.intrinsic("smin", blocks.index + TREE_BLOCK, self.end)
             whole = self.grouped_columns(step, trees, blocks.index, last)
             grouped = e.icmp("sgt", whole, blocks.index)
             # The first element of a partial need not find it there: it is joined with the identity.
-            fresh_end = e.select(grouped, blocks.index, e.intrinsic("smin", blocks.index + LANES, last))
+            fresh_end = e.select(grouped, blocks.index, e.intrinsic("smin", blocks.index + TREE_LANES, last))
             with e.loop(blocks.index, fresh_end) as loop:
                 self.column(step, [loop.index], trees, fresh=True)
             with e.loop(e.intrinsic("smax", fresh_end, whole), last) as loop:
                 self.column(step, [loop.index], trees, fresh=False)
-            used = e.intrinsic("smin", last - blocks.index, e.constant(LANES, "i64", 1))
+            used = e.intrinsic("smin", last - blocks.index, e.constant(TREE_LANES, "i64", 1))
             for tree in trees:
                 tree.fold(used)
-                tree.push(blocks.index.shift_right(BLOCK.bit_length() - 1))
-        count = (self.end + (BLOCK - 1)).shift_right(BLOCK.bit_length() - 1)
+                tree.push(blocks.index.shift_right(TREE_BLOCK.bit_length() - 1))
+        count = (self.end + (TREE_BLOCK - 1)).shift_right(TREE_BLOCK.bit_length() - 1)
         for tree in trees:
             tree.finish(count)
 
@@ -297,12 +299,12 @@ class TransposedCode(LoopCode):
         e = self.e
         if self.compact or step.keep or step.stores:
             return first
-        whole = first + ((last - first) & -(GROUPED * LANES))
+        whole = first + ((last - first) & -(GROUPED * TREE_LANES))
         with e.when(e.icmp("sgt", whole, first)):
             for tree in trees:
                 tree.clear()
-        with e.loop(first, whole, GROUPED * LANES) as groups, e.loop(0, LANES) as lane:
-            columns = [groups.index + lane.index + position * LANES for position in range(GROUPED)]
+        with e.loop(first, whole, GROUPED * TREE_LANES) as groups, e.loop(0, TREE_LANES) as lane:
+            columns = [groups.index + lane.index + position * TREE_LANES for position in range(GROUPED)]
             self.column(step, columns, trees, fresh=False)
         return whole
 
@@ -315,11 +317,11 @@ class TransposedCode(LoopCode):
             for number, access in enumerate(self.kernel.accesses):
                 element = scalars.memory_type(access.dtype)
                 if number in self.blocks:
-                    lines[-1][number] = e.offset(self.blocks[number], element, column * LANES)
+                    lines[-1][number] = e.offset(self.blocks[number], element, column * TREE_LANES)
                 elif access.kind in ("load", "store"):
                     lines[-1][number] = e.offset(self.pointers[number], element, self.inner_offset(number, column))
-        partials = [tree.line(columns[0] & (LANES - 1)) for tree in trees]
-        row = columns[0] * LANES
+        partials = [tree.line(columns[0] & (TREE_LANES - 1)) for tree in trees]
+        row = columns[0] * TREE_LANES
 
         def body() -> None:
             totals = [tree.before(partial, fresh) for tree, partial in zip(trees, partials, strict=True)]
@@ -370,13 +372,13 @@ class TransposedCode(LoopCode):
 class WideTree:
     """A reduction of a stretch of rows: 64 lines of partials and the joined blocks, a line each, in scratch."""
 
-    def __init__(self, code: TransposedCode, number: int) -> None:
+    def __init__(self, code: ColumnwiseCode, number: int) -> None:
         instruction = code.kernel.instructions[number]
         self.code, self.number, self.input = code, number, instruction.inputs[0]
         self.name, self.dtype = instruction.name.removeprefix("reduce_"), instruction.dtype
         self.type = lane_type(self.dtype)
         turned = code.kernel.turned
-        self.partials = code.array(turned or LANES, self.type if turned else "i64")
+        self.partials = code.array(turned or TREE_LANES, self.type if turned else "i64")
         self.stack = "" if turned else code.array(LEVELS)
         self.result = code.arrays[number]
 
@@ -406,16 +408,16 @@ class WideTree:
 
     def clear(self) -> None:
         e = self.code.e
-        with e.loop(0, LANES) as loop:
+        with e.loop(0, TREE_LANES) as loop:
             line = self.line(loop.index)
             self.code.each_scratch_chunk(lambda: e.store(self.start(), self.place(line)))
 
     def fold(self, used: Value) -> None:
         """Partials by halves; those past `used` hold nothing and would change nothing."""
         e = self.code.e
-        levels = LANES.bit_length() - 1
+        levels = TREE_LANES.bit_length() - 1
         with e.loop(0, levels, carried=[used]) as level:
-            half = e.instruction("lshr", e.constant(LANES // 2, "i64", 1), level.index)
+            half = e.instruction("lshr", e.constant(TREE_LANES // 2, "i64", 1), level.index)
             with e.loop(half, level.values[0]) as loop:
                 self.join_lines(self.line(loop.index - half), self.line(loop.index))
             level.next(e.intrinsic("smin", level.values[0], half))

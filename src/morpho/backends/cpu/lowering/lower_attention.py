@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from morpho.backends.cpu.attention.attention import (
-    BLOCK,
     FAR,
+    KEY_BLOCK,
     OPERANDS,
     READ,
     RESULTS,
@@ -26,7 +26,7 @@ from morpho.base.dims import Size, product, upper
 from morpho.base.dtypes import DType
 from morpho.base.target import Target
 from morpho.ir.node import Node
-from morpho.program.view import Place
+from morpho.program.view import View
 
 HEADS_PER_THREAD = 3  # from so many on, threads that take a head each are busy to the end
 TALL_TILES_PER_THREAD = 6  # the same for tall tiles, which may differ in size
@@ -36,7 +36,7 @@ class Call(NamedTuple):
     """The parts of a step."""
 
     kernel: Any
-    places: tuple[Place | None, ...]
+    views: tuple[View | None, ...]
     writes: tuple[int, ...]
     values: tuple[Size, ...]
     rows: Size
@@ -106,7 +106,7 @@ class Sizes:
         return TALL_TILE if isinstance(tiles, int) and tiles >= TALL_TILES_PER_THREAD * threads else TILE
 
 
-def strides(place: Place | None, rank: int, group: int, kind: str) -> tuple[Size, ...]:
+def strides(place: View | None, rank: int, group: int, kind: str) -> tuple[Size, ...]:
     """Batch axes, key-value head, head of the group, row, along the row; 0 for what is not there."""
     if place is None:
         return (0,) * (rank + 4)
@@ -116,7 +116,7 @@ def strides(place: Place | None, rank: int, group: int, kind: str) -> tuple[Size
     return (*batch, head * group, head, *(*rest, 0, 0)[:2])
 
 
-def lower_attention(node: Node, inputs: Sequence[Place], results: Sequence[Place], target: Target) -> list[Call]:
+def lower_attention(node: Node, inputs: Sequence[View], results: Sequence[View], target: Target) -> list[Call]:
     """The forward kernel: q, k, v, result, logarithms, mask, offset."""
     sizes = Sizes(node)
     q, k, v, *extra = inputs
@@ -136,11 +136,11 @@ def lower_attention(node: Node, inputs: Sequence[Place], results: Sequence[Place
     return [Call(kernel, places, (3, 4), kernel.record.values(**numbers), rows, sizes.keys, sizes.operations)]
 
 
-def lower_attention_backward(node: Node, inputs: Sequence[Place], results: Sequence[Place], target: Target,
-                             room: Callable[[tuple[Size, ...], DType], Place]) -> list[Call]:
+def lower_attention_backward(node: Node, inputs: Sequence[View], results: Sequence[View], target: Target,
+                             room: Callable[[tuple[Size, ...], DType], View]) -> list[Call]:
     """The kernels of the gradient: q, k, v, cotangent, logarithms, sums, mask, offset, then their results."""
     sizes = Sizes(node)
-    read: list[Place | None] = list(inputs[:6])
+    read: list[View | None] = list(inputs[:6])
     extra = list(inputs[6:])
     read.append(extra.pop(0) if node["masked"] else None)
     read.append(extra.pop(0) if node["moving"] else None)
@@ -151,11 +151,11 @@ def lower_attention_backward(node: Node, inputs: Sequence[Place], results: Seque
         return [_backward("heads", node, sizes, [*read, dk, dv, dq, total], ("shared", "shared", "own", "none"),
                           (sizes.heads, upper(sizes.keys)), lines)]
     return [_backward("queries", node, sizes, [*read, dq], ("own",), sizes.pieces(lines, TILE), sizes.keys),
-            _backward("keys", node, sizes, [*read, dk, dv], ("shared", "shared"), sizes.pieces(sizes.keys, BLOCK),
+            _backward("keys", node, sizes, [*read, dk, dv], ("shared", "shared"), sizes.pieces(sizes.keys, KEY_BLOCK),
                       lines)]
 
 
-def _backward(part: str, node: Node, sizes: Sizes, places: Sequence[Place | None], results: Sequence[str],
+def _backward(part: str, node: Node, sizes: Sizes, places: Sequence[View | None], results: Sequence[str],
               pieces: tuple[Size, int], along: Size) -> Call:
     rank = len(sizes.batch)
     numbers = sizes.numbers(pieces[0])
