@@ -10,6 +10,7 @@ pass; for `keys` and `heads` the keys are in the lanes and rows take the place o
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 
 from morpho.backends.cpu.attention import packing, products, scores
 from morpho.backends.cpu.attention.attention import FAR, KEY_BLOCK, READ, RESULTS, TILE, AttentionBackwardKernel
@@ -22,7 +23,9 @@ from morpho.base.machine import Isa
 
 def generate(kernel: AttentionBackwardKernel, isa: Isa, name: str) -> str:
     """The LLVM module of one part of the gradient."""
-    return {"queries": QueriesCode, "keys": KeysCode, "heads": HeadsCode}[kernel.part](kernel, isa).module(name)
+    parts: dict[str, Callable[[AttentionBackwardKernel, Isa], BackwardCode]] = {
+        "queries": QueriesCode, "keys": KeysCode, "heads": HeadsCode}
+    return parts[kernel.part](kernel, isa).module(name)
 
 
 class BackwardCode(TileCode):

@@ -246,7 +246,7 @@ class Emitter:
         kind, mask = one.type, repeating(register, constant.lanes)
         return self.assign(f"shufflevector {kind} {one.name}, {kind} poison, {mask}", constant.element, constant.lanes)
 
-    def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
+    def polynomial(self, x: Value, coefficients: Sequence[Value | float]) -> Value:
         """Horner by fma; `coefficients` from the highest power down to the constant term."""
         result = self.like(coefficients[0], x)
         for coefficient in coefficients[1:]:

@@ -119,13 +119,14 @@ class DirectConv(ImplicitGemmConv):
     """A convolution being lowered whose windows are read in place."""
 
     record = DIRECT_CONV
+    out_columns: int
 
     def __init__(self, shape: Shape, x: View, weight: View, windows: Windows, target: Target) -> None:
         x, windows = thinned(shape, x, weight, windows)
         self.dtype, self.windows, self.image, self.target = x.dtype, windows, x, target
         self.swapped = False
         self.rows, self.out_columns = upper(shape[2]), upper(shape[3])
-        self.kernel_shape = tuple(upper(size) for size in weight.shape[2:])
+        self.kernel_shape: tuple[int, ...] = tuple(upper(size) for size in weight.shape[2:])
         self.channels = upper(weight.shape[1])
         self.window = self.kernel_shape[0] * self.kernel_shape[1]
         self.k, self.n, self.m = self.channels * self.window, upper(shape[1]) // windows.groups, self.rows * shape[3]

@@ -101,7 +101,7 @@ class AmxBf16Matmul(_AmxMatmul):
         return AmxGemmKernel(bfloat16, layout(self.a.rows, self.a.columns, ("columns", "rows")), self.group)
 
 
-class AmxInt8Matmul(_AmxMatmul, Int8Matmul):
+class AmxInt8Matmul(_AmxMatmul, Int8Matmul):  # type: ignore[misc]  # packs as the matrix units want it
     """A product of bytes."""
 
     group = 4

@@ -281,7 +281,8 @@ def transpose(e: Emitter, lines: list[Value]) -> list[Value]:
 
     low = [mixed(lines[i], lines[i + 1], (0, 4, 1, 5)) for i in (0, 2)]
     high = [mixed(lines[i], lines[i + 1], (2, 6, 3, 7)) for i in (0, 2)]
-    return [mixed(*part, chosen) for part in (low, high) for chosen in ((0, 1, 4, 5), (2, 3, 6, 7))]
+    return [mixed(first, second, chosen) for first, second in (low, high)
+            for chosen in ((0, 1, 4, 5), (2, 3, 6, 7))]
 
 
 def pick(e: Emitter, a: Value, b: Value, chosen: Sequence[int]) -> Value:

@@ -15,7 +15,7 @@ from morpho.backends.cpu.gemm.gemm import GEMM, GemmKernel
 from morpho.backends.cpu.gemm.matmul import Matmul, layout, rounded
 from morpho.backends.cpu.gemm.tiling import Tiling
 from morpho.backends.cpu.loops.loop_spec import LoopCall, LoopKernel
-from morpho.base.dims import Size
+from morpho.base.dims import Size, upper
 
 UNPACKED_GEMM = GEMM.extended("b_k b_n panels_at tile_vectors")
 MOST_ROWS = 64  # per lane: beyond, packing is a small part of the product, and small items keep threads busier
@@ -66,7 +66,7 @@ class UnpackedMatmul(Matmul):
     def scratch(self, epilogue: LoopKernel) -> tuple[int, int, int]:
         sums_at, scratch_at, end = super().scratch(epilogue)
         columns = self.tile_vectors * self.register.lanes
-        return sums_at, scratch_at, end + rounded(columns * self.k * self.dtype.itemsize)
+        return sums_at, scratch_at, end + rounded(columns * upper(self.k) * self.dtype.itemsize)
 
     def numbers(self, epilogue: LoopCall) -> dict[str, Size | Sequence[Size]]:
         b = self.b
@@ -85,10 +85,11 @@ class UnpackedMatmul(Matmul):
 
 def vectors_of_tile(product: Matmul, tiling: Tiling) -> int | None:
     """How many vectors wide the tiles of columns are; None where the columns are too few for that."""
-    sizes = product.m, product.n, product.k, product.batch
-    if product.swapped or not all(isinstance(size, int) and size > 0 for size in sizes):
+    m, n, k, batch = product.m, product.n, product.k, product.batch
+    if not (isinstance(m, int) and isinstance(n, int) and isinstance(k, int) and isinstance(batch, int)):
         return None
-    m, n, k, batch = sizes
+    if product.swapped or min(m, n, k, batch) < 1:
+        return None
     if product.right_batches != batch:  # one matrix for several of them is packed once
         return None
     register, few = product.register, tiling.row_tiles == 1 and m <= product.crossovers.one_block_rows

@@ -114,7 +114,8 @@ class UnpackedCode(GemmCode):
         self.vectors = self.register.vectors  # of the panel being written
 
     def parts(self) -> list[Any]:
-        kernel, isa, found = self.kernel, self.isa, []
+        kernel, isa = self.kernel, self.isa
+        found: list[Any] = []
         for vectors in kernel.vectors:
             register = replace(self.register, vectors=vectors)
             found += [self.micro_kernel(kernel, h, register, isa, f"micro{h}x{vectors}")

@@ -115,16 +115,16 @@ class ColumnwiseCode(LoopCode):
     def row_value(self, instruction: Instruction) -> Value:
         e = self.e
         if instruction.name == "load":
-            access = int(instruction.extra)  # type: ignore[arg-type]
+            access = instruction.access
             return self.load_across(access, self.pointers[access])
         if instruction.name == "index":
-            return self.index_across(instruction, self.positions[int(instruction.extra)])  # type: ignore[arg-type]
+            return self.index_across(instruction, self.positions[instruction.access])
         if instruction.name == "dimension":
             return e.splat(super().row_value(instruction))
         if instruction.name == "gather":  # that only checks
-            which, indices = instruction.inputs[0], self.temporary(f"indices{instruction.extra}", "i64")
+            which, indices = instruction.inputs[0], self.temporary(f"indices{instruction.access}", "i64")
             e.store(self.widened(self.row_operand(which), self.kernel.instructions[which].dtype), indices)
-            return self.checked_lanes(instruction, indices, self.gather_extent(instruction.extra)[0], self.count)
+            return self.checked_lanes(instruction, indices, self.gather_extent(instruction.access)[0], self.count)
         arguments = [self.row_operand(i) for i in instruction.inputs]
         source = self.kernel.instructions[instruction.inputs[-1]].dtype
         return elementwise.emit(e, instruction.name, arguments, source, instruction.dtype)
@@ -215,6 +215,7 @@ class ColumnwiseCode(LoopCode):
         if access.across == "strided":
             self.copy(pointer, self.across(number), buffer, 1, element, self.count)
             return scalars.from_memory(e, e.load(buffer, element), access.dtype)
+        assert self.partial is not None, "rows of a whole stretch need no buffer"
         before, then, join = e.block, e.fresh("short"), e.fresh("join")
         e.branch_if(self.partial, then, join)
         e.label(then)
@@ -242,6 +243,7 @@ class ColumnwiseCode(LoopCode):
             e.store(stored, buffer)
             self.copy(buffer, 1, pointer, self.across(number), element, self.count)
             return
+        assert self.partial is not None, "rows of a whole stretch need no buffer"
         short, whole, after = e.fresh("short"), e.fresh("whole"), e.fresh("after")
         e.branch_if(self.partial, short, whole)
         e.label(whole)
@@ -256,7 +258,7 @@ class ColumnwiseCode(LoopCode):
     def index_across(self, instruction: Instruction, start: Value) -> Value:
         """Positions of a chunk of rows."""
         e = self.e
-        stride = self.across(int(instruction.extra))  # type: ignore[arg-type]
+        stride = self.across(instruction.access)
         first = e.splat(start + self.at * stride)
         return self.from_index(first + e.lane_numbers() * e.splat(stride), instruction.dtype)
 
@@ -346,7 +348,7 @@ class ColumnwiseCode(LoopCode):
     def is_in_scratch(self, step: Pass) -> bool:
         """Whether a pass reads and writes turned blocks, and numbers of all rows, alone."""
         loads = [self.kernel.instructions[n] for n in step.needed if n not in step.kept]
-        used = {store.access for store in step.stores} | {i.extra for i in loads if i.name == "load"}
+        used = {store.access for store in step.stores} | {i.access for i in loads if i.name == "load"}
         fixed = {n for n, access in enumerate(self.kernel.accesses) if access.across == "zero"}
         return bool(self.kernel.turned) and used <= self.blocks.keys() | fixed
 
@@ -359,10 +361,10 @@ class ColumnwiseCode(LoopCode):
         if number in step.kept:
             return self.load_kept(number, row + self.at)
         if instruction.name == "index":
-            access = int(instruction.extra)  # type: ignore[arg-type]
+            access = instruction.access
             return self.index_across(instruction, self.positions[access] + self.inner_offset(access, column))
         if instruction.name == "load":
-            access = int(instruction.extra)  # type: ignore[arg-type]
+            access = instruction.access
             return self.load_across(access, lines[access])
         arguments = [self.operand(i, values) for i in instruction.inputs]
         source = self.kernel.instructions[instruction.inputs[-1]].dtype

@@ -89,7 +89,7 @@ class LoopCode(ChunkCode):
         self.place_row([], offsets)
         old, target = choices[0].no, choices[0].target
         stays = e.icmp("eq", steps[old], steps[target]) & (self.differs(old, target) ^ 1)
-        line, along = self.pointers[int(mask.extra or 0)], steps[int(mask.extra or 0)]
+        line, along = self.pointers[mask.access], steps[mask.access]
         count = e.select(stays, end - row, 0)
         # Masks side by side are read as one number.
         together = e.select(e.icmp("eq", along, 1), count - (TOGETHER - 1), 0)

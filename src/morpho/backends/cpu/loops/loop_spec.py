@@ -59,6 +59,12 @@ class Instruction:
     def reduces(self) -> bool:
         return self.name.startswith("reduce_")
 
+    @property
+    def access(self) -> int:
+        """The access of a `load`, `index` or `gather`; of a `dimension` its number."""
+        assert isinstance(self.extra, int), self
+        return self.extra
+
 
 @dataclass(frozen=True, slots=True)
 class Store:
@@ -147,8 +153,8 @@ class LoopKernel(Kernel):
         if chosen.name != "where" or not store.full:
             return None
         mask, *values = (self.instructions[i] for i in chosen.inputs)
-        patterns = [self.accesses[int(i.extra or 0)].pattern if i.name == "load" else "" for i in (mask, *values)]
-        sources = [int(value.extra or 0) if pattern == "unit" else None
+        patterns = [self.accesses[i.access].pattern if i.name == "load" else "" for i in (mask, *values)]
+        sources = [value.access if pattern == "unit" else None
                    for value, pattern in zip(values, patterns[1:], strict=True)]
         by_rows = not mask.full or patterns[0] == "zero"
         if not by_rows or self.accesses[store.access].pattern != "unit" or sources == [None, None]:
@@ -229,7 +235,7 @@ class LoopKernel(Kernel):
         found: set[int] = set()
         for number, instruction in enumerate(self.instructions):
             still = instruction.name in ("constant", "dimension") or (
-                isinstance(instruction.extra, int) and self.accesses[instruction.extra].pattern in ("zero", "none")
+                self.accesses[instruction.access].pattern in ("zero", "none")
                 if instruction.name in ("load", "index", "gather") else not instruction.reduces)
             if not instruction.full or (still and all(i in found for i in instruction.inputs)):
                 found.add(number)

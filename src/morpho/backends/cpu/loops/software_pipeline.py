@@ -331,6 +331,6 @@ def is_straight(code: ChunkCode, step: Pass) -> bool:
                                                                    scalars.register_type(instruction.dtype)):
             return False
         if instruction.name == "load":
-            accesses.append(code.kernel.accesses[instruction.extra])
+            accesses.append(code.kernel.accesses[instruction.access])
     return all(access.pattern in ("unit", "zero") for access in accesses) and all(
         code.kernel.accesses[store.access].pattern == "unit" for store in step.stores)

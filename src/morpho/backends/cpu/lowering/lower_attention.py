@@ -74,10 +74,12 @@ class Sizes:
     @property
     def pairs(self) -> Size:
         """How many keys all queries of a head see together by their positions; all, where those are not known."""
-        if self.moving or not all(isinstance(size, int) for size in (self.queries, self.keys, self.offset)):
-            return self.queries * self.keys
-        seen = np.clip(self.offset + 1 + np.arange(self.queries), 0, self.keys)
-        missed = np.clip(self.offset + 1 + np.arange(self.queries) - self.window, 0, seen)
+        queries, keys, offset = self.queries, self.keys, self.offset
+        if self.moving or not (isinstance(queries, int) and isinstance(keys, int) and isinstance(offset, int)):
+            return queries * keys
+        ends: np.ndarray[Any, Any] = offset + 1 + np.arange(queries)  # the key after the last one that a query sees
+        seen = np.minimum(np.maximum(ends, 0), keys)
+        missed = np.minimum(np.maximum(ends - self.window, 0), seen)
         return int((seen - missed).sum())
 
     @property
@@ -106,7 +108,7 @@ class Sizes:
         return TALL_TILE if isinstance(tiles, int) and tiles >= TALL_TILES_PER_THREAD * threads else TILE
 
 
-def strides(place: View | None, rank: int, group: int, kind: str) -> tuple[Size, ...]:
+def strides(place: View | None, rank: int, group: Size, kind: str) -> tuple[Size, ...]:
     """Batch axes, key-value head, head of the group, row, along the row; 0 for what is not there."""
     if place is None:
         return (0,) * (rank + 4)

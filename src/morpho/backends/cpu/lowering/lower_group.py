@@ -341,7 +341,7 @@ class GroupLowering:
                          strides: list[Size]) -> bool:
         """By times of a Neoverse N1 and of a Xeon (notes/)."""
         sizes = [self.operands[n].dtype.itemsize for n in along]
-        anew = any(i.name == "load" and i.full and steps[i.extra] == 0 and strides[i.extra] not in (0, 1)
+        anew = any(i.name == "load" and i.full and steps[i.access] == 0 and strides[i.access] not in (0, 1)
                    for i in self.instructions)  # a number of every row that is picked up again for each column
         if columns > MOST_TURNED // 2 and (anew or rows < MANY_TURNED):
             return False

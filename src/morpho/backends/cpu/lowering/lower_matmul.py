@@ -18,6 +18,7 @@ from morpho.backends.cpu.lowering.builder import operations, reads_first
 from morpho.backends.cpu.lowering.lower_group import lower_body, lower_copy
 from morpho.backends.cpu.lowering.matmul_dispatch import MatmulRequest, choose_conv, choose_matmul
 from morpho.backends.cpu.lowering.operand_facts import OperandFacts
+from morpho.base.dims import upper
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import Crossovers
 from morpho.ir.graph import Graph
@@ -113,7 +114,7 @@ class MatmulLowering(OperandFacts):
     def multiply_directly(self, node: Node, found: Matmul, target: View, after: LoopCall | None = None,
                           label: str = "") -> bool:
         """One step that reads the right operand as it lies; whether it computes what comes `after` too."""
-        a, b, nbytes = found.a, found.b, found.n * found.k * found.dtype.itemsize
+        a, b, nbytes = found.a, found.b, upper(found.n * found.k) * found.dtype.itemsize
         if after is not None and ((after.rows, after.columns) != (found.batch * found.m, found.n)
                                   or not after.kernel.is_plain):
             after = None  # it has rows and columns of its own, or needs whole rows
@@ -125,14 +126,16 @@ class MatmulLowering(OperandFacts):
             "b_batch": b.batch, "b_k": b.rows, "b_n": b.columns, "batches": found.batches, "a_outer": a.outer,
             "b_outer": b.outer, "tiles": tiles, "tile": tile}
         values = GEMV.values(**numbers)
-        places, writes, flops = (a.view, b.view, target), (2,), 2 * found.k
+        places: tuple[View | None, ...] = (a.view, b.view, target)
+        writes: tuple[int, ...] = (2,)
+        flops = 2 * found.k
         more: dict[str, Any] = {}
         if after is not None:
             stores = [i for i, access in enumerate(after.kernel.accesses) if access.kind == "store"]
             places, writes, flops = places + after.views, (2, *(3 + i for i in stores)), flops + after.kernel.flops
             values = (*FOLLOWED_GEMV.values(**numbers, unused=[0] * (EPILOGUE - len(GEMV)), epilogue=0), *after.values)
             more = {"epilogue": after.kernel, "in_place": reads_first(after.kernel),
-                    "scratch": loop_scratch(after.kernel, found.n)}
+                    "scratch": loop_scratch(after.kernel, upper(found.n))}
         self.add(Step(kernel, places, writes, values, found.batch * tiles, found.m * tile * found.k,
                       "matmul (unpacked)" + (label if after is not None else ""), node.origin,
                       threads=node.attributes.get("threads", "auto"), sizes=found.sizes, choice=found.choice,
