@@ -215,7 +215,7 @@ def run(program: Program, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]
         for address, data in memory.items():
             instance.write(address, data)
         pointers = [0 if p is None else places[p.slot] + evaluate(p.offset, sizes) * p.dtype.itemsize
-                    for p in step.places]
+                    for p in step.views]
         instance.write(tables, struct.pack(f"<{len(pointers)}I", *pointers))
         numbers = [evaluate(size, sizes) for size in step.values]
         instance.write(tables + 4096, struct.pack(f"<{len(numbers)}q", *numbers))

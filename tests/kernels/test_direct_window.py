@@ -13,8 +13,8 @@ from running import Native, parameter
 import morpho as mo
 from morpho.backends.cpu.compiler import llvm
 from morpho.backends.cpu.conv import direct_conv
-from morpho.backends.cpu.conv.direct_conv import TALLEST, DirectKernel, DirectProduct, direct_register, line_length
-from morpho.backends.cpu.conv.implicit_gemm import WindowKernel, Windows
+from morpho.backends.cpu.conv.direct_conv import TALLEST, DirectConv, DirectConvKernel, direct_register, line_length
+from morpho.backends.cpu.conv.implicit_gemm import ImplicitGemmKernel, Windows
 from morpho.backends.cpu.generators import generate
 from morpho.base import settings
 from morpho.base.dims import Dim
@@ -53,16 +53,16 @@ PACKED = {"float16": conv((2, 3, 9, 9), (5, 3, 3, 3), float16), "short lines": c
 
 @pytest.mark.parametrize("name", DIRECT)
 def test_windows_are_read_in_place(name: str) -> None:
-    assert type(kernel_of(DIRECT[name])) is DirectKernel
+    assert type(kernel_of(DIRECT[name])) is DirectConvKernel
 
 
 @pytest.mark.parametrize("name", PACKED)
 def test_windows_are_packed_elsewhere(name: str) -> None:
-    assert type(kernel_of(PACKED[name])) is WindowKernel
+    assert type(kernel_of(PACKED[name])) is ImplicitGemmKernel
 
 
 def test_without_vectors_windows_are_packed() -> None:
-    assert type(kernel_of(DIRECT["plain"], "scalar")) is WindowKernel
+    assert type(kernel_of(DIRECT["plain"], "scalar")) is ImplicitGemmKernel
 
 
 def steps_of_product(k: int, constants: tuple[int, ...], columns: int = 48, dtype: DType = float32) -> list[Any]:
@@ -75,7 +75,7 @@ def steps_of_product(k: int, constants: tuple[int, ...], columns: int = 48, dtyp
 
 def test_a_constant_matrix_is_packed_once_and_the_other_never() -> None:
     (kernel,) = steps_of_product(128, (0,))
-    assert type(kernel) is DirectKernel and kernel.flat
+    assert type(kernel) is DirectConvKernel and kernel.flat
 
 
 OTHERS = [(128, ()), (128, (1,)), (64, (0,)), (128, (0,), 401), (128, (0,), 48, float16)]
@@ -84,7 +84,7 @@ OTHERS = [(128, ()), (128, (1,)), (64, (0,)), (128, (0,), 401), (128, (0,), 48, 
 @pytest.mark.parametrize("given", OTHERS, ids=str)
 def test_other_products_are_not_turned(given: Any) -> None:
     """Matrices that change, too few values of k for sums to be turned around, no equal lines, half floats."""
-    assert not any(isinstance(kernel, DirectKernel) for kernel in steps_of_product(*given))
+    assert not any(isinstance(kernel, DirectConvKernel) for kernel in steps_of_product(*given))
 
 
 def test_the_examples_are_true() -> None:
@@ -176,7 +176,7 @@ RESNET = [(64, 56, 64), (128, 28, 128), (256, 14, 256), (512, 7, 512)]
 @pytest.mark.parametrize("channels, side, count", RESNET)
 def test_items_are_even(channels: int, side: int, count: int, threads: int) -> None:
     """All lines and panels are there, and no thread has much more of them than the others."""
-    found = DirectProduct((1, count, side, side), whole(0, (1, channels, side, side), float32),
+    found = DirectConv((1, count, side, side), whole(0, (1, channels, side, side), float32),
                           whole(1, (count, channels, 3, 3), float32), Windows((1, 1), (1, 1), (1, 1), 1),
                           target_for("vector128", threads))
     tiling = found.tiling
@@ -198,7 +198,7 @@ def test_scratch_is_bounded(shape: Any, kernel: Any, steps: Any, dilations: Any)
     how = {"before": (0, 0), "after": (0, 0), "steps": steps, "dilations": dilations}
     with settings.settings(isa="vector128"):
         step = Native([conv(shape, kernel, **how)]).program.steps[-1]
-    assert type(step.kernel) is DirectKernel and step.scratch < 5 << 20
+    assert type(step.kernel) is DirectConvKernel and step.scratch < 5 << 20
 
 
 # -- code ------------------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def target(name: str) -> Isa:
 @pytest.mark.parametrize("name, heights, vectors, flat", CODE, ids=str)
 def test_the_sums_stay_in_registers(name: str, heights: tuple[int, ...], vectors: int, flat: bool) -> None:
     isa = target(name)
-    kernel = DirectKernel(float32, heights=heights, vectors=vectors, flat=flat)
+    kernel = DirectConvKernel(float32, heights=heights, vectors=vectors, flat=flat)
     text = llvm.assembly(generate(kernel, isa, "kernel"), isa, TRIPLES[isa.architecture])
     for height in heights:
         body = re.search(rf"^micro{height}:\n(.*?)^\.Lfunc_end", text, re.DOTALL | re.MULTILINE)
@@ -228,4 +228,4 @@ def test_the_sums_stay_in_registers(name: str, heights: tuple[int, ...], vectors
 def test_wide_panels_are_asked_for_ahead_of_time() -> None:
     for name, found in (("avx512", True), ("avx2", False), ("neon", False)):
         isa = target(name)
-        assert ("llvm.prefetch" in generate(DirectKernel(float32, heights=(4,)), isa, "kernel")) == found
+        assert ("llvm.prefetch" in generate(DirectConvKernel(float32, heights=(4,)), isa, "kernel")) == found

@@ -16,11 +16,11 @@ from morpho.backends.cpu.gemm import gemm, matmul
 from morpho.backends.cpu.gemm.gemm_code import GemmCode
 from morpho.backends.cpu.gemm.matmul import Matrix
 from morpho.backends.cpu.gemm.tiling import Register, blocks_of, choose_tiling, depth_of_block, register_tile
-from morpho.backends.cpu.gemm.unpacked_gemm import UnpackedGemm
+from morpho.backends.cpu.gemm.unpacked_gemm import UnpackedGemmKernel
 from morpho.base.machine import choose_isa, machine
 from morpho.base.target import target_for
 from morpho.cost.dispatch_thresholds import DEFAULT
-from morpho.program.view import Place
+from morpho.program.view import View
 from morpho.runtime import measure
 from morpho.runtime.plans.evaluate import counts
 
@@ -369,7 +369,7 @@ def test_a_panel_fits_the_first_level_cache() -> None:
         for k in (1, 100, 160, 700, 832, 850, 5000):
             blocks = blocks_of(k, register, l1_bytes, 1 << 20)
             most = l1_bytes * 5 // 8 // line
-            if register.asks_ahead:  # a panel of wide vectors is read from the second-level cache, ahead of its use
+            if register.prefetches:  # a panel of wide vectors is read from the second-level cache, ahead of its use
                 most = max(most, (1 << 20) // 4 // (128 * register.item))
             assert -(-k // blocks) <= most and (blocks == 1 or k > depth)
     assert blocks_of(832, Register((8,), 3, 4), 64 << 10, 1 << 20) == 1  # sums are never read again
@@ -383,8 +383,8 @@ def test_a_panel_fits_the_first_level_cache() -> None:
                                            (128, 2000, 1000, False)])  # too much for the second-level cache
 def test_rows_stay_packed_for_the_columns_that_follow(m: int, n: int, k: int, kept: bool) -> None:
     there = target_for("vector128", machine=replace(machine(), l1_bytes=64 << 10, l2_bytes=1 << 20))
-    left, right = Place(0, 0, (m, k), (k, 1), mo.float32), Place(1, 0, (k, n), (n, 1), mo.float32)
-    product = matmul.Product(mo.float32, (m, n), k, Matrix(left, 0, k, 1), Matrix(right, 0, n, 1), False, there)
+    left, right = View(0, 0, (m, k), (k, 1), mo.float32), View(1, 0, (k, n), (n, 1), mo.float32)
+    product = matmul.Matmul(mo.float32, (m, n), k, Matrix(left, 0, k, 1), Matrix(right, 0, n, 1), False, there)
     assert product.packed_places == (1 if k == 800 else 2)
     assert product.room == (product.packed_bytes if kept else 0)
 
@@ -408,7 +408,7 @@ def test_rows_are_packed_as_often_as_they_must_be(small_blocks: None, rng: np.ra
         f = mo.compile(lambda x: x @ w) if constant else mo.compile(lambda x, w: x @ w)
         found = f(x) if constant else f(x, w)
         [step] = [step for step in f.current.plan.program.steps if step.epilogue is not None]
-        assert isinstance(step.kernel, UnpackedGemm) is not constant
+        assert isinstance(step.kernel, UnpackedGemmKernel) is not constant
     columns = step.rows if not constant else step.rows // 3
     assert columns > 1
     assert count.value == 9 * (1 if matmul.KEPT_SHARE else columns)

@@ -60,6 +60,6 @@ def test_a_program_is_lowered_for_a_machine_that_is_not_here(architecture: str, 
 def test_matrix_units_and_threads_are_those_of_the_target() -> None:
     amx = target_for("amx", machine=foreign_machine("x86_64"))
     kinds = {type(step.kernel).__name__ for step in lowered(amx, bfloat16).steps if isinstance(step, Step)}
-    assert "TileGemmKernel" in kinds
+    assert "AmxGemmKernel" in kinds
     few, many = (lowered(target_for("neon", threads, foreign_machine("aarch64"))).steps[-1] for threads in (1, 16))
     assert isinstance(few, Step) and isinstance(many, Step) and few.rows != many.rows

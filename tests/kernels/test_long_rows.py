@@ -9,7 +9,7 @@ import pytest
 from running import Native, equal_bits, parameter, stored
 
 import morpho as mo
-from morpho.backends.cpu.lowering.builder import FEW_ROWS, LONG_ROW
+from morpho.backends.cpu.lowering.builder import FEW_LONG_ROWS, LONG_ROW
 from morpho.base.dtypes import DType, bfloat16, float32, float64, int64
 from morpho.base.errors import IndexFault
 from morpho.ir.node import Node, build
@@ -50,10 +50,10 @@ def test_the_bits_of_a_long_row_are_those_among_many(name: str, dtype: DType, le
                                                      rng: np.random.Generator) -> None:
     for length in LENGTHS if level else LENGTHS[1:]:
         arrays = [stored(rng.normal(0, 3, (1, length)), dtype) for _ in range(2)]
-        many = [np.repeat(array, FEW_ROWS + 1, axis=0) for array in arrays]
+        many = [np.repeat(array, FEW_LONG_ROWS + 1, axis=0) for array in arrays]
         with mo.settings(level=level):
             alone, among = (Native([FUNCTIONS[name](*[parameter(i, (rows, length), dtype) for i in range(2)])])
-                            for rows in (1, FEW_ROWS + 1))
+                            for rows in (1, FEW_LONG_ROWS + 1))
             assert alone.program.kernels > among.program.kernels or level == 0
             got, want = alone(arrays)[0], among(many)[0]
             assert equal_bits(got, want[:1], dtype), (name, length)

@@ -10,7 +10,7 @@ from running import Native, parameter
 
 import morpho as mo
 from morpho.backends.cpu.gemm import pack
-from morpho.backends.cpu.lowering import lower_product
+from morpho.backends.cpu.lowering import lower_matmul
 from morpho.backends.cpu.lowering.lower_graph import build_program
 from morpho.base.dtypes import complex64, float32
 from morpho.base.target import current_target
@@ -70,7 +70,7 @@ def test_a_product_that_nothing_writes_is_no_program(op: str, monkeypatch: pytes
                      after=(0, 0), steps=(1, 1), dilations=(1, 1), groups=1)
     program = program_of(node, 2)
     assert program.steps[-1].label == op and program.outputs[0].slot in written(program)
-    monkeypatch.setattr(lower_product, "follows", lambda after: False)
+    monkeypatch.setattr(lower_matmul, "follows", lambda after: False)
     with pytest.raises(AssertionError, match=f"{op}: a copy reads every tile once"):
         program_of(node, 2)
 

@@ -16,7 +16,7 @@ from morpho.backends.cpu.compiler import code, llvm
 from morpho.backends.cpu.gemm import tiling
 from morpho.backends.cpu.generators import generate
 from morpho.backends.cpu.quantised import int8_code
-from morpho.backends.cpu.quantised.int8 import ByteGemmKernel, BytePackKernel
+from morpho.backends.cpu.quantised.int8 import Int8GemmKernel, Int8PackKernel
 from morpho.backends.cpu.quantised.quantised import QuantisedGemmKernel, QuantisedPackKernel
 from morpho.base.dtypes import int32
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault
@@ -437,15 +437,15 @@ TARGETS = [("x86_64", "avx2", None, "pmaddwd"), ("x86_64", "avx512", None, "pmad
 def test_code_for_machines_that_are_not_here(architecture: str, name: str, features: Any, said: str) -> None:
     isa = choose_isa(name, foreign_machine(architecture, features))
     width = tiling.register_tile(int32, isa).width
-    kernels = [ByteGemmKernel(int32, "rows", True, True), ByteGemmKernel(int32, "rows", False, True),
-               BytePackKernel("columns", width)]
+    kernels = [Int8GemmKernel(int32, "rows", True, True), Int8GemmKernel(int32, "rows", False, True),
+               Int8PackKernel("columns", width)]
     for kind in KINDS:
         kernels += [QuantisedPackKernel(kind, width), QuantisedGemmKernel(mo.float16, "rows", kind, 4),
                     QuantisedGemmKernel(mo.float32, "columns", kind, 0)]
     for kernel in kernels:
         text = llvm.assembly(generate(kernel, isa, "kernel"), isa, TRIPLES[architecture])
         assert not library_calls(text), kernel
-        if isinstance(kernel, ByteGemmKernel):
+        if isinstance(kernel, Int8GemmKernel):
             assert said in text
 
 
@@ -461,7 +461,7 @@ def test_dot_products_of_different_signs_are_exact(types: tuple[str, str], rng: 
     a, b = (rng.integers(np.iinfo(t).min, np.iinfo(t).max, shape, endpoint=True).astype(t)
             for t, shape in zip(types, ((21, 67), (67, 53)), strict=True))
     called: list[str] = []
-    monkeypatch.setattr(int8_code.ByteMicro, "mixed_dot", counted(int8_code.ByteMicro.mixed_dot, called))
+    monkeypatch.setattr(int8_code.Int8MicroKernel, "mixed_dot", counted(int8_code.Int8MicroKernel.mixed_dot, called))
     with mo.settings(isa="vector512", cache=False):
         f = mo.compile(lambda a, b: mo.matmul(a, b, dtype=mo.int32))
         got = f(mo.asarray(a), mo.asarray(b)).numpy()

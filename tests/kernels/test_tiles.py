@@ -14,7 +14,7 @@ import tile_emulator
 import morpho as mo
 from morpho.backends.cpu.compiler import code, llvm, queue
 from morpho.backends.cpu.gemm import amx, tiling
-from morpho.backends.cpu.gemm.amx import TileGemmKernel, TilePackKernel
+from morpho.backends.cpu.gemm.amx import AmxGemmKernel, AmxPackKernel
 from morpho.backends.cpu.generators import generate
 from morpho.base import machine as machines
 from morpho.base.machine import ISAS, Isa, available_isas, choose_isa, foreign_machine
@@ -67,7 +67,7 @@ def test_bfloat16_has_the_bits_of_the_rule(unit: None, rng: np.random.Generator,
     f = mo.compile(lambda x, y: x @ y)
     got = f(x, y)
     kinds = {type(kernel) for kernel in kernels_of(f)}
-    assert TileGemmKernel in kinds and TilePackKernel in kinds
+    assert AmxGemmKernel in kinds and AmxPackKernel in kinds
     want = oracle.matmul_by_rule(*(t.astype(mo.float32).numpy() for t in (x, y)), mo.bfloat16)
     assert np.array_equal(got.astype(mo.float32).numpy(), want)
 
@@ -99,7 +99,7 @@ def test_bytes_are_exact(unit: None, rng: np.random.Generator, m: int, n: int, k
         given = [np.asfortranarray(a) if turn else a for a in arrays]
         f = mo.compile(lambda a, b: mo.matmul(a, b, dtype=mo.int32))
         got = f(*(mo.asarray(a) for a in given)).numpy()
-        assert any(isinstance(kernel, TileGemmKernel) and kernel.group == 4 for kernel in kernels_of(f))
+        assert any(isinstance(kernel, AmxGemmKernel) and kernel.group == 4 for kernel in kernels_of(f))
         assert np.array_equal(got, arrays[0].astype(np.int32) @ arrays[1].astype(np.int32))
 
 
@@ -109,7 +109,7 @@ def test_batches_epilogues_and_rows_of_any_batch(unit: None, rng: np.random.Gene
     x, w = (mo.asarray(v).astype(mo.bfloat16).realise() for v in (a, b))
     f = mo.compile(lambda x: mo.gelu(x @ w + bias))
     whole = f(x)
-    assert any(isinstance(kernel, TileGemmKernel) for kernel in kernels_of(f))
+    assert any(isinstance(kernel, AmxGemmKernel) for kernel in kernels_of(f))
     with mo.settings(isa="vector256"):  # without the unit
         expected = mo.gelu(x @ w + bias).astype(mo.float32).numpy()
     assert np.array_equal(whole.astype(mo.float32).numpy(), expected)
@@ -132,10 +132,10 @@ def test_a_length_that_changes(unit: None, rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("kernel, wanted", [
-    (TileGemmKernel(mo.bfloat16, "rows", 2), "tdpbf16ps"), (TileGemmKernel(mo.bfloat16, "columns", 2), "tdpbf16ps"),
-    (TileGemmKernel(mo.int32, "rows", 4, True, False), "tdpbsud"),
-    (TileGemmKernel(mo.int32, "general", 4, False, False), "tdpbuud")], ids=str)
-def test_the_unit_is_used_where_there_is_one(kernel: TileGemmKernel, wanted: str) -> None:
+    (AmxGemmKernel(mo.bfloat16, "rows", 2), "tdpbf16ps"), (AmxGemmKernel(mo.bfloat16, "columns", 2), "tdpbf16ps"),
+    (AmxGemmKernel(mo.int32, "rows", 4, True, False), "tdpbsud"),
+    (AmxGemmKernel(mo.int32, "general", 4, False, False), "tdpbuud")], ids=str)
+def test_the_unit_is_used_where_there_is_one(kernel: AmxGemmKernel, wanted: str) -> None:
     isa = choose_isa("amx", foreign_machine("x86_64"))
     text = llvm.assembly(generate(kernel, isa, "kernel"), isa, "x86_64-unknown-linux-gnu")
     assert text.count(wanted) == 6  # two tiles of rows by two of columns, and one by two
@@ -168,7 +168,7 @@ def test_a_system_that_refuses_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_keys_of_code_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = TilePackKernel("rows", 2)
+    kernel = AmxPackKernel("rows", 2)
     everything = foreign_machine("x86_64")
     isas = [choose_isa(name, everything) for name in ("amx", "avx512")]
     assert len({code.kernel_key(kernel, isa) for isa in isas}) == 2

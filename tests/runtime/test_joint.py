@@ -24,7 +24,7 @@ from morpho.program import co_schedule
 from morpho.program.co_schedule import is_sound
 from morpho.program.kernel import Kernel
 from morpho.program.program import Program, Slot, Step
-from morpho.program.view import Place
+from morpho.program.view import View
 from morpho.runtime import measure
 
 SIZE = (60, 300)  # softmax of it is too little work for two threads, of four such is enough
@@ -343,7 +343,7 @@ def test_dynamic_places_end_with_their_slots() -> None:
     """A plan from disk whose places have sizes that change is not taken for one whose steps meet (found by a user)."""
     program = Program(slots=[Slot("temporary", float32, 16, offset=64 * i) for i in range(2)])
     n = Dim("n", 1, 16)
-    places = [Place(slot, 0, (n,), (1,), float32) for slot in range(2)]
+    places = [View(slot, 0, (n,), (1,), float32) for slot in range(2)]
     program.steps = [Step(OfThree(), (places[slot],), (0,), (), 1, 1, "", "", together=2 - 2 * slot)
                      for slot in range(2)]
     assert is_sound(program)

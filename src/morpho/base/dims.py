@@ -223,15 +223,17 @@ class Dim:
         return len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1
 
     @property
-    def line(self) -> Line | None:
+    def line(self) -> Affine | None:
         """The size as a multiple of one symbol and a number, where it is that and the factor positive.
 
         >>> (2 * Dim("n") + 3).line
-        Line(symbol='n', factor=2, constant=3)
+        Affine(symbol='n', factor=2, constant=3)
         """
         terms = {monomial: factor for monomial, factor in self.terms if monomial}
         ((monomial, factor), *others) = terms.items()
-        return None if others or len(monomial) > 1 or factor < 1 else Line(monomial[0][0], factor, constant_term(self))
+        if others or len(monomial) > 1 or factor < 1:
+            return None
+        return Affine(monomial[0][0], factor, constant_term(self))
 
     @property
     def symbols(self) -> dict[str, tuple[int, int]]:
@@ -239,7 +241,7 @@ class Dim:
         return {name: (low, high) for monomial, _ in self.terms for name, low, high in monomial}
 
 
-class Line(NamedTuple):
+class Affine(NamedTuple):
     """factor * symbol + constant."""
 
     symbol: str

@@ -16,7 +16,7 @@ from morpho.base.dims import upper
 from morpho.cost.dispatch_thresholds import Crossovers
 from morpho.passes.memory.liveness import Updates
 from morpho.program.program import HostStep, Program, Step
-from morpho.program.view import Place
+from morpho.program.view import View
 
 WORK_PER_THREAD = 1 << 20  # below this much work (columns x operations) a second thread costs more than it gives
 LEAST_OF = {"one": 1 << 62, "many": 0}  # work above which a step is shared that must not be, or must
@@ -135,7 +135,7 @@ class Touched:
         return self.checks and (seen.checks or seen.results)
 
 
-def _bytes_of(place: Place) -> Bytes:
+def _bytes_of(place: View) -> Bytes:
     """From the first to behind the last element of a place, within its slot."""
     first = last = place.offset
     for size, stride in zip(place.shape, place.strides, strict=True):
@@ -260,7 +260,7 @@ def _are_apart(program: Program, group: Sequence[Step]) -> bool:
                    for where, first, last in writes[one] for there, start, end in (*reads[other], *writes[other]))
 
 
-def _lies(program: Program, place: Place, within: Bytes) -> tuple[int, int, int]:
+def _lies(program: Program, place: View, within: Bytes) -> tuple[int, int, int]:
     """Bytes of a slot, at most all it has; temporaries share one arena."""
     slot = program.slots[place.slot]
     first, last = within[0], min(within[1], slot.nbytes)

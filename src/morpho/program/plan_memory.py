@@ -5,7 +5,7 @@ from __future__ import annotations
 from morpho.passes.memory.arena import Lifetime, plan
 from morpho.program.co_schedule import groups
 from morpho.program.program import HostStep, Program, Step
-from morpho.program.view import Place
+from morpho.program.view import View
 
 
 def plan_memory(program: Program, reuse: bool = True, apart: bool = False) -> None:
@@ -51,7 +51,7 @@ def _root(slot: int, shared: dict[int, int]) -> int:
     return slot
 
 
-def written(step: Step | HostStep) -> list[Place]:
+def written(step: Step | HostStep) -> list[View]:
     return list(step.outputs) if isinstance(step, HostStep) else step.written
 
 

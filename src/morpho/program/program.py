@@ -14,7 +14,7 @@ from morpho.base.dtypes import DType
 from morpho.ir.node import Node
 from morpho.ir.op import Cost
 from morpho.program.kernel import Kernel
-from morpho.program.view import Place
+from morpho.program.view import View
 
 
 @dataclass(slots=True)
@@ -38,8 +38,8 @@ class Step:
     """One native kernel call."""
 
     kernel: Kernel
-    places: tuple[Place | None, ...]
-    writes: tuple[int, ...]  # positions in `places`
+    views: tuple[View | None, ...]  # of its operands
+    writes: tuple[int, ...]  # positions in `views`
     values: tuple[Size, ...]
     rows: Size
     columns: Size
@@ -54,7 +54,7 @@ class Step:
     checked: bool = False  # its indices were found right by an earlier step
     together: int = 1  # how many steps from here on run as one launch; 0 for those after the first
     prologue: Kernel | None = None  # called by the kernel on rows of its left operand, before they are packed
-    prologue_at: int = 0  # where its operands begin in `places`
+    prologue_at: int = 0  # where its operands begin in `views`
     choice: str = ""  # for people: which kernel was taken for a product, and which others could have been
     sizes: tuple[Size, ...] = ()  # of a product, for people: rows x columns count its pieces and their multiply-adds
 
@@ -67,10 +67,10 @@ class Step:
         """The same at the sizes that `number` gives."""
         operations = self.rows * self.columns * self.kernel.flops if self.operations is None else self.operations
         places = {(p.slot, p.offset, p.shape, p.strides): self._moved(p, i, number) * p.dtype.itemsize
-                  for i, p in enumerate(self.places) if p is not None}
+                  for i, p in enumerate(self.views) if p is not None}
         return Cost(number(operations), sum(places.values()))
 
-    def _moved(self, place: Place, position: int, number: Callable[[Size], int]) -> int:
+    def _moved(self, place: View, position: int, number: Callable[[Size], int]) -> int:
         """Elements of an operand that go through memory; of a table those that are looked up."""
         there = number(_distinct(place))
         return min(there, number(self.rows * self.columns)) if position in self.kernel.gathered else there
@@ -79,14 +79,14 @@ class Step:
     def width(self) -> float:
         """Bytes of what it computes with, as a multiple of float32: a vector holds so many times fewer of them. Only
         products gain by shorter ones."""
-        places = self.places[:1] if self.is_product else self.places
+        places = self.views[:1] if self.is_product else self.views
         widest = max((place.dtype.compute.itemsize for place in places if place is not None), default=4)
         return widest / 4 if self.is_product else max(1, widest / 4)
 
     @property
     def work(self) -> int:
         """Operations per column, moving its operands among them."""
-        return self.kernel.flops + 2 * len(self.places)
+        return self.kernel.flops + 2 * len(self.views)
 
     @property
     def is_product(self) -> bool:
@@ -94,12 +94,12 @@ class Step:
         return self.kernel.role in ("gemm", "gemv")
 
     @property
-    def reads(self) -> list[Place]:
-        return [p for i, p in enumerate(self.places) if p is not None and i not in self.writes]
+    def reads(self) -> list[View]:
+        return [p for i, p in enumerate(self.views) if p is not None and i not in self.writes]
 
     @property
-    def written(self) -> list[Place]:
-        return [place for i in self.writes if (place := self.places[i]) is not None]
+    def written(self) -> list[View]:
+        return [place for i in self.writes if (place := self.views[i]) is not None]
 
     def scratch_bytes(self, threads: int, number: Callable[[Size], int] = upper) -> int:
         """Scratch of so many threads together, at the largest sizes or at those that `number` gives."""
@@ -112,7 +112,7 @@ class Step:
         """Slots that are read until the step is over, whatever `in_place` says: those of a product's two sides."""
         if self.epilogue is None:
             return set()
-        sides = (*self.places[:2], *(self.places[self.prologue_at:] if self.prologue is not None else ()))
+        sides = (*self.views[:2], *(self.views[self.prologue_at:] if self.prologue is not None else ()))
         return {place.slot for place in sides if place is not None}
 
     @property
@@ -126,7 +126,7 @@ class Step:
         return not self.checked and any(kernel.may_fault for kernel in self.kernels)
 
 
-def _distinct(place: Place) -> Size:
+def _distinct(place: View) -> Size:
     """Elements of a place that lie apart: a broadcast axis repeats them."""
     return product(tuple(size for size, stride in zip(place.shape, place.strides, strict=True) if stride != 0))
 
@@ -136,14 +136,14 @@ class HostStep:
     """An operation that runs in NumPy between native steps."""
 
     node: Node
-    inputs: tuple[Place, ...]
-    outputs: tuple[Place, ...]
+    inputs: tuple[View, ...]
+    outputs: tuple[View, ...]
     label: str
     origin: str
     fallback: bool
 
     @property
-    def reads(self) -> list[Place]:
+    def reads(self) -> list[View]:
         return list(self.inputs)
 
 
@@ -153,7 +153,7 @@ class Program:
 
     slots: list[Slot] = field(default_factory=list)
     steps: list[Step | HostStep] = field(default_factory=list)
-    outputs: list[Place] = field(default_factory=list)
+    outputs: list[View] = field(default_factory=list)
     prepare: list[Step] = field(default_factory=list)  # steps on constants, run once
     kept: dict[int, bool] = field(default_factory=dict)  # slots they write, and whether a call reads them
     copies: int = 0

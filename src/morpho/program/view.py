@@ -22,7 +22,7 @@ class Border:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class View:
     """A strided view of a slot. With `borders` it shows more than there is: `fill` stands outside them."""
 
     slot: int
@@ -38,18 +38,18 @@ class Place:
         return is_contiguous(self.shape, self.strides)
 
 
-def whole(slot: int, shape: tuple[Size, ...], dtype: DType) -> Place:
+def whole(slot: int, shape: tuple[Size, ...], dtype: DType) -> View:
     """A slot seen as one contiguous array."""
-    return Place(slot, 0, shape, contiguous_strides(shape), dtype)
+    return View(slot, 0, shape, contiguous_strides(shape), dtype)
 
 
-def as_pairs(place: Place) -> Place:
+def as_pairs(place: View) -> View:
     """A place of complex numbers as one of their real and imaginary parts, which native code can copy."""
     part = float32 if place.dtype is complex64 else float64
-    return Place(place.slot, 2 * place.offset, (*place.shape, 2), (*(2 * s for s in place.strides), 1), part)
+    return View(place.slot, 2 * place.offset, (*place.shape, 2), (*(2 * s for s in place.strides), 1), part)
 
 
-def padded(place: Place, pad: Node) -> Place:
+def padded(place: View, pad: Node) -> View:
     """What a `pad` of a place shows, without memory for it."""
     offset = place.offset
     for before, stride in zip(pad["before"], place.strides, strict=True):
@@ -58,10 +58,10 @@ def padded(place: Place, pad: Node) -> Place:
     borders = tuple(Border(size, -before, tuple(int(d == axis) for d in range(rank)))
                     for axis, (size, before, after) in enumerate(zip(place.shape, pad["before"], pad["after"],
                                                                      strict=True)) if before != 0 or after != 0)
-    return Place(place.slot, offset, pad.shape, place.strides, place.dtype, borders, pad["value"])
+    return View(place.slot, offset, pad.shape, place.strides, place.dtype, borders, pad["value"])
 
 
-def look(view: Node, place: Place) -> Place | None:
+def look(view: Node, place: View) -> View | None:
     """The place of a view of something; None when a reshape needs a copy first."""
     if view.op.name == "again":
         return place
@@ -74,7 +74,7 @@ def look(view: Node, place: Place) -> Place | None:
         if along is None:
             return None
         borders.append(Border(border.size, _moved(view, border.offset, border.strides), along))
-    return Place(place.slot, _moved(view, place.offset, place.strides), view.shape, strides, place.dtype,
+    return View(place.slot, _moved(view, place.offset, place.strides), view.shape, strides, place.dtype,
                  tuple(borders), place.fill)
 
 

@@ -32,7 +32,7 @@ from morpho.passes.pipeline import optimise
 from morpho.program.kernel import Kernel
 from morpho.program.plan_memory import plan_memory
 from morpho.program.program import HostStep, Program, Step
-from morpho.program.view import Place
+from morpho.program.view import View
 
 MAGIC = b"morpho-cpu-1\n"
 
@@ -190,7 +190,7 @@ class CpuExecutable:
     def _run_host(self, step: HostStep, pointers: list[int], arena: int, sizes: Mapping[str, int]) -> None:
         slots, inputs = self.program.slots, self.lowered.inputs
 
-        def look(place: Place) -> np.ndarray:
+        def look(place: View) -> np.ndarray:
             slot = slots[place.slot]
             base = (pointers[slot.index] if slot.kind == "input" else
                     pointers[inputs + slot.index] if slot.kind == "result" else arena + slot.offset)

@@ -42,7 +42,7 @@ from morpho.passes.pipeline import MEMORY, Report, optimise, switched_off
 from morpho.passes.remat.remat import Budget
 from morpho.program.pipeline import ProgramContext, Rows, finish
 from morpho.program.program import HostStep, Program, Step
-from morpho.program.view import Place
+from morpho.program.view import View
 from morpho.runtime import measure
 from morpho.runtime.code_cache.cache import BoundedCache
 from morpho.runtime.memory.buffer import Buffer, allocate, view_memory
@@ -363,7 +363,7 @@ def _run_host(program: Program, step: HostStep, pointers: list[int], arena: int,
         _say_fallback(step)
     inputs = sum(slot.kind == "input" for slot in program.slots)
 
-    def look(place: Place) -> np.ndarray:
+    def look(place: View) -> np.ndarray:
         slot = program.slots[place.slot]
         base = {"input": lambda: pointers[slot.index], "result": lambda: pointers[inputs + slot.index],
                 "temporary": lambda: arena + slot.offset}[slot.kind]()
@@ -407,7 +407,7 @@ def _static(size: Size) -> int:
     return size
 
 
-def _output(program: Program, place: Place, inputs: Sequence[Buffer], results: Sequence[Buffer]) -> Buffer:
+def _output(program: Program, place: View, inputs: Sequence[Buffer], results: Sequence[Buffer]) -> Buffer:
     slot = program.slots[place.slot]
     base = inputs[slot.index] if slot.kind == "input" else results[slot.index]
     address = base.address + _static(place.offset) * place.dtype.itemsize

@@ -32,7 +32,7 @@ from morpho.passes.remat.remat import Budget, Recomputed
 from morpho.program.co_schedule import AHEAD, is_sound
 from morpho.program.kernel import Role
 from morpho.program.program import Program, Slot, Step
-from morpho.program.view import Place
+from morpho.program.view import View
 from morpho.runtime import measure
 from morpho.runtime.code_cache import store  # noqa: F401  (compiled code is kept from here on)
 from morpho.runtime.code_cache.disk import Damaged
@@ -114,7 +114,7 @@ class _Writer:
 
     def step(self, step: Step) -> list[Any]:
         return [self.kernel(step.kernel), None if step.epilogue is None else self.kernel(step.epilogue),
-                [None if place is None else self.place(place) for place in step.places], step.writes,
+                [None if place is None else self.place(place) for place in step.views], step.writes,
                 [_number(n) for n in step.values], _number(step.rows), _number(step.columns), step.label,
                 self.lines.get(step.origin, NO_LINE), step.splits_columns, step.in_place, step.scratch, step.threads,
                 None if step.operations is None else _number(step.operations), step.checked,
@@ -125,7 +125,7 @@ class _Writer:
         return self.kernels.setdefault(kernel, len(self.kernels))
 
     @staticmethod
-    def place(place: Place) -> list[Any]:
+    def place(place: View) -> list[Any]:
         return [place.slot, _number(place.offset), [_number(n) for n in place.shape],
                 [_number(n) for n in place.strides], place.dtype.name, bool(place.borders)]
 
@@ -245,9 +245,9 @@ class _Reader:
             return self.here
         return self.graph.nodes[_integer(line, len(self.graph.nodes) - 1)].origin
 
-    def place(self, row: Any) -> Place:
+    def place(self, row: Any) -> View:
         number, offset, shape, strides, dtype, bordered = row  # borders themselves are among the step's numbers
-        place = Place(_integer(number, len(self.slots) - 1), self.size(offset), self.sizes(shape), self.sizes(strides),
+        place = View(_integer(number, len(self.slots) - 1), self.size(offset), self.sizes(shape), self.sizes(strides),
                       _dtype(dtype))
         _check(len(shape) == len(strides), "a place of two ranks")
         _check(_flag(bordered) or self.slots[number].kind == "input" or _is_inside(place, self.slots[number]),
@@ -309,7 +309,7 @@ def _dtype(name: Any) -> DType:
     return BY_NAME[name]
 
 
-def _is_inside(place: Place, slot: Slot) -> bool:
+def _is_inside(place: View, slot: Slot) -> bool:
     """Whether every element lies in the slot, as far as the numbers are known."""
     first = last = place.offset
     for size, stride in zip(place.shape, place.strides, strict=True):

@@ -142,7 +142,7 @@ def _packed_anew(chosen: Specialisation) -> int:
         if not isinstance(step, Step):
             continue
         position = {"pack": 0, "gemm": 1}.get(step.kernel.role)
-        packed = None if position is None else step.places[position]
+        packed = None if position is None else step.views[position]
         if packed is not None:
             found |= made.get(packed.slot, set())
         reads, targets = {place.slot for place in step.reads}, {place.slot for place in step.written}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from morpho.base.dims import Line
+from morpho.base.dims import Affine
 from morpho.base.shapes import is_contiguous
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, make, rebuild, toposort
@@ -26,7 +26,7 @@ from morpho.tensor.state.trace import Trace
 class Binding(NamedTuple):
     """Where the number of a symbol is found: an axis of an argument whose size is that line of it."""
 
-    line: Line
+    line: Affine
     argument: int
     axis: int
     least: int

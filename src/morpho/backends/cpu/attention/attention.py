@@ -15,7 +15,7 @@ from morpho.backends.cpu.codegen.kernel_abi import Record
 from morpho.base.dtypes import DType
 from morpho.program.kernel import Kernel
 
-BLOCK = 64  # keys; blocks start at multiples of it
+KEY_BLOCK = 64  # keys; blocks start at multiples of it
 TILE, TALL_TILE = 32, 64  # rows
 FAR = 1 << 40  # positions are held within this: beyond the end of any axis
 WIDEST = 64  # elements: the most that a padded line is longer
@@ -33,8 +33,8 @@ def record_of(rank: int, operands: Sequence[str]) -> Record:
 
 def forward_scratch_bytes(depth: int, width: int) -> int:
     """Bytes for one thread: tables, two blocks of scores, a tile of queries and results, a block of keys and values."""
-    fixed = TALL_TILE * (4 * 8 + 2 * 4 + 3 * 8 + 6 * 8) + 2 * BLOCK * TALL_TILE * 8 + 20 * 64
-    return fixed + (TALL_TILE + BLOCK) * (depth + width + 2 * WIDEST) * 8
+    fixed = TALL_TILE * (4 * 8 + 2 * 4 + 3 * 8 + 6 * 8) + 2 * KEY_BLOCK * TALL_TILE * 8 + 20 * 64
+    return fixed + (TALL_TILE + KEY_BLOCK) * (depth + width + 2 * WIDEST) * 8
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class AttentionKernel(Kernel):
 
 def backward_scratch_bytes(depth: int, width: int) -> int:
     """Scratch of one thread, of any of the kernels."""
-    fixed = BLOCK * (8 * 8 + 2 * 4 + 3 * 8) + BLOCK * (TILE + BLOCK) * 8 + 24 * 64
-    return fixed + 4 * BLOCK * (depth + width + 2 * WIDEST) * 8
+    fixed = KEY_BLOCK * (8 * 8 + 2 * 4 + 3 * 8) + KEY_BLOCK * (TILE + KEY_BLOCK) * 8 + 24 * 64
+    return fixed + 4 * KEY_BLOCK * (depth + width + 2 * WIDEST) * 8
 
 
 @dataclass(frozen=True)

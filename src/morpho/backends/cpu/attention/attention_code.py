@@ -139,10 +139,10 @@ def any_lane(e: Emitter, mask: Value) -> Value:
     return e.assign(f"call i1 @{name}({mask.type} {mask.name})", "i1", 1)
 
 
-def ask_for(e: Emitter, pointer: str, element: str, count: Value) -> None:
+def prefetch(e: Emitter, pointer: str, element: str, count: Value) -> None:
     """Has `count` elements of memory brought near; where there are none nothing happens."""
     with e.loop(0, count, 8 * CACHE_LINE // BITS[element]) as loop:
-        e.ask_for(e.offset(pointer, element, loop.index), 1)
+        e.prefetch(e.offset(pointer, element, loop.index), 1)
 
 
 def smin(e: Emitter, a: Value, b: Value | int) -> Value:

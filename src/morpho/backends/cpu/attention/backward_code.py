@@ -10,9 +10,10 @@ pass; for `keys` and `heads` the keys are in the lanes and rows take the place o
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 
 from morpho.backends.cpu.attention import packing, products, scores
-from morpho.backends.cpu.attention.attention import BLOCK, FAR, READ, RESULTS, TILE, AttentionBackwardKernel
+from morpho.backends.cpu.attention.attention import FAR, KEY_BLOCK, READ, RESULTS, TILE, AttentionBackwardKernel
 from morpho.backends.cpu.attention.attention_code import LARGEST, any_lane, smax, smin
 from morpho.backends.cpu.attention.tiles import TileCode
 from morpho.backends.cpu.codegen import scalars
@@ -22,7 +23,9 @@ from morpho.base.machine import Isa
 
 def generate(kernel: AttentionBackwardKernel, isa: Isa, name: str) -> str:
     """The LLVM module of one part of the gradient."""
-    return {"queries": QueriesCode, "keys": KeysCode, "heads": HeadsCode}[kernel.part](kernel, isa).module(name)
+    parts: dict[str, Callable[[AttentionBackwardKernel, Isa], BackwardCode]] = {
+        "queries": QueriesCode, "keys": KeysCode, "heads": HeadsCode}
+    return parts[kernel.part](kernel, isa).module(name)
 
 
 class BackwardCode(TileCode):
@@ -43,11 +46,11 @@ class BackwardCode(TileCode):
         self.lines = n["group"] * n["queries"]
         unit = max(shape.strip, shape.columns)  # lines are read by both products
         self.depth, self.width = self.padded(n["depth"], unit), self.padded(n["width"], unit)
-        self.offsets = {key: self.scratch(8 * BLOCK) for key in ("q", "ct", "lse", "delta", "mask")}
-        self.lower, self.upper = self.scratch(4 * BLOCK), self.scratch(4 * BLOCK)
-        self.lse, self.delta = self.elements(BLOCK), self.elements(BLOCK)
+        self.offsets = {key: self.scratch(8 * KEY_BLOCK) for key in ("q", "ct", "lse", "delta", "mask")}
+        self.lower, self.upper = self.scratch(4 * KEY_BLOCK), self.scratch(4 * KEY_BLOCK)
+        self.lse, self.delta = self.elements(KEY_BLOCK), self.elements(KEY_BLOCK)
         self.ones, self.top, self.ignored = (self.elements(shape.rows) for _ in range(3))
-        self.s, self.t = self.elements(BLOCK * shape.rows), self.elements(BLOCK * BLOCK)
+        self.s, self.t = self.elements(KEY_BLOCK * shape.rows), self.elements(KEY_BLOCK * KEY_BLOCK)
         self.e.store(self.e.constant(1.0, shape.element, shape.rows), self.ones)
 
     @abstractmethod
@@ -123,7 +126,7 @@ class QueriesCode(BackwardCode):
         self.prepare()
         self.q, self.ct = self.elements(TILE * self.depth), self.elements(TILE * self.width)
         self.dq = self.elements(TILE * self.depth)
-        self.k_room, self.v_room = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
+        self.k_room, self.v_room = self.elements(KEY_BLOCK * self.depth), self.elements(KEY_BLOCK * self.width)
         self.each_tile(self.lines, TILE)
 
     def tile(self, starts: dict[str, Value], first: Value) -> None:
@@ -137,7 +140,7 @@ class QueriesCode(BackwardCode):
                           e.offset(self.offsets[key], "i64", loop.index), self.strides[key][self.rank + 3], rows, size,
                           width, factor, rows, self.at(target, loop.index * width))
         self.clear(self.dq, self.depth * TILE)
-        with e.loop(least & -BLOCK, most, BLOCK) as blocks:
+        with e.loop(least & -KEY_BLOCK, most, KEY_BLOCK) as blocks:
             self.block(starts, blocks.index, count)
         with e.loop(0, count) as loop:
             line = smin(e, first + loop.index, self.lines - 1)
@@ -148,7 +151,7 @@ class QueriesCode(BackwardCode):
 
     def block(self, starts: dict[str, Value], start: Value, count: Value) -> None:
         e, n, shape, kind = self.e, self.n, self.shape, self.shape.vectors
-        keys = smin(e, n["keys"] - start, BLOCK)
+        keys = smin(e, n["keys"] - start, KEY_BLOCK)
         sources = {key: self.pointer(key, starts[key] + start * self.strides[key][self.rank + 2]) for key in "kv"}
         k, k_stride = self.packed("k", sources["k"], keys, n["depth"], self.depth, self.k_room)
         v, v_stride = self.packed("v", sources["v"], keys, n["width"], self.width, self.v_room)
@@ -160,7 +163,7 @@ class QueriesCode(BackwardCode):
             self.call(f"score_tile{kind}", self.at(self.ct, first * self.width), v, v_stride, self.width, keys, keys,
                       self.t, self.ignored)
             lower, upper = (e.offset(table, "i32", first) for table in (self.lower, self.upper))
-            with e.when(self.partly(start, BLOCK)):
+            with e.when(self.partly(start, KEY_BLOCK)):
                 self.call(f"mask_tile{kind}", self.s, start, 0, keys, lower, upper, mask,
                           e.offset(self.offsets["mask"], "i64", first), step, self.top)
             self.call("slope_tile", self.s, self.t, self.at(self.lse, first), self.at(self.delta, first), keys)
@@ -176,29 +179,29 @@ class KeysCode(BackwardCode):
 
     def prepare(self) -> None:
         super().prepare()
-        self.k, self.v = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
-        self.dk, self.dv = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
-        self.q, self.ct = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
+        self.k, self.v = self.elements(KEY_BLOCK * self.depth), self.elements(KEY_BLOCK * self.width)
+        self.dk, self.dv = self.elements(KEY_BLOCK * self.depth), self.elements(KEY_BLOCK * self.width)
+        self.q, self.ct = self.elements(KEY_BLOCK * self.depth), self.elements(KEY_BLOCK * self.width)
 
     def body(self) -> None:
         self.prepare()
-        self.each_tile(self.n["keys"], BLOCK)
+        self.each_tile(self.n["keys"], KEY_BLOCK)
 
     def tile(self, starts: dict[str, Value], first: Value) -> None:
         e, n, rows = self.e, self.n, self.shape.rows
-        count = smin(e, n["keys"] - first, BLOCK)
+        count = smin(e, n["keys"] - first, KEY_BLOCK)
         sides = (("k", n["depth"], self.depth, self.k, self.dk), ("v", n["width"], self.width, self.v, self.dv))
         for key, size, width, target, result in sides:
             along, step = self.strides[key][self.rank + 2:self.rank + 4]
-            with e.loop(0, BLOCK) as loop:
+            with e.loop(0, KEY_BLOCK) as loop:
                 place = starts[key] + smin(e, first + loop.index, n["keys"] - 1) * along
                 self.store_word(place, self.offsets["q"], loop.index)
-            with e.loop(0, BLOCK, rows) as loop:
+            with e.loop(0, KEY_BLOCK, rows) as loop:
                 self.call("pack_lanes", self.buffers[key],
                           e.offset(self.offsets["q"], "i64", loop.index), step, rows, size, width, self.one,
                           rows, self.at(target, loop.index * width))
-            self.clear(result, width * BLOCK)
-        with e.loop(0, self.lines, BLOCK) as blocks:
+            self.clear(result, width * KEY_BLOCK)
+        with e.loop(0, self.lines, KEY_BLOCK) as blocks:
             self.block(starts, blocks.index, first, count)
         for key, size, width, _, result in sides:
             with e.loop(0, count) as loop:
@@ -209,8 +212,8 @@ class KeysCode(BackwardCode):
     def block(self, starts: dict[str, Value], start: Value, first: Value, count: Value) -> None:
         """Rows from `start` and the tile's keys, unless none of those sees any of these."""
         e, n = self.e, self.n
-        lines = smin(e, self.lines - start, BLOCK)
-        least, most = self.place_rows(starts, start, BLOCK)
+        lines = smin(e, self.lines - start, KEY_BLOCK)
+        least, most = self.place_rows(starts, start, KEY_BLOCK)
         with e.when(e.icmp("slt", least, first + count) & e.icmp("sgt", most, first)):
             for key, size, width, factor, target in (("q", n["depth"], self.depth, self.scale, self.q),
                                                      ("ct", n["width"], self.width, self.one, self.ct)):
@@ -258,13 +261,13 @@ class HeadsCode(KeysCode):
     def body(self) -> None:
         e, n = self.e, self.n
         self.prepare()
-        self.k_room = self.elements(BLOCK * self.depth)
+        self.k_room = self.elements(KEY_BLOCK * self.depth)
         first, last = self.pieces(self.heads())
         with e.loop(first, last) as heads:
             starts = self.starts(heads.index, self.operands)
             self.total = self.at(self.buffers["total"], heads.index * self.lines * self.depth)
             self.clear(self.total, self.lines * self.depth)
-            with e.loop(0, n["keys"], BLOCK) as tiles:
+            with e.loop(0, n["keys"], KEY_BLOCK) as tiles:
                 self.tile(starts, tiles.index)
             with e.loop(0, self.lines) as lines:
                 head = e.instruction("udiv", lines.index, n["queries"])
@@ -273,12 +276,12 @@ class HeadsCode(KeysCode):
                                 self.scale)
 
     def slopes(self, at: Value) -> str:
-        return self.at(self.t, at * BLOCK)
+        return self.at(self.t, at * KEY_BLOCK)
 
     def tile(self, starts: dict[str, Value], first: Value) -> None:
         n = self.n
         source = self.pointer("k", starts["k"] + first * self.strides["k"][self.rank + 2])
-        count = smin(self.e, n["keys"] - first, BLOCK)
+        count = smin(self.e, n["keys"] - first, KEY_BLOCK)
         self.k_lines, self.k_stride = self.packed("k", source, count, n["depth"], self.depth, self.k_room)
         super().tile(starts, first)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from morpho.backends.cpu.attention.attention import BLOCK, TALL_TILE
+from morpho.backends.cpu.attention.attention import KEY_BLOCK, TALL_TILE
 from morpho.backends.cpu.attention.attention_code import LARGEST, Shape, any_lane, smax, smin
 from morpho.backends.cpu.attention.products import stored_strip
 from morpho.backends.cpu.attention.tiles import TileCode
@@ -19,7 +19,7 @@ from morpho.base.dtypes import DType
 UNKNOWN = 2  # whether a block of values is finite, before anyone asked
 
 
-class Block(NamedTuple):
+class KeyBlock(NamedTuple):
     """A block of keys and values, as the routines read them; or as they are `stored`, which only those of a row can."""
 
     start: Value
@@ -47,10 +47,10 @@ class BlockCode(TileCode):
         self.limits = self.scratch(32 * (tile // self.shape.rows))  # per group: least lower, most lower, ... upper
         self.m, self.sums, self.factor = (self.elements(tile) for _ in range(3))
         self.seen = self.scratch(8 * (tile // self.shape.rows))  # per group: keys of the block it sees, if a whole one
-        self.s, self.marks = self.elements(BLOCK * tile), self.elements(BLOCK * self.shape.rows)
+        self.s, self.marks = self.elements(KEY_BLOCK * tile), self.elements(KEY_BLOCK * self.shape.rows)
         self.top, self.flag = self.elements(tile), self.scratch(8)
         self.q, self.o = self.elements(tile * self.depth), self.elements(tile * self.width)
-        self.k_room, self.v_room = self.elements(BLOCK * self.depth), self.elements(BLOCK * self.width)
+        self.k_room, self.v_room = self.elements(KEY_BLOCK * self.depth), self.elements(KEY_BLOCK * self.width)
 
     def ways(self, left: Value) -> list[tuple[Shape | None, Value]]:
         """How a group of so many rows is taken: one by one, as half a tile or a whole one, and when."""
@@ -63,11 +63,11 @@ class BlockCode(TileCode):
 
     def block(self, starts: dict[str, Value], start: Value, groups: Value, count: Value) -> None:
         e, n, shape = self.e, self.n, self.shape
-        keys = smin(e, n["keys"] - start, BLOCK)
+        keys = smin(e, n["keys"] - start, KEY_BLOCK)
         sources = {key: self.pointer(key, starts[key] + start * self.strides[key][self.rank + 2]) for key in "kv"}
         often = e.icmp("sgt", count, 2 * shape.value_rows)
         stored = self.read_as_stored(count)
-        block = Block(start, keys, stored,
+        block = KeyBlock(start, keys, stored,
                       *self.packed("k", sources["k"], keys, n["depth"], self.depth, self.k_room, stored=stored),
                       *self.packed("v", sources["v"], keys, n["width"], self.width, self.v_room, often, stored))
         e.store(e.constant(UNKNOWN, "i64", 1), self.flag)
@@ -107,23 +107,23 @@ class BlockCode(TileCode):
         """How many keys of a block a group sees, and how many of the first ones are seen by all of its rows."""
         e = self.e
         least_lower, most_lower, least_upper, most_upper = (self.word(self.limits, group * 4 + i) for i in range(4))
-        seen = smin(e, most_upper - start, BLOCK)
-        seen = e.select(e.icmp("slt", least_lower, start + BLOCK), seen, 0)
+        seen = smin(e, most_upper - start, KEY_BLOCK)
+        seen = e.select(e.icmp("slt", least_lower, start + KEY_BLOCK), seen, 0)
         if self.mask is not None:
             return seen, e.constant(0, "i64", 1)
-        clear = smin(e, smax(e, least_upper - start, 0), BLOCK)
+        clear = smin(e, smax(e, least_upper - start, 0), KEY_BLOCK)
         return seen, e.select(e.icmp("sgt", most_lower, start), 0, clear)
 
-    def row(self, row: Value, block: Block) -> None:
+    def row(self, row: Value, block: KeyBlock) -> None:
         """One row and one block."""
         e, start = self.e, block.start
         lower, upper = (e.load(e.offset(table, "i32", row), "i32", 1) for table in (self.lower, self.upper))
-        count = smin(e, e.convert("sext", upper, "i64") - start, BLOCK)
+        count = smin(e, e.convert("sext", upper, "i64") - start, KEY_BLOCK)
         first = e.convert("sext", lower, "i64") - start
-        with e.when(e.icmp("sgt", count, 0) & e.icmp("slt", first, BLOCK)):
+        with e.when(e.icmp("sgt", count, 0) & e.icmp("slt", first, KEY_BLOCK)):
             self.call_row("score", block, self.at(self.q, row * self.depth), block.k, block.k_stride, self.depth, count,
                           block.keys, self.marks, block.v)
-            partial = e.icmp("slt", count, BLOCK) | e.icmp("sgt", first, 0)
+            partial = e.icmp("slt", count, KEY_BLOCK) | e.icmp("sgt", first, 0)
             if self.mask is not None:
                 partial = e.constant(True, "i1", 1)
             with e.when(partial):
@@ -135,7 +135,7 @@ class BlockCode(TileCode):
             self.call_row("value", block, self.s, self.marks, 1, block.v, block.v_stride, clear, count, self.width,
                           e.load(factor, self.shape.element, 1), self.at(self.o, row * self.width), self.after(block))
 
-    def call_row(self, product: str, block: Block, *arguments: Value | str | int) -> None:
+    def call_row(self, product: str, block: KeyBlock, *arguments: Value | str | int) -> None:
         """One of the two products of a row, by the routine that reads the block as it is."""
         if block.stored is None:
             self.call(f"{product}_row", *arguments)
@@ -143,7 +143,7 @@ class BlockCode(TileCode):
         for stored in self.e.both(block.stored):
             self.call(f"{product}_stored_row" if stored else f"{product}_row", *arguments)
 
-    def after(self, block: Block) -> str:
+    def after(self, block: KeyBlock) -> str:
         """Where the keys lie, as they are stored, that are likely the next ones: of the next block, or head."""
         return self.e.offset(block.k, self.memory, block.k_stride * block.keys)
 
@@ -154,7 +154,7 @@ class BlockCode(TileCode):
         line = self.e.offset(self.buffers["mask"], scalars.memory_type(self.mask), offset)
         return line, self.strides["mask"][self.rank + 3]
 
-    def half_group(self, number: Value, first: Value, left: Value, block: Block) -> None:
+    def half_group(self, number: Value, first: Value, left: Value, block: KeyBlock) -> None:
         """A group of few rows and one block."""
         e, half = self.e, self.shape.half
         seen, clear = self.view(number, block.start)
@@ -167,7 +167,7 @@ class BlockCode(TileCode):
         with e.when(whole ^ 1):
             self.value_rows(half, self.s, first, left, block, seen)
 
-    def whole_groups(self, groups: Value, count: Value, most: Value, block: Block) -> None:
+    def whole_groups(self, groups: Value, count: Value, most: Value, block: KeyBlock) -> None:
         """All groups of the most rows and one block."""
         e, shape = self.e, self.shape
         self.call("score_tiles", self.q, block.k, block.k_stride, self.depth, most, block.keys, self.s, self.top,
@@ -175,20 +175,20 @@ class BlockCode(TileCode):
         with e.loop(0, groups) as loop:
             seen = self.word(self.seen, loop.index)
             with e.when(e.icmp("sgt", seen, 0)):
-                first, s = loop.index * shape.rows, self.at(self.s, loop.index * (BLOCK * shape.rows))
+                first, s = loop.index * shape.rows, self.at(self.s, loop.index * (KEY_BLOCK * shape.rows))
                 whole = self.weigh(shape, s, first, block, seen, self.view(loop.index, block.start)[1])
                 with e.when(whole ^ 1):
                     self.value_rows(shape, s, first, smin(e, count - first, shape.rows), block, seen)
                     self.store_word(e.constant(0, "i64", 1), self.seen, loop.index)
         self.call("value_tiles", self.s, block.v, block.v_stride, self.width, self.factor, self.o, groups, self.seen)
 
-    def weigh(self, shape: Shape, s: str, first: Value, block: Block, seen: Value, clear: Value) -> Value:
+    def weigh(self, shape: Shape, s: str, first: Value, block: KeyBlock, seen: Value, clear: Value) -> Value:
         """The scores of a group become weights. Where some keys are masked for some rows, a value that is not finite
         would reach rows that may not see it, as 0 * inf: then rows take their values one by one, and this is false."""
         e, kind, at_top = self.e, shape.vectors, self.at(self.top, first)
         top = e.absolute(e.load(at_top, shape.element, shape.rows))
         strange = any_lane(e, e.fcmp("uge", top, LARGEST[shape.element]))  # overflown: clamp
-        partial = e.icmp("slt", clear, BLOCK) | strange
+        partial = e.icmp("slt", clear, KEY_BLOCK) | strange
         with e.when(partial):
             lower, upper = (e.offset(table, "i32", first) for table in (self.lower, self.upper))
             mask = "null" if self.mask is None else self.buffers["mask"]
@@ -199,13 +199,13 @@ class BlockCode(TileCode):
             with e.when(e.icmp("eq", self.word(self.flag, 0), UNKNOWN)):
                 self.call("finite", block.v, block.v_stride, block.keys, self.width, self.flag)
         whole = e.icmp("ne", self.word(self.flag, 0), 0) | (partial ^ 1)
-        with e.when(whole ^ 1), e.loop(0, BLOCK * shape.rows, shape.rows) as loop:
+        with e.when(whole ^ 1), e.loop(0, KEY_BLOCK * shape.rows, shape.rows) as loop:
             e.store(e.load(self.at(s, loop.index), shape.element, shape.rows), self.at(self.marks, loop.index))
         m, sums, factor = (self.at(table, first) for table in (self.m, self.sums, self.factor))
         self.call(f"softmax_tile{kind}", s, m, sums, factor, at_top, seen)
         return whole
 
-    def value_rows(self, shape: Shape, s: str, first: Value, left: Value, block: Block, seen: Value) -> None:
+    def value_rows(self, shape: Shape, s: str, first: Value, left: Value, block: KeyBlock, seen: Value) -> None:
         """The second product of a group, row by row."""
         e, o, factor = self.e, self.at(self.o, first * self.width), self.at(self.factor, first)
         with e.loop(0, left) as rows:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from morpho.backends.cpu.attention import packing, products, scores
-from morpho.backends.cpu.attention.attention import BLOCK, FAR, OPERANDS, AttentionKernel
-from morpho.backends.cpu.attention.attention_code import MINUS_INFINITY, ask_for, smax, smin
+from morpho.backends.cpu.attention.attention import FAR, KEY_BLOCK, OPERANDS, AttentionKernel
+from morpho.backends.cpu.attention.attention_code import MINUS_INFINITY, prefetch, smax, smin
 from morpho.backends.cpu.attention.blocks import BlockCode
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
@@ -65,7 +65,7 @@ class ForwardCode(BlockCode):
         self.place_rows(starts, first, placed)
         least, most = self.find_limits(groups, placed)
         self.begin(groups, count, placed)
-        with e.loop(least & -BLOCK, most, BLOCK) as blocks:
+        with e.loop(least & -KEY_BLOCK, most, KEY_BLOCK) as blocks:
             self.block(starts, blocks.index, groups, count)
         self.finish(count)
 
@@ -77,7 +77,7 @@ class ForwardCode(BlockCode):
             head = e.instruction("udiv", line, n["queries"])
             row = line - head * n["queries"]
             places = {key: self.line(key, starts[key], head, row) for key in self.offsets}
-            ask_for(e, self.pointer("q", places["q"]), self.memory, n["depth"])
+            prefetch(e, self.pointer("q", places["q"]), self.memory, n["depth"])
             for key, table in self.offsets.items():
                 self.store_word(places[key], table, loop.index)
             lower, upper = self.limits_of(starts, head, row)

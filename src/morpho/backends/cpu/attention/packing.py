@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.attention.attention_code import Routine, Shape, any_lane, ask_for, turned
+from morpho.backends.cpu.attention.attention_code import Routine, Shape, any_lane, prefetch, turned
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.base.dtypes import DType
@@ -20,7 +20,7 @@ def pack_lines(shape: Shape, dtype: DType) -> Routine:
     with e.loop(0, f["lines"]) as lines:
         source = e.offset("%source", memory, lines.index * f["stride"])
         target = f.at("%target", lines.index * f["width"])
-        ask_for(e, e.offset(source, memory, f["stride"] * AHEAD), memory, whole)
+        prefetch(e, e.offset(source, memory, f["stride"] * AHEAD), memory, whole)
         done = e.constant(0, "i64", 1)
         for vectors in (TOGETHER, 1):
             until = whole & -(vectors * lanes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.attention.attention import BLOCK
+from morpho.backends.cpu.attention.attention import KEY_BLOCK
 from morpho.backends.cpu.attention.attention_code import (
     MINUS_INFINITY,
     Routine,
@@ -54,7 +54,7 @@ def score_tiles(shape: Shape) -> Routine:
     with e.loop(0, f["count"], shape.keys) as groups:
         lines = _key_lines(f, groups.index)
         with e.loop(0, f["tiles"]) as tiles, e.when(e.icmp("slt", groups.index, _seen(f, tiles.index))):
-            target = f.at("%s", (tiles.index * BLOCK + groups.index) * rows)
+            target = f.at("%s", (tiles.index * KEY_BLOCK + groups.index) * rows)
             top = f.at("%top", tiles.index * rows)
             tops = [f.load(top, n * lanes, lanes) for n in range(shape.vectors)]
             for n, new in enumerate(_scores(f, f.at("%q", tiles.index * rows * f["depth"]), lines, tops, target)):
@@ -113,7 +113,7 @@ def value_tiles(shape: Shape) -> Routine:
     with e.loop(0, f["width"], shape.columns) as columns, e.loop(0, f["tiles"]) as tiles:
         seen = _seen(f, tiles.index)
         with e.when(e.icmp("sgt", seen, 0)), e.loop(0, each, shape.value_rows) as rows:
-            weights = f.at("%p", tiles.index * (BLOCK * each) + rows.index)
+            weights = f.at("%p", tiles.index * (KEY_BLOCK * each) + rows.index)
             _value_part(f, tiles.index * each + rows.index, columns.index, weights, seen)
     return f
 
@@ -174,7 +174,7 @@ def value_turned(shape: Shape) -> Routine:
         slopes = [f.at("%t", number * tile) for number in numbers]
         with e.loop(0, f["count"], strip, carried=old) as loop:
             totals = list(loop.values)
-            first = loop.index.shift_right(tile.bit_length() - 1) * (BLOCK * tile) + (loop.index & (tile - 1))
+            first = loop.index.shift_right(tile.bit_length() - 1) * (KEY_BLOCK * tile) + (loop.index & (tile - 1))
             loaded = [f.load(line, first, strip) for line in slopes] if shape.by_lane else []
             for i in range(strip):
                 line = f.at("%k", smin(e, loop.index + i, f["count"] - 1) * f["stride"] + columns.index)
@@ -208,7 +208,7 @@ def _ask_ahead(f: Routine, index: Value, count: int, stored: DType | None) -> No
     size = f.shape.size if stored is None else stored.itemsize
     line = _line(f, "%ahead", index, stored)
     for place in range(0, count * size, CACHE_LINE):
-        f.e.ask_for(f.e.offset(line, "i8", place), 1)
+        f.e.prefetch(f.e.offset(line, "i8", place), 1)
 
 
 def score_row(shape: Shape, stored: DType | None = None) -> Routine:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from morpho.backends.cpu.attention.attention import BLOCK
+from morpho.backends.cpu.attention.attention import KEY_BLOCK
 from morpho.backends.cpu.attention.attention_code import (
     MINUS_INFINITY,
     Routine,
@@ -61,7 +61,7 @@ def mask_tile(shape: Shape, mask: DType | None) -> Routine:
         f.store(score, "%s", keys.index * rows)
         keys.next(e.maximum(keys.values[0], score))
     f.store(keys.values[0], "%top", 0)
-    with e.loop(f["count"], BLOCK) as keys:
+    with e.loop(f["count"], KEY_BLOCK) as keys:
         f.store(none, "%s", keys.index * rows)
     return f
 
@@ -102,7 +102,7 @@ def mask_row(shape: Shape, mask: DType | None) -> Routine:
     """The same for one row, which sees keys from `lower` up to `upper` of a block; `mask` points at its line."""
     f = Routine(shape, "mask_row", s="ptr", start="i64", count="i64", lower="i32", upper="i32", mask="ptr", step="i64")
     e, lanes = f.e, shape.lanes
-    with e.loop(0, BLOCK, lanes) as keys:
+    with e.loop(0, KEY_BLOCK, lanes) as keys:
         position = e.splat(e.convert("trunc", f["start"] + keys.index, "i32"), lanes)
         position = position + e.lane_numbers("i32", lanes)
         seen = e.icmp("sge", position, e.splat(f["lower"], lanes)) & e.icmp("slt", position, e.splat(f["upper"], lanes))
@@ -142,12 +142,12 @@ def softmax_tile(shape: Shape) -> Routine:
     with e.loop(0, done, together) as keys:
         score = f.load("%s", keys.index * rows, together * rows)
         f.store(exp_nonpositive(e, score - shifts), "%s", keys.index * rows)
-    with e.loop(done, BLOCK) as keys:
+    with e.loop(done, KEY_BLOCK) as keys:
         f.store(f.constant(0.0, rows), "%s", keys.index * rows)
 
     def fold(first: Value, step: int, more: int = 0) -> Value:
         """The sum of keys first, first + step, ...: halves are added, as in the tree of every sum."""
-        if step == BLOCK:
+        if step == KEY_BLOCK:
             return f.load("%s", (first + more) * rows, rows)
         return fold(first, 2 * step, more) + fold(first, 2 * step, more + step)
 
@@ -165,12 +165,12 @@ def softmax_row(shape: Shape) -> Routine:
     new, shift, factor = _turn(f, f.load("%m", 0, 1), top)
     f.store(new, "%m", 0)
     f.store(factor, "%factor", 0)
-    chunk = min(BLOCK, 4 * lanes) if lanes > 1 else 1
+    chunk = min(KEY_BLOCK, 4 * lanes) if lanes > 1 else 1
     shifts = e.splat(shift, chunk)
     seen = (f["count"] + (chunk - 1)) & -chunk
     with e.loop(0, seen, chunk) as keys:
         f.store(exp_nonpositive(e, f.load("%s", keys.index, chunk) - shifts), "%p", keys.index)
-    with e.loop(seen, BLOCK, chunk) as keys:  # exp(-inf)
+    with e.loop(seen, KEY_BLOCK, chunk) as keys:  # exp(-inf)
         f.store(f.constant(0.0, chunk), "%p", keys.index)
     total = _folded(f, "%p", lambda a, b: a + b)
     f.store(e.fma(f.load("%l", 0, 1), factor, total), "%l", 0)
@@ -182,7 +182,7 @@ def _folded(f: Routine, address: str, combine: Callable[[Value, Value], Value]) 
     e, lanes = f.e, f.shape.lanes
 
     def fold(first: int, step: int) -> Value:
-        if step * lanes == BLOCK:
+        if step * lanes == KEY_BLOCK:
             return f.load(address, first * lanes, lanes)
         return combine(fold(first, 2 * step), fold(first + step, 2 * step))
 

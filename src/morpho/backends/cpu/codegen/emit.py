@@ -246,7 +246,7 @@ class Emitter:
         kind, mask = one.type, repeating(register, constant.lanes)
         return self.assign(f"shufflevector {kind} {one.name}, {kind} poison, {mask}", constant.element, constant.lanes)
 
-    def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
+    def polynomial(self, x: Value, coefficients: Sequence[Value | float]) -> Value:
         """Horner by fma; `coefficients` from the highest power down to the constant term."""
         result = self.like(coefficients[0], x)
         for coefficient in coefficients[1:]:
@@ -345,7 +345,7 @@ class Emitter:
         align = align or max(1, BITS[value.element] // 8)
         self.line(f"store {value.type} {value.name}, ptr {pointer}, align {align}")
 
-    def ask_for(self, pointer: str, level: int) -> None:
+    def prefetch(self, pointer: str, level: int) -> None:
         """Ask for a line of memory into the cache of this level; any address will do."""
         self.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         self.line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 {4 - level}, i32 1)")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from morpho.backends.cpu.codegen.emit import Emitter, Value
 
-LANES = 4
-KIND = f"<{LANES} x float>"
+NEON_LANES = 4
+KIND = f"<{NEON_LANES} x float>"
 
 
 def run(e: Emitter, totals: Sequence[Value], instructions: Callable[..., Iterator[str]], given: Sequence[str],
@@ -26,4 +26,4 @@ def run(e: Emitter, totals: Sequence[Value], instructions: Callable[..., Iterato
     arguments = ", ".join([*(f"{KIND} {total.name}" for total in totals), *given])
     name = "%" + e.fresh("written")
     e.line(f'{name} = call {kinds} asm sideeffect "{text}", "{",".join(operands)}"({arguments})')
-    return [e.assign(f"extractvalue {kinds} {name}, {number}", "float", LANES) for number in range(count)]
+    return [e.assign(f"extractvalue {kinds} {name}, {number}", "float", NEON_LANES) for number in range(count)]

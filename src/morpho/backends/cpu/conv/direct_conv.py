@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from morpho.backends.cpu.codegen.emit import CACHE_LINE
-from morpho.backends.cpu.conv.implicit_gemm import WindowKernel, WindowProduct, Windows, matrices
+from morpho.backends.cpu.conv.implicit_gemm import ImplicitGemmConv, ImplicitGemmKernel, Windows, matrices
 from morpho.backends.cpu.gemm.gemm import GEMM, GemmKernel
 from morpho.backends.cpu.gemm.matmul import Matrix, loop_scratch, product_sizes, rounded
 from morpho.backends.cpu.gemm.tiling import ITEMS_PER_THREAD, Register, Tiling, depth_of_block
-from morpho.backends.cpu.loops.loop_spec import LANES, LoopCall, LoopKernel
+from morpho.backends.cpu.loops.loop_spec import TREE_LANES, LoopCall, LoopKernel
 from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType, float32, float64
 from morpho.base.machine import Isa
 from morpho.base.target import Target
-from morpho.program.view import Place
+from morpho.program.view import View
 
 DIRECT_CONV = GEMM.extended("groups images a_group a_channel a_row a_column out_columns tall_columns kernel_rows "
                             "kernel_columns row_step column_step row_dilation column_dilation rows_before "
@@ -45,9 +45,9 @@ MOST_FLAT = 12  # pixels of a tile of packed lines: LLVM does not keep the sums 
 
 
 @dataclass(frozen=True)
-class DirectKernel(WindowKernel):
-    """As `WindowKernel`; see `DIRECT_CONV`. Tiles of `heights` pixels x `vectors`; `near`: columns that are read one
-    after another lie side by side; `flat`: so do lines, and nothing is around them."""
+class DirectConvKernel(ImplicitGemmKernel):
+    """As `ImplicitGemmKernel`; see `DIRECT_CONV`. Tiles of `heights` pixels x `vectors`; `near`: columns that are read
+    one after another lie side by side; `flat`: so do lines, and nothing is around them."""
 
     heights: tuple[int, ...] = (4,)
     vectors: int = 2
@@ -93,7 +93,7 @@ def line_length(pixels: int, channels: int, isa: Isa) -> int:
     return min(lengths, key=lambda line: _least_work(lanes, isa, line, channels, True)[0] / line, default=0)
 
 
-def is_direct(shape: Shape, x: Place, weight: Place, windows: Windows, isa: Isa) -> bool:
+def is_direct(shape: Shape, x: View, weight: View, windows: Windows, isa: Isa) -> bool:
     """Whether windows are read in place: floats on vectors, known sizes, a block of k that holds a channel, and lines
     and windows short enough for copies of little size."""
     sizes = (*shape[1:], *x.shape[1:], *weight.shape)
@@ -106,7 +106,7 @@ def is_direct(shape: Shape, x: Place, weight: Place, windows: Windows, isa: Isa)
             and max(windows.steps) <= MOST_STEP and upper(shape[3]) <= MOST_COLUMNS)
 
 
-def thinned(shape: Shape, x: Place, weight: Place, windows: Windows) -> tuple[Place, Windows]:
+def thinned(shape: Shape, x: View, weight: View, windows: Windows) -> tuple[View, Windows]:
     """Images without the rows and columns that no window looks at: those of kernels of one element."""
     sizes, strides, steps = list(x.shape), list(x.strides), list(windows.steps)
     for d in (0, 1):
@@ -115,17 +115,18 @@ def thinned(shape: Shape, x: Place, weight: Place, windows: Windows) -> tuple[Pl
     return replace(x, shape=tuple(sizes), strides=tuple(strides)), replace(windows, steps=(steps[0], steps[1]))
 
 
-class DirectProduct(WindowProduct):
+class DirectConv(ImplicitGemmConv):
     """A convolution being lowered whose windows are read in place."""
 
     record = DIRECT_CONV
+    out_columns: int
 
-    def __init__(self, shape: Shape, x: Place, weight: Place, windows: Windows, target: Target) -> None:
+    def __init__(self, shape: Shape, x: View, weight: View, windows: Windows, target: Target) -> None:
         x, windows = thinned(shape, x, weight, windows)
         self.dtype, self.windows, self.image, self.target = x.dtype, windows, x, target
         self.swapped = False
         self.rows, self.out_columns = upper(shape[2]), upper(shape[3])
-        self.kernel_shape = tuple(upper(size) for size in weight.shape[2:])
+        self.kernel_shape: tuple[int, ...] = tuple(upper(size) for size in weight.shape[2:])
         self.channels = upper(weight.shape[1])
         self.window = self.kernel_shape[0] * self.kernel_shape[1]
         self.k, self.n, self.m = self.channels * self.window, upper(shape[1]) // windows.groups, self.rows * shape[3]
@@ -199,13 +200,13 @@ class DirectProduct(WindowProduct):
 
     # -- numbers -------------------------------------------------------------------------------------------------------
     def kernel(self) -> GemmKernel:
-        return DirectKernel(self.dtype, heights=self.register.heights, vectors=self.register.vectors, near=self.near,
-                            flat=self.flat)
+        return DirectConvKernel(self.dtype, heights=self.register.heights, vectors=self.register.vectors,
+                                near=self.near, flat=self.flat)
 
     @property
     def packed_bytes(self) -> int:
         """Bytes of the lines of a tile at one block of k."""
-        return rounded((self.tiling.depth // self.window * self.plane + LANES) * self.dtype.itemsize)
+        return rounded((self.tiling.depth // self.window * self.plane + TREE_LANES) * self.dtype.itemsize)
 
     def places(self, epilogue: LoopKernel) -> tuple[int, int, int, int, int]:
         """Where sums, the turned tile, the epilogue's scratch and the table of places begin, and the bytes of all."""
@@ -224,13 +225,13 @@ class DirectProduct(WindowProduct):
         height = self.register.heights[0]
         tall = self.out_columns - -(-self.out_columns // height) * (height - 1)  # tiles; others are one pixel lower
         _, turned_at, _, places_at, _ = self.places(epilogue.kernel)
-        return super(WindowProduct, self).numbers(epilogue) | self.window_numbers() | {
+        return super(ImplicitGemmConv, self).numbers(epilogue) | self.window_numbers() | {
             "images": 1, "a_group": self.channels * self.image.strides[1], "tall_columns": tall * height,
             "phases": self.phases, "line": self.line, "plane": self.plane, "places_at": places_at,
             "turned_at": turned_at, "turned_pitch": self.turned_pitch}
 
 
-class PointwiseProduct(DirectProduct):
+class PointwiseConv(DirectConv):
     """A constant matrix times one whose columns lie side by side, as a convolution by kernels of one element: the
     constant is packed once, and the other one never."""
 
@@ -240,9 +241,9 @@ class PointwiseProduct(DirectProduct):
         m, n = upper(shape[-2]), upper(shape[-1])
         line = line_length(n, m, target.isa)
         batch = product(shape[:-2])
-        images = Place(b.place.slot, b.place.offset, (batch, k, n // line, line), (b.batch, b.rows, line, 1),
-                       b.place.dtype)
-        kernels = Place(a.place.slot, a.place.offset, (m, k, 1, 1), (a.rows, a.columns, 1, 1), a.place.dtype)
+        images = View(b.view.slot, b.view.offset, (batch, k, n // line, line), (b.batch, b.rows, line, 1),
+                       b.view.dtype)
+        kernels = View(a.view.slot, a.view.offset, (m, k, 1, 1), (a.rows, a.columns, 1, 1), a.view.dtype)
         super().__init__((batch, m, n // line, line), images, kernels, Windows((0, 0), (1, 1), (1, 1), 1), target)
         self.tile = self.seen(shape, 1)
 

@@ -1,4 +1,4 @@
-"""The function of a `DirectKernel`: a copy of lines for each block of channels, register tiles on it, sums turned
+"""The function of a `DirectConvKernel`: a copy of lines for each block of channels, register tiles on it, sums turned
 around for the epilogue."""
 
 from __future__ import annotations
@@ -7,30 +7,30 @@ from dataclasses import replace
 from typing import Any
 
 from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.conv.direct_conv import DIRECT_CONV, TURNED, DirectKernel
-from morpho.backends.cpu.conv.direct_conv_parts import DirectMicro, LinePacker, PlaneCopy, Turn, spans
-from morpho.backends.cpu.conv.implicit_gemm_code import WindowCode
+from morpho.backends.cpu.conv.direct_conv import DIRECT_CONV, TURNED, DirectConvKernel
+from morpho.backends.cpu.conv.direct_conv_parts import DirectConvMicroKernel, LinePacker, PlaneCopy, Turn, spans
+from morpho.backends.cpu.conv.implicit_gemm_code import ImplicitGemmCode
 from morpho.backends.cpu.gemm.microkernel import MicroKernel
 from morpho.base.machine import Isa
 
 
-def generate(kernel: DirectKernel, isa: Isa, name: str) -> str:
-    """The LLVM module of a `DirectKernel`."""
-    return DirectCode(kernel, isa).module(name)
+def generate(kernel: DirectConvKernel, isa: Isa, name: str) -> str:
+    """The LLVM module of a `DirectConvKernel`."""
+    return DirectConvCode(kernel, isa).module(name)
 
 
-class DirectCode(WindowCode):
-    """As `WindowCode`, with lines that are copied, not packed."""
+class DirectConvCode(ImplicitGemmCode):
+    """As `ImplicitGemmCode`, with lines that are copied, not packed."""
 
     record = DIRECT_CONV
-    kernel: DirectKernel
+    kernel: DirectConvKernel
 
-    def __init__(self, kernel: DirectKernel, isa: Isa) -> None:
+    def __init__(self, kernel: DirectConvKernel, isa: Isa) -> None:
         super().__init__(kernel, isa)
         self.register = replace(self.register, heights=kernel.heights, vectors=kernel.vectors)
 
     def parts(self) -> list[Any]:
-        micro, copy = (MicroKernel, LinePacker) if self.kernel.flat else (DirectMicro, PlaneCopy)
+        micro, copy = (MicroKernel, LinePacker) if self.kernel.flat else (DirectConvMicroKernel, PlaneCopy)
         return [*(micro(self.kernel, height, self.register, self.isa) for height in self.register.heights),
                 copy(self.kernel, self.isa), Turn(self.kernel, self.isa)]
 
@@ -51,7 +51,7 @@ class DirectCode(WindowCode):
                     e.store(loop.values[0], e.offset(self.places, "i64", loop.index))
                     loop.next(loop.values[0] + v["plane"])
         self.window = window
-        if self.register.asks_ahead:
+        if self.register.prefetches:
             self.share = super().share_of_row(v["tile_rows"])
 
     # -- lines ---------------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class DirectCode(WindowCode):
         pixels = e.offset(self.rows_at, self.element, self.corner)
         tile = e.offset(target, self.element, row * v["stride"])
         e.line(f"call void @micro{height}(ptr {pixels}, ptr {self.places}, ptr {panel}, i64 {depth.name}, ptr {tile}, "
-               f"i64 {v['stride'].name}, i1 {first.name}{self.asked(row, depth)})")
+               f"i64 {v['stride'].name}, i1 {first.name}{self.prefetch_arguments(row, depth)})")
 
     def finish(self, batch: Value, rows: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
         """Pixels side by side, as the epilogue reads and writes them: some channels at a time, which it then finds in
@@ -140,4 +140,5 @@ class DirectCode(WindowCode):
             sums = e.offset(self.sums, self.element, channels.index - channel)
             e.line(f"call void @turn(ptr {sums}, i64 {v['stride'].name}, i64 {count.name}, "
                    f"i64 {(stop - channels.index).name}, ptr {turned}, i64 {v['turned_pitch'].name})")
-            self.follow(turned, (top + channels.index, top + stop), rows, (v["turned_pitch"], e.constant(1, "i64", 1)))
+            self.call_epilogue(turned, (top + channels.index, top + stop), rows,
+                               (v["turned_pitch"], e.constant(1, "i64", 1)))

@@ -1,4 +1,4 @@
-"""The functions of a `DirectKernel` beside the main one: lines copied or packed, register tiles, sums turned around."""
+"""The functions of a `DirectConvKernel` beside the main one: lines copied or packed, micro-kernels, transposed sums."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cpu.codegen.register_transpose import transposed
-from morpho.backends.cpu.conv.direct_conv import DirectKernel
+from morpho.backends.cpu.conv.direct_conv import DirectConvKernel
 from morpho.backends.cpu.gemm.microkernel import Function, MicroKernel, sum_type
 from morpho.backends.cpu.gemm.tiling import register_tile
 from morpho.base.machine import Isa
 
 
-class DirectMicro(MicroKernel):
+class DirectConvMicroKernel(MicroKernel):
     """Sums of `height` neighbouring pixels x the vectors of one panel; `places` says how far from the first window's
     corner a value of k lies."""
 
@@ -52,7 +52,7 @@ class PlaneCopy:
     ARGUMENTS = ("ptr %source, i64 %row_step, i64 %step, i64 %above, i64 %below, i64 %rows, i64 %first, i64 %last, "
                  "i64 %count, ptr %target, i64 %pitch")
 
-    def __init__(self, kernel: DirectKernel, isa: Isa) -> None:
+    def __init__(self, kernel: DirectConvKernel, isa: Isa) -> None:
         self.near, self.element = kernel.near, sum_type(kernel.dtype)
         self.lanes = register_tile(kernel.dtype, isa).lanes
         self.function = Function("copy_plane", self.ARGUMENTS, 1, isa)
@@ -117,7 +117,7 @@ class LinePacker:
     ARGUMENTS = "ptr %source, i64 %k_step, i64 %count, i64 %pixels, i64 %line, i64 %tall, ptr %target"
     STEPS = 8  # values of k at a time, as of `ColumnPacker`
 
-    def __init__(self, kernel: DirectKernel, isa: Isa) -> None:
+    def __init__(self, kernel: DirectConvKernel, isa: Isa) -> None:
         self.heights, self.element = kernel.heights, sum_type(kernel.dtype)
         self.function = Function("pack_lines", self.ARGUMENTS, 1, isa)
         self.e = self.function.e
@@ -154,7 +154,7 @@ class Turn:
 
     ARGUMENTS = "ptr %sums, i64 %stride, i64 %pixels, i64 %channels, ptr %target, i64 %pitch"
 
-    def __init__(self, kernel: DirectKernel, isa: Isa) -> None:
+    def __init__(self, kernel: DirectConvKernel, isa: Isa) -> None:
         self.element, self.lanes = sum_type(kernel.dtype), register_tile(kernel.dtype, isa).lanes
         self.function = Function("turn", self.ARGUMENTS, self.lanes, isa)
         self.e = self.function.e

@@ -11,23 +11,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from morpho.backends.cpu.gemm.gemm import GEMM, OUTER, GemmKernel
-from morpho.backends.cpu.gemm.matmul import Matrix, Product
+from morpho.backends.cpu.gemm.matmul import Matmul, Matrix
 from morpho.backends.cpu.gemm.tiling import choose_tiling, register_tile
 from morpho.backends.cpu.loops.loop_spec import LoopCall, LoopKernel
 from morpho.base.dims import Shape, Size
 from morpho.base.shapes import reshape_strides
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import DEFAULT, Crossovers
-from morpho.program.view import Place
+from morpho.program.view import View
 
 WINDOW_GEMM = GEMM.extended("groups a_group a_channel a_row a_column out_columns kernel_rows kernel_columns row_step "
                             "column_step row_dilation column_dilation rows_before columns_before image_rows "
                             "image_columns pixels images pixels_at places_at")
-TABLE = 3  # numbers per pixel and per place in the window: its offset, row and column
+ENTRY_WORDS = 3  # numbers per pixel and per place in the window: its offset, row and column
 
 
 @dataclass(frozen=True)
-class WindowKernel(GemmKernel):
+class ImplicitGemmKernel(GemmKernel):
     """C[image, channel, pixel] = epilogue(sum over the window of A * B), with B packed; see `WINDOW_GEMM`."""
 
     left: str = "windows"
@@ -44,26 +44,26 @@ class Windows:
     groups: int
 
 
-def kernel_strides(place: Place, groups: int) -> tuple[Size, ...] | None:
+def kernel_strides(place: View, groups: int) -> tuple[Size, ...] | None:
     """Strides of weights along group, channel of the result and place in the window; None when a copy is needed."""
     count = place.shape[0] // groups
     inner = place.shape[1] * place.shape[2] * place.shape[3]
     return reshape_strides(place.shape, place.strides, (groups, count, inner))
 
 
-def matrices(x: Place, weight: Place, groups: int) -> tuple[Matrix, Matrix]:
+def matrices(x: View, weight: View, groups: int) -> tuple[Matrix, Matrix]:
     """Images, whose elements are found by their windows, and weights as [place in the window, channel] of a group."""
     strides = kernel_strides(weight, groups)
     assert strides is not None, "weights are copied before"
     return Matrix(x, x.strides[0], 0, 0), Matrix(weight, strides[0] if groups > 1 else 0, strides[2], strides[1])
 
 
-class WindowProduct(Product):
+class ImplicitGemmConv(Matmul):
     """A convolution being lowered; packing of the weights and the steps are those of every product."""
 
     record = WINDOW_GEMM
 
-    def __init__(self, shape: Shape, x: Place, weight: Place, windows: Windows, target: Target,
+    def __init__(self, shape: Shape, x: View, weight: View, windows: Windows, target: Target,
                  crossovers: Crossovers = DEFAULT) -> None:
         self.dtype, self.windows, self.image, self.target = x.dtype, windows, x, target
         self.register = register_tile(x.dtype, target.isa)
@@ -88,13 +88,13 @@ class WindowProduct(Product):
         return (*[1] * OUTER, self.windows.groups)
 
     def kernel(self) -> GemmKernel:
-        return WindowKernel(self.dtype)
+        return ImplicitGemmKernel(self.dtype)
 
     def tables(self, epilogue: LoopKernel) -> tuple[int, int, int]:
         """Where the tables of pixels and of places in the window begin, and the bytes of all scratch."""
         pixels_at = super().scratch(epilogue)[2]
-        places_at = pixels_at + 8 * TABLE * self.tiling.tile_rows
-        return pixels_at, places_at, places_at + 8 * TABLE * self.tiling.depth
+        places_at = pixels_at + 8 * ENTRY_WORDS * self.tiling.tile_rows
+        return pixels_at, places_at, places_at + 8 * ENTRY_WORDS * self.tiling.depth
 
     def scratch(self, epilogue: LoopKernel) -> tuple[int, int, int]:
         sums_at, scratch_at, _ = super().scratch(epilogue)

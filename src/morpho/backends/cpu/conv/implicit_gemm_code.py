@@ -1,10 +1,10 @@
-"""The function of a `WindowKernel`: tables of pixels and of places in the window, and packing by them."""
+"""The function of a `ImplicitGemmKernel`: tables of pixels and of places in the window, and packing by them."""
 
 from __future__ import annotations
 
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.conv.implicit_gemm import TABLE, WINDOW_GEMM, WindowKernel
+from morpho.backends.cpu.conv.implicit_gemm import ENTRY_WORDS, WINDOW_GEMM, ImplicitGemmKernel
 from morpho.backends.cpu.gemm.gemm import GemmKernel
 from morpho.backends.cpu.gemm.gemm_code import GemmCode
 from morpho.backends.cpu.gemm.microkernel import Function, sum_type
@@ -12,9 +12,9 @@ from morpho.backends.cpu.gemm.row_packers import RowPacker
 from morpho.base.machine import Isa
 
 
-def generate(kernel: WindowKernel, isa: Isa, name: str) -> str:
-    """The LLVM module of a `WindowKernel`."""
-    return WindowCode(kernel, isa).module(name)
+def generate(kernel: ImplicitGemmKernel, isa: Isa, name: str) -> str:
+    """The LLVM module of a `ImplicitGemmKernel`."""
+    return ImplicitGemmCode(kernel, isa).module(name)
 
 
 class WindowPacker(RowPacker):
@@ -53,8 +53,8 @@ class WindowPacker(RowPacker):
     def entry(self, table: str, number: Value | int) -> list[Value]:
         """Offset, row and column of a pixel, or of a place in the window."""
         e = self.e
-        at = e.offset(table, "i64", number * TABLE)
-        return [e.load(e.offset(at, "i64", part), "i64", 1) for part in range(TABLE)]
+        at = e.offset(table, "i64", number * ENTRY_WORDS)
+        return [e.load(e.offset(at, "i64", part), "i64", 1) for part in range(ENTRY_WORDS)]
 
     def inside(self) -> Value:
         """Whether the windows of all pixels lie in the image."""
@@ -80,13 +80,13 @@ class WindowPacker(RowPacker):
         e = self.e
         if not self.vectors:
             return self.copy_apart(k, target)
-        place = e.load(e.offset("%places", "i64", k * TABLE), "i64", 1)
+        place = e.load(e.offset("%places", "i64", k * ENTRY_WORDS), "i64", 1)
         source = e.offset("%source", self.memory, self.pixels[0][0] + place)
         e.store(scalars.from_memory(e, e.load(source, self.memory, self.height), self.dtype), target)
 
     def copy_apart(self, k: Value, target: str) -> None:
         e = self.e
-        place = e.load(e.offset("%places", "i64", k * TABLE), "i64", 1)
+        place = e.load(e.offset("%places", "i64", k * ENTRY_WORDS), "i64", 1)
         line = e.offset("%source", self.memory, place)
         for number, pixel in enumerate(self.pixels):
             self.copy_one(e.offset(line, self.memory, pixel[0]), target, number)
@@ -109,7 +109,7 @@ class WindowPacker(RowPacker):
         e.store(value, e.offset(target, self.element, number))
 
 
-class WindowCode(GemmCode):
+class ImplicitGemmCode(GemmCode):
     """As `GemmCode`, with a left operand that is looked up, groups, and the epilogue's rows and columns exchanged."""
 
     record = WINDOW_GEMM
@@ -156,14 +156,14 @@ class WindowCode(GemmCode):
             self.write_entry(self.places, loop.index, offset, row, column)
 
     def write_entry(self, table: str, number: Value, *parts: Value) -> None:
-        at = self.e.offset(table, "i64", number * TABLE)
+        at = self.e.offset(table, "i64", number * ENTRY_WORDS)
         for position, part in enumerate(parts):
             self.e.store(part, self.e.offset(at, "i64", position))
 
     def pack(self, height: int, source: str, row: Value, depth: Value) -> None:
         e, v = self.e, self.v
         target = self.packed_rows(row, depth)
-        pixels = e.offset(self.pixels, "i64", row * TABLE)
+        pixels = e.offset(self.pixels, "i64", row * ENTRY_WORDS)
         spans = [(v[f"kernel_{name}s"] - 1) * v[f"{name}_dilation"] for name in ("row", "column")]
         e.line(f"call void @pack{height}(ptr {source}, ptr {pixels}, ptr {self.places}, i64 {depth.name}, "
                f"ptr {target}, i64 {v['image_rows'].name}, i64 {v['image_columns'].name}, i64 {spans[0].name}, "
@@ -182,4 +182,4 @@ class WindowCode(GemmCode):
             stop = e.intrinsic("smin", rows[1] - before, v["pixels"])
             top = ((begin + images.index) * v["groups"] + group) * v["n"]
             tile = e.offset(self.sums, self.element, (before + first - rows[0]) * v["stride"])
-            self.follow(tile, (top + channel, top + end), (first, stop), (e.constant(1, "i64", 1), v["stride"]))
+            self.call_epilogue(tile, (top + channel, top + end), (first, stop), (e.constant(1, "i64", 1), v["stride"]))

@@ -120,7 +120,7 @@ class Executable:
         for number, step in enumerate(self.steps):
             address = next(addresses)
             pairs: list[int] = []
-            for place in step.places:
+            for place in step.views:
                 if place is None:
                     pairs += [0, self.table.one(0)]
                     continue
@@ -133,7 +133,7 @@ class Executable:
                 values = (*values[:EPILOGUE], next(addresses), *values[EPILOGUE + 1:])
             if step.prologue is not None:
                 values = (*values[:PROLOGUE], next(addresses), *values[PROLOGUE + 1:])
-            words += [address, len(step.places), self.place_tables[-1].ctypes.data, self.table.run(values),
+            words += [address, len(step.views), self.place_tables[-1].ctypes.data, self.table.run(values),
                       self.table.one(step.rows), self.table.one(step.columns), int(step.splits_columns), step.work,
                       step.kernel.scratch_bytes_per_column, step.kernel.scratch_bytes + step.scratch,
                       pieces_per_thread(step), least_work(step, crossovers),
@@ -146,7 +146,7 @@ class Executable:
         found = {}
         for number, group in groups(self.steps):
             listed = pieces(group, self.threads, crossovers)
-            head = [len(listed), max(step.scratch_bytes(1) for step in group), sum(len(step.places) for step in group)]
+            head = [len(listed), max(step.scratch_bytes(1) for step in group), sum(len(step.views) for step in group)]
             found[number] = np.array([*head, *(n for piece in listed for n in piece)], np.int64)
         return found
 

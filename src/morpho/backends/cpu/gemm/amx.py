@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from morpho.backends.cpu.gemm.gemm import GemmKernel
-from morpho.backends.cpu.gemm.matmul import Product, layout, loop_scratch, rounded
+from morpho.backends.cpu.gemm.matmul import Matmul, layout, loop_scratch, rounded
 from morpho.backends.cpu.gemm.tiling import Register
-from morpho.backends.cpu.quantised.int8 import ByteProduct
+from morpho.backends.cpu.quantised.int8 import Int8Matmul
 from morpho.base.dims import Shape, upper
 from morpho.base.dtypes import bfloat16
 from morpho.program.kernel import Kernel
@@ -25,7 +25,7 @@ DEPTH = 512  # values of k per block: the sums go to memory and back after each
 
 
 @dataclass(frozen=True)
-class TilePackKernel(Kernel):
+class AmxPackKernel(Kernel):
     """B[b, k, n] as [b][16 columns][group of k][16][group]; numbers as of `PackKernel`, called over 16 columns each.
 
     Groups are filled up to whole tiles.
@@ -41,7 +41,7 @@ class TilePackKernel(Kernel):
 
 
 @dataclass(frozen=True)
-class TileGemmKernel(GemmKernel):
+class AmxGemmKernel(GemmKernel):
     """A `GemmKernel` on matrix units; for bytes, which operands are signed."""
 
     group: int
@@ -50,7 +50,7 @@ class TileGemmKernel(GemmKernel):
     tiles_of_result = False
 
 
-class _Tiles(Product):
+class _AmxMatmul(Matmul):
     """What products on matrix units share."""
 
     group: int
@@ -74,8 +74,8 @@ class _Tiles(Product):
     def packed_shape(self) -> Shape:
         return (self.right_batches, 2 * self.panels, self.k + (self.block - 1), SIDE)  # enough for whole tiles
 
-    def pack_kernel(self) -> TilePackKernel:  # type: ignore[override]
-        return TilePackKernel(layout(self.b.rows, self.b.columns, ("rows", "columns")), self.group)
+    def pack_kernel(self) -> AmxPackKernel:  # type: ignore[override]
+        return AmxPackKernel(layout(self.b.rows, self.b.columns, ("rows", "columns")), self.group)
 
     @property
     def tile_rows(self) -> int:
@@ -92,20 +92,20 @@ class _Tiles(Product):
         return sums_at, scratch_at, scratch_at + loop_scratch(epilogue, self.panels * REGISTER.width)
 
 
-class BfloatTiles(_Tiles):
+class AmxBf16Matmul(_AmxMatmul):
     """A product of bfloat16."""
 
     group = 2
 
-    def kernel(self) -> TileGemmKernel:
-        return TileGemmKernel(bfloat16, layout(self.a.rows, self.a.columns, ("columns", "rows")), self.group)
+    def kernel(self) -> AmxGemmKernel:
+        return AmxGemmKernel(bfloat16, layout(self.a.rows, self.a.columns, ("columns", "rows")), self.group)
 
 
-class ByteTiles(_Tiles, ByteProduct):
+class AmxInt8Matmul(_AmxMatmul, Int8Matmul):  # type: ignore[misc]  # packs as the matrix units want it
     """A product of bytes."""
 
     group = 4
 
-    def kernel(self) -> TileGemmKernel:  # type: ignore[override]
+    def kernel(self) -> AmxGemmKernel:  # type: ignore[override]
         left = layout(self.a.rows, self.a.columns, ("columns", "rows"))
-        return TileGemmKernel(self.dtype, left, self.group, *self.signed)
+        return AmxGemmKernel(self.dtype, left, self.group, *self.signed)

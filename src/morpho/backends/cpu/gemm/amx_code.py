@@ -1,4 +1,4 @@
-"""The functions of `TileGemmKernel` and `TilePackKernel`: tile registers 0-3 hold sums, 4-5 rows, 6-7 columns."""
+"""The functions of `AmxGemmKernel` and `AmxPackKernel`: tile registers 0-3 hold sums, 4-5 rows, 6-7 columns."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from typing import Any
 
 from morpho.backends.cpu.codegen.emit import Emitter, Value
 from morpho.backends.cpu.codegen.register_transpose import transposed
-from morpho.backends.cpu.gemm.amx import LINE_BYTES, REGISTER, SIDE, TileGemmKernel, TilePackKernel
+from morpho.backends.cpu.gemm.amx import LINE_BYTES, REGISTER, SIDE, AmxGemmKernel, AmxPackKernel
 from morpho.backends.cpu.gemm.gemm_code import GemmCode
-from morpho.backends.cpu.gemm.microkernel import AHEAD, Function
+from morpho.backends.cpu.gemm.microkernel import PREFETCH_ARGUMENTS, Function
 from morpho.backends.cpu.gemm.pack_code import PanelCode
 from morpho.base.machine import Isa
 
 TILE_BYTES = SIDE * LINE_BYTES
-ASKED = 8  # lines of the next panel that are asked for with a tile of k: as many as 128 rows need
+PREFETCHED_LINES = 8  # lines of the next panel that are asked for with a tile of k: as many as 128 rows need
 ELEMENTS = {2: "i16", 4: "i8"}  # by the size of a group
 # Palette 1; from byte 16 on the bytes of a line of each of eight tiles, from byte 48 on their lines.
 SHAPES = bytes([1] + [0] * 15 + [LINE_BYTES, 0] * 8 + [0] * 16 + [SIDE] * 8 + [0] * 8)
 
 
-def generate(kernel: TileGemmKernel | TilePackKernel, isa: Isa, name: str) -> str:
+def generate(kernel: AmxGemmKernel | AmxPackKernel, isa: Isa, name: str) -> str:
     """The LLVM module of a kernel on matrix units."""
-    if isinstance(kernel, TilePackKernel):
-        return TilePackCode(kernel, isa).module(name)
-    return TileCode(kernel, isa).module(name)
+    if isinstance(kernel, AmxPackKernel):
+        return AmxPackCode(kernel, isa).module(name)
+    return AmxCode(kernel, isa).module(name)
 
 
 def call(e: Emitter, name: str, *arguments: str) -> None:
@@ -47,12 +47,13 @@ def tiles_of(count: Value, group: int) -> Value:
     return (count + (block - 1)).shift_right(block.bit_length() - 1)
 
 
-class TileMicro:
+class AmxMicroKernel:
     """microN(rows, step, columns, half, tiles, sums, stride, first): N rows x 32 columns over tiles of k."""
 
-    ARGUMENTS = "ptr %a, i64 %step, ptr %b, i64 %half, i64 %tiles, ptr %sums, i64 %stride, i1 %first" + AHEAD
+    ARGUMENTS = ("ptr %a, i64 %step, ptr %b, i64 %half, i64 %tiles, ptr %sums, i64 %stride, i1 %first"
+                 + PREFETCH_ARGUMENTS)
 
-    def __init__(self, kernel: TileGemmKernel, height: int, isa: Isa) -> None:
+    def __init__(self, kernel: AmxGemmKernel, height: int, isa: Isa) -> None:
         self.function = Function(f"micro{height}", self.ARGUMENTS, 1, isa)
         self.e, self.downwards = self.function.e, height // SIDE
         words = {True: "s", False: "u"}
@@ -75,9 +76,9 @@ class TileMicro:
             place = loop.index * TILE_BYTES
             for half in range(2):
                 self.load(6 + half, e.offset("%b", "i8", number("%half") * half + place))
-            for part in range(ASKED):
-                along = (loop.index * ASKED + part) * number("%hop")
-                e.ask_for(e.offset("%ahead", "i8", along.shift_right(ASKED.bit_length() - 1)), 2)
+            for part in range(PREFETCHED_LINES):
+                along = (loop.index * PREFETCHED_LINES + part) * number("%hop")
+                e.prefetch(e.offset("%ahead", "i8", along.shift_right(PREFETCHED_LINES.bit_length() - 1)), 2)
             for row in range(self.downwards):
                 self.load(4 + row, e.offset("%a", "i8", number("%step") * row + place))
                 for half in range(2):
@@ -101,7 +102,7 @@ class TileRowPacker:
 
     ARGUMENTS = "ptr %source, i64 %row_step, i64 %k_step, i64 %count, i64 %rows, ptr %target"
 
-    def __init__(self, kernel: TileGemmKernel, isa: Isa) -> None:
+    def __init__(self, kernel: AmxGemmKernel, isa: Isa) -> None:
         self.left, self.group = kernel.left, kernel.group
         self.memory, self.bytes, self.block = ELEMENTS[kernel.group], 4 // kernel.group, SIDE * kernel.group
         self.function = Function("pack_tiles", self.ARGUMENTS, 1, isa)
@@ -159,20 +160,20 @@ class TileRowPacker:
             e.store(line, e.offset(target, "i8", number * LINE_BYTES))
 
 
-class TileCode(GemmCode):
+class AmxCode(GemmCode):
     """The generator's state while it writes one kernel."""
 
     packs_columns = False  # by tiles
-    kernel: TileGemmKernel
+    kernel: AmxGemmKernel
 
-    def __init__(self, kernel: TileGemmKernel, isa: Isa) -> None:
+    def __init__(self, kernel: AmxGemmKernel, isa: Isa) -> None:
         super().__init__(kernel, isa)
         self.register, self.memory = REGISTER, ELEMENTS[kernel.group]
         self.item_bytes = 4 // kernel.group
         self.values_per_step = SIDE * kernel.group
 
     def parts(self) -> list[Any]:
-        return [*(TileMicro(self.kernel, height, self.isa) for height in REGISTER.heights),
+        return [*(AmxMicroKernel(self.kernel, height, self.isa) for height in REGISTER.heights),
                 TileRowPacker(self.kernel, self.isa)]
 
     def begin(self) -> None:
@@ -219,13 +220,13 @@ class TileCode(GemmCode):
         sums = e.offset(target, self.element, row * v["stride"])
         e.line(f"call void @micro{height}(ptr {self.packed_rows(row, depth)}, i64 {step.name}, ptr {panel}, "
                f"i64 {half.name}, i64 {tiles.name}, ptr {sums}, i64 {stride.name}, i1 {first.name}"
-               f"{self.asked(row, depth)})")
+               f"{self.prefetch_arguments(row, depth)})")
 
 
-class TilePackCode(PanelCode):
+class AmxPackCode(PanelCode):
     """The generator's state while it writes one kernel."""
 
-    def __init__(self, kernel: TilePackKernel, isa: Isa) -> None:
+    def __init__(self, kernel: AmxPackKernel, isa: Isa) -> None:
         super().__init__(SIDE, ELEMENTS[kernel.group], isa)
         self.right, self.group = kernel.right, kernel.group
 

@@ -31,7 +31,7 @@ class GemmCode:
     record = GEMM  # the kernel's numbers; those of the epilogue follow
     values_per_step = 1  # values of k that a register tile takes at once
     batch_place: Callable[[str], Value]  # of the item being written
-    ahead: str  # the panel that register tiles ask for
+    next_panel: str  # the panel that register tiles ask for
     share: Value
 
     def __init__(self, kernel: GemmKernel, isa: Isa) -> None:
@@ -101,7 +101,7 @@ class GemmCode:
                                     e.constant(self.register.width, "i64", 1))
         if self.stores:  # a copy has two operands, the sums and the result
             self.result = e.load_pointer("%buffers", 3)
-            self.straight = e.icmp("ne", self.v["direct_store"], 0)
+            self.direct_store = e.icmp("ne", self.v["direct_store"], 0)
         with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as items:
             self.item(items.index)
         self.end()
@@ -188,7 +188,7 @@ class GemmCode:
         """Where the sums of a panel go, and how far rows are apart there: into the result after the last block of k,
         if it takes them as they are and has all columns of the panel; else to the panel's place in the tile."""
         e, v, width = self.e, self.v, self.register.width
-        done = self.straight & e.icmp("eq", block[0] + block[1], v["k"]) & e.icmp("sle", column + width, v["n"])
+        done = self.direct_store & e.icmp("eq", block[0] + block[1], v["k"]) & e.icmp("sle", column + width, v["n"])
         place = e.offset(self.result, self.element, (batch * v["m"] + rows[0]) * v["n"] + column)
         tile = e.offset(self.sums, self.element, number * width)
         chosen = "%" + e.fresh("goal")
@@ -202,13 +202,13 @@ class GemmCode:
         target = e.offset(self.sums, self.element, number * width)
         if self.stores:
             self.goal_of_panel = goal or (target, self.v["stride"])
-        self.look_ahead(panel, number, rows[1] - rows[0])
+        self.prefetch_panel(panel, number, rows[1] - rows[0])
         self.over_rows(rows, lambda height, row: self.multiply(height, row, panel, depth, target, first))
 
-    def look_ahead(self, panel: str, number: Value, rows: Value) -> None:
+    def prefetch_panel(self, panel: str, number: Value, rows: Value) -> None:
         """What register tiles of a panel ask for meanwhile: the next panel, a share of it with each of the rows."""
-        if self.register.asks_ahead:
-            self.ahead = self.panel_after(panel, number)
+        if self.register.prefetches:
+            self.next_panel = self.panel_after(panel, number)
             self.share = self.share_of_row(rows)
 
     def panel_after(self, panel: str, number: Value) -> str:
@@ -220,11 +220,11 @@ class GemmCode:
         return self.e.instruction("udiv", self.e.constant(self.register.width * BITS[self.memory] // 8 << SHARE_BITS,
                                                           "i64", 1), rows)
 
-    def asked(self, row: Value, depth: Value) -> str:
+    def prefetch_arguments(self, row: Value, depth: Value) -> str:
         """The last arguments of a register tile that begins at `row`; see `gemm.AHEAD`."""
-        if not self.register.asks_ahead:
+        if not self.register.prefetches:
             return ""
-        place = self.e.offset(self.ahead, "i8", (self.share * row * depth).shift_right(SHARE_BITS))
+        place = self.e.offset(self.next_panel, "i8", (self.share * row * depth).shift_right(SHARE_BITS))
         hop = (self.share * (self.register.heights[0] * self.values_per_step)).shift_right(SHARE_BITS)
         return f", ptr {place}, i64 {hop.name}"
 
@@ -292,7 +292,7 @@ class GemmCode:
             goal, step = self.goal_of_panel
             more = f", ptr {e.offset(goal, self.element, row * step)}, i64 {step.name}"
         e.line(f"call void @{self.micro(height)}(ptr {packed}, ptr {panel}, i64 {depth.name}, ptr {tile}, "
-               f"i64 {v['stride'].name}, i1 {first.name}{more}{self.asked(row, depth)})")
+               f"i64 {v['stride'].name}, i1 {first.name}{more}{self.prefetch_arguments(row, depth)})")
 
     def micro(self, height: int) -> str:
         """The name of the function that sums this many rows."""
@@ -301,23 +301,24 @@ class GemmCode:
     def finish(self, batch: Value, rows: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
         """The epilogue over the tile: its operand's address is such that whole-matrix indices fall into the tile."""
         width = self.register.width
-        self.follow_columns(batch, rows, (panels[0] * width, self.e.intrinsic("smin", panels[1] * width, self.v["n"])))
+        self.epilogue_over_columns(
+            batch, rows, (panels[0] * width, self.e.intrinsic("smin", panels[1] * width, self.v["n"])))
 
-    def follow_columns(self, batch: Value, rows: tuple[Value, Value], columns: tuple[Value, Value]) -> None:
+    def epilogue_over_columns(self, batch: Value, rows: tuple[Value, Value], columns: tuple[Value, Value]) -> None:
         """The epilogue over a tile of these columns, or over what whole panels left of it."""
         e, v = self.e, self.v
         top, (first, end) = batch * v["m"], columns
         steps = v["stride"], e.constant(1, "i64", 1)
         if not self.stores:
-            self.follow(self.sums, (top + rows[0], top + rows[1]), columns, steps)
+            self.call_epilogue(self.sums, (top + rows[0], top + rows[1]), columns, steps)
             return
         rest = e.instruction("urem", end - first, e.constant(self.register.width, "i64", 1))
-        begin = e.select(self.straight, end - rest, first)
+        begin = e.select(self.direct_store, end - rest, first)
         with e.when(e.icmp("slt", begin, end)):
             tile = e.offset(self.sums, self.element, begin - first)
-            self.follow(tile, (top + rows[0], top + rows[1]), (begin, end), steps)
+            self.call_epilogue(tile, (top + rows[0], top + rows[1]), (begin, end), steps)
 
-    def follow(self, tile: str, rows: tuple[Value, Value], columns: tuple[Value, Value],
+    def call_epilogue(self, tile: str, rows: tuple[Value, Value], columns: tuple[Value, Value],
                steps: tuple[Value, Value]) -> None:
         """Call the epilogue on rows and columns of its own, which lie these steps apart; the first is at `tile`."""
         e, v = self.e, self.v

@@ -44,7 +44,7 @@ def column_tile(columns: int, itemsize: int, threads: int) -> int:
 
 
 @dataclass(frozen=True)
-class RowProduct(Kernel):
+class GemvKernel(Kernel):
     """C[b, m, n] = sum over k of A[b, m, k] * B[b, k, n], C contiguous; called over the tiles of all batches.
 
     `way` is `columns`, `streamed` or `rows`. Numbers as in `GEMV`. With `follows` they are those of `FOLLOWED_GEMV`:

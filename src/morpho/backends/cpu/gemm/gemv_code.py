@@ -1,29 +1,29 @@
-"""The function of a `RowProduct`: chains of FMAs in registers, or in the result while the right operand streams by."""
+"""The function of a `GemvKernel`: chains of FMAs in registers, or in the result while the right operand streams by."""
 
 from __future__ import annotations
 
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import CACHE_LINE, Emitter, Value
 from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
-from morpho.backends.cpu.gemm.gemv import FOLLOWED_GEMV, GEMV, RowProduct
+from morpho.backends.cpu.gemm.gemv import FOLLOWED_GEMV, GEMV, GemvKernel
 from morpho.backends.cpu.gemm.microkernel import chained, pick, places_of_batch, transpose
 from morpho.backends.cpu.gemm.tiling import lanes_of
 from morpho.base.machine import Isa
 
 VECTORS = 8  # chains side by side, enough to hide the latency of an FMA
-BLOCK = 8  # rows of the right operand that are read side by side
+STREAMED_ROWS = 8  # rows of the right operand that are read side by side
 ROWS = 4  # rows of the result that are made together
 TURNED = 4  # columns and values of k that are turned together
 GROUPS = 2  # such groups side by side; with more, a processor does not follow all lines of memory
 
 
-def generate(kernel: RowProduct, isa: Isa, name: str) -> str:
-    """The LLVM module of a `RowProduct`."""
-    return RowProductCode(kernel, isa).module(name)
+def generate(kernel: GemvKernel, isa: Isa, name: str) -> str:
+    """The LLVM module of a `GemvKernel`."""
+    return GemvCode(kernel, isa).module(name)
 
 
-class RowProductCode:
-    def __init__(self, kernel: RowProduct, isa: Isa) -> None:
+class GemvCode:
+    def __init__(self, kernel: GemvKernel, isa: Isa) -> None:
         self.kernel = kernel
         self.lanes = lanes_of(kernel.dtype, isa)
         self.e = Emitter(self.lanes, isa.native_half)
@@ -116,12 +116,12 @@ class RowProductCode:
         e, v = self.e, self.v
         with e.loop(0, v["m"]) as rows:
             self.sweep(rows.index, e.constant(0, "i64", 1), begin, end, 1, 0)
-        whole, together = v["k"] & -BLOCK, self.grouped()
-        with e.loop(0, whole, BLOCK) as blocks:
+        whole, together = v["k"] & -STREAMED_ROWS, self.grouped()
+        with e.loop(0, whole, STREAMED_ROWS) as blocks:
             with e.loop(0, together, ROWS) as rows:
-                self.sweep(rows.index, blocks.index, begin, end, ROWS, BLOCK)
+                self.sweep(rows.index, blocks.index, begin, end, ROWS, STREAMED_ROWS)
             with e.loop(together, v["m"]) as rows:
-                self.sweep(rows.index, blocks.index, begin, end, 1, BLOCK)
+                self.sweep(rows.index, blocks.index, begin, end, 1, STREAMED_ROWS)
         with e.loop(whole, v["k"]) as rest, e.loop(0, v["m"]) as rows:
             self.sweep(rows.index, rest.index, begin, end, 1, 1)
 
@@ -131,12 +131,12 @@ class RowProductCode:
         e, line = self.e, max(self.lanes, min(CACHE_LINE // self.kernel.dtype.itemsize, VECTORS * self.lanes))
         left = [self.left(place, k, depth) for place in self.rows_of(self.a, row, rows, "a_m")]
         results, rights = self.rows_of(self.c, row, rows, "n"), self.lines_of(self.b, k, depth, "b_k")
-        ahead = self.lines_of(self.b, k + BLOCK, BLOCK if depth == BLOCK else 0, "b_k")
+        ahead = self.lines_of(self.b, k + STREAMED_ROWS, STREAMED_ROWS if depth == STREAMED_ROWS else 0, "b_k")
         for width in dict.fromkeys((line, self.lanes, min(TURNED, self.lanes), 1)):
             stop, lanes = begin + ((end - begin) & -width), min(width, self.lanes)
             with e.loop(begin, stop, width) as loop:
                 for place in ahead if width == line else ():
-                    self.ask_for(e.offset(place, self.element, loop.index))
+                    self.prefetch(e.offset(place, self.element, loop.index))
                 for part in range(0, width, lanes):
                     self.step(results, left, rights, loop.index + part, lanes)
             begin = stop
@@ -153,9 +153,9 @@ class RowProductCode:
         for total, target in zip(sums, targets, strict=True):
             e.store(total, target)
 
-    def ask_for(self, place: str) -> None:
+    def prefetch(self, place: str) -> None:
         """A line of the next block of rows: they are too short to be foreseen by the processor."""
-        self.e.ask_for(place, 1)
+        self.e.prefetch(place, 1)
 
     # -- sums in registers ---------------------------------------------------------------------------------------------
     def in_chunks(self, begin: Value, end: Value) -> None:

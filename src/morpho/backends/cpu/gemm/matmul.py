@@ -10,17 +10,17 @@ from morpho.backends.cpu.gemm.gemm import GEMM, OUTER, GemmKernel
 from morpho.backends.cpu.gemm.gemv import column_tile
 from morpho.backends.cpu.gemm.pack import PACK, PackKernel
 from morpho.backends.cpu.gemm.tiling import Register, Tiling, choose_tiling, register_tile
-from morpho.backends.cpu.loops.loop_spec import LANES, LoopCall, LoopKernel
+from morpho.backends.cpu.loops.loop_spec import TREE_LANES, LoopCall, LoopKernel
 from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType
 from morpho.base.shapes import contiguous_strides
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import DEFAULT, Crossovers
 from morpho.program.co_schedule import TILES_PER_THREAD
-from morpho.program.view import Place
+from morpho.program.view import View
 
 KEPT_SHARE = 3 / 8  # of the second-level cache, for packed rows that a thread keeps
-FEW_ROWS = 16  # of batches that share their right matrix
+FEW_BATCH_ROWS = 16  # of batches that share their right matrix
 PRODUCT = -2  # the slot of the scratch tile, which the kernel itself fills in
 
 
@@ -29,7 +29,7 @@ class Matrix:
     """An operand of a product: where it lies, and its strides along batches, its own two axes, and outer batches, where
     those of both operands together have several axes; `counts` are then the sizes of these, outermost first."""
 
-    place: Place
+    view: View
     batch: Size
     rows: Size
     columns: Size
@@ -57,7 +57,7 @@ def product_sizes(batch: Size, m: Size, k: Size, n: Size) -> tuple[Size, ...]:
     return (m, k, n) if batch == 1 else (batch, m, k, n)
 
 
-class Product:
+class Matmul:
     """One product being lowered: sizes after the choice of sides, then its two steps."""
 
     record = GEMM  # its numbers by name
@@ -67,7 +67,7 @@ class Product:
     label = ""  # what it computes
     choice = ""  # which way of computing it was taken, and which others there were
     is_gemv = False  # whether it reads the right operand unpacked
-    straight = False  # whether register tiles are written as they are
+    direct_store = False  # whether register tiles are written as they are
 
     def __init__(self, dtype: DType, shape: Shape, k: Size, a: Matrix, b: Matrix, whole_rows: bool,
                  target: Target, crossovers: Crossovers = DEFAULT) -> None:
@@ -87,7 +87,7 @@ class Product:
         outer = tuple(s * shape[-2] * self.tiling.stride for s in contiguous_strides(shape[:-2]))
         if self.swapped:
             outer = tuple(s * self.tiling.stride for s in contiguous_strides(shape[:-2]))
-        self.tile = Place(PRODUCT, 0, shape, (*outer, rows, columns), dtype.compute)
+        self.tile = View(PRODUCT, 0, shape, (*outer, rows, columns), dtype.compute)
 
     @property
     def threads(self) -> int:
@@ -107,13 +107,13 @@ class Product:
         """The tiles that are taken, given those that suit most."""
         return tiling
 
-    def seen(self, shape: Shape, columns: int) -> Place:
+    def seen(self, shape: Shape, columns: int) -> View:
         """The tile with its rows and columns divided into other axes, the last `columns` of which are columns."""
         rows = tuple(s * self.steps[0] for s in contiguous_strides(shape[:-columns]))
         across = tuple(s * self.steps[1] for s in contiguous_strides(shape[-columns:]))
-        return Place(PRODUCT, 0, shape, (*rows, *across), self.dtype.compute)
+        return View(PRODUCT, 0, shape, (*rows, *across), self.dtype.compute)
 
-    def goes_straight(self, target: Place) -> bool:
+    def takes_direct_store(self, target: View) -> bool:
         """Whether a result that is the sums themselves may be written tile by tile."""
         return self.kernel().stores and not self.swapped and target.is_contiguous and target.dtype is self.dtype
 
@@ -121,7 +121,7 @@ class Product:
     def has_few_rows(self) -> bool:
         """Whether it is a few rows times a matrix whose rows or columns lie side by side: it need not be packed."""
         sizes = (self.batch, self.m, self.n, self.k)
-        plain = self.dtype.compute is self.dtype and self.b.place.dtype is self.dtype
+        plain = self.dtype.compute is self.dtype and self.b.view.dtype is self.dtype
         return (self.sides_change and plain and all(isinstance(size, int) for size in sizes)
                 and self.k > 1 and 1 in (self.b.rows, self.b.columns)
                 and self.crossovers.takes_direct(self.m, self.n * self.k * self.dtype.itemsize,  # type: ignore[arg-type]
@@ -237,14 +237,14 @@ class Product:
     def numbers(self, epilogue: LoopCall) -> dict[str, Size | Sequence[Size]]:
         """The kernel's numbers by the names of its record."""
         t, (sums_at, scratch_at, _) = self.tiling, self.scratch(epilogue.kernel)
-        index = next(i for i, place in enumerate(epilogue.places) if place is not None and place.slot == PRODUCT)
+        index = next(i for i, place in enumerate(epilogue.views) if place is not None and place.slot == PRODUCT)
         a, (*outer, along) = self.a, self.packed_strides
         return {"m": self.m, "n": self.n, "k": self.k, "a_batch": a.batch, "a_m": a.rows, "a_k": a.columns,
                 "b_batch": along, "batches": self.batches, "a_outer": a.outer, "b_outer": outer,
                 "tile_rows": t.tile_rows, "tile_panels": t.tile_panels, "depth": t.depth, "row_tiles": t.row_tiles,
                 "column_tiles": t.column_tiles, "stride": t.stride, "room": self.room, "sums_at": sums_at,
-                "scratch_at": scratch_at, "operands": len(epilogue.places), "tile_operand": index,
-                "direct_store": int(self.straight), "epilogue": 0}
+                "scratch_at": scratch_at, "operands": len(epilogue.views), "tile_operand": index,
+                "direct_store": int(self.direct_store), "epilogue": 0}
 
     @property
     def items(self) -> Size:
@@ -255,7 +255,7 @@ class Product:
         return self.k * (self.tiling.tile_rows * self.tiling.tile_panels * self.register.width)
 
 
-class GemvProduct(Product):
+class GemvMatmul(Matmul):
     """A few rows times a matrix as it lies: see `gemv.py`."""
 
     is_gemv = True
@@ -263,17 +263,17 @@ class GemvProduct(Product):
 
 def follows(lowered: LoopCall) -> bool:
     """Whether a loop kernel can run on the tiles of a product: it reads them once, in their own order."""
-    reads = [place for place in lowered.places if place is not None and place.slot == PRODUCT]
+    reads = [place for place in lowered.views if place is not None and place.slot == PRODUCT]
     return len(reads) == 1 and not lowered.kernel.transposed
 
 
-def as_matrices(places: Sequence[Place], copies: Sequence[Callable[[Place], Place]]) -> list[Matrix]:
+def as_matrices(places: Sequence[View], copies: Sequence[Callable[[View], View]]) -> list[Matrix]:
     """The operands of a product, whose batches together have four axes at most; one that would need more is copied.
 
     So are few rows of batches with one right matrix: copied, they are many rows of one product, which reads it once.
     """
     places = list(places)
-    if len(places) == 2 and _is_common(places[1]) and upper(places[0].shape[-2]) <= FEW_ROWS \
+    if len(places) == 2 and _is_common(places[1]) and upper(places[0].shape[-2]) <= FEW_BATCH_ROWS \
             and len(batch_axes(places[0])) > 1:
         places[0] = copies[0](places[0])
     while len(axes := batch_axes(*places)) > 1 + OUTER:
@@ -287,12 +287,12 @@ def as_matrices(places: Sequence[Place], copies: Sequence[Callable[[Place], Plac
             for place, steps in zip(places, strides, strict=True)]
 
 
-def _is_common(place: Place) -> bool:
+def _is_common(place: View) -> bool:
     """Whether an operand is the same for all batches."""
     return all(stride == 0 for stride in place.strides[:-2])
 
 
-def batch_axes(*places: Place) -> list[tuple[Size, ...]]:
+def batch_axes(*places: View) -> list[tuple[Size, ...]]:
     """Batch axes of operands, as the size and each one's stride; neighbours that are one axis in all of them are
     joined. All have the axes of the first, or none.
 
@@ -317,7 +317,7 @@ def batch_axes(*places: Place) -> list[tuple[Size, ...]]:
 
 def loop_scratch(kernel: LoopKernel, columns: int) -> int:
     """Bytes of scratch that a loop kernel needs for tiles of so many columns."""
-    whole = -(-columns // LANES) * LANES
+    whole = -(-columns // TREE_LANES) * TREE_LANES
     return rounded(kernel.scratch_bytes + whole * kernel.scratch_bytes_per_column)
 
 

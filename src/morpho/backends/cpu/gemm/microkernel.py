@@ -9,7 +9,7 @@ from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
 from morpho.backends.cpu.gemm.gemm import OUTER, UNROLL, GemmKernel
 from morpho.backends.cpu.gemm.neon import f32_microkernel
 from morpho.backends.cpu.gemm.neon.bf16_gemv import add_block, fits
-from morpho.backends.cpu.gemm.tiling import BLOCK, Register
+from morpho.backends.cpu.gemm.tiling import K_BLOCK, Register
 from morpho.base.dtypes import DType, bfloat16
 from morpho.base.machine import Isa
 
@@ -54,8 +54,8 @@ class Function:
         return self.head + prefix + self.e.text() + "\n}\n"
 
 
-AHEAD = ", ptr %ahead, i64 %hop"  # what is asked for meanwhile, and how many bytes of it for a value of k
-WALK = ", i64 %panels, i64 %panel_step"  # how many panels there are, and how many values from one to the next
+PREFETCH_ARGUMENTS = ", ptr %ahead, i64 %hop"  # what is asked for meanwhile, and how many bytes of it for a value of k
+WALK_ARGUMENTS = ", i64 %panels, i64 %panel_step"  # how many panels there are, and how many values from one to the next
 
 
 class MicroKernel:
@@ -68,7 +68,8 @@ class MicroKernel:
     def __init__(self, kernel: GemmKernel, height: int, register: Register, isa: Isa, name: str = "",
                  walks: bool = False) -> None:
         self.dtype, self.height, self.register, self.walks = kernel.dtype, height, register, walks
-        arguments = self.ARGUMENTS + (AHEAD if register.asks_ahead else "") + (WALK if walks else "")
+        arguments = self.ARGUMENTS + (PREFETCH_ARGUMENTS if register.prefetches else "")
+        arguments += WALK_ARGUMENTS if walks else ""
         self.panel, self.tile = "%b", "%tile"
         self.function = Function(name or f"micro{height}", arguments, register.lanes, isa)
         self.e = self.function.e
@@ -106,8 +107,8 @@ class MicroKernel:
             return self.function.text()
         prefix = f"  %even = alloca [{self.height * self.register.width} x {self.element}], align 64\n"
         self.store(self.start(), "%tile")
-        with e.loop(0, count, BLOCK) as blocks:
-            last = e.intrinsic("smin", blocks.index + BLOCK, count)
+        with e.loop(0, count, K_BLOCK) as blocks:
+            last = e.intrinsic("smin", blocks.index + K_BLOCK, count)
             even = self.chain(zeros, blocks.index, last, 2)
             self.store(even, "%even", self.register.width)
             odd = self.chain(zeros, blocks.index + 1, last, 2)
@@ -120,13 +121,13 @@ class MicroKernel:
         e, count = self.e, self.function.number("%count")
         done, totals = e.constant(0, "i64", 1), self.start()
         if self.height == 1 and self.by_lane and fits(self.register.vectors, self.register.lanes, self.isa):
-            done = count & -BLOCK
-            with e.loop(0, done, BLOCK, carried=totals) as written:
+            done = count & -K_BLOCK
+            with e.loop(0, done, K_BLOCK, carried=totals) as written:
                 panel = e.offset(self.panel, self.packed, written.index * self.register.width)
                 written.next(*add_block(e, written.values, panel, e.offset("%a", self.element, written.index)))
             totals = written.values
-        with e.loop(done, count, BLOCK, carried=totals) as blocks:
-            last = e.intrinsic("smin", blocks.index + BLOCK, count)
+        with e.loop(done, count, K_BLOCK, carried=totals) as blocks:
+            last = e.intrinsic("smin", blocks.index + K_BLOCK, count)
             even, odd = self.two_chains(zeros, blocks.index, last)
             blocks.next(*[total + (a + b) for total, a, b in zip(blocks.values, even, odd, strict=True)])
         return blocks.values
@@ -184,7 +185,7 @@ class MicroKernel:
         with e.loop(first, whole, stride, carried=sums) as loop:
             values, left = list(loop.values), self.left_values(loop.index, UNROLL * step)
             for u in range(0, stride, step):
-                self.ask_ahead(loop.index + u)
+                self.prefetch_next(loop.index + u)
                 values = self.multiply_add(values, lambda row, u=u: left(u, row), loop.index + u)  # type: ignore[misc]
             loop.next(*values)
         return self.short_chain(loop.values, whole, last, step)
@@ -197,7 +198,7 @@ class MicroKernel:
             left = self.left_values(loop.index, stride)
             chains = [loop.values[:len(zeros)], loop.values[len(zeros):]]
             for u in range(stride):
-                self.ask_ahead(loop.index + u)
+                self.prefetch_next(loop.index + u)
                 chains[u % 2] = self.multiply_add(chains[u % 2], lambda row, u=u: left(u, row),  # type: ignore[misc]
                                                   loop.index + u)
             loop.next(*chains[0], *chains[1])
@@ -211,10 +212,10 @@ class MicroKernel:
             loop.next(*self.multiply_add(list(loop.values), lambda row: left(0, row), loop.index))
         return loop.values
 
-    def ask_ahead(self, k: Value) -> None:
+    def prefetch_next(self, k: Value) -> None:
         """Ask for what comes next, at every value of k: nothing is computed across it, or sums would be spilled."""
-        if self.register.asks_ahead:
-            self.e.ask_for(self.e.offset("%ahead", "i8", k * self.function.number("%hop")), 2)
+        if self.register.prefetches:
+            self.e.prefetch(self.e.offset("%ahead", "i8", k * self.function.number("%hop")), 2)
 
     def multiply_add(self, sums: list[Value], left: Callable[[int], Value], k: Value) -> list[Value]:
         """One value of k: row by row, so that few of the left values are alive at a time."""
@@ -280,7 +281,8 @@ def transpose(e: Emitter, lines: list[Value]) -> list[Value]:
 
     low = [mixed(lines[i], lines[i + 1], (0, 4, 1, 5)) for i in (0, 2)]
     high = [mixed(lines[i], lines[i + 1], (2, 6, 3, 7)) for i in (0, 2)]
-    return [mixed(*part, chosen) for part in (low, high) for chosen in ((0, 1, 4, 5), (2, 3, 6, 7))]
+    return [mixed(first, second, chosen) for first, second in (low, high)
+            for chosen in ((0, 1, 4, 5), (2, 3, 6, 7))]
 
 
 def pick(e: Emitter, a: Value, b: Value, chosen: Sequence[int]) -> Value:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from morpho.backends.cpu.codegen.emit import CACHE_LINE
 from morpho.backends.cpu.gemm.gemm import PROLOGUE_GEMM, GemmKernel
-from morpho.backends.cpu.gemm.matmul import KEPT_SHARE, Matrix, Product, loop_scratch, rounded
+from morpho.backends.cpu.gemm.matmul import KEPT_SHARE, Matmul, Matrix, loop_scratch, rounded
 from morpho.backends.cpu.gemm.tiling import ENOUGH_ROWS, ITEMS_PER_THREAD, TILE_ROWS, Tiling, choose_tiling, evened
 from morpho.backends.cpu.loops.loop_spec import LoopCall, LoopKernel
 from morpho.base.dims import Shape, Size, bounds, upper
@@ -20,18 +20,18 @@ from morpho.base.dtypes import DType
 from morpho.base.shapes import contiguous_strides
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import Crossovers
-from morpho.program.view import Place
+from morpho.program.view import View
 
 LEFT = -3  # the slot of the rows in scratch, which the kernel itself fills in
 
 
 @dataclass(frozen=True)
-class PrologueGemm(GemmKernel):
+class PrologueGemmKernel(GemmKernel):
     """As `GemmKernel`, with A written by a loop kernel. The buffer of A is not read; the prologue's follow those of the
     epilogue, and so do its numbers."""
 
 
-class PrologueProduct(Product):
+class PrologueMatmul(Matmul):
     """A product whose left operand is written row by row by `before`, at the places of `rows_as`."""
 
     record = PROLOGUE_GEMM
@@ -46,10 +46,10 @@ class PrologueProduct(Product):
         a = Matrix(self.rows_as((*shape[:-1], k)), shape[-2] * self.stride, self.stride, 1, counts=b.counts)
         super().__init__(dtype, shape, k, a, b, whole_rows, target, crossovers)
 
-    def rows_as(self, shape: Shape) -> Place:
+    def rows_as(self, shape: Shape) -> View:
         """The rows before packing, all of them by their numbers, as a value of this shape."""
         steps = tuple(step * self.stride for step in contiguous_strides(shape[:-1]))
-        return Place(LEFT, 0, shape, (*steps, 1), self.left_dtype)
+        return View(LEFT, 0, shape, (*steps, 1), self.left_dtype)
 
     def tiled(self, tiling: Tiling) -> Tiling:
         """All columns in every item; tiles of rows that stay packed in the second-level cache, alike for all
@@ -64,7 +64,7 @@ class PrologueProduct(Product):
         return replace(tiling, tile_rows=height, row_tiles=max(1, -(-rows // height)))
 
     def kernel(self) -> GemmKernel:
-        return PrologueGemm(self.dtype, "rows", heights=super().kernel().heights)
+        return PrologueGemmKernel(self.dtype, "rows", heights=super().kernel().heights)
 
     @property
     def room(self) -> int:
@@ -84,10 +84,10 @@ class PrologueProduct(Product):
 
     def numbers(self, epilogue: LoopCall) -> dict[str, Size | Sequence[Size]]:
         before = self.before
-        left = next(i for i, place in enumerate(before.places) if place is not None and place.slot == LEFT)
+        left = next(i for i, place in enumerate(before.views) if place is not None and place.slot == LEFT)
         rows_at, scratch_at = self.before_at(super().scratch(epilogue.kernel)[2])
         return super().numbers(epilogue) | {
-            "prologue": 0, "before_operands": len(before.places), "before_left": left,
+            "prologue": 0, "before_operands": len(before.views), "before_left": left,
             "before_numbers": len(self.record) + len(epilogue.values), "before_scratch": scratch_at, "left_at": rows_at}
 
     @property

@@ -1,4 +1,4 @@
-"""The function of a `PrologueGemm`: a few rows are computed, then packed, before the panels go by."""
+"""The function of a `PrologueGemmKernel`: a few rows are computed, then packed, before the panels go by."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cpu.gemm.gemm import PROLOGUE, PROLOGUE_GEMM
 from morpho.backends.cpu.gemm.gemm_code import GemmCode
 from morpho.backends.cpu.gemm.microkernel import places_of_batch
-from morpho.backends.cpu.gemm.prologue import PrologueGemm
+from morpho.backends.cpu.gemm.prologue import PrologueGemmKernel
 from morpho.base.machine import Isa
 
 
-def generate(kernel: PrologueGemm, isa: Isa, name: str) -> str:
-    """The LLVM module of a `PrologueGemm`."""
+def generate(kernel: PrologueGemmKernel, isa: Isa, name: str) -> str:
+    """The LLVM module of a `PrologueGemmKernel`."""
     return PrologueCode(kernel, isa).module(name)
 
 

@@ -11,7 +11,7 @@ from morpho.base.machine import Isa
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import DEFAULT
 
-BLOCK = 32  # values of k per block of bfloat16 sums (docs/numerics.md); blocks of k are whole numbers of them
+K_BLOCK = 32  # values of k per block of bfloat16 sums (docs/numerics.md); blocks of k are whole numbers of them
 MOST_LANES = 16  # of short integers there would be more: code for panels of so many columns takes long to compile
 TILE_ROWS, TILE_COLUMNS = 128, 768  # of one item: its sums and its packed rows share the second-level cache
 ENOUGH_ROWS = 64  # of one item, for a panel that comes from memory: not halved further while columns can be
@@ -34,7 +34,7 @@ class Register:
         return self.vectors * self.lanes
 
     @property
-    def asks_ahead(self) -> bool:
+    def prefetches(self) -> bool:
         """Whether panels are asked for: vectors as wide as a line of the cache use one up faster than it would come."""
         return self.lanes * self.item >= CACHE_LINE
 
@@ -76,7 +76,7 @@ def _ceil(a: int, b: int) -> int:
 
 def depth_of_block(register: Register, l1_bytes: int) -> int:
     """Values of k per block: a panel of the right operand stays in the first-level cache, with room for rows."""
-    return max(BLOCK, l1_bytes * 5 // 8 // (register.width * register.item) // BLOCK * BLOCK)
+    return max(K_BLOCK, l1_bytes * 5 // 8 // (register.width * register.item) // K_BLOCK * K_BLOCK)
 
 
 def blocks_of(k: int, register: Register, l1_bytes: int, l2_bytes: int) -> int:
@@ -84,7 +84,7 @@ def blocks_of(k: int, register: Register, l1_bytes: int, l2_bytes: int) -> int:
     rows of a tile half of the second."""
     line = TILE_ROWS * register.item
     most = min(depth_of_block(register, l1_bytes), l2_bytes // 2 // line)
-    if register.asks_ahead:  # a panel comes from the second-level cache as fast as it is used
+    if register.prefetches:  # a panel comes from the second-level cache as fast as it is used
         most = max(most, l2_bytes // 4 // line)
     return max(1, _ceil(k, most))
 
@@ -97,7 +97,7 @@ def choose_tiling(m: Size, n: Size, k: Size, batch: Size, register: Register, ta
     panels = max(1, _ceil(columns, register.width))
     # With few rows a panel is read from memory and used once: one block of k reads it in one stream.
     blocks = blocks_of(inner, register, target.l1_bytes, target.l2_bytes) if rows > few_rows else 1
-    depth = _ceil(_ceil(max(inner, 1), blocks), BLOCK) * BLOCK
+    depth = _ceil(_ceil(max(inner, 1), blocks), K_BLOCK) * K_BLOCK
     wanted = max(1, _ceil(threads * ITEMS_PER_THREAD, max(1, upper(batch)))) if threads > 1 else 1
     tile_rows = min(rows, TILE_ROWS)
     if whole_rows:

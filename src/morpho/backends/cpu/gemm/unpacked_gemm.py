@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from morpho.backends.cpu.gemm.gemm import GEMM, GemmKernel
-from morpho.backends.cpu.gemm.matmul import Product, layout, rounded
+from morpho.backends.cpu.gemm.matmul import Matmul, layout, rounded
 from morpho.backends.cpu.gemm.tiling import Tiling
 from morpho.backends.cpu.loops.loop_spec import LoopCall, LoopKernel
-from morpho.base.dims import Size
+from morpho.base.dims import Size, upper
 
 UNPACKED_GEMM = GEMM.extended("b_k b_n panels_at tile_vectors")
 MOST_ROWS = 64  # per lane: beyond, packing is a small part of the product, and small items keep threads busier
@@ -25,7 +25,7 @@ FEW_ROWS_BYTES = 256 << 10  # of a tile's columns, when few rows use them: they 
 
 
 @dataclass(frozen=True)
-class UnpackedGemm(GemmKernel):
+class UnpackedGemmKernel(GemmKernel):
     """As `GemmKernel`, with B as it lies: `right` is `columns` (n side by side), `rows` (k side by side) or
     `general`. Like heights of register tiles, `vectors` are those that occur."""
 
@@ -34,7 +34,7 @@ class UnpackedGemm(GemmKernel):
     ragged: bool = True  # whether the last vector has lanes without a column
 
 
-class UnpackedProduct(Product):
+class UnpackedMatmul(Matmul):
     """A product that packs the right operand itself."""
 
     record = UNPACKED_GEMM
@@ -47,7 +47,7 @@ class UnpackedProduct(Product):
         widths = {self.tile_vectors, -(-n // lanes) - (self.tiling.column_tiles - 1) * self.tile_vectors}
         whole = {register.vectors} if max(widths) >= register.vectors else set()
         vectors = sorted((whole | {width % register.vectors for width in widths}) - {0}, reverse=True)
-        return UnpackedGemm(self.dtype, left, right, tuple(vectors), n % lanes != 0, heights=self.heights)
+        return UnpackedGemmKernel(self.dtype, left, right, tuple(vectors), n % lanes != 0, heights=self.heights)
 
     def tiled(self, tiling: Tiling) -> Tiling:
         """As many tiles of columns for every thread, and all rows in each."""
@@ -66,7 +66,7 @@ class UnpackedProduct(Product):
     def scratch(self, epilogue: LoopKernel) -> tuple[int, int, int]:
         sums_at, scratch_at, end = super().scratch(epilogue)
         columns = self.tile_vectors * self.register.lanes
-        return sums_at, scratch_at, end + rounded(columns * self.k * self.dtype.itemsize)
+        return sums_at, scratch_at, end + rounded(columns * upper(self.k) * self.dtype.itemsize)
 
     def numbers(self, epilogue: LoopCall) -> dict[str, Size | Sequence[Size]]:
         b = self.b
@@ -83,12 +83,13 @@ class UnpackedProduct(Product):
         return self.k * self.m * self.tile_vectors * self.register.lanes
 
 
-def vectors_of_tile(product: Product, tiling: Tiling) -> int | None:
+def vectors_of_tile(product: Matmul, tiling: Tiling) -> int | None:
     """How many vectors wide the tiles of columns are; None where the columns are too few for that."""
-    sizes = product.m, product.n, product.k, product.batch
-    if product.swapped or not all(isinstance(size, int) and size > 0 for size in sizes):
+    m, n, k, batch = product.m, product.n, product.k, product.batch
+    if not (isinstance(m, int) and isinstance(n, int) and isinstance(k, int) and isinstance(batch, int)):
         return None
-    m, n, k, batch = sizes
+    if product.swapped or min(m, n, k, batch) < 1:
+        return None
     if product.right_batches != batch:  # one matrix for several of them is packed once
         return None
     register, few = product.register, tiling.row_tiles == 1 and m <= product.crossovers.one_block_rows

@@ -1,4 +1,4 @@
-"""The function of an `UnpackedGemm`: every item packs the columns it needs into the scratch of its thread."""
+"""The function of an `UnpackedGemmKernel`: every item packs the columns it needs into the scratch of its thread."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cpu.gemm.gemm_code import GemmCode
 from morpho.backends.cpu.gemm.microkernel import Function, places_of_batch, transpose
 from morpho.backends.cpu.gemm.tiling import Register
-from morpho.backends.cpu.gemm.unpacked_gemm import UNPACKED_GEMM, UnpackedGemm
+from morpho.backends.cpu.gemm.unpacked_gemm import UNPACKED_GEMM, UnpackedGemmKernel
 from morpho.base.machine import Isa
 
 
-def generate(kernel: UnpackedGemm, isa: Isa, name: str) -> str:
-    """The LLVM module of a `UnpackedGemm`."""
+def generate(kernel: UnpackedGemmKernel, isa: Isa, name: str) -> str:
+    """The LLVM module of a `UnpackedGemmKernel`."""
     return UnpackedCode(kernel, isa).module(name)
 
 
@@ -27,7 +27,7 @@ class RightPacker:
     ARGUMENTS = "ptr %source, i64 %k_step, i64 %n_step, i64 %count, i64 %columns, i64 %panel_step, ptr %target"
     STEPS = 8  # values of k that go through all panels together: whole lines of memory, a few pages at a time
 
-    def __init__(self, kernel: UnpackedGemm, register: Register, isa: Isa) -> None:
+    def __init__(self, kernel: UnpackedGemmKernel, register: Register, isa: Isa) -> None:
         self.right, self.width, self.ragged = kernel.right, register.width, kernel.ragged
         self.function = Function(f"pack_right{register.vectors}", self.ARGUMENTS, 4, isa)
         self.e, self.memory = self.function.e, scalars.memory_type(kernel.dtype)
@@ -107,14 +107,15 @@ class UnpackedCode(GemmCode):
     """The generator's state while it writes one kernel. `panels` are places in a tile here: its whole panels."""
 
     record = UNPACKED_GEMM
-    kernel: UnpackedGemm
+    kernel: UnpackedGemmKernel
 
-    def __init__(self, kernel: UnpackedGemm, isa: Isa) -> None:
+    def __init__(self, kernel: UnpackedGemmKernel, isa: Isa) -> None:
         super().__init__(kernel, isa)
         self.vectors = self.register.vectors  # of the panel being written
 
     def parts(self) -> list[Any]:
-        kernel, isa, found = self.kernel, self.isa, []
+        kernel, isa = self.kernel, self.isa
+        found: list[Any] = []
         for vectors in kernel.vectors:
             register = replace(self.register, vectors=vectors)
             found += [self.micro_kernel(kernel, h, register, isa, f"micro{h}x{vectors}")
@@ -202,4 +203,4 @@ class UnpackedCode(GemmCode):
         return after
 
     def finish(self, batch: Value, rows: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
-        self.follow_columns(batch, rows, (self.first_column, self.last_column))
+        self.epilogue_over_columns(batch, rows, (self.first_column, self.last_column))

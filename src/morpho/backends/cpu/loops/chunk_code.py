@@ -26,11 +26,11 @@ class ChunkCode(GatherCode):
         e = self.e
         if instruction.name == "load":
             element = scalars.memory_type(instruction.dtype)
-            return scalars.from_memory(e, e.load(self.pointers[instruction.extra], element, 1), instruction.dtype)
+            return scalars.from_memory(e, e.load(self.pointers[instruction.access], element, 1), instruction.dtype)
         if instruction.name == "index":
-            return self.from_index(self.positions[instruction.extra], instruction.dtype)
+            return self.from_index(self.positions[instruction.access], instruction.dtype)
         if instruction.name == "dimension":
-            at = self.kernel.record.at("dimensions") + instruction.extra
+            at = self.kernel.record.at("dimensions") + instruction.access
             return self.from_index(self.value(at), instruction.dtype)
         if instruction.name == "gather":
             return self.gather_row(instruction)
@@ -50,7 +50,7 @@ class ChunkCode(GatherCode):
             self.prepare_splat(self.kernel.instructions[reduction].inputs[0])
         for number in step.needed:  # a full load that never moves is one scalar per row
             instruction = self.kernel.instructions[number]
-            if instruction.name == "load" and self.kernel.accesses[instruction.extra].pattern == "zero":
+            if instruction.name == "load" and self.kernel.accesses[instruction.access].pattern == "zero":
                 self.splats[number] = self.e.splat(self.row_value(instruction))
 
     def prepare_splat(self, number: int) -> None:

@@ -53,7 +53,8 @@ class ChunkMoves(LoopBase):
     def side_by_side(self, step: Pass) -> list[int]:
         """The accesses of a pass whose elements lie side by side along the columns."""
         loads = [self.kernel.instructions[n] for n in step.needed if n not in step.kept]
-        return sorted({i.extra for i in loads if i.name == "load" and self.kernel.accesses[i.extra].pattern == "unit"})
+        found = {i.access for i in loads if i.name == "load"}
+        return sorted(access for access in found if self.kernel.accesses[access].pattern == "unit")
 
     def take_in(self, moves: list[tuple[str, str, str]], count: Value) -> None:
         """The first `count` elements of operands to chunks on the stack (source, target, element)."""
@@ -83,7 +84,7 @@ class ChunkMoves(LoopBase):
             e.store(e.load(e.offset(source, element, origin), element, 1), e.offset(target, element, place))
 
     def load_chunk(self, instruction: Instruction, column: Value, count: Value | None, places: dict[int, str]) -> Value:
-        e, number = self.e, instruction.extra
+        e, number = self.e, instruction.access
         access = self.kernel.accesses[number]
         element = scalars.memory_type(access.dtype)
         if access.pattern == "unit":
@@ -117,7 +118,7 @@ class ChunkMoves(LoopBase):
 
     def index_chunk(self, instruction: Instruction, column: Value, count: Value | None) -> Value:
         """Positions as values: a line where the pattern allows it, else element by element."""
-        e, number = self.e, instruction.extra
+        e, number = self.e, instruction.access
         pattern = self.kernel.accesses[number].pattern
         start = self.positions[number]
         if pattern == "general":
@@ -149,7 +150,7 @@ class ChunkMoves(LoopBase):
             e.store_some(e.bits(stored), address, e.first_lanes(count))
             return
         buffer = self.temporary(f"store{access}", element, True)
-        if pattern == "unit" and partial is not None:
+        if pattern == "unit" and partial is not None and count is not None:
             short, whole, after = e.fresh("short"), e.fresh("whole"), e.fresh("after")
             e.branch_if(partial, short, whole)
             e.label(whole)

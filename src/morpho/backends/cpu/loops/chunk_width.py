@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.vector_math import BY_TABLE, is_by_table
-from morpho.backends.cpu.loops.loop_spec import LANES, LoopKernel
+from morpho.backends.cpu.loops.loop_spec import TREE_LANES, LoopKernel
 from morpho.base.machine import Isa
 from morpho.ops.elementwise import COSTLY
 
@@ -16,7 +16,7 @@ def function_flops(kernel: LoopKernel) -> int:
     return sum(i.flops for i in kernel.instructions if i.full and i.flops >= COSTLY)
 
 
-def may_be_staged(kernel: LoopKernel) -> bool:
+def may_be_pipelined(kernel: LoopKernel) -> bool:
     """Whether a loop has a long chain of operations, but not so many that they do not fit the registers twice: sine and
     power are too long."""
     return COSTLY <= function_flops(kernel) <= 4 * COSTLY
@@ -48,7 +48,7 @@ def choose_lanes(kernel: LoopKernel, isa: Isa) -> int:
     vectors = vectors_of_functions(kernel, isa) if heavy else 4
     if is_long_chain(kernel) and (isa.architecture == "aarch64" or isa.vector_bits == 512):
         vectors = 8  # it waits for itself; 32 registers hold more of them side by side
-    return min(LANES, isa.vector_bits // 8 // widest * vectors)
+    return min(TREE_LANES, isa.vector_bits // 8 // widest * vectors)
 
 
 def is_long_chain(kernel: LoopKernel) -> bool:

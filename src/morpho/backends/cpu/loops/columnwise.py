@@ -17,7 +17,7 @@ from morpho.backends.cpu.codegen import elementwise, scalars
 from morpho.backends.cpu.codegen.emit import BITS, Value
 from morpho.backends.cpu.codegen.register_transpose import transposed
 from morpho.backends.cpu.loops.loop_code import LoopCode
-from morpho.backends.cpu.loops.loop_spec import BLOCK, LANES, LEVELS, Instruction, LoopKernel, Pass
+from morpho.backends.cpu.loops.loop_spec import LEVELS, TREE_BLOCK, TREE_LANES, Instruction, LoopKernel, Pass
 from morpho.backends.cpu.loops.reduction_tree import combine, identity, lane_type
 from morpho.base.dtypes import bool_
 from morpho.base.machine import Isa
@@ -25,7 +25,7 @@ from morpho.base.machine import Isa
 GROUPED = 4  # columns of one partial taken together
 
 
-class TransposedCode(LoopCode):
+class ColumnwiseCode(LoopCode):
     """As `LoopCode`, with many rows side by side and columns one at a time."""
 
     def __init__(self, kernel: LoopKernel, isa: Isa) -> None:
@@ -39,11 +39,11 @@ class TransposedCode(LoopCode):
         """Fixed arrays first, then `LANES` elements per column for every kept value; few columns are fixed, too."""
         e, kernel = self.e, self.kernel
         base = e.offset("%scratch", "i8", kernel.scratch_bytes)
-        padded = (self.end + (LANES - 1)) & -LANES
+        padded = (self.end + (TREE_LANES - 1)) & -TREE_LANES
         for position, number in enumerate(kernel.kept):
             self.kept[number] = self.array(kernel.turned, self.kept_type(number)) if kernel.turned else \
-                e.offset(base, "i8", padded * (8 * LANES * position))
-        for number in kernel.turned_accesses:
+                e.offset(base, "i8", padded * (8 * TREE_LANES * position))
+        for number in kernel.transposed_accesses:
             self.blocks[number] = self.array(kernel.turned, scalars.memory_type(kernel.accesses[number].dtype))
         rows = [n for n, i in enumerate(kernel.instructions) if not i.full and i.name != "constant"]
         self.arrays = {number: self.array(1) for number in rows}
@@ -115,16 +115,16 @@ class TransposedCode(LoopCode):
     def row_value(self, instruction: Instruction) -> Value:
         e = self.e
         if instruction.name == "load":
-            access = int(instruction.extra)  # type: ignore[arg-type]
+            access = instruction.access
             return self.load_across(access, self.pointers[access])
         if instruction.name == "index":
-            return self.index_across(instruction, self.positions[int(instruction.extra)])  # type: ignore[arg-type]
+            return self.index_across(instruction, self.positions[instruction.access])
         if instruction.name == "dimension":
             return e.splat(super().row_value(instruction))
         if instruction.name == "gather":  # that only checks
-            which, indices = instruction.inputs[0], self.temporary(f"indices{instruction.extra}", "i64")
+            which, indices = instruction.inputs[0], self.temporary(f"indices{instruction.access}", "i64")
             e.store(self.widened(self.row_operand(which), self.kernel.instructions[which].dtype), indices)
-            return self.checked_lanes(instruction, indices, self.gather_extent(instruction.extra)[0], self.count)
+            return self.checked_lanes(instruction, indices, self.gather_extent(instruction.access)[0], self.count)
         arguments = [self.row_operand(i) for i in instruction.inputs]
         source = self.kernel.instructions[instruction.inputs[-1]].dtype
         return elementwise.emit(e, instruction.name, arguments, source, instruction.dtype)
@@ -145,13 +145,15 @@ class TransposedCode(LoopCode):
         super().place_row(coordinates, offsets)
         for number, block in self.blocks.items():
             if self.kernel.accesses[number].kind == "load":
-                self.turn(number, (self.pointers[number], self.across(number)), (block, LANES), self.stretch, self.end)
+                self.turn(number, (self.pointers[number], self.across(number)), (block, TREE_LANES), self.stretch,
+                          self.end)
 
     def put_back(self) -> None:
         """What was written to turned blocks goes to its rows."""
         for number, block in self.blocks.items():
             if self.kernel.accesses[number].kind == "store":
-                self.turn(number, (block, LANES), (self.pointers[number], self.across(number)), self.end, self.stretch)
+                self.turn(number, (block, TREE_LANES), (self.pointers[number], self.across(number)), self.end,
+                          self.stretch)
 
     def turn(self, number: int, source: tuple[str, Value | int], target: tuple[str, Value | int], lines: Value,
              length: Value) -> None:
@@ -213,6 +215,7 @@ class TransposedCode(LoopCode):
         if access.across == "strided":
             self.copy(pointer, self.across(number), buffer, 1, element, self.count)
             return scalars.from_memory(e, e.load(buffer, element), access.dtype)
+        assert self.partial is not None, "rows of a whole stretch need no buffer"
         before, then, join = e.block, e.fresh("short"), e.fresh("join")
         e.branch_if(self.partial, then, join)
         e.label(then)
@@ -240,6 +243,7 @@ class TransposedCode(LoopCode):
             e.store(stored, buffer)
             self.copy(buffer, 1, pointer, self.across(number), element, self.count)
             return
+        assert self.partial is not None, "rows of a whole stretch need no buffer"
         short, whole, after = e.fresh("short"), e.fresh("whole"), e.fresh("after")
         e.branch_if(self.partial, short, whole)
         e.label(whole)
@@ -254,7 +258,7 @@ class TransposedCode(LoopCode):
     def index_across(self, instruction: Instruction, start: Value) -> Value:
         """Positions of a chunk of rows."""
         e = self.e
-        stride = self.across(int(instruction.extra))  # type: ignore[arg-type]
+        stride = self.across(instruction.access)
         first = e.splat(start + self.at * stride)
         return self.from_index(first + e.lane_numbers() * e.splat(stride), instruction.dtype)
 
@@ -273,21 +277,21 @@ class TransposedCode(LoopCode):
                 tree.fold(self.end)
                 tree.finish_first()
             return
-        with e.loop(self.begin, self.end, BLOCK) as blocks:
-            last = e.intrinsic("smin", blocks.index + BLOCK, self.end)
+        with e.loop(self.begin, self.end, TREE_BLOCK) as blocks:
+            last = e.intrinsic("smin", blocks.index + TREE_BLOCK, self.end)
             whole = self.grouped_columns(step, trees, blocks.index, last)
             grouped = e.icmp("sgt", whole, blocks.index)
             # The first element of a partial need not find it there: it is joined with the identity.
-            fresh_end = e.select(grouped, blocks.index, e.intrinsic("smin", blocks.index + LANES, last))
+            fresh_end = e.select(grouped, blocks.index, e.intrinsic("smin", blocks.index + TREE_LANES, last))
             with e.loop(blocks.index, fresh_end) as loop:
                 self.column(step, [loop.index], trees, fresh=True)
             with e.loop(e.intrinsic("smax", fresh_end, whole), last) as loop:
                 self.column(step, [loop.index], trees, fresh=False)
-            used = e.intrinsic("smin", last - blocks.index, e.constant(LANES, "i64", 1))
+            used = e.intrinsic("smin", last - blocks.index, e.constant(TREE_LANES, "i64", 1))
             for tree in trees:
                 tree.fold(used)
-                tree.push(blocks.index.shift_right(BLOCK.bit_length() - 1))
-        count = (self.end + (BLOCK - 1)).shift_right(BLOCK.bit_length() - 1)
+                tree.push(blocks.index.shift_right(TREE_BLOCK.bit_length() - 1))
+        count = (self.end + (TREE_BLOCK - 1)).shift_right(TREE_BLOCK.bit_length() - 1)
         for tree in trees:
             tree.finish(count)
 
@@ -297,12 +301,12 @@ class TransposedCode(LoopCode):
         e = self.e
         if self.compact or step.keep or step.stores:
             return first
-        whole = first + ((last - first) & -(GROUPED * LANES))
+        whole = first + ((last - first) & -(GROUPED * TREE_LANES))
         with e.when(e.icmp("sgt", whole, first)):
             for tree in trees:
                 tree.clear()
-        with e.loop(first, whole, GROUPED * LANES) as groups, e.loop(0, LANES) as lane:
-            columns = [groups.index + lane.index + position * LANES for position in range(GROUPED)]
+        with e.loop(first, whole, GROUPED * TREE_LANES) as groups, e.loop(0, TREE_LANES) as lane:
+            columns = [groups.index + lane.index + position * TREE_LANES for position in range(GROUPED)]
             self.column(step, columns, trees, fresh=False)
         return whole
 
@@ -315,11 +319,11 @@ class TransposedCode(LoopCode):
             for number, access in enumerate(self.kernel.accesses):
                 element = scalars.memory_type(access.dtype)
                 if number in self.blocks:
-                    lines[-1][number] = e.offset(self.blocks[number], element, column * LANES)
+                    lines[-1][number] = e.offset(self.blocks[number], element, column * TREE_LANES)
                 elif access.kind in ("load", "store"):
                     lines[-1][number] = e.offset(self.pointers[number], element, self.inner_offset(number, column))
-        partials = [tree.line(columns[0] & (LANES - 1)) for tree in trees]
-        row = columns[0] * LANES
+        partials = [tree.line(columns[0] & (TREE_LANES - 1)) for tree in trees]
+        row = columns[0] * TREE_LANES
 
         def body() -> None:
             totals = [tree.before(partial, fresh) for tree, partial in zip(trees, partials, strict=True)]
@@ -344,7 +348,7 @@ class TransposedCode(LoopCode):
     def is_in_scratch(self, step: Pass) -> bool:
         """Whether a pass reads and writes turned blocks, and numbers of all rows, alone."""
         loads = [self.kernel.instructions[n] for n in step.needed if n not in step.kept]
-        used = {store.access for store in step.stores} | {i.extra for i in loads if i.name == "load"}
+        used = {store.access for store in step.stores} | {i.access for i in loads if i.name == "load"}
         fixed = {n for n, access in enumerate(self.kernel.accesses) if access.across == "zero"}
         return bool(self.kernel.turned) and used <= self.blocks.keys() | fixed
 
@@ -357,10 +361,10 @@ class TransposedCode(LoopCode):
         if number in step.kept:
             return self.load_kept(number, row + self.at)
         if instruction.name == "index":
-            access = int(instruction.extra)  # type: ignore[arg-type]
+            access = instruction.access
             return self.index_across(instruction, self.positions[access] + self.inner_offset(access, column))
         if instruction.name == "load":
-            access = int(instruction.extra)  # type: ignore[arg-type]
+            access = instruction.access
             return self.load_across(access, lines[access])
         arguments = [self.operand(i, values) for i in instruction.inputs]
         source = self.kernel.instructions[instruction.inputs[-1]].dtype
@@ -370,13 +374,13 @@ class TransposedCode(LoopCode):
 class WideTree:
     """A reduction of a stretch of rows: 64 lines of partials and the joined blocks, a line each, in scratch."""
 
-    def __init__(self, code: TransposedCode, number: int) -> None:
+    def __init__(self, code: ColumnwiseCode, number: int) -> None:
         instruction = code.kernel.instructions[number]
         self.code, self.number, self.input = code, number, instruction.inputs[0]
         self.name, self.dtype = instruction.name.removeprefix("reduce_"), instruction.dtype
         self.type = lane_type(self.dtype)
         turned = code.kernel.turned
-        self.partials = code.array(turned or LANES, self.type if turned else "i64")
+        self.partials = code.array(turned or TREE_LANES, self.type if turned else "i64")
         self.stack = "" if turned else code.array(LEVELS)
         self.result = code.arrays[number]
 
@@ -406,16 +410,16 @@ class WideTree:
 
     def clear(self) -> None:
         e = self.code.e
-        with e.loop(0, LANES) as loop:
+        with e.loop(0, TREE_LANES) as loop:
             line = self.line(loop.index)
             self.code.each_scratch_chunk(lambda: e.store(self.start(), self.place(line)))
 
     def fold(self, used: Value) -> None:
         """Partials by halves; those past `used` hold nothing and would change nothing."""
         e = self.code.e
-        levels = LANES.bit_length() - 1
+        levels = TREE_LANES.bit_length() - 1
         with e.loop(0, levels, carried=[used]) as level:
-            half = e.instruction("lshr", e.constant(LANES // 2, "i64", 1), level.index)
+            half = e.instruction("lshr", e.constant(TREE_LANES // 2, "i64", 1), level.index)
             with e.loop(half, level.values[0]) as loop:
                 self.join_lines(self.line(loop.index - half), self.line(loop.index))
             level.next(e.intrinsic("smin", level.values[0], half))

@@ -31,7 +31,7 @@ class GatherCode(ChunkMoves):
         return scalars.cast(self.e, index, dtype, int64)
 
     def gather_row(self, instruction: Instruction) -> Value:
-        e, access = self.e, instruction.extra
+        e, access = self.e, instruction.access
         extent, stride = self.gather_extent(access)
         which = instruction.inputs[0]
         index = self.checked(self.widened(self.row_operand(which), self.kernel.instructions[which].dtype), extent)
@@ -51,7 +51,7 @@ class GatherCode(ChunkMoves):
 
     def gather_chunk(self, number: int, values: dict[int, Value], column: Value, count: Value | None) -> Value:
         e, instruction = self.e, self.kernel.instructions[number]
-        access, which = instruction.extra, instruction.inputs[0]
+        access, which = instruction.access, instruction.inputs[0]
         pattern = self.kernel.accesses[access].pattern
         if which in self.kernel.uniform and pattern in ("unit", "zero", "none"):
             return self.gather_line(instruction, values[which], column, count)
@@ -71,7 +71,7 @@ class GatherCode(ChunkMoves):
 
     def gather_line(self, instruction: Instruction, index: Value, column: Value, count: Value | None) -> Value:
         """One index for all columns, as where rows of a table are looked up: a plain load from the row it names."""
-        e, access = self.e, instruction.extra
+        e, access = self.e, instruction.access
         extent, stride = self.gather_extent(access)
         if index.lanes > 1:
             index = e.assign(f"extractelement {index.type} {index.name}, i64 0", index.element, 1)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.loops.columnwise import TransposedCode
+from morpho.backends.cpu.loops.columnwise import ColumnwiseCode
 from morpho.backends.cpu.loops.loop_code import LoopCode
 from morpho.backends.cpu.loops.loop_spec import LoopKernel
 from morpho.backends.cpu.loops.split_rows import BlocksCode, JoinCode
-from morpho.backends.cpu.loops.unrolled_window import ShortCode
+from morpho.backends.cpu.loops.unrolled_window import UnrolledWindowCode
 from morpho.base.machine import Isa
 
 
@@ -19,5 +19,5 @@ def _generator(kernel: LoopKernel) -> type[LoopCode]:
     if kernel.part:
         return BlocksCode if kernel.part == "blocks" else JoinCode
     if kernel.short:
-        return ShortCode
-    return TransposedCode if kernel.transposed else LoopCode
+        return UnrolledWindowCode
+    return ColumnwiseCode if kernel.transposed else LoopCode

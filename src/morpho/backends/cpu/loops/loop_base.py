@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Emitter, Value, vector_type
-from morpho.backends.cpu.loops.chunk_width import choose_lanes, may_be_staged
+from morpho.backends.cpu.loops.chunk_width import choose_lanes, may_be_pipelined
 from morpho.backends.cpu.loops.loop_spec import Instruction, LoopKernel, constant_value
 from morpho.base.dtypes import DType, int64
 from morpho.base.machine import Isa
@@ -33,7 +33,7 @@ class LoopBase:
                          opaque_indices=self.compact or any(i.reduces for i in kernel.instructions), tabled=True,
                          lookups=isa.lookups, architecture=isa.architecture)
         # Few instructions are in flight on AArch64.
-        self.staged = (isa.architecture == "aarch64" and self.lanes > 1 and may_be_staged(kernel)
+        self.pipelined = (isa.architecture == "aarch64" and self.lanes > 1 and may_be_pipelined(kernel)
                        and not kernel.few_columns)
         self.allocas: list[str] = []
         self.numbers: dict[str, int] = {}

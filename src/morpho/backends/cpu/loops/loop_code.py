@@ -12,8 +12,8 @@ from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
 from morpho.backends.cpu.loops import reductions
 from morpho.backends.cpu.loops.chunk_code import ChunkCode
 from morpho.backends.cpu.loops.chunk_width import is_long_chain
-from morpho.backends.cpu.loops.loop_spec import LANES, Choice, Pass
-from morpho.backends.cpu.loops.software_pipeline import staged_loop
+from morpho.backends.cpu.loops.loop_spec import TREE_LANES, Choice, Pass
+from morpho.backends.cpu.loops.software_pipeline import pipelined_loop
 
 TOGETHER = 8  # masks of rows in a number
 
@@ -52,7 +52,7 @@ class LoopCode(ChunkCode):
         e = self.e
         if not self.kernel.kept:
             return
-        padded = (self.end + (LANES - 1)) & -LANES
+        padded = (self.end + (TREE_LANES - 1)) & -TREE_LANES
         for position, number in enumerate(self.kernel.kept):
             self.kept[number] = e.offset("%scratch", "i8", padded * (8 * position))
 
@@ -89,7 +89,7 @@ class LoopCode(ChunkCode):
         self.place_row([], offsets)
         old, target = choices[0].no, choices[0].target
         stays = e.icmp("eq", steps[old], steps[target]) & (self.differs(old, target) ^ 1)
-        line, along = self.pointers[int(mask.extra or 0)], steps[int(mask.extra or 0)]
+        line, along = self.pointers[mask.access], steps[mask.access]
         count = e.select(stays, end - row, 0)
         # Masks side by side are read as one number.
         together = e.select(e.icmp("eq", along, 1), count - (TOGETHER - 1), 0)
@@ -185,7 +185,7 @@ class LoopCode(ChunkCode):
             with e.loop(self.begin, self.end) as loop:
                 self.chunk(step, loop.index, None)
             return
-        if self.staged and staged_loop(self, step, self.begin, self.end):
+        if self.pipelined and pipelined_loop(self, step, self.begin, self.end):
             return
         if self.is_long(step):
             self.either_loop(step, self.begin, self.end)

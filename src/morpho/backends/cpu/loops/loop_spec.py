@@ -14,10 +14,10 @@ from morpho.base.dims import Size
 from morpho.base.dtypes import DType, bool_, int16, uint8
 from morpho.base.lazy import cached_property
 from morpho.program.kernel import Kernel
-from morpho.program.view import Place
+from morpho.program.view import View
 
-LANES = 64  # partial sums of a reduction tree (docs/numerics.md)
-BLOCK = 4096  # columns of a block of that tree
+TREE_LANES = 64  # partial sums of a reduction tree (docs/numerics.md)
+TREE_BLOCK = 4096  # columns of a block of that tree
 LEVELS = 32  # of the binary counter that joins blocks
 ROUNDING = 4  # operations that make a half float of a float32, at least
 WORTH_KEEPING = 4  # operations per element, one division, from which a value is kept for the next walk over a row
@@ -58,6 +58,12 @@ class Instruction:
     @property
     def reduces(self) -> bool:
         return self.name.startswith("reduce_")
+
+    @property
+    def access(self) -> int:
+        """The access of a `load`, `index` or `gather`; of a `dimension` its number."""
+        assert isinstance(self.extra, int), self
+        return self.extra
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +153,8 @@ class LoopKernel(Kernel):
         if chosen.name != "where" or not store.full:
             return None
         mask, *values = (self.instructions[i] for i in chosen.inputs)
-        patterns = [self.accesses[int(i.extra or 0)].pattern if i.name == "load" else "" for i in (mask, *values)]
-        sources = [int(value.extra or 0) if pattern == "unit" else None
+        patterns = [self.accesses[i.access].pattern if i.name == "load" else "" for i in (mask, *values)]
+        sources = [value.access if pattern == "unit" else None
                    for value, pattern in zip(values, patterns[1:], strict=True)]
         by_rows = not mask.full or patterns[0] == "zero"
         if not by_rows or self.accesses[store.access].pattern != "unit" or sources == [None, None]:
@@ -229,7 +235,7 @@ class LoopKernel(Kernel):
         found: set[int] = set()
         for number, instruction in enumerate(self.instructions):
             still = instruction.name in ("constant", "dimension") or (
-                isinstance(instruction.extra, int) and self.accesses[instruction.extra].pattern in ("zero", "none")
+                self.accesses[instruction.access].pattern in ("zero", "none")
                 if instruction.name in ("load", "index", "gather") else not instruction.reduces)
             if not instruction.full or (still and all(i in found for i in instruction.inputs)):
                 found.add(number)
@@ -275,14 +281,14 @@ class LoopKernel(Kernel):
             step.reductions for step in self.passes)
 
     @property
-    def turned_accesses(self) -> tuple[int, ...]:
+    def transposed_accesses(self) -> tuple[int, ...]:
         """Those whose elements lie side by side along the columns, where lanes run along the rows."""
         return tuple(n for n, access in enumerate(self.accesses) if self.turned and access.kind in ("load", "store")
                      and access.pattern == "unit" and access.across == "strided")
 
     @property
     def scratch_bytes_per_column(self) -> int:
-        return 0 if self.turned else 8 * len(self.kept) * (LANES if self.transposed else 1)
+        return 0 if self.turned else 8 * len(self.kept) * (TREE_LANES if self.transposed else 1)
 
     @property
     def scratch_bytes(self) -> int:
@@ -296,19 +302,19 @@ class LoopKernel(Kernel):
         rows = 8 * self.rows_together * sum(not i.full for i in self.instructions)
         reductions = [i for i in self.instructions if i.reduces and not self.short]
         if not self.turned:
-            return rows + 8 * self.rows_together * len(reductions) * (LANES + LEVELS)
+            return rows + 8 * self.rows_together * len(reductions) * (TREE_LANES + LEVELS)
         sizes = [*(i.dtype.compute.itemsize for i in reductions),
                  *(self.instructions[number].dtype.compute.itemsize for number in self.kept),
-                 *(self.accesses[number].dtype.itemsize for number in self.turned_accesses)]
-        return rows + self.turned * LANES * sum(sizes)
+                 *(self.accesses[number].dtype.itemsize for number in self.transposed_accesses)]
+        return rows + self.turned * TREE_LANES * sum(sizes)
 
     @property
     def rows_together(self) -> int:
         """Rows that a transposed kernel walks together: as many as let the partial values of all reductions stay in the
         second-level cache."""
         if self.kept or self.turned:
-            return LANES  # kept and turned values take a row of scratch per column: few rows at a time
-        return max(LANES, 2048 // max(1, sum(i.reduces for i in self.instructions)))
+            return TREE_LANES  # kept and turned values take a row of scratch per column: few rows at a time
+        return max(TREE_LANES, 2048 // max(1, sum(i.reduces for i in self.instructions)))
 
     @cached_property
     def flops(self) -> int:
@@ -330,10 +336,10 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class LoopCall:
-    """A kernel and what to call it with: places in access order, numbers in the order the kernel reads them."""
+    """A kernel and what to call it with: views in access order, numbers in the order the kernel reads them."""
 
     kernel: LoopKernel
-    places: tuple[Place | None, ...]
+    views: tuple[View | None, ...]
     values: tuple[Size, ...]
     rows: Size
     columns: Size

@@ -12,7 +12,7 @@ import math
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
 from morpho.backends.cpu.loops.chunk_code import ChunkCode
-from morpho.backends.cpu.loops.loop_spec import LANES
+from morpho.backends.cpu.loops.loop_spec import TREE_LANES
 from morpho.base.dtypes import DType, bool_
 
 
@@ -77,7 +77,7 @@ class Tree:
         self.code, self.number = code, number
         self.name, self.dtype = instruction.name.removeprefix("reduce_"), instruction.dtype
         self.element = lane_type(self.dtype)
-        self.lanes = code.temporaries.setdefault(f"lanes{number}", code.allocate(self.element, LANES))
+        self.lanes = code.temporaries.setdefault(f"lanes{number}", code.allocate(self.element, TREE_LANES))
         self.stack = code.temporaries.setdefault(f"stack{number}", code.allocate(self.element, 64))
         self.input = instruction.inputs[0]
 
@@ -101,7 +101,7 @@ class Tree:
         value = self.as_lane(value)
         if mask is not None:
             value = e.select(mask, value, self.start(value.lanes))
-        place = e.offset(self.lanes, self.element, column & (LANES - 1))
+        place = e.offset(self.lanes, self.element, column & (TREE_LANES - 1))
         e.store(self.join(e.load(place, self.element), value), place)
 
     def finish_block(self, block: Value) -> None:
@@ -111,7 +111,7 @@ class Tree:
     def folded(self) -> Value:
         """The 64 lanes of a block as one value."""
         e, width = self.code.e, self.code.lanes
-        parts = [e.load(e.offset(self.lanes, self.element, i), self.element) for i in range(0, LANES, width)]
+        parts = [e.load(e.offset(self.lanes, self.element, i), self.element) for i in range(0, TREE_LANES, width)]
         return fold(e, self.name, self.dtype, parts)
 
     def push(self, value: Value, block: Value) -> None:

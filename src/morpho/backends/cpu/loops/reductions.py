@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from morpho.backends.cpu.codegen.emit import BITS, Value
 from morpho.backends.cpu.loops.chunk_code import ChunkCode
-from morpho.backends.cpu.loops.loop_spec import BLOCK, LANES, Pass
+from morpho.backends.cpu.loops.loop_spec import TREE_BLOCK, TREE_LANES, Pass
 from morpho.backends.cpu.loops.reduction_tree import Tree
-from morpho.backends.cpu.loops.software_pipeline import staged_loop
+from morpho.backends.cpu.loops.software_pipeline import pipelined_loop
 
 CHEAP = 12  # operations per element of walks that may repeat some
 
@@ -19,13 +19,13 @@ def reduce_pass(code: ChunkCode, step: Pass) -> None:
     trees = [Tree(code, number) for number in step.reductions]
     for tree in trees:  # the join of a partial stack reads only slots that were written; this keeps LLVM sure of it
         e.store(tree.start(1), tree.stack)
-    with e.loop(code.begin, code.end, BLOCK) as blocks:
-        last = e.intrinsic("smin", blocks.index + BLOCK, code.end)
+    with e.loop(code.begin, code.end, TREE_BLOCK) as blocks:
+        last = e.intrinsic("smin", blocks.index + TREE_BLOCK, code.end)
         block_pass(code, step, trees, blocks.index, last)
-        number = blocks.index.shift_right(BLOCK.bit_length() - 1)
+        number = blocks.index.shift_right(TREE_BLOCK.bit_length() - 1)
         for tree in trees:
             tree.finish_block(number)
-    count = (code.end + (BLOCK - 1)).shift_right(BLOCK.bit_length() - 1)
+    count = (code.end + (TREE_BLOCK - 1)).shift_right(TREE_BLOCK.bit_length() - 1)
     for tree in trees:
         code.rows[tree.number] = tree.result(count)
 
@@ -33,16 +33,16 @@ def reduce_pass(code: ChunkCode, step: Pass) -> None:
 def block_pass(code: ChunkCode, step: Pass, trees: list[Tree], first: Value, last: Value) -> None:
     """The lanes of one block: whole groups of 64 in registers where the body is short, the rest in memory."""
     e, width = code.e, code.lanes
-    parts = LANES // width
+    parts = TREE_LANES // width
     if code.is_long(step) or width == 1:
         for tree in trees:
             tree.store_lanes([tree.start(width)] * parts)
         tail(code, step, trees, first, last)
         return
-    whole = first + ((last - first) & -LANES)
+    whole = first + ((last - first) & -TREE_LANES)
     for some, walk in walks(code, step, trees):
         starts = [tree.start(width) for tree in some for _ in range(parts)]
-        with e.loop(first, whole, LANES, carried=starts) as loop:
+        with e.loop(first, whole, TREE_LANES, carried=starts) as loop:
             sums = list(loop.values)
             for part in range(parts):
                 values = code.chunk(walk, loop.index + part * width, None)
@@ -60,7 +60,7 @@ def walks(code: ChunkCode, step: Pass, trees: list[Tree]) -> list[tuple[list[Tre
     and what they need is cheap to compute again: the block is still in the first-level cache."""
     kernel, bits = code.kernel, max(code.isa.vector_bits, 1)
     registers = 32 if code.isa.architecture == "aarch64" or bits >= 512 else 16
-    lanes = sum(-(-LANES * BITS[tree.element] // bits) for tree in trees)
+    lanes = sum(-(-TREE_LANES * BITS[tree.element] // bits) for tree in trees)
     parts = [sorted(kernel.needed_for(tree.number, step.kept)) for tree in trees]
     again = sum(kernel.instructions[n].flops for part in parts for n in part if n not in step.kept)
     if len(trees) == 1 or 4 * lanes <= 3 * registers or step.stores or step.keep or again > CHEAP:
@@ -72,7 +72,7 @@ def walks(code: ChunkCode, step: Pass, trees: list[Tree]) -> list[tuple[list[Tre
 def tail(code: ChunkCode, step: Pass, trees: list[Tree], first: Value, last: Value) -> None:
     """Chunks whose lanes stand in memory; the last one may be short."""
     e, width = code.e, code.lanes
-    if code.staged and code.is_long(step) and staged_loop(code, step, first, last, trees):
+    if code.pipelined and code.is_long(step) and pipelined_loop(code, step, first, last, trees):
         return
     with e.loop(first, last, width) as loop:
         if width == 1:

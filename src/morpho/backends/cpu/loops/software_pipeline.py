@@ -15,7 +15,7 @@ from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
 from morpho.backends.cpu.codegen.vector_math import has_branches
 from morpho.backends.cpu.loops.chunk_code import ChunkCode
-from morpho.backends.cpu.loops.loop_spec import LANES, Pass
+from morpho.backends.cpu.loops.loop_spec import TREE_LANES, Pass
 from morpho.backends.cpu.loops.reduction_tree import Tree
 
 LEAST_LATENCY = 30  # cycles of a chain that is worth cutting
@@ -30,7 +30,7 @@ _LATENCY = (("fdiv", 10), ("@llvm.sqrt", 12), ("@llvm.fma", 4), ("fmul", 3), ("p
             ("bitcast", 0))
 
 
-class Line:
+class BodyInstruction:
     """One instruction of a straight body: what it defines, what it uses, and when its result is there.
 
     Sets of lines are numbers with a bit for each, which are quick to join and to compare.
@@ -38,7 +38,7 @@ class Line:
 
     __slots__ = ("bit", "cycles", "depth", "is_at_hand", "is_operand", "name", "parts", "slots", "users", "uses")
 
-    def __init__(self, text: str, known: dict[str, Line]) -> None:
+    def __init__(self, text: str, known: dict[str, BodyInstruction]) -> None:
         self.parts, self.bit = _NAME.split(text), 1 << len(known)  # every second part is a name
         assert self.parts[2].startswith(" = "), "a line of a straight body defines something"
         self.name = self.parts[1]
@@ -65,11 +65,11 @@ class Line:
         return "".join(parts)
 
 
-def parse(texts: list[str], results: set[str]) -> list[Line]:
+def parse(texts: list[str], results: set[str]) -> list[BodyInstruction]:
     """The instructions of a straight body in order; those named in `results` have a user outside."""
-    known: dict[str, Line] = {}
+    known: dict[str, BodyInstruction] = {}
     for text in texts:
-        line = Line(text, known)
+        line = BodyInstruction(text, known)
         known[line.name] = line
     for name in results & known.keys():
         known[name].users |= 1 << len(texts)
@@ -79,7 +79,7 @@ def parse(texts: list[str], results: set[str]) -> list[Line]:
 class Cut:
     """A body in two halves and the names of the values that cross from the first to the second."""
 
-    def __init__(self, lines: list[Line], depth: int) -> None:
+    def __init__(self, lines: list[BodyInstruction], depth: int) -> None:
         late = 1 << len(lines)  # the user outside
         for line in lines:
             if line.depth > depth:
@@ -117,17 +117,17 @@ class Cut:
         return max(chain, busy, *depths.values()) + 1.5 * len(self.crossing)
 
 
-def longest_chain(lines: list[Line]) -> int:
+def longest_chain(lines: list[BodyInstruction]) -> int:
     """Cycles from the first operand to the last result."""
     return max((line.depth for line in lines), default=0)
 
 
-def busy_cycles(lines: list[Line], vectors: int = 2) -> int:
+def busy_cycles(lines: list[BodyInstruction], vectors: int = 2) -> int:
     """Cycles that two arithmetic units need for a chunk of so many vectors."""
     return sum(line.slots for line in lines if not line.is_at_hand) * vectors // 2
 
 
-def find_cut(lines: list[Line], may_cross: Callable[[str], bool]) -> Cut | None:
+def find_cut(lines: list[BodyInstruction], may_cross: Callable[[str], bool]) -> Cut | None:
     """The cut with the least cost; None when the chain is short."""
     longest = longest_chain(lines)
     if longest < LEAST_LATENCY:
@@ -145,11 +145,11 @@ def find_cut(lines: list[Line], may_cross: Callable[[str], bool]) -> Cut | None:
     return best
 
 
-def staged_loop(code: ChunkCode, step: Pass, begin: Value, end: Value, trees: Sequence[Tree] = ()) -> bool:
+def pipelined_loop(code: ChunkCode, step: Pass, begin: Value, end: Value, trees: Sequence[Tree] = ()) -> bool:
     """All columns from `begin` to `end`, in two stages; False when the body is not fit for it."""
     if not is_straight(code, step):
         return False
-    loop = StagedLoop(code, step, trees)
+    loop = PipelinedLoop(code, step, trees)
     if loop.cut is None:
         return False
     with code.e.when(code.e.icmp("slt", begin, end)):
@@ -157,7 +157,7 @@ def staged_loop(code: ChunkCode, step: Pass, begin: Value, end: Value, trees: Se
     return True
 
 
-class StagedLoop:
+class PipelinedLoop:
     """A straight body as it would be written once, where it is cut, and the loop made of its halves.
 
     The short last chunk is read from, and written to, the stack: `whole` is where it begins.
@@ -268,18 +268,18 @@ def add_chunks(code: ChunkCode, trees: Sequence[Tree], finished: dict[int, Value
     e = code.e
     for tree in trees:
         nothing, spare = (code.temporary(f"{stem}{tree.number}", tree.element) for stem in ("nothing", "spare"))
-        lane = column & (LANES - 1)
+        lane = column & (TREE_LANES - 1)
         old = e.load(choose(code, inside, tree.lanes, tree.element, lane, nothing), tree.element)
         new = tree.join(old, tree.as_lane(finished[tree.input]))
         e.store(new, choose(code, inside, tree.lanes, tree.element, lane, spare))
 
 
-def operands(lines: list[Line]) -> set[str]:
+def operands(lines: list[BodyInstruction]) -> set[str]:
     """The places of operands that lines read."""
     return {name for line in lines if line.is_operand for name in line.parts[3::2]}
 
 
-def write(e: Emitter, lines: list[Line], names: dict[str, str],
+def write(e: Emitter, lines: list[BodyInstruction], names: dict[str, str],
           constant: Callable[[re.Match[str]], str] | None) -> None:
     """Lines with other names, and with their constants from where `constant` has them."""
     for line in lines:
@@ -331,6 +331,6 @@ def is_straight(code: ChunkCode, step: Pass) -> bool:
                                                                    scalars.register_type(instruction.dtype)):
             return False
         if instruction.name == "load":
-            accesses.append(code.kernel.accesses[instruction.extra])
+            accesses.append(code.kernel.accesses[instruction.access])
     return all(access.pattern in ("unit", "zero") for access in accesses) and all(
         code.kernel.accesses[store.access].pattern == "unit" for store in step.stores)

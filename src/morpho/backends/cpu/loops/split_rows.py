@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cpu.loops.loop_code import LoopCode
-from morpho.backends.cpu.loops.loop_spec import BLOCK
+from morpho.backends.cpu.loops.loop_spec import TREE_BLOCK
 from morpho.backends.cpu.loops.reduction_tree import Tree
 from morpho.backends.cpu.loops.reductions import block_pass
 
@@ -34,11 +34,11 @@ class BlocksCode(_SplitCode):
         trees = [Tree(self, number) for number in step.reductions]
         with e.loop(first, last) as loop:
             row = e.instruction("udiv", loop.index, blocks)
-            begin = (loop.index - row * blocks) * BLOCK
+            begin = (loop.index - row * blocks) * TREE_BLOCK
             self.place_row(self.split(row, self.outer))
             self.row_values(0)
             self.prepare_pass(step)
-            block_pass(self, step, trees, begin, e.intrinsic("smin", begin + BLOCK, columns))
+            block_pass(self, step, trees, begin, e.intrinsic("smin", begin + TREE_BLOCK, columns))
             for tree, pointer in zip(trees, partials, strict=True):
                 e.store(tree.folded(), e.offset(pointer, tree.element, loop.index))
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.loops.columnwise import TransposedCode
-from morpho.backends.cpu.loops.loop_spec import LANES, Pass, constant_value
+from morpho.backends.cpu.loops.columnwise import ColumnwiseCode
+from morpho.backends.cpu.loops.loop_spec import TREE_LANES, Pass, constant_value
 from morpho.backends.cpu.loops.reduction_tree import combine, identity, lane_type
 from morpho.base.dtypes import bool_
 
@@ -28,8 +28,8 @@ class Guard:
     inner: list[Value]
 
 
-class ShortCode(TransposedCode):
-    """As `TransposedCode`, with the columns unrolled and no partial values in scratch."""
+class UnrolledWindowCode(ColumnwiseCode):
+    """As `ColumnwiseCode`, with the columns unrolled and no partial values in scratch."""
 
     def _lay_out_scratch(self) -> None:
         rows = [n for n, i in enumerate(self.kernel.instructions) if not i.full and i.name != "constant"]
@@ -150,7 +150,7 @@ class ShortCode(TransposedCode):
         start = e.constant(identity(name, dtype), lane_type(dtype))
         lanes = [combine(e, name, dtype, start, e.convert("zext", x, "i8") if x.element == "i1" else x)
                  for x in elements]
-        half = LANES // 2
+        half = TREE_LANES // 2
         while half:
             for high in range(half, len(lanes)):
                 lanes[high - half] = combine(e, name, dtype, lanes[high - half], lanes[high])

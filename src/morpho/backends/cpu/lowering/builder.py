@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import replace
 
-from morpho.backends.cpu.loops.loop_spec import BLOCK, LoopCall, LoopKernel, lane_dtype
+from morpho.backends.cpu.loops.loop_spec import TREE_BLOCK, LoopCall, LoopKernel, lane_dtype
 from morpho.backends.cpu.lowering.lower_group import lower_body, lower_copy
 from morpho.base.dims import Shape, product
 from morpho.base.dtypes import DType, bool_
@@ -14,10 +14,10 @@ from morpho.ir.views import is_view, look_through
 from morpho.passes.fusion.candidates import inlines
 from morpho.passes.fusion.group import make_group
 from morpho.program.program import HostStep, Program, Slot, Step
-from morpho.program.view import Place, as_pairs, look, whole
+from morpho.program.view import View, as_pairs, look, whole
 
-FEW_ROWS = 4
-LONG_ROW = 16 * BLOCK
+FEW_LONG_ROWS = 4
+LONG_ROW = 16 * TREE_BLOCK
 
 
 def reads_first(kernel: LoopKernel) -> bool:
@@ -37,7 +37,7 @@ class Builder(ABC):
         self.own_outputs = own_outputs
         self.program = Program()
         self.program.slots = [Slot("input", bool_, 0, index) for index in range(inputs)]
-        self.places: dict[int, list[Place]] = {}  # node -> place of each of its outputs
+        self.views: dict[int, list[View]] = {}  # node -> where each of its outputs lies
         self.waiting: set[int] = set()  # pads that only windows look at: most of them need no memory
 
     @abstractmethod
@@ -48,13 +48,13 @@ class Builder(ABC):
         self.program.steps.append(step)
 
     # -- places --------------------------------------------------------------------------------------------------------
-    def new_slot(self, shape: Shape, dtype: DType, kind: str = "temporary") -> Place:
+    def new_slot(self, shape: Shape, dtype: DType, kind: str = "temporary") -> View:
         self.program.slots.append(Slot(kind, dtype, product(shape)))
         return whole(len(self.program.slots) - 1, shape, dtype)
 
-    def output(self, node: Node, results: set[int]) -> Place:
+    def output(self, node: Node, results: set[int]) -> View:
         """Where an output lies; copied into memory of its own if it has none."""
-        place = self.place(self.materialised(node))
+        place = self.view(self.materialised(node))
         slot = self.program.slots[place.slot]
         exact = place.offset == 0 and place.is_contiguous and product(place.shape) == slot.elements
         if self.own_outputs and (not exact or slot.kind == "input" or place.slot in results):
@@ -68,34 +68,34 @@ class Builder(ABC):
 
     def materialised(self, node: Node) -> Node:
         """A view of a constant or a range as a node that fills memory: it has no memory to look at."""
-        root, _ = look_through(node, lambda view: is_view(view) and view.serial not in self.places)
-        if inlines(node) and node is not root and node.serial not in self.places \
+        root, _ = look_through(node, lambda view: is_view(view) and view.serial not in self.views)
+        if inlines(node) and node is not root and node.serial not in self.views \
                 and not node.dtype.is_complex:  # a complex constant has memory of its own and is looked at
             self.lower_source(node)
         return node
 
-    def place(self, node: Node) -> Place:
+    def view(self, node: Node) -> View:
         """Where a value lies, computing it if nothing has yet; views only look."""
-        node, chain = look_through(node, lambda view: is_view(view) and view.serial not in self.places)
+        node, chain = look_through(node, lambda view: is_view(view) and view.serial not in self.views)
         if node.serial in self.waiting:
             self.waiting.discard(node.serial)
             self.lower(node)
-        elif node.serial not in self.places:
+        elif node.serial not in self.views:
             self.lower_source(node)
-        place = self.places[node.serial][0]
+        place = self.views[node.serial][0]
         for view in reversed(chain):
             if view.op.name == "pick":
-                place = self.places[view.inputs[0].serial][view["index"]]
+                place = self.views[view.inputs[0].serial][view["index"]]
             else:
                 seen = look(view, place)
                 if seen is None:  # a reshape that strides cannot show: one counted copy
                     seen = look(view, self.copied(place, view))
                     assert seen is not None
                 place = seen
-            self.places[view.serial] = [place]
+            self.views[view.serial] = [place]
         return place
 
-    def copied(self, place: Place, node: Node) -> Place:
+    def copied(self, place: View, node: Node) -> View:
         """The same elements in memory of their own; `program.copies` counts it."""
         fresh = self.new_slot(place.shape, place.dtype)
         self.copy(place, fresh, node)
@@ -112,13 +112,13 @@ class Builder(ABC):
         writes = tuple(i for i, access in enumerate(kernel.accesses) if access.kind == "store")
         reduces = any(i.reduces for i in kernel.instructions)
         self.add(Step(
-            kernel, lowered.places, writes, lowered.values, lowered.rows, lowered.columns, label, node.origin,
+            kernel, lowered.views, writes, lowered.values, lowered.rows, lowered.columns, label, node.origin,
             splits_columns=not reduces, in_place=reads_first(kernel)))
 
     @staticmethod
     def is_long(lowered: LoopCall, several_walks: bool = False) -> bool:
         """Few rows of very many columns: blocks of a row are then divided among threads, with the same tree."""
-        few = isinstance(lowered.rows, int) and lowered.rows <= FEW_ROWS
+        few = isinstance(lowered.rows, int) and lowered.rows <= FEW_LONG_ROWS
         long = few and isinstance(lowered.columns, int) and lowered.columns >= LONG_ROW
         kernel = lowered.kernel
         return long and (len(kernel.passes) > 1 and not kernel.transposed if several_walks else kernel.can_split)
@@ -126,24 +126,24 @@ class Builder(ABC):
     def split_step(self, lowered: LoopCall, node: Node, label: str) -> None:
         """A long reduction as two kernels: one value per block, then the blocks of each row together."""
         kernel = lowered.kernel
-        blocks = -(-lowered.columns // BLOCK)
+        blocks = -(-lowered.columns // TREE_BLOCK)
         partial = tuple(self.new_slot((lowered.rows, blocks), lane_dtype(kernel.instructions[r].dtype))
                         for r in kernel.passes[0].reductions)
-        places, values = (*lowered.places, *partial), (*lowered.values, blocks)
-        first = len(lowered.places)
+        places, values = (*lowered.views, *partial), (*lowered.values, blocks)
+        first = len(lowered.views)
         full = tuple(s.access for s in kernel.stores if s.full)
         rows = tuple(s.access for s in kernel.stores if not s.full)
         used = tuple(None if i in rows else place for i, place in enumerate(places))  # the second kernel writes rows
         self.add(Step(
             replace(kernel, part="blocks"), used, (*full, *range(first, first + len(partial))), values,
-            lowered.rows * blocks, min(BLOCK, lowered.columns), label, node.origin))
+            lowered.rows * blocks, min(TREE_BLOCK, lowered.columns), label, node.origin))
         self.add(Step(replace(kernel, part="join"), places, rows, values, lowered.rows, blocks, f"{label} (join)",
                       node.origin))
 
-    def copy(self, source: Place | float | int | bool, target: Place, node: Node) -> None:
-        if isinstance(source, Place) and source.dtype.is_complex:
+    def copy(self, source: View | float | int | bool, target: View, node: Node) -> None:
+        if isinstance(source, View) and source.dtype.is_complex:
             source, target = as_pairs(source), as_pairs(target)
-        self.step(lower_copy(source, target), node, "copy" if isinstance(source, Place) else "fill")
+        self.step(lower_copy(source, target), node, "copy" if isinstance(source, View) else "fill")
 
     def lower_source(self, node: Node) -> None:
         """A constant, range or size that is wanted in memory."""
@@ -153,10 +153,10 @@ class Builder(ABC):
         target = self.new_slot(node.shape, node.dtype)
         group = make_group([node], [], node.shape, ())
         self.step(lower_body(group, [], [target]), node, node.op.name)
-        self.places[node.serial] = [target]
+        self.views[node.serial] = [target]
 
     def lower_host(self, node: Node, fallback: bool) -> None:
-        inputs = tuple(self.place(child) for child in node.inputs)
+        inputs = tuple(self.view(child) for child in node.inputs)
         targets = tuple(self.new_slot(spec.shape, spec.dtype) for spec in node.outputs)
         self.add(HostStep(node, inputs, targets, node.op.name, node.origin, fallback))
-        self.places[node.serial] = list(targets)
+        self.views[node.serial] = list(targets)

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from morpho.backends.cpu.attention.attention import (
-    BLOCK,
     FAR,
+    KEY_BLOCK,
     OPERANDS,
     READ,
     RESULTS,
@@ -26,7 +26,7 @@ from morpho.base.dims import Size, product, upper
 from morpho.base.dtypes import DType
 from morpho.base.target import Target
 from morpho.ir.node import Node
-from morpho.program.view import Place
+from morpho.program.view import View
 
 HEADS_PER_THREAD = 3  # from so many on, threads that take a head each are busy to the end
 TALL_TILES_PER_THREAD = 6  # the same for tall tiles, which may differ in size
@@ -36,7 +36,7 @@ class Call(NamedTuple):
     """The parts of a step."""
 
     kernel: Any
-    places: tuple[Place | None, ...]
+    views: tuple[View | None, ...]
     writes: tuple[int, ...]
     values: tuple[Size, ...]
     rows: Size
@@ -74,10 +74,12 @@ class Sizes:
     @property
     def pairs(self) -> Size:
         """How many keys all queries of a head see together by their positions; all, where those are not known."""
-        if self.moving or not all(isinstance(size, int) for size in (self.queries, self.keys, self.offset)):
-            return self.queries * self.keys
-        seen = np.clip(self.offset + 1 + np.arange(self.queries), 0, self.keys)
-        missed = np.clip(self.offset + 1 + np.arange(self.queries) - self.window, 0, seen)
+        queries, keys, offset = self.queries, self.keys, self.offset
+        if self.moving or not (isinstance(queries, int) and isinstance(keys, int) and isinstance(offset, int)):
+            return queries * keys
+        ends: np.ndarray[Any, Any] = offset + 1 + np.arange(queries)  # the key after the last one that a query sees
+        seen = np.minimum(np.maximum(ends, 0), keys)
+        missed = np.minimum(np.maximum(ends - self.window, 0), seen)
         return int((seen - missed).sum())
 
     @property
@@ -106,7 +108,7 @@ class Sizes:
         return TALL_TILE if isinstance(tiles, int) and tiles >= TALL_TILES_PER_THREAD * threads else TILE
 
 
-def strides(place: Place | None, rank: int, group: int, kind: str) -> tuple[Size, ...]:
+def strides(place: View | None, rank: int, group: Size, kind: str) -> tuple[Size, ...]:
     """Batch axes, key-value head, head of the group, row, along the row; 0 for what is not there."""
     if place is None:
         return (0,) * (rank + 4)
@@ -116,7 +118,7 @@ def strides(place: Place | None, rank: int, group: int, kind: str) -> tuple[Size
     return (*batch, head * group, head, *(*rest, 0, 0)[:2])
 
 
-def lower_attention(node: Node, inputs: Sequence[Place], results: Sequence[Place], target: Target) -> list[Call]:
+def lower_attention(node: Node, inputs: Sequence[View], results: Sequence[View], target: Target) -> list[Call]:
     """The forward kernel: q, k, v, result, logarithms, mask, offset."""
     sizes = Sizes(node)
     q, k, v, *extra = inputs
@@ -136,11 +138,11 @@ def lower_attention(node: Node, inputs: Sequence[Place], results: Sequence[Place
     return [Call(kernel, places, (3, 4), kernel.record.values(**numbers), rows, sizes.keys, sizes.operations)]
 
 
-def lower_attention_backward(node: Node, inputs: Sequence[Place], results: Sequence[Place], target: Target,
-                             room: Callable[[tuple[Size, ...], DType], Place]) -> list[Call]:
+def lower_attention_backward(node: Node, inputs: Sequence[View], results: Sequence[View], target: Target,
+                             room: Callable[[tuple[Size, ...], DType], View]) -> list[Call]:
     """The kernels of the gradient: q, k, v, cotangent, logarithms, sums, mask, offset, then their results."""
     sizes = Sizes(node)
-    read: list[Place | None] = list(inputs[:6])
+    read: list[View | None] = list(inputs[:6])
     extra = list(inputs[6:])
     read.append(extra.pop(0) if node["masked"] else None)
     read.append(extra.pop(0) if node["moving"] else None)
@@ -151,11 +153,11 @@ def lower_attention_backward(node: Node, inputs: Sequence[Place], results: Seque
         return [_backward("heads", node, sizes, [*read, dk, dv, dq, total], ("shared", "shared", "own", "none"),
                           (sizes.heads, upper(sizes.keys)), lines)]
     return [_backward("queries", node, sizes, [*read, dq], ("own",), sizes.pieces(lines, TILE), sizes.keys),
-            _backward("keys", node, sizes, [*read, dk, dv], ("shared", "shared"), sizes.pieces(sizes.keys, BLOCK),
+            _backward("keys", node, sizes, [*read, dk, dv], ("shared", "shared"), sizes.pieces(sizes.keys, KEY_BLOCK),
                       lines)]
 
 
-def _backward(part: str, node: Node, sizes: Sizes, places: Sequence[Place | None], results: Sequence[str],
+def _backward(part: str, node: Node, sizes: Sizes, places: Sequence[View | None], results: Sequence[str],
               pieces: tuple[Size, int], along: Size) -> Call:
     rank = len(sizes.batch)
     numbers = sizes.numbers(pieces[0])

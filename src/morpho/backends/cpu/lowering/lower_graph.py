@@ -9,7 +9,7 @@ from morpho.backends.cpu.loops.sequential.scan import ScanKernel
 from morpho.backends.cpu.lowering.builder import operations
 from morpho.backends.cpu.lowering.lower_attention import lower_attention, lower_attention_backward
 from morpho.backends.cpu.lowering.lower_group import lower_body
-from morpho.backends.cpu.lowering.lower_product import ProductLowering
+from morpho.backends.cpu.lowering.lower_matmul import MatmulLowering
 from morpho.backends.cpu.lowering.lower_scatter import lower_scatter
 from morpho.backends.cpu.lowering.split_group import split_group
 from morpho.base.dims import Size, product
@@ -23,7 +23,7 @@ from morpho.passes.fusion.prologue import product_after
 from morpho.passes.memory.liveness import checked_indices
 from morpho.program.kernel import Kernel
 from morpho.program.program import Program, Step
-from morpho.program.view import Place, as_pairs, look, padded, whole
+from morpho.program.view import View, as_pairs, look, padded, whole
 
 
 def build_program(graph: Graph, own_outputs: bool, inputs: int, target: Target, constants: Collection[int] = (),
@@ -34,8 +34,8 @@ def build_program(graph: Graph, own_outputs: bool, inputs: int, target: Target, 
     return GraphLowering(graph, own_outputs, inputs, target, constants, crossovers).build(announce)
 
 
-class GraphLowering(ProductLowering):
-    """Walks a graph once; every kind of node has a method here, or in `lower_product.py`."""
+class GraphLowering(MatmulLowering):
+    """Walks a graph once; every kind of node has a method here, or in `lower_matmul.py`."""
 
     def __init__(self, graph: Graph, own_outputs: bool, inputs: int, target: Target, constants: Collection[int],
                  crossovers: Crossovers) -> None:
@@ -49,10 +49,10 @@ class GraphLowering(ProductLowering):
             slot = program.slots[node["index"]]
             slot.dtype, slot.elements = node.dtype, product(node.shape)
             place = whole(node["index"], node.shape, node.dtype)
-            self.places[node.serial] = [place if strides is None else
-                                        Place(node["index"], 0, node.shape, strides, node.dtype)]
+            self.views[node.serial] = [place if strides is None else
+                                        View(node["index"], 0, node.shape, strides, node.dtype)]
         for node in self.graph.nodes:
-            if node.serial not in self.places and node.op.kind != "source" and "view" not in node.op.properties:
+            if node.serial not in self.views and node.op.kind != "source" and "view" not in node.op.properties:
                 if (self.only_windows(node) if node.op.name == "pad" else self.only_left(node)):
                     self.waiting.add(node.serial)
                 else:
@@ -103,20 +103,20 @@ class GraphLowering(ProductLowering):
         users = self.graph.users[node.serial]
         return bool(users) and not node.dtype.is_complex and all(user.op.name == "window" for user in users)
 
-    def bordered(self, node: Node) -> Place | None:
+    def bordered(self, node: Node) -> View | None:
         """Windows over a pad that has no memory yet as windows over what it pads."""
         node, chain = look_through(node)
-        place = padded(self.place(node.inputs[0]), node) if node.serial in self.waiting else None
+        place = padded(self.view(node.inputs[0]), node) if node.serial in self.waiting else None
         for view in reversed(chain):
             place = look(view, place) if place is not None else None
         return place
 
-    def lower_windows(self, node: Node, targets: list[Place]) -> LoopCall | None:
+    def lower_windows(self, node: Node, targets: list[View]) -> LoopCall | None:
         """A group that reads windows over pads, if its kernel can do without memory for the pads."""
         places = [self.bordered(child) for child in node.inputs]
         if all(place is None for place in places):
             return None
-        inputs = [place or self.place(child) for place, child in zip(places, node.inputs, strict=True)]
+        inputs = [place or self.view(child) for place, child in zip(places, node.inputs, strict=True)]
         lowered = lower_body(node, inputs, targets)
         return lowered if lowered.kernel.short else None
 
@@ -124,15 +124,15 @@ class GraphLowering(ProductLowering):
         targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
         lowered, inputs = self.lower_windows(node, targets), []
         if lowered is None:
-            inputs = [self.place(child) for child in node.inputs]
+            inputs = [self.view(child) for child in node.inputs]
             lowered = lower_body(node, inputs, targets)
         if inputs and self.is_long(lowered, several_walks=True):
             self.split_walks(node, inputs, targets)
         else:
             self.step(lowered, node, joined(operations(node)) or "copy")
-        self.places[node.serial] = targets
+        self.views[node.serial] = targets
 
-    def split_walks(self, node: Node, inputs: list[Place], targets: list[Place]) -> None:
+    def split_walks(self, node: Node, inputs: list[View], targets: list[View]) -> None:
         """A group of several walks over few long rows: each is lowered by itself, and divided among threads."""
         body = node["body"]
         known = {leaf: inputs[leaf["index"]] for leaf in body.graph.parameters}
@@ -148,18 +148,18 @@ class GraphLowering(ProductLowering):
             self.lower_host(node, fallback=False)
             return
         target = self.new_slot(node.shape, node.dtype)
-        self.copy(self.place(node.inputs[0]), target, node)
-        self.places[node.serial] = [target]
+        self.copy(self.view(node.inputs[0]), target, node)
+        self.views[node.serial] = [target]
 
     def lower_concatenate(self, node: Node) -> None:
         target = self.new_slot(node.shape, node.dtype)
         axis, position = node["axis"], 0
         for child in node.inputs:
-            part = Place(target.slot, position * target.strides[axis], child.shape, target.strides, node.dtype)
+            part = View(target.slot, position * target.strides[axis], child.shape, target.strides, node.dtype)
             if product(child.shape) != 0:
-                self.copy(self.place(child), part, node)
+                self.copy(self.view(child), part, node)
             position = position + child.shape[axis]
-        self.places[node.serial] = [target]
+        self.views[node.serial] = [target]
 
     def lower_pad(self, node: Node) -> None:
         target = self.new_slot(node.shape, node.dtype)
@@ -168,8 +168,8 @@ class GraphLowering(ProductLowering):
         offset: Size = 0
         for before, stride in zip(node["before"], target.strides, strict=True):
             offset = offset + before * stride
-        self.copy(self.place(child), Place(target.slot, offset, child.shape, target.strides, node.dtype), node)
-        self.places[node.serial] = [target]
+        self.copy(self.view(child), View(target.slot, offset, child.shape, target.strides, node.dtype), node)
+        self.views[node.serial] = [target]
 
     def lower_update(self, node: Node) -> None:
         target = self.new_slot(node.shape, node.dtype)
@@ -180,11 +180,11 @@ class GraphLowering(ProductLowering):
             offset = offset + start * stride
         strides = tuple(s * step for s, step in zip(target.strides, node["steps"], strict=True))
         if product(value.shape) != 0:
-            self.copy(self.place(value), Place(target.slot, offset, value.shape, strides, node.dtype), node)
-        self.places[node.serial] = [target]
+            self.copy(self.view(value), View(target.slot, offset, value.shape, strides, node.dtype), node)
+        self.views[node.serial] = [target]
 
     def lower_scan(self, node: Node) -> None:
-        source, target = self.place(node.inputs[0]), self.new_slot(node.shape, node.dtype)
+        source, target = self.view(node.inputs[0]), self.new_slot(node.shape, node.dtype)
         axis = node["axis"]
         outer = [d for d in range(len(node.shape)) if d != axis]
         kernel = ScanKernel(node.op.name.removeprefix("cumulative_"), node.dtype, len(outer))
@@ -193,18 +193,18 @@ class GraphLowering(ProductLowering):
                                       source=strides[0], target=strides[1])
         rows = product(tuple(node.shape[d] for d in outer))
         self.add(Step(kernel, (source, target), (1,), values, rows, node.shape[axis], node.op.name, node.origin))
-        self.places[node.serial] = [target]
+        self.views[node.serial] = [target]
 
     def lower_attention(self, node: Node) -> None:
-        inputs = [self.place(child) for child in node.inputs]
+        inputs = [self.view(child) for child in node.inputs]
         targets = [self.as_reshaped(node, number) for number in range(len(node.outputs))]
         calls = (lower_attention(node, inputs, targets, self.target) if node.op.name == "attention" else
                  lower_attention_backward(node, inputs, targets, self.target, self.new_slot))
         for call in calls:
             self.add(Step(*call[:-1], node.op.name, node.origin, operations=call.operations))
-        self.places[node.serial] = targets
+        self.views[node.serial] = targets
 
-    def as_reshaped(self, node: Node, number: int) -> Place:
+    def as_reshaped(self, node: Node, number: int) -> View:
         """Memory for a result of a node that can write it line by line: where its axes are permuted and then reshaped,
         as heads are before they are joined, it lies as that wants it, and nothing is copied."""
         spec, users = node.outputs[number], self.graph.users
@@ -214,19 +214,19 @@ class GraphLowering(ProductLowering):
             if axes[last] == last and any(user.op.name == "reshape" for user in users[view.serial]):
                 place = self.new_slot(view.shape, spec.dtype)
                 strides = tuple(place.strides[axes.index(axis)] for axis in range(last + 1))
-                return Place(place.slot, 0, spec.shape, strides, spec.dtype)
+                return View(place.slot, 0, spec.shape, strides, spec.dtype)
         return self.new_slot(spec.shape, spec.dtype)
 
     def lower_scatter(self, node: Node) -> None:
         """A copy of the base that the values are put into; where half floats add up, a wide one, rounded at the end."""
         base = self.number_or_place(node.inputs[0])
-        index, value = (self.place(child) for child in node.inputs[1:])
+        index, value = (self.view(child) for child in node.inputs[1:])
         target = self.new_slot(node.shape, node.dtype)
-        self.places[node.serial] = [target]
+        self.views[node.serial] = [target]
         if node.dtype.is_complex:  # both parts go to the same place
-            assert isinstance(base, Place)
+            assert isinstance(base, View)
             base, value, target = as_pairs(base), as_pairs(value), as_pairs(target)
-            index = Place(index.slot, index.offset, (*index.shape, 2), (*index.strides, 0), index.dtype)
+            index = View(index.slot, index.offset, (*index.shape, 2), (*index.strides, 0), index.dtype)
         wide = target
         if node["mode"] == "add" and node.dtype.compute is not node.dtype:
             wide = self.new_slot(target.shape, node.dtype.compute)
@@ -237,10 +237,10 @@ class GraphLowering(ProductLowering):
         if wide is not target:
             self.copy(wide, target, node)
 
-    def number_or_place(self, node: Node) -> Place | float | int | bool:
+    def number_or_place(self, node: Node) -> View | float | int | bool:
         """What a copy begins with: the number that fills a value, which then needs no memory, or where it lies."""
         number = self.number(node)
-        return self.place(node) if number is None else number
+        return self.view(node) if number is None else number
 
     @staticmethod
     def number(node: Node) -> float | int | bool | None:

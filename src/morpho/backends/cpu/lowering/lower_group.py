@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from morpho.backends.cpu.loops.chunk_width import may_be_staged
+from morpho.backends.cpu.loops.chunk_width import may_be_pipelined
 from morpho.backends.cpu.loops.loop_spec import Access, Instruction, LoopCall, LoopKernel, Store, constant_text
 from morpho.base.dims import Shape, Size, bounds, product
 from morpho.base.dtypes import DType
@@ -14,7 +14,7 @@ from morpho.ir.node import Node, toposort
 from morpho.ir.views import look_through, reshaped
 from morpho.passes.fusion.candidates import only_checks
 from morpho.passes.fusion.group import row_shape
-from morpho.program.view import Place, look
+from morpho.program.view import View, look
 
 Mapping = tuple[int | None, ...]
 LEAST_TRANSPOSED = 8  # rows side by side that make lanes along them worth while
@@ -33,7 +33,7 @@ class Operand:
 
     kind: str
     dtype: DType
-    place: Place | None
+    view: View | None
     strides: tuple[Size, ...]
     extent: Size = 0  # of the indexed axis of a gather
     step: Size = 0
@@ -43,7 +43,7 @@ class Operand:
 class GroupLowering:
     """Walks the body of one group once, writing instructions and collecting operands."""
 
-    def __init__(self, space: Shape, axes: tuple[int, ...], inputs: list[Place], columns: int = 0,
+    def __init__(self, space: Shape, axes: tuple[int, ...], inputs: list[View], columns: int = 0,
                  windows: bool = False) -> None:
         self.space, self.axes, self.inputs, self.windows = space, axes, inputs, windows
         self.columns = columns  # trailing axes that must run along the columns; 0: as it suits
@@ -65,9 +65,9 @@ class GroupLowering:
         number = float(value) if dtype.is_float else int(value)
         return self.add("constant", (), dtype, False, constant_text(number))
 
-    def lower(self, outputs: tuple[Node, ...], places: list[Place]) -> LoopCall:
+    def lower(self, outputs: tuple[Node, ...], places: list[View]) -> LoopCall:
         """Instructions for every output and its store; then the loops."""
-        self.mappings, self.looks = self.find_mappings(outputs), looks_of(outputs, self.inputs, self.space)
+        self.mappings, self.looks = self.find_mappings(outputs), structural_hash(outputs, self.inputs, self.space)
         stores = []
         for node, place in sorted(zip(outputs, places, strict=True), key=lambda pair: self.looks[pair[0].serial]):
             mapping = self.mappings[node.serial]
@@ -169,7 +169,7 @@ class GroupLowering:
             return self.add("dimension", (), root.dtype, False, len(self.dimensions) - 1)
         if root.op.name == "iota":
             strides: tuple[Size, ...] = tuple(int(d == root["axis"]) for d in range(len(root.shape)))
-            place = Place(-1, 0, root.shape, strides, root.dtype)
+            place = View(-1, 0, root.shape, strides, root.dtype)
         else:
             place = self.inputs[root["index"]]
         place = _seen_through(chain, place)
@@ -180,13 +180,13 @@ class GroupLowering:
         """A value read as the dtype it means: the sums of a product of half floats lie in float32."""
         return number if held is wanted else self.add("cast", (number,), wanted, full)
 
-    def read(self, kind: str, place: Place, mapping: Mapping) -> int:
+    def read(self, kind: str, place: View, mapping: Mapping) -> int:
         strides = self.along(mapping, place)
         full = self.is_full(mapping)
         key = (place.slot if kind == "load" else -1, strides, place.offset, place.borders, full, place.dtype)
         if key in self.loads:
             return self.loads[key]
-        guards = tuple((border.size, border.offset, self.along(mapping, Place(-1, 0, place.shape, border.strides,
+        guards = tuple((border.size, border.offset, self.along(mapping, View(-1, 0, place.shape, border.strides,
                                                                               place.dtype)))
                        for border in place.borders)
         self.operands.append(Operand(kind, place.dtype, place, strides, guards=guards))
@@ -214,11 +214,11 @@ class GroupLowering:
         place = _seen_through(chain, self.inputs[base["index"]])
         axis = node["axis"]
         rest = tuple(0 if d == axis else s for d, s in enumerate(place.strides))
-        strides = self.along(mapping, Place(place.slot, place.offset, node.shape, rest, place.dtype))
+        strides = self.along(mapping, View(place.slot, place.offset, node.shape, rest, place.dtype))
         self.operands.append(Operand("gather", place.dtype, place, strides, place.shape[axis], place.strides[axis]))
         return self.add("gather", inputs, node.dtype, self.is_full(mapping), len(self.operands) - 1)
 
-    def along(self, mapping: Mapping, place: Place) -> tuple[Size, ...]:
+    def along(self, mapping: Mapping, place: View) -> tuple[Size, ...]:
         """Strides of a place along every axis of the space; axes it does not have step by 0."""
         result: list[Size] = [0] * len(self.space)
         for axis, size, stride in zip(mapping, place.shape, place.strides, strict=True):
@@ -246,17 +246,17 @@ class GroupLowering:
         transposed = bool(short or turned) or self.is_transposed(outer_loops, inner_loops)
         extents = [loop[0] for loop in inner_loops]
         accesses = tuple(Access(o.kind, o.dtype, self.pattern([loop[1][n] for loop in inner_loops], extents)
-                                if o.place is not None else "none",
+                                if o.view is not None else "none",
                                 self.across(o, outer_loops[-1][1][n], bool(short)) if transposed else "",
-                                len(o.guards), constant_text(o.place.fill) if o.guards and o.place else "")
+                                len(o.guards), constant_text(o.view.fill) if o.guards and o.view else "")
                          for n, o in enumerate(self.operands))
         kernel = LoopKernel(len(outer_loops), len(inner_loops), accesses, tuple(self.instructions), stores, transposed,
                             short=short, turned=turned).with_halves_as_bits
         values = self.numbers(kernel, outer_loops, inner_loops)
-        places = tuple(o.place if o.kind != "index" else None for o in self.operands)
+        places = tuple(o.view if o.kind != "index" else None for o in self.operands)
         rows, columns = (product(tuple(loop[0] for loop in loops)) for loops in (outer_loops, inner_loops))
         few = FEW_COLUMNS if self.axes else FEW_COLUMNS // 2
-        if rows != 1 and not transposed and bounds(columns)[1] <= few and may_be_staged(kernel):
+        if rows != 1 and not transposed and bounds(columns)[1] <= few and may_be_pipelined(kernel):
             kernel = replace(kernel, few_columns=True)
         return LoopCall(kernel, places, values, rows, columns)
 
@@ -341,7 +341,7 @@ class GroupLowering:
                          strides: list[Size]) -> bool:
         """By times of a Neoverse N1 and of a Xeon (notes/)."""
         sizes = [self.operands[n].dtype.itemsize for n in along]
-        anew = any(i.name == "load" and i.full and steps[i.extra] == 0 and strides[i.extra] not in (0, 1)
+        anew = any(i.name == "load" and i.full and steps[i.access] == 0 and strides[i.access] not in (0, 1)
                    for i in self.instructions)  # a number of every row that is picked up again for each column
         if columns > MOST_TURNED // 2 and (anew or rows < MANY_TURNED):
             return False
@@ -352,7 +352,7 @@ class GroupLowering:
 
     def looks_up(self) -> bool:
         """Whether something is looked up; an index of a row that is only checked is none."""
-        return any(operand.kind == "gather" and operand.place is not None for operand in self.operands) or any(
+        return any(operand.kind == "gather" and operand.view is not None for operand in self.operands) or any(
             i.name == "gather" and i.full for i in self.instructions)
 
     def is_transposed(self, outer: list[tuple[Size, list[Size]]], inner: list[tuple[Size, list[Size]]]) -> bool:
@@ -378,7 +378,7 @@ class GroupLowering:
         return "unit" if strides[0] == 1 else "strided"
 
 
-def _seen_through(views: list[Node], place: Place) -> Place:
+def _seen_through(views: list[Node], place: View) -> View:
     """A place behind views, the last of which is the first to look through."""
     for view in reversed(views):
         seen = look(view, place)
@@ -388,7 +388,7 @@ def _seen_through(views: list[Node], place: Place) -> Place:
     return place
 
 
-def looks_of(outputs: tuple[Node, ...], places: Sequence[Place], space: Shape) -> dict[int, int]:
+def structural_hash(outputs: tuple[Node, ...], places: Sequence[View], space: Shape) -> dict[int, int]:
     """A number for each node of a body that says how it is computed and what for, whatever it is computed from and
     whatever its size. Operands and results are put in its order, so that equal layers of a model, and updates of
     weights of different shapes, have equal kernels."""
@@ -422,7 +422,7 @@ def _extents(shape: Shape, strides: tuple[Size, ...], space: Shape) -> str:
     return "".join(letter for i, letter in enumerate(letters) if i == 0 or letters[i - 1] != letter)
 
 
-def lower_body(node: Node, inputs: list[Place], outputs: list[Place], columns: int = 0) -> LoopCall:
+def lower_body(node: Node, inputs: list[View], outputs: list[View], columns: int = 0) -> LoopCall:
     """The kernel of a node with a body (a group, or what follows a product), reading `inputs` and writing `outputs`;
     the last `columns` axes run along its columns."""
     windows = any(_sees_windows(child) for child in node.inputs)
@@ -434,10 +434,10 @@ def _sees_windows(node: Node) -> bool:
     return any(view.op.name == "window" for view in look_through(node)[1])
 
 
-def lower_copy(source: Place | float | int | bool, target: Place, columns: int = 0) -> LoopCall:
+def lower_copy(source: View | float | int | bool, target: View, columns: int = 0) -> LoopCall:
     """A kernel that copies one place to another of the same shape, or fills one with a number."""
     lowering = GroupLowering(target.shape, (), [], columns)
-    if isinstance(source, Place):
+    if isinstance(source, View):
         number = lowering.converted(lowering.read("load", source, lowering.identity), source.dtype, target.dtype, True)
     else:
         number = lowering.constant(source, target.dtype)

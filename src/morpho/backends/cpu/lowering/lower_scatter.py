@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from morpho.backends.cpu.loops.sequential.scatter import INDEX, PIECE, TARGET, VALUE, ScatterKernel
 from morpho.base.dims import Size, product
-from morpho.program.view import Place
+from morpho.program.view import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class ScatterCall:
     work: Size  # of one item
 
 
-def lower_scatter(places: tuple[Place, Place, Place], axis: int, mode: str) -> ScatterCall:
+def lower_scatter(places: tuple[View, View, View], axis: int, mode: str) -> ScatterCall:
     """The kernel for index, value and target: the columns run along the axis in which most lies side by side."""
     others = [d for d in range(len(places[TARGET].shape)) if d != axis]
     columns = _column_axis(places, others)
@@ -39,7 +39,7 @@ def lower_scatter(places: tuple[Place, Place, Place], axis: int, mode: str) -> S
     return ScatterCall(kernel, values, product(tuple(shape[d] for d in outer)) * pieces, work)
 
 
-def _column_axis(places: tuple[Place, Place, Place], others: list[int]) -> int | None:
+def _column_axis(places: tuple[View, View, View], others: list[int]) -> int | None:
     """An axis whose elements share their index, best one along which the target lies side by side."""
     if not others:
         return None

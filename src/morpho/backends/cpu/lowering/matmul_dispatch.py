@@ -11,18 +11,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from morpho.backends.cpu.conv.direct_conv import DirectProduct, PointwiseProduct, is_direct, is_pointwise
-from morpho.backends.cpu.conv.implicit_gemm import WindowProduct, Windows, kernel_strides
-from morpho.backends.cpu.gemm.amx import BfloatTiles, ByteTiles
+from morpho.backends.cpu.conv.direct_conv import DirectConv, PointwiseConv, is_direct, is_pointwise
+from morpho.backends.cpu.conv.implicit_gemm import ImplicitGemmConv, Windows, kernel_strides
+from morpho.backends.cpu.gemm.amx import AmxBf16Matmul, AmxInt8Matmul
 from morpho.backends.cpu.gemm.gemm import OUTER
-from morpho.backends.cpu.gemm.matmul import GemvProduct, Matrix, Product, as_matrices, batch_axes
-from morpho.backends.cpu.gemm.prologue import PrologueProduct
-from morpho.backends.cpu.gemm.unpacked_gemm import UnpackedProduct, vectors_of_tile
+from morpho.backends.cpu.gemm.matmul import GemvMatmul, Matmul, Matrix, as_matrices, batch_axes
+from morpho.backends.cpu.gemm.prologue import PrologueMatmul
+from morpho.backends.cpu.gemm.unpacked_gemm import UnpackedMatmul, vectors_of_tile
 from morpho.backends.cpu.lowering.builder import operations
 from morpho.backends.cpu.lowering.lower_group import lower_body
 from morpho.backends.cpu.lowering.operand_facts import OperandFacts
-from morpho.backends.cpu.quantised.int8 import ByteProduct
-from morpho.backends.cpu.quantised.quantised import QuantisedProduct
+from morpho.backends.cpu.quantised.int8 import Int8Matmul
+from morpho.backends.cpu.quantised.quantised import QuantisedMatmul
 from morpho.base.dims import Shape, Size
 from morpho.base.dtypes import DType, bfloat16
 from morpho.base.lazy import cached_property
@@ -67,7 +67,7 @@ class MatmulRequest:
         return self.lowering.crossovers_of(self.node)
 
     @cached_property
-    def prologue(self) -> PrologueProduct | None:
+    def prologue(self) -> PrologueMatmul | None:
         return fused_prologue(self)
 
     @cached_property
@@ -75,7 +75,7 @@ class MatmulRequest:
         """Both operands; to ask for them has the left one computed, and copied where no kernel reads it as it lies."""
         children = self.node.inputs[:2]
         copies = [lambda place, n=child: self.lowering.copied(place, n) for child in children]
-        return as_matrices([self.lowering.place(child) for child in children], copies)
+        return as_matrices([self.lowering.view(child) for child in children], copies)
 
     @property
     def given(self) -> tuple[Any, ...]:
@@ -83,22 +83,22 @@ class MatmulRequest:
         return (self.k, *self.matrices, self.whole_rows, self.target, self.crossovers)
 
     @cached_property
-    def plain(self) -> Product:
+    def plain(self) -> Matmul:
         """The product on a packed right operand."""
-        return Product(self.dtype, self.shape, *self.given)
+        return Matmul(self.dtype, self.shape, *self.given)
 
     def changes(self, matrix: Matrix) -> bool:
         """Whether an operand changes from call to call, so that packing it is paid for at every call."""
-        return not self.lowering.is_fixed(matrix.place)
+        return not self.lowering.is_fixed(matrix.view)
 
-    def packs_itself(self, found: Product) -> bool:
+    def packs_itself(self, found: Matmul) -> bool:
         """Whether the kernel should pack the right operand: it changes, no other product reads it packed, and rows are
         not many."""
         return not (self.whole_rows or vectors_of_tile(found, found.tiling) is None or not self.changes(found.b)
                     or self.lowering.is_shared(self.node))
 
 
-def fused_prologue(request: MatmulRequest) -> PrologueProduct | None:
+def fused_prologue(request: MatmulRequest) -> PrologueMatmul | None:
     """The product together with the group on its left: the one place that decides whether they are one kernel.
 
     That they may be was found by the pass (`passes/fusion/prologue.py`, `product_after`), which the lowering asks
@@ -112,13 +112,13 @@ def fused_prologue(request: MatmulRequest) -> PrologueProduct | None:
         return None
     if request.shape[-1] == 1 or not isinstance(k := request.k, int) or k < 2:
         return None
-    inputs, right = [lowering.place(child) for child in group.inputs], lowering.place(node.inputs[1])
+    inputs, right = [lowering.view(child) for child in group.inputs], lowering.view(node.inputs[1])
     if all(lowering.is_fixed(place) for place in inputs):  # computed once, before the first call
         return None
     if len(batch_axes(right)) > 1 + OUTER:  # to be copied, by whichever product it is
         return None
     (b,) = as_matrices([right], [])
-    found = PrologueProduct(left.dtype, request.shape, k, b, request.whole_rows, request.target, request.crossovers)
+    found = PrologueMatmul(left.dtype, request.shape, k, b, request.whole_rows, request.target, request.crossovers)
     found.before = lower_body(group, inputs, [found.rows_as(group.shape)], 1)
     if not found.pays or request.packs_itself(found):
         return None
@@ -133,7 +133,7 @@ class Way:
 
     name: str
     applies: Callable[[MatmulRequest], bool]
-    make: Callable[[MatmulRequest], Product]
+    make: Callable[[MatmulRequest], Matmul]
 
 
 def _is_gemv(request: MatmulRequest) -> bool:
@@ -148,45 +148,45 @@ def _is_pointwise(request: MatmulRequest) -> bool:
             and is_pointwise(request.dtype, request.shape, request.k, a, b, request.isa))
 
 
-def _pointwise(request: MatmulRequest) -> Product:
+def _pointwise(request: MatmulRequest) -> Matmul:
     a, b = request.matrices
     assert isinstance(request.k, int)
-    return PointwiseProduct(request.shape, request.k, a, b, request.target)
+    return PointwiseConv(request.shape, request.k, a, b, request.target)
 
 
-def _of_bytes(request: MatmulRequest, kind: type[ByteProduct]) -> Product:
+def _of_bytes(request: MatmulRequest, kind: type[Int8Matmul]) -> Matmul:
     return kind([child.dtype for child in request.node.inputs[:2]], request.shape, *request.given)
 
 
-def _quantised(request: MatmulRequest) -> Product:
+def _quantised(request: MatmulRequest) -> Matmul:
     a, b = request.matrices
     if b.columns != 1:
-        place = request.lowering.copied(b.place, request.node)
-        b = replace(b, place=place, rows=place.strides[-2], columns=place.strides[-1])
-    return QuantisedProduct(request.node["kind"], request.dtype, request.shape, request.k, a, b, request.whole_rows,
+        place = request.lowering.copied(b.view, request.node)
+        b = replace(b, view=place, rows=place.strides[-2], columns=place.strides[-1])
+    return QuantisedMatmul(request.node["kind"], request.dtype, request.shape, request.k, a, b, request.whole_rows,
                             request.target, request.crossovers)
 
 
 # For integers in bytes and quantised weights, and for float and integer matrices: best first.
 WAYS: Mapping[str, tuple[Way, ...]] = {
     "matmul_int8": (
-        Way("int8 gemm on matrix units", lambda r: r.isa.matrix_units, lambda r: _of_bytes(r, ByteTiles)),
-        Way("int8 gemm", lambda r: True, lambda r: _of_bytes(r, ByteProduct)),
+        Way("int8 gemm on matrix units", lambda r: r.isa.matrix_units, lambda r: _of_bytes(r, AmxInt8Matmul)),
+        Way("int8 gemm", lambda r: True, lambda r: _of_bytes(r, Int8Matmul)),
     ),
     "matmul_quantised": (Way("gemm on quantised weights", lambda r: True, _quantised),),
     "matmul": (
         Way("pointwise convolution by a constant left operand", _is_pointwise, _pointwise),
         Way("bfloat16 gemm on matrix units", lambda r: r.dtype is bfloat16 and r.isa.matrix_units,
-            lambda r: BfloatTiles(r.dtype, r.shape, *r.given)),
-        Way("gemv on an unpacked B", _is_gemv, lambda r: GemvProduct(r.dtype, r.shape, *r.given)),
+            lambda r: AmxBf16Matmul(r.dtype, r.shape, *r.given)),
+        Way("gemv on an unpacked B", _is_gemv, lambda r: GemvMatmul(r.dtype, r.shape, *r.given)),
         Way("gemm that packs B itself", lambda r: r.packs_itself(r.plain),
-            lambda r: UnpackedProduct(r.dtype, r.shape, *r.given)),
+            lambda r: UnpackedMatmul(r.dtype, r.shape, *r.given)),
         Way("gemm on a packed B", lambda r: True, lambda r: r.plain),
     ),
 }
 
 
-def choose_matmul(request: MatmulRequest) -> Product:
+def choose_matmul(request: MatmulRequest) -> Matmul:
     """The product by the first way that applies. A fused prologue comes before all: its left operand is never in
     memory, where the others would read it."""
     if request.prologue is not None:
@@ -198,19 +198,19 @@ def choose_matmul(request: MatmulRequest) -> Product:
     return found
 
 
-def choose_conv(lowering: OperandFacts, node: Node, shape: Shape, how: Mapping[str, Any]) -> Product:
+def choose_conv(lowering: OperandFacts, node: Node, shape: Shape, how: Mapping[str, Any]) -> Matmul:
     """The convolution of a node's first input by its second: on lines of the image where they lie, or as an implicit
     GEMM."""
-    x, weight = (lowering.place(child) for child in node.inputs[:2])
+    x, weight = (lowering.view(child) for child in node.inputs[:2])
     if kernel_strides(weight, how["groups"]) is None:
         weight = lowering.copied(weight, node)
     windows = Windows(how["before"], how["steps"], how["dilations"], how["groups"])
-    found: Product
+    found: Matmul
     if is_direct(shape, x, weight, windows, lowering.target.isa):
-        found = DirectProduct(shape, x, weight, windows, lowering.target)
+        found = DirectConv(shape, x, weight, windows, lowering.target)
         found.choice = _said("direct convolution", ["implicit gemm"])
     else:
-        found = WindowProduct(shape, x, weight, windows, lowering.target, lowering.crossovers)
+        found = ImplicitGemmConv(shape, x, weight, windows, lowering.target, lowering.crossovers)
         found.choice = _said("implicit gemm", [])
     return found
 

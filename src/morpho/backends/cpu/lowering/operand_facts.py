@@ -13,7 +13,7 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.program.co_schedule import LEAST_OF
 from morpho.program.program import HostStep
-from morpho.program.view import Place
+from morpho.program.view import View
 
 PRODUCTS = ("matmul", "gemm")  # nodes with a right operand that may be packed
 
@@ -41,7 +41,7 @@ class OperandFacts(Builder):
                                           if product.op.name in PRODUCTS and len(product.inputs) > 1)
         return self.right_operands[node.inputs[1].serial] > 2
 
-    def is_fixed(self, place: Place) -> bool:
+    def is_fixed(self, place: View) -> bool:
         """Whether a value is there before the first call: a constant, or made of constants alone (`hoist.py`)."""
         for step in self.program.steps[self.looked_at:]:
             if isinstance(step, HostStep):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from morpho.backends.cpu.gemm.gemm import GemmKernel
-from morpho.backends.cpu.gemm.matmul import Product, layout, rounded
+from morpho.backends.cpu.gemm.matmul import Matmul, layout, rounded
 from morpho.base.dims import Shape
 from morpho.base.dtypes import DType, int8, int32
 from morpho.program.kernel import Kernel
@@ -20,7 +20,7 @@ GROUP = 4
 
 
 @dataclass(frozen=True)
-class BytePackKernel(Kernel):
+class Int8PackKernel(Kernel):
     """B[b, k, n] as [b][panel][group of k][width][4]; numbers as of `PackKernel`, called over panels like it."""
 
     right: str
@@ -33,7 +33,7 @@ class BytePackKernel(Kernel):
 
 
 @dataclass(frozen=True)
-class ByteGemmKernel(GemmKernel):
+class Int8GemmKernel(GemmKernel):
     """A `GemmKernel` of bytes with sums of `dtype` int32; which operands are signed."""
 
     left_signed: bool
@@ -41,7 +41,7 @@ class ByteGemmKernel(GemmKernel):
     tiles_of_result = False
 
 
-class ByteProduct(Product):
+class Int8Matmul(Matmul):
     """One product of bytes being lowered."""
 
     def __init__(self, dtypes: Sequence[DType], *given: Any) -> None:
@@ -56,9 +56,9 @@ class ByteProduct(Product):
     def packed_bytes(self) -> int:
         return rounded(self.tiling.tile_rows * self.tiling.depth)
 
-    def pack_kernel(self) -> BytePackKernel:  # type: ignore[override]
-        return BytePackKernel(layout(self.b.rows, self.b.columns, ("rows", "columns")), self.register.width)
+    def pack_kernel(self) -> Int8PackKernel:  # type: ignore[override]
+        return Int8PackKernel(layout(self.b.rows, self.b.columns, ("rows", "columns")), self.register.width)
 
-    def kernel(self) -> ByteGemmKernel:
+    def kernel(self) -> Int8GemmKernel:
         left = layout(self.a.rows, self.a.columns, ("columns", "rows"))
-        return ByteGemmKernel(self.dtype, left, *self.signed)
+        return Int8GemmKernel(self.dtype, left, *self.signed)

@@ -1,4 +1,4 @@
-"""The functions of `ByteGemmKernel` and `BytePackKernel`.
+"""The functions of `Int8GemmKernel` and `Int8PackKernel`.
 
 A group of four bytes is one i32 in registers. AArch64 with the dot-product extension and AVX-512 with VNNI multiply and
 add a group in every lane by one instruction; other x86 splits a group into two pairs of 16 bits and adds their products
@@ -18,17 +18,17 @@ from morpho.backends.cpu.gemm.microkernel import MicroKernel
 from morpho.backends.cpu.gemm.pack_code import PanelCode
 from morpho.backends.cpu.gemm.row_packers import RowPacker
 from morpho.backends.cpu.gemm.tiling import Register
-from morpho.backends.cpu.quantised.int8 import GROUP, ByteGemmKernel, BytePackKernel
+from morpho.backends.cpu.quantised.int8 import GROUP, Int8GemmKernel, Int8PackKernel
 from morpho.base.machine import Isa
 
 PAIRS = {128: ("sse2.pmadd.wd", ""), 256: ("avx2.pmadd.wd", "+avx2"), 512: ("avx512.pmaddw.d.512", "+avx512bw")}
 
 
-def generate(kernel: ByteGemmKernel | BytePackKernel, isa: Isa, name: str) -> str:
+def generate(kernel: Int8GemmKernel | Int8PackKernel, isa: Isa, name: str) -> str:
     """The LLVM module of a product of bytes, or of the packing of its right operand."""
-    if isinstance(kernel, BytePackKernel):
-        return BytePackCode(kernel, isa).module(name)
-    return ByteCode(kernel, isa).module(name)
+    if isinstance(kernel, Int8PackKernel):
+        return Int8PackCode(kernel, isa).module(name)
+    return Int8Code(kernel, isa).module(name)
 
 
 def by_dot(isa: Isa) -> str:
@@ -39,7 +39,7 @@ def by_dot(isa: Isa) -> str:
     return "vnni" if isa.vector_bits == 512 and "+avx512vnni" in features else ""
 
 
-def is_moved(kernel: ByteGemmKernel, isa: Isa) -> bool:
+def is_moved(kernel: Int8GemmKernel, isa: Isa) -> bool:
     """Whether the left operand has the wrong sign for the dot product."""
     return {"neon": kernel.left_signed != kernel.right_signed,
             "vnni": kernel.left_signed == kernel.right_signed}.get(by_dot(isa), False)
@@ -49,10 +49,10 @@ def groups_of(count: Value) -> Value:
     return (count + (GROUP - 1)).shift_right(2)
 
 
-class ByteMicro(MicroKernel):
+class Int8MicroKernel(MicroKernel):
     """Sums of `height` rows x one panel over groups of k."""
 
-    def __init__(self, kernel: ByteGemmKernel, height: int, register: Register, isa: Isa) -> None:
+    def __init__(self, kernel: Int8GemmKernel, height: int, register: Register, isa: Isa) -> None:
         super().__init__(kernel, height, register, isa)
         self.signed = (kernel.left_signed, kernel.right_signed)
         self.by_dot = by_dot(isa)
@@ -139,7 +139,7 @@ class ByteMicro(MicroKernel):
 class ByteRowPacker(RowPacker):
     """packN(source, m step, k step, count, target): N rows as [group of k][N][4]."""
 
-    def __init__(self, kernel: ByteGemmKernel, height: int, isa: Isa) -> None:
+    def __init__(self, kernel: Int8GemmKernel, height: int, isa: Isa) -> None:
         super().__init__(kernel, height, isa)
         self.memory = "i8"
         self.moved = is_moved(kernel, isa)  # by 128
@@ -174,21 +174,21 @@ class ByteRowPacker(RowPacker):
             e.store(self.loaded(row, k + j, "i8"), e.offset(self.target(row, k), "i8", j))
 
 
-class ByteCode(GemmCode):
+class Int8Code(GemmCode):
     """The generator's state while it writes one kernel."""
 
     packs_columns = False  # rows are packed one panel at a time
     values_per_step = GROUP
 
-    kernel: ByteGemmKernel
+    kernel: Int8GemmKernel
 
-    def __init__(self, kernel: ByteGemmKernel, isa: Isa) -> None:
+    def __init__(self, kernel: Int8GemmKernel, isa: Isa) -> None:
         super().__init__(kernel, isa)
         self.memory = "i8"
 
     def parts(self) -> list[Any]:
         heights = self.register.heights
-        return [*(ByteMicro(self.kernel, h, self.register, self.isa) for h in heights),
+        return [*(Int8MicroKernel(self.kernel, h, self.register, self.isa) for h in heights),
                 *(ByteRowPacker(self.kernel, h, self.isa) for h in heights)]
 
     def panel(self, batch: Value, number: Value, start: Value, depth: Value) -> str:
@@ -200,10 +200,10 @@ class ByteCode(GemmCode):
         return self.e.offset(self.rows_at, "i8", row * self.v["depth"])  # a multiple of 4, at least `depth`
 
 
-class BytePackCode(PanelCode):
+class Int8PackCode(PanelCode):
     """The generator's state while it writes one kernel."""
 
-    def __init__(self, kernel: BytePackKernel, isa: Isa) -> None:
+    def __init__(self, kernel: Int8PackKernel, isa: Isa) -> None:
         super().__init__(kernel.width, "i8", isa)
         self.right = kernel.right
         self.fast = kernel.right == "rows" or (kernel.right == "columns" and isa.vector_bits > 0)

@@ -13,12 +13,12 @@ from typing import Any
 
 from morpho.backends.cpu.codegen.kernel_abi import Record
 from morpho.backends.cpu.gemm.gemm import GemmKernel
-from morpho.backends.cpu.gemm.matmul import Product, layout
+from morpho.backends.cpu.gemm.matmul import Matmul, layout
 from morpho.base.dims import Shape, Size, upper
 from morpho.ops.quantised import BLOCK, LAYOUTS
 from morpho.program.kernel import Kernel
 
-FEW_ROWS = 4
+REGISTER_ROWS = 4
 QUANTISED_PACK = Record("n k row_bytes")
 
 
@@ -45,7 +45,7 @@ class QuantisedGemmKernel(GemmKernel):
     tiles_of_result = False
 
 
-class QuantisedProduct(Product):
+class QuantisedMatmul(Matmul):
     """One product with quantised weights being lowered. The right `Matrix` is of bytes, a row for each output."""
 
     sides_change = False
@@ -62,12 +62,12 @@ class QuantisedProduct(Product):
         return QuantisedPackKernel(self.kind, self.register.width)
 
     def pack_values(self) -> tuple[Size, ...]:
-        return QUANTISED_PACK.values(n=self.b.place.shape[0], k=self.k, row_bytes=self.b.rows)
+        return QUANTISED_PACK.values(n=self.b.view.shape[0], k=self.k, row_bytes=self.b.rows)
 
     def kernel(self) -> QuantisedGemmKernel:
         left = layout(self.a.rows, self.a.columns, ("columns", "rows"))
         most = upper(self.m)
-        return QuantisedGemmKernel(self.dtype, left, self.kind, max(most, 1) if most <= FEW_ROWS else 0)
+        return QuantisedGemmKernel(self.dtype, left, self.kind, max(most, 1) if most <= REGISTER_ROWS else 0)
 
     def scratch(self, epilogue: Any) -> tuple[int, int, int]:
         """As of any product, with room for an unpacked panel in front of the sums."""

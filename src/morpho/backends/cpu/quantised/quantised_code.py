@@ -150,9 +150,9 @@ class QuantisedCode(GemmCode):
         micro = [MicroKernel(plain, h, register, isa) for h in register.heights]
         return [Unpacker(kernel.kind, register, isa), *micro, *packers]
 
-    def look_ahead(self, panel: str, number: Value, rows: Value) -> None:
+    def prefetch_panel(self, panel: str, number: Value, rows: Value) -> None:
         """Panels are unpacked from one stream of small records, which comes by itself."""
-        self.ahead, self.share = panel, self.e.constant(0, "i64", 1)
+        self.next_panel, self.share = panel, self.e.constant(0, "i64", 1)
 
     def panel(self, batch: Value, number: Value, start: Value, depth: Value) -> str:
         e, v, width = self.e, self.v, self.register.width

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 
 from morpho.backends.cpu.codegen import inline_asm
 from morpho.backends.cpu.codegen.emit import CACHE_LINE, Emitter, Value
-from morpho.backends.cpu.codegen.inline_asm import LANES
-from morpho.backends.cpu.gemm.tiling import BLOCK
+from morpho.backends.cpu.codegen.inline_asm import NEON_LANES
+from morpho.backends.cpu.gemm.tiling import K_BLOCK
 from morpho.base.machine import Isa
 
 TOGETHER = 8  # values of the row that are loaded at a time
@@ -26,7 +26,7 @@ MOST_VECTORS = 4
 
 def fits(vectors: int, lanes: int, isa: Isa) -> bool:
     """Whether there are registers for a panel of these vectors, on such a machine."""
-    return 1 < vectors <= MOST_VECTORS and lanes == LANES and isa.inline_asm
+    return 1 < vectors <= MOST_VECTORS and lanes == NEON_LANES and isa.inline_asm
 
 
 def add_block(e: Emitter, totals: Sequence[Value], panel: str, row: str) -> list[Value]:
@@ -44,7 +44,7 @@ def _instructions(vectors: int, panel: str, row: str) -> Iterator[str]:
     """
     raw, wide = 2 * vectors, 2 * vectors + RAW
     left = wide + WIDE
-    count = BLOCK * vectors  # steps: step k * vectors + c is four columns of one line, eight bytes
+    count = K_BLOCK * vectors  # steps: step k * vectors + c is four columns of one line, eight bytes
     for step in range(-AHEAD, count + DISTANCE):
         if step + AHEAD < count:
             yield from _reading(step + AHEAD, panel, raw + (step + AHEAD) // 2 % RAW, count)
@@ -52,7 +52,7 @@ def _instructions(vectors: int, panel: str, row: str) -> Iterator[str]:
             k, column = divmod(step - DISTANCE, vectors)
             if column == 0 and k % TOGETHER == 0:
                 yield f"ldp q{left}, q{left + 1}, [{row}, #{4 * k}]"
-            factor = f"v{left + k % TOGETHER // LANES}.s[{k % LANES}]"
+            factor = f"v{left + k % TOGETHER // NEON_LANES}.s[{k % NEON_LANES}]"
             operation = "fmul" if k < 2 else "fmla"
             yield f"{operation} v{k % 2 * vectors + column}.4s, v{wide + (step - DISTANCE) % WIDE}.4s, {factor}"
         if 0 <= step < count:

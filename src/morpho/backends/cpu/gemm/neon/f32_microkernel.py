@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from morpho.backends.cpu.codegen import inline_asm
 from morpho.backends.cpu.codegen.emit import CACHE_LINE, Emitter, Value
-from morpho.backends.cpu.codegen.inline_asm import LANES
+from morpho.backends.cpu.codegen.inline_asm import NEON_LANES
 from morpho.base.machine import Isa
 
 ROWS, VECTORS = 8, 3
@@ -19,12 +19,12 @@ STEPS = 4  # values of k in one turn of the loop
 ROWS_AHEAD, PANEL_AHEAD = 512, 1024  # bytes that are asked for
 SUMS = ROWS * VECTORS
 LEFT, RIGHT = SUMS, SUMS + 2  # registers: two of a line of the rows, then two sets of three of the panel
-ROW_BYTES, LINE_BYTES = ROWS * 4, VECTORS * LANES * 4  # of one value of k
+ROW_BYTES, LINE_BYTES = ROWS * 4, VECTORS * NEON_LANES * 4  # of one value of k
 
 
 def fits(height: int, vectors: int, lanes: int, isa: Isa) -> bool:
     """Whether a tile of float32 is such a tile, on such a machine."""
-    return (height, vectors, lanes) == (ROWS, VECTORS, LANES) and isa.inline_asm
+    return (height, vectors, lanes) == (ROWS, VECTORS, NEON_LANES) and isa.inline_asm
 
 
 def add_steps(e: Emitter, sums: Sequence[Value], rows: str, panel: str, count: Value) -> list[Value]:
@@ -59,4 +59,4 @@ def _step(step: int) -> Iterator[str]:
             yield between.pop(0)
         for vector in range(VECTORS):
             total = row * VECTORS + vector
-            yield f"fmla ${total}.4s, v{right + vector}.4s, v{LEFT + row // LANES}.s[{row % LANES}]"
+            yield f"fmla ${total}.4s, v{right + vector}.4s, v{LEFT + row // NEON_LANES}.s[{row % NEON_LANES}]"

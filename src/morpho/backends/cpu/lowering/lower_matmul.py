@@ -10,14 +10,15 @@ from dataclasses import replace
 from typing import Any
 
 from morpho.backends.cpu.gemm.gemm import EPILOGUE
-from morpho.backends.cpu.gemm.gemv import FOLLOWED_GEMV, GEMV, RowProduct, way_of
-from morpho.backends.cpu.gemm.matmul import PRODUCT, Product, follows, layout, loop_scratch
+from morpho.backends.cpu.gemm.gemv import FOLLOWED_GEMV, GEMV, GemvKernel, way_of
+from morpho.backends.cpu.gemm.matmul import PRODUCT, Matmul, follows, layout, loop_scratch
 from morpho.backends.cpu.gemm.prologue import LEFT
 from morpho.backends.cpu.loops.loop_spec import LoopCall
 from morpho.backends.cpu.lowering.builder import operations, reads_first
 from morpho.backends.cpu.lowering.lower_group import lower_body, lower_copy
 from morpho.backends.cpu.lowering.matmul_dispatch import MatmulRequest, choose_conv, choose_matmul
 from morpho.backends.cpu.lowering.operand_facts import OperandFacts
+from morpho.base.dims import upper
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import Crossovers
 from morpho.ir.graph import Graph
@@ -25,16 +26,16 @@ from morpho.ir.node import Node
 from morpho.ir.printing import joined
 from morpho.ir.views import is_view, look_through
 from morpho.program.program import Step
-from morpho.program.view import Place, whole
+from morpho.program.view import View, whole
 
 
-class ProductLowering(OperandFacts):
+class MatmulLowering(OperandFacts):
     """Products of one graph, and what was packed for them."""
 
     def __init__(self, graph: Graph, own_outputs: bool, inputs: int, target: Target, constants: Collection[int],
                  crossovers: Crossovers) -> None:
         super().__init__(graph, own_outputs, inputs, target, constants, crossovers)
-        self.packs: dict[Any, Place] = {}  # packed right operands of products
+        self.packs: dict[Any, View] = {}  # packed right operands of products
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
     def lower_matmul(self, node: Node) -> None:
@@ -45,25 +46,25 @@ class ProductLowering(OperandFacts):
         found = choose_matmul(MatmulRequest(self, node, shape, False))
         if found.is_gemv:
             self.multiply_directly(node, found, c)
-            self.places[node.serial] = [c]
+            self.views[node.serial] = [c]
             return
         # Rows and columns of the copy are those of the tiles, also where an axis has one element.
         self.multiply_into(node, found, c, 2 if found.swapped else 1, "matmul")
-        self.places[node.serial] = [c if shape == node.shape else replace(c, shape=node.shape)]
+        self.views[node.serial] = [c if shape == node.shape else replace(c, shape=node.shape)]
 
     def lower_conv(self, node: Node) -> None:
         target = self.new_slot(node.shape, node.dtype)
         found = choose_conv(self, node, node.shape, node.attributes)
         self.multiply_into(node, found, target, 2, "conv")
-        self.places[node.serial] = [target]
+        self.views[node.serial] = [target]
 
     def lower_gemm(self, node: Node) -> None:
         """A product or a convolution, and the group that follows it."""
-        inputs = [self.place(child) for child in node.inputs[2:]]
+        inputs = [self.view(child) for child in node.inputs[2:]]
         targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
         space, columns, windows = node["space"], node["columns"], node["windows"]
 
-        def follow(seen: Place) -> LoopCall:
+        def follow(seen: View) -> LoopCall:
             places = [*inputs[:node["product"]], seen, *inputs[node["product"]:]]
             return lower_body(node, places, targets, columns)
 
@@ -81,43 +82,43 @@ class ProductLowering(OperandFacts):
             apart = self.new_slot(node["shape"], node["dtype"])
             self.multiply_into(node, found, apart, 2 if windows else 1, kind)
             self.step(follow(whole(apart.slot, space, apart.dtype)), node, shown)
-        self.places[node.serial] = targets
+        self.views[node.serial] = targets
 
     # -- steps ---------------------------------------------------------------------------------------------------------
-    def multiply(self, node: Node, found: Product, after: LoopCall, label: str) -> bool:
+    def multiply(self, node: Node, found: Matmul, after: LoopCall, label: str) -> bool:
         """One step for a product whose tiles `after` writes where they belong; False when that kernel cannot run tile
         by tile."""
         if not follows(after):
             return False
-        packed = found.b.place if found.packs_right else self.packed(found, node)
+        packed = found.b.view if found.packs_right else self.packed(found, node)
         before = found.before
         places = [None if p is not None and p.slot in (PRODUCT, LEFT) else p
-                  for p in (found.a.place, packed, *after.places, *(before.places if before else ()))]
+                  for p in (found.a.view, packed, *after.views, *(before.views if before else ()))]
         writes = tuple(i + 2 for i, access in enumerate(after.kernel.accesses) if access.kind == "store")
         self.add(Step(
             found.kernel(), tuple(places), writes, found.values(after), found.items, found.work_per_item,
             found.label + label, node.origin, in_place=reads_first(after.kernel), epilogue=after.kernel,
-            prologue=before.kernel if before else None, prologue_at=2 + len(after.places) if before else 0,
+            prologue=before.kernel if before else None, prologue_at=2 + len(after.views) if before else 0,
             scratch=found.scratch(after.kernel)[2], threads=node.attributes.get("threads", "auto"), sizes=found.sizes,
             choice=found.choice,
             operations=found.batch * found.m * (found.n * (2 * found.k + after.kernel.flops)
                                                 + (found.k * before.kernel.flops if before else 0))))
         return True
 
-    def multiply_into(self, node: Node, found: Product, target: Place, columns: int, label: str) -> None:
+    def multiply_into(self, node: Node, found: Matmul, target: View, columns: int, label: str) -> None:
         """One step for a product that is written as it is; the last `columns` axes of the target are its columns."""
-        found.straight = found.goes_straight(target)
+        found.direct_store = found.takes_direct_store(target)
         written = self.multiply(node, found, lower_copy(found.tile, target, columns), label)
         assert written, f"{label}: a copy reads every tile once, in its own order"
 
-    def multiply_directly(self, node: Node, found: Product, target: Place, after: LoopCall | None = None,
+    def multiply_directly(self, node: Node, found: Matmul, target: View, after: LoopCall | None = None,
                           label: str = "") -> bool:
         """One step that reads the right operand as it lies; whether it computes what comes `after` too."""
-        a, b, nbytes = found.a, found.b, found.n * found.k * found.dtype.itemsize
+        a, b, nbytes = found.a, found.b, upper(found.n * found.k) * found.dtype.itemsize
         if after is not None and ((after.rows, after.columns) != (found.batch * found.m, found.n)
                                   or not after.kernel.is_plain):
             after = None  # it has rows and columns of its own, or needs whole rows
-        kernel = RowProduct(found.dtype, way_of(layout(b.rows, b.columns, ("rows", "columns")), nbytes),
+        kernel = GemvKernel(found.dtype, way_of(layout(b.rows, b.columns, ("rows", "columns")), nbytes),
                             after is not None)
         tiles, tile = found.direct_tiles
         numbers: dict[str, Any] = {
@@ -125,24 +126,26 @@ class ProductLowering(OperandFacts):
             "b_batch": b.batch, "b_k": b.rows, "b_n": b.columns, "batches": found.batches, "a_outer": a.outer,
             "b_outer": b.outer, "tiles": tiles, "tile": tile}
         values = GEMV.values(**numbers)
-        places, writes, flops = (a.place, b.place, target), (2,), 2 * found.k
+        places: tuple[View | None, ...] = (a.view, b.view, target)
+        writes: tuple[int, ...] = (2,)
+        flops = 2 * found.k
         more: dict[str, Any] = {}
         if after is not None:
             stores = [i for i, access in enumerate(after.kernel.accesses) if access.kind == "store"]
-            places, writes, flops = places + after.places, (2, *(3 + i for i in stores)), flops + after.kernel.flops
+            places, writes, flops = places + after.views, (2, *(3 + i for i in stores)), flops + after.kernel.flops
             values = (*FOLLOWED_GEMV.values(**numbers, unused=[0] * (EPILOGUE - len(GEMV)), epilogue=0), *after.values)
             more = {"epilogue": after.kernel, "in_place": reads_first(after.kernel),
-                    "scratch": loop_scratch(after.kernel, found.n)}
+                    "scratch": loop_scratch(after.kernel, upper(found.n))}
         self.add(Step(kernel, places, writes, values, found.batch * tiles, found.m * tile * found.k,
                       "matmul (unpacked)" + (label if after is not None else ""), node.origin,
                       threads=node.attributes.get("threads", "auto"), sizes=found.sizes, choice=found.choice,
                       operations=found.batch * found.m * found.n * flops, **more))
         return after is not None
 
-    def packed(self, found: Product, node: Node) -> Place:
+    def packed(self, found: Matmul, node: Node) -> View:
         """The right operand in panels; one operand used by several products is packed once, and again where it is read
         again, so that nothing is kept in between."""
-        source, values = found.b.place, found.pack_values()
+        source, values = found.b.view, found.pack_values()
         key = (source, found.pack_kernel(), values, () if self.is_fixed(source) else self.waits(node.inputs[1]))
         if key not in self.packs:
             target = self.new_slot(found.packed_shape, source.dtype)
