@@ -6,13 +6,15 @@ elements changes.
 
 from __future__ import annotations
 
+import logging
 import operator
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from morpho.base.dims import Dim, Shape, Size, bounds, product, quotient_down
-from morpho.base.dtypes import bool_
+from morpho.base.dtypes import DType, bool_
 from morpho.base.errors import ArgumentError, CompileError, IndexFault, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ops import algebra
@@ -24,6 +26,8 @@ from morpho.tensor.functions.move import slice_node
 from morpho.tensor.operands import as_node
 from morpho.tensor.scalars import is_scalar, scalar_node
 from morpho.tensor.sync import realised_array
+
+log = logging.getLogger("morpho")
 
 
 def is_array(item: Any) -> bool:
@@ -327,7 +331,15 @@ def as_value(value: Any, x: Tensor) -> Node:
     if order(source) > order(target):
         raise fail(ArgumentError, "setitem", f"{node.dtype} values do not fit a {x.dtype} tensor",
                    "convert them with astype first")
+    if node.dtype.is_float and x.dtype.is_float and node.dtype.itemsize > x.dtype.itemsize:
+        _say_narrowed(node.dtype, x.dtype)
     return algebra.cast(node, x.dtype)
+
+
+@cache
+def _say_narrowed(source: DType, target: DType) -> None:
+    log.warning("x[...] = values rounds %s to the tensor's %s (said once); values.astype(x.dtype) says that it is "
+                "meant", source, target)
 
 
 def _fitted(value: Node, shape: Shape) -> Node:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from types import FunctionType
+from types import FunctionType, TracebackType
 from typing import Any
 
 from morpho.base.errors import ArgumentError, fail
@@ -78,7 +78,7 @@ def hinted(function: Callable[..., Any]) -> Any:
 def hint_calls(namespace: dict[str, Any], names: Collection[str]) -> None:
     """Have the functions of a module, of these names, answer calls that Python refuses."""
     for name in names:
-        if isinstance(namespace.get(name), FunctionType):
+        if isinstance(namespace.get(name), FunctionType) and not hasattr(namespace[name], "is_hinted"):
             namespace[name] = made = hinted(namespace[name])
             if name == made.__name__ or made.__name__ not in names:  # where pickle finds this one
                 made.__module__, made.__qualname__ = namespace["__name__"], name
@@ -89,7 +89,7 @@ def refused(error: Exception, function: Callable[..., Any], args: tuple[Any, ...
     """What to raise for an error of `function(*args, **options)` where it says that the function does not take these
     arguments; None for any other error. To be asked in the frame that made the call."""
     traceback = error.__traceback__
-    if type(error) is not TypeError or traceback is None or traceback.tb_next is not None:
+    if type(error) is not TypeError or traceback is None or _frames(traceback) - 1 > _layers(function):
         return None  # something that the function ran has raised it
     try:
         signature = inspect.signature(function)
@@ -101,6 +101,21 @@ def refused(error: Exception, function: Callable[..., Any], args: tuple[Any, ...
         own = type(args[0]).__name__ if function.__name__ == "__init__" and args else function.__name__
         return _refusal(name or own, signature, args, options, str(reason))
     return None
+
+
+def _frames(traceback: TracebackType | None) -> int:
+    count = 0
+    while traceback is not None:
+        count, traceback = count + 1, traceback.tb_next
+    return count
+
+
+def _layers(function: Callable[..., Any]) -> int:
+    """How many decorators stand around a function: each hands the call on in a frame of its own."""
+    count = 0
+    while hasattr(function, "__wrapped__"):
+        count, function = count + 1, function.__wrapped__
+    return count
 
 
 def _refusal(name: str, signature: inspect.Signature, args: tuple[Any, ...], options: Mapping[str, Any],
