@@ -7,7 +7,7 @@ import numpy as np
 
 import morpho as mo
 
-# A NumPy array becomes a tensor without a copy: the tensor borrows its memory and never writes it.
+# A NumPy array becomes a tensor with the value it has now; copy=False would borrow its memory instead.
 array = np.linspace(-3, 3, 12, dtype=np.float32).reshape(3, 4)
 x = mo.asarray(array)
 

@@ -7,14 +7,19 @@ import numpy as np
 
 import morpho as mo
 
-# In: borrowed. The tensor sees the array's memory, any strides, and reads it when the graph runs.
+# In: the value of this line. Memory that nobody can write is taken as it is, without a copy.
 array = np.arange(12.0).reshape(3, 4)
-x = mo.asarray(array[:, ::-2])
+kept = mo.asarray(array)
+fixed = np.arange(3.0)
+fixed.flags.writeable = False
+assert mo.asarray(fixed).numpy().ctypes.data == fixed.ctypes.data
+
+# `copy=False` borrows, with any strides: the tensor sees the array's memory, and reads it when the graph runs.
+x = mo.asarray(array[:, ::-2], copy=False)
 assert x.numpy().ctypes.data == array[:, ::-2].ctypes.data
 print("borrowed, strides in elements:", x.strides)
 
-# So a later change of the array is seen by what has not run yet. `copy=True` takes the values now.
-kept = mo.asarray(array, copy=True)
+# So a later change of the array is seen by what has not run yet.
 lazy = x + 1
 array[0, 3] = 100.0
 print("read when it runs:", lazy.numpy()[0], " copied before:", kept.numpy()[0])

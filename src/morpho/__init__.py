@@ -33,7 +33,7 @@ from morpho.base.dtypes import (
 )
 from morpho.base.dtypes import bool_ as bool
 from morpho.base.settings import settings
-from morpho.tensor.convert import asarray
+from morpho.tensor.convert import public_asarray as asarray
 from morpho.tensor.core import Tensor, realise
 from morpho.tensor.device import device, devices
 from morpho.tensor.functions.create import (

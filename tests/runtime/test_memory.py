@@ -19,7 +19,7 @@ def test_a_dropped_result_frees_its_inputs() -> None:
     array = np.ones(N, np.float32)
     alive = weakref.ref(array)
     before = live_nodes()
-    x = mo.asarray(array)
+    x = mo.asarray(array, copy=False)
     y = mo.exp(x * 2) + x
     del array, x
     assert alive() is not None and live_nodes() > before
@@ -30,7 +30,7 @@ def test_a_dropped_result_frees_its_inputs() -> None:
 def test_a_computed_result_frees_its_inputs() -> None:
     array = np.ones(N, np.float32)
     alive = weakref.ref(array)
-    y = mo.exp(mo.asarray(array) * 2) + 1
+    y = mo.exp(mo.asarray(array, copy=False) * 2) + 1
     y.numpy()
     del array
     assert alive() is None
@@ -41,9 +41,9 @@ def test_a_compiled_function_keeps_no_argument() -> None:
     f = mo.compile(lambda x: mo.exp(x) + 1)
     array = np.ones(N, np.float32)
     alive = weakref.ref(array)
-    f(mo.asarray(array))
-    f(mo.asarray(array), out=mo.empty(N))
-    f(mo.asarray(array), out=mo.empty(N))
+    f(mo.asarray(array, copy=False))
+    f(mo.asarray(array, copy=False), out=mo.empty(N))
+    f(mo.asarray(array, copy=False), out=mo.empty(N))
     del array
     assert alive() is None
 

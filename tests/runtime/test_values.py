@@ -11,7 +11,7 @@ from morpho.runtime.plans import evaluate
 
 def test_borrowed_memory_is_read_when_the_graph_runs() -> None:
     array = np.arange(4, dtype=np.float32)
-    x = mo.asarray(array)
+    x = mo.asarray(array, copy=False)
     assert x.numpy().ctypes.data == array.ctypes.data
     y, folded = x + 1, (x * 1 + 0).reshape(2, 2).T
     realised = (x * 2).realise()

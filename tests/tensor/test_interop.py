@@ -11,6 +11,8 @@ import sys
 import time
 import warnings
 import weakref
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,8 @@ import pytest
 from callers import together
 
 import morpho as mo
+from morpho.tensor import convert
+from morpho.tensor.functions import index
 from morpho.tensor.interop import buffer_slot, capsule, interop
 
 DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
@@ -30,10 +34,108 @@ def arrays(dtype: str) -> list[np.ndarray]:
     return [x, x[::-1, ::2], x.T, x[1, 1, ...], x[:0], np.broadcast_to(x[0], (3, 6))]
 
 
-def test_asarray_borrows() -> None:
+def test_asarray_has_the_value_of_its_line() -> None:
+    u, seen, summed = np.ones(3, np.float32), [], []
+    total = mo.zeros(3)
+    for _ in range(3):
+        u *= 2
+        seen.append(mo.asarray(u).sum())
+        summed.append(total + u)  # an operand becomes a tensor likewise
+    assert [s.item() for s in seen] == [6, 12, 24] and [s[0].item() for s in summed] == [2, 4, 8]
+    for made in (mo.asarray(u[::2]), mo.asarray(memoryview(u)), mo.asarray(u, dtype=mo.float64), mo.asarray(u[::-1].T)):
+        before = made.tolist()
+        u += 1
+        assert made.tolist() == before and not made.numpy().flags.writeable
+    changed = bytearray(b"abc")
+    kept = mo.asarray(changed)
+    changed[0] = 0
+    assert kept.tolist() == [97, 98, 99]
+
+
+def fixed_arrays() -> list[np.ndarray]:
+    """Arrays that nobody can write."""
+    owned = np.arange(6.0)
+    owned.flags.writeable = False
+    tensor = mo.arange(6).realise()
+    return [owned, owned[::2], owned.reshape(2, 3).T, np.frombuffer(b"abcdefgh", np.int16),
+            np.asarray(memoryview(b"xyz")), tensor.numpy(), np.broadcast_to(owned, (2, 6))]
+
+
+def test_what_nobody_can_write_is_not_copied(tmp_path: Path) -> None:
+    path = tmp_path / "numbers"
+    path.write_bytes(bytes(range(64)))
+    mapped = np.memmap(path, np.uint8, mode="r")
+    for x in [*fixed_arrays(), mapped, mapped[8:16]]:
+        assert mo.asarray(x).numpy().ctypes.data == x.ctypes.data, x
+    for x in (np.memmap(path, np.uint8, mode="r+"), np.memmap(path, np.uint8, mode="c")):
+        assert mo.asarray(x).numpy().ctypes.data != x.ctypes.data
+
+
+def test_a_view_that_is_read_only_may_still_change() -> None:
+    base = np.arange(4.0)
+    for view in (base[:], np.broadcast_to(base, (2, 4)), np.asarray(memoryview(base).toreadonly())):
+        view.flags.writeable = False
+        t = mo.asarray(view)
+        before = t.tolist()
+        base += 1
+        assert t.tolist() == before
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="references of names are not counted there")
+def test_an_array_made_for_the_call_is_taken() -> None:
+    """What a name, a list, a view or another argument holds is not."""
+    pool = mo.pool.stats()["live_bytes"]
+    adopted = mo.asarray(np.arange(1 << 20, dtype=np.float32) * 2)
+    assert mo.pool.stats()["live_bytes"] == pool and adopted[3].item() == 6
+    x = np.arange(4.0)
+    views = [x[:]]
+    holders = [mo.asarray(x), mo.asarray(views[0]), mo.asarray(*[x]), mo.asarray((lambda: x)()), *map(mo.asarray, [x]),
+               mo.asarray(y := x), [mo.asarray(z) for z in (x,)][0]]
+    assert y is x
+    x += 1
+    assert all(made.tolist() == [0, 1, 2, 3] for made in holders)
+
+    def kept_by_its_maker() -> Iterator[np.ndarray]:
+        made = np.zeros(2)
+        yield made
+        made += 5
+
+    maker = kept_by_its_maker()
+    t = mo.asarray(next(maker))
+    list(maker)
+    assert t.tolist() == [0, 0]
+
+
+def test_arguments_of_compiled_functions_are_not_copied() -> None:
+    x = np.ones(1 << 18, np.float32)
+    f = mo.compile(lambda x, pair: x.sum() + pair[0].sum())
+    f(x, (x,))
+    before = mo.pool.stats()["live_bytes"]
+    x += 1
+    result = f(x, (x,))
+    assert mo.pool.stats()["live_bytes"] - before < 1 << 16 and result.item() == 4 * (1 << 18)
+    taken = convert.borrowed(x)  # what such a call makes of it
+    assert taken.numpy().ctypes.data == x.ctypes.data
+    same = mo.compile(lambda x: x)
+    result = same(x)
+    x += 1
+    assert result[0].item() == 2
+
+
+def test_assigning_wider_floats_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    index._say_narrowed.cache_clear()
+    x = mo.zeros(3)
+    for _ in range(2):
+        x[1:] = np.array([0.1, 0.2])
+    assert [record.message for record in caplog.records].count(
+        "x[...] = values rounds float64 to the tensor's float32 (said once); "
+        "values.astype(x.dtype) says that it is meant") == 1
+
+
+def test_asarray_borrows_when_asked() -> None:
     """No byte is copied, the owner lives as long as the tensor, and it is never written."""
     x = np.arange(6.0)
-    t = mo.asarray(x)
+    t = mo.asarray(x, copy=False)
     assert t.numpy().ctypes.data == x.ctypes.data and not t.numpy().flags.writeable
     watch = weakref.ref(x)
     x[0] = 42.0
@@ -94,7 +196,7 @@ def test_dlpack_from_numpy(dtype: str) -> None:
 def test_dlpack_to_numpy(dtype: str) -> None:
     """Every dtype and layout leaves without a copy, read-only."""
     for x in arrays(dtype):
-        t = mo.asarray(x)
+        t = mo.asarray(x, copy=False)
         back = np.from_dlpack(t)
         np.testing.assert_array_equal(back, x)
         assert not back.flags.writeable
@@ -222,7 +324,7 @@ def test_ml_dtypes() -> None:
     """Its bfloat16 is ours, both ways, without a copy."""
     extension = pytest.importorskip("ml_dtypes")
     a = np.array([1.5, -2.0], extension.bfloat16)
-    x = mo.asarray(a)
+    x = mo.asarray(a, copy=False)
     assert x.dtype is mo.bfloat16 and (x + 1).tolist() == [2.5, -1.0]
     assert np.asarray(x, dtype=extension.bfloat16).ctypes.data == a.ctypes.data
 
@@ -230,7 +332,7 @@ def test_ml_dtypes() -> None:
 def test_array_protocol() -> None:
     """A read-only view; converted and copied where asked."""
     x = np.arange(4.0)
-    t = mo.asarray(x)
+    t = mo.asarray(x, copy=False)
     assert np.asarray(t).ctypes.data == x.ctypes.data and not np.asarray(t).flags.writeable
     assert np.array(t).flags.writeable and np.asarray(t, dtype=np.int32).tolist() == [0, 1, 2, 3]
     assert t.__array__(copy=True).flags.writeable and t.numpy(copy=True).flags.writeable
@@ -242,7 +344,7 @@ def test_array_protocol() -> None:
 
 def test_buffer_protocol() -> None:
     array = np.arange(12, dtype=np.int32).reshape(3, 4)
-    t = mo.asarray(array)
+    t = mo.asarray(array, copy=False)
     view = memoryview(t)
     assert view.readonly and view.tolist() == array.tolist() and (view.format, view.shape) == ("i", (3, 4))
     assert np.asarray(view).ctypes.data == array.ctypes.data, "no copy"

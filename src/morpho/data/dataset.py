@@ -74,7 +74,7 @@ class TensorDataset(Dataset):
 def _taken(tensor: mo.Tensor, numbers: np.ndarray) -> mo.Tensor:
     if tensor.dtype is mo.bfloat16:  # NumPy has none: its numbers pass as float32, without loss
         return mo.asarray(tensor.numpy()[numbers]).astype(mo.bfloat16).realise()
-    return mo.asarray(np.take(tensor.numpy(), numbers, axis=0))
+    return mo.asarray(np.take(tensor.numpy(), numbers, axis=0), copy=False)
 
 
 def default_collate(batch: Sequence[Any]) -> Any:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import itertools
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from morpho.backends.cpu.driver.layout import array_address
 from morpho.backends.registry import HOST
 from morpho.base import settings
 from morpho.base.checks import shown
@@ -17,25 +19,79 @@ from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault
 from morpho.ir.node import build
 from morpho.ops.algebra import cast, reshape
 from morpho.ops.special import reference_cast, round_bfloat16
-from morpho.runtime.memory.buffer import allocate, borrow, view_memory
+from morpho.runtime.memory.buffer import Buffer, allocate, borrow, copy_bytes, view_memory
+from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.core import Tensor, copied
 from morpho.tensor.device import placed
 from morpho.tensor.interop.interop import from_dlpack
+from morpho.tensor.interop.ownership import is_fixed, is_temporary
 from morpho.tensor.scalars import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT
+from morpho.tensor.tools.foreign_calls import hinted
 
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor of anything array-like. NumPy arrays and buffers are borrowed: no byte is copied, their owner is kept
-    alive, they are read when the graph runs and never written. `copy=True` copies now; `copy=False` refuses to.
+    """A tensor of anything array-like, with the value that it has when this line runs.
+
+    Memory that somebody may write is copied. What nobody can is taken as it is: read-only arrays, buffers of `bytes`,
+    files mapped for reading, and an array that was made for this call. `copy=True` always copies. `copy=False` borrows:
+    no byte is copied, the owner is kept alive, its memory is read when the graph runs, so that changes until then are
+    seen, and never written; what cannot be borrowed is an error. Inside a compiled function arrays of its surroundings
+    are borrowed, and read at every call.
 
     >>> x = np.arange(3.0)
-    >>> mo.asarray(x).numpy().ctypes.data == x.ctypes.data
-    True
+    >>> kept, borrowed = mo.asarray(x), mo.asarray(x, copy=False)
+    >>> x[0] = 7
+    >>> kept.tolist(), borrowed.tolist()
+    ([0.0, 1.0, 2.0], [7.0, 1.0, 2.0])
     """
     if device is not None or (settings.get().device != HOST and not isinstance(obj, Tensor)):
         with settings.settings(device=HOST):
             made = asarray(obj, dtype=dtype, copy=copy)
         return placed(made, device, "asarray")
+    if copy is None and tracing.current is None and not isinstance(obj, Tensor):
+        return _taken(obj, dtype)
+    return borrowed(obj, dtype, copy)
+
+
+@functools.wraps(asarray)
+def public_asarray(*args: Any, **options: Any) -> Tensor:
+    if len(args) == 1 and not options and type(args[0]) is np.ndarray \
+            and is_temporary(sys.getrefcount(args[0]), args[0]) and is_plain(args[0]):
+        return asarray(args[0], copy=False)
+    return _asked(*args, **options)  # type: ignore[no-any-return]
+
+
+_asked = hinted(asarray)
+public_asarray.is_hinted = True  # type: ignore[attr-defined]  # a frame around it would hold its arguments
+
+
+def _taken(obj: Any, dtype: Any) -> Tensor:
+    """A tensor whose value does not change, whatever becomes of the memory it was made from."""
+    if type(obj) is np.ndarray and dtype is None and is_plain(obj):
+        return Tensor.of_buffer(borrow(obj, BY_NUMPY[obj.dtype]) if is_fixed(obj) else _copied_array(obj))
+    if isinstance(obj, bool | int | float | complex | list | tuple) and not isinstance(obj, np.generic):
+        return borrowed(obj, dtype)  # in memory of its own
+    found, wanted = borrowed(obj), None if dtype is None else as_dtype(dtype)
+    fixed = found._layout is not None and (found._layout[4] or is_fixed(found._storage))
+    if wanted is None or wanted is found.dtype:
+        return found if fixed else Tensor.of_buffer(_stored(found.elements().numpy(), found.dtype, converted=True))
+    if fixed or found.dtype is bfloat16 or (found.dtype.is_complex and not wanted.is_complex):
+        made = Tensor.of_node(cast(found.node, wanted))
+        return made if fixed else made.realise()
+    return Tensor.of_buffer(_stored(found.elements().numpy(), wanted))
+
+
+def _copied_array(array: np.ndarray) -> Buffer:
+    """The elements of a plain array in memory of their own."""
+    buffer = allocate(array.shape, BY_NUMPY[array.dtype])
+    if array.size:
+        copy_bytes(buffer.address, array_address(array), array.nbytes)
+    return buffer
+
+
+def borrowed(obj: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor over the memory of arrays and buffers where that can be had, whoever may write it: for work that is done
+    before anybody can, and where it is asked for."""
     if type(obj) is np.ndarray and dtype is None and not copy and is_plain(obj):
         return Tensor.of_buffer(borrow(obj, BY_NUMPY[obj.dtype]))
     wanted = None if dtype is None else as_dtype(dtype)
@@ -171,15 +227,18 @@ def _holds_tensors(obj: Any) -> bool:
     return isinstance(obj, list | tuple) and any(isinstance(item, Tensor) or _holds_tensors(item) for item in obj)
 
 
-def _stored(array: np.ndarray, dtype: DType) -> Any:
+def _stored(array: np.ndarray, dtype: DType, converted: bool = False) -> Buffer:
+    """Elements in memory of their own, converted to a dtype unless they are."""
     from morpho.backends.reference.reference import encode
 
     buffer = allocate(array.shape, dtype)
     with np.errstate(all="ignore"):
-        if dtype is bfloat16:
-            converted = encode(round_bfloat16(array.astype(np.float32)), dtype)
+        if converted:
+            pass
+        elif dtype is bfloat16:
+            array = encode(round_bfloat16(array.astype(np.float32)), dtype)
         else:
-            converted = np.asarray(reference_cast({"dtype": dtype}, array)).astype(dtype.numpy)
+            array = np.asarray(reference_cast({"dtype": dtype}, array)).astype(dtype.numpy)
     if array.size:
-        np.copyto(view_memory(buffer.storage, buffer.address, buffer.shape, buffer.strides, dtype), converted)
+        np.copyto(view_memory(buffer.storage, buffer.address, buffer.shape, buffer.strides, dtype), array)
     return buffer

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from morpho.base.errors import ArgumentError, DTypeError, fail
-from morpho.tensor.convert import asarray
+from morpho.tensor.convert import borrowed
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.products.quantised import Quantised
 from morpho.weights.atomic import atomic_file, sync_folder
@@ -149,7 +149,7 @@ def _checked(weights: Mapping[str, Any]) -> dict[str, Tensor]:
         if isinstance(value, Quantised):
             raise fail(DTypeError, "save", f"{shortened(name)} is quantised, for which safetensors has no dtype",
                        "save its .data, bytes, and note its .kind and .shape in the metadata")
-        tensor = asarray(value)
+        tensor = borrowed(value)  # written before anybody else can
         if tensor.dtype not in DTYPES.values():
             raise fail(DTypeError, "save", f"{shortened(name)} has {tensor.dtype}, which safetensors does not")
         found[name] = tensor

@@ -60,7 +60,7 @@ class Buffer:
         return array
 
 
-class _Exporter:
+class Exporter:
     """Presents memory to NumPy; the array's base is this object, which holds the storage."""
 
     __slots__ = ("__array_interface__", "storage")
@@ -76,7 +76,7 @@ def view_memory(storage: Any, address: int, shape: tuple[int, ...], strides: tup
         return np.empty(shape, dtype.numpy)
     interface = {"version": 3, "data": (address, False), "shape": shape, "typestr": dtype.numpy.str,
                  "strides": tuple(s * dtype.itemsize for s in strides)}
-    return np.asarray(_Exporter(storage, interface))
+    return np.asarray(Exporter(storage, interface))
 
 
 def allocate(shape: tuple[int, ...], dtype: DType) -> Buffer:

@@ -12,7 +12,7 @@ from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.base.shapes import as_shape, broadcast, check_shape, normalise_axis
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, constant, expand, reshape
-from morpho.tensor.convert import asarray
+from morpho.tensor.convert import asarray, borrowed
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.fancy import wrapped
 from morpho.tensor.operands import as_node, promoted
@@ -165,7 +165,7 @@ def nonzero(x: Any, /) -> tuple[Tensor, ...]:
     if found.ndim == 0:
         raise fail(ShapeError, "nonzero", "a 0-dimensional tensor has no positions")
     array = realised_array(found, "nonzero", "the number of elements that are not zero depends on data", "use mo.where")
-    return tuple(asarray(part) for part in np.nonzero(array))
+    return tuple(borrowed(part) for part in np.nonzero(array))
 
 
 def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Tensor:

@@ -8,7 +8,7 @@ import numpy as np
 
 from morpho.base.errors import ArgumentError, fail
 from morpho.tensor.autodiff.autograd import is_differentiated
-from morpho.tensor.convert import asarray
+from morpho.tensor.convert import asarray, borrowed
 from morpho.tensor.core import Tensor
 from morpho.tensor.sync import realised_array
 
@@ -45,8 +45,8 @@ def _unique(name: str, x: Any) -> UniqueAll:
     array = realised_array(tensor, name, "the number of different elements depends on data")
     values, first, inverse, counts = np.unique(
         array.reshape(-1), return_index=True, return_inverse=True, return_counts=True, equal_nan=False)
-    whole = [asarray(part.astype(np.int64)) for part in (first, inverse.reshape(array.shape), counts)]
-    return UniqueAll(asarray(values, dtype=tensor.dtype), *whole)
+    whole = [borrowed(part.astype(np.int64)) for part in (first, inverse.reshape(array.shape), counts)]
+    return UniqueAll(borrowed(values, tensor.dtype), *whole)
 
 
 def unique_all(x: Any, /) -> UniqueAll:

@@ -181,7 +181,7 @@ def explain_text(compiled: CompiledFunction) -> str:
     packed = _packed_anew(compiled.current)
     if packed:
         lines.append(f"  packed at every call: {_count(packed, 'captured tensor')} borrowed from NumPy; "
-                     "mo.asarray(weight, copy=True) is packed once")
+                     "mo.asarray(weight, copy=True), outside the function, is packed once")
     if compiled.current.notes:
         lines.append("choices\n  " + "\n  ".join(compiled.current.notes))
     lines.append(f"cost\n  {stats['flops']:.3g} operations, {format_bytes(stats['bytes_moved'])} through memory")

@@ -21,8 +21,8 @@ from morpho.runtime.memory.buffer import Buffer, allocate, copy_bytes
 from morpho.runtime.memory.device_memory import part
 from morpho.runtime.plans import on_device
 from morpho.runtime.plans.evaluate import run_plan
+from morpho.tensor import convert
 from morpho.tensor.autodiff.autograd import is_differentiated
-from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 from morpho.tensor.jit import constants
 from morpho.tensor.jit.compiled_function import CompiledFunction
@@ -98,14 +98,14 @@ def borrowed(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any,
     """Arguments with tensors for NumPy arrays: with those the native entry can be called."""
 
     def tensor(value: Any) -> Any:
-        return asarray(value) if type(value) is np.ndarray else value
+        return convert.borrowed(value) if type(value) is np.ndarray else value
 
     return tuple([tensor(value) for value in args]), {name: value if name == "out" else tensor(value)
                                                       for name, value in kwargs.items()}
 
 
 def _argument(leaf: Any) -> Tensor:
-    return _snapshot(leaf if isinstance(leaf, Tensor) else asarray(leaf))
+    return _snapshot(leaf if isinstance(leaf, Tensor) else convert.borrowed(leaf))
 
 
 # -- running ---------------------------------------------------------------------------------------------------------

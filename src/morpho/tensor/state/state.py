@@ -28,7 +28,7 @@ from morpho.base.errors import CompileError, DTypeError, ShapeError, fail
 from morpho.base.shapes import is_contiguous
 from morpho.runtime.memory.buffer import Buffer
 from morpho.tensor.autodiff.grad_mode import tracing
-from morpho.tensor.convert import asarray
+from morpho.tensor.convert import asarray, borrowed
 from morpho.tensor.core import Tensor, realise
 from morpho.tensor.state.trace import current_trace
 from morpho.tensor.tools.foreign_calls import unpicklable
@@ -132,7 +132,7 @@ class State:
 
     @value.setter
     def value(self, new: Any) -> None:
-        tensor = self.checked(asarray(new))
+        tensor = self.checked(borrowed(new))
         trace = current_trace()
         if trace is not None:
             trace.write(self, tensor)
@@ -178,7 +178,7 @@ def _zeros_of(tensor: Tensor) -> Tensor:
 
 def assign(values: Sequence[tuple[State, Any]], *others: Tensor) -> None:
     """Give several states new values, computed together with each other and with `others`, each from the old ones."""
-    checked = [(state, state.checked(asarray(new))) for state, new in values]
+    checked = [(state, state.checked(borrowed(new))) for state, new in values]
     trace = current_trace()
     if trace is not None:
         for state, tensor in checked:

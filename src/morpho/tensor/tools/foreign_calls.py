@@ -84,8 +84,8 @@ def hinted(function: Callable[..., Any]) -> Any:
 def hint_calls(namespace: dict[str, Any], names: Collection[str]) -> None:
     """Have the functions of a module, of these names, answer calls that Python refuses."""
     for name in names:
-        if isinstance(namespace.get(name), FunctionType):
-            namespace[name] = made = hinted(namespace[name])
+        if isinstance(found := namespace.get(name), FunctionType):
+            namespace[name] = made = found if hasattr(found, "is_hinted") else hinted(found)
             if name == made.__name__ or made.__name__ not in names:  # where pickle finds this one
                 made.__module__, made.__qualname__ = namespace["__name__"], name
 

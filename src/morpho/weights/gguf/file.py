@@ -24,7 +24,7 @@ from morpho.base.errors import fail, sentence
 from morpho.base.lazy import cached_property
 from morpho.base.shapes import contiguous_strides
 from morpho.runtime.memory.buffer import Buffer
-from morpho.tensor.convert import asarray
+from morpho.tensor.convert import borrowed
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.move import reshape
 from morpho.tensor.functions.products.quantised import Quantised
@@ -177,13 +177,13 @@ class GgufTensors(NamedTensors[Place, Weight]):
             return _borrowed(raw, place.shape, DTYPES[place.kind])
         rows = raw.reshape(math.prod(place.shape[:-1]), -1)  # (rows, bytes of a row)
         if place.kind in QUANTISED:
-            weight = Quantised.of_tensor(asarray(rows), (rows.shape[0], place.shape[-1]), QUANTISED[place.kind])
+            weight = Quantised.of_tensor(borrowed(rows), (rows.shape[0], place.shape[-1]), QUANTISED[place.kind])
             return weight if len(place.shape) == 2 else reshape(weight.dequantise(), place.shape)
         try:
             found = _library().dequantize(rows, _library().GGMLQuantizationType(place.type))
         except NotImplementedError:
             raise fail(FileFault, "load_gguf", f"weights of type {place.kind} cannot be read") from None
-        return asarray(found.reshape(place.shape))
+        return borrowed(found.reshape(place.shape))  # nobody else holds it
 
 
 def load_gguf(path: str | os.PathLike[str], *, ignore: Collection[str] = ()) -> GgufFile:

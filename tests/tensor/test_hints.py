@@ -1,0 +1,122 @@
+"""A hint gives what the original gives: each is run, and compared with a stored answer of NumPy or PyTorch."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import morpho as mo
+from morpho.tensor.tools.foreign_names import OTHERWISE, SAME, advice
+
+INF, NAN = math.inf, math.nan
+A, B = [1.0, NAN, 3.0, NAN, -INF], [2.0, 2.0, NAN, NAN, INF]
+X, EDGES = [0.2, 1.0, 2.5, 4.0, -1.0, 1.0], [0.0, 1.0, 2.0, 4.0]
+MOST = 3.4028234663852886e38
+SQUARE = [[1, 2], [3, 4]]
+# Name -> arguments by the names that the hint has, and the original's answer.
+ANSWERS: dict[str, tuple[dict[str, Any], Any]] = {
+    "fmax": ({"a": A, "b": B}, [2.0, 2.0, 3.0, NAN, INF]), "fmin": ({"a": A, "b": B}, [1.0, 2.0, 3.0, NAN, -INF]),
+    "nan_to_num": ({"x": [1.0, NAN, INF, -INF]}, [1.0, 0.0, MOST, -MOST]),
+    "digitize": ({"x": X, "bins": EDGES}, [1, 2, 3, 4, 0, 2]), "histogram": ({"x": X, "edges": EDGES}, [1, 2, 2]),
+    "argwhere": ({"x": [[0, 1], [2, 0]]}, [[0, 1], [1, 0]]),
+    "convolve": ({"x": [1.0, 2.0, 3.0], "kernel": [0.0, 1.0, 0.5]}, [0.0, 1.0, 2.5, 4.0, 1.5]),
+    "gradient": ({"x": [1.0, 4.0, 9.0, 16.0]}, [3.0, 4.0, 6.0, 7.0]),
+    "rot90": ({"x": [[0, 1, 2], [3, 4, 5]]}, [[2, 5], [1, 4], [0, 3]]),
+    "fmod": ({"a": [7.0, -7.0, 7.0, -7.5], "b": [3.0, 3.0, -3.0, 2.0]}, [1.0, -1.0, 1.0, -1.5]),
+    "interpolate": ({"x": [[0.0, 1.0], [2.0, 3.0]], "s": 2}, [[0, 0, 1, 1], [0, 0, 1, 1], [2, 2, 3, 3], [2, 2, 3, 3]]),
+    "scatter_reduce": ({"x": [0.0] * 3, "indices": [0, 2, 2], "values": [1.0, 2.0, 3.0], "axis": 0}, [1.0, 0.0, 5.0]),
+    "trapezoid": ({"y": [1.0, 2.0, 4.0], "x": [0.0, 1.0, 3.0]}, 7.5), "ptp": ({"x": [1.0, 5.0, -2.0]}, 7.0),
+    "cbrt": ({"x": [-8.0, 27.0]}, [-2.0, 3.0]), "isin": ({"x": [1, 2, 5], "values": [2, 5]}, [False, True, True]),
+    "bincount": ({"x": [0, 2, 2], "n": 3}, [1, 0, 2]),
+    "lerp": ({"a": [0.0, 10.0], "b": [10.0, 20.0], "t": 0.5}, [5, 15]),
+    "nanmax": ({"x": [1.0, NAN, 3.0]}, 3.0), "nansum": ({"x": [1.0, NAN, 3.0]}, 4.0),
+    "nanmean": ({"x": [1.0, NAN, 3.0]}, 2.0), "log_sigmoid": ({"x": [0.0, 2.0]}, [-0.6931472, -0.126928]),
+    "rsqrt": ({"x": [4.0]}, [0.5]), "identity": ({"n": 2}, [[1, 0], [0, 1]]), "deg2rad": ({"x": [180.0]}, [math.pi]),
+    "rad2deg": ({"x": [math.pi]}, [180.0]), "logspace": ({"a": 0, "b": 2, "n": 3}, [1, 10, 100]),
+    "rint": ({"x": [0.5, 1.5, -0.5]}, [0.0, 2.0, -0.0]), "fix": ({"x": [1.7, -1.7]}, [1.0, -1.0]),
+    "flatnonzero": ({"x": [0, 1, 2]}, [1, 2]), "cdist": ({"a": [[0.0, 0.0]], "b": [[3.0, 4.0]]}, [[5.0]]),
+    "fliplr": ({"x": SQUARE}, [[2, 1], [4, 3]]), "flipud": ({"x": SQUARE}, [[3, 4], [1, 2]]),
+    "column_stack": ({"arrays": [[1, 2], [3, 4]]}, [[1, 3], [2, 4]]), "ravel": ({"x": SQUARE}, [1, 2, 3, 4]),
+    "dot": ({"a": [1.0, 2.0], "b": [3.0, 4.0]}, 11.0), "array_equal": ({"a": [1.0], "b": [1.0, 1.0]}, False),
+    "atleast_1d": ({"x": SQUARE}, SQUARE), "float_power": ({"x": [2.0], "y": 0.5}, [1.4142135623730951]),
+    "addmm": ({"a": SQUARE, "b": SQUARE, "c": 1}, [[8, 11], [16, 23]]), "mv": ({"a": SQUARE, "x": [1, 1]}, [3, 7]),
+    "unbind": ({"x": SQUARE}, SQUARE), "view": ({"x": SQUARE, "shape": (4,)}, [1, 2, 3, 4]),
+    "numel": ({"x": SQUARE}, 4), "frombuffer": ({"data": b"\1\0\2\0", "dtype": np.int16, "np": np}, [1, 2]),
+    "stop_gradient": ({"x": [1.0]}, [1.0]),
+    "inner": ({"a": SQUARE, "b": SQUARE}, [[5, 11], [11, 25]]), "copy": ({"x": SQUARE}, SQUARE),
+    "topk": ({"x": [3.0, 1.0, 2.0], "k": 2}, [0, 2]), "ndim": ({"x": SQUARE}, 2), "size": ({"x": SQUARE}, 4),
+    "shape": ({"x": SQUARE}, (2, 2)), "is_tensor": ({"x": SQUARE}, True),
+    "transpose": ({"x": SQUARE}, [[1, 3], [2, 4]]), "vstack": ({"arrays": [[[1, 2]], [[3, 4]]]}, SQUARE),
+    "hstack": ({"arrays": [[[1, 2]], [[3, 4]]]}, [[1, 2, 3, 4]]), "flatten": ({"x": SQUARE}, [1, 2, 3, 4]),
+    "diag": ({"x": SQUARE}, [1, 4]), "split": ({"x": SQUARE}, SQUARE),
+}
+# Hints with names of the reader's own, or that are words.
+WORDS = {
+    "allclose", "isclose", "average", "atleast_2d", "set_printoptions", "indices", "jacobian", "float", "int",
+    "swapaxes", "median", "vmap", "autograd", "chunk", "cuda", "multinomial", "set_grad_enabled", "set_num_threads",
+    "utils",
+    "quantile", "percentile", "cov", "corrcoef", "partition", "argpartition", "top_k", "kron", "interp", "select",
+    "divmod", "unravel_index", "array_split", "savez", "conv3d", "dropout", "set_default_dtype", "erfinv", "lgamma",
+    "dstack", "put_along_axis", "scan", "cond", "while_loop", "fori_loop", "lax", "numpy", "device_put", "tree_map",
+    "block_until_ready", "pmap", "shard_map"}
+# Names that are ours under another one: (arguments, the original's answer), for those that work alike on numbers.
+ALIKE: dict[str, tuple[list[Any], Any]] = {
+    "amax": ([[1.0, 3.0]], 3.0), "arctan2": ([[1.0], [2.0]], [math.atan2(1, 2)]), "cumsum": ([[1.0, 2.0]], [1.0, 3.0]),
+    "mod": ([[-7.0, 7.0], [3.0, -3.0]], [2.0, -2.0]), "power": ([[2.0], [3.0]], [8.0]), "fabs": ([[-1.5]], [1.5]),
+    "unique": ([[3, 1, 3]], [1, 3]), "invert": ([[0, 5]], [-1, -6]), "left_shift": ([[1], [3]], [8]),
+    "true_divide": ([[1], [2]], [0.5]), "mm": ([SQUARE, SQUARE], [[7, 10], [15, 22]]), "swish": ([[0.0]], [0.0]),
+    "trace": ([SQUARE], 5), "norm": ([[3.0, 4.0]], 5.0), "clamp": ([[-1.0, 9.0], 0, 5], [0.0, 5.0]),
+    "absolute": ([[-2]], [2]), "cat": ([[[1], [2]]], [1, 2]), "concatenate": ([[[1], [2]]], [1, 2]),
+}
+
+
+def expression(name: str) -> str:
+    """The first part of a hint that is Python."""
+    text = advice(name).removeprefix("use ").replace("x = ", "")
+    for part in (text, *re.split(r", axis=0 for|; | for | where |: |, which|, mo\.|, or ", text)):
+        try:
+            ast.parse(part, mode="eval")
+        except SyntaxError:
+            continue
+        return part
+    return ""
+
+
+def values(found: Any) -> Any:
+    if isinstance(found, mo.Tensor):
+        return found.tolist()
+    return [values(item) for item in found] if isinstance(found, list) else found
+
+
+def given(value: Any, name: str) -> Any:
+    if name in ("shape", "data", "dtype", "np") or not isinstance(value, list):
+        return value
+    return [mo.asarray(item) for item in value] if name == "arrays" else mo.asarray(value)
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_hint_gives_what_the_original_gives(name: str) -> None:
+    arguments, wanted = ANSWERS[name]
+    names = {key: given(value, key) for key, value in arguments.items()}
+    found = values(eval(expression(name), {"mo": mo, **names}))
+    np.testing.assert_allclose(np.array(found, float), np.array(wanted, float), rtol=1e-6, err_msg=expression(name))
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_another_name_of_the_same_function(name: str) -> None:
+    arguments, wanted = ALIKE[name]
+    function = mo
+    for part in SAME[name].split("."):
+        function = getattr(function, part)
+    as_given = [[mo.asarray(i) for i in a] if name.startswith(("cat", "conc")) else mo.asarray(a) if isinstance(a, list)
+                else a for a in arguments]
+    np.testing.assert_allclose(np.array(values(function(*as_given)), float), np.array(wanted, float), rtol=1e-6)
+
+
+def test_every_hint_is_run_or_is_words() -> None:
+    assert {*OTHERWISE} == {*ANSWERS} | WORDS and not {*ANSWERS} & WORDS
