@@ -12,13 +12,13 @@ from plan_cases import NO_HEADROOM, chain, node
 from benchmarks.plan import brute_force
 from morpho import plan
 from morpho.base.errors import MemoryLimit, MorphoError
-from morpho.plan import registry
-from morpho.plan.check_facts import gather
-from morpho.plan.check_search import plan_below, plan_within
+from morpho.plan.solve import registry
+from morpho.plan.verify.facts import gather
+from morpho.plan.verify.search import plan_below, plan_within
 
-FOLDER = Path(plan.__file__).parent
-DATA_ONLY = {"morpho.plan.card", "morpho.plan.cluster", "morpho.plan.result", "morpho.plan.check_facts",
-             "morpho.plan.check_search"}
+FOLDER = Path(plan.__file__).parent / "verify"
+DATA_ONLY = {"morpho.plan.model.card", "morpho.plan.cluster.cluster", "morpho.plan.predict.plan",
+             "morpho.plan.verify.facts", "morpho.plan.verify.search"}
 
 
 def example(objective: str = "throughput", strategy: str = "optimal") -> plan.Plan:
@@ -27,7 +27,7 @@ def example(objective: str = "throughput", strategy: str = "optimal") -> plan.Pl
                       constraints=NO_HEADROOM)
 
 
-@pytest.mark.parametrize("name", ["checker.py", "check_facts.py", "check_search.py"])
+@pytest.mark.parametrize("name", ["checker.py", "facts.py", "search.py"])
 def test_it_imports_no_solver(name):
     parts = ast.walk(ast.parse((FOLDER / name).read_text()))
     found = {part.module for part in parts if isinstance(part, ast.ImportFrom)}

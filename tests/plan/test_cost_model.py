@@ -14,8 +14,8 @@ from morpho import plan
 from morpho.base.errors import MorphoError
 from morpho.cost.estimate import node_flops
 from morpho.cost.layers import Block, convolution_flops, linear_flops
-from morpho.plan.graphs import trace
-from morpho.plan.predict import layer_seconds, reduce_seconds
+from morpho.plan.model.graphs import trace
+from morpho.plan.predict.closed_form import layer_seconds, reduce_seconds
 
 BATCH, LENGTH, WIDTH, HEADS, WORDS, LAYERS = 2, 24, 32, 4, 50, 2
 

@@ -11,9 +11,9 @@ from plan_cases import NO_HEADROOM, chain, node, ranges
 from benchmarks.plan import brute_force
 from morpho import plan
 from morpho.base.errors import MemoryLimit, MorphoError
-from morpho.plan.exact import best_latency, best_period
-from morpho.plan.problem import build
-from morpho.plan.relaxation import cheapest_walk, latency_bound, period_bound, refute
+from morpho.plan.solve.exact.branch_and_bound import best_latency, best_period
+from morpho.plan.solve.exact.relaxation import cheapest_walk, latency_bound, period_bound, refute
+from morpho.plan.solve.problem import build
 
 
 def test_no_disagreement_with_brute_force(seed):
@@ -208,7 +208,8 @@ def test_the_same_request_gives_the_same_plan():
 
 def test_beyond_exact_search_there_is_a_gap_and_it_is_checked(monkeypatch):
     """With the limits of exact search set to almost nothing, plans come with a bound instead of a proof."""
-    from morpho.plan import exact, optimal
+    from morpho.plan.solve import optimal
+    from morpho.plan.solve.exact import branch_and_bound as exact
 
     monkeypatch.setattr(exact, "LARGE_ROWS", 1)
     monkeypatch.setattr(optimal, "LARGE_MOVES", 2000)

@@ -13,8 +13,8 @@ from planning import card, cluster
 
 from morpho import plan
 from morpho.base.errors import MorphoError
-from morpho.plan.files import cluster_from_tables
-from morpho.plan.shapes import require
+from morpho.plan.cluster.files import cluster_from_tables
+from morpho.plan.predict.shapes import require
 
 VALUES: list[Any] = [None, -1, 0, 1, "x", "", [], {}, float("nan"), float("inf"), 1e308, True, [1], {"a": 1}, -5.5,
                      10**30, "a", "99GB", "1ms"]

@@ -13,9 +13,9 @@ from planning import card, cluster, placed
 
 from morpho import plan
 from morpho.base.errors import MorphoError
-from morpho.plan.drawing import Drawing
-from morpho.plan.pictures import certainty, gantt, plot
-from morpho.plan.simulator import simulate
+from morpho.plan.predict.simulator import simulate
+from morpho.plan.show.drawing import Drawing
+from morpho.plan.show.pictures import certainty, gantt, plot
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -12,8 +12,8 @@ from planning import card, cluster, placed, random_card, random_cluster
 
 from morpho import plan
 from morpho.base.errors import MorphoError
-from morpho.plan.again import held_layers
-from morpho.plan.repartition import move_seconds, moves_between
+from morpho.plan.replan.repartition import move_seconds, moves_between
+from morpho.plan.replan.resolve import held_layers
 
 
 def even() -> plan.Plan:

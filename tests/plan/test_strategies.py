@@ -9,10 +9,10 @@ from plan_cases import NO_HEADROOM, chain, node, ranges
 from benchmarks.plan import brute_force
 from morpho import plan
 from morpho.base.errors import DeviceError, MemoryLimit, MorphoError
-from morpho.plan import registry
-from morpho.plan.annealing import Chain, anneal
-from morpho.plan.problem import build
-from morpho.plan.simple import CHEAP_RULES, balanced_cuts, proportional_cuts
+from morpho.plan.solve import registry
+from morpho.plan.solve.annealing import Chain, anneal
+from morpho.plan.solve.heuristics import CHEAP_RULES, balanced_cuts, proportional_cuts
+from morpho.plan.solve.problem import build
 
 
 @pytest.mark.parametrize("budget", [-1.0, float("nan"), float("inf")])

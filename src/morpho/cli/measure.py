@@ -20,8 +20,8 @@ import morpho as mo
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, MorphoError, fail
 from morpho.base.machine import machine
-from morpho.plan.card import ModelCard
-from morpho.plan.files import NAME
+from morpho.plan.cluster.files import NAME
+from morpho.plan.model.card import ModelCard
 from morpho.runtime.measure import machine_profile
 
 ROWS, INNER, COLUMNS = 512, 1024, 1024

@@ -16,7 +16,7 @@ import numpy as np
 
 import morpho as mo
 from morpho.cli.measure import best_of
-from morpho.plan.card import Layer, ModelCard
+from morpho.plan.model.card import Layer, ModelCard
 
 Calls = tuple[Callable[[], Any], Callable[[], Any]]  # of a prompt and of a token
 KEY = re.compile(r"(block|embedding|head) ([\dx]+) batch (\d+) context (\d+) (f32|f16|bf16|int8|q4)")

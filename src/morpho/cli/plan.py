@@ -16,9 +16,9 @@ from rich.text import Text
 from morpho import plan as planner
 from morpho.base.errors import ArgumentError, MorphoError, ValueFault, fail
 from morpho.base.units import format_bytes, format_seconds, parse_seconds
-from morpho.plan.drawing import require_ending
-from morpho.plan.pictures import batches, certainty
-from morpho.plan.whatif import changed
+from morpho.plan.replan.what_if import changed
+from morpho.plan.show.drawing import require_ending
+from morpho.plan.show.pictures import batches, certainty
 
 
 @dataclass

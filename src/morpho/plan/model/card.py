@@ -1,0 +1,189 @@
+"""A model as the planner sees it: a chain of layers, each with its work, its bytes, and what crosses the cut after it.
+
+>>> block = Layer("block", "block", prefill_flops=8e9, prefill_bytes=4e7, decode_flops=8e6, decode_bytes=3e7,
+...               weight_bytes=28_000_000, kv_bytes=6_000_000, prefill_cut_elements=786_432, decode_cut_elements=768)
+>>> card = ModelCard("toy", (block, block), batch=1, context=1024, dtype="f32")
+>>> card.depth, card.cut_bytes(1, "f16"), card.cut_bytes(1, "f16", phase="prefill")
+(2, 1536.0, 1572864.0)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from morpho.base.errors import ArgumentError, ValueFault, fail
+
+# Bytes an element of a weight or an activation takes; q4 is 4-bit in blocks of 32 with a 16-bit scale each.
+BYTES_OF = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "int8": 1.0, "q4": 0.5625}
+# Relative rounding error of an activation sent in a type: half a unit in its last place, int8 scaled by row.
+ACTIVATION_ERROR = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8, "int8": 2.0**-7}
+PHASES = ("decode", "prefill")
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One link of the chain: the planner never splits it.
+
+    `prefill_*` is the work of a whole prompt (`context` tokens of `batch` sequences), `decode_*` that of one further
+    token of each sequence with a full context. Work is FLOPs (a multiply-add is two) and bytes moved between memory
+    and core. `kv_bytes` is the cache of one micro-batch, `workspace_bytes` the scratch that the layer needs while it
+    runs, and `*_cut_elements` how many numbers cross to the next stage if the chain is cut after this layer. Members
+    of a tensor-parallel stage sum `*_reduce_elements` numbers over each other, in `reduces` all-reduces. `key` names
+    kind and sizes, so that a node's measured time can be found (`Node.measured`).
+    """
+
+    name: str
+    kind: str
+    prefill_flops: float
+    prefill_bytes: float
+    decode_flops: float
+    decode_bytes: float
+    weight_bytes: int
+    kv_bytes: int = 0
+    prefill_cut_elements: int = 0
+    decode_cut_elements: int = 0
+    workspace_bytes: int = 0
+    prefill_reduce_elements: int = 0
+    decode_reduce_elements: int = 0
+    reduces: int = 0
+    key: str = ""
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.name not in ("name", "kind", "key") and not (math.isfinite(value) and value >= 0):
+                raise fail(ValueFault, "plan", f"layer {self.name!r} has {item.name} = {value}",
+                           "every quantity is finite and not negative")
+
+    def flops(self, phase: str) -> float:
+        """FLOPs of a phase."""
+        return self.decode_flops if phase == "decode" else self.prefill_flops
+
+    def bytes(self, phase: str) -> float:
+        """Bytes moved in a phase."""
+        return self.decode_bytes if phase == "decode" else self.prefill_bytes
+
+    def cut_elements(self, phase: str) -> int:
+        """Numbers that cross a cut after the layer in a phase."""
+        return self.decode_cut_elements if phase == "decode" else self.prefill_cut_elements
+
+    def reduce_elements(self, phase: str) -> int:
+        """Numbers that tensor-parallel members sum over each other in a phase."""
+        return self.decode_reduce_elements if phase == "decode" else self.prefill_reduce_elements
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """A model: its layers in order, and the work it is asked to do.
+
+    `phase` is what the objectives speak of: "decode" for models that generate, "prefill" for encoders. `tied` names
+    two layers (by index) that share `tied_bytes` of weights: a stage that holds both holds them once, two stages hold
+    a copy each. `micro_batches` is how many batches are in flight, each with a KV cache of its own.
+
+    >>> card = ModelCard.from_config("gpt2", batch=8, context=1024, dtype="bf16")
+    >>> card.depth, card.layers[1].kind, card.tied
+    (14, 'block', (0, 13))
+    """
+
+    name: str
+    layers: tuple[Layer, ...]
+    batch: int = 1
+    context: int = 1024
+    dtype: str = "f32"
+    phase: str = "decode"
+    tied: tuple[int, int] | None = None
+    tied_bytes: int = 0
+    micro_batches: int = 1
+    notes: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if not self.layers:
+            raise fail(ArgumentError, "plan", f"the model {self.name!r} has no layers", "give at least one layer")
+        if self.dtype not in BYTES_OF:
+            raise fail(ValueFault, "plan", f"dtype {self.dtype!r} is not known", f"use one of {', '.join(BYTES_OF)}")
+        if self.phase not in PHASES:
+            raise fail(ValueFault, "plan", f"phase {self.phase!r} is not known", "use 'decode' or 'prefill'")
+        if self.tied is not None:
+            first, last = self.tied
+            if not (0 <= first < last < len(self.layers)) or self.tied_bytes > min(
+                    self.layers[first].weight_bytes, self.layers[last].weight_bytes):
+                raise fail(ValueFault, "plan", f"layers {first} and {last} of {self.name!r} cannot share "
+                           f"{self.tied_bytes} bytes", "name two layers in order, and no more than either has")
+        for name in ("batch", "context", "micro_batches"):
+            if not (isinstance(getattr(self, name), int) and getattr(self, name) > 0):
+                raise fail(ValueFault, "plan", f"{name} is {getattr(self, name)!r}", "give a positive whole number")
+
+    @property
+    def depth(self) -> int:
+        """How many layers there are; cuts are the boundaries 1 to depth - 1."""
+        return len(self.layers)
+
+    @property
+    def weight_bytes(self) -> int:
+        """All weights, shared ones once."""
+        return sum(layer.weight_bytes for layer in self.layers) - (self.tied_bytes if self.tied else 0)
+
+    @property
+    def activation_dtype(self) -> str:
+        """What activations are inside a stage: f32 models compute in f32, all others in 16 bits."""
+        return "f32" if self.dtype == "f32" else "f16"
+
+    @property
+    def tokens_per_pass(self) -> int:
+        """Tokens one pass through the chain yields: one per sequence when decoding, the prompts when not."""
+        return self.batch if self.phase == "decode" else self.batch * self.context
+
+    def cut_bytes(self, boundary: int, dtype: str, phase: str | None = None) -> float:
+        """Bytes that cross the cut before layer `boundary`, sent as `dtype`, in the card's phase or the given one."""
+        return self.layers[boundary - 1].cut_elements(phase or self.phase) * BYTES_OF[dtype]
+
+    def memory_bytes(self, start: int, end: int) -> int:
+        """What a machine needs to run layers [start, end): weights (shared ones once), caches, the largest workspace.
+
+        >>> block = Layer("b", "block", 0, 0, 0, 0, weight_bytes=10, kv_bytes=3, workspace_bytes=5)
+        >>> ModelCard("toy", (block, block), micro_batches=2).memory_bytes(0, 2)
+        37
+        """
+        part = self.layers[start:end]
+        total = sum(layer.weight_bytes + self.micro_batches * layer.kv_bytes for layer in part)
+        if self.tied and start <= self.tied[0] and self.tied[1] < end:
+            total -= self.tied_bytes
+        return total + max((layer.workspace_bytes for layer in part), default=0)
+
+    def with_(self, **changes: Any) -> ModelCard:
+        """A copy with other fields; layers are not computed anew (use `from_config` for another batch or context)."""
+        return replace(self, **changes)
+
+    @staticmethod
+    def from_config(config: str | Path | Mapping[str, Any], batch: int = 1, context: int | None = 1024,
+                    dtype: str = "f32", micro_batches: int = 1) -> ModelCard:
+        """The card of a named model ("gpt2-xl", "llama-70b", ...), of a `config.json`, or of its contents as a dict.
+        A context of None is 1024 tokens, or as many as the model has positions for if those are fewer; a note says so.
+        """
+        from morpho.plan.model.configs import card_from_config
+
+        return card_from_config(config, batch, context, dtype, micro_batches)
+
+    @staticmethod
+    def from_graph(function: Any, *arguments: Any, name: str = "graph", dtype: str = "f32") -> ModelCard:
+        """The card of a traced Morpho function: its operations as a chain of layers, cut where one value crosses."""
+        from morpho.plan.model.graphs import card_from_function
+
+        return card_from_function(function, arguments, name, dtype)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> ModelCard:
+        """The card that `to_dict` described."""
+        rest = {name: value for name, value in data.items() if name != "layers"}
+        for name in ("tied", "notes"):
+            if rest.get(name) is not None:
+                rest[name] = tuple(rest[name])
+        return ModelCard(layers=tuple(Layer(**layer) for layer in data["layers"]), **rest)

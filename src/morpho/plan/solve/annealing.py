@@ -1,0 +1,299 @@
+"""The strategy `annealing`: seeded moves on cuts and on the order of nodes, from the best cheap plan, never worse.
+
+A state is a list of stages. A move shifts a cut, swaps two nodes, puts an unused node in the place of a used one,
+splits a stage with an unused node, or joins two neighbours. Only the stages it touches are computed anew. What is
+minimised is the predicted time: the latency, or for throughput a high power mean of the stage periods, which leads
+towards the maximum without its plateaus. The temperature starts at what typical bad moves cost and falls
+geometrically.
+"""
+
+from __future__ import annotations
+
+import math
+import time as clock
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+
+from morpho.base.errors import MorphoError
+from morpho.plan.solve.exact.feasibility_sets import Cover
+from morpho.plan.solve.exact.relaxation import refute
+from morpho.plan.solve.heuristics import CHEAP_RULES
+from morpho.plan.solve.problem import Path, Problem, build, no_plan
+from morpho.plan.solve.registry import Proposal, Request, register_strategy, run_strategy
+
+POWER = 12
+MOVES = 100_000  # some 0.6 s
+CLIMBS = 800  # and 0.3 s
+ROUNDS = 3
+CLOCK_EVERY = 256
+
+
+class Chain:
+    """Stages as lists of numbers: kind, end, option of the link into it; with their costs and those of the links."""
+
+    def __init__(self, problem: Problem, path: Path, objective: str) -> None:
+        self.problem, self.throughput = problem, objective != "latency"
+        self.time, self.far = problem.time.tolist(), problem.far.tolist()
+        self.link = problem.link.tolist()
+        self.pool, self.use = problem.pool.tolist(), problem.use.tolist()
+        self.free = [int(cap) for cap in problem.caps]
+        for kind, *_ in path:
+            self.free[self.pool[kind]] -= self.use[kind]
+        self.path: Path = list(path)
+        self.scale = max(problem.values(path)[0], 1e-300)
+        self.energy = self.energy_of(self.path)
+
+    def energy_of(self, part: Path, before: tuple[int, int, int, int] | None = None,
+                  after: tuple[int, int, int, int] | None = None) -> float:
+        """Energy of neighbouring stages, the links to `before` and `after` included; infinite where not allowed."""
+        total, previous = 0.0, before
+        time, far = self.time, self.far
+        for stage in part if after is None else [*part, after]:
+            kind, start, end, option = stage
+            if stage is not after:
+                if end <= start or end > far[kind][start]:
+                    return math.inf
+                spent = time[kind][end] - time[kind][start]
+                total += (spent / self.scale) ** POWER if self.throughput else spent
+            if previous is not None:
+                hop = self.link[option][previous[0]][kind][start]
+                if hop == math.inf:
+                    return math.inf
+                total += (hop / self.scale) ** POWER if self.throughput else hop
+            previous = stage
+        return total
+
+    def affordable(self, path: Path) -> bool:
+        """Whether the links' types stay within the budget."""
+        budget = self.problem.budget
+        if budget is None:
+            return True
+        return math.fsum(self.problem.errors[stage[3]] for stage in path[1:]) <= budget * (1 + 1e-12)
+
+    def propose(self, random: Random) -> tuple[int, int, Path] | None:
+        """A move as (first, last, the stages that replace path[first:last])."""
+        path, count = self.path, len(self.path)
+        choice = random.random()
+        if choice < 0.45 and count > 1:
+            at = random.randrange(count - 1)
+            return at, at + 2, self._shift(at, random)
+        if choice < 0.65 and count > 1:
+            return self._swap(random)
+        kind = random.randrange(len(self.pool))
+        if choice < 0.8:
+            at = random.randrange(count)
+            old, start, end, option = path[at]
+            room = self.free[self.pool[kind]] + (self.use[old] if self.pool[old] == self.pool[kind] else 0)
+            return (at, at + 1, [(kind, start, end, option)]) if room >= self.use[kind] and kind != old else None
+        if choice < 0.92:
+            return self._split(kind, random)
+        if choice < 0.97 and count > 1:
+            at = random.randrange(count - 1)
+            first, second = path[at], path[at + 1]
+            kept = first[0] if random.random() < 0.5 else second[0]
+            return at, at + 2, [(kept, first[1], second[2], first[3])]
+        if len(self.problem.dtypes) > 1 and count > 1:
+            at = random.randrange(1, count)
+            kind, start, end, _ = path[at]
+            return at, at + 1, [(kind, start, end, random.randrange(len(self.problem.dtypes)))]
+        return None
+
+    def _shift(self, at: int, random: Random) -> Path:
+        first, second = self.path[at], self.path[at + 1]
+        step = random.choice((-1, 1)) * (1 if random.random() < 0.7 else random.randint(2, 6))
+        cut = min(max(first[2] + step, first[1] + 1), second[2] - 1)
+        return [(first[0], first[1], cut, first[3]), (second[0], cut, second[2], second[3])]
+
+    def _swap(self, random: Random) -> tuple[int, int, Path]:
+        path = self.path
+        at, other = sorted(random.sample(range(len(path)), 2))
+        part = list(path[at:other + 1])
+        if random.random() < 0.5:  # the nodes change places, the cuts stay
+            (a, *rest), (b, *last) = part[0], part[-1]
+            part[0], part[-1] = (b, *rest), (a, *last)
+        else:  # the nodes change places and take their numbers of layers along
+            order = [part[-1], *part[1:-1], part[0]]
+            start, moved = part[0][1], []
+            for stage, place in zip(order, part):
+                end = start + stage[2] - stage[1]
+                moved.append((stage[0], start, end, place[3]))
+                start = end
+            part = moved
+        return at, other + 1, part
+
+    def _split(self, kind: int, random: Random) -> tuple[int, int, Path] | None:
+        if self.free[self.pool[kind]] < self.use[kind] or len(self.path) >= self.problem.max_stages:
+            return None
+        at = random.randrange(len(self.path))
+        old, start, end, option = self.path[at]
+        if end - start < 2:
+            return None
+        cut, new = random.randint(start + 1, end - 1), random.randrange(len(self.problem.dtypes))
+        first, second = (old, kind) if random.random() < 0.5 else (kind, old)
+        return at, at + 1, [(first, start, cut, option), (second, cut, end, new)]
+
+    def change(self, first: int, last: int, part: Path) -> float:
+        """How much the energy changes; only the touched stages and their links are computed."""
+        before = self.path[first - 1] if first else None
+        after = self.path[last] if last < len(self.path) else None
+        new = self.energy_of(part, before, after)
+        if new == math.inf or not self.affordable([*self.path[:first], *part, *self.path[last:]]):
+            return math.inf
+        return new - self.energy_of(self.path[first:last], before, after)
+
+    def apply(self, first: int, last: int, part: Path, change: float) -> None:
+        """Make a move."""
+        for kind, *_ in self.path[first:last]:
+            self.free[self.pool[kind]] += self.use[kind]
+        for kind, *_ in part:
+            self.free[self.pool[kind]] -= self.use[kind]
+        self.path[first:last] = part
+        self.energy += change
+
+
+def anneal(problem: Problem, path: Path, objective: str, seed: int, moves: int = MOVES, seconds: float | None = None
+           ) -> Path:
+    """The best path met on a seeded walk from a path; the same seed and number of moves give the same one."""
+    random, chain = Random(seed), Chain(problem, path, objective)
+    which = 1 if objective == "latency" else 0
+    best, best_value = list(path), problem.values(path)[which]
+    samples = [abs(change) for change in (_sample(chain, random) for _ in range(200)) if 0 < abs(change) < math.inf]
+    hot = sorted(samples)[len(samples) // 2] if samples else chain.energy
+    limit = math.inf if seconds is None else clock.monotonic() + seconds
+    begun, total = clock.monotonic(), moves if seconds is None else 10**9
+    done, turn, temperature = 0, 0, hot
+    best_energy = chain.energy
+    while done < total:
+        if done % CLOCK_EVERY == 0:
+            now = clock.monotonic()
+            if now > limit:
+                break
+            share = done / total if seconds is None else (now - begun) / seconds
+            # Each round goes from hot to cold, the later ones from the best so far.
+            if int(share * ROUNDS) > turn:
+                turn, chain = int(share * ROUNDS), Chain(problem, best, objective)
+            temperature = hot * 10.0 ** (-4.0 * (share * ROUNDS % 1.0))
+        done += 1
+        move = chain.propose(random)
+        if move is None:
+            continue
+        change = chain.change(*move)
+        if change < 0 or (change < math.inf and random.random() < math.exp(-change / max(temperature, 1e-300))):
+            chain.apply(*move, change)
+            if chain.energy < best_energy * (1 + 1e-9) or (change < 0 and chain.throughput):
+                value = problem.values(chain.path)[which]
+                if value < best_value * (1 - 1e-12):
+                    best, best_value, best_energy = list(chain.path), value, chain.energy
+    return best
+
+
+def best_cuts(problem: Problem, kinds: list[int], objective: str) -> tuple[float, Path] | None:
+    """The best cuts for stages of these kinds in this order, each with at least one layer; None where there are none.
+
+    With several types of activations under a budget all links use the most exact one.
+    """
+    depth, boundaries = problem.depth, np.arange(problem.depth + 1)
+    reached = np.full(depth + 1, np.inf)
+    reached[0] = 0.0
+    chosen = []
+    for position, kind in enumerate(kinds):
+        time = problem.time[kind]
+        if position:
+            hop = problem.link[0, kinds[position - 1], kind]
+            reached = np.maximum(reached, hop) if objective != "latency" else reached + hop
+        spans = time[None, :] - time[:, None]  # (start, end)
+        through = np.maximum(reached[:, None], spans) if objective != "latency" else reached[:, None] + spans
+        allowed = (boundaries[None, :] > boundaries[:, None]) & (boundaries[None, :] <= problem.far[kind][:, None])
+        through = np.where(allowed, through, np.inf)
+        chosen.append(through.argmin(axis=0))
+        reached = through[chosen[-1], boundaries]
+    if not math.isfinite(reached[depth]):
+        return None
+    path, end = [], depth
+    for kind, starts in zip(reversed(kinds), reversed(chosen)):
+        path.append((kind, int(starts[end]), end, 0))
+        end = int(starts[end])
+    return float(reached[depth]), path[::-1]
+
+
+def climb(problem: Problem, path: Path, objective: str, tries: int, random: Random) -> Path:
+    """Swap, replace, drop and add nodes of a path, with the best cuts for each order, while that helps."""
+    which = 1 if objective == "latency" else 0
+    best, value = path, problem.values(path)[which]
+    kinds = [stage[0] for stage in path]
+    for _ in range(tries):
+        order = _other_order(problem, kinds, random)
+        found = best_cuts(problem, order, objective) if order and len(order) <= problem.max_stages else None
+        if found and found[0] <= value * (1 + 1e-12) and order is not None:
+            kinds = order
+            if found[0] < value * (1 - 1e-12):
+                value, best = found
+    return best
+
+
+def _other_order(problem: Problem, kinds: list[int], random: Random) -> list[int] | None:
+    """A neighbour of an order of kinds that the pools allow."""
+    order, choice = list(kinds), random.random()
+    at, kind = random.randrange(len(order)), random.randrange(problem.kinds)
+    if choice < 0.35:
+        other = random.randrange(len(order))
+        order[at], order[other] = order[other], order[at]
+    elif choice < 0.6:
+        order.insert(random.randrange(len(order)), order.pop(at))
+    elif choice < 0.8:
+        order[at] = kind
+    elif choice < 0.92:
+        order.insert(random.randrange(len(order) + 1), kind)
+    elif len(order) > 1:
+        order.pop(at)
+    used = np.zeros(len(problem.caps), dtype=np.int64)
+    for stage in order:
+        used[problem.pool[stage]] += problem.use[stage]
+    return order if order != kinds and (used <= problem.caps).all() else None
+
+
+def _sample(chain: Chain, random: Random) -> float:
+    move = chain.propose(random)
+    return math.inf if move is None else chain.change(*move)
+
+
+def cheap_start(request: Request, problem: Problem) -> Path:
+    """The best plan of the rules of thumb, or where none of them fits any plan a narrow search finds."""
+    found: list[tuple[float, Path]] = []
+    for name in CHEAP_RULES:
+        try:
+            path = problem.path_of(list(run_strategy(name, request).stages))
+        except (MorphoError, KeyError):
+            continue  # this rule finds no plan, or cuts where the problem may not be cut
+        if _allowed(problem, path):
+            found.append((problem.values(path)[1 if request.objective == "latency" else 0], path))
+    if found:
+        return min(found)[1]
+    for width in (16, 256, None):
+        search = Cover(problem, width=width)
+        search.refutation = refute(problem, 40)
+        path = search.first_path()
+        if path is not None:
+            return path
+    raise no_plan(request.card, request.cluster, request.constraints)
+
+
+def _allowed(problem: Problem, path: Path) -> bool:
+    """Whether a rule's path keeps all constraints."""
+    fits = all(end <= problem.far[kind, start] for kind, start, end, _ in path)
+    linked = all(math.isfinite(problem.link[b[3], a[0], b[0], a[2]]) for a, b in pairwise(path))
+    return fits and linked and len(path) <= problem.max_stages
+
+
+@register_strategy("annealing")
+def annealing(request: Request) -> Proposal:
+    """`moves` (default 100,000) or `seconds` bound the walk; `moves` makes it the same on every machine."""
+    problem = build(request.card, request.cluster, request.constraints)
+    start = cheap_start(request, problem)
+    moves, seconds = int(request.options.get("moves", MOVES)), request.options.get("seconds")
+    share = None if seconds is None else 0.7 * float(seconds)
+    path = anneal(problem, start, request.objective, request.seed, moves, share)
+    tries = int(CLIMBS * (moves / MOVES if seconds is None else float(seconds)))
+    return Proposal(problem.stages(climb(problem, path, request.objective, tries, Random(request.seed))))
