@@ -12,13 +12,13 @@ from plan_cases import NO_HEADROOM, chain, node
 from benchmarks.plan import brute_force
 from morpho import plan
 from morpho.base.errors import MemoryLimit, MorphoError
-from morpho.plan.solve import registry
+from morpho.plan.solve import registry, solver
 from morpho.plan.verify.facts import gather
 from morpho.plan.verify.search import plan_below, plan_within
 
 FOLDER = Path(plan.__file__).parent / "verify"
-DATA_ONLY = {"morpho.plan.model.card", "morpho.plan.cluster.cluster", "morpho.plan.predict.plan",
-             "morpho.plan.verify.facts", "morpho.plan.verify.search"}
+DATA_ONLY = {f"morpho.plan.{name}" for name in (
+    "model.card", "model.layer", "cluster.cluster", "cluster.node", "predict.plan", "verify.facts", "verify.search")}
 
 
 def example(objective: str = "throughput", strategy: str = "optimal") -> plan.Plan:
@@ -161,7 +161,7 @@ def test_copies_over_worse_lines_are_found(slow):
     limits = plan.Constraints(headroom=0.0, data=2)
     stages = [plan.Stage("a", 0, 2, "f16", ("a",), (("a",), ("b",))),
               plan.Stage("c", 2, 4, "f16", ("c",), (("c",), ("d",)))]
-    copied = registry.complete(chain(4), cluster, registry.Proposal(stages), "mine", constraints=limits)
+    copied = solver.complete(chain(4), cluster, registry.Proposal(stages), "mine", constraints=limits)
     wrong = [line for line in plan.check(copied).lines if line.startswith("WRONG")]
     if slow == 500.0:
         assert not wrong

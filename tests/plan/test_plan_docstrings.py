@@ -23,5 +23,5 @@ def test_examples(name: str) -> None:
     for example in doctest.DocTestFinder().find(importlib.import_module(name), name):
         runner.run(example)
     for added in set(plan.strategies()) - known:
-        registry._STRATEGIES.pop(added)
+        registry.STRATEGIES.pop(added)
     assert runner.failures == 0

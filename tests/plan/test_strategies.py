@@ -154,7 +154,7 @@ def test_strategies_of_ones_own():
         with pytest.raises(MorphoError, match="already a strategy 'backwards'"):
             plan.register_strategy("backwards")(backwards)
     finally:
-        registry._STRATEGIES.pop("backwards")
+        registry.STRATEGIES.pop("backwards")
 
 
 def test_a_strategy_that_drops_layers_is_refused():
@@ -166,7 +166,7 @@ def test_a_strategy_that_drops_layers_is_refused():
         with pytest.raises(MorphoError, match="the stages end at layer 7 of 8"):
             plan.solve(chain(8), unequal(2), "forgetful")
     finally:
-        registry._STRATEGIES.pop("forgetful")
+        registry.STRATEGIES.pop("forgetful")
 
 
 @pytest.mark.parametrize(("options", "said"), [

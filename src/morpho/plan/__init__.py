@@ -10,8 +10,10 @@
 [('a', 0, 7), ('b', 7, 14)]
 """
 
-from morpho.plan.cluster.cluster import Cluster, Link, Node, mbit_per_s
-from morpho.plan.model.card import ACTIVATION_ERROR, BYTES_OF, Layer, ModelCard
+from morpho.plan.cluster.cluster import Cluster
+from morpho.plan.cluster.node import Link, Node, mbit_per_s
+from morpho.plan.model.card import ModelCard
+from morpho.plan.model.layer import ACTIVATION_ERROR, BYTES_OF, Layer
 from morpho.plan.predict.closed_form import evaluate, fill
 from morpho.plan.predict.plan import OBJECTIVES, Constraints, Plan, Prediction, Stage
 from morpho.plan.predict.quality import Quality, quality
@@ -20,10 +22,11 @@ from morpho.plan.replan.failures import Failure, failures
 from morpho.plan.replan.forecast import Forecast, forecast
 from morpho.plan.replan.repartition import Adaptation, Move, adapt
 from morpho.plan.replan.what_if import WhatIf, what_if
-from morpho.plan.show.explanation import Explanation, Relief, explain
-from morpho.plan.show.pictures import plot
+from morpho.plan.show.explanation import Explanation, Relief
+from morpho.plan.show.methods import explain, plot
 from morpho.plan.solve.heuristics import Packing, pack
-from morpho.plan.solve.registry import Proposal, Request, register_strategy, solve, strategies
+from morpho.plan.solve.registry import Proposal, Request, register_strategy
+from morpho.plan.solve.solver import solve, strategies
 from morpho.plan.verify.checker import Report, check
 
 __all__ = [

@@ -28,10 +28,10 @@ from typing import Any
 
 from morpho.base.errors import MorphoError
 from morpho.base.units import parse_bytes, parse_bytes_per_s, parse_flops_per_s, parse_seconds
-from morpho.plan.cluster.cluster import Cluster, Node
 from morpho.plan.cluster.network import Network
+from morpho.plan.cluster.node import Node
 from morpho.plan.cluster.tables import Table, read_tables
-from morpho.plan.model.card import BYTES_OF
+from morpho.plan.model.layer import BYTES_OF
 
 MOST_NODES = 1024  # a cell of the link matrix for every pair: more is a mistake
 NAME = re.compile(r"[\w.-]+")  # what tables, options and what-ifs can tell apart
@@ -39,20 +39,18 @@ _TOP = ("name", "network", "node", "link")
 _NODE = ("name", "count", "memory", "memory_bandwidth", "flops", "efficiency", "measured")
 
 
-def load_cluster(path: str | Path) -> Cluster:
-    """The cluster that a file describes; `.json` holds the same tables as TOML and needs no Python 3.11."""
+Matrix = tuple[tuple[float, ...], ...]
+Fields = tuple[tuple[Node, ...], Matrix, Matrix, str]  # of a `Cluster`: nodes, bandwidths, latencies, name
+
+
+def read_cluster(path: str | Path) -> Fields:
+    """The cluster that a file describes; `.json` holds the same tables as TOML."""
     path = Path(path)
-    return cluster_from_tables(read_tables(path), path.name, path.stem)
+    return fields_of_tables(read_tables(path), path.name, path.stem)
 
 
-def cluster_from_tables(data: Mapping[str, Any], file: str = "the cluster", name: str = "cluster") -> Cluster:
-    """The cluster of tables as a TOML file holds them.
-
-    >>> node = {"name": "a", "memory": "8GB", "memory_bandwidth": "20GB/s", "flops": "500GFLOP/s"}
-    >>> cluster_from_tables({"node": [node | {"count": 2}], "network": {"bandwidth": "1Gbit/s", "latency": "1ms"}}
-    ...                     ).link("a-1", "a-2").seconds(125_000)
-    0.002
-    """
+def fields_of_tables(data: Mapping[str, Any], file: str, name: str) -> Fields:
+    """See `Cluster.from_tables`."""
     top = Table(file, "the file", data, _TOP)
     entries = data.get("node")
     if not isinstance(entries, list) or not entries:
@@ -75,7 +73,7 @@ def cluster_from_tables(data: Mapping[str, Any], file: str = "the cluster", name
     named = top.text("name") if "name" in data else name
     network = Network(file, [node.name for node in nodes], groups)
     network.read(data.get("network"), data.get("link", []))
-    return Cluster(tuple(nodes), network.matrix("bandwidth"), network.matrix("latency"), named)
+    return (tuple(nodes), network.matrix("bandwidth"), network.matrix("latency"), named)
 
 
 def _nodes(file: str, position: int, entry: Any) -> list[Node]:

@@ -9,71 +9,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from morpho.base.errors import ArgumentError, ValueFault, fail
-
-# Bytes an element of a weight or an activation takes; q4 is 4-bit in blocks of 32 with a 16-bit scale each.
-BYTES_OF = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "int8": 1.0, "q4": 0.5625}
-# Relative rounding error of an activation sent in a type: half a unit in its last place, int8 scaled by row.
-ACTIVATION_ERROR = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8, "int8": 2.0**-7}
-PHASES = ("decode", "prefill")
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One link of the chain: the planner never splits it.
-
-    `prefill_*` is the work of a whole prompt (`context` tokens of `batch` sequences), `decode_*` that of one further
-    token of each sequence with a full context. Work is FLOPs (a multiply-add is two) and bytes moved between memory
-    and core. `kv_bytes` is the cache of one micro-batch, `workspace_bytes` the scratch that the layer needs while it
-    runs, and `*_cut_elements` how many numbers cross to the next stage if the chain is cut after this layer. Members
-    of a tensor-parallel stage sum `*_reduce_elements` numbers over each other, in `reduces` all-reduces. `key` names
-    kind and sizes, so that a node's measured time can be found (`Node.measured`).
-    """
-
-    name: str
-    kind: str
-    prefill_flops: float
-    prefill_bytes: float
-    decode_flops: float
-    decode_bytes: float
-    weight_bytes: int
-    kv_bytes: int = 0
-    prefill_cut_elements: int = 0
-    decode_cut_elements: int = 0
-    workspace_bytes: int = 0
-    prefill_reduce_elements: int = 0
-    decode_reduce_elements: int = 0
-    reduces: int = 0
-    key: str = ""
-
-    def __post_init__(self) -> None:
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if item.name not in ("name", "kind", "key") and not (math.isfinite(value) and value >= 0):
-                raise fail(ValueFault, "plan", f"layer {self.name!r} has {item.name} = {value}",
-                           "every quantity is finite and not negative")
-
-    def flops(self, phase: str) -> float:
-        """FLOPs of a phase."""
-        return self.decode_flops if phase == "decode" else self.prefill_flops
-
-    def bytes(self, phase: str) -> float:
-        """Bytes moved in a phase."""
-        return self.decode_bytes if phase == "decode" else self.prefill_bytes
-
-    def cut_elements(self, phase: str) -> int:
-        """Numbers that cross a cut after the layer in a phase."""
-        return self.decode_cut_elements if phase == "decode" else self.prefill_cut_elements
-
-    def reduce_elements(self, phase: str) -> int:
-        """Numbers that tensor-parallel members sum over each other in a phase."""
-        return self.decode_reduce_elements if phase == "decode" else self.prefill_reduce_elements
+from morpho.plan.model.layer import BYTES_OF, PHASES, Layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,16 +106,16 @@ class ModelCard:
         """The card of a named model ("gpt2-xl", "llama-70b", ...), of a `config.json`, or of its contents as a dict.
         A context of None is 1024 tokens, or as many as the model has positions for if those are fewer; a note says so.
         """
-        from morpho.plan.model.configs import card_from_config
+        from morpho.plan.model.configs import card_fields
 
-        return card_from_config(config, batch, context, dtype, micro_batches)
+        return ModelCard(micro_batches=micro_batches, **card_fields(config, batch, context, dtype))
 
     @staticmethod
     def from_graph(function: Any, *arguments: Any, name: str = "graph", dtype: str = "f32") -> ModelCard:
         """The card of a traced Morpho function: its operations as a chain of layers, cut where one value crosses."""
-        from morpho.plan.model.graphs import card_from_function
+        from morpho.plan.model.graphs import layers_of
 
-        return card_from_function(function, arguments, name, dtype)
+        return ModelCard(name, layers_of(function, arguments), 1, 1, dtype, phase="prefill")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from morpho.base.errors import ArgumentError, ValueFault, fail
 from morpho.cost.layers import Block, linear_flops, norm_flops
-from morpho.plan.model.card import BYTES_OF, Layer, ModelCard
+from morpho.plan.model.layer import BYTES_OF, Layer
 
 
 def _gpt2(width: int, layers: int, heads: int) -> dict[str, Any]:
@@ -168,9 +168,9 @@ class Config:
         return count
 
 
-def card_from_config(config: str | Path | Mapping[str, Any], batch: int, context: int | None, dtype: str,
-                     micro_batches: int) -> ModelCard:
-    """See `ModelCard.from_config`."""
+def card_fields(config: str | Path | Mapping[str, Any], batch: int, context: int | None, dtype: str
+                ) -> dict[str, Any]:
+    """The fields of a `ModelCard`; see `ModelCard.from_config`."""
     name, data = _read(config)
     fields, family = Config(data, name), str(data.get("model_type", ""))
     if family not in FAMILIES:
@@ -184,8 +184,9 @@ def card_from_config(config: str | Path | Mapping[str, Any], batch: int, context
             raise fail(ValueFault, "plan", f"{what} is {value!r}", "give a positive whole number")
     work = Workload(batch, context, dtype)
     layers, shared, phase, notes = FAMILIES[family](fields, work)
-    return ModelCard(name, layers, batch, context, dtype, phase, (0, len(layers) - 1) if shared else None,
-                     work.weights(shared), micro_batches, (*assumed, *notes))
+    return {"name": name, "layers": layers, "batch": batch, "context": context, "dtype": dtype, "phase": phase,
+            "tied": (0, len(layers) - 1) if shared else None, "tied_bytes": work.weights(shared),
+            "notes": (*assumed, *notes)}
 
 
 def _read(config: str | Path | Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:

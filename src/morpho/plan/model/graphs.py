@@ -16,7 +16,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.cost.estimate import node_cost, spec_bytes
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
-from morpho.plan.model.card import Layer, ModelCard
+from morpho.plan.model.layer import Layer
 from morpho.tensor.core import Tensor
 from morpho.tensor.create import asarray
 
@@ -34,11 +34,10 @@ def trace(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Gra
     return Graph(tuple(output.node for output in outputs)), {value.node.serial for value in inputs}
 
 
-def card_from_function(function: Callable[..., Any], arguments: tuple[Any, ...], name: str, dtype: str) -> ModelCard:
-    """See `ModelCard.from_graph`."""
+def layers_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Layer, ...]:
+    """The layers of a traced function; see `ModelCard.from_graph`."""
     graph, inputs = trace(function, arguments)
-    layers = [_layer(position, part, crossing, inputs) for position, (part, crossing) in enumerate(_parts(graph))]
-    return ModelCard(name, tuple(layers), 1, 1, dtype, phase="prefill")
+    return tuple(_layer(position, part, crossing, inputs) for position, (part, crossing) in enumerate(_parts(graph)))
 
 
 def _parts(graph: Graph) -> list[tuple[list[Node], int]]:

@@ -15,8 +15,10 @@ from itertools import pairwise
 
 from morpho.base.errors import ArgumentError, DeviceError, MemoryLimit, fail
 from morpho.base.units import format_bytes
-from morpho.plan.cluster.cluster import Cluster, Link, Node
-from morpho.plan.model.card import ACTIVATION_ERROR, BYTES_OF, Layer, ModelCard
+from morpho.plan.cluster.cluster import Cluster
+from morpho.plan.cluster.node import Link, Node
+from morpho.plan.model.card import ModelCard
+from morpho.plan.model.layer import ACTIVATION_ERROR, BYTES_OF, Layer
 from morpho.plan.predict.plan import Constraints, Prediction, Stage
 
 

@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from morpho.base.errors import ArgumentError, MorphoError, ValueFault, fail
 from morpho.plan.cluster.cluster import Cluster
-from morpho.plan.model.card import ACTIVATION_ERROR, ModelCard
+from morpho.plan.model.card import ModelCard
+from morpho.plan.model.layer import ACTIVATION_ERROR
 from morpho.plan.predict.shapes import require
-
-if TYPE_CHECKING:
-    from morpho.plan.show.explanation import Explanation
 
 OBJECTIVES = ("throughput", "latency", "balanced")
 FORMAT = 1
@@ -171,17 +169,9 @@ class Plan:
             return math.inf
         return max(0.0, self.objective_value_s / self.lower_bound_s - 1.0)
 
-    def explain(self, relief: int = 8, with_failures: bool = True) -> Explanation:
-        """Why it is as fast as it is, what relief is worth, and what happens when a node dies: `print(p.explain())`."""
-        from morpho.plan.show.explanation import explain
-
-        return explain(self, relief, with_failures)
-
-    def plot(self, path: str | Path, what: str = "cluster") -> Path:
-        """Draw it to an .svg or .png: "cluster", "token" and "steady" (Gantt charts), or "front"."""
-        from morpho.plan.show.pictures import plot
-
-        return plot(self, path, what)
+    if TYPE_CHECKING:  # `show/methods.py` sets these: what explains and draws a plan stands above what makes one
+        def explain(self, relief: int = 8, with_failures: bool = True) -> Any: ...
+        def plot(self, path: str | Path, what: str = "cluster") -> Path: ...
 
     def to_json(self, indent: int | None = 1) -> str:
         """The whole plan with its model, cluster and witness as JSON."""

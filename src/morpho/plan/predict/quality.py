@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from morpho.base.units import format_bytes
-from morpho.plan.model.card import BYTES_OF
+from morpho.plan.model.layer import BYTES_OF
 from morpho.plan.predict.closed_form import reduce_seconds
 from morpho.plan.predict.plan import Plan, Stage
 

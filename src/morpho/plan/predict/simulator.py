@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from morpho.base.errors import ArgumentError, ValueFault, fail
-from morpho.plan.model.card import PHASES
+from morpho.plan.model.layer import PHASES
 from morpho.plan.predict.closed_form import link_seconds, stage_seconds
 from morpho.plan.predict.plan import Plan
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from morpho.plan.predict.plan import Plan
 from morpho.plan.solve.problem import Problem, build
-from morpho.plan.solve.registry import Proposal, complete
+from morpho.plan.solve.registry import Proposal
+from morpho.plan.solve.solver import complete
 
 Path = list[tuple[int, int, int, int]]  # (kind, start, end, option of the link into it), as in `problem`
 

@@ -12,14 +12,16 @@ from dataclasses import dataclass, field, replace
 
 from morpho.base.errors import ArgumentError, MorphoError, ValueFault, fail
 from morpho.base.units import format_bytes, format_seconds
-from morpho.plan.cluster.cluster import Cluster, Node
+from morpho.plan.cluster.cluster import Cluster
+from morpho.plan.cluster.node import Node
 from morpho.plan.predict.plan import Plan
 from morpho.plan.replan.failures import STORAGE_BYTES_PER_S
 from morpho.plan.replan.forecast import Forecast, forecast
 from morpho.plan.replan.local_search import cut_plans
 from morpho.plan.replan.resolve import held_layers, solve_again, surviving, with_familiar_names
 from morpho.plan.replan.what_if import with_links
-from morpho.plan.solve.registry import Proposal, complete
+from morpho.plan.solve.registry import Proposal
+from morpho.plan.solve.solver import complete
 
 MINIMUM_GAIN = 0.10
 HORIZON_S = 3600.0

@@ -11,7 +11,7 @@ import numpy as np
 from morpho.plan.cluster.cluster import Cluster
 from morpho.plan.predict.closed_form import evaluate, fill
 from morpho.plan.predict.plan import Constraints, Plan, Stage
-from morpho.plan.solve.registry import solve
+from morpho.plan.solve.solver import solve
 
 MANY_CELLS = 50_000_000  # states of an exact search (14 different nodes x 128 layers have 30 million)
 MOVES = 15_000  # of an annealing when there are many

@@ -15,7 +15,8 @@ from typing import Any
 
 from morpho.base.errors import ArgumentError, MorphoError, fail
 from morpho.base.units import parse_bytes, parse_bytes_per_s, parse_flops_per_s, parse_seconds
-from morpho.plan.cluster.cluster import Cluster, Node
+from morpho.plan.cluster.cluster import Cluster
+from morpho.plan.cluster.node import Node
 from morpho.plan.predict.plan import Plan
 from morpho.plan.replan.resolve import solve_again
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from morpho.base.errors import MorphoError
 from morpho.base.units import format_bytes, format_seconds
-from morpho.plan.cluster.cluster import Cluster, Node
+from morpho.plan.cluster.cluster import Cluster
+from morpho.plan.cluster.node import Node
 from morpho.plan.predict.plan import Plan, Stage
 from morpho.plan.predict.quality import Quality, quality
 from morpho.plan.replan.failures import Failure, failures

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from morpho.base.errors import ArgumentError, fail
-from morpho.plan.model.card import ACTIVATION_ERROR, BYTES_OF
+from morpho.plan.model.layer import ACTIVATION_ERROR, BYTES_OF
 from morpho.plan.predict.closed_form import layer_seconds
 from morpho.plan.predict.plan import Stage
 from morpho.plan.solve.problem import no_plan

@@ -18,7 +18,8 @@ from morpho.base.errors import ArgumentError, MemoryLimit, fail
 from morpho.base.lazy import cached_property
 from morpho.base.units import format_bytes
 from morpho.plan.cluster.cluster import Cluster
-from morpho.plan.model.card import ACTIVATION_ERROR, BYTES_OF, ModelCard
+from morpho.plan.model.card import ModelCard
+from morpho.plan.model.layer import ACTIVATION_ERROR, BYTES_OF
 from morpho.plan.predict.closed_form import layer_seconds, reduce_seconds
 from morpho.plan.predict.plan import Constraints, Stage
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from morpho.plan.model.card import ACTIVATION_ERROR
+from morpho.plan.model.layer import ACTIVATION_ERROR
 from morpho.plan.predict.plan import Plan, Stage
 from morpho.plan.verify.facts import Facts, bytes_of, gather, hop_seconds, seconds_on
 from morpho.plan.verify.search import latency_bound_holds, limit, period_bound_holds, plan_below, plan_within

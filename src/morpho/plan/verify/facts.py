@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from morpho.plan.cluster.cluster import COMPUTES_AS, Cluster
-from morpho.plan.model.card import ACTIVATION_ERROR, BYTES_OF, ModelCard
+from morpho.plan.cluster.cluster import Cluster
+from morpho.plan.cluster.node import COMPUTES_AS
+from morpho.plan.model.card import ModelCard
+from morpho.plan.model.layer import ACTIVATION_ERROR, BYTES_OF
 from morpho.plan.predict.plan import Constraints
 
 
