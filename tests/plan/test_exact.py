@@ -12,7 +12,7 @@ from benchmarks.plan import brute_force
 from morpho import plan
 from morpho.base.errors import MemoryLimit, MorphoError
 from morpho.plan.solve.exact.branch_and_bound import best_latency, best_period
-from morpho.plan.solve.exact.relaxation import cheapest_walk, latency_bound, period_bound, refute
+from morpho.plan.solve.exact.relaxation import latency_bound, period_bound, refute, relaxed_path
 from morpho.plan.solve.problem import build
 
 
@@ -191,7 +191,7 @@ def test_priced_walks_bound_every_plan(rng):
             continue
         problem = build(card, cluster.without(limits.excluded), limits)
         prices = rng.uniform(0, 2, len(problem.caps))
-        walk = cheapest_walk(problem, prices)
+        walk = relaxed_path(problem, prices)
         assert walk.whole - float(problem.caps @ prices) <= truth[1] * (1 + 1e-9)
         assert latency_bound(problem, truth[1]).seconds <= truth[1] * (1 + 1e-9)
         assert period_bound(problem, truth[0], 20)[0] <= truth[0] * (1 + 1e-9)

@@ -30,7 +30,7 @@ from morpho.base.errors import MorphoError
 from morpho.base.units import parse_bytes, parse_bytes_per_s, parse_flops_per_s, parse_seconds
 from morpho.plan.cluster.network import Network
 from morpho.plan.cluster.node import Node
-from morpho.plan.cluster.tables import Table, read_tables
+from morpho.plan.cluster.toml_tables import TomlTable, read_tables
 from morpho.plan.model.layer import BYTES_OF
 
 MOST_NODES = 1024  # a cell of the link matrix for every pair: more is a mistake
@@ -51,7 +51,7 @@ def read_cluster(path: str | Path) -> Fields:
 
 def fields_of_tables(data: Mapping[str, Any], file: str, name: str) -> Fields:
     """See `Cluster.from_tables`."""
-    top = Table(file, "the file", data, _TOP)
+    top = TomlTable(file, "the file", data, _TOP)
     entries = data.get("node")
     if not isinstance(entries, list) or not entries:
         top.complain("has no [[node]]", "describe at least one node")
@@ -79,7 +79,7 @@ def fields_of_tables(data: Mapping[str, Any], file: str, name: str) -> Fields:
 def _nodes(file: str, position: int, entry: Any) -> list[Node]:
     """The nodes of one [[node]]: one, or `count` equal ones called name-1, name-2, ..."""
     called = f" ({entry['name']!r})" if isinstance(entry, Mapping) and "name" in entry else ""
-    table = Table(file, f"node {position + 1}{called}", entry, _NODE)
+    table = TomlTable(file, f"node {position + 1}{called}", entry, _NODE)
     name, count = table.text("name"), entry.get("count", 1)
     if not NAME.fullmatch(name):
         table.complain(f"has name = {name!r}", "use letters, digits, hyphens, dots and underscores")
@@ -97,7 +97,7 @@ def _nodes(file: str, position: int, entry: Any) -> list[Node]:
         table.complain(f"is not possible: {error}", "repair the field")
 
 
-def _flops(table: Table) -> dict[str, float]:
+def _flops(table: TomlTable) -> dict[str, float]:
     """`flops = "1TFLOP/s"` for every dtype, or a rate for each."""
     value = table.data.get("flops")
     if isinstance(value, str):
@@ -114,7 +114,7 @@ def _flops(table: Table) -> dict[str, float]:
             for dtype, rate in value.items()}
 
 
-def _measured(table: Table) -> dict[str, tuple[float, float]]:
+def _measured(table: TomlTable) -> dict[str, tuple[float, float]]:
     """Seconds of layers that were measured on the node: key = [prefill, decode]."""
     found = {}
     value = table.data.get("measured", {})

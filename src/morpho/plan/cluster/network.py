@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from morpho.base.units import format_bits_per_s, format_seconds, parse_bytes_per_s, parse_seconds
-from morpho.plan.cluster.tables import Table
+from morpho.plan.cluster.toml_tables import TomlTable
 
 _FIELDS = {"bandwidth": (parse_bytes_per_s, "10Gbit/s"), "latency": (parse_seconds, "0.2ms")}
 _SHOWN = {"bandwidth": format_bits_per_s, "latency": format_seconds}
@@ -45,10 +45,10 @@ class Network:
         """Bandwidth or latency, rows are senders."""
         return tuple(tuple(row) for row in self.values[what])
 
-    def _table(self, place: str, data: Any, known: Sequence[str]) -> Table:
-        return Table(self.file, place, data, known)
+    def _table(self, place: str, data: Any, known: Sequence[str]) -> TomlTable:
+        return TomlTable(self.file, place, data, known)
 
-    def _default(self, table: Table, what: str) -> None:
+    def _default(self, table: TomlTable, what: str) -> None:
         """One value for all pairs, or a matrix with a row for every node."""
         value, size = table.data[what], len(self.names)
         parse, example = _FIELDS[what]
@@ -87,14 +87,14 @@ class Network:
             for what, value in zip(_FIELDS, values):
                 self.values[what][i][j] = value
 
-    def _members(self, table: Table, name: str) -> list[int]:
+    def _members(self, table: TomlTable, name: str) -> list[int]:
         if name in self.names:
             return [self.names.index(name)]
         if name not in self.groups:
             table.complain(f"names the unknown node {name!r}", f"the nodes are {', '.join(self.names)}")
         return [self.names.index(member) for member in self.groups[name]]
 
-    def _check_symmetric(self, table: Table) -> None:
+    def _check_symmetric(self, table: TomlTable) -> None:
         for what, matrix in self.values.items():
             for i, row in enumerate(matrix):
                 for j in range(i):
@@ -105,7 +105,7 @@ class Network:
                             f"is asymmetric: the {what} {self.names[j]} -> {self.names[i]} is {here}, and back {there}",
                             "use between = [...], or say asymmetric = true in [network]")
 
-    def _check_connected(self, table: Table) -> None:
+    def _check_connected(self, table: TomlTable) -> None:
         """Every node reaches every other, over whatever detour and in whichever direction lines go."""
         lines = self.values["bandwidth"]
         reached, todo = {0}, [0]

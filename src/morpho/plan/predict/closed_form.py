@@ -65,7 +65,7 @@ def link_seconds(card: ModelCard, cluster: Cluster, stage: Stage, following: Sta
 
 def fill(card: ModelCard, cluster: Cluster, stages: Sequence[Stage], constraints: Constraints | None = None
          ) -> tuple[Stage, ...]:
-    """The stages with all computed fields: memory, times, what binds each. Cover and memory are not judged here."""
+    """The stages with all computed fields: memory, times, what binds each. SetSearch and memory are not judged here."""
     constraints = constraints or Constraints()
     done = []
     for stage, following in zip(stages, [*stages[1:], None]):

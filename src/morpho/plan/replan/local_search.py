@@ -22,7 +22,7 @@ def cut_plans(plan: Plan, most: int = 400) -> Iterator[Plan]:
     dtypes = {stage.activation_dtype for stage in plan.stages[:-1]}
     if not dtypes <= {*problem.dtypes} or any(stage.end not in problem.steps for stage in plan.stages):
         return
-    path = problem.path_of([stage if stage.activation_dtype in problem.dtypes
+    path = problem.placement_of([stage if stage.activation_dtype in problem.dtypes
                             else replace(stage, activation_dtype=problem.dtypes[0]) for stage in plan.stages])
     value = _value(problem, path, plan.objective)
     for _ in range(most):

@@ -1,4 +1,4 @@
-"""The strategy `annealing`: seeded moves on cuts and on the order of nodes, from the best cheap plan, never worse.
+"""The strategy `annealing`: simulated annealing on cuts and on the order of nodes, from the best heuristic plan.
 
 A state is a list of stages. A move shifts a cut, swaps two nodes, puts an unused node in the place of a used one,
 splits a stage with an unused node, or joins two neighbours. Only the stages it touches are computed anew. What is
@@ -17,10 +17,10 @@ from random import Random
 import numpy as np
 
 from morpho.base.errors import MorphoError
-from morpho.plan.solve.exact.feasibility_sets import Cover
+from morpho.plan.solve.exact.feasibility_sets import SetSearch
 from morpho.plan.solve.exact.relaxation import refute
 from morpho.plan.solve.heuristics import CHEAP_RULES
-from morpho.plan.solve.problem import Path, Problem, build, no_plan
+from morpho.plan.solve.problem import Placement, Problem, build, no_plan
 from morpho.plan.solve.registry import Proposal, Request, register_strategy, run_strategy
 
 POWER = 12
@@ -33,7 +33,7 @@ CLOCK_EVERY = 256
 class Chain:
     """Stages as lists of numbers: kind, end, option of the link into it; with their costs and those of the links."""
 
-    def __init__(self, problem: Problem, path: Path, objective: str) -> None:
+    def __init__(self, problem: Problem, path: Placement, objective: str) -> None:
         self.problem, self.throughput = problem, objective != "latency"
         self.time, self.far = problem.time.tolist(), problem.far.tolist()
         self.link = problem.link.tolist()
@@ -41,11 +41,11 @@ class Chain:
         self.free = [int(cap) for cap in problem.caps]
         for kind, *_ in path:
             self.free[self.pool[kind]] -= self.use[kind]
-        self.path: Path = list(path)
+        self.path: Placement = list(path)
         self.scale = max(problem.values(path)[0], 1e-300)
         self.energy = self.energy_of(self.path)
 
-    def energy_of(self, part: Path, before: tuple[int, int, int, int] | None = None,
+    def energy_of(self, part: Placement, before: tuple[int, int, int, int] | None = None,
                   after: tuple[int, int, int, int] | None = None) -> float:
         """Energy of neighbouring stages, the links to `before` and `after` included; infinite where not allowed."""
         total, previous = 0.0, before
@@ -65,14 +65,14 @@ class Chain:
             previous = stage
         return total
 
-    def affordable(self, path: Path) -> bool:
+    def affordable(self, path: Placement) -> bool:
         """Whether the links' types stay within the budget."""
         budget = self.problem.budget
         if budget is None:
             return True
         return math.fsum(self.problem.errors[stage[3]] for stage in path[1:]) <= budget * (1 + 1e-12)
 
-    def propose(self, random: Random) -> tuple[int, int, Path] | None:
+    def propose(self, random: Random) -> tuple[int, int, Placement] | None:
         """A move as (first, last, the stages that replace path[first:last])."""
         path, count = self.path, len(self.path)
         choice = random.random()
@@ -100,13 +100,13 @@ class Chain:
             return at, at + 1, [(kind, start, end, random.randrange(len(self.problem.dtypes)))]
         return None
 
-    def _shift(self, at: int, random: Random) -> Path:
+    def _shift(self, at: int, random: Random) -> Placement:
         first, second = self.path[at], self.path[at + 1]
         step = random.choice((-1, 1)) * (1 if random.random() < 0.7 else random.randint(2, 6))
         cut = min(max(first[2] + step, first[1] + 1), second[2] - 1)
         return [(first[0], first[1], cut, first[3]), (second[0], cut, second[2], second[3])]
 
-    def _swap(self, random: Random) -> tuple[int, int, Path]:
+    def _swap(self, random: Random) -> tuple[int, int, Placement]:
         path = self.path
         at, other = sorted(random.sample(range(len(path)), 2))
         part = list(path[at:other + 1])
@@ -123,7 +123,7 @@ class Chain:
             part = moved
         return at, other + 1, part
 
-    def _split(self, kind: int, random: Random) -> tuple[int, int, Path] | None:
+    def _split(self, kind: int, random: Random) -> tuple[int, int, Placement] | None:
         if self.free[self.pool[kind]] < self.use[kind] or len(self.path) >= self.problem.max_stages:
             return None
         at = random.randrange(len(self.path))
@@ -134,7 +134,7 @@ class Chain:
         first, second = (old, kind) if random.random() < 0.5 else (kind, old)
         return at, at + 1, [(first, start, cut, option), (second, cut, end, new)]
 
-    def change(self, first: int, last: int, part: Path) -> float:
+    def change(self, first: int, last: int, part: Placement) -> float:
         """How much the energy changes; only the touched stages and their links are computed."""
         before = self.path[first - 1] if first else None
         after = self.path[last] if last < len(self.path) else None
@@ -143,7 +143,7 @@ class Chain:
             return math.inf
         return new - self.energy_of(self.path[first:last], before, after)
 
-    def apply(self, first: int, last: int, part: Path, change: float) -> None:
+    def apply(self, first: int, last: int, part: Placement, change: float) -> None:
         """Make a move."""
         for kind, *_ in self.path[first:last]:
             self.free[self.pool[kind]] += self.use[kind]
@@ -153,8 +153,8 @@ class Chain:
         self.energy += change
 
 
-def anneal(problem: Problem, path: Path, objective: str, seed: int, moves: int = MOVES, seconds: float | None = None
-           ) -> Path:
+def anneal(problem: Problem, path: Placement, objective: str, seed: int, moves: int = MOVES,
+           seconds: float | None = None) -> Placement:
     """The best path met on a seeded walk from a path; the same seed and number of moves give the same one."""
     random, chain = Random(seed), Chain(problem, path, objective)
     which = 1 if objective == "latency" else 0
@@ -189,7 +189,7 @@ def anneal(problem: Problem, path: Path, objective: str, seed: int, moves: int =
     return best
 
 
-def best_cuts(problem: Problem, kinds: list[int], objective: str) -> tuple[float, Path] | None:
+def best_cuts(problem: Problem, kinds: list[int], objective: str) -> tuple[float, Placement] | None:
     """The best cuts for stages of these kinds in this order, each with at least one layer; None where there are none.
 
     With several types of activations under a budget all links use the most exact one.
@@ -218,7 +218,7 @@ def best_cuts(problem: Problem, kinds: list[int], objective: str) -> tuple[float
     return float(reached[depth]), path[::-1]
 
 
-def climb(problem: Problem, path: Path, objective: str, tries: int, random: Random) -> Path:
+def climb(problem: Problem, path: Placement, objective: str, tries: int, random: Random) -> Placement:
     """Swap, replace, drop and add nodes of a path, with the best cuts for each order, while that helps."""
     which = 1 if objective == "latency" else 0
     best, value = path, problem.values(path)[which]
@@ -259,12 +259,12 @@ def _sample(chain: Chain, random: Random) -> float:
     return math.inf if move is None else chain.change(*move)
 
 
-def cheap_start(request: Request, problem: Problem) -> Path:
+def cheap_start(request: Request, problem: Problem) -> Placement:
     """The best plan of the rules of thumb, or where none of them fits any plan a narrow search finds."""
-    found: list[tuple[float, Path]] = []
+    found: list[tuple[float, Placement]] = []
     for name in CHEAP_RULES:
         try:
-            path = problem.path_of(list(run_strategy(name, request).stages))
+            path = problem.placement_of(list(run_strategy(name, request).stages))
         except (MorphoError, KeyError):
             continue  # this rule finds no plan, or cuts where the problem may not be cut
         if _allowed(problem, path):
@@ -272,7 +272,7 @@ def cheap_start(request: Request, problem: Problem) -> Path:
     if found:
         return min(found)[1]
     for width in (16, 256, None):
-        search = Cover(problem, width=width)
+        search = SetSearch(problem, width=width)
         search.refutation = refute(problem, 40)
         path = search.first_path()
         if path is not None:
@@ -280,7 +280,7 @@ def cheap_start(request: Request, problem: Problem) -> Path:
     raise no_plan(request.card, request.cluster, request.constraints)
 
 
-def _allowed(problem: Problem, path: Path) -> bool:
+def _allowed(problem: Problem, path: Placement) -> bool:
     """Whether a rule's path keeps all constraints."""
     fits = all(end <= problem.far[kind, start] for kind, start, end, _ in path)
     linked = all(math.isfinite(problem.link[b[3], a[0], b[0], a[2]]) for a, b in pairwise(path))

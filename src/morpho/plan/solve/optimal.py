@@ -12,10 +12,10 @@ from morpho.plan.predict.closed_form import evaluate
 from morpho.plan.solve.annealing import anneal, cheap_start, climb
 from morpho.plan.solve.exact.branch_and_bound import Answer, best_latency, best_period, is_large
 from morpho.plan.solve.exact.dual_bound import prices_by_node, problems
-from morpho.plan.solve.exact.feasibility_sets import BEAM, Cover
+from morpho.plan.solve.exact.feasibility_sets import BEAM, SetSearch
 from morpho.plan.solve.exact.relaxation import period_bound, refute
 from morpho.plan.solve.pareto import FRONT_STEPS, balance, pareto_front, undominated
-from morpho.plan.solve.problem import Path, Problem, no_plan
+from morpho.plan.solve.problem import Placement, Problem, no_plan
 from morpho.plan.solve.registry import Proposal, Request, register_strategy
 
 LARGE_MOVES, LARGE_CLIMBS, LARGE_ROUNDS = 300_000, 2_000, 60
@@ -63,7 +63,7 @@ def _answer(request: Request, problem: Problem) -> Answer | None:
     return Answer(path, value, bound, False, {"prices": prices_by_node(problem, prices)})
 
 
-def narrow(problem: Problem, path: Path, bound_s: float, prices: np.ndarray) -> Path:
+def narrow(problem: Problem, path: Placement, bound_s: float, prices: np.ndarray) -> Placement:
     """A better path for the period, if a narrow search between the bound and the best known one meets any."""
     low = bound_s
     for _ in range(NARROW_SEARCHES):
@@ -71,7 +71,7 @@ def narrow(problem: Problem, path: Path, bound_s: float, prices: np.ndarray) -> 
         if value <= low * 1.005:
             break
         limited = problem.within((low + value) / 2)
-        search = Cover(problem=limited, width=BEAM)
+        search = SetSearch(problem=limited, width=BEAM)
         search.refutation = refute(limited, 20, prices)
         better = search.first_path()
         if better is None:
@@ -110,7 +110,7 @@ def _unbeaten(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return kept
 
 
-def _point(request: Request, problem: Problem, path: Path) -> dict[str, Any]:
+def _point(request: Request, problem: Problem, path: Placement) -> dict[str, Any]:
     """A plan of the front as plain data."""
     stages = problem.stages(path)
     predicted = evaluate(request.card, request.cluster, stages)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from morpho.plan.solve.exact.branch_and_bound import Answer, best_latency, best_period, lattice_cells
-from morpho.plan.solve.exact.multiset_dp import Sweep
+from morpho.plan.solve.exact.multiset_dp import MultisetDP
 from morpho.plan.solve.exact.relaxation import candidates
-from morpho.plan.solve.problem import Path, Problem
+from morpho.plan.solve.problem import Placement, Problem
 
 FRONT_STEPS = 16
 WIDE_CELLS = 20_000_000
@@ -30,7 +30,7 @@ class Near:
     problem: Problem
     latency: Answer
     period: Answer
-    front: list[tuple[float, float, Path]]
+    front: list[tuple[float, float, Placement]]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Balanced:
     and what there is with each number of copies."""
 
     problem: Problem
-    path: Path
+    path: Placement
     score: float
     bound: float
     optimal: bool
@@ -65,12 +65,12 @@ def balance(problems: Iterable[Problem]) -> Balanced | None:
     return Balanced(best.problem, path, score, score if proven else 1.0, proven, latency_s, period_s, near)
 
 
-def _nearest(near: Near, latency_s: float, period_s: float) -> tuple[float, Path, bool]:
+def _nearest(near: Near, latency_s: float, period_s: float) -> tuple[float, Placement, bool]:
     """The least score of a problem, its path, and whether that is proven; what is met on the way joins the front."""
     problem, quick = near.problem, near.latency
     slowest = problem.values(quick.path)[0]
 
-    def score(path: Path) -> float:
+    def score(path: Placement) -> float:
         period, latency = problem.values(path)
         return max(latency / latency_s, period / period_s)
 
@@ -98,15 +98,15 @@ def _nearest(near: Near, latency_s: float, period_s: float) -> tuple[float, Path
     return (*best, proven)
 
 
-def pareto_front(problem: Problem, known: list[tuple[float, float, Path]], shortest_s: float, steps: int = FRONT_STEPS
-                 ) -> list[tuple[float, float, Path]]:
+def pareto_front(problem: Problem, known: list[tuple[float, float, Placement]], shortest_s: float,
+                 steps: int = FRONT_STEPS) -> list[tuple[float, float, Placement]]:
     """Plans of which none beats another in latency, period and nodes: the least latency of each number of stages within
     periods that fall from no limit to the shortest in at most `steps` steps."""
     found = list(known)
     limit, ratio = math.inf, 1.0
     width = WIDTH if lattice_cells(problem) > WIDE_CELLS else None
     for step in range(steps):
-        answers = Sweep(problem.within(limit), width=width).run()
+        answers = MultisetDP(problem.within(limit), width=width).run()
         points = [(value, problem.values(path)[0], path) for value, path in answers.values()]
         if not points:
             break
@@ -121,12 +121,12 @@ def pareto_front(problem: Problem, known: list[tuple[float, float, Path]], short
     return undominated(problem, found)
 
 
-def undominated(problem: Problem, points: list[tuple[float, float, Path]]) -> list[tuple[float, float, Path]]:
+def undominated(problem: Problem, points: list[tuple[float, float, Placement]]) -> list[tuple[float, float, Placement]]:
     """Those that no other point beats or equals in latency, period and nodes at once, from low latency to high."""
-    def nodes(path: Path) -> int:
+    def nodes(path: Placement) -> int:
         return int(sum(problem.use[stage[0]] for stage in path))
 
-    kept: list[tuple[float, float, Path]] = []
+    kept: list[tuple[float, float, Placement]] = []
     for point in sorted(points, key=lambda point: (point[0], point[1], nodes(point[2]))):
         if not any(other[0] <= point[0] * (1 + 1e-9) and other[1] <= point[1] * (1 + 1e-9)
                    and nodes(other[2]) <= nodes(point[2]) for other in kept):

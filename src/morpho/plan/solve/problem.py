@@ -23,7 +23,7 @@ from morpho.plan.model.layer import ACTIVATION_ERROR, BYTES_OF
 from morpho.plan.predict.closed_form import layer_seconds, reduce_seconds
 from morpho.plan.predict.plan import Constraints, Stage
 
-Path = list[tuple[int, int, int, int]]  # (kind, start, end, option of the link into the stage)
+Placement = list[tuple[int, int, int, int]]  # (kind, start, end, option of the link into the stage)
 ROUNDING = 4 * float(np.finfo(float).eps)
 SLACK = 1e-12  # relative: sums in another order may differ by so much
 
@@ -90,7 +90,7 @@ class Problem:
                           for row in self.time])
         return replace(self, far=np.minimum(self.far, reach), link=np.where(self.link <= limit, self.link, np.inf))
 
-    def stages(self, path: Path) -> list[Stage]:
+    def stages(self, path: Placement) -> list[Stage]:
         """Stages of a path of (kind, start, end, option of the link into it), nodes of a pool in their order."""
         left = [list(names) for names in self.names]
         done: list[Stage] = []
@@ -101,7 +101,7 @@ class Problem:
             done.append(Stage(copies[0][0], self.steps[start], self.steps[end], self.dtypes[option], copies[0], copies))
         return done
 
-    def path_of(self, stages: list[Stage]) -> Path:
+    def placement_of(self, stages: list[Stage]) -> Placement:
         """The path that stages stand for."""
         pool_of = {name: pool for pool, names in enumerate(self.names) for name in names}
         kind_of = {(int(pool), int(use)): kind for kind, (pool, use) in enumerate(zip(self.pool, self.use))}
@@ -110,7 +110,7 @@ class Problem:
         return [(kind_of[pool_of[stage.node], max(1, len(stage.members))], at[stage.start], at[stage.end], option)
                 for stage, option in zip(stages, options)]
 
-    def values(self, path: Path) -> tuple[float, float]:
+    def values(self, path: Placement) -> tuple[float, float]:
         """Period and latency of a path."""
         compute = [self.time[kind, end] - self.time[kind, start] for kind, start, end, _ in path]
         links = [self.link[after[3], before[0], after[0], before[2]] for before, after in pairwise(path)]

@@ -1,4 +1,4 @@
-"""The strategy `optimal`: the best plan, with the proof that there is none better."""
+"""Branch and bound: the multiset DP pruned by dual bounds, and bisection over periods with a feasibility test."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from morpho.plan.solve.exact.dual_bound import prices_by_node
-from morpho.plan.solve.exact.feasibility import keeps_within
-from morpho.plan.solve.exact.feasibility_frontier import relaxed_reach
-from morpho.plan.solve.exact.multiset_dp import Sweep
+from morpho.plan.solve.exact.feasibility import feasible_within
+from morpho.plan.solve.exact.feasibility_frontier import relaxed_feasible
+from morpho.plan.solve.exact.multiset_dp import MultisetDP
 from morpho.plan.solve.exact.relaxation import candidates, latency_bound, refute, trivial_period
-from morpho.plan.solve.problem import Path, Problem
+from morpho.plan.solve.problem import Placement, Problem
 
 TOLERANCE = 1e-9  # a plan better by less than this share is not looked for
 EASY_CELLS = 8_000_000  # a search this small is quicker than the bounds that would narrow it
@@ -26,7 +26,7 @@ LARGE_ROWS = 1_100_000  # 20 distinct nodes
 class Answer:
     """A path with its value, the bound, whether they provably meet, the duals, and how much was looked at."""
 
-    path: Path
+    path: Placement
     value_s: float
     bound_s: float
     optimal: bool
@@ -44,18 +44,18 @@ def is_large(problem: Problem) -> bool:
     return math.prod(int(cap) + 1 for cap in problem.caps) > LARGE_ROWS
 
 
-def best_latency(problem: Problem, start: Path | None = None) -> Answer | None:
+def best_latency(problem: Problem, start: Placement | None = None) -> Answer | None:
     """The plan of least latency, or None where there is no plan."""
     upper, path = (problem.values(start)[1], start) if start else (math.inf, None)
     if lattice_cells(problem) <= EASY_CELLS:
         bound = None
     else:
         bound = latency_bound(problem, upper, rounds=30)
-        beam = Sweep(problem, upper, bound, width=BEAM, tighten=True)
+        beam = MultisetDP(problem, upper, bound, width=BEAM, tighten=True)
         upper, path = _better(beam.run(), upper, path)
         if path is None or bound.seconds < upper * (1 - TOLERANCE):
             bound = latency_bound(problem, upper, rounds=400 if is_large(problem) else 120)
-    sweep = Sweep(problem, upper * (1 - TOLERANCE), bound, tighten=True)
+    sweep = MultisetDP(problem, upper * (1 - TOLERANCE), bound, tighten=True)
     if bound is None or bound.seconds < upper * (1 - TOLERANCE):
         upper, path = _better(sweep.run(), upper, path)
     if path is None:
@@ -66,20 +66,21 @@ def best_latency(problem: Problem, start: Path | None = None) -> Answer | None:
                   {"prices": prices_by_node(problem, bound.prices)}, sweep.rows)
 
 
-def _better(found: dict[int, tuple[float, Path]], upper: float, path: Path | None) -> tuple[float, Path | None]:
+def _better(found: dict[int, tuple[float, Placement]], upper: float, path: Placement | None
+            ) -> tuple[float, Placement | None]:
     for value, other in found.values():
         if value < upper:
             upper, path = value, other
     return upper, path
 
 
-def best_period(problem: Problem, start: Path | None = None) -> Answer | None:
+def best_period(problem: Problem, start: Placement | None = None) -> Answer | None:
     """The plan of the shortest period, or None where there is no plan.
 
     The periods a plan can have are finitely many. Relaxed searches refute all below one of them by bisection; exact
     ones then go up from there in growing steps, and bisect what remains.
     """
-    path = start or keeps_within(problem, math.inf)[0]
+    path = start or feasible_within(problem, math.inf)[0]
     if path is None:
         return None
     high, searches = problem.values(path)[0], 0
@@ -95,7 +96,7 @@ def best_period(problem: Problem, start: Path | None = None) -> Answer | None:
             middle, step = min(low + 1, top - 1), 1
             if low + 1 >= top:
                 break
-        better, sure = keeps_within(problem, float(values[middle]), guess)
+        better, sure = feasible_within(problem, float(values[middle]), guess)
         searches += 1
         if better is None:
             low, proven, step = middle, proven and sure, step * 2
@@ -112,7 +113,7 @@ def _refuted_below(problem: Problem, values: np.ndarray, top: int) -> tuple[int,
     while low + 1 < high:
         middle = (low + high) // 2
         limited = problem.within(float(values[middle]))
-        answer = relaxed_reach(limited)
+        answer = relaxed_feasible(limited)
         if answer is None:
             refutation = refute(limited, 30, guess)
             answer, guess = not refutation.proves, refutation.prices
@@ -123,7 +124,7 @@ def _refuted_below(problem: Problem, values: np.ndarray, top: int) -> tuple[int,
     return low, guess
 
 
-def _proven_period(problem: Problem, path: Path, proven: bool, searches: int) -> Answer:
+def _proven_period(problem: Problem, path: Placement, proven: bool, searches: int) -> Answer:
     """The answer with its witness: the duals that refute most of what lies below."""
     value = problem.values(path)[0]
     limit = value * (1 - 1e-6)

@@ -1,4 +1,4 @@
-"""How far every multiset of nodes gets within a period: the quick half of the question whether a plan keeps it.
+"""Feasibility by dominance: the furthest boundary that every multiset of nodes reaches within a period.
 
 Where a link takes as long at every cut, one number per (multiset, last kind) says all: the furthest boundary reached.
 A later start never ends earlier, so only the furthest matters. One subtlety: a node that cannot take even the next
@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from morpho.plan.solve.problem import Path, Problem
+from morpho.plan.solve.problem import Placement, Problem
 
 DENSE_ROWS = 4_000_000
 
@@ -32,7 +32,7 @@ def _lattice(caps: tuple[int, ...]) -> tuple[np.ndarray, list[np.ndarray], np.nd
     return strides, [order[a:b] for a, b in pairwise(edges)], digits
 
 
-def reachable(problem: Problem, strict: bool) -> Path | None:
+def frontier_search(problem: Problem, strict: bool) -> Placement | None:
     """A path through the whole chain within the limits of the problem, by furthest boundaries; see the module."""
     strides, by_count, digits = _lattice(tuple(int(cap) for cap in problem.caps))
     steps = strides[problem.pool] * problem.use  # what a stage of a kind adds to a code
@@ -68,8 +68,9 @@ def reachable(problem: Problem, strict: bool) -> Path | None:
     return None
 
 
-def _trace(best: np.ndarray, far: np.ndarray, allowed: np.ndarray, steps: np.ndarray, kind: int, code: int) -> Path:
-    path: Path = []
+def _trace(best: np.ndarray, far: np.ndarray, allowed: np.ndarray, steps: np.ndarray, kind: int, code: int
+           ) -> Placement:
+    path: Placement = []
     end = int(best[kind, code])
     while True:
         code -= int(steps[kind])
@@ -82,8 +83,8 @@ def _trace(best: np.ndarray, far: np.ndarray, allowed: np.ndarray, steps: np.nda
         kind, end = int(before), start
 
 
-def relaxed_reach(problem: Problem, most: int = DENSE_ROWS) -> bool | None:
+def relaxed_feasible(problem: Problem, most: int = DENSE_ROWS) -> bool | None:
     """False where furthest boundaries prove that there is no plan; None where there are too many multisets to tell."""
     if math.prod(int(cap) + 1 for cap in problem.caps) > most:
         return None
-    return reachable(problem, strict=False) is not None
+    return frontier_search(problem, strict=False) is not None

@@ -1,7 +1,8 @@
-"""Whether a problem has a plan at all, with sets of boundaries: exact for cuts of any size and budgets of types.
+"""Feasibility by sets of boundaries: exact for cuts of any size and for budgets of link types.
 
-As in `sweep.py` a row is a multiset of used nodes; here a cell only says whether a boundary can be reached. Prices that
-almost refute the problem (`relaxation.py`) tell which cells can no longer lead to the end within the capacities.
+The states are those of `multiset_dp.py`, a multiset of used nodes and the last kind; here a cell is a bit, whether a
+boundary can be reached. Dual prices that almost prove infeasibility (`relaxation.py`) prune cells that can no longer
+reach the end within the capacities.
 """
 
 from __future__ import annotations
@@ -10,21 +11,21 @@ import math
 
 import numpy as np
 
-from morpho.plan.solve.exact.multiset_dp import Level, Sweep
+from morpho.plan.solve.exact.multiset_dp import Level, MultisetDP
 from morpho.plan.solve.exact.relaxation import Refutation, refute
-from morpho.plan.solve.problem import Path, Problem
+from morpho.plan.solve.problem import Placement, Problem
 
 BEAM = 48
 FEW_ROWS = 64  # so few rows are quicker at once than kind by kind
 PRICED_ROWS = 20_000  # fewer rows than this are searched more quickly than priced
 
 
-class Cover(Sweep):
-    """The search of `Sweep` on cells that are true where a boundary is reached."""
+class SetSearch(MultisetDP):
+    """The search of `MultisetDP` on cells that are true where a boundary is reached."""
 
     refutation: Refutation | None = None
 
-    def first_path(self) -> Path | None:
+    def first_path(self) -> Placement | None:
         """Any path to the end, or None; `cut` tells whether None is a proof."""
         level: Level | None = self._first_cells()
         while level is not None and len(level.codes):
@@ -101,18 +102,18 @@ class Cover(Sweep):
         raise AssertionError("a reached cell has a predecessor")
 
 
-def cover(problem: Problem, guess: np.ndarray | None = None) -> tuple[Path | None, bool]:
+def feasible(problem: Problem, guess: np.ndarray | None = None) -> tuple[Placement | None, bool]:
     """A path through the chain, or None; and whether None is proven rather than given up."""
     rows = math.prod(int(cap) + 1 for cap in problem.caps)
     if rows <= PRICED_ROWS and problem.budget is None:
-        search = Cover(problem)
+        search = SetSearch(problem)
         path = search.first_path()
         return path, not search.cut
     refutation = refute(problem, 40, guess)
     if refutation.proves:
         return None, True
     for width in (BEAM, None):
-        search = Cover(problem, width=width)
+        search = SetSearch(problem, width=width)
         search.refutation = refutation
         path = search.first_path()
         if path is not None or not search.cut:

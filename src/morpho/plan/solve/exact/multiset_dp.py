@@ -1,13 +1,13 @@
-"""The exact search: best partial plans for every multiset of used nodes, level by level of their number.
+"""The multiset dynamic program: best partial placements for every multiset of used nodes, level by level of its size.
 
-A *row* is a multiset of kinds (how many nodes of each are used, a number in a mixed radix), and with a budget for
-activation types also how many links were sent as each. For a row, `cost[k, e]` is the least latency of a partial plan
-that uses these nodes, ends with kind k, and has placed the layers before boundary e. A row grows by one node:
+A *state* is a multiset of used nodes (a number in a mixed radix), with a budget for link types also how many links were
+sent as each. For a state, `cost[k, e]` is the least latency of a partial placement that uses these nodes, ends with
+kind k, and has placed the layers before boundary e. A state grows by one stage:
 
     cost'[l, e] = time[l, e] + min over a in [low_l(e), e) of (min over k of cost[k, a] + link[k, l, a]) - time[l, a]
 
-All plans are covered; only cells that provably cannot lead to a plan below `upper_s` are dropped, with the completions
-of the relaxation (`relaxation.py`) as the proof.
+Branch and bound: a cell is pruned when its cost plus the dual bound on its completion (`relaxation.py`) is not below
+the incumbent `upper_s`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from morpho.plan.solve.exact.relaxation import Bound
-from morpho.plan.solve.problem import Path, Problem
+from morpho.plan.solve.problem import Placement, Problem
 
 FEW_ROWS = 64  # so few rows are quicker at once than kind by kind
 
@@ -37,7 +37,7 @@ class Level:
 
 
 @dataclass
-class Sweep:
+class MultisetDP:
     """One search. `rows` counts what was looked at; `cut` says that rows were dropped without proof.
 
     That is because of `width`, or because a level would have had more than `cells`.
@@ -73,9 +73,9 @@ class Sweep:
             self.marks[problem.kinds + position, len(counts) + position] = 1
         self.windows = [Window(problem.low[kind], problem.depth) for kind in range(problem.kinds)]
 
-    def run(self) -> dict[int, tuple[float, Path]]:
+    def run(self) -> dict[int, tuple[float, Placement]]:
         """The best plan of each number of stages that is better than `upper_s`, as latency and path."""
-        found: dict[int, tuple[float, Path]] = {}
+        found: dict[int, tuple[float, Placement]] = {}
         level: Level | None = self._first()
         while level is not None and len(level.codes):
             self.levels.append(level)
@@ -186,7 +186,7 @@ class Sweep:
             kept = np.sort(kept[np.argpartition(score[kept], self.width)[:self.width]])
         return level if len(kept) == len(level.codes) else level.keep(kept)
 
-    def _trace(self, row: int, kind: int) -> Path:
+    def _trace(self, row: int, kind: int) -> Placement:
         """The path that led to a cell at the end of the chain, found backwards by equality of costs."""
         problem, path = self.problem, []
         end, position = problem.depth, len(self.levels) - 1

@@ -1,14 +1,13 @@
-"""Lower bounds for any size: plans in which a node may serve several stages, at a price.
+"""Dual bounds by Lagrangian relaxation of the capacities: a relaxed path may use a node more often than it exists.
 
-A *walk* is a placement that may use a node more often than it exists. Every plan is a walk. Charge a walk `prices[p]`
-for each node of pool p that a stage takes, and give back `caps[p] * prices[p]` once: no plan becomes dearer, for it
-uses no more nodes of a pool than there are. So for any prices >= 0
+Charge a relaxed path `prices[p]` for each node of pool p that a stage takes, and give back `caps[p] * prices[p]` once:
+no plan becomes dearer, for it uses no more nodes of a pool than there are. So for any prices >= 0
 
-    latency:     cheapest priced walk - sum(caps * prices)  <=  latency of every plan
-    throughput:  cheapest priced walk within period T > sum(caps * prices)  =>  no plan has a period <= T
+    latency:     cheapest priced path - sum(caps * prices)  <=  latency of every plan
+    throughput:  cheapest priced path within period T > sum(caps * prices)  =>  no plan has a period <= T
 
-A cheapest walk is a short dynamic program over (kind, boundary), so anybody can verify a bound from its prices: they
-are the duals that a plan stores as its witness. They are found by a subgradient method here.
+The cheapest path is a shortest path over (kind, boundary), so anybody can verify a bound from its prices: they are the
+duals that a plan stores as its witness. A subgradient method finds good ones.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from morpho.plan.solve.exact.feasibility_frontier import relaxed_reach
+from morpho.plan.solve.exact.feasibility_frontier import relaxed_feasible
 from morpho.plan.solve.problem import Problem
 
 FEW_CODES = 5_000  # so few multisets of nodes are quicker to look through than to price
 
 
 @dataclass(frozen=True)
-class Walks:
+class RelaxedPath:
     """Cheapest completions: `after[k, a]` from a stage on kind k that ended at boundary a; `whole` from nothing."""
 
     after: np.ndarray  # (kinds, boundaries)
@@ -33,7 +32,7 @@ class Walks:
     visits: np.ndarray  # how many nodes of each pool the cheapest walk takes
 
 
-def cheapest_walk(problem: Problem, prices: np.ndarray, weigh_time: bool = True) -> Walks:
+def relaxed_path(problem: Problem, prices: np.ndarray, weigh_time: bool = True) -> RelaxedPath:
     """The cheapest priced walk, from the end of the chain to its beginning; without time, only prices count."""
     depth, kinds = problem.depth, problem.kinds
     time = problem.time if weigh_time else np.zeros_like(problem.time)
@@ -68,7 +67,7 @@ def cheapest_walk(problem: Problem, prices: np.ndarray, weigh_time: bool = True)
         if at == depth:
             break
         kind = int(next_kind[kind, at])
-    return Walks(after, whole, visits)
+    return RelaxedPath(after, whole, visits)
 
 
 @dataclass(frozen=True)
@@ -77,13 +76,13 @@ class Bound:
 
     seconds: float
     prices: np.ndarray
-    walks: Walks
+    walks: RelaxedPath
 
 
 def latency_bound(problem: Problem, upper_s: float = math.inf, rounds: int = 100) -> Bound:
     """The best bound on the latency that a subgradient method finds."""
     prices = np.zeros(len(problem.caps))
-    walks = cheapest_walk(problem, prices)
+    walks = relaxed_path(problem, prices)
     best = Bound(walks.whole, prices, walks)
     if not math.isfinite(walks.whole):
         return best
@@ -97,7 +96,7 @@ def latency_bound(problem: Problem, upper_s: float = math.inf, rounds: int = 100
         if norm == 0 or best.seconds >= upper_s * (1 - 1e-9):
             break  # the walk is a plan, or the bound meets the best plan known
         prices = np.maximum(0.0, prices + stretch * max(target - value, 1e-6 * abs(target)) / norm * slope)
-        walks = cheapest_walk(problem, prices)
+        walks = relaxed_path(problem, prices)
         value = walks.whole - float(problem.caps @ prices)
         since += 1
         if value > best.seconds:
@@ -109,7 +108,7 @@ def latency_bound(problem: Problem, upper_s: float = math.inf, rounds: int = 100
 
 def certified(problem: Problem, period_s: float, prices: np.ndarray) -> bool:
     """Whether prices prove that no plan keeps within a period."""
-    walks = cheapest_walk(problem.within(period_s), prices, weigh_time=False)
+    walks = relaxed_path(problem.within(period_s), prices, weigh_time=False)
     return walks.whole > float(problem.caps @ prices) * (1 + 1e-9)
 
 
@@ -126,7 +125,7 @@ class Refutation:
     """Prices that sum to 1 over all nodes; where the cheapest walk costs more than 1 there is no plan."""
 
     prices: np.ndarray
-    walks: Walks
+    walks: RelaxedPath
 
     @property
     def proves(self) -> bool:
@@ -138,7 +137,7 @@ def refute(problem: Problem, rounds: int = 60, prices: np.ndarray | None = None)
     """Look for prices that prove a problem (already limited to a period) to have no plan; the best ones found."""
     weights = reach_prices(problem) if prices is None else prices
     weights = weights / max(float(problem.caps @ weights), 1e-300)
-    best = Refutation(weights, cheapest_walk(problem, weights, weigh_time=False))
+    best = Refutation(weights, relaxed_path(problem, weights, weigh_time=False))
     stretch, since, walks = 1.0, 0, best.walks
     for _ in range(rounds):
         excess = (walks.visits - problem.caps).astype(float)
@@ -147,7 +146,7 @@ def refute(problem: Problem, rounds: int = 60, prices: np.ndarray | None = None)
         slope = np.where((excess < 0) & (weights <= 0), 0.0, excess)
         weights = np.maximum(0.0, weights + stretch * (1.05 - walks.whole) / max(float(slope @ slope), 1e-300) * slope)
         weights = weights / max(float(problem.caps @ weights), 1e-300)
-        walks = cheapest_walk(problem, weights, weigh_time=False)
+        walks = relaxed_path(problem, weights, weigh_time=False)
         since += 1
         if walks.whole > best.walks.whole:
             best, since = Refutation(weights, walks), 0
@@ -184,7 +183,7 @@ def period_bound(problem: Problem, upper_s: float, rounds: int = 60, tolerance: 
             tries -= 1
             middle = math.sqrt(low * high) if low > 0 and high / low > 4 else (low + high) / 2
             limited = problem.within(middle)
-            if relaxed_reach(limited, FEW_CODES):
+            if relaxed_feasible(limited, FEW_CODES):
                 high = middle  # most likely there is a plan, and no price says otherwise
                 continue
             answer = refute(limited, effort, guess)

@@ -41,7 +41,7 @@ def _toml(text: str, file: str) -> dict[str, Any]:
         raise fail(ValueFault, "plan", f"{file} is not valid TOML: {error}", "repair the file") from None
 
 
-class Table:
+class TomlTable:
     """A table of a file that knows where it stands, so that every complaint can say it."""
 
     def __init__(self, file: str, place: str, data: Any, known: Iterable[str]) -> None:
