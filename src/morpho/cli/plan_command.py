@@ -41,7 +41,8 @@ def plan(
     exclude: Annotated[Texts | None, limit("Leave a node out; may be repeated.", metavar="NODE")] = None,
     pin: Annotated[Texts | None, limit("Keep a layer, or FIRST:END, on a node.", metavar="LAYER=NODE")] = None,
     tied: Annotated[str, limit("Layers that share weights: copy or together.", metavar="HOW")] = "copy",
-    activations: Annotated[str, limit("Types that links may send, for example f16,int8.", metavar="TYPES")] = "f16",
+    activations: Annotated[str, limit("Types that links may send, as in f16,int8; default: what the model computes in, so "
+                                           "that links lose nothing.", metavar="TYPES")] = "",
     error_budget: Annotated[float | None, limit("Most rounding error of all links; chooses each link's type.",
                                                 metavar="X")] = None,
     tensor: Annotated[int, limit("Most equal nodes that share each layer.", min=1, metavar="N")] = 1,
@@ -69,7 +70,7 @@ def plan(
 
     machines = Cluster.load(cluster)
     constraints = Constraints(headroom, part.pins(pin or ()), tuple(exclude or ()), max_stages, tied,
-                              tuple(activations.split(",")), error_budget, tensor, data)
+                              tuple(name.strip() for name in activations.split(",") if name.strip()), error_budget, tensor, data)
     card = ModelCard.from_config(model, batch, context, dtype, micro_batches)
     drawn = {"cluster": plot, "steady": gantt, "token": gantt_token, "front": front}
     wishes = part.Wishes(json, {what: path for what, path in drawn.items() if path}, what_if or (), compare, explain,

@@ -10,10 +10,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from morpho.base.errors import ArgumentError, ValueFault, fail
 from morpho.plan.cluster.node import Link, Node, mbit_per_s  # noqa: F401 (the example above)
@@ -35,9 +38,9 @@ class Cluster:
         if not self.nodes:
             raise fail(ArgumentError, "plan", f"the cluster {self.name!r} has no nodes", "give at least one node")
         names = [node.name for node in self.nodes]
-        for name in names:
-            if names.count(name) > 1:
-                raise fail(ArgumentError, "plan", f"two nodes are called {name!r}", "names are unique")
+        twice = next((name for name, count in Counter(names).items() if count > 1), None)
+        if twice is not None:
+            raise fail(ArgumentError, "plan", f"two nodes are called {twice!r}", "names are unique")
         for what in ("bandwidth_bytes_per_s", "latency_s"):
             matrix = getattr(self, what)
             if len(matrix) != len(names) or any(len(row) != len(names) for row in matrix):
@@ -115,28 +118,21 @@ class Cluster:
         >>> Cluster.uniform([Node("a", **node), other, Node("c", **node)], 1, 0).kinds()
         ((0, 2), (1,))
         """
+        wide, late = np.array(self.bandwidth_bytes_per_s), np.array(self.latency_s)
         found: list[list[int]] = []
-        for i in range(len(self.nodes)):
-            for kind in found:
-                if all(self._alike(i, j) for j in kind) and self._inside_equal([*kind, i]):
-                    kind.append(i)
-                    break
+        by_figures: dict[tuple[Any, ...], list[list[int]]] = {}
+        for i, node in enumerate(self.nodes):
+            alike = by_figures.setdefault(node.figures(), [])
+            # Equal to the first of a group in all links, and by the group's inner link: then equal to each of them.
+            home = next((kind for kind in alike if all(
+                _swap_changes_nothing(links, kind[0], i)
+                and (len(kind) == 1 or links[kind[0], i] == links[kind[0], kind[1]]) for links in (wide, late))), None)
+            if home is None:
+                alike.append([i])
+                found.append(alike[-1])
             else:
-                found.append([i])
+                home.append(i)
         return tuple(tuple(kind) for kind in found)
-
-    def _lines(self, i: int, j: int) -> tuple[float, ...]:
-        wide, late = self.bandwidth_bytes_per_s, self.latency_s
-        return wide[i][j], late[i][j]
-
-    def _alike(self, i: int, j: int) -> bool:
-        if self.nodes[i].figures() != self.nodes[j].figures():
-            return False
-        others = [k for k in range(len(self.nodes)) if k not in (i, j)]
-        return all(self._lines(i, k) == self._lines(j, k) and self._lines(k, i) == self._lines(k, j) for k in others)
-
-    def _inside_equal(self, kind: list[int]) -> bool:
-        return len({self._lines(i, j) for i in kind for j in kind if i != j}) <= 1
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -152,3 +148,11 @@ class Cluster:
         )
         wide, late = ([tuple(map(float, row)) for row in data[key]] for key in ("bandwidth_bytes_per_s", "latency_s"))
         return Cluster(nodes, tuple(wide), tuple(late), data.get("name", "cluster"))
+
+
+def _swap_changes_nothing(links: np.ndarray, i: int, j: int) -> bool:
+    """Whether two nodes have equal links to all others, from all others, and to each other."""
+    other = np.ones(len(links), dtype=bool)
+    other[[i, j]] = False
+    return bool(links[i, j] == links[j, i] and (links[i, other] == links[j, other]).all()
+                and (links[other, i] == links[other, j]).all())

@@ -71,8 +71,13 @@ class ModelCard:
 
     @property
     def activation_dtype(self) -> str:
-        """What activations are inside a stage: f32 models compute in f32, all others in 16 bits."""
-        return "f32" if self.dtype == "f32" else "f16"
+        """What activations are inside a stage, and what links send unless a plan may send less.
+
+        >>> block = Layer("b", "block", 0, 0, 0, 0, weight_bytes=10)
+        >>> [ModelCard("toy", (block,), dtype=dtype).activation_dtype for dtype in ("f32", "bf16", "q4")]
+        ['f32', 'bf16', 'f16']
+        """
+        return self.dtype if self.dtype in ("f32", "bf16") else "f16"
 
     @property
     def tokens_per_pass(self) -> int:

@@ -60,7 +60,8 @@ def link_seconds(card: ModelCard, cluster: Cluster, stage: Stage, following: Sta
     """Transfer time from a stage to the next one; nothing after the last."""
     if following is None:
         return 0.0
-    return cluster.link(stage.node, following.node).seconds(card.cut_bytes(stage.end, stage.activation_dtype, phase))
+    dtype = stage.activation_dtype or card.activation_dtype
+    return cluster.link(stage.node, following.node).seconds(card.cut_bytes(stage.end, dtype, phase))
 
 
 def fill(card: ModelCard, cluster: Cluster, stages: Sequence[Stage], constraints: Constraints | None = None
@@ -68,6 +69,8 @@ def fill(card: ModelCard, cluster: Cluster, stages: Sequence[Stage], constraints
     """The stages with all computed fields: memory, times, what binds each. SetSearch and memory are not judged here."""
     constraints = constraints or Constraints()
     done = []
+    stages = [stage if stage.activation_dtype else replace(stage, activation_dtype=constraints.link_dtype(card))
+              for stage in stages]
     for stage, following in zip(stages, [*stages[1:], None]):
         members = stage.members or (stage.node,)
         times = {f"{prefix}compute_s": stage_seconds(card, cluster, stage, phase)
@@ -163,12 +166,12 @@ def check_constraints(card: ModelCard, stages: Sequence[Stage], constraints: Con
         wrong.append(f"{len(stages)} stages are more than {constraints.max_stages}")
     if constraints.tied == "together" and card.tied and place[card.tied[0]] is not place[card.tied[1]]:
         wrong.append(f"layers {card.tied[0]} and {card.tied[1]} must stay together")
-    spent = math.fsum(ACTIVATION_ERROR[stage.activation_dtype] for stage in stages[:-1])
+    sent = [stage.activation_dtype or constraints.link_dtype(card) for stage in stages[:-1]]
+    spent = math.fsum(ACTIVATION_ERROR[dtype] for dtype in sent)
     budget = constraints.activation_error_budget
-    if budget is not None and spent > budget * (1 + 1e-9):
+    if budget is not None and spent > budget:  # powers of two: their sums are exact
         wrong.append(f"activation errors of {spent:g} exceed the budget of {budget:g}")
-    wrong += [f"activations cannot be sent as {stage.activation_dtype}" for stage in stages[:-1]
-              if stage.activation_dtype not in constraints.activation_dtypes]
+    wrong += [f"activations cannot be sent as {dtype}" for dtype in sent if dtype not in constraints.link_dtypes(card)]
     if wrong:
         raise fail(ArgumentError, "plan", f"the strategy breaks a constraint: {wrong[0]}",
                    "use one that knows constraints, such as 'optimal' or 'annealing'")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from morpho.base.errors import ArgumentError, MorphoError, ValueFault, fail
 from morpho.plan.cluster.cluster import Cluster
 from morpho.plan.model.card import ModelCard
-from morpho.plan.model.layer import ACTIVATION_ERROR
+from morpho.plan.model.layer import ACTIVATION_ERROR, BYTES_OF
 from morpho.plan.predict.shapes import require
 
 OBJECTIVES = ("throughput", "latency", "balanced")
@@ -29,14 +29,16 @@ class Stage:
     A strategy gives `node`, `start`, `end` and `activation_dtype`; `predict.fill` computes the rest. `members` are
     all nodes that share every layer of the stage (the first is `node`; one member means no tensor parallelism).
     `replicas` are the members of each copy of the stage when the batch is split over copies of the pipeline (the
-    first is `members`). `link_s` is the transfer to the next stage (0 for the last). `binds` says what its time is
-    made of: "compute", "memory bandwidth", "measured" or "link"; `memory_tight` that one more layer would not fit.
+    first is `members`). `activation_dtype` is the type of the link to the next stage; empty in a strategy's answer, it
+    is the model's own where the constraints allow that, else the quickest they allow. `link_s` is the transfer to the
+    next stage (0 for the last). `binds` says what its time is made of: "compute", "memory bandwidth", "measured" or
+    "link"; `memory_tight` that one more layer would not fit.
     """
 
     node: str
     start: int
     end: int
-    activation_dtype: str = "f16"
+    activation_dtype: str = ""
     members: tuple[str, ...] = ()
     replicas: tuple[tuple[str, ...], ...] = ()
     memory_needed_bytes: int = 0
@@ -88,8 +90,9 @@ class Constraints:
 
     `headroom` is the share of each node's memory that stays free. `pinned` maps a layer to the node it must be on.
     `tied` is "copy" (layers that share weights may lie apart, each with a copy) or "together" (in one stage).
-    `activation_dtypes` are the types links may send; where there are several, each link's type is chosen with the cut
-    so that the sum of `ACTIVATION_ERROR` over the links stays within `activation_error_budget` (None: no limit).
+    `activation_dtypes` are the types links may send; none named means the model's own, so that links lose nothing.
+    Where there are several, each link's type is chosen with the cut. The sum of `ACTIVATION_ERROR` over the links stays
+    within `activation_error_budget` (None: no limit).
     `tensor` and `data` allow groups of interchangeable nodes to share layers or the batch, up to that degree.
 
     >>> Constraints(headroom=0.1).available_bytes(1000)
@@ -101,7 +104,7 @@ class Constraints:
     excluded: tuple[str, ...] = ()
     max_stages: int | None = None
     tied: str = "copy"
-    activation_dtypes: tuple[str, ...] = ("f16",)
+    activation_dtypes: tuple[str, ...] = ()
     activation_error_budget: float | None = None
     tensor: int = 1
     data: int = 1
@@ -111,8 +114,6 @@ class Constraints:
             raise fail(ValueFault, "plan", f"headroom is {self.headroom}", "it is a share of memory: 0 <= headroom < 1")
         if self.tied not in ("copy", "together"):
             raise fail(ValueFault, "plan", f"tied is {self.tied!r}", "use 'copy' or 'together'")
-        if not self.activation_dtypes:
-            raise fail(ValueFault, "plan", "no activation dtype is allowed", "name at least one")
         for dtype in self.activation_dtypes:
             if dtype not in ACTIVATION_ERROR:
                 raise fail(ValueFault, "plan", f"activations cannot be sent as {dtype!r}",
@@ -124,6 +125,16 @@ class Constraints:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise fail(ValueFault, "plan", f"{name} is {value!r}", "give a positive whole number")
+
+    def link_dtypes(self, card: ModelCard) -> tuple[str, ...]:
+        """The types links may send for this model."""
+        return self.activation_dtypes or (card.activation_dtype,)
+
+    def link_dtype(self, card: ModelCard) -> str:
+        """What a link sends where nobody chose: the model's own type if allowed, else the quickest of those allowed."""
+        allowed = self.link_dtypes(card)
+        own = card.activation_dtype
+        return own if own in allowed else min(allowed, key=lambda name: (BYTES_OF[name], ACTIVATION_ERROR[name]))
 
     def available_bytes(self, memory_bytes: int) -> int:
         """What a node of this memory may hold."""

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import math
 import time as clock
-from itertools import pairwise
 from random import Random
 
 import numpy as np
 
-from morpho.base.errors import MorphoError
-from morpho.plan.solve.exact.feasibility_sets import SetSearch
-from morpho.plan.solve.exact.relaxation import refute
+from morpho.base.errors import MemoryLimit, MorphoError, fail
+from morpho.plan.solve.anytime import first_placement
+from morpho.plan.solve.deadline import NEVER, Deadline
+from morpho.plan.solve.exact.feasibility_sets import feasible
 from morpho.plan.solve.heuristics import CHEAP_RULES
 from morpho.plan.solve.problem import Placement, Problem, build, no_plan
 from morpho.plan.solve.registry import Proposal, Request, register_strategy, run_strategy
@@ -36,7 +36,8 @@ class Chain:
     def __init__(self, problem: Problem, path: Placement, objective: str) -> None:
         self.problem, self.throughput = problem, objective != "latency"
         self.time, self.far = problem.time.tolist(), problem.far.tolist()
-        self.link = problem.link.tolist()
+        self.late, self.wide = problem.late.tolist(), problem.wide.tolist()
+        self.sizes, self.limit = problem.sizes.tolist(), problem.limit_s
         self.pool, self.use = problem.pool.tolist(), problem.use.tolist()
         self.free = [int(cap) for cap in problem.caps]
         for kind, *_ in path:
@@ -58,8 +59,8 @@ class Chain:
                 spent = time[kind][end] - time[kind][start]
                 total += (spent / self.scale) ** POWER if self.throughput else spent
             if previous is not None:
-                hop = self.link[option][previous[0]][kind][start]
-                if hop == math.inf:
+                hop = self.late[previous[0]][kind] + self.sizes[option][start] / self.wide[previous[0]][kind]
+                if hop == math.inf or hop > self.limit:
                     return math.inf
                 total += (hop / self.scale) ** POWER if self.throughput else hop
             previous = stage
@@ -70,7 +71,7 @@ class Chain:
         budget = self.problem.budget
         if budget is None:
             return True
-        return math.fsum(self.problem.errors[stage[3]] for stage in path[1:]) <= budget * (1 + 1e-12)
+        return math.fsum(self.problem.errors[stage[3]] for stage in path[1:]) <= budget
 
     def propose(self, random: Random) -> tuple[int, int, Placement] | None:
         """A move as (first, last, the stages that replace path[first:last])."""
@@ -201,7 +202,9 @@ def best_cuts(problem: Problem, kinds: list[int], objective: str) -> tuple[float
     for position, kind in enumerate(kinds):
         time = problem.time[kind]
         if position:
-            hop = problem.link[0, kinds[position - 1], kind]
+            before = kinds[position - 1]
+            hop = problem.late[before, kind] + problem.sizes[0] / problem.wide[before, kind]
+            hop = np.where(hop <= problem.limit_s, hop, np.inf)
             reached = np.maximum(reached, hop) if objective != "latency" else reached + hop
         spans = time[None, :] - time[:, None]  # (start, end)
         through = np.maximum(reached[:, None], spans) if objective != "latency" else reached[:, None] + spans
@@ -218,17 +221,20 @@ def best_cuts(problem: Problem, kinds: list[int], objective: str) -> tuple[float
     return float(reached[depth]), path[::-1]
 
 
-def climb(problem: Problem, path: Placement, objective: str, tries: int, random: Random) -> Placement:
+def climb(problem: Problem, path: Placement, objective: str, tries: int, random: Random, deadline: Deadline = NEVER
+          ) -> Placement:
     """Swap, replace, drop and add nodes of a path, with the best cuts for each order, while that helps."""
     which = 1 if objective == "latency" else 0
     best, value = path, problem.values(path)[which]
     kinds = [stage[0] for stage in path]
     for _ in range(tries):
+        if deadline.passed():
+            break
         order = _other_order(problem, kinds, random)
         found = best_cuts(problem, order, objective) if order and len(order) <= problem.max_stages else None
         if found and found[0] <= value * (1 + 1e-12) and order is not None:
             kinds = order
-            if found[0] < value * (1 - 1e-12):
+            if found[0] < value * (1 - 1e-12) and problem.allows(found[1]):
                 value, best = found
     return best
 
@@ -259,41 +265,38 @@ def _sample(chain: Chain, random: Random) -> float:
     return math.inf if move is None else chain.change(*move)
 
 
-def cheap_start(request: Request, problem: Problem) -> Placement:
-    """The best plan of the rules of thumb, or where none of them fits any plan a narrow search finds."""
+def start_placement(request: Request, problem: Problem, objective: str, deadline: Deadline = NEVER
+                    ) -> Placement | None:
+    """The best plan of the heuristics; where none of them fits, any plan a search finds; None: there is none."""
     found: list[tuple[float, Placement]] = []
     for name in CHEAP_RULES:
         try:
             path = problem.placement_of(list(run_strategy(name, request).stages))
-        except (MorphoError, KeyError):
+        except (MorphoError, KeyError, ValueError):
             continue  # this rule finds no plan, or cuts where the problem may not be cut
-        if _allowed(problem, path):
-            found.append((problem.values(path)[1 if request.objective == "latency" else 0], path))
+        if problem.allows(path):
+            found.append((problem.values(path)[1 if objective == "latency" else 0], path))
     if found:
         return min(found)[1]
-    for width in (16, 256, None):
-        search = SetSearch(problem, width=width)
-        search.refutation = refute(problem, 40)
-        path = search.first_path()
-        if path is not None:
-            return path
-    raise no_plan(request.card, request.cluster, request.constraints)
-
-
-def _allowed(problem: Problem, path: Placement) -> bool:
-    """Whether a rule's path keeps all constraints."""
-    fits = all(end <= problem.far[kind, start] for kind, start, end, _ in path)
-    linked = all(math.isfinite(problem.link[b[3], a[0], b[0], a[2]]) for a, b in pairwise(path))
-    return fits and linked and len(path) <= problem.max_stages
+    path, sure = first_placement(problem, deadline)
+    if path is None and not sure and not deadline.passed():
+        path, sure = feasible(problem, deadline=deadline)
+    if path is None and not sure:
+        raise fail(MemoryLimit, "plan", "no plan was found, and none was ruled out", "give the search more seconds")
+    return path
 
 
 @register_strategy("annealing")
 def annealing(request: Request) -> Proposal:
     """`moves` (default 100,000) or `seconds` bound the walk; `moves` makes it the same on every machine."""
     problem = build(request.card, request.cluster, request.constraints)
-    start = cheap_start(request, problem)
-    moves, seconds = int(request.options.get("moves", MOVES)), request.options.get("seconds")
-    share = None if seconds is None else 0.7 * float(seconds)
-    path = anneal(problem, start, request.objective, request.seed, moves, share)
+    seconds = request.options.get("seconds")
+    deadline = Deadline(None if seconds is None else 0.8 * float(seconds))
+    start = start_placement(request, problem, request.objective, deadline)
+    if start is None:
+        raise no_plan(request.card, request.cluster, request.constraints)
+    moves = int(request.options.get("moves", MOVES))
+    path = anneal(problem, start, request.objective, request.seed, moves,
+                  None if seconds is None else 0.7 * deadline.left_s())
     tries = int(CLIMBS * (moves / MOVES if seconds is None else float(seconds)))
-    return Proposal(problem.stages(climb(problem, path, request.objective, tries, Random(request.seed))))
+    return Proposal(problem.stages(climb(problem, path, request.objective, tries, Random(request.seed), deadline)))

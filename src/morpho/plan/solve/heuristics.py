@@ -52,7 +52,7 @@ def lay_out(request: Request, names: Sequence[str], cuts: Sequence[int], repair:
     """Stages at these cuts; where a stage does not fit its node, what is too much goes to the next one."""
     card, limits = request.card, request.constraints
     free = limits.activation_error_budget is None
-    dtype = (_small if free else _exact)(limits.activation_dtypes)
+    dtype = (_small if free else _exact)(limits.link_dtypes(card))
     stages, start = [], 0
     for name, cut in zip(names, cuts[1:]):
         end = cut if name != names[-1] else card.depth

@@ -3,13 +3,16 @@
 Interchangeable nodes are a *pool* with a capacity. A *kind* of stage takes `use[k]` nodes of pool `pool[k]`: one, or
 several that share each layer (tensor parallelism). A stage of kind k over layers [a, b) takes `time[k, b] - time[k,
 a]` seconds and is allowed when `b <= far[k, a]`: memory and pins only ever forbid longer stages, so `far` says it
-all. The cut at boundary a from kind k to kind l, sent as option d, takes `link[d, k, l, a]` seconds.
+all. The cut at boundary a from kind k to kind l, sent as option d, takes `late[k, l] + sizes[d, a] / wide[k, l]`
+seconds, and is not allowed where that exceeds `limit_s`. Links are kept in this factored form: the dense array `link`
+is for searches of few nodes only.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -37,13 +40,17 @@ class Problem:
     pool: np.ndarray  # (kinds,)
     use: np.ndarray  # (kinds,)
     data: int  # copies of the pipeline
-    time: np.ndarray  # (kinds, boundaries)
+    seconds: np.ndarray  # (kinds, steps)
+    time: np.ndarray  # (kinds, boundaries): running sums of `seconds`, what no stage may hold left out
     far: np.ndarray  # (kinds, boundaries)
-    link: np.ndarray  # (options, kinds, kinds, boundaries)
+    late: np.ndarray  # (kinds, kinds), infinite where there is no line
+    wide: np.ndarray  # (kinds, kinds)
+    sizes: np.ndarray  # (options, boundaries), infinite at 0
     dtypes: tuple[str, ...]
     errors: tuple[float, ...]
     budget: float | None
     max_stages: int
+    limit_s: float = math.inf
 
     @property
     def depth(self) -> int:
@@ -65,16 +72,29 @@ class Problem:
         """Kinds for which there are enough nodes, (kinds,)."""
         return self.use <= self.caps[self.pool]
 
+    def link_at(self, option: int, boundary: int) -> np.ndarray:
+        """Seconds of the cut at a boundary between every two kinds, (kinds, kinds)."""
+        with np.errstate(invalid="ignore"):
+            found = self.late + self.sizes[option, boundary] / self.wide
+        return np.where(found <= self.limit_s, found, np.inf)
+
+    @cached_property
+    def link(self) -> np.ndarray:
+        """All cuts, (options, kinds, kinds, boundaries)."""
+        with np.errstate(invalid="ignore"):
+            found = self.late[None, :, :, None] + self.sizes[:, None, None, :] / self.wide[None, :, :, None]
+        return np.where(found <= self.limit_s, found, np.inf)
+
     @cached_property
     def best_link(self) -> np.ndarray:
         """The quickest option of each cut, (kinds, kinds, boundaries): a relaxation where there is a budget."""
-        return self.link.min(axis=0)
+        return self.link[0] if len(self.sizes) == 1 else self.link.min(axis=0)
 
     @cached_property
     def uniform_cuts(self) -> bool:
         """Whether a link takes as long at every inner cut."""
-        inner = self.best_link[:, :, 1:-1]
-        return inner.shape[2] == 0 or bool((inner == inner[:, :, :1]).all())
+        inner = self.sizes.min(axis=0)[1:-1]
+        return len(inner) == 0 or bool((inner == inner[0]).all())
 
     @cached_property
     def low(self) -> np.ndarray:
@@ -82,13 +102,29 @@ class Problem:
         ends = np.arange(self.depth + 1)
         return np.stack([np.searchsorted(row, ends, side="left") for row in self.far])
 
+    def capped(self, limit_s: float) -> Problem:
+        """The problem in which no stage holds a step that alone takes longer than a limit.
+
+        Such steps leave the running sums, which are then exact to the size of the limit however far times are apart.
+        """
+        over = self.seconds > limit_s
+        if not over.any():
+            return self
+        blocked = np.where(over, np.arange(self.depth), self.depth)
+        following = np.minimum.accumulate(blocked[:, ::-1], axis=1)[:, ::-1]  # the next step that is too long
+        following = np.concatenate([following, np.full((self.kinds, 1), self.depth)], axis=1)
+        kept = np.cumsum(np.where(over, 0.0, self.seconds), axis=1)
+        return replace(self, far=np.minimum(self.far, following),
+                       time=np.concatenate([np.zeros((self.kinds, 1)), kept], axis=1))
+
     def within(self, period_s: float) -> Problem:
         """The problem in which no stage and no link may take longer than a period."""
         limit = period_s * (1 + SLACK)
+        kept = self.capped(limit)
         # A difference of sums is exact only to the size of the sums, which matters for short stages late in the chain.
         reach = np.stack([np.searchsorted(row, row + (limit + ROUNDING * row[-1]), side="right") - 1
-                          for row in self.time])
-        return replace(self, far=np.minimum(self.far, reach), link=np.where(self.link <= limit, self.link, np.inf))
+                          for row in kept.time])
+        return replace(kept, far=np.minimum(kept.far, reach), limit_s=min(self.limit_s, limit))
 
     def stages(self, path: Placement) -> list[Stage]:
         """Stages of a path of (kind, start, end, option of the link into it), nodes of a pool in their order."""
@@ -112,30 +148,47 @@ class Problem:
 
     def values(self, path: Placement) -> tuple[float, float]:
         """Period and latency of a path."""
-        compute = [self.time[kind, end] - self.time[kind, start] for kind, start, end, _ in path]
-        links = [self.link[after[3], before[0], after[0], before[2]] for before, after in pairwise(path)]
-        return float(max(compute + links)), float(math.fsum(compute + links))
+        compute = [math.fsum(self.seconds[kind, start:end].tolist()) for kind, start, end, _ in path]
+        links = [self.hop(after[3], before[0], after[0], before[2]) for before, after in pairwise(path)]
+        return max(compute + links), math.fsum(compute + links)
+
+    def hop(self, option: int, source: int, target: int, boundary: int) -> float:
+        """Seconds of one cut."""
+        found = float(self.late[source, target] + self.sizes[option, boundary] / self.wide[source, target])
+        return found if found <= self.limit_s else math.inf
+
+    def allows(self, path: Placement) -> bool:
+        """Whether a placement keeps memory, pins, lines, the limit of stages and the budget of link types."""
+        fits = all(start < end <= self.far[kind, start] for kind, start, end, _ in path)
+        linked = fits and all(math.isfinite(self.hop(b[3], a[0], b[0], a[2])) for a, b in pairwise(path))
+        return linked and len(path) <= self.max_stages and (
+            self.budget is None or math.fsum(self.errors[stage[3]] for stage in path[1:]) <= self.budget)
 
 
 def build(card: ModelCard, cluster: Cluster, constraints: Constraints, data: int = 1) -> Problem:
     """The arrays of a request, for one of `data` equal copies of the pipeline."""
     pools = split_pinned(cluster.kinds(), {cluster.index(node) for node in constraints.pinned.values()})
-    ways = [(pool, use) for pool, nodes in enumerate(pools) for use in range(1, constraints.tensor + 1)
-            if use == 1 or (use <= len(nodes) // data and _linked(cluster, nodes))]
+    ways = [(pool, use) for pool, nodes in enumerate(pools)
+            for use in range(1, max(1, min(constraints.tensor, len(nodes) // data)) + 1)
+            if use == 1 or _linked(cluster, nodes)]
     pool, use = (np.array(column, dtype=np.int64) for column in zip(*ways))
-    steps, options = _steps(card, constraints), _options(constraints)
-    seconds = np.stack([_seconds(card, cluster, pools[number], degree) for number, degree in ways])
-    prefix = np.concatenate([np.zeros((len(ways), 1)), np.cumsum(seconds, axis=1)], axis=1)
+    steps, options = _steps(card, constraints), _options(card, constraints)
+    layers = np.stack([_seconds(card, cluster, pools[number], degree) for number, degree in ways])
+    seconds = np.stack([layers[:, a:b].sum(axis=1) for a, b in pairwise(steps)], axis=1)
     memory = [constraints.available_bytes(cluster.nodes[pools[number][0]].memory_bytes) * degree
               for number, degree in ways]
     far = _far(card, np.array(memory), steps)
     _apply_pins(far, [pools[number] for number, _ in ways], cluster, constraints, steps)
-    link = np.stack([_links(card, cluster, pools, ways, data, steps, dtype) for dtype in options])
+    late, wide = _links(cluster, pools, ways, data)
+    sizes = np.array([[math.inf, *(card.cut_bytes(step, dtype) for step in steps[1:])] for dtype in options])
     count = sum(len(nodes) // data for nodes in pools)
+    errors = tuple(ACTIVATION_ERROR[dtype] for dtype in options)
+    most, budget = min(constraints.max_stages or count, count, len(steps) - 1), constraints.activation_error_budget
+    if budget is not None and len(options) == 1:  # the budget of one type is a number of links
+        most, budget = min(most, int(Fraction(budget) / Fraction(errors[0])) + 1), None
     return Problem(tuple(steps), tuple(tuple(cluster.nodes[i].name for i in nodes) for nodes in pools), pool, use, data,
-                   prefix[:, steps], far, link, options, tuple(ACTIVATION_ERROR[dtype] for dtype in options),
-                   constraints.activation_error_budget if len(options) > 1 else None,
-                   min(constraints.max_stages or count, count, len(steps) - 1))
+                   seconds, np.concatenate([np.zeros((len(ways), 1)), np.cumsum(seconds, axis=1)], axis=1), far, late,
+                   wide, sizes, options, errors, budget, most)
 
 
 def _linked(cluster: Cluster, nodes: tuple[int, ...]) -> bool:
@@ -149,9 +202,9 @@ def split_pinned(kinds: tuple[tuple[int, ...], ...], pinned: set[int]) -> tuple[
     return tuple(kind for kind in free if kind) + tuple((i,) for i in sorted(pinned))
 
 
-def _options(constraints: Constraints) -> tuple[str, ...]:
+def _options(card: ModelCard, constraints: Constraints) -> tuple[str, ...]:
     """Types to choose from: with no budget, only the smallest, which is always the quickest."""
-    ordered = sorted(set(constraints.activation_dtypes), key=lambda name: (ACTIVATION_ERROR[name], BYTES_OF[name]))
+    ordered = sorted(set(constraints.link_dtypes(card)), key=lambda name: (ACTIVATION_ERROR[name], BYTES_OF[name]))
     if constraints.activation_error_budget is None:
         return (min(ordered, key=lambda name: (BYTES_OF[name], ACTIVATION_ERROR[name])),)
     return tuple(ordered)
@@ -208,20 +261,18 @@ def _apply_pins(far: np.ndarray, kinds: list[tuple[int, ...]], cluster: Cluster,
                 row[:before + 1] = np.minimum(row[:before + 1], before)
 
 
-def _links(card: ModelCard, cluster: Cluster, pools: tuple[tuple[int, ...], ...], ways: list[tuple[int, int]],
-           data: int, steps: list[int], dtype: str) -> np.ndarray:
-    """Seconds of every cut between every two kinds; infinite where the pool has no nodes for both, or no line."""
-    sizes = np.array([math.inf, *(card.cut_bytes(step, dtype) for step in steps[1:])])
-    link = np.full((len(ways), len(ways), len(steps)), np.inf)
-    for k, (source, used) in enumerate(ways):
-        for m, (target, wanted) in enumerate(ways):
-            if source == target and used + wanted > len(pools[source]) // data:
-                continue
-            i, j = pools[source][0], pools[target][0 if source != target else -1]
-            wide = cluster.bandwidth_bytes_per_s[i][j]
-            if wide > 0:
-                link[k, m] = cluster.latency_s[i][j] + sizes / wide
-    return link
+def _links(cluster: Cluster, pools: tuple[tuple[int, ...], ...], ways: list[tuple[int, int]], data: int
+           ) -> tuple[np.ndarray, np.ndarray]:
+    """Latency and bandwidth between every two kinds; infinitely late where a pool has no nodes for both, or no line."""
+    first, last = np.array([pools[pool][0] for pool, _ in ways]), np.array([pools[pool][-1] for pool, _ in ways])
+    pool, use = np.array([pool for pool, _ in ways]), np.array([use for _, use in ways])
+    room = np.array([len(pools[pool]) // data for pool, _ in ways])
+    same = pool[:, None] == pool[None, :]
+    target = np.where(same, last[None, :], first[None, :])
+    wide = np.array(cluster.bandwidth_bytes_per_s)[first[:, None], target]
+    late = np.array(cluster.latency_s)[first[:, None], target]
+    none = (wide <= 0) | (same & (use[:, None] + use[None, :] > room[:, None]))
+    return np.where(none, np.inf, late), np.where(wide > 0, wide, 1.0)
 
 
 def require_fit(card: ModelCard, cluster: Cluster, constraints: Constraints) -> None:

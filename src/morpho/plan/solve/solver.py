@@ -11,6 +11,7 @@ from morpho.plan.model.card import ModelCard
 from morpho.plan.predict.closed_form import check_constraints, check_cover, check_memory, evaluate, fill
 from morpho.plan.predict.plan import OBJECTIVES, Constraints, Plan, Prediction
 from morpho.plan.solve import annealing, heuristics, optimal  # noqa: F401 (they register their strategies)
+from morpho.plan.solve.deadline import NEVER, Deadline
 from morpho.plan.solve.exact.dual_bound import certify
 from morpho.plan.solve.registry import STRATEGIES, Proposal, Request, run_strategy
 
@@ -24,18 +25,18 @@ def strategies() -> tuple[str, ...]:
     return tuple(STRATEGIES)
 
 
-def _bounded(card: ModelCard, cluster: Cluster, objective: str, constraints: Constraints, predicted: Prediction
-             ) -> tuple[float, float, Mapping[str, Any]]:
+def _bounded(card: ModelCard, cluster: Cluster, objective: str, constraints: Constraints, predicted: Prediction,
+             deadline: Deadline) -> tuple[float, float, Mapping[str, Any]]:
     """Value, bound and witness of a plan whose strategy knows none.
 
     The score of a balanced plan is taken relative to the bounds of both times, which no plan beats: it is at least 1.
     """
     if objective != "balanced":
         value = predicted.value(objective)
-        found = certify(card, cluster, objective, constraints, value)
+        found = certify(card, cluster, objective, constraints, value, deadline=deadline)
         return value, found.seconds, found.witness
-    quick = certify(card, cluster, "latency", constraints, predicted.latency_s)
-    steady = certify(card, cluster, "throughput", constraints, predicted.period_s)
+    quick = certify(card, cluster, "latency", constraints, predicted.latency_s, deadline=deadline.share(0.5))
+    steady = certify(card, cluster, "throughput", constraints, predicted.period_s, deadline=deadline)
     score = max(predicted.latency_s / quick.seconds, predicted.period_s / steady.seconds)
     return score, 1.0, {"relaxation": "balanced", "best_latency_s": quick.seconds, "best_period_s": steady.seconds,
                         "proofs": [*quick.witness["proofs"], *steady.witness["proofs"]]}
@@ -45,9 +46,9 @@ def solve(card: ModelCard, cluster: Cluster, strategy: str = "optimal", objectiv
           constraints: Constraints | None = None, bound: bool = True, **options: Any) -> Plan:
     """Place a model on a cluster: a plan that covers it, fits, and says how far it may be from the best.
 
-    `options` go to the strategy (`annealing` takes `seconds`). Where a strategy knows no bound, the relaxation gives
-    one; `bound=False` leaves it out. A model that fits nowhere is a `MemoryLimit` that names the layer and the
-    shortfall.
+    `options` go to the strategy: `seconds` bound the search of `optimal` and `annealing`. Where a strategy knows no
+    bound, the relaxation gives one; `bound=False` leaves it out. A model that fits nowhere is a `MemoryLimit` that
+    names the layer and the shortfall.
     """
     if strategy not in STRATEGIES:
         raise fail(ArgumentError, "plan", f"there is no strategy {strategy!r}", f"use one of {', '.join(STRATEGIES)}")
@@ -57,12 +58,23 @@ def solve(card: ModelCard, cluster: Cluster, strategy: str = "optimal", objectiv
     for name in (*constraints.excluded, *constraints.pinned.values()):
         cluster.index(name)
     usable = cluster.without(constraints.excluded) if constraints.excluded else cluster
+    deadline = Deadline(_seconds(options))
     proposal = run_strategy(strategy, Request(card, usable, objective, seed, constraints, options))
-    return complete(card, cluster, proposal, strategy, objective, seed, constraints, bound)
+    return complete(card, cluster, proposal, strategy, objective, seed, constraints, bound, deadline)
+
+
+def _seconds(options: Mapping[str, Any]) -> float | None:
+    """The option `seconds`, if it is a time."""
+    seconds = options.get("seconds")
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, (int, float))
+                                or not 0 <= seconds < float("inf")):
+        raise fail(ValueFault, "plan", f"seconds is {seconds!r}", "give a time limit in seconds, 0 or more")
+    return seconds
 
 
 def complete(card: ModelCard, cluster: Cluster, proposal: Proposal, strategy: str, objective: str = "throughput",
-             seed: int = 0, constraints: Constraints | None = None, bound: bool = True) -> Plan:
+             seed: int = 0, constraints: Constraints | None = None, bound: bool = True, deadline: Deadline = NEVER
+             ) -> Plan:
     """The plan of stages that somebody proposes: cover and memory are checked, prediction and bound attached."""
     constraints = constraints or Constraints()
     usable = cluster.without(constraints.excluded) if constraints.excluded else cluster
@@ -76,7 +88,7 @@ def complete(card: ModelCard, cluster: Cluster, proposal: Proposal, strategy: st
         value = predicted.value("latency" if objective == "latency" else "throughput")
     lower, witness = proposal.lower_bound_s, proposal.witness
     if bound and lower <= 0:
-        value, lower, witness = _bounded(card, usable, objective, constraints, predicted)
+        value, lower, witness = _bounded(card, usable, objective, constraints, predicted, deadline)
     proven = proposal.optimal or lower >= value * (1 - 1e-9)
     return Plan(card, cluster, stages, predicted, strategy, objective, seed, constraints, value,
                 value if proven else lower, proven, witness, tuple(proposal.front), tuple(proposal.notes))

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from morpho.plan.solve.deadline import NEVER, Deadline
 from morpho.plan.solve.problem import Placement, Problem
 
 DENSE_ROWS = 4_000_000
@@ -25,14 +26,15 @@ def _lattice(caps: tuple[int, ...]) -> tuple[np.ndarray, list[np.ndarray], np.nd
     radix = np.array([cap + 1 for cap in caps], dtype=np.int64)
     strides = np.array([math.prod(radix[:position].tolist()) for position in range(len(radix))], dtype=np.int64)
     codes = np.arange(math.prod(radix.tolist()), dtype=np.int64)
-    digits = np.stack([(codes // stride % base).astype(np.int8) for stride, base in zip(strides, radix)])
+    small = np.int8 if max(caps) < 64 else np.int16  # sums of two stay within it
+    digits = np.stack([(codes // stride % base).astype(small) for stride, base in zip(strides, radix)])
     total = digits.sum(axis=0, dtype=np.int64)
     order = np.argsort(total, kind="stable")
     edges = np.searchsorted(total[order], np.arange(int(total.max()) + 2))
     return strides, [order[a:b] for a, b in pairwise(edges)], digits
 
 
-def frontier_search(problem: Problem, strict: bool) -> Placement | None:
+def frontier_search(problem: Problem, strict: bool, deadline: Deadline = NEVER) -> Placement | None:
     """A path through the whole chain within the limits of the problem, by furthest boundaries; see the module."""
     strides, by_count, digits = _lattice(tuple(int(cap) for cap in problem.caps))
     steps = strides[problem.pool] * problem.use  # what a stage of a kind adds to a code
@@ -58,6 +60,7 @@ def frontier_search(problem: Problem, strict: bool) -> Placement | None:
             break
         here = best[:, codes]  # (kinds, rows)
         for kind in range(kinds):
+            deadline.check()
             pool, use = problem.pool[kind], problem.use[kind]
             room = digits[pool, codes] + use <= problem.caps[pool]
             start = np.zeros(len(codes), dtype=dtype)
@@ -83,8 +86,8 @@ def _trace(best: np.ndarray, far: np.ndarray, allowed: np.ndarray, steps: np.nda
         kind, end = int(before), start
 
 
-def relaxed_feasible(problem: Problem, most: int = DENSE_ROWS) -> bool | None:
+def relaxed_feasible(problem: Problem, most: int = DENSE_ROWS, deadline: Deadline = NEVER) -> bool | None:
     """False where furthest boundaries prove that there is no plan; None where there are too many multisets to tell."""
     if math.prod(int(cap) + 1 for cap in problem.caps) > most:
         return None
-    return frontier_search(problem, strict=False) is not None
+    return frontier_search(problem, strict=False, deadline=deadline) is not None

@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 
+from morpho.plan.solve.deadline import NEVER, Deadline
 from morpho.plan.solve.exact.multiset_dp import Level, MultisetDP
 from morpho.plan.solve.exact.relaxation import Refutation, refute
 from morpho.plan.solve.problem import Placement, Problem
@@ -34,7 +35,7 @@ class SetSearch(MultisetDP):
             done = np.argwhere(level.cost[:, :, -1])
             if len(done):
                 return self._trace(int(done[0, 0]), int(done[0, 1]))
-            level = self._next(level) if len(self.levels) < self.problem.max_stages else None
+            level = self._next(level) if len(self.levels) < self.problem.max_stages and not self.expired() else None
         return None
 
     def _first_cells(self) -> Level:
@@ -75,8 +76,8 @@ class SetSearch(MultisetDP):
     def _prune(self, level: Level) -> Level:
         problem, score = self.problem, None
         if self.refutation is not None:
-            prices, after = self.refutation.prices, self.refutation.walks.after
-            paid = level.digits[:, :len(problem.caps)] @ prices  # (rows,)
+            prices, after = self.refutation.prices, self.refutation.relaxed.after
+            paid = level.digits[:, :len(problem.caps)] @ prices[:-1] + self.stages * prices[-1]  # (rows,)
             total = after + paid[:, None, None]
             level.cost &= total <= 1 + 1e-9
             score = np.where(level.cost, total, np.inf).min(axis=(1, 2))
@@ -102,18 +103,19 @@ class SetSearch(MultisetDP):
         raise AssertionError("a reached cell has a predecessor")
 
 
-def feasible(problem: Problem, guess: np.ndarray | None = None) -> tuple[Placement | None, bool]:
+def feasible(problem: Problem, guess: np.ndarray | None = None, deadline: Deadline = NEVER
+             ) -> tuple[Placement | None, bool]:
     """A path through the chain, or None; and whether None is proven rather than given up."""
     rows = math.prod(int(cap) + 1 for cap in problem.caps)
     if rows <= PRICED_ROWS and problem.budget is None:
-        search = SetSearch(problem)
+        search = SetSearch(problem, deadline=deadline)
         path = search.first_path()
         return path, not search.cut
-    refutation = refute(problem, 40, guess)
+    refutation = refute(problem, 40, guess, deadline)
     if refutation.proves:
         return None, True
     for width in (BEAM, None):
-        search = SetSearch(problem, width=width)
+        search = SetSearch(problem, width=width, deadline=deadline)
         search.refutation = refutation
         path = search.first_path()
         if path is not None or not search.cut:

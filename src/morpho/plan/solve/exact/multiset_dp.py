@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from morpho.plan.solve.exact.relaxation import Bound
+from morpho.plan.solve.deadline import NEVER, Deadline
+from morpho.plan.solve.exact.relaxation import Bound, capacities
 from morpho.plan.solve.problem import Placement, Problem
 
 FEW_ROWS = 64  # so few rows are quicker at once than kind by kind
@@ -40,14 +41,15 @@ class Level:
 class MultisetDP:
     """One search. `rows` counts what was looked at; `cut` says that rows were dropped without proof.
 
-    That is because of `width`, or because a level would have had more than `cells`.
+    That is because of `width`, of `cells`, or of the deadline.
     """
 
     problem: Problem
     upper_s: float = math.inf
     bound: Bound | None = None
     width: int | None = None
-    cells: int = 60_000_000
+    cells: int = 60_000_000  # of one level, and twice as many of all: 1 GB
+    deadline: Deadline = NEVER
     tighten: bool = False  # a plan found makes the upper bound: only better ones are looked for from then on
     rows: int = 0
     cut: bool = False
@@ -87,8 +89,18 @@ class MultisetDP:
                 found[len(self.levels)] = (least, self._trace(int(row), int(kind)))
                 if self.tighten:
                     self.upper_s = least
-            level = self._next(level) if len(self.levels) < self.problem.max_stages else None
+            level = self._next(level) if len(self.levels) < self.problem.max_stages and not self.expired() else None
         return found
+
+    @property
+    def stages(self) -> int:
+        """How many stages the states have that are being made."""
+        return len(self.levels) + 1
+
+    def expired(self) -> bool:
+        """Whether the deadline has passed; what was not looked at then is dropped without proof."""
+        self.cut = self.cut or self.deadline.passed()
+        return self.deadline.passed()
 
     def _first(self) -> Level:
         problem = self.problem
@@ -109,7 +121,7 @@ class MultisetDP:
         lossy = digits[:, len(problem.caps):]  # (rows, options - 1)
         spent = lossy @ errors[1:] + (stages - 1 - lossy.sum(axis=1)) * errors[0]
         return [(option, 0 if option == 0 else int(self.strides[len(problem.caps) + option - 1]),
-                 spent + errors[option] <= problem.budget * (1 + 1e-12)) for option in range(len(errors))]
+                 spent + errors[option] <= problem.budget) for option in range(len(errors))]
 
     def _counted(self, option: int) -> np.ndarray | int:
         """What a link of an option adds to the digits; nothing for the most exact type, or without a budget."""
@@ -130,11 +142,15 @@ class MultisetDP:
         codes, where = np.unique(np.concatenate([move[3] for move in moves]), return_index=True)
         grown = np.concatenate([digits[rows] + self.marks[kind] + self._counted(option)
                                 for option, kind, rows, _ in moves])[where]
-        if len(codes) * problem.kinds * (problem.depth + 1) > self.cells:
+        held = sum(level.cost.size for level in self.levels)
+        fresh = len(codes) * problem.kinds * (problem.depth + 1)
+        if fresh > self.cells or held + fresh > 2 * self.cells:
             self.cut = True
             return Level(codes[:0], grown[:0], self._empty(0))
         cost = self._empty(len(codes))
         for option, kind, rows, new in moves:
+            if self.expired():
+                return Level(codes[:0], grown[:0], self._empty(0))
             extended = self._extend(level.cost, rows, kind, option)
             place = np.searchsorted(codes, new)
             if problem.budget is None:
@@ -172,9 +188,10 @@ class MultisetDP:
         """Drop cells that cannot lead below the upper bound, rows without cells, and what exceeds the width."""
         problem = self.problem
         if self.bound is not None:
-            prices, walks = self.bound.prices, self.bound.walks
-            paid = level.digits[:, :len(problem.caps)] @ prices - float(problem.caps @ prices)  # (rows,)
-            reach = level.cost + walks.after + paid[:, None, None]
+            prices, after = self.bound.prices, self.bound.relaxed.after
+            paid = (level.digits[:, :len(problem.caps)] @ prices[:-1] + self.stages * prices[-1]
+                    - float(capacities(problem) @ prices))  # (rows,)
+            reach = level.cost + after + paid[:, None, None]
             level.cost[reach >= self.upper_s] = np.inf
         else:
             reach = level.cost

@@ -6,8 +6,9 @@ no plan becomes dearer, for it uses no more nodes of a pool than there are. So f
     latency:     cheapest priced path - sum(caps * prices)  <=  latency of every plan
     throughput:  cheapest priced path within period T > sum(caps * prices)  =>  no plan has a period <= T
 
-The cheapest path is a shortest path over (kind, boundary), so anybody can verify a bound from its prices: they are the
-duals that a plan stores as its witness. A subgradient method finds good ones.
+The limit of stages is one more capacity, so `prices` has an entry per pool and a last one, the price of a stage. The
+cheapest path is a shortest path over (kind, boundary): anybody can verify a bound from its prices, the duals that a
+plan stores as its witness. A subgradient method finds good ones.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from morpho.plan.solve.deadline import NEVER, Deadline
 from morpho.plan.solve.exact.feasibility_frontier import relaxed_feasible
 from morpho.plan.solve.problem import Problem
 
 FEW_CODES = 5_000  # so few multisets of nodes are quicker to look through than to price
+NEAR_KINDS = 24  # kinds looked at first as the next of a relaxed path; all others only where these do not decide
+SMALLEST_STEP = 1e-4  # where the subgradient method stops
 
 
 @dataclass(frozen=True)
@@ -29,129 +33,188 @@ class RelaxedPath:
 
     after: np.ndarray  # (kinds, boundaries)
     whole: float
-    visits: np.ndarray  # how many nodes of each pool the cheapest walk takes
+    visits: np.ndarray  # how many nodes of each pool the cheapest path takes, and how many stages it has
+
+
+def capacities(problem: Problem) -> np.ndarray:
+    """What there is of everything with a price: nodes of each pool, and stages; (pools + 1,)."""
+    return np.append(problem.caps, problem.max_stages).astype(float)
+
+
+def tolls(problem: Problem, prices: np.ndarray) -> np.ndarray:
+    """What a stage of each kind pays, (kinds,)."""
+    return prices[problem.pool] * problem.use + prices[-1]
+
+
+class Relaxation:
+    """The relaxed problem, prepared for many prices; without time, only prices count."""
+
+    def __init__(self, problem: Problem, weigh_time: bool = True) -> None:
+        self.problem, self.weigh_time = problem, weigh_time
+        self.time = problem.time if weigh_time else np.zeros_like(problem.time)
+        self.lengths = np.where(problem.usable[:, None], problem.far - np.arange(problem.depth + 1), 0)
+        self.longest = max(1, int(self.lengths.max()))  # no stage is longer
+        self.sizes = problem.sizes.min(axis=0)
+        self.late, self.slow = problem.late.T.copy(), (1.0 / problem.wide).T.copy()  # (to, from)
+        # A bound on what it takes to enter a kind, by which the next kinds are looked through.
+        self.least = (problem.late.min(axis=0), (1.0 / problem.wide).min(axis=0)) if weigh_time else None
+        steps = np.arange(1, self.longest + 1)
+        self.beyond = [steps[None, :min(self.longest, problem.depth - a)] > self.lengths[:, a, None]
+                       for a in range(problem.depth)]
+
+    def solve(self, prices: np.ndarray) -> RelaxedPath:
+        """The cheapest priced path, by dynamic programming from the end of the chain to its beginning."""
+        depth, kinds, longest = self.problem.depth, self.problem.kinds, self.longest
+        time, toll, every = self.time, tolls(self.problem, prices), np.arange(kinds)
+        after = np.full((kinds, depth + 1), np.inf)
+        after[:, depth] = 0.0
+        onward = after + time  # finishing a stage at e costs time[e] - time[start], then what comes after
+        end_at = np.zeros((depth, kinds), dtype=np.int64)
+        next_kind = np.zeros((depth, kinds), dtype=np.int64)
+        for a in range(depth - 1, -1, -1):
+            span = np.where(self.beyond[a], np.inf, onward[:, a + 1:a + 1 + longest])  # (kinds, ends)
+            best = span.argmin(axis=1)
+            end_at[a] = best + a + 1
+            enter = span[every, best] - time[:, a] + toll  # entering each kind at a, all that follows included
+            if a:
+                next_kind[a], after[:, a] = self._onward(a, enter)
+                onward[:, a] = after[:, a] + time[:, a]
+        return RelaxedPath(after, float(enter.min()), self._visits(int(enter.argmin()), enter, end_at, next_kind))
+
+    def _hops(self, a: int, targets: np.ndarray, enter: np.ndarray) -> np.ndarray:
+        """Cost of going on at boundary a to these kinds, (targets, from)."""
+        hops = self.late[targets] + self.sizes[a] * self.slow[targets]
+        closed = hops > self.problem.limit_s
+        hops = (hops if self.weigh_time else np.where(np.isinf(hops), np.inf, 0.0)) + enter[targets][:, None]
+        return np.where(closed, np.inf, hops)
+
+    def _onward(self, a: int, enter: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The best next kind after each, and its cost."""
+        kinds = len(enter)
+        if kinds <= 2 * NEAR_KINDS:
+            hops = self._hops(a, np.arange(kinds), enter)
+            best = hops.argmin(axis=0)
+            return best, hops[best, np.arange(kinds)]
+        key = enter if self.least is None else enter + self.least[0] + self.sizes[a] * self.least[1]
+        order = np.argpartition(key, NEAR_KINDS)
+        near, rest = order[:NEAR_KINDS], order[NEAR_KINDS:]
+        hops = self._hops(a, near, enter)
+        chosen = hops.argmin(axis=0)
+        cost, best = hops[chosen, np.arange(kinds)], near[chosen]
+        open_ = np.flatnonzero(cost > key[rest].min())  # another kind may still be better
+        if len(open_):
+            hops = self._hops(a, rest, enter)[:, open_]
+            chosen = hops.argmin(axis=0)
+            found = hops[chosen, np.arange(len(open_))]
+            better = found < cost[open_]
+            cost[open_[better]], best[open_[better]] = found[better], rest[chosen[better]]
+        return best, cost
+
+    def _visits(self, kind: int, enter: np.ndarray, end_at: np.ndarray, next_kind: np.ndarray) -> np.ndarray:
+        problem, at = self.problem, 0
+        visits = np.zeros(len(problem.caps) + 1, dtype=np.int64)
+        while math.isfinite(enter.min()):
+            visits[problem.pool[kind]] += problem.use[kind]
+            visits[-1] += 1
+            at = int(end_at[at, kind])
+            if at == problem.depth:
+                break
+            kind = int(next_kind[at, kind])
+        return visits
 
 
 def relaxed_path(problem: Problem, prices: np.ndarray, weigh_time: bool = True) -> RelaxedPath:
-    """The cheapest priced walk, from the end of the chain to its beginning; without time, only prices count."""
-    depth, kinds = problem.depth, problem.kinds
-    time = problem.time if weigh_time else np.zeros_like(problem.time)
-    link = problem.best_link if weigh_time else np.where(np.isfinite(problem.best_link), 0.0, np.inf)
-    after = np.full((kinds, depth + 1), np.inf)
-    after[:, depth] = 0.0
-    onward = after + time  # finishing a stage at e costs time[e] - time[start], then what comes after
-    enter = np.full((kinds, depth + 1), np.inf)  # entering kind l at boundary a, all that follows included
-    end_at = np.zeros((kinds, depth + 1), dtype=np.int64)
-    next_kind = np.zeros((kinds, depth + 1), dtype=np.int64)
-    every, ends = np.arange(kinds), np.arange(depth + 1)
-    allowed = ends[None, None, :] <= problem.far[:, :, None]  # (kinds, start, end)
-    reach = max(1, int((problem.far - ends).max()))  # no stage is longer
-    by_start = np.ascontiguousarray(np.moveaxis(link, 2, 0))  # (boundary, from, to)
-    toll = prices[problem.pool] * problem.use  # (kinds,)
-    for a in range(depth - 1, -1, -1):
-        span = np.where(allowed[:, a, a + 1:a + 1 + reach], onward[:, a + 1:a + 1 + reach], np.inf)  # (kinds, ends)
-        best = span.argmin(axis=1)
-        end_at[:, a] = best + a + 1
-        enter[:, a] = np.where(problem.usable, span[every, best] - time[:, a] + toll, np.inf)
-        if a:
-            through = by_start[a] + enter[None, :, a]  # (from, to)
-            next_kind[:, a] = through.argmin(axis=1)
-            after[:, a] = through[every, next_kind[:, a]]
-            onward[:, a] = after[:, a] + time[:, a]
-    visits, first = np.zeros(len(problem.caps), dtype=np.int64), int(enter[:, 0].argmin())
-    whole = float(enter[first, 0])
-    kind, at = first, 0
-    while math.isfinite(whole):
-        visits[problem.pool[kind]] += problem.use[kind]
-        at = int(end_at[kind, at])
-        if at == depth:
-            break
-        kind = int(next_kind[kind, at])
-    return RelaxedPath(after, whole, visits)
+    """The cheapest priced path of a problem; prices without an entry for stages have it 0."""
+    prices = prices if len(prices) > len(problem.caps) else np.append(prices, 0.0)
+    return Relaxation(problem, weigh_time).solve(prices)
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A bound in seconds with the prices that prove it; `walks` are the completions under these prices."""
+    """A bound in seconds with the prices that prove it; `relaxed` are the completions under these prices."""
 
     seconds: float
     prices: np.ndarray
-    walks: RelaxedPath
+    relaxed: RelaxedPath
 
 
-def latency_bound(problem: Problem, upper_s: float = math.inf, rounds: int = 100) -> Bound:
-    """The best bound on the latency that a subgradient method finds."""
-    prices = np.zeros(len(problem.caps))
-    walks = relaxed_path(problem, prices)
-    best = Bound(walks.whole, prices, walks)
-    if not math.isfinite(walks.whole):
+def latency_bound(problem: Problem, upper_s: float = math.inf, rounds: int = 100, prices: np.ndarray | None = None,
+                  deadline: Deadline = NEVER) -> Bound:
+    """The best bound on the latency that a subgradient method finds, from the given prices on."""
+    relaxation, caps = Relaxation(problem), capacities(problem)
+    prices = np.zeros(len(caps)) if prices is None else prices
+    relaxed = relaxation.solve(prices)
+    value = relaxed.whole - float(caps @ prices)
+    best = Bound(value, prices, relaxed)
+    if not math.isfinite(relaxed.whole):
         return best
-    target = upper_s if math.isfinite(upper_s) else 1.5 * walks.whole
+    target = upper_s if math.isfinite(upper_s) else 1.5 * abs(value)
     stretch, since = 1.0, 0
     for _ in range(rounds):
-        excess = (walks.visits - problem.caps).astype(float)
+        excess = relaxed.visits - caps
         slope = np.where((excess < 0) & (prices <= 0), 0.0, excess)
         norm = float(slope @ slope)
-        value = walks.whole - float(problem.caps @ prices)
-        if norm == 0 or best.seconds >= upper_s * (1 - 1e-9):
-            break  # the walk is a plan, or the bound meets the best plan known
+        if norm == 0 or best.seconds >= upper_s * (1 - 1e-9) or stretch < SMALLEST_STEP or deadline.passed():
+            break  # the path is a plan, the bound meets the best plan known, or there is no more to be had
         prices = np.maximum(0.0, prices + stretch * max(target - value, 1e-6 * abs(target)) / norm * slope)
-        walks = relaxed_path(problem, prices)
-        value = walks.whole - float(problem.caps @ prices)
+        relaxed = relaxation.solve(prices)
+        value = relaxed.whole - float(caps @ prices)
         since += 1
         if value > best.seconds:
-            best, since = Bound(value, prices, walks), 0
+            best, since = Bound(value, prices, relaxed), 0
         elif since >= 8:
-            stretch, since, prices, walks = stretch / 2, 0, best.prices, best.walks
+            stretch, since, prices, relaxed, value = stretch / 2, 0, best.prices, best.relaxed, best.seconds
     return best
-
-
-def certified(problem: Problem, period_s: float, prices: np.ndarray) -> bool:
-    """Whether prices prove that no plan keeps within a period."""
-    walks = relaxed_path(problem.within(period_s), prices, weigh_time=False)
-    return walks.whole > float(problem.caps @ prices) * (1 + 1e-9)
 
 
 def reach_prices(problem: Problem) -> np.ndarray:
     """A first guess: a node is worth the layers it can take; exact where only their number binds."""
-    reach = (problem.far[:, :-1] - np.arange(problem.depth)).mean(axis=1) / problem.use
-    prices = np.full(len(problem.caps), 1e-9)
+    reach = (problem.far[:, :-1] - np.arange(problem.depth)).max(axis=1) / problem.use
+    prices = np.full(len(problem.caps) + 1, 1e-9)
     np.maximum.at(prices, problem.pool[problem.usable], reach[problem.usable])
+    prices[-1] = 0.0
     return prices
 
 
 @dataclass(frozen=True)
 class Refutation:
-    """Prices that sum to 1 over all nodes; where the cheapest walk costs more than 1 there is no plan."""
+    """Prices whose sum over all capacities is 1; where the cheapest path costs more than 1 there is no plan."""
 
     prices: np.ndarray
-    walks: RelaxedPath
+    relaxed: RelaxedPath
 
     @property
     def proves(self) -> bool:
         """Whether there is provably no plan."""
-        return self.walks.whole > 1 + 1e-9
+        return self.relaxed.whole > 1 + 1e-9
 
 
-def refute(problem: Problem, rounds: int = 60, prices: np.ndarray | None = None) -> Refutation:
+def refute(problem: Problem, rounds: int = 60, prices: np.ndarray | None = None, deadline: Deadline = NEVER
+           ) -> Refutation:
     """Look for prices that prove a problem (already limited to a period) to have no plan; the best ones found."""
-    weights = reach_prices(problem) if prices is None else prices
-    weights = weights / max(float(problem.caps @ weights), 1e-300)
-    best = Refutation(weights, relaxed_path(problem, weights, weigh_time=False))
-    stretch, since, walks = 1.0, 0, best.walks
+    relaxation, caps = Relaxation(problem, weigh_time=False), capacities(problem)
+
+    def priced(weights: np.ndarray) -> Refutation:
+        weights = weights / max(float(caps @ weights), 1e-300)
+        return Refutation(weights, relaxation.solve(weights))
+
+    best = priced(reach_prices(problem))
+    if prices is not None and not best.proves:
+        other = priced(prices)
+        best = max((best, other), key=lambda found: found.relaxed.whole)
+    current, stretch, since = best, 1.0, 0
     for _ in range(rounds):
-        excess = (walks.visits - problem.caps).astype(float)
-        if best.proves or (excess <= 0).all():
-            break  # refuted, or the walk is a plan
-        slope = np.where((excess < 0) & (weights <= 0), 0.0, excess)
-        weights = np.maximum(0.0, weights + stretch * (1.05 - walks.whole) / max(float(slope @ slope), 1e-300) * slope)
-        weights = weights / max(float(problem.caps @ weights), 1e-300)
-        walks = relaxed_path(problem, weights, weigh_time=False)
+        excess = current.relaxed.visits - caps
+        if best.proves or (excess <= 0).all() or stretch < 10 * SMALLEST_STEP or deadline.passed():
+            break  # refuted, or the path is a plan
+        slope = np.where((excess < 0) & (current.prices <= 0), 0.0, excess)
+        step = stretch * (1.02 - current.relaxed.whole) / max(float(slope @ slope), 1e-300)
+        current = priced(np.maximum(0.0, current.prices + step * slope))
         since += 1
-        if walks.whole > best.walks.whole:
-            best, since = Refutation(weights, walks), 0
+        if current.relaxed.whole > best.relaxed.whole:
+            best, since = current, 0
         elif since >= 6:
-            stretch, since, weights, walks = stretch / 2, 0, best.prices, best.walks
+            stretch, since, current = stretch / 2, 0, best
     return best
 
 
@@ -160,7 +223,8 @@ def candidates(problem: Problem, low_s: float, high_s: float) -> np.ndarray:
     parts = [np.empty(0)]
     for kind in np.flatnonzero(problem.usable):
         spans = problem.time[kind][None, :] - problem.time[kind][:, None]  # (start, end)
-        parts.append(spans[np.triu_indices(problem.depth + 1, 1)])
+        allowed = np.arange(problem.depth + 1) <= problem.far[kind][:, None]
+        parts.append(spans[allowed & (spans > 0)])
     parts.append(problem.link[np.isfinite(problem.link)])
     values = np.unique(np.concatenate(parts))
     values = values[(values > low_s) & (values < high_s)]
@@ -169,24 +233,24 @@ def candidates(problem: Problem, low_s: float, high_s: float) -> np.ndarray:
     return values[np.concatenate([np.diff(values) > 1e-12 * values[1:], [True]])]  # the largest of nearly equal ones
 
 
-def period_bound(problem: Problem, upper_s: float, rounds: int = 60, tolerance: float = 1e-3
-                 ) -> tuple[float, np.ndarray]:
+def period_bound(problem: Problem, upper_s: float, rounds: int = 60, tolerance: float = 1e-3,
+                 deadline: Deadline = NEVER) -> tuple[float, np.ndarray]:
     """A bound on the period: the largest one found that prices refute, with these prices.
 
     Two bisections: prices not found in a few rounds are looked for again, longer and in few steps, from the best known.
     """
-    low, found = trivial_period(problem), np.zeros(len(problem.caps))
+    low, found = trivial_period(problem), np.zeros(len(problem.caps) + 1)
     guess: np.ndarray | None = None
     for effort, tries in ((rounds // 4, 20), (2 * rounds, 6)):
         high = upper_s
-        while high > low * (1 + tolerance) and tries:
+        while high > low * (1 + tolerance) and tries and not deadline.passed():
             tries -= 1
             middle = math.sqrt(low * high) if low > 0 and high / low > 4 else (low + high) / 2
             limited = problem.within(middle)
             if relaxed_feasible(limited, FEW_CODES):
                 high = middle  # most likely there is a plan, and no price says otherwise
                 continue
-            answer = refute(limited, effort, guess)
+            answer = refute(limited, effort, guess, deadline)
             if answer.proves:
                 low, found, guess = middle, answer.prices, answer.prices
             else:
@@ -197,5 +261,5 @@ def period_bound(problem: Problem, upper_s: float, rounds: int = 60, tolerance: 
 def trivial_period(problem: Problem) -> float:
     """Every layer runs somewhere: the slowest layer on its quickest node, just not reached."""
     fits = problem.far[:, :-1] > np.arange(problem.depth)[None, :]
-    alone = np.where(fits & problem.usable[:, None], np.diff(problem.time, axis=1), np.inf)
+    alone = np.where(fits & problem.usable[:, None], problem.seconds, np.inf)
     return float(alone.min(axis=0).max()) * (1 - 1e-9)
