@@ -197,7 +197,7 @@ def test_bad_requests_for_cards(config, options, said):
 
 def test_a_config_file_that_is_no_json(tmp_path):
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(MorphoError, match=r"config.json is no JSON"):
+    with pytest.raises(MorphoError, match=r"config.json is not valid JSON"):
         plan.ModelCard.from_config(tmp_path)
 
 

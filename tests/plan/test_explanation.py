@@ -108,7 +108,7 @@ def test_quality() -> None:
     found = plan.quality(p)
     assert found.busy == pytest.approx({"a": 0.5, "b": 1.0, "c": 0.0})
     assert found.load_balance == pytest.approx(0.5) and found.pipeline_efficiency == pytest.approx(0.75)
-    assert found.sent_bytes_per_token == 1000 * 2 / 4
+    assert found.sent_bytes_per_token == 1000 * 4 / 4
     assert found.communication_share == pytest.approx(p.stages[0].link_s / p.predicted.latency_s)
     assert found.filled == pytest.approx(0.08 / p.predicted.latency_s)
     assert plan.quality(replace(p, card=p.card.with_(micro_batches=2))).filled == 1.0

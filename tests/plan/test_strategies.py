@@ -178,7 +178,7 @@ def test_bad_requests(options, said):
         plan.solve(chain(4), unequal(2), **options)
 
 
-@pytest.mark.parametrize("wrong", [{"headroom": 1.0}, {"headroom": -0.1}, {"tied": "maybe"}, {"activation_dtypes": ()},
+@pytest.mark.parametrize("wrong", [{"headroom": 1.0}, {"headroom": -0.1}, {"tied": "maybe"}, {"tensor": 10**9},
                                    {"activation_dtypes": ("q4",)}, {"max_stages": 0}, {"tensor": 0}, {"data": 1.5}])
 def test_bad_constraints(wrong):
     with pytest.raises(MorphoError):

@@ -27,7 +27,8 @@ from morpho.plan.show.methods import explain, plot
 from morpho.plan.solve.heuristics import Packing, pack
 from morpho.plan.solve.registry import Proposal, Request, register_strategy
 from morpho.plan.solve.solver import solve, strategies
-from morpho.plan.verify.checker import Report, check
+from morpho.plan.verify.checker import check
+from morpho.plan.verify.report import Report
 
 __all__ = [
     "ACTIVATION_ERROR", "BYTES_OF", "OBJECTIVES", "Cluster", "Constraints", "Layer", "Link", "ModelCard", "Node",

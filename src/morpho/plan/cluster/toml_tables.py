@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 from morpho.base.errors import ArgumentError, MorphoError, ValueFault, fail
+from morpho.plan.model.strict_json import strict_json
 
 
 def read_tables(path: Path) -> dict[str, Any]:
@@ -22,10 +22,7 @@ def read_tables(path: Path) -> dict[str, Any]:
 
 
 def _json(text: str, file: str) -> dict[str, Any]:
-    try:
-        data = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise fail(ValueFault, "plan", f"{file} is not valid JSON: {error}", "repair the file") from None
+    data = strict_json(text, file)
     if not isinstance(data, dict):
         raise fail(ValueFault, "plan", f"{file} holds a {type(data).__name__}",
                    "its outermost value is an object {...}")
@@ -37,7 +34,7 @@ def _toml(text: str, file: str) -> dict[str, Any]:
 
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         raise fail(ValueFault, "plan", f"{file} is not valid TOML: {error}", "repair the file") from None
 
 

@@ -6,7 +6,6 @@ Sizes are those published; a family is a function from a config to layers. See `
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from morpho.base.errors import ArgumentError, ValueFault, fail
 from morpho.cost.layers import Block, linear_flops, norm_flops
 from morpho.plan.model.layer import BYTES_OF, Layer
+from morpho.plan.model.strict_json import strict_json
 
 
 def _gpt2(width: int, layers: int, heads: int) -> dict[str, Any]:
@@ -202,9 +202,10 @@ def _read(config: str | Path | Mapping[str, Any]) -> tuple[str, Mapping[str, Any
         raise fail(ArgumentError, "plan", f"{path} is a GGUF file, and plans are made from a config.json",
                    "give the config.json of the model it was made from, or its name")
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise fail(ValueFault, "plan", f"{path} is no JSON: {error}", "give the config.json of a model") from None
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise fail(ValueFault, "plan", f"{path} cannot be read: {error}", "give the config.json of a model") from None
+    data = strict_json(text, str(path))
     if not isinstance(data, dict):
         raise fail(ValueFault, "plan", f"{path} holds no object", "give the config.json of a model")
     return str(path), data

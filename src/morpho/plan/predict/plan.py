@@ -16,10 +16,13 @@ from morpho.base.errors import ArgumentError, MorphoError, ValueFault, fail
 from morpho.plan.cluster.cluster import Cluster
 from morpho.plan.model.card import ModelCard
 from morpho.plan.model.layer import ACTIVATION_ERROR, BYTES_OF
+from morpho.plan.model.strict_json import strict_json
+from morpho.plan.predict.content import content_hash
 from morpho.plan.predict.shapes import require
 
 OBJECTIVES = ("throughput", "latency", "balanced")
-FORMAT = 1
+FORMAT = 2
+MOST_LAYERS, MOST_NODES = 10_000, 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +126,12 @@ class Constraints:
             raise fail(ValueFault, "plan", f"activation_error_budget is {budget}", "give a number, 0 or more")
         for name in ("max_stages", "tensor", "data"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise fail(ValueFault, "plan", f"{name} is {value!r}", "give a positive whole number")
+        for name in ("tensor", "data"):
+            if getattr(self, name) > MOST_NODES:
+                raise fail(ValueFault, "plan", f"{name} is {getattr(self, name)}",
+                           f"no more than {MOST_NODES} nodes can share a layer or a batch")
 
     def link_dtypes(self, card: ModelCard) -> tuple[str, ...]:
         """The types links may send for this model."""
@@ -147,8 +154,9 @@ class Plan:
 
     `lower_bound_s` is a time no plan can beat in the objective (`objective_value_s` is this plan's), `gap` the
     relative distance between the two, and `optimal` that they meet. `witness` holds what a checker needs to verify
-    the bound without trusting the solver: the duals of the relaxation (see `docs/planner.md`). `notes` are warnings
-    for the reader.
+    the bound without trusting the solver: the duals of the relaxation (see `docs/planner.md`). `front` are sampled
+    plans that none of the others beats in latency, period and nodes at once. `notes` are warnings for the reader.
+    `inputs` are the hashes of model and cluster as the file had them that the plan was read from.
     """
 
     card: ModelCard
@@ -165,6 +173,7 @@ class Plan:
     witness: Mapping[str, Any] = field(default_factory=dict)
     front: tuple[Mapping[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
+    inputs: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def lower_bound(self) -> float:
@@ -186,19 +195,18 @@ class Plan:
 
     def to_json(self, indent: int | None = 1) -> str:
         """The whole plan with its model, cluster and witness as JSON."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=indent, default=float)
+        inputs = {"model": content_hash(self.card), "cluster": content_hash(self.cluster)}
+        return json.dumps({"format": FORMAT, **asdict(self), "inputs": inputs}, indent=indent, default=float)
 
     @staticmethod
     def from_json(text: str) -> Plan:
         """The plan that `to_json` wrote; what is missing or malformed is an error that names it."""
-        try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise fail(ValueFault, "plan", f"this is no JSON: {error}", "give a file written by Plan.to_json") from None
+        data = strict_json(text, "the plan")
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise fail(ValueFault, "plan", f"this is no plan of format {FORMAT}", "give a file written by Plan.to_json")
+        _require_sizes(data)
         require({name: value for name, value in data.items() if name != "format"}, Plan, "the plan")
-        _require_witness(data.get("witness", {}))
+        _require_witness(data)
         try:
             return _require_known(_plan_from_dict(data))
         except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
@@ -208,14 +216,64 @@ class Plan:
                        "give a file written by Plan.to_json") from None
 
 
-def _require_witness(witness: Mapping[str, Any]) -> None:
-    """What a checker reads of a witness has the shape it expects."""
-    for name in ("best_latency_s", "best_period_s"):
-        require(witness.get(name, 0.0), float, f"witness.{name}")
-    require(witness.get("proofs", ()), tuple[Mapping[str, Any], ...], "witness.proofs")
-    for position, proof in enumerate(witness.get("proofs", ())):
-        require(proof.get("data"), int, f"witness.proofs[{position}].data")
-        require(proof.get("prices"), Mapping[str, float], f"witness.proofs[{position}].prices")
+@dataclass(frozen=True, slots=True)
+class _Proof:
+    """Duals: prices by node and of a stage, for a number of copies of the pipeline."""
+
+    data: int
+    prices: Mapping[str, float]
+    stage_price: float = 0.0
+
+
+_Rows = tuple[tuple[tuple[tuple[str, ...], ...], int, int, str], ...]  # copies, start, end, type of the link
+
+
+@dataclass(frozen=True, slots=True)
+class _Witness:
+    """All that a checker reads of a witness."""
+
+    relaxation: str = ""
+    proofs: tuple[_Proof, ...] = ()
+    best_latency_s: float = 0.0
+    best_period_s: float = 0.0
+    latency_plan: _Rows = ()
+    period_plan: _Rows = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """A point of the front."""
+
+    latency_s: float
+    period_s: float
+    tokens_per_s: float
+    nodes_used: int
+    stages: _Rows
+
+
+def _require_witness(data: Mapping[str, Any]) -> None:
+    """Witness and front have the shapes that a checker expects, and nothing else."""
+    require(data.get("witness", {}), _Witness, "witness")
+    for position, point in enumerate(data.get("front", ())):
+        require(point, _Point, f"front[{position}]")
+    rows = [*data.get("witness", {}).get("latency_plan", ()), *data.get("witness", {}).get("period_plan", ()),
+            *(row for point in data.get("front", ()) for row in point["stages"])]
+    for copies, _, _, dtype in rows:
+        if not copies or not all(copies) or (dtype and dtype not in ACTIVATION_ERROR):
+            raise fail(ValueFault, "plan", "a stage of the witness or the front has no nodes, or no known type",
+                       "give a file written by Plan.to_json")
+
+
+def _require_sizes(data: Mapping[str, Any]) -> None:
+    """Not more layers, nodes or degrees than there can be, before anything is built from them."""
+    for where, key, most in (("card", "layers", MOST_LAYERS), ("cluster", "nodes", MOST_NODES)):
+        part = data.get(where)
+        found = part.get(key) if isinstance(part, Mapping) else None
+        if isinstance(found, list) and len(found) > most:
+            raise fail(ValueFault, "plan", f"the plan has {len(found)} {key}", f"there can be at most {most}")
+    stages = data.get("stages")
+    if isinstance(stages, list) and len(stages) > MOST_NODES:
+        raise fail(ValueFault, "plan", f"the plan has {len(stages)} stages", f"there can be at most {MOST_NODES}")
 
 
 def _require_known(plan: Plan) -> Plan:
@@ -248,4 +306,4 @@ def _plan_from_dict(data: dict[str, Any]) -> Plan:
                                           "optimal", "witness")}
     return Plan(ModelCard.from_dict(data["card"]), Cluster.from_dict(data["cluster"]), stages,
                 Prediction(**data["predicted"]), constraints=Constraints(**limits), front=tuple(data["front"]),
-                notes=tuple(data["notes"]), **rest)
+                notes=tuple(data["notes"]), inputs=dict(data["inputs"]), **rest)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import types
 from collections.abc import Mapping
 from functools import cache
@@ -12,6 +11,7 @@ from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
 from morpho.base.errors import ValueFault, fail
 
 LARGEST = 2**62
+LARGEST_FLOAT = 1e60  # no quantity is larger, in any unit
 
 
 def require(value: Any, kind: Any, where: str) -> None:
@@ -53,7 +53,7 @@ def _complain(where: str, value: Any, wanted: str) -> NoReturn:
 
 def _require_plain(value: Any, kind: type, where: str) -> None:
     if kind is float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= LARGEST_FLOAT:
             _complain(where, value, "a finite number")
     elif kind is int:
         if isinstance(value, bool) or not isinstance(value, int) or abs(value) > LARGEST:

@@ -36,7 +36,7 @@ def optimal(request: Request) -> Proposal:
         answer = solve_one(request, problem, request.objective, deadline.share(1 / (len(choices) - number)))
         if answer is None:
             continue
-        proofs.append({"data": problem.data, "bound_s": answer.bound_s, **answer.witness})
+        proofs.append({"data": problem.data, **answer.witness})
         bound = min(bound, answer.bound_s / problem.data)
         if best is None or answer.value_s / problem.data < best[0]:
             best = answer.value_s / problem.data, answer, problem

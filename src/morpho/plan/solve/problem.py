@@ -184,8 +184,9 @@ def build(card: ModelCard, cluster: Cluster, constraints: Constraints, data: int
     count = sum(len(nodes) // data for nodes in pools)
     errors = tuple(ACTIVATION_ERROR[dtype] for dtype in options)
     most, budget = min(constraints.max_stages or count, count, len(steps) - 1), constraints.activation_error_budget
-    if budget is not None and len(options) == 1:  # the budget of one type is a number of links
-        most, budget = min(most, int(Fraction(budget) / Fraction(errors[0])) + 1), None
+    if budget is not None:  # a budget is a number of links of the most exact type; of one type it is nothing else
+        most = min(most, int(Fraction(budget) / Fraction(errors[0])) + 1)
+        budget = budget if len(options) > 1 else None
     return Problem(tuple(steps), tuple(tuple(cluster.nodes[i].name for i in nodes) for nodes in pools), pool, use, data,
                    seconds, np.concatenate([np.zeros((len(ways), 1)), np.cumsum(seconds, axis=1)], axis=1), far, late,
                    wide, sizes, options, errors, budget, most)

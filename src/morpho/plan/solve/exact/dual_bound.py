@@ -56,6 +56,6 @@ def certify(card: ModelCard, cluster: Cluster, objective: str, constraints: Cons
         else:
             seconds, prices = period_bound(problem, value_s * problem.data, rounds, deadline=deadline)
         seconds = max(0.0, seconds * SAFE)
-        proofs.append({"data": problem.data, "bound_s": seconds, **duals(problem, prices)})
+        proofs.append({"data": problem.data, **duals(problem, prices)})
         least = min(least, seconds / problem.data)
     return Certificate(least, {"relaxation": objective, "proofs": proofs})
