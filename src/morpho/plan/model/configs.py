@@ -7,7 +7,7 @@ Sizes are those published; a family is a function from a config to layers. See `
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +155,12 @@ class Config:
                        "a config.json as published with the model has it")
         return default
 
+    def flag(self, name: str, default: bool = False) -> bool:
+        """True or false."""
+        value = self.data.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise fail(ValueFault, "plan", f"{self.origin}: {name} is {value!r}", "give true or false")
+        return default if value is None else value
 
     def heads(self, name: str, width: str, key_heads: str = "", head_width: str = "") -> int:
         """The number of heads, which must divide the width (unless a head has a width of its own)."""
@@ -258,13 +264,21 @@ def _llama_layers(fields: Config, work: Workload) -> Family:
     width, words = fields.size("hidden_size"), fields.size("vocab_size")
     heads = fields.heads("num_attention_heads", "hidden_size", "num_key_value_heads", "head_dim")
     block = Block(width, fields.size("intermediate_size"), heads, fields.size("num_key_value_heads", default=heads),
-                  fields.size("head_dim", default=width // heads), gated=True, norm_parameters=1)
+                  fields.size("head_dim", default=width // heads), gated=True, norm_parameters=1,
+                  biased=fields.flag("attention_bias"), mlp_biased=fields.flag("mlp_bias"))
     table = words * width
     layers = (embedding_layer(width, table, work),
               *(block_layer(f"block {i}", block, work) for i in range(fields.size("num_hidden_layers"))),
               head_layer(width, words, table + width, work))
-    shared = table if fields.data.get("tie_word_embeddings") else 0
+    shared = table if fields.flag("tie_word_embeddings") else 0
     return layers, shared, "decode", _longer(fields, work, "max_position_embeddings")
+
+
+def _with_parameters(layer: Layer, count: int, work: Workload) -> Layer:
+    """A layer with some more parameters, which are read with the others."""
+    size = work.weights(count)
+    return replace(layer, weight_bytes=layer.weight_bytes + size, prefill_bytes=layer.prefill_bytes + size,
+                   decode_bytes=layer.decode_bytes + size if layer.decode_bytes else 0)
 
 
 def _bert_layers(fields: Config, work: Workload) -> Family:
@@ -273,10 +287,15 @@ def _bert_layers(fields: Config, work: Workload) -> Family:
     block = Block(width, fields.size("intermediate_size"), heads, biased=True)
     table = words * width
     rest = (fields.size("max_position_embeddings", default=512) + fields.size("type_vocab_size", default=2) + 2) * width
-    layers = (embedding_layer(width, table + rest, work),
-              *(block_layer(f"block {i}", block, work, encoder=True) for i in range(fields.size("num_hidden_layers"))),
-              head_layer(width, words, table + width * width + 3 * width + words, work, dense=True))
-    return layers, table, "prefill", _longer(fields, work, "max_position_embeddings")
+    pooler = width * width + width if fields.flag("pooler", True) else 0
+    masked = fields.flag("masked_lm", True)
+    blocks = [block_layer(f"block {i}", block, work, encoder=True) for i in range(fields.size("num_hidden_layers"))]
+    if masked:  # the matrix of the head is the embedding; before it a product and a norm
+        last = head_layer(width, words, table + width * width + 3 * width + words + pooler, work, dense=True)
+    else:  # the pooler belongs to the last block, of which it takes the first token
+        last, blocks[-1] = None, _with_parameters(blocks[-1], pooler, work)
+    layers = (embedding_layer(width, table + rest, work), *blocks, *((last,) if last else ()))
+    return layers, table if masked else 0, "prefill", _longer(fields, work, "max_position_embeddings")
 
 
 def _t5_layers(fields: Config, work: Workload) -> Family:
@@ -285,15 +304,16 @@ def _t5_layers(fields: Config, work: Workload) -> Family:
     gated = str(fields.data.get("feed_forward_proj", "relu")).startswith("gated")
     count = fields.size("num_layers")
     shape = {"width": width, "hidden": fields.size("d_ff"), "heads": heads, "gated": gated, "norm_parameters": 1,
-             "head_width": fields.size("d_kv", default=width // heads)}
-    encoder, decoder = Block(**shape), Block(**shape, cross=True)
-    table = words * width
-    layers = (embedding_layer(width, table, work),
-              *(block_layer(f"encoder {i}", encoder, work, encoder=True) for i in range(count)),
-              *(block_layer(f"decoder {i}", decoder, work)
-                for i in range(fields.size("num_decoder_layers", default=count))),
-              head_layer(width, words, table + width, work))
-    shared = table if fields.data.get("tie_word_embeddings", True) else 0
+             "head_width": fields.size("d_kv", default=64)}
+    table, biases = words * width, fields.size("relative_attention_num_buckets", default=32) * heads
+    encoder = [block_layer(f"encoder {i}", Block(**shape), work, encoder=True) for i in range(count)]
+    decoder = [block_layer(f"decoder {i}", Block(**shape, cross=True), work)
+               for i in range(fields.size("num_decoder_layers", default=count))]
+    # The first block of each side holds the biases of relative positions, the last of the encoder a norm.
+    encoder[0], decoder[0] = (_with_parameters(side[0], biases, work) for side in (encoder, decoder))
+    encoder[-1] = _with_parameters(encoder[-1], width, work)
+    layers = (embedding_layer(width, table, work), *encoder, *decoder, head_layer(width, words, table + width, work))
+    shared = table if fields.flag("tie_word_embeddings", True) else 0
     return layers, shared, "decode", ()
 
 
@@ -304,14 +324,14 @@ def _prenorm_layers(fields: Config, work: Workload) -> Family:
     gated = str(fields.data.get("activation", "swiglu")) in ("swiglu", "geglu", "reglu")
     norm = 1 if fields.data.get("normalization", "rmsnorm") == "rmsnorm" else 2
     block = Block(width, fields.size("hidden", default=4 * width), heads, fields.size("kv_heads", default=heads),
-                  gated=gated, biased=bool(fields.data.get("attention_bias", True)), mlp_biased=not gated,
-                  norm_parameters=norm)
+                  gated=gated, biased=fields.flag("attention_bias", True),
+                  mlp_biased=fields.flag("attention_bias", True) and not gated, norm_parameters=norm)
     table = words * width
     places = 0 if fields.data.get("use_rope", True) else fields.size("max_seq_len", default=2048) * width
     layers = (embedding_layer(width, table + places, work),
               *(block_layer(f"block {i}", block, work) for i in range(fields.size("layers"))),
               head_layer(width, words, table + norm * width, work))
-    shared = table if fields.data.get("tie_embeddings", True) else 0
+    shared = table if fields.flag("tie_embeddings", True) else 0
     return layers, shared, "decode", _longer(fields, work, "max_seq_len")
 
 

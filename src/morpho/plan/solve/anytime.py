@@ -6,6 +6,7 @@ The relaxation prices the nodes; a beam search guided by these prices finds plan
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -62,33 +63,69 @@ def anytime_latency(problem: Problem, path: Placement, deadline: Deadline) -> An
 
 
 def anytime_period(problem: Problem, path: Placement, deadline: Deadline) -> Answer:
-    """The best period found from an incumbent on, and its bound: bisection, prices from below, beams from above.
-
-    A period at which neither decides is left for the next turn, which has a wider beam and looks for prices longer.
-    """
-    low, prices = trivial_period(problem), np.zeros(len(problem.caps) + 1)
-    guess: np.ndarray | None = None
-    for rounds, width in zip((30, 80, 160), WIDTHS):
-        undecided = low
-        while problem.values(path)[0] > undecided * (1 + CLOSE) and not deadline.passed():
-            high = problem.values(path)[0]
-            middle = math.sqrt(max(undecided, high / 1e6) * high)
-            limited = problem.within(middle)
-            refutation = refute(limited, rounds, guess, deadline.share(0.3))
-            if refutation.proves:
-                low, undecided, prices, guess = middle, middle, refutation.prices, refutation.prices
-                continue
-            beam = Beam(limited, Relaxation(limited, weigh_time=False), refutation.prices, refutation.relaxed.after,
-                        width, deadline=deadline.share(0.5))
-            found = beam.run()
-            if found is None:
-                undecided = middle
-            elif problem.values(found)[0] < high:
-                path = found
-        last = refute(problem.within(problem.values(path)[0] * MEET), rounds // 4, guess, deadline)
+    """The best period found from an incumbent on, and its bound, in turns that look closer and closer."""
+    known = _Known(problem, path, trivial_period(problem), np.zeros(len(problem.caps) + 1))
+    for rounds, cells, close in TURNS:
+        _raise_bound(known, rounds, close, deadline.share(0.4))
+        _lower_period(known, rounds, max(64, cells // problem.kinds), close, deadline)
+        value = known.period_s
+        last = refute(problem.within(value * MEET), rounds // 4, known.guess, deadline)
         if last.proves:
-            value = problem.values(path)[0]
-            return Answer(path, value, value, True, duals(problem, last.prices))
-        if problem.values(path)[0] <= low * (1 + 2 * CLOSE) or deadline.passed():
+            return Answer(known.path, value, value, True, duals(problem, last.prices))
+        if value <= known.low_s * (1 + CLOSE) or deadline.passed():
             break
-    return Answer(path, problem.values(path)[0], low * SAFE, False, duals(problem, prices))
+    return Answer(known.path, known.period_s, known.low_s * SAFE, False, duals(problem, known.prices))
+
+
+# Rounds of the subgradient method, labels x kinds of the beam, and how closely both bisections look.
+TURNS = ((25, 1 << 13, 0.03), (80, 1 << 15, 0.01), (200, 1 << 17, 0.002))
+
+
+@dataclass
+class _Known:
+    """What the search for a period has: an incumbent, a refuted period with its prices, and the last prices tried."""
+
+    problem: Problem
+    path: Placement
+    low_s: float
+    prices: np.ndarray
+    guess: np.ndarray | None = None
+
+    @property
+    def period_s(self) -> float:
+        """Of the incumbent."""
+        return self.problem.values(self.path)[0]
+
+
+def _middle(low: float, high: float) -> float:
+    return math.sqrt(max(low, high / 1e6) * high)
+
+
+def _raise_bound(known: _Known, rounds: int, close: float, deadline: Deadline) -> None:
+    """Bisect for the longest period that prices refute."""
+    high = known.period_s
+    while high > known.low_s * (1 + close) and not deadline.passed():
+        middle = _middle(known.low_s, high)
+        found = refute(known.problem.within(middle), rounds, known.guess, deadline)
+        known.guess = found.prices
+        if found.proves:
+            known.low_s, known.prices = middle, found.prices
+        else:
+            high = middle
+
+
+def _lower_period(known: _Known, rounds: int, width: int, close: float, deadline: Deadline) -> None:
+    """Bisect for the shortest period at which a beam finds a plan, from just above the bound on."""
+    low, ahead = known.low_s, 2 * close
+    while known.period_s > low * (1 + close) and not deadline.passed():
+        high = known.period_s
+        middle, ahead = min(_middle(low, high), low * (1 + ahead)), 4 * ahead
+        limited = known.problem.within(middle)
+        found = refute(limited, rounds // 2, known.guess, deadline.share(0.3))
+        beam = Beam(limited, Relaxation(limited, weigh_time=False), found.prices, found.relaxed.after, width,
+                    deadline=deadline.share(0.6))
+        path = None if found.proves else beam.run()
+        if path is not None and known.problem.values(path)[0] < high:
+            known.path = path
+        else:
+            low = middle

@@ -17,6 +17,7 @@ from morpho.plan.solve.deadline import NEVER, Deadline
 from morpho.plan.solve.exact.relaxation import Relaxation, capacities, tolls
 from morpho.plan.solve.problem import Placement, Problem
 
+PER_SET = 3  # labels of one boundary with the same nodes
 MOST_CELLS = 4_000_000  # of the tables of one boundary: labels x kinds
 
 
@@ -44,6 +45,14 @@ class Labels:
         """All of several."""
         return Labels(*(np.concatenate([getattr(part, name) for part in parts])
                         for name in Labels.__dataclass_fields__))
+
+
+def _varied(marks: np.ndarray) -> np.ndarray:
+    """Rows without those that come after `PER_SET` others with the same nodes: orders of one set are much alike."""
+    order = np.argsort(marks, kind="stable")
+    fresh = np.concatenate([[True], np.diff(marks[order]) != 0])
+    rank = np.arange(len(order)) - np.maximum.accumulate(np.where(fresh, np.arange(len(order)), 0))
+    return np.sort(order[rank < PER_SET])
 
 
 class Beam:
@@ -89,9 +98,10 @@ class Beam:
         found = found.rows(np.argsort(found.score, kind="stable"))
         keys = np.stack([found.mark, found.kind, found.stages, (found.error * 2.0**40).astype(np.int64)])
         _, first = np.unique(keys, axis=1, return_index=True)  # of equal ones the cheapest
+        found = found.rows(np.sort(first))
         if len(first) > self.width:
             self.cut = True
-        found = found.rows(np.sort(first)[:self.width])
+            found = found.rows(_varied(found.mark)[:self.width])
         used = np.zeros((len(found.kind), len(problem.caps)), dtype=np.int16)
         for start in np.unique(found.start[found.start > 0]):
             rows = np.flatnonzero(found.start == start)

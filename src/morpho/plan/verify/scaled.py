@@ -57,8 +57,8 @@ class Request:
 
     @property
     def most_stages(self) -> int:
-        """How many stages a plan can have: not more than the budget of errors has links for."""
-        most = min(self.constraints.max_stages or self.depth, self.depth)
+        """How many stages a plan can have: each takes a node, and the budget of errors has so many links."""
+        most = min(self.constraints.max_stages or self.depth, self.depth, sum(self.room))
         if self.budget is None:
             return most
         errors, budget = self.budget

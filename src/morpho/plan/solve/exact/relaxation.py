@@ -24,6 +24,7 @@ from morpho.plan.solve.problem import Problem
 
 FEW_CODES = 5_000  # so few multisets of nodes are quicker to look through than to price
 NEAR_KINDS = 24  # kinds looked at first as the next of a relaxed path; all others only where these do not decide
+NEARBY = 0.3  # of a full step
 SMALLEST_STEP = 1e-4  # where the subgradient method stops
 
 
@@ -58,9 +59,19 @@ class Relaxation:
         self.late, self.slow = problem.late.T.copy(), (1.0 / problem.wide).T.copy()  # (to, from)
         # A bound on what it takes to enter a kind, by which the next kinds are looked through.
         self.least = (problem.late.min(axis=0), (1.0 / problem.wide).min(axis=0)) if weigh_time else None
+        self.open = None if weigh_time else self._open_links()
         steps = np.arange(1, self.longest + 1)
-        self.beyond = [steps[None, :min(self.longest, problem.depth - a)] > self.lengths[:, a, None]
-                       for a in range(problem.depth)]
+        self.beyond = [np.where(steps[None, :min(self.longest, problem.depth - a)] > self.lengths[:, a, None],
+                                np.inf, 0.0) for a in range(problem.depth)]
+
+    def _open_links(self) -> list[np.ndarray]:
+        """At each boundary which kinds can send to which, (to, from)."""
+        known: dict[float, np.ndarray] = {}
+        for size in self.sizes[1:].tolist():
+            if size not in known:
+                known[size] = self.late + size * self.slow <= min(self.problem.limit_s, 1e300)
+        return [known[size] if position else np.zeros_like(self.late, dtype=bool)
+                for position, size in enumerate(self.sizes.tolist())]
 
     def solve(self, prices: np.ndarray) -> RelaxedPath:
         """The cheapest priced path, by dynamic programming from the end of the chain to its beginning."""
@@ -72,7 +83,7 @@ class Relaxation:
         end_at = np.zeros((depth, kinds), dtype=np.int64)
         next_kind = np.zeros((depth, kinds), dtype=np.int64)
         for a in range(depth - 1, -1, -1):
-            span = np.where(self.beyond[a], np.inf, onward[:, a + 1:a + 1 + longest])  # (kinds, ends)
+            span = onward[:, a + 1:a + 1 + longest] + self.beyond[a]  # (kinds, ends)
             best = span.argmin(axis=1)
             end_at[a] = best + a + 1
             enter = span[every, best] - time[:, a] + toll  # entering each kind at a, all that follows included
@@ -83,10 +94,12 @@ class Relaxation:
 
     def _hops(self, a: int, targets: np.ndarray, enter: np.ndarray) -> np.ndarray:
         """Cost of going on at boundary a to these kinds, (targets, from)."""
+        if self.open is not None:
+            return np.where(self.open[a][targets], enter[targets][:, None], np.inf)
         hops = self.late[targets] + self.sizes[a] * self.slow[targets]
-        closed = hops > self.problem.limit_s
-        hops = (hops if self.weigh_time else np.where(np.isinf(hops), np.inf, 0.0)) + enter[targets][:, None]
-        return np.where(closed, np.inf, hops)
+        if math.isfinite(self.problem.limit_s):
+            hops[hops > self.problem.limit_s] = np.inf
+        return hops + enter[targets][:, None]
 
     def _onward(self, a: int, enter: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The best next kind after each, and its cost."""
@@ -98,16 +111,23 @@ class Relaxation:
         key = enter if self.least is None else enter + self.least[0] + self.sizes[a] * self.least[1]
         order = np.argpartition(key, NEAR_KINDS)
         near, rest = order[:NEAR_KINDS], order[NEAR_KINDS:]
-        hops = self._hops(a, near, enter)
-        chosen = hops.argmin(axis=0)
-        cost, best = hops[chosen, np.arange(kinds)], near[chosen]
-        open_ = np.flatnonzero(cost > key[rest].min())  # another kind may still be better
-        if len(open_):
-            hops = self._hops(a, rest, enter)[:, open_]
+        if self.open is not None:  # the first in order that is open
+            near = near[np.argsort(enter[near])]
+            open_ = self.open[a][near]
+            chosen = open_.argmax(axis=0)
+            best = near[chosen]
+            cost = np.where(open_[chosen, np.arange(kinds)], enter[best], np.inf)
+        else:
+            hops = self._hops(a, near, enter)
             chosen = hops.argmin(axis=0)
-            found = hops[chosen, np.arange(len(open_))]
-            better = found < cost[open_]
-            cost[open_[better]], best[open_[better]] = found[better], rest[chosen[better]]
+            cost, best = hops[chosen, np.arange(kinds)], near[chosen]
+        unsure = np.flatnonzero(cost > key[rest].min())  # another kind may still be better
+        if len(unsure):
+            hops = self._hops(a, rest, enter)[:, unsure]
+            chosen = hops.argmin(axis=0)
+            found = hops[chosen, np.arange(len(unsure))]
+            better = found < cost[unsure]
+            cost[unsure[better]], best[unsure[better]] = found[better], rest[chosen[better]]
         return best, cost
 
     def _visits(self, kind: int, enter: np.ndarray, end_at: np.ndarray, next_kind: np.ndarray) -> np.ndarray:
@@ -198,17 +218,18 @@ def refute(problem: Problem, rounds: int = 60, prices: np.ndarray | None = None,
         weights = weights / max(float(caps @ weights), 1e-300)
         return Refutation(weights, relaxation.solve(weights))
 
-    best = priced(reach_prices(problem))
+    best, stretch = priced(reach_prices(problem)), 1.0
     if prices is not None and not best.proves:
-        other = priced(prices)
-        best = max((best, other), key=lambda found: found.relaxed.whole)
-    current, stretch, since = best, 1.0, 0
+        # Prices of a period nearby are almost right: long steps would only lose them.
+        known = priced(prices)
+        best, stretch = (known, NEARBY) if known.relaxed.whole > best.relaxed.whole else (best, stretch)
+    current, since = best, 0
     for _ in range(rounds):
         excess = current.relaxed.visits - caps
         if best.proves or (excess <= 0).all() or stretch < 10 * SMALLEST_STEP or deadline.passed():
             break  # refuted, or the path is a plan
         slope = np.where((excess < 0) & (current.prices <= 0), 0.0, excess)
-        step = stretch * (1.02 - current.relaxed.whole) / max(float(slope @ slope), 1e-300)
+        step = stretch * (1.005 - current.relaxed.whole) / max(float(slope @ slope), 1e-300)
         current = priced(np.maximum(0.0, current.prices + step * slope))
         since += 1
         if current.relaxed.whole > best.relaxed.whole:
