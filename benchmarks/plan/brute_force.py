@@ -41,7 +41,7 @@ def placements(card: ModelCard, cluster: Cluster, constraints: Constraints) -> I
         for node in range(len(cluster.nodes)):
             if node in used:
                 continue
-            for dtype in constraints.activation_dtypes if chosen else ("f16",):
+            for dtype in constraints.link_dtypes(card) if chosen else ("",):
                 hop, worse = 0.0, 0.0
                 if chosen:
                     wide = cluster.bandwidth_bytes_per_s[chosen[-1][0]][node]
@@ -49,7 +49,7 @@ def placements(card: ModelCard, cluster: Cluster, constraints: Constraints) -> I
                         continue
                     hop = cluster.latency_s[chosen[-1][0]][node] + card.cut_bytes(at, dtype) / wide
                     worse = ACTIVATION_ERROR[dtype]
-                if error + worse > budget * (1 + 1e-12):
+                if error + worse > budget:
                     continue
                 compute = 0.0
                 for end in range(at + 1, card.depth + 1):
@@ -115,9 +115,10 @@ def random_constraints(rng: np.random.Generator, card: ModelCard, cluster: Clust
     if rng.random() < 0.2:
         extra["tied"] = "together"
     if rng.random() < 0.2 and len(names) <= 4:
-        extra["activation_dtypes"] = ("f32", "f16", "int8")
+        extra["activation_dtypes"] = tuple(rng.permutation(["f32", "f16", "int8"])[:int(rng.integers(1, 4))].tolist())
         if rng.random() < 0.8:
-            extra["activation_error_budget"] = float(rng.choice([2.0**-22, 2.0**-11 * 1.01, 2.0**-7 * 1.1, 2.0**-6]))
+            budgets = [0.0, 2.0**-23, 2.0**-11 * 1.01, 2.0**-7 * 1.1, 2.0**-6]
+            extra["activation_error_budget"] = float(rng.choice(budgets))
     return Constraints(headroom=float(rng.choice([0.0, 0.1])), **extra)
 
 

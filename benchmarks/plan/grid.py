@@ -13,7 +13,7 @@ from benchmarks.harness.session import Session
 from benchmarks.plan.instances import cpu_seconds, instance
 from morpho.base.errors import MorphoError
 from morpho.plan import Constraints, ModelCard, Node, pack, solve
-from morpho.plan.predict import layer_seconds
+from morpho.plan.predict.closed_form import layer_seconds
 
 GRIDS = {"uniform": ((2, 4, 8, 16), (12, 24, 48, 96)), "greedy": ((2, 4, 8), (12, 24, 48)),
          "annealing": ((2, 4), (12, 24)), "optimal": ((2, 4, 8), (12, 24, 48))}

@@ -12,7 +12,7 @@ from benchmarks.harness.session import Session
 from benchmarks.plan import clusters
 from morpho.base.errors import MorphoError
 from morpho.plan import ModelCard, solve
-from morpho.plan.simple import CHEAP_RULES
+from morpho.plan.solve.heuristics import CHEAP_RULES
 
 MODELS = {"8B f16": ("llama-8b", "f16"), "70B 4-bit": ("llama-70b", "q4")}
 RULES = (*CHEAP_RULES, "annealing")

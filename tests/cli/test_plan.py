@@ -15,7 +15,7 @@ import pytest
 
 from morpho import plan
 from morpho.cli import main as command
-from morpho.cli import measure
+from morpho.cli import measure, measure_layers
 
 NODE = {"memory": "16GB", "memory_bandwidth": "40GB/s", "flops": "1TFLOP/s"}
 OFFICE: dict[str, Any] = {
@@ -215,7 +215,7 @@ def test_measure(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(measure, "ROWS", 8)
     monkeypatch.setattr(measure, "INNER", 64)
     monkeypatch.setattr(measure, "COLUMNS", 64)
-    monkeypatch.setattr(measure, "ROUNDS", 1)
+    monkeypatch.setattr(measure_layers, "ROUNDS", 1)
     code, out, err = run("plan", "measure", "--name", "here", "--anew")
     assert code == 0 and out.startswith('[[node]]\nname = "here"\n') and "cluster file" in err
     again = run("plan", "measure", "--name", "here")
@@ -231,8 +231,6 @@ def test_measure(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_example_of_a_node() -> None:
-    from morpho.cli import measure_layers
-
     assert doctest.testmod(measure).failed == 0 and doctest.testmod(measure_layers).failed == 0
 
 
@@ -250,7 +248,7 @@ TINY = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num
 @pytest.mark.parametrize("dtype", ["f32", "q4"])
 def test_layers_of_a_model_are_measured_and_used(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                  dtype: str) -> None:
-    monkeypatch.setattr(measure, "ROUNDS", 1)
+    monkeypatch.setattr(measure_layers, "ROUNDS", 1)
     monkeypatch.setattr(measure, "profile", lambda anew: {"memory_bytes": 8e9, "memory_bytes_per_s": 1e10, "f32": 1e11})
     config = tmp_path / "config.json"
     config.write_text(json.dumps(TINY), encoding="utf-8")
@@ -272,8 +270,6 @@ def test_layers_of_a_model_are_measured_and_used(run: Run, tmp_path: Path, monke
 
 
 def test_an_encoder_has_no_time_for_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    from morpho.cli import measure_layers
-
     calls: list[str] = []
     monkeypatch.setattr(measure_layers, "calls_of", lambda layer, causal: (lambda: "prompt", lambda: "token"))
     monkeypatch.setattr(measure_layers, "best_of", lambda call: calls.append(call()) or 1.0)

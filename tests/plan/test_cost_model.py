@@ -15,8 +15,8 @@ from morpho import plan
 from morpho.base.errors import MorphoError
 from morpho.cost.estimate import node_flops
 from morpho.cost.layers import Block, convolution_flops, linear_flops
-from morpho.plan.graphs import trace
-from morpho.plan.predict import layer_seconds, reduce_seconds
+from morpho.plan.model.graphs import trace
+from morpho.plan.predict.closed_form import layer_seconds, reduce_seconds
 
 BATCH, LENGTH, WIDTH, HEADS, WORDS, LAYERS = 2, 24, 32, 4, 50, 2
 
@@ -198,7 +198,7 @@ def test_bad_requests_for_cards(config, options, said):
 
 def test_a_config_file_that_is_no_json(tmp_path):
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(MorphoError, match=r"config.json is no JSON"):
+    with pytest.raises(MorphoError, match=r"config.json is not valid JSON"):
         plan.ModelCard.from_config(tmp_path)
 
 

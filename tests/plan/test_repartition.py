@@ -12,8 +12,8 @@ from planning import card, cluster, placed, random_card, random_cluster
 
 from morpho import plan
 from morpho.base.errors import MorphoError
-from morpho.plan.again import held_layers
-from morpho.plan.repartition import move_seconds, moves_between
+from morpho.plan.replan.repartition import move_seconds, moves_between
+from morpho.plan.replan.resolve import held_layers
 
 
 def even() -> plan.Plan:
@@ -130,7 +130,7 @@ def test_latency_as_objective() -> None:
 
 def test_a_slow_member_slows_its_whole_stage() -> None:
     both = plan.Constraints(tensor=2, data=2)
-    p = plan.solve(card(12, weight_bytes=50_000_000, cut=10), cluster(100, 100, 100, 100), constraints=both)
+    p = plan.solve(card(11, weight_bytes=50_000_000, cut=10), cluster(100, 100, 100, 100), constraints=both)
     groups = [[name for copy in stage.replicas for name in copy] for stage in p.stages]
     assert max(map(len, groups)) > 1
     last = next(group[-1] for group in groups if len(group) > 1)

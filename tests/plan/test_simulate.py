@@ -11,7 +11,7 @@ from planning import card, cluster, placed, random_card, random_cluster
 
 from morpho import plan
 from morpho.base.errors import MorphoError
-from morpho.plan.simulator import simulate
+from morpho.plan.predict.simulator import simulate
 
 
 def two() -> plan.Plan:

@@ -7,7 +7,7 @@ from planning import card, cluster
 
 from morpho import plan
 from morpho.base.errors import MorphoError
-from morpho.plan.whatif import changed
+from morpho.plan.replan.what_if import changed
 
 OFFICE = plan.Cluster.uniform(
     [plan.Node(name, 10**9, 1e10, {"f32": 1e11, "f16": 2e11}, group=name.rpartition("-")[0] or name)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import platform
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,12 @@ import morpho as mo
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, MorphoError, fail
 from morpho.base.machine import machine
-from morpho.plan.card import ModelCard
-from morpho.plan.files import NAME
+from morpho.cli.measure_layers import best_of, layer_times
+from morpho.plan.cluster.files import NAME
+from morpho.plan.model.card import ModelCard
 from morpho.runtime.measure import machine_profile
 
 ROWS, INNER, COLUMNS = 512, 1024, 1024
-ROUNDS = 5
 TYPES = ("f32", "f16", "bf16", "int8", "q4")
 
 
@@ -70,8 +69,6 @@ def measured_line(times: dict[str, tuple[float, float]]) -> str:
 
 def layers(card: ModelCard, anew: bool = False) -> dict[str, tuple[float, float]]:
     """Times of a model's layers on this machine; those measured before are taken from disk."""
-    from morpho.cli.measure_layers import layer_times
-
     path, name = settings.get().cache_path / "plan_layers.json", machine_profile().name
     kept = _kept(path)
     row = kept.get(name)
@@ -152,13 +149,3 @@ def _product(dtype: str, left: Any, right: Any) -> Callable[[], Any]:
         function = mo.compile(lambda x, y: x @ y)
     function(a, b)
     return lambda: function(a, b)
-
-
-def best_of(call: Callable[[], Any]) -> float:
-    """The shortest of some rounds: others on the machine only ever make it longer."""
-    times = []
-    for _ in range(ROUNDS):
-        began = time.perf_counter()
-        call().numpy()
-        times.append(time.perf_counter() - began)
-    return max(min(times), 1e-9)

@@ -16,9 +16,9 @@ from rich.text import Text
 from morpho import plan as planner
 from morpho.base.errors import ArgumentError, MorphoError, ValueFault, fail
 from morpho.base.units import format_bytes, format_seconds, parse_seconds
-from morpho.plan.drawing import require_ending
-from morpho.plan.pictures import batches, certainty
-from morpho.plan.whatif import changed
+from morpho.plan.replan.what_if import changed
+from morpho.plan.show.drawing import require_ending
+from morpho.plan.show.pictures import batches, certainty
 from morpho.weights.atomic import write_text
 from morpho.weights.errors import StorageError
 
@@ -224,18 +224,28 @@ def show_simulation(p: planner.Plan, wishes: Wishes, console: Console) -> None:
     console.print()
 
 
-def check(path: Path, console: Console | None = None) -> bool:
-    """Print what the checker finds, and say whether all is well."""
+MOST_PLAN_BYTES = 256_000_000
+
+
+def check(path: Path, model: str = "", cluster: Path | None = None, console: Console | None = None) -> bool:
+    """Print what the checker finds and whether all is well; with model or cluster, whether it is a plan for them."""
     console = console or Console()
     try:
+        if path.stat().st_size > MOST_PLAN_BYTES:
+            raise fail(ValueFault, "plan", f"{path} has {format_bytes(path.stat().st_size)}", "no plan is so large")
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise fail(ArgumentError, "plan", f"{path} cannot be read: {reason}",
                    "give a file written with --json") from None
-    report = planner.check(text)
+    p = planner.Plan.from_json(text)
+    card = planner.ModelCard.from_config(model, p.card.batch, p.card.context, p.card.dtype, p.card.micro_batches
+                                         ) if model else None
+    report = planner.check(p, card=card, cluster=planner.Cluster.load(cluster) if cluster else None)
     for line in report.lines:
-        console.print(Text(line, style="bold red" if line.startswith("WRONG") else ""), soft_wrap=True)
+        bad = not line.startswith(("ok", "open"))
+        console.print(Text(line, style="bold red" if bad else "yellow" if line.startswith("open") else ""),
+                      soft_wrap=True)
     console.print(Text("the plan is what it says" if report.ok else "the plan is not what it says",
                        style="bold green" if report.ok else "bold red"))
     return report.ok

@@ -35,13 +35,15 @@ def plan(
     objective: Annotated[str, search("throughput, latency or balanced.", metavar="WHAT")] = "throughput",
     strategy: Annotated[str, search("How to search; --compare shows them all.", metavar="NAME")] = "optimal",
     seed: Annotated[int, search("Of everything random.", metavar="N")] = 0,
-    seconds: Annotated[float | None, search("Time limit of strategies that take one.", min=0, metavar="S")] = None,
+    seconds: Annotated[float | None, search("Most seconds to search: the answer then has a bound instead of a proof.",
+                                             min=0, metavar="S")] = None,
     headroom: Annotated[float, limit("Share of memory that stays free.", min=0, metavar="X")] = 0.1,
     max_stages: Annotated[int | None, limit("Most stages.", min=1, metavar="N")] = None,
     exclude: Annotated[Texts | None, limit("Leave a node out; may be repeated.", metavar="NODE")] = None,
     pin: Annotated[Texts | None, limit("Keep a layer, or FIRST:END, on a node.", metavar="LAYER=NODE")] = None,
     tied: Annotated[str, limit("Layers that share weights: copy or together.", metavar="HOW")] = "copy",
-    activations: Annotated[str, limit("Types that links may send, for example f16,int8.", metavar="TYPES")] = "f16",
+    activations: Annotated[str, limit("Types that links may send, as in f16,int8; default: what the model computes in, "
+                                      "so that links lose nothing.", metavar="TYPES")] = "",
     error_budget: Annotated[float | None, limit("Most rounding error of all links; chooses each link's type.",
                                                 metavar="X")] = None,
     tensor: Annotated[int, limit("Most equal nodes that share each layer.", min=1, metavar="N")] = 1,
@@ -69,7 +71,8 @@ def plan(
 
     machines = Cluster.load(cluster)
     constraints = Constraints(headroom, part.pins(pin or ()), tuple(exclude or ()), max_stages, tied,
-                              tuple(activations.split(",")), error_budget, tensor, data)
+                              tuple(name.strip() for name in activations.split(",") if name.strip()), error_budget,
+                              tensor, data)
     card = ModelCard.from_config(model, batch, context, dtype, micro_batches)
     drawn = {"cluster": plot, "steady": gantt, "token": gantt_token, "front": front}
     wishes = part.Wishes(json, {what: path for what, path in drawn.items() if path}, what_if or (), compare, explain,
@@ -79,11 +82,16 @@ def plan(
     part.show(card, machines, constraints, strategy, objective, seed, options, wishes)
 
 
-def check(file: Annotated[Path, typer.Argument(metavar="FILE", help="A plan written with --json.")]) -> None:
-    """Verify a plan without trusting its solver: cover, memory, arithmetic, and the bound or the proof."""
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A plan written with --json.")],
+    model: Annotated[str, typer.Option("--model", metavar="MODEL", help="Is it a plan for this model?")] = "",
+    cluster: Annotated[Path | None, typer.Option("--cluster", "-c", metavar="FILE",
+                                                 help="Is it a plan for these machines?")] = None,
+) -> None:
+    """Verify a plan without trusting its solver: cover, memory, arithmetic, and the bound or the proof, exactly."""
     from morpho.cli import plan as part
 
-    if not part.check(file):
+    if not part.check(file, model, cluster):
         raise typer.Exit(1)
 
 

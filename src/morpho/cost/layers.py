@@ -58,7 +58,8 @@ class Block:
     """A transformer block: self-attention, perhaps attention to an encoder's output, and an MLP, each after a norm.
 
     `key_heads` below `heads` is grouped-query attention; `gated` is SwiGLU or GeGLU (three matrices); `cross` adds
-    cross-attention; `biased` adds a bias to every product (`mlp_biased=False`: to attention's only);
+    cross-attention; `biased` adds a bias to every product of attention, and of the MLP unless `mlp_biased` says
+    otherwise;
     `norm_parameters` is 2 for layer norm, 1 for RMS norm.
     """
 
@@ -70,7 +71,7 @@ class Block:
     gated: bool = False
     cross: bool = False
     biased: bool = False
-    mlp_biased: bool = True
+    mlp_biased: bool | None = None
     norm_parameters: int = 2
 
     @property
@@ -96,11 +97,9 @@ class Block:
         """
         attention = 2 * self.width * self.queries + 2 * self.width * self.cached
         mlp = (3 if self.gated else 2) * self.width * self.hidden
-        biases = 0
-        if self.biased:
-            per_attention = self.queries + 2 * self.cached + self.width
-            biases = per_attention * (2 if self.cross else 1)
-            biases += ((2 if self.gated else 1) * self.hidden + self.width) * self.mlp_biased
+        biases = (self.queries + 2 * self.cached + self.width) * (2 if self.cross else 1) if self.biased else 0
+        if self.biased if self.mlp_biased is None else self.mlp_biased:
+            biases += (2 if self.gated else 1) * self.hidden + self.width
         return (2 if self.cross else 1) * attention + mlp + biases + self.norms * self.norm_parameters * self.width
 
     def norm_flops(self, rows: int) -> int:

@@ -10,21 +10,25 @@
 [('a', 0, 7), ('b', 7, 14)]
 """
 
-from morpho.plan.card import ACTIVATION_ERROR, BYTES_OF, Layer, ModelCard
-from morpho.plan.checker import Report, check
-from morpho.plan.cluster import Cluster, Link, Node, mbit_per_s
-from morpho.plan.explanation import Explanation, Relief, explain
-from morpho.plan.metrics import Quality, quality
-from morpho.plan.pictures import plot
-from morpho.plan.predict import evaluate, fill
-from morpho.plan.registry import Proposal, Request, register_strategy, solve, strategies
-from morpho.plan.repartition import Adaptation, Move, adapt
-from morpho.plan.result import OBJECTIVES, Constraints, Plan, Prediction, Stage
-from morpho.plan.simple import Packing, pack
-from morpho.plan.simulator import Span, Trace, simulate
-from morpho.plan.survival import Failure, failures
-from morpho.plan.trend import Forecast, forecast
-from morpho.plan.whatif import WhatIf, what_if
+from morpho.plan.cluster.cluster import Cluster
+from morpho.plan.cluster.node import Link, Node, mbit_per_s
+from morpho.plan.model.card import ModelCard
+from morpho.plan.model.layer import ACTIVATION_ERROR, BYTES_OF, Layer
+from morpho.plan.predict.closed_form import evaluate, fill
+from morpho.plan.predict.plan import OBJECTIVES, Constraints, Plan, Prediction, Stage
+from morpho.plan.predict.quality import Quality, quality
+from morpho.plan.predict.simulator import Span, Trace, simulate
+from morpho.plan.replan.failures import Failure, failures
+from morpho.plan.replan.forecast import Forecast, forecast
+from morpho.plan.replan.repartition import Adaptation, Move, adapt
+from morpho.plan.replan.what_if import WhatIf, what_if
+from morpho.plan.show.explanation import Explanation, Relief
+from morpho.plan.show.methods import explain, plot
+from morpho.plan.solve.heuristics import Packing, pack
+from morpho.plan.solve.registry import Proposal, Request, register_strategy
+from morpho.plan.solve.solver import solve, strategies
+from morpho.plan.verify.checker import check
+from morpho.plan.verify.report import Report
 
 __all__ = [
     "ACTIVATION_ERROR", "BYTES_OF", "OBJECTIVES", "Cluster", "Constraints", "Layer", "Link", "ModelCard", "Node",

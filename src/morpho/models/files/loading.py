@@ -54,7 +54,12 @@ def load(path: str | os.PathLike[str], *, dtype: Any = mo.float32, packed: bool 
 
 def load_with_tokenizer(path: str | os.PathLike[str], *, dtype: Any = mo.float32, packed: bool = True,
                         ignore: Collection[str] = ()) -> tuple[Any, Any]:
-    """`load`, and the tokenizer that lies beside the weights (tokenizer.json) or in the GGUF file."""
+    """`load`, and the tokenizer that lies beside the weights (tokenizer.json) or in the GGUF file.
+
+    >>> model, tokenizer = mo.models.load_with_tokenizer(mo.models.SHIPPED)
+    >>> tokenizer.decode(tokenizer.encode("In the beginning"))
+    'In the beginning'
+    """
     model, tokenizer = _loaded(path, dtype, packed, ignore)
     return model, tokenizer()
 
@@ -77,7 +82,15 @@ def _loaded(path: str | os.PathLike[str], dtype: Any, packed: bool, ignore: Coll
 
 def save(path: str | os.PathLike[str], model: Any, **others: Any) -> None:
     """Write a model to a folder: config.json, model.safetensors with the names of its `state_dict`, which are the
-    published ones, and generation_config.json where it has defaults; `others` go to `mo.weights.save`."""
+    published ones, and generation_config.json where it has defaults; `others` go to `mo.weights.save`.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> model = mo.models.create("gpt2", vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=16)
+    >>> mo.models.save(folder, model)
+    >>> type(mo.models.load(folder)).__name__
+    'GPT2'
+    """
     place = Path(path)
     if not hasattr(model, "config"):
         raise fail(ArgumentError, "models.save", f"{type(model).__name__} is no model of a family: it has no config",

@@ -29,7 +29,12 @@ class BytePairs(Tokenizer):
     """A byte-level BPE tokenizer: `vocabulary` maps the written form of every token (a printable character for each
     byte) to its number, `merges` lists the pairs in order, `specials` the texts that are tokens of their own; `added`
     are so too, but belong to the text and are shown. `before` and `after` are put around every
-    text."""
+    text.
+
+    >>> tokenizer = mo.weights.train_bpe(["low lower lowest"], 270)
+    >>> type(tokenizer).__name__, tokenizer.decode(tokenizer.encode("lower"))
+    ('BytePairs', 'lower')
+    """
 
     def __init__(self, vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]], specials: Mapping[str, int],
                  *, added: Mapping[str, int] | None = None, split_digits: bool = False, eos: int | None = None,

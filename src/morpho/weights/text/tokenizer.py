@@ -19,6 +19,10 @@ class Tokenizer(ABC):
     `specials` maps the texts of special tokens to their numbers, `eos` is the number of the one that ends a text (None
     where none does), `bos` of the one that begins it, `pad` of the one that fills up a batch (0 is put where there is
     none), `chat_template` the form of a chat, empty where there is none.
+
+    >>> tokenizer = mo.weights.train_bpe(["low lower lowest"], 270)
+    >>> isinstance(tokenizer, mo.weights.Tokenizer), tokenizer.decode(tokenizer.encode("slow"))
+    (True, 'slow')
     """
 
     specials: Mapping[str, int]
@@ -93,7 +97,13 @@ class Tokenizer(ABC):
 
 
 class StreamDecoder:
-    """Text from tokens as they come: the bytes of a character that is not complete wait for the next token."""
+    """Text from tokens as they come: the bytes of a character that is not complete wait for the next token.
+
+    >>> tokenizer = mo.weights.train_bpe(["abc"], 260)
+    >>> stream = mo.weights.StreamDecoder(tokenizer, specials=False)
+    >>> [stream.push(token) for token in tokenizer.encode("aé")]
+    ['a', '', 'é']
+    """
 
     def __init__(self, tokenizer: Tokenizer, specials: bool) -> None:
         self._tokenizer, self._specials = tokenizer, specials

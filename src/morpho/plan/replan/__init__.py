@@ -1,0 +1,1 @@
+"""Solving again: what-ifs, node failures, and repartitioning while the pipeline runs."""

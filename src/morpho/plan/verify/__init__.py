@@ -1,0 +1,1 @@
+"""The checker: verifies plans and their certificates; imports no solver."""
