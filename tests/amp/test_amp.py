@@ -185,7 +185,7 @@ def test_auto_is_never_slower(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_measurement_is_made_once_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Two positive figures, in the machine's profile; also from inside a function being traced."""
-    from morpho.runtime import measure
+    from morpho.runtime import thresholds
 
     monkeypatch.setattr(precision, "_known", {})
     made: list[str] = []
@@ -201,14 +201,14 @@ def test_the_measurement_is_made_once_and_kept(monkeypatch: pytest.MonkeyPatch, 
     with mo.settings(cache_dir=str(tmp_path)):  # a profile of its own, in which nothing stands yet
         inside(x(4, 4))
         assert made == ["product bfloat16", "product float32"]
-        found = measure.stored_row(measure.profile_key(), "bfloat16 product")
+        found = thresholds.stored_row(thresholds.profile_key(), "bfloat16 product")
         assert found is not None and tuple(found) == precision.measured("product")
         precision._known.clear()
         assert precision.measured("product") == tuple(found) and len(made) == 2  # from disk
-        measure.store_row(measure.profile_key(), "", [1e9, 1e9])
-        assert measure.stored_row(measure.profile_key(), "bfloat16 product") == found  # rows do not disturb each other
+        thresholds.store_row(thresholds.profile_key(), "", [1e9, 1e9])
+        assert thresholds.stored_row(thresholds.profile_key(), "bfloat16 product") == found  # rows are apart
         (tmp_path / "profile.json").write_text("{")
-        assert measure.stored_row(measure.profile_key()) is None  # a damaged file is measured anew
+        assert thresholds.stored_row(thresholds.profile_key()) is None  # a damaged file is measured anew
 
 
 # -- GradScaler --------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from morpho.cli.guard import sentence_of
 from morpho.cli.plan import write
 from morpho.cli.train import Habits
 from morpho.models.training import Run, Settings
-from morpho.runtime import measure
+from morpho.runtime import thresholds
 from morpho.runtime.code_cache.disk import DiskCache
 from morpho.weights import pull as store
 
@@ -152,7 +152,7 @@ def test_what_was_measured(tmp_path: Path) -> None:
 
     def act() -> None:
         with mo.settings(cache_dir=str(folder)):
-            measure.store_row("a", "b", [1.0, 2.0])
+            thresholds.store_row("a", "b", [1.0, 2.0])
 
     every_failure(folder, act, check, 3)
 

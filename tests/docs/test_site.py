@@ -46,9 +46,6 @@ def test_a_stored_run_becomes_a_section() -> None:
 
 
 # Pages describe these already: sub-rooms of the planner. Empty this when they are there.
-ON_THE_WAY = {f"plan/{room}/" for room in ("model", "cluster", "solve", "predict", "verify", "replan", "show")}
-
-
 def rooms() -> set[str]:
     """Folders with source, as the map writes them."""
     return {f"{folder.relative_to(PACKAGE).as_posix()}/" for folder in PACKAGE.glob("**")
@@ -60,7 +57,7 @@ def test_the_map_names_every_room() -> None:
     text = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| \d+ \| `([\w/]+/)` \|", text, re.MULTILINE)
     assert len(rows) == len(set(rows))
-    gone = set(rows) - rooms() - ON_THE_WAY
+    gone = set(rows) - rooms()
     assert not gone, f"the map names what is not there: {sorted(gone)}"
     missing = [room for room in rooms() - set(rows) if room.count("/") < 3 or room.rsplit("/", 2)[0] + "/" not in rows]
     assert not missing, f"the map does not name {sorted(missing)}"
@@ -75,7 +72,7 @@ def test_paths_in_pages_about_the_source_exist() -> None:
             if not any((base / path).exists() for base in bases):
                 wrong.append(f"{page}: {path}")
     reserved = {"linalg/", "sparse/", "logic/", "cluster/", "serve/"}
-    assert not [each for each in wrong if each.partition(": ")[2] not in reserved | ON_THE_WAY]
+    assert not [each for each in wrong if each.partition(": ")[2] not in reserved]
 
 
 def test_checks_of_the_built_site(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from morpho.backends.cpu.driver import executable, threads
 from morpho.base.machine import available_isas, machine
 from morpho.cost.dispatch_thresholds import DEFAULT
 from morpho.program import co_schedule
-from morpho.runtime import measure
+from morpho.runtime import thresholds
 
 ISAS = tuple(name for name in available_isas(machine()) if name not in ("vector128", "vector256"))  # as others do
 THREADS = (2, 5)
@@ -38,7 +38,8 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(executable, "_native", pausing_driver())
     monkeypatch.setattr(threads, "_pools", POOLS)
     monkeypatch.setattr(co_schedule, "WORK_PER_THREAD", 1)
-    with measure.using(replace(DEFAULT, shared_points=1, direct_bytes=(), turned_bytes=())), mo.settings(cache=False):
+    divided = replace(DEFAULT, shared_points=1, direct_bytes=(), turned_bytes=())
+    with thresholds.using(divided), mo.settings(cache=False):
         yield
 
 

@@ -21,7 +21,7 @@ from morpho.base.machine import choose_isa, machine
 from morpho.base.target import target_for
 from morpho.cost.dispatch_thresholds import DEFAULT
 from morpho.program.view import View
-from morpho.runtime import measure
+from morpho.runtime import thresholds
 from morpho.runtime.plans.evaluate import counts
 
 FLOATS = [mo.float32, mo.float64, mo.float16, mo.bfloat16]
@@ -150,7 +150,7 @@ def test_few_rows_times_a_small_matrix_are_not_packed(rng: np.random.Generator, 
         f = mo.compile(lambda x, y, turned: (mo.relu(x @ y), x @ turned.T, turned @ x[0]))
         for rows in (1, 2):
             part = mo.asarray(a[:rows], dtype=dtype)
-            with measure.using(DEFAULT):
+            with thresholds.using(DEFAULT):
                 found = f(part, y, turned)
             assert found[0].numpy().tobytes() == np.maximum(whole[:rows], 0).tobytes()
             assert found[1].numpy().tobytes() == whole[:rows].tobytes()
@@ -465,7 +465,7 @@ def test_what_is_made_of_constants_is_packed_once(rng: np.random.Generator) -> N
     for rows in (2, 40):
         x = mo.asarray(draw(rng, rows, 20))
         f = mo.compile(lambda x: x @ (mo.concat([one, two], axis=1) * 2.0))
-        with measure.using(DEFAULT):
+        with thresholds.using(DEFAULT):
             found = f(x)
         assert f.stats["kernels"] == 1 and f.stats["prepared_steps"] >= 2
         assert np.allclose(found.numpy(), x.numpy() @ np.concatenate([one, two], axis=1) * 2, rtol=1e-4, atol=1e-4)

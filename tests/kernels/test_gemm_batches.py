@@ -9,7 +9,7 @@ import pytest
 
 import morpho as mo
 from morpho.cost.dispatch_thresholds import DEFAULT
-from morpho.runtime import measure
+from morpho.runtime import thresholds
 
 pytestmark = pytest.mark.usefixtures("packed")  # few rows too: tests/tensor/test_crossovers.py has the others
 
@@ -81,7 +81,7 @@ def test_batches_of_several_axes_are_read_as_they_lie(rng: np.random.Generator, 
 def test_few_rows_of_integers_are_multiplied_as_they_lie(rng: np.random.Generator, dtype: str, isa: str) -> None:
     """By columns, streamed and turned, for columns of all widths; with something that follows."""
     info = np.iinfo(dtype)
-    with measure.using(DEFAULT), mo.settings(isa=isa):
+    with thresholds.using(DEFAULT), mo.settings(isa=isa):
         f, follow = mo.compile(lambda x, y: x @ y), mo.compile(lambda x, y: mo.maximum(x @ y, 3))
         for m, k, n in ((1, 70, 1), (1, 9, 3), (3, 33, 5), (2, 40, 13), (5, 17, 29), (1, 300, 200)):
             a, b = (rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True) for shape in ((m, k), (k, n)))

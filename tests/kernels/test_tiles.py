@@ -19,7 +19,7 @@ from morpho.backends.cpu.generators import generate
 from morpho.base import machine as machines
 from morpho.base.machine import ISAS, Isa, available_isas, choose_isa, foreign_machine
 from morpho.cost.dispatch_thresholds import DEFAULT
-from morpho.runtime import measure
+from morpho.runtime import thresholds
 
 SIZES = [(1, 1, 1), (5, 7, 3), (16, 16, 32), (17, 33, 31), (33, 40, 65), (48, 70, 129), (70, 35, 100)]
 
@@ -38,7 +38,7 @@ def unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.setattr(amx, "DEPTH", 64)  # several blocks of k
     monkeypatch.setattr(tiling, "TILE_COLUMNS", 32)  # and tiles of columns, for which rows stay packed
     with (mo.settings(isa=tile_emulator.NAME, threads=request.param, cache=False),
-          measure.using(replace(DEFAULT, shared_points=1))):  # the smallest product is divided among threads
+          thresholds.using(replace(DEFAULT, shared_points=1))):  # the smallest product is divided among threads
         yield
 
 

@@ -25,7 +25,7 @@ from morpho.program.co_schedule import is_sound
 from morpho.program.kernel import Kernel
 from morpho.program.program import Program, Slot, Step
 from morpho.program.view import View
-from morpho.runtime import measure
+from morpho.runtime import thresholds
 
 SIZE = (60, 300)  # softmax of it is too little work for two threads, of four such is enough
 
@@ -91,7 +91,7 @@ def test_products_run_together(rng: np.random.Generator) -> None:
     def function(x: mo.Tensor, *weights: mo.Tensor) -> tuple[mo.Tensor, ...]:
         return tuple(mo.relu(x @ w) for w in weights)
 
-    with measure.using(DEFAULT):  # with wide vectors more products would have to come together
+    with thresholds.using(DEFAULT):  # with wide vectors more products would have to come together
         found = everywhere(function, x, *weights)
     for f, launches in found:
         assert launches == 2

@@ -25,7 +25,7 @@ from morpho.cost import dispatch_thresholds as data
 from morpho.cost.contraction import ContractionRates
 from morpho.cost.dispatch_thresholds import DEFAULT, Crossovers, from_row, usual
 from morpho.ir.graph import Graph
-from morpho.runtime import measure
+from morpho.runtime import measure, thresholds
 from morpho.runtime.plans import stored_plan
 from morpho.tensor.tools import measure_thresholds
 
@@ -42,9 +42,9 @@ def of_this_machine() -> Crossovers:
 def folder(tmp_path: Path) -> Iterator[Path]:
     """A profile of its own."""
     with mo.settings(cache_dir=str(tmp_path)):
-        measure._kept_crossovers.cache_clear()
+        thresholds._kept_crossovers.cache_clear()
         yield tmp_path
-    measure._kept_crossovers.cache_clear()
+    thresholds._kept_crossovers.cache_clear()
 
 
 def pair(rng: np.random.Generator, m: int, k: int, n: int) -> tuple[mo.Tensor, mo.Tensor]:
@@ -53,7 +53,7 @@ def pair(rng: np.random.Generator, m: int, k: int, n: int) -> tuple[mo.Tensor, m
 
 def made(chosen: Crossovers, function: Any, *arguments: Any) -> tuple[Any, bytes]:
     compiled = mo.compile(function)
-    with measure.using(chosen):
+    with thresholds.using(chosen):
         return compiled, compiled(*arguments).numpy().tobytes()
 
 
@@ -138,7 +138,7 @@ def test_one_function_has_a_program_for_each_profile(rng: np.random.Generator) -
     a, b = pair(rng, 3, 20, 20)
     f = mo.compile(lambda x, y: x @ y)
     for chosen in (DEFAULT, replace(DEFAULT, direct_bytes=()), DEFAULT):
-        with measure.using(chosen):
+        with thresholds.using(chosen):
             f(a, b)
     assert f.stats["specialisations"] == 2
 
@@ -158,7 +158,7 @@ def test_threads_share_from_the_crossover_on(rng: np.random.Generator) -> None:
             f, found = made(replace(DEFAULT, shared_points=points), lambda x, y: x @ y, a, b)
             pool = f.current.plan.executables[0].workers
             before = pool.runs
-            with measure.using(replace(DEFAULT, shared_points=points)):
+            with thresholds.using(replace(DEFAULT, shared_points=points)):
                 f(a, b)
             runs.append(pool.runs - before)
             bits.append(found)
@@ -168,7 +168,7 @@ def test_threads_share_from_the_crossover_on(rng: np.random.Generator) -> None:
 def test_fast_takes_blas_and_says_so(rng: np.random.Generator) -> None:
     a, b = pair(rng, 8, 9, 10)
     f = mo.compile(lambda x, y: x @ y)
-    with measure.using(FAST_BLAS):
+    with thresholds.using(FAST_BLAS):
         plain = f(a, b).numpy()
         assert f.stats["products"]["blas"] == 0 and "fast" not in f.explain()
         with mo.settings(fast=True):
@@ -183,7 +183,7 @@ def test_fast_takes_blas_and_says_so(rng: np.random.Generator) -> None:
 def test_fast_takes_strassen(rng: np.random.Generator) -> None:
     a, b = pair(rng, 8, 9, 10)
     f = mo.compile(lambda x, y: x @ y)
-    with measure.using(replace(FAST_BLAS, strassen_size=8)), mo.settings(fast=True):
+    with thresholds.using(replace(FAST_BLAS, strassen_size=8)), mo.settings(fast=True):
         np.testing.assert_allclose(f(a, b).numpy(), a.numpy() @ b.numpy(), rtol=1e-4, atol=1e-5)
         assert "by strassen" in f.explain()
 
@@ -200,7 +200,7 @@ def test_fast_leaves_alone_what_it_must(rng: np.random.Generator) -> None:
         (DEFAULT, mo.compile(lambda x, y: x @ y), (a, b)),
     ]
     for chosen, f, arguments in cases:
-        with measure.using(chosen), mo.settings(fast=True):
+        with thresholds.using(chosen), mo.settings(fast=True):
             f(*arguments)
             assert f.stats["products"]["blas"] == 0 and "fast:" not in f.explain()
 
@@ -212,7 +212,7 @@ def test_einsum_asks_the_profile_where_bits_allow_it(rng: np.random.Generator) -
     usual, other = mo.einsum_path("ab,bc,cd->ad", *floats), ((1, 2), (0, 1))
     assert usual.path != other and "by this machine" not in str(usual)
     expected = mo.einsum("ab,bc,cd->ad", *whole).numpy()
-    with measure.using(SLOW_MEMORY):
+    with thresholds.using(SLOW_MEMORY):
         assert mo.einsum_path("ab,bc,cd->ad", *floats).path == usual.path
         assert mo.einsum_path("ab,bc,cd->ad", *whole).path == other
         named = mo.einsum_path("ab,bc,cd->ad", *floats, optimize="measured")
@@ -242,7 +242,7 @@ def test_the_disk_key_knows_the_profile(folder: Path, rng: np.random.Generator) 
 
     first = key(product)
     assert first is not None and first == key(product)
-    with measure.using(replace(DEFAULT, direct_bytes=())):
+    with thresholds.using(replace(DEFAULT, direct_bytes=())):
         assert key(product) not in (None, first)
     orders = [Graph((mo.einsum("ab,bc,cd->ad", a, b, c, optimize=path).node,)) for path in
               ([(0, 1), (0, 1)], [(1, 2), (0, 1)])]
@@ -252,7 +252,7 @@ def test_the_disk_key_knows_the_profile(folder: Path, rng: np.random.Generator) 
 # -- what is kept ------------------------------------------------------------------------------------------------------
 def test_wide_vectors_share_later() -> None:
     with mo.settings(isa="scalar"):
-        assert measure.crossovers() == usual(0) == DEFAULT
+        assert thresholds.crossovers() == usual(0) == DEFAULT
     assert usual(512).shared_points == 2 * usual(256).shared_points == 4 * usual(128).shared_points
 
 
@@ -262,25 +262,25 @@ def test_nothing_is_measured_unasked(folder: Path, monkeypatch: pytest.MonkeyPat
     with mo.settings(fast=True):
         (a @ b).numpy()
         mo.compile(lambda x, y: mo.einsum("ab,bc->ac", x, y, optimize="measured"))(a, b)
-    assert measure.crossovers() == of_this_machine() and not measure.crossovers_measured()
+    assert thresholds.crossovers() == of_this_machine() and not thresholds.crossovers_measured()
     assert not (folder / "profile.json").exists()
 
 
 def test_what_was_measured_is_kept_by_threads(folder: Path) -> None:
     found = replace(DEFAULT, direct_bytes=(77, 5), one_block_rows=9)
     with mo.settings(threads=2):
-        measure.store_crossovers(found)
-        assert measure.crossovers() == found and measure.crossovers_measured()
+        thresholds.store_crossovers(found)
+        assert thresholds.crossovers() == found and thresholds.crossovers_measured()
     with mo.settings(threads=3):
-        assert measure.crossovers() == of_this_machine()
-    measure.store_row(measure.profile_key(), "", [1e9, 1e9])  # other rows of the file stay
+        assert thresholds.crossovers() == of_this_machine()
+    thresholds.store_row(thresholds.profile_key(), "", [1e9, 1e9])  # other rows of the file stay
     with mo.settings(threads=2):
-        measure._kept_crossovers.cache_clear()
-        assert measure.crossovers() == found
+        thresholds._kept_crossovers.cache_clear()
+        assert thresholds.crossovers() == found
     with mo.settings(threads=2, cache=False):
-        measure.store_crossovers(DEFAULT)  # kept nowhere
+        thresholds.store_crossovers(DEFAULT)  # kept nowhere
     with mo.settings(threads=2):
-        assert measure.crossovers() == found
+        assert thresholds.crossovers() == found
 
 
 GOOD = json.loads(json.dumps(DEFAULT.row()))
@@ -306,7 +306,7 @@ def test_a_damaged_profile_is_said_and_left_alone(folder: Path) -> None:
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger("morpho").addHandler(handler)
     try:
-        assert measure.crossovers() == measure.crossovers() == of_this_machine()
+        assert thresholds.crossovers() == thresholds.crossovers() == of_this_machine()
     finally:
         logging.getLogger("morpho").removeHandler(handler)
     assert len(said) == 1 and "are damaged" in said[0]
@@ -329,8 +329,8 @@ def test_measuring_keeps_and_shows(quick: None, folder: Path) -> None:
     with mo.settings(threads=2):
         found = CliRunner().invoke(app, ["doctor", "--measure"])
         assert found.exit_code == 0, found.output
-        kept = measure.crossovers()
-        assert measure.crossovers_measured() and kept.rates != DEFAULT.rates
+        kept = thresholds.crossovers()
+        assert thresholds.crossovers_measured() and kept.rates != DEFAULT.rates
         assert {*kept.direct_bytes, *kept.turned_bytes} <= {0, 4 * 8 * 8, data.MOST}
     for shown in (f"default {of_this_machine().shared_points}", "8 x 8 x 8", str(folder)):
         assert shown in found.output
@@ -347,7 +347,7 @@ def test_who_wins_decides(quick: None, folder: Path, monkeypatch: pytest.MonkeyP
         float(n + 1 if first_wins else len(ways) - n) for n in range(len(ways))])
     with mo.settings(threads=2):
         found = measure_thresholds.measure_crossovers(keep=False)
-    assert {name: getattr(found, name) for name in expected} == expected and not measure.crossovers_measured()
+    assert {name: getattr(found, name) for name in expected} == expected and not thresholds.crossovers_measured()
 
 
 @pytest.mark.parametrize(("wins", "first"), [("111", 1), ("110", 0), ("011", 2), ("000", 0), ("101", 3)])

@@ -116,7 +116,7 @@ def _huge_page_row() -> Row:
 
 def _crossover_row() -> Row:
     """Whether `auto` knows this machine."""
-    from morpho.runtime.measure import crossovers_measured
+    from morpho.runtime.thresholds import crossovers_measured
 
     known = crossovers_measured()
     return Row("cache", "crossovers", "measured" if known else "defaults",

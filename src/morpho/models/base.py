@@ -52,7 +52,13 @@ class Model(Module):
 
 class Output(NamedTuple):
     """What a language model gives when its hidden states are asked for: `hidden_states` are those after the embedding
-    and after every layer, (batch, length, width) each, the last one normed as the head sees it."""
+    and after every layer, (batch, length, width) each, the last one normed as the head sees it.
+
+    >>> model = mo.models.create("gpt2", vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=16)
+    >>> found = model(mo.asarray([[1, 2, 3]]), output_hidden_states=True)
+    >>> len(found.hidden_states), found.logits.shape
+    (2, (1, 3, 50))
+    """
 
     logits: mo.Tensor
     hidden_states: tuple[mo.Tensor, ...]

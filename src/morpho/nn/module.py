@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.nn.layer_notes import note_layer
+from morpho.nn.summary import summary
 from morpho.tensor.jit.entries import entries
 from morpho.tensor.state.state import assign
 from morpho.tensor.state.trace import current_trace
@@ -299,8 +300,6 @@ class Module:
         1       ReLU        (8,2)                        0
         total                                           10
         """
-        from morpho.nn.summary import summary
-
         return summary(self, inputs)
 
     def describe(self) -> str:

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.trees import flatten
-from morpho.nn.module import Module
 from morpho.tensor.jit.entries import entries
 from morpho.tensor.state.variable import Parameter
+
+
+class Module(Protocol):
+    """What the table asks of a module; `module.py` has it."""
+
+    _training: bool
+
+    def modules(self) -> Iterator[Any]:
+        """It and all below it."""
+        ...
+
+    def named_modules(self) -> Iterator[tuple[str, Any]]:
+        """The same with their names."""
+        ...
+
+    def parameter_count(self) -> int:
+        """Numbers that training changes."""
+        ...
 
 
 def summary(model: Module, inputs: Sequence[Any] = ()) -> str:

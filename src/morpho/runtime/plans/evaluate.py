@@ -43,7 +43,7 @@ from morpho.passes.remat.remat import Budget
 from morpho.program.pipeline import ProgramContext, Rows, finish
 from morpho.program.program import HostStep, Program, Step
 from morpho.program.view import View
-from morpho.runtime import measure
+from morpho.runtime import thresholds
 from morpho.runtime.code_cache.cache import BoundedCache
 from morpho.runtime.memory.buffer import Buffer, allocate, view_memory
 from morpho.runtime.memory.pool import pool
@@ -167,7 +167,7 @@ def plan_bytes(plan: Plan) -> int:
 def plan_key(graph: Graph, own_outputs: bool) -> tuple[Any, ...]:
     chosen = settings.get()
     return (tuple(node.serial for node in graph.outputs), own_outputs, chosen.code_key(), threads.wanted_threads(),
-            measure.crossovers(), registry_changes())
+            thresholds.crossovers(), registry_changes())
 
 
 def plan_for(graph: Graph, inputs: int, own_outputs: bool = False) -> Plan:
@@ -216,7 +216,7 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, device: str = HOST,
     found = stored_plan.load(key, graph, inputs) if key is not None else None
     looked = time.perf_counter()
     remake = partial(_make, graph, own_outputs, inputs, constants, settings.get(), updates, budget,
-                     measure.crossovers())
+                     thresholds.crossovers())
     made = None
     if found is None:
         made = _compiled(remake, len(graph.nodes), whole) if native else remake()
@@ -226,7 +226,7 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, device: str = HOST,
     _refuse(program, whole)
     lowered = time.perf_counter()
     segments = _segments(program, guards) if native else []
-    prepare = Executable(program, program.prepare, measure.crossovers()) if program.prepare and native else None
+    prepare = Executable(program, program.prepare, thresholds.crossovers()) if program.prepare and native else None
     ended = time.perf_counter()
     milliseconds = {"passes": 0.0, "lower": 0.0} if made is None else dict(made.milliseconds)
     milliseconds["code"] = milliseconds.get("code", 0.0) + 1e3 * (ended - lowered)
@@ -302,11 +302,11 @@ def _segments(program: Program, guards: Sequence[Sequence[Size]]) -> list[Execut
             run.append(step)
             continue
         if run:
-            segments.append(Executable(program, run, measure.crossovers()))
+            segments.append(Executable(program, run, thresholds.crossovers()))
             run = []
         segments.append(step)
     if run or not segments:
-        segments.append(Executable(program, run, measure.crossovers(), guards))
+        segments.append(Executable(program, run, thresholds.crossovers(), guards))
     return segments
 
 

@@ -33,7 +33,7 @@ from morpho.program.co_schedule import AHEAD, is_sound
 from morpho.program.kernel import Role
 from morpho.program.program import Program, Slot, Step
 from morpho.program.view import View
-from morpho.runtime import measure
+from morpho.runtime import thresholds
 from morpho.runtime.code_cache import store  # noqa: F401  (compiled code is kept from here on)
 from morpho.runtime.code_cache.disk import Damaged
 
@@ -67,7 +67,7 @@ def plan_key(graph: Graph, own_outputs: bool, inputs: int, constants: Collection
     chosen = settings.get()
     parts = (digest, own_outputs, inputs, sorted(constants), tuple(updates), budget, chosen.code_key(),
              threads.wanted_threads(), machine().cores, machine().l1_bytes,
-             machine().l2_bytes, measure.crossovers(),
+             machine().l2_bytes, thresholds.crossovers(),
              code.code_key("plan", current_isa()))  # with the version of the source
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 

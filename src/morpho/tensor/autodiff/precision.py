@@ -78,15 +78,15 @@ def low_dtype(family: str, wanted: str) -> DType | None:
 def measured(family: str) -> tuple[float, float]:
     """Seconds of a small example, forward and backward, in bfloat16 and in float32; measured once for a machine, its
     instruction set and number of threads, and kept in its profile."""
-    from morpho.runtime import measure
+    from morpho.runtime import thresholds
 
-    key = (measure.profile_key(), f"bfloat16 {family}")
+    key = (thresholds.profile_key(), f"bfloat16 {family}")
     with _lock:
         if key not in _known:
-            found = measure.stored_row(*key)
+            found = thresholds.stored_row(*key)
             if found is None:
                 found = _apart(lambda: [_seconds(family, dtype) for dtype in (bfloat16, float32)])
-                measure.store_row(*key, found)
+                thresholds.store_row(*key, found)
                 log.info("autocast: %s took %.3g s in bfloat16 and %.3g s in float32 (measured once)", family, *found)
             _known[key] = (found[0], found[1])
     return _known[key]

@@ -20,7 +20,7 @@ from morpho.base.trees import LEAF, flatten, has_sizes, unflatten, unhashable
 from morpho.ir.graph import Graph
 from morpho.ir.op import changes as registry_changes
 from morpho.program.footprint import Uses, footprint
-from morpho.runtime import measure
+from morpho.runtime import thresholds
 from morpho.runtime.plans import evaluate as evaluation
 from morpho.runtime.plans.evaluate import make_plan
 from morpho.tensor.convert import asarray
@@ -44,7 +44,7 @@ def specialise(made: CompiledFunction, structure: Any, tensors: list[Tensor], ow
     specs = [_spec(made, tensor, owner) for tensor, owner in zip(tensors, owned, strict=True)]
     chosen = settings.get()
     named = tuple([(name, weakened(tree)) for name, tree in structure])
-    key: Any = (named, tuple(specs), chosen.code_key(), threads.wanted_threads(), measure.crossovers(),
+    key: Any = (named, tuple(specs), chosen.code_key(), threads.wanted_threads(), thresholds.crossovers(),
                 registry_changes())
     try:
         key = (key, _assumptions(made, key))

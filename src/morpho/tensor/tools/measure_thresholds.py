@@ -20,7 +20,7 @@ from morpho.base import settings
 from morpho.base.target import current_isa
 from morpho.cost.contraction import ContractionRates
 from morpho.cost.dispatch_thresholds import MOST, Crossovers, usual
-from morpho.runtime import measure
+from morpho.runtime import measure, thresholds
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.create import ones
 from morpho.tensor.functions.products.products import matmul
@@ -71,7 +71,7 @@ def race(ways: Sequence[Way], settle_s: float = 0.0) -> list[float]:
 
 def _seconds(way: Way, count: int) -> float:
     call = way.call
-    with measure.using(way.forced):
+    with thresholds.using(way.forced):
         call()  # through Python, which finds the program of these crossovers
         started = time.perf_counter()
         for _ in range(count):
@@ -86,11 +86,11 @@ def measure_crossovers(keep: bool = True) -> Crossovers:
         found = usual(current_isa().vector_bits)
         found = replace(found, one_block_rows=_one_block_rows(found), shared_points=_shared_points(found))
         found = replace(found, **{name: _direct_bytes(found, name) for name in LAYOUTS})
-        with measure.using(found):
+        with thresholds.using(found):
             blas_size, strassen_size = _fast_sizes()
             found = replace(found, blas_size=blas_size, strassen_size=strassen_size, rates=_rates())
     if keep:
-        measure.store_crossovers(found)
+        thresholds.store_crossovers(found)
     return found
 
 
@@ -125,7 +125,7 @@ def product(shape: tuple[int, int, int], forced: Crossovers, algorithm: str = "a
 def made(function: Callable[..., Tensor], forced: Crossovers, *arguments: Tensor) -> Way:
     """A compiled function, called twice, so that its native entry serves it."""
     compiled = compile(function)
-    with measure.using(forced):
+    with thresholds.using(forced):
         compiled(*arguments)
         compiled(*arguments)
     return Way(partial(compiled, *arguments), forced)
@@ -209,7 +209,7 @@ def _fast_sizes() -> tuple[int, int]:
         for size in sorted({*BLAS_SIZES, *STRASSEN_SIZES}):
             names = ["auto", *(name for name, sizes in (("blas", BLAS_SIZES), ("strassen", STRASSEN_SIZES))
                                if size in sizes)]
-            ways = [product((size,) * 3, measure.crossovers(), name) for name in names]
+            ways = [product((size,) * 3, thresholds.crossovers(), name) for name in names]
             seconds[size] = dict(zip(names, race(ways, SETTLE_S), strict=True))
 
     def beats(name: str, size: int) -> bool:
@@ -239,7 +239,7 @@ def _rates() -> ContractionRates:
             y = y @ x
         return y
 
-    here = measure.crossovers()
+    here = thresholds.crossovers()
     seconds, one, many = race([product((size,) * 3, here), made(lambda x: x @ x, here, small),
                                made(chain, here, small)])
     return ContractionRates(2.0 * size**3 / seconds, measure.machine_profile().bytes_per_s,

@@ -15,7 +15,7 @@ from morpho.ir.node import Node, build
 from morpho.ops.algebra import permute, reshape
 from morpho.passes.einsum.contraction import ContractionOrder, checked_order, find_order, given_order
 from morpho.passes.einsum.search import Network
-from morpho.runtime import measure
+from morpho.runtime import thresholds
 from morpho.tensor.autodiff.precision import lowered
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.products.contract import Labelled, Labels, Wish, contract, held_bytes, wish_for
@@ -110,7 +110,7 @@ class _Problem:
     def rates(self, named: bool) -> ContractionRates:
         """This machine's, where the user asks for them or no order changes a bit; else those of every machine."""
         free = named or settings.get().fast or not (self.dtype.is_float or self.dtype.is_complex)
-        return measure.crossovers().rates if free else RATES
+        return thresholds.crossovers().rates if free else RATES
 
     def limit_bytes(self, memory_limit: int | str | None) -> int | None:
         """The cap on intermediates. A dynamic size is capped at its largest, but only if the user gives a limit."""

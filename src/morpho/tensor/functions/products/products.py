@@ -12,7 +12,7 @@ from morpho.base.errors import ArgumentError, AxisError, DTypeError, ShapeError,
 from morpho.base.shapes import as_integer, as_items, broadcast, normalise_axis
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, expand, mul, permute, reduce, reshape
-from morpho.runtime import measure
+from morpho.runtime import thresholds
 from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.autodiff.precision import EXAMPLES, lowered
 from morpho.tensor.core import Tensor
@@ -87,7 +87,7 @@ def _fast(a: Node, b: Node) -> str:
     if not settings.get().fast or a.dtype not in (float32, float64) or not all(isinstance(s, int) for s in sizes):
         return "auto"
     trace = tracing.current
-    found = measure.crossovers().fast_algorithm(*sizes, blas=trace is None or not trace.whole)  # type: ignore[arg-type]
+    found = thresholds.crossovers().fast_algorithm(*sizes, blas=trace is None or not trace.whole)  # type: ignore[arg-type]
     if trace is not None and found != "auto":
         trace.notes[f"fast: a product {sizes[0]} x {sizes[1]} x {sizes[2]} by {found}, measured to be faster"] = None
     return found
