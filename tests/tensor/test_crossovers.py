@@ -300,7 +300,7 @@ def test_odd_rows_are_no_crossovers(row: Any) -> None:
 
 def test_a_damaged_profile_is_said_and_left_alone(folder: Path) -> None:
     assert from_row(GOOD) == DEFAULT
-    (folder / "profile.json").write_text(json.dumps({measure._crossovers_key(): BAD[3]}))
+    (folder / "profile.json").write_text(json.dumps({thresholds._crossovers_key(): BAD[3]}))
     said: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]

@@ -314,7 +314,7 @@ def test_a_write_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.
             def fails(*_: object) -> None:
                 raise OSError(28, "No space left on device")
             patch.setattr(os, broken, fails)
-            with pytest.raises(mo.weights.FileFault, match="No space left"):
+            with pytest.raises(mo.weights.StorageError, match="No space left"):
                 mo.weights.save(path, {"a": mo.zeros(2)})
         assert mo.weights.load(path)["a"].tolist() == [1, 1] and list(tmp_path.iterdir()) == [path]
     with pytest.raises(KeyboardInterrupt), atomic_file(path) as file:

@@ -9,6 +9,7 @@ Each class derives from the built-in one a NumPy user would catch.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -18,6 +19,7 @@ __all__ = [
 ]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep
+_BLOCKS = contextlib.__file__  # an error inside a `with` block of Morpho's own comes through here
 
 
 class MorphoError(Exception):
@@ -195,7 +197,7 @@ def user_line() -> str:
         filename = frame.f_code.co_filename
         # The __init__ that `dataclass` writes is compiled from text, and belongs to the class's module.
         written = filename == "<string>" and str(frame.f_globals.get("__name__", "")).startswith("morpho.")
-        if not filename.startswith(_PACKAGE) and not written:
+        if not filename.startswith(_PACKAGE) and not written and filename != _BLOCKS:
             return f"{filename}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
     return ""

@@ -29,6 +29,14 @@ class Module(Protocol):
         """Numbers that training changes."""
         ...
 
+    def eval(self) -> Any:
+        """As after training."""
+        ...
+
+    def __call__(self, *inputs: Any) -> Any:
+        """What it computes."""
+        ...
+
 
 def summary(model: Module, inputs: Sequence[Any] = ()) -> str:
     """One line per module that has parameters or, where inputs are given, that is called; then the total."""

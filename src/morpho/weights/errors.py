@@ -66,8 +66,10 @@ class PullError(MorphoError, RuntimeError):
 class StorageError(MorphoError, OSError):
     """A file that could not be written: a full disk, a folder that is read-only. `errno` is the system's number.
 
-    >>> issubclass(mo.weights.StorageError, OSError)
-    True
+    >>> mo.weights.save("/dev/null/w.safetensors", {"w": mo.ones(2)})
+    Traceback (most recent call last):
+    ...
+    morpho.weights.errors.StorageError: [save] /dev/null/w.safetensors cannot be written: Not a directory. ...
     """
 
     __str__ = Exception.__str__
@@ -76,7 +78,7 @@ class StorageError(MorphoError, OSError):
 class FolderInUse(MorphoError, BlockingIOError):
     """A folder that another process is writing to; the message has its number.
 
-    >>> issubclass(mo.weights.FolderInUse, BlockingIOError)
+    >>> issubclass(mo.weights.FolderInUse, OSError)
     True
     """
 

@@ -16,7 +16,7 @@ from morpho.base.errors import ArgumentError, DTypeError, fail
 from morpho.tensor.convert import borrowed
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.products.quantised import Quantised
-from morpho.weights.atomic import atomic_file, sync_folder
+from morpho.weights.atomic import atomic_file, storing, sync_folder
 from morpho.weights.errors import FileFault, MissingFile
 from morpho.weights.safetensors import DTYPES, METADATA, MappedFile, Weights, header_of, open_regular
 from morpho.weights.scanner import Malformed, Scanner, is_text, shortened
@@ -121,7 +121,7 @@ def save(path: str | os.PathLike[str], weights: Mapping[str, Any], *, metadata: 
     notes = _checked_metadata(metadata)
     if shard_bytes is not None and (not isinstance(shard_bytes, int) or shard_bytes < 1):
         raise fail(ArgumentError, "save", f"shard_bytes={shard_bytes!r} is not a positive number")
-    try:
+    with storing(place):
         if place.suffix == SUFFIX:
             if shard_bytes is not None:
                 raise fail(ArgumentError, "save", f"one file, {place.name}, cannot hold shards", "give a folder")
@@ -134,8 +134,6 @@ def save(path: str | os.PathLike[str], weights: Mapping[str, Any], *, metadata: 
         else:
             place.mkdir(parents=True, exist_ok=True)
             _save_shards(place, tensors, notes, shard_bytes)
-    except OSError as error:
-        raise fail(FileFault, "save", f"{place} cannot be written: {error}") from error
 
 
 def _checked(weights: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from typing import Any
 from morpho.base.distribution import install
 from morpho.base.errors import fail
 from morpho.base.lazy import cached_property
-from morpho.weights.atomic import atomic_file
+from morpho.weights.atomic import atomic_file, storing
 from morpho.weights.errors import FileFault, MissingExtra, MissingFile
 from morpho.weights.safetensors import open_regular
 from morpho.weights.scanner import shortened
@@ -89,13 +89,11 @@ def save_tokenizer(path: str | os.PathLike[str], tokenizer: Tokenizer) -> None:
     names = {number: name for name, number in tokenizer.specials.items()}
     config = {"eos_token": names.get(tokenizer.eos), "bos_token": names.get(tokenizer.bos),  # type: ignore[arg-type]
               "pad_token": names.get(tokenizer.pad), "chat_template": tokenizer.chat_template or None}
-    try:
+    with storing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         for target, content in ((file, text), (file.with_name(CONFIG), json.dumps(config, indent=1))):
             with atomic_file(target) as opened:
                 opened.write(content.encode())
-    except OSError as error:
-        raise fail(FileFault, "save_tokenizer", f"{file} cannot be written: {error}") from error
 
 
 class LibraryTokenizer(Tokenizer):
