@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 from benchmarks.gate.stored import Table
@@ -35,8 +37,9 @@ def programs(only: str = "", part: int = 0, parts: int = 1, assemble: bool = Tru
 
     found: Table = {}
     for name, call in [item for item in all_cases().items() if item[0].startswith(only)][part::parts]:
-        traced = capture.trace(call)
-        found[name] = {target: counts.count(traced, target, assemble, **chosen) for target in ISAS}
+        with naming(name):
+            traced = capture.trace(call)
+            found[name] = {target: counts.count(traced, target, assemble, **chosen) for target in ISAS}
     return found
 
 
@@ -44,8 +47,20 @@ def calls(only: str = "", part: int = 0, parts: int = 1) -> Table:
     """Counts of calls."""
     from benchmarks.gate.calls import all_calls, count
 
-    chosen = [item for item in all_calls() if item[0].startswith(only)][part::parts]
-    return {f"{name} (called)": {"calls": count(make)} for name, make in chosen}
+    found: Table = {}
+    for name, make in [item for item in all_calls() if item[0].startswith(only)][part::parts]:
+        with naming(name):
+            found[f"{name} (called)"] = {"calls": count(make)}
+    return found
+
+
+@contextmanager
+def naming(case: str) -> Iterator[None]:
+    """An error says which case it is of."""
+    try:
+        yield
+    except Exception as error:
+        raise RuntimeError(f"{case} cannot be counted: {type(error).__name__}: {error}") from error
 
 
 def in_processes(only: str = "") -> Table:
@@ -58,6 +73,8 @@ def in_processes(only: str = "") -> Table:
 def _ask(part: int, only: str, folder: str) -> Table:
     settings = {name: value for name, value in os.environ.items() if not name.startswith("MORPHO_")}
     done = subprocess.run([sys.executable, "-m", "benchmarks.gate", "--part", str(part), "--only", only],
-                          stdout=subprocess.PIPE, text=True, check=True,
+                          stdout=subprocess.PIPE, text=True, check=False,
                           env={**settings, "MORPHO_CACHE_DIR": os.path.join(folder, str(part))})
+    if done.returncode:
+        sys.exit("GATE  FAIL: a case cannot be counted; the line above names it")
     return json.loads(done.stdout.strip().splitlines()[-1])  # type: ignore[no-any-return]

@@ -104,7 +104,7 @@ def test_the_optional_parts_are_those_of_the_project() -> None:
     import tomllib
 
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert set(doctor.OPTIONAL) == set(extras) - {"test", "docs"}  # those are for who works on Morpho
+    assert set(doctor.OPTIONAL) == set(extras) - {"test", "docs"}  # these two are for work on the checkout
     for extra, (_, parts) in doctor.OPTIONAL.items():
         for distribution, _ in parts:
             assert any(line.startswith(distribution) for line in extras[extra]), (extra, distribution)

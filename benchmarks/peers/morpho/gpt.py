@@ -23,7 +23,8 @@ AUTOCAST = {"bf16": "bfloat16", "auto": None}  # the last word of a case -> the 
 class CheckpointedGPT2(GPT2):
     """A GPT whose blocks are computed again for their gradients."""
 
-    def hidden(self, ids: mo.Tensor, caches: list[KeyValueCache] | None = None, offset: Any = 0) -> mo.Tensor:
+    def hidden(self, ids: mo.Tensor, caches: list[KeyValueCache] | None = None, offset: Any = 0,
+               **_: Any) -> mo.Tensor:
         x = self.wpe(self.wte(ids), offset)
         for block in self.h:
             x = mo.checkpoint(block, x, None, offset)
