@@ -1,12 +1,12 @@
-"""Loop kernels whose lanes run along the rows: reductions over an axis that is not the last one in memory.
+"""Columnwise loop kernels: lanes run along the rows, for reductions over an axis that is not the contiguous one.
 
-Rows that lie side by side are walked together, up to `rows_together` of them: for every column, all their elements in
-one stretch of memory. Each row keeps its 64 partial values in scratch memory, so the tree is that of every reduction:
-column k adds into partial k mod 64 of its block, partials fold by halves, blocks join pairwise. Row values wait in
-scratch between the walks.
+Rows with unit stride between them are walked together, up to `rows_together` of them: for every column, all their
+elements in one stretch of memory. Each row keeps its 64 partial values in scratch memory, so the tree is that of every
+reduction: column k adds into partial k mod 64 of its block, partials fold by halves, blocks join pairwise. Row values
+wait in scratch between the walks.
 
-Rows of few columns have their lanes that way too: blocks of them are turned in scratch, before the first walk and after
-the last one.
+Rows of few columns have their lanes that way too: blocks of them are transposed in scratch, before the first walk and
+after the last one.
 """
 
 from __future__ import annotations
