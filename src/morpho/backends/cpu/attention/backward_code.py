@@ -1,10 +1,10 @@
-"""The gradient of attention, block by block: probabilities are computed again from the logarithms of the forward pass.
+"""The gradient of blockwise attention: probabilities are recomputed from the log-sum-exps of the forward pass.
 
 Every result is one chain in one order, whoever computes it. `queries` gives the gradient of q, a tile of rows walking
-over blocks of keys; `keys` gives those of k and v, a tile of keys walking over blocks of rows: both can be divided
-among any number of threads, and together compute the probabilities twice. `heads` gives all three for one key-value
-head after another, computes them once, and is taken where there are heads enough. The routines are those of the forward
-pass; for `keys` and `heads` the keys are in the lanes and rows take the place of keys.
+over blocks of keys; `keys` gives those of k and v, a tile of keys walking over blocks of rows: both divide among any
+number of threads, and together compute the probabilities twice. `heads` gives all three for one key-value head after
+another, computes them once, and is taken where there are heads enough. The routines are those of the forward pass; for
+`keys` and `heads` the keys are in the lanes and rows take the place of keys.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Attention's operands as its products want them: lines side by side or turned, scaled, padded with zeros."""
+"""Packing of attention's operands: lines copied or transposed, scaled, padded with zeros."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from morpho.backends.cpu.codegen.emit import Value
 from morpho.base.dtypes import DType
 
 TOGETHER = 4  # vectors of a line
-AHEAD = 4  # lines that are asked for before they are packed
+AHEAD = 4  # lines: the prefetch distance of packing
 
 
 def pack_lines(shape: Shape, dtype: DType) -> Routine:

@@ -17,7 +17,7 @@ from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import CACHE_LINE, Emitter, Value
 from morpho.base.dtypes import DType, bfloat16
 
-UNROLLED = 2
+UNROLLED = 2  # values of k per turn of the loops
 HEAD = 64  # columns of most models' heads: one row takes them at once where there are registers for them
 
 

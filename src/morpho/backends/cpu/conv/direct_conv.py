@@ -1,10 +1,11 @@
-"""Convolution without packing windows: register tiles read the pixels of a line of the image where they lie.
+"""Direct convolution: micro-kernels read the pixels of a line of the image in place, without packing windows.
 
-The left operand of `window_gemm.py`, [pixels x places in the window], repeats every pixel once per place. Neighbours
-in a line of the result are neighbours in the image, too, so a tile of them needs one address and one offset per place.
-For each block of channels the lines of an item are copied once, with zeros around them; the columns of a strided
-convolution lie in `phases`, so that neighbours still lie side by side. A line is divided into equal tiles, and the
-panels of weights are as wide as suits the number of channels: 64 are two panels of 32, not one of 48 and part of one.
+The left operand of an implicit GEMM repeats every pixel once per position of the window. Neighbours in a line of the
+result are neighbours in the image, too, so a register tile of them needs one address and one offset per position. For
+each block of channels the lines of a work item are copied once, zero-padded; the columns of a strided convolution are
+split into `phases`, so that neighbours have unit stride. A line is divided into equal tiles, and the panels of weights
+are as wide as suits the number of channels: 64 are two panels of 32, not one of 48 and part of one. ResNet-50's 3 x 3
+layers went from 1.55, 1.14, 1.27 and 1.37 ms to 0.81, 0.80, 0.86 and 0.91 (notes/convolution.md).
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ DIRECT_CONV = GEMM.extended("groups images a_group a_channel a_row a_column out_
                             "columns_before image_rows image_columns phases line plane places_at turned_at "
                             "turned_pitch")
 TALLEST = {"wide": {2: 14, 3: 8, 1: 14}, "plain": {2: 12, 3: 8, 1: 12}, "few": {2: 6, 3: 4, 1: 8}}  # by vectors
-LEAST_COLUMNS = 4  # of the result: shorter lines keep too few sums going
-MOST_COLUMNS = 1024
+LEAST_COLUMNS = 4  # pixels of a line of the result: shorter ones have too few independent sums
+MOST_COLUMNS = 1024  # pixels of a line of the result: an item has whole lines
 MOST_REACH = 32  # rows or columns of the image from the first place in a window to the last one
-MOST_STEP = 4
-MOST_PIXELS, MOST_CHANNELS = 400, 768  # of an item
-TURNED = 16  # channels whose sums are turned around at a time
-MOST_COPIED = 1 << 18  # elements of the lines of a block
-TILE = {"wide": 1, "plain": 2, "few": 2}  # a step of k of a tile takes as long as its multiply-adds and so many more
-MOST_DEPTH = 288  # values of k per block: the lines of its channels, too, are read again for every panel
-MOST_LINE = 128  # of a product of matrices
-COPY_LINE, COPY_PIXEL = 40, 0.5  # what copying takes, as vectors of multiply-adds
-LEAST_DEPTH = 128  # of a product of matrices: turning its sums around takes as long as some steps of k
-MOST_FLAT = 12  # pixels of a tile of packed lines: LLVM does not keep the sums of 14 x 2 vectors in registers there
+MOST_STEP = 4  # stride of the convolution
+MOST_PIXELS, MOST_CHANNELS = 400, 768  # of a work item; 200 or 800 pixels were no faster (notes/convolution.md)
+TURNED = 16  # channels whose sums are transposed at a time
+MOST_COPIED = 1 << 18  # elements of the copied lines of a block of channels
+TILE = {"wide": 1, "plain": 2, "few": 2}  # FMAs that a value of k of a register tile costs beside its own
+MOST_DEPTH = 288  # values of k per block, whose lines are read again for every panel; 63 to 576 were no faster
+MOST_LINE = 128  # pixels into which the columns of a pointwise product are divided
+COPY_LINE, COPY_PIXEL = 40, 0.5  # cost of copying a line and a pixel, in vector FMAs
+LEAST_DEPTH = 128  # values of k that pay for the transpose of a pointwise product's sums (notes/convolution.md)
+MOST_FLAT = 12  # pixels of a tile of packed lines: LLVM spills the sums of 14 x 2 vectors there
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,4 @@
-"""The function of a `DirectConvKernel`: a copy of lines for each block of channels, register tiles on it, sums turned
-around for the epilogue."""
+"""The macro-kernel of a `DirectConvKernel`: lines copied by blocks of channels, micro-kernels, transposed sums."""
 
 from __future__ import annotations
 

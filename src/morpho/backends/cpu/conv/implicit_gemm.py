@@ -1,8 +1,8 @@
-"""Convolution as a matrix product whose left operand is never written down: pixels x (channel, row, column) of windows.
+"""Implicit GEMM: convolution as a product of [pixels x (channel, row, column of the window)] by the weights.
 
-The address of an element is that of its pixel plus that of its place in the window, so a tile needs two short tables,
-and the rows are packed straight from the images. Weights are the right operand. The tile is [pixels x channels], memory
-wants [channels x pixels]: the epilogue is called with channels as rows and pixels as columns.
+A is never materialised (no im2col): the address of an element is that of its pixel plus that of its position in the
+window, so a tile needs two short tables, and rows are packed from the images themselves. The tile is [pixels x
+channels], memory wants [channels x pixels]: the epilogue is called with channels as rows and pixels as columns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from morpho.program.view import View
 WINDOW_GEMM = GEMM.extended("groups a_group a_channel a_row a_column out_columns kernel_rows kernel_columns row_step "
                             "column_step row_dilation column_dilation rows_before columns_before image_rows "
                             "image_columns pixels images pixels_at places_at")
-ENTRY_WORDS = 3  # numbers per pixel and per place in the window: its offset, row and column
+ENTRY_WORDS = 3  # of the tables, per pixel and per position in the window: offset, row and column
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The function of a `ImplicitGemmKernel`: tables of pixels and of places in the window, and packing by them."""
+"""The macro-kernel of an `ImplicitGemmKernel`: tables of pixels and window positions, and packing by them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Products on matrix units (AMX): bfloat16 and bytes, in tiles of 16 lines of 64 bytes.
+"""GEMM on matrix units (AMX): bfloat16 and int8, in tiles of 16 lines of 64 bytes.
 
-A line of a left tile is 32 values of k of one row (64 of bytes), a line of a right tile two values of k (four) of
-each of 16 columns: groups that lie side by side. One instruction multiplies two tiles and adds to 16 x 16 sums, for
-bfloat16 in the order that every machine follows (docs/numerics.md). Rows, columns and k are filled up with zeros.
+A line of an A tile is 32 values of k of one row (64 of int8), a line of a B tile 2 values of k (4) of each of 16
+columns. One instruction multiplies two tiles and adds to 16 x 16 sums, for bfloat16 in the order that every machine
+follows (docs/numerics.md). Rows, columns and k are padded with zeros.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from morpho.base.dims import Shape, upper
 from morpho.base.dtypes import bfloat16
 from morpho.program.kernel import Kernel
 
-SIDE = 16  # lines of a tile, and columns of the sums
+SIDE = 16  # lines of a tile register, and columns of the sums
 LINE_BYTES = 64
 REGISTER = Register((2 * SIDE, SIDE), 2, SIDE)  # two tiles of rows x two of columns are summed at a time
-DEPTH = 512  # values of k per block: the sums go to memory and back after each
+DEPTH = 512  # values of k per block; sums go to memory and back after each
 
 
 @dataclass(frozen=True)

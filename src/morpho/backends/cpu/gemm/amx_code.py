@@ -13,7 +13,7 @@ from morpho.backends.cpu.gemm.pack_code import PanelCode
 from morpho.base.machine import Isa
 
 TILE_BYTES = SIDE * LINE_BYTES
-PREFETCHED_LINES = 8  # lines of the next panel that are asked for with a tile of k: as many as 128 rows need
+PREFETCHED_LINES = 8  # cache lines of the next panel prefetched per tile of k: as many as 128 rows need
 ELEMENTS = {2: "i16", 4: "i8"}  # by the size of a group
 # Palette 1; from byte 16 on the bytes of a line of each of eight tiles, from byte 48 on their lines.
 SHAPES = bytes([1] + [0] * 15 + [LINE_BYTES, 0] * 8 + [0] * 16 + [SIDE] * 8 + [0] * 8)

@@ -1,11 +1,11 @@
-"""The matrix product: packed operands, register tiles, and a fused loop kernel on every finished tile.
+"""GEMM: packed operands, micro-kernels on register tiles, and a fused epilogue on every finished tile.
 
-The right operand comes packed (`pack.py`): panels of `width` columns, k running down each panel. An item of work is a
-tile of rows x panels of the result. For it the rows of the left operand are packed by blocks of k, register tiles of up
-to 8 rows x 3 vectors accumulate into a tile of scratch memory, and at the end the `epilogue`, an ordinary loop kernel
-whose operand is that tile, writes the result: bias, activation, residual, conversion or a plain copy. Where it would be
-a plain copy, sums of whole panels go to the result `straight` from the registers. Every output is one FMA chain with k
-ascending, wherever the blocks of k, the tiles and the threads divide the work. Integers are exact: they wrap.
+B comes packed (`pack.py`) in panels of `width` columns, k running down each panel. A work item is a tile of rows x
+panels of C. Its rows of A are packed by blocks of k, micro-kernels of up to 8 rows x 3 vectors accumulate into a tile
+of C in scratch memory, and at the end the epilogue, an ordinary loop kernel whose operand is that tile, writes the
+result: bias, activation, residual, conversion or a plain copy. Instead of a plain copy, the micro-kernel stores whole
+panels directly (`direct_store`). Every element of C is one FMA chain with k ascending, however blocks of k, tiles and
+threads divide the work. Integer sums are exact: they wrap.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GEMM = Record(f"m n k a_batch a_m a_k b_batch batches[{OUTER}] a_outer[{OUTER}] 
 PROLOGUE_GEMM = GEMM.extended("prologue before_operands before_left before_numbers before_scratch left_at")
 EPILOGUE = GEMM.at("epilogue")  # the address of the epilogue's function; its own numbers follow the record
 PROLOGUE = PROLOGUE_GEMM.at("prologue")  # that of the prologue's, in kernels that have one (`prologue.py`)
-UNROLL = 4
+UNROLL = 4  # values of k per turn of a micro-kernel's loop; 8 were no faster on AVX-512 (notes/gemm.md, 2026-11-16)
 
 
 @dataclass(frozen=True)
@@ -46,5 +46,5 @@ class GemmKernel(Kernel):
 
     @property
     def stores(self) -> bool:
-        """Whether register tiles can go straight to the result."""
+        """Whether micro-kernels can store to the result."""
         return self.tiles_of_result and self.dtype.compute is self.dtype

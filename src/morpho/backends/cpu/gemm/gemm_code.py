@@ -1,4 +1,4 @@
-"""The function of a `GemmKernel`: items, packing of the rows, register tiles, and the call of the epilogue."""
+"""The macro-kernel of a `GemmKernel`: work items, packing of rows, micro-kernels over panels, and the epilogue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from morpho.backends.cpu.gemm.tiling import register_tile
 from morpho.base.dtypes import bfloat16
 from morpho.base.machine import Isa
 
-SHARE_BITS = 16  # of what a row's share of a panel is multiplied by
+SHARE_BITS = 16  # fraction bits of the prefetch distance that a row of the tile advances
 
 
 def generate(kernel: GemmKernel, isa: Isa, name: str) -> str:
@@ -31,7 +31,7 @@ class GemmCode:
     record = GEMM  # the kernel's numbers; those of the epilogue follow
     values_per_step = 1  # values of k that a register tile takes at once
     batch_place: Callable[[str], Value]  # of the item being written
-    next_panel: str  # the panel that register tiles ask for
+    next_panel: str  # what micro-kernels prefetch
     share: Value
 
     def __init__(self, kernel: GemmKernel, isa: Isa) -> None:
@@ -206,7 +206,7 @@ class GemmCode:
         self.over_rows(rows, lambda height, row: self.multiply(height, row, panel, depth, target, first))
 
     def prefetch_panel(self, panel: str, number: Value, rows: Value) -> None:
-        """What register tiles of a panel ask for meanwhile: the next panel, a share of it with each of the rows."""
+        """What the micro-kernels of a panel prefetch: the next panel, a share of it with each of the rows."""
         if self.register.prefetches:
             self.next_panel = self.panel_after(panel, number)
             self.share = self.share_of_row(rows)
@@ -221,7 +221,7 @@ class GemmCode:
                                                           "i64", 1), rows)
 
     def prefetch_arguments(self, row: Value, depth: Value) -> str:
-        """The last arguments of a register tile that begins at `row`; see `gemm.AHEAD`."""
+        """The prefetch arguments of a micro-kernel whose tile begins at `row`; see `PREFETCH_ARGUMENTS`."""
         if not self.register.prefetches:
             return ""
         place = self.e.offset(self.next_panel, "i8", (self.share * row * depth).shift_right(SHARE_BITS))

@@ -1,14 +1,14 @@
-"""The product of a few rows with a matrix that is not packed: packing would move it three times to use it once.
+"""GEMV on an unpacked B: with few rows, packing B would move it three times to use it once.
 
-Every output is one chain, k ascending, as in `gemm.py`. Tiles of columns are shared among threads. There are three
-ways to read the right operand:
+Every output is one FMA chain, k ascending, as in `gemm.py`. Threads share tiles of columns. B is read in one of three
+ways:
 
-- `columns`: its columns lie side by side and it is small. A chunk of columns is summed in registers over all of k.
-- `streamed`: the same, but larger. It is read in its own order, a block of its rows at a time, and the sums are kept in
-  the result, whose tile stays in the first-level cache.
-- `rows`: k lies side by side, as in a transposed weight. Four columns by four values of k are turned in registers.
+- `columns`: unit stride along n, and it fits the L1 cache. A chunk of columns is summed in registers over all of k.
+- `streamed`: unit stride along n, larger. B is read in its own order, `STREAMED_ROWS` of its rows at a time with the
+  next ones prefetched; partial sums stay in C, whose tile stays in the L1 cache.
+- `rows`: unit stride along k, as in a transposed weight. 4 x 4 blocks are transposed in registers.
 
-A loop kernel may follow (`follows`): it is called on every tile as soon as that is there.
+A loop kernel may follow (`follows`): the epilogue, called on every tile of C as soon as it is there.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from morpho.program.kernel import Kernel
 GEMV = Record("m n k a_batch a_m a_k b_batch b_k b_n "
               f"batches[{OUTER}] a_outer[{OUTER}] b_outer[{OUTER}] tiles tile")
 FOLLOWED_GEMV = GEMV.extended(f"unused[{EPILOGUE - len(GEMV)}] epilogue")  # at the position that all kernels have it
-SMALL_BYTES = 32 << 10  # a right operand that stays in the first-level cache
-TILE_BYTES = 3 << 10  # of a row of a tile: the block of rows that is read and the next one fit the first-level cache
+SMALL_BYTES = 32 << 10  # bytes of a B that stays in the L1 cache
+TILE_BYTES = 3 << 10  # bytes of a row of a tile: 8 rows and the 8 prefetched fit L1; 12 kB was slower (notes/gemm.md)
 
 
 def way_of(right: str, nbytes: int) -> str:

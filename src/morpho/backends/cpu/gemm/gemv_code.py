@@ -1,4 +1,4 @@
-"""The function of a `GemvKernel`: chains of FMAs in registers, or in the result while the right operand streams by."""
+"""The function of a `GemvKernel`: FMA chains in registers, or in C while B streams by."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from morpho.backends.cpu.gemm.microkernel import chained, pick, places_of_batch,
 from morpho.backends.cpu.gemm.tiling import lanes_of
 from morpho.base.machine import Isa
 
-VECTORS = 8  # chains side by side, enough to hide the latency of an FMA
-STREAMED_ROWS = 8  # rows of the right operand that are read side by side
-ROWS = 4  # rows of the result that are made together
-TURNED = 4  # columns and values of k that are turned together
-GROUPS = 2  # such groups side by side; with more, a processor does not follow all lines of memory
+VECTORS = 8  # independent FMA chains, enough to hide the latency of one
+STREAMED_ROWS = 8  # rows of B read concurrently, the next 8 prefetched: 768 x 768 185 -> 122 us (notes/gemm.md)
+ROWS = 4  # rows of C computed together
+TURNED = 4  # columns x values of k of an in-register transpose
+GROUPS = 2  # such blocks side by side; more are more streams than hardware prefetchers follow
 
 
 def generate(kernel: GemvKernel, isa: Isa, name: str) -> str:

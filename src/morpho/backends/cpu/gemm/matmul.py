@@ -1,4 +1,4 @@
-"""From a product, alone or with what follows it, to a packing step and a `GemmKernel` step."""
+"""A product while it is lowered: its operands as matrices, its tiling, and the numbers of its pack and GEMM steps."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from morpho.cost.dispatch_thresholds import DEFAULT, Crossovers
 from morpho.program.co_schedule import TILES_PER_THREAD
 from morpho.program.view import View
 
-KEPT_SHARE = 3 / 8  # of the second-level cache, for packed rows that a thread keeps
-FEW_BATCH_ROWS = 16  # of batches that share their right matrix
+KEPT_SHARE = 3 / 8  # of L2 for packed rows kept over tiles of columns: +1 to 3 % on AVX-512 (notes/gemm.md, 2026-11-15)
+FEW_BATCH_ROWS = 16  # rows of a batch up to which batches with one B are copied into one product, to read B once
 PRODUCT = -2  # the slot of the scratch tile, which the kernel itself fills in
 
 
@@ -119,7 +119,7 @@ class Matmul:
 
     @property
     def has_few_rows(self) -> bool:
-        """Whether it is a few rows times a matrix whose rows or columns lie side by side: it need not be packed."""
+        """Whether it can be a GEMV: few rows, known sizes, and unit stride along k or n of B."""
         sizes = (self.batch, self.m, self.n, self.k)
         plain = self.dtype.compute is self.dtype and self.b.view.dtype is self.dtype
         return (self.sides_change and plain and all(isinstance(size, int) for size in sizes)
@@ -256,7 +256,7 @@ class Matmul:
 
 
 class GemvMatmul(Matmul):
-    """A few rows times a matrix as it lies: see `gemv.py`."""
+    """GEMV on an unpacked B: see `gemv.py`."""
 
     is_gemv = True
 

@@ -1,4 +1,4 @@
-"""Register tiles of a product: a panel of rows times a panel of columns over a block of k, an internal function."""
+"""The micro-kernel: a register tile of C += a panel of rows x a panel of columns, over a block of k."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Function:
         return self.head + prefix + self.e.text() + "\n}\n"
 
 
-PREFETCH_ARGUMENTS = ", ptr %ahead, i64 %hop"  # what is asked for meanwhile, and how many bytes of it for a value of k
-WALK_ARGUMENTS = ", i64 %panels, i64 %panel_step"  # how many panels there are, and how many values from one to the next
+PREFETCH_ARGUMENTS = ", ptr %ahead, i64 %hop"  # prefetch pointer, and bytes it advances per value of k
+WALK_ARGUMENTS = ", i64 %panels, i64 %panel_step"  # number of panels, and elements from one to the next
 
 
 class MicroKernel:
@@ -213,7 +213,7 @@ class MicroKernel:
         return loop.values
 
     def prefetch_next(self, k: Value) -> None:
-        """Ask for what comes next, at every value of k: nothing is computed across it, or sums would be spilled."""
+        """Prefetch at every value of k. It also keeps LLVM from hoisting loads so far that sums are spilled."""
         if self.register.prefetches:
             self.e.prefetch(self.e.offset("%ahead", "i8", k * self.function.number("%hop")), 2)
 

@@ -1,6 +1,6 @@
-"""Packing the right operand of a product: panels of `width` columns, k running down each, the last one filled with 0.
+"""Packing B: panels of `width` columns, k running down each, the last one filled with zeros.
 
-One step of its own, so that all items of the product share it, and that a weight which does not change is packed once.
+A step of its own, so that all work items share it and a constant weight is packed once.
 """
 
 from __future__ import annotations

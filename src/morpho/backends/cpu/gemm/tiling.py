@@ -1,4 +1,4 @@
-"""How a product is divided: the register tile of an instruction set, and tiles of the result, the items of work."""
+"""How a product is blocked: the register tile of an instruction set, and tiles of C, which are the work items."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from morpho.base.machine import Isa
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import DEFAULT
 
-K_BLOCK = 32  # values of k per block of bfloat16 sums (docs/numerics.md); blocks of k are whole numbers of them
-MOST_LANES = 16  # of short integers there would be more: code for panels of so many columns takes long to compile
-TILE_ROWS, TILE_COLUMNS = 128, 768  # of one item: its sums and its packed rows share the second-level cache
-ENOUGH_ROWS = 64  # of one item, for a panel that comes from memory: not halved further while columns can be
-ITEMS_PER_THREAD = 2
-EVEN_ANYWAY = 12  # tiles per thread from which one more does not matter
+K_BLOCK = 32  # values of k in a block of bfloat16 sums (docs/numerics.md); blocks of k are multiples of it
+MOST_LANES = 16  # elements; short integers have more a vector, but micro-kernels that wide compile for too long
+# Rows and columns of a work item: its sums and packed rows share the L2 cache. With a prologue, items of 1024 columns
+# let a late thread hold up the others (0.8x with 8 threads; notes/gemm.md, 2026-11-16).
+TILE_ROWS, TILE_COLUMNS = 128, 768
+ENOUGH_ROWS = 64  # rows of an item that amortise a panel read from memory: 32 cost 1.2 % (notes/gemm.md, 2026-11-15)
+ITEMS_PER_THREAD = 2  # so that a thread that is late can be helped
+EVEN_ANYWAY = 12  # items per thread from which one more does not matter; 9 for 2 threads cost 6 % (notes/gemm.md)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +37,14 @@ class Register:
 
     @property
     def prefetches(self) -> bool:
-        """Whether panels are asked for: vectors as wide as a line of the cache use one up faster than it would come."""
+        """Whether the next panel is prefetched: vectors as wide as a cache line consume lines faster than the hardware
+        prefetcher brings them. One line per value of k: 95 to 97 % of the FMA peak on AVX-512, where a burst before
+        every tile gave 91 % (notes/gemm.md, 2026-11-16)."""
         return self.lanes * self.item >= CACHE_LINE
 
 
 def lanes_of(dtype: DType, isa: Isa) -> int:
-    """Elements that are multiplied at once: AArch64 has no such instruction for integers of 64 bits."""
+    """Elements of a vector multiply: AArch64 has none for 64-bit integers."""
     alone = isa.architecture == "aarch64" and dtype.itemsize == 8 and not dtype.is_float
     return 1 if alone else max(1, isa.vector_bits // 8 // dtype.compute.itemsize)
 

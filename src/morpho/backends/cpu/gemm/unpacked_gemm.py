@@ -1,9 +1,9 @@
-"""A product whose right operand changes from call to call: every item packs the columns it needs and uses them at once.
+"""GEMM on a B that changes from call to call: every work item packs the columns it needs and uses them at once.
 
-A step of its own for packing costs a launch, and leaves half of what it wrote in the cache of another core. Here an
-item is a tile of columns with all rows: it packs its columns, a block of k at a time, into its thread's scratch, where
-they stay for the tiles of rows that follow. Tiles are whole vectors wide, not whole panels: what a tile has beyond its
-panels is a narrower one, so that threads have equal shares and nothing is multiplied by zeros.
+A pack step of its own costs a launch, and leaves half of what it wrote in the cache of another core. Here an item is a
+tile of columns with all rows: it packs its columns, a block of k at a time, into the scratch of its thread, where they
+stay for the tiles of rows. Tiles are whole vectors wide, not whole panels: the last panel of a tile may be narrower, so
+that threads have equal shares and no zeros are multiplied.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from morpho.backends.cpu.loops.loop_spec import LoopCall, LoopKernel
 from morpho.base.dims import Size, upper
 
 UNPACKED_GEMM = GEMM.extended("b_k b_n panels_at tile_vectors")
-MOST_ROWS = 64  # per lane: beyond, packing is a small part of the product, and small items keep threads busier
-LEAST_COLUMNS = 32  # of a tile: rows are packed anew for each, which fewer columns would not pay for
-ENOUGH_VECTORS = 48  # side by side in a tile, with which every thread gets two; each packs all rows again
-FEW_ROWS_BYTES = 256 << 10  # of a tile's columns, when few rows use them: they stay in the second-level cache
+MOST_ROWS = 64  # rows per lane: beyond, packing is a small part, and 512 squared was 3 % slower (notes/gemm.md)
+LEAST_COLUMNS = 32  # of a tile, each of which packs all rows: 64 squared 10.7 us, with 96 13.8 (notes/gemm.md)
+ENOUGH_VECTORS = 48  # vectors of a tile from which a thread gets two tiles: 1000 squared 0.90 -> 0.95x (notes/gemm.md)
+FEW_ROWS_BYTES = 256 << 10  # bytes of a tile's packed columns with few rows: they stay in the L2 cache
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""A long loop body in two stages: one iteration finishes a chunk and begins the next.
+"""Software pipelining: a long loop body in two stages, so that one iteration finishes a chunk and begins the next.
 
-A processor with a short window of instructions in flight cannot reach from one chunk of a long function into the next,
-and waits for the chain of results inside each chunk. With the second half of one chunk and the first half of the next
-side by side, each chain is half as long. The instructions and their rounding stay as they are.
+A core with a small reorder window cannot overlap one chunk of a long function with the next, and waits for the
+dependency chain inside each. With the second half of one chunk beside the first half of the next, each chain is half as
+long. The instructions and their rounding stay as they are.
 """
 
 from __future__ import annotations

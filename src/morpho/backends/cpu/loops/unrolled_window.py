@@ -1,5 +1,5 @@
-"""Loop kernels that reduce small windows of a known size: lanes run along the rows, and a window's elements are written
-out one after the other, so that its tree stays in registers.
+"""Loop kernels that reduce small windows of a known size: lanes run along the rows, and the window is fully unrolled,
+so that its reduction tree stays in registers.
 
 A window of at most 64 elements fills one lane each: the tree of docs/numerics.md is then the fold by halves alone.
 """

@@ -1,6 +1,6 @@
-"""Products of int8 and uint8 summed in int32: groups of four values of k side by side, for dot-product instructions.
+"""int8 GEMM: products of int8 and uint8 summed in int32, in groups of four values of k for dot-product instructions.
 
-Packed rows and panels are those of any product, with a group of four bytes in place of a number; k is filled up with
+Packed rows and panels are those of any product, with a group of four bytes in place of an element; k is padded with
 zeros. Sums wrap, so their order is free.
 """
 
@@ -16,7 +16,7 @@ from morpho.base.dims import Shape
 from morpho.base.dtypes import DType, int8, int32
 from morpho.program.kernel import Kernel
 
-GROUP = 4
+GROUP = 4  # values of k that a dot-product instruction sums
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
-"""Products with quantised weights: panels that stay quantised, made into numbers where they are multiplied.
+"""GEMM on block-quantised weights: panels stay quantised and are dequantised where they are multiplied.
 
 The bytes of a weight (n, k) are packed into panels of `width` outputs. Per panel and block of 32 values of k there is a
-record: the float16 scales of all columns (then their least values), then the codes with columns side by side. With
-few rows the multiplication makes numbers of them in registers, so that only the small records pass through memory;
-with many, a block of a panel is unpacked once into scratch memory for all rows of the tile. The bits are the same.
+record: the float16 scales of all columns (then their minima), then the codes, column-interleaved. With few rows the
+micro-kernel dequantises in registers, so that only the small records pass through memory; with many, a block of a panel
+is dequantised once into scratch for all rows of the tile. The bits are the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from morpho.base.dims import Shape, Size, upper
 from morpho.ops.quantised import BLOCK, LAYOUTS
 from morpho.program.kernel import Kernel
 
-REGISTER_ROWS = 4
+REGISTER_ROWS = 4  # rows up to which weights are dequantised in registers, once per row
 QUANTISED_PACK = Record("n k row_bytes")
 
 

@@ -8,7 +8,7 @@ from morpho.backends.cpu.quantised.quantised import QUANTISED_PACK, QuantisedPac
 from morpho.base.machine import Isa
 from morpho.ops.quantised import BLOCK, LAYOUTS
 
-COLUMNS = 4  # turned together
+COLUMNS = 4  # of an in-register transpose
 
 
 def generate(kernel: QuantisedPackKernel, isa: Isa, name: str) -> str:

@@ -1,9 +1,9 @@
-"""A block of 32 values of k of one row of bfloat16 on AArch64: instructions in the order in which they shall run.
+"""One row of bfloat16 times a block of 32 values of k on AArch64, in assembly.
 
-One row uses every value of its panel once, so that widening it to float32 takes as many instructions as multiplying.
-Of the two vector units of a Neoverse core only one can shift, and instructions go to a unit in the order in which they
-come: LLVM's order leaves a fifth of their time unused. Here an fma stands beside every shift, that of a value which was
-widened some steps before (notes/ has the cycles).
+One row uses every value of its panel once, so that widening to float32 takes as many instructions as multiplying. Of
+the two vector units of a Neoverse core only one can shift, and instructions are assigned to a unit in program order:
+LLVM's schedule leaves a fifth of their time unused. Here an FMA stands beside every shift, that of a value which was
+widened some steps before (notes/low_precision.md has the cycles).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from morpho.base.machine import Isa
 
 TOGETHER = 8  # values of the row that are loaded at a time
 AHEAD = 8  # steps from a load to the first shift of what it loaded
-FARTHER = 2048  # bytes ahead of which a line is asked for into the second-level cache
+FARTHER = 2048  # bytes: prefetch distance into the L2 cache
 DISTANCE = 5  # steps from a shift to its fma
 RAW, WIDE = 8, 8  # registers of what was loaded, and of what was widened
 MOST_VECTORS = 4
