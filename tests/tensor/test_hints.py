@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import math
-import re
 from typing import Any
 
 import numpy as np
@@ -58,8 +57,8 @@ ANSWERS: dict[str, tuple[dict[str, Any], Any]] = {
 # Hints with names of the reader's own, or that are words.
 WORDS = {
     "allclose", "isclose", "average", "atleast_2d", "set_printoptions", "indices", "jacobian", "float", "int",
-    "swapaxes", "median", "vmap", "autograd", "chunk", "cuda", "multinomial", "set_grad_enabled", "set_num_threads",
-    "utils",
+    "swapaxes", "median",
+    "vmap", "autograd", "chunk", "cuda", "multinomial", "set_grad_enabled", "set_num_threads", "utils",
     "quantile", "percentile", "cov", "corrcoef", "partition", "argpartition", "top_k", "kron", "interp", "select",
     "divmod", "unravel_index", "array_split", "savez", "conv3d", "dropout", "set_default_dtype", "erfinv", "lgamma",
     "dstack", "put_along_axis", "scan", "cond", "while_loop", "fori_loop", "lax", "numpy", "device_put", "tree_map",
@@ -78,12 +77,14 @@ ALIKE: dict[str, tuple[list[Any], Any]] = {
 def expression(name: str) -> str:
     """The first part of a hint that is Python."""
     text = advice(name).removeprefix("use ").replace("x = ", "")
-    for part in (text, *re.split(r", axis=0 for|; | for | where |: |, which|, mo\.|, or ", text)):
+    ends = (", axis=0 for", "; ", " for ", " where ", ": ", ", or ", "), mo.")
+    for part in (text, *[text.split(end)[0] + ")" * end.startswith(")") for end in ends]):
         try:
-            ast.parse(part, mode="eval")
+            tree = ast.parse(part, mode="eval")
         except SyntaxError:
             continue
-        return part
+        if not isinstance(tree.body, ast.Tuple):
+            return part
     return ""
 
 
