@@ -31,7 +31,7 @@ def test_every_setting_is_described() -> None:
     ("THREADS", "3", 3), ("LEVEL", "0", 0), ("CACHE", "0", False), ("CACHE", "Yes", True), ("CACHE", "off", False),
     ("ISA", "scalar", "scalar"),
     ("CACHE_DIR", "/somewhere", "/somewhere"), ("PASSES_OFF", "fuse,cse", "fuse,cse"), ("POOL_BYTES", "1000", 1000),
-    ("BACKEND", "reference", "reference")])
+    ("DEVICE", "reference", "reference")])
 def test_the_environment(monkeypatch: pytest.MonkeyPatch, name: str, text: str, value: object) -> None:
     monkeypatch.setenv(f"MORPHO_{name}", text)
     assert getattr(from_environment(), name.lower()) == value
@@ -41,7 +41,7 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch, name: str, text: str, 
     ("THREADS", "two", "MORPHO_THREADS='two' is not a valid int"), ("THREADS", "-1", "cannot be negative"),
     ("LEVEL", "9", "not one of 0, 1, 2, 3"), ("CACHE", "maybe", "MORPHO_CACHE='maybe'"),
     ("LEVEL", "", "not a valid int"),
-    ("BACKEND", "tpu", "backend 'tpu' is unknown"), ("THREDS", "2", "MORPHO_THREDS is unknown"),
+    ("DEVICE", "tpu", "device 'tpu' is unknown"), ("THREDS", "2", "MORPHO_THREDS is unknown"),
     ("LOG", "loud", "log 'loud' is unknown")])
 def test_mistakes_in_the_environment(monkeypatch: pytest.MonkeyPatch, name: str, text: str, said: str) -> None:
     monkeypatch.setenv(f"MORPHO_{name}", text)

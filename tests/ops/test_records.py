@@ -89,7 +89,7 @@ def bump() -> Iterator[None]:
 
 def test_an_op_is_its_record_and_its_emitter(bump: None) -> None:
     """Function, namespace, gradient, compiled code, page: nothing else is written by hand."""
-    assert "bump" in dir(mo) and mo.bump.__doc__ == "x * x + 1, rounded once."
+    assert "bump" in dir(mo) and mo.bump.__doc__.startswith("x * x + 1, rounded once.")
     values = np.linspace(-3, 3, 37, dtype=np.float32)
     wanted = values.astype(np.float64) ** 2 + 1
     assert np.allclose(mo.bump(values).numpy(), wanted, rtol=1e-6)

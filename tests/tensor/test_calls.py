@@ -237,7 +237,7 @@ def test_optimisers_by_other_names() -> None:
 def test_pickle_says_how_to_save() -> None:
     model = mo.nn.Linear(2, 3)
     compiled = mo.compile(lambda a: a + 1)
-    for thing, said in ((model, "mo.weights.save"), (x, "mo.weights.save"), (x.realise(), "mo.weights.save"),
+    for thing, said in ((model, "mo.weights.save"), (model.weight, "mo.weights.save"),
                         (mo.optim.Adam(model.parameters()), "save"), (mo.State(x), "save its value"),
                         (compiled, "compile it again")):
         with pytest.raises(mo.errors.ArgumentError, match=rf"\[pickle\] .* is not pickled.*{re.escape(said)}"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import math
-import re
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ ANSWERS: dict[str, tuple[dict[str, Any], Any]] = {
     "gradient": ({"x": [1.0, 4.0, 9.0, 16.0]}, [3.0, 4.0, 6.0, 7.0]),
     "rot90": ({"x": [[0, 1, 2], [3, 4, 5]]}, [[2, 5], [1, 4], [0, 3]]),
     "fmod": ({"a": [7.0, -7.0, 7.0, -7.5], "b": [3.0, 3.0, -3.0, 2.0]}, [1.0, -1.0, 1.0, -1.5]),
-    "interpolate": ({"x": [[0.0, 1.0], [2.0, 3.0]], "s": 2}, [[0, 0, 1, 1], [0, 0, 1, 1], [2, 2, 3, 3], [2, 2, 3, 3]]),
     "scatter_reduce": ({"x": [0.0] * 3, "indices": [0, 2, 2], "values": [1.0, 2.0, 3.0], "axis": 0}, [1.0, 0.0, 5.0]),
     "trapezoid": ({"y": [1.0, 2.0, 4.0], "x": [0.0, 1.0, 3.0]}, 7.5), "ptp": ({"x": [1.0, 5.0, -2.0]}, 7.0),
     "cbrt": ({"x": [-8.0, 27.0]}, [-2.0, 3.0]), "isin": ({"x": [1, 2, 5], "values": [2, 5]}, [False, True, True]),
@@ -58,8 +56,8 @@ ANSWERS: dict[str, tuple[dict[str, Any], Any]] = {
 # Hints with names of the reader's own, or that are words.
 WORDS = {
     "allclose", "isclose", "average", "atleast_2d", "set_printoptions", "indices", "jacobian", "float", "int",
-    "swapaxes", "median", "vmap", "autograd", "chunk", "cuda", "multinomial", "set_grad_enabled", "set_num_threads",
-    "utils",
+    "swapaxes", "median", "interpolate", "vmap", "autograd", "chunk", "cuda", "multinomial", "set_grad_enabled",
+    "set_num_threads", "utils",
     "quantile", "percentile", "cov", "corrcoef", "partition", "argpartition", "top_k", "kron", "interp", "select",
     "divmod", "unravel_index", "array_split", "savez", "conv3d", "dropout", "set_default_dtype", "erfinv", "lgamma",
     "dstack", "put_along_axis", "scan", "cond", "while_loop", "fori_loop", "lax", "numpy", "device_put", "tree_map",
@@ -78,12 +76,14 @@ ALIKE: dict[str, tuple[list[Any], Any]] = {
 def expression(name: str) -> str:
     """The first part of a hint that is Python."""
     text = advice(name).removeprefix("use ").replace("x = ", "")
-    for part in (text, *re.split(r", axis=0 for|; | for | where |: |, which|, mo\.|, or ", text)):
+    ends = (", axis=0 for", "; ", " for ", " where ", ": ", ", or ", "), mo.")
+    for part in (text, *[text.split(end)[0] + ")" * end.startswith(")") for end in ends]):
         try:
-            ast.parse(part, mode="eval")
+            tree = ast.parse(part, mode="eval")
         except SyntaxError:
             continue
-        return part
+        if not isinstance(tree.body, ast.Tuple):
+            return part
     return ""
 
 

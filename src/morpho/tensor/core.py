@@ -35,7 +35,6 @@ from morpho.tensor.autodiff.grad_mode import (
     tracked,
     watch,
 )
-from morpho.tensor.tools.foreign_calls import unpicklable
 
 if TYPE_CHECKING:  # `operators.py` gives them to the class when it is imported
     from morpho.tensor.operator_types import Operators
@@ -57,6 +56,16 @@ def _engine() -> ModuleType:
 evaluate = Late(_engine)
 
 _settling = threading.Lock()  # held while a tensor's value is put in, replaced or written down another way
+
+
+class Count(int):
+    """A number of elements that says what to write where it is called, as other libraries' `x.size()` is."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        raise fail(ArgumentError, "size", "x.size is the number of elements, not a function",
+                   "use x.shape, or x.shape[axis]")
 
 
 @register_leaf
@@ -159,7 +168,8 @@ class Tensor(Operators):
     @property
     def size(self) -> Any:
         """Number of elements."""
-        return product(self.shape)
+        count = product(self.shape)
+        return Count(count) if type(count) is int else count
 
     @property
     def nbytes(self) -> Any:
@@ -286,11 +296,6 @@ class Tensor(Operators):
 
     __str__ = __repr__
 
-    def __format__(self, specification: str) -> str:
-        """A 0-dimensional tensor formats as its number: f"{loss:.3f}"."""
-        number = bool(specification) and self.ndim == 0
-        return format(self.item() if number else str(self), specification)
-
     def __bool__(self) -> bool:
         return bool(self._scalar("bool"))
 
@@ -311,7 +316,7 @@ class Tensor(Operators):
     def _scalar(self, wanted: str) -> Any:
         if self.ndim != 0:
             raise fail(ArgumentError, wanted, f"only a 0-dimensional tensor becomes a Python number, not {self.shape}",
-                       "index it, or use any()/all()")
+                       "index it, or use any()/all(); `x in list` compares: use any(x is item for item in list)")
         evaluate.counts.syncs += 1
         return self.item()
 
@@ -334,8 +339,6 @@ class Tensor(Operators):
     def __copy__(self) -> Tensor:
         return self.__deepcopy__({})
 
-    __reduce_ex__ = unpicklable("a tensor", "save a tensor or a model with mo.weights.save(path, model.state_dict()), "
-                                            "read them with mo.weights.load(path); x.numpy() can be pickled")
 
 
 class Holder(weakref.ref[Tensor]):

@@ -11,7 +11,7 @@ import numpy as np
 
 from morpho.base.dims import Dim
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
-from morpho.tensor import namespace
+from morpho.tensor import namespace, protocols
 from morpho.tensor.autodiff import autograd
 from morpho.tensor.convert import has_buffer
 from morpho.tensor.core import Tensor, before_first_run
@@ -178,6 +178,13 @@ _ATTRIBUTES: dict[str, Any] = {
     "to": transfer.to,
     "reshape": _reshape,
     "astype": _astype,
+    "__round__": protocols.rounded,
+    "__divmod__": protocols.divided,
+    "__rdivmod__": protocols.divides,
+    "__contains__": protocols.contains,
+    "__format__": protocols.formatted,
+    "__reduce_ex__": protocols.reduced,
+    "_repr_html_": protocols.as_html,
     "T": property(_transposed, doc="A matrix with its axes exchanged."),
     "mT": property(move.matrix_transpose, doc="The last two axes exchanged."),
 }
