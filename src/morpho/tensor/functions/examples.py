@@ -102,11 +102,8 @@ def documented(name: str, summary: str, places: int = 1) -> str:
     """The docstring of a function of `places` tensors: its summary and its example; one without an example of its own
     shows that it keeps the shape.
 
-    >>> print(documented("sqrt", "Square root."))
-    Square root.
-    <BLANKLINE>
-    >>> mo.sqrt([4.0, 9.0])
-    Tensor([2., 3.], dtype=float32)
+    >>> documented("sqrt", "Square root.").splitlines()
+    ['Square root.', '', '>>> mo.sqrt([4.0, 9.0])', 'Tensor([2., 3.], dtype=float32)']
     >>> documented("twice", "Two times x.").splitlines()[-2:]
     ['>>> mo.twice([0.25, 0.5]).shape', '(2,)']
     """

@@ -46,7 +46,7 @@ class Tokenizer(ABC):
 
         >>> tokenizer = mo.weights.train_bpe("so on and so on", vocab_size=260)
         >>> ids, mask = tokenizer.encode_batch(["so on", "so"], pad=True)
-        >>> ids.shape == mask.shape, mask[1].sum() == len(tokenizer.encode("so"))
+        >>> ids.shape == mask.shape, int(mask[1].sum()) == len(tokenizer.encode("so"))
         (True, True)
         """
         if isinstance(texts, str):
