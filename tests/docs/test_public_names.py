@@ -12,6 +12,7 @@ import pytest
 
 from docs.tools import public
 from morpho import plan
+from morpho.plan.solve.registry import STRATEGIES
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 TESTED = {name: value for name, value in public.names().items() if public.needs_example(value)}
@@ -25,7 +26,7 @@ def strategies_as_before() -> Iterator[None]:
     known = set(plan.strategies())
     yield
     for added in set(plan.strategies()) - known:
-        plan.strategies.__globals__["_STRATEGIES"].pop(added)
+        STRATEGIES.pop(added)
 
 
 def test_every_public_name_has_a_docstring_with_an_example() -> None:
