@@ -295,12 +295,12 @@ def test_borrowed_weights_are_read_at_every_call(rng: np.random.Generator) -> No
 def test_explain_counts_what_is_packed_at_every_call(rng: np.random.Generator) -> None:
     """A bias that NumPy owns is read, not packed; a weight that is converted first is packed, too."""
     array, bias = draw(rng, 30, 20), mo.asarray(draw(rng, 20))
-    owned, borrowed = mo.asarray(array, copy=True), mo.asarray(array)
+    owned, borrowed = mo.asarray(array, copy=True), mo.asarray(array, copy=False)
     kept, anew = mo.compile(lambda x: x @ owned + bias), mo.compile(lambda x: x @ borrowed + bias)
     for f, words in ((kept, ()), (anew, ("packed at every call: 1 captured tensor borrowed",))):
         f(mo.asarray(draw(rng, 100, 30)))
         assert all(word in f.explain() for word in words) and ("every call" in f.explain()) == bool(words)
-    half = mo.asarray(array.astype(np.float16))
+    half = mo.asarray(array.astype(np.float16), copy=False)
     for weigh in (lambda: half.astype("float32"), lambda: borrowed * 2.0, lambda: mo.concat([borrowed, half * 1.0])):
         f = mo.compile(lambda x, weigh=weigh: x @ weigh()[:30])
         f(mo.asarray(draw(rng, 100, 30)))
@@ -445,7 +445,7 @@ def test_tiles_of_columns_are_whole_vectors(rng: np.random.Generator, m: int, n:
         for right in (w, np.asfortranarray(w)):
             f = mo.compile(lambda x, w: x @ w)
             with mo.settings(isa="vector128", threads=threads):
-                assert f(mo.asarray(left), mo.asarray(right)).numpy().tobytes() == want
+                assert f(mo.asarray(left, copy=False), mo.asarray(right, copy=False)).numpy().tobytes() == want
             kernel = f.current.plan.program.steps[-1].kernel
             assert (kernel.heights, kernel.vectors, kernel.ragged) == (heights_of(m), vectors, ragged)
 

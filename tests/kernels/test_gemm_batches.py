@@ -85,7 +85,7 @@ def test_few_rows_of_integers_are_multiplied_as_they_lie(rng: np.random.Generato
         f, follow = mo.compile(lambda x, y: x @ y), mo.compile(lambda x, y: mo.maximum(x @ y, 3))
         for m, k, n in ((1, 70, 1), (1, 9, 3), (3, 33, 5), (2, 40, 13), (5, 17, 29), (1, 300, 200)):
             a, b = (rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True) for shape in ((m, k), (k, n)))
-            for y in (mo.asarray(b), mo.asarray(np.asfortranarray(b))):
+            for y in (mo.asarray(b), mo.asarray(np.asfortranarray(b), copy=False)):
                 np.testing.assert_array_equal(f(mo.asarray(a), y).numpy(), a @ b)
                 assert f.stats["copies"] == 0 and (m > 1 or n > 29 or f.stats["products"]["unpacked"] == 1)
                 np.testing.assert_array_equal(follow(mo.asarray(a), y).numpy(), np.maximum(a @ b, 3))
@@ -103,8 +103,8 @@ def test_integers_wrap_whatever_their_layout(rng: np.random.Generator, dtype: st
     expected = a @ b
     follow = mo.compile(lambda x, y: mo.maximum(x @ y, 3) - 1)
     dynamic = mo.compile(lambda x, y: x @ y, dynamic={"x": {0: mo.Dim("m", 0, 50)}})
-    for x in (mo.asarray(a), mo.asarray(np.asfortranarray(a))):
-        for y in (mo.asarray(b), mo.asarray(np.asfortranarray(b)), mo.asarray(b[::-1].copy())[::-1]):
+    for x in (mo.asarray(a), mo.asarray(np.asfortranarray(a), copy=False)):
+        for y in (mo.asarray(b), mo.asarray(np.asfortranarray(b), copy=False), mo.asarray(b[::-1].copy())[::-1]):
             for f in (mo.compile(lambda x, y: x @ y), dynamic):
                 np.testing.assert_array_equal(f(x, y).numpy(), expected)
                 assert f.stats["copies"] == 0 and f.stats["fallbacks"] == 0
