@@ -159,7 +159,7 @@ class Bert(Model):
         self.cls = Heads(config, dtype) if config.masked_lm else None
         for name, parameter in self.named_parameters():
             if parameter.ndim == 2 and "embeddings" not in name:
-                parameter.assign(init.normal(parameter.shape, config.initializer_range, dtype=dtype))
+                parameter.assign(init.normal(parameter.shape, config.initializer_range, dtype=dtype))  # type: ignore[arg-type]
             elif name.endswith("bias"):
                 parameter.assign(mo.zeros(parameter.shape, dtype=dtype))
 
@@ -183,7 +183,7 @@ class Bert(Model):
         heads = self.cls.predictions
         x = heads.transform(x)
         words = self.bert.embeddings.word_embeddings
-        return (tied_logits(x, words) if heads.decoder is None else heads.decoder(x)) + heads.bias  # type: ignore
+        return (tied_logits(x, words) if heads.decoder is None else heads.decoder(x)) + heads.bias
 
 
 SIZES: dict[str, dict[str, Any]] = {

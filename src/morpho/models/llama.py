@@ -128,7 +128,7 @@ class Llama(LanguageModel):
         self.lm_head = None if tied else Linear(width, config.vocab_size, False, dtype)
         for name, parameter in self.named_parameters():
             if parameter.ndim == 2 and "embed" not in name:
-                parameter.assign(init.normal(parameter.shape, config.initializer_range, dtype=dtype))
+                parameter.assign(init.normal(parameter.shape, config.initializer_range, dtype=dtype))  # type: ignore[arg-type]
 
     def hidden(self, ids: mo.Tensor, caches: list[KeyValueCache] | None = None, offset: Any = 0, *, mask: Any = None,
                positions: Any = None, states: list[mo.Tensor] | None = None) -> mo.Tensor:

@@ -98,7 +98,7 @@ def buckets(both_ways: bool, count: int, most: int) -> np.ndarray:
     with np.errstate(divide="ignore"):
         share = np.log(distance.astype(np.float32) / exact) / np.log(most / exact) * (count - exact)
     far = np.minimum(exact + np.where(distance < exact, 0, share).astype(np.int64), count - 1)
-    return found + np.where(distance < exact, distance, far)  # type: ignore[no-any-return]
+    return found + np.where(distance < exact, distance, far)
 
 
 class Attention(Module):
@@ -115,14 +115,14 @@ class Attention(Module):
         """What is added to the scores of queries that stand from `offset` on: (1, heads, queries, keys)."""
         places = mo.expand_dims(mo.arange(queries) + offset, axis=1)
         distance = mo.clip(mo.expand_dims(mo.arange(keys), axis=0) - places, -self._farthest, self._farthest)
-        rows = self.relative_attention_bias(mo.take(self._buckets, distance + self._farthest))
+        rows = self.relative_attention_bias(mo.take(self._buckets, distance + self._farthest))  # type: ignore[misc]
         return mo.expand_dims(mo.permute_dims(rows, (2, 0, 1)), axis=0)
 
     def forward(self, x: mo.Tensor, source: mo.Tensor, bias: mo.Tensor | None, causal: bool = False,
                 cache: KeyValueCache | None = None, offset: Any = 0) -> mo.Tensor:
         q = split_heads(self.q(x), self.heads)
         k, v = (split_heads(part(source), self.heads) for part in (self.k, self.v))
-        return self.o(join_heads(attend(q, k, v, causal=causal, mask=bias, scale=1.0, cache=cache, offset=offset)))
+        return self.o(join_heads(attend(q, k, v, causal=causal, mask=bias, scale=1.0, cache=cache, offset=offset)))  # type: ignore[no-any-return]
 
 
 class FeedForward(Module):
@@ -138,7 +138,7 @@ class FeedForward(Module):
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
         inner = self._function(self.wi_0(x)) * self.wi_1(x) if self.gated else self._function(self.wi(x))
-        return self.wo(inner)
+        return self.wo(inner)  # type: ignore[no-any-return]
 
 
 class Part(Module):
@@ -218,7 +218,7 @@ class T5(LanguageModel):
         self.lm_head = None if config.tie_word_embeddings else Linear(config.d_model, config.vocab_size, False, dtype)
         for name, parameter in self.named_parameters():
             if parameter.ndim == 2 and name.endswith(("q.weight", "k.weight", "v.weight", "o.weight")):
-                parameter.assign(init.normal(parameter.shape, parameter.shape[1] ** -0.5, dtype=dtype))
+                parameter.assign(init.normal(parameter.shape, parameter.shape[1] ** -0.5, dtype=dtype))  # type: ignore[arg-type, operator]
 
     def encode(self, ids: mo.Tensor, mask: Any = None) -> mo.Tensor:
         """(batch, length) -> (batch, length, width); `mask` is 0 or False at padding."""
@@ -273,7 +273,7 @@ class T5(LanguageModel):
         memory = self.encode(ids, mo.expand_dims(mo.arange(ids.shape[1]), axis=0) < mo.expand_dims(lengths, axis=1))
         for block, cache in zip(self.decoder.block, caches.cross, strict=True):
             attention = block.layer[1].part
-            cache.write(*(split_heads(part(memory), attention.heads) for part in (attention.k, attention.v)), 0)
+            cache.write(*(split_heads(part(memory), attention.heads) for part in (attention.k, attention.v)), 0)  # type: ignore[call-arg]
         caches.lengths.value = lengths
         return mo.asarray(0)
 

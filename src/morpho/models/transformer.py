@@ -80,7 +80,7 @@ class PreNormTransformer(LanguageModel):
             if parameter.ndim == 2 and "proj" in name:
                 ends = "o_proj" in name or "down_proj" in name
                 std = 0.02 / (2 * layers) ** 0.5 if ends else 0.02
-                parameter.assign(init.normal(parameter.shape, std, dtype=dtype))
+                parameter.assign(init.normal(parameter.shape, std, dtype=dtype))  # type: ignore[arg-type]
             elif name.endswith("bias"):
                 parameter.assign(mo.zeros(parameter.shape, dtype=dtype))
 
@@ -106,7 +106,7 @@ class PreNormTransformer(LanguageModel):
 
     def make_caches(self, batch: int, length: int, dtype: Any = mo.float32) -> list[KeyValueCache]:
         attention = self.layers[0].attention if len(self.layers) else None
-        return [KeyValueCache(batch, attention.num_kv_heads, length, attention.head_dim, dtype) for _ in self.layers]
+        return [KeyValueCache(batch, attention.num_kv_heads, length, attention.head_dim, dtype) for _ in self.layers]  # type: ignore[union-attr]
 
 
 SIZES: dict[str, dict[str, int]] = {

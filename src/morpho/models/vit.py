@@ -147,7 +147,7 @@ class ViT(Model):
         self.classifier = Linear(config.hidden_size, config.num_labels, True, dtype)
         for name, parameter in self.named_parameters():
             if parameter.ndim in (2, 4):
-                parameter.assign(init.normal(parameter.shape, config.initializer_range, dtype=dtype))
+                parameter.assign(init.normal(parameter.shape, config.initializer_range, dtype=dtype))  # type: ignore[arg-type]
             elif name.endswith("bias"):
                 parameter.assign(mo.zeros(parameter.shape, dtype=dtype))
 

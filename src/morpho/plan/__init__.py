@@ -23,7 +23,7 @@ from morpho.plan.replan.forecast import Forecast, forecast
 from morpho.plan.replan.repartition import Adaptation, Move, adapt
 from morpho.plan.replan.what_if import WhatIf, what_if
 from morpho.plan.show.explanation import Explanation, Relief
-from morpho.plan.show.methods import explain, plot
+from morpho.plan.show.methods import explain, plot  # type: ignore[attr-defined]
 from morpho.plan.solve.heuristics import Packing, pack
 from morpho.plan.solve.registry import Proposal, Request, register_strategy
 from morpho.plan.solve.solver import solve, strategies

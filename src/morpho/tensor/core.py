@@ -333,7 +333,7 @@ class Tensor(Operators):
         made = memo[id(self)] = copied(Tensor.of_node(detached(self.program())))
         track = getattr(self, "_track", None)
         if isinstance(track, Tracked):
-            made.requires_grad_(track.wanted)  # type: ignore[attr-defined]
+            made.requires_grad_(track.wanted)
         return made
 
     def __copy__(self) -> Tensor:

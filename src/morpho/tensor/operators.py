@@ -42,9 +42,9 @@ def install() -> None:
         setattr(Tensor, f"__i{name}__", _in_place(function))
     for name, function in _COMPARE.items():
         setattr(Tensor, f"__{name}__", _comparison(function) if name in ("eq", "ne") else _operator(function))
-    for name, function in _UNARY.items():
+    for name, function in _UNARY.items():  # type: ignore[assignment]
         setattr(Tensor, f"__{name}__", _unary(function))
-    for function in _REDUCTIONS:
+    for function in _REDUCTIONS:  # type: ignore[assignment]
         setattr(Tensor, function.__name__, _reduction(function))
     for name, attribute in {**_ATTRIBUTES, **autograd.METHODS}.items():
         setattr(Tensor, name, attribute)

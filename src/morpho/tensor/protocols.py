@@ -53,7 +53,7 @@ def formatted(self: Tensor, specification: str) -> str:
         if self.ndim == 0:
             return format(self.item(), specification)
         return np.array2string(self._values(), separator=", ", threshold=200,
-                               formatter={"all": lambda value: format(value.item(), specification)})
+                               formatter={"all": lambda value: format(value.item(), specification)})  # type: ignore[arg-type]
     except ValueError as error:
         raise fail(ArgumentError, "format", f"{specification!r} does not format {self.dtype} elements ({error})",
                    'write f"{x:.2f}" for floats, f"{x:d}" for integers') from None

@@ -47,7 +47,7 @@ def scalar_node(value: Scalar, dtype: DType, operation: str) -> Node:
 def rounded(value: Scalar, dtype: DType) -> Any:
     """A number at the precision of a dtype: a constant is stored as the value the kernels will see."""
     if dtype is float64 or dtype is float32:  # the common case, without NumPy's overhead
-        return ctypes.c_float(value).value if dtype is float32 else float(value)
+        return ctypes.c_float(value).value if dtype is float32 else float(value)  # type: ignore[arg-type]
     with np.errstate(all="ignore"):
         if dtype is bfloat16:
             return float(round_bfloat16(np.asarray(value, np.float32))[()])

@@ -163,11 +163,11 @@ def _checked_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    header = header_of({name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}, metadata)
+    header = header_of({name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}, metadata)  # type: ignore[misc]
     with atomic_file(path) as file:
         file.write(header)
         for tensor in tensors.values():
-            file.write(np.ascontiguousarray(tensor.elements().numpy()).reshape(-1).view(np.uint8))
+            file.write(np.ascontiguousarray(tensor.elements().numpy()).reshape(-1).view(np.uint8))  # type: ignore[call-overload]
 
 
 def _save_shards(folder: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str], shard_bytes: int) -> None:

@@ -30,7 +30,7 @@ def holds_nan(weight: Tensor | Quantised) -> bool:
     array = weight.elements().numpy()
     if weight.dtype is dtypes.bfloat16:  # as bits: the largest without their sign are NaN's
         return bool(((array & 0x7FFF) > _BFLOAT16_INF).any())
-    return _any_nan(array)
+    return _any_nan(array)  # type: ignore[no-any-return]
 
 
 def _any_nan(array: np.ndarray) -> Any:

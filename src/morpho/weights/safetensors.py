@@ -123,7 +123,7 @@ class MappedFile:
                 raise fail(FileFault, "load", f"{shortened(name)} in {self.path.name} holds bytes that are no bool")
             if not array.flags.aligned:
                 array = array.copy()
-        return Tensor.of_buffer(Buffer(array, array.ctypes.data, entry.shape, contiguous_strides(entry.shape),
+        return Tensor.of_buffer(Buffer(array, array.ctypes.data, entry.shape, contiguous_strides(entry.shape),  # type: ignore[arg-type]
                                        entry.dtype, False))
 
 

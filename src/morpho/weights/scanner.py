@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from json.decoder import scanstring  # the text of one JSON string, and where it ends
+from json.decoder import scanstring  # type: ignore[attr-defined]  # the text of one JSON string, and where it ends
 from typing import Any
 
 RECORD_CHARACTERS = 4096  # the most of one flat record: a shape has a few sizes
@@ -99,7 +99,7 @@ class Scanner:
             raise Malformed("a text does not end, or holds what JSON does not allow") from None
         if not is_text(found):
             raise Malformed("a text holds half of a surrogate pair")
-        return found
+        return found  # type: ignore[no-any-return]
 
 
 def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

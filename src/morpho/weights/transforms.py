@@ -53,7 +53,7 @@ def split(axis: int = 0, sizes: Sequence[int] | None = None) -> Transform:
             if sum(parts) != total:
                 raise fail(ShapeError, "split", f"{total} along axis {axis} of {tensor.shape} is not cut into {parts}")
             starts = [sum(parts[:place]) for place in range(len(parts))]
-            found += [_piece(tensor, axis, start, start + size) for start, size in zip(starts, parts)]
+            found += [_piece(tensor, axis, start, start + size) for start, size in zip(starts, parts)]  # type: ignore[arg-type]
         return found
     return apply
 
@@ -68,13 +68,13 @@ def concat(axis: int = 0) -> Transform:
     def apply(tensors: list[Weight], wanted: int) -> list[Weight]:
         first = tensors[0]
         if not any(isinstance(tensor, Quantised) for tensor in tensors):
-            return [concat_tensors(tensors, axis=axis)]  # type: ignore[list-item]
+            return [concat_tensors(tensors, axis=axis)]
         kinds = {(tensor.kind, tensor.shape[1]) if isinstance(tensor, Quantised) else None for tensor in tensors}
         if axis != 0 or None in kinds or len(kinds) != 1:
             raise fail(ValueFault, "concat", "quantised weights of one kind and width are joined along their rows only",
                        "dequantise() them first")
         rows = concat_tensors([tensor.data for tensor in tensors], axis=0)  # type: ignore[union-attr]
-        return [Quantised.of_tensor(rows, (rows.shape[0], first.shape[1]), first.kind)]  # type: ignore[union-attr]
+        return [Quantised.of_tensor(rows, (rows.shape[0], first.shape[1]), first.kind)]  # type: ignore[arg-type, union-attr]
     return apply
 
 

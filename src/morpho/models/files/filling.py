@@ -28,7 +28,7 @@ def check_depth(config: Mapping[str, Any], tensors: int, file: str) -> None:
 
 def wanted(model: Module) -> dict[str, tuple[int, ...]]:
     """The shapes of a model's weights by name."""
-    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}  # type: ignore[misc]
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}  # type: ignore[arg-type]
 
 
 def filled(model: Any, found: Mapping[str, Any], file: str) -> Any:

@@ -69,7 +69,7 @@ def _scaling(file: GgufFile) -> dict[str, Any] | None:
     factor, weights = file.config.rope_factor, file.tensors
     if "rope_freqs.weight" not in weights:
         return None if factor is None else {"rope_type": "linear", "factor": factor}
-    table = weights["rope_freqs.weight"].numpy().astype(float) * (factor or 1.0)
+    table = weights["rope_freqs.weight"].numpy().astype(float) * (factor or 1.0)  # type: ignore[union-attr]
     if table.shape != (file.config.head_width // 2,) or not (table > 0).all():
         raise fail(FileFault, "models.load", f"{file.path.name}: rope_freqs.weight of shape {table.shape} is not a "
                                              f"positive number for each of {file.config.head_width // 2} pairs")

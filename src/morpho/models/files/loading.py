@@ -132,7 +132,7 @@ def _from_folder(folder: Path, dtype: Any, ignore: Collection[str]) -> Any:
         config = {"masked_lm": any(name.startswith("cls.predictions") for name in weights),
                   "pooler": any("pooler." in name for name in weights), **config}
     check_depth(config, len(weights), "config.json")
-    config = _untied(kind, config, weights, folder)
+    config = _untied(kind, config, weights, folder)  # type: ignore[assignment]
     with init.undrawn(), naming(file):
         model = kind.from_config(config, dtype=dtype, ignore=ignore)
     if isinstance(model, LanguageModel):
@@ -150,10 +150,10 @@ def _generation(folder: Path, config: Mapping[str, Any], ignore: Collection[str]
     file = folder / "generation_config.json"
     said = read_json(file)
     if said is None:
-        said = config
+        said = config  # type: ignore[assignment]
     else:
         GENERATION.check("models.load", str(file), said, ignore=ignore)
-    return {name: value for name, value in said.items() if name in GENERATION and name not in ignore}
+    return {name: value for name, value in said.items() if name in GENERATION and name not in ignore}  # type: ignore[union-attr]
 
 
 def _take_over(model: LanguageModel, said: Mapping[str, Any]) -> None:

@@ -48,7 +48,7 @@ def generate(model: LanguageModel, ids: Any, *, mask: Any = None, max_new_tokens
         raise fail(ArgumentError, "generate", f"{type(model).__name__} is no language model")
     prompts, several = prompts_of(ids, mask, model)
     said = model.defaults
-    sampling = Sampling(*(ours if ours is not None else theirs if theirs is not None else usual for ours, theirs, usual
+    sampling = Sampling(*(ours if ours is not None else theirs if theirs is not None else usual for ours, theirs, usual  # type: ignore[arg-type]
                           in ((temperature, said.temperature, 0.0), (top_k, said.top_k, None),
                               (top_p, said.top_p, None), (repetition_penalty, said.repetition_penalty, 1.0))))
     counts = [_count(model, max_new_tokens, len(prompt)) for prompt in prompts]

@@ -86,7 +86,7 @@ class TwoPartGenerator(Generator):
     def _remember(self, ids: mo.Tensor, lengths: mo.Tensor) -> mo.Tensor:
         self.frozen.use()
         with mo.no_grad():
-            return self.model.remember(ids, self.caches, lengths)  # type: ignore[operator, no-any-return]
+            return self.model.remember(ids, self.caches, lengths)  # type: ignore[no-any-return]
 
     def start(self, ids: Sequence[int]) -> np.ndarray:
         prompt = checked_ids(ids, self.length, self.model)
@@ -121,7 +121,7 @@ class BatchGenerator:
     def _remember(self, ids: mo.Tensor, lengths: mo.Tensor) -> mo.Tensor:
         self.frozen.use()
         with mo.no_grad():
-            return self.model.remember(ids, self.caches, lengths)  # type: ignore[operator, no-any-return]
+            return self.model.remember(ids, self.caches, lengths)  # type: ignore[no-any-return]
 
     def _logits(self, ids: mo.Tensor, position: mo.Tensor, last: mo.Tensor) -> mo.Tensor:
         """ids (rows, n) from `position` on -> (rows, vocabulary), from the place `last` of each row."""

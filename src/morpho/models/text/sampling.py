@@ -61,7 +61,7 @@ class Sampling:
 
 def probabilities(scores: np.ndarray) -> np.ndarray:
     powers = np.exp(scores - scores.max())
-    return powers / powers.sum()
+    return powers / powers.sum()  # type: ignore[no-any-return]
 
 
 def _nucleus(scores: np.ndarray, top_p: float) -> np.ndarray:

@@ -235,7 +235,7 @@ class Run:
         def loss_of(ids: mo.Tensor) -> mo.Tensor:  # (batch, context + 1) -> ()
             return mo.cross_entropy(model(ids[:, :-1]), ids[:, 1:])
 
-        @mo.compile
+        @mo.compile  # type: ignore[untyped-decorator]
         def train(ids: mo.Tensor) -> mo.Tensor:  # (accumulate, batch, context + 1) -> ()
             total = mo.zeros(())
             for part in range(settings.accumulate):

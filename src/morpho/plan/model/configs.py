@@ -306,8 +306,8 @@ def _t5_layers(fields: Config, work: Workload) -> Family:
     shape = {"width": width, "hidden": fields.size("d_ff"), "heads": heads, "gated": gated, "norm_parameters": 1,
              "head_width": fields.size("d_kv", default=64)}
     table, biases = words * width, fields.size("relative_attention_num_buckets", default=32) * heads
-    encoder = [block_layer(f"encoder {i}", Block(**shape), work, encoder=True) for i in range(count)]
-    decoder = [block_layer(f"decoder {i}", Block(**shape, cross=True), work)
+    encoder = [block_layer(f"encoder {i}", Block(**shape), work, encoder=True) for i in range(count)]  # type: ignore[arg-type]
+    decoder = [block_layer(f"decoder {i}", Block(**shape, cross=True), work)  # type: ignore[arg-type]
                for i in range(fields.size("num_decoder_layers", default=count))]
     # The first block of each side holds the biases of relative positions, the last of the encoder a norm.
     encoder[0], decoder[0] = (_with_parameters(side[0], biases, work) for side in (encoder, decoder))

@@ -17,8 +17,8 @@ from morpho.cost.estimate import node_cost, spec_bytes
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.plan.model.layer import Layer
+from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
-from morpho.tensor.functions.create import asarray
 
 HEAVY = ("contract", "index")  # kinds of operations that make a layer: products, attention, convolutions, look-ups
 

@@ -94,7 +94,7 @@ def fill(card: ModelCard, cluster: Cluster, stages: Sequence[Stage], constraints
         done.append(replace(
             stage, members=members, replicas=stage.replicas or (members,), memory_needed_bytes=whole[0],
             memory_available_bytes=available, memory_tight=max(whole[1:]) > available,
-            binds=_binds(card, cluster.node(stage.node), stage, times["compute_s"], times["link_s"]), **times))
+            binds=_binds(card, cluster.node(stage.node), stage, times["compute_s"], times["link_s"]), **times))  # type: ignore[arg-type]
     return tuple(done)
 
 

@@ -223,7 +223,7 @@ class _Run:
             if what == "done":
                 resource, job = about
                 if resource.job is job and self.resources.get(resource.name) is resource:
-                    self._finish(resource, job, now, passes)
+                    self._finish(resource, job, now, passes)  # type: ignore[arg-type]
             elif what == "fail":
                 self._fail(about, now, [job for job in jobs if job.turn < passes], failover)
             elif about == self.takeovers:  # the plan that takes over is loaded, and no other has since

@@ -55,7 +55,7 @@ def forecast(times_s: Sequence[float], values: Sequence[float], at_s: float, met
             def smooth(times: Sequence[float], known: Sequence[float], at: float, weight: float = weight) -> float:
                 return _smoothed(known, weight)
 
-            tried.append((_error(times_s, values, smooth), f"smoothing ({weight:g})", smooth))
+            tried.append((_error(times_s, values, smooth), f"smoothing ({weight:g})", smooth))  # type: ignore[arg-type]
     error, name, predict = min(tried, key=lambda row: row[0])
     if math.isinf(error):  # too short to judge: the last value
         return Forecast(float(values[-1]), error, "last value")

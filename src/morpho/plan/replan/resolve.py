@@ -86,8 +86,8 @@ def with_familiar_names(plan: Plan, held: Mapping[str, range]) -> Plan:
         for stage, column in zip(stages, assignment(kept.max() - kept)):
             names[stage.node] = free[column]
     bare = [replace(stage, node=names.get(stage.node, stage.node), members=(), replicas=()) for stage in plan.stages]
-    stages = fill(plan.card, plan.cluster, bare, plan.constraints)
-    return replace(plan, stages=stages, predicted=evaluate(plan.card, plan.cluster, stages, plan.objective))
+    stages = fill(plan.card, plan.cluster, bare, plan.constraints)  # type: ignore[assignment]
+    return replace(plan, stages=stages, predicted=evaluate(plan.card, plan.cluster, stages, plan.objective))  # type: ignore[arg-type]
 
 
 def assignment(cost: np.ndarray) -> list[int]:

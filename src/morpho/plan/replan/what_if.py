@@ -55,7 +55,7 @@ def what_if(plan: Plan, *changes: str) -> list[WhatIf]:
     ['a memory 64GB', 'link a-b 1Gbit/s 2ms', 'all together']
     """
     clusters = [changed(plan.cluster, change) for change in changes]
-    answers = [_after(plan, change, lambda cluster=cluster: cluster) for change, cluster in zip(changes, clusters)]
+    answers = [_after(plan, change, lambda cluster=cluster: cluster) for change, cluster in zip(changes, clusters)]  # type: ignore[misc]
     if len(changes) > 1:
         answers.append(_after(plan, "all together", lambda: _all_of(plan.cluster, changes)))
     return answers

@@ -6,5 +6,5 @@ from morpho.plan.predict.plan import Plan
 from morpho.plan.show.explanation import explain
 from morpho.plan.show.pictures import plot
 
-Plan.explain = explain  # type: ignore[method-assign]
-Plan.plot = plot  # type: ignore[method-assign]
+Plan.explain = explain  # type: ignore[assignment, method-assign]
+Plan.plot = plot  # type: ignore[assignment, method-assign]

@@ -113,7 +113,7 @@ class Chain:
         part = list(path[at:other + 1])
         if random.random() < 0.5:  # the nodes change places, the cuts stay
             (a, *rest), (b, *last) = part[0], part[-1]
-            part[0], part[-1] = (b, *rest), (a, *last)
+            part[0], part[-1] = (b, *rest), (a, *last)  # type: ignore[assignment]
         else:  # the nodes change places and take their numbers of layers along
             order = [part[-1], *part[1:-1], part[0]]
             start, moved = part[0][1], []
@@ -278,7 +278,7 @@ def start_placement(request: Request, problem: Problem, objective: str, deadline
             found.append((problem.values(path)[1 if objective == "latency" else 0], path))
     if found:
         return min(found)[1]
-    path, sure = first_placement(problem, deadline)
+    path, sure = first_placement(problem, deadline)  # type: ignore[assignment]
     if path is None and not sure and not deadline.passed():
         path, sure = feasible(problem, deadline=deadline)
     if path is None and not sure:

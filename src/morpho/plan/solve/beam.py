@@ -105,7 +105,7 @@ class Beam:
         used = np.zeros((len(found.kind), len(problem.caps)), dtype=np.int16)
         for start in np.unique(found.start[found.start > 0]):
             rows = np.flatnonzero(found.start == start)
-            used[rows] = self.used[start][found.parent[rows]]  # type: ignore[index]
+            used[rows] = self.used[start][found.parent[rows]]
         used[np.arange(len(used)), problem.pool[found.kind]] += problem.use[found.kind].astype(np.int16)
         self.kept[boundary], self.used[boundary] = found, used
         full = (used[:, problem.pool] + problem.use > problem.caps[problem.pool]) | (

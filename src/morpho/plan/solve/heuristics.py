@@ -113,7 +113,7 @@ def proportional(request: Request) -> list[Stage]:
 @register_strategy("proportional-memory")
 def proportional_memory(request: Request) -> list[Stage]:
     """`proportional` by memory."""
-    return proportional(Request(request.card, request.cluster, request.objective, request.seed, request.constraints,
+    return proportional(Request(request.card, request.cluster, request.objective, request.seed, request.constraints,  # type: ignore[return-value]
                                 {"by": "memory"}))
 
 

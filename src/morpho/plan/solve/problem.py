@@ -55,12 +55,12 @@ class Problem:
     @property
     def depth(self) -> int:
         """How many boundaries there are after the first."""
-        return self.time.shape[1] - 1
+        return self.time.shape[1] - 1  # type: ignore[no-any-return]
 
     @property
     def kinds(self) -> int:
         """How many kinds of stages there are."""
-        return self.time.shape[0]
+        return self.time.shape[0]  # type: ignore[no-any-return]
 
     @cached_property
     def caps(self) -> np.ndarray:
@@ -70,7 +70,7 @@ class Problem:
     @cached_property
     def usable(self) -> np.ndarray:
         """Kinds for which there are enough nodes, (kinds,)."""
-        return self.use <= self.caps[self.pool]
+        return self.use <= self.caps[self.pool]  # type: ignore[no-any-return]
 
     def link_at(self, option: int, boundary: int) -> np.ndarray:
         """Seconds of the cut at a boundary between every two kinds, (kinds, kinds)."""
@@ -88,7 +88,7 @@ class Problem:
     @cached_property
     def best_link(self) -> np.ndarray:
         """The quickest option of each cut, (kinds, kinds, boundaries): a relaxation where there is a budget."""
-        return self.link[0] if len(self.sizes) == 1 else self.link.min(axis=0)
+        return self.link[0] if len(self.sizes) == 1 else self.link.min(axis=0)  # type: ignore[no-any-return]
 
     @cached_property
     def uniform_cuts(self) -> bool:
@@ -303,7 +303,7 @@ def no_plan(card: ModelCard, cluster: Cluster, constraints: Constraints) -> Memo
     else:
         what = (f"{card.name} fits no chain of nodes: memory, links, pins or the limit of stages forbid every cut "
                 f"({format_bytes(need)} needed, {format_bytes(room)} there)")
-    return fail(MemoryLimit, "plan", what, "add nodes, loosen constraints, or use a smaller dtype, context or batch")
+    return fail(MemoryLimit, "plan", what, "add nodes, loosen constraints, or use a smaller dtype, context or batch")  # type: ignore[return-value]
 
 
 def _where_it_ends(card: ModelCard, cluster: Cluster, constraints: Constraints) -> str:

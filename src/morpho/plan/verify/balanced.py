@@ -88,7 +88,7 @@ def check_front(plan: Plan, report: Report, values: tuple[Fraction, Fraction]) -
         points.append(figures)
     if not wrong:
         wrong = [f"point {number + 1} is beaten by another" for number, one in enumerate(points)
-                 if any(other is not one and all(a <= b for a, b in zip(other, one)) for other in points)]
+                 if any(other is not one and all(a <= b for a, b in zip(other, one)) for other in points)]  # type: ignore[operator]
     if not wrong and plan.optimal and plan.objective == "balanced":
         quick, steady = Fraction(plan.witness["best_latency_s"]), Fraction(plan.witness["best_period_s"])
         score = max(values[1] / quick, values[0] / steady)

@@ -78,7 +78,7 @@ def _cheapest_hop(scaled: Scaled, at: int, enter: np.ndarray, timed: bool) -> np
     hops = scaled.hops(quickest, at)
     if not timed:
         hops = np.where(hops < scaled.unit, 0, NEVER)
-    return np.minimum(hops + enter[None, :], NEVER).min(axis=1, initial=NEVER)
+    return np.minimum(hops + enter[None, :], NEVER).min(axis=1, initial=NEVER)  # type: ignore[no-any-return]
 
 
 def latency_certified(scaled: Scaled, proof: Mapping[str, Any]) -> bool:

@@ -183,4 +183,4 @@ class Scaled:
     def ends_within(self) -> np.ndarray:
         """`far` where no stage may take as long as the value, (kinds, boundaries)."""
         rows = [np.searchsorted(row, row + (self.unit - 1), side="right") - 1 for row in self.prefix]
-        return np.minimum(self.request.far, np.array(rows, dtype=np.int64).reshape(self.request.far.shape))
+        return np.minimum(self.request.far, np.array(rows, dtype=np.int64).reshape(self.request.far.shape))  # type: ignore[no-any-return]

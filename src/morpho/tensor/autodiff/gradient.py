@@ -44,7 +44,7 @@ def gradients_of(outputs: Sequence[Node], cotangents: Sequence[Node], leaves: Se
             continue
         gradient = total(gathered[node.serial])
         for known in regions.was[node.serial] if seen is not None else ():  # a checkpoint's mark gives other numbers
-            gradient = seen(known, gradient)
+            gradient = seen(known, gradient)  # type: ignore[misc]
         gradients[node.serial] = gradient
         if any(child.serial in needed for child in node.inputs):
             for child, part in zip(*_parts(node, gradient, regions), strict=True):
@@ -95,7 +95,7 @@ def _axis_of_piece(part: Node) -> int | None:
 
 
 def _is_zero(node: Node) -> bool:
-    return literal(node) == 0
+    return literal(node) == 0  # type: ignore[no-any-return]
 
 
 def _side_by_side(pieces: list[Node], axis: int) -> list[Node]:
@@ -123,7 +123,7 @@ class _Inputs:
 
     def __init__(self, operation: str, arguments: Sequence[Any]) -> None:
         self.leaves: list[Tensor] = []
-        self.structures, self.widths = [], []  # type: ignore[var-annotated]
+        self.structures, self.widths = [], []
         for argument in arguments:
             tensors: list[Any] = []
             whole = argument if isinstance(argument, Tensor | tuple | list | dict) else asarray(argument)

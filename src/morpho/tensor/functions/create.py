@@ -196,7 +196,7 @@ def _steps(start: Any, stop: Any, step: Any) -> int:
     check_shape((length,), "arange", 8)  # computed in 64 bits
     if whole and length and not all(-1 << 63 <= v < 1 << 63 for v in (start, start + step * (length - 1))):
         raise fail(ValueFault, "arange", f"numbers from {start} to {stop} do not fit int64")
-    return length
+    return length  # type: ignore[no-any-return]
 
 
 def _number(value: Any, operation: str, what: str) -> int | float:

@@ -169,9 +169,9 @@ class Region:
         if isinstance(item, Tensor):
             start, count, step = 0, shape[axis], 1
         elif isinstance(item, slice):
-            start, count, step = resolve_slice(item, shape[axis])
+            start, count, step = resolve_slice(item, shape[axis])  # type: ignore[assignment]
         else:
-            start, count, step = resolve_integer(item, shape[axis], axis), 1, 1
+            start, count, step = resolve_integer(item, shape[axis], axis), 1, 1  # type: ignore[assignment]
         self.starts.append(start)
         self.sizes.append(count)
         self.steps.append(step)
@@ -303,7 +303,7 @@ def _check_indices(region: Region) -> None:
             continue
         found, size = realised_array(indices, "setitem", "an index is needed now"), region.shape[axis]
         for worst in (int(found.min()), int(found.max())):
-            if not -size <= worst < size:  # type: ignore[operator]
+            if not -size <= worst < size:
                 raise fail(IndexFault, "setitem", f"index {worst} is out of range for axis {axis} of size {size}",
                            "negative indices count from the end")
 

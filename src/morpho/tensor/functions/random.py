@@ -75,7 +75,7 @@ def _halves(name: str, key: Any) -> tuple[Node, Node]:
 def _counters(name: str, shape: Shape, start: int) -> Node:
     """The number of each element in row-major order, from `start`."""
     size, start = product(shape), as_integer(start, name, "start")
-    if is_static(shape) and not 0 <= start <= MOST_ELEMENTS - size:  # type: ignore[operator]
+    if is_static(shape) and not 0 <= start <= MOST_ELEMENTS - size:
         raise fail(ValueFault, name, f"elements {start}..{start + size} leave the 2**32 that one key gives",
                    "split the key and draw in parts")
     line = build("iota", shape=(size,), axis=0, dtype=int64)

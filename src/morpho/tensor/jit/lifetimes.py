@@ -32,7 +32,7 @@ def is_held_weakly(thing: Any) -> bool:
     """Whether an object is known by its identity, and can be held without being kept alive. Numbers, texts and other
     values are known by what they equal."""
     kind = type(thing)
-    return kind.__hash__ is object.__hash__ and kind.__eq__ is object.__eq__ and bool(kind.__weakrefoffset__)
+    return kind.__hash__ is object.__hash__ and kind.__eq__ is object.__eq__ and bool(kind.__weakrefoffset__)  # type: ignore[comparison-overlap]
 
 
 def held(thing: Any) -> Callable[[], Any]:
@@ -136,7 +136,7 @@ def _drop(made: NativeEntry, chosen: Specialisation) -> Any:
     left = [key[0] for key in made.specialisations]
     for key, _ in keys:
         if key not in left:
-            gone.append(made.assumed.pop(key, None))
+            gone.append(made.assumed.pop(key, None))  # type: ignore[arg-type]
         if not any(key[:2] == other[:2] for other in left):
             made.signatures.pop(key[:2], None)
     for one in made.served:

@@ -108,7 +108,7 @@ def _verdict(node: Node, parts: Sequence[Any], given: Sequence[Any], line: str) 
     place = np.argwhere(~np.isfinite(bad))[0].tolist()
     kinds = [spec.dtype for child in node.inputs for spec in child.outputs]
     ranges = ", ".join(f"{kind}{np.shape(array)} {_range(array)}" for array, kind in zip(given, kinds, strict=True))
-    return fail(NotFinite, node.op.name, f"{int((~np.isfinite(bad)).sum())} of {bad.size} elements are not finite, the "
+    return fail(NotFinite, node.op.name, f"{int((~np.isfinite(bad)).sum())} of {bad.size} elements are not finite, the "  # type: ignore[return-value]
                                          f"first, {bad[tuple(place)]:g}, at {place}; its operands are {ranges}",
                 "clip or shift the operand, or add a small number to it", line=line)
 

@@ -85,7 +85,7 @@ def measure_crossovers(keep: bool = True) -> Crossovers:
     with settings.settings(fast=False, autocast="", nans="", device="cpu"):
         found = usual(current_isa().vector_bits)
         found = replace(found, one_block_rows=_one_block_rows(found), shared_points=_shared_points(found))
-        found = replace(found, **{name: _direct_bytes(found, name) for name in LAYOUTS})
+        found = replace(found, **{name: _direct_bytes(found, name) for name in LAYOUTS})  # type: ignore[arg-type]
         with thresholds.using(found):
             blas_size, strassen_size = _fast_sizes()
             found = replace(found, blas_size=blas_size, strassen_size=strassen_size, rates=_rates())
@@ -161,7 +161,7 @@ def _direct_bytes(found: Crossovers, name: str) -> tuple[int, ...]:
     limits: list[int] = []
     for rows in DIRECT_ROWS:
         def gain(size: int, rows: int = rows) -> float:
-            direct, packed = race([product((rows, size, size), replace(found, **{name: limits}), turned=LAYOUTS[name])
+            direct, packed = race([product((rows, size, size), replace(found, **{name: limits}), turned=LAYOUTS[name])  # type: ignore[arg-type]
                                    for limits in ((MOST,) * rows, ())])
             return packed / direct
 

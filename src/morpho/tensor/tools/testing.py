@@ -70,7 +70,7 @@ class _Problem:
         self.function, self.parameters, self.rng = function, parameters, rng
         self.weights: list[np.ndarray] = []
         leaves: list[Any] = []
-        self.structures, self.names = [], []  # type: ignore[var-annotated]
+        self.structures, self.names = [], []
         self.values: list[Any] = []  # of every leaf: an array that is checked, or a tensor that is not
         for position, argument in enumerate(arguments):
             leaves.clear()
@@ -78,7 +78,7 @@ class _Problem:
             for leaf in leaves:
                 tensor = asarray(leaf)
                 is_float = tensor.dtype.is_float
-                self.values.append(tensor.astype(float64).numpy(copy=True) if is_float else tensor)  # type: ignore
+                self.values.append(tensor.astype(float64).numpy(copy=True) if is_float else tensor)
                 if is_float:
                     self.names.append(f"argument {position}")
         for number, parameter in enumerate(parameters):
@@ -107,7 +107,7 @@ class _Problem:
             self.weights = [self.rng.uniform(0.5, 1.5, leaf.shape) for leaf in floats]
         total = None
         for leaf, weight in zip(floats, self.weights, strict=True):
-            part = (leaf.astype(float64) * asarray(weight)).sum()  # type: ignore[attr-defined]
+            part = (leaf.astype(float64) * asarray(weight)).sum()
             total = part if total is None else total + part
         return total  # type: ignore[return-value]
 
@@ -123,8 +123,8 @@ class _Problem:
         leaves: list[Tensor] = []
         result = self._result(leaves)
         try:
-            if result.requires_grad:  # type: ignore[attr-defined]
-                result.backward()  # type: ignore[attr-defined]
+            if result.requires_grad:
+                result.backward()
             found = [get_grad(leaf) for leaf in [*leaves, *self.parameters]]
             realise(result, *[gradient for gradient in found if gradient is not None])
         finally:

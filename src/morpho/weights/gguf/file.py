@@ -201,7 +201,7 @@ def load_gguf(path: str | os.PathLike[str], *, ignore: Collection[str] = ()) -> 
 def _borrowed(raw: np.ndarray, shape: tuple[int, ...], dtype: DType) -> Tensor:
     array = raw.view(dtype.numpy)
     array = array if array.flags.aligned else array.copy()
-    return Tensor.of_buffer(Buffer(array, array.ctypes.data, shape, contiguous_strides(shape), dtype, False))
+    return Tensor.of_buffer(Buffer(array, array.ctypes.data, shape, contiguous_strides(shape), dtype, False))  # type: ignore[arg-type]
 
 
 def _library() -> Any:
@@ -262,20 +262,20 @@ def tokenizer_of(metadata: Mapping[str, Any], name: str, ignore: Collection[str]
                    f"tokenizer.ggml.pre {shortened(before)}: an unknown tokenizer",
                    "byte-level BPE with " + ", ".join(SPLITS_DIGITS) + " is; load another with load_tokenizer")
     tokens, merges = metadata.get("tokenizer.ggml.tokens"), metadata.get("tokenizer.ggml.merges")
-    if not _are_texts(tokens) or not _are_texts(merges) or len({*tokens}) != len(tokens):
+    if not _are_texts(tokens) or not _are_texts(merges) or len({*tokens}) != len(tokens):  # type: ignore[arg-type, misc]
         raise fail(FileFault, "load_gguf", f"{name} has no tokens and merges, or one token twice")
-    types = metadata.get("tokenizer.ggml.token_type") or [1] * len(tokens)
-    if not isinstance(types, list) or len(types) != len(tokens):
+    types = metadata.get("tokenizer.ggml.token_type") or [1] * len(tokens)  # type: ignore[arg-type]
+    if not isinstance(types, list) or len(types) != len(tokens):  # type: ignore[arg-type]
         raise fail(FileFault, "load_gguf", f"{name} does not have a type for each token")
-    pairs = [tuple(merge.split(" ")) for merge in merges]
+    pairs = [tuple(merge.split(" ")) for merge in merges]  # type: ignore[union-attr]
     if any(len(pair) != 2 for pair in pairs):
         raise fail(FileFault, "load_gguf", f"{name} has a merge that is not two words")
-    of_type = {wanted: {token: number for number, token in enumerate(tokens) if types[number] == wanted and token}
+    of_type = {wanted: {token: number for number, token in enumerate(tokens) if types[number] == wanted and token}  # type: ignore[arg-type]
                for wanted in (CONTROL, USER_DEFINED)}
-    plain = {token: number for number, token in enumerate(tokens) if types[number] not in of_type}
+    plain = {token: number for number, token in enumerate(tokens) if types[number] not in of_type}  # type: ignore[arg-type]
     return BytePairs(plain, pairs, of_type[CONTROL], added=of_type[USER_DEFINED], split_digits=SPLITS_DIGITS[before],
-                     eos=_token(metadata, "eos", len(tokens)), bos=_token(metadata, "bos", len(tokens)),
-                     pad=_token(metadata, "padding", len(tokens)), **_around(metadata, name),
+                     eos=_token(metadata, "eos", len(tokens)), bos=_token(metadata, "bos", len(tokens)),  # type: ignore[arg-type]
+                     pad=_token(metadata, "padding", len(tokens)), **_around(metadata, name),  # type: ignore[arg-type]
                      chat_template=_text(metadata, "tokenizer.chat_template", ""))
 
 

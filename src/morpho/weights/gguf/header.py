@@ -67,7 +67,7 @@ class Cursor:
             raise Malformed(f"a text of {length} bytes stands where at most {most} are allowed")
         start = self.take(length)
         try:
-            return self.data[start:start + length].decode("utf-8")
+            return self.data[start:start + length].decode("utf-8")  # type: ignore[no-any-return]
         except UnicodeDecodeError:
             raise Malformed("a text is not UTF-8") from None
 

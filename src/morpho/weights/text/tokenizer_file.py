@@ -88,7 +88,7 @@ def save_tokenizer(path: str | os.PathLike[str], tokenizer: Tokenizer) -> None:
         raise fail(FileFault, "save_tokenizer", f"a {type(tokenizer).__name__} has no form as {NAME}")
     names = {number: name for name, number in tokenizer.specials.items()}
     config = {"eos_token": names.get(tokenizer.eos), "bos_token": names.get(tokenizer.bos),  # type: ignore[arg-type]
-              "pad_token": names.get(tokenizer.pad), "chat_template": tokenizer.chat_template or None}
+              "pad_token": names.get(tokenizer.pad), "chat_template": tokenizer.chat_template or None}  # type: ignore[arg-type]
     with storing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         for target, content in ((file, text), (file.with_name(CONFIG), json.dumps(config, indent=1))):
@@ -131,7 +131,7 @@ class LibraryTokenizer(Tokenizer):
         numbers = checked_ids(ids)
         for number in numbers:
             self._shown(number, True)
-        return self._library.decode(numbers, skip_special_tokens=not specials)
+        return self._library.decode(numbers, skip_special_tokens=not specials)  # type: ignore[no-any-return]
 
     def stream(self, *, specials: bool = False) -> Any:
         """A decoder that takes one token after another."""
@@ -194,7 +194,7 @@ def _read(file: Path) -> bytes:
         raw = opened.read(MOST_BYTES + 1)
     if len(raw) > MOST_BYTES:
         raise fail(FileFault, "load_tokenizer", f"{file.name} has more than {MOST_BYTES} bytes")
-    return raw
+    return raw  # type: ignore[no-any-return]
 
 
 def parse_json(raw: bytes, name: str) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def check_document(document: Mapping[str, Any], file: str, ignore: Collection[st
     for name, part in _parts(document):
         known = PARTS.get(part.get("type", "BPE" if name == "model" else ""))  # unknown types are the library's errors
         for key in part if known is not None else ():
-            if key != "type" and key not in known and f"{name}.{key}" not in ignore and part[key] is not None:
+            if key != "type" and key not in known and f"{name}.{key}" not in ignore and part[key] is not None:  # type: ignore[operator]
                 raise fail(FileFault, "load_tokenizer", f"{file}: {name}.{key} is {shortened(part[key])}, and what "
                                                         "that means is not known",
                            f"if it does not matter, go on without it: ignore=[{f'{name}.{key}'!r}]")

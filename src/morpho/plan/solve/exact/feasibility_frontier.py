@@ -66,7 +66,7 @@ def frontier_search(problem: Problem, strict: bool, deadline: Deadline = NEVER) 
             start = np.zeros(len(codes), dtype=dtype)
             for before in np.flatnonzero(allowed[:, kind]):
                 np.maximum(start, here[before], out=start)
-            end = np.where(start > 0, far[kind][start], 0)
+            end = np.where(start > 0, far[kind][start], 0)  # type: ignore[operator]
             best[kind, codes[room] + steps[kind]] = end[room]
     return None
 

@@ -51,7 +51,7 @@ class SetSearch(MultisetDP):
         return np.zeros((rows, self.problem.kinds, self.problem.depth + 1), dtype=bool)
 
     def _join(self, before: np.ndarray, extended: np.ndarray) -> np.ndarray:
-        return before | extended
+        return before | extended  # type: ignore[no-any-return]
 
     def _extend(self, cost: np.ndarray, rows: np.ndarray, kind: int, option: int) -> np.ndarray:
         problem = self.problem

@@ -163,7 +163,7 @@ class MultisetDP:
         return np.full((rows, self.problem.kinds, self.problem.depth + 1), np.inf)
 
     def _join(self, before: np.ndarray, extended: np.ndarray) -> np.ndarray:
-        return np.minimum(before, extended)
+        return np.minimum(before, extended)  # type: ignore[no-any-return]
 
     def _extend(self, cost: np.ndarray, rows: np.ndarray, kind: int, option: int) -> np.ndarray:
         """Cost of one more stage on `kind`, (rows, boundaries)."""
@@ -172,7 +172,7 @@ class MultisetDP:
         if len(rows) <= FEW_ROWS:
             entry = (cost[rows] + problem.link[option, :, kind]).min(axis=1)
             entry -= problem.time[kind]
-            return self.windows[kind].least(entry) + problem.time[kind]
+            return self.windows[kind].least(entry) + problem.time[kind]  # type: ignore[no-any-return]
         for before in range(problem.kinds):
             line = problem.link[option, before, kind]
             if not np.isfinite(line).any():
@@ -182,7 +182,7 @@ class MultisetDP:
         if entry is None:
             return np.full((len(rows), problem.depth + 1), np.inf)
         entry -= problem.time[kind]
-        return self.windows[kind].least(entry) + problem.time[kind]
+        return self.windows[kind].least(entry) + problem.time[kind]  # type: ignore[no-any-return]
 
     def _prune(self, level: Level) -> Level:
         """Drop cells that cannot lead below the upper bound, rows without cells, and what exceeds the width."""

@@ -44,7 +44,7 @@ def capacities(problem: Problem) -> np.ndarray:
 
 def tolls(problem: Problem, prices: np.ndarray) -> np.ndarray:
     """What a stage of each kind pays, (kinds,)."""
-    return prices[problem.pool] * problem.use + prices[-1]
+    return prices[problem.pool] * problem.use + prices[-1]  # type: ignore[no-any-return]
 
 
 class Relaxation:
@@ -99,7 +99,7 @@ class Relaxation:
         hops = self.late[targets] + self.sizes[a] * self.slow[targets]
         if math.isfinite(self.problem.limit_s):
             hops[hops > self.problem.limit_s] = np.inf
-        return hops + enter[targets][:, None]
+        return hops + enter[targets][:, None]  # type: ignore[no-any-return]
 
     def _onward(self, a: int, enter: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The best next kind after each, and its cost."""
@@ -251,7 +251,7 @@ def candidates(problem: Problem, low_s: float, high_s: float) -> np.ndarray:
     values = values[(values > low_s) & (values < high_s)]
     if not len(values):
         return values
-    return values[np.concatenate([np.diff(values) > 1e-12 * values[1:], [True]])]  # the largest of nearly equal ones
+    return values[np.concatenate([np.diff(values) > 1e-12 * values[1:], [True]])]  # type: ignore[no-any-return]  # the largest of nearly equal ones
 
 
 def period_bound(problem: Problem, upper_s: float, rounds: int = 60, tolerance: float = 1e-3,

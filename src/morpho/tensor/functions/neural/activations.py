@@ -41,7 +41,7 @@ def leaky_relu(x: Any, /, slope: float = 0.01) -> Tensor:
     Tensor([-0.1,  2. ], dtype=float32)
     """
     x = Tensor.of_node(_float("leaky_relu", x))
-    return ew.where(ew.greater(x, 0), x, x * slope)  # type: ignore[operator]
+    return ew.where(ew.greater(x, 0), x, x * slope)
 
 
 def elu(x: Any, /, alpha: float = 1.0) -> Tensor:

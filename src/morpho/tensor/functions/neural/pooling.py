@@ -242,7 +242,7 @@ def _adaptive(name: str, rank: int, x: Any, output_size: Any, how: str) -> Tenso
 
 def _covered(node: Node, axis: int, count: int, how: str) -> Node:
     """One axis reduced to `count` windows; a mean of means is the mean, since the windows of an axis are alike."""
-    size = int(node.shape[axis])  # type: ignore[call-overload]
+    size = int(node.shape[axis])
     parts = []
     for number in range(count):
         first, last = number * size // count, -(-(number + 1) * size // count)

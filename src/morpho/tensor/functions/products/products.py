@@ -87,7 +87,7 @@ def _fast(a: Node, b: Node) -> str:
     if not settings.get().fast or a.dtype not in (float32, float64) or not all(isinstance(s, int) for s in sizes):
         return "auto"
     trace = tracing.current
-    found = thresholds.crossovers().fast_algorithm(*sizes, blas=trace is None or not trace.whole)  # type: ignore[arg-type]
+    found = thresholds.crossovers().fast_algorithm(*sizes, blas=trace is None or not trace.whole)  # type: ignore[arg-type, misc]
     if trace is not None and found != "auto":
         trace.notes[f"fast: a product {sizes[0]} x {sizes[1]} x {sizes[2]} by {found}, measured to be faster"] = None
     return found

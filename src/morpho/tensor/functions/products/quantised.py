@@ -113,7 +113,7 @@ class TransposedWeight:
 
 def _bytes_of(data: Any) -> np.ndarray:
     try:
-        view = memoryview(data.numpy() if isinstance(data, Tensor) else data)
+        view = memoryview(data.numpy() if isinstance(data, Tensor) else data)  # type: ignore[arg-type]
         if view.itemsize == 1:
             return np.frombuffer(view, np.uint8)
         reason = f"its items have {view.itemsize} bytes"

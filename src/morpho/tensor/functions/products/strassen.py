@@ -26,7 +26,7 @@ def strassen(a: Node, b: Node, leaf: int = LEAF) -> Node:
         raise fail(ArgumentError, "matmul", "algorithm='strassen' needs sizes that are known",
                    "use algorithm='auto' with dynamic sizes")
     levels = 0
-    while levels < MOST_LEVELS and min(sizes) >> (levels + 1) >= leaf:  # type: ignore[type-var, operator]
+    while levels < MOST_LEVELS and min(sizes) >> (levels + 1) >= leaf:  # type: ignore[operator]
         levels += 1
     padded = [-(-size >> levels) << levels for size in sizes]  # type: ignore[operator]
     wide = a.dtype.compute if levels else a.dtype  # without a level it is the plain product, which has rules of its own
@@ -39,7 +39,7 @@ def _padded(node: Node, rows: int, columns: int) -> Node:
     if node.shape[-2:] == (rows, columns):
         return node
     lead = (0,) * (len(node.shape) - 2)
-    after = (*lead, rows - node.shape[-2], columns - node.shape[-1])  # type: ignore[operator]
+    after = (*lead, rows - node.shape[-2], columns - node.shape[-1])
     return build("pad", node, before=(0,) * len(node.shape), after=after, value=0)
 
 
@@ -53,7 +53,7 @@ def _part(node: Node, rows: tuple[Size, Size], columns: tuple[Size, Size]) -> No
 
 
 def _quarters(node: Node) -> list[Node]:
-    m, n = node.shape[-2] // 2, node.shape[-1] // 2  # type: ignore[operator]
+    m, n = node.shape[-2] // 2, node.shape[-1] // 2
     return [_part(node, (i * m, (i + 1) * m), (j * n, (j + 1) * n)) for i in (0, 1) for j in (0, 1)]
 
 
