@@ -74,7 +74,7 @@ def scan_by_rule(name: str, x: Array, axis: int, dtype: DType) -> Array:
     """Rule 5: one chain in index order; half floats carry float32 and round each element."""
     work = np.moveaxis(x.astype(dtype.compute.numpy), axis, -1)
     result = np.empty_like(work)
-    total = np.full(work.shape[:-1], 0 if name == "sum" else 1, work.dtype)
+    total = np.full(work.shape[:-1], -0.0 if name == "sum" else 1, work.dtype)  # -0 + x is x, also where x is -0
     with np.errstate(all="ignore"):
         for i in range(work.shape[-1]):
             total = total + work[..., i] if name == "sum" else total * work[..., i]

@@ -189,7 +189,7 @@ def test_what_a_program_holds_survives() -> None:
     assert first.slots == again.slots and first.outputs == again.outputs and first.kept == again.kept
     assert len(again.prepare) == len(first.prepare) >= 1
     for a, b in zip(first.steps + first.prepare, again.steps + again.prepare, strict=True):
-        for name in ("places", "writes", "values", "rows", "columns", "label", "origin", "splits_columns", "in_place",
+        for name in ("views", "writes", "values", "rows", "columns", "label", "origin", "splits_columns", "in_place",
                      "scratch", "threads"):
             assert getattr(a, name) == getattr(b, name), name
         for kernel, stored in ((a.kernel, b.kernel), (a.epilogue, b.epilogue)):

@@ -335,5 +335,5 @@ def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     assert mo.weights.load_tokenizer(tmp_path).decode([5]) == mo.weights.load_tokenizer(tmp_path).decode([5])
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"type": "WordPiece"}}))
-    with pytest.raises(ImportError, match=r"morpho\[models\]"):
+    with pytest.raises(ImportError, match=r"morpho-tensor\[models\]"):
         mo.weights.load_tokenizer(tmp_path)

@@ -183,7 +183,7 @@ def test_without_the_library(tmp_path: Path, rng: np.random.Generator, monkeypat
     write(tmp_path / "other.gguf", arrays)
     monkeypatch.setitem(sys.modules, "gguf", None)
     assert mo.weights.load_gguf(tmp_path / "own.gguf").tensors["four"].shape == (4, 64)
-    with pytest.raises(ImportError, match=r"morpho\[models\]"):
+    with pytest.raises(ImportError, match=r"morpho-tensor\[models\]"):
         mo.weights.load_gguf(tmp_path / "other.gguf")
 
 
