@@ -265,7 +265,7 @@ def front_picture(plan: Plan) -> Drawing:
     """Every plan that none beats in both latency and throughput (and nodes used); the chosen one is ringed."""
     points = plan.front or ({"latency_s": plan.predicted.latency_s, "tokens_per_s": plan.predicted.tokens_per_s,
                              "nodes_used": plan.predicted.nodes_used},)
-    drawing = Drawing(760, 480, "Pareto front")
+    drawing = Drawing(760, 480, "Pareto front (sampled)")
     drawing.words(20, 28, f"{plan.card.name} on {plan.cluster.name}: latency against throughput", 15, bold=True)
     left, right, top, bottom = 90.0, 720.0, 56.0, 410.0
     across = _Axis([float(point["latency_s"]) for point in points], left, right)

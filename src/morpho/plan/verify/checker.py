@@ -66,7 +66,8 @@ def check(plan: Plan | str, prove: bool = True, card: ModelCard | None = None, c
             check_balanced(plan, claims, values)
         else:
             _check_bound(plan, claims, values)
-        check_front(plan, report, values)
+        if report.ok:
+            check_front(plan, report, values)
     report.leave(f"said and not verified: strategy {plan.strategy!r}, seed {plan.seed}"
                  + (f", {len(plan.notes) + len(plan.card.notes)} notes" if plan.notes or plan.card.notes else ""))
     return report

@@ -110,14 +110,14 @@ def best_period(problem: Problem, start: Placement | None = None, deadline: Dead
         return None
     proven, searches = False, 0
     try:
-        while not proven:
-            value = problem.values(path)[0]
-            path, proven, searches = _shortest_period(problem.capped(value), path, deadline.share(0.7))
+        while True:
             # Candidates are differences of running sums: where times were far apart, those of a shorter incumbent are
             # exact to its own size, and the search goes on among them.
-            proven = proven and (problem.time[:, -1].max() <= WIDE_RANGE * value
-                                 or problem.values(path)[0] > value / 2)
-            if problem.values(path)[0] > value / 2:
+            value = problem.values(path)[0]
+            capped = problem.capped(value)
+            path, proven, searches = _shortest_period(capped, path, deadline.share(0.7))
+            shorter = problem.values(path)[0]
+            if not proven or shorter > value / 2 or capped.time[:, -1].max() <= WIDE_RANGE * shorter:
                 break
     except TimeUp:
         proven = False
