@@ -73,7 +73,11 @@ def test_files_and_pictures(run: Run, office: str, tmp_path: Path) -> None:
         assert Path(path).read_text(encoding="utf-8").startswith("<svg")
     assert plan.Plan.from_json(Path(target).read_text(encoding="utf-8")).optimal
     code, out, _ = run("plan", "check", target)
-    assert code == 0 and "the plan is what it says" in out
+    assert code == 0 and "the plan is what it says" in out and "give --model to compare" in out and "sampled" in out
+    code, out, _ = run("plan", "check", target, "--model", "gpt2", "--cluster", office)
+    assert code == 0 and "give --" not in out and "the cluster is the one given" in out
+    code, out, _ = run("plan", "check", target, "--model", "gpt2-medium")
+    assert code == 1 and "WRONG  the model is the one given" in " ".join(out.split()).replace("WRONG the", "WRONG  the")
     data = json.loads(Path(target).read_text(encoding="utf-8"))
     data["predicted"]["tokens_per_s"] *= 2
     Path(target).write_text(json.dumps(data), encoding="utf-8")

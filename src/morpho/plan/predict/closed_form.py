@@ -66,7 +66,7 @@ def link_seconds(card: ModelCard, cluster: Cluster, stage: Stage, following: Sta
 
 def fill(card: ModelCard, cluster: Cluster, stages: Sequence[Stage], constraints: Constraints | None = None
          ) -> tuple[Stage, ...]:
-    """The stages with all computed fields: memory, times, what binds each. SetSearch and memory are not judged here.
+    """The stages with all computed fields: memory, times, what binds each. Cover and memory are not judged here.
 
     >>> from morpho import plan
     >>> card = plan.ModelCard.from_config("gpt2", dtype="f32")
