@@ -35,7 +35,7 @@ def cover_fault(card: ModelCard, cluster: Cluster, stages: tuple[Stage, ...]) ->
             used.add(name)
         if not all(copies):
             return f"a copy of the stage of {stage.node} has no members"
-        if copies[0][0] != stage.node or stage.members != copies[0]:
+        if not stage.replicas or copies[0][0] != stage.node or stage.members != copies[0]:
             return f"stage of {stage.node} lists other members"
     return "" if at == card.depth else f"the stages end at layer {at} of {card.depth}"
 
