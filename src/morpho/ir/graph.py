@@ -95,4 +95,6 @@ def _text(value: Any) -> str:
         return f"{value.real.hex()}:{value.imag.hex()}"
     if isinstance(value, (np.integer, np.bool_)):
         return repr(value.item())
+    if hasattr(value, "digest"):  # a body
+        return str(value.digest())
     raise Unkeyed(f"an attribute of type {kind.__name__} has no text")

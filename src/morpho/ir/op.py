@@ -17,7 +17,7 @@ from morpho.base.errors import ArgumentError, fail
 Attributes = Mapping[str, Any]
 
 KINDS = frozenset({"source", "elementwise", "reduce", "move", "contract", "index", "scan", "random", "fused",
-                   "host", "collective"})
+                   "host", "collective", "control"})
 
 
 class Spec(NamedTuple):

@@ -21,6 +21,7 @@ import numpy as np
 from morpho.base.dims import Dim, Size
 from morpho.base.dtypes import BY_NAME, DType
 from morpho.base.errors import ArgumentError, fail
+from morpho.ir.body import Body
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, make
 from morpho.ir.op import REGISTRY
@@ -78,8 +79,8 @@ def _dumped(value: Any) -> Any:
         return ["complex", value.real.hex(), value.imag.hex()]
     if isinstance(value, np.integer | np.bool_):
         return value.item()
-    if isinstance(value, Graph):
-        return ["graph", dump_graph(value).decode()]
+    if isinstance(value, Body):
+        return ["body", dump_graph(value.graph).decode()]
     raise fail(ArgumentError, "save", f"an attribute of type {type(value).__name__} cannot be written")
 
 
@@ -97,8 +98,8 @@ def _loaded(value: Any) -> Any:
         return float.fromhex(rest[0])
     if tag == "complex":
         return complex(float.fromhex(rest[0]), float.fromhex(rest[1]))
-    if tag == "graph":
-        return load_graph(rest[0].encode())
+    if tag == "body":
+        return Body(load_graph(rest[0].encode()).outputs)
     raise ValueError(f"an unknown kind of attribute {tag!r}")
 
 

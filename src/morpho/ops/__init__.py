@@ -3,6 +3,7 @@
 from morpho.ops import (
     attention,
     contract,
+    control,
     convolution,
     elementwise,
     fused,
@@ -18,5 +19,5 @@ from morpho.ops import (
     sources,
 )
 
-__all__ = ["attention", "contract", "convolution", "elementwise", "fused", "host", "identity", "index", "losses",
+__all__ = ["attention", "contract", "control", "convolution", "elementwise", "fused", "host", "identity", "index", "losses",
            "move", "order", "quantised", "reduce", "scan", "sources"]

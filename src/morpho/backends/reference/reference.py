@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from morpho.backends.reference import control
 from morpho.base.dims import evaluate, settled
 from morpho.base.dtypes import DType, bfloat16
 from morpho.ir.node import Node, toposort
@@ -47,6 +48,8 @@ def rounded(array: Any, dtype: DType) -> np.ndarray:
 
 def run_node(node: Node, arrays: list[Any], sizes: Mapping[str, int] = STATIC) -> Any:
     """One op on arrays; several outputs come as a tuple. `sizes` are the numbers of dynamic sizes."""
+    if node.op.kind == "control":
+        return control.run(node, arrays, sizes, run_graph)
     if "body" in node.attributes:
         given = body_arrays(node, arrays, sizes)
         found = run_graph(node["body"].outputs, lambda leaf: given[leaf["index"]], sizes)

@@ -6,12 +6,12 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from morpho.cost.estimate import node_cost, node_flops, spec_bytes
+from morpho.ir.body import Body
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, make, rebuild, toposort
 from morpho.ir.op import Cost
 from morpho.ops.sources import pick
 from morpho.passes.fusion.epilogue import GEMM
-from morpho.passes.fusion.group import Body
 
 
 class Cut(NamedTuple):
