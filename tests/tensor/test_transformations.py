@@ -209,3 +209,18 @@ def test_the_norm_of_nothing_has_a_slope() -> None:
     slope = mo.grad(lambda x: mo.linalg.vector_norm(x, axis=-1).sum())(rows)
     np.testing.assert_allclose(slope.numpy(), [[0.6, 0.8], [0, 0]], rtol=1e-6)
     assert mo.linalg.vector_norm(rows, axis=-1).tolist() == [5, 0]
+
+
+def test_an_op_with_several_outputs_gets_their_gradients_at_once(rng: np.random.Generator) -> None:
+    """slogdet: the sign is a step, the logarithm has the transposed inverse; used twice, apart and together."""
+    x = mo.asarray(rng.standard_normal((3, 3)) + 3 * np.eye(3))
+
+    def both(x: mo.Tensor) -> mo.Tensor:
+        sign, logarithm = mo.linalg.slogdet(x)
+        return sign * logarithm * 2 + logarithm
+
+    wanted = np.linalg.inv(x.numpy()).T
+    assert np.allclose(mo.grad(both)(x).numpy(), 3 * wanted)
+    assert np.allclose(mo.grad(lambda x: mo.linalg.slogdet(x)[1])(x).numpy(), wanted)
+    assert not mo.grad(lambda x: mo.linalg.slogdet(x)[0])(x).numpy().any()
+    assert np.allclose(mo.grad(lambda x: mo.checkpoint(both, x))(x).numpy(), 3 * wanted)

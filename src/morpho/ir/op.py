@@ -46,6 +46,7 @@ class NoGradient:
 Arity = tuple[int, float]  # the least and the most inputs
 NONE, ONE, TWO, THREE = (0, 0), (1, 1), (2, 2), (3, 3)
 ANY: Arity = (0, math.inf)
+JOINT = "joint gradient"  # a property
 _EXACT = frozenset({"exact", "one rounding"})
 
 Infer = Callable[[Sequence[Spec], Attributes], Spec | tuple[Spec, ...]]
@@ -68,7 +69,9 @@ class Op:
 
     Properties: "view" has the memory of its first input; "commutative"; "identity" has its value, "stops" is where
     gradients end; "needs elements" has no value for none; "by dtype" finds the dtype of the result among its
-    reference's attributes; "lifts constants" computes the same from a number in memory as from one in its code.
+    reference's attributes; "lifts constants" computes the same from a number in memory as from one in its code;
+    "joint gradient" has several outputs and `vjp(node, cotangents)` gets those of all of them at once, None where
+    nothing depends on one (other ops get the cotangent of one output).
     """
 
     name: str

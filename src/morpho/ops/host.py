@@ -15,7 +15,20 @@ from morpho.base.dims import Shape, smaller
 from morpho.base.dtypes import DType, complex64, complex128, float32, float64, int64
 from morpho.base.errors import DTypeError, ShapeError, ValueFault, fail
 from morpho.ir.node import Node, build
-from morpho.ir.op import ONE, TWO, Arity, Attributes, Gradient, Infer, NoGradient, Op, Reference, Spec, register
+from morpho.ir.op import (
+    JOINT,
+    ONE,
+    TWO,
+    Arity,
+    Attributes,
+    Gradient,
+    Infer,
+    NoGradient,
+    Op,
+    Reference,
+    Spec,
+    register,
+)
 from morpho.ops.algebra import add, cast, constant_like, expand, mul, neg, permute, reshape, sub, zeros_like
 from morpho.ops.sources import pick
 
@@ -23,12 +36,13 @@ COMPLEX_OF = {float32: complex64, float64: complex128, complex64: complex64, com
 REAL_OF = {float32: float32, float64: float64, complex64: float32, complex128: float64}
 _SEVERAL = NoGradient("an operation with several results; differentiate through solve, inv or det instead",
                       missing=True)
+JOINT_GRADIENT = frozenset({JOINT})
 _COMPLEX = NoGradient("gradients of complex numbers are not defined here", missing=True)
 
 
 def _host(name: str, infer: Infer, vjp: Gradient | NoGradient, reference: Reference, flops: int = 8,
-          arity: Arity = ONE) -> Op:
-    return register(Op(name, "host", infer, vjp, reference, flops, "NumPy", arity=arity))
+          arity: Arity = ONE, properties: frozenset[str] = frozenset()) -> Op:
+    return register(Op(name, "host", infer, vjp, reference, flops, "NumPy", properties, arity=arity))
 
 
 # -- complex numbers -------------------------------------------------------------------------------------------------
@@ -263,6 +277,14 @@ def _det_rule(node: Node, ct: Node) -> list[Node]:
     return [mul(expand(scale, x.shape), _turned(build("inv", x)))]
 
 
+def _slogdet_rule(node: Node, cotangents: Sequence[Node | None]) -> list[Node | None]:
+    """Of the logarithm: the inverse, transposed. The sign is a step."""
+    x, ct = _real(node.inputs[0], "slogdet"), cotangents[1]
+    if ct is None:
+        return [None]
+    return [mul(expand(reshape(ct, (*ct.shape, 1, 1)), x.shape), _turned(build("inv", x)))]
+
+
 def _real(x: Node, name: str) -> Node:
     if x.dtype.is_complex:
         raise fail(DTypeError, name, "gradients of complex numbers are not defined here")
@@ -314,7 +336,8 @@ def _cholesky_rule(node: Node, ct: Node) -> list[Node]:
 
 _host("cholesky", _square("cholesky"), _cholesky_rule, _lapack("cholesky", _reference_cholesky), 64)
 _host("det", _infer_det, _det_rule, _lapack("det", lambda a, x: np.linalg.det(x)), 64)
-_host("slogdet", _infer_slogdet, _SEVERAL, _lapack("slogdet", lambda a, x: tuple(np.linalg.slogdet(x))), 64)
+_host("slogdet", _infer_slogdet, _slogdet_rule, _lapack("slogdet", lambda a, x: tuple(np.linalg.slogdet(x))), 64,
+      properties=JOINT_GRADIENT)
 _host("inv", _square("inv"), _inv_rule, _lapack("inv", lambda a, x: np.linalg.inv(x)), 64)
 _host("pinv", _infer_pinv, NoGradient("not continuous where the rank changes; use solve", missing=True),
       _lapack("pinv", _reference_pinv), 64)

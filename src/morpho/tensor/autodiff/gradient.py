@@ -13,7 +13,7 @@ from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.base.trees import flatten, unflatten
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
-from morpho.ir.op import NoGradient
+from morpho.ir.op import JOINT, NoGradient
 from morpho.ir.views import literal
 from morpho.ops.algebra import add, cast, constant, constant_like, expand, zeros_like
 from morpho.ops.identity import mark
@@ -37,20 +37,40 @@ def gradients_of(outputs: Sequence[Node], cotangents: Sequence[Node], leaves: Se
             needed.add(node.serial)
     gathered: dict[int, list[Node]] = {}
     gradients: dict[int, Node] = {}
+    joint: dict[int, dict[int, Node]] = {}  # of a node with several outputs and one gradient of all: theirs by number
     for node, cotangent in zip(graph.outputs, cotangents, strict=True):
         gathered.setdefault(node.serial, []).append(cotangent)
     for node in reversed(graph.nodes):
-        if node.serial not in gathered or node.serial not in needed:
+        if node.serial not in needed:
             continue
-        gradient = total(gathered[node.serial])
-        for known in regions.was[node.serial] if seen is not None else ():  # a checkpoint's mark gives other numbers
-            gradient = seen(known, gradient)  # type: ignore[misc]
-        gradients[node.serial] = gradient
-        if any(child.serial in needed for child in node.inputs):
-            for child, part in zip(*_parts(node, gradient, regions), strict=True):
-                if part is not None and child.serial in needed:
-                    gathered.setdefault(child.serial, []).append(part)
+        if node.serial in gathered:
+            gradient = total(gathered[node.serial])
+            for known in regions.was[node.serial] if seen is not None else ():  # marks of checkpoints have others
+                gradient = seen(known, gradient)  # type: ignore[misc]
+            gradients[node.serial] = gradient
+            if JOINT in node.op.properties:
+                joint[node.serial] = {0: gradient}
+            elif node.op.name == "pick" and JOINT in node.inputs[0].op.properties:
+                joint.setdefault(node.inputs[0].serial, {})[node["index"]] = gradient
+                continue
+        if node.serial in joint:
+            pairs = zip(node.inputs, _joint_parts(node, joint[node.serial], regions), strict=True)
+        elif node.serial in gathered and any(child.serial in needed for child in node.inputs):
+            pairs = zip(*_parts(node, gradients[node.serial], regions), strict=True)
+        else:
+            continue
+        for child, part in pairs:
+            if part is not None and child.serial in needed:
+                gathered.setdefault(child.serial, []).append(part)
     return [gradients.get(leaf.serial) for leaf in leaves]
+
+
+def _joint_parts(node: Node, found: Mapping[int, Node], regions: Regions) -> Sequence[Node | None]:
+    """The gradients of a node's inputs from those of all its outputs, None where nothing depends on one."""
+    reached = regions.reached(node, next(iter(found.values())))
+    cotangents = tuple(found.get(index) for index in range(len(node.outputs)))
+    parts: Sequence[Node | None] = node.op.vjp(reached, cotangents)  # type: ignore[operator]
+    return parts
 
 
 def _parts(node: Node, gradient: Node, regions: Regions) -> tuple[Sequence[Node], Sequence[Node | None]]:
