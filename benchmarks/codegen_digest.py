@@ -4,6 +4,7 @@ changes none.
     python benchmarks/codegen_digest.py before.json           # on the old commit
     python benchmarks/codegen_digest.py after.json            # on the new one
     python benchmarks/codegen_digest.py before.json after.json     # what differs
+    python benchmarks/codegen_digest.py before.json --texts before/     # the texts too, a file per digest, for diff
 
 Names of functions hold a hash of Morpho's source and are left out of the text.
 """
@@ -22,8 +23,8 @@ NAME = re.compile(r"kernel_[0-9a-f]{32}")
 FOREIGN = (("aarch64", "neon"), ("x86_64", "avx2"), ("x86_64", "amx"))  # generated as text, whatever this machine is
 
 
-def collect() -> dict[str, list[str]]:
-    """By instruction set: digests of all modules, sorted."""
+def collect(folder: Path | None = None) -> dict[str, list[str]]:
+    """By instruction set: digests of all modules, sorted. With a folder, every text is kept there under its digest."""
     import bits
 
     import morpho as mo
@@ -39,8 +40,7 @@ def collect() -> dict[str, list[str]]:
     found: dict[str, set[str]] = {}
 
     def compile_text(text: str, isa: Any, *rest: Any) -> bytes:
-        digest = hashlib.sha256(NAME.sub("kernel", text).encode()).hexdigest()[:16]
-        found.setdefault(isa.name, set()).add(digest)
+        found.setdefault(isa.name, set()).add(digest_of(NAME.sub("kernel", text), folder))
         return plain(text, isa, *rest)
 
     kernels = seen_kernels()
@@ -55,14 +55,16 @@ def collect() -> dict[str, list[str]]:
     print(len(kernels), "kernels for other instruction sets")
     for architecture, name in FOREIGN:
         isa = choose_isa(name, foreign_machine(architecture))
-        found[f"{name}, text only"] = {text_digest(kernel, isa) for kernel in kernels}
+        found[f"{name}, text only"] = {text_digest(kernel, isa, folder) for kernel in kernels}
     return {isa: sorted(texts) for isa, texts in sorted(found.items())}
 
 
 def seen_kernels() -> dict[Any, None]:
     """A set that every kernel goes into when its code is looked for: its text for other machines is digested too."""
-    from morpho.backends.cpu.compiler import code
-
+    try:
+        from morpho.backends.cpu.compiler import code
+    except ImportError:  # commits before the rooms of the CPU backend
+        from morpho.runtime import code  # type: ignore[no-redef]
     kernels: dict[Any, None] = {}
     plain = code.kernel_key
 
@@ -83,13 +85,21 @@ def text_of(kernel: Any, isa: Any) -> str:
     return generate(kernel, isa, "kernel")
 
 
-def text_digest(kernel: Any, isa: Any) -> str:
+def digest_of(text: str, folder: Path | None) -> str:
+    """The digest of a text, which is kept where a folder is given."""
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    if folder is not None:
+        (folder / f"{digest}.ll").write_text(text, encoding="utf-8")
+    return digest
+
+
+def text_digest(kernel: Any, isa: Any, folder: Path | None) -> str:
     """The digest of a kernel's text, or of the error for an instruction set that it was not lowered for."""
     try:
         text = text_of(kernel, isa)
     except Exception as error:
         text = repr(error)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return digest_of(text, folder)
 
 
 def models(mo: Any) -> None:
@@ -126,8 +136,11 @@ def models(mo: Any) -> None:
 
 
 def main() -> int:
-    if len(sys.argv) == 2:
-        Path(sys.argv[1]).write_text(json.dumps(collect(), indent=1), encoding="utf-8")
+    if len(sys.argv) == 2 or sys.argv[2] == "--texts":
+        folder = Path(sys.argv[3]) if len(sys.argv) > 2 else None
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        Path(sys.argv[1]).write_text(json.dumps(collect(folder), indent=1), encoding="utf-8")
         return 0
     before, after = (json.loads(Path(name).read_text(encoding="utf-8")) for name in sys.argv[1:3])
     different = 0

@@ -22,7 +22,7 @@ from morpho.backends.cpu.lowering.lower_graph import build_program
 from morpho.base.dims import evaluate
 from morpho.base.machine import Isa, foreign_machine
 from morpho.base.target import Target
-from morpho.cost.dispatch_thresholds import usual
+from morpho.cost.dispatch_thresholds import defaults_for
 from morpho.ir.graph import Graph
 from morpho.passes.pipeline import optimise
 from morpho.program.plan_memory import plan_memory
@@ -38,7 +38,7 @@ STACK_BYTES = 1 << 18
 def lowered(graph: Graph, inputs: int) -> Program:
     """The program of a graph for that target."""
     optimised, _ = optimise(graph, 3, "")
-    program = build_program(optimised, True, inputs, TARGET, (), usual(TARGET.vector_bits))
+    program = build_program(optimised, True, inputs, TARGET, (), defaults_for(TARGET.vector_bits))
     plan_memory(program, reuse=True, apart=False)
     return program
 

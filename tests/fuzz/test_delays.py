@@ -38,7 +38,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(executable, "_native", pausing_driver())
     monkeypatch.setattr(threads, "_pools", POOLS)
     monkeypatch.setattr(co_schedule, "WORK_PER_THREAD", 1)
-    divided = replace(DEFAULT, shared_points=1, direct_bytes=(), turned_bytes=())
+    divided = replace(DEFAULT, parallel_macs=1, unpacked_bytes=(), unpacked_transposed_bytes=())
     with thresholds.using(divided), mo.settings(cache=False):
         yield
 

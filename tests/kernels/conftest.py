@@ -19,12 +19,12 @@ def small_blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(tiling, name, size)
     monkeypatch.setattr(tiling, "depth_of_block", lambda register, l1_bytes: 32)
     monkeypatch.setattr(matmul, "KEPT_SHARE", 1 if request.param == "rows stay packed" else 0)
-    with thresholds.using(replace(DEFAULT, one_block_rows=4, direct_bytes=(), turned_bytes=())):
+    with thresholds.using(replace(DEFAULT, single_k_block_rows=4, unpacked_bytes=(), unpacked_transposed_bytes=())):
         yield
 
 
 @pytest.fixture
 def packed() -> Iterator[None]:
     """Few rows are packed as many are."""
-    with thresholds.using(replace(DEFAULT, direct_bytes=(), turned_bytes=())):
+    with thresholds.using(replace(DEFAULT, unpacked_bytes=(), unpacked_transposed_bytes=())):
         yield

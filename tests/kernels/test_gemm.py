@@ -27,7 +27,7 @@ from morpho.runtime.plans.evaluate import counts
 FLOATS = [mo.float32, mo.float64, mo.float16, mo.bfloat16]
 
 
-pytestmark = pytest.mark.usefixtures("packed")  # few rows too: tests/tensor/test_crossovers.py has the others
+pytestmark = pytest.mark.usefixtures("packed")  # few rows too: tests/tensor/test_dispatch_thresholds.py has the others
 
 
 def draw(rng: np.random.Generator, *shape: int) -> np.ndarray:

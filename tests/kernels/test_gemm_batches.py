@@ -11,7 +11,7 @@ import morpho as mo
 from morpho.cost.dispatch_thresholds import DEFAULT
 from morpho.runtime import thresholds
 
-pytestmark = pytest.mark.usefixtures("packed")  # few rows too: tests/tensor/test_crossovers.py has the others
+pytestmark = pytest.mark.usefixtures("packed")  # few rows too: tests/tensor/test_dispatch_thresholds.py has the others
 
 
 @pytest.mark.parametrize("shape", [((2, 3, 9, 20), (3, 20, 7)), ((4, 1, 5, 8), (2, 8, 6)), ((3, 7, 8), (8, 5)),

@@ -38,7 +38,7 @@ def unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.setattr(amx, "DEPTH", 64)  # several blocks of k
     monkeypatch.setattr(tiling, "TILE_COLUMNS", 32)  # and tiles of columns, for which rows stay packed
     with (mo.settings(isa=tile_emulator.NAME, threads=request.param, cache=False),
-          thresholds.using(replace(DEFAULT, shared_points=1))):  # the smallest product is divided among threads
+          thresholds.using(replace(DEFAULT, parallel_macs=1))):  # the smallest product is divided among threads
         yield
 
 

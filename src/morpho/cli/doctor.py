@@ -114,12 +114,12 @@ def _huge_page_row() -> Row:
                if mode == "never" else "")
 
 
-def _crossover_row() -> Row:
+def _thresholds_row() -> Row:
     """Whether `auto` knows this machine."""
-    from morpho.runtime.thresholds import crossovers_measured
+    from morpho.runtime.thresholds import is_measured
 
-    known = crossovers_measured()
-    return Row("cache", "crossovers", "measured" if known else "defaults",
+    known = is_measured()
+    return Row("cache", "dispatch thresholds", "measured" if known else "defaults",
                "" if known else "`morpho doctor --measure` finds the fastest kernels for products here")
 
 
@@ -164,7 +164,7 @@ def _cache_rows() -> Iterator[Row]:
     writable = _writable(folder)
     yield Row("cache", "writable", "yes" if writable else "no",
               "" if writable else "set MORPHO_CACHE_DIR to a folder of yours")
-    yield _crossover_row()
+    yield _thresholds_row()
 
 
 def _pool_rows() -> Iterator[Row]:

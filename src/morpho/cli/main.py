@@ -179,9 +179,9 @@ def doctor(
 ) -> None:
     """Show what this machine offers: cores, instruction sets, caches, versions, optional parts and how to get them."""
     if measure:
-        from morpho.cli import crossovers
+        from morpho.cli import dispatch_thresholds
 
-        crossovers.show()
+        dispatch_thresholds.show()
         return
     from morpho.cli import doctor as part
 

@@ -1,6 +1,6 @@
-"""From where on one way of computing a product is faster than another, as data; the runtime measures it.
+"""Dispatch thresholds of matrix products: the sizes from which another kernel is faster. Data; the runtime measures.
 
->>> DEFAULT.takes_direct(1, 4096, turned=False), DEFAULT.takes_direct(64, 4096, turned=False)
+>>> DEFAULT.reads_unpacked(1, 4096, transposed=False), DEFAULT.reads_unpacked(64, 4096, transposed=False)
 (True, False)
 >>> DEFAULT.fast_algorithm(4096, 4096, 4096)
 'auto'
@@ -15,27 +15,30 @@ from typing import Any
 from morpho.cost.contraction import RATES, ContractionRates
 
 KERNELS = 3  # one more whenever the kernels that race are others: what was measured before is measured anew
-MOST_DIRECT_ROWS = 64
+MOST_UNPACKED_ROWS = 64
 MOST = 1 << 62
+STORED_AS = {  # field -> its key in profile.json, which machines measured long ago have
+    "unpacked_bytes": "direct_bytes", "unpacked_transposed_bytes": "turned_bytes",
+    "single_k_block_rows": "one_block_rows", "parallel_macs": "shared_points"}
 
 
 @dataclass(frozen=True, slots=True)
-class Crossovers:
-    """Of the machine profile: sizes at which the choice between two ways changes. The defaults are those of a machine
-    that was not measured. The first four choose among kernels with the same bits; the next two are asked under `fast`
-    only, and 0 means that the way never won."""
+class DispatchThresholds:
+    """Sizes at which the choice between two kernels changes. The defaults hold on a machine that
+    was not measured. The first four choose among kernels with the same bits; the next two are used under `fast` only,
+    where 0 means that the algorithm never won."""
 
-    direct_bytes: tuple[int, ...] = (MOST,) * 8  # by rows, 1 first: largest right operand read unpacked
-    turned_bytes: tuple[int, ...] = (MOST,) * 4  # the same for a transposed one
-    one_block_rows: int = 32  # up to so many rows a product runs over k in one block
-    shared_points: int = 1 << 17  # multiply-adds from which a product is divided among threads
+    unpacked_bytes: tuple[int, ...] = (MOST,) * 8  # largest B, in bytes, that GEMV reads unpacked: of 1, 2, ... rows
+    unpacked_transposed_bytes: tuple[int, ...] = (MOST,) * 4  # the same for a transposed B
+    single_k_block_rows: int = 32  # most rows of A for which k is a single block, so that B is one stream
+    parallel_macs: int = 1 << 17  # multiply-adds from which threads share a product
     blas_size: int = 0  # least of m, n and k from which NumPy's BLAS was faster
     strassen_size: int = 0  # least of m, n and k from which Strassen's method was faster than both
-    rates: ContractionRates = RATES  # of contractions, for the order of einsum
+    rates: ContractionRates = RATES  # of contractions, for the order in which einsum contracts
 
-    def takes_direct(self, rows: int, nbytes: int, turned: bool) -> bool:
-        """Whether so many rows times a right operand of so many bytes are multiplied without packing it."""
-        limits = self.turned_bytes if turned else self.direct_bytes
+    def reads_unpacked(self, rows: int, nbytes: int, transposed: bool) -> bool:
+        """Whether a product of so many rows with a B of so many bytes reads B unpacked (GEMV)."""
+        limits = self.unpacked_transposed_bytes if transposed else self.unpacked_bytes
         return 0 < rows <= len(limits) and 0 < nbytes <= limits[rows - 1]
 
     def fast_algorithm(self, m: int, k: int, n: int, blas: bool = True) -> str:
@@ -47,36 +50,36 @@ class Crossovers:
 
     def row(self) -> dict[str, Any]:
         """As it is written to disk."""
-        return asdict(self)
+        return {STORED_AS.get(name, name): value for name, value in asdict(self).items()}
 
 
-DEFAULT = Crossovers()
+DEFAULT = DispatchThresholds()
 
 
 @lru_cache(maxsize=8)
-def usual(vector_bits: int) -> Crossovers:
+def defaults_for(vector_bits: int) -> DispatchThresholds:
     """Those of a machine that was not measured: wider vectors do more before a second thread has come.
 
-    >>> usual(512).shared_points // usual(128).shared_points
+    >>> defaults_for(512).parallel_macs // defaults_for(128).parallel_macs
     4
     """
-    return replace(DEFAULT, shared_points=DEFAULT.shared_points * max(1, vector_bits // 128))
+    return replace(DEFAULT, parallel_macs=DEFAULT.parallel_macs * max(1, vector_bits // 128))
 
 
 LIMITS = ("direct_bytes", "turned_bytes")
 COUNTS = ("one_block_rows", "shared_points", "blas_size", "strassen_size")
 
 
-def from_row(row: Any) -> Crossovers | None:
+def from_row(row: Any) -> DispatchThresholds | None:
     """What was written, every number within its bounds; None where anything is odd.
 
     >>> from_row(DEFAULT.row()) == DEFAULT, from_row({**DEFAULT.row(), "blas_size": -1}) is None
     (True, True)
     """
-    if not isinstance(row, dict) or row.keys() != {field.name for field in fields(Crossovers)}:
+    if not isinstance(row, dict) or row.keys() != {*LIMITS, *COUNTS, "rates"}:
         return None
     limits, counts, rates = [row[name] for name in LIMITS], [row[name] for name in COUNTS], row["rates"]
-    if any(not isinstance(one, list | tuple) or len(one) > MOST_DIRECT_ROWS for one in limits):
+    if any(not isinstance(one, list | tuple) or len(one) > MOST_UNPACKED_ROWS for one in limits):
         return None
     if any(type(number) is not int or not 0 <= number <= MOST for number in (*limits[0], *limits[1], *counts)):
         return None
@@ -86,6 +89,4 @@ def from_row(row: Any) -> Crossovers | None:
         return None
     if any(type(figure) is not float or not 0 < figure < 1e30 for figure in rates.values()):
         return None
-    one_block_rows, shared_points, blas_size, strassen_size = counts
-    return Crossovers(tuple(limits[0]), tuple(limits[1]), one_block_rows, shared_points, blas_size, strassen_size,
-                      ContractionRates(**rates))
+    return DispatchThresholds(tuple(limits[0]), tuple(limits[1]), *counts, ContractionRates(**rates))

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from morpho.base.dims import upper
-from morpho.cost.dispatch_thresholds import Crossovers
+from morpho.cost.dispatch_thresholds import DispatchThresholds
 from morpho.passes.memory.liveness import Updates
 from morpho.program.program import HostStep, Program, Step
 from morpho.program.view import View
@@ -33,9 +33,9 @@ Aliases = Mapping[int, frozenset[int]]  # slot of a result -> slots of inputs th
 
 
 # -- how steps are divided ---------------------------------------------------------------------------------------------
-def least_work(step: Step, crossovers: Crossovers) -> int:
-    """The work above which a step is divided among threads: products have a crossover of their own."""
-    usual = crossovers.shared_points * step.work if step.is_product else WORK_PER_THREAD
+def least_work(step: Step, thresholds: DispatchThresholds) -> int:
+    """The work above which a step is divided among threads: products have a threshold of their own."""
+    usual = thresholds.parallel_macs * step.work if step.is_product else WORK_PER_THREAD
     return LEAST_OF.get(step.threads, min(usual, LEAST_OF["one"]))
 
 
@@ -63,16 +63,16 @@ def extent(step: Step, threads: int) -> int:
     return step.columns if by_columns(step, threads) else step.rows  # type: ignore[return-value]
 
 
-def share_of(step: Step, crossovers: Crossovers) -> float:
+def share_of(step: Step, thresholds: DispatchThresholds) -> float:
     """The work of a step in units of the least that is worth two threads."""
-    return upper(step.rows * step.columns) * step.work / max(least_work(step, crossovers), 1)
+    return upper(step.rows * step.columns) * step.work / max(least_work(step, thresholds), 1)
 
 
-def _is_worth(group: Sequence[Step], threads: int, crossovers: Crossovers) -> bool:
+def _is_worth(group: Sequence[Step], threads: int, thresholds: DispatchThresholds) -> bool:
     """Whether several threads save enough; what cannot be divided takes one of them its time."""
     if len(group) < 2:
         return False
-    shares = [share_of(step, crossovers) for step in group]
+    shares = [share_of(step, thresholds) for step in group]
     longest = max(share / min(extent(step, threads), threads) for share, step in zip(shares, group, strict=True))
     return sum(shares) - max(sum(shares) / threads, longest) >= WORTH
 
@@ -93,9 +93,9 @@ class Seen:
     tiny: bool  # whether it is too small to be a piece
 
 
-def _seen(program: Program, step: Step, threads: int, crossovers: Crossovers, aliases: Aliases) -> Seen:
+def _seen(program: Program, step: Step, threads: int, thresholds: DispatchThresholds, aliases: Aliases) -> Seen:
     known = isinstance(step.rows, int) and isinstance(step.columns, int) and step.threads == "auto"
-    share = share_of(step, crossovers) if known else math.inf
+    share = share_of(step, thresholds) if known else math.inf
     alone = known and share > 0 and share >= LEAST_SHARE and (share <= 1 or extent(step, threads) <= 1)
     return Seen(step, frozenset(place.slot for place in step.reads),
                 tuple((place.slot, *_bytes_of(place)) for place in step.written),
@@ -165,13 +165,14 @@ def possible_aliases(program: Program, updates: Updates) -> Aliases:
 
 
 # -- which steps -------------------------------------------------------------------------------------------------------
-def join_steps(program: Program, threads: int, crossovers: Crossovers, updates: Updates, own_outputs: bool) -> None:
+def join_steps(program: Program, threads: int, thresholds: DispatchThresholds, updates: Updates,
+               own_outputs: bool) -> None:
     """Put the steps of each group in a row and mark them: `together` of the first says how many, of the others 0."""
     if threads < 2:
         return
     aliases = possible_aliases(program, updates) if own_outputs else {}
     waiting: list[Seen | HostStep] = [
-        step if isinstance(step, HostStep) else _seen(program, step, threads, crossovers, aliases)
+        step if isinstance(step, HostStep) else _seen(program, step, threads, thresholds, aliases)
         for step in reversed(program.steps)]
     done: list[Step | HostStep] = []
     while waiting:
@@ -179,7 +180,7 @@ def join_steps(program: Program, threads: int, crossovers: Crossovers, updates: 
         if isinstance(first, Seen) and first.alone:
             before, group = _gathered(waiting, threads)
             steps = [seen.step for seen in group]
-            if _is_worth(steps, threads, crossovers):
+            if _is_worth(steps, threads, thresholds):
                 taken = {id(seen) for seen in (*before, *group)}
                 waiting = [seen for seen in waiting if id(seen) not in taken]
                 done += [*(seen.step for seen in before), *steps]
@@ -268,9 +269,9 @@ def _lies(program: Program, place: View, within: Bytes) -> tuple[int, int, int]:
 
 
 # -- pieces ------------------------------------------------------------------------------------------------------------
-def pieces(group: Sequence[Step], threads: int, crossovers: Crossovers) -> list[tuple[int, int, int, int, int]]:
+def pieces(group: Sequence[Step], threads: int, thresholds: DispatchThresholds) -> list[tuple[int, int, int, int, int]]:
     """All pieces of a group, of the step with the most work first: step, rows from and to, columns from and to."""
-    shares = [share_of(step, crossovers) for step in group]
+    shares = [share_of(step, thresholds) for step in group]
     unit = sum(shares) / (threads * CHUNKS_PER_THREAD)
     found: list[tuple[int, int, int, int, int]] = []
     for number in sorted(range(len(group)), key=lambda n: -shares[n]):

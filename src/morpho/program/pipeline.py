@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from morpho.cost.dispatch_thresholds import Crossovers
+from morpho.cost.dispatch_thresholds import DispatchThresholds
 from morpho.passes import pipeline
 from morpho.passes.memory.liveness import Updates
 from morpho.program.co_schedule import join_steps
@@ -32,7 +32,7 @@ class ProgramContext:
     """What the passes ask for besides the program, and the footprint that the last of them finds."""
 
     threads: int
-    crossovers: Crossovers
+    thresholds: DispatchThresholds
     constants: Collection[int] = ()  # inputs that seldom change
     updates: Updates = ()  # (output, input) pairs where the output may take the input's memory
     own_outputs: bool = False
@@ -56,7 +56,7 @@ def _hoist(program: Program, context: ProgramContext) -> None:
 
 def _co_schedule(program: Program, context: ProgramContext) -> None:
     if context.concurrent:
-        join_steps(program, context.threads, context.crossovers, context.updates, context.own_outputs)
+        join_steps(program, context.threads, context.thresholds, context.updates, context.own_outputs)
 
 
 def _memory(program: Program, context: ProgramContext) -> None:

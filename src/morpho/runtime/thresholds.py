@@ -18,7 +18,7 @@ from morpho.backends.cpu.driver import threads
 from morpho.base import settings
 from morpho.base.machine import machine
 from morpho.base.target import current_isa
-from morpho.cost.dispatch_thresholds import KERNELS, Crossovers, from_row, usual
+from morpho.cost.dispatch_thresholds import KERNELS, DispatchThresholds, defaults_for, from_row
 from morpho.ir.op import listeners
 
 log = logging.getLogger("morpho")
@@ -65,47 +65,48 @@ def _store(name: str, row: Any) -> None:
             raise
 
 
-# -- crossovers: measured by `morpho doctor --measure` alone, else the defaults ----------------------------------------
-_forced: contextvars.ContextVar[Crossovers | None] = contextvars.ContextVar("morpho_crossovers", default=None)
+# -- dispatch thresholds: measured by `morpho doctor --measure` alone, else the defaults -------------------------------
+_forced: contextvars.ContextVar[DispatchThresholds | None] = contextvars.ContextVar("morpho_thresholds", default=None)
 
 
-def crossovers() -> Crossovers:
+def current() -> DispatchThresholds:
     """Those in force here: of a block of `using`, else what was measured on this machine for the instruction set and
     the number of threads, else the defaults. Nothing is measured here."""
-    return _forced.get() or _kept_crossovers(settings.get()) or usual(current_isa().vector_bits)
+    return _forced.get() or _kept(settings.get()) or defaults_for(current_isa().vector_bits)
 
 
 @lru_cache(maxsize=64)
-def _kept_crossovers(chosen: settings.Settings) -> Crossovers | None:
-    row = _stored().get(_crossovers_key())
+def _kept(chosen: settings.Settings) -> DispatchThresholds | None:
+    row = _stored().get(_stored_key())
     if row is None:
         return None
     found = from_row(row)
     if found is None:
-        log.warning("the crossovers in %s are damaged and left alone; `morpho doctor --measure` makes them anew (said "
-                    "once)", settings.get().cache_path / "profile.json")
+        log.warning("the dispatch thresholds in %s are damaged and left alone; `morpho doctor --measure` makes them "
+                    "anew (said once)", settings.get().cache_path / "profile.json")
     return found
 
 
-def _crossovers_key() -> str:
+def _stored_key() -> str:
+    """In profile.json, where the thresholds' older name stays: what was measured must still be found."""
     return f"{profile_key()} crossovers of kernels {KERNELS}"
 
 
-def store_crossovers(found: Crossovers) -> None:
+def store(found: DispatchThresholds) -> None:
     """Keep what was measured; programs made from now on follow it, in this process and in later ones."""
-    _store(_crossovers_key(), found.row())
-    _kept_crossovers.cache_clear()
+    _store(_stored_key(), found.row())
+    _kept.cache_clear()
     _tell()
 
 
-def crossovers_measured() -> bool:
+def is_measured() -> bool:
     """Whether this machine has been measured."""
-    return _kept_crossovers(settings.get()) is not None
+    return _kept(settings.get()) is not None
 
 
 @contextlib.contextmanager
-def using(chosen: Crossovers) -> Iterator[None]:
-    """Other crossovers for a block: to measure each way of computing, and for tests."""
+def using(chosen: DispatchThresholds) -> Iterator[None]:
+    """Other thresholds for a block: to measure each way of computing, and for tests."""
     token = _forced.set(chosen)
     _tell()
     try:
@@ -116,6 +117,6 @@ def using(chosen: Crossovers) -> Iterator[None]:
 
 
 def _tell() -> None:
-    """Other crossovers may mean other code, as other passes do: native entries look again."""
+    """Other thresholds may mean other code, as other passes do: native entries look again."""
     for listener in listeners:
         listener()

@@ -25,7 +25,7 @@ from morpho.base import settings
 from morpho.base.dims import evaluate
 from morpho.base.errors import ArgumentError, DeviceError, IndexFault, fail
 from morpho.base.target import Target, current_target
-from morpho.cost.dispatch_thresholds import Crossovers, usual
+from morpho.cost.dispatch_thresholds import DispatchThresholds, defaults_for
 from morpho.ir.graph import Graph
 from morpho.ir.serialise import dump_graph, load_graph
 from morpho.passes.pipeline import optimise
@@ -94,7 +94,7 @@ class CpuBackend:
     def _lowered(self, graph: Graph, level: int) -> Lowered:
         inputs = 1 + max((node["index"] for node in graph.parameters), default=-1)
         optimised, _ = optimise(graph, level, "")
-        program = build_program(optimised, True, inputs, self.target, (), usual(self.target.vector_bits))
+        program = build_program(optimised, True, inputs, self.target, (), defaults_for(self.target.vector_bits))
         plan_memory(program, reuse=level > 0, apart=False)
         return Lowered(graph, program, level)
 
@@ -120,7 +120,7 @@ class CpuBackend:
                        "compile it again here")
         lowered = self._lowered(load_graph(graph), head["level"])
         code.adopt(objects, {}, isa)
-        return CpuExecutable(lowered, usual(self.target.vector_bits))
+        return CpuExecutable(lowered, defaults_for(self.target.vector_bits))
 
     def synchronize(self) -> None:
         """Everything is over when its call returns."""
@@ -153,7 +153,7 @@ def _taken_apart(data: bytes) -> tuple[dict[str, Any], bytes, dict[str, bytes]]:
 class CpuExecutable:
     """A program of this backend; host steps run in NumPy between native ones."""
 
-    def __init__(self, lowered: Lowered, thresholds: Crossovers) -> None:
+    def __init__(self, lowered: Lowered, thresholds: DispatchThresholds) -> None:
         self.lowered, self.program = lowered, lowered.program
         self.segments: list[Executable | HostStep] = []
         run: list[Step] = []

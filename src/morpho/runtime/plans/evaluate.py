@@ -30,7 +30,7 @@ from morpho.base.dims import Size, evaluate
 from morpho.base.errors import ArgumentError, DeviceError, MorphoError, fail
 from morpho.base.target import current_target
 from morpho.base.units import format_bytes
-from morpho.cost.dispatch_thresholds import Crossovers
+from morpho.cost.dispatch_thresholds import DispatchThresholds
 from morpho.cost.estimate import bytes_avoided, graph_cost
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, has_symbols, make
@@ -167,7 +167,7 @@ def plan_bytes(plan: Plan) -> int:
 def plan_key(graph: Graph, own_outputs: bool) -> tuple[Any, ...]:
     chosen = settings.get()
     return (tuple(node.serial for node in graph.outputs), own_outputs, chosen.code_key(), threads.wanted_threads(),
-            thresholds.crossovers(), registry_changes())
+            thresholds.current(), registry_changes())
 
 
 def plan_for(graph: Graph, inputs: int, own_outputs: bool = False) -> Plan:
@@ -216,7 +216,7 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, device: str = HOST,
     found = stored_plan.load(key, graph, inputs) if key is not None else None
     looked = time.perf_counter()
     remake = partial(_make, graph, own_outputs, inputs, constants, settings.get(), updates, budget,
-                     thresholds.crossovers())
+                     thresholds.current())
     made = None
     if found is None:
         made = _compiled(remake, len(graph.nodes), whole) if native else remake()
@@ -226,7 +226,7 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, device: str = HOST,
     _refuse(program, whole)
     lowered = time.perf_counter()
     segments = _segments(program, guards) if native else []
-    prepare = Executable(program, program.prepare, thresholds.crossovers()) if program.prepare and native else None
+    prepare = Executable(program, program.prepare, thresholds.current()) if program.prepare and native else None
     ended = time.perf_counter()
     milliseconds = {"passes": 0.0, "lower": 0.0} if made is None else dict(made.milliseconds)
     milliseconds["code"] = milliseconds.get("code", 0.0) + 1e3 * (ended - lowered)
@@ -253,17 +253,17 @@ def _compiled(make: Callable[..., Made], nodes: int, whole: bool) -> Made:
 
 
 def _make(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int], chosen: settings.Settings,
-          updates: Updates, budget: Budget | None, crossovers: Crossovers,
+          updates: Updates, budget: Budget | None, dispatch: DispatchThresholds,
           announce: Callable[[Any], None] | None = None, keep_texts: bool = False) -> Made:
     counts.optimised += 1
     started = time.perf_counter()
 
     def lower(fused: Graph, announce: Callable[[Any], None] | None = None) -> tuple[Program, ProgramContext, Rows]:
-        program = build_program(fused, own_outputs, inputs, current_target(), constants, crossovers, announce)
+        program = build_program(fused, own_outputs, inputs, current_target(), constants, dispatch, announce)
         # What runs together is alive together: not where values are computed again to save memory.
         thrifty = budget is not None or any(node.op.name == "again" for node in fused.nodes)
         apart = MEMORY in switched_off(chosen.passes_off)
-        context = ProgramContext(threads.wanted_threads(), crossovers, constants, updates, own_outputs,
+        context = ProgramContext(threads.wanted_threads(), dispatch, constants, updates, own_outputs,
                                  concurrent=chosen.joint and chosen.level > 0 and not thrifty,
                                  reuse=chosen.level > 0 and not apart, apart=apart)
         return program, context, finish(program, context)
@@ -302,11 +302,11 @@ def _segments(program: Program, guards: Sequence[Sequence[Size]]) -> list[Execut
             run.append(step)
             continue
         if run:
-            segments.append(Executable(program, run, thresholds.crossovers()))
+            segments.append(Executable(program, run, thresholds.current()))
             run = []
         segments.append(step)
     if run or not segments:
-        segments.append(Executable(program, run, thresholds.crossovers(), guards))
+        segments.append(Executable(program, run, thresholds.current(), guards))
     return segments
 
 

@@ -1,7 +1,7 @@
 """Finished plans on disk: a traced graph that was compiled before, by any process, skips passes, lowering and LLVM.
 
-The key is the digest of the traced graph with everything else that decides a plan: settings, threads, crossovers of the
-machine profile, instruction set, and Morpho's own source. The value is the program as JSON; its kernels are named by
+The key is the digest of the traced graph with everything else that decides a plan: settings, threads, dispatch
+thresholds, instruction set, and Morpho's own source. The value is the program as JSON; its kernels are named by
 the keys of their code, which lies beside it. What was read is checked before it is used, and made again when anything
 is odd. Plans with host steps, and those that operations, patterns or passes of a user's take part in, are not kept.
 """
@@ -56,7 +56,7 @@ class StoredPlan:
 def plan_key(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[int],
              updates: Updates = (), budget: Budget | None = None) -> str | None:
     """The disk key of a graph's plan here and now; None when it is not to be kept. The order in which an einsum
-    contracts is part of the graph, whatever rates chose it; crossovers of products decide about kernels and are part of
+    contracts is part of the graph, whatever rates chose it; dispatch thresholds decide about kernels and are part of
     the key, so that a machine that was measured does not take plans made before."""
     if code.disk_cache() is None or pipeline.checking or not _is_plain(graph):
         return None
@@ -67,7 +67,7 @@ def plan_key(graph: Graph, own_outputs: bool, inputs: int, constants: Collection
     chosen = settings.get()
     parts = (digest, own_outputs, inputs, sorted(constants), tuple(updates), budget, chosen.code_key(),
              threads.wanted_threads(), machine().cores, machine().l1_bytes,
-             machine().l2_bytes, thresholds.crossovers(),
+             machine().l2_bytes, thresholds.current(),
              code.code_key("plan", current_isa()))  # with the version of the source
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 

@@ -44,7 +44,7 @@ def specialise(made: CompiledFunction, structure: Any, tensors: list[Tensor], ow
     specs = [_spec(made, tensor, owner) for tensor, owner in zip(tensors, owned, strict=True)]
     chosen = settings.get()
     named = tuple([(name, weakened(tree)) for name, tree in structure])
-    key: Any = (named, tuple(specs), chosen.code_key(), threads.wanted_threads(), thresholds.crossovers(),
+    key: Any = (named, tuple(specs), chosen.code_key(), threads.wanted_threads(), thresholds.current(),
                 registry_changes())
     try:
         key = (key, _assumptions(made, key))

@@ -19,7 +19,7 @@ from morpho.backends.cpu.driver import threads
 from morpho.base import settings
 from morpho.base.target import current_isa
 from morpho.cost.contraction import ContractionRates
-from morpho.cost.dispatch_thresholds import MOST, Crossovers, usual
+from morpho.cost.dispatch_thresholds import MOST, DispatchThresholds, defaults_for
 from morpho.runtime import measure, thresholds
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.create import ones
@@ -30,7 +30,7 @@ ROUNDS = 7
 ROUND_S = 5e-4  # a way is repeated until a round takes about this long
 SETTLE_S = 0.05  # OpenBLAS's threads spin for some time after a product
 NEVER = 1 << 40
-LAYOUTS = {"direct_bytes": False, "turned_bytes": True}  # whether the right operand is transposed
+LAYOUTS = {"unpacked_bytes": False, "unpacked_transposed_bytes": True}  # whether the right operand is transposed
 DIRECT_ROWS, DIRECT_SIZES = (1, 2, 4, 8), (32, 64, 128, 256, 512, 1024)
 BLOCK_ROWS, BLOCK_SHAPE = (8, 16, 32, 64, 128), (2048, 1024)
 SHARED_SIZES = (16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -42,10 +42,10 @@ ALGORITHMS = ("kernel", "parallel")
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A compiled call, and the crossovers it was made with."""
+    """A compiled call, and the thresholds it was made with."""
 
     call: Callable[[], Any]
-    forced: Crossovers
+    forced: DispatchThresholds
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,38 +72,38 @@ def race(ways: Sequence[Way], settle_s: float = 0.0) -> list[float]:
 def _seconds(way: Way, count: int) -> float:
     call = way.call
     with thresholds.using(way.forced):
-        call()  # through Python, which finds the program of these crossovers
+        call()  # through Python, which finds the program of these thresholds
         started = time.perf_counter()
         for _ in range(count):
             call()
         return (time.perf_counter() - started) / count
 
 
-def measure_crossovers(keep: bool = True) -> Crossovers:
+def measure_thresholds(keep: bool = True) -> DispatchThresholds:
     """Measure all of them, in about half a minute, and keep them in the machine profile; see
     `cost/dispatch_thresholds.py`."""
     with settings.settings(fast=False, autocast="", nans="", device="cpu"):
-        found = usual(current_isa().vector_bits)
-        found = replace(found, one_block_rows=_one_block_rows(found), shared_points=_shared_points(found))
-        found = replace(found, **{name: _direct_bytes(found, name) for name in LAYOUTS})  # type: ignore[arg-type]
+        found = defaults_for(current_isa().vector_bits)
+        found = replace(found, single_k_block_rows=_single_k_block_rows(found), parallel_macs=_parallel_macs(found))
+        found = replace(found, **{name: _unpacked_bytes(found, name) for name in LAYOUTS})  # type: ignore[arg-type]
         with thresholds.using(found):
             blas_size, strassen_size = _fast_sizes()
             found = replace(found, blas_size=blas_size, strassen_size=strassen_size, rates=_rates())
     if keep:
-        thresholds.store_crossovers(found)
+        thresholds.store(found)
     return found
 
 
-def check_auto(found: Crossovers) -> list[Check]:
-    """How `auto` does with these crossovers against the best of the kernels it chooses among."""
+def check_auto(found: DispatchThresholds) -> list[Check]:
+    """How `auto` does with these thresholds against the best of the kernels it chooses among."""
     rows = []
     with settings.settings(fast=False, autocast="", nans="", device="cpu"):
         for shape in CHECKED:
             ways = {"auto": product(shape, found)}
             for name in ALGORITHMS:
-                ways[f"{name}, packed"] = product(shape, replace(found, direct_bytes=()), name)
+                ways[f"{name}, packed"] = product(shape, replace(found, unpacked_bytes=()), name)
             if shape[0] <= max(DIRECT_ROWS):
-                ways["unpacked"] = product(shape, replace(found, direct_bytes=(MOST,) * shape[0]))
+                ways["unpacked"] = product(shape, replace(found, unpacked_bytes=(MOST,) * shape[0]))
             seconds = dict(zip(ways, race(list(ways.values())), strict=True))
             auto_s = seconds.pop("auto")
             best = min(seconds, key=seconds.__getitem__)
@@ -111,18 +111,19 @@ def check_auto(found: Crossovers) -> list[Check]:
     return rows
 
 
-def product(shape: tuple[int, int, int], forced: Crossovers, algorithm: str = "auto", turned: bool = False) -> Way:
-    """One compiled product m x k x n of two arguments, made with those crossovers; `turned` transposes the right."""
+def product(shape: tuple[int, int, int], forced: DispatchThresholds, algorithm: str = "auto",
+            transposed: bool = False) -> Way:
+    """One compiled product m x k x n of two arguments, made with those thresholds; `transposed`: B is."""
     m, k, n = shape
-    a, b = ones((m, k)).realise(), ones((n, k) if turned else (k, n)).realise()
+    a, b = ones((m, k)).realise(), ones((n, k) if transposed else (k, n)).realise()
 
     def function(x: Tensor, y: Tensor) -> Tensor:
-        return matmul(x, y.T if turned else y, algorithm=algorithm)
+        return matmul(x, y.T if transposed else y, algorithm=algorithm)
 
     return made(function, forced, a, b)
 
 
-def made(function: Callable[..., Tensor], forced: Crossovers, *arguments: Tensor) -> Way:
+def made(function: Callable[..., Tensor], forced: DispatchThresholds, *arguments: Tensor) -> Way:
     """A compiled function, called twice, so that its native entry serves it."""
     compiled = compile(function)
     with thresholds.using(forced):
@@ -156,12 +157,12 @@ def first_of(sizes: Sequence[int], wins: Callable[[int], bool]) -> int:
     return first
 
 
-def _direct_bytes(found: Crossovers, name: str) -> tuple[int, ...]:
+def _unpacked_bytes(found: DispatchThresholds, name: str) -> tuple[int, ...]:
     """By rows, the largest right operand up to which reading it as it lies is better than packing it first."""
     limits: list[int] = []
     for rows in DIRECT_ROWS:
         def gain(size: int, rows: int = rows) -> float:
-            direct, packed = race([product((rows, size, size), replace(found, **{name: limits}), turned=LAYOUTS[name])  # type: ignore[arg-type]
+            direct, packed = race([product((rows, size, size), replace(found, **{name: limits}), "auto", LAYOUTS[name])  # type: ignore[arg-type]
                                    for limits in ((MOST,) * rows, ())])
             return packed / direct
 
@@ -175,23 +176,23 @@ def _direct_bytes(found: Crossovers, name: str) -> tuple[int, ...]:
     return tuple(limits)
 
 
-def _one_block_rows(found: Crossovers) -> int:
+def _single_k_block_rows(found: DispatchThresholds) -> int:
     """Rows up to which one block of k is better than several; the weight is packed before."""
     weight = ones(BLOCK_SHAPE).realise()
 
     def gain(rows: int) -> float:
         x = ones((rows, BLOCK_SHAPE[0])).realise()
-        one, several = race([made(lambda x: x @ weight, replace(found, one_block_rows=most), x)
+        one, several = race([made(lambda x: x @ weight, replace(found, single_k_block_rows=most), x)
                              for most in (rows, 0)])
         return several / one
 
     return (0, *BLOCK_ROWS)[cut([gain(rows) for rows in BLOCK_ROWS])]
 
 
-def _shared_points(found: Crossovers) -> int:
+def _parallel_macs(found: DispatchThresholds) -> int:
     """Multiply-adds from which all threads are faster than one."""
     if threads.wanted_threads() == 1:
-        return found.shared_points
+        return found.parallel_macs
 
     def gain(size: int) -> float:
         alone, shared = race([product((size,) * 3, found, name) for name in ALGORITHMS])
@@ -209,7 +210,7 @@ def _fast_sizes() -> tuple[int, int]:
         for size in sorted({*BLAS_SIZES, *STRASSEN_SIZES}):
             names = ["auto", *(name for name, sizes in (("blas", BLAS_SIZES), ("strassen", STRASSEN_SIZES))
                                if size in sizes)]
-            ways = [product((size,) * 3, thresholds.crossovers(), name) for name in names]
+            ways = [product((size,) * 3, thresholds.current(), name) for name in names]
             seconds[size] = dict(zip(names, race(ways, SETTLE_S), strict=True))
 
     def beats(name: str, size: int) -> bool:
@@ -239,7 +240,7 @@ def _rates() -> ContractionRates:
             y = y @ x
         return y
 
-    here = thresholds.crossovers()
+    here = thresholds.current()
     seconds, one, many = race([product((size,) * 3, here), made(lambda x: x @ x, here, small),
                                made(chain, here, small)])
     return ContractionRates(2.0 * size**3 / seconds, measure.machine_profile().bytes_per_s,

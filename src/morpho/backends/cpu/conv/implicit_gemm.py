@@ -17,7 +17,7 @@ from morpho.backends.cpu.loops.loop_spec import LoopCall, LoopKernel
 from morpho.base.dims import Shape, Size
 from morpho.base.shapes import reshape_strides
 from morpho.base.target import Target
-from morpho.cost.dispatch_thresholds import DEFAULT, Crossovers
+from morpho.cost.dispatch_thresholds import DEFAULT, DispatchThresholds
 from morpho.program.view import View
 
 WINDOW_GEMM = GEMM.extended("groups a_group a_channel a_row a_column out_columns kernel_rows kernel_columns row_step "
@@ -64,7 +64,7 @@ class ImplicitGemmConv(Matmul):
     record = WINDOW_GEMM
 
     def __init__(self, shape: Shape, x: View, weight: View, windows: Windows, target: Target,
-                 crossovers: Crossovers = DEFAULT) -> None:
+                 thresholds: DispatchThresholds = DEFAULT) -> None:
         self.dtype, self.windows, self.image, self.target = x.dtype, windows, x, target
         self.register = register_tile(x.dtype, target.isa)
         self.swapped = False
@@ -78,7 +78,7 @@ class ImplicitGemmConv(Matmul):
         self.m, self.n = self.images * self.pixels, shape[1] // windows.groups
         self.a, self.b = matrices(x, weight, windows.groups)
         self.tiling = choose_tiling(self.m, self.n, self.k, self.batch, self.register, target, False,
-                                    crossovers.one_block_rows)
+                                    thresholds.single_k_block_rows)
         self.steps = 1, self.tiling.stride
         self.tile = self.seen(shape, 2)
 

@@ -21,7 +21,7 @@ from morpho.backends.cpu.gemm.gemm import EPILOGUE, PROLOGUE
 from morpho.base.dims import Dim, Size, evaluate, upper
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.target import isa_named
-from morpho.cost.dispatch_thresholds import Crossovers
+from morpho.cost.dispatch_thresholds import DispatchThresholds
 from morpho.program.co_schedule import alternates, groups, least_work, pieces, pieces_per_thread
 from morpho.program.program import Program, Step
 
@@ -85,7 +85,7 @@ def native() -> Native:
 class Executable:
     """A native program. Host steps are not part of it: a program with those is run by the evaluator, step by step."""
 
-    def __init__(self, program: Program, steps: Sequence[Step], thresholds: Crossovers,
+    def __init__(self, program: Program, steps: Sequence[Step], thresholds: DispatchThresholds,
                  extra: Sequence[Sequence[Size]] = ()) -> None:
         self.program, self.steps, self.thresholds = program, list(steps), thresholds
         self.threads = threads.wanted_threads()
@@ -114,8 +114,8 @@ class Executable:
 
     def _build_steps(self, addresses: Iterator[int]) -> None:
         words: list[int] = []
-        crossovers = self.thresholds
-        self.joint = self._build_joint(crossovers)
+        thresholds = self.thresholds
+        self.joint = self._build_joint(thresholds)
         self.place_tables = []
         for number, step in enumerate(self.steps):
             address = next(addresses)
@@ -136,16 +136,16 @@ class Executable:
             words += [address, len(step.views), self.place_tables[-1].ctypes.data, self.table.run(values),
                       self.table.one(step.rows), self.table.one(step.columns), int(step.splits_columns), step.work,
                       step.kernel.scratch_bytes_per_column, step.kernel.scratch_bytes + step.scratch,
-                      pieces_per_thread(step), least_work(step, crossovers),
+                      pieces_per_thread(step), least_work(step, thresholds),
                       -1 if step.together == 0 else step.together if step.together > 1 else 0,
                       self.joint[number].ctypes.data if number in self.joint else 0, int(alternates(step))]
         self.step_table = np.array(words or [0], np.int64)
 
-    def _build_joint(self, crossovers: Crossovers) -> dict[int, np.ndarray]:
+    def _build_joint(self, thresholds: DispatchThresholds) -> dict[int, np.ndarray]:
         """The table of every joint launch, by the number of its first step."""
         found = {}
         for number, group in groups(self.steps):
-            listed = pieces(group, self.threads, crossovers)
+            listed = pieces(group, self.threads, thresholds)
             head = [len(listed), max(step.scratch_bytes(1) for step in group), sum(len(step.views) for step in group)]
             found[number] = np.array([*head, *(n for piece in listed for n in piece)], np.int64)
         return found

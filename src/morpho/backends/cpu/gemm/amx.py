@@ -58,7 +58,7 @@ class _AmxMatmul(Matmul):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         k = max(upper(self.k), 1)
-        few = upper(self.m) <= self.crossovers.one_block_rows  # they read the right operand in one stream
+        few = upper(self.m) <= self.thresholds.single_k_block_rows  # they read the right operand in one stream
         blocks = 1 if few else -(-k // DEPTH)
         self.tiling = replace(self.tiling, depth=-(-k // (blocks * self.block)) * self.block)
 

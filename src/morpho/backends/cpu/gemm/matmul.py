@@ -15,7 +15,7 @@ from morpho.base.dims import Shape, Size, product, upper
 from morpho.base.dtypes import DType
 from morpho.base.shapes import contiguous_strides
 from morpho.base.target import Target
-from morpho.cost.dispatch_thresholds import DEFAULT, Crossovers
+from morpho.cost.dispatch_thresholds import DEFAULT, DispatchThresholds
 from morpho.program.co_schedule import TILES_PER_THREAD
 from morpho.program.view import View
 
@@ -70,8 +70,8 @@ class Matmul:
     direct_store = False  # whether register tiles are written as they are
 
     def __init__(self, dtype: DType, shape: Shape, k: Size, a: Matrix, b: Matrix, whole_rows: bool,
-                 target: Target, crossovers: Crossovers = DEFAULT) -> None:
-        self.dtype, self.k, self.target, self.crossovers = dtype, k, target, crossovers
+                 target: Target, thresholds: DispatchThresholds = DEFAULT) -> None:
+        self.dtype, self.k, self.target, self.thresholds = dtype, k, target, thresholds
         self.register = self.register_of(dtype)
         batch, m, n = product(shape[:-2]), shape[-2], shape[-1]
         # A column is computed as a row: more than one lane has work.
@@ -82,7 +82,7 @@ class Matmul:
             batch, m = 1, batch * m
         self.batch, self.m, self.n, self.a, self.b = batch, m, n, a, b
         self.tiling: Tiling = self.tiled(choose_tiling(m, n, k, batch, self.register, target, whole_rows,
-                                                       crossovers.one_block_rows))
+                                                       thresholds.single_k_block_rows))
         self.steps = rows, columns = (1, self.tiling.stride) if self.swapped else (self.tiling.stride, 1)
         outer = tuple(s * shape[-2] * self.tiling.stride for s in contiguous_strides(shape[:-2]))
         if self.swapped:
@@ -124,14 +124,14 @@ class Matmul:
         plain = self.dtype.compute is self.dtype and self.b.view.dtype is self.dtype
         return (self.sides_change and plain and all(isinstance(size, int) for size in sizes)
                 and self.k > 1 and 1 in (self.b.rows, self.b.columns)
-                and self.crossovers.takes_direct(self.m, self.n * self.k * self.dtype.itemsize,  # type: ignore[arg-type]
+                and self.thresholds.reads_unpacked(self.m, self.n * self.k * self.dtype.itemsize,  # type: ignore[arg-type]
                                                  self.b.columns != 1))
 
     @property
     def direct_tiles(self) -> tuple[int, int]:
         """Tiles of columns of a product that packs nothing, and the columns of one."""
         assert isinstance(self.n, int)
-        alone = self.batch >= self.threads or self.batch * self.m * self.n * self.k < self.crossovers.shared_points
+        alone = self.batch >= self.threads or self.batch * self.m * self.n * self.k < self.thresholds.parallel_macs
         tile = column_tile(self.n, self.dtype.itemsize, 1 if alone else self.threads)
         return -(-self.n // tile), tile
 

@@ -20,7 +20,7 @@ from morpho.base.dims import Shape, Size, bounds, upper
 from morpho.base.dtypes import DType
 from morpho.base.shapes import contiguous_strides
 from morpho.base.target import Target
-from morpho.cost.dispatch_thresholds import Crossovers
+from morpho.cost.dispatch_thresholds import DispatchThresholds
 from morpho.program.view import View
 
 LEFT = -3  # the slot of the rows in scratch, which the kernel itself fills in
@@ -40,12 +40,12 @@ class PrologueMatmul(Matmul):
     before: LoopCall
 
     def __init__(self, dtype: DType, shape: Shape, k: int, b: Matrix, whole_rows: bool, target: Target,
-                 crossovers: Crossovers) -> None:
+                 thresholds: DispatchThresholds) -> None:
         line = CACHE_LINE // dtype.itemsize
         self.whole_rows, self.left_dtype = whole_rows, dtype
         self.stride = (k // line + 1) * line  # never k itself: rows and columns must not look like one axis
         a = Matrix(self.rows_as((*shape[:-1], k)), shape[-2] * self.stride, self.stride, 1, counts=b.counts)
-        super().__init__(dtype, shape, k, a, b, whole_rows, target, crossovers)
+        super().__init__(dtype, shape, k, a, b, whole_rows, target, thresholds)
 
     def rows_as(self, shape: Shape) -> View:
         """The rows before packing, all of them by their numbers, as a value of this shape."""

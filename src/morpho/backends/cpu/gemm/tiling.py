@@ -94,7 +94,7 @@ def blocks_of(k: int, register: Register, l1_bytes: int, l2_bytes: int) -> int:
 
 
 def choose_tiling(m: Size, n: Size, k: Size, batch: Size, register: Register, target: Target, whole_rows: bool,
-                  few_rows: int = DEFAULT.one_block_rows) -> Tiling:
+                  few_rows: int = DEFAULT.single_k_block_rows) -> Tiling:
     """Tiles that fit the caches and are enough for all threads. `whole_rows`: an item holds all columns of its rows;
     up to `few_rows` rows run over k in one block."""
     rows, columns, inner, threads = upper(m), upper(n), upper(k), target.threads

@@ -92,10 +92,10 @@ def vectors_of_tile(product: Matmul, tiling: Tiling) -> int | None:
         return None
     if product.right_batches != batch:  # one matrix for several of them is packed once
         return None
-    register, few = product.register, tiling.row_tiles == 1 and m <= product.crossovers.one_block_rows
+    register, few = product.register, tiling.row_tiles == 1 and m <= product.thresholds.single_k_block_rows
     most = max(4, FEW_ROWS_BYTES // (k * register.width * product.dtype.itemsize)) if few else 64  # panels of a tile
     work = batch * m * k * product.panels * register.width  # as the driver counts it
-    is_shared = batch < 2 * product.threads and work > product.crossovers.shared_points
+    is_shared = batch < 2 * product.threads and work > product.thresholds.parallel_macs
     sharers = product.threads if is_shared else 1
     if sharers > 1 and n >= 2 * sharers * ENOUGH_VECTORS * register.lanes:
         sharers *= 2

@@ -14,7 +14,7 @@ from morpho.backends.cpu.lowering.lower_scatter import lower_scatter
 from morpho.backends.cpu.lowering.split_group import split_group
 from morpho.base.dims import Size, product
 from morpho.base.target import Target
-from morpho.cost.dispatch_thresholds import DEFAULT, Crossovers
+from morpho.cost.dispatch_thresholds import DEFAULT, DispatchThresholds
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.printing import joined
@@ -27,19 +27,20 @@ from morpho.program.view import View, as_pairs, look, padded, whole
 
 
 def build_program(graph: Graph, own_outputs: bool, inputs: int, target: Target, constants: Collection[int] = (),
-                  crossovers: Crossovers = DEFAULT, announce: Callable[[Kernel], None] | None = None) -> Program:
+                  thresholds: DispatchThresholds = DEFAULT,
+                  announce: Callable[[Kernel], None] | None = None) -> Program:
     """Lower a fused graph for a target; it is called with `inputs` arguments, read or not. `own_outputs`: every output
-    gets memory of its own, none is a view of an input. `constants` are inputs that seldom change. `crossovers` choose
+    gets memory of its own, none is a view of an input. `constants` are inputs that seldom change. `thresholds` choose
     among kernels of the same bits. `announce` is told every kernel as soon as it is known."""
-    return GraphLowering(graph, own_outputs, inputs, target, constants, crossovers).build(announce)
+    return GraphLowering(graph, own_outputs, inputs, target, constants, thresholds).build(announce)
 
 
 class GraphLowering(MatmulLowering):
     """Walks a graph once; every kind of node has a method here, or in `lower_matmul.py`."""
 
     def __init__(self, graph: Graph, own_outputs: bool, inputs: int, target: Target, constants: Collection[int],
-                 crossovers: Crossovers) -> None:
-        super().__init__(graph, own_outputs, inputs, target, constants, crossovers)
+                 thresholds: DispatchThresholds) -> None:
+        super().__init__(graph, own_outputs, inputs, target, constants, thresholds)
         self.checked: set[tuple[int, Size]] = set()  # indices, by serial, and sizes they are less than
 
     def build(self, announce: Callable[[Kernel], None] | None) -> Program:

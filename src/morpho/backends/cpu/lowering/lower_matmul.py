@@ -20,7 +20,7 @@ from morpho.backends.cpu.lowering.matmul_dispatch import MatmulRequest, choose_c
 from morpho.backends.cpu.lowering.operand_facts import OperandFacts
 from morpho.base.dims import upper
 from morpho.base.target import Target
-from morpho.cost.dispatch_thresholds import Crossovers
+from morpho.cost.dispatch_thresholds import DispatchThresholds
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.printing import joined
@@ -33,8 +33,8 @@ class MatmulLowering(OperandFacts):
     """Products of one graph, and what was packed for them."""
 
     def __init__(self, graph: Graph, own_outputs: bool, inputs: int, target: Target, constants: Collection[int],
-                 crossovers: Crossovers) -> None:
-        super().__init__(graph, own_outputs, inputs, target, constants, crossovers)
+                 thresholds: DispatchThresholds) -> None:
+        super().__init__(graph, own_outputs, inputs, target, constants, thresholds)
         self.packs: dict[Any, View] = {}  # packed right operands of products
 
     # -- nodes ---------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from morpho.base.dtypes import DType, bfloat16
 from morpho.base.lazy import cached_property
 from morpho.base.machine import Isa
 from morpho.base.target import Target
-from morpho.cost.dispatch_thresholds import Crossovers
+from morpho.cost.dispatch_thresholds import DispatchThresholds
 from morpho.ir.node import Node
 from morpho.ir.printing import joined
 
@@ -63,8 +63,8 @@ class MatmulRequest:
         return self.target.isa
 
     @cached_property
-    def crossovers(self) -> Crossovers:
-        return self.lowering.crossovers_of(self.node)
+    def thresholds(self) -> DispatchThresholds:
+        return self.lowering.thresholds_of(self.node)
 
     @cached_property
     def prologue(self) -> PrologueMatmul | None:
@@ -80,7 +80,7 @@ class MatmulRequest:
     @property
     def given(self) -> tuple[Any, ...]:
         """What every product is made of, after its dtype and shape."""
-        return (self.k, *self.matrices, self.whole_rows, self.target, self.crossovers)
+        return (self.k, *self.matrices, self.whole_rows, self.target, self.thresholds)
 
     @cached_property
     def plain(self) -> Matmul:
@@ -118,7 +118,7 @@ def fused_prologue(request: MatmulRequest) -> PrologueMatmul | None:
     if len(batch_axes(right)) > 1 + OUTER:  # to be copied, by whichever product it is
         return None
     (b,) = as_matrices([right], [])
-    found = PrologueMatmul(left.dtype, request.shape, k, b, request.whole_rows, request.target, request.crossovers)
+    found = PrologueMatmul(left.dtype, request.shape, k, b, request.whole_rows, request.target, request.thresholds)
     found.before = lower_body(group, inputs, [found.rows_as(group.shape)], 1)
     if not found.pays or request.packs_itself(found):
         return None
@@ -164,7 +164,7 @@ def _quantised(request: MatmulRequest) -> Matmul:
         place = request.lowering.copied(b.view, request.node)
         b = replace(b, view=place, rows=place.strides[-2], columns=place.strides[-1])
     return QuantisedMatmul(request.node["kind"], request.dtype, request.shape, request.k, a, b, request.whole_rows,
-                            request.target, request.crossovers)
+                            request.target, request.thresholds)
 
 
 # For integers in bytes and quantised weights, and for float and integer matrices: best first.
@@ -210,7 +210,7 @@ def choose_conv(lowering: OperandFacts, node: Node, shape: Shape, how: Mapping[s
         found = DirectConv(shape, x, weight, windows, lowering.target)
         found.choice = _said("direct convolution", ["implicit gemm"])
     else:
-        found = ImplicitGemmConv(shape, x, weight, windows, lowering.target, lowering.crossovers)
+        found = ImplicitGemmConv(shape, x, weight, windows, lowering.target, lowering.thresholds)
         found.choice = _said("implicit gemm", [])
     return found
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from morpho.backends.cpu.lowering.builder import Builder
 from morpho.base.target import Target
-from morpho.cost.dispatch_thresholds import Crossovers
+from morpho.cost.dispatch_thresholds import DispatchThresholds
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.program.co_schedule import LEAST_OF
@@ -22,17 +22,17 @@ class OperandFacts(Builder):
     """A builder that knows the graph and its target."""
 
     def __init__(self, graph: Graph, own_outputs: bool, inputs: int, target: Target, constants: Collection[int],
-                 crossovers: Crossovers) -> None:
+                 thresholds: DispatchThresholds) -> None:
         super().__init__(inputs, own_outputs)
-        self.graph, self.target, self.constants, self.crossovers = graph, target, constants, crossovers
+        self.graph, self.target, self.constants, self.thresholds = graph, target, constants, thresholds
         self.right_operands: Counter[int] | None = None  # how many products have a node, by serial, on their right
         self.fixed: set[int] = set()  # slots that only constants decide, as far as steps were looked at
         self.looked_at = 0
 
-    def crossovers_of(self, node: Node) -> Crossovers:
+    def thresholds_of(self, node: Node) -> DispatchThresholds:
         """Those for a product of which its user may have said how many threads it shall have."""
         points = LEAST_OF.get(node.attributes.get("threads", "auto"))
-        return self.crossovers if points is None else replace(self.crossovers, shared_points=points)
+        return self.thresholds if points is None else replace(self.thresholds, parallel_macs=points)
 
     def is_shared(self, node: Node) -> bool:
         """Whether more than two products have this right operand: it is packed once for all of them."""

@@ -110,7 +110,7 @@ class _Problem:
     def rates(self, named: bool) -> ContractionRates:
         """This machine's, where the user asks for them or no order changes a bit; else those of every machine."""
         free = named or settings.get().fast or not (self.dtype.is_float or self.dtype.is_complex)
-        return thresholds.crossovers().rates if free else RATES
+        return thresholds.current().rates if free else RATES
 
     def limit_bytes(self, memory_limit: int | str | None) -> int | None:
         """The cap on intermediates. A dynamic size is capped at its largest, but only if the user gives a limit."""

@@ -37,7 +37,7 @@ def matmul(x1: Any, x2: Any, /, *, algorithm: str = "auto", dtype: Any = None) -
 
     `dtype` converts both sides first: `matmul(a, b, dtype=mo.int32)` multiplies int8 matrices exactly. `algorithm`:
     `kernel` is Morpho's own code on one thread, `parallel` divides it among threads, `auto` chooses between these two,
-    which have the same bits, and between packing x2 and reading it as it lies, by the crossovers of the machine profile
+    which have the same bits, and between packing x2 and reading it unpacked, by dispatch thresholds
     (`morpho doctor --measure`). `blas` is NumPy's OpenBLAS and `strassen` Strassen's method in Winograd's form; both
     have bits of their own and are used when named, or by `auto` under `mo.settings(fast=True)` where they were measured
     to be faster; they take floats, and `strassen` known sizes. A `Quantised` x2 counts as its transpose, (k, n),
@@ -87,7 +87,7 @@ def _fast(a: Node, b: Node) -> str:
     if not settings.get().fast or a.dtype not in (float32, float64) or not all(isinstance(s, int) for s in sizes):
         return "auto"
     trace = tracing.current
-    found = thresholds.crossovers().fast_algorithm(*sizes, blas=trace is None or not trace.whole)  # type: ignore[arg-type, misc]
+    found = thresholds.current().fast_algorithm(*sizes, blas=trace is None or not trace.whole)  # type: ignore[arg-type, misc]
     if trace is not None and found != "auto":
         trace.notes[f"fast: a product {sizes[0]} x {sizes[1]} x {sizes[2]} by {found}, measured to be faster"] = None
     return found

@@ -5,8 +5,8 @@ from __future__ import annotations
 from morpho.base import settings
 from morpho.base.target import current_isa
 from morpho.base.units import format_bytes, format_seconds
-from morpho.cost.dispatch_thresholds import DEFAULT, MOST, Crossovers, usual
-from morpho.tensor.tools.measure_thresholds import Check, check_auto, measure_crossovers
+from morpho.cost.dispatch_thresholds import DEFAULT, MOST, DispatchThresholds, defaults_for
+from morpho.tensor.tools.measure_thresholds import Check, check_auto, measure_thresholds
 
 MOST_SLOWER = 1.05  # what `auto` promises against the best of the kernels it chooses among
 
@@ -14,8 +14,8 @@ MOST_SLOWER = 1.05  # what `auto` promises against the best of the kernels it ch
 def show() -> None:
     """Measure, keep, and print what was found beside the defaults, and how `auto` does with it."""
     print("measuring products; this takes about half a minute and wants a machine that is otherwise idle")
-    found = measure_crossovers()
-    for name, here, default in rows(found, usual(current_isa().vector_bits)):
+    found = measure_thresholds()
+    for name, here, default in rows(found, defaults_for(current_isa().vector_bits)):
         print(f"  {name:52} {here:>16}   (default {default})")
     print("auto against the best kernel of the same bits")
     for check in check_auto(found):
@@ -24,7 +24,7 @@ def show() -> None:
     print(f"kept: {kept}")
 
 
-def rows(found: Crossovers, default: Crossovers = DEFAULT) -> list[tuple[str, str, str]]:
+def rows(found: DispatchThresholds, default: DispatchThresholds = DEFAULT) -> list[tuple[str, str, str]]:
     """Name, value here, default.
 
     >>> rows(DEFAULT)[2]
@@ -34,14 +34,14 @@ def rows(found: Crossovers, default: Crossovers = DEFAULT) -> list[tuple[str, st
     return [(name, here[name], there[name]) for name in here]
 
 
-def _texts(found: Crossovers) -> dict[str, str]:
-    direct, turned = (", ".join("any size" if limit == MOST else format_bytes(limit) for limit in limits) or "none"
-                      for limits in (found.direct_bytes, found.turned_bytes))
+def _texts(found: DispatchThresholds) -> dict[str, str]:
+    plain, transposed = (", ".join("any size" if limit == MOST else format_bytes(limit) for limit in limits) or "none"
+                      for limits in (found.unpacked_bytes, found.unpacked_transposed_bytes))
     return {
-        "right operand read unpacked, for 1, 2, ... rows": direct,
-        "transposed right operand, likewise": turned,
-        "rows up to which k runs in one block": str(found.one_block_rows),
-        "multiply-adds from which threads share a product": str(found.shared_points),
+        "right operand read unpacked, for 1, 2, ... rows": plain,
+        "transposed right operand, likewise": transposed,
+        "rows up to which k runs in one block": str(found.single_k_block_rows),
+        "multiply-adds from which threads share a product": str(found.parallel_macs),
         "fast: least size for BLAS": str(found.blas_size or "never"),
         "fast: least size for Strassen": str(found.strassen_size or "never"),
         "operations per second of contractions": f"{found.rates.flops_per_s:.3g}",

@@ -19,11 +19,11 @@ from morpho.backends.cpu.gemm import gemv
 from morpho.backends.cpu.gemm.gemm import GEMM
 from morpho.base.errors import ArgumentError
 from morpho.base.target import current_isa
-from morpho.cli import crossovers as cli
+from morpho.cli import dispatch_thresholds as cli
 from morpho.cli.main import app
 from morpho.cost import dispatch_thresholds as data
 from morpho.cost.contraction import ContractionRates
-from morpho.cost.dispatch_thresholds import DEFAULT, Crossovers, from_row, usual
+from morpho.cost.dispatch_thresholds import DEFAULT, DispatchThresholds, defaults_for, from_row
 from morpho.ir.graph import Graph
 from morpho.runtime import measure, thresholds
 from morpho.runtime.plans import stored_plan
@@ -33,25 +33,25 @@ SLOW_MEMORY = replace(DEFAULT, rates=ContractionRates(1e30, 1.0, 1e-9))
 FAST_BLAS = replace(DEFAULT, blas_size=4)
 
 
-def of_this_machine() -> Crossovers:
+def of_this_machine() -> DispatchThresholds:
     """Those in force where nothing was measured."""
-    return usual(current_isa().vector_bits)
+    return defaults_for(current_isa().vector_bits)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     """A profile of its own."""
     with mo.settings(cache_dir=str(tmp_path)):
-        thresholds._kept_crossovers.cache_clear()
+        thresholds._kept.cache_clear()
         yield tmp_path
-    thresholds._kept_crossovers.cache_clear()
+    thresholds._kept.cache_clear()
 
 
 def pair(rng: np.random.Generator, m: int, k: int, n: int) -> tuple[mo.Tensor, mo.Tensor]:
     return tuple(mo.asarray(rng.standard_normal(s).astype(np.float32), copy=True) for s in ((m, k), (k, n)))  # type: ignore
 
 
-def made(chosen: Crossovers, function: Any, *arguments: Any) -> tuple[Any, bytes]:
+def made(chosen: DispatchThresholds, function: Any, *arguments: Any) -> tuple[Any, bytes]:
     compiled = mo.compile(function)
     with thresholds.using(chosen):
         return compiled, compiled(*arguments).numpy().tobytes()
@@ -64,7 +64,7 @@ def test_packed_and_unpacked_have_the_same_bits(rng: np.random.Generator, turned
     def function(x: mo.Tensor, y: mo.Tensor) -> mo.Tensor:
         return mo.matmul(x[..., ::2], y.mT if turned else y)
 
-    limits = "turned_bytes" if turned else "direct_bytes"
+    limits = "unpacked_transposed_bytes" if turned else "unpacked_bytes"
     for rows, k, n, batch in ((1, 37, 41, ()), (5, 37, 41, (2,)), (1, 301, 131, ()), (2, 299, 4, ()), (3, 304, 2, (3,)),
                               (4, 300, 165, ()), (9, 303, 134, (2,))):
         a = mo.asarray(rng.standard_normal((*batch, rows, 2 * k)).astype(dtype))
@@ -137,7 +137,7 @@ def test_a_small_product_is_not_cut_for_threads_that_it_does_not_have(rng: np.ra
 def test_one_function_has_a_program_for_each_profile(rng: np.random.Generator) -> None:
     a, b = pair(rng, 3, 20, 20)
     f = mo.compile(lambda x, y: x @ y)
-    for chosen in (DEFAULT, replace(DEFAULT, direct_bytes=()), DEFAULT):
+    for chosen in (DEFAULT, replace(DEFAULT, unpacked_bytes=()), DEFAULT):
         with thresholds.using(chosen):
             f(a, b)
     assert f.stats["specialisations"] == 2
@@ -145,20 +145,20 @@ def test_one_function_has_a_program_for_each_profile(rng: np.random.Generator) -
 
 def test_blocks_of_k_have_the_same_bits(rng: np.random.Generator) -> None:
     a, b = pair(rng, 40, 1100, 30)
-    found = [made(replace(DEFAULT, one_block_rows=rows), lambda x, y: x @ y, a, b) for rows in (0, 40)]
+    found = [made(replace(DEFAULT, single_k_block_rows=rows), lambda x, y: x @ y, a, b) for rows in (0, 40)]
     depths = [f.current.plan.program.steps[-1].values[GEMM.at("depth")] for f, _ in found]
     assert depths[0] < 1100 <= depths[1] and found[0][1] == found[1][1]
 
 
-def test_threads_share_from_the_crossover_on(rng: np.random.Generator) -> None:
+def test_threads_share_from_the_threshold_on(rng: np.random.Generator) -> None:
     a, b = pair(rng, 48, 40, 60)
     runs, bits = [], []
     with mo.settings(threads=2):
         for points in (100, 1 << 40):
-            f, found = made(replace(DEFAULT, shared_points=points), lambda x, y: x @ y, a, b)
+            f, found = made(replace(DEFAULT, parallel_macs=points), lambda x, y: x @ y, a, b)
             pool = f.current.plan.executables[0].workers
             before = pool.runs
-            with thresholds.using(replace(DEFAULT, shared_points=points)):
+            with thresholds.using(replace(DEFAULT, parallel_macs=points)):
                 f(a, b)
             runs.append(pool.runs - before)
             bits.append(found)
@@ -209,11 +209,11 @@ def test_einsum_asks_the_profile_where_bits_allow_it(rng: np.random.Generator) -
     shapes = ((40, 10), (10, 4), (4, 10))
     floats = [mo.asarray(rng.standard_normal(shape)) for shape in shapes]
     whole = [mo.asarray(rng.integers(-9, 9, shape)) for shape in shapes]
-    usual, other = mo.einsum_path("ab,bc,cd->ad", *floats), ((1, 2), (0, 1))
-    assert usual.path != other and "by this machine" not in str(usual)
+    defaults_for, other = mo.einsum_path("ab,bc,cd->ad", *floats), ((1, 2), (0, 1))
+    assert defaults_for.path != other and "by this machine" not in str(defaults_for)
     expected = mo.einsum("ab,bc,cd->ad", *whole).numpy()
     with thresholds.using(SLOW_MEMORY):
-        assert mo.einsum_path("ab,bc,cd->ad", *floats).path == usual.path
+        assert mo.einsum_path("ab,bc,cd->ad", *floats).path == defaults_for.path
         assert mo.einsum_path("ab,bc,cd->ad", *whole).path == other
         named = mo.einsum_path("ab,bc,cd->ad", *floats, optimize="measured")
         assert named.path == other and str(named).endswith("by this machine's rates")
@@ -242,7 +242,7 @@ def test_the_disk_key_knows_the_profile(folder: Path, rng: np.random.Generator) 
 
     first = key(product)
     assert first is not None and first == key(product)
-    with thresholds.using(replace(DEFAULT, direct_bytes=())):
+    with thresholds.using(replace(DEFAULT, unpacked_bytes=())):
         assert key(product) not in (None, first)
     orders = [Graph((mo.einsum("ab,bc,cd->ad", a, b, c, optimize=path).node,)) for path in
               ([(0, 1), (0, 1)], [(1, 2), (0, 1)])]
@@ -252,8 +252,8 @@ def test_the_disk_key_knows_the_profile(folder: Path, rng: np.random.Generator) 
 # -- what is kept ------------------------------------------------------------------------------------------------------
 def test_wide_vectors_share_later() -> None:
     with mo.settings(isa="scalar"):
-        assert thresholds.crossovers() == usual(0) == DEFAULT
-    assert usual(512).shared_points == 2 * usual(256).shared_points == 4 * usual(128).shared_points
+        assert thresholds.current() == defaults_for(0) == DEFAULT
+    assert defaults_for(512).parallel_macs == 2 * defaults_for(256).parallel_macs == 4 * defaults_for(128).parallel_macs
 
 
 def test_nothing_is_measured_unasked(folder: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
@@ -262,25 +262,25 @@ def test_nothing_is_measured_unasked(folder: Path, monkeypatch: pytest.MonkeyPat
     with mo.settings(fast=True):
         (a @ b).numpy()
         mo.compile(lambda x, y: mo.einsum("ab,bc->ac", x, y, optimize="measured"))(a, b)
-    assert thresholds.crossovers() == of_this_machine() and not thresholds.crossovers_measured()
+    assert thresholds.current() == of_this_machine() and not thresholds.is_measured()
     assert not (folder / "profile.json").exists()
 
 
 def test_what_was_measured_is_kept_by_threads(folder: Path) -> None:
-    found = replace(DEFAULT, direct_bytes=(77, 5), one_block_rows=9)
+    found = replace(DEFAULT, unpacked_bytes=(77, 5), single_k_block_rows=9)
     with mo.settings(threads=2):
-        thresholds.store_crossovers(found)
-        assert thresholds.crossovers() == found and thresholds.crossovers_measured()
+        thresholds.store(found)
+        assert thresholds.current() == found and thresholds.is_measured()
     with mo.settings(threads=3):
-        assert thresholds.crossovers() == of_this_machine()
+        assert thresholds.current() == of_this_machine()
     thresholds.store_row(thresholds.profile_key(), "", [1e9, 1e9])  # other rows of the file stay
     with mo.settings(threads=2):
-        thresholds._kept_crossovers.cache_clear()
-        assert thresholds.crossovers() == found
+        thresholds._kept.cache_clear()
+        assert thresholds.current() == found
     with mo.settings(threads=2, cache=False):
-        thresholds.store_crossovers(DEFAULT)  # kept nowhere
+        thresholds.store(DEFAULT)  # kept nowhere
     with mo.settings(threads=2):
-        assert thresholds.crossovers() == found
+        assert thresholds.current() == found
 
 
 GOOD = json.loads(json.dumps(DEFAULT.row()))
@@ -293,20 +293,27 @@ BAD: list[Any] = [
 ]
 
 
+def test_what_was_measured_long_ago_still_loads() -> None:
+    """The keys of profile.json are older than the names of the fields."""
+    found = from_row({**GOOD, "direct_bytes": [7], "turned_bytes": [5], "one_block_rows": 3, "shared_points": 9})
+    assert found == DispatchThresholds((7,), (5,), 3, 9)
+    assert thresholds._stored_key().endswith(f" crossovers of kernels {data.KERNELS}")
+
+
 @pytest.mark.parametrize("row", BAD, ids=range(len(BAD)))
-def test_odd_rows_are_no_crossovers(row: Any) -> None:
+def test_odd_rows_are_no_thresholds(row: Any) -> None:
     assert from_row(row) is None
 
 
 def test_a_damaged_profile_is_said_and_left_alone(folder: Path) -> None:
     assert from_row(GOOD) == DEFAULT
-    (folder / "profile.json").write_text(json.dumps({thresholds._crossovers_key(): BAD[3]}))
+    (folder / "profile.json").write_text(json.dumps({thresholds._stored_key(): BAD[3]}))
     said: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger("morpho").addHandler(handler)
     try:
-        assert thresholds.crossovers() == thresholds.crossovers() == of_this_machine()
+        assert thresholds.current() == thresholds.current() == of_this_machine()
     finally:
         logging.getLogger("morpho").removeHandler(handler)
     assert len(said) == 1 and "are damaged" in said[0]
@@ -329,29 +336,29 @@ def test_measuring_keeps_and_shows(quick: None, folder: Path) -> None:
     with mo.settings(threads=2):
         found = CliRunner().invoke(app, ["doctor", "--measure"])
         assert found.exit_code == 0, found.output
-        kept = thresholds.crossovers()
-        assert thresholds.crossovers_measured() and kept.rates != DEFAULT.rates
-        assert {*kept.direct_bytes, *kept.turned_bytes} <= {0, 4 * 8 * 8, data.MOST}
-    for shown in (f"default {of_this_machine().shared_points}", "8 x 8 x 8", str(folder)):
+        kept = thresholds.current()
+        assert thresholds.is_measured() and kept.rates != DEFAULT.rates
+        assert {*kept.unpacked_bytes, *kept.unpacked_transposed_bytes} <= {0, 4 * 8 * 8, data.MOST}
+    for shown in (f"default {of_this_machine().parallel_macs}", "8 x 8 x 8", str(folder)):
         assert shown in found.output
 
 
 @pytest.mark.parametrize(("first_wins", "expected"), [
-    (True, {"direct_bytes": (data.MOST,) * 3, "one_block_rows": 4, "shared_points": 1 << 40, "blas_size": 0,
+    (True, {"unpacked_bytes": (data.MOST,) * 3, "single_k_block_rows": 4, "parallel_macs": 1 << 40, "blas_size": 0,
             "strassen_size": 0}),
-    (False, {"direct_bytes": (), "one_block_rows": 0, "shared_points": 63, "blas_size": 4, "strassen_size": 8})])
+    (False, {"unpacked_bytes": (), "single_k_block_rows": 0, "parallel_macs": 63, "blas_size": 4, "strassen_size": 8})])
 def test_who_wins_decides(quick: None, folder: Path, monkeypatch: pytest.MonkeyPatch, first_wins: bool,
                           expected: dict[str, Any]) -> None:
     """With times that follow the order of the ways, not the clock."""
     monkeypatch.setattr(measure_thresholds, "race", lambda ways, settle_s=0.0: [
         float(n + 1 if first_wins else len(ways) - n) for n in range(len(ways))])
     with mo.settings(threads=2):
-        found = measure_thresholds.measure_crossovers(keep=False)
-    assert {name: getattr(found, name) for name in expected} == expected and not thresholds.crossovers_measured()
+        found = measure_thresholds.measure_thresholds(keep=False)
+    assert {name: getattr(found, name) for name in expected} == expected and not thresholds.is_measured()
 
 
 @pytest.mark.parametrize(("wins", "first"), [("111", 1), ("110", 0), ("011", 2), ("000", 0), ("101", 3)])
-def test_a_crossover_is_one_sided(wins: str, first: int) -> None:
+def test_a_threshold_is_one_sided(wins: str, first: int) -> None:
     assert measure_thresholds.first_of((1, 2, 3), lambda size: wins[size - 1] == "1") == first
 
 
