@@ -264,7 +264,7 @@ def _make(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[in
         thrifty = budget is not None or any(node.op.name == "again" for node in fused.nodes)
         apart = MEMORY in switched_off(chosen.passes_off)
         context = ProgramContext(threads.wanted_threads(), dispatch, constants, updates, own_outputs,
-                                 concurrent=chosen.joint and chosen.level > 0 and not thrifty,
+                                 concurrent=chosen.co_schedule and chosen.level > 0 and not thrifty,
                                  reuse=chosen.level > 0 and not apart, apart=apart)
         return program, context, finish(program, context)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from morpho.backends.cpu.driver.abi import Distances, Function
 from morpho.backends.cpu.driver.entry_code import elsewhere, entry, try_tables
-from morpho.backends.cpu.driver.run_code import evaluate, joint_piece, run, run_joint, run_step
+from morpho.backends.cpu.driver.run_code import evaluate, launch_piece, run, run_launch, run_step
 from morpho.backends.cpu.driver.serve_code import serve
 from morpho.backends.cpu.driver.target_code import deliver
 from morpho.backends.cpu.driver.thread_code import thread_functions
@@ -22,9 +22,9 @@ def driver_text(at: Distances, pauses: bool = False) -> str:
     parts = [
         *thread_functions(pauses),
         run_step(Function("run_step", "ptr %step, ptr %slots, ptr %values, ptr %scratch, ptr %pool", "i32")),
-        joint_piece(Function("joint_piece", "ptr %rows, ptr %pieces, i64 %first, i64 %last, i64 %left, i64 %right, "
+        launch_piece(Function("launch_piece", "ptr %rows, ptr %pieces, i64 %first, i64 %last, i64 %left, i64 %right, "
                                             "ptr %scratch", "i32")),
-        run_joint(Function("run_joint", "ptr %step, ptr %slots, ptr %values, ptr %scratch, ptr %pool", "i64")),
+        run_launch(Function("run_launch", "ptr %step, ptr %slots, ptr %values, ptr %scratch, ptr %pool", "i64")),
         evaluate(Function("evaluate", "ptr %program, ptr %symbols, ptr %values", "void")),
         deliver(Function("deliver", "ptr %moves, i64 %count, i64 %status, ptr %copy", "void")),
         run(Function("run", "ptr %program, ptr %slots, ptr %values, ptr %scratch", "i64")),

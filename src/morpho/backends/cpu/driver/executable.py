@@ -115,7 +115,7 @@ class Executable:
     def _build_steps(self, addresses: Iterator[int]) -> None:
         words: list[int] = []
         thresholds = self.thresholds
-        self.joint = self._build_joint(thresholds)
+        self.co_schedule = self._build_co_schedule(thresholds)
         self.place_tables = []
         for number, step in enumerate(self.steps):
             address = next(addresses)
@@ -138,11 +138,11 @@ class Executable:
                       step.kernel.scratch_bytes_per_column, step.kernel.scratch_bytes + step.scratch,
                       pieces_per_thread(step), least_work(step, thresholds),
                       -1 if step.together == 0 else step.together if step.together > 1 else 0,
-                      self.joint[number].ctypes.data if number in self.joint else 0, int(alternates(step))]
+                      self.co_schedule[number].ctypes.data if number in self.co_schedule else 0, int(alternates(step))]
         self.step_table = np.array(words or [0], np.int64)
 
-    def _build_joint(self, thresholds: DispatchThresholds) -> dict[int, np.ndarray]:
-        """The table of every joint launch, by the number of its first step."""
+    def _build_co_schedule(self, thresholds: DispatchThresholds) -> dict[int, np.ndarray]:
+        """The table of every co-scheduled launch, by the number of its first step."""
         found = {}
         for number, group in groups(self.steps):
             listed = pieces(group, self.threads, thresholds)
@@ -196,9 +196,9 @@ class Executable:
             self.epoch = threads.epoch
 
     @property
-    def joint_launches(self) -> int:
+    def co_scheduled_launches(self) -> int:
         """How often several steps ran as one launch so far."""
-        return int(self.words[ProgramField.JOINT])
+        return int(self.words[ProgramField.CO_SCHEDULED])
 
     # -- needs ---------------------------------------------------------------------------------------------------------
     @property
