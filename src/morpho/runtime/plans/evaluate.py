@@ -261,7 +261,7 @@ def _make(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[in
     def lower(fused: Graph, announce: Callable[[Any], None] | None = None) -> tuple[Program, ProgramContext, Rows]:
         program = build_program(fused, own_outputs, inputs, current_target(), constants, dispatch, announce)
         # What runs together is alive together: not where values are computed again to save memory.
-        thrifty = budget is not None or any(node.op.name == "again" for node in fused.nodes)
+        thrifty = budget is not None or any(node.op.name == "remat_barrier" for node in fused.nodes)
         apart = MEMORY in switched_off(chosen.passes_off)
         context = ProgramContext(threads.wanted_threads(), dispatch, constants, updates, own_outputs,
                                  concurrent=chosen.co_schedule and chosen.level > 0 and not thrifty,

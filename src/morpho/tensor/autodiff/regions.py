@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, rebuild
-from morpho.ops.order import again, unmarked
+from morpho.ops.order import remat_barrier, unmarked
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Region:
             if current.serial not in self.inside:
                 outer = current if self.around is None else self.around.copy(current)
                 assert self.after is not None
-                self.copies[current.serial] = again(outer, self.after) if current.serial in self.edge else outer
+                self.copies[current.serial] = remat_barrier(outer, self.after) if current.serial in self.edge else outer
                 continue
             waiting = [child for child in current.inputs if child.serial not in self.copies]
             if waiting:
