@@ -173,7 +173,7 @@ def blocks() -> int:
     return _blocks
 
 
-def settings(**changes: object) -> Block:
+def settings(**changes: object) -> SettingsBlock:
     """Change settings inside a `with` block: `with mo.settings(level=0, threads=1): ...`, or around a function, as its
     decorator. The call alone changes nothing, and warns.
 
@@ -188,12 +188,12 @@ def settings(**changes: object) -> Block:
     if unknown:
         raise fail(ArgumentError, "settings", f"unknown settings {sorted(unknown)}",
                    "the settings are " + ", ".join(field.name for field in fields(Settings)))
-    return Block(_one(_check(replace(get(), **changes))))  # type: ignore[arg-type]
+    return SettingsBlock(_one(_check(replace(get(), **changes))))  # type: ignore[arg-type]
 
 
-def of(chosen: Settings) -> Block:
+def of(chosen: Settings) -> SettingsBlock:
     """A block under settings that were in force elsewhere."""
-    return Block(_one(chosen))
+    return SettingsBlock(_one(chosen))
 
 
 @lru_cache(maxsize=256)
@@ -202,7 +202,7 @@ def _one(chosen: Settings) -> Settings:
     return chosen
 
 
-class Block(ContextDecorator):
+class SettingsBlock(ContextDecorator):
     """Settings as a block, or around a decorated function. One that is dropped without having been either says so:
     `mo.settings(threads=1)` on a line of its own changes nothing."""
 
@@ -213,8 +213,8 @@ class Block(ContextDecorator):
         self._used = True
         return super().__call__(function)
 
-    def _recreate_cm(self) -> Block:
-        return Block(self._chosen)  # for every call of a decorated function
+    def _recreate_cm(self) -> SettingsBlock:
+        return SettingsBlock(self._chosen)  # for every call of a decorated function
 
     def __enter__(self) -> Settings:
         if self._entered:

@@ -28,7 +28,7 @@ from morpho.program.program import Program, Step
 MOST_FACTORS = 4  # dynamic sizes that one term of a number multiplies
 
 
-class Table:
+class SizeTable:
     """Numbers in order, each a size; equal ones share an entry unless they must stand together."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Executable:
         self.results = [s for s in program.slots if s.kind == "result"]
         self.slot_number: dict[int, int] = {}
         self._number_slots()
-        self.table = Table()
+        self.table = SizeTable()
         self.guards = [(len(sizes), self.table.run(sizes)) for sizes in extra]
         kernels = [kernel for step in self.steps for kernel in step.kernels]
         self._build_steps(iter(kernel_addresses(kernels)))
