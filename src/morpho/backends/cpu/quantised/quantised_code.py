@@ -11,7 +11,7 @@ from morpho.backends.cpu.codegen.emit import Emitter, Value
 from morpho.backends.cpu.gemm.gemm import UNROLL, GemmKernel
 from morpho.backends.cpu.gemm.gemm_code import GemmCode
 from morpho.backends.cpu.gemm.microkernel import Function, MicroKernel
-from morpho.backends.cpu.gemm.row_packers import RowPacker
+from morpho.backends.cpu.gemm.packing.row_packers import RowPacker
 from morpho.backends.cpu.gemm.tiling import Register
 from morpho.backends.cpu.quantised.quantised import QuantisedGemmKernel
 from morpho.base.dtypes import float16, float32
