@@ -32,7 +32,7 @@ from threading import RLock
 
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, DeviceError, MemoryLimit, MorphoError, ValueFault, fail
-from morpho.base.fork_safe import ForkSafe
+from morpho.base.python.fork_safe import ForkSafe
 from morpho.base.target import ALIGNMENT_BYTES
 from morpho.base.units import format_bytes
 from morpho.runtime.memory.chunk import ALONE, HUGE_PAGE_BYTES, MAPPED_BYTES, ZEROED, Chunk, size_class

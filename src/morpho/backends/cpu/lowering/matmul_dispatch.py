@@ -25,8 +25,8 @@ from morpho.backends.cpu.quantised.int8 import Int8Matmul
 from morpho.backends.cpu.quantised.quantised import QuantisedMatmul
 from morpho.base.dims import Shape, Size
 from morpho.base.dtypes import DType, bfloat16
-from morpho.base.lazy import cached_property
 from morpho.base.machine import Isa
+from morpho.base.python.lazy import cached_property
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import DispatchThresholds
 from morpho.ir.node import Node
