@@ -33,6 +33,9 @@ from morpho.base.dtypes import (
 )
 from morpho.base.dtypes import bool_ as bool
 from morpho.base.settings import settings
+from morpho.tensor.control.associative import associative_scan
+from morpho.tensor.control.branches import cond, switch
+from morpho.tensor.control.loops import fori_loop, map, scan, while_loop
 from morpho.tensor.convert import public_asarray as asarray
 from morpho.tensor.core import Tensor, realise
 from morpho.tensor.device import device, devices
@@ -258,6 +261,8 @@ __all__ = [
     # indexing, searching, sets, sorting
     "argmax", "argmin", "argsort", "count_nonzero", "embedding", "nonzero", "one_hot", "scatter", "scatter_add",
     "searchsorted", "sort", "take", "take_along_axis", "unique_all", "unique_counts", "unique_inverse", "unique_values",
+    # loops and branches
+    "associative_scan", "cond", "fori_loop", "map", "scan", "switch", "while_loop",
     # statistics and utility
     "all", "any", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod", "std", "sum", "var",
     # the engine

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from control_cases import CONTROL
 from elementwise_cases import ELEMENTWISE
 from host_cases import HOST
 from layer_cases import LAYERS
@@ -13,7 +14,7 @@ from moving_cases import MOVING
 from shaped_case import Shaped
 from source_cases import SOURCES
 
-SHAPED: list[Shaped] = [*MOVING, *LAYERS, *HOST, *SOURCES]
+SHAPED: list[Shaped] = [*MOVING, *LAYERS, *HOST, *SOURCES, *CONTROL]
 ELSEWHERE = {"data": "a leaf that holds memory: every lazy evaluation in tests/fuzz uses it"}
 
 

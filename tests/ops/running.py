@@ -14,6 +14,7 @@ import morpho.tensor.jit.compile  # noqa: F401  (tells the driver where things l
 from morpho.backends.reference import reference
 from morpho.base.dims import Dim, evaluate
 from morpho.base.dtypes import DType, bfloat16
+from morpho.ir.body import Body
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, make, toposort
 from morpho.ir.op import Spec
@@ -79,6 +80,8 @@ def fixed(outputs: Iterable[Node], sizes: Mapping[str, int] | None) -> list[Node
             return evaluate(value, sizes or {})
         if isinstance(value, Spec):
             return Spec(fix(value.shape), value.dtype)
+        if isinstance(value, Body):
+            return Body(fixed(value.outputs, sizes))
         return tuple(fix(item) for item in value) if isinstance(value, tuple) else value
 
     done: dict[int, Node] = {}

@@ -60,7 +60,7 @@ WORDS = {
     "set_num_threads", "utils",
     "quantile", "percentile", "cov", "corrcoef", "partition", "argpartition", "top_k", "kron", "interp", "select",
     "divmod", "unravel_index", "array_split", "savez", "conv3d", "dropout", "set_default_dtype", "erfinv", "lgamma",
-    "dstack", "put_along_axis", "scan", "cond", "while_loop", "fori_loop", "lax", "numpy", "device_put", "tree_map",
+    "dstack", "put_along_axis", "lax", "numpy", "device_put", "tree_map",
     "block_until_ready", "pmap", "shard_map"}
 # Names that are ours under another one: (arguments, the original's answer), for those that work alike on numbers.
 ALIKE: dict[str, tuple[list[Any], Any]] = {

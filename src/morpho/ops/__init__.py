@@ -19,5 +19,5 @@ from morpho.ops import (
     sources,
 )
 
-__all__ = ["attention", "contract", "control", "convolution", "elementwise", "fused", "host", "identity", "index", "losses",
-           "move", "order", "quantised", "reduce", "scan", "sources"]
+__all__ = ["attention", "contract", "control", "convolution", "elementwise", "fused", "host", "identity", "index",
+           "losses", "move", "order", "quantised", "reduce", "scan", "sources"]

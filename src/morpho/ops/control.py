@@ -4,11 +4,11 @@ A body is a program over parameters (`ir/body.py`) that stand, in order, for wha
 
 | op | inputs | a body's parameters | its outputs |
 |---|---|---|---|
-| scan | carries, xs, constants | carries, one slice of each xs, constants, and the turn's number if `counts` | carries, one slice of each ys |
+| scan | carries, xs, constants | carries, a slice of each xs, constants, turn | carries, a slice of each ys |
 | while_loop | carries, constants | carries, constants | `test`: one bool; `turn`: carries |
 | switch | which branch, operands | operands | results, of the same specs in every branch |
 
-Results are carries after the last turn, then the ys, stacked along a new first axis. A loop has the bits of its turns
+The turn's number is a parameter where `counts` says so. Results are carries after the last turn, then the ys, stacked along a new first axis. A loop has the bits of its turns
 written out one after another: nothing is computed otherwise because it stands in a body.
 """
 
@@ -21,11 +21,10 @@ from morpho.base.dtypes import bool_, int64
 from morpho.base.errors import ArgumentError, ShapeError, fail
 from morpho.ir.body import Body, parameter
 from morpho.ir.node import Node, make
-from morpho.ir.op import ANY, Attributes, NoGradient, Op, Spec, register
+from morpho.ir.op import ANY, JOINT, Attributes, NoGradient, Op, Spec, register
 from morpho.ops.algebra import add, constant_like, zeros_like
 from morpho.ops.sources import pick
 
-JOINT = frozenset({"joint gradient"})
 COUNTER = Spec((), int64)  # of a turn's number
 PullBack = Callable[[Sequence[Node], Sequence[Node], Sequence[Node]], list[Node]]
 _pull_back: list[PullBack] = []  # told by the floor that differentiates programs: rules here differentiate bodies
@@ -85,8 +84,8 @@ def _same(operation: str, wanted: Sequence[Spec], found: Sequence[Spec]) -> None
         raise fail(ShapeError, operation, f"a turn returns {len(found)} carried values, {len(wanted)} go in")
     for number, (one, other) in enumerate(zip(wanted, found, strict=True)):
         if one != other:
-            raise fail(ShapeError, operation, f"carried value {number} goes in as {one.dtype}{list(one.shape)} and comes "
-                                              f"out as {other.dtype}{list(other.shape)}",
+            raise fail(ShapeError, operation,
+                       f"carried value {number} goes in as {_told([one])} and comes out as {_told([other])}",
                        "a turn must return what it was given: cast or reshape it, or begin with another value")
 
 
@@ -217,10 +216,10 @@ def _vjp_switch(node: Node, cotangents: Sequence[Node | None]) -> list[Node | No
     return gradients
 
 
-SCAN = register(Op("scan", "control", _infer_scan, _vjp_scan, _no_reference, properties=JOINT, arity=ANY))
+SCAN = register(Op("scan", "control", _infer_scan, _vjp_scan, _no_reference, properties=frozenset({JOINT}), arity=ANY))
 WHILE = register(Op("while_loop", "control", _infer_while,
                     NoGradient("the number of its turns is not known before it ran; mo.jvp goes through it, and "
                                "mo.fori_loop or mo.scan with a fixed number of turns have a gradient", missing=True),
                     _no_reference, arity=ANY))
-SWITCH = register(Op("switch", "control", _infer_switch, _vjp_switch, _no_reference, properties=JOINT,
+SWITCH = register(Op("switch", "control", _infer_switch, _vjp_switch, _no_reference, properties=frozenset({JOINT}),
                      arity=(1, float("inf"))))

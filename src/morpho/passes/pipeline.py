@@ -23,6 +23,7 @@ from morpho.passes.fusion.fuse import fuse, single
 from morpho.passes.fusion.prologue import prologue
 from morpho.passes.memory.liveness import Updates
 from morpho.passes.memory.schedule import schedule
+from morpho.passes.regions import optimise_bodies
 from morpho.passes.remat.remat import Budget, Recomputed, remat
 from morpho.passes.simplify import simplify
 
@@ -159,6 +160,7 @@ def optimise(graph: Graph, level: int, passes_off: str = "", keep_texts: bool = 
     context = Context(frozenset(switched_off(passes_off)), updates, budget, measure)
     report = context.report
     graph, _ = unmarked(graph)
+    graph = optimise_bodies(graph, lambda body: optimise(body, level, passes_off)[0])
     if keep_texts:
         report.texts["traced"] = to_text(graph)
     for name in chosen_passes(level, passes_off, budget is not None):

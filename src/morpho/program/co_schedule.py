@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from morpho.base.dims import upper
 from morpho.cost.dispatch_thresholds import DispatchThresholds
 from morpho.passes.memory.liveness import Updates
-from morpho.program.program import HostStep, Program, Step
+from morpho.program.program import AnyStep, Control, HostStep, Program, Step
 from morpho.program.view import View
 
 WORK_PER_THREAD = 1 << 20  # below this much work (columns x operations) a second thread costs more than it gives
@@ -168,13 +168,13 @@ def possible_aliases(program: Program, updates: Updates) -> Aliases:
 def join_steps(program: Program, threads: int, thresholds: DispatchThresholds, updates: Updates,
                own_outputs: bool) -> None:
     """Put the steps of each group in a row and mark them: `together` of the first says how many, of the others 0."""
-    if threads < 2:
+    if threads < 2 or program.loops:  # what runs in which turn is not seen here
         return
     aliases = possible_aliases(program, updates) if own_outputs else {}
-    waiting: list[Seen | HostStep] = [
-        step if isinstance(step, HostStep) else _seen(program, step, threads, thresholds, aliases)
+    waiting: list[Seen | HostStep | Control] = [
+        step if isinstance(step, HostStep | Control) else _seen(program, step, threads, thresholds, aliases)
         for step in reversed(program.steps)]
-    done: list[Step | HostStep] = []
+    done: list[AnyStep] = []
     while waiting:
         first = waiting[-1]
         if isinstance(first, Seen) and first.alone:
@@ -187,18 +187,18 @@ def join_steps(program: Program, threads: int, thresholds: DispatchThresholds, u
                 _mark(steps)
                 continue
         waiting.pop()
-        done.append(first if isinstance(first, HostStep) else first.step)
+        done.append(first.step if isinstance(first, Seen) else first)
     program.steps = done
 
 
-def _gathered(waiting: Sequence[Seen | HostStep], threads: int) -> tuple[list[Seen], list[Seen]]:
+def _gathered(waiting: Sequence[Seen | HostStep | Control], threads: int) -> tuple[list[Seen], list[Seen]]:
     """Small steps that can run first, and then, at the same time, the next one of `waiting`, which stands last, and
     those soon after it that need nothing else."""
     before: list[Seen] = []
     group: list[Seen] = []
     near: list[Seen] = []
     for found in waiting[:-AHEAD - 1:-1]:
-        if isinstance(found, HostStep):
+        if not isinstance(found, Seen):
             break
         near.append(found)
     most = sum(seen.share for seen in near if seen.alone)
@@ -229,7 +229,7 @@ def _mark(group: Sequence[Step]) -> None:
     group[0].together = len(group)
 
 
-def groups(steps: Sequence[Step | HostStep]) -> Iterator[tuple[int, list[Step]]]:
+def groups(steps: Sequence[AnyStep]) -> Iterator[tuple[int, list[Step]]]:
     """The co-scheduled launches among steps: number of the first, and all of each."""
     for number, step in enumerate(steps):
         if isinstance(step, Step) and step.together > 1:

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from morpho.base.dims import Dim
 from morpho.program.plan_memory import written
-from morpho.program.program import HostStep, Program, Step
+from morpho.program.program import AnyStep, Program, Step, span
 
 
 def hoist(program: Program, constants: Collection[int]) -> None:
@@ -23,8 +23,10 @@ def hoist(program: Program, constants: Collection[int]) -> None:
         for place in written(step):
             writers.setdefault(place.slot, []).append(number)
     moved: set[int] = set()
+    inside = {n for first in range(len(program.steps)) if (length := span(program.steps, first)) > 1
+              for n in range(first, first + length)}
     for number, step in enumerate(program.steps):
-        if _can_move(program, step, fixed):
+        if number not in inside and _can_move(program, step, fixed):
             moved.add(number)
             fixed |= {place.slot for place in written(step) if max(writers[place.slot]) <= number}
     _drop_half_written(program, moved, writers)
@@ -37,8 +39,8 @@ def hoist(program: Program, constants: Collection[int]) -> None:
         program.kept[slot] = slot in read
 
 
-def _can_move(program: Program, step: Step | HostStep, fixed: set[int]) -> bool:
-    if isinstance(step, HostStep) or step.may_fault:  # an index is found wrong when the function is called
+def _can_move(program: Program, step: AnyStep, fixed: set[int]) -> bool:
+    if not isinstance(step, Step) or step.may_fault:  # an index is found wrong when the function is called
         return False
     if any(isinstance(n, Dim) for n in (*step.values, step.rows, step.columns)):
         return False

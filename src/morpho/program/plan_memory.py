@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from morpho.passes.memory.arena import Lifetime, plan
 from morpho.program.co_schedule import groups
-from morpho.program.program import HostStep, Program, Step
+from morpho.program.program import AnyStep, HostStep, Program, Step
 from morpho.program.view import View
 
 
@@ -51,7 +51,7 @@ def _root(slot: int, shared: dict[int, int]) -> int:
     return slot
 
 
-def written(step: Step | HostStep) -> list[View]:
+def written(step: AnyStep) -> list[View]:
     return list(step.outputs) if isinstance(step, HostStep) else step.written
 
 

@@ -6,7 +6,7 @@ with its places and numbers, or a host operation on NumPy arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from morpho.base.dims import Size, product, upper
@@ -19,7 +19,8 @@ from morpho.program.view import View
 
 @dataclass(slots=True)
 class Slot:
-    """Memory for `elements` of a dtype. `kind` is input, result or temporary; `index` counts within the kind."""
+    """Memory for `elements` of a dtype. `kind` is input, result, temporary or cursor (memory of another
+    slot, which a loop chooses at every turn); `index` counts within the kind."""
 
     kind: str
     dtype: DType
@@ -147,12 +148,66 @@ class HostStep:
         return list(self.inputs)
 
 
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A slot whose memory moves: `base`, and `stride` elements further at every turn of a loop."""
+
+    slot: int
+    base: View
+    stride: Size = 0
+
+
+@dataclass(slots=True)
+class Control:
+    """Where the order of steps is not the one they stand in. Steps of a loop stand between a "loop" and its "end",
+    which have the same `number`; a "test" between them leaves the loop when its value is false. Branches follow a
+    "branch", each behind a "case", up to the "join"."""
+
+    kind: str
+    number: int
+    label: str = ""
+    origin: str = ""
+    turns: Size | None = None  # of a loop; None where a test ends it
+    moving: tuple[Cursor, ...] = ()  # of a loop: set anew at every turn
+    carried: tuple[tuple[Cursor, Cursor], ...] = ()  # of a loop: read and written memory, exchanged after every turn
+    value: View | None = None  # one number: a test's bool, a branch's whole number, or where a loop puts its turn's
+    backwards: bool = False  # whether a loop counts its turns down
+    reads: list[View] = field(default_factory=list)  # what must be there until here
+    written: list[View] = field(default_factory=list)
+
+    may_fault = False
+    in_place = False
+
+    @property
+    def operands(self) -> set[int]:
+        """It reads nothing by itself."""
+        return set()
+
+    @property
+    def cost(self) -> Cost:
+        """What stands between its marks costs something, not they."""
+        return Cost(0, 0)
+
+
+AnyStep = Step | HostStep | Control
+
+
+def span(steps: Sequence[AnyStep], first: int) -> int:
+    """How many steps belong to the one at `first`: itself, or a loop to its end, a branch to its join."""
+    step = steps[first]
+    if not isinstance(step, Control) or step.kind not in ("loop", "branch"):
+        return 1
+    last = {"loop": "end", "branch": "join"}[step.kind]
+    return next(n + 1 for n, other in enumerate(steps[first:])
+                if isinstance(other, Control) and other.kind == last and other.number == step.number)
+
+
 @dataclass
 class Program:
     """Steps, slots, and the place of every output."""
 
     slots: list[Slot] = field(default_factory=list)
-    steps: list[Step | HostStep] = field(default_factory=list)
+    steps: list[AnyStep] = field(default_factory=list)
     outputs: list[View] = field(default_factory=list)
     prepare: list[Step] = field(default_factory=list)  # steps on constants, run once
     kept: dict[int, bool] = field(default_factory=dict)  # slots they write, and whether a call reads them
@@ -167,4 +222,9 @@ class Program:
 
     @property
     def is_native(self) -> bool:
-        return all(isinstance(step, Step) for step in self.steps)
+        return not any(isinstance(step, HostStep) for step in self.steps)
+
+    @property
+    def loops(self) -> bool:
+        """Whether its steps stand in another order than they run in."""
+        return any(isinstance(step, Control) for step in self.steps)

@@ -31,7 +31,7 @@ from morpho.ir.serialise import dump_graph, load_graph
 from morpho.passes.pipeline import optimise
 from morpho.program.kernel import Kernel
 from morpho.program.plan_memory import plan_memory
-from morpho.program.program import HostStep, Program, Step
+from morpho.program.program import Control, HostStep, Program, Step
 from morpho.program.view import View
 
 MAGIC = b"morpho-cpu-1\n"
@@ -156,9 +156,9 @@ class CpuExecutable:
     def __init__(self, lowered: Lowered, thresholds: DispatchThresholds) -> None:
         self.lowered, self.program = lowered, lowered.program
         self.segments: list[Executable | HostStep] = []
-        run: list[Step] = []
+        run: list[Step | Control] = []
         for step in [*self.program.steps, None]:
-            if isinstance(step, Step):
+            if isinstance(step, Step | Control):
                 run.append(step)
                 continue
             if run:

@@ -15,6 +15,7 @@ from morpho.cost.estimate import spec_bytes
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.views import is_view, look_through, maker_of, root_of
+from morpho.ops.control import bodies_of
 from morpho.passes.fusion.epilogue import PRODUCTS
 from morpho.passes.memory.arena import aligned
 from morpho.passes.remat.bodies import is_product, outside
@@ -206,7 +207,8 @@ def room_of(node: Node) -> int:
 def checked_indices(node: Node) -> set[tuple[int, Size]] | None:
     """What a node checks: indices, by the serial of the value they are views of, and the size they must be less than;
     None where it may fail in another way."""
-    if node.op.kind == "host":
+    if node.op.kind == "host" or (node.op.kind == "control" and any(
+            checked_indices(part) != set() for body in bodies_of(node) for part in body.graph.nodes)):
         return None
     found: set[tuple[int, Size]] = set()
     for part in node["body"].graph.nodes if "body" in node.attributes else (node,):

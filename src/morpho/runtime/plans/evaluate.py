@@ -41,7 +41,7 @@ from morpho.passes.memory.liveness import Updates
 from morpho.passes.pipeline import MEMORY, Report, optimise, switched_off
 from morpho.passes.remat.remat import Budget
 from morpho.program.pipeline import ProgramContext, Rows, finish
-from morpho.program.program import HostStep, Program, Step
+from morpho.program.program import Control, HostStep, Program, Step
 from morpho.program.view import View
 from morpho.runtime import thresholds
 from morpho.runtime.code_cache.cache import BoundedCache
@@ -233,7 +233,7 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, device: str = HOST,
     milliseconds["plan"] = 1e3 * (looked - started)
     plan = ExecutionPlan(graph, program, segments, report, milliseconds, before, code.counters.snapshot(), remake,
                 settings.get(), made, {} if found is None else found.figures, prepare, lines, device)
-    if key is not None and found is None and program.is_native:
+    if key is not None and found is None and program.is_native and not program.loops:
         stored_plan.save(key, graph, StoredPlan(program, report, plan.figures()))
         milliseconds["plan"] += 1e3 * (time.perf_counter() - ended)
     return plan
@@ -296,9 +296,9 @@ def _refuse(program: Program, whole: bool) -> None:
 
 def _segments(program: Program, guards: Sequence[Sequence[Size]]) -> list[Executable | HostStep]:
     segments: list[Executable | HostStep] = []
-    run: list[Step] = []
+    run: list[Step | Control] = []
     for step in program.steps:
-        if isinstance(step, Step):
+        if not isinstance(step, HostStep):
             run.append(step)
             continue
         if run:

@@ -15,6 +15,7 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
 from morpho.ir.op import JOINT, NoGradient
 from morpho.ir.views import literal
+from morpho.ops import control
 from morpho.ops.algebra import add, cast, constant, constant_like, expand, zeros_like
 from morpho.ops.identity import mark
 from morpho.passes.canonical import inline_without_gradient
@@ -90,6 +91,9 @@ def pull_back(outputs: Sequence[Node], cotangents: Sequence[Node], leaves: Seque
     """As `gradients_of`, with zeros where nothing depends on a leaf."""
     found = gradients_of(outputs, cotangents, leaves)
     return [zeros_like(leaf) if part is None else part for leaf, part in zip(leaves, found, strict=True)]
+
+
+control.set_pull_back(pull_back)
 
 
 def total(parts: Sequence[Node]) -> Node:

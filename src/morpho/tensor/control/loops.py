@@ -10,6 +10,7 @@ from morpho.base.dims import Dim, Size
 from morpho.base.dtypes import bool_, int64
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.base.trees import LEAF, unflatten
+from morpho.ir.body import Body, cut_out
 from morpho.ir.node import Node, make
 from morpho.ir.op import Spec
 from morpho.ops import control
@@ -17,7 +18,7 @@ from morpho.ops.algebra import add, cast, constant
 from morpho.tensor.control.body_trace import Traced, check_tensors, closed, leaves_of, trace
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
-from morpho.tensor.functions.move import reshape
+from morpho.tensor.functions.move import concat, reshape, stack
 from morpho.tensor.state.trace import current_trace
 
 _NOTHING = ("static", "NoneType", None)
@@ -84,7 +85,8 @@ def _length(inputs: Sequence[Tensor], length: Any) -> Size:
 Tree = tuple[Sequence[Tensor], Any]  # tensors and their structure
 
 
-def _scan(f: Callable[..., Any], init: Start, xs: Tree, turns: Size, reverse: bool, counts: bool = False) -> Any:
+def _scan(f: Callable[..., Any], init: Start, xs: Tree, turns: Size, reverse: bool,
+          counts: bool = False) -> tuple[Any, Any]:
     """The loop of the turns; with `counts` the function is given the turn's number in place of a slice."""
     carries, structure, _ = init
     inputs, xs_structure = xs
@@ -112,10 +114,8 @@ def _scan(f: Callable[..., Any], init: Start, xs: Tree, turns: Size, reverse: bo
     return last, unflatten(ys_structure, iter(results[len(outer):]))
 
 
-def _with_counter(leaves: Sequence[Node], outputs: Sequence[Node], counter: Node | None) -> Any:
+def _with_counter(leaves: Sequence[Node], outputs: Sequence[Node], counter: Node | None) -> tuple[Body, list[Node]]:
     """The body of a scan, whose turn's number comes behind the constants."""
-    from morpho.ir.body import cut_out
-
     if counter is None:
         (body,), constants = closed([(leaves, outputs)])
         return body, constants
@@ -187,10 +187,9 @@ def _write_states(states: Sequence[Any], values: Sequence[Tensor]) -> None:
         outer.write(state, value)
 
 
-def _unrolled(f: Callable[..., Any], init: Start, xs: Tree, turns: int, times: int, reverse: bool) -> Any:
+def _unrolled(f: Callable[..., Any], init: Start, xs: Tree, turns: int, times: int,
+              reverse: bool) -> tuple[Any, Any]:
     """Turns in blocks of several, written out, and then those that are left."""
-    from morpho.tensor.functions.move import concat, stack
-
     def block(carry: Any, part: Any) -> Any:
         found = []
         parts, _ = leaves_of(part)

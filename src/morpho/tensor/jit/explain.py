@@ -9,7 +9,7 @@ from morpho.backends.cpu.driver import threads
 from morpho.base.dims import evaluate, upper
 from morpho.base.target import current_isa
 from morpho.base.units import format_bytes
-from morpho.program.program import HostStep, Program, Step
+from morpho.program.program import Control, HostStep, Program, Step
 from morpho.tensor.jit.compiled_function import CompiledFunction
 from morpho.tensor.jit.specialise import Specialisation
 
@@ -81,7 +81,7 @@ def predicted_seconds(compiled: CompiledFunction) -> list[float]:
         cost = step.cost_at(lambda size: evaluate(size, sizes) if sizes else upper(size))
         return profile.seconds(cost._replace(flops=int(cost.flops * step.width)))
 
-    return [0.0 if isinstance(step, HostStep) else seconds(step) for step in compiled.current.plan.program.steps]
+    return [seconds(step) if isinstance(step, Step) else 0.0 for step in compiled.current.plan.program.steps]
 
 
 def _step_lines(compiled: CompiledFunction) -> list[str]:
@@ -91,16 +91,17 @@ def _step_lines(compiled: CompiledFunction) -> list[str]:
     lines = ["steps"]
     predicted = predicted_seconds(compiled) if seconds else []
     for number, step in enumerate(steps):
-        kind = "host  " if isinstance(step, HostStep) else "kernel"
-        sizes = () if isinstance(step, HostStep) else step.sizes or (step.rows, step.columns)
+        kind = {HostStep: "host  ", Control: "      "}.get(type(step), "kernel")
+        sizes = (step.sizes or (step.rows, step.columns)) if isinstance(step, Step) else ()
         size = "  " * bool(sizes) + " x ".join(map(str, sizes))
         times = ""
         if seconds:
             share = f"{100 * predicted[number] / seconds[number]:4.0f} %" if predicted[number] else "     -"
             times = f" {1e6 * predicted[number]:9.1f} us {1e6 * seconds[number]:9.1f} us {share}"
-        single = isinstance(step, HostStep) or step.together < 2
-        more = "" if single else f"  co-scheduled with the next {step.together - 1}"
-        lines.append(f"  {number:3d} {kind}{times} {step.label}{size}{more}"
+        others = step.together - 1 if isinstance(step, Step) else 0
+        more = f"  co-scheduled with the next {others}" if others > 0 else ""
+        label = _control_label(step) if isinstance(step, Control) else step.label
+        lines.append(f"  {number:3d} {kind}{times} {label}{size}{more}"
                      + (f"  ({step.origin})" if step.origin else ""))
     if seconds:
         lines.insert(1, "               at the limit    measured  share")
@@ -109,6 +110,13 @@ def _step_lines(compiled: CompiledFunction) -> list[str]:
         share = f"{100 * limit / known:4.0f} %" if known else "     -"
         lines.append(f"  all        {1e6 * limit:9.1f} us {1e6 * total:9.1f} us {share}")
     return lines
+
+
+def _control_label(step: Control) -> str:
+    """A loop or branch in words."""
+    if step.kind == "loop":
+        return f"{step.label}: " + ("turns until its test fails" if step.turns is None else f"{step.turns} turns")
+    return f"{step.kind} of {step.label}"
 
 
 def _count(number: int, noun: str) -> str:

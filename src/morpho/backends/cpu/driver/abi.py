@@ -29,10 +29,66 @@ class StepField(IntEnum):
     SCRATCH_FIXED = 9  # bytes of scratch besides
     PIECES = 10  # pieces per thread
     LEAST = 11  # work above which it is divided among threads
-    TOGETHER = 12  # 0, or how many steps from here on are one launch, or -1: it was part of an earlier step's
+    TOGETHER = 12  # 0, or how many steps from here on are one launch, or -1: it was part of an earlier step's; in a
+    # program with loops a `ControlKind`, whose table FUNCTION is
     LAUNCH_TABLE = 13  # of such a launch: a `LaunchField` head, then its pieces
     ALTERNATES = 14  # 1 where a thread begins with every n-th piece
     SIZE = 15
+
+
+class ControlKind(IntEnum):
+    """What a step does that is no kernel: `program.Control`."""
+
+    LOOP = -2
+    END = -3
+    TEST = -4
+    BRANCH = -5
+    CASE = -6
+    JOIN = -7
+
+
+class ControlField(IntEnum):
+    """The table of such a step."""
+
+    COUNTER = 0  # the number of its loop among those of the program
+    TURNS = 1  # index of the number of turns, or -1
+    LENGTH = 2  # steps from a loop to its end; from a test to behind its loop's end; from a case to the join
+    MOVING = 3  # how many cursors are set at every turn
+    MOVING_TABLE = 4  # per cursor a `MovingField` row
+    CARRIED = 5  # how many carried values have two buffers
+    CARRIED_TABLE = 6  # per value a `CarriedField` row
+    VALUE_SLOT = 7  # a bool, a whole number, or where the turn's number goes; -1: nowhere
+    VALUE_OFFSET = 8  # index of its byte offset
+    BACKWARDS = 9  # 1 where turns are counted down
+    CASES = 10
+    CASE_TABLE = 11  # steps from a branch to behind each case
+    SIZE = 12
+
+
+class MovingField(IntEnum):
+    """A cursor: its slot, that of the memory it goes over, and the indices of its first byte and of its stride."""
+
+    SLOT = 0
+    BASE = 1
+    OFFSET = 2
+    STRIDE = 3
+    SIZE = 4
+
+
+class CarriedField(IntEnum):
+    """The two buffers of a carried value: which slots show the one to read and the one to write, where each lies at
+    first, where the value is to be at the end, and the index of its bytes."""
+
+    READ = 0
+    WRITTEN = 1
+    FIRST = 2
+    FIRST_OFFSET = 3
+    SECOND = 4
+    SECOND_OFFSET = 5
+    HOME = 6
+    HOME_OFFSET = 7
+    BYTES = 8
+    SIZE = 9
 
 
 class LaunchField(IntEnum):
@@ -68,7 +124,10 @@ class ProgramField(IntEnum):
     TERM_TABLE = 7  # per term: coefficient and four symbol numbers, 0 meaning the constant 1
     POOL = 8
     CO_SCHEDULED = 9  # co-scheduled launches so far
-    SIZE = 10
+    CONTROLS = 10  # loops and branches; 0: its steps run in the order they stand in
+    SLOTS = 11  # inputs, results and the arena
+    CURSORS = 12  # slots behind those
+    SIZE = 13
 
 
 class Enabled(IntEnum):

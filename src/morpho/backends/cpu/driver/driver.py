@@ -8,6 +8,7 @@ are arrays of 64-bit words; the classes of `tables.py` name their fields.
 from __future__ import annotations
 
 from morpho.backends.cpu.driver.abi import Distances, Function
+from morpho.backends.cpu.driver.control_code import control, run_control, set_turn, settle
 from morpho.backends.cpu.driver.entry_code import elsewhere, entry, try_tables
 from morpho.backends.cpu.driver.run_code import evaluate, launch_piece, run, run_launch, run_step
 from morpho.backends.cpu.driver.serve_code import serve
@@ -25,6 +26,10 @@ def driver_text(at: Distances, pauses: bool = False) -> str:
         launch_piece(Function("launch_piece", "ptr %rows, ptr %pieces, i64 %first, i64 %last, i64 %left, i64 %right, "
                                             "ptr %scratch", "i32")),
         run_launch(Function("run_launch", "ptr %step, ptr %slots, ptr %values, ptr %scratch, ptr %pool", "i64")),
+        set_turn(Function("set_turn", "ptr %table, ptr %slots, ptr %values, i64 %turn", "void")),
+        settle(Function("settle", "ptr %table, ptr %slots, ptr %values", "void")),
+        control(Function("control", "ptr %row, ptr %slots, ptr %values, ptr %counters", "i64")),
+        run_control(Function("run_control", "ptr %program, ptr %slots, ptr %values, ptr %scratch", "i64")),
         evaluate(Function("evaluate", "ptr %program, ptr %symbols, ptr %values", "void")),
         deliver(Function("deliver", "ptr %moves, i64 %count, i64 %status, ptr %copy", "void")),
         run(Function("run", "ptr %program, ptr %slots, ptr %values, ptr %scratch", "i64")),

@@ -15,7 +15,8 @@ import numpy as np
 from morpho.backends.cpu.compiler import code
 from morpho.backends.cpu.compiler.compilation import kernel_addresses
 from morpho.backends.cpu.driver import threads
-from morpho.backends.cpu.driver.abi import LONG_WORK, Distances, ProgramField, StepField
+from morpho.backends.cpu.driver.abi import LONG_WORK, ControlKind, Distances, ProgramField, StepField
+from morpho.backends.cpu.driver.control_tables import ControlTables
 from morpho.backends.cpu.driver.driver import FUNCTIONS, driver_text
 from morpho.backends.cpu.gemm.gemm import EPILOGUE, PROLOGUE
 from morpho.base.dims import Dim, Size, evaluate, upper
@@ -23,7 +24,8 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.base.target import isa_named
 from morpho.cost.dispatch_thresholds import DispatchThresholds
 from morpho.program.co_schedule import alternates, groups, least_work, pieces, pieces_per_thread
-from morpho.program.program import Program, Step
+from morpho.program.program import Control, Program, Step, span
+from morpho.program.view import View
 
 MOST_FACTORS = 4  # dynamic sizes that one term of a number multiplies
 
@@ -85,7 +87,7 @@ def native() -> Native:
 class Executable:
     """A native program. Host steps are not part of it: a program with those is run by the evaluator, step by step."""
 
-    def __init__(self, program: Program, steps: Sequence[Step], thresholds: DispatchThresholds,
+    def __init__(self, program: Program, steps: Sequence[Step | Control], thresholds: DispatchThresholds,
                  extra: Sequence[Sequence[Size]] = ()) -> None:
         self.program, self.steps, self.thresholds = program, list(steps), thresholds
         self.threads = threads.wanted_threads()
@@ -95,7 +97,7 @@ class Executable:
         self._number_slots()
         self.table = SizeTable()
         self.guards = [(len(sizes), self.table.run(sizes)) for sizes in extra]
-        kernels = [kernel for step in self.steps for kernel in step.kernels]
+        kernels = [kernel for step in self.steps if isinstance(step, Step) for kernel in step.kernels]
         self._build_steps(iter(kernel_addresses(kernels)))
         self.work_at = self.table.one(self._work_of_a_call())
         self._build_values()
@@ -103,12 +105,16 @@ class Executable:
 
     # -- tables --------------------------------------------------------------------------------------------------------
     def _number_slots(self) -> None:
-        """Inputs, then results, then the arena, which holds every temporary."""
+        """Inputs, then results, then the arena, which holds every temporary, then cursors."""
+        self.cursors = 0
         for index, slot in enumerate(self.program.slots):
             if slot.kind == "input":
                 self.slot_number[index] = slot.index
             elif slot.kind == "result":
                 self.slot_number[index] = len(self.inputs) + slot.index
+            elif slot.kind == "cursor":
+                self.slot_number[index] = len(self.inputs) + len(self.results) + 1 + self.cursors
+                self.cursors += 1
             else:
                 self.slot_number[index] = len(self.inputs) + len(self.results)
 
@@ -117,16 +123,15 @@ class Executable:
         thresholds = self.thresholds
         self.co_schedule = self._build_co_schedule(thresholds)
         self.place_tables = []
+        self.control_tables = ControlTables(self)
         for number, step in enumerate(self.steps):
+            if isinstance(step, Control):
+                words += self.control_tables.row(number, step)
+                continue
             address = next(addresses)
             pairs: list[int] = []
             for place in step.views:
-                if place is None:
-                    pairs += [0, self.table.one(0)]
-                    continue
-                slot = self.program.slots[place.slot]
-                offset = slot.offset + place.offset * place.dtype.itemsize
-                pairs += [self.slot_number[place.slot], self.table.one(offset)]
+                pairs += [0, self.table.one(0)] if place is None else self.lies(place)
             self.place_tables.append(np.array(pairs or [0], np.int64))
             values = step.values
             if step.epilogue is not None:
@@ -140,6 +145,11 @@ class Executable:
                       -1 if step.together == 0 else step.together if step.together > 1 else 0,
                       self.co_schedule[number].ctypes.data if number in self.co_schedule else 0, int(alternates(step))]
         self.step_table = np.array(words or [0], np.int64)
+
+    def lies(self, place: View) -> list[int]:
+        """The number of a place's slot, and that of its first byte among the values."""
+        slot = self.program.slots[place.slot]
+        return [self.slot_number[place.slot], self.table.one(slot.offset + place.offset * place.dtype.itemsize)]
 
     def _build_co_schedule(self, thresholds: DispatchThresholds) -> dict[int, np.ndarray]:
         """The table of every co-scheduled launch, by the number of its first step."""
@@ -184,6 +194,9 @@ class Executable:
         words[ProgramField.MOVING] = len(self.moving) // 3
         words[ProgramField.MOVING_TABLE] = self.moving.ctypes.data
         words[ProgramField.TERM_TABLE] = self.terms.ctypes.data
+        words[ProgramField.CONTROLS] = self.control_tables.count
+        words[ProgramField.SLOTS] = len(self.inputs) + len(self.results) + 1
+        words[ProgramField.CURSORS] = self.cursors
         self.words = words
         self.epoch = -1
         self.refresh_workers()
@@ -211,19 +224,33 @@ class Executable:
         return self._scratch(lambda size: evaluate(size, sizes))
 
     def _scratch(self, number: Callable[[Size], int]) -> int:
-        return max((step.scratch_bytes(self.threads, number) for step in self.steps), default=0)
+        return max((step.scratch_bytes(self.threads, number) for step in self.steps if isinstance(step, Step)),
+                   default=0)
 
     @property
     def work(self) -> int:
         """Operations of one call at the largest sizes."""
-        return sum(upper(s.rows) * upper(s.columns) * s.work for s in self.steps)
+        return upper(self._total_work())
+
+    def _total_work(self) -> Size:
+        """Operations of one call: those of a loop at every turn, and many where nobody knows how many there are."""
+        total: Size = 0
+        times: list[Size] = [1]
+        for step in self.steps:
+            if isinstance(step, Step):
+                total = total + step.rows * step.columns * step.work * times[-1]
+            elif step.kind == "loop":
+                times.append(times[-1] * (LONG_WORK if step.turns is None else step.turns))
+            elif step.kind == "end":
+                times.pop()
+        return total
 
     def _work_of_a_call(self) -> Size:
         """Operations of one call by its sizes, or whether they are many where that is more than tables hold."""
-        total = sum((step.rows * step.columns * step.work for step in self.steps), 0)
+        total = self._total_work()
         if isinstance(total, Dim) and all(len(monomial) <= MOST_FACTORS for monomial, _ in total.terms):
             return total
-        return min(self.work, LONG_WORK + 1)
+        return min(upper(total), LONG_WORK + 1)
 
     def numbers(self, sizes: Mapping[str, int]) -> np.ndarray:
         """The table of values for given sizes of the dynamic dimensions."""
@@ -246,18 +273,29 @@ class Executable:
         self.refresh_workers()
         slots = (ctypes.c_void_p * (len(pointers) + 1))(*pointers, arena)
         values, words, table = self.numbers(sizes), self.words.copy(), self.step_table.copy()
-        words[ProgramField.STEPS] = 1
-        table[int(StepField.TOGETHER)::int(StepField.SIZE)] = 0
-        for number in range(len(self.steps)):
+        marks = table[int(StepField.TOGETHER)::int(StepField.SIZE)]
+        marks[marks > int(ControlKind.LOOP)] = 0
+        for number, length in self._units():
+            words[ProgramField.STEPS] = length
             words[ProgramField.STEP_TABLE] = table.ctypes.data + 8 * int(StepField.SIZE) * number
             started = time.perf_counter()
             status = int(native().run_long(words.ctypes.data, ctypes.addressof(slots), values.ctypes.data,
                                            arena + self.program.arena_bytes))
-            seconds.append(time.perf_counter() - started)
+            seconds += [time.perf_counter() - started, *[0.0] * (length - 1)]
             if status:
                 return status + (number << 32)
         return 0
 
+    def _units(self) -> Iterator[tuple[int, int]]:
+        """What can be timed by itself: a step, or all of a loop or of a branch."""
+        number = 0
+        while number < len(self.steps):
+            length = span(self.steps, number)
+            yield number, length
+            number += length
+
     def faulty(self, status: int) -> Step:
         """The step behind a status: an index outside its axis is the only fault that kernels report."""
-        return self.steps[(status >> 32) - 1]
+        found = self.steps[(status >> 32) - 1]
+        assert isinstance(found, Step)
+        return found

@@ -131,12 +131,12 @@ def run_launch(f: Function) -> str:
         f.store(value, task, field)
     e.line(f"call void @share(ptr %pool, ptr {task})")
     with e.loop(0, count) as loop:
-        _return_failed(f, loop.index, f.word(rows, loop.index * int(LaunchStep.SIZE) + int(LaunchStep.STATUS)))
+        return_failed(f, loop.index, f.word(rows, loop.index * int(LaunchStep.SIZE) + int(LaunchStep.STATUS)))
     e.line("ret i64 0")
     return f.text()
 
 
-def _return_failed(f: Function, number: Value, status: Value) -> None:
+def return_failed(f: Function, number: Value, status: Value) -> None:
     """Leave the function with 2^32 * number + status, unless the status is 0."""
     e = f.e
     failed, fine = e.fresh("failed"), e.fresh("fine")
@@ -168,9 +168,15 @@ def evaluate(f: Function) -> str:
 def run(f: Function) -> str:
     """run(program, slots, values, scratch): every step in order; 0, or 2^32 * (step + 1) + its status."""
     e = f.e
+    status_at = f.alloca(1)
+    plain, controlled = e.fresh("plain"), e.fresh("controlled")
+    e.branch_if(e.icmp("eq", f.word("%program", ProgramField.CONTROLS), 0), plain, controlled)
+    e.label(controlled)
+    found = e.assign("tail call i64 @run_control(ptr %program, ptr %slots, ptr %values, ptr %scratch)", "i64", 1)
+    e.line(f"ret i64 {found.name}")
+    e.label(plain)
     steps = f.pointer("%program", ProgramField.STEP_TABLE)
     pool = f.pointer("%program", ProgramField.POOL)
-    status_at = f.alloca(1)
     with e.loop(0, f.word("%program", ProgramField.STEPS)) as loop:
         step = f.address(steps, loop.index * int(StepField.SIZE))
         together = f.word(step, StepField.TOGETHER)
@@ -187,7 +193,7 @@ def run(f: Function) -> str:
         f.store(e.assign(f"call i64 @run_launch({given})", "i64", 1), status_at, 0)
         e.branch(check)
         e.label(check)
-        _return_failed(f, loop.index + 1, f.word(status_at, 0))
+        return_failed(f, loop.index + 1, f.word(status_at, 0))
         e.branch(fine)
         e.label(fine)
     e.line("ret i64 0")

@@ -8,6 +8,7 @@ from morpho.backends.cpu.loops.loop_spec import LoopCall
 from morpho.backends.cpu.loops.sequential.scan import ScanKernel
 from morpho.backends.cpu.lowering.builder import operations
 from morpho.backends.cpu.lowering.lower_attention import lower_attention, lower_attention_backward
+from morpho.backends.cpu.lowering.lower_control import RunsOnHost, lower_control
 from morpho.backends.cpu.lowering.lower_group import lower_body
 from morpho.backends.cpu.lowering.lower_matmul import MatmulLowering
 from morpho.backends.cpu.lowering.lower_scatter import lower_scatter
@@ -53,13 +54,9 @@ class GraphLowering(MatmulLowering):
             self.views[node.serial] = [place if strides is None else
                                         View(node["index"], 0, node.shape, strides, node.dtype)]
         for node in self.graph.nodes:
-            if node.serial not in self.views and node.op.kind != "source" and "view" not in node.op.properties:
-                if (self.only_windows(node) if node.op.name == "pad" else self.only_left(node)):
-                    self.waiting.add(node.serial)
-                else:
-                    self.lower(node)
-                if announce is not None:
-                    announced = self.announce(announced, announce)
+            self.lower_node(node)
+            if announce is not None:
+                announced = self.announce(announced, announce)
         results: set[int] = set()
         for node in self.graph.outputs:
             program.outputs.append(self.output(node, results))
@@ -68,6 +65,38 @@ class GraphLowering(MatmulLowering):
         for index, slot in enumerate(s for s in program.slots if s.kind == "result"):
             slot.index = index
         return program
+
+    def lower_node(self, node: Node) -> None:
+        """The steps of a node that computes, unless it waits for whoever can do without memory for it."""
+        if node.serial in self.views or node.op.kind == "source" or "view" in node.op.properties:
+            return
+        if self.only_windows(node) if node.op.name == "pad" else self.only_left(node):
+            self.waiting.add(node.serial)
+        else:
+            self.lower(node)
+
+    def lower_nodes(self) -> None:
+        """The steps of every node, into the program of the lowering around."""
+        for node in self.graph.nodes:
+            self.lower_node(node)
+
+    def inside(self, graph: Graph, outside: set[int]) -> GraphLowering:
+        """The lowering of a body, whose steps become part of this program. Slots `outside` it are constants there."""
+        inner = GraphLowering(graph, False, 0, self.target, self.constants, self.thresholds)
+        inner.program, inner.fixed = self.program, self.fixed | outside
+        inner.looked_at = len(self.program.steps)
+        return inner
+
+    def lower_control(self, node: Node) -> None:
+        """A loop or branch; in NumPy as a whole where one of its operations has no native code."""
+        slots, steps = len(self.program.slots), len(self.program.steps)
+        try:
+            lower_control(self, node)
+        except RunsOnHost:
+            del self.program.slots[slots:], self.program.steps[steps:]
+            self.views = {serial: places for serial, places in self.views.items()
+                          if all(place.slot < slots for place in places)}
+            self.lower_host(node, fallback=True)
 
     def announce(self, start: int, tell: Callable[[Kernel], None]) -> int:
         """Tell the kernels of the steps from `start` on; where the next ones begin."""
@@ -83,6 +112,9 @@ class GraphLowering(MatmulLowering):
                    "gemm": self.lower_gemm, "cumulative_sum": self.lower_scan, "cumulative_prod": self.lower_scan,
                    "attention": self.lower_attention, "attention_backward": self.lower_attention,
                    "scatter": self.lower_scatter}
+        if node.op.kind == "control":
+            self.lower_control(node)
+            return
         native = not any(s.dtype.is_complex for s in (*node.outputs, *(c.spec for c in node.inputs)))
         first = len(self.program.steps)
         if node.op.name in special and (native or node.op.name in ("copy", "scatter")):
