@@ -16,7 +16,7 @@ from morpho.backends.cpu.gemm.tiling import Register
 from morpho.backends.cpu.quantised.quantised import QuantisedGemmKernel
 from morpho.base.dtypes import float16, float32
 from morpho.base.machine import Isa
-from morpho.ops.quantised import BLOCK, LAYOUTS
+from morpho.ops.neural.quantised import BLOCK, LAYOUTS
 
 Numbers = Iterator[tuple[int, int, Value]]  # step of k, vector of the panel, weights
 
