@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "kernels"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "backends" / "cpu"))
 from ulp import Array, Compiled, ulp_errors
 
 from morpho.backends.cpu.codegen.vector_math import ONE_ARGUMENT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from morpho.base.lazy import cached_property
+from morpho.base.python.lazy import cached_property
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from failing_writes import failing_writes
 import morpho as mo
 from morpho.base.errors import MorphoError
 from morpho.cli.guard import sentence_of
-from morpho.cli.plan import write
+from morpho.cli.planning.plan import write
 from morpho.cli.train import Habits
 from morpho.models.training import Run, Settings
 from morpho.runtime import thresholds

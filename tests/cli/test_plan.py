@@ -15,7 +15,7 @@ import pytest
 
 from morpho import plan
 from morpho.cli import main as command
-from morpho.cli import measure, measure_layers
+from morpho.cli.planning import measure, measure_layers
 
 NODE = {"memory": "16GB", "memory_bandwidth": "40GB/s", "flops": "1TFLOP/s"}
 OFFICE: dict[str, Any] = {

@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 
 import morpho as mo
 from morpho.base.errors import MorphoError
-from morpho.cli import conversation, writing
-from morpho.cli import run as part
 from morpho.cli.main import app
-from morpho.cli.stop_text import StopText
+from morpho.cli.text import conversation, writing
+from morpho.cli.text import run as part
+from morpho.cli.text.stop_text import StopText
 
 LONG = "In the beginning was the word, and the word was good. " * 8
 

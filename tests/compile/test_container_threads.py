@@ -15,7 +15,7 @@ from callers import together
 import morpho as mo
 from container_calls import A, B, C, plain, slow, vector
 from morpho.base.errors import ArgumentError
-from morpho.tensor.jit.entries import entries
+from morpho.tensor.jit.native.entries import entries
 
 
 def test_nothing_is_held_after_a_call() -> None:

@@ -192,7 +192,7 @@ def test_threads_with_objects_of_their_own() -> None:
 @pytest.mark.parametrize("kind", ["shape", "number"])
 def test_programs_are_bounded(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifetimes, "MOST_SPECIALISATIONS", 8)
-    monkeypatch.setattr("morpho.tensor.jit.native_entry.MOST_SIGNATURES", 3)
+    monkeypatch.setattr("morpho.tensor.jit.native.native_entry.MOST_SIGNATURES", 3)
     f = mo.compile(lambda x, k=1: x + k)
     programs, plans = [], []
     for n in range(1, 41):
@@ -208,7 +208,7 @@ def test_programs_are_bounded(kind: str, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_what_is_used_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that every other call uses is compiled once, natively served or not."""
     monkeypatch.setattr(lifetimes, "MOST_SPECIALISATIONS", 6)
-    monkeypatch.setattr("morpho.tensor.jit.native_entry.MOST_SIGNATURES", 2)
+    monkeypatch.setattr("morpho.tensor.jit.native.native_entry.MOST_SIGNATURES", 2)
     f = mo.compile(lambda x: x + 1)
     for n in range(2, 30):
         assert f(mo.ones(1)).tolist() == [2] and f(mo.ones(n)).tolist() == [2] * n
@@ -217,7 +217,7 @@ def test_what_is_used_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_that_comes_back_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifetimes, "MOST_SPECIALISATIONS", 4)
-    monkeypatch.setattr("morpho.tensor.jit.native_entry.MOST_SIGNATURES", 1)
+    monkeypatch.setattr("morpho.tensor.jit.native.native_entry.MOST_SIGNATURES", 1)
     total = mo.State(mo.zeros(()))
     weight = mo.asarray(np.full((4, 4), 2, "f"), copy=True)
 

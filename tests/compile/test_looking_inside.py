@@ -152,11 +152,11 @@ def test_text_and_dot_show_what_was_compiled() -> None:
 
     compiled = mo.compile(step, memory_budget=0.9)
     compiled(mo.ones((48, 48)) * 0.01)
-    done = sum(node.op.name == "again" for node in compiled.current.plan.optimised.nodes)
-    assert done and compiled.text().count("= again") == done == compiled.dot().count('label="again')
+    done = sum(node.op.name == "remat_barrier" for node in compiled.current.plan.optimised.nodes)
+    assert done and compiled.text().count("= remat_barrier") == done == compiled.dot().count('label="remat_barrier')
     assert compiled.text(after="remat") == compiled.text()
     with mo.settings(level=0, passes_off="schedule"):
-        assert compiled.text(after="remat") == compiled.text() and compiled.text().count("= again") == done
+        assert compiled.text(after="remat") == compiled.text() and compiled.text().count("= remat_barrier") == done
 
 
 def test_passes_over_the_program_are_named_and_timed() -> None:

@@ -12,7 +12,7 @@ import pytest
 import morpho as mo
 from morpho.backends.cpu.driver.abi import ContextField, Enabled
 from morpho.base import settings as base_settings
-from morpho.tensor.jit.entries import entries
+from morpho.tensor.jit.native.entries import entries
 
 
 def function() -> tuple[Any, mo.Tensor, mo.Tensor]:

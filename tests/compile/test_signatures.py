@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.tensor.jit import native_entry
+from morpho.tensor.jit.native import native_entry
 
 
 def ones(*shape: int, dtype: Any = "float32") -> mo.Tensor:

@@ -7,7 +7,7 @@ import ctypes
 import pytest
 
 from morpho.backends.cpu.gemm import prologue
-from morpho.runtime.memory.pool import Block, Pool
+from morpho.runtime.memory.pool import Allocation, Pool
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def _memory_is_dirty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory that is not asked to be zero holds NaNs and odd numbers, as it may after other work."""
     acquire = Pool.acquire
 
-    def dirty(pool: Pool, nbytes: int, zero: bool = False, device: str = "cpu") -> Block:
+    def dirty(pool: Pool, nbytes: int, zero: bool = False, device: str = "cpu") -> Allocation:
         block = acquire(pool, nbytes, zero, device)
         if not zero and device == "cpu":
             ctypes.memset(block.address, 0xFF, block.capacity)

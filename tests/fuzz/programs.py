@@ -23,7 +23,7 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, make, rebuild, toposort
 from morpho.ir.op import Spec
 from morpho.ops.algebra import cast, constant, expand, reshape, size_value
-from morpho.ops.order import again
+from morpho.ops.order import remat_barrier
 
 Array = Any
 N = Dim("n", 1, 1000)
@@ -37,7 +37,7 @@ CORE = [case for case in PLAIN if case.op in ("add", "subtract", "multiply", "di
 FUSED = ("softmax", "log_softmax", "logsumexp", "layer_norm", "rms_norm", "cross_entropy")
 NAMES = {"unary": 22, "binary": 26, "where": 4, "cast": 5, "reduce": 12, "view": 14, "copying": 8, "gather": 4,
          "scatter": 2, "matmul": 5, "conv": 3, "windows": 4, "scan": 4, "fused": 8, "sort": 2, "source": 4,
-         "random": 2, "complex": 1, "again": 5}
+         "random": 2, "complex": 1, "remat_barrier": 5}
 
 
 @dataclass
@@ -304,12 +304,12 @@ class Maker:
             shape.insert(0, self.choose([N, 2, 3]))
         return expand(node, tuple(shape))
 
-    def again(self) -> Node | None:
+    def remat_barrier(self) -> Node | None:
         """A value once more, after others; mostly with something computed from it."""
         node, *after = (self.choose(self.pool) for _ in range(1 + int(self.rng.integers(0, 3))))
-        made = again(node, *after)
+        made = remat_barrier(node, *after)
         if node.op.kind == "elementwise" and self.chance(0.5):  # what is computed a second time
-            made = rebuild(node, [again(child, *after) for child in node.inputs])
+            made = rebuild(node, [remat_barrier(child, *after) for child in node.inputs])
         return made
 
     def copying(self) -> Node | None:

@@ -1,6 +1,6 @@
 """Steps that several threads share, under random delays before and after their pieces: the bits of one thread.
 
-Everything, however small, is divided; the driver is one that pauses. `python -m pytest --shuffle tests/kernels
+Everything, however small, is divided; the driver is one that pauses. `python -m pytest --shuffle tests/backends/cpu
 tests/fuzz` runs tests in random order within one process: what one leaves behind, another finds.
 """
 

@@ -30,7 +30,7 @@ def test_the_generator_draws_every_op() -> None:
                "detach", "mark",  # of gradients: they reach no pass
                "matmul_int8", "matmul_quantised", "dequantise",  # a rule's, and of weights in blocks
                "checkpoint",  # taken out before any pass
-               "attention", "attention_backward"}  # of four axes, not one: tests/kernels/test_attention.py
+               "attention", "attention_backward"}  # of four axes, not one: tests/backends/cpu/test_attention.py
     assert set(REGISTRY) - drawn <= without, set(REGISTRY) - drawn - without
 
 

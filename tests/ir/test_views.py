@@ -16,7 +16,7 @@ def parameter(shape: tuple[int, ...]) -> Node:
 
 
 def _another(node: Node, array: np.ndarray, rng: np.random.Generator) -> tuple[Node, np.ndarray]:
-    kind = rng.choice(["permute", "slice", "expand", "again"])
+    kind = rng.choice(["permute", "slice", "expand", "remat_barrier"])
     if kind == "permute":
         axes = tuple(int(axis) for axis in rng.permutation(array.ndim))
         return build("permute", node, axes=axes), array.transpose(axes)
@@ -28,7 +28,7 @@ def _another(node: Node, array: np.ndarray, rng: np.random.Generator) -> tuple[N
     if kind == "expand":
         shape = tuple(3 if size == 1 else size for size in array.shape)
         return build("expand", node, shape=shape), np.broadcast_to(array, shape)
-    return build("again", node), array
+    return build("remat_barrier", node), array
 
 
 def test_strides_are_those_of_numpy(rng: np.random.Generator) -> None:

@@ -86,7 +86,8 @@ def _moves() -> list[Shaped]:
         Shaped("update", "steps", SOME, lambda d, n: [((n, 7), d), ((n, 3), d)], update),
         Shaped("copy", "turned", ALL, lambda d, n: [((4, n), d)],
                lambda x: build("copy", build("permute", x, axes=(1, 0)))),
-        Shaped("again", "after another", ALL, lambda d, n: [((3, n), d), ((n,), d)], lambda x, y: build("again", x, y)),
+        Shaped("remat_barrier", "after another", ALL, lambda d, n: [((3, n), d), ((n,), d)],
+               lambda x, y: build("remat_barrier", x, y)),
         Shaped("checkpoint", "one of two", SOME, lambda d, n: [((3, n), d), ((n,), d)],
                lambda x, y: mark([build("copy", x), build("copy", y)], [x, y])[1]),
     ]

@@ -13,7 +13,7 @@ import numpy as np
 
 from morpho.base.dtypes import DType, bfloat16, float16, float32, float64
 from morpho.ir.node import Node
-from morpho.ops.convolution import window_matrix
+from morpho.ops.neural.convolution import window_matrix
 from morpho.ops.special import round_bfloat16
 
 Array = Any

@@ -18,7 +18,7 @@ from morpho.ir.body import Body
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, make, toposort
 from morpho.ir.op import Spec
-from morpho.runtime.plans.evaluate import Plan, make_plan, run_plan
+from morpho.runtime.plans.evaluate import ExecutionPlan, make_plan, run_plan
 
 Array = Any
 CANARY = 64  # bytes before and after every result
@@ -43,7 +43,7 @@ class Native:
         self.outputs = tuple(outputs)
         graph = Graph(self.outputs)
         inputs = max((node["index"] + 1 for node in graph.parameters), default=0)
-        self.plan: Plan = make_plan(graph, own_outputs, inputs)
+        self.plan: ExecutionPlan = make_plan(graph, own_outputs, inputs)
 
     @property
     def program(self) -> Any:

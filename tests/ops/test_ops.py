@@ -71,7 +71,7 @@ def check_values(case: Elementwise, dtype: DType, node: Node, arrays: list[Array
         return
     numbers = [readable(a, dtype) for a in arrays]
     true = oracle.wide_function(case.op, numbers)
-    if case.op in ("sin", "cos", "tan") and dtype is float64:  # beyond 2**50: tests/kernels
+    if case.op in ("sin", "cos", "tan") and dtype is float64:  # beyond 2**50: tests/backends/cpu
         true = np.where(np.abs(numbers[0]) < 2.0**50, true, readable(got, result))
     promise = case.accuracy if dtype.itemsize > 2 else 0.5 + 1e-3 * 16  # computed in float32, rounded once
     if dtype is float64:

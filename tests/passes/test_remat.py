@@ -1,4 +1,4 @@
-"""`again`, the order of steps, budgets of memory: the same bits, less alive at once, and predictions that hold."""
+"""`remat_barrier`, the order of steps, memory budgets: the same bits, less alive at once, and predictions that hold."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
 from morpho.ir.verify import verify
 from morpho.ops.algebra import add, expand, mul, reduce
-from morpho.ops.order import again, mark, unmarked
+from morpho.ops.order import mark, remat_barrier, unmarked
 from morpho.passes import pipeline
 from morpho.passes.memory.liveness import Steps, checked_indices
 from morpho.passes.memory.schedule import schedule
@@ -62,7 +62,7 @@ def test_again_is_another_value_in_the_same_memory() -> None:
     once = build("exp", x)
     total = expand(reduce("sum", mul(once, y), (0, 1)), x.shape)
     for level in range(4):
-        program = lowered(mul(build("exp", again(x, total)), total), level=level)
+        program = lowered(mul(build("exp", remat_barrier(x, total)), total), level=level)
         labels = [step.label for step in program.steps]
         assert sum("exp" in label for label in labels) == 2 and not any("copy" in label for label in labels), labels
         assert program.copies == 0
@@ -76,26 +76,26 @@ def test_again_is_another_value_in_the_same_memory() -> None:
 def test_again_of_numbers_and_of_itself() -> None:
     x = parameter(0, (4,), float32)
     seven = expand(build("constant", value=7.0, dtype=float32), (4,))
-    assert again(seven, x) is seven
-    assert simplify(Graph((build("again", seven, x),))).outputs == (seven,)
-    assert simplify(Graph((again(again(x), x),))).outputs == (again(x, x),)
+    assert remat_barrier(seven, x) is seven
+    assert simplify(Graph((build("remat_barrier", seven, x),))).outputs == (seven,)
+    assert simplify(Graph((remat_barrier(remat_barrier(x), x),))).outputs == (remat_barrier(x, x),)
 
 
 def test_nothing_is_computed_for_the_order_alone() -> None:
-    """A value that simplifications left to `again` is not computed, and one in a kernel is not stored."""
+    """A value that simplifications left to `remat_barrier` is not computed, and one in a kernel is not stored."""
     x, y = parameter(0, (32,), float32), parameter(1, (32,), float32)
     left = build("cast", build("cast", y, dtype=mo.float64), dtype=float32)
-    program = lowered(build("exp", again(x, build("cast", y, dtype=mo.float64))), add(left, x))
+    program = lowered(build("exp", remat_barrier(x, build("cast", y, dtype=mo.float64))), add(left, x))
     assert len(program.steps) == 2 and not any("cast" in step.label for step in program.steps)
     inner = build("exp", y)
-    program = lowered(build("sin", inner), build("cos", again(x, inner)))
+    program = lowered(build("sin", inner), build("cos", remat_barrier(x, inner)))
     assert [len(written(step)) for step in program.steps] == [1, 1]
 
 
 def test_a_product_is_still_one_kernel_with_what_follows() -> None:
     a, b, x = parameter(0, (64, 8), float32), parameter(1, (8, 64), float32), parameter(2, (64, 64), float32)
     product = build("matmul", a, b)
-    program = lowered(build("sin", mul(product, build("exp", again(x, product)))))
+    program = lowered(build("sin", mul(product, build("exp", remat_barrier(x, product)))))
     assert [step.label.startswith("matmul+") for step in program.steps if "matmul" in step.label] == [True]
 
 

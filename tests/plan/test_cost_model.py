@@ -14,7 +14,7 @@ from benchmarks.peers.morpho import gpt
 from morpho import plan
 from morpho.base.errors import MorphoError
 from morpho.cost.estimate import node_flops
-from morpho.cost.layers import Block, convolution_flops, linear_flops
+from morpho.cost.layers import BlockShape, convolution_flops, linear_flops
 from morpho.plan.model.graphs import trace
 from morpho.plan.predict.closed_form import layer_seconds, reduce_seconds
 
@@ -46,7 +46,7 @@ def test_attention_counts_both_products_in_a_graph():
 
 def test_block_prefill_is_8sh2_4s2h_4shf_and_the_head_2shv():
     S, H, F, V = 48, 64, 256, 1000
-    block = Block(H, F, 4)
+    block = BlockShape(H, F, 4)
     assert block.flops(S, S, 1) - block.norm_flops(S) == 8 * S * H**2 + 4 * S**2 * H + 4 * S * H * F
     card = plan.ModelCard.from_config({**small_config(), "n_embd": H, "vocab_size": V}, batch=1, context=S)
     assert card.layers[-1].prefill_flops == 2 * S * H * V + 8 * S * H
@@ -76,7 +76,7 @@ def test_decoding_by_formula_is_decoding_as_traced():
 
     B, C, H, F = 3, 40, WIDTH, 4 * WIDTH
     shapes = [(B, H), (H, H), (H, 2 * H), (H, H), (H, F), (F, H)] + [(B, HEADS, C, H // HEADS)] * 2
-    block = Block(H, F, HEADS)
+    block = BlockShape(H, F, HEADS)
     assert products(step, *(np.zeros(shape, np.float32) for shape in shapes)) == (
         block.flops(B, C, B) - block.norm_flops(B))
     assert block.cache(C) == 2 * C * H
@@ -96,7 +96,7 @@ def test_grouped_queries_gated_mlp_and_cross_attention_as_traced():
 
     H, F, S, E = WIDTH, 80, 12, 20
     shapes = [(BATCH, S, H), (BATCH, E, H), (H, HEADS * 8), (H, 16), (HEADS * 8, H), (H, F), (H, F), (F, H)]
-    made = Block(H, F, HEADS, key_heads=2, head_width=8, gated=True, cross=True)
+    made = BlockShape(H, F, HEADS, key_heads=2, head_width=8, gated=True, cross=True)
     counted = products(block, *(np.zeros(shape, np.float32) for shape in shapes))
     # Keys and values share a product in this function, so its graph has each pair once.
     once = linear_flops(BATCH * S, H, 16) + linear_flops(BATCH * E, H, 16)

@@ -82,7 +82,7 @@ def test_equal_machines_are_solved_once_and_keep_what_they_hold(monkeypatch: pyt
         solved.append(after)
         return plan.solve(before.card, after)
 
-    monkeypatch.setattr(survival, "solve_again", counted)
+    monkeypatch.setattr(survival, "resolve", counted)
     found = survival.failures(p)
     assert len(solved) == 1
     for failure in found:

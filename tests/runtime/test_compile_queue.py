@@ -15,7 +15,7 @@ from morpho.backends.cpu.compiler import code, compilation, llvm
 from morpho.backends.cpu.compiler import queue as compile_queue
 from morpho.backends.cpu.compiler.code import current_isa
 from morpho.backends.cpu.compiler.queue import CompileQueue
-from morpho.backends.cpu.gemm.pack import PackKernel
+from morpho.backends.cpu.gemm.packing.pack import PackKernel
 from morpho.base.errors import CompileError
 
 

@@ -15,7 +15,7 @@ from pools import SIZES, Clock
 from morpho.base.errors import MemoryLimit
 from morpho.base.settings import settings
 from morpho.runtime.memory import pool as pool_module
-from morpho.runtime.memory.pool import Block, Pool, size_class
+from morpho.runtime.memory.pool import Allocation, Pool, size_class
 
 # ------------------------------------------------------------------------------------------------- the collector
 
@@ -25,7 +25,7 @@ class Phoenix:
 
     risen: list[Phoenix] = []
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: Allocation) -> None:
         self.block = block
         self.myself = self
 

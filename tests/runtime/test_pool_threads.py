@@ -17,7 +17,7 @@ from pools import SIZES, Clock
 
 from morpho.base.errors import MemoryLimit
 from morpho.runtime.memory import pool as pool_module
-from morpho.runtime.memory.pool import Block, Pool, size_class
+from morpho.runtime.memory.pool import Allocation, Pool, size_class
 
 # ---------------------------------------------------------------------------------------------- threads and fork
 
@@ -127,7 +127,7 @@ class PoolMachine(RuleBasedStateMachine):
         super().__init__()
         self.clock = Clock()
         self.pool = Pool(limit_bytes=8_000_000, idle_s=1.0, clock=self.clock)
-        self.live: list[tuple[Block | None, np.ndarray, int]] = []
+        self.live: list[tuple[Allocation | None, np.ndarray, int]] = []
         self.serial = 0
 
     @rule(nbytes=st.one_of(st.integers(0, 3000), st.sampled_from(SIZES)), zero=st.booleans())

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import morpho as mo
-from morpho.base import blas
 from morpho.base.errors import ArgumentError, DTypeError
+from morpho.base.python import blas
 from morpho.runtime.plans.evaluate import counts
 from morpho.tensor.functions.products.strassen import strassen
 

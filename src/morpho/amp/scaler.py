@@ -11,7 +11,7 @@ import morpho as mo
 from morpho.base.checks import as_whole
 from morpho.base.errors import ArgumentError, fail
 from morpho.tensor.autodiff.autograd import take_pending
-from morpho.tensor.jit.entries import entries
+from morpho.tensor.jit.native.entries import entries
 from morpho.tensor.state.state import assign
 from morpho.tensor.state.trace import Trace, current_trace
 from morpho.tensor.tools.foreign_calls import hinted

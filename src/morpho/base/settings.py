@@ -46,7 +46,7 @@ class Settings:
     autocast: str = ""
     nans: str = ""
     fast: bool = False
-    joint: bool = True
+    co_schedule: bool = True
     log: str = "warning"
 
     def code_key(self) -> tuple[Any, ...]:
@@ -71,6 +71,7 @@ class Settings:
         return Path(home) / "morpho"
 
 
+RENAMED = {"joint": "co_schedule"}  # older names: errors that say the new one
 NOT_IN_CODE = frozenset({"cache", "cache_dir", "cache_bytes", "pool_bytes", "log"})
 _code_of = attrgetter(*(field.name for field in fields(Settings) if field.name not in NOT_IN_CODE))
 
@@ -89,7 +90,7 @@ describe = {
     "nans": "look for the operation that first makes NaN or infinity: results, all (of every operation), or empty",
     "fast": "whether products may go to BLAS or Strassen, and einsum by this machine's rates, where `morpho doctor "
             "--measure` found that faster; bits then differ from machine to machine (0 or 1)",
-    "joint": "whether small kernels of a program that need nothing of each other run together on all threads (0 or 1)",
+    "co_schedule": "whether independent small kernels of a program run concurrently on all threads (0 or 1)",
     "log": "the least of what is logged: debug, info (both need a handler of yours), warning or error",
 }
 
@@ -140,6 +141,8 @@ def from_environment() -> Settings:
         if not variable.startswith("MORPHO_"):
             continue
         name = variable.removeprefix("MORPHO_").lower()
+        if name in RENAMED:
+            raise fail(ArgumentError, "settings", f"{variable} is MORPHO_{RENAMED[name].upper()} now", "", line="")
         if name not in kinds:
             raise fail(ArgumentError, "settings", f"the environment variable {variable} is unknown",
                        "the settings are " + ", ".join(sorted(kinds)), line="")
@@ -170,7 +173,7 @@ def blocks() -> int:
     return _blocks
 
 
-def settings(**changes: object) -> Block:
+def settings(**changes: object) -> SettingsBlock:
     """Change settings inside a `with` block: `with mo.settings(level=0, threads=1): ...`, or around a function, as its
     decorator. The call alone changes nothing, and warns.
 
@@ -179,15 +182,18 @@ def settings(**changes: object) -> Block:
     3.0
     """
     unknown = set(changes) - {field.name for field in fields(Settings)}
+    for name in unknown & RENAMED.keys():
+        raise fail(ArgumentError, "settings", f"the setting {name!r} is named {RENAMED[name]!r} now",
+                   f"write mo.settings({RENAMED[name]}=...)")
     if unknown:
         raise fail(ArgumentError, "settings", f"unknown settings {sorted(unknown)}",
                    "the settings are " + ", ".join(field.name for field in fields(Settings)))
-    return Block(_one(_check(replace(get(), **changes))))  # type: ignore[arg-type]
+    return SettingsBlock(_one(_check(replace(get(), **changes))))  # type: ignore[arg-type]
 
 
-def of(chosen: Settings) -> Block:
+def of(chosen: Settings) -> SettingsBlock:
     """A block under settings that were in force elsewhere."""
-    return Block(_one(chosen))
+    return SettingsBlock(_one(chosen))
 
 
 @lru_cache(maxsize=256)
@@ -196,7 +202,7 @@ def _one(chosen: Settings) -> Settings:
     return chosen
 
 
-class Block(ContextDecorator):
+class SettingsBlock(ContextDecorator):
     """Settings as a block, or around a decorated function. One that is dropped without having been either says so:
     `mo.settings(threads=1)` on a line of its own changes nothing."""
 
@@ -207,8 +213,8 @@ class Block(ContextDecorator):
         self._used = True
         return super().__call__(function)
 
-    def _recreate_cm(self) -> Block:
-        return Block(self._chosen)  # for every call of a decorated function
+    def _recreate_cm(self) -> SettingsBlock:
+        return SettingsBlock(self._chosen)  # for every call of a decorated function
 
     def __enter__(self) -> Settings:
         if self._entered:

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from morpho.cli import plan_command
 from morpho.cli.guard import guarded
+from morpho.cli.planning import plan_command
 
 
 class Commands(TyperGroup):
@@ -95,8 +95,8 @@ def run(
 ) -> None:
     """Let a model write: `morpho run "In the beginning"`, `morpho run my-model "Once"`; talk to one: `morpho run
     smollm2`."""
-    from morpho.cli import run as part
-    from morpho.cli.writing import Sampling
+    from morpho.cli.text import run as part
+    from morpho.cli.text.writing import Sampling
 
     if len(words or ()) > 2:
         raise typer.BadParameter("give a prompt, or a model and a prompt; quote a prompt of several words")

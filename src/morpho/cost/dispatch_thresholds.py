@@ -89,4 +89,4 @@ def from_row(row: Any) -> DispatchThresholds | None:
         return None
     if any(type(figure) is not float or not 0 < figure < 1e30 for figure in rates.values()):
         return None
-    return DispatchThresholds(tuple(limits[0]), tuple(limits[1]), *counts, ContractionRates(**rates))
+    return DispatchThresholds(tuple(limits[0]), tuple(limits[1]), *counts, rates=ContractionRates(**rates))

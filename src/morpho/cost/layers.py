@@ -12,7 +12,7 @@ A multiply-add is two FLOPs. B sequences of S tokens make T = B S rows; H is the
 
 Bytes count every operand of every product once: weights, inputs, outputs, and the cache where it is read or written.
 
->>> block = Block(width=768, hidden=3072, heads=12)
+>>> block = BlockShape(width=768, hidden=3072, heads=12)
 >>> S, H, F = 1024, 768, 3072
 >>> block.flops(rows=S, keys=S, batch=1) - block.norm_flops(S) == 8*S*H*H + 4*S*S*H + 4*S*H*F
 True
@@ -54,7 +54,7 @@ def norm_flops(rows: int, width: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class BlockShape:
     """A transformer block: self-attention, perhaps attention to an encoder's output, and an MLP, each after a norm.
 
     `key_heads` below `heads` is grouped-query attention; `gated` is SwiGLU or GeGLU (three matrices); `cross` adds
@@ -92,7 +92,7 @@ class Block:
     def parameters(self) -> int:
         """Weights, biases and norms.
 
-        >>> Block(768, 3072, 12, biased=True).parameters() == 12 * 768**2 + 13 * 768
+        >>> BlockShape(768, 3072, 12, biased=True).parameters() == 12 * 768**2 + 13 * 768
         True
         """
         attention = 2 * self.width * self.queries + 2 * self.width * self.cached

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from morpho.base.lazy import cached_property
+from morpho.base.python.lazy import cached_property
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, make, rebuild, toposort
 from morpho.ir.op import REGISTRY, Spec

@@ -10,7 +10,7 @@ import numpy as np
 
 from morpho.base.dims import Dim
 from morpho.base.dtypes import DType
-from morpho.base.lazy import cached_property
+from morpho.base.python.lazy import cached_property
 from morpho.ir.node import Node, rebuild, toposort
 
 

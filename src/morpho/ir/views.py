@@ -1,7 +1,8 @@
 """View algebra: what views look at, and how it lies in memory as they show it.
 
 A view moves no byte: it has a root, the value that is computed or held, and a chain of nodes between. `pick`, one
-output of several, is a value of its own for most questions; `again` shows its first input and waits for the others.
+output of several, is a value of its own for most questions; `remat_barrier` shows its first input and waits for the
+others.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from morpho.ir.node import Node
 Strides = tuple[Size, ...]
 Mapping = tuple[int | None, ...]  # for each dimension of a value, the axis of a space it runs along
 MOVES = frozenset({"reshape", "permute", "slice", "expand", "window"})
-_STRIDED = MOVES | {"again"}
+_STRIDED = MOVES | {"remat_barrier"}
 _SPREADS = frozenset({"expand", "reshape"})  # every element of the result is one of the input
 
 
@@ -89,7 +90,7 @@ def strides_of(node: Node) -> Strides | None:
 
 def view_strides(view: Node, shape: Shape, strides: Strides) -> Strides | None:
     """Strides of a view from those of what it looks at; None when a reshape needs a copy."""
-    if view.op.name == "again":
+    if view.op.name == "remat_barrier":
         return strides
     if view.op.name == "reshape":
         return reshape_strides(shape, strides, view.shape)

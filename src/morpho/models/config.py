@@ -10,14 +10,14 @@ from typing import Any, ClassVar, get_args, get_type_hints
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.text.generation_keys import GENERATION
 from morpho.weights import keys
-from morpho.weights.keys import Key, Kind, Table, irrelevant, only, used
+from morpho.weights.keys import Key, KeyTable, Kind, irrelevant, only, used
 from morpho.weights.scanner import shortened
 
 _LIBRARY = "how the library that wrote the file calls its models"
 _TRAINING = "of training, or of first values"
 _HEADS = "of another head than the one that is built"
 
-COMMON = Table({
+COMMON = KeyTable({
     "transformers_version": irrelevant(_LIBRARY), "_name_or_path": irrelevant(_LIBRARY),
     "name_or_path": irrelevant(_LIBRARY), "_commit_hash": irrelevant(_LIBRARY), "return_dict": irrelevant(_LIBRARY),
     "use_return_dict": irrelevant(_LIBRARY), "output_attentions": irrelevant(_LIBRARY),
@@ -64,13 +64,13 @@ class Config:
         return dataclasses.asdict(self)  # type: ignore[call-overload, no-any-return]
 
     @classmethod
-    def table(cls) -> Table:
+    def table(cls) -> KeyTable:
         """Every key that a file of this family may have."""
         hints = get_type_hints(cls)
         fields = {field.name: used(cls.kinds.get(field.name) or _kind(field, hints[field.name]))
                   for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
         aliases = {theirs: used(cls.kinds.get(theirs) or fields[ours].kind) for theirs, ours in cls.renamed.items()}
-        return Table({**COMMON, **GENERATION, "model_type": used(keys.text()), **cls.others, **aliases, **fields})
+        return KeyTable({**COMMON, **GENERATION, "model_type": used(keys.text()), **cls.others, **aliases, **fields})
 
     @classmethod
     def of(cls, family: str, config: Mapping[str, Any], *, strict: bool = False, file: str = "",

@@ -96,7 +96,7 @@ class FeedForward(Module):
         return self.c_proj(self._function(self.c_fc(x)))  # type: ignore[no-any-return]
 
 
-class Block(Module):
+class GPT2Block(Module):
     def __init__(self, config: GPT2Config, layer: int, dtype: Any) -> None:
         self.ln_1 = LayerNorm(config.n_embd, config.layer_norm_epsilon, dtype=dtype)
         self.attn = Attention(config, layer, dtype)
@@ -127,7 +127,7 @@ class GPT2(LanguageModel):
         self.wte = Embedding(config.vocab_size, width, dtype=dtype, std=0.02)
         self.wpe = LearnedPositions(config.n_positions, width, dtype, std=0.01)
         self.dropout = Dropout(config.embd_pdrop)
-        self.h = ModuleList(Block(config, layer, dtype) for layer in range(config.n_layer))
+        self.h = ModuleList(GPT2Block(config, layer, dtype) for layer in range(config.n_layer))
         self.ln_f = LayerNorm(width, config.layer_norm_epsilon, dtype=dtype)
         self.lm_head = None if config.tie_word_embeddings else Linear(width, config.vocab_size, False, dtype)
 

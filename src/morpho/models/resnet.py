@@ -39,7 +39,7 @@ def _normed(inputs: int, outputs: int, size: int, stride: int, dtype: Any) -> tu
     return convolution, BatchNorm2d(outputs, dtype=dtype)
 
 
-class Block(Module):
+class BasicBlock(Module):
     """Convolutions with their norms, and the residual, itself through a convolution where the shape changes."""
 
     expansion = 1
@@ -61,7 +61,7 @@ class Block(Module):
         return mo.relu(self._branch(x) + (x if self.downsample is None else self.downsample(x)))
 
 
-class Bottleneck(Block):
+class Bottleneck(BasicBlock):
     """A narrow convolution between two of size 1; the stride is the middle one's."""
 
     expansion = 4
@@ -76,7 +76,7 @@ class Bottleneck(Block):
         return self.bn3(self.conv3(y))  # type: ignore[no-any-return]
 
 
-BLOCKS: dict[str, type[Block]] = {"basic": Block, "bottleneck": Bottleneck}
+BLOCKS: dict[str, type[BasicBlock]] = {"basic": BasicBlock, "bottleneck": Bottleneck}
 
 
 class ResNet(Model):

@@ -7,7 +7,7 @@ from typing import Any
 
 from morpho.base.errors import ArgumentError, fail
 from morpho.weights import keys
-from morpho.weights.keys import Kind, Table, irrelevant, one_of, only, used
+from morpho.weights.keys import KeyTable, Kind, irrelevant, one_of, only, used
 
 _FACTOR = keys.number(8.0, above=0)
 _FACTORS = Kind(lambda value: isinstance(value, list) and all(keys.is_number(each) and each > 0 for each in value),
@@ -29,12 +29,12 @@ def check_rope(operation: str, file: str, within: str, scaling: Mapping[str, Any
     where = f"{file}: " if file else ""
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     names = used(one_of(*_NEEDED))
-    table = Table({"rope_type": names, "type": names, "rope_theta": used(keys.number(10000.0, above=0)),
+    table = KeyTable({"rope_type": names, "type": names, "rope_theta": used(keys.number(10000.0, above=0)),
                    "partial_rotary_factor": only(1.0, 1, None), **_LENGTH,
                    **{name: used(wanted) for name, wanted in _NEEDED.get(kind if isinstance(kind, str) else "",
                                                                          {}).items()}})
     if not names.kind.fits(kind):
-        table = Table({**table, "*": irrelevant("its type is the first error")})
+        table = KeyTable({**table, "*": irrelevant("its type is the first error")})
     table.check(operation, file, scaling, ignore=ignore, within=within)
     if scaling.get("type", kind) != kind:
         raise fail(ArgumentError, operation, f"{where}{within}.type is {scaling['type']!r}, and rope_type {kind!r}")

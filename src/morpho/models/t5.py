@@ -155,7 +155,7 @@ class Part(Module):
         return vars(self)[self._name]
 
 
-class Block(Module):
+class T5Block(Module):
     """Attention over itself, in a decoder also over the encoder's result, then the feed-forward part."""
 
     def __init__(self, config: T5Config, decoder: bool, first: bool, dtype: Any) -> None:
@@ -181,7 +181,7 @@ class Stack(Module):
 
     def __init__(self, config: T5Config, decoder: bool, dtype: Any) -> None:
         layers = config.num_layers if not decoder or config.num_decoder_layers is None else config.num_decoder_layers
-        self.block = ModuleList(Block(config, decoder, number == 0, dtype) for number in range(layers))
+        self.block = ModuleList(T5Block(config, decoder, number == 0, dtype) for number in range(layers))
         self.final_layer_norm = RMSNorm(config.d_model, config.layer_norm_epsilon, dtype=dtype)
         self.dropout = Dropout(config.dropout_rate)
 

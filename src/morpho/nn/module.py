@@ -23,7 +23,7 @@ import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.nn.layer_notes import note_layer
 from morpho.nn.summary import summary
-from morpho.tensor.jit.entries import entries
+from morpho.tensor.jit.native.entries import entries
 from morpho.tensor.state.state import assign
 from morpho.tensor.state.trace import current_trace
 from morpho.tensor.state.variable import Buffer, Parameter, Variable

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.trees import flatten
-from morpho.tensor.jit.entries import entries
+from morpho.tensor.jit.native.entries import entries
 from morpho.tensor.state.variable import Parameter
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from morpho.base.blas import within_budget
 from morpho.base.dtypes import int8, int32, uint8
 from morpho.base.errors import DTypeError, ShapeError, fail
+from morpho.base.python.blas import within_budget
 from morpho.ir.node import Node, build
 from morpho.ir.op import TWO, Attributes, NoGradient, Op, Spec, register
 from morpho.ops import special

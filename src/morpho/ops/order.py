@@ -1,9 +1,10 @@
-"""Order and recomputation: `again`, the same value read anew once something else is there, and `checkpoint`, a mark.
+"""Rematerialisation: `remat_barrier`, a value read anew once others are there, and `checkpoint`, a mark of a region.
 
-`again(x, after...)` has the value and the memory of x. It is another node than x, so what is computed from it is
-computed a second time, and not before its other inputs are there. `checkpoint` stands behind the results of a region
-whose gradient computes the region again; its inputs are those results and then everything the region is made from. It
-says nothing but that: gradients look at it, and the first thing the passes do is to take it away.
+`remat_barrier(x, after...)` has the value and the memory of x, and control dependencies on its other inputs. It is
+another node than x, so what is computed from it is computed a second time, and not before those inputs are there.
+`checkpoint` stands behind the results of a region whose gradient computes the region again; its inputs are those
+results and then everything the region is made from. It says nothing but that: gradients look at it, and the first
+thing the passes do is to take it away.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from morpho.ops.sources import pick
 NUMBERS = frozenset({"constant", "iota", "dimension"})
 
 
-def again(x: Node, *after: Node) -> Node:
-    """x once more, after other values; numbers that no memory holds are what they are.
+def remat_barrier(x: Node, *after: Node) -> Node:
+    """x for a second computation, after other values; numbers that no memory holds are what they are.
 
     >>> x = build("parameter", index=0, shape=(3,), dtype=float32)
-    >>> again(x) is x, again(x).shape
+    >>> remat_barrier(x) is x, remat_barrier(x).shape
     (False, (3,))
     """
-    return x if root_of(x).op.name in NUMBERS else build("again", x, *after)
+    return x if root_of(x).op.name in NUMBERS else build("remat_barrier", x, *after)
 
 
 def mark(results: Sequence[Node], made_from: Sequence[Node]) -> list[Node]:
@@ -63,7 +64,8 @@ def _reference_mark(attributes: Attributes, *arrays: Any) -> Any:
     return arrays[0] if results == 1 else tuple(arrays[:results])
 
 
-AGAIN = register(Op("again", "move", lambda inputs, a: inputs[0], lambda n, ct: [ct, *[None] * (len(n.inputs) - 1)],
-                    lambda a, x, *after: x, 0, properties=frozenset({"view"}), arity=(1, math.inf)))
+REMAT_BARRIER = register(Op("remat_barrier", "move", lambda inputs, a: inputs[0],
+                            lambda n, ct: [ct, *[None] * (len(n.inputs) - 1)], lambda a, x, *after: x, 0,
+                            properties=frozenset({"view"}), arity=(1, math.inf)))
 CHECKPOINT = register(Op("checkpoint", "move", _infer_mark, NoGradient("gradients look through it"), _reference_mark, 0,
                          properties=frozenset({"view"}), arity=(1, math.inf)))

@@ -20,7 +20,7 @@ import morpho as mo
 from morpho.base.checks import check_numbers
 from morpho.base.errors import ArgumentError, fail
 from morpho.tensor.autodiff.autograd import take_pending
-from morpho.tensor.jit.entries import entries
+from morpho.tensor.jit.native.entries import entries
 from morpho.tensor.state.state import assign
 from morpho.tensor.state.trace import current_trace
 from morpho.tensor.state.variable import Parameter

@@ -13,7 +13,7 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, rebuild
 from morpho.ir.rewrite import RuleTable, rewrite
 from morpho.ops.algebra import constant, expand, permute, reshape
-from morpho.ops.order import again
+from morpho.ops.order import remat_barrier
 
 RULES = RuleTable()
 rule = RULES.rule
@@ -230,19 +230,19 @@ def slice_of_slice(node: Node) -> Node | None:
     return build("slice", inner.inputs[0], starts=starts, sizes=node["sizes"], steps=steps)
 
 
-@rule("again")
-def again_of_a_number(node: Node) -> Node | None:
+@rule("remat_barrier")
+def barrier_of_a_number(node: Node) -> Node | None:
     """Constants and index numbers are in no memory: they cost nothing to have once more."""
-    found = again(*node.inputs)
+    found = remat_barrier(*node.inputs)
     return found if found is not node else None
 
 
-@rule("again")
-def again_of_again(node: Node) -> Node | None:
+@rule("remat_barrier")
+def barrier_of_a_barrier(node: Node) -> Node | None:
     inner = node.inputs[0]
-    if inner.op.name != "again":
+    if inner.op.name != "remat_barrier":
         return None
-    return again(inner.inputs[0], *dict.fromkeys((*inner.inputs[1:], *node.inputs[1:])))
+    return remat_barrier(inner.inputs[0], *dict.fromkeys((*inner.inputs[1:], *node.inputs[1:])))
 
 
 @rule("copy")

@@ -1,4 +1,4 @@
-"""Joint launches: steps that need nothing of each other, each too small for threads, run together on all of them.
+"""Co-scheduling: independent steps, each too small to be divided among threads, run concurrently as one launch.
 
 Groups are gathered before memory is planned: a step moves up to an earlier one where nothing in between minds, and the
 planner keeps apart what is alive at the same time. What was read from disk is checked again, on bytes (`is_sound`).
@@ -23,7 +23,7 @@ LEAST_OF = {"one": 1 << 62, "many": 0}  # work above which a step is shared that
 CHUNKS_PER_THREAD, TILES_PER_THREAD = 4, 64
 COLUMNS_TOGETHER = 1024  # pieces of rows are whole numbers of these
 # In units of the least work that is worth two threads:
-WORTH = 0.5  # what a joint launch saves at least; a step of that least work, by itself, saves as much
+WORTH = 0.5  # what a co-scheduled launch saves at least; a step of that least work, by itself, saves as much
 LEAST_SHARE = 1 / 16  # of a step that is worth a piece; what is smaller moves out of the way of others
 MOST_SHARE = 16.0  # of a group: what it holds at a time is bounded, and more of it would not be faster
 AHEAD = 32  # steps that are looked through for others to join: no group has more
@@ -230,7 +230,7 @@ def _mark(group: Sequence[Step]) -> None:
 
 
 def groups(steps: Sequence[AnyStep]) -> Iterator[tuple[int, list[Step]]]:
-    """The joint launches among steps: number of the first, and all of each."""
+    """The co-scheduled launches among steps: number of the first, and all of each."""
     for number, step in enumerate(steps):
         if isinstance(step, Step) and step.together > 1:
             yield number, [other for other in steps[number:number + step.together] if isinstance(other, Step)]

@@ -56,7 +56,7 @@ def written(step: AnyStep) -> list[View]:
 
 
 def _moments(program: Program) -> tuple[list[int], dict[int, set[int]]]:
-    """When each step runs: those of a joint launch at the same moment. And what the others of its launch touch."""
+    """When each step runs: co-scheduled ones at the same moment. And what the others of its launch touch."""
     moments = list(range(len(program.steps)))
     beside: dict[int, set[int]] = {}
     for first, group in groups(program.steps):

@@ -106,7 +106,7 @@ class Step:
         """Scratch of so many threads together, at the largest sizes or at those that `number` gives."""
         columns = (number(self.columns) + 63) // 64 * 64
         one = columns * self.kernel.scratch_bytes_per_column + self.kernel.scratch_bytes + self.scratch
-        return (int(one) + 63) // 64 * 64 * threads  # lines of the cache: steps of a joint launch share a stride
+        return (int(one) + 63) // 64 * 64 * threads  # lines of the cache: co-scheduled steps share a stride
 
     @property
     def operands(self) -> set[int]:

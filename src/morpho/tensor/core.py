@@ -21,7 +21,7 @@ from morpho.base import settings
 from morpho.base.dims import Shape, product
 from morpho.base.dtypes import DType, bfloat16
 from morpho.base.errors import ArgumentError, CompileError, ShapeError, fail
-from morpho.base.lazy_module import Late
+from morpho.base.python.lazy_module import Late
 from morpho.base.trees import register_leaf
 from morpho.ir.node import Node, build, toposort
 from morpho.runtime.memory.buffer import Buffer, OffHost

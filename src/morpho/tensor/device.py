@@ -27,7 +27,7 @@ def devices() -> list[str]:
     return all_devices()
 
 
-def device(name: str) -> settings.Block:
+def device(name: str) -> settings.SettingsBlock:
     """A block, or a decorated function, in which tensors are made on a device, and programs run there.
 
     Tensors that lie elsewhere already stay there; an operation on tensors of two devices is an error. Devices that

@@ -1,11 +1,11 @@
 """What a foreign file says is used, known not to matter, or an error that names key and file: tables of keys.
 
-A `Table` maps every key that a kind of file may have to a `Key`: `used` with the kind of value it takes, `only` for
+A `KeyTable` maps every key that a kind of file may have to a `Key`: `used` with the kind of value it takes, `only` for
 what is computed for some values alone, `irrelevant` with the reason. One that ends with `*` stands for all that begin
 so.
 
->>> from morpho.weights.keys import Table, irrelevant, only, positive, used
->>> table = Table({"width": used(positive(8)), "gated": only(False), "made_*": irrelevant("who wrote it")})
+>>> from morpho.weights.keys import KeyTable, irrelevant, only, positive, used
+>>> table = KeyTable({"width": used(positive(8)), "gated": only(False), "made_*": irrelevant("who wrote it")})
 >>> table.check("load", "config.json", {"width": 4, "gated": False, "made_by": "me"})
 >>> table.check("load", "config.json", {"width": 4, "gated": True})
 Traceback (most recent call last):
@@ -46,7 +46,7 @@ class Key:
     why: str = ""
 
 
-class Table(dict[str, Key]):
+class KeyTable(dict[str, Key]):
     """The keys of one kind of file."""
 
     def find(self, name: str) -> Key | None:

@@ -4,7 +4,7 @@ A kernel is data. Neither it nor its generator is loaded by this file: code that
 kind of kernel is a frozen dataclass that follows `program.kernel.Kernel`, a module with a function
 `generate(kernel, isa, name) -> str`, and a row here.
 
->>> from morpho.backends.cpu.gemm.pack import PackKernel
+>>> from morpho.backends.cpu.gemm.packing.pack import PackKernel
 >>> from morpho.base.dtypes import float32
 >>> from morpho.base.machine import ISAS
 >>> generate(PackKernel(float32, "rows", 4), ISAS["avx2"], "pack").splitlines()[0][:20]
@@ -24,12 +24,12 @@ GENERATORS: dict[str, str] = {
     "RegisterLoop": "morpho.backends.cpu.loops.sequential.register_loop_code",
     "ScatterKernel": "morpho.backends.cpu.loops.sequential.scatter_code",
     "GemmKernel": "morpho.backends.cpu.gemm.gemm_code",
-    "PackKernel": "morpho.backends.cpu.gemm.pack_code",
+    "PackKernel": "morpho.backends.cpu.gemm.packing.pack_code",
     "PrologueGemmKernel": "morpho.backends.cpu.gemm.prologue_code",
     "UnpackedGemmKernel": "morpho.backends.cpu.gemm.unpacked_gemm_code",
     "GemvKernel": "morpho.backends.cpu.gemm.gemv_code",
-    "AmxGemmKernel": "morpho.backends.cpu.gemm.amx_code",
-    "AmxPackKernel": "morpho.backends.cpu.gemm.amx_code",
+    "AmxGemmKernel": "morpho.backends.cpu.gemm.amx.amx_code",
+    "AmxPackKernel": "morpho.backends.cpu.gemm.amx.amx_code",
     "Int8GemmKernel": "morpho.backends.cpu.quantised.int8_code",
     "Int8PackKernel": "morpho.backends.cpu.quantised.int8_code",
     "QuantisedGemmKernel": "morpho.backends.cpu.quantised.quantised_code",

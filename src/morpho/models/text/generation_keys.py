@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from morpho.weights import keys
-from morpho.weights.keys import Table, irrelevant, only, used
+from morpho.weights.keys import KeyTable, irrelevant, only, used
 
 USUAL_TOP_K = 50  # what files mean that ask for sampling and do not say among how many
 _BEAMS = "of a search with several beams, which num_beams=1 is not"
@@ -18,7 +18,7 @@ _RETURNED = "what else the library that wrote the file returns"
 _SPEED = "how fast tokens are made, not which"
 _nothing = only(None)
 
-GENERATION = Table({
+GENERATION = KeyTable({
     "do_sample": used(keys.flag().or_null()), "temperature": used(keys.number(1.0, least=0.0).or_null()),
     "top_k": used(keys.whole(50).or_null()), "top_p": used(keys.number(1.0, above=0.0, most=1.0).or_null()),
     "repetition_penalty": used(keys.number(1.0, above=0.0).or_null()),

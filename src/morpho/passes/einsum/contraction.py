@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from morpho.base.errors import ArgumentError, MemoryLimit, fail
-from morpho.base.lazy import cached_property
+from morpho.base.python.lazy import cached_property
 from morpho.base.units import format_bytes, format_seconds
 from morpho.cost.contraction import RATES, ContractionRates
 from morpho.ir.op import Cost

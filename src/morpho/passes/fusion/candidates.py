@@ -46,7 +46,7 @@ def only_checks(gather: Node) -> bool:
 def inlines(node: Node) -> bool:
     """Constants and index numbers, also seen through views, as long as strides can show those."""
     node, chain = look_through(node)
-    if any(view.op.name == "again" for view in chain):
+    if any(view.op.name == "remat_barrier" for view in chain):
         return False
     if node.op.name != "iota":
         return node.op.name in INLINE

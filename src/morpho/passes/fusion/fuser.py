@@ -152,7 +152,7 @@ class Fuser:
         child = node.inputs[0]
         self.roots[node.serial] = self.roots.get(child.serial, child)
         waits = self.waits.get(child.serial, ())
-        if node.op.name == "again":
+        if node.op.name == "remat_barrier":
             waits += node.inputs[1:]
         if waits:
             self.waits[node.serial] = waits
@@ -297,7 +297,7 @@ class Fuser:
             if current.serial in done:
                 stack.pop()
                 continue
-            read = current.inputs[:1] if current.op.name == "again" else current.inputs
+            read = current.inputs[:1] if current.op.name == "remat_barrier" else current.inputs
             waiting = [child for child in read if child.serial not in done]
             if waiting:
                 stack.extend(waiting)
@@ -323,7 +323,7 @@ class Fuser:
         stack = list(users[node.serial])
         while stack:
             user = stack.pop()
-            if user.op.name == "again" and user.inputs[0] is not node and user.inputs[0].serial not in seen:
+            if user.op.name == "remat_barrier" and user.inputs[0] is not node and user.inputs[0].serial not in seen:
                 continue  # it waits, and reads nothing
             seen.add(user.serial)
             if user.serial in inside:

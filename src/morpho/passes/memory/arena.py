@@ -1,7 +1,7 @@
 """The memory plan: temporaries placed in one arena by their lifetimes.
 
 >>> plan([Lifetime(100, 0, 1), Lifetime(100, 1, 2), Lifetime(100, 2, 3)])
-Plan(offsets=(0, 128, 0), total=256, bound=256)
+ArenaPlan(offsets=(0, 128, 0), total=256, bound=256)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Lifetime(NamedTuple):
     last: int
 
 
-class Plan(NamedTuple):
+class ArenaPlan(NamedTuple):
     """An offset for each temporary, the arena's size, and the least any plan could need."""
 
     offsets: tuple[int, ...]
@@ -47,7 +47,7 @@ def lower_bound(lifetimes: Sequence[Lifetime]) -> int:
     return most
 
 
-def plan(lifetimes: Sequence[Lifetime]) -> Plan:
+def plan(lifetimes: Sequence[Lifetime]) -> ArenaPlan:
     """The best of a few first-fit orders; each temporary goes to the lowest gap free for its whole life."""
     orders: list[Callable[[int], tuple[int, ...]]] = [
         lambda i: (-lifetimes[i].nbytes, lifetimes[i].first),
@@ -72,7 +72,7 @@ def plan(lifetimes: Sequence[Lifetime]) -> Plan:
         best = min(best, _first_fit(lifetimes, shuffled))
         if best[0] == bound:
             break
-    return Plan(best[1], best[0], bound)
+    return ArenaPlan(best[1], best[0], bound)
 
 
 def _first_fit(lifetimes: Sequence[Lifetime], order: list[int]) -> tuple[int, tuple[int, ...]]:

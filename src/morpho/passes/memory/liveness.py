@@ -103,7 +103,7 @@ class Steps:
         if seen.serial in self.leaves:
             self.leaves[node.serial] = self.leaves[seen.serial]
         waits = self.waits.get(seen.serial, frozenset())
-        if node.op.name == "again":
+        if node.op.name == "remat_barrier":
             waits |= {step for child in node.inputs[1:] for step in self.origin(child)}
         if waits:
             self.waits[node.serial] = waits
@@ -229,4 +229,4 @@ def gathers(node: Node) -> bool:
 
 def _is_whole(node: Node) -> bool:
     """Whether a result is a value of a step, perhaps in another shape, and not a part or a turned view of one."""
-    return all(view.op.name in ("reshape", "again") for view in look_through(node)[1])
+    return all(view.op.name in ("reshape", "remat_barrier") for view in look_through(node)[1])

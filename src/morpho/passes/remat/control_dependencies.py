@@ -1,4 +1,4 @@
-"""What `again` waits for, put in a form that costs nothing: a value that is computed anyway, and in no way held up."""
+"""Control dependencies of `remat_barrier` on values that are computed anyway: waiting for them costs nothing."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from morpho.passes.fusion.epilogue import PRODUCTS
 
 
 def settle_order(graph: Graph) -> Graph:
-    """Let every `again` wait for values that something reads, seen without their views.
+    """Let every `remat_barrier` wait for values that something reads, seen without their views.
 
     A value that passes left nothing but the order to is not computed for it: what it is made from is waited for
     instead. So it is with a product that has one reader, which may become one kernel with it.
     """
-    if not any(node.op.name == "again" for node in graph.nodes):
+    if not any(node.op.name == "remat_barrier" for node in graph.nodes):
         return graph
     readers = _readers(graph)
     done: dict[int, Node] = {}
     for node in graph.nodes:
         inputs = [done[child.serial] for child in node.inputs]
-        if node.op.name == "again":
+        if node.op.name == "remat_barrier":
             wanted = _waited_for(node.inputs[1:], readers)
-            done[node.serial] = build("again", inputs[0], *[done[child.serial] for child in wanted])
+            done[node.serial] = build("remat_barrier", inputs[0], *[done[child.serial] for child in wanted])
         else:
             done[node.serial] = rebuild(node, inputs)
     return Graph(tuple(done[node.serial] for node in graph.outputs))
@@ -33,7 +33,7 @@ def _readers(graph: Graph) -> dict[int, int]:
     readers: dict[int, int] = {node.serial: 1 for node in graph.outputs}
     for node in reversed(graph.nodes):
         if node.serial in readers:
-            for child in dict.fromkeys(node.inputs[:1] if node.op.name == "again" else node.inputs):
+            for child in dict.fromkeys(node.inputs[:1] if node.op.name == "remat_barrier" else node.inputs):
                 readers[child.serial] = readers.get(child.serial, 0) + 1
     return readers
 

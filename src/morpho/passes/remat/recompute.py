@@ -1,9 +1,9 @@
 """A graph with some of its values dropped at the step where most is alive, and computed again where they are read.
 
 Steps keep their order. Those after the peak that read a dropped value read a copy instead. A copy is made just before
-its first reader, from values that were kept, from results and inputs, and from copies of what else is missing: `again`
-keeps it apart from the original, and from being made any sooner. Of a group with several results only those that are
-missing are computed, from the others where these were kept.
+its first reader, from values that were kept, from results and inputs, and from copies of what else is missing:
+`remat_barrier` keeps it apart from the original, and from being made any sooner. Of a group with several results only
+those that are missing are computed, from the others where these were kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from morpho.cost.estimate import Profile, node_cost
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, make, rebuild
 from morpho.ir.views import look_through
-from morpho.ops.order import again
+from morpho.ops.order import remat_barrier
 from morpho.ops.sources import pick
 from morpho.passes.fusion.epilogue import GEMM
 from morpho.passes.fusion.group import make_group
@@ -212,7 +212,7 @@ class _Writing:
             base = self.copied[value]
         else:
             base = self.renewed(node)
-            base = base if after is None else again(base, after)
+            base = base if after is None else remat_barrier(base, after)
         for view in reversed(chain):
             base = rebuild(view, [base, *[self.renewed(child) for child in view.inputs[1:]]])
         return base
@@ -267,7 +267,7 @@ class _Writing:
         while inner.serial not in results and inner.op.name != "parameter":
             chain.append(inner)
             inner = inner.inputs[0]
-        seen = again(results[inner.serial], after) if inner.op.name != "parameter" or inner.serial in results \
+        seen = remat_barrier(results[inner.serial], after) if inner.op.name != "parameter" or inner.serial in results \
             else self.read(outside(node, inner), after)
         for view in reversed(chain):
             seen = rebuild(view, [seen])

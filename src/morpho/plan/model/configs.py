@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from morpho.base.errors import ArgumentError, ValueFault, fail
-from morpho.cost.layers import Block, linear_flops, norm_flops
+from morpho.cost.layers import BlockShape, linear_flops, norm_flops
 from morpho.plan.model.layer import BYTES_OF, Layer
 from morpho.plan.model.strict_json import strict_json
 
@@ -73,7 +73,7 @@ class Workload:
         return round(parameters * BYTES_OF[self.dtype])
 
 
-def block_layer(name: str, block: Block, work: Workload, encoder: bool = False) -> Layer:
+def block_layer(name: str, block: BlockShape, work: Workload, encoder: bool = False) -> Layer:
     """A block of a decoder, or of an encoder, which has no work when tokens are decoded."""
     rows, batch, size = work.rows, work.batch, work.number_bytes
     source = work.context if block.cross else 0
@@ -251,7 +251,7 @@ def _longer(fields: Config, work: Workload, *names: str) -> tuple[str, ...]:
 
 def _gpt2_layers(fields: Config, work: Workload) -> Family:
     width, words = fields.size("n_embd"), fields.size("vocab_size")
-    block = Block(width, fields.size("n_inner", default=4 * width), fields.heads("n_head", "n_embd"), biased=True)
+    block = BlockShape(width, fields.size("n_inner", default=4 * width), fields.heads("n_head", "n_embd"), biased=True)
     table = words * width
     positions = fields.size("n_positions", "n_ctx", default=1024) * width
     layers = (embedding_layer(width, table + positions, work),
@@ -263,9 +263,10 @@ def _gpt2_layers(fields: Config, work: Workload) -> Family:
 def _llama_layers(fields: Config, work: Workload) -> Family:
     width, words = fields.size("hidden_size"), fields.size("vocab_size")
     heads = fields.heads("num_attention_heads", "hidden_size", "num_key_value_heads", "head_dim")
-    block = Block(width, fields.size("intermediate_size"), heads, fields.size("num_key_value_heads", default=heads),
-                  fields.size("head_dim", default=width // heads), gated=True, norm_parameters=1,
-                  biased=fields.flag("attention_bias"), mlp_biased=fields.flag("mlp_bias"))
+    key_heads = fields.size("num_key_value_heads", default=heads)
+    block = BlockShape(width, fields.size("intermediate_size"), heads, key_heads,
+                       fields.size("head_dim", default=width // heads), gated=True, norm_parameters=1,
+                       biased=fields.flag("attention_bias"), mlp_biased=fields.flag("mlp_bias"))
     table = words * width
     layers = (embedding_layer(width, table, work),
               *(block_layer(f"block {i}", block, work) for i in range(fields.size("num_hidden_layers"))),
@@ -284,7 +285,7 @@ def _with_parameters(layer: Layer, count: int, work: Workload) -> Layer:
 def _bert_layers(fields: Config, work: Workload) -> Family:
     width, words = fields.size("hidden_size"), fields.size("vocab_size")
     heads = fields.heads("num_attention_heads", "hidden_size")
-    block = Block(width, fields.size("intermediate_size"), heads, biased=True)
+    block = BlockShape(width, fields.size("intermediate_size"), heads, biased=True)
     table = words * width
     rest = (fields.size("max_position_embeddings", default=512) + fields.size("type_vocab_size", default=2) + 2) * width
     pooler = width * width + width if fields.flag("pooler", True) else 0
@@ -306,8 +307,8 @@ def _t5_layers(fields: Config, work: Workload) -> Family:
     shape = {"width": width, "hidden": fields.size("d_ff"), "heads": heads, "gated": gated, "norm_parameters": 1,
              "head_width": fields.size("d_kv", default=64)}
     table, biases = words * width, fields.size("relative_attention_num_buckets", default=32) * heads
-    encoder = [block_layer(f"encoder {i}", Block(**shape), work, encoder=True) for i in range(count)]  # type: ignore[arg-type]
-    decoder = [block_layer(f"decoder {i}", Block(**shape, cross=True), work)  # type: ignore[arg-type]
+    encoder = [block_layer(f"encoder {i}", BlockShape(**shape), work, encoder=True) for i in range(count)]  # type: ignore[arg-type]
+    decoder = [block_layer(f"decoder {i}", BlockShape(**shape, cross=True), work)  # type: ignore[arg-type]
                for i in range(fields.size("num_decoder_layers", default=count))]
     # The first block of each side holds the biases of relative positions, the last of the encoder a norm.
     encoder[0], decoder[0] = (_with_parameters(side[0], biases, work) for side in (encoder, decoder))
@@ -323,9 +324,9 @@ def _prenorm_layers(fields: Config, work: Workload) -> Family:
     heads = fields.heads("heads", "width", "kv_heads")
     gated = str(fields.data.get("activation", "swiglu")) in ("swiglu", "geglu", "reglu")
     norm = 1 if fields.data.get("normalization", "rmsnorm") == "rmsnorm" else 2
-    block = Block(width, fields.size("hidden", default=4 * width), heads, fields.size("kv_heads", default=heads),
-                  gated=gated, biased=fields.flag("attention_bias", True),
-                  mlp_biased=fields.flag("attention_bias", True) and not gated, norm_parameters=norm)
+    block = BlockShape(width, fields.size("hidden", default=4 * width), heads, fields.size("kv_heads", default=heads),
+                       gated=gated, biased=fields.flag("attention_bias", True),
+                       mlp_biased=fields.flag("attention_bias", True) and not gated, norm_parameters=norm)
     table = words * width
     places = 0 if fields.data.get("use_rope", True) else fields.size("max_seq_len", default=2048) * width
     layers = (embedding_layer(width, table + places, work),

@@ -10,7 +10,7 @@ from morpho.base.errors import MorphoError
 from morpho.base.units import format_bytes, format_seconds
 from morpho.plan.predict.closed_form import evaluate, fill
 from morpho.plan.predict.plan import Plan
-from morpho.plan.replan.resolve import held_layers, new_bytes, solve_again, surviving, with_familiar_names
+from morpho.plan.replan.resolve import held_layers, new_bytes, resolve, surviving, with_familiar_names
 
 STORAGE_BYTES_PER_S = 1e9  # what a node loads weights with, unless told otherwise
 
@@ -94,7 +94,7 @@ def _without(plan: Plan, name: str) -> Plan | str:
     if len(plan.cluster.nodes) == 1:
         return "it is the only node"
     try:
-        return solve_again(plan, plan.cluster.without([name]), quick=True)
+        return resolve(plan, plan.cluster.without([name]), quick=True)
     except MorphoError as error:
         return str(error)
 

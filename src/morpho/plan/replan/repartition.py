@@ -18,7 +18,7 @@ from morpho.plan.predict.plan import Plan
 from morpho.plan.replan.failures import STORAGE_BYTES_PER_S
 from morpho.plan.replan.forecast import Forecast, forecast
 from morpho.plan.replan.local_search import cut_plans
-from morpho.plan.replan.resolve import held_layers, solve_again, surviving, with_familiar_names
+from morpho.plan.replan.resolve import held_layers, resolve, surviving, with_familiar_names
 from morpho.plan.replan.what_if import with_links
 from morpho.plan.solve.registry import Proposal
 from morpho.plan.solve.solver import complete
@@ -240,7 +240,7 @@ def _candidates(now: Plan, cluster: Cluster) -> Iterator[Plan]:
     """Other plans: the best there is, and better cuts between the machines as they stand, which move less."""
     held = held_layers(now.stages)
     try:
-        yield with_familiar_names(solve_again(now, cluster), held)
+        yield with_familiar_names(resolve(now, cluster), held)
     except MorphoError:  # a strategy that is not exact may find nothing; moving cuts may still help
         pass
     yield from cut_plans(now)
@@ -255,7 +255,7 @@ def _forced(plan: Plan, cluster: Cluster, gone: Sequence[str], storage_bytes_per
             pair = (cluster.index(lines[name][0]), cluster.index(lines[name][1]))
             cluster = with_links(cluster, [pair, pair[::-1]], 0.0)
     rest = cluster.without(name for name in gone if name not in lines)
-    other = solve_again(replace(plan, constraints=surviving(plan.constraints, rest)), rest)
+    other = resolve(replace(plan, constraints=surviving(plan.constraints, rest)), rest)
     other = with_familiar_names(other, held_layers(plan.stages))
     moves = moves_between(plan, other)
     stop_s = move_seconds(rest, moves, storage_bytes_per_s)

@@ -24,7 +24,7 @@ def surviving(constraints: Constraints, cluster: Cluster) -> Constraints:
                    pinned={layer: name for layer, name in constraints.pinned.items() if name in names})
 
 
-def solve_again(plan: Plan, cluster: Cluster, bound: bool = True, quick: bool = False) -> Plan:
+def resolve(plan: Plan, cluster: Cluster, bound: bool = True, quick: bool = False) -> Plan:
     """The plan of the same model, by the same strategy, for the same objective, on another cluster.
 
     `quick` is for questions that take many solves: clusters too varied for many exact searches are annealed instead,

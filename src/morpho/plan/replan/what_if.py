@@ -18,7 +18,7 @@ from morpho.base.units import parse_bytes, parse_bytes_per_s, parse_flops_per_s,
 from morpho.plan.cluster.cluster import Cluster
 from morpho.plan.cluster.node import Node
 from morpho.plan.predict.plan import Plan
-from morpho.plan.replan.resolve import solve_again
+from morpho.plan.replan.resolve import resolve
 
 FORMS = '"drop a", "link a-b 10Gbit/s 0.2ms", "a memory 64GB", "a memory_bandwidth 80GB/s", "a flops 4TFLOP/s", ' \
         '"a efficiency 0.8"'
@@ -79,7 +79,7 @@ def _all_of(cluster: Cluster, changes: Sequence[str]) -> Cluster:
 
 def _after(plan: Plan, change: str, cluster: Callable[[], Cluster]) -> WhatIf:
     try:
-        return WhatIf(change, solve_again(plan, cluster()))
+        return WhatIf(change, resolve(plan, cluster()))
     except MorphoError as error:
         return WhatIf(change, None, str(error))
 

@@ -12,7 +12,7 @@ from morpho.plan.cluster.node import Node
 from morpho.plan.predict.plan import Plan, Stage
 from morpho.plan.predict.quality import Quality, quality
 from morpho.plan.replan.failures import Failure, failures
-from morpho.plan.replan.resolve import solve_again
+from morpho.plan.replan.resolve import resolve
 from morpho.plan.replan.what_if import with_links
 from morpho.plan.show.pictures import batches, certainty
 
@@ -107,7 +107,7 @@ def reliefs(plan: Plan, most: int = 8) -> tuple[Relief, ...]:
     found = []
     for what, cluster in list(_changes(plan))[:most]:
         try:
-            after = solve_again(plan, cluster, bound=False, quick=True)
+            after = resolve(plan, cluster, bound=False, quick=True)
         except MorphoError:  # a strategy that is not exact may fail where it had succeeded
             continue
         better = after.predicted

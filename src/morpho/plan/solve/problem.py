@@ -18,7 +18,7 @@ from itertools import pairwise
 import numpy as np
 
 from morpho.base.errors import ArgumentError, MemoryLimit, fail
-from morpho.base.lazy import cached_property
+from morpho.base.python.lazy import cached_property
 from morpho.base.units import format_bytes
 from morpho.plan.cluster.cluster import Cluster
 from morpho.plan.model.card import ModelCard

@@ -20,7 +20,7 @@ from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from morpho.base.errors import MorphoError, ValueFault, fail
-from morpho.base.fork_safe import ForkSafe
+from morpho.base.python.fork_safe import ForkSafe
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")

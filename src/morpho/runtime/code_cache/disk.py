@@ -29,7 +29,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from morpho.base.errors import ValueFault, fail, sentence
-from morpho.base.fork_safe import ForkSafe
+from morpho.base.python.fork_safe import ForkSafe
 
 MAGIC = b"MORPHO\r\n"
 VERSION = 1

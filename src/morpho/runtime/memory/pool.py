@@ -8,8 +8,8 @@
 >>> view.shape
 (5, 75)
 
-A `Block` is a handle. When the last reference to it goes (its own, or a NumPy view's), its memory returns to the shelf
-of its size class, where the next request of that class finds it. Requests round *up* to a class, four per power of
+An `Allocation` is a handle. When the last reference to it goes (its own, or a NumPy view's), its memory returns to the
+shelf of its size class, where the next request finds it. Requests round *up* to a class, four per power of
 two. Memory that lay idle for a while goes back to the system, and a byte cap (`settings.pool_bytes`) is never passed.
 
 How threads and the garbage collector get along: taking from and putting on a shelf is one atomic operation of a
@@ -32,7 +32,7 @@ from threading import RLock
 
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, DeviceError, MemoryLimit, MorphoError, ValueFault, fail
-from morpho.base.fork_safe import ForkSafe
+from morpho.base.python.fork_safe import ForkSafe
 from morpho.base.target import ALIGNMENT_BYTES
 from morpho.base.units import format_bytes
 from morpho.runtime.memory.chunk import ALONE, HUGE_PAGE_BYTES, MAPPED_BYTES, ZEROED, Chunk, size_class
@@ -40,8 +40,8 @@ from morpho.runtime.memory.memory import Memory
 from morpho.runtime.memory.region import Piece, Region
 
 __all__ = [
-    "ALIGNMENT_BYTES", "HUGE_PAGE_BYTES", "IDLE_S", "LARGE_BYTES", "MAPPED_BYTES", "Block", "Memory", "Piece", "Pool",
-    "Region", "Watch", "acquire", "pool", "region", "size_class", "stats", "trim", "watch",
+    "ALIGNMENT_BYTES", "HUGE_PAGE_BYTES", "IDLE_S", "LARGE_BYTES", "MAPPED_BYTES", "Allocation", "Memory", "Piece",
+    "Pool", "Region", "Watch", "acquire", "pool", "region", "size_class", "stats", "trim", "watch",
 ]
 
 LARGE_BYTES = 256 << 20  # so large a new chunk takes the place of free ones: peaks matter more than mapping them anew
@@ -50,7 +50,7 @@ _SWEEP_EVERY = 64  # acquires between two looks at the clock
 _REMEMBERED_REQUESTS = 4096
 
 
-class Block(Memory):
+class Allocation(Memory):
     """Memory held until this handle and every array made from it are gone.
 
     >>> import morpho as mo
@@ -80,7 +80,7 @@ class Block(Memory):
             pool._sweep_if_due()
 
     def __repr__(self) -> str:
-        return f"<Block of {format_bytes(self.nbytes)} at {self.address:#x}>"
+        return f"<Allocation of {format_bytes(self.nbytes)} at {self.address:#x}>"
 
 
 # ---------------------------------------------------------------------------------------------------------- pool
@@ -142,7 +142,7 @@ class Pool(ForkSafe):
         """The cap in force, 0 for none."""
         return settings.get().pool_bytes if self._limit_bytes is None else self._limit_bytes
 
-    def acquire(self, nbytes: int, zero: bool = False, device: str = "cpu") -> Block:
+    def acquire(self, nbytes: int, zero: bool = False, device: str = "cpu") -> Allocation:
         """A block of at least `nbytes`, 64-byte aligned; its content is arbitrary unless `zero`.
 
         >>> Pool().acquire(100).capacity
@@ -172,7 +172,7 @@ class Pool(ForkSafe):
         chunk.asked = nbytes
         if self._watches:
             self._look()
-        return Block(self, chunk, nbytes)
+        return Allocation(self, chunk, nbytes)
 
     def region(self, nbytes: int = 0) -> Region:
         """A region for a `with` block; `nbytes` is how much it will need, where that is known.

@@ -12,8 +12,8 @@ from morpho.base.units import format_bytes
 from morpho.runtime.memory.memory import Memory
 
 
-class Block(Protocol):
-    """What a region takes from its pool."""
+class Backing(Protocol):
+    """The memory that a region takes from its pool and cuts into pieces."""
 
     address: int
     capacity: int
@@ -43,7 +43,7 @@ class Piece(Memory):
 
     __slots__ = ("_block", "capacity")
 
-    def __init__(self, block: Block, address: int, nbytes: int, capacity: int) -> None:
+    def __init__(self, block: Backing, address: int, nbytes: int, capacity: int) -> None:
         self.address = address
         self.nbytes = nbytes
         self.capacity = capacity
@@ -70,7 +70,7 @@ class Region:
     def __init__(self, pool: Source, nbytes: int = 0) -> None:
         self._pool = pool
         self._first_bytes = nbytes or 1 << 16
-        self._blocks: list[Block] = []
+        self._blocks: list[Backing] = []
         self._next = self._end = 0
         self._open = False
         self.used_bytes = 0

@@ -88,7 +88,7 @@ class Made:
 
 
 @dataclass
-class Plan:
+class ExecutionPlan:
     """A compiled graph: segments are executables and host steps in order."""
 
     graph: Graph  # the abstracted graph: held, because its identity is the key
@@ -156,10 +156,10 @@ class Plan:
 PLAN_BYTES = 64 << 20
 MANY_GROWING = 20
 MOST_BYTES = 1 << 46  # of an arena: no machine has more
-_plans: BoundedCache[tuple[Any, ...], Plan] = BoundedCache(PLAN_BYTES, "plans")
+_plans: BoundedCache[tuple[Any, ...], ExecutionPlan] = BoundedCache(PLAN_BYTES, "plans")
 
 
-def plan_bytes(plan: Plan) -> int:
+def plan_bytes(plan: ExecutionPlan) -> int:
     """Roughly what a plan keeps in memory: tables and nodes."""
     return 8192 + 2048 * (len(plan.program.steps) + len(plan.graph.nodes))
 
@@ -170,9 +170,9 @@ def plan_key(graph: Graph, own_outputs: bool) -> tuple[Any, ...]:
             thresholds.current(), registry_changes())
 
 
-def plan_for(graph: Graph, inputs: int, own_outputs: bool = False) -> Plan:
+def plan_for(graph: Graph, inputs: int, own_outputs: bool = False) -> ExecutionPlan:
     """The plan of an abstracted graph, made once."""
-    def make() -> Plan:
+    def make() -> ExecutionPlan:
         _look_for_growth(len(graph.nodes))
         return make_plan(_of_numbers(graph), own_outputs, inputs)
 
@@ -202,7 +202,7 @@ def _of_numbers(graph: Graph) -> Graph:
 
 def make_plan(graph: Graph, own_outputs: bool, inputs: int, device: str = HOST,
               guards: Sequence[Sequence[Size]] = (), whole: bool = False, constants: Collection[int] = (),
-              on_disk: bool = False, updates: Updates = (), budget: Budget | None = None) -> Plan:
+              on_disk: bool = False, updates: Updates = (), budget: Budget | None = None) -> ExecutionPlan:
     """Optimise, lower, plan memory, compile. `whole` refuses host steps; `constants` are inputs that seldom change;
     with `on_disk` the finished plan is looked for on disk first, and kept there; `updates` are (output, input) pairs
     where the output is to take the input's memory, if it can; with a `budget` a call needs no more memory than that.
@@ -231,7 +231,7 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, device: str = HOST,
     milliseconds = {"passes": 0.0, "lower": 0.0} if made is None else dict(made.milliseconds)
     milliseconds["code"] = milliseconds.get("code", 0.0) + 1e3 * (ended - lowered)
     milliseconds["plan"] = 1e3 * (looked - started)
-    plan = Plan(graph, program, segments, report, milliseconds, before, code.counters.snapshot(), remake,
+    plan = ExecutionPlan(graph, program, segments, report, milliseconds, before, code.counters.snapshot(), remake,
                 settings.get(), made, {} if found is None else found.figures, prepare, lines, device)
     if key is not None and found is None and program.is_native and not program.loops:
         stored_plan.save(key, graph, StoredPlan(program, report, plan.figures()))
@@ -261,10 +261,10 @@ def _make(graph: Graph, own_outputs: bool, inputs: int, constants: Collection[in
     def lower(fused: Graph, announce: Callable[[Any], None] | None = None) -> tuple[Program, ProgramContext, Rows]:
         program = build_program(fused, own_outputs, inputs, current_target(), constants, dispatch, announce)
         # What runs together is alive together: not where values are computed again to save memory.
-        thrifty = budget is not None or any(node.op.name == "again" for node in fused.nodes)
+        thrifty = budget is not None or any(node.op.name == "remat_barrier" for node in fused.nodes)
         apart = MEMORY in switched_off(chosen.passes_off)
         context = ProgramContext(threads.wanted_threads(), dispatch, constants, updates, own_outputs,
-                                 concurrent=chosen.joint and chosen.level > 0 and not thrifty,
+                                 concurrent=chosen.co_schedule and chosen.level > 0 and not thrifty,
                                  reuse=chosen.level > 0 and not apart, apart=apart)
         return program, context, finish(program, context)
 
@@ -310,7 +310,7 @@ def _segments(program: Program, guards: Sequence[Sequence[Size]]) -> list[Execut
     return segments
 
 
-def prepare(plan: Plan, inputs: Sequence[int]) -> list[Buffer | None]:
+def prepare(plan: ExecutionPlan, inputs: Sequence[int]) -> list[Buffer | None]:
     """Run what depends on constants alone. The memory of each kept slot, None where only the preparation needed it."""
     if plan.prepare is None:
         return []
@@ -326,7 +326,7 @@ def prepare(plan: Plan, inputs: Sequence[int]) -> list[Buffer | None]:
 
 
 # -- running ---------------------------------------------------------------------------------------------------------
-def run_plan(plan: Plan, inputs: Sequence[int], results: Sequence[int], sizes: Mapping[str, int],
+def run_plan(plan: ExecutionPlan, inputs: Sequence[int], results: Sequence[int], sizes: Mapping[str, int],
              outputs: Sequence[Node] | None = None) -> None:
     """Run with the addresses of inputs and results. `outputs` is the program as the user wrote it, for its lines."""
     program = plan.program

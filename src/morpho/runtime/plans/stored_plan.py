@@ -176,7 +176,7 @@ class _Reader:
                           self.steps(content["prepare"]), dict(self.kept(row) for row in content["kept"]),
                           copies, arena, liveness, reused)
         self.check_ends(program)
-        _check(is_sound(program), "a joint launch of steps that need each other")
+        _check(is_sound(program), "a co-scheduled launch of steps that depend on each other")
         passes, over_program = (
             {_word(name): {"before": _integer(before), "after": _integer(after), "ms": 0.0}
              for name, (before, after) in content[part].items()} for part in ("passes", "program"))

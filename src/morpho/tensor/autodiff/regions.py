@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, rebuild
-from morpho.ops.order import again, unmarked
+from morpho.ops.order import remat_barrier, unmarked
 
 
 @dataclass
-class Region:
+class CheckpointRegion:
     """One marked part: the nodes inside it, those it is made from, and the region around it."""
 
     inside: set[int]
     edge: set[int]
-    around: Region | None = None
+    around: CheckpointRegion | None = None
     after: Node | None = None  # the gradient that came first: nothing is computed again before
     copies: dict[int, Node] = field(default_factory=dict)
 
@@ -35,7 +35,7 @@ class Region:
             if current.serial not in self.inside:
                 outer = current if self.around is None else self.around.copy(current)
                 assert self.after is not None
-                self.copies[current.serial] = again(outer, self.after) if current.serial in self.edge else outer
+                self.copies[current.serial] = remat_barrier(outer, self.after) if current.serial in self.edge else outer
                 continue
             waiting = [child for child in current.inputs if child.serial not in self.copies]
             if waiting:
@@ -54,8 +54,8 @@ class Regions:
         self.was: dict[int, list[Node]] = {}  # serial of a node of the program without marks -> what it was before
         for node in graph.nodes:
             self.was.setdefault(self.became[node.serial].serial, []).append(node)
-        self.home: dict[int, Region] = {}  # serial of a node -> the innermost region it is in
-        self.marks: dict[int, Region] = {}
+        self.home: dict[int, CheckpointRegion] = {}  # serial of a node -> the innermost region it is in
+        self.marks: dict[int, CheckpointRegion] = {}
         for node in graph.nodes:  # inner marks come before those around them
             if node.op.name == "checkpoint":
                 self.add(node)
@@ -63,7 +63,7 @@ class Regions:
     def add(self, marked: Node) -> None:
         count = marked["results"]
         edge = {node.serial for node in marked.inputs[count:]}
-        region = Region(set(), {self.became[serial].serial for serial in edge})
+        region = CheckpointRegion(set(), {self.became[serial].serial for serial in edge})
         seen: set[int] = set()
         stack = list(marked.inputs[:count])
         while stack:
@@ -86,7 +86,7 @@ class Regions:
         region = self.home.get(node.serial)
         if region is None:
             return node
-        each: Region | None = region
+        each: CheckpointRegion | None = region
         while each is not None and each.after is None:
             each.after, each = gradient, each.around
         return region.copy(node)

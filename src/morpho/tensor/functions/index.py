@@ -139,8 +139,8 @@ def resolve_integer(item: Any, size: Size, axis: int) -> Size:
     return number % size
 
 
-class Region:
-    """The basic part of a key on a shape: the strided region it names, and the shape in which it is seen."""
+class BasicIndex:
+    """The basic part of a key (integers, slices, None): the strided part it names, and the shape it is seen in."""
 
     def __init__(self, shape: Shape, items: list[Any]) -> None:
         self.starts: list[Size] = []
@@ -242,11 +242,11 @@ def _scalar_masks(node: Node, items: list[Any]) -> tuple[Node, list[Any]]:
     return algebra.reshape(node, (*shape, *left)), result
 
 
-def _prepared(node: Node, key: Any) -> tuple[Node, Region]:
+def _prepared(node: Node, key: Any) -> tuple[Node, BasicIndex]:
     items = as_items(key, len(node.shape))
     node, items = _scalar_masks(node, items)
     items = without_masks(items, node.shape)
-    return node, Region(node.shape, items)
+    return node, BasicIndex(node.shape, items)
 
 
 def getitem(x: Tensor, key: Any) -> Tensor:
@@ -293,7 +293,7 @@ def _assigned(x: Tensor, key: Any, value: Any) -> Node:
     return algebra.reshape(region.write(node, filled), x.shape)
 
 
-def _check_indices(region: Region) -> None:
+def _check_indices(region: BasicIndex) -> None:
     """Indices that are known now must lie inside their axes: later, the tensor would have lost its old value. Inside
     `compile` they are checked when the function runs."""
     if tracing.current is not None:

@@ -10,7 +10,7 @@ from morpho.backends.cpu.driver.abi import CommonField
 from morpho.passes.remat.remat import Budget
 from morpho.tensor.jit.changes import Changes
 from morpho.tensor.jit.dynamic import dynamic_sizes
-from morpho.tensor.jit.native_entry import NativeEntry
+from morpho.tensor.jit.native.native_entry import NativeEntry
 
 
 class CompiledFunction(NativeEntry):

@@ -12,7 +12,7 @@ import numpy as np
 
 from morpho.runtime.plans import evaluate as evaluation
 from morpho.tensor.core import Tensor
-from morpho.tensor.jit.entries import Entry, entries
+from morpho.tensor.jit.native.entries import Entry, entries
 from morpho.tensor.jit.specialise import NOTHING, Prepared, Specialisation
 
 

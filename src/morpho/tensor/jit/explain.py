@@ -35,7 +35,7 @@ def statistics(compiled: CompiledFunction) -> dict[str, Any]:
         "kernels": program.kernels if is_compiled else 0,
         "host_steps": sum(isinstance(s, HostStep) for s in program.steps),
         "products": _products(program),
-        "joint_launches": sum(executable.joint_launches for executable in plan.executables),
+        "co_scheduled_launches": sum(executable.co_scheduled_launches for executable in plan.executables),
         "copies": program.copies, **plan.figures(),
         "arena_bytes": program.arena_bytes, "liveness_bytes": program.liveness_bytes,
         "reused_bytes": program.reused_bytes,
@@ -98,7 +98,8 @@ def _step_lines(compiled: CompiledFunction) -> list[str]:
         if seconds:
             share = f"{100 * predicted[number] / seconds[number]:4.0f} %" if predicted[number] else "     -"
             times = f" {1e6 * predicted[number]:9.1f} us {1e6 * seconds[number]:9.1f} us {share}"
-        more = "" if not isinstance(step, Step) or step.together < 2 else f"  jointly with the next {step.together - 1}"
+        others = step.together - 1 if isinstance(step, Step) else 0
+        more = f"  co-scheduled with the next {others}" if others > 0 else ""
         label = _control_label(step) if isinstance(step, Control) else step.label
         lines.append(f"  {number:3d} {kind}{times} {label}{size}{more}"
                      + (f"  ({step.origin})" if step.origin else ""))

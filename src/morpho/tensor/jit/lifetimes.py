@@ -17,10 +17,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from morpho.base.trees import LEAF
-from morpho.tensor.jit.entries import entries
+from morpho.tensor.jit.native.entries import entries
 
 if TYPE_CHECKING:
-    from morpho.tensor.jit.native_entry import NativeEntry
+    from morpho.tensor.jit.native.native_entry import NativeEntry
     from morpho.tensor.jit.specialise import Specialisation
 
 MOST_SPECIALISATIONS = 64  # of a function; more than the entry serves side by side, and those are not dropped

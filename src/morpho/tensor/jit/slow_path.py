@@ -27,8 +27,8 @@ from morpho.tensor.core import Tensor
 from morpho.tensor.jit import constants
 from morpho.tensor.jit.compiled_function import CompiledFunction
 from morpho.tensor.jit.dynamic import Owner, check_elements, owners
-from morpho.tensor.jit.entries import entries
 from morpho.tensor.jit.lifetimes import bury
+from morpho.tensor.jit.native.entries import entries
 from morpho.tensor.jit.specialise import Specialisation
 from morpho.tensor.jit.tracing import specialise
 from morpho.tensor.state.trace import current_trace

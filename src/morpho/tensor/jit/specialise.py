@@ -15,7 +15,7 @@ from morpho.passes.memory.arena import aligned
 from morpho.program.footprint import Footprint
 from morpho.runtime.memory.buffer import Buffer
 from morpho.runtime.plans.abstraction import realised
-from morpho.runtime.plans.evaluate import Plan
+from morpho.runtime.plans.evaluate import ExecutionPlan
 from morpho.tensor.autodiff.grad_mode import check_own
 from morpho.tensor.core import Tensor
 from morpho.tensor.jit.dynamic import Needed
@@ -56,7 +56,7 @@ NOTHING = Prepared([], [], [])
 class Specialisation:
     """The function compiled for one signature."""
 
-    plan: Plan
+    plan: ExecutionPlan
     structure: Any  # of the result
     outputs: int
     captured: list[Tensor]

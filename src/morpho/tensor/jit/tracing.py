@@ -25,11 +25,11 @@ from morpho.runtime.plans import evaluate as evaluation
 from morpho.runtime.plans.evaluate import make_plan
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
-from morpho.tensor.jit.argument_extractor import gatherer, may_change
 from morpho.tensor.jit.compiled_function import CompiledFunction
 from morpho.tensor.jit.dynamic import Owner, check_bound, needed_elements, sure_bounds, symbols_of
-from morpho.tensor.jit.entries import entries
 from morpho.tensor.jit.lifetimes import Assumption, held, keep, objects_of, use, weakened
+from morpho.tensor.jit.native.argument_extractor import gatherer, may_change
+from morpho.tensor.jit.native.entries import entries
 from morpho.tensor.jit.specialise import Binding, Specialisation, capture, layout_of
 from morpho.tensor.state.native_states import MOST_SPARE_BYTES, States
 from morpho.tensor.state.trace import Trace

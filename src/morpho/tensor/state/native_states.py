@@ -22,7 +22,7 @@ from morpho.tensor.core import Tensor
 from morpho.tensor.state.state import State
 
 if TYPE_CHECKING:
-    from morpho.runtime.plans.evaluate import Plan
+    from morpho.runtime.plans.evaluate import ExecutionPlan
 
 MOST_SPARE_BYTES = 64 << 20  # with more the way through Python is taken, which large programs can afford
 
@@ -54,7 +54,7 @@ class States:
         self.updates, self.aliases = updates, aliases
         self.spares: dict[int, Spare] = {}
         self.rows: np.ndarray | None = None
-        self.plan: Plan | None = None
+        self.plan: ExecutionPlan | None = None
 
     @property
     def states(self) -> list[State]:
@@ -79,7 +79,7 @@ class States:
         states = self.states
         return sum(states[number]._tensor.nbytes for number, output in self.updates if output not in self.aliases)
 
-    def table(self, plan: Plan) -> np.ndarray:
+    def table(self, plan: ExecutionPlan) -> np.ndarray:
         """What the entry reads: per state a `StateRow`. Its addresses are those of slots, which stay, and so does it: a
         call under way holds this object, whatever becomes of the specialisation."""
         if self.rows is not None:

@@ -21,7 +21,7 @@ from morpho.base import dtypes
 from morpho.base.distribution import install
 from morpho.base.dtypes import DType
 from morpho.base.errors import fail, sentence
-from morpho.base.lazy import cached_property
+from morpho.base.python.lazy import cached_property
 from morpho.base.shapes import contiguous_strides
 from morpho.runtime.memory.buffer import Buffer
 from morpho.tensor.convert import borrowed

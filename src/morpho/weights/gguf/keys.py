@@ -8,7 +8,7 @@ from typing import Any
 from morpho.base.errors import fail
 from morpho.weights import keys
 from morpho.weights.errors import FileFault
-from morpho.weights.keys import Table, irrelevant, only, used
+from morpho.weights.keys import KeyTable, irrelevant, only, used
 from morpho.weights.scanner import shortened
 
 _ABOUT = "about the file, not the model"
@@ -21,7 +21,7 @@ _id = irrelevant("a prompt holds its own tokens")
 SIZES = ("vocab_size", "context_length", "embedding_length", "block_count", "feed_forward_length",
          "attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length",
          "rope.dimension_count")
-MODEL = Table({
+MODEL = KeyTable({
     **{name: _size for name in SIZES},
     "attention.layer_norm_rms_epsilon": _scale, "attention.layer_norm_epsilon": _scale, "rope.freq_base": _scale,
     "attention.sliding_window": used(keys.whole()), "attention.scale": used(keys.number(least=0)),
@@ -38,7 +38,7 @@ MODEL = Table({
 })
 REQUIRED = [f"llama.{name}" for name in ("block_count", "context_length", "embedding_length", "feed_forward_length",
                                          "attention.head_count")]
-GENERAL = Table({
+GENERAL = KeyTable({
     "general.architecture": used(keys.text()), "general.name": used(keys.text()),
     "general.alignment": used(keys.positive()), "general.type": only("model"),
     "general.sampling.temp": used(keys.number(least=0)), "general.sampling.top_k": used(keys.whole()),
@@ -54,7 +54,7 @@ GENERAL = Table({
     "quantize.*": irrelevant(_ABOUT), "split.no": only(0), "split.count": only(0, 1),
     "split.tensors.count": irrelevant("there is one file"),
 })
-TOKENIZER = Table({f"tokenizer.{name}": key for name, key in {
+TOKENIZER = KeyTable({f"tokenizer.{name}": key for name, key in {
     "ggml.model": used(keys.text()), "ggml.pre": used(keys.text()),
     **{f"ggml.{name}": used(keys.Kind(lambda value: isinstance(value, list), "a list"))
        for name in ("tokens", "token_type", "merges")},
@@ -77,7 +77,7 @@ def check_model(metadata: Mapping[str, Any], file: str, ignore: Collection[str] 
     for name in REQUIRED:
         if metadata.get(name) is None:
             raise fail(FileFault, "load_gguf", f"{file}: {name} is not there")
-    table = Table({**GENERAL, **TOKENIZER, **{f"llama.{name}": key for name, key in MODEL.items()}})
+    table = KeyTable({**GENERAL, **TOKENIZER, **{f"llama.{name}": key for name, key in MODEL.items()}})
     table.check("load_gguf", file, metadata, ignore=ignore, kind=FileFault)
 
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from morpho.base.errors import IndexFault, fail
-from morpho.base.lazy import cached_property
+from morpho.base.python.lazy import cached_property
 from morpho.weights.errors import FileFault
 from morpho.weights.scanner import shortened
 from morpho.weights.text.pretokenise import byte_characters, pieces, words

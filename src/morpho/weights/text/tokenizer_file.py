@@ -13,7 +13,7 @@ from typing import Any
 
 from morpho.base.distribution import install
 from morpho.base.errors import fail
-from morpho.base.lazy import cached_property
+from morpho.base.python.lazy import cached_property
 from morpho.weights.atomic import atomic_file, storing
 from morpho.weights.errors import FileFault, MissingExtra, MissingFile
 from morpho.weights.safetensors import open_regular

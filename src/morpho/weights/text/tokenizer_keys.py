@@ -9,7 +9,7 @@ from typing import Any
 from morpho.base.errors import fail
 from morpho.weights import keys
 from morpho.weights.errors import FileFault
-from morpho.weights.keys import Kind, Table, irrelevant, only, used
+from morpho.weights.keys import KeyTable, Kind, irrelevant, only, used
 from morpho.weights.scanner import shortened
 
 _part = used(keys.record().or_null())
@@ -23,13 +23,13 @@ _TEMPLATE = Kind(lambda value: isinstance(value, str) or (isinstance(value, list
     isinstance(each, dict) and isinstance(each.get("template"), str) for each in value)),
     "a template, or a list of objects with name and template").or_null()
 
-DOCUMENT = Table({
+DOCUMENT = KeyTable({
     "version": only("1.0", None), "truncation": irrelevant(_PLAIN), "padding": _part,
     "added_tokens": used(_LIST), "normalizer": _part, "pre_tokenizer": _part, "post_processor": _part, "decoder": _part,
     "model": used(keys.record()),
 })
 _flag = used(keys.flag().or_null())
-ADDED = Table({"id": used(keys.token()), "content": used(Kind(lambda value: isinstance(value, str) and bool(value),
+ADDED = KeyTable({"id": used(keys.token()), "content": used(Kind(lambda value: isinstance(value, str) and bool(value),
                                                               "a text")),
                "special": _flag, "single_word": _flag, "lstrip": _flag, "rstrip": _flag, "normalized": _flag})
 # The parts that the tokenizers library knows: type -> what they may hold.
@@ -49,7 +49,7 @@ PARTS = {name: frozenset(held.split()) for name, held in {
     "merges", "Sequence": "normalizers pretokenizers processors decoders",
 }.items()}
 
-CONFIG = Table({
+CONFIG = KeyTable({
     "eos_token": used(_TEXT), "bos_token": used(_TEXT), "pad_token": used(_TEXT), "chat_template": used(_TEMPLATE),
     "add_bos_token": _flag, "add_eos_token": _flag, "add_prefix_space": _flag, "do_lower_case": _flag,
     "strip_accents": _flag, "tokenize_chinese_chars": _flag,

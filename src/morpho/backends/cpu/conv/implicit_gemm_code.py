@@ -8,7 +8,7 @@ from morpho.backends.cpu.conv.implicit_gemm import ENTRY_WORDS, WINDOW_GEMM, Imp
 from morpho.backends.cpu.gemm.gemm import GemmKernel
 from morpho.backends.cpu.gemm.gemm_code import GemmCode
 from morpho.backends.cpu.gemm.microkernel import Function, sum_type
-from morpho.backends.cpu.gemm.row_packers import RowPacker
+from morpho.backends.cpu.gemm.packing.row_packers import RowPacker
 from morpho.base.machine import Isa
 
 

@@ -31,7 +31,7 @@ class StepField(IntEnum):
     LEAST = 11  # work above which it is divided among threads
     TOGETHER = 12  # 0, or how many steps from here on are one launch, or -1: it was part of an earlier step's; in a
     # program with loops a `ControlKind`, whose table FUNCTION is
-    JOINT_TABLE = 13  # of such a launch: a `JointField` head, then its pieces
+    LAUNCH_TABLE = 13  # of such a launch: a `LaunchField` head, then its pieces
     ALTERNATES = 14  # 1 where a thread begins with every n-th piece
     SIZE = 15
 
@@ -91,8 +91,8 @@ class CarriedField(IntEnum):
     SIZE = 9
 
 
-class JointField(IntEnum):
-    """The head of a joint launch's table; a piece is a step of the launch, rows from and to, columns from and to."""
+class LaunchField(IntEnum):
+    """The head of a co-scheduled launch's table; a piece is a step of it, rows from and to, columns from and to."""
 
     PIECES = 0
     SCRATCH_STRIDE = 1  # bytes of scratch per thread
@@ -101,8 +101,8 @@ class JointField(IntEnum):
     PIECE = 5  # words of a piece
 
 
-class JointRow(IntEnum):
-    """One step of a joint launch while it runs."""
+class LaunchStep(IntEnum):
+    """One step of a co-scheduled launch while it runs."""
 
     FUNCTION = 0
     PLACES = 1
@@ -123,7 +123,7 @@ class ProgramField(IntEnum):
     MOVING_TABLE = 6  # per such value: its number, its first term and the one after its last
     TERM_TABLE = 7  # per term: coefficient and four symbol numbers, 0 meaning the constant 1
     POOL = 8
-    JOINT = 9  # joint launches so far
+    CO_SCHEDULED = 9  # co-scheduled launches so far
     CONTROLS = 10  # loops and branches; 0: its steps run in the order they stand in
     SLOTS = 11  # inputs, results and the arena
     CURSORS = 12  # slots behind those

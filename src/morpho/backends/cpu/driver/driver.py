@@ -10,7 +10,7 @@ from __future__ import annotations
 from morpho.backends.cpu.driver.abi import Distances, Function
 from morpho.backends.cpu.driver.control_code import control, run_control, set_turn, settle
 from morpho.backends.cpu.driver.entry_code import elsewhere, entry, try_tables
-from morpho.backends.cpu.driver.run_code import evaluate, joint_piece, run, run_joint, run_step
+from morpho.backends.cpu.driver.run_code import evaluate, launch_piece, run, run_launch, run_step
 from morpho.backends.cpu.driver.serve_code import serve
 from morpho.backends.cpu.driver.target_code import deliver
 from morpho.backends.cpu.driver.thread_code import thread_functions
@@ -23,9 +23,9 @@ def driver_text(at: Distances, pauses: bool = False) -> str:
     parts = [
         *thread_functions(pauses),
         run_step(Function("run_step", "ptr %step, ptr %slots, ptr %values, ptr %scratch, ptr %pool", "i32")),
-        joint_piece(Function("joint_piece", "ptr %rows, ptr %pieces, i64 %first, i64 %last, i64 %left, i64 %right, "
+        launch_piece(Function("launch_piece", "ptr %rows, ptr %pieces, i64 %first, i64 %last, i64 %left, i64 %right, "
                                             "ptr %scratch", "i32")),
-        run_joint(Function("run_joint", "ptr %step, ptr %slots, ptr %values, ptr %scratch, ptr %pool", "i64")),
+        run_launch(Function("run_launch", "ptr %step, ptr %slots, ptr %values, ptr %scratch, ptr %pool", "i64")),
         set_turn(Function("set_turn", "ptr %table, ptr %slots, ptr %values, i64 %turn", "void")),
         settle(Function("settle", "ptr %table, ptr %slots, ptr %values", "void")),
         control(Function("control", "ptr %row, ptr %slots, ptr %values, ptr %counters", "i64")),

@@ -30,7 +30,7 @@ from morpho.program.view import View
 MOST_FACTORS = 4  # dynamic sizes that one term of a number multiplies
 
 
-class Table:
+class SizeTable:
     """Numbers in order, each a size; equal ones share an entry unless they must stand together."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Executable:
         self.results = [s for s in program.slots if s.kind == "result"]
         self.slot_number: dict[int, int] = {}
         self._number_slots()
-        self.table = Table()
+        self.table = SizeTable()
         self.guards = [(len(sizes), self.table.run(sizes)) for sizes in extra]
         kernels = [kernel for step in self.steps if isinstance(step, Step) for kernel in step.kernels]
         self._build_steps(iter(kernel_addresses(kernels)))
@@ -121,7 +121,7 @@ class Executable:
     def _build_steps(self, addresses: Iterator[int]) -> None:
         words: list[int] = []
         thresholds = self.thresholds
-        self.joint = self._build_joint(thresholds)
+        self.co_schedule = self._build_co_schedule(thresholds)
         self.place_tables = []
         self.control_tables = ControlTables(self)
         for number, step in enumerate(self.steps):
@@ -143,7 +143,7 @@ class Executable:
                       step.kernel.scratch_bytes_per_column, step.kernel.scratch_bytes + step.scratch,
                       pieces_per_thread(step), least_work(step, thresholds),
                       -1 if step.together == 0 else step.together if step.together > 1 else 0,
-                      self.joint[number].ctypes.data if number in self.joint else 0, int(alternates(step))]
+                      self.co_schedule[number].ctypes.data if number in self.co_schedule else 0, int(alternates(step))]
         self.step_table = np.array(words or [0], np.int64)
 
     def lies(self, place: View) -> list[int]:
@@ -151,8 +151,8 @@ class Executable:
         slot = self.program.slots[place.slot]
         return [self.slot_number[place.slot], self.table.one(slot.offset + place.offset * place.dtype.itemsize)]
 
-    def _build_joint(self, thresholds: DispatchThresholds) -> dict[int, np.ndarray]:
-        """The table of every joint launch, by the number of its first step."""
+    def _build_co_schedule(self, thresholds: DispatchThresholds) -> dict[int, np.ndarray]:
+        """The table of every co-scheduled launch, by the number of its first step."""
         found = {}
         for number, group in groups(self.steps):
             listed = pieces(group, self.threads, thresholds)
@@ -209,9 +209,9 @@ class Executable:
             self.epoch = threads.epoch
 
     @property
-    def joint_launches(self) -> int:
+    def co_scheduled_launches(self) -> int:
         """How often several steps ran as one launch so far."""
-        return int(self.words[ProgramField.JOINT])
+        return int(self.words[ProgramField.CO_SCHEDULED])
 
     # -- needs ---------------------------------------------------------------------------------------------------------
     @property

@@ -6,8 +6,8 @@ from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cpu.driver.abi import (
     LINE_WORDS,
     Function,
-    JointField,
-    JointRow,
+    LaunchField,
+    LaunchStep,
     PoolField,
     ProgramField,
     Range,
@@ -86,52 +86,52 @@ def run_step(f: Function) -> str:
     return head + e.text() + "\n}\n"
 
 
-def joint_piece(f: Function) -> str:
-    """joint_piece(rows, pieces, first, last, ...): pieces of several steps, called like a kernel over its rows."""
+def launch_piece(f: Function) -> str:
+    """launch_piece(rows, pieces, first, last, ...): pieces of several steps, called like a kernel over its rows."""
     e = f.e
     with e.loop(f.value("%first"), f.value("%last")) as loop:
-        piece = f.address("%pieces", loop.index * int(JointField.PIECE))
-        row = f.address("%rows", f.word(piece, 0) * int(JointRow.SIZE))
-        first_row, last_row, first_column, last_column = (f.word(piece, i) for i in range(1, int(JointField.PIECE)))
-        status = f.call_kernel(f.pointer(row, JointRow.FUNCTION), f.pointer(row, JointRow.PLACES),
-                               f.pointer(row, JointRow.VALUES), (first_row, last_row), (first_column, last_column),
+        piece = f.address("%pieces", loop.index * int(LaunchField.PIECE))
+        row = f.address("%rows", f.word(piece, 0) * int(LaunchStep.SIZE))
+        first_row, last_row, first_column, last_column = (f.word(piece, i) for i in range(1, int(LaunchField.PIECE)))
+        status = f.call_kernel(f.pointer(row, LaunchStep.FUNCTION), f.pointer(row, LaunchStep.PLACES),
+                               f.pointer(row, LaunchStep.VALUES), (first_row, last_row), (first_column, last_column),
                                "%scratch")
         wide = e.convert("zext", status, "i64")
-        e.assign(f"atomicrmw or ptr {f.address(row, JointRow.STATUS)}, i64 {wide.name} monotonic", "i64", 1)
+        e.assign(f"atomicrmw or ptr {f.address(row, LaunchStep.STATUS)}, i64 {wide.name} monotonic", "i64", 1)
     e.line("ret i32 0")
     return f.text()
 
 
-def run_joint(f: Function) -> str:
-    """run_joint(step, slots, values, scratch, pool): several steps as one launch; 0, or 2^32 * how many of them come
+def run_launch(f: Function) -> str:
+    """run_launch(step, slots, values, scratch, pool): several steps as one launch; 0, or 2^32 * how many of them come
     before the first that failed + its status."""
     e = f.e
-    count, table = f.word("%step", StepField.TOGETHER), f.pointer("%step", StepField.JOINT_TABLE)
-    rows, places = f.alloca(count * int(JointRow.SIZE)), f.alloca(f.word(table, JointField.PLACES) + 1)
+    count, table = f.word("%step", StepField.TOGETHER), f.pointer("%step", StepField.LAUNCH_TABLE)
+    rows, places = f.alloca(count * int(LaunchStep.SIZE)), f.alloca(f.word(table, LaunchField.PLACES) + 1)
     zero = e.constant(0, "i64", 1)
     with e.loop(0, count, carried=[zero]) as loop:
         step = f.address("%step", loop.index * int(StepField.SIZE))
-        row = f.address(rows, loop.index * int(JointRow.SIZE))
+        row = f.address(rows, loop.index * int(LaunchStep.SIZE))
         own = f.address(places, loop.values[0])
         _fill_places(f, step, own)
-        f.store_pointer(f.pointer(step, StepField.FUNCTION), row, JointRow.FUNCTION)
-        f.store_pointer(own, row, JointRow.PLACES)
-        f.store_pointer(f.address("%values", f.word(step, StepField.VALUES)), row, JointRow.VALUES)
-        f.store(0, row, JointRow.STATUS)
+        f.store_pointer(f.pointer(step, StepField.FUNCTION), row, LaunchStep.FUNCTION)
+        f.store_pointer(own, row, LaunchStep.PLACES)
+        f.store_pointer(f.address("%values", f.word(step, StepField.VALUES)), row, LaunchStep.VALUES)
+        f.store(0, row, LaunchStep.STATUS)
         loop.next(loop.values[0] + f.word(step, StepField.PLACES))
-    items = f.word(table, JointField.PIECES)
+    items = f.word(table, LaunchField.PIECES)
     task = _new_task(f, items, f.word("%pool", PoolField.THREADS), e.constant(True, "i1", 1))
-    f.store_pointer("@joint_piece", task, TaskField.FUNCTION)
+    f.store_pointer("@launch_piece", task, TaskField.FUNCTION)
     f.store_pointer(rows, task, TaskField.PLACES)
-    f.store_pointer(f.address(table, JointField.HEAD), task, TaskField.VALUES)
+    f.store_pointer(f.address(table, LaunchField.HEAD), task, TaskField.VALUES)
     f.store_pointer("%scratch", task, TaskField.SCRATCH)
     for field, value in ((TaskField.ROWS, items), (TaskField.COLUMNS, zero), (TaskField.GRAIN, zero + 1),
                          (TaskField.BY_COLUMNS, zero),
-                         (TaskField.SCRATCH_STRIDE, f.word(table, JointField.SCRATCH_STRIDE))):
+                         (TaskField.SCRATCH_STRIDE, f.word(table, LaunchField.SCRATCH_STRIDE))):
         f.store(value, task, field)
     e.line(f"call void @share(ptr %pool, ptr {task})")
     with e.loop(0, count) as loop:
-        return_failed(f, loop.index, f.word(rows, loop.index * int(JointRow.SIZE) + int(JointRow.STATUS)))
+        return_failed(f, loop.index, f.word(rows, loop.index * int(LaunchStep.SIZE) + int(LaunchStep.STATUS)))
     e.line("ret i64 0")
     return f.text()
 
@@ -180,17 +180,17 @@ def run(f: Function) -> str:
     with e.loop(0, f.word("%program", ProgramField.STEPS)) as loop:
         step = f.address(steps, loop.index * int(StepField.SIZE))
         together = f.word(step, StepField.TOGETHER)
-        alone, more, joint, check, fine = (e.fresh(n) for n in ("alone", "more", "joint", "check", "fine"))
+        alone, more, launch, check, fine = (e.fresh(n) for n in ("alone", "more", "launch", "check", "fine"))
         given = f"ptr {step}, ptr %slots, ptr %values, ptr %scratch, ptr {pool}"
         e.branch_if(e.icmp("eq", together, 0), alone, more)
         e.label(alone)
         f.store(e.convert("zext", e.assign(f"call i32 @run_step({given})", "i32", 1), "i64"), status_at, 0)
         e.branch(check)
         e.label(more)
-        e.branch_if(e.icmp("slt", together, 0), fine, joint)  # it ran with an earlier one
-        e.label(joint)
-        e.line(f"atomicrmw add ptr {f.address('%program', ProgramField.JOINT)}, i64 1 monotonic")
-        f.store(e.assign(f"call i64 @run_joint({given})", "i64", 1), status_at, 0)
+        e.branch_if(e.icmp("slt", together, 0), fine, launch)  # it ran with an earlier one
+        e.label(launch)
+        e.line(f"atomicrmw add ptr {f.address('%program', ProgramField.CO_SCHEDULED)}, i64 1 monotonic")
+        f.store(e.assign(f"call i64 @run_launch({given})", "i64", 1), status_at, 0)
         e.branch(check)
         e.label(check)
         return_failed(f, loop.index + 1, f.word(status_at, 0))

@@ -16,7 +16,7 @@ from typing import Any
 
 from morpho.backends.cpu.driver.abi import LINE_WORDS, BudgetField, PoolField
 from morpho.backends.cpu.driver.thread_code import MASK_WORDS
-from morpho.base import blas
+from morpho.base.python import blas
 from morpho.base.target import wanted_threads as wanted_threads  # who asks about threads asks here
 
 _lock = threading.Lock()

@@ -12,7 +12,7 @@ from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
 from morpho.backends.cpu.gemm.gemm import EPILOGUE, GEMM, GemmKernel
 from morpho.backends.cpu.gemm.microkernel import MicroKernel, StoringMicroKernel, places_of_batch, sum_type
 from morpho.backends.cpu.gemm.neon.bf16_gemv import fits
-from morpho.backends.cpu.gemm.row_packers import ColumnPacker, RowPacker
+from morpho.backends.cpu.gemm.packing.row_packers import ColumnPacker, RowPacker
 from morpho.backends.cpu.gemm.tiling import register_tile
 from morpho.base.dtypes import bfloat16
 from morpho.base.machine import Isa

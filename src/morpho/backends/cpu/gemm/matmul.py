@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from morpho.backends.cpu.codegen.emit import CACHE_LINE
 from morpho.backends.cpu.gemm.gemm import GEMM, OUTER, GemmKernel
 from morpho.backends.cpu.gemm.gemv import column_tile
-from morpho.backends.cpu.gemm.pack import PACK, PackKernel
+from morpho.backends.cpu.gemm.packing.pack import PACK, PackKernel
 from morpho.backends.cpu.gemm.tiling import Register, Tiling, choose_tiling, register_tile
 from morpho.backends.cpu.loops.loop_spec import TREE_LANES, LoopCall, LoopKernel
 from morpho.base.dims import Shape, Size, product, upper

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.loops.columnwise import ColumnwiseCode
+from morpho.backends.cpu.loops.columnwise.columnwise import ColumnwiseCode
+from morpho.backends.cpu.loops.columnwise.unrolled_window import UnrolledWindowCode
 from morpho.backends.cpu.loops.loop_code import LoopCode
 from morpho.backends.cpu.loops.loop_spec import LoopKernel
 from morpho.backends.cpu.loops.split_rows import BlocksCode, JoinCode
-from morpho.backends.cpu.loops.unrolled_window import UnrolledWindowCode
 from morpho.base.machine import Isa
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from morpho.backends.cpu.codegen.kernel_abi import Record
 from morpho.base.dims import Size
 from morpho.base.dtypes import DType, bool_, int16, uint8
-from morpho.base.lazy import cached_property
+from morpho.base.python.lazy import cached_property
 from morpho.program.kernel import Kernel
 from morpho.program.view import View
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from morpho.backends.cpu.conv.direct_conv import DirectConv, PointwiseConv, is_direct, is_pointwise
 from morpho.backends.cpu.conv.implicit_gemm import ImplicitGemmConv, Windows, kernel_strides
-from morpho.backends.cpu.gemm.amx import AmxBf16Matmul, AmxInt8Matmul
+from morpho.backends.cpu.gemm.amx.amx import AmxBf16Matmul, AmxInt8Matmul
 from morpho.backends.cpu.gemm.gemm import OUTER
 from morpho.backends.cpu.gemm.matmul import GemvMatmul, Matmul, Matrix, as_matrices, batch_axes
 from morpho.backends.cpu.gemm.prologue import PrologueMatmul
@@ -25,8 +25,8 @@ from morpho.backends.cpu.quantised.int8 import Int8Matmul
 from morpho.backends.cpu.quantised.quantised import QuantisedMatmul
 from morpho.base.dims import Shape, Size
 from morpho.base.dtypes import DType, bfloat16
-from morpho.base.lazy import cached_property
 from morpho.base.machine import Isa
+from morpho.base.python.lazy import cached_property
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import DispatchThresholds
 from morpho.ir.node import Node

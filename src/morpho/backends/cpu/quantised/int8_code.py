@@ -15,8 +15,8 @@ from typing import Any
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.backends.cpu.gemm.gemm_code import GemmCode
 from morpho.backends.cpu.gemm.microkernel import MicroKernel
-from morpho.backends.cpu.gemm.pack_code import PanelCode
-from morpho.backends.cpu.gemm.row_packers import RowPacker
+from morpho.backends.cpu.gemm.packing.pack_code import PanelCode
+from morpho.backends.cpu.gemm.packing.row_packers import RowPacker
 from morpho.backends.cpu.gemm.tiling import Register
 from morpho.backends.cpu.quantised.int8 import GROUP, Int8GemmKernel, Int8PackKernel
 from morpho.base.machine import Isa

@@ -15,7 +15,7 @@ from morpho.backends.cpu.codegen.kernel_abi import Record
 from morpho.backends.cpu.gemm.gemm import GemmKernel
 from morpho.backends.cpu.gemm.matmul import Matmul, layout
 from morpho.base.dims import Shape, Size, upper
-from morpho.ops.quantised import BLOCK, LAYOUTS
+from morpho.ops.neural.quantised import BLOCK, LAYOUTS
 from morpho.program.kernel import Kernel
 
 REGISTER_ROWS = 4  # rows up to which weights are dequantised in registers, once per row

@@ -11,12 +11,12 @@ from morpho.backends.cpu.codegen.emit import Emitter, Value
 from morpho.backends.cpu.gemm.gemm import UNROLL, GemmKernel
 from morpho.backends.cpu.gemm.gemm_code import GemmCode
 from morpho.backends.cpu.gemm.microkernel import Function, MicroKernel
-from morpho.backends.cpu.gemm.row_packers import RowPacker
+from morpho.backends.cpu.gemm.packing.row_packers import RowPacker
 from morpho.backends.cpu.gemm.tiling import Register
 from morpho.backends.cpu.quantised.quantised import QuantisedGemmKernel
 from morpho.base.dtypes import float16, float32
 from morpho.base.machine import Isa
-from morpho.ops.quantised import BLOCK, LAYOUTS
+from morpho.ops.neural.quantised import BLOCK, LAYOUTS
 
 Numbers = Iterator[tuple[int, int, Value]]  # step of k, vector of the panel, weights
 

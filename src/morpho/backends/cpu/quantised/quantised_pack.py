@@ -6,7 +6,7 @@ from morpho.backends.cpu.codegen.emit import Emitter, Value
 from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
 from morpho.backends.cpu.quantised.quantised import QUANTISED_PACK, QuantisedPackKernel
 from morpho.base.machine import Isa
-from morpho.ops.quantised import BLOCK, LAYOUTS
+from morpho.ops.neural.quantised import BLOCK, LAYOUTS
 
 COLUMNS = 4  # of an in-register transpose
 

@@ -12,12 +12,11 @@ import math
 import numpy as np
 
 from morpho.plan.solve.deadline import NEVER, Deadline
-from morpho.plan.solve.exact.multiset_dp import Level, MultisetDP
+from morpho.plan.solve.exact.multiset_dp import FEW_ROWS, Level, MultisetDP
 from morpho.plan.solve.exact.relaxation import Refutation, refute
 from morpho.plan.solve.problem import Placement, Problem
 
 BEAM = 48
-FEW_ROWS = 64  # so few rows are quicker at once than kind by kind
 PRICED_ROWS = 20_000  # fewer rows than this are searched more quickly than priced
 
 

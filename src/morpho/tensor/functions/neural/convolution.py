@@ -9,7 +9,7 @@ from morpho.base.dims import Size, product
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import add, cast, expand, mul, reduce, reshape
-from morpho.ops.convolution import transposed
+from morpho.ops.neural.convolution import transposed
 from morpho.tensor.autodiff.precision import EXAMPLES, lowered
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions.neural.spatial import (

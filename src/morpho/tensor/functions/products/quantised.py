@@ -11,7 +11,7 @@ from morpho.base.dtypes import DType
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault, fail
 from morpho.ir.node import build
 from morpho.ops.algebra import cast, reshape
-from morpho.ops.quantised import BLOCK, LAYOUTS, layout_of
+from morpho.ops.neural.quantised import BLOCK, LAYOUTS, layout_of
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 from morpho.tensor.operands import as_node

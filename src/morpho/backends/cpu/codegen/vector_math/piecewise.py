@@ -78,7 +78,7 @@ def pack(part: Part, following: Part, copies: int, places: dict[str, int]) -> by
     return packed + INSIDE * copies
 
 
-class Table:
+class CoefficientTable:
     """Parts in memory beside the function, and how numbers of the part at some address are read.
 
     Where an fma overwrites its addend, addends are there for every lane, and read for each register.
@@ -114,7 +114,7 @@ def minus_function(e: Emitter, x: Value, base: Value, parts: tuple[Part, ...], n
 
     Parts beyond the first are for x < 0; there `base_again` gives the base from what the first gave.
     """
-    table = Table(e, parts, x.lanes, name)
+    table = CoefficientTable(e, parts, x.lanes, name)
     head, again, done, before = e.fresh("head"), e.fresh("again"), e.fresh("done"), e.block
     first = e.absolute(x)
     e.branch(head)
@@ -143,7 +143,7 @@ def at_most(e: Emitter, t: Value, top: Value) -> Value:
     return e.minimum(t, top) if e.destructive_fma else e.select(e.fcmp("olt", top, t), top, t)
 
 
-def polynomial_of(e: Emitter, t: Value, table: Table, part: str) -> Value:
+def polynomial_of(e: Emitter, t: Value, table: CoefficientTable, part: str) -> Value:
     """The polynomial of the interval that t lies in."""
     root = e.fma(t, table.number(part, "steepness"), table.number(part, "start"))
     index = e.bits(e.fma(root, root, table.number(part, "magic")))

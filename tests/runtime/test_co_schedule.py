@@ -1,4 +1,4 @@
-"""Joint launches: counted, with the bits of one kernel after another, faults in their order, memory kept apart."""
+"""Co-scheduling: counted, with the bits of one kernel after another, faults in their order, memory kept apart."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def tensors(rng: np.random.Generator, count: int, shape: tuple[int, ...] = SIZE)
 
 
 def everywhere(function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """The compiled function jointly on two and three threads, then on two one after another and on one; equal bits."""
+    """The compiled function co-scheduled on 2 and 3 threads, then on 2 one by one and on 1; equal bits."""
     made, bits = [], []
-    for threads, is_joint in ((2, True), (3, True), (2, False), (1, True)):
-        with mo.settings(threads=threads, joint=is_joint):
+    for threads, concurrent in ((2, True), (3, True), (2, False), (1, True)):
+        with mo.settings(threads=threads, co_schedule=concurrent):
             f = mo.compile(function)
             for _ in range(2):
                 found = f(*arguments)
                 bits.append([y.numpy().tobytes() for y in (found if isinstance(found, tuple) else (found,))])
-            made.append((f, f.stats["joint_launches"]))
+            made.append((f, f.stats["co_scheduled_launches"]))
     assert all(one == bits[0] for one in bits)
     assert made[2][1] == made[3][1] == 0
     return made[:2]
@@ -67,18 +67,18 @@ def test_independent_kernels_are_one_launch(rng: np.random.Generator) -> None:
     for f, launches in everywhere(softmaxes, *arguments):
         assert launches == 2  # once for each call: the sums alone are too small
         text = f.explain()
-        assert "jointly with the next 3" in text and f.stats["kernels"] == 8
+        assert "co-scheduled with the next 3" in text and f.stats["kernels"] == 8
         steps = f.current.plan.program.steps
         assert [step.together for step in steps] == [4, 0, 0, 0, 1, 1, 1, 1]
 
 
-def test_the_native_entry_launches_jointly(rng: np.random.Generator) -> None:
+def test_the_native_entry_co_schedules(rng: np.random.Generator) -> None:
     arguments = tensors(rng, 4)
     with mo.settings(threads=2):
         f = mo.compile(softmaxes)
         for _ in range(5):
             f(*arguments)
-        assert f.stats["native_calls"] >= 3 and f.stats["joint_launches"] == 5
+        assert f.stats["native_calls"] >= 3 and f.stats["co_scheduled_launches"] == 5
         pool = f.current.plan.executables[0].workers
         before, pieces = pool.runs, sum(pool.pieces)
         f(*arguments)
@@ -121,7 +121,7 @@ def test_a_budget_of_memory_comes_first(rng: np.random.Generator) -> None:
     with mo.settings(threads=2):
         f = mo.compile(softmaxes, memory_budget=1.0)
         f(*tensors(rng, 4))
-        assert f.stats["joint_launches"] == 0
+        assert f.stats["co_scheduled_launches"] == 0
 
 
 def test_so_do_checkpoints(rng: np.random.Generator, eager: None) -> None:
@@ -138,7 +138,7 @@ def test_so_do_checkpoints(rng: np.random.Generator, eager: None) -> None:
         for kept in (True, False):
             f = mo.compile(mo.grad(lambda x, kept=kept: loss(x, kept)))
             bits.append(f(x).numpy().tobytes())
-            launches.append(f.stats["joint_launches"])
+            launches.append(f.stats["co_scheduled_launches"])
     assert launches[0] > 0 and launches[1] == 0 and bits[0] == bits[1]
 
 
@@ -147,7 +147,7 @@ def test_measuring_takes_steps_one_by_one(rng: np.random.Generator) -> None:
         f = mo.compile(softmaxes)
         times = f.measure(*tensors(rng, 4), repeats=2)
         assert len(times["measured_s"]) == 8 and all(second > 0 for second in times["measured_s"])
-        assert f.stats["joint_launches"] == 1  # of the call before
+        assert f.stats["co_scheduled_launches"] == 1  # of the call before
 
 
 # -- faults ------------------------------------------------------------------------------------------------------------
@@ -172,9 +172,9 @@ def test_a_fault_is_that_of_its_kernel(rng: np.random.Generator, eager: None, ba
         targets = tuple(mo.full((64, 200), 7.0).realise() for _ in range(3))
         for call in (lambda: f(table, *wrong), lambda: f(table, *wrong, out=targets)):
             for _ in range(2):  # through Python, and by the native entry
-                with pytest.raises(IndexFault, match=r"out of range.*test_joint\.py:\d+") as caught:
+                with pytest.raises(IndexFault, match=r"out of range.*test_co_schedule\.py:\d+") as caught:
                     call()
-                line = int(str(caught.value).split("test_joint.py:")[1].split(".")[0])
+                line = int(str(caught.value).split("test_co_schedule.py:")[1].split(".")[0])
                 assert line == lookups.__code__.co_firstlineno + 1 + bad
         assert all((target.numpy() == 7).all() for target in targets)
         assert [y.numpy().tobytes() for y in f(table, *indices)] == expected
@@ -188,7 +188,7 @@ def test_the_first_of_several_faults_is_told(rng: np.random.Generator, eager: No
         f(table, good, good, good)
         with pytest.raises(IndexFault) as caught:
             f(table, good, wrong, wrong)
-        assert f"test_joint.py:{lookups.__code__.co_firstlineno + 2}." in str(caught.value)
+        assert f"test_co_schedule.py:{lookups.__code__.co_firstlineno + 2}." in str(caught.value)
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
@@ -197,8 +197,8 @@ def test_states_in_place(rng: np.random.Generator, eager: None, shape: tuple[int
     """Each is written over its old value, which the others read: they must not run at the same time."""
     start = [rng.standard_normal(shape).astype(np.float32) for _ in range(3)]
     found = []
-    for is_joint in (True, False):
-        with mo.settings(threads=2, joint=is_joint):
+    for concurrent in (True, False):
+        with mo.settings(threads=2, co_schedule=concurrent):
             a, b, c = (mo.State(mo.asarray(value)) for value in start)
 
             @mo.compile
@@ -228,7 +228,7 @@ def test_updates_of_many_states_are_one_launch(rng: np.random.Generator) -> None
     with mo.settings(threads=2):
         f = mo.compile(update)
         f(x)
-        assert f.stats["joint_launches"] >= 1
+        assert f.stats["co_scheduled_launches"] >= 1
     for slot, wanted in zip(slots, expected, strict=True):
         np.testing.assert_allclose(slot.value.numpy(), wanted, rtol=1e-5)
 
@@ -240,8 +240,8 @@ def test_an_argument_as_target(rng: np.random.Generator, eager: None) -> None:
 
     x, y = (rng.standard_normal(SIZE).astype(np.float32) for _ in range(2))
     found = []
-    for is_joint in (True, False):
-        with mo.settings(threads=2, joint=is_joint):
+    for concurrent in (True, False):
+        with mo.settings(threads=2, co_schedule=concurrent):
             f = mo.compile(function)
             for position in (0, 1, 0):
                 arguments = [mo.asarray(value, copy=True) for value in (x, y)]
@@ -250,7 +250,7 @@ def test_an_argument_as_target(rng: np.random.Generator, eager: None) -> None:
 
 
 def test_conflicting_steps_are_not_sound(rng: np.random.Generator) -> None:
-    with mo.settings(threads=2, joint=False):
+    with mo.settings(threads=2, co_schedule=False):
         f = mo.compile(lambda x: mo.softmax(mo.softmax(x, axis=0).T, axis=0))
         f(*tensors(rng, 1))
     program = f.current.plan.program
@@ -262,19 +262,19 @@ def test_conflicting_steps_are_not_sound(rng: np.random.Generator) -> None:
     first.together = second.together = 1
 
 
-def test_a_plan_from_disk_launches_jointly(rng: np.random.Generator, tmp_path: Any) -> None:
+def test_a_plan_from_disk_co_schedules(rng: np.random.Generator, tmp_path: Any) -> None:
     arguments = tensors(rng, 4)
     with mo.settings(threads=2, cache_dir=str(tmp_path)):
         found = []
         for _ in range(2):
             f = mo.compile(softmaxes)
             found.append([y.numpy().tobytes() for y in f(*arguments)])
-            assert f.stats["joint_launches"] == 1
+            assert f.stats["co_scheduled_launches"] == 1
         assert f.stats["cache"]["plan"] == 1 and found[0] == found[1]
-        with mo.settings(joint=False):
+        with mo.settings(co_schedule=False):
             g = mo.compile(softmaxes)
             assert [y.numpy().tobytes() for y in g(*arguments)] == found[0]
-            assert g.stats["joint_launches"] == 0 and g.stats["cache"]["plan"] == 0
+            assert g.stats["co_scheduled_launches"] == 0 and g.stats["cache"]["plan"] == 0
 
 
 # -- at random ---------------------------------------------------------------------------------------------------------
@@ -288,14 +288,14 @@ def test_random_programs_have_the_same_bits(session_seed: int, eager: None, monk
         n = 1 + number % 7
         arrays, static = program.inputs(n), program.static(n)
         found = []
-        for threads, is_joint in ((1, True), (2, True), (3, True)):
-            with mo.settings(threads=threads, joint=is_joint):
+        for threads, concurrent in ((1, True), (2, True), (3, True)):
+            with mo.settings(threads=threads, co_schedule=concurrent):
                 native = Native(static)
                 found.append(native(arrays))
                 assert co_schedule.is_sound(native.plan.program)
-                launched += sum(executable.joint_launches for executable in native.plan.executables)
+                launched += sum(executable.co_scheduled_launches for executable in native.plan.executables)
         for one in found[1:]:
-            same(one, found[0], static, f"jointly and one by one, seed {program.seed}")
+            same(one, found[0], static, f"co-scheduled and one by one, seed {program.seed}")
     assert launched > 0
 
 
@@ -335,7 +335,9 @@ def test_pieces_cover_every_element_once(shapes: list[tuple[int, int, bool]], th
 
 
 def test_bad_values_are_errors() -> None:
-    with pytest.raises(ArgumentError, match="joint='yes' is not of type bool"), mo.settings(joint="yes"):
+    with pytest.raises(ArgumentError, match="co_schedule='yes' is not of type bool"), mo.settings(co_schedule="yes"):
+        pass
+    with pytest.raises(ArgumentError, match="'joint' is named 'co_schedule' now"), mo.settings(joint=False):
         pass
 
 

@@ -37,7 +37,7 @@ def gatherer(signature: inspect.Signature, structure: Any, result: Any) -> Calla
     ((None, 'a', 'b'), ('e', 'c', 'd'))
     >>> gather(["a", "b"])
     Traceback (most recent call last):
-    morpho.tensor.jit.argument_extractor.Other
+    morpho.tensor.jit.native.argument_extractor.Other
     """
     parameters = signature.parameters
     if not all(name.isidentifier() and not keyword.iskeyword(name) for name in parameters):

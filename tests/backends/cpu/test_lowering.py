@@ -9,7 +9,7 @@ import pytest
 from running import Native, parameter
 
 import morpho as mo
-from morpho.backends.cpu.gemm import pack
+from morpho.backends.cpu.gemm.packing import pack
 from morpho.backends.cpu.lowering import lower_matmul
 from morpho.backends.cpu.lowering.lower_graph import build_program
 from morpho.base.dtypes import complex64, float32

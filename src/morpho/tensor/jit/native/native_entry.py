@@ -14,8 +14,8 @@ from morpho.base import settings
 from morpho.runtime.plans import evaluate as evaluation
 from morpho.runtime.plans.faults import index_fault
 from morpho.tensor.jit import constants
-from morpho.tensor.jit.entries import entries
-from morpho.tensor.jit.signature_tables import Served
+from morpho.tensor.jit.native.entries import entries
+from morpho.tensor.jit.native.signature_tables import Served
 from morpho.tensor.jit.specialise import Specialisation
 
 MOST_KEPT_BYTES = 1 << 30  # a larger workspace is acquired call by call, through Python

@@ -10,7 +10,7 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
-from morpho.cli.stop_text import StopText
+from morpho.cli.text.stop_text import StopText
 from morpho.weights.text.chat import render_chat
 
 

@@ -19,7 +19,7 @@ import morpho as mo
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, MorphoError, fail
 from morpho.base.machine import machine
-from morpho.cli.measure_layers import best_of, layer_times
+from morpho.cli.planning.measure_layers import best_of, layer_times
 from morpho.plan.cluster.files import NAME
 from morpho.plan.model.card import ModelCard
 from morpho.runtime.measure import machine_profile

@@ -1,4 +1,4 @@
-"""The options of `morpho plan`, `morpho plan check` and `morpho plan measure`; the work is in `cli/plan.py`."""
+"""The options of `morpho plan`, `morpho plan check` and `morpho plan measure`; the work is in `plan.py`."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def plan(
     shared: Annotated[Texts | None, play("Nodes on one medium, one sends at a time: a,b,c.", metavar="NODES")] = None,
 ) -> None:
     """Say where every layer of a model goes on a set of unequal machines, how fast that is, and how good: proven."""
-    from morpho.cli import plan as part
+    from morpho.cli.planning import plan as part
     from morpho.plan import Cluster, Constraints, ModelCard
 
     machines = Cluster.load(cluster)
@@ -89,7 +89,7 @@ def check(
                                                  help="Is it a plan for these machines?")] = None,
 ) -> None:
     """Verify a plan without trusting its solver: cover, memory, arithmetic, and the bound or the proof, exactly."""
-    from morpho.cli import plan as part
+    from morpho.cli.planning import plan as part
 
     if not part.check(file, model, cluster):
         raise typer.Exit(1)
@@ -104,7 +104,7 @@ def measure(
     batch: Annotated[int, typer.Option(metavar="N", min=1, help="Sequences that run together.")] = 1,
 ) -> None:
     """Measure this machine (FLOP/s of each type, memory bandwidth, memory; layers) and print it for a cluster file."""
-    from morpho.cli import measure as part
+    from morpho.cli.planning import measure as part
     from morpho.plan import ModelCard
 
     part.show(name, anew, ModelCard.from_config(model, batch=batch, context=context, dtype=dtype) if model else None)

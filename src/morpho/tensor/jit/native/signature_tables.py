@@ -20,7 +20,7 @@ from morpho.base.trees import LEAF, arranger
 from morpho.passes.memory.arena import aligned
 from morpho.runtime.memory.pool import pool
 from morpho.tensor.core import Tensor
-from morpho.tensor.jit.outputs import output_maker, output_templates
+from morpho.tensor.jit.native.outputs import output_maker, output_templates
 from morpho.tensor.jit.specialise import Specialisation
 
 _OUT = sys.intern("out")

@@ -7,7 +7,7 @@ import sys
 
 from morpho.base.errors import ArgumentError, MorphoError, fail
 from morpho.cli.guard import show_error
-from morpho.cli.writing import Writer, answer, stream
+from morpho.cli.text.writing import Writer, answer, stream
 
 PROMPT = "> "
 Message = dict[str, str]

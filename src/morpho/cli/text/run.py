@@ -11,9 +11,9 @@ import morpho as mo
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.target import current_isa
-from morpho.cli.conversation import converse
-from morpho.cli.stop_text import StopText
-from morpho.cli.writing import Sampling, Writer, answer
+from morpho.cli.text.conversation import converse
+from morpho.cli.text.stop_text import StopText
+from morpho.cli.text.writing import Sampling, Writer, answer
 from morpho.weights.pull import MODELS, model_path
 
 STDIN = "-"  # as a prompt or a file: standard input

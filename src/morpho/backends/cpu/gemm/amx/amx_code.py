@@ -6,10 +6,10 @@ from typing import Any
 
 from morpho.backends.cpu.codegen.emit import Emitter, Value
 from morpho.backends.cpu.codegen.register_transpose import transposed
-from morpho.backends.cpu.gemm.amx import LINE_BYTES, REGISTER, SIDE, AmxGemmKernel, AmxPackKernel
+from morpho.backends.cpu.gemm.amx.amx import LINE_BYTES, REGISTER, SIDE, AmxGemmKernel, AmxPackKernel
 from morpho.backends.cpu.gemm.gemm_code import GemmCode
 from morpho.backends.cpu.gemm.microkernel import PREFETCH_ARGUMENTS, Function
-from morpho.backends.cpu.gemm.pack_code import PanelCode
+from morpho.backends.cpu.gemm.packing.pack_code import PanelCode
 from morpho.base.machine import Isa
 
 TILE_BYTES = SIDE * LINE_BYTES

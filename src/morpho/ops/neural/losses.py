@@ -30,8 +30,8 @@ from morpho.ops.algebra import (
     where,
     zeros_like,
 )
-from morpho.ops.fused import reference_shift, shares_of, shifted, wide
 from morpho.ops.index import out_of_range
+from morpho.ops.neural.fused import reference_shift, shares_of, shifted, wide
 
 NAME = "cross_entropy"
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.loops.columnwise import ColumnwiseCode
+from morpho.backends.cpu.loops.columnwise.columnwise import ColumnwiseCode
 from morpho.backends.cpu.loops.loop_spec import TREE_LANES, Pass, constant_value
 from morpho.backends.cpu.loops.reduction_tree import combine, identity, lane_type
 from morpho.base.dtypes import bool_

@@ -11,7 +11,7 @@ import pytest
 import morpho as mo
 from container_calls import A, B, C, slow
 from morpho.base.trees import LEAF
-from morpho.tensor.jit.argument_extractor import Other, gatherer, taker
+from morpho.tensor.jit.native.argument_extractor import Other, gatherer, taker
 
 
 def test_names_that_python_needs_itself() -> None:

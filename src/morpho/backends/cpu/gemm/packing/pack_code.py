@@ -8,7 +8,7 @@ from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Emitter, Value
 from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
 from morpho.backends.cpu.gemm.microkernel import places_of_batch, transpose
-from morpho.backends.cpu.gemm.pack import PACK, PackKernel
+from morpho.backends.cpu.gemm.packing.pack import PACK, PackKernel
 from morpho.base.machine import Isa
 
 

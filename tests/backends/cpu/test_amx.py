@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import amx_emulator
 import numpy as np
 import oracle
 import pytest
-import tile_emulator
 
 import morpho as mo
 from morpho.backends.cpu.compiler import code, llvm, queue
-from morpho.backends.cpu.gemm import amx, tiling
-from morpho.backends.cpu.gemm.amx import AmxGemmKernel, AmxPackKernel
+from morpho.backends.cpu.gemm import tiling
+from morpho.backends.cpu.gemm.amx import amx
+from morpho.backends.cpu.gemm.amx.amx import AmxGemmKernel, AmxPackKernel
 from morpho.backends.cpu.generators import generate
 from morpho.base import machine as machines
 from morpho.base.machine import ISAS, Isa, available_isas, choose_isa, foreign_machine
@@ -30,14 +31,14 @@ def unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     plain = llvm.compile_text
 
     def compile_text(text: str, isa: Isa, *rest: Any) -> bytes:
-        return plain(tile_emulator.emulated(text) if isa.name == tile_emulator.NAME else text, isa, *rest)
+        return plain(amx_emulator.emulated(text) if isa.name == amx_emulator.NAME else text, isa, *rest)
 
-    monkeypatch.setitem(ISAS, tile_emulator.NAME, tile_emulator.emulated_isa())
+    monkeypatch.setitem(ISAS, amx_emulator.NAME, amx_emulator.emulated_isa())
     monkeypatch.setattr(llvm, "compile_text", compile_text)
     monkeypatch.setattr(queue, "MOST_PROCESSES", 1)  # another process knows nothing of it
     monkeypatch.setattr(amx, "DEPTH", 64)  # several blocks of k
     monkeypatch.setattr(tiling, "TILE_COLUMNS", 32)  # and tiles of columns, for which rows stay packed
-    with (mo.settings(isa=tile_emulator.NAME, threads=request.param, cache=False),
+    with (mo.settings(isa=amx_emulator.NAME, threads=request.param, cache=False),
           thresholds.using(replace(DEFAULT, parallel_macs=1))):  # the smallest product is divided among threads
         yield
 
@@ -178,9 +179,9 @@ def test_a_unit_in_software_leaves_nothing_behind(unit: None, rng: np.random.Gen
     """Code of the emulation is not found again under the name of a real instruction set: it was once, and every later
     product of the process that more than one thread computed came out wrong on machines with matrix units."""
     x, y = (mo.asarray(rng.standard_normal(s).astype("f")).astype(mo.bfloat16).realise() for s in ((40, 70), (70, 30)))
-    for isa in (tile_emulator.NAME, *available_isas(machines.machine())):
+    for isa in (amx_emulator.NAME, *available_isas(machines.machine())):
         with mo.settings(isa=isa):
             mo.compile(lambda x, y: x @ y)(x, y)
-    emulated = {address for (kernel, isa), address in code._addresses.items() if isa == tile_emulator.NAME}
-    others = {address for (kernel, isa), address in code._addresses.items() if isa != tile_emulator.NAME}
+    emulated = {address for (kernel, isa), address in code._addresses.items() if isa == amx_emulator.NAME}
+    others = {address for (kernel, isa), address in code._addresses.items() if isa != amx_emulator.NAME}
     assert emulated and not emulated & others

@@ -1,0 +1,1 @@
+"""GEMM on matrix units (AMX): the kernels as data, and their code."""

@@ -1,0 +1,1 @@
+"""Packing: operands copied into the panels that micro-kernels read."""

@@ -1,0 +1,1 @@
+"""Python itself, and libraries in its process: lazy loading, locks over a fork, the threads of OpenBLAS."""

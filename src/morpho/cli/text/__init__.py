@@ -1,0 +1,1 @@
+"""`morpho run`: text from a model, for prompts and in conversation."""

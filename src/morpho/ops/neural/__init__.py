@@ -1,0 +1,1 @@
+"""Op records of neural networks: attention, convolution, softmax and norms, losses, products with quantised weights."""
