@@ -10,6 +10,8 @@ activations, norms and losses, gather and scatter, `mo.random`, `mo.compile`, `m
 `mo.pool`; `mo.weights` reads and writes files of weights.
 """
 
+from morpho.base import startup as _startup  # isort: skip  first: an interrupt from here on is understood
+
 from math import e, inf, nan, pi
 from typing import Any as _Any
 

@@ -33,6 +33,16 @@ def flip(node: Node, axis: int) -> Node:
     return node if node.shape[axis] == 0 else build("slice", node, starts=starts, sizes=node.shape, steps=steps)
 
 
+def products_before(node: Node, axis: int) -> Node:
+    """The product of the elements before each, 1 at the first."""
+    rank = len(node.shape)
+    if node.shape[axis] == 0:
+        return node
+    padded = build("pad", node, before=tuple(int(i == axis) for i in range(rank)), after=(0,) * rank, value=1.0)
+    shifted = build("slice", padded, starts=(0,) * rank, sizes=node.shape, steps=(1,) * rank)
+    return build("cumulative_prod", shifted, axis=axis)
+
+
 def _reversed_sum(node: Node, axis: int) -> Node:
     return flip(build("cumulative_sum", flip(node, axis), axis=axis), axis)
 
@@ -42,14 +52,22 @@ def _sum_rule(node: Node, ct: Node) -> list[Node]:
 
 
 def _prod_rule(node: Node, ct: Node) -> list[Node]:
-    """Each product divided by the element; at the first zero of a line the products without it; behind it nothing."""
+    """Each product divided by the element; at the first zero or infinity of a line the products without it; behind a
+    zero nothing. A product that does not count (a cotangent of 0) does not count when it is infinite either."""
     x, axis = node.inputs[0], node["axis"]
     ones, zero = constant_like(x, 1), build("equal", x, zeros_like(x))
-    seen = build("cumulative_sum", cast(zero, int64), axis=axis)
-    first = build("logical_and", zero, build("equal", seen, constant_like(seen, 1)))
+    odd = build("logical_or", zero, build("isinf", x))
+    seen = build("cumulative_sum", cast(odd, int64), axis=axis)
+    first = build("logical_and", odd, build("equal", seen, constant_like(seen, 1)))
     others = build("cumulative_prod", where(first, ones, x), axis=axis)
-    plain = div(_reversed_sum(mul(ct, node), axis), where(zero, ones, x))
-    return [where(first, _reversed_sum(mul(ct, others), axis), where(zero, zeros_like(x), plain))]
+    plain = div(_reversed_sum(_counted(ct, node), axis), where(zero, ones, x))
+    return [where(first, _reversed_sum(_counted(ct, others), axis), where(zero, zeros_like(x), plain))]
+
+
+def _counted(ct: Node, product: Node) -> Node:
+    """ct * product, but 0 where ct is 0 and the product infinite."""
+    none = build("logical_and", build("equal", ct, zeros_like(ct)), build("isinf", product))
+    return where(none, zeros_like(ct), mul(ct, product))
 
 
 def _scan(name: str, function: Callable[..., Any], vjp: Gradient) -> Op:

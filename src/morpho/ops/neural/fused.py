@@ -15,7 +15,7 @@ import numpy as np
 from morpho.base.errors import AxisError, DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import ONE, Arity, Attributes, Gradient, Op, Spec, register
-from morpho.ops.algebra import add, cast, constant, constant_like, expand, mean, mul, reduce, reshape, sub
+from morpho.ops.algebra import add, cast, constant, constant_like, div, expand, mean, mul, reduce, reshape, sub, where
 
 
 def _infer_rows(name: str, keeps: bool) -> Callable[[Sequence[Spec], Attributes], Spec]:
@@ -114,7 +114,13 @@ def _log_softmax_rule(node: Node, ct: Node) -> list[Node]:
 
 
 def _logsumexp_rule(node: Node, ct: Node) -> list[Node]:
-    shares = _shares(node)
+    """The shares of the elements. Of an infinite sum, where softmax has none: all to the elements that are +inf,
+    evenly; none to anything where all are -inf, so that a row that is masked out has no say."""
+    shares, x = _shares(node), cast(node.inputs[0], node.dtype.compute)
+    top = cast(node, node.dtype.compute)
+    hit = cast(build("equal", x, constant_like(x, math.inf)), x.dtype)
+    hits = build("maximum", reduce("sum", hit, node["axes"]), constant_like(top, 1))
+    shares = where(expand(build("isinf", top), x.shape), div(hit, expand(hits, x.shape)), shares)
     return [cast(mul(expand(cast(ct, shares.dtype), shares.shape), shares), node.dtype)]
 
 

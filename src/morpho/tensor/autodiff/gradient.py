@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
+from functools import reduce, wraps
 from typing import Any
 
 import numpy as np
@@ -229,6 +229,7 @@ def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 
         raise fail(ArgumentError, "grad", f"{type(function).__name__} is not a function")
     wanted, alone = _wanted(argnums)
 
+    @wraps(function, updated=())  # compile(dynamic=...) goes by the names of parameters
     def call(*arguments: Any, **named: Any) -> Any:
         positions = _positions(wanted, len(arguments), bool(named))
         inputs = _Inputs("grad", [arguments[i] for i in positions])
@@ -259,6 +260,7 @@ def grad(function: Callable[..., Any], argnums: int | Sequence[int] = 0, *,
     """
     both = value_and_grad(function, argnums, has_aux=has_aux)
 
+    @wraps(function, updated=())
     def call(*arguments: Any, **named: Any) -> Any:
         result, found = both(*arguments, **named)
         return (found, result[1]) if has_aux else found

@@ -18,7 +18,6 @@ from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, expand, reshape, size_value, sub
 from morpho.ops.algebra import mul as multiply
 from morpho.ops.sources import pick
-from morpho.tensor.autodiff.autograd import is_differentiated
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import reduce
@@ -326,12 +325,12 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
     if ord == 1:
         return reduce.sum(sizes, **options)
     if ord == 2:
-        total = reduce.sum(ew.square(sizes), **options)
-        if not is_differentiated(tensor):
-            return ew.sqrt(total)
-        none = ew.equal(total, 0)  # where the slope of the root is infinite, and that of the norm taken to be 0
-        return ew.where(none, total, ew.sqrt(ew.where(none, 1.0, total)))
-    return ew.pow(reduce.sum(ew.pow(sizes, ord), **options), 1.0 / ord)
+        return Tensor.of_node(reduce.root_of_squares(reduce.sum(ew.square(sizes), **options).node))
+    total = reduce.sum(ew.pow(sizes, ord), **options)
+    if ord < 1:
+        return ew.pow(total, 1.0 / ord)
+    none = ew.equal(total, 0)  # the slope of the root is infinite there, and that of the norm taken to be 0
+    return ew.where(none, total, ew.pow(ew.where(none, 1.0, total), 1.0 / ord))
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:

@@ -24,6 +24,7 @@ from morpho.ops.algebra import (
     reshape,
     size_value,
     sub,
+    where,
     zeros_like,
 )
 from morpho.tensor.autodiff.precision import widened
@@ -167,14 +168,20 @@ def var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool 
 
 
 def std(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The square root of `var`.
+    """The square root of `var`; its gradient where all elements are equal is taken to be 0.
 
     >>> mo.std([1.0, 3.0]).item()
     1.0
     """
     node = _floating("std", x)
     axes = normalise_axes(axis, len(node.shape), "std")
-    return finished("std", build("sqrt", _variance("std", node, axes, correction)), axes, keepdims)
+    return finished("std", root_of_squares(_variance("std", node, axes, correction)), axes, keepdims)
+
+
+def root_of_squares(total: Node) -> Node:
+    """The root of a sum of squares, whose slope at 0, which is infinite, is taken to be 0."""
+    none = build("equal", total, zeros_like(total))
+    return where(none, total, build("sqrt", where(none, constant_like(total, 1), total)))
 
 
 def _variance(name: str, node: Node, axes: tuple[int, ...], correction: float) -> Node:

@@ -103,16 +103,20 @@ OTHERWISE = {  # what has no name of its own
     **dict.fromkeys(("erfinv", "lgamma"), "SciPy's, before the tensor is made: there is none yet"),
 }
 _ADAMW = "mo.optim.AdamW, or a rule of your own: a class derived from mo.optim.Optimizer"
+_LAYER = "(..., norm_first=False, activation='relu'), whose boolean mask is True where a query may look"
 NN = {
     "functional": "mo.relu, mo.softmax, mo.nn.mse_loss, ...: functions are in mo and mo.nn",
     "utils": "mo.optim.clip_grad_norm for gradients; model.parameters() gives the tensors",
-    "clip_grad_norm_": "mo.optim.clip_grad_norm", "MultiheadAttention": "mo.nn.MultiHeadAttention",
-    "TransformerEncoderLayer": "mo.nn.TransformerBlock", "TransformerDecoderLayer": "mo.nn.TransformerDecoderBlock",
+    "clip_grad_norm_": "mo.optim.clip_grad_norm",
+    "MultiheadAttention": "mo.nn.MultiHeadAttention, whose boolean mask is True where a query may look, and which "
+                          "gives its output alone",
+    "TransformerEncoderLayer": f"mo.nn.TransformerBlock{_LAYER}",
+    "TransformerDecoderLayer": f"mo.nn.TransformerDecoderBlock{_LAYER}",
     "TransformerEncoder": "mo.nn.Sequential of mo.nn.TransformerBlock",
     "TransformerDecoder": "mo.nn.ModuleList of mo.nn.TransformerDecoderBlock",
     "Transformer": "mo.nn.TransformerBlock, or mo.models.create('prenorm-small')",
     "ParameterDict": "a dict of mo.nn.Parameter as an attribute",
-    "Softmax2d": "mo.nn.Softmax", "LazyLinear": "mo.nn.Linear",
+    "Softmax2d": "mo.nn.Softmax(dim=-3)", "LazyLinear": "mo.nn.Linear",
     "BatchNorm3d": "mo.nn.GroupNorm, or BatchNorm2d",
     "Dropout1d": "mo.nn.Dropout2d", "ConvTranspose3d": "mo.nn.ConvTranspose2d: images and lines have one",
     "rnn": "lengths= of mo.nn.RNN, LSTM and GRU", "upsample": "mo.nn.interpolate",
@@ -121,7 +125,8 @@ NN = {
     "DataParallel": "one process: the engine uses all its cores", "Tensor": "mo.Tensor",
     "no_grad": "mo.no_grad", "relu": "mo.relu", "gelu": "mo.gelu", "softmax": "mo.softmax", "embedding": "mo.embedding",
     "layer_norm": "mo.layer_norm", "conv2d": "mo.conv2d", "log_softmax": "mo.log_softmax",
-    "scaled_dot_product_attention": "mo.attention", "one_hot": "mo.one_hot", "silu": "mo.silu", "pad": "mo.pad",
+    "scaled_dot_product_attention": "mo.attention", "one_hot": "mo.one_hot", "silu": "mo.silu",
+    "pad": "mo.pad(x, widths), a pair for each axis in their order, where PyTorch counts from the last axis",
     "sigmoid": "mo.sigmoid", "tanh": "mo.tanh", "max_pool2d": "mo.max_pool2d", "avg_pool2d": "mo.avg_pool2d",
     "rms_norm": "mo.rms_norm", "manual_seed": "mo.nn.seed",
 }
