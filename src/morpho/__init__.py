@@ -270,7 +270,7 @@ __all__ = [
     "testing",
     # gradients and training
     "amp", "checkpoint", "checkpoint_sequential", "custom_gradient", "data", "enable_grad", "grad", "is_grad_enabled",
-    "jvp", "models", "nn", "no_grad", "optim", "plan", "value_and_grad", "vjp", "weights",
+    "jvp", "models", "nn", "no_grad", "optim", "plan", "value_and_grad", "vjp", "vmap", "weights",
 ]
 
 for _name in _public_names():  # ops that are functions by their records alone
@@ -289,6 +289,7 @@ def __dir__() -> list[str]:
 _LATE = {  # name -> module and what to take from it: loaded when first asked for
     "checkpoint": ("morpho.tensor.autodiff.checkpoint", "checkpoint"),
     "checkpoint_sequential": ("morpho.tensor.autodiff.checkpoint", "checkpoint_sequential"),
+    "vmap": ("morpho.tensor.autodiff.vmap", "vmap"),
     "compile": ("morpho.tensor.jit.compile", "compile"), "grad": ("morpho.tensor.autodiff.gradient", "grad"),
     **{name: ("morpho.tensor.autodiff.gradient", name) for name in ("custom_gradient", "jvp", "value_and_grad", "vjp")},
     **{name: ("morpho.tensor.autodiff.autograd", name) for name in ("enable_grad", "is_grad_enabled", "no_grad")},

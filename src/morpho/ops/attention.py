@@ -20,6 +20,7 @@ from morpho.base.errors import DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
 from morpho.ops.algebra import add, cast, constant, constant_like, expand, mul, permute, reduce, reshape, sub, where
+from morpho.ops.batching import elementwise
 from morpho.ops.sources import pick
 
 NUMERICS = "blocks of 64 keys, one FMA chain per score and per result"
@@ -166,8 +167,8 @@ def _seen(node: Node, shape: tuple[Size, ...]) -> Node:
 
 
 ATTENTION = register(Op("attention", "contract", _infer, _vjp, _reference, 2, NUMERICS, arity=(3, 5),
-                        autocast="attention"))
+                        autocast="attention", batch=elementwise))
 ATTENTION_BACKWARD = register(Op(
     "attention_backward", "contract", _infer_backward,
     NoGradient("the gradient of attention's gradient is not written", missing=True), _reference_backward, 4, NUMERICS,
-    arity=(6, 8)))
+    arity=(6, 8), batch=elementwise))

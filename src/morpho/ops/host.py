@@ -14,13 +14,14 @@ import numpy as np
 from morpho.base.dims import Shape, smaller
 from morpho.base.dtypes import DType, complex64, complex128, float32, float64, int64
 from morpho.base.errors import DTypeError, ShapeError, ValueFault, fail
-from morpho.ir.node import Node, build
+from morpho.ir.node import Node, build, make
 from morpho.ir.op import (
     JOINT,
     ONE,
     TWO,
     Arity,
     Attributes,
+    Batching,
     Gradient,
     Infer,
     NoGradient,
@@ -30,6 +31,7 @@ from morpho.ir.op import (
     register,
 )
 from morpho.ops.algebra import add, cast, constant_like, expand, mul, neg, permute, reshape, sub, zeros_like
+from morpho.ops.batching import Rows, along_axes, along_axis, elementwise
 from morpho.ops.sources import pick
 
 COMPLEX_OF = {float32: complex64, float64: complex128, complex64: complex64, complex128: complex128}
@@ -41,8 +43,8 @@ _COMPLEX = NoGradient("gradients of complex numbers are not defined here", missi
 
 
 def _host(name: str, infer: Infer, vjp: Gradient | NoGradient, reference: Reference, flops: int = 8,
-          arity: Arity = ONE, properties: frozenset[str] = frozenset()) -> Op:
-    return register(Op(name, "host", infer, vjp, reference, flops, "NumPy", properties, arity=arity))
+          arity: Arity = ONE, properties: frozenset[str] = frozenset(), batch: Batching = elementwise) -> Op:
+    return register(Op(name, "host", infer, vjp, reference, flops, "NumPy", properties, arity=arity, batch=batch))
 
 
 # -- complex numbers -------------------------------------------------------------------------------------------------
@@ -110,18 +112,43 @@ def _sort_rule(node: Node, ct: Node) -> list[Node]:
 
 
 def _infer_searchsorted(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    """One sorted line; or, with `lines` axes in front of both, a line for each place along these."""
     line, values = inputs
-    if len(line.shape) != 1:
+    lines = attributes.get("lines", 0)
+    if len(line.shape) != 1 + lines or line.shape[:lines] != values.shape[:lines]:
         raise fail(ShapeError, "searchsorted", f"the sorted tensor has shape {line.shape}, not one dimension")
     if line.dtype is not values.dtype or line.dtype.is_complex:
         raise fail(DTypeError, "searchsorted", f"dtypes {line.dtype} and {values.dtype} have no common order")
     return Spec(values.shape, int64)
 
 
-_host("argsort", _real_line("argsort", int64), NoGradient("the result is indices"), _reference_argsort)
-_host("sort", _real_line("sort"), _sort_rule, _reference_sort)
-_host("searchsorted", _infer_searchsorted, NoGradient("the result is indices"),
-      lambda a, line, values: np.searchsorted(line, values, side=a["side"]), arity=TWO)
+def _reference_searchsorted(attributes: Attributes, line: Any, values: Any) -> Any:
+    found = np.empty(values.shape, np.int64)
+    for place in np.ndindex(*line.shape[:-1]):
+        found[place] = np.searchsorted(line[place], values[place], side=attributes["side"])
+    return found
+
+
+def _batch_searchsorted(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Rows) -> Node:
+    if not batched[0] and "lines" not in node.attributes:
+        return make(node.op, inputs, node.attributes)  # more values for the same line
+    attributes = {**node.attributes, "lines": node.attributes.get("lines", 0) + 1}
+    return make(node.op, rows.all(inputs, batched), attributes)
+
+
+def _batch_pinv(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Rows) -> Node:
+    """The limits of the singular values lie along the last of the axes of the stack."""
+    x, *limits = rows.all(inputs, batched)
+    placed = [reshape(limit, (rows.size, *[1] * (len(x.shape) - 2 - len(limit.shape)), *limit.shape[1:]))
+              for limit in limits]
+    return make(node.op, (x, *placed), node.attributes)
+
+
+_host("argsort", _real_line("argsort", int64), NoGradient("the result is indices"), _reference_argsort,
+      batch=along_axis)
+_host("sort", _real_line("sort"), _sort_rule, _reference_sort, batch=along_axis)
+_host("searchsorted", _infer_searchsorted, NoGradient("the result is indices"), _reference_searchsorted, arity=TWO,
+      batch=_batch_searchsorted)
 
 
 # -- Fourier transforms ----------------------------------------------------------------------------------------------
@@ -152,7 +179,7 @@ def _reference_fft(attributes: Attributes, x: Any) -> Any:
     return transform(x, s=sizes, axes=axes, norm=attributes["norm"])
 
 
-_host("fft", _infer_fft, _COMPLEX, _reference_fft, 40)
+_host("fft", _infer_fft, _COMPLEX, _reference_fft, 40, batch=along_axes)
 
 
 # -- LAPACK: shapes --------------------------------------------------------------------------------------------------
@@ -340,7 +367,7 @@ _host("slogdet", _infer_slogdet, _slogdet_rule, _lapack("slogdet", lambda a, x: 
       properties=JOINT_GRADIENT)
 _host("inv", _square("inv"), _inv_rule, _lapack("inv", lambda a, x: np.linalg.inv(x)), 64)
 _host("pinv", _infer_pinv, NoGradient("not continuous where the rank changes; use solve", missing=True),
-      _lapack("pinv", _reference_pinv), 64)
+      _lapack("pinv", _reference_pinv), 64, (1, 2), batch=_batch_pinv)
 _host("qr", _infer_qr, _SEVERAL, _lapack("qr", lambda a, x: tuple(np.linalg.qr(x, mode=a["mode"]))), 64)
 _host("svd", _infer_svd, _SEVERAL, _lapack("svd", _reference_svd), 64)
 _host("svdvals", _infer_svdvals, _svdvals_rule,

@@ -16,6 +16,7 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, rebuild
 from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
 from morpho.ir.views import root_of
+from morpho.ops.batching import elementwise
 from morpho.ops.sources import pick
 
 NUMBERS = frozenset({"constant", "iota", "dimension"})
@@ -64,6 +65,6 @@ def _reference_mark(attributes: Attributes, *arrays: Any) -> Any:
 
 
 AGAIN = register(Op("again", "move", lambda inputs, a: inputs[0], lambda n, ct: [ct, *[None] * (len(n.inputs) - 1)],
-                    lambda a, x, *after: x, 0, properties=frozenset({"view"}), arity=(1, math.inf)))
+                    lambda a, x, *after: x, 0, properties=frozenset({"view"}), arity=(1, math.inf), batch=elementwise))
 CHECKPOINT = register(Op("checkpoint", "move", _infer_mark, NoGradient("gradients look through it"), _reference_mark, 0,
-                         properties=frozenset({"view"}), arity=(1, math.inf)))
+                         properties=frozenset({"view"}), arity=(1, math.inf), batch=elementwise))
