@@ -83,7 +83,10 @@ def drawn(case: Shaped, rng: np.random.Generator, position: int, shape: tuple[in
     return stored(random_values(rng, dtype, int(np.prod(shape))), dtype).reshape(shape)
 
 
-@pytest.mark.parametrize("case", [case for case in SHAPED if case.op not in MADE_BY_PASSES | LEAVES | {"pick"}], ids=str)
+WITH_ROWS = [case for case in SHAPED if case.op not in MADE_BY_PASSES | LEAVES | {"pick"}]
+
+
+@pytest.mark.parametrize("case", WITH_ROWS, ids=str)
 def test_shaped(case: Shaped, session_seed: int) -> None:
     rng = generator(session_seed, str(case))
     rounded = (float32, bfloat16) if REGISTRY[case.op].kind == "fused" or case.op == "matmul" else (float32,)

@@ -16,7 +16,7 @@ from morpho.base.errors import AxisError, DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build, make
 from morpho.ir.op import ONE, Arity, Attributes, Gradient, Op, Spec, register
 from morpho.ops.algebra import add, cast, constant, constant_like, expand, mean, mul, reduce, reshape, sub
-from morpho.ops.batching import Rows, along_axes
+from morpho.ops.batching import Rows
 
 
 def _infer_rows(name: str, keeps: bool) -> Callable[[Sequence[Spec], Attributes], Spec]:

@@ -38,21 +38,19 @@ def mark(results: Sequence[Node], made_from: Sequence[Node]) -> list[Node]:
     return [pick(marked, index) for index in range(len(results))]
 
 
-def unmarked(graph: Graph) -> tuple[Graph, dict[int, Node]]:
-    """The graph without marks, and what each of its nodes became, by serial."""
+def unmarked(graph: Graph, marks: frozenset[str] = frozenset({"checkpoint"})) -> tuple[Graph, dict[int, Node]]:
+    """The graph without marks, and what each of its nodes became, by serial. `marks` are ops with several outputs, the
+    values of their first inputs."""
     done: dict[int, Node] = {}
     for node in graph.nodes:
-        new = rebuild(node, [done[child.serial] for child in node.inputs]) if not _is_mark(node) else node
-        if node.op.name == "checkpoint":
+        if node.op.name in marks:
             new = done[node.inputs[0].serial]
-        elif node.op.name == "pick" and node.inputs[0].op.name == "checkpoint":
+        elif node.op.name == "pick" and node.inputs[0].op.name in marks:
             new = done[node.inputs[0].inputs[node["index"]].serial]
+        else:
+            new = rebuild(node, [done[child.serial] for child in node.inputs])
         done[node.serial] = new
     return Graph(tuple(done[node.serial] for node in graph.outputs)), done
-
-
-def _is_mark(node: Node) -> bool:
-    return node.op.name == "checkpoint" or (node.op.name == "pick" and node.inputs[0].op.name == "checkpoint")
 
 
 def _infer_mark(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spec, ...]:
@@ -65,6 +63,8 @@ def _reference_mark(attributes: Attributes, *arrays: Any) -> Any:
 
 
 AGAIN = register(Op("again", "move", lambda inputs, a: inputs[0], lambda n, ct: [ct, *[None] * (len(n.inputs) - 1)],
-                    lambda a, x, *after: x, 0, properties=frozenset({"view"}), arity=(1, math.inf), batch=elementwise))
+                    lambda a, x, *after: x, 0, properties=frozenset({"view"}), arity=(1, math.inf), batch=elementwise,
+                    jvp=lambda n, tangents, push: tangents[:1]))
 CHECKPOINT = register(Op("checkpoint", "move", _infer_mark, NoGradient("gradients look through it"), _reference_mark, 0,
-                         properties=frozenset({"view"}), arity=(1, math.inf), batch=elementwise))
+                         properties=frozenset({"view"}), arity=(1, math.inf), batch=elementwise,
+                    jvp=lambda n, tangents, push: tangents[:n["results"]]))

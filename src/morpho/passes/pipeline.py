@@ -159,7 +159,7 @@ def optimise(graph: Graph, level: int, passes_off: str = "", keep_texts: bool = 
     """Run the passes of a level; every native node stands in a group then. `Context` says what the rest is for."""
     context = Context(frozenset(switched_off(passes_off)), updates, budget, measure)
     report = context.report
-    graph, _ = unmarked(graph)
+    graph, _ = unmarked(graph, frozenset({"checkpoint", "custom"}))
     graph = optimise_bodies(graph, lambda body: optimise(body, level, passes_off)[0])
     if keep_texts:
         report.texts["traced"] = to_text(graph)

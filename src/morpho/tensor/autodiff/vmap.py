@@ -15,6 +15,7 @@ from morpho.base.trees import LEAF, flatten, unflatten
 from morpho.ir.node import Node
 from morpho.ops.algebra import permute
 from morpho.ops.batching import batch_of, in_front, row_leaf
+from morpho.tensor.autodiff.arguments import with_numbers
 from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
@@ -145,7 +146,7 @@ class _Batch:
     def results(self, result: Any, axes: Any) -> Any:
         """The result with the rows of every tensor along its axis."""
         tensors: list[Any] = []
-        structure = flatten(_with_tensors(result), tensors)
+        structure = flatten(with_numbers(result), tensors)
         nodes = [asarray(tensor).program() for tensor in tensors]
         assert self.size is not None
         found = batch_of(nodes, self.leaves, self.size)
@@ -168,13 +169,3 @@ class _Batch:
         order.insert(axis % rank, 0)
         return Tensor.of_node(permute(node, tuple(order)))
 
-
-def _with_tensors(tree: Any) -> Any:
-    """The tree with tensors in place of its numbers: the same one for every row."""
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*[_with_tensors(item) for item in tree])
-    if isinstance(tree, tuple | list):
-        return type(tree)([_with_tensors(item) for item in tree])
-    if isinstance(tree, dict):
-        return {key: _with_tensors(item) for key, item in tree.items()}
-    return asarray(tree) if isinstance(tree, int | float | complex | np.number | np.bool) else tree
