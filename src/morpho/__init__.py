@@ -271,7 +271,7 @@ __all__ = [
     # gradients and training
     "amp", "checkpoint", "checkpoint_sequential", "custom_gradient", "custom_jvp", "custom_vjp", "data", "enable_grad",
     "grad", "hessian", "hvp", "is_grad_enabled", "jacfwd", "jacrev", "jvp", "linearize", "models", "nn", "no_grad",
-    "optim", "plan", "stop_gradient", "value_and_grad", "vjp", "vmap", "weights",
+    "optim", "plan", "stop_gradient", "tree", "value_and_grad", "vjp", "vmap", "weights",
 ]
 
 for _name in _public_names():  # ops that are functions by their records alone
@@ -303,7 +303,7 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     "linalg": ("morpho.tensor.functions.linalg", ""),
     "debug": ("morpho.tensor.tools.debug", ""), "testing": ("morpho.tensor.tools.testing", ""),
     "random": ("morpho.tensor.functions.random", ""), "pool": ("morpho.runtime.memory.pool", ""),
-    "tasks": ("morpho.tensor.tools.tasks", ""),
+    "tasks": ("morpho.tensor.tools.tasks", ""), "tree": ("morpho.tensor.tools.tree", ""),
     **{name: (f"morpho.{name}", "") for name in ("amp", "data", "models", "nn", "optim", "plan", "weights")},
 }
 

@@ -13,7 +13,7 @@ from test_gradients import LENGTHS, generator
 from morpho.base.dtypes import bool_, complex128, float64
 from morpho.ir.node import Node
 from morpho.ir.op import REGISTRY, NoGradient
-from morpho.ops.algebra import add, constant_like, mul, zeros_like
+from morpho.ops.algebra import add, conj, constant_like, mul, zeros_like
 from morpho.ops.contract import transpose
 from morpho.tensor.autodiff.forward import push_forward
 from morpho.tensor.autodiff.gradient import pull_back
@@ -86,8 +86,8 @@ def test_shaped(case: Shaped, dtype: object, session_seed: int) -> None:
     record = node.inputs[0].op if node.op.name == "pick" else node.op
     if isinstance(record.vjp, NoGradient) and record.composition is None:
         return
-    if dtype is complex128 and not node.dtype.is_float and not node.dtype.is_complex:
-        return
+    if dtype is complex128 and record.name in ("eigh", "svd") and node.dtype.is_complex:
+        return  # vectors of which each has a factor of its own, which LAPACK chooses: test_complex_gradients.py
     arrays = []
     for position, (shape, kind) in enumerate(specs):
         if case.draw is not None and (kind is not float64 or len(shape) == 3):
@@ -97,8 +97,6 @@ def test_shaped(case: Shaped, dtype: object, session_seed: int) -> None:
     if record.name in SYMMETRIC:
         turned = transpose(leaves[0])
         if dtype is complex128:
-            from morpho.ir.node import build
-
-            turned = build("conj", turned)
+            turned = conj(turned)
         node = case.make(mul(add(leaves[0], turned), constant_like(leaves[0], 0.5)))
     check(node, leaves, arrays, rng)

@@ -15,6 +15,7 @@ from morpho.ir.op import TWO, Attributes, NoGradient, Op, Spec, register
 from morpho.ops import special
 from morpho.ops.algebra import permute, reshape
 from morpho.ops.batching import Rows, elementwise
+from morpho.ops.complex_gradients import holomorphic
 
 
 def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
@@ -55,8 +56,8 @@ def _batch(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Ro
     return reshape(build("matmul", flat, b), (*a.shape[:2], b.shape[1]))
 
 
-MATMUL = register(Op("matmul", "contract", _infer, _vjp, _reference, 2, "one FMA chain per output, k ascending",
-                     arity=TWO, autocast="product", batch=_batch))
+MATMUL = register(Op("matmul", "contract", _infer, holomorphic(_vjp), _reference, 2,
+                     "one FMA chain per output, k ascending", arity=TWO, autocast="product", batch=_batch))
 
 
 def _reference_blas(attributes: Attributes, a: Any, b: Any) -> Any:
@@ -64,8 +65,8 @@ def _reference_blas(attributes: Attributes, a: Any, b: Any) -> Any:
         return _reference(attributes, a, b)
 
 
-BLAS = register(Op("matmul_blas", "host", _infer, _vjp, _reference_blas, 2, "NumPy's BLAS: its own order of additions",
-                   arity=TWO, autocast="product", batch=elementwise))
+BLAS = register(Op("matmul_blas", "host", _infer, holomorphic(_vjp), _reference_blas, 2,
+                   "NumPy's BLAS: its own order of additions", arity=TWO, autocast="product", batch=elementwise))
 
 
 def _infer_int8(inputs: Sequence[Spec], attributes: Attributes) -> Spec:

@@ -13,6 +13,7 @@ from morpho.ir.node import Node, build
 from morpho.ir.op import ONE, Attributes, Gradient, Infer, Op, Spec, register
 from morpho.ops.algebra import cast, constant_like, div, mul, where, zeros_like
 from morpho.ops.batching import along_axis
+from morpho.ops.complex_gradients import holomorphic
 
 CHAIN = "one chain, index ascending"
 
@@ -63,4 +64,4 @@ def _scan(name: str, function: Callable[..., Any], vjp: Gradient) -> Op:
 
 
 CUMULATIVE_SUM = _scan("cumulative_sum", np.cumsum, _sum_rule)
-CUMULATIVE_PROD = _scan("cumulative_prod", np.cumprod, _prod_rule)
+CUMULATIVE_PROD = _scan("cumulative_prod", np.cumprod, holomorphic(_prod_rule))

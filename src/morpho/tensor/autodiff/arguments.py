@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from morpho.base.checks import as_whole
-from morpho.base.dtypes import DType
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.base.trees import flatten, unflatten
 from morpho.ir.node import Node
@@ -17,11 +16,6 @@ from morpho.ops.identity import mark
 from morpho.tensor.autodiff.grad_mode import tracing, watch
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
-
-
-def differentiable(dtype: DType) -> bool:
-    """Whether values of a dtype vary: floats and complex numbers."""
-    return dtype.is_float or dtype.is_complex
 
 
 class Inputs:
@@ -37,7 +31,7 @@ class Inputs:
             self.widths.append(len(tensors))
             self.leaves += [Tensor.of_node(mark(asarray(tensor).program())) for tensor in tensors]
         for leaf in self.leaves:
-            if not differentiable(leaf.dtype):
+            if not leaf.dtype.is_inexact:
                 raise fail(DTypeError, operation, f"dtype {leaf.dtype} has no gradient", "convert with astype")
         self.nodes = [leaf.program() for leaf in self.leaves]
         for leaf, node in zip(self.leaves, self.nodes, strict=True):

@@ -11,7 +11,7 @@ from morpho.base.trees import flatten, unflatten
 from morpho.ir.node import Node
 from morpho.ops.algebra import cast, zeros_like
 from morpho.ops.identity import Derivative, Linear, custom
-from morpho.tensor.autodiff.arguments import differentiable, with_numbers
+from morpho.tensor.autodiff.arguments import with_numbers
 from morpho.tensor.autodiff.forward import transposed
 from morpho.tensor.autodiff.grad_mode import detached
 from morpho.tensor.convert import asarray
@@ -96,7 +96,7 @@ class _Arguments:
         return [self._checked(part, node) for part, node in zip(found, self.nodes, strict=True)]
 
     def _checked(self, part: Tangent, node: Node) -> Tangent:
-        if part is None or not differentiable(node.dtype):
+        if part is None or not node.dtype.is_inexact:
             return None
         if part.shape != node.shape:
             raise fail(ShapeError, self.operation, f"a gradient of shape {part.shape} for an argument of {node.shape}")

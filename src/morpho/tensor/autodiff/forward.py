@@ -15,7 +15,7 @@ from morpho.ir.node import Node, in_place_of, rebuild, toposort
 from morpho.ir.op import JOINT, NoGradient, Spec
 from morpho.ops.algebra import add, zeros_like
 from morpho.ops.batching import row_leaf
-from morpho.tensor.autodiff.arguments import Inputs, differentiable, matching, with_numbers
+from morpho.tensor.autodiff.arguments import Inputs, matching, with_numbers
 from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.autodiff.gradient import gradients_of
 from morpho.tensor.convert import asarray
@@ -73,7 +73,7 @@ def transposed(linear: Callable[[Any], Sequence[Tangent]], specs: Sequence[Spec]
                given: Sequence[Tangent]) -> list[Tangent]:
     """What the transpose of a linear function makes of what is given: the function takes values of these specs, and
     what is given is arranged like its results."""
-    leaves = [row_leaf(spec.shape, spec.dtype) if differentiable(spec.dtype) else None for spec in specs]
+    leaves = [row_leaf(spec.shape, spec.dtype) if spec.dtype.is_inexact else None for spec in specs]
     pairs = [(part, one) for part, one in zip(linear(tuple(leaves)), given, strict=True)
              if part is not None and one is not None]
     found = iter(gradients_of([part for part, _ in pairs], [one for _, one in pairs],

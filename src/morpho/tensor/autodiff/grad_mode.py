@@ -87,7 +87,7 @@ def owner(node: Node) -> Any:
 
 def detached(node: Node) -> Node:
     """The same value, through which no gradient flows; a leaf that nobody wants a gradient of is that already."""
-    if node.op.name == "detach" or not node.dtype.is_float or not (node.inputs or owner(node) is not None):
+    if node.op.name == "detach" or not node.dtype.is_inexact or not (node.inputs or owner(node) is not None):
         return node
     return build("detach", node)
 

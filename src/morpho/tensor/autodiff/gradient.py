@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.errors import ArgumentError, DTypeError, fail
 from morpho.base.trees import flatten
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
@@ -165,6 +165,10 @@ def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 
         if not isinstance(value, Tensor) or value.shape != ():
             raise fail(ArgumentError, "grad", "the function does not return a 0-dimensional tensor",
                        "reduce it with sum() or mean()")
+        if not value.dtype.is_float:
+            raise fail(DTypeError, "grad", f"the function returns a number of dtype {value.dtype}, which does not grow "
+                                           "or fall",
+                       "take mo.real(x) or mo.abs(x) of it" if value.dtype.is_complex else "convert with astype")
         node = value.program()
         found = inputs.trees([Tensor.of_node(n) for n in pull_back([node], [constant_like(node, 1)], inputs.nodes)])
         return result, found[0] if alone else tuple(found)
