@@ -15,6 +15,7 @@ from morpho.base.errors import DTypeError, IndexFault, MorphoError, ShapeError, 
 from morpho.ir.node import Node, build
 from morpho.ir.op import THREE, TWO, Attributes, Op, Spec, register
 from morpho.ops.algebra import constant, expand, where, zeros_like
+from morpho.ops.batching import along_axis
 
 
 def _infer_gather(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
@@ -118,6 +119,7 @@ def _stays(node: Node) -> Node:
     return build("equal", build("gather", last, index, **how), numbers)
 
 
-GATHER = register(Op("gather", "index", _infer_gather, _gather_rule, _reference_gather, arity=TWO))
+GATHER = register(Op("gather", "index", _infer_gather, _gather_rule, _reference_gather, arity=TWO,
+                      batch=along_axis))
 SCATTER = register(Op("scatter", "index", _infer_scatter, _scatter_rule, _reference_scatter,
-                      numerics="one chain per element, index ascending", arity=THREE))
+                      numerics="one chain per element, index ascending", arity=THREE, batch=along_axis))

@@ -12,6 +12,8 @@ from morpho.base.errors import DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import ONE, Attributes, Gradient, Infer, NoGradient, Op, Spec, register
 from morpho.ops.algebra import cast, constant_like, div, expand, mul, reduce, where, zeros_like
+from morpho.ops.batching import along_axes
+from morpho.ops.complex_gradients import holomorphic
 from morpho.ops.scan import flip, products_before
 
 TREE = "lanes of 64, blocks of 4096, pairwise"
@@ -67,11 +69,11 @@ def _reduction(name: str, kinds: str, function: Callable[..., Any], vjp: Gradien
                needs_elements: bool = False, autocast: str = "") -> Op:
     properties = frozenset({"needs elements"} if needs_elements else ())
     return register(Op(name, "reduce", _infer(name, kinds, needs_elements), vjp, _numpy(function), 1, numerics,
-                       properties, arity=ONE, autocast=autocast))
+                       properties, arity=ONE, autocast=autocast, batch=along_axes))
 
 
 _reduction("sum", "iufc", np.sum, _sum_rule, TREE, autocast="full")
-_reduction("prod", "iufc", np.prod, _prod_rule, TREE, autocast="full")
+_reduction("prod", "iufc", np.prod, holomorphic(_prod_rule), TREE, autocast="full")
 _reduction("max", "iuf", np.max, _extreme_rule, "exact", needs_elements=True)
 _reduction("min", "iuf", np.min, _extreme_rule, "exact", needs_elements=True)
 _reduction("any", "b", np.any, NoGradient("defined on booleans"), "exact")

@@ -12,6 +12,8 @@ from morpho.base.errors import DTypeError, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import ONE, Attributes, Gradient, Infer, Op, Spec, register
 from morpho.ops.algebra import cast, constant_like, div, mul, where, zeros_like
+from morpho.ops.batching import along_axis
+from morpho.ops.complex_gradients import holomorphic
 
 CHAIN = "one chain, index ascending"
 
@@ -75,8 +77,9 @@ def _scan(name: str, function: Callable[..., Any], vjp: Gradient) -> Op:
         with np.errstate(all="ignore"):
             return function(x, axis=attributes["axis"], dtype=x.dtype)
 
-    return register(Op(name, "scan", _infer(name), vjp, reference, 1, CHAIN, arity=ONE, autocast="full"))
+    return register(Op(name, "scan", _infer(name), vjp, reference, 1, CHAIN, arity=ONE, autocast="full",
+                       batch=along_axis))
 
 
 CUMULATIVE_SUM = _scan("cumulative_sum", np.cumsum, _sum_rule)
-CUMULATIVE_PROD = _scan("cumulative_prod", np.cumprod, _prod_rule)
+CUMULATIVE_PROD = _scan("cumulative_prod", np.cumprod, holomorphic(_prod_rule))

@@ -120,6 +120,7 @@ LEVELS: dict[int, tuple[str, ...]] = {
 DCE = "dce"  # known from other compilers: what no output needs is not part of a graph to begin with
 MEMORY = "memory"  # the plan of the arena, which is switched off likewise
 REGISTERS = "registers"  # and small loops as one kernel
+MARKS = frozenset({"checkpoint", "custom"})  # that only gradients look at
 checking = False  # tests switch it on: the verifier runs after every pass
 
 
@@ -160,7 +161,7 @@ def optimise(graph: Graph, level: int, passes_off: str = "", keep_texts: bool = 
     """Run the passes of a level; every native node stands in a group then. `Context` says what the rest is for."""
     context = Context(frozenset(switched_off(passes_off)), updates, budget, measure)
     report = context.report
-    graph, _ = unmarked(graph)
+    graph, _ = unmarked(graph, MARKS)
     graph = optimise_bodies(graph, lambda body: optimise(body, level, passes_off)[0],
                             _unfused if level > 1 and not context.off & {"fuse", REGISTERS} else None)
     if keep_texts:
@@ -180,7 +181,7 @@ def optimise(graph: Graph, level: int, passes_off: str = "", keep_texts: bool = 
 def _unfused(graph: Graph) -> Graph:
     """The graph in plain operations, with what algebra takes out of it: not yet in kernels."""
     context = Context()
-    graph, _ = unmarked(graph)
+    graph, _ = unmarked(graph, MARKS)
     for name in ("inline", "fold", "simplify", "cse"):
         with keeping_lines():
             graph = PASSES[name].run(graph, context)

@@ -18,7 +18,7 @@ SCALARS_PER_STEP = 160  # that cost as much as a step
 MOST_SCALARS = 3000  # more than that takes LLVM long
 MOST_CARRIED = 96  # scalars that go from turn to turn
 MOVED = frozenset({"reshape", "permute", "slice", "expand", "window", "concatenate", "pad", "update", "copy", "pick",
-                   "again", "parameter", "constant", "iota"})
+                   "remat_barrier", "parameter", "constant", "iota"})
 REDUCED = frozenset({"sum", "prod", "max", "min", "any", "all"})
 LONGEST_ROW = 64  # of a reduction: as many lanes as its tree has
 

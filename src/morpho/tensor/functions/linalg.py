@@ -29,9 +29,9 @@ from morpho.tensor.operands import as_node, promoted
 from morpho.tensor.tools.foreign_calls import hint_calls
 from morpho.tensor.tools.foreign_names import module_attribute
 
-__all__ = ["cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm", "matrix_power",
-           "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot",
-           "trace", "vecdot", "vector_norm"]
+__all__ = ["cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul", "matrix_norm",
+           "matrix_power", "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "svd",
+           "svdvals", "tensordot", "trace", "vecdot", "vector_norm"]
 
 
 def __dir__() -> list[str]:
@@ -43,6 +43,15 @@ class EighResult(NamedTuple):
 
     eigenvalues: Tensor
     eigenvectors: Tensor
+
+
+class LstsqResult(NamedTuple):
+    """The x of least length among those with the least |a x - b|, the squares of that, the rank and singular values."""
+
+    solution: Tensor
+    residuals: Tensor
+    rank: Tensor
+    singular_values: Tensor
 
 
 class QRResult(NamedTuple):
@@ -195,6 +204,26 @@ def solve(x1: Any, x2: Any, /) -> Tensor:
     operands = [Tensor.of_node(expand(n, (*batch, *n.shape[-2:]))) for n in (a, b)]
     found = _lapack("solve", *operands)[0].node
     return Tensor.of_node(reshape(found, found.shape[:-1]) if vector else found)
+
+
+def lstsq(x1: Any, x2: Any, /, *, rtol: Any = None) -> LstsqResult:
+    """The least-squares solution of x1 @ x = x2, by the pseudo-inverse; x2 is a vector or a stack of matrices.
+
+    Singular values below `rtol` times the largest count as zero. Residuals are given for every rank.
+
+    >>> line = mo.asarray([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
+    >>> mo.linalg.lstsq(line, mo.asarray([1.0, 3.0, 5.0])).solution.numpy().round(4)
+    array([2., 1.], dtype=float32)
+    """
+    a, b = promoted("lstsq", x1, x2)
+    if len(a.shape) < 2 or not b.shape or a.shape[-2] != b.shape[-1 if len(b.shape) == 1 else -2]:
+        raise fail(ShapeError, "lstsq", f"shapes {a.shape} and {b.shape} do not align")
+    left, right = Tensor.of_node(a), Tensor.of_node(reshape(b, (*b.shape, 1)) if len(b.shape) == 1 else b)
+    found = matmul(pinv(left, rtol=rtol), right)
+    missed = reduce.sum(ew.square(ew.abs(ew.subtract(matmul(left, found), right))), axis=-2)
+    if len(b.shape) == 1:
+        found, missed = (Tensor.of_node(reshape(one.node, one.shape[:-1])) for one in (found, missed))
+    return LstsqResult(found, missed, matrix_rank(left, rtol=rtol), svdvals(left))
 
 
 def matrix_rank(x: Any, /, *, rtol: Any = None) -> Tensor:

@@ -95,7 +95,7 @@ class Scalars:
         attributes = dict(node.attributes)
         if name == "pad":
             attributes["value"] = self.constant(node["value"], node.dtype)
-        if name == "again":
+        if name == "remat_barrier":
             return [inputs[0]]
         return [np.asarray(node.op.reference(attributes, *inputs), np.int64)]
 

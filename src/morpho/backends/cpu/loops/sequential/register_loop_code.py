@@ -33,7 +33,7 @@ class _Code:
         self.write(self.invariant())
         firsts = [self.load(carry.operand, carry.offset) for carry in kernel.carries]
         head, body, done = e.fresh("head"), e.fresh("body"), e.fresh("done")
-        before = e._block
+        before = e.block
         e.branch(head)
         e.label(head)
         turn = Value(e, "%" + e.fresh("t"), "i64", 1)
@@ -55,7 +55,7 @@ class _Code:
         for store in kernel.stores:
             self.store(self.values[store.value], store.operand, store.offset)
         following = turn + 1
-        latch = e._block
+        latch = e.block
         e.branch(head)
         news = [f"  {turn.name} = phi i64 [ 0, %{before} ], [ {following.name}, %{latch} ]"]
         for phi, first, carry in zip(phis, firsts, kernel.carries, strict=True):
