@@ -60,7 +60,6 @@ LEAVE_OUT = {  # keywords for what is not chosen here
 }
 LEAVE_OUT_OF = {  # the same by the function
     ("compile", "mode"): "mo.settings(level=...) chooses how much is optimised",
-    ("pad", "mode"): "a border is of one value; join others from mo.flip and slices with mo.concat",
 }
 
 
