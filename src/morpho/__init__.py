@@ -134,6 +134,7 @@ from morpho.tensor.functions.elementwise import (
 from morpho.tensor.functions.elementwise import is_public as _is_public
 from morpho.tensor.functions.elementwise import of_record as _of_record
 from morpho.tensor.functions.elementwise import public_names as _public_names
+from morpho.tensor.functions.late import LATE as _FUNCTIONS
 from morpho.tensor.functions.move import (
     broadcast_arrays,
     broadcast_to,
@@ -276,6 +277,8 @@ __all__ = [
     "optim", "plan", "stop_gradient", "tree", "value_and_grad", "vjp", "vmap", "weights",
 ]
 
+__all__ += sorted(_FUNCTIONS)  # the array language beyond the standard, loaded when first asked for
+
 for _name in _public_names():  # ops that are functions by their records alone
     globals().setdefault(_name, _of_record(_name))
 __all__ += [_name for _name in _public_names() if _name not in __all__]
@@ -290,6 +293,7 @@ def __dir__() -> list[str]:
 
 
 _LATE = {  # name -> module and what to take from it: loaded when first asked for
+    **_FUNCTIONS,
     "checkpoint": ("morpho.tensor.autodiff.checkpoint", "checkpoint"),
     "checkpoint_sequential": ("morpho.tensor.autodiff.checkpoint", "checkpoint_sequential"),
     "vmap": ("morpho.tensor.autodiff.vmap", "vmap"),

@@ -1,7 +1,8 @@
-"""Scans: running sums and products along one axis, one chain in index order."""
+"""Scans: running sums, products, extremes and log-sums along one axis, one chain in index order."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from morpho.base.dtypes import int64
 from morpho.base.errors import DTypeError, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import ONE, Attributes, Gradient, Infer, Op, Spec, register
-from morpho.ops.algebra import cast, constant_like, div, mul, where, zeros_like
+from morpho.ops.algebra import add, cast, constant_like, div, mul, neg, sub, where, zeros_like
 from morpho.ops.batching import along_axis
 from morpho.ops.complex_gradients import holomorphic
 
@@ -72,14 +73,58 @@ def _counted(ct: Node, product: Node) -> Node:
     return where(none, zeros_like(ct), mul(ct, product))
 
 
-def _scan(name: str, function: Callable[..., Any], vjp: Gradient) -> Op:
+def _extreme_rule(node: Node, ct: Node) -> list[Node]:
+    """To the last place where the running extreme was attained, equal ones taking it over."""
+    x, axis = node.inputs[0], node["axis"]
+    numbers = build("iota", shape=x.shape, axis=axis, dtype=int64)
+    attained = build("logical_or", build("equal", x, node), build("isnan", x))
+    places = build("cumulative_max", where(attained, numbers, constant_like(numbers, 0)), axis=axis)
+    wide = cast(ct, ct.dtype.compute)
+    return [cast(build("scatter", zeros_like(wide), places, wide, axis=axis, mode="add"), ct.dtype)]
+
+
+def _logsumexp_rule(node: Node, ct: Node) -> list[Node]:
+    """exp(x_j) times the sum over i >= j of ct_i exp(-y_i), positive and negative ct apart and in logarithms."""
+    x, axis = node.inputs[0], node["axis"]
+    parts = []
+    for sign in (1, -1):
+        of_sign = build("maximum", ct if sign == 1 else neg(ct), zeros_like(ct))
+        terms = sub(build("log", of_sign), node)
+        terms = where(build("equal", of_sign, zeros_like(ct)), constant_like(ct, -math.inf), terms)
+        later = flip(build("cumulative_logsumexp", flip(terms, axis), axis=axis), axis)
+        parts.append(build("exp", add(later, x)))
+    return [where(build("equal", x, constant_like(x, -math.inf)), zeros_like(x), sub(*parts))]
+
+
+def _infer_floats(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    if not inputs[0].dtype.is_float:
+        raise fail(DTypeError, "logcumsumexp", f"dtype {inputs[0].dtype} is not taken", "convert with astype")
+    return inputs[0]
+
+
+def _infer_ordered(name: str) -> Infer:
+    def infer(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+        if inputs[0].dtype.kind not in "iuf":
+            raise fail(DTypeError, name, f"dtype {inputs[0].dtype} is not taken", "convert with astype")
+        return inputs[0]
+
+    return infer
+
+
+def _scan(name: str, function: Callable[..., Any], vjp: Gradient, infer: Infer | None = None, flops: int = 1,
+          numerics: str = CHAIN, autocast: str = "full") -> Op:
     def reference(attributes: Attributes, x: Any) -> Any:
         with np.errstate(all="ignore"):
             return function(x, axis=attributes["axis"], dtype=x.dtype)
 
-    return register(Op(name, "scan", _infer(name), vjp, reference, 1, CHAIN, arity=ONE, autocast="full",
-                       batch=along_axis))
+    return register(Op(name, "scan", infer or _infer(name), vjp, reference, flops, numerics, arity=ONE,
+                       autocast=autocast, batch=along_axis))
 
 
 CUMULATIVE_SUM = _scan("cumulative_sum", np.cumsum, _sum_rule)
 CUMULATIVE_PROD = _scan("cumulative_prod", np.cumprod, holomorphic(_prod_rule))
+CUMULATIVE_MAX = _scan("cumulative_max", np.maximum.accumulate, _extreme_rule, _infer_ordered("cummax"),
+                       numerics="exact", autocast="")
+CUMULATIVE_MIN = _scan("cumulative_min", np.minimum.accumulate, _extreme_rule, _infer_ordered("cummin"),
+                       numerics="exact", autocast="")
+CUMULATIVE_LOGSUMEXP = _scan("cumulative_logsumexp", np.logaddexp.accumulate, _logsumexp_rule, _infer_floats, 32)

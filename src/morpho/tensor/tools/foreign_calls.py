@@ -69,7 +69,6 @@ OPPOSITE = {  # keyword -> what to write instead, (batch, keys) with axes for he
 }
 LEAVE_OUT_OF = {  # the same by the function
     ("compile", "mode"): "mo.settings(level=...) chooses how much is optimised",
-    ("pad", "mode"): "a border is of one value; join others from mo.flip and slices with mo.concat",
 }
 
 
