@@ -26,7 +26,8 @@ def meant(node: Node) -> Node | None:
     if "identity" in node.op.properties:
         return node.inputs[0]
     if node.op.name == "pick" and "identity" in node.inputs[0].op.properties:
-        return node.inputs[0].inputs[node["index"]]
+        found: Node = node.inputs[0].inputs[node["index"]]
+        return found
     return None
 
 

@@ -136,7 +136,7 @@ class _Custom:
         if not callable(function):
             raise fail(ArgumentError, self.operation, f"{type(function).__name__} is not a function")
         self.function, self.fixed = function, tuple(nondiff_argnums)
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function)  # type: ignore[arg-type]
 
     def _form(self, arguments: Sequence[Any], named: dict[str, Any], rule: Any, how: str) -> _Form:
         if rule is None:
