@@ -1,4 +1,4 @@
-"""A fused graph as steps over values: who reads what, what must come first, and how many bytes are alive when.
+"""Liveness of a fused graph: uses, dependences, and bytes alive at every step.
 
 Each node that computes is one step; views belong to the value they look at, and results of the graph to the caller. A
 step may write over a value of equal size that it is the last to read, and needs room for the right operand of a product

@@ -1,4 +1,4 @@
-"""What a call of a compiled function meets first: the tensors and the target among its arguments are found.
+"""Native entry, dispatch: the vectorcall target of a compiled function; finds tensors and `out=` among its arguments.
 
 A plain call gives them by position, with nothing by name but out=. For others, whose tensors stand in lists or dicts or
 are given by name, a Python function made for their structure (`tensor/jit/native/argument_extractor.py`) finds them.

@@ -1,4 +1,4 @@
-"""A compiled function's native entry: the signatures that it serves, each by tables of its own."""
+"""The native entry of a compiled function: a chain of signature tables, one per specialisation it serves."""
 
 from __future__ import annotations
 
