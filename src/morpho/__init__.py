@@ -10,6 +10,8 @@ activations, norms and losses, gather and scatter, `mo.random`, `mo.compile`, `m
 `mo.pool`; `mo.weights` reads and writes files of weights.
 """
 
+from morpho.base import startup as _startup  # isort: skip  first: an interrupt from here on is understood
+
 from math import e, inf, nan, pi
 from typing import Any as _Any
 
@@ -132,6 +134,7 @@ from morpho.tensor.functions.elementwise import (
 from morpho.tensor.functions.elementwise import is_public as _is_public
 from morpho.tensor.functions.elementwise import of_record as _of_record
 from morpho.tensor.functions.elementwise import public_names as _public_names
+from morpho.tensor.functions.late import LATE as _FUNCTIONS
 from morpho.tensor.functions.move import (
     broadcast_arrays,
     broadcast_to,
@@ -269,9 +272,12 @@ __all__ = [
     "Dim", "State", "Tensor", "compile", "debug", "errors", "extend", "pool", "random", "realise", "settings", "tasks",
     "testing",
     # gradients and training
-    "amp", "checkpoint", "checkpoint_sequential", "custom_gradient", "data", "enable_grad", "grad", "is_grad_enabled",
-    "jvp", "models", "nn", "no_grad", "optim", "plan", "value_and_grad", "vjp", "weights",
+    "amp", "checkpoint", "checkpoint_sequential", "custom_gradient", "custom_jvp", "custom_vjp", "data", "enable_grad",
+    "grad", "hessian", "hvp", "is_grad_enabled", "jacfwd", "jacrev", "jvp", "linearize", "models", "nn", "no_grad",
+    "optim", "plan", "stop_gradient", "tree", "value_and_grad", "vjp", "vmap", "weights",
 ]
+
+__all__ += sorted(_FUNCTIONS)  # the array language beyond the standard, loaded when first asked for
 
 for _name in _public_names():  # ops that are functions by their records alone
     globals().setdefault(_name, _of_record(_name))
@@ -287,17 +293,23 @@ def __dir__() -> list[str]:
 
 
 _LATE = {  # name -> module and what to take from it: loaded when first asked for
+    **_FUNCTIONS,
     "checkpoint": ("morpho.tensor.autodiff.checkpoint", "checkpoint"),
     "checkpoint_sequential": ("morpho.tensor.autodiff.checkpoint", "checkpoint_sequential"),
+    "vmap": ("morpho.tensor.autodiff.vmap", "vmap"),
     "compile": ("morpho.tensor.jit.compile", "compile"), "grad": ("morpho.tensor.autodiff.gradient", "grad"),
-    **{name: ("morpho.tensor.autodiff.gradient", name) for name in ("custom_gradient", "jvp", "value_and_grad", "vjp")},
+    **{name: ("morpho.tensor.autodiff.gradient", name) for name in ("value_and_grad", "vjp")},
+    **{name: ("morpho.tensor.autodiff.forward", name) for name in ("jvp", "linearize")},
+    **{name: ("morpho.tensor.autodiff.jacobian", name) for name in ("hessian", "hvp", "jacfwd", "jacrev")},
+    **{name: ("morpho.tensor.autodiff.custom", name)
+       for name in ("custom_gradient", "custom_jvp", "custom_vjp", "stop_gradient")},
     **{name: ("morpho.tensor.autodiff.autograd", name) for name in ("enable_grad", "is_grad_enabled", "no_grad")},
     **{name: ("morpho.tensor.functions.products.einsum", name) for name in ("einsum", "einsum_path")},
     "extend": ("morpho.tensor.tools.extend", ""), "fft": ("morpho.tensor.functions.fft", ""),
     "linalg": ("morpho.tensor.functions.linalg", ""),
     "debug": ("morpho.tensor.tools.debug", ""), "testing": ("morpho.tensor.tools.testing", ""),
     "random": ("morpho.tensor.functions.random", ""), "pool": ("morpho.runtime.memory.pool", ""),
-    "tasks": ("morpho.tensor.tools.tasks", ""),
+    "tasks": ("morpho.tensor.tools.tasks", ""), "tree": ("morpho.tensor.tools.tree", ""),
     **{name: (f"morpho.{name}", "") for name in ("amp", "data", "models", "nn", "optim", "plan", "weights")},
 }
 

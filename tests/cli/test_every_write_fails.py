@@ -16,10 +16,12 @@ from failing_writes import failing_writes
 
 import morpho as mo
 from morpho.base.errors import MorphoError
+from morpho.cli import measure
 from morpho.cli.guard import sentence_of
 from morpho.cli.planning.plan import write
 from morpho.cli.train import Habits
 from morpho.models.training import Run, Settings
+from morpho.plan.show.drawing import Drawing
 from morpho.runtime import thresholds
 from morpho.runtime.code_cache.disk import DiskCache
 from morpho.weights import pull as store
@@ -191,3 +193,39 @@ def test_a_text_goes_to_what_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "a")
     write(tmp_path / "link", "new")
     assert (tmp_path / "link").is_symlink() and (tmp_path / "a").read_text() == "new"
+
+
+@pytest.mark.parametrize("name", ["a.svg", "a.png"])
+def test_pictures(tmp_path: Path, name: str) -> None:
+    if name.endswith(".png"):
+        pytest.importorskip("matplotlib", reason="PNG needs the plot extra")
+    folder, picture = tmp_path / "pictures", Drawing(20, 10, "a box")
+    picture.box(1, 1, 8, 8)
+    picture.save(tmp_path / name)
+    wanted = (tmp_path / name).read_bytes()
+    assert wanted.startswith(b"\x89PNG" if name.endswith(".png") else b"<svg")
+
+    def begin() -> None:
+        folder.mkdir()
+        (folder / name).write_bytes(b"the old one")
+
+    def act() -> None:
+        picture.save(folder / name)
+
+    every_failure(folder, act, lambda: _one_of(folder / name, {wanted, b"the old one"}), 4, begin)
+
+
+def test_what_the_planner_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It never fails: what cannot be kept is measured again."""
+    folder, path = tmp_path / "cache", tmp_path / "cache" / "plan_profile.json"
+
+    def act() -> None:
+        with mo.settings(cache_dir=str(folder), cache=True):
+            measure._keep(path, {"a": {"f32": 1.0}})
+
+    every_failure(folder, act, lambda: _one_of(path, {b'{\n "a": {\n  "f32": 1.0\n }\n}'}), 4)
+    assert "# not kept:" in capsys.readouterr().err
+
+
+def _one_of(path: Path, contents: set[bytes]) -> None:
+    assert not path.exists() or path.read_bytes() in contents

@@ -135,3 +135,37 @@ def test_debugging_shows_where(capsys: pytest.CaptureFixture[str]) -> None:
 def test_sentences_of_odd_errors(error: Exception) -> None:
     text = sentence_of(error)
     assert text.startswith("[morpho] ") and text.endswith(".") and "\n" not in text
+
+
+INTERRUPTED_WHILE_LOADING = """
+import os, signal, sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == {at!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+sys.argv = [{program!r}]
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from morpho.cli.main import main
+"""
+
+
+@pytest.mark.parametrize("at", ["morpho.base.errors", "morpho.tensor.core", "morpho.cli", "typer", "morpho.cli.guard"])
+def test_interrupted_while_loading(at: str) -> None:
+    for program in ("/usr/bin/morpho", "script.py"):
+        code = INTERRUPTED_WHILE_LOADING.format(at=at, program=program)
+        done = subprocess.run([sys.executable, "-c", code], env=PYTHON, capture_output=True, text=True, check=False,
+                              timeout=60)
+        if program == "script.py":  # somebody else's program is interrupted as Python does it
+            assert "KeyboardInterrupt" in done.stderr
+        else:
+            assert (done.returncode, done.stderr) == (EXIT_INTERRUPTED, "\n[morpho] interrupted.\n")
+
+
+def test_as_a_module_it_is_the_command_too(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED_WHILE_LOADING.format(at="morpho.tensor.core", program="")
+                                               .replace("sys.argv =", "unused =").replace("from morpho", "# "))
+    environment = {**PYTHON, "PYTHONPATH": os.pathsep.join([str(tmp_path), PYTHON["PYTHONPATH"]])}
+    done = subprocess.run([sys.executable, "-m", "morpho", "--version"], env=environment, capture_output=True,
+                          text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (EXIT_INTERRUPTED, "\n[morpho] interrupted.\n")

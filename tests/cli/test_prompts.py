@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import select
+import shutil
 import signal
 import sys
 import time
@@ -207,3 +209,38 @@ def test_a_conversation_remembers_and_forgets(monkeypatch: pytest.MonkeyPatch, c
     assert "one" in seen[1] and "yes" in seen[1] and "two" in seen[1]
     said = capsys.readouterr()
     assert "are forgotten" in said.err and "one" not in seen[-1] and said.out.count("yes") >= 3
+
+
+# -- how tokens are chosen: the user, else the model's files, else what is usual ---------------------------------------
+def test_what_the_files_say_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: dict[str, Any] = {}
+
+    def generate(network: Any, ids: Any, **how: Any) -> Any:
+        said.update(how)
+        return iter(())
+
+    folder = tmp_path / "model"
+    shutil.copytree(mo.models.SHIPPED, folder)
+    monkeypatch.setattr(mo.models, "generate", generate)
+
+    def chosen(config: dict[str, Any] | None, *words: str) -> tuple[Any, ...]:
+        if config is not None:
+            (folder / "generation_config.json").write_text(json.dumps(config))
+        call("run", str(folder), "Once", *words)
+        return tuple(said[name] for name in ("max_new_tokens", "temperature", "top_k", "top_p", "repetition_penalty"))
+
+    assert chosen(None) == (120, 0.8, 50, 1.0, 1.0)
+    assert chosen({"repetition_penalty": 1.3}) == (120, 0.8, 50, 1.0, 1.3)
+    drawn = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "max_new_tokens": 7}
+    assert chosen(drawn) == (7, 0.6, 20, 0.95, 1.0)
+    words = ["--tokens", "9", "--temperature", "0", "--top-k", "0", "--top-p", "1", "--penalty", "1.1"]
+    assert chosen({**drawn, "repetition_penalty": 2.0}, *words) == (9, 0.0, writing.ALL, 1.0, 1.1)
+    assert chosen({**drawn, "top_k": 0, "top_p": None}) == (7, 0.6, writing.ALL, 1.0, 1.0)
+    assert chosen({"do_sample": False, "temperature": 0.6}) == (120, 0.0, writing.ALL, 1.0, 1.0)
+    assert chosen({"max_length": 30})[0] is None  # the prompt counts
+    (folder / "generation_config.json").write_text(json.dumps({"num_beams": 4}))
+    assert "num_beams" in refused("run", str(folder), "Once")
+
+
+def test_all_tokens_may_be_drawn() -> None:
+    assert call("run", "Once", "--tokens", "1", "--top-k", "0", "--seed", "1").startswith("Once")

@@ -1,8 +1,7 @@
-"""Random graphs: thousands through the passes and the reference, hundreds through LLVM, checked value by value."""
+"""Random graphs: a thousand through the passes and the reference, hundreds through LLVM, checked value by value."""
 
 from __future__ import annotations
 
-import time
 import warnings
 
 import pytest
@@ -12,9 +11,8 @@ from programs import random_program
 from morpho.ir.node import toposort
 from morpho.ir.op import REGISTRY
 
-GRAPHS = 2000
+GRAPHS = 1000
 COMPILED = 200
-SECONDS = 40  # a slow machine checks fewer, and says how many
 
 
 @pytest.fixture(autouse=True)
@@ -36,17 +34,11 @@ def test_the_generator_draws_every_op() -> None:
 
 def test_passes_keep_every_bit(session_seed: int) -> None:
     """Optimised at each level and with passes switched off: legal, and the same bits by the reference."""
-    started, done = time.monotonic(), 0
     for number in range(GRAPHS):
         seed = session_seed + number
         program = random_program(seed, rowwise=seed % 3 == 0)
         level = (3, 2, 1)[number % 3]
         check_passes(program, 1 + seed % 8, level, PASSES_OFF[number % len(PASSES_OFF)] if number % 2 else "")
-        done += 1
-        if time.monotonic() - started > SECONDS:
-            break
-    print(f"{done} graphs from seed {session_seed}")
-    assert done >= GRAPHS // 4
 
 
 @pytest.mark.parametrize("part", range(4))

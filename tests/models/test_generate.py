@@ -8,6 +8,7 @@ import pytest
 import morpho as mo
 from morpho.base.errors import ArgumentError, MorphoError
 from morpho.models.text.sampling import Sampling, probabilities
+from morpho.models.text.stop_strings import StopStrings
 
 IDS = [3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46]
 
@@ -109,6 +110,40 @@ def test_stops() -> None:
     assert again() == made[:first]
     with pytest.raises(ArgumentError, match="needs text"):
         again(stop="x")
+
+
+class Counting:
+    """A tokenizer with `decode` alone, whose words have a space between them, and what it was asked for."""
+
+    def __init__(self) -> None:
+        self.decoded = 0
+
+    def decode(self, ids: list[int]) -> str:
+        self.decoded += len(ids)
+        return " ".join(f"w{i}" for i in ids)
+
+
+def test_stop_strings_are_those_of_the_whole_text(rng: np.random.Generator) -> None:
+    bytes_ = mo.weights.train_bpe("déjà vu, all over again: déjà vu", vocab_size=280)
+    for _ in range(200):
+        tokenizer = Counting() if rng.integers(2) else bytes_
+        ids = rng.integers(1, bytes_.vocab_size if tokenizer is bytes_ else 12, 30).tolist()
+        text = tokenizer.decode(ids)
+        at, length = int(rng.integers(len(text))), int(rng.integers(1, 7))
+        if "\N{REPLACEMENT CHARACTER}" in text[at:at + length]:
+            continue
+        stop = StopStrings([text[at:at + length], "never there"], tokenizer)
+        found = [stop.push(token) for token in ids].index(True)
+        wanted = next(n for n in range(1, 31) if text[at:at + length] in tokenizer.decode(ids[:n])) - 1
+        assert found == wanted, (text, at, length)
+
+
+def test_the_work_for_stop_strings_does_not_grow_with_the_text() -> None:
+    tokenizer = Counting()
+    stop = StopStrings(["w5 w7"], tokenizer)
+    assert not any(stop.push(5) for _ in range(3000)) and stop.push(7) and tokenizer.decoded < 5 * 3000
+    with pytest.raises(ArgumentError, match="an empty text cannot be stopped at"):
+        mo.models.generate(_model("gpt2"), IDS, stop="", tokenizer=tokenizer)
 
 
 def test_it_ends_when_the_context_is_full() -> None:

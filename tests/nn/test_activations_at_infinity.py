@@ -14,7 +14,7 @@ LIMITS = {
     "ELU": ((-1, np.inf), (0, 1)), "SiLU": ((0, np.inf), (0, 1)), "Mish": ((0, np.inf), (0, 1)),
     "GELU": ((0, np.inf), (0, 1)), "Sigmoid": ((0, 1), (0, 0)), "Tanh": ((-1, 1), (0, 0)),
     "LogSigmoid": ((-np.inf, 0), (1, 0)), "Softplus": ((0, np.inf), (0, 1)), "Hardsigmoid": ((0, 1), (0, 0)),
-    "LeakyReLU": ((-np.inf, np.inf), (0.01, 1)),
+    "LeakyReLU": ((-np.inf, np.inf), (0.01, 1)), "Hardswish": ((0, np.inf), (0, 1)),
 }
 
 
@@ -28,3 +28,16 @@ def test_limits(name: str, dtype: str) -> None:
     np.testing.assert_allclose(layer(x).numpy()[:2], values, rtol=2e-3)
     found = mo.grad(lambda x: layer(x).sum())(x).numpy()
     np.testing.assert_allclose(found, np.tile(slopes, 4), rtol=2e-3, atol=1e-80)
+
+
+# PyTorch's slopes at the corners; where NaN goes in, a slope of 0 would hide it.
+CORNERS = {"ReLU": {0.0: 0}, "ReLU6": {0.0: 0, 6.0: 0}, "Hardswish": {-3.0: 0, 3.0: 1},
+           "Hardsigmoid": {-3.0: 0, 3.0: 0}, "LeakyReLU": {0.0: 0.01}, "ELU": {0.0: 1}, "SELU": {0.0: 1.7580993}}
+
+
+@pytest.mark.parametrize("name", CORNERS)
+def test_corners_and_nan(name: str) -> None:
+    layer = getattr(nn, name)()
+    found = mo.grad(lambda x: layer(x).sum())(mo.asarray([*CORNERS[name], np.nan])).tolist()
+    assert found[:-1] == pytest.approx([*CORNERS[name].values()]) and found[-1] != 0
+    assert np.isnan(layer(mo.asarray([np.nan])).item())

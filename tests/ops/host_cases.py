@@ -37,15 +37,14 @@ def _host() -> list[Shaped]:
         Shaped("searchsorted", "left", (int32, float32), lambda d, n: [((6,), d), ((3, n), d)],
                lambda line, x: build("searchsorted", build("sort", line, axis=0, descending=False, stable=True), x,
                                      side="left"), draw=draw_calm),
-        Shaped("complex", "parts", real, lambda d, n: [((3, n), d), ((3, n), d)], lambda a, b: build("complex", a, b),
-               gradient=False),
+        Shaped("complex", "parts", real, lambda d, n: [((3, n), d), ((3, n), d)], lambda a, b: build("complex", a, b)),
     ]
     for function in ("fftn", "ifftn", "rfftn", "irfftn", "hfft", "ihfft"):
         dtypes_here = (float32, float64) if function in ("rfftn", "ihfft") else (complex64, complex128)
         table.append(Shaped("fft", function, dtypes_here, lambda d, n: [((3, 8), d)],
                             lambda x, function=function: build("fft", x, function=function, axes=(1,), sizes=(8,),
                                                                norm="backward"),
-                            draw=_draw_matrix, gradient=False, **one))
+                            draw=_draw_matrix, **one))
     for name, attributes in (("cholesky", {"upper": False}), ("det", {}), ("inv", {}), ("pinv", {}), ("svdvals", {}),
                              ("eigvalsh", {})):
         table.append(Shaped(name, "square", both, _square, lambda x, n=name, a=attributes: build(n, x, **a),
@@ -61,7 +60,7 @@ def _host() -> list[Shaped]:
                 node = build(name, x, **attributes)
                 return build("pick", node, index=index, spec=node.outputs[index])
 
-            table.append(Shaped(name, f"part {index}", both, _square, part, draw=_draw_matrix, gradient=False, **one))
+            table.append(Shaped(name, f"part {index}", both, _square, part, draw=_draw_matrix, **one))
     return table
 
 

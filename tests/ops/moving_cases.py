@@ -40,7 +40,7 @@ def _reductions() -> list[Shaped]:
                             lengths=short))
     complexes = (complex64, complex128)
     table += [Shaped(name, "complex", complexes, one_matrix, lambda x, name=name: build(name, x, axes=(1,)),
-                     dynamic=False, lengths=(5,), gradient=False) for name in ("sum", "prod")]
+                     dynamic=False, lengths=(5,)) for name in ("sum", "prod")]
     return table
 
 

@@ -12,6 +12,7 @@ from morpho.base.dtypes import ALL, float32, float64, int32, int64
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import expand
 from morpho.ops.contract import transpose
+from morpho.ops.identity import Derivative, custom
 
 
 def _sources() -> list[Shaped]:
@@ -28,6 +29,20 @@ def _sources() -> list[Shaped]:
 
         product = build("matmul", x, transpose(x))
         return epilogue(fuse(Graph((build("square", build("negative", product)),)))).outputs[0]
+
+    def doubled(x: Node) -> Node:
+        """Two results, x * x and -x, with their own derivatives."""
+        def double(node: Node) -> Node:
+            return build("add", node, node)
+
+        def pull(cotangents: Any) -> list[Any]:
+            square, negative = (build("subtract", x, x) if one is None else one for one in cotangents)
+            return [build("subtract", build("multiply", square, double(x)), negative)]
+
+        def push(tangents: Any) -> list[Any]:
+            return [build("multiply", tangents[0], double(x)), build("negative", tangents[0])]
+
+        return custom([build("square", x), build("negative", x)], [x], Derivative(pull, push))[0]
 
     def constant(x: Node) -> Node:
         kinds: dict[str, Any] = {"b": True, "i": 3, "u": 3, "f": -0.0, "c": 1 - 2j}
@@ -47,6 +62,7 @@ def _sources() -> list[Shaped]:
         Shaped("detach", "itself", of_kinds("f"), one_matrix, lambda x: build("negative", build("detach", x)),
                gradient=False),
         Shaped("mark", "itself", of_kinds("f"), one_matrix, lambda x: build("negative", build("mark", x, number=0))),
+        Shaped("custom", "of two results", of_kinds("f"), one_matrix, doubled),
         Shaped("pick", "of a group", (float32,), one_matrix, group, gradient=False),
         Shaped("group", "of two", (float32, int32), one_matrix, group, gradient=False),
         Shaped("gemm", "with two operations", (float32, float64), one_matrix, gemm, gradient=False),

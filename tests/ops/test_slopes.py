@@ -60,7 +60,7 @@ def test_the_larger_of_a_number_and_nan() -> None:
         a, b = pair(mo.asarray([NAN, 1.0, 2.0, 3.0]), mo.asarray([1.0, NAN, 2.0, 4.0]))
         assert a.tolist()[:3] == [1, 1, 0.5] and b.tolist()[:3] == [1, 1, 0.5]
     assert a.tolist()[3] == 1 and b.tolist()[3] == 0
-    assert slopes(mo.relu, [NAN, 0.0, -1.0, 1.0]) == [1, 0.5, 0, 1]
+    assert slopes(mo.relu, [NAN, 0.0, -0.0, -1.0, 1.0]) == [1, 0, 0, 0, 1]  # at 0 as in PyTorch
 
 
 def test_an_extreme_that_is_nan_hides_nothing() -> None:
@@ -73,3 +73,42 @@ def test_the_rest_of_a_division() -> None:
     both = mo.grad(lambda a, b: mo.remainder(a, b).sum(), argnums=(0, 1))
     a, b = both(mo.asarray([0.5, 7.0, -7.0, INF]), mo.asarray([-INF, 3.0, 3.0, 2.0]))
     assert a.tolist() == [1] * 4 and b.tolist()[:3] == [1, -2, 3] and math.isnan(b.tolist()[3])
+
+
+def test_a_product_without_one_of_its_factors() -> None:
+    """The others, whatever the one is: a zero, an infinity, or one that makes the whole overflow."""
+    for values, wanted in (([2.0, INF, 3.0], [INF, 6, INF]), ([-INF, 2, 3], [6, -INF, -INF]), ([0.0, 2, 3], [6, 0, 0]),
+                           ([1e30, 1e30, 2.0], [2e30, 2e30, INF]), ([0.0, 0, 3], [0, 0, 0]), ([4.0], [1])):
+        assert slopes(mo.prod, values) == pytest.approx(wanted), values
+    x = np.array([[[2.0, INF], [3, 5]], [[7, 1], [0, 4]]], "f")
+    found = mo.grad(lambda x: mo.prod(x, axis=(0, 2)).sum())(mo.asarray(x)).numpy()
+    assert found[0, 0, 1] == 14 and found[1, 1, 0] == 60 and np.isinf(found[0, 0, 0])
+    assert mo.grad(mo.prod)(mo.zeros((0,))).shape == (0,)
+    assert mo.grad(lambda x: mo.grad(mo.prod)(x).sum())(mo.asarray([2.0, 3.0, 0.0])).tolist() == [3, 2, 5]
+    dynamic = mo.compile(mo.grad(lambda x: mo.prod(x)), dynamic={"x": {0: mo.Dim("n", 1, 9)}})
+    assert [dynamic(mo.asarray(v)).tolist() for v in ([2.0, INF], [2.0, 3, 4])] == [[INF, 2], [12, 8, 6]]
+
+
+def test_running_products() -> None:
+    assert slopes(mo.cumulative_prod, [2.0, INF, 3.0]) == [INF, 8, INF]  # at the infinity 2 + 2 * 3
+    assert slopes(mo.cumulative_prod, [-INF, 2, 3]) == [9, -INF, -INF]
+    assert slopes(mo.cumulative_prod, [2.0, 0, 3]) == [1, 8, 0]
+    assert slopes(lambda x: mo.cumulative_prod(x)[:2], [2.0, 3, INF]) == [4, 2, 0]  # the last counts for nothing
+
+
+def test_roots_of_nothing() -> None:
+    """The slope of the root is infinite there; that of what is taken the root of, 0, decides, as in PyTorch."""
+    norms = [lambda x, p=p: mo.linalg.vector_norm(x, ord=p) for p in (2, 3, 1.5)]
+    for function in (mo.std, lambda x: mo.std(x, correction=1), mo.var):
+        assert slopes(function, [2.0, 2, 2]) == slopes(function, [0.0, 0, 0]) == [0, 0, 0]
+    for function in norms:
+        assert slopes(function, [0.0, 0]) == [0, 0] and function(mo.zeros(2)).item() == 0
+    rows = mo.grad(lambda x: mo.std(x, axis=1).sum())(mo.asarray([[1.0, 1], [1, 3]])).tolist()
+    assert rows == [[0, 0], [-0.5, 0.5]] and math.isnan(slopes(mo.std, [NAN, 1.0])[0])
+
+
+def test_infinite_sums_of_powers() -> None:
+    for values, wanted in (([2.0, INF, 3.0], [0, 1, 0]), ([INF, INF, 1], [0.5, 0.5, 0]), ([-INF, -INF], [0, 0]),
+                           ([-INF, 1.0], [0, 1])):
+        assert slopes(mo.logsumexp, values) == wanted
+    assert all(map(math.isnan, slopes(mo.logsumexp, [NAN, INF])))

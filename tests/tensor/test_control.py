@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -54,18 +54,26 @@ def put(c: mo.Tensor, x: mo.Tensor) -> mo.Tensor:
     return c
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.fixture(params=["registers", "steps"])
+def form(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Small loops as one kernel, and as steps between marks."""
+    with mo.settings(passes_off="" if request.param == "registers" else "registers"):
+        yield request.param
+
+
 @pytest.mark.parametrize("turns", [1, 2, 5])
 @pytest.mark.parametrize("name", BODIES)
-def test_a_scan_has_the_bits_of_its_turns(name: str, turns: int, compiled: bool, rng: np.random.Generator) -> None:
+def test_a_scan_has_the_bits_of_its_turns(name: str, turns: int, form: str, rng: np.random.Generator) -> None:
     turn, first = BODIES[name]
     carry, xs = first(rng), draw(rng, turns, 5)
     for reverse in (False, True):
         wanted = written_out(turn, carry, xs, reverse)
         function: Any = lambda c, x, reverse=reverse: mo.scan(turn, c, x, reverse=reverse)
-        found = (mo.compile(function) if compiled else function)(carry, xs)
-        for one, other in zip(mo_leaves(found), mo_leaves(wanted), strict=True):
-            equal(one, other)
+        compiled = mo.compile(function)
+        for found in (function(carry, xs), compiled(carry, xs)):
+            for one, other in zip(mo_leaves(found), mo_leaves(wanted), strict=True):
+                equal(one, other)
+        assert ("scan in registers" in compiled.explain()) == (form == "registers")
 
 
 def mo_leaves(tree: Any) -> list[mo.Tensor]:
@@ -91,7 +99,7 @@ def test_a_loop_is_one_native_function_whatever_its_length(rng: np.random.Genera
     def run(x: mo.Tensor) -> mo.Tensor:
         return mo.fori_loop(0, 400, lambda i, x: mo.tanh(x @ WEIGHT), x)
 
-    x = draw(rng, 4, 5)
+    x = draw(rng, 40, 5)
     run(x)
     run(x)
     assert run.native_calls >= 1
@@ -118,7 +126,7 @@ def test_what_does_not_change_is_computed_before_the_loop(rng: np.random.Generat
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 7])
-def test_fori_and_while(turns: int) -> None:
+def test_fori_and_while(turns: int, form: str) -> None:
     assert mo.fori_loop(2, 2 + turns, lambda i, x: x * 2 + i, 1).item() == _horner(2, turns)
     count, last = mo.while_loop(lambda s: s[0] < turns, lambda s: (s[0] + 1, s[1] * 2 + s[0] + 2), (0, 1))
     assert (count.item(), last.item()) == (turns, _horner(2, turns))
@@ -133,7 +141,7 @@ def _horner(start: int, turns: int) -> int:
     return value
 
 
-def test_while_ends_in_either_buffer(rng: np.random.Generator) -> None:
+def test_while_ends_in_either_buffer(form: str, rng: np.random.Generator) -> None:
     x, turns = draw(rng, 3, 5), mo.asarray(0)
     run = mo.compile(lambda x, n: mo.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, s[1] @ WEIGHT), (0, x))[1])
     wanted = x
@@ -152,7 +160,7 @@ def test_unroll_changes_no_bit(unroll: int, reverse: bool, rng: np.random.Genera
     equal(found[1], wanted[1])
 
 
-def test_loops_in_loops(rng: np.random.Generator) -> None:
+def test_loops_in_loops(form: str, rng: np.random.Generator) -> None:
     xs = draw(rng, 6, 3)
 
     def inside(number: Any, x: mo.Tensor) -> mo.Tensor:
@@ -172,7 +180,7 @@ def test_loops_in_loops(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("name", ["in place", "product", "exchange", "reduction", "shifted"])
-def test_gradients_have_the_bits_of_the_turns(name: str, rng: np.random.Generator) -> None:
+def test_gradients_agree_with_those_of_the_turns(name: str, form: str, rng: np.random.Generator) -> None:
     turn, first = BODIES[name]
     carry, xs = first(rng), draw(rng, 4, 5)
 
@@ -194,7 +202,7 @@ def test_gradients_of_what_a_loop_finds_around_it(rng: np.random.Generator) -> N
 
 def test_the_gradient_runs_the_loop_once_forwards(rng: np.random.Generator) -> None:
     run = mo.compile(lambda x: mo.value_and_grad(lambda x: mo.fori_loop(0, 9, lambda i, x: mo.sin(x), x).sum())(x))
-    run(draw(rng, 5))
+    run(draw(rng, 500))
     assert run.explain().count("9 turns") == 2
 
 
@@ -243,7 +251,7 @@ def test_associative_scan(count: int, reverse: bool, rng: np.random.Generator) -
     assert found.tolist() == wanted.tolist()
 
 
-def test_states_are_carried() -> None:
+def test_states_are_carried(form: str) -> None:
     state = mo.State(mo.zeros(2))
 
     @mo.compile
@@ -278,7 +286,7 @@ def test_states_are_carried() -> None:
     assert state.value.tolist() == (value + 1).tolist()
 
 
-def test_dynamic_lengths(rng: np.random.Generator) -> None:
+def test_dynamic_lengths(form: str, rng: np.random.Generator) -> None:
     turn, first = BODIES["product"]
     carry, xs = first(rng), draw(rng, 7, 5)
     run = mo.compile(lambda c, x: mo.scan(turn, c, x), dynamic={"x": {0: mo.Dim("n", 0, 64)}})
@@ -303,7 +311,7 @@ def test_checkpointed_loops(rng: np.random.Generator) -> None:
     equal(found, mo.grad(lambda x: block(x).sum())(x))
 
 
-def test_faults_inside_a_loop_name_the_line() -> None:
+def test_faults_inside_a_loop_name_the_line(form: str) -> None:
     table, rows = mo.asarray([1.0, 2.0]), mo.asarray([0, 1, 5])
     with pytest.raises(MorphoError, match=r"test_control\.py"):
         mo.scan(lambda c, i: (c + mo.take(table, i, axis=0), None), 0.0, rows)[0].item()

@@ -502,8 +502,14 @@ def test_ranges_of_integers_go_down(dtype: str, endpoint: bool) -> None:
             continue
         wanted = np.linspace(start, stop, count, endpoint=endpoint, dtype=dtype)
         assert mo.linspace(start, stop, count, endpoint=endpoint, dtype=dtype).tolist() == wanted.tolist()
-    assert mo.arange(-2.5, 2.5, 1.0, dtype="int32").tolist() == [-3, -2, -1, 0, 1]
-    assert mo.arange(0, 3, 0.5, dtype="int64").tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_integers_with_steps_of_a_fraction_are_refused() -> None:
+    for numbers in ((-2.5, 2.5, 1.0), (0, 3, 0.5), (2.5, -3, -0.75)):  # NumPy's [-2 -1 0 1 2] and [0 0 0 0 0 0]
+        with pytest.raises(mo.errors.ValueFault, match=r"\[arange\] the (start|step) .* is no number of int32.*floor"):
+            mo.arange(*numbers, dtype="int32")
+    for numbers in ((-2.0, 2.5, 1.0), (3, -2.5, -2.0), (-3.0, 2.0)):
+        assert mo.arange(*numbers, dtype="int32").tolist() == np.arange(*numbers, dtype="int32").tolist()
 
 
 def test_no_differences_are_the_values_themselves() -> None:

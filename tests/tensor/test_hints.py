@@ -45,7 +45,6 @@ ANSWERS: dict[str, tuple[dict[str, Any], Any]] = {
     "addmm": ({"a": SQUARE, "b": SQUARE, "c": 1}, [[8, 11], [16, 23]]), "mv": ({"a": SQUARE, "x": [1, 1]}, [3, 7]),
     "unbind": ({"x": SQUARE}, SQUARE), "view": ({"x": SQUARE, "shape": (4,)}, [1, 2, 3, 4]),
     "numel": ({"x": SQUARE}, 4), "frombuffer": ({"data": b"\1\0\2\0", "dtype": np.int16, "np": np}, [1, 2]),
-    "stop_gradient": ({"x": [1.0]}, [1.0]),
     "inner": ({"a": SQUARE, "b": SQUARE}, [[5, 11], [11, 25]]), "copy": ({"x": SQUARE}, SQUARE),
     "topk": ({"x": [3.0, 1.0, 2.0], "k": 2}, [0, 2]), "ndim": ({"x": SQUARE}, 2), "size": ({"x": SQUARE}, 4),
     "shape": ({"x": SQUARE}, (2, 2)), "is_tensor": ({"x": SQUARE}, True),
@@ -56,11 +55,11 @@ ANSWERS: dict[str, tuple[dict[str, Any], Any]] = {
 # Hints with names of the reader's own, or that are words.
 WORDS = {
     "allclose", "isclose", "average", "atleast_2d", "set_printoptions", "indices", "jacobian", "float", "int",
-    "swapaxes", "median", "interpolate", "vmap", "autograd", "chunk", "cuda", "multinomial", "set_grad_enabled",
+    "swapaxes", "median", "interpolate", "autograd", "chunk", "cuda", "multinomial", "set_grad_enabled",
     "set_num_threads", "utils",
     "quantile", "percentile", "cov", "corrcoef", "partition", "argpartition", "top_k", "kron", "interp", "select",
     "divmod", "unravel_index", "array_split", "savez", "conv3d", "dropout", "set_default_dtype", "erfinv", "lgamma",
-    "dstack", "put_along_axis", "lax", "numpy", "device_put", "tree_map",
+    "dstack", "put_along_axis", "lax", "numpy", "device_put",
     "block_until_ready", "pmap", "shard_map"}
 # Names that are ours under another one: (arguments, the original's answer), for those that work alike on numbers.
 ALIKE: dict[str, tuple[list[Any], Any]] = {

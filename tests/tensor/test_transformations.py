@@ -224,3 +224,153 @@ def test_an_op_with_several_outputs_gets_their_gradients_at_once(rng: np.random.
     assert np.allclose(mo.grad(lambda x: mo.linalg.slogdet(x)[1])(x).numpy(), wanted)
     assert not mo.grad(lambda x: mo.linalg.slogdet(x)[0])(x).numpy().any()
     assert np.allclose(mo.grad(lambda x: mo.checkpoint(both, x))(x).numpy(), 3 * wanted)
+
+
+# -- forward mode and Jacobians ----------------------------------------------------------------------------------------
+def test_jacobians_of_trees(rng: np.random.Generator) -> None:
+    x, y = mo.asarray(rng.standard_normal((2, 3))), mo.asarray(rng.standard_normal(3))
+
+    def function(tree: Any, scale: Any) -> Any:
+        return {"product": tree["x"] @ tree["y"] * scale, "sum": mo.sum(tree["x"] ** 2)}
+
+    for transform in (mo.jacfwd, mo.jacrev, lambda f: mo.compile(mo.jacrev(f))):
+        found = transform(function)({"x": x, "y": y}, 3.0)
+        assert found["product"]["x"].shape == (2, 2, 3) and found["sum"]["y"].shape == (3,)
+        assert np.allclose(found["product"]["y"].numpy(), 3 * x.numpy())
+        assert np.allclose(found["sum"]["x"].numpy(), 2 * x.numpy()) and not found["sum"]["y"].numpy().any()
+    both, extra = mo.jacfwd(lambda a, b: (a * b, "more"), argnums=(0, 1), has_aux=True)(y, y)
+    assert extra == "more" and np.allclose(both[0].numpy(), np.diag(y.numpy()))
+    second = mo.hessian(lambda a, b: (a @ b).sum(), argnums=(0, 1))(x, y)
+    assert second[0][1].shape == (2, 3, 3) and second[1][0].shape == (3, 2, 3)
+    assert mo.jacfwd(lambda x: x * 2)(mo.zeros(0)).shape == (0, 0)
+    with pytest.raises(DTypeError, match="has no Jacobian of its own"):
+        mo.jacrev(lambda x: x * 1j)(mo.ones(2))
+
+
+def test_products_with_the_hessian(rng: np.random.Generator) -> None:
+    x, v = (mo.asarray(rng.standard_normal(4)) for _ in range(2))
+
+    def function(x: mo.Tensor, y: mo.Tensor) -> mo.Tensor:
+        return (mo.tanh(x) * mo.sum(x * y)).sum()
+
+    first, second = mo.hvp(function, (x, x), (v, mo.zeros(4, dtype="float64")))
+    whole = mo.hessian(function, argnums=(0, 1))(x, x)
+    assert np.allclose(first.numpy(), whole[0][0].numpy() @ v.numpy())
+    assert np.allclose(second.numpy(), whole[1][0].numpy() @ v.numpy())
+
+
+def test_linearize_calls_the_function_once(rng: np.random.Generator) -> None:
+    calls = []
+
+    def function(tree: Any) -> Any:
+        calls.append(1)
+        return mo.exp(tree["x"]) * 2, mo.sin(tree["x"]).sum()
+
+    x = mo.asarray(rng.standard_normal(5))
+    (value, total), push = mo.linearize(function, {"x": x})
+    for _ in range(2):
+        v = mo.asarray(rng.standard_normal(5))
+        along, summed = push({"x": v})
+        assert np.allclose(along.numpy(), value.numpy() * v.numpy())
+        assert np.allclose(summed.item(), (np.cos(x.numpy()) * v.numpy()).sum())
+    assert len(calls) == 1
+    with pytest.raises(ArgumentError, match="1 arguments have 2 tangents"):
+        push({"x": x}, x)
+    inside = mo.compile(lambda x, v: mo.linearize(mo.exp, x)[1](v))
+    assert np.allclose(inside(x, x).numpy(), np.exp(x.numpy()) * x.numpy())
+    pushed = mo.vmap(mo.linearize(mo.tanh, x)[1])(mo.eye(5, dtype="float64"))
+    assert np.allclose(pushed.numpy(), mo.jacfwd(mo.tanh)(x).numpy())
+
+
+def test_forward_mode_goes_through_checkpoints_and_steps(rng: np.random.Generator) -> None:
+    x, v = (mo.asarray(rng.standard_normal(4)) for _ in range(2))
+    plain = mo.jvp(lambda x: mo.exp(x) * mo.floor(x), (x,), (v,))[1].numpy()
+    marked = mo.jvp(lambda x: mo.checkpoint(lambda x: mo.exp(x) * mo.floor(x), x), (x,), (v,))[1].numpy()
+    assert plain.tobytes() == marked.tobytes()
+    assert mo.jvp(lambda x: (mo.floor(x), mo.stop_gradient(x)), (x,), (v,))[1][0].tolist() == [0.0] * 4
+    assert mo.jvp(lambda x: mo.astype(x, "float32"), (x,), (v,))[1].dtype is mo.float32
+
+
+# -- derivatives of the user's -----------------------------------------------------------------------------------------
+def test_custom_vjp_of_trees(rng: np.random.Generator) -> None:
+    asked = []
+
+    @mo.custom_vjp
+    def function(tree: Any, scale: mo.Tensor) -> Any:
+        return {"first": tree["x"] * scale, "second": mo.sum(tree["x"])}
+
+    def backward(kept: Any, cotangent: Any) -> Any:
+        asked.append(1)
+        return {"x": 10 * cotangent["first"] * kept + cotangent["second"]}, None
+
+    function.defvjp(lambda tree, scale: (function.function(tree, scale), scale), backward)
+    x, scale = mo.asarray(rng.standard_normal(3)), mo.asarray(2.0, dtype="float64")
+
+    def loss(x: mo.Tensor, scale: mo.Tensor) -> mo.Tensor:
+        result = function({"x": x}, scale)
+        return mo.sum(result["first"]) + 5 * result["second"]
+
+    by_x, by_scale = mo.grad(loss, (0, 1))(x, scale)
+    assert by_x.tolist() == [25.0] * 3 and by_scale.item() == 0 and len(asked) == 1  # of both results at once
+    assert mo.jvp(loss, (x, scale), (mo.ones(3, dtype="float64"), scale))[1].item() == 75.0
+    rows = mo.vmap(mo.grad(loss), in_axes=(0, None))(mo.stack([x, x]), scale)
+    assert rows.tolist() == [[25.0] * 3] * 2
+    assert np.allclose(mo.compile(mo.grad(loss))(x, scale).numpy(), 25.0)
+    assert mo.grad(lambda s: mo.grad(loss)(x, s).sum())(scale).item() == 30.0  # through what was kept
+
+
+def test_custom_jvp_in_both_directions(rng: np.random.Generator) -> None:
+    @mo.custom_jvp
+    def function(x: mo.Tensor, y: mo.Tensor) -> Any:
+        return mo.sin(x) * y, x + y
+
+    @function.defjvp
+    def rule(arguments: Any, tangents: Any) -> Any:
+        (x, y), (dx, dy) = arguments, tangents
+        return function(x, y), (mo.cos(x) * dx * y + mo.sin(x) * dy, 7 * dx)
+
+    x, y = (mo.asarray(rng.standard_normal(3)) for _ in range(2))
+    assert mo.grad(lambda x: function(x, y)[1].sum())(x).tolist() == [7.0] * 3
+    found = mo.grad(lambda x, y: function(x, y)[0].sum(), (0, 1))(x, y)
+    assert np.allclose(found[0].numpy(), np.cos(x.numpy()) * y.numpy())
+    assert np.allclose(found[1].numpy(), np.sin(x.numpy()))
+    assert mo.jvp(lambda x: function(x, y), (x,), (mo.ones(3, dtype="float64"),))[1][1].tolist() == [7.0] * 3
+    second = mo.grad(mo.grad(lambda x: function(x, mo.asarray(1.0, dtype="float64"))[0]))(x[0])
+    assert np.isclose(second.item(), -np.sin(x[0].item()))
+
+
+def test_arguments_that_are_not_differentiated() -> None:
+    power = mo.custom_vjp(lambda n, x: x ** n, nondiff_argnums=(0,))
+    power.defvjp(lambda n, x: (x ** n, x), lambda n, x, g: (g * n * x ** (n - 1),))
+    assert mo.grad(lambda x: power(3, x))(mo.asarray(2.0)).item() == 12.0
+    scaled = mo.custom_jvp(lambda f, x: f(x), nondiff_argnums=(0,))
+    scaled.defjvp(lambda f, arguments, tangents: (f(arguments[0]), 2 * tangents[0]))
+    assert mo.grad(lambda x: scaled(mo.sin, x))(mo.asarray(2.0)).item() == 2.0
+
+
+def test_rules_say_what_is_wrong() -> None:
+    x = mo.ones(2)
+    with pytest.raises(ArgumentError, match="has no rule yet"):
+        mo.custom_vjp(lambda x: x)(x)
+    function = mo.custom_vjp(lambda x: x * 1)
+    function.defvjp(lambda x: (x, None), lambda kept, g: (g, g))
+    with pytest.raises(ArgumentError, match="2 gradients for 1 arguments"):
+        mo.grad(lambda x: function(x).sum())(x)
+    function.defvjp(lambda x: (x, None), lambda kept, g: (mo.ones(3),))
+    with pytest.raises(ShapeError, match=r"a gradient of shape \(3,\) for an argument of \(2,\)"):
+        mo.grad(lambda x: function(x).sum())(x)
+    function.defvjp(lambda x: x, lambda kept, g: (g,))
+    with pytest.raises(ArgumentError, match="does not return"):
+        mo.grad(lambda x: function(x).sum())(x)
+    with pytest.raises(ArgumentError, match="is given by name"):
+        function(x=x)
+    pushed = mo.custom_jvp(lambda x: x * 1)
+    pushed.defjvp(lambda arguments, tangents: tangents[0])
+    with pytest.raises(ArgumentError, match="does not return"):
+        mo.grad(lambda x: pushed(x).sum())(x)
+
+
+def test_stop_gradient_of_a_tree() -> None:
+    kept = mo.stop_gradient({"a": mo.ones(2), "b": "word"})
+    assert kept["b"] == "word"
+    assert mo.grad(lambda x: (mo.stop_gradient([x, x])[0] * x).sum())(mo.ones(2)).tolist() == [1.0, 1.0]

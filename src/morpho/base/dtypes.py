@@ -65,6 +65,11 @@ class DType:
         return self.kind == "c"
 
     @property
+    def is_inexact(self) -> bool:
+        """Whether values vary: floats and complex numbers have gradients."""
+        return self.kind in "fc"
+
+    @property
     def is_numeric(self) -> bool:
         return self.kind != "b"
 

@@ -16,17 +16,23 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from morpho.base import startup
 from morpho.base.errors import MorphoError
+from morpho.base.startup import EXIT_INTERRUPTED
 
 _OF_WRITING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
-EXIT_FAULT, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_PIPE = 1, 2, 130, 141
+EXIT_FAULT, EXIT_ERROR, EXIT_PIPE = 1, 2, 141
 
 
 def guarded(command: Callable[[], Any]) -> NoReturn:
     """Call a command, and end the process as it ended."""
-    open_streams()
-    status = _status(command)
-    sys.exit(_flushed(status))
+    try:
+        startup.end()
+        open_streams()
+        status = _flushed(_status(command))
+    except KeyboardInterrupt:  # a second one, or one between two steps of these
+        status = EXIT_INTERRUPTED
+    sys.exit(status)
 
 
 def _status(command: Callable[[], Any]) -> int:

@@ -65,6 +65,9 @@ def options(
     """Morpho: lazy tensors, one graph, native code."""
 
 
+UNSAID = "unless the model says otherwise"
+
+
 @app.command("run")
 def run(
     words: Annotated[
@@ -77,14 +80,20 @@ def run(
     file: Annotated[
         str | None, typer.Option(metavar="FILE", help="Take the prompt from this file; -: from standard input.")
     ] = None,
-    tokens: Annotated[int, typer.Option(min=1, help="Most tokens to make.")] = 120,
+    tokens: Annotated[int | None, typer.Option(min=1, help=f"Most tokens to make; 120 {UNSAID}.")] = None,
     temperature: Annotated[
-        float | None, typer.Option(min=0.0, help="0 takes the likeliest token every time, as talking does by default; "
-                                   "0.8 otherwise.")
+        float | None, typer.Option(min=0.0, help="0 takes the likeliest token every time; 0 in a conversation and 0.8 "
+                                                 f"otherwise {UNSAID}.")
     ] = None,
-    top_k: Annotated[int, typer.Option(min=0, help="Only among the k likeliest; 0: all.")] = 50,
-    top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Only among the likeliest of this share.")] = 1.0,
-    penalty: Annotated[float, typer.Option(min=0.0, help="Above 1: tokens that were there are less likely.")] = 1.0,
+    top_k: Annotated[
+        int | None, typer.Option(min=0, help=f"Only among the k likeliest, 0: all; 50 {UNSAID}.")
+    ] = None,
+    top_p: Annotated[
+        float | None, typer.Option(min=0.0, max=1.0, help=f"Only among the likeliest of this share; 1 {UNSAID}.")
+    ] = None,
+    penalty: Annotated[
+        float | None, typer.Option(min=0.0, help=f"Above 1: tokens that were there are less likely; 1 {UNSAID}.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="The same seed gives the same text.")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="Stop before this text, which is not shown; may be given "
                                                         "several times.")] = None,

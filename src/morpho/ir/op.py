@@ -52,6 +52,10 @@ _EXACT = frozenset({"exact", "one rounding"})
 Infer = Callable[[Sequence[Spec], Attributes], Spec | tuple[Spec, ...]]
 Gradient = Callable[[Any, Any], Sequence[Any]]  # of nodes, which know their op: ops do not know of nodes
 Reference = Callable[..., Any]
+# (node, inputs with a batch axis in front where `batched` says so, batched, rows) -> the node of the batch
+Batching = Callable[[Any, Sequence[Any], Sequence[bool], Any], Any]
+# (node, tangents of its inputs or None, push) -> tangents of its outputs or None; push(outputs, {serial: tangent})
+Forward = Callable[[Any, Sequence[Any], Callable[..., Any]], Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -62,6 +66,12 @@ class Op:
     gradient of each input as ordinary nodes; `reference(attributes, *arrays)` is its meaning in NumPy;
     `flops` is the cost of one output element (one input element for reductions); `numerics` names the rounding and
     order rule of docs/numerics.md. `composition(node)` is how a fused op reads in plain ones.
+
+    `batch(node, inputs, batched, rows)` is the op on `rows.size` rows at once: inputs have them along an axis in front
+    where `batched` says so, and so have all outputs of the node it returns. Elementwise ops and those with a
+    composition need none. `jvp(node, tangents, push)` gives the tangent of each output from those of the inputs, None
+    for zero; without one it follows from the composition, or from `vjp`, which is transposed. For an op with a body
+    `batching.batch_of` batches a body and `push(outputs, {serial: tangent})` pushes tangents through one.
 
     `arity` is how many inputs it takes, None where nobody said. `autocast` is its class under mixed precision: "full"
     for float32, the name of a family that takes the low dtype, or nothing where it follows its operands. An op with a
@@ -87,6 +97,8 @@ class Op:
     autocast: str = ""
     summary: str = ""
     floating: bool = False
+    batch: Batching | None = None
+    jvp: Forward | None = None
 
     @property
     def exact(self) -> bool:

@@ -75,6 +75,13 @@ def neg(a: Node) -> Node:
     return build("negative", a)
 
 
+def conj(a: Node) -> Node:
+    """The complex conjugate; a real number is its own."""
+    if not a.dtype.is_complex:
+        return a
+    return a.inputs[0] if a.op.name == "conj" else build("conj", a)
+
+
 def where(mask: Node, a: Node, b: Node) -> Node:
     return build("where", mask, a, b)
 

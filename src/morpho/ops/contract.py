@@ -13,7 +13,9 @@ from morpho.base.python.blas import within_budget
 from morpho.ir.node import Node, build
 from morpho.ir.op import TWO, Attributes, NoGradient, Op, Spec, register
 from morpho.ops import special
-from morpho.ops.algebra import permute
+from morpho.ops.algebra import permute, reshape
+from morpho.ops.batching import Rows, elementwise
+from morpho.ops.complex_gradients import holomorphic
 
 
 def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
@@ -45,8 +47,17 @@ def _reference(attributes: Attributes, a: Any, b: Any) -> Any:
         return np.matmul(a, b)
 
 
-MATMUL = register(Op("matmul", "contract", _infer, _vjp, _reference, 2, "one FMA chain per output, k ascending",
-                     arity=TWO, autocast="product"))
+def _batch(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Rows) -> Node:
+    """With one matrix on the right for all rows it is one product of more rows: each result is the same chain."""
+    a, b = inputs
+    if batched[1] or len(b.shape) > 2:
+        return elementwise(node, inputs, batched, rows)
+    flat = reshape(a, (a.shape[0] * a.shape[1], a.shape[2]))
+    return reshape(build("matmul", flat, b), (*a.shape[:2], b.shape[1]))
+
+
+MATMUL = register(Op("matmul", "contract", _infer, holomorphic(_vjp), _reference, 2,
+                     "one FMA chain per output, k ascending", arity=TWO, autocast="product", batch=_batch))
 
 
 def _reference_blas(attributes: Attributes, a: Any, b: Any) -> Any:
@@ -54,8 +65,8 @@ def _reference_blas(attributes: Attributes, a: Any, b: Any) -> Any:
         return _reference(attributes, a, b)
 
 
-BLAS = register(Op("matmul_blas", "host", _infer, _vjp, _reference_blas, 2, "NumPy's BLAS: its own order of additions",
-                   arity=TWO, autocast="product"))
+BLAS = register(Op("matmul_blas", "host", _infer, holomorphic(_vjp), _reference_blas, 2,
+                   "NumPy's BLAS: its own order of additions", arity=TWO, autocast="product", batch=elementwise))
 
 
 def _infer_int8(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
@@ -70,4 +81,4 @@ def _reference_int8(attributes: Attributes, a: Any, b: Any) -> Any:
 
 # Made by a rule from a product of bytes widened to int32.
 MATMUL_INT8 = register(Op("matmul_int8", "contract", _infer_int8, NoGradient("integers do not vary"), _reference_int8,
-                          2, "exact, wraps as int32", arity=TWO))
+                          2, "exact, wraps as int32", arity=TWO, batch=elementwise))

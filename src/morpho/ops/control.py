@@ -8,8 +8,9 @@ A body is a program over parameters (`ir/body.py`) that stand, in order, for wha
 | while_loop | carries, constants | carries, constants | `test`: one bool; `turn`: carries |
 | switch | which branch, operands | operands | results, of the same specs in every branch |
 
-The turn's number is a parameter where `counts` says so. Results are carries after the last turn, then the ys, stacked along a new first axis. A loop has the bits of its turns
-written out one after another: nothing is computed otherwise because it stands in a body.
+The turn's number is a parameter where `counts` says so. Results are carries after the last turn, then the ys, stacked
+along a new first axis. A loop has the bits of its turns written out one after another: nothing is computed otherwise
+because it stands in a body.
 """
 
 from __future__ import annotations

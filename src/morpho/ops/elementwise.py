@@ -15,11 +15,11 @@ from morpho.ir.node import Node, build
 from morpho.ir.op import ONE, THREE, TWO, Arity, Attributes, Gradient, Infer, NoGradient, Op, Spec, register
 from morpho.ir.views import literal
 from morpho.ops import special
-from morpho.ops.algebra import add, cast, constant_like, div, mul, neg, sub, where, zeros_like
+from morpho.ops.algebra import add, cast, conj, constant_like, div, mul, neg, sub, where, zeros_like
+from morpho.ops.complex_gradients import absolute_rule, holomorphic, real_as, sign_rule
 
 _STEP = NoGradient("piecewise constant")
 _WHOLE = NoGradient("defined on integers or booleans")
-_COMPLEX = NoGradient("gradients of complex numbers are not defined here", missing=True)
 
 
 # -- shape and dtype rules -------------------------------------------------------------------------------------------
@@ -72,6 +72,8 @@ def _real_part(name: str, kinds: str) -> Infer:
 def _unary(name: str, kinds: str, numpy: Callable[..., Any], vjp: Gradient | NoGradient, flops: int = 1,
            numerics: str = "exact", properties: frozenset[str] = frozenset(), rule: Callable[..., Infer] = same,
            arity: Arity = ONE, autocast: str = "", summary: str = "", floating: bool = False) -> Op:
+    if "c" in kinds and not isinstance(vjp, NoGradient) and name not in ("absolute", "sign", "real", "imag", "conj"):
+        vjp = holomorphic(vjp)
     return register(Op(name, "elementwise", rule(name, kinds), vjp, lambda attributes, *x: numpy(*x), flops, numerics,
                        properties, None, arity, autocast, summary, floating))
 
@@ -85,12 +87,6 @@ COSTLY = 16  # flops of a polynomial, roughly; fusion stores such a value rather
 def _chain(derivative: Callable[[Node, Node], Node]) -> Gradient:
     """The gradient of a unary function from its derivative d(x, y)."""
     return lambda node, ct: [mul(ct, derivative(node.inputs[0], node))]
-
-
-def _absolute_rule(node: Node, ct: Node) -> list[Node]:
-    if node.inputs[0].dtype.is_complex:
-        raise fail(DTypeError, "abs", _COMPLEX.reason)
-    return [mul(ct, build("sign", node.inputs[0]))]
 
 
 def _one(x: Node) -> Node:
@@ -109,7 +105,10 @@ def _nonzero_with(factor: Node, x: Node) -> Node:
 
 
 def _not_negative(x: Node) -> Node:
-    """x, but NaN where it is negative: the slope of a logarithm ends where the logarithm does."""
+    """x, but NaN where it is negative: the slope of a logarithm ends where the logarithm does; that of a complex one
+    does not."""
+    if x.dtype.is_complex:
+        return x
     return where(build("less", x, zeros_like(x)), constant_like(x, math.nan), x)
 
 
@@ -157,8 +156,8 @@ _ROUND = "one rounding"
 _ULP1, _ULP2 = "polynomial, 1 ulp", "polynomial, 2 ulp"
 
 _unary("negative", "iufc", np.negative, lambda n, ct: [neg(ct)], summary="-x.")
-_unary("absolute", "iufc", np.abs, _absolute_rule, rule=_real_part)
-_unary("sign", "iufc", special.sign, _STEP, summary="-1, 0 or 1; NaN stays NaN.")
+_unary("absolute", "iufc", np.abs, absolute_rule, rule=_real_part)
+_unary("sign", "iufc", special.sign, sign_rule, summary="-1, 0 or 1; NaN stays NaN.")
 _unary("square", "iufc", lambda x: x * x, lambda n, ct: [mul(ct, add(n.inputs[0], n.inputs[0]))], summary="x * x.")
 _unary("sqrt", "fc", special.quiet(np.sqrt), lambda n, ct: [div(ct, add(n, n))], 4, _ROUND,
        summary="Square root, correctly rounded.", floating=True)
@@ -175,9 +174,9 @@ _unary("signbit", "f", np.signbit, _STEP, rule=to_bool, summary="Where the sign 
        floating=True)
 _unary("logical_not", "b", np.logical_not, _WHOLE, summary="Not true.")
 _unary("bitwise_invert", "biu", np.invert, _WHOLE, summary="All bits flipped.")
-_unary("real", "c", np.real, _COMPLEX, rule=_real_part)
-_unary("imag", "c", np.imag, _COMPLEX, rule=_real_part)
-_unary("conj", "c", np.conj, _COMPLEX)
+_unary("real", "c", np.real, lambda n, ct: [cast(ct, n.inputs[0].dtype)], rule=_real_part)
+_unary("imag", "c", np.imag, lambda n, ct: [build("complex", zeros_like(ct), ct)], rule=_real_part)
+_unary("conj", "c", np.conj, lambda n, ct: [conj(ct)])
 
 _unary("exp", "fc", special.quiet(np.exp), _chain(lambda x, y: y), COSTLY, _ULP1, autocast="full",
        summary="e to the x; within 1 ulp in float32.", floating=True)
@@ -271,6 +270,8 @@ def _exponent_rule(node: Node, ct: Node) -> Node:
     0, whatever the logarithm, and for 0 ** 0."""
     x, y = node.inputs
     zero = zeros_like(x)
+    if x.dtype.is_complex:
+        return where(build("equal", x, zero), zeros_like(ct), mul(mul(ct, node), build("log", x)))
     origin = build("logical_and", build("equal", x, zero), build("equal", y, zero))
     flat = build("logical_and", build("greater_equal", x, zero),
                  build("logical_or", build("equal", node, zero), origin))
@@ -278,9 +279,14 @@ def _exponent_rule(node: Node, ct: Node) -> Node:
 
 
 def _choice_rule(loses: str) -> Gradient:
-    """The gradient goes to the winner, half to each at a tie, and to both where one is NaN."""
+    """The gradient goes to the winner, half to each at a tie, and to both where one is NaN. A constant 0 wins ties:
+    with it `maximum` is relu, whose slope at 0 is 0 everywhere else too."""
 
-    def rule(node: Node, ct: Node) -> list[Node]:
+    def rule(node: Node, ct: Node) -> list[Node | None]:
+        for place, value in enumerate(map(literal, node.inputs)):
+            if value == 0:
+                lost = where(build(f"{loses}_equal", node.inputs[1 - place], node.inputs[place]), zeros_like(ct), ct)
+                return [None, lost] if place == 0 else [lost, None]
         half, tie = mul(ct, constant_like(ct, 0.5)), build("equal", *node.inputs)
         return [where(tie, half, where(build(loses, one, other), zeros_like(ct), ct))
                 for one, other in (node.inputs, node.inputs[::-1])]
@@ -377,7 +383,7 @@ def _infer_cast(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
 
 def _cast_rule(node: Node, ct: Node) -> list[Node | None]:
     source = node.inputs[0].dtype
-    return [cast(ct, source) if source.is_float and ct.dtype.is_float else None]
+    return [real_as(ct, source) if source.is_inexact and ct.dtype.is_inexact else None]
 
 
 def _infer_threefry(inputs: Sequence[Spec], attributes: Attributes) -> Spec:

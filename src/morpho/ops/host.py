@@ -14,13 +14,15 @@ import numpy as np
 from morpho.base.dims import Shape, smaller
 from morpho.base.dtypes import DType, complex64, complex128, float32, float64, int64
 from morpho.base.errors import DTypeError, ShapeError, ValueFault, fail
-from morpho.ir.node import Node, build
+from morpho.ir.node import Node, build, make
 from morpho.ir.op import (
     JOINT,
     ONE,
     TWO,
     Arity,
     Attributes,
+    Batching,
+    Forward,
     Gradient,
     Infer,
     NoGradient,
@@ -29,20 +31,20 @@ from morpho.ir.op import (
     Spec,
     register,
 )
-from morpho.ops.algebra import add, cast, constant_like, expand, mul, neg, permute, reshape, sub, zeros_like
-from morpho.ops.sources import pick
+from morpho.ops import host_gradients as rules
+from morpho.ops.algebra import reshape
+from morpho.ops.batching import Rows, along_axes, along_axis, elementwise
 
 COMPLEX_OF = {float32: complex64, float64: complex128, complex64: complex64, complex128: complex128}
 REAL_OF = {float32: float32, float64: float64, complex64: float32, complex128: float64}
-_SEVERAL = NoGradient("an operation with several results; differentiate through solve, inv or det instead",
-                      missing=True)
 JOINT_GRADIENT = frozenset({JOINT})
-_COMPLEX = NoGradient("gradients of complex numbers are not defined here", missing=True)
 
 
 def _host(name: str, infer: Infer, vjp: Gradient | NoGradient, reference: Reference, flops: int = 8,
-          arity: Arity = ONE, properties: frozenset[str] = frozenset()) -> Op:
-    return register(Op(name, "host", infer, vjp, reference, flops, "NumPy", properties, arity=arity))
+          arity: Arity = ONE, properties: frozenset[str] = frozenset(), batch: Batching = elementwise,
+          jvp: Forward | None = None) -> Op:
+    return register(Op(name, "host", infer, vjp, reference, flops, "NumPy", properties, arity=arity, batch=batch,
+                       jvp=jvp))
 
 
 # -- complex numbers -------------------------------------------------------------------------------------------------
@@ -59,7 +61,7 @@ def _reference_complex(attributes: Attributes, real: Any, imag: Any) -> Any:
     return result
 
 
-_host("complex", _infer_complex, _COMPLEX, _reference_complex, 1, TWO)
+_host("complex", _infer_complex, lambda n, ct: [build("real", ct), build("imag", ct)], _reference_complex, 1, TWO)
 
 
 # -- sorting and searching -------------------------------------------------------------------------------------------
@@ -103,25 +105,44 @@ def _in_order(x: Any, axis: int, stable: bool) -> Any:
     return found
 
 
-def _sort_rule(node: Node, ct: Node) -> list[Node]:
-    x = node.inputs[0]
-    order = build("argsort", x, axis=node["axis"], descending=node["descending"], stable=node["stable"])
-    return [build("scatter", zeros_like(x), order, ct, axis=node["axis"], mode="set")]
-
-
 def _infer_searchsorted(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    """One sorted line; or, with `lines` axes in front of both, a line for each place along these."""
     line, values = inputs
-    if len(line.shape) != 1:
+    lines = attributes.get("lines", 0)
+    if len(line.shape) != 1 + lines or line.shape[:lines] != values.shape[:lines]:
         raise fail(ShapeError, "searchsorted", f"the sorted tensor has shape {line.shape}, not one dimension")
     if line.dtype is not values.dtype or line.dtype.is_complex:
         raise fail(DTypeError, "searchsorted", f"dtypes {line.dtype} and {values.dtype} have no common order")
     return Spec(values.shape, int64)
 
 
-_host("argsort", _real_line("argsort", int64), NoGradient("the result is indices"), _reference_argsort)
-_host("sort", _real_line("sort"), _sort_rule, _reference_sort)
-_host("searchsorted", _infer_searchsorted, NoGradient("the result is indices"),
-      lambda a, line, values: np.searchsorted(line, values, side=a["side"]), arity=TWO)
+def _reference_searchsorted(attributes: Attributes, line: Any, values: Any) -> Any:
+    found = np.empty(values.shape, np.int64)
+    for place in np.ndindex(*line.shape[:-1]):
+        found[place] = np.searchsorted(line[place], values[place], side=attributes["side"])
+    return found
+
+
+def _batch_searchsorted(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Rows) -> Node:
+    if not batched[0] and "lines" not in node.attributes:
+        return make(node.op, inputs, node.attributes)  # more values for the same line
+    attributes = {**node.attributes, "lines": node.attributes.get("lines", 0) + 1}
+    return make(node.op, rows.all(inputs, batched), attributes)
+
+
+def _batch_pinv(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Rows) -> Node:
+    """The limits of the singular values lie along the last of the axes of the stack."""
+    x, *limits = rows.all(inputs, batched)
+    placed = [reshape(limit, (rows.size, *[1] * (len(x.shape) - 2 - len(limit.shape)), *limit.shape[1:]))
+              for limit in limits]
+    return make(node.op, (x, *placed), node.attributes)
+
+
+_host("argsort", _real_line("argsort", int64), NoGradient("the result is indices"), _reference_argsort,
+      batch=along_axis)
+_host("sort", _real_line("sort"), rules.sort_rule, _reference_sort, batch=along_axis, jvp=rules.sort_forward)
+_host("searchsorted", _infer_searchsorted, NoGradient("the result is indices"), _reference_searchsorted, arity=TWO,
+      batch=_batch_searchsorted)
 
 
 # -- Fourier transforms ----------------------------------------------------------------------------------------------
@@ -152,7 +173,8 @@ def _reference_fft(attributes: Attributes, x: Any) -> Any:
     return transform(x, s=sizes, axes=axes, norm=attributes["norm"])
 
 
-_host("fft", _infer_fft, _COMPLEX, _reference_fft, 40)
+_host("fft", _infer_fft, rules.fft_rule, _reference_fft, 40, batch=along_axes,
+      jvp=lambda node, tangents, push: [make(node.op, tangents, node.attributes)])
 
 
 # -- LAPACK: shapes --------------------------------------------------------------------------------------------------
@@ -260,91 +282,19 @@ def _reference_svd(attributes: Attributes, x: Any) -> Any:
     return tuple(np.linalg.svd(x, full_matrices=attributes["full_matrices"]))
 
 
-# -- LAPACK: gradients -----------------------------------------------------------------------------------------------
-def _turned(node: Node) -> Node:
-    rank = len(node.shape)
-    return permute(node, (*range(rank - 2), rank - 1, rank - 2))
-
-
-def _inv_rule(node: Node, ct: Node) -> list[Node]:
-    inverse = _turned(node)
-    return [neg(build("matmul", build("matmul", inverse, ct), inverse))]
-
-
-def _det_rule(node: Node, ct: Node) -> list[Node]:
-    x = node.inputs[0]
-    scale = reshape(mul(ct, node), (*ct.shape, 1, 1))
-    return [mul(expand(scale, x.shape), _turned(build("inv", x)))]
-
-
-def _slogdet_rule(node: Node, cotangents: Sequence[Node | None]) -> list[Node | None]:
-    """Of the logarithm: the inverse, transposed. The sign is a step."""
-    x, ct = _real(node.inputs[0], "slogdet"), cotangents[1]
-    if ct is None:
-        return [None]
-    return [mul(expand(reshape(ct, (*ct.shape, 1, 1)), x.shape), _turned(build("inv", x)))]
-
-
-def _real(x: Node, name: str) -> Node:
-    if x.dtype.is_complex:
-        raise fail(DTypeError, name, "gradients of complex numbers are not defined here")
-    return x
-
-
-def _scaled_columns(matrix: Node, values: Node) -> Node:
-    shape = (*values.shape[:-1], 1, values.shape[-1])
-    return mul(matrix, expand(reshape(values, shape), matrix.shape))
-
-
-def _eigvalsh_rule(node: Node, ct: Node) -> list[Node]:
-    """V diag(ct) V^T, gathered in the lower triangle, which is all that the operation reads."""
-    vectors = pick(build("eigh", _real(node.inputs[0], "eigvalsh")), 1)
-    below, diagonal = _lower_and_diagonal(vectors)
-    whole = build("matmul", _scaled_columns(vectors, ct), _turned(vectors))
-    return [mul(whole, sub(add(below, below), diagonal))]
-
-
-def _svdvals_rule(node: Node, ct: Node) -> list[Node]:
-    factors = build("svd", _real(node.inputs[0], "svdvals"), full_matrices=False)
-    return [build("matmul", _scaled_columns(pick(factors, 0), ct), pick(factors, 2))]
-
-
-def _solve_rule(node: Node, ct: Node) -> list[Node]:
-    a = node.inputs[0]
-    moved = build("solve", _turned(a), ct)
-    return [neg(build("matmul", moved, _turned(node))), moved]
-
-
-def _lower_and_diagonal(matrix: Node) -> tuple[Node, Node]:
-    """Ones in the lower triangle, and on the diagonal."""
-    rows, columns = (build("iota", shape=matrix.shape, axis=len(matrix.shape) - k, dtype=int64) for k in (2, 1))
-    return tuple(cast(build(name, rows, columns), matrix.dtype)  # type: ignore[return-value]
-                 for name in ("greater_equal", "equal"))
-
-
-def _cholesky_rule(node: Node, ct: Node) -> list[Node]:
-    """Murray (2016): S = L^-T P L^-1 with P the lower half of L^T dL, its diagonal halved; then the symmetric part."""
-    factor, slope = (_turned(node), _turned(ct)) if node["upper"] else (node, ct)
-    below, diagonal = _lower_and_diagonal(factor)
-    half = constant_like(factor, 0.5)
-    inner = build("matmul", _turned(factor), mul(slope, below))
-    inner = mul(inner, add(below, neg(mul(half, diagonal))))
-    inverse = build("inv", factor)
-    outer = build("matmul", build("matmul", _turned(inverse), inner), inverse)
-    return [mul(half, add(outer, _turned(outer)))]
-
-
-_host("cholesky", _square("cholesky"), _cholesky_rule, _lapack("cholesky", _reference_cholesky), 64)
-_host("det", _infer_det, _det_rule, _lapack("det", lambda a, x: np.linalg.det(x)), 64)
-_host("slogdet", _infer_slogdet, _slogdet_rule, _lapack("slogdet", lambda a, x: tuple(np.linalg.slogdet(x))), 64,
+# -- LAPACK: records -------------------------------------------------------------------------------------------------
+_host("cholesky", _square("cholesky"), rules.cholesky_rule, _lapack("cholesky", _reference_cholesky), 64)
+_host("det", _infer_det, rules.det_rule, _lapack("det", lambda a, x: np.linalg.det(x)), 64)
+_host("slogdet", _infer_slogdet, rules.slogdet_rule, _lapack("slogdet", lambda a, x: tuple(np.linalg.slogdet(x))), 64,
       properties=JOINT_GRADIENT)
-_host("inv", _square("inv"), _inv_rule, _lapack("inv", lambda a, x: np.linalg.inv(x)), 64)
-_host("pinv", _infer_pinv, NoGradient("not continuous where the rank changes; use solve", missing=True),
-      _lapack("pinv", _reference_pinv), 64)
-_host("qr", _infer_qr, _SEVERAL, _lapack("qr", lambda a, x: tuple(np.linalg.qr(x, mode=a["mode"]))), 64)
-_host("svd", _infer_svd, _SEVERAL, _lapack("svd", _reference_svd), 64)
-_host("svdvals", _infer_svdvals, _svdvals_rule,
+_host("inv", _square("inv"), rules.inv_rule, _lapack("inv", lambda a, x: np.linalg.inv(x)), 64)
+_host("pinv", _infer_pinv, rules.pinv_rule, _lapack("pinv", _reference_pinv), 64, (1, 2), batch=_batch_pinv)
+_host("qr", _infer_qr, rules.qr_rule, _lapack("qr", lambda a, x: tuple(np.linalg.qr(x, mode=a["mode"]))), 64,
+      properties=JOINT_GRADIENT)
+_host("svd", _infer_svd, rules.svd_rule, _lapack("svd", _reference_svd), 64, properties=JOINT_GRADIENT)
+_host("svdvals", _infer_svdvals, rules.svdvals_rule,
       _lapack("svdvals", lambda a, x: np.linalg.svd(x, compute_uv=False)), 64)
-_host("eigh", _infer_eigh, _SEVERAL, _lapack("eigh", lambda a, x: tuple(np.linalg.eigh(x))), 64)
-_host("eigvalsh", _infer_eigvalsh, _eigvalsh_rule, _lapack("eigvalsh", lambda a, x: np.linalg.eigvalsh(x)), 64)
-_host("solve", _infer_solve, _solve_rule, _lapack("solve", lambda a, x, b: np.linalg.solve(x, b)), 64, TWO)
+_host("eigh", _infer_eigh, rules.eigh_rule, _lapack("eigh", lambda a, x: tuple(np.linalg.eigh(x))), 64,
+      properties=JOINT_GRADIENT)
+_host("eigvalsh", _infer_eigvalsh, rules.eigvalsh_rule, _lapack("eigvalsh", lambda a, x: np.linalg.eigvalsh(x)), 64)
+_host("solve", _infer_solve, rules.solve_rule, _lapack("solve", lambda a, x, b: np.linalg.solve(x, b)), 64, TWO)

@@ -1,22 +1,32 @@
-"""Ops that change no element, for gradients: `detach` lets none through, `mark` is a value of its own number.
+"""Ops that change no element, for gradients: `detach` lets none through, `mark` is a value of its own number, `custom`
+has the values of a function with the user's own derivative.
 
-Neither reaches a pass: a program to be run stands without them, so that equal ones are found in caches. A `mark` may
-carry a gradient of the user's: `gradients` holds it by its number.
+None reaches a pass: a program to be run stands without them (`meant`), so that equal ones are found in caches.
 """
 
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
 from morpho.ir.node import Node, build
-from morpho.ir.op import ONE, Attributes, NoGradient, Op, Spec, register
+from morpho.ir.op import JOINT, ONE, Attributes, NoGradient, Op, Spec, register
+from morpho.ops.batching import Rows, elementwise, in_front, row_leaf
+from morpho.ops.sources import pick
 
-gradients: dict[int, Callable[[Node], Sequence[Node | None]]] = {}  # of the further inputs of a mark
 _numbers = count(1)
+Linear = Callable[[Sequence[Node | None]], Sequence[Node | None]]  # None stands for zero
+
+
+def meant(node: Node) -> Node | None:
+    """The node whose value an op of this file has; None for other ops."""
+    if "identity" in node.op.properties:
+        return node.inputs[0]
+    if node.op.name == "pick" and "identity" in node.inputs[0].op.properties:
+        return node.inputs[0].inputs[node["index"]]
+    return None
 
 
 def _first(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
@@ -27,25 +37,77 @@ def _reference(attributes: Attributes, value: Any, *others: Any) -> Any:
     return value
 
 
-def _mark_gradient(node: Node, cotangent: Node) -> Sequence[Node | None]:
-    given = gradients.get(node["number"])
-    if given is None:
-        return [cotangent, *[None] * (len(node.inputs) - 1)]
-    return [None, *given(cotangent)]
+def mark(node: Node) -> Node:
+    """The value of `node` under a number of its own, so that no other program is equal to it."""
+    return build("mark", node, number=next(_numbers))
 
 
-def mark(node: Node, *others: Node, gradient: Callable[[Node], Sequence[Node | None]] | None = None) -> Node:
-    """The value of `node` under a number of its own, so that no other program is equal to it. A `gradient` gives those
-    of `others`, and nothing flows into `node` then."""
-    number = next(_numbers)
-    made = build("mark", node, *others, number=number)
-    if gradient is not None:
-        gradients[number] = gradient
-        weakref.finalize(made, gradients.pop, number, None)
-    return made
+def _batch_mark(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Rows) -> Node:
+    return mark(inputs[0])
 
 
 DETACH = register(Op("detach", "move", _first, NoGradient("none flows through it"), _reference, flops=0,
-                     properties=frozenset({"identity", "stops"}), composition=lambda node: node.inputs[0], arity=ONE))
-MARK = register(Op("mark", "move", _first, _mark_gradient, _reference, flops=0,
-                   properties=frozenset({"identity"}), composition=lambda node: node.inputs[0], arity=(1, math.inf)))
+                     properties=frozenset({"identity", "stops"}), composition=lambda node: node.inputs[0], arity=ONE,
+                     batch=elementwise))
+MARK = register(Op("mark", "move", _first, lambda node, ct: [ct], _reference, flops=0,
+                   properties=frozenset({"identity"}), composition=lambda node: node.inputs[0], arity=ONE,
+                   batch=_batch_mark))
+
+
+# -- derivatives of the user's -----------------------------------------------------------------------------------------
+class Derivative:
+    """How a function is differentiated: `pull` takes cotangents of its results to those of its arguments, `push` takes
+    tangents of its arguments to those of its results."""
+
+    __slots__ = ("pull", "push")
+
+    def __init__(self, pull: Linear, push: Linear) -> None:
+        self.pull, self.push = pull, push
+
+
+def custom(results: Sequence[Node], arguments: Sequence[Node], derivative: Derivative) -> list[Node]:
+    """The results, whose derivative with respect to the arguments is the given one."""
+    made = build("custom", *results, *arguments, results=len(results), derivative=derivative)
+    return [pick(made, index) for index in range(len(results))]
+
+
+def _infer_custom(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spec, ...]:
+    return tuple(inputs[:attributes["results"]])
+
+
+def _reference_custom(attributes: Attributes, *arrays: Any) -> Any:
+    results = attributes["results"]
+    return arrays[0] if results == 1 else tuple(arrays[:results])
+
+
+def _vjp_custom(node: Node, cotangents: Sequence[Node | None]) -> list[Node | None]:
+    return [None] * node["results"] + list(node["derivative"].pull(cotangents))
+
+
+def _jvp_custom(node: Node, tangents: Sequence[Node | None], push: Any) -> Sequence[Node | None]:
+    return node["derivative"].push(tangents[node["results"]:])  # type: ignore[no-any-return]
+
+
+def _batch_custom(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Rows) -> Node:
+    """The derivative is batched together with the values that it was made from."""
+    derivative: Derivative = node["derivative"]
+
+    def on_rows(linear: Linear) -> Linear:
+        def call(given: Sequence[Node | None]) -> list[Node | None]:
+            leaves = [None if one is None else row_leaf(one.shape[1:], one.dtype, one.device) for one in given]
+            parts = linear(leaves)
+            inner = Rows({leaf.serial: one for leaf, one in zip(leaves, given, strict=True)
+                          if leaf is not None and one is not None}, rows.size)
+            inner.known |= rows.known
+            found = iter(inner.of([part for part in parts if part is not None]))
+            return [None if part is None else in_front(*next(found), rows.size) for part in parts]
+
+        return call
+
+    made = Derivative(on_rows(derivative.pull), on_rows(derivative.push))
+    return build("custom", *rows.all(inputs, batched), results=node["results"], derivative=made)
+
+
+CUSTOM = register(Op("custom", "move", _infer_custom, _vjp_custom, _reference_custom, flops=0,
+                     properties=frozenset({"identity", JOINT}), composition=lambda node: node.inputs[0],
+                     arity=(1, math.inf), batch=_batch_custom, jvp=_jvp_custom))

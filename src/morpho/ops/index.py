@@ -14,7 +14,8 @@ from morpho.base.dtypes import int64
 from morpho.base.errors import DTypeError, IndexFault, MorphoError, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import THREE, TWO, Attributes, Op, Spec, register
-from morpho.ops.algebra import constant, expand, where, zeros_like
+from morpho.ops.algebra import cast, constant, constant_like, div, expand, mul, where, zeros_like
+from morpho.ops.batching import along_axis
 
 
 def _infer_gather(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
@@ -74,6 +75,10 @@ def _gather_rule(node: Node, ct: Node) -> list[Node | None]:
             None]
 
 
+# how values that meet at an index are combined; "set" puts them
+COMBINE: dict[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
 def _infer_scatter(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
     base, index, value = inputs
     if index.shape != value.shape or base.dtype is not value.dtype:
@@ -84,17 +89,18 @@ def _infer_scatter(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
 
 
 def _reference_scatter(attributes: Attributes, base: Any, index: Any, value: Any) -> Any:
-    """Values are put or added in index order; of equal indices the last one put stays."""
+    """Values are put or combined in index order; of equal indices the last one put stays."""
     axis = attributes["axis"]
     _check(index, base.shape[axis], attributes.get("called", "scatter"))
     result = np.array(base)
     where: list[Any] = list(np.ogrid[tuple(slice(size) for size in index.shape)])
     where[axis] = index.astype(np.int64)
-    if attributes["mode"] == "add":
-        with np.errstate(all="ignore"):
-            np.add.at(result, tuple(where), value)
-    else:
+    combine = COMBINE.get(attributes["mode"])
+    if combine is None:
         result[tuple(where)] = value
+        return result
+    with np.errstate(all="ignore"):
+        combine.at(result, tuple(where), value)
     return result
 
 
@@ -104,8 +110,50 @@ def _scatter_rule(node: Node, ct: Node) -> list[Node | None]:
     taken = build("gather", ct, index, axis=node["axis"], **name)
     if node["mode"] == "add":
         return [ct, None, taken]
+    if node["mode"] == "mul":
+        return _product_rule(node, ct)
+    if node["mode"] in ("max", "min"):
+        return _extreme_rule(node, ct)
     return [build("scatter", ct, index, zeros_like(value), axis=node["axis"], mode="set", **name), None,
             where(_stays(node), taken, zeros_like(value))]
+
+
+def _added(node: Node, base: Node, values: Node) -> Node:
+    """Values added where those of a scatter went."""
+    return build("scatter", base, node.inputs[1], values, axis=node["axis"], mode="add", **called(node.attributes))
+
+
+def _at_indices(node: Node, x: Node) -> Node:
+    """x where the values of a scatter went."""
+    return build("gather", x, node.inputs[1], axis=node["axis"], **called(node.attributes))
+
+
+def _extreme_rule(node: Node, ct: Node) -> list[Node | None]:
+    """Shared evenly among all that attain the extreme, the base among them."""
+    base, _, value = node.inputs
+    hits = [build("equal", base, node), build("equal", value, _at_indices(node, node))]
+    numbers = [cast(hit, ct.dtype.compute) for hit in hits]
+    ties = cast(_added(node, *numbers), ct.dtype)
+    share = div(ct, where(build("equal", ties, zeros_like(ties)), constant_like(ties, 1), ties))  # none: NaN won
+    return [where(hits[0], share, zeros_like(share)), None,
+            where(hits[1], _at_indices(node, share), zeros_like(value))]
+
+
+def _product_rule(node: Node, ct: Node) -> list[Node | None]:
+    """The product of the others, without dividing by a zero: zeros are counted and left out."""
+    base, index, value = node.inputs
+    how = {"axis": node["axis"], **called(node.attributes)}
+    zero = [build("equal", x, zeros_like(x)) for x in (base, value)]
+    others = [where(none, constant_like(x, 1), x) for none, x in zip(zero, (base, value), strict=True)]
+    rest = mul(build("scatter", others[0], index, others[1], mode="mul", **how), ct)
+    zeros = _added(node, *[cast(none, int64) for none in zero])
+    found: list[Node | None] = []
+    for none, other, spread, count in ((zero[0], others[0], rest, zeros),
+                                       (zero[1], others[1], _at_indices(node, rest), _at_indices(node, zeros))):
+        plain = where(build("equal", count, zeros_like(count)), div(spread, other), zeros_like(spread))
+        alone = build("logical_and", none, build("equal", count, constant_like(count, 1)))
+        found.append(where(alone, spread, plain))
+    return [found[0], None, found[1]]
 
 
 def _stays(node: Node) -> Node:
@@ -118,6 +166,7 @@ def _stays(node: Node) -> Node:
     return build("equal", build("gather", last, index, **how), numbers)
 
 
-GATHER = register(Op("gather", "index", _infer_gather, _gather_rule, _reference_gather, arity=TWO))
+GATHER = register(Op("gather", "index", _infer_gather, _gather_rule, _reference_gather, arity=TWO,
+                      batch=along_axis))
 SCATTER = register(Op("scatter", "index", _infer_scatter, _scatter_rule, _reference_scatter,
-                      numerics="one chain per element, index ascending", arity=THREE))
+                      numerics="one chain per element, index ascending", arity=THREE, batch=along_axis))

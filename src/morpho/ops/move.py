@@ -13,6 +13,7 @@ from morpho.base.errors import ArgumentError, AxisError, DTypeError, IndexFault,
 from morpho.ir.node import Node, build
 from morpho.ir.op import ONE, TWO, Attributes, Op, Spec, register
 from morpho.ops.algebra import add, constant, count, expand, permute, reduce, reshape, zeros_like
+from morpho.ops.batching import along_axes, along_axis, elementwise, padded, permuted, to_region, to_shape
 
 VIEW = frozenset({"view"})
 
@@ -103,13 +104,13 @@ def _slice_rule(node: Node, ct: Node) -> list[Node]:
 
 
 RESHAPE = register(Op("reshape", "move", _infer_reshape, lambda n, ct: [reshape(ct, n.inputs[0].shape)],
-                      lambda a, x: np.reshape(x, a["shape"]), 0, properties=VIEW, arity=ONE))
+                      lambda a, x: np.reshape(x, a["shape"]), 0, properties=VIEW, arity=ONE, batch=to_shape))
 PERMUTE = register(Op("permute", "move", _infer_permute, _permute_rule,
-                      lambda a, x: np.transpose(x, a["axes"]), 0, properties=VIEW, arity=ONE))
+                      lambda a, x: np.transpose(x, a["axes"]), 0, properties=VIEW, arity=ONE, batch=permuted))
 EXPAND = register(Op("expand", "move", _infer_expand, _expand_rule,
-                     lambda a, x: np.broadcast_to(x, a["shape"]), 0, properties=VIEW, arity=ONE))
+                     lambda a, x: np.broadcast_to(x, a["shape"]), 0, properties=VIEW, arity=ONE, batch=to_shape))
 SLICE = register(Op("slice", "move", _infer_slice, _slice_rule, lambda a, x: x[_numpy_slices(a)], 0,
-                    properties=VIEW, arity=ONE))
+                    properties=VIEW, arity=ONE, batch=to_region))
 
 
 # -- windows ---------------------------------------------------------------------------------------------------------
@@ -178,7 +179,8 @@ def _overlap_add(ct: Node, axis: int, length: int, step: int, dilation: int, siz
     return total
 
 
-WINDOW = register(Op("window", "move", _infer_window, _window_rule, _reference_window, 0, properties=VIEW, arity=ONE))
+WINDOW = register(Op("window", "move", _infer_window, _window_rule, _reference_window, 0, properties=VIEW, arity=ONE,
+                     batch=along_axes))
 
 
 # -- copies ----------------------------------------------------------------------------------------------------------
@@ -244,8 +246,8 @@ def _reference_pad(attributes: Attributes, x: Any) -> Any:
 
 
 CONCATENATE = register(Op("concatenate", "move", _infer_concatenate, _concatenate_rule,
-                          lambda a, *x: np.concatenate(x, axis=a["axis"]), 0, arity=(1, math.inf)))
-PAD = register(Op("pad", "move", _infer_pad, _pad_rule, _reference_pad, 0, arity=ONE))
-UPDATE = register(Op("update", "move", _infer_update, _update_rule, _reference_update, 0, arity=TWO))
+                          lambda a, *x: np.concatenate(x, axis=a["axis"]), 0, arity=(1, math.inf), batch=along_axis))
+PAD = register(Op("pad", "move", _infer_pad, _pad_rule, _reference_pad, 0, arity=ONE, batch=padded))
+UPDATE = register(Op("update", "move", _infer_update, _update_rule, _reference_update, 0, arity=TWO, batch=to_region))
 COPY = register(Op("copy", "move", lambda inputs, a: inputs[0], lambda n, ct: [ct], lambda a, x: np.array(x), 0,
-                   arity=ONE))
+                   arity=ONE, batch=elementwise))

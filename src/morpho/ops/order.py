@@ -17,6 +17,7 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, rebuild
 from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
 from morpho.ir.views import root_of
+from morpho.ops.batching import elementwise
 from morpho.ops.sources import pick
 
 NUMBERS = frozenset({"constant", "iota", "dimension"})
@@ -38,21 +39,19 @@ def mark(results: Sequence[Node], made_from: Sequence[Node]) -> list[Node]:
     return [pick(marked, index) for index in range(len(results))]
 
 
-def unmarked(graph: Graph) -> tuple[Graph, dict[int, Node]]:
-    """The graph without marks, and what each of its nodes became, by serial."""
+def unmarked(graph: Graph, marks: frozenset[str] = frozenset({"checkpoint"})) -> tuple[Graph, dict[int, Node]]:
+    """The graph without marks, and what each of its nodes became, by serial. `marks` are ops with several outputs, the
+    values of their first inputs."""
     done: dict[int, Node] = {}
     for node in graph.nodes:
-        new = rebuild(node, [done[child.serial] for child in node.inputs]) if not _is_mark(node) else node
-        if node.op.name == "checkpoint":
+        if node.op.name in marks:
             new = done[node.inputs[0].serial]
-        elif node.op.name == "pick" and node.inputs[0].op.name == "checkpoint":
+        elif node.op.name == "pick" and node.inputs[0].op.name in marks:
             new = done[node.inputs[0].inputs[node["index"]].serial]
+        else:
+            new = rebuild(node, [done[child.serial] for child in node.inputs])
         done[node.serial] = new
     return Graph(tuple(done[node.serial] for node in graph.outputs)), done
-
-
-def _is_mark(node: Node) -> bool:
-    return node.op.name == "checkpoint" or (node.op.name == "pick" and node.inputs[0].op.name == "checkpoint")
 
 
 def _infer_mark(inputs: Sequence[Spec], attributes: Attributes) -> tuple[Spec, ...]:
@@ -66,6 +65,8 @@ def _reference_mark(attributes: Attributes, *arrays: Any) -> Any:
 
 REMAT_BARRIER = register(Op("remat_barrier", "move", lambda inputs, a: inputs[0],
                             lambda n, ct: [ct, *[None] * (len(n.inputs) - 1)], lambda a, x, *after: x, 0,
-                            properties=frozenset({"view"}), arity=(1, math.inf)))
+                            properties=frozenset({"view"}), arity=(1, math.inf), batch=elementwise,
+                            jvp=lambda n, tangents, push: tangents[:1]))
 CHECKPOINT = register(Op("checkpoint", "move", _infer_mark, NoGradient("gradients look through it"), _reference_mark, 0,
-                         properties=frozenset({"view"}), arity=(1, math.inf)))
+                         properties=frozenset({"view"}), arity=(1, math.inf), batch=elementwise,
+                    jvp=lambda n, tangents, push: tangents[:n["results"]]))

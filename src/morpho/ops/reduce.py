@@ -12,6 +12,9 @@ from morpho.base.errors import DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import ONE, Attributes, Gradient, Infer, NoGradient, Op, Spec, register
 from morpho.ops.algebra import cast, constant_like, div, expand, mul, reduce, where, zeros_like
+from morpho.ops.batching import along_axes
+from morpho.ops.complex_gradients import holomorphic
+from morpho.ops.scan import flip, products_before
 
 TREE = "lanes of 64, blocks of 4096, pairwise"
 
@@ -53,26 +56,25 @@ def _extreme_rule(node: Node, ct: Node) -> list[Node]:
 
 
 def _prod_rule(node: Node, ct: Node) -> list[Node]:
-    """The product of the others, without dividing by a zero: zeros are counted and left out."""
-    x, axes = node.inputs[0], node["axes"]
-    zero, ones = build("equal", x, zeros_like(x)), constant_like(x, 1)
-    rest = reduce("prod", where(zero, ones, x), axes)
-    zeros = expand(reduce("sum", cast(zero, x.dtype), axes), x.shape)
-    spread = expand(mul(rest, ct), x.shape)
-    none_zero = build("equal", zeros, zeros_like(zeros))
-    only_this = build("logical_and", zero, build("equal", zeros, ones))
-    return [where(none_zero, div(spread, where(zero, ones, x)), where(only_this, spread, zeros_like(x)))]
+    """The product of the others: those before times those behind, axis by axis. The whole product divided by the
+    element would be NaN at a zero or an infinity, and wrong where the whole overflows and the others do not."""
+    x = part = node.inputs[0]
+    found = expand(ct, x.shape)
+    for axis in node["axes"]:
+        others = mul(products_before(part, axis), flip(products_before(flip(part, axis), axis), axis))
+        found, part = mul(found, expand(others, x.shape)), reduce("prod", part, (axis,))
+    return [found]
 
 
 def _reduction(name: str, kinds: str, function: Callable[..., Any], vjp: Gradient | NoGradient, numerics: str,
                needs_elements: bool = False, autocast: str = "") -> Op:
     properties = frozenset({"needs elements"} if needs_elements else ())
     return register(Op(name, "reduce", _infer(name, kinds, needs_elements), vjp, _numpy(function), 1, numerics,
-                       properties, arity=ONE, autocast=autocast))
+                       properties, arity=ONE, autocast=autocast, batch=along_axes))
 
 
 _reduction("sum", "iufc", np.sum, _sum_rule, TREE, autocast="full")
-_reduction("prod", "iufc", np.prod, _prod_rule, TREE, autocast="full")
+_reduction("prod", "iufc", np.prod, holomorphic(_prod_rule), TREE, autocast="full")
 _reduction("max", "iuf", np.max, _extreme_rule, "exact", needs_elements=True)
 _reduction("min", "iuf", np.min, _extreme_rule, "exact", needs_elements=True)
 _reduction("any", "b", np.any, NoGradient("defined on booleans"), "exact")

@@ -1,7 +1,8 @@
-"""Scans: running sums and products along one axis, one chain in index order."""
+"""Scans: running sums, products, extremes and log-sums along one axis, one chain in index order."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,9 @@ from morpho.base.dtypes import int64
 from morpho.base.errors import DTypeError, fail
 from morpho.ir.node import Node, build
 from morpho.ir.op import ONE, Attributes, Gradient, Infer, Op, Spec, register
-from morpho.ops.algebra import cast, constant_like, div, mul, where, zeros_like
+from morpho.ops.algebra import add, cast, constant_like, div, mul, neg, sub, where, zeros_like
+from morpho.ops.batching import along_axis
+from morpho.ops.complex_gradients import holomorphic
 
 CHAIN = "one chain, index ascending"
 
@@ -33,6 +36,16 @@ def flip(node: Node, axis: int) -> Node:
     return node if node.shape[axis] == 0 else build("slice", node, starts=starts, sizes=node.shape, steps=steps)
 
 
+def products_before(node: Node, axis: int) -> Node:
+    """The product of the elements before each, 1 at the first."""
+    rank = len(node.shape)
+    if node.shape[axis] == 0:
+        return node
+    padded = build("pad", node, before=tuple(int(i == axis) for i in range(rank)), after=(0,) * rank, value=1.0)
+    shifted = build("slice", padded, starts=(0,) * rank, sizes=node.shape, steps=(1,) * rank)
+    return build("cumulative_prod", shifted, axis=axis)
+
+
 def _reversed_sum(node: Node, axis: int) -> Node:
     return flip(build("cumulative_sum", flip(node, axis), axis=axis), axis)
 
@@ -42,23 +55,76 @@ def _sum_rule(node: Node, ct: Node) -> list[Node]:
 
 
 def _prod_rule(node: Node, ct: Node) -> list[Node]:
-    """Each product divided by the element; at the first zero of a line the products without it; behind it nothing."""
+    """Each product divided by the element; at the first zero or infinity of a line the products without it; behind a
+    zero nothing. A product that does not count (a cotangent of 0) does not count when it is infinite either."""
     x, axis = node.inputs[0], node["axis"]
     ones, zero = constant_like(x, 1), build("equal", x, zeros_like(x))
-    seen = build("cumulative_sum", cast(zero, int64), axis=axis)
-    first = build("logical_and", zero, build("equal", seen, constant_like(seen, 1)))
+    odd = build("logical_or", zero, build("isinf", x))
+    seen = build("cumulative_sum", cast(odd, int64), axis=axis)
+    first = build("logical_and", odd, build("equal", seen, constant_like(seen, 1)))
     others = build("cumulative_prod", where(first, ones, x), axis=axis)
-    plain = div(_reversed_sum(mul(ct, node), axis), where(zero, ones, x))
-    return [where(first, _reversed_sum(mul(ct, others), axis), where(zero, zeros_like(x), plain))]
+    plain = div(_reversed_sum(_counted(ct, node), axis), where(zero, ones, x))
+    return [where(first, _reversed_sum(_counted(ct, others), axis), where(zero, zeros_like(x), plain))]
 
 
-def _scan(name: str, function: Callable[..., Any], vjp: Gradient) -> Op:
+def _counted(ct: Node, product: Node) -> Node:
+    """ct * product, but 0 where ct is 0 and the product infinite."""
+    none = build("logical_and", build("equal", ct, zeros_like(ct)), build("isinf", product))
+    return where(none, zeros_like(ct), mul(ct, product))
+
+
+def _extreme_rule(node: Node, ct: Node) -> list[Node]:
+    """To the last place where the running extreme was attained, equal ones taking it over."""
+    x, axis = node.inputs[0], node["axis"]
+    numbers = build("iota", shape=x.shape, axis=axis, dtype=int64)
+    attained = build("logical_or", build("equal", x, node), build("isnan", x))
+    places = build("cumulative_max", where(attained, numbers, constant_like(numbers, 0)), axis=axis)
+    wide = cast(ct, ct.dtype.compute)
+    return [cast(build("scatter", zeros_like(wide), places, wide, axis=axis, mode="add"), ct.dtype)]
+
+
+def _logsumexp_rule(node: Node, ct: Node) -> list[Node]:
+    """exp(x_j) times the sum over i >= j of ct_i exp(-y_i), positive and negative ct apart and in logarithms."""
+    x, axis = node.inputs[0], node["axis"]
+    parts = []
+    for sign in (1, -1):
+        of_sign = build("maximum", ct if sign == 1 else neg(ct), zeros_like(ct))
+        terms = sub(build("log", of_sign), node)
+        terms = where(build("equal", of_sign, zeros_like(ct)), constant_like(ct, -math.inf), terms)
+        later = flip(build("cumulative_logsumexp", flip(terms, axis), axis=axis), axis)
+        parts.append(build("exp", add(later, x)))
+    return [where(build("equal", x, constant_like(x, -math.inf)), zeros_like(x), sub(*parts))]
+
+
+def _infer_floats(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    if not inputs[0].dtype.is_float:
+        raise fail(DTypeError, "logcumsumexp", f"dtype {inputs[0].dtype} is not taken", "convert with astype")
+    return inputs[0]
+
+
+def _infer_ordered(name: str) -> Infer:
+    def infer(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+        if inputs[0].dtype.kind not in "iuf":
+            raise fail(DTypeError, name, f"dtype {inputs[0].dtype} is not taken", "convert with astype")
+        return inputs[0]
+
+    return infer
+
+
+def _scan(name: str, function: Callable[..., Any], vjp: Gradient, infer: Infer | None = None, flops: int = 1,
+          numerics: str = CHAIN, autocast: str = "full") -> Op:
     def reference(attributes: Attributes, x: Any) -> Any:
         with np.errstate(all="ignore"):
             return function(x, axis=attributes["axis"], dtype=x.dtype)
 
-    return register(Op(name, "scan", _infer(name), vjp, reference, 1, CHAIN, arity=ONE, autocast="full"))
+    return register(Op(name, "scan", infer or _infer(name), vjp, reference, flops, numerics, arity=ONE,
+                       autocast=autocast, batch=along_axis))
 
 
 CUMULATIVE_SUM = _scan("cumulative_sum", np.cumsum, _sum_rule)
-CUMULATIVE_PROD = _scan("cumulative_prod", np.cumprod, _prod_rule)
+CUMULATIVE_PROD = _scan("cumulative_prod", np.cumprod, holomorphic(_prod_rule))
+CUMULATIVE_MAX = _scan("cumulative_max", np.maximum.accumulate, _extreme_rule, _infer_ordered("cummax"),
+                       numerics="exact", autocast="")
+CUMULATIVE_MIN = _scan("cumulative_min", np.minimum.accumulate, _extreme_rule, _infer_ordered("cummin"),
+                       numerics="exact", autocast="")
+CUMULATIVE_LOGSUMEXP = _scan("cumulative_logsumexp", np.logaddexp.accumulate, _logsumexp_rule, _infer_floats, 32)

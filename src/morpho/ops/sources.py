@@ -55,10 +55,14 @@ def pick(node: Node, index: int) -> Node:
     return build("pick", node, index=index, spec=node.outputs[index])
 
 
+def _batch_pick(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Any) -> Node:
+    return pick(inputs[0], node["index"])
+
+
 CONSTANT = register(Op("constant", "source", _scalar, _LEAF, _reference_constant, flops=0, arity=NONE))
 PARAMETER = register(Op("parameter", "source", _given, _LEAF, _no_reference, flops=0, arity=NONE))
 DATA = register(Op("data", "source", _given, _LEAF, _no_reference, flops=0, arity=NONE))
 IOTA = register(Op("iota", "source", _given, _LEAF, _reference_iota, flops=0, arity=NONE))
 DIMENSION = register(Op("dimension", "source", _scalar, _LEAF, _no_reference, flops=0, arity=NONE))
 PICK = register(Op("pick", "move", _infer_pick, NoGradient("the gradient belongs to the node it picks from"),
-                   _reference_pick, flops=0, properties=frozenset({"view"}), arity=ONE))
+                   _reference_pick, flops=0, properties=frozenset({"view"}), arity=ONE, batch=_batch_pick))

@@ -119,15 +119,17 @@ LEVELS: dict[int, tuple[str, ...]] = {
 
 DCE = "dce"  # known from other compilers: what no output needs is not part of a graph to begin with
 MEMORY = "memory"  # the plan of the arena, which is switched off likewise
+REGISTERS = "registers"  # and small loops as one kernel
+MARKS = frozenset({"checkpoint", "custom"})  # that only gradients look at
 checking = False  # tests switch it on: the verifier runs after every pass
 
 
 def switched_off(names: str) -> set[str]:
-    """What a setting of `passes_off` names: passes, or the plan of the arena, which is made after them."""
+    """What a setting of `passes_off` names: passes, the plan of the arena, or loops in registers."""
     off = {name.strip() for name in names.split(",") if name.strip()}
     needed = {name: each.needed for name, each in PASSES.items() if each.needed}
     needed[DCE] = "what no output needs is not part of a graph to begin with"
-    possible = [name for name in PASSES if name not in needed] + [MEMORY]
+    possible = [name for name in PASSES if name not in needed] + [MEMORY, REGISTERS]
     for name in sorted(off & needed.keys()):
         raise fail(ArgumentError, "settings", f"passes_off: {name!r} cannot be left out: {needed[name]}",
                    "these can: " + ", ".join(possible))
@@ -159,8 +161,9 @@ def optimise(graph: Graph, level: int, passes_off: str = "", keep_texts: bool = 
     """Run the passes of a level; every native node stands in a group then. `Context` says what the rest is for."""
     context = Context(frozenset(switched_off(passes_off)), updates, budget, measure)
     report = context.report
-    graph, _ = unmarked(graph)
-    graph = optimise_bodies(graph, lambda body: optimise(body, level, passes_off)[0])
+    graph, _ = unmarked(graph, MARKS)
+    graph = optimise_bodies(graph, lambda body: optimise(body, level, passes_off)[0],
+                            _unfused if level > 1 and not context.off & {"fuse", REGISTERS} else None)
     if keep_texts:
         report.texts["traced"] = to_text(graph)
     for name in chosen_passes(level, passes_off, budget is not None):
@@ -173,6 +176,16 @@ def optimise(graph: Graph, level: int, passes_off: str = "", keep_texts: bool = 
         if checking:
             verify(graph, name)
     return graph, report
+
+
+def _unfused(graph: Graph) -> Graph:
+    """The graph in plain operations, with what algebra takes out of it: not yet in kernels."""
+    context = Context()
+    graph, _ = unmarked(graph, MARKS)
+    for name in ("inline", "fold", "simplify", "cse"):
+        with keeping_lines():
+            graph = PASSES[name].run(graph, context)
+    return graph
 
 
 def _check_result(name: str, graph: Graph, found: object) -> None:

@@ -7,17 +7,28 @@ from collections.abc import Callable
 from morpho.ir.body import Body
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, make, rebuild
-from morpho.ops.control import with_bodies
+from morpho.ops.control import bodies_of, with_bodies
 from morpho.ops.sources import pick
+from morpho.passes.register_loops import fits_registers
+
+Optimise = Callable[[Graph], Graph]
 
 
-def optimise_bodies(graph: Graph, optimise: Callable[[Graph], Graph]) -> Graph:
-    """Every body taken through the passes; the graph around sees a loop as one operation."""
+def optimise_bodies(graph: Graph, optimise: Optimise, unfused: Optimise | None) -> Graph:
+    """Every body taken through the passes; the graph around sees a loop as one operation. `unfused` are the passes
+    without those that make kernels, for bodies that become one kernel with their loop (`register_loops.py`)."""
     if not any(node.op.kind == "control" for node in graph.nodes):
         return graph
 
     def each(node: Node) -> Node:
-        return with_bodies(node, lambda body: body.map(optimise)) if node.op.kind == "control" else node
+        if node.op.kind != "control":
+            return node
+        made = with_bodies(node, lambda body: body.map(optimise))
+        if unfused is not None and node.op.name != "switch":
+            plain = with_bodies(node, lambda body: body.map(unfused))
+            if fits_registers(node, bodies_of(plain), bodies_of(made)):
+                return make(plain.op, plain.inputs, dict(plain.attributes) | {"registers": True}, origin=node.origin)
+        return made
 
     return merge_scans(graph).map(each)
 

@@ -267,7 +267,7 @@ class Tensor(Operators):
 
     def numpy(self, copy: bool = False) -> np.ndarray:
         """The elements as NumPy: a read-only view, or a copy of its own. bfloat16, which NumPy lacks, as float32."""
-        if tracing.transformed and self.dtype.is_float:
+        if tracing.transformed and self.dtype.is_inexact:
             check_leaves(self)
         return self._values(copy)
 
@@ -404,7 +404,7 @@ def realise(*tensors: Tensor) -> None:
     for tensor, node, buffer in zip(waiting, nodes, buffers, strict=True):
         with _settling:
             _settle(tensor, node, buffer, of_data and node.op.name != "copy")
-            if differentiable and node.dtype.is_float:  # its gradient may be asked for later
+            if differentiable and node.dtype.is_inexact:  # its gradient may be asked for later
                 _keep_program(tensor, node)
 
 

@@ -52,8 +52,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text to a file that the user names: whole or not at all where it is one, and straight to a device or a
-    pipe, such as /dev/stdout.
+    """Write a text in UTF-8, as `write_bytes` does.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -62,13 +61,27 @@ def write_text(path: Path, text: str) -> None:
     >>> path.read_text()
     'all'
     """
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write to a file that the user names: whole or not at all where it is one, and straight to a device or a pipe,
+    such as /dev/stdout.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> path = Path(tempfile.mkdtemp()) / "a"
+    >>> write_bytes(path, b"all")
+    >>> path.read_bytes()
+    b'all'
+    """
     with storing(path):
         place = path.resolve()  # what a link leads to is replaced, not the link
         if place.exists() and not place.is_file():
-            place.write_text(text, encoding="utf-8")
+            place.write_bytes(data)
             return
         with atomic_file(place) as file:
-            file.write(text.encode())
+            file.write(data)
 
 
 @contextmanager

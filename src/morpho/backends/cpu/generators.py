@@ -21,6 +21,7 @@ from morpho.program.kernel import Kernel
 GENERATORS: dict[str, str] = {
     "LoopKernel": "morpho.backends.cpu.loops.generate",
     "ScanKernel": "morpho.backends.cpu.loops.sequential.scan_code",
+    "RegisterLoop": "morpho.backends.cpu.loops.sequential.register_loop_code",
     "ScatterKernel": "morpho.backends.cpu.loops.sequential.scatter_code",
     "GemmKernel": "morpho.backends.cpu.gemm.gemm_code",
     "PackKernel": "morpho.backends.cpu.gemm.packing.pack_code",

@@ -23,6 +23,8 @@ from morpho.cli.planning.measure_layers import best_of, layer_times
 from morpho.plan.cluster.files import NAME
 from morpho.plan.model.card import ModelCard
 from morpho.runtime.measure import machine_profile
+from morpho.weights.atomic import write_text
+from morpho.weights.errors import StorageError
 
 ROWS, INNER, COLUMNS = 512, 1024, 1024
 TYPES = ("f32", "f16", "bf16", "int8", "q4")
@@ -85,8 +87,8 @@ def _keep(path: Path, data: dict[str, Any]) -> None:
     if settings.get().cache:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.write_text(json.dumps(data, indent=1), encoding="utf-8")
-        except OSError as error:
+            write_text(path, json.dumps(data, indent=1))
+        except (OSError, StorageError) as error:
             print(f"# not kept: {error}", file=sys.stderr)
 
 

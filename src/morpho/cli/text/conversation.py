@@ -7,7 +7,7 @@ import sys
 
 from morpho.base.errors import ArgumentError, MorphoError, fail
 from morpho.cli.guard import show_error
-from morpho.cli.text.writing import Writer, answer, stream
+from morpho.cli.text.writing import USUAL_TOKENS, Writer, answer, stream
 
 PROMPT = "> "
 Message = dict[str, str]
@@ -49,7 +49,7 @@ def _turn(writer: Writer, before: list[Message], line: str) -> list[Message]:
     """Answer a line; the conversation with both."""
     messages = [*before, {"role": "user", "content": line}]
     ids = writer.chat(messages)
-    room = min(writer.sampling.tokens, writer.network.context // 4)
+    room = min(writer.sampling.tokens or USUAL_TOKENS, writer.network.context // 4)
     forgotten = 0
     while len(messages) > 1 and len(ids) > writer.network.context - room:
         messages, forgotten = messages[2:], forgotten + 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import morpho as mo
@@ -125,6 +124,4 @@ def _writer(model: str | None, sampling: Sampling, chat: bool | None) -> Writer:
     talks = bool(tokenizer.chat_template) if chat is None else chat
     if talks and not tokenizer.chat_template:
         raise fail(ArgumentError, "run", f"{place.name} has no chat template", "leave out --chat")
-    usual = 0.0 if talks else 0.8
-    chosen = replace(sampling, temperature=usual) if sampling.temperature is None else sampling
-    return Writer(network, tokenizer, chosen, talks)
+    return Writer(network, tokenizer, sampling.completed(network.defaults, talks), talks)

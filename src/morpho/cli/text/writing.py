@@ -5,26 +5,51 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.cli.text.stop_text import StopText
+from morpho.models.text.generation_keys import Defaults
 from morpho.weights.text.chat import render_chat
+
+USUAL_TOKENS, USUAL_TEMPERATURE, USUAL_TOP_K = 120, 0.8, 50
+ALL = 1 << 30  # more tokens than any vocabulary has
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen."""
+    """How the next token is chosen; None where the user does not say."""
 
-    tokens: int = 120
-    temperature: float | None = None  # None: 0 when talking, else 0.8
-    top_k: int = 50
-    top_p: float = 1.0
-    penalty: float = 1.0
+    tokens: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None  # 0: all
+    top_p: float | None = None
+    penalty: float | None = None
     seed: int | None = None
     stop: tuple[str, ...] = ()
+
+    def completed(self, said: Defaults, talks: bool) -> Sampling:
+        """With what the model's files say (generation_config.json) where the user does not, else what is usual here. A
+        file that says how to draw says all of it: without its `top_k` there is none.
+
+        >>> Sampling(top_p=0.5).completed(Defaults(temperature=0.6, top_k=20), talks=True)
+        Sampling(tokens=120, temperature=0.6, top_k=20, top_p=0.5, penalty=1.0, seed=None, stop=())
+        """
+        draws = said.temperature is not None
+        tokens = self.tokens if self.tokens is not None else said.max_new_tokens
+        if tokens is None and said.max_length is None:
+            tokens = USUAL_TOKENS  # else the length of the prompt decides
+        return replace(
+            self, tokens=tokens,
+            temperature=_first(self.temperature, said.temperature, 0.0 if talks else USUAL_TEMPERATURE),
+            top_k=_first(self.top_k, said.top_k, ALL if draws else USUAL_TOP_K) or ALL,
+            top_p=_first(self.top_p, said.top_p, 1.0), penalty=_first(self.penalty, said.repetition_penalty, 1.0))
+
+
+def _first(*values: Any) -> Any:
+    return next(value for value in values if value is not None)
 
 
 @dataclass(frozen=True)
@@ -88,7 +113,7 @@ def stream(writer: Writer, ids: list[int], prompt: str = "") -> str:
     print(flush=True)
     speed = time.perf_counter() - first
     rate = f"{(count - 1) / speed:.1f} tokens/s" if count > 1 and speed > 0 else "-"
-    full = len(ids) + count >= network.context and count < sampling.tokens and not stop.found
+    full = len(ids) + count >= network.context and count < (sampling.tokens or ALL) and not stop.found
     ending = f", the context of {network.context} tokens is full" if full else ", interrupted" if interrupted else ""
     print(f"[{count} tokens, first after {first - started:.2f} s, {rate}, seed {seed}{ending}]", file=sys.stderr)
     return "".join(text)

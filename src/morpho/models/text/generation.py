@@ -20,6 +20,7 @@ from morpho.models.base import LanguageModel
 from morpho.models.text.generators import lending
 from morpho.models.text.prompts import prompts_of
 from morpho.models.text.sampling import Sampling
+from morpho.models.text.stop_strings import StopStrings
 
 MOST_ROWS = 16  # prompts that go through at once
 AHEAD = 256  # new tokens that a cache has room for at first; more move to one of twice the length
@@ -55,8 +56,9 @@ def generate(model: LanguageModel, ids: Any, *, mask: Any = None, max_new_tokens
     number = as_whole(seed)
     if seed is not None and (number is None or number < 0):
         raise fail(ArgumentError, "generate", f"seed={seed!r} is not a whole number of at least 0")
-    answers = [_Answer(prompt, count, sampling, np.random.default_rng(number), *_stops(stop, tokenizer, model),
-                       tokenizer) for prompt, count in zip(prompts, counts, strict=True)]
+    stops, strings = _stops(stop, tokenizer, model)
+    answers = [_Answer(prompt, count, sampling, np.random.default_rng(number), stops, StopStrings(strings, tokenizer))
+               for prompt, count in zip(prompts, counts, strict=True)]
     return _rows(model, answers) if several else _tokens(model, answers[0])
 
 
@@ -79,21 +81,22 @@ class _Answer:
     """What follows one prompt, as far as it is made."""
 
     def __init__(self, prompt: list[int], count: int, sampling: Sampling, rng: np.random.Generator, stops: set[int],
-                 strings: list[str], tokenizer: Any) -> None:
+                 strings: StopStrings) -> None:
         self.prompt, self.count, self.sampling, self.rng = prompt, count, sampling, rng
-        self.stops, self.strings, self.tokenizer = stops, strings, tokenizer
+        self.stops, self.strings = stops, strings
         self.made: list[int] = []
+        self.seen = set(prompt)  # for the penalty of repetition
         self.ended = count == 0
 
     def take(self, logits: np.ndarray) -> int | None:
         """The next token, or None if it ends the text."""
-        token = self.sampling.choose(logits, self.prompt + self.made, self.rng)
+        token = self.sampling.choose(logits, self.seen, self.rng)
         if token in self.stops:
             self.ended = True
             return None
         self.made.append(token)
-        self.ended = len(self.made) >= self.count or (
-            bool(self.strings) and any(string in self.tokenizer.decode(self.made) for string in self.strings))
+        self.seen.add(token)
+        self.ended = self.strings.push(token) or len(self.made) >= self.count
         return token
 
 
@@ -152,6 +155,8 @@ def _together(model: LanguageModel, answers: list[_Answer]) -> None:
 def _stops(stop: Any, tokenizer: Any, model: LanguageModel) -> tuple[set[int], list[str]]:
     parts = [stop] if isinstance(stop, int | str) else [*stop]
     strings = [part for part in parts if isinstance(part, str)]
+    if "" in strings:
+        raise fail(ArgumentError, "generate", "an empty text cannot be stopped at", "leave it out of stop=")
     if strings and tokenizer is None:
         raise fail(ArgumentError, "generate", f"the stop string {strings[0]!r} needs text",
                    "pass tokenizer=, which has decode()")

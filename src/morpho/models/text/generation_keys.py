@@ -64,10 +64,10 @@ class Defaults:
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Defaults:
         """Out of the settings of a file. Without `do_sample` its temperature and cuts are not used: the likeliest
-        token is taken."""
+        token is taken, by a file that says false always."""
         found = {field.name: said.get(field.name) for field in fields(cls)}
         if not said.get("do_sample"):
-            found.update(temperature=None, top_k=None, top_p=None)
+            found.update(temperature=0.0 if said.get("do_sample") is False else None, top_k=None, top_p=None)
         else:
             found["temperature"] = 1.0 if found["temperature"] is None else found["temperature"]
             found["top_k"] = USUAL_TOP_K if found["top_k"] is None else found["top_k"]
@@ -77,4 +77,8 @@ class Defaults:
     def to_dict(self) -> dict[str, Any]:
         """As generation_config.json has it."""
         found = {name: value for name, value in asdict(self).items() if value is not None}
-        return {"do_sample": True, "top_k": 0, **found} if self.temperature is not None else found
+        if self.temperature is None:
+            return found
+        if self.temperature == 0:  # the file of another library would divide by it
+            return {"do_sample": False, **{name: value for name, value in found.items() if name != "temperature"}}
+        return {"do_sample": True, "top_k": 0, **found}

@@ -33,16 +33,23 @@ def _named(name: str, function: Callable[..., Any], text: str) -> type[Module]:
     return type(name, (_Activation,), {"function": staticmethod(function), "__doc__": text, "__module__": __name__})
 
 
+# Pieces chosen by where x lies: nothing is multiplied by 0 at an infinity, NaN stays NaN, and at the corners the slope
+# is that of the outer piece, as in PyTorch.
+def _pieces(x: mo.Tensor, low: float, high: float, below: Any, between: Any, above: Any) -> mo.Tensor:
+    return mo.where(x <= low, below, mo.where(x >= high, above, between))
+
+
 def _hardswish(x: mo.Tensor) -> mo.Tensor:
-    return x * mo.clip(x + 3, 0, 6) / 6
+    inside = _pieces(x, -3, 3, 0.0, x, 0.0)  # where it does not count its square would overflow, and its slope be NaN
+    return _pieces(x, -3, 3, -0.0, inside * (inside + 3) / 6, x)
 
 
 def _hardsigmoid(x: mo.Tensor) -> mo.Tensor:
-    return mo.clip(x + 3, 0, 6) / 6
+    return _pieces(x, -3, 3, 0.0, (x + 3) / 6, 1.0)
 
 
 ReLU = _named("ReLU", mo.relu, "max(x, 0).")
-ReLU6 = _named("ReLU6", lambda x: mo.clip(x, 0, 6), "x between 0 and 6.")
+ReLU6 = _named("ReLU6", lambda x: _pieces(x, 0, 6, 0.0, x, 6.0), "x between 0 and 6.")
 SELU = _named("SELU", mo.selu, "The self-normalising ELU.")
 SiLU = _named("SiLU", mo.silu, "x * sigmoid(x).")
 Mish = _named("Mish", mo.mish, "x * tanh(softplus(x)).")

@@ -7,7 +7,7 @@ from typing import Any
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.nn.losses.reduction import alike, reduced
-from morpho.tensor.autodiff.gradient import custom_gradient
+from morpho.tensor.autodiff.custom import custom_gradient
 
 
 def binary_cross_entropy(input: Any, target: Any, weight: Any = None, *, reduction: str = "mean") -> mo.Tensor:

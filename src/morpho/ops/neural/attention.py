@@ -18,8 +18,23 @@ from morpho.base.dims import Size, divide
 from morpho.base.dtypes import bool_, int64
 from morpho.base.errors import DTypeError, ShapeError, fail
 from morpho.ir.node import Node, build
-from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
-from morpho.ops.algebra import add, cast, constant, constant_like, expand, mul, permute, reduce, reshape, sub, where
+from morpho.ir.op import JOINT, Attributes, Op, Spec, register
+from morpho.ops.algebra import (
+    add,
+    cast,
+    constant,
+    constant_like,
+    expand,
+    mul,
+    neg,
+    permute,
+    reduce,
+    reshape,
+    sub,
+    where,
+    zeros_like,
+)
+from morpho.ops.batching import elementwise
 from morpho.ops.sources import pick
 
 NUMERICS = "blocks of 64 keys, one FMA chain per score and per result"
@@ -109,19 +124,79 @@ def _reference_backward(attributes: Attributes, q: Any, k: Any, v: Any, ct: Any,
 
 
 # -- gradient ------------------------------------------------------------------------------------------------------
-def _vjp(node: Node, ct: Node) -> list[Node | None]:
-    """The blocks are computed again from the logarithms; nothing of the size of the scores is kept."""
+def _vjp(node: Node, cotangents: Sequence[Node | None]) -> list[Node | None]:
+    """The blocks are computed again from the logarithms; nothing of the size of the scores is kept. The slope of a
+    logarithm with respect to the scores is the row of probabilities, so its cotangent is one more part of `delta`."""
     q, k, v, *extra = node.inputs
     wide = node.dtype.compute
+    ct, of_logarithm = cotangents
+    if ct is None:
+        ct = zeros_like(pick(node, 0))
     last = len(ct.shape) - 1
     delta = reduce("sum", mul(cast(ct, wide), cast(pick(node, 0), wide)), (last,))
     delta = reshape(delta, ct.shape[:-1])
+    if of_logarithm is not None:
+        delta = sub(delta, of_logarithm)
     lse = pick(node, 1)
     found = build("attention_backward", q, k, v, ct, lse, delta, *extra, **node.attributes)
     gradients: list[Node | None] = [pick(found, index) for index in range(3)]
     if node["masked"]:
         gradients.append(_mask_gradient(node, ct, lse, delta) if extra[0].dtype.is_float else None)
     return gradients + [None] * node["moving"]
+
+
+def _vjp_backward(node: Node, cotangents: Sequence[Node | None]) -> list[Node | None]:
+    """The second derivative in plain products, of the size of the scores. With p = exp(s - lse), w = ct v^T - delta and
+    ds = p w the results are dq = scale ds k, dk = scale ds^T q and dv = p^T ct."""
+    q, k, v, ct, lse, delta, *extra = node.inputs
+    wide = node.dtype.compute
+    to_q, to_k, to_v = (zeros_like(x) if one is None else one
+                        for one, x in zip(cotangents, (q, k, v), strict=True))
+    q, ct, to_q = (cast(x, wide) for x in (q, ct, to_q))
+    k, v, to_k, to_v = (_repeated(cast(x, wide), node) for x in (k, v, to_k, to_v))
+    shape = (*q.shape[:-1], k.shape[-2])
+    scale = constant_like(q, node["scale"])
+    scores = build("matmul", mul(q, scale), _turned(k))
+    if node["masked"] and extra[0].dtype.is_float:
+        scores = add(scores, cast(extra[0], wide))
+    powers = build("exp", sub(scores, expand(reshape(lse, (*lse.shape, 1)), shape)))
+    seen = _seen(node, shape) if node["causal"] else None
+    if node["masked"] and not extra[0].dtype.is_float:
+        seen = extra[0] if seen is None else build("logical_and", seen, extra[0])
+    if seen is not None:
+        powers = where(seen, powers, zeros_like(powers))
+    inner = sub(build("matmul", ct, _turned(v)), expand(reshape(delta, (*delta.shape, 1)), shape))
+    slopes = mul(powers, inner)
+    to_slopes = add(build("matmul", mul(to_q, scale), _turned(k)), build("matmul", mul(q, scale), _turned(to_k)))
+    to_inner = mul(powers, to_slopes)
+    to_scores = mul(powers, add(mul(to_slopes, inner), build("matmul", ct, _turned(to_v))))
+    last = (len(shape) - 1,)
+    found: list[Node | None] = [
+        mul(scale, add(build("matmul", to_scores, k), build("matmul", slopes, to_k))),
+        _gathered(add(build("matmul", _turned(to_scores), mul(q, scale)),
+                      build("matmul", _turned(slopes), mul(to_q, scale))), node.inputs[1]),
+        _gathered(build("matmul", _turned(to_inner), ct), node.inputs[2]),
+        add(build("matmul", to_inner, v), build("matmul", powers, to_v)),
+        neg(reshape(reduce("sum", to_scores, last), lse.shape)), neg(reshape(reduce("sum", to_inner, last), lse.shape))]
+    if node["masked"]:
+        found.append(to_scores if extra[0].dtype.is_float else None)
+    found += [None] * node["moving"]
+    return [None if part is None else cast(part, x.dtype) for part, x in zip(found, node.inputs, strict=True)]
+
+
+def _turned(x: Node) -> Node:
+    rank = len(x.shape)
+    return permute(x, (*range(rank - 2), rank - 1, rank - 2))
+
+
+def _gathered(x: Node, like: Node) -> Node:
+    """What `_repeated` spread over the heads that share it, added up again."""
+    if x.shape == like.shape:
+        return x
+    group = divide(x.shape[-3], like.shape[-3])
+    assert group is not None
+    apart = reshape(x, (*like.shape[:-2], group, *like.shape[-2:]))
+    return reshape(reduce("sum", apart, (len(like.shape) - 2,)), like.shape)
 
 
 def _mask_gradient(node: Node, ct: Node, lse: Node, delta: Node) -> Node:
@@ -141,7 +216,7 @@ def _mask_gradient(node: Node, ct: Node, lse: Node, delta: Node) -> Node:
 
 def _repeated(x: Node, node: Node) -> Node:
     """Heads of k or v once for every query head."""
-    heads: Size = node.shape[-3]
+    heads: Size = node.inputs[0].shape[-3]
     if x.shape[-3] == heads:
         return x
     group = divide(heads, x.shape[-3])
@@ -165,9 +240,8 @@ def _seen(node: Node, shape: tuple[Size, ...]) -> Node:
     return seen
 
 
-ATTENTION = register(Op("attention", "contract", _infer, _vjp, _reference, 2, NUMERICS, arity=(3, 5),
-                        autocast="attention"))
+ATTENTION = register(Op("attention", "contract", _infer, _vjp, _reference, 2, NUMERICS,
+                        frozenset({JOINT}), arity=(3, 5), autocast="attention", batch=elementwise))
 ATTENTION_BACKWARD = register(Op(
-    "attention_backward", "contract", _infer_backward,
-    NoGradient("the gradient of attention's gradient is not written", missing=True), _reference_backward, 4, NUMERICS,
-    arity=(6, 8)))
+    "attention_backward", "contract", _infer_backward, _vjp_backward, _reference_backward, 4, NUMERICS,
+    frozenset({JOINT}), arity=(6, 8), batch=elementwise))

@@ -14,9 +14,10 @@ import numpy as np
 
 from morpho.base.dims import Shape, Size, product
 from morpho.base.errors import DTypeError, ShapeError, fail
-from morpho.ir.node import Node, build
+from morpho.ir.node import Node, build, make
 from morpho.ir.op import TWO, Attributes, Op, Spec, register
 from morpho.ops.algebra import constant, expand, permute, reshape
+from morpho.ops.batching import Rows
 from morpho.ops.move import window_count
 
 Pair = tuple[Size, Size]
@@ -123,5 +124,26 @@ def _vjp(node: Node, ct: Node) -> list[Node]:
     return [spread, _weight_gradient(node, ct)]
 
 
+def _batch(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Rows) -> Node:
+    """Rows are more images where all have the same kernels, and more groups of channels where each has its own."""
+    size, (x, weight) = rows.size, inputs
+    if not batched[1]:
+        flat = reshape(x, (size * x.shape[1], *x.shape[2:]))
+        found = make(node.op, (flat, weight), node.attributes)
+        return reshape(found, (size, x.shape[1], *found.shape[1:]))
+    if not isinstance(size, int):
+        raise fail(ShapeError, "vmap", f"a convolution by {size} sets of kernels, a number known only at the call",
+                   "give mo.compile a fixed number of rows")
+    kernels = reshape(weight, (size * weight.shape[1], *weight.shape[2:]))
+    attributes = dict(node.attributes)
+    if batched[0] or node["groups"] != 1:  # the channels of each row side by side
+        x, _ = rows.all(inputs, batched)
+        attributes["groups"] = node["groups"] * size
+        x = reshape(permute(x, (1, 0, 2, 3, 4)), (x.shape[1], size * x.shape[2], *x.shape[3:]))
+    found = make(node.op, (x, kernels), attributes)
+    return permute(reshape(found, (found.shape[0], size, weight.shape[1], *found.shape[2:])), (1, 0, 2, 3, 4))
+
+
 CONV = register(Op("conv", "contract", _infer, _vjp, _reference, 2,
-                   "one FMA chain per output, k = (channel, row, column) ascending", arity=TWO, autocast="convolution"))
+                   "one FMA chain per output, k = (channel, row, column) ascending", arity=TWO, autocast="convolution",
+                   batch=_batch))

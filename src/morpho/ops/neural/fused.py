@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from morpho.base.errors import AxisError, DTypeError, ShapeError, fail
-from morpho.ir.node import Node, build
+from morpho.ir.node import Node, build, make
 from morpho.ir.op import ONE, Arity, Attributes, Gradient, Op, Spec, register
-from morpho.ops.algebra import add, cast, constant, constant_like, expand, mean, mul, reduce, reshape, sub
+from morpho.ops.algebra import add, cast, constant, constant_like, div, expand, mean, mul, reduce, reshape, sub, where
+from morpho.ops.batching import Rows
 
 
 def _infer_rows(name: str, keeps: bool) -> Callable[[Sequence[Spec], Attributes], Spec]:
@@ -114,7 +115,13 @@ def _log_softmax_rule(node: Node, ct: Node) -> list[Node]:
 
 
 def _logsumexp_rule(node: Node, ct: Node) -> list[Node]:
-    shares = _shares(node)
+    """The shares of the elements. Of an infinite sum, where softmax has none: all to the elements that are +inf,
+    evenly; none to anything where all are -inf, so that a row that is masked out has no say."""
+    shares, x = _shares(node), cast(node.inputs[0], node.dtype.compute)
+    top = cast(node, node.dtype.compute)
+    hit = cast(build("equal", x, constant_like(x, math.inf)), x.dtype)
+    hits = build("maximum", reduce("sum", hit, node["axes"]), constant_like(top, 1))
+    shares = where(expand(build("isinf", top), x.shape), div(hit, expand(hits, x.shape)), shares)
     return [cast(mul(expand(cast(ct, shares.dtype), shares.shape), shares), node.dtype)]
 
 
@@ -136,6 +143,21 @@ def _norm_rule(centre: bool) -> Callable[[Node, Node], list[Node]]:
         return [cast(part, node.dtype) for part in parts]
 
     return rule
+
+
+def _batch(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Rows) -> Node:
+    """Weights are the same for all rows of a kernel: where each row of the batch has its own, they come after it, in
+    the dtype that it computes in."""
+    x = rows.all(inputs[:1], batched[:1])[0]
+    attributes = {**node.attributes, "axes": tuple(axis + 1 for axis in node["axes"])}
+    if not any(batched[1:]):
+        return make(node.op, (x, *inputs[1:]), attributes)
+    found = make(node.op, (cast(x, node.dtype.compute),), attributes)
+    shape = tuple(size if i in attributes["axes"] else 1 for i, size in enumerate(found.shape))
+    for other, has, combine in zip(inputs[1:], batched[1:], (mul, add), strict=False):
+        placed = reshape(other, (rows.size, *shape[1:]) if has else shape)
+        found = combine(found, cast(expand(placed, found.shape), found.dtype))
+    return cast(found, node.dtype)
 
 
 def wide(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -189,7 +211,7 @@ def _reference_norm(attributes: Attributes, x: Any, affine: Sequence[Any], centr
 def _row_op(name: str, keeps: bool, vjp: Gradient, reference: Callable[..., Any], flops: int,
             composition: Callable[[Node], Node], arity: Arity = ONE) -> Op:
     return register(Op(name, "fused", _infer_rows(name, keeps), vjp, wide(reference), flops, "row kernel",
-                       composition=composition, arity=arity, autocast="full"))
+                       composition=composition, arity=arity, autocast="full", batch=_batch))
 
 
 SOFTMAX = _row_op("softmax", True, _softmax_rule, _reference_softmax, 20, _softmax)

@@ -30,6 +30,7 @@ from morpho.ops.algebra import (
     where,
     zeros_like,
 )
+from morpho.ops.batching import along_axes
 from morpho.ops.index import out_of_range
 from morpho.ops.neural.fused import reference_shift, shares_of, shifted, wide
 
@@ -165,4 +166,4 @@ def _reference(attributes: Attributes, logits: Any, target: Any) -> Any:
 
 
 CROSS_ENTROPY = register(Op(NAME, "fused", _infer, _rule, _reference, 24, "row kernel",
-                            frozenset({"checks"}), _composition, TWO, "full"))
+                            frozenset({"checks"}), _composition, TWO, "full", batch=along_axes))

@@ -15,9 +15,10 @@ import numpy as np
 
 from morpho.base.dtypes import float32, float64, uint8
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
-from morpho.ir.node import Node, build
+from morpho.ir.node import Node, build, make
 from morpho.ir.op import ONE, TWO, Attributes, NoGradient, Op, Spec, register
 from morpho.ops.algebra import cast, expand, reshape
+from morpho.ops.batching import Rows, loop
 
 BLOCK = 32  # values that share a scale
 
@@ -80,8 +81,15 @@ def _reference_dequantise(attributes: Attributes, data: Any) -> Any:
     return values.reshape(rows, count * BLOCK)
 
 
+def _batch_dequantise(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Rows) -> Node:
+    data = inputs[0]
+    found = build("dequantise", reshape(data, (data.shape[0] * data.shape[1], data.shape[2])), kind=node["kind"])
+    return reshape(found, (*data.shape[:2], found.shape[1]))
+
+
 DEQUANTISE = register(Op("dequantise", "host", _infer_dequantise, NoGradient("quantised values do not vary"),
-                         _reference_dequantise, 2, "d * q exact, + m rounded once", arity=ONE))
+                         _reference_dequantise, 2, "d * q exact, + m rounded once", arity=ONE,
+                         batch=_batch_dequantise))
 
 
 # -- the product -------------------------------------------------------------------------------------------------------
@@ -108,6 +116,10 @@ def _reference(attributes: Attributes, a: Any, b: Any) -> Any:
         return np.matmul(np.asarray(a, np.float32), _reference_dequantise(attributes, b).T)
 
 
+def _batch(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Rows) -> Node:
+    return loop(node, inputs, batched, rows) if batched[1] else make(node.op, inputs, node.attributes)
+
+
 MATMUL_QUANTISED = register(Op(
     "matmul_quantised", "contract", _infer, _vjp, _reference, 2, "one float32 FMA chain per output, k ascending",
-    arity=TWO))
+    arity=TWO, batch=_batch))

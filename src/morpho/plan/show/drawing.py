@@ -11,6 +11,7 @@ Everything is black, white and grey, so that it prints; what differs does so by 
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from morpho.base.distribution import install
 from morpho.base.errors import ArgumentError, DeviceError, fail
+from morpho.weights.atomic import write_bytes
 
 FONT = "DejaVu Sans, Helvetica, Arial, sans-serif"
 CHARACTER = 0.6  # mean width of a letter, in units of its height
@@ -92,17 +94,17 @@ class Drawing:
         self.items.append(Words(x, y, text, size, anchor, bold, halo))
 
     def save(self, path: str | Path) -> Path:
-        """Write the picture; the ending of the name decides: .svg, or .png with `pip install 'morpho-tensor[plot]'`."""
+        """Write the picture, whole or not at all; the ending of the name decides: .svg, or .png with `pip install
+        'morpho-tensor[plot]'`."""
         path = require_ending(path)
-        try:
-            if path.suffix == ".svg":
-                path.write_text(self.svg(), encoding="utf-8")
-            else:
-                _figure(self).savefig(path)
-        except OSError as error:
-            raise fail(ArgumentError, "plot", f"{path} cannot be written: {error.strerror or error}",
-                       "give a path in a folder of yours") from None
+        write_bytes(path, self.svg().encode() if path.suffix == ".svg" else self.png())
         return path
+
+    def png(self) -> bytes:
+        """The picture as the bytes of a PNG file; needs the `plot` extra."""
+        buffer = io.BytesIO()
+        _figure(self).savefig(buffer, format="png")
+        return buffer.getvalue()
 
     def svg(self) -> str:
         """The picture as SVG text."""

@@ -16,6 +16,7 @@ import numpy as np
 from morpho.base.dtypes import float32, float64
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, rebuild
+from morpho.ops.identity import meant
 from morpho.runtime.memory.buffer import Buffer, allocate, view_memory
 
 LIFTS = "lifts constants"
@@ -67,13 +68,19 @@ def abstract(outputs: Sequence[Node], lift: bool = False) -> tuple[Graph, list[B
             done[node.serial] = by_buffer[key]
             stack.pop()
             continue
-        waiting = [child for child in node.inputs if child.serial not in done]
+        same = meant(node)
+        needs = node.inputs if same is None else (same,)
+        waiting = [child for child in needs if child.serial not in done]
         if waiting:
             stack.extend(waiting)
             continue
+        if same is not None:
+            done[node.serial] = done[same.serial]
+            stack.pop()
+            continue
         lifts = lift and LIFTS in node.op.properties and any(number_below(child) is None for child in node.inputs)
         inputs = [operand(child) if lifts else done[child.serial] for child in node.inputs]
-        done[node.serial] = inputs[0] if "identity" in node.op.properties else rebuild(node, inputs)
+        done[node.serial] = rebuild(node, inputs)
         stack.pop()
     return Graph(tuple(done[node.serial] for node in outputs)), buffers
 

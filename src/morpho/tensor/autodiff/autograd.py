@@ -60,7 +60,7 @@ def set_requires_grad(tensor: Tensor, wanted: bool = True) -> Tensor:
         if isinstance(track, Node):
             tensor._track = None
         return tensor
-    if not tensor.dtype.is_float:
+    if not tensor.dtype.is_inexact:
         raise fail(DTypeError, "requires_grad", f"dtype {tensor.dtype} has no gradient", "convert with astype")
     node = tensor.program()
     if node.inputs and tracing.current is not None:
@@ -173,9 +173,12 @@ def backward(tensor: Tensor, gradient: Any = None, *, retain_graph: bool = False
 
 
 def _cotangent(tensor: Tensor, root: Node, gradient: Any) -> Node:
-    if not root.dtype.is_float:
+    if not root.dtype.is_inexact:
         raise fail(DTypeError, "backward", f"a value of dtype {root.dtype} has no gradient")
     if gradient is None:
+        if root.dtype.is_complex:
+            raise fail(DTypeError, "backward", "a complex value does not grow or fall",
+                       "take mo.real(x) or mo.abs(x) of it, or give its gradient")
         if root.shape != ():
             raise fail(ShapeError, "backward", f"a value of shape {root.shape} is not a single number",
                        "reduce it with sum() or mean(), or say what each element counts for")

@@ -8,15 +8,17 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from morpho.base.errors import ArgumentError, CompileError, fail
-from morpho.ir.node import Node, build
+from morpho.ir.node import Node, build, toposort
 
 
 class _Modes(threading.local):
-    """A `Trace`, a block without gradients, functions that `mo.grad` and its like are calling."""
+    """A `Trace`, a block without gradients, functions that `mo.grad` and its like are calling, and those of `mo.vmap`.
+    """
 
     current: Any = None
     gradients_off = False
     transformed = 0
+    batched = 0
 
 
 tracing = _Modes()
@@ -40,10 +42,19 @@ def check_own(nodes: Iterable[Node], trace: Any) -> None:
     """An error where a program holds an argument of another trace than this one, or of any where it is None: nothing
     says which value it would have."""
     for node in nodes:
+        if node.op.name == "parameter" and "row" in node.attributes:
+            raise fail(ArgumentError, "vmap", "a value inside the function stands for every row at once and has no "
+                                              "number of its own",
+                       "use mo.where instead of if, keep numpy() and item() outside, and return what is wanted")
         if node.op.name == "parameter" and node.attributes.get("trace") not in (None, trace and trace.number):
             raise fail(CompileError, "compile", "a tensor left the compiled function that made it, other than in its "
                                                 "result, and has no value",
                        "return it in a tuple, list or dict, or keep it in a mo.State")
+
+
+def has_rows(tensor: Any) -> bool:
+    """Whether a value stands for every row of a batch, inside a function of `mo.vmap`."""
+    return not tensor.is_realised and any("row" in node.attributes for node in toposort([tensor.program()]))
 
 
 def watch(tensor: Any, node: Node) -> None:
@@ -76,7 +87,7 @@ def owner(node: Node) -> Any:
 
 def detached(node: Node) -> Node:
     """The same value, through which no gradient flows; a leaf that nobody wants a gradient of is that already."""
-    if node.op.name == "detach" or not node.dtype.is_float or not (node.inputs or owner(node) is not None):
+    if node.op.name == "detach" or not node.dtype.is_inexact or not (node.inputs or owner(node) is not None):
         return node
     return build("detach", node)
 

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce, wraps
 from typing import Any
 
-import numpy as np
-
-from morpho.base.checks import as_whole
-from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
-from morpho.base.trees import flatten, unflatten
+from morpho.base.errors import ArgumentError, DTypeError, fail
+from morpho.base.trees import flatten
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
 from morpho.ir.op import JOINT, NoGradient
 from morpho.ir.views import literal
 from morpho.ops import control
-from morpho.ops.algebra import add, cast, constant, constant_like, expand, zeros_like
-from morpho.ops.identity import mark
+from morpho.ops.algebra import add, constant, constant_like, expand, zeros_like
 from morpho.passes.canonical import inline_without_gradient
-from morpho.tensor.autodiff.grad_mode import tracing, watch
+from morpho.tensor.autodiff.arguments import Inputs, matching, positions_among, wanted_positions
 from morpho.tensor.autodiff.regions import Regions
-from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
 
 
@@ -142,76 +137,6 @@ def _side_by_side(pieces: list[Node], axis: int) -> list[Node]:
 
 
 # -- functions ---------------------------------------------------------------------------------------------------------
-class _Inputs:
-    """Arguments to differentiate with respect to, as trees, with a node of its own for every float tensor in them."""
-
-    def __init__(self, operation: str, arguments: Sequence[Any]) -> None:
-        self.leaves: list[Tensor] = []
-        self.structures, self.widths = [], []
-        for argument in arguments:
-            tensors: list[Any] = []
-            whole = argument if isinstance(argument, Tensor | tuple | list | dict) else asarray(argument)
-            self.structures.append(flatten(_with_numbers(whole), tensors))
-            self.widths.append(len(tensors))
-            self.leaves += [Tensor.of_node(mark(asarray(tensor).program())) for tensor in tensors]
-        for leaf in self.leaves:
-            if not leaf.dtype.is_float:
-                raise fail(DTypeError, operation, f"dtype {leaf.dtype} has no gradient", "convert with astype")
-        self.nodes = [leaf.program() for leaf in self.leaves]
-        for leaf, node in zip(self.leaves, self.nodes, strict=True):
-            watch(leaf, node)  # a value that the function prints on its way keeps its program
-
-    def apply(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Call the function that is differentiated; values that leave it for NumPy meanwhile are an error."""
-        tracing.transformed += 1
-        try:
-            return function(*arguments, **named)
-        finally:
-            tracing.transformed -= 1
-
-    def trees(self, tensors: Sequence[Tensor]) -> list[Any]:
-        items = iter(tensors)
-        return [unflatten(structure, items) for structure in self.structures]
-
-
-def _with_numbers(tree: Any) -> Any:
-    """The tree with tensors in place of its numbers, which are differentiated like those given directly."""
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*[_with_numbers(item) for item in tree])
-    if isinstance(tree, tuple | list):
-        return type(tree)([_with_numbers(item) for item in tree])
-    if isinstance(tree, dict):
-        return {key: _with_numbers(item) for key, item in tree.items()}
-    return asarray(tree) if isinstance(tree, int | float | complex | np.number | np.bool) else tree
-
-
-def _wanted(argnums: Any) -> tuple[list[int], bool]:
-    """Positions as they are given, and whether it is one by itself."""
-    alone = as_whole(argnums)
-    if alone is not None:
-        return [alone], True
-    several = isinstance(argnums, Iterable) and not isinstance(argnums, str | bytes | Mapping)
-    given = list(argnums) if several else [argnums]
-    found = [number for one in given if (number := as_whole(one)) is not None]
-    if len(found) < len(given):
-        raise fail(ArgumentError, "grad", f"argnums={argnums!r} is neither a position nor a sequence of positions",
-                   "write argnums=0 or argnums=(0, 1)")
-    return found, False
-
-
-def _positions(wanted: Sequence[int], count: int, named: bool) -> list[int]:
-    """Those among so many arguments, counted from the first."""
-    found: list[int] = []
-    for number in wanted:
-        if not -count <= number < count:
-            raise fail(ArgumentError, "grad", f"there is no argument {number} among {count}",
-                       "give what is differentiated by position, without its name" if named else "")
-        if number % count in found:
-            raise fail(ArgumentError, "grad", f"argnums={tuple(wanted)} name argument {number % count} twice")
-        found.append(number % count)
-    return found
-
-
 def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 0, *,
                    has_aux: bool = False) -> Callable[..., Any]:
     """A function that gives a scalar function's result and its gradient with respect to some arguments.
@@ -227,11 +152,12 @@ def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 
     """
     if not callable(function):
         raise fail(ArgumentError, "grad", f"{type(function).__name__} is not a function")
-    wanted, alone = _wanted(argnums)
+    wanted, alone = wanted_positions(argnums)
 
+    @wraps(function, updated=())  # compile(dynamic=...) goes by the names of parameters
     def call(*arguments: Any, **named: Any) -> Any:
-        positions = _positions(wanted, len(arguments), bool(named))
-        inputs = _Inputs("grad", [arguments[i] for i in positions])
+        positions = positions_among(wanted, len(arguments), bool(named))
+        inputs = Inputs("grad", [arguments[i] for i in positions])
         changed = list(arguments)
         for position, tree in zip(positions, inputs.trees(inputs.leaves), strict=True):
             changed[position] = tree
@@ -240,6 +166,10 @@ def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] = 
         if not isinstance(value, Tensor) or value.shape != ():
             raise fail(ArgumentError, "grad", "the function does not return a 0-dimensional tensor",
                        "reduce it with sum() or mean()")
+        if not value.dtype.is_float:
+            raise fail(DTypeError, "grad", f"the function returns a number of dtype {value.dtype}, which does not grow "
+                                           "or fall",
+                       "take mo.real(x) or mo.abs(x) of it" if value.dtype.is_complex else "convert with astype")
         node = value.program()
         found = inputs.trees([Tensor.of_node(n) for n in pull_back([node], [constant_like(node, 1)], inputs.nodes)])
         return result, found[0] if alone else tuple(found)
@@ -259,6 +189,7 @@ def grad(function: Callable[..., Any], argnums: int | Sequence[int] = 0, *,
     """
     both = value_and_grad(function, argnums, has_aux=has_aux)
 
+    @wraps(function, updated=())
     def call(*arguments: Any, **named: Any) -> Any:
         result, found = both(*arguments, **named)
         return (found, result[1]) if has_aux else found
@@ -273,91 +204,15 @@ def vjp(function: Callable[..., Any], *arguments: Any) -> tuple[Any, Callable[..
     >>> pull(mo.asarray([1.0, 10.0]))[0].numpy()
     array([ 2., 40.], dtype=float32)
     """
-    inputs = _Inputs("vjp", arguments)
+    inputs = Inputs("vjp", arguments)
     result = inputs.apply(function, *inputs.trees(inputs.leaves))
     outputs: list[Any] = []
     structure = flatten(result, outputs)
     nodes = [output.program() for output in outputs]  # now: later they may be other values
 
     def pull(cotangent: Any) -> tuple[Any, ...]:
-        parts = _matching("vjp", cotangent, structure, outputs)
+        parts = matching("vjp", cotangent, structure, outputs)
         found = pull_back(nodes, parts, inputs.nodes)
         return tuple(inputs.trees([Tensor.of_node(node) for node in found]))
 
     return result, pull
-
-
-def _matching(operation: str, tree: Any, structure: Any, outputs: Sequence[Tensor]) -> list[Node]:
-    """The tensors of a tree that must look like `outputs`, in their dtypes."""
-    leaves: list[Any] = []
-    if not isinstance(tree, tuple | list | dict):
-        tree = asarray(tree)
-    if flatten(tree, leaves) != structure:
-        raise fail(ArgumentError, operation, "tangents or cotangents are not arranged like their values")
-    nodes = [asarray(leaf).program() for leaf in leaves]
-    for node, output in zip(nodes, outputs, strict=True):
-        if node.shape != output.shape:
-            raise fail(ShapeError, operation, f"a value of shape {output.shape} is given one of {node.shape}")
-    return [cast(node, output.dtype) for node, output in zip(nodes, outputs, strict=True)]
-
-
-def jvp(function: Callable[..., Any], arguments: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-    """A function's result, and how it changes along tangents of its arguments.
-
-    The pull-back is linear in its cotangent, so pulling the tangents back through it once more gives the push-forward.
-
-    >>> mo.jvp(lambda x: x * x, (mo.asarray(3.0),), (mo.asarray(2.0),))[1].item()
-    12.0
-    """
-    inputs = _Inputs("jvp", arguments)
-    result = inputs.apply(function, *inputs.trees(inputs.leaves))
-    outputs: list[Any] = []
-    structure = flatten(result, outputs)
-    nodes = [output.program() for output in outputs]
-    along: list[Node] = []
-    if len(arguments) != len(tangents):
-        raise fail(ArgumentError, "jvp", f"{len(arguments)} arguments have {len(tangents)} tangents")
-    first = 0
-    for tangent, shape, width in zip(tangents, inputs.structures, inputs.widths, strict=True):
-        along += _matching("jvp", _with_numbers(tangent), shape, inputs.leaves[first:first + width])
-        first += width
-    cotangents = [mark(zeros_like(node)) for node in nodes]
-    pulled = pull_back(nodes, cotangents, inputs.nodes)
-    pushed = pull_back(pulled, along, cotangents)
-    return result, unflatten(structure, iter([Tensor.of_node(node) for node in pushed]))
-
-
-def custom_gradient(function: Callable[..., tuple[Tensor, Callable[[Tensor], Any]]]) -> Callable[..., Tensor]:
-    """Decorator: a function that returns its value and the function that gives its gradients.
-
-    The second one takes the gradient of the value and returns those of the arguments, in order: a tensor or None each;
-    for a single argument just the tensor.
-
-    >>> @mo.custom_gradient
-    ... def clipped(x):
-    ...     return x * 1.0, lambda g: mo.clip(g, -1.0, 1.0)
-    >>> mo.grad(lambda x: (100 * clipped(x)).sum())(mo.ones(2)).numpy()
-    array([1., 1.], dtype=float32)
-    """
-
-    def call(*arguments: Any) -> Tensor:
-        tensors = [asarray(argument) for argument in arguments]
-        value, pull = function(*[Tensor.of_node(mark(tensor.program())) for tensor in tensors])
-
-        def gradient(cotangent: Node) -> list[Node | None]:
-            answer = pull(Tensor.of_node(cotangent))
-            parts = answer if isinstance(answer, tuple | list) else (answer,)
-            if len(parts) != len(tensors):
-                raise fail(ArgumentError, "custom_gradient", f"{len(parts)} gradients for {len(tensors)} arguments")
-            for part, tensor in zip(parts, tensors, strict=True):
-                if part is not None and part.shape != tensor.shape:
-                    raise fail(ShapeError, "custom_gradient", f"a gradient of shape {part.shape} for an argument of "
-                                                              f"{tensor.shape}")
-            return [None if part is None else cast(part.program(), tensor.dtype)
-                    for part, tensor in zip(parts, tensors, strict=True)]
-
-        return Tensor.of_node(mark(value.program(), *[tensor.program() for tensor in tensors], gradient=gradient))
-
-    call.__name__ = call.__qualname__ = getattr(function, "__name__", "custom")
-    call.__doc__ = function.__doc__
-    return call

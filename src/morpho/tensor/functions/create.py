@@ -135,8 +135,8 @@ def empty_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
 @creates
 def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Tensor:
     """start, start + step, ... up to but without stop. Without a dtype it is that of the tensors and NumPy numbers
-    among the three; of Python numbers alone int64, or float32 if one is a float. Numbers with a fraction are rounded
-    down to those of an integer dtype.
+    among the three; of Python numbers alone int64, or float32 if one is a float. Steps with a fraction do not go with
+    an integer dtype: libraries round them at different places.
 
     >>> mo.arange(mo.asarray(3, dtype="int32")).dtype
     int32
@@ -154,10 +154,19 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
     if step == 0:
         raise fail(ArgumentError, "arange", "the step is 0")
     target = _common_dtype(given) if dtype is None else as_dtype(dtype)
+    _check_whole_steps(start, step, target)
     length = _steps(start, stop, step)
     if dtype is None and length:
         _check_ends(start, start + step * (length - 1), target)
     return Tensor.of_node(_ramp(start, step, length, target))
+
+
+def _check_whole_steps(start: Any, step: Any, target: DType) -> None:
+    """NumPy rounds start and start + step and goes on by their difference, which gives numbers outside of the range."""
+    for what, number in (("start", start), ("step", step)):
+        if target.is_integer and isinstance(number, float) and math.isfinite(number) and not number.is_integer():
+            raise fail(ValueFault, "arange", f"the {what} {number} is no number of {target}",
+                       f"round the numbers yourself: mo.floor(mo.arange(...)).astype('{target}')")
 
 
 def _check_ends(first: Any, last: Any, target: DType) -> None:

@@ -18,7 +18,6 @@ from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, expand, reshape, size_value, sub
 from morpho.ops.algebra import mul as multiply
 from morpho.ops.sources import pick
-from morpho.tensor.autodiff.autograd import is_differentiated
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import reduce
@@ -30,9 +29,9 @@ from morpho.tensor.operands import as_node, promoted
 from morpho.tensor.tools.foreign_calls import hint_calls
 from morpho.tensor.tools.foreign_names import module_attribute
 
-__all__ = ["cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm", "matrix_power",
-           "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot",
-           "trace", "vecdot", "vector_norm"]
+__all__ = ["cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul", "matrix_norm",
+           "matrix_power", "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "svd",
+           "svdvals", "tensordot", "trace", "vecdot", "vector_norm"]
 
 
 def __dir__() -> list[str]:
@@ -44,6 +43,15 @@ class EighResult(NamedTuple):
 
     eigenvalues: Tensor
     eigenvectors: Tensor
+
+
+class LstsqResult(NamedTuple):
+    """The x of least length among those with the least |a x - b|, the squares of that, the rank and singular values."""
+
+    solution: Tensor
+    residuals: Tensor
+    rank: Tensor
+    singular_values: Tensor
 
 
 class QRResult(NamedTuple):
@@ -198,6 +206,26 @@ def solve(x1: Any, x2: Any, /) -> Tensor:
     return Tensor.of_node(reshape(found, found.shape[:-1]) if vector else found)
 
 
+def lstsq(x1: Any, x2: Any, /, *, rtol: Any = None) -> LstsqResult:
+    """The least-squares solution of x1 @ x = x2, by the pseudo-inverse; x2 is a vector or a stack of matrices.
+
+    Singular values below `rtol` times the largest count as zero. Residuals are given for every rank.
+
+    >>> line = mo.asarray([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
+    >>> mo.linalg.lstsq(line, mo.asarray([1.0, 3.0, 5.0])).solution.numpy().round(4)
+    array([2., 1.], dtype=float32)
+    """
+    a, b = promoted("lstsq", x1, x2)
+    if len(a.shape) < 2 or not b.shape or a.shape[-2] != b.shape[-1 if len(b.shape) == 1 else -2]:
+        raise fail(ShapeError, "lstsq", f"shapes {a.shape} and {b.shape} do not align")
+    left, right = Tensor.of_node(a), Tensor.of_node(reshape(b, (*b.shape, 1)) if len(b.shape) == 1 else b)
+    found = matmul(pinv(left, rtol=rtol), right)
+    missed = reduce.sum(ew.square(ew.abs(ew.subtract(matmul(left, found), right))), axis=-2)
+    if len(b.shape) == 1:
+        found, missed = (Tensor.of_node(reshape(one.node, one.shape[:-1])) for one in (found, missed))
+    return LstsqResult(found, missed, matrix_rank(left, rtol=rtol), svdvals(left))
+
+
 def matrix_rank(x: Any, /, *, rtol: Any = None) -> Tensor:
     """How many singular values exceed `rtol` times the largest one.
 
@@ -326,12 +354,12 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
     if ord == 1:
         return reduce.sum(sizes, **options)
     if ord == 2:
-        total = reduce.sum(ew.square(sizes), **options)
-        if not is_differentiated(tensor):
-            return ew.sqrt(total)
-        none = ew.equal(total, 0)  # where the slope of the root is infinite, and that of the norm taken to be 0
-        return ew.where(none, total, ew.sqrt(ew.where(none, 1.0, total)))
-    return ew.pow(reduce.sum(ew.pow(sizes, ord), **options), 1.0 / ord)
+        return Tensor.of_node(reduce.root_of_squares(reduce.sum(ew.square(sizes), **options).node))
+    total = reduce.sum(ew.pow(sizes, ord), **options)
+    if ord < 1:
+        return ew.pow(total, 1.0 / ord)
+    none = ew.equal(total, 0)  # the slope of the root is infinite there, and that of the norm taken to be 0
+    return ew.where(none, total, ew.pow(ew.where(none, 1.0, total), 1.0 / ord))
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:

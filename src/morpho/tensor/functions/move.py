@@ -29,6 +29,7 @@ from morpho.ops.scan import flip as flip_node
 from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.convert import asarray, borrowed
 from morpho.tensor.core import Tensor
+from morpho.tensor.functions.arranging.borders import as_mode, bordered
 from morpho.tensor.functions.search import take
 from morpho.tensor.operands import as_node, promoted
 from morpho.tensor.sync import realised_array
@@ -241,16 +242,23 @@ def stack(arrays: Any, /, *, axis: int = 0) -> Tensor:
     return concat([expand_dims(a, axis=number) for a in arrays], axis=number)
 
 
-def pad(x: Any, /, widths: Any, *, value: Any = 0) -> Tensor:
+def pad(x: Any, /, widths: Any, *, value: Any = 0, mode: str = "constant") -> Tensor:
     """x with a border of one value: `widths` is one number, one (before, after) pair for all axes, or a pair per axis.
+
+    mode: "constant" for `value`; "edge" ("replicate") repeats the last element; "reflect" goes back from it without
+        repeating it, "symmetric" with; "wrap" ("circular") goes on at the other end.
 
     >>> mo.pad(mo.asarray([1, 2]), (1, 2)).tolist()
     [0, 1, 2, 0, 0]
+    >>> mo.pad(mo.asarray([1, 2, 3]), 2, mode="reflect").tolist()
+    [3, 2, 1, 2, 3, 2, 1]
     """
-    node = as_node(x, "pad")
+    node, mode = as_node(x, "pad"), as_mode("pad", mode)
     pairs = _widths(widths, len(node.shape))
     if all(p == (0, 0) for p in pairs):
         return Tensor.of_node(node)
+    if mode != "constant":
+        return Tensor.of_node(bordered("pad", node, pairs, mode))
     before, after = tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
     kinds: dict[str, Any] = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
     return Tensor.of_node(build("pad", node, before=before, after=after, value=kinds[node.dtype.kind](value)))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from morpho.base.dims import Size, upper
-from morpho.base.dtypes import DType, as_dtype, bool_, float32, float64, int32, int64, uint64
+from morpho.base.dtypes import DType, as_dtype, bool_, float32, float64, int32, int64, uint8, uint64
 from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
 from morpho.base.shapes import normalise_axes, normalise_axis
 from morpho.ir.node import Node, build
@@ -24,6 +24,7 @@ from morpho.ops.algebra import (
     reshape,
     size_value,
     sub,
+    where,
     zeros_like,
 )
 from morpho.tensor.autodiff.precision import widened
@@ -40,6 +41,18 @@ def finished(name: str, node: Node, axes: tuple[int, ...], keepdims: bool) -> Te
     if not keepdims:
         node = reshape(node, tuple(s for i, s in enumerate(node.shape) if i not in axes))
     return Tensor.of_node(node)
+
+
+def reduced_axes(axis: Any, rank: int, name: str) -> tuple[int, ...]:
+    """The axes of a reduction; a number has one, 0 or -1, as in NumPy, along which there is nothing to do.
+
+    >>> reduced_axes(-1, 0, "sum"), reduced_axes(-1, 2, "sum")
+    ((), (1,))
+    """
+    if rank == 0 and not isinstance(axis, tuple | list) and axis is not None:
+        normalise_axis(axis, 1, name)
+        return ()
+    return normalise_axes(axis, rank, name)
 
 
 def _summed_dtype(dtype: DType, asked: Any) -> DType:
@@ -73,7 +86,7 @@ def _total(name: str, x: Any, axis: Any, dtype: Any, keepdims: bool) -> Tensor:
     node = as_node(x, name)
     node = widened(node) if dtype is None else node
     node = cast(node, _summed_dtype(node.dtype, dtype))
-    axes = normalise_axes(axis, len(node.shape), name)
+    axes = reduced_axes(axis, len(node.shape), name)
     return finished(name, reduce(name, node, axes), axes, keepdims)
 
 
@@ -97,8 +110,16 @@ def min(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
 
 def _extreme(name: str, x: Any, axis: Any, keepdims: bool) -> Tensor:
     node = as_node(x, name)
-    axes = normalise_axes(axis, len(node.shape), name)
+    axes = reduced_axes(axis, len(node.shape), name)
+    if node.dtype is bool_:  # the larger of two truths is whether one of them holds
+        _check_elements(name, node, axes)
+        name = "any" if name == "max" else "all"
     return finished(name, reduce(name, node, axes), axes, keepdims)
+
+
+def _check_elements(name: str, node: Node, axes: tuple[int, ...]) -> None:
+    if builtins.any(node.shape[axis] == 0 for axis in axes):
+        raise fail(ShapeError, name, f"shape {node.shape} has no elements along axis {axes} and {name} has no identity")
 
 
 def any(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
@@ -128,7 +149,7 @@ def truth(node: Node) -> Node:
 
 def _truth(name: str, x: Any, axis: Any, keepdims: bool) -> Tensor:
     node = truth(as_node(x, name))
-    axes = normalise_axes(axis, len(node.shape), name)
+    axes = reduced_axes(axis, len(node.shape), name)
     return finished(name, reduce(name, node, axes), axes, keepdims)
 
 
@@ -151,7 +172,7 @@ def mean(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     3.0
     """
     node = _floating("mean", x)
-    axes = normalise_axes(axis, len(node.shape), "mean")
+    axes = reduced_axes(axis, len(node.shape), "mean")
     return finished("mean", _mean_node(node, axes), axes, keepdims)
 
 
@@ -162,19 +183,25 @@ def var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool 
     (1.0, 2.0)
     """
     node = _floating("var", x)
-    axes = normalise_axes(axis, len(node.shape), "var")
+    axes = reduced_axes(axis, len(node.shape), "var")
     return finished("var", _variance("var", node, axes, correction), axes, keepdims)
 
 
 def std(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The square root of `var`.
+    """The square root of `var`; its gradient where all elements are equal is taken to be 0.
 
     >>> mo.std([1.0, 3.0]).item()
     1.0
     """
     node = _floating("std", x)
-    axes = normalise_axes(axis, len(node.shape), "std")
-    return finished("std", build("sqrt", _variance("std", node, axes, correction)), axes, keepdims)
+    axes = reduced_axes(axis, len(node.shape), "std")
+    return finished("std", root_of_squares(_variance("std", node, axes, correction)), axes, keepdims)
+
+
+def root_of_squares(total: Node) -> Node:
+    """The root of a sum of squares, whose slope at 0, which is infinite, is taken to be 0."""
+    none = build("equal", total, zeros_like(total))
+    return where(none, total, build("sqrt", where(none, constant_like(total, 1), total)))
 
 
 def _variance(name: str, node: Node, axes: tuple[int, ...], correction: float) -> Node:
@@ -200,8 +227,13 @@ def _less_correction(size: Size, correction: float, dtype: DType) -> Node:
 def _position(name: str, extreme: str, x: Any, axis: Any, keepdims: bool) -> Tensor:
     """The first index that attains the extreme: a second reduction over index numbers, in the same kernel."""
     node = as_node(x, name)
+    if node.dtype is bool_:
+        node = cast(node, uint8)
     if node.dtype.kind not in "iuf":
         raise fail(DTypeError, name, f"dtype {node.dtype} is not taken")
+    if not node.shape and axis is not None:
+        reduced_axes(axis, 0, name)
+        axis = None
     number = None if axis is None else normalise_axis(axis, len(node.shape), name)
     if 0 in (node.shape if number is None else node.shape[number:number + 1]):
         where = "" if number is None else f" along axis {number}"
@@ -250,7 +282,7 @@ def count_nonzero(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Ten
     2
     """
     node = as_node(x, "count_nonzero")
-    axes = normalise_axes(axis, len(node.shape), "count_nonzero")
+    axes = reduced_axes(axis, len(node.shape), "count_nonzero")
     return finished("count_nonzero", reduce("sum", cast(truth(node), int64), axes), axes, keepdims)
 
 
@@ -272,13 +304,20 @@ def cumulative_prod(x: Any, /, *, axis: Any = None, dtype: Any = None, include_i
     return _scan("cumulative_prod", x, axis, dtype, include_initial, 1)
 
 
-def _scan(name: str, x: Any, axis: Any, dtype: Any, include_initial: bool, initial: int) -> Tensor:
+def scanned(name: str, x: Any, axis: Any) -> tuple[Node, int]:
+    """What a running operation goes along: a vector needs no axis named, and a number is a vector of one, as in
+    NumPy."""
     node = as_node(x, name)
+    node = node if node.shape else reshape(node, (1,))
     if axis is None:
         if len(node.shape) != 1:
             raise fail(ArgumentError, name, f"an axis is needed for {len(node.shape)} dimensions")
         axis = 0
-    number = normalise_axis(axis, len(node.shape), name)
+    return node, normalise_axis(axis, len(node.shape), name)
+
+
+def _scan(name: str, x: Any, axis: Any, dtype: Any, include_initial: bool, initial: int) -> Tensor:
+    node, number = scanned(name, x, axis)
     node = widened(node) if dtype is None else node
     result = build(name, cast(node, _summed_dtype(node.dtype, dtype)), axis=number)
     if include_initial:

@@ -20,7 +20,8 @@ from morpho.tensor.scalars import DEFAULT_FLOAT, is_scalar, scalar_node
 from morpho.tensor.sync import realised_array
 
 
-def _indices(name: str, indices: Any) -> Node:
+def checked_indices(name: str, indices: Any) -> Node:
+    """Integers, for an operation of this name."""
     node = as_node(indices, name)
     if not node.dtype.is_integer:
         raise fail(DTypeError, name, f"indices are {node.dtype}, not integers", "convert them with astype")
@@ -33,7 +34,7 @@ def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
     >>> mo.take(mo.asarray([10, 20, 30]), mo.asarray([2, 0])).tolist()
     [30, 10]
     """
-    node, index = as_node(x, "take"), _indices("take", indices)
+    node, index = as_node(x, "take"), checked_indices("take", indices)
     if axis is None:
         if len(node.shape) != 1:
             raise fail(ArgumentError, "take", f"an axis is needed for {len(node.shape)} dimensions")
@@ -59,7 +60,7 @@ def embedding(weight: Any, ids: Any, /) -> Tensor:
 
 def rows_of(name: str, table: Any, ids: Any) -> Tensor:
     """`embedding` as a part of another operation, whose name its errors bear."""
-    node, index = as_node(table, name), _indices(name, ids)
+    node, index = as_node(table, name), checked_indices(name, ids)
     if len(node.shape) < 2:
         raise fail(ShapeError, name, f"a table of shape {node.shape} has no rows", "it needs two dimensions")
     rest = node.shape[1:]
@@ -74,7 +75,7 @@ def _count(node: Node) -> Any:
     return product(node.shape)
 
 
-def _along(name: str, node: Node, index: Node, axis: int) -> tuple[Node, Node, int]:
+def along(name: str, node: Node, index: Node, axis: int) -> tuple[Node, Node, int]:
     """x and indices broadcast to each other outside the axis."""
     if len(node.shape) != len(index.shape):
         raise fail(ShapeError, name, f"shapes {node.shape} and {index.shape} have different numbers of dimensions")
@@ -97,13 +98,13 @@ def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
             [2., 4.]], dtype=float32)
     """
     name = "take_along_axis"
-    node, index, number = _along(name, as_node(x, name), _indices(name, indices), axis)
+    node, index, number = along(name, as_node(x, name), checked_indices(name, indices), axis)
     return Tensor.of_node(build("gather", node, wrapped(index, node.shape[number]), axis=number, called=name))
 
 
 def classes_along(name: str, x: Any, classes: Any, axis: int) -> Tensor:
     """`take_along_axis` of one class per line, for a loss of this name: none counts from the end."""
-    node, index, number = _along(name, as_node(x, name), _indices(name, classes), axis)
+    node, index, number = along(name, as_node(x, name), checked_indices(name, classes), axis)
     return Tensor.of_node(build("gather", node, index, axis=number, called=name))
 
 
@@ -126,7 +127,7 @@ def scatter_add(x: Any, indices: Any, values: Any, /, *, axis: int = -1) -> Tens
 
 
 def _scattered(name: str, x: Any, indices: Any, values: Any, axis: int, mode: str) -> Tensor:
-    node, index, number = _along(name, as_node(x, name), _indices(name, indices), axis)
+    node, index, number = along(name, as_node(x, name), checked_indices(name, indices), axis)
     index = wrapped(index, node.shape[number])
     given = scalar_node(values, node.dtype, name) if is_scalar(values) else as_node(values, name)
     if given.dtype is not node.dtype:
@@ -144,7 +145,7 @@ def one_hot(indices: Any, /, num_classes: int, *, dtype: Any = None) -> Tensor:
     Tensor([[0., 0., 1.],
             [1., 0., 0.]], dtype=float32)
     """
-    index = cast(_indices("one_hot", indices), int64)
+    index = cast(checked_indices("one_hot", indices), int64)
     (count,) = as_shape((num_classes,), "one_hot")
     if bounds(count)[0] < 0:
         raise fail(ArgumentError, "one_hot", f"{count} classes cannot be made")

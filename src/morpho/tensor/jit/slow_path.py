@@ -23,6 +23,7 @@ from morpho.runtime.plans import on_device
 from morpho.runtime.plans.evaluate import run_plan
 from morpho.tensor import convert
 from morpho.tensor.autodiff.autograd import is_differentiated
+from morpho.tensor.autodiff.grad_mode import has_rows, tracing
 from morpho.tensor.core import Tensor
 from morpho.tensor.jit import constants
 from morpho.tensor.jit.compiled_function import CompiledFunction
@@ -52,6 +53,8 @@ def call(made: CompiledFunction, /, *args: Any, **kwargs: Any) -> Any:
     bound = _bind(made, args, kwargs)
     leaves: list[Any] = []
     structure = tuple((name, flatten(value, leaves)) for name, value in bound.items())
+    if tracing.batched and any(isinstance(leaf, Tensor) and has_rows(leaf) for leaf in leaves):
+        return made.function(*args, **kwargs)  # its operations are what the batch is made of
     if any(isinstance(leaf, Tensor) and is_differentiated(leaf) for leaf in leaves):
         if out is not None:
             raise fail(ArgumentError, made.__name__, "out= takes values, and an argument here wants a gradient",

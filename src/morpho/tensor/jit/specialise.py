@@ -11,6 +11,7 @@ from morpho.base.dims import Affine
 from morpho.base.shapes import is_contiguous
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, make, rebuild, toposort
+from morpho.ops.identity import meant
 from morpho.passes.memory.arena import aligned
 from morpho.program.footprint import Footprint
 from morpho.runtime.memory.buffer import Buffer
@@ -146,8 +147,8 @@ def capture(nodes: list[Node], trace: Trace) -> tuple[Graph, list[Tensor]]:
         elif node.op.name == "parameter":  # without the number of its trace: equal functions are one program
             attributes = {name: value for name, value in node.attributes.items() if name != "trace"}
             done[node.serial] = make(node.op, (), attributes, origin=node.origin)
-        elif "identity" in node.op.properties:
-            done[node.serial] = done[node.inputs[0].serial]
+        elif (same := meant(node)) is not None:
+            done[node.serial] = done[same.serial]
         else:
             done[node.serial] = rebuild(node, [done[child.serial] for child in node.inputs])
     return Graph(tuple(done[node.serial] for node in nodes)), captured

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from morpho.backends.cpu.driver.abi import StateField
-from morpho.base.errors import CompileError, DTypeError, ShapeError, fail
+from morpho.base.errors import ArgumentError, CompileError, DTypeError, ShapeError, fail
 from morpho.base.shapes import is_contiguous
 from morpho.runtime.memory.buffer import Buffer
 from morpho.tensor.autodiff.grad_mode import tracing
@@ -143,6 +143,10 @@ class State:
 
     def checked(self, tensor: Tensor) -> Tensor:
         """A new value, if it has this state's shape and dtype."""
+        if tracing.batched:
+            raise fail(ArgumentError, "vmap", "a state is given a new value inside a function that is called for every "
+                                              "row, and would have one of each",
+                       "return the new values and write the state outside; draw with keys: mo.random.split(key, n)")
         if tensor.shape != self._held.shape or tensor.dtype is not self._held.dtype:
             kind = DTypeError if tensor.shape == self._held.shape else ShapeError
             raise fail(kind, "State", f"a state of {self._held.dtype}{self._held.shape} is given "

@@ -27,6 +27,7 @@ from morpho.ir import op as records
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
 from morpho.ir.op import REGISTRY, Arity, NoGradient, Op, Spec, register
+from morpho.ops import batching
 from morpho.ops.elementwise import same
 from morpho.passes import pipeline
 from morpho.passes.fusion import candidates
@@ -61,7 +62,8 @@ def op(name: str, composition: Callable[..., Tensor] | None = None, *, reference
     missing = NoGradient("none was given to extend.op", missing=composition is None)
     register(Op(name, "elementwise" if native else "host", _rule(name, kinds), vjp or missing,
                 _reference(name, composition, reference), flops, "exact" if emit is None else "as emitted",
-                composition=None if composition is None else _as_nodes(composition), arity=_arity(signature)))
+                composition=None if composition is None else _as_nodes(composition), arity=_arity(signature),
+                batch=batching.elementwise))
     records.foreign.add(name)
     if emit is not None:
         elementwise.add_emitter(name, emit)

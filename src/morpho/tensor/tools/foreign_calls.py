@@ -58,9 +58,17 @@ LEAVE_OUT = {  # keywords for what is not chosen here
     "persistent_workers": "workers are threads, and start at once", "order": "the engine sees to the layout",
     "alpha": "multiply before",
 }
+# PyTorch's modules take boolean masks that are True where nothing may be looked at, its function
+# scaled_dot_product_attention, as everything here, ones that are True where something may be.
+_OPPOSITE = "True is where a query may look, the opposite of PyTorch's modules"
+OPPOSITE = {  # keyword -> what to write instead, (batch, keys) with axes for heads and queries put in between
+    "attn_mask": f"write mask=~attn_mask: {_OPPOSITE}", "src_mask": f"write mask=~src_mask: {_OPPOSITE}",
+    "tgt_mask": f"write mask=~tgt_mask: {_OPPOSITE}", "memory_mask": f"write memory_mask=~memory_mask: {_OPPOSITE}",
+    **{f"{which}key_padding_mask": f"write {own}=~{which}key_padding_mask[:, None, None, :]: {_OPPOSITE}"
+       for which, own in (("", "mask"), ("src_", "mask"), ("tgt_", "mask"), ("memory_", "memory_mask"))},
+}
 LEAVE_OUT_OF = {  # the same by the function
     ("compile", "mode"): "mo.settings(level=...) chooses how much is optimised",
-    ("pad", "mode"): "a border is of one value; join others from mo.flip and slices with mo.concat",
 }
 
 
@@ -155,6 +163,9 @@ def _instead(name: str, unknown: list[str], parameters: Mapping[str, inspect.Par
 
     named, placed, others = [], [], []
     for key in unknown:
+        if key in OPPOSITE and "mask" in parameters and name != "attention":
+            others.append(OPPOSITE[key])
+            continue
         place = PLACES.get(key, by_place.index(key) if key in by_place else len(by_place))
         own = next((own for own in KEYWORDS.get(key, ()) if own in parameters), "")
         if not own and place < len(by_place):
@@ -176,6 +187,8 @@ def _by_name(name: str, parameters: Mapping[str, inspect.Parameter], by_place: l
     """What to do with arguments that have no place: sizes, and tensors of a list, are one argument; others have names.
     """
     rest = args[max(len(by_place) - 1, 0):]
+    if by_place[:2] == ["x", "memory"]:
+        return "keys and values are of one tensor: write (query, memory), or (x) alone"
     if by_place[-1:] == ["shape"] and all(type(arg) is int for arg in rest):
         return f"write {name}({'x, ' * (len(by_place) - 1)}{rest})"
     if by_place == ["arrays"] and hasattr(rest[1], "shape"):

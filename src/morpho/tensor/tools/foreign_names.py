@@ -34,7 +34,10 @@ SAME = {  # another library's name -> Morpho's
     "le": "less_equal", "long": "int64", "short": "int16", "randperm": "random.permutation",
     "masked_fill": "where", "inference_mode": "no_grad", "load": "weights.load", "save": "weights.save",
     "Parameter": "nn.Parameter", "Module": "nn.Module", "DataLoader": "data.DataLoader",
-    "scaled_dot_product_attention": "attention", "autocast": "amp.autocast", "index_add": "scatter_add",
+    "scaled_dot_product_attention": "attention", "tree_map": "tree.map",
+    "tree_flatten": "tree.flatten", "tree_unflatten": "tree.unflatten", "tree_leaves": "tree.leaves",
+    "tree_structure": "tree.structure", "tree_reduce": "tree.reduce", "tree_transpose": "tree.transpose",
+    "lstsq": "linalg.lstsq", "autocast": "amp.autocast", "index_add": "scatter_add",
 }
 OTHERWISE = {  # what has no name of its own
     "allclose": "mo.all(mo.abs(a - b) <= tolerance)", "isclose": "mo.abs(a - b) <= tolerance",
@@ -44,7 +47,7 @@ OTHERWISE = {  # what has no name of its own
     "cbrt": "mo.sign(x) * mo.abs(x) ** (1 / 3)", "atleast_2d": "mo.reshape(x, (1, -1)) of a vector",
     "float_power": "mo.pow(x.astype(mo.float64), y)", "set_printoptions": "np.set_printoptions, which tensors follow",
     "indices": "mo.meshgrid(mo.arange(m), mo.arange(n), indexing='ij')",
-    "jacobian": "mo.vjp once for each element of the result, or mo.jvp for each of the argument",
+    "jacobian": "mo.jacrev(f), or mo.jacfwd(f) where the argument is smaller than the result",
     "deg2rad": "x * (mo.pi / 180)", "diag": "mo.linalg.diagonal(x), or mo.eye(n) * x",
     "dot": "mo.matmul(a, b), or mo.vecdot(a, b)", "float": "mo.float32",
     "dstack": "mo.stack(arrays, axis=2) of matrices, mo.concat(arrays, axis=2) of what has three axes",
@@ -65,11 +68,8 @@ OTHERWISE = {  # what has no name of its own
     "ravel": "mo.reshape(x, (-1,))", "rsqrt": "1 / mo.sqrt(x)", "shape": "x.shape", "size": "x.size",
     "split": "mo.unstack(x), or slices of x", "transpose": "x.T, or mo.permute_dims(x, axes)",
     "vstack": "mo.concat(arrays, axis=0), mo.stack(arrays) for vectors",
-    "vmap": "broadcasting: every function takes leading axes",
-    "stop_gradient": "x.detach()",
     "lax": "mo itself: mo.scan, mo.cond, mo.while_loop", "numpy": "mo itself",
     "device_put": "x.to(device)", "block_until_ready": "mo.realise(x)",
-    "tree_map": "a comprehension over your dict or list: functions of mo take and return trees of tensors",
     **dict.fromkeys(("pmap", "shard_map"), "one process: the engine uses all its cores"),
     "autograd": "loss.backward(), or mo.grad", "chunk": "slices of x", "cuda": "device='cpu', the only one there is",
     "flatten": "mo.reshape(x, (-1,)), or mo.nn.Flatten",
@@ -103,16 +103,20 @@ OTHERWISE = {  # what has no name of its own
     **dict.fromkeys(("erfinv", "lgamma"), "SciPy's, before the tensor is made: there is none yet"),
 }
 _ADAMW = "mo.optim.AdamW, or a rule of your own: a class derived from mo.optim.Optimizer"
+_LAYER = "(..., norm_first=False, activation='relu'), whose boolean mask is True where a query may look"
 NN = {
     "functional": "mo.relu, mo.softmax, mo.nn.mse_loss, ...: functions are in mo and mo.nn",
     "utils": "mo.optim.clip_grad_norm for gradients; model.parameters() gives the tensors",
-    "clip_grad_norm_": "mo.optim.clip_grad_norm", "MultiheadAttention": "mo.nn.MultiHeadAttention",
-    "TransformerEncoderLayer": "mo.nn.TransformerBlock", "TransformerDecoderLayer": "mo.nn.TransformerDecoderBlock",
+    "clip_grad_norm_": "mo.optim.clip_grad_norm",
+    "MultiheadAttention": "mo.nn.MultiHeadAttention, whose boolean mask is True where a query may look, and which "
+                          "gives its output alone",
+    "TransformerEncoderLayer": f"mo.nn.TransformerBlock{_LAYER}",
+    "TransformerDecoderLayer": f"mo.nn.TransformerDecoderBlock{_LAYER}",
     "TransformerEncoder": "mo.nn.Sequential of mo.nn.TransformerBlock",
     "TransformerDecoder": "mo.nn.ModuleList of mo.nn.TransformerDecoderBlock",
     "Transformer": "mo.nn.TransformerBlock, or mo.models.create('prenorm-small')",
     "ParameterDict": "a dict of mo.nn.Parameter as an attribute",
-    "Softmax2d": "mo.nn.Softmax", "LazyLinear": "mo.nn.Linear",
+    "Softmax2d": "mo.nn.Softmax(dim=-3)", "LazyLinear": "mo.nn.Linear",
     "BatchNorm3d": "mo.nn.GroupNorm, or BatchNorm2d",
     "Dropout1d": "mo.nn.Dropout2d", "ConvTranspose3d": "mo.nn.ConvTranspose2d: images and lines have one",
     "rnn": "lengths= of mo.nn.RNN, LSTM and GRU", "upsample": "mo.nn.interpolate",
@@ -121,7 +125,8 @@ NN = {
     "DataParallel": "one process: the engine uses all its cores", "Tensor": "mo.Tensor",
     "no_grad": "mo.no_grad", "relu": "mo.relu", "gelu": "mo.gelu", "softmax": "mo.softmax", "embedding": "mo.embedding",
     "layer_norm": "mo.layer_norm", "conv2d": "mo.conv2d", "log_softmax": "mo.log_softmax",
-    "scaled_dot_product_attention": "mo.attention", "one_hot": "mo.one_hot", "silu": "mo.silu", "pad": "mo.pad",
+    "scaled_dot_product_attention": "mo.attention", "one_hot": "mo.one_hot", "silu": "mo.silu",
+    "pad": "mo.pad(x, widths), a pair for each axis in their order, where PyTorch counts from the last axis",
     "sigmoid": "mo.sigmoid", "tanh": "mo.tanh", "max_pool2d": "mo.max_pool2d", "avg_pool2d": "mo.avg_pool2d",
     "rms_norm": "mo.rms_norm", "manual_seed": "mo.nn.seed",
 }
@@ -185,7 +190,7 @@ OPTIMIZER = {
 }
 LINALG = {
     "norm": "mo.linalg.vector_norm, or mo.linalg.matrix_norm", "eig": "mo.linalg.eigh for symmetric matrices",
-    "eigvals": "mo.linalg.eigvalsh for symmetric matrices", "lstsq": "mo.linalg.pinv(a) @ b",
+    "eigvals": "mo.linalg.eigvalsh for symmetric matrices",
     "dot": "mo.matmul, or mo.vecdot", "multi_dot": "a @ b @ c, or mo.einsum, which finds the order",
 }
 _KEY = "(key, shape) with key = mo.random.key(seed)"
@@ -197,7 +202,9 @@ RANDOM = {
     "PRNGKey": "mo.random.key(seed)", "integers": "mo.random.randint(key, shape, low, high)",
     "choice": "x[mo.random.randint(key, shape, high=len(x))]",
 }
-PLACES = {"nn": NN, "optim": OPTIM, "amp": AMP, "Tensor": TENSOR, "Module": MODULE,
+TREE = {f"tree_{name}": f"mo.tree.{name}" for name in ("map", "flatten", "unflatten", "leaves", "reduce", "structure",
+                                                       "transpose")}
+PLACES = {"tree": TREE, "nn": NN, "optim": OPTIM, "amp": AMP, "Tensor": TENSOR, "Module": MODULE,
           "Optimizer": OPTIMIZER, "linalg": LINALG, "random": RANDOM}
 
 

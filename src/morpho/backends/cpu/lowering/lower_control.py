@@ -10,8 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
+
+from morpho.backends.cpu.loops.sequential.register_loop import Carry, RegisterLoop, Store
+from morpho.backends.cpu.lowering.scalarise import Scalars, offsets_of
 from morpho.base.dims import Shape, Size, product
 from morpho.base.dtypes import DType
 from morpho.ir.body import Body
@@ -22,6 +26,8 @@ from morpho.ops.control import COUNTER, parts
 from morpho.program.plan_memory import written
 from morpho.program.program import AnyStep, Control, Cursor, HostStep, Program, Step
 from morpho.program.view import View
+
+UNKNOWN_TURNS = 1 << 16  # of a loop that ends by itself, for estimates
 
 
 class Lowering(Protocol):
@@ -59,6 +65,9 @@ class Region:
 
 def lower_control(low: Lowering, node: Node) -> None:
     """The steps of a loop or branch."""
+    if node.attributes.get("registers"):
+        lower_register_loop(low, node)
+        return
     {"scan": _lower_scan, "while_loop": _lower_while, "switch": _lower_switch}[node.op.name](low, node)
 
 
@@ -265,6 +274,62 @@ def _rename(steps: Sequence[AnyStep], names: dict[int, int]) -> None:
             step.value = None if step.value is None else new(step.value)
             step.moving = tuple(moved(cursor) for cursor in step.moving)
             step.carried = tuple((moved(one), moved(other)) for one, other in step.carried)
+
+
+# -- in registers ------------------------------------------------------------------------------------------------------
+def lower_register_loop(low: Lowering, node: Node) -> None:
+    """A whole loop as one kernel."""
+    count, is_scan = node["carries"], node.op.name == "scan"
+    turns: Size = node["length"] if is_scan else 0
+    backwards = is_scan and node["reverse"]
+    sliced = node["xs"] if is_scan else 0
+    init = [low.number_or_place(carry) for carry in node.inputs[:count]]
+    sources = [_place(low, x) for x in node.inputs[count:count + sliced]]
+    fixed = [_place(low, constant) for constant in node.inputs[count + sliced:]]
+    homes = [low.new_slot(carry.shape, carry.dtype) for carry in node.inputs[:count]]
+    for value, home in zip(init, homes, strict=True):
+        low.copy(value, home, node)
+    stacked = [low.new_slot(spec.shape, spec.dtype) for spec in node.outputs[count:]]
+    scalars = Scalars()
+    strides: list[Size] = []
+
+    def operand(place: View, stride: Size = 0) -> int:
+        strides.append(-stride if backwards else stride)
+        return scalars.operand(place, stride != 0)
+
+    def moving(place: View) -> int:
+        start = place.offset + (turns - 1) * place.strides[0] if backwards else place.offset
+        return operand(View(place.slot, start, place.shape[1:], place.strides[1:], place.dtype), place.strides[0])
+
+    own = [operand(home) for home in homes]
+    carried = [_carried(scalars, place, number) for number, place in enumerate(homes)]
+    given: list[Any] = [*carried, *[moving(place) for place in sources], *[operand(place) for place in fixed]]
+    if is_scan and node["counts"]:
+        given.append(np.array(scalars.add("counter", COUNTER.dtype), np.int64))
+    test = int(scalars.run(node["test"], given)[0]) if not is_scan else None
+    results = scalars.run(node["turn"], given)
+    carries = [Carry(int(one), int(new), own[number], offset)
+               for number, (old, after) in enumerate(zip(carried, results, strict=False))
+               for one, new, offset in zip(old.ravel(), after.ravel(), offsets_of(homes[number]), strict=True)]
+    rows = [moving(place) for place in stacked]
+    stores = [Store(int(value), row, offset) for row, after in zip(rows, results[count:], strict=True)
+              for value, offset in zip(after.ravel(), offsets_of(scalars.views[row]), strict=True)]
+    kernel = RegisterLoop(tuple(scalars.instructions), tuple(scalars.operands), tuple(carries), tuple(stores), test,
+                          backwards)
+    writes = (*own, *rows)
+    label = f"{node.op.name} in registers"
+    low.program.steps.append(Step(
+        kernel, tuple(scalars.views), writes, kernel.record.values(turns=turns, strides=strides), 1,
+        turns if is_scan else UNKNOWN_TURNS, label, node.origin, threads="one"))
+    low.views[node.serial] = [*homes, *stacked]
+
+
+def _carried(scalars: Scalars, place: View, number: int) -> np.ndarray:
+    """The scalars of a carried value."""
+    count = product(place.shape)
+    assert isinstance(count, int)
+    found = [scalars.add("carry", place.dtype, (), (number, element)) for element in range(count)]
+    return np.array(found, np.int64).reshape(place.shape)
 
 
 # -- while_loop --------------------------------------------------------------------------------------------------------

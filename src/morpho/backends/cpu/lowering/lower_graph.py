@@ -26,6 +26,8 @@ from morpho.program.kernel import Kernel
 from morpho.program.program import Program, Step
 from morpho.program.view import View, as_pairs, look, padded, whole
 
+SCANS = tuple(f"cumulative_{name}" for name in ("sum", "prod", "max", "min", "logsumexp"))
+
 
 def build_program(graph: Graph, own_outputs: bool, inputs: int, target: Target, constants: Collection[int] = (),
                   thresholds: DispatchThresholds = DEFAULT,
@@ -109,7 +111,8 @@ class GraphLowering(MatmulLowering):
         special = {"group": self.lower_group, "concatenate": self.lower_concatenate, "pad": self.lower_pad,
                    "update": self.lower_update, "copy": self.lower_copy_op, "matmul": self.lower_matmul,
                    "matmul_quantised": self.lower_matmul, "matmul_int8": self.lower_matmul, "conv": self.lower_conv,
-                   "gemm": self.lower_gemm, "cumulative_sum": self.lower_scan, "cumulative_prod": self.lower_scan,
+                   "gemm": self.lower_gemm,
+                   **dict.fromkeys(SCANS, self.lower_scan),
                    "attention": self.lower_attention, "attention_backward": self.lower_attention,
                    "scatter": self.lower_scatter}
         if node.op.kind == "control":
@@ -252,6 +255,9 @@ class GraphLowering(MatmulLowering):
 
     def lower_scatter(self, node: Node) -> None:
         """A copy of the base that the values are put into; where half floats add up, a wide one, rounded at the end."""
+        if node.dtype.is_complex and node["mode"] not in ("set", "add"):
+            self.lower_host(node, fallback=False)
+            return
         base = self.number_or_place(node.inputs[0])
         index, value = (self.view(child) for child in node.inputs[1:])
         target = self.new_slot(node.shape, node.dtype)
@@ -261,12 +267,12 @@ class GraphLowering(MatmulLowering):
             base, value, target = as_pairs(base), as_pairs(value), as_pairs(target)
             index = View(index.slot, index.offset, (*index.shape, 2), (*index.strides, 0), index.dtype)
         wide = target
-        if node["mode"] == "add" and node.dtype.compute is not node.dtype:
+        if node["mode"] in ("add", "mul") and node.dtype.compute is not node.dtype:
             wide = self.new_slot(target.shape, node.dtype.compute)
         self.copy(base, wide, node)
         found = lower_scatter((index, value, wide), node["axis"], node["mode"])
         self.add(Step(found.kernel, (index, value, wide), (2,), found.values, found.items, found.work,
-                      "scatter_add" if node["mode"] == "add" else "scatter", node.origin))
+                      "scatter" if node["mode"] == "set" else f"scatter_{node['mode']}", node.origin))
         if wide is not target:
             self.copy(wide, target, node)
 

@@ -26,7 +26,7 @@ def _apply(name: str, x: Any) -> Tensor:
 
 
 def relu(x: Any, /) -> Tensor:
-    """max(x, 0); NaN stays NaN.
+    """max(x, 0); NaN stays NaN. The slope at 0 is 0.
 
     >>> mo.relu([-1.0, 2.0])
     Tensor([0., 2.], dtype=float32)

@@ -1,4 +1,5 @@
-"""Running sums and products: one chain per row, index ascending. Half floats run in float32 and round each element."""
+"""Running sums, products and extremes: one chain per row, index ascending. Half floats run in float32 and round each
+element."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from morpho.program.kernel import Kernel
 
 @dataclass(frozen=True)
 class ScanKernel(Kernel):
-    """`name` is sum or prod."""
+    """`name` is sum, prod, max, min or logsumexp."""
 
     name: str
     dtype: DType
@@ -19,6 +20,11 @@ class ScanKernel(Kernel):
 
     role = "scan"
     flops = 2
+
+    @property
+    def op_names(self) -> frozenset[str]:
+        used = {"max": "maximum", "min": "minimum", "logsumexp": "logaddexp"}
+        return frozenset({used[self.name]} if self.name in used else ())
 
     @property
     def record(self) -> Record:

@@ -1,8 +1,8 @@
-"""Scatter: values put or added at indices along one axis, every output element in the order of its indices.
+"""Scatter: values put or combined at indices along one axis, every output element in the order of its indices.
 
 Threads divide the lines that lie across the indexed axis, never the indices: a line walks all its indices in order, so
-the sum at each place is one chain and the bits do not depend on the number of threads. Half floats add in float32: the
-target is then a float32 copy of the base, and is rounded once when all is added.
+the sum at each place is one chain and the bits do not depend on the number of threads. Half floats add and multiply in
+float32: the target is then a float32 copy of the base, and is rounded once when all is done.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ INDEX, VALUE, TARGET = range(3)  # the operands, in the order of their places an
 
 @dataclass(frozen=True)
 class ScatterKernel(Kernel):
-    """target[.., index[.., n, c], c] = or += value[.., n, c], n ascending.
+    """target[.., index[.., n, c], c] = value[.., n, c], or combined with it, n ascending.
 
     Called over pieces of columns: item i is columns PIECE (i mod pieces).. of line i div pieces.
     """
 
-    mode: str  # set or add
+    mode: str  # set, or how values that meet are combined: add, mul, max, min
     dtype: DType  # of the values
     target: DType  # of the memory they go to: float32 where half floats are added
     index: DType

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from morpho.backends.cpu.codegen import scalars
+from morpho.backends.cpu.codegen.elementwise import emit
 from morpho.backends.cpu.codegen.emit import Emitter, Value
 from morpho.backends.cpu.codegen.kernel_abi import FAULT_INDEX, SIGNATURE
 from morpho.backends.cpu.loops.sequential.scatter import INDEX, PIECE, TARGET, VALUE, ScatterKernel
-from morpho.base.dtypes import bool_, int64
+from morpho.base.dtypes import DType, bool_, int64
 from morpho.base.machine import Isa
 
 
@@ -99,9 +100,17 @@ class ScatterCode:
     def combine(self, value: str, target: str, lanes: int) -> None:
         e, kernel = self.e, self.kernel
         new = e.load(value, self.memory[VALUE], lanes)
-        if kernel.mode == "add":
+        if kernel.mode != "set":
             old = scalars.from_memory(e, e.load(target, self.memory[TARGET], lanes), kernel.target)
             new = scalars.from_memory(e, new, kernel.dtype)
-            total = old | new if kernel.dtype is bool_ else old + new
-            new = scalars.to_memory(e, total, kernel.target)
+            new = scalars.to_memory(e, combined(e, kernel.mode, kernel.target, old, new), kernel.target)
         e.store(new, target)
+
+
+def combined(e: Emitter, mode: str, dtype: DType, old: Value, new: Value) -> Value:
+    """Two values that meet: their sum, product, larger or smaller one; NaN wins."""
+    if dtype is bool_:
+        return old | new if mode in ("add", "max") else old & new
+    if mode in ("max", "min"):
+        return emit(e, "maximum" if mode == "max" else "minimum", [old, new], dtype, dtype)
+    return old + new if mode == "add" else old * new

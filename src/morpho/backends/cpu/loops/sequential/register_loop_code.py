@@ -1,0 +1,137 @@
+"""The function of a `RegisterLoop`: what no turn changes, then a loop with every carried scalar in a register."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from morpho.backends.cpu.codegen import elementwise, scalars
+from morpho.backends.cpu.codegen.emit import Emitter, Value
+from morpho.backends.cpu.codegen.kernel_abi import FAULT_INDEX, SIGNATURE
+from morpho.backends.cpu.loops.sequential.register_loop import RegisterLoop
+from morpho.base.machine import Isa
+
+
+def generate(kernel: RegisterLoop, isa: Isa, name: str) -> str:
+    """The LLVM module of a `RegisterLoop`."""
+    return _Code(kernel, isa).text(name)
+
+
+class _Code:
+    """One such function being written."""
+
+    def __init__(self, kernel: RegisterLoop, isa: Isa) -> None:
+        self.kernel, self.e = kernel, Emitter(1, isa.native_half)
+        self.values: dict[int, Value] = {}
+        self.faults: list[Value] = []
+
+    def text(self, name: str) -> str:
+        e, kernel = self.e, self.kernel
+        self.bases = [e.load_pointer("%buffers", number) for number in range(len(kernel.operands))]
+        self.pointers = list(self.bases)
+        numbers = kernel.record.load(e)
+        turns, strides = numbers["turns"], kernel.record.loaded("strides", numbers)
+        self.write(self.invariant())
+        firsts = [self.load(carry.operand, carry.offset) for carry in kernel.carries]
+        head, body, done = e.fresh("head"), e.fresh("body"), e.fresh("done")
+        before = e.block
+        e.branch(head)
+        e.label(head)
+        turn = Value(e, "%" + e.fresh("t"), "i64", 1)
+        phis = [Value(e, "%" + e.fresh("c"), first.element, 1) for first in firsts]
+        place = len(e.lines)  # the phis go here once the values of the back edge are known
+        self.values |= {carry.value: phi for carry, phi in zip(kernel.carries, phis, strict=True)}
+        if kernel.test is None:
+            on = e.icmp("slt", turn, turns)
+        else:
+            self.write(sorted(kernel.needed_for([kernel.test])))
+            on = self.values[kernel.test]
+        e.branch_if(on, body, done)
+        e.label(body)
+        self.counter = turns - 1 - turn if kernel.backwards else turn
+        self.pointers = [e.offset(base, scalars.memory_type(operand.dtype), turn * stride) if operand.moves else base
+                         for base, operand, stride in zip(self.bases, kernel.operands, strides, strict=True)]
+        self.write(range(len(kernel.instructions)))
+        self.return_fault()
+        for store in kernel.stores:
+            self.store(self.values[store.value], store.operand, store.offset)
+        following = turn + 1
+        latch = e.block
+        e.branch(head)
+        news = [f"  {turn.name} = phi i64 [ 0, %{before} ], [ {following.name}, %{latch} ]"]
+        for phi, first, carry in zip(phis, firsts, kernel.carries, strict=True):
+            news.append(f"  {phi.name} = phi {phi.type} [ {first.name}, %{before} ], "
+                        f"[ {self.values[carry.following].name}, %{latch} ]")
+        e.lines[place:place] = news
+        e.label(done)
+        self.pointers = self.bases
+        for phi, carry in zip(phis, kernel.carries, strict=True):
+            self.store(phi, carry.operand, carry.offset)
+        e.line("ret i32 0")
+        return f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n{e.text()}\n}}\n" + "\n".join(e.declarations)
+
+    def invariant(self) -> list[int]:
+        """Instructions that have the same value at every turn; not lookups, which may fail if there is a turn."""
+        found: set[int] = set()
+        for number, instruction in enumerate(self.kernel.instructions):
+            moves = instruction.name in ("carry", "counter", "lookup") or (
+                instruction.name == "load" and self.kernel.operands[instruction.attributes[0]].moves)
+            if not moves and all(child in found for child in instruction.inputs):
+                found.add(number)
+        return sorted(found)
+
+    def write(self, numbers: Iterable[int]) -> None:
+        """Instructions that are not written yet."""
+        for number in numbers:
+            if number not in self.values:
+                self.values[number] = self.one(number)
+
+    def one(self, number: int) -> Value:
+        e, (name, dtype, inputs, attributes) = self.e, self.kernel.instructions[number]
+        arguments = [self.values[child] for child in inputs]
+        if name == "constant":
+            return e.constant(attributes[0], scalars.register_type(dtype), 1)
+        if name == "counter":
+            return self.counter
+        if name == "load":
+            return self.load(*attributes)
+        if name == "lookup":
+            return self.look_up(number, arguments[0], *attributes)
+        if name == "fma":
+            return e.intrinsic("fma", *arguments)
+        return elementwise.emit(e, name, arguments, self.kernel.instructions[inputs[-1]].dtype, dtype)
+
+    def load(self, operand: int, offset: int) -> Value:
+        e, dtype = self.e, self.kernel.operands[operand].dtype
+        memory = scalars.memory_type(dtype)
+        return scalars.from_memory(e, e.load(e.offset(self.pointers[operand], memory, offset), memory, 1), dtype)
+
+    def store(self, value: Value, operand: int, offset: int) -> None:
+        e, dtype = self.e, self.kernel.operands[operand].dtype
+        place = e.offset(self.pointers[operand], scalars.memory_type(dtype), offset)
+        e.store(scalars.to_memory(e, value, dtype), place)
+
+    def look_up(self, number: int, index: Value, operand: int, offset: int, stride: int, size: int) -> Value:
+        """An element by index; one outside is remembered, and element 0 read instead."""
+        e = self.e
+        source = self.kernel.instructions[self.kernel.instructions[number].inputs[0]].dtype
+        wide = e.convert("sext" if source.kind == "i" else "zext", index, "i64")
+        inside = e.icmp("ult", wide, size)
+        self.faults.append(inside ^ True)
+        at = e.select(inside, wide, e.constant(0, "i64", 1)) * stride + offset
+        dtype = self.kernel.operands[operand].dtype
+        memory = scalars.memory_type(dtype)
+        return scalars.from_memory(e, e.load(e.offset(self.pointers[operand], memory, at), memory, 1), dtype)
+
+    def return_fault(self) -> None:
+        """Leave where an index was outside."""
+        e = self.e
+        if not self.faults:
+            return
+        bad = self.faults[0]
+        for other in self.faults[1:]:
+            bad = bad | other
+        failed, fine = e.fresh("failed"), e.fresh("fine")
+        e.branch_if(bad, failed, fine)
+        e.label(failed)
+        e.line(f"ret i32 {FAULT_INDEX}")
+        e.label(fine)

@@ -1,0 +1,316 @@
+"""Gradients of the operations that NumPy does: sorting, Fourier transforms, and the factorisations of LAPACK.
+
+A cotangent of a complex value has the real inner product Re(conj(a) b) with a tangent (docs/numerics.md), so the
+formulas are those for real matrices with the conjugate transpose in place of the transpose. Eigenvectors and singular
+vectors are differentiated as far as they are determined: up to a factor of their own, and where no two values are
+equal. Of matrices that are read as Hermitian the lower triangle, which is what is read, has the gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from morpho.base.dims import smaller
+from morpho.base.dtypes import int64
+from morpho.base.errors import ArgumentError, fail
+from morpho.ir.node import Node, build
+from morpho.ops.algebra import (
+    add,
+    cast,
+    conj,
+    constant_like,
+    div,
+    expand,
+    mul,
+    neg,
+    permute,
+    reshape,
+    size_value,
+    sub,
+    where,
+    zeros_like,
+)
+from morpho.ops.complex_gradients import real_as
+from morpho.ops.sources import pick
+
+Cotangents = Sequence[Node | None]
+
+
+def adjoint(node: Node) -> Node:
+    """The conjugate transpose of matrices."""
+    rank = len(node.shape)
+    return conj(permute(node, (*range(rank - 2), rank - 1, rank - 2)))
+
+
+def _product(*matrices: Node) -> Node:
+    found = matrices[0]
+    for matrix in matrices[1:]:
+        found = build("matmul", found, matrix)
+    return found
+
+
+def _along(values: Node, matrix: Node, row: bool) -> Node:
+    """A vector for each matrix, spread over its rows or over its columns, in its dtype."""
+    shape = (*values.shape[:-1], 1, values.shape[-1]) if row else (*values.shape, 1)
+    return expand(cast(reshape(values, shape), matrix.dtype), matrix.shape)
+
+
+def scaled_columns(matrix: Node, values: Node) -> Node:
+    """matrix @ diag(values)."""
+    return mul(matrix, _along(values, matrix, True))
+
+
+def _scaled_rows(matrix: Node, values: Node) -> Node:
+    return mul(matrix, _along(values, matrix, False))
+
+
+def _ones(name: str, matrix: Node) -> Node:
+    """Ones where row and column compare so, zeros elsewhere."""
+    rows, columns = (build("iota", shape=matrix.shape, axis=len(matrix.shape) - k, dtype=int64) for k in (2, 1))
+    return cast(build(name, rows, columns), matrix.dtype)
+
+
+def _half(matrix: Node) -> Node:
+    return constant_like(matrix, 0.5)
+
+
+def _hermitian(matrix: Node) -> Node:
+    return mul(_half(matrix), add(matrix, adjoint(matrix)))
+
+
+def _in_lower(matrix: Node) -> Node:
+    """A Hermitian cotangent gathered in the lower triangle."""
+    below, diagonal = _ones("greater_equal", matrix), _ones("equal", matrix)
+    return mul(matrix, sub(add(below, below), diagonal))
+
+
+def _less_identity(matrix: Node) -> Node:
+    """1 - matrix."""
+    return sub(_ones("equal", matrix), matrix)
+
+
+def _zeros_for(cotangent: Node | None, node: Node, index: int) -> Node:
+    return zeros_like(pick(node, index)) if cotangent is None else cotangent
+
+
+# -- sorting -----------------------------------------------------------------------------------------------------------
+def _order(node: Node) -> Node:
+    return build("argsort", node.inputs[0], axis=node["axis"], descending=node["descending"], stable=node["stable"])
+
+
+def sort_rule(node: Node, ct: Node) -> list[Node]:
+    return [build("scatter", zeros_like(node.inputs[0]), _order(node), ct, axis=node["axis"], mode="set")]
+
+
+def sort_forward(node: Node, tangents: Cotangents, push: Any) -> list[Node]:
+    assert tangents[0] is not None
+    return [build("gather", tangents[0], _order(node), axis=node["axis"])]
+
+
+# -- Fourier transforms ------------------------------------------------------------------------------------------------
+_ADJOINT = {"backward": "forward", "forward": "backward", "ortho": "ortho"}  # which side is divided by the length
+
+
+def fft_rule(node: Node, ct: Node) -> list[Node]:
+    """The adjoint of a transform is the one back, divided by the length on the other side. In half a spectrum each
+    frequency that stands for two counts twice."""
+    function, axes, sizes = node["function"], node["axes"], node["sizes"]
+    x, norm = node.inputs[0], _ADJOINT[node["norm"]]
+    if function in ("hfft", "ihfft"):  # of the conjugate, with the directions exchanged
+        norm = node["norm"]
+        ct = conj(ct)
+    if function in ("fftn", "ifftn"):
+        found = _transform(ct, "ifftn" if function == "fftn" else "fftn", axes, sizes, norm)
+    elif function in ("rfftn", "ihfft"):
+        found = _transform(div(ct, _doubles(ct, axes[-1], sizes[-1])), "irfftn", axes, sizes, norm)
+    else:
+        found = _transform(ct, "rfftn", axes, sizes, norm)
+        found = mul(found, _doubles(found, axes[-1], sizes[-1]))
+    if function == "hfft":
+        found = conj(found)
+    return [real_as(_fitted(found, x), x.dtype)]
+
+
+def _transform(x: Node, function: str, axes: Any, sizes: Any, norm: str) -> Node:
+    return build("fft", x, function=function, axes=axes, sizes=sizes, norm=norm)
+
+
+def _doubles(half: Node, axis: int, length: Any) -> Node:
+    """2, but 1 for the frequency 0 and, of an even length, the highest."""
+    number = build("iota", shape=half.shape, axis=axis, dtype=int64)
+    whole = expand(size_value(length, int64), half.shape)
+    single = build("equal", build("remainder", add(number, number), whole), zeros_like(number))
+    return where(single, constant_like(half, 1), constant_like(half, 2))
+
+
+def _fitted(found: Node, x: Node) -> Node:
+    """Cut or filled with zeros to the shape of x, which the transform had filled or cut."""
+    rank = len(x.shape)
+    kept = tuple(smaller(one, other) for one, other in zip(found.shape, x.shape, strict=True))
+    if kept != found.shape:
+        found = build("slice", found, starts=(0,) * rank, sizes=kept, steps=(1,) * rank)
+    if kept != x.shape:
+        after = tuple(whole - part for whole, part in zip(x.shape, kept, strict=True))
+        found = build("pad", found, before=(0,) * rank, after=after, value=0.0)
+    return found
+
+
+# -- equations ---------------------------------------------------------------------------------------------------------
+def inv_rule(node: Node, ct: Node) -> list[Node]:
+    inverse = adjoint(node)
+    return [neg(_product(inverse, ct, inverse))]
+
+
+def det_rule(node: Node, ct: Node) -> list[Node]:
+    x = node.inputs[0]
+    scale = reshape(mul(ct, conj(node)), (*ct.shape, 1, 1))
+    return [mul(expand(scale, x.shape), adjoint(build("inv", x)))]
+
+
+def slogdet_rule(node: Node, cotangents: Cotangents) -> list[Node | None]:
+    """With w = tr(A^-1 dA) the logarithm changes by Re w, and the sign, of complex numbers, by i sign Im w."""
+    x, (of_sign, ct) = node.inputs[0], cotangents
+    scale = None if ct is None else cast(ct, x.dtype)
+    if of_sign is not None and x.dtype.is_complex:
+        turned = build("imag", mul(of_sign, conj(pick(node, 0))))
+        turned = build("complex", zeros_like(turned), turned)
+        scale = turned if scale is None else add(scale, turned)
+    if scale is None:
+        return [None]
+    return [mul(expand(reshape(scale, (*scale.shape, 1, 1)), x.shape), adjoint(build("inv", x)))]
+
+
+def solve_rule(node: Node, ct: Node) -> list[Node]:
+    moved = build("solve", adjoint(node.inputs[0]), ct)
+    return [neg(build("matmul", moved, adjoint(node))), moved]
+
+
+def pinv_rule(node: Node, ct: Node) -> list[Node | None]:
+    """Golub and Pereyra (1973), for a rank that does not change."""
+    x, p = node.inputs[0], node
+    turned, back = adjoint(p), adjoint(ct)
+    parts = add(_product(_less_identity(_product(x, p)), back, p, turned),
+                _product(turned, p, back, _less_identity(_product(p, x))))
+    return [sub(parts, _product(turned, ct, turned)), *[None] * (len(node.inputs) - 1)]
+
+
+# -- factorisations ----------------------------------------------------------------------------------------------------
+def cholesky_rule(node: Node, ct: Node) -> list[Node]:
+    """Murray (2016): S = L^-H P L^-1 with P the lower half of L^H dL, its diagonal halved; then the Hermitian part."""
+    factor, slope = (adjoint(node), adjoint(ct)) if node["upper"] else (node, ct)
+    below, diagonal = _ones("greater_equal", factor), _ones("equal", factor)
+    inner = _product(adjoint(factor), mul(slope, below))
+    inner = mul(inner, sub(below, mul(_half(factor), diagonal)))
+    inverse = build("inv", factor)
+    return [_hermitian(_product(adjoint(inverse), inner, inverse))]
+
+
+def eigh_rule(node: Node, cotangents: Cotangents) -> list[Node | None]:
+    """V (diag(dw) + F * (V^H dV)) V^H with F = 1 / (w_j - w_i), and 0 where the two are equal."""
+    values, vectors = pick(node, 0), pick(node, 1)
+    of_values, of_vectors = cotangents
+    middle = None
+    if of_values is not None:
+        middle = mul(_ones("equal", vectors), _along(of_values, vectors, True))
+    if of_vectors is not None:
+        turned = mul(_inverse_differences(values, vectors), _product(adjoint(vectors), of_vectors))
+        middle = turned if middle is None else add(middle, turned)
+    if middle is None:
+        return [None]
+    return [_in_lower(_hermitian(_product(vectors, middle, adjoint(vectors))))]
+
+
+def _inverse_differences(values: Node, like: Node) -> Node:
+    """1 / (v_j - v_i), and 0 where there is no difference."""
+    square = (*values.shape, values.shape[-1])
+    apart = sub(expand(reshape(values, (*values.shape[:-1], 1, values.shape[-1])), square),
+                expand(reshape(values, (*values.shape, 1)), square))
+    none = build("equal", apart, zeros_like(apart))
+    found = where(none, zeros_like(apart), build("reciprocal", where(none, constant_like(apart, 1), apart)))
+    return cast(found, like.dtype)
+
+
+def eigvalsh_rule(node: Node, ct: Node) -> list[Node]:
+    vectors = pick(build("eigh", node.inputs[0]), 1)
+    return [_in_lower(_product(scaled_columns(vectors, ct), adjoint(vectors)))]
+
+
+def svdvals_rule(node: Node, ct: Node) -> list[Node]:
+    factors = build("svd", node.inputs[0], full_matrices=False)
+    return [_product(scaled_columns(pick(factors, 0), ct), pick(factors, 2))]
+
+
+def svd_rule(node: Node, cotangents: Cotangents) -> list[Node | None]:
+    """Wan and Zhang (2019), the last part for complex numbers: A = U S V^H has U_ij and V_ij turned by 1 / (s_j^2 -
+    s_i^2), and what of dU and dV lies outside of U and V divided by s."""
+    x, (of_u, of_s, of_vh) = node.inputs[0], cotangents
+    reduced = build("svd", x, full_matrices=False)
+    if (of_u is not None or of_vh is not None) and any(
+            pick(node, i).shape != pick(reduced, i).shape for i in (0, 2)):
+        raise fail(ArgumentError, "svd", "singular vectors beyond the least of rows and columns have no gradient",
+                   "use full_matrices=False", line=node.origin)
+    u, s, vh = (pick(reduced, index) for index in range(3))
+    v, inverse = adjoint(vh), build("reciprocal", s)
+    square = _product(adjoint(u), u)  # for its shape and dtype
+    middle = mul(_ones("equal", square), _along(zeros_like(s) if of_s is None else of_s, square, True))
+    outside: list[Node] = []
+    differences = _inverse_differences(build("square", s), square)
+    if of_u is not None:
+        inner = _product(adjoint(u), of_u)
+        turned = mul(differences, inner)
+        middle = add(middle, scaled_columns(add(turned, adjoint(turned)), s))
+        outside.append(_product(scaled_columns(sub(of_u, _product(u, inner)), inverse), vh))
+    if of_vh is not None:
+        of_v = adjoint(of_vh)
+        inner = _product(vh, of_v)
+        turned = mul(differences, inner)
+        middle = add(middle, _scaled_rows(add(turned, adjoint(turned)), s))
+        outside.append(_product(u, _scaled_rows(adjoint(sub(of_v, _product(v, inner))), inverse)))
+        if x.dtype.is_complex:
+            own = mul(_ones("equal", square), inner)
+            middle = add(middle, mul(_half(square), _scaled_rows(sub(adjoint(own), own), inverse)))
+    found = _product(u, middle, vh)
+    for part in outside:
+        found = add(found, part)
+    return [found]
+
+
+def qr_rule(node: Node, cotangents: Cotangents) -> list[Node | None]:
+    """(dQ + Q C) R^-H with C the Hermitian matrix that has the lower triangle of R dR^H - dQ^H Q; the columns of a wide
+    matrix beyond a square are Q^H times those of A."""
+    x, (of_q, of_r) = node.inputs[0], cotangents
+    rows, columns = x.shape[-2:]
+    inner = smaller(rows, columns)
+    if pick(node, 0).shape[-1] != inner:
+        if of_q is not None:
+            raise fail(ArgumentError, "qr", "the columns of Q beyond those of the matrix have no gradient",
+                       "use mode='reduced'", line=node.origin)
+        of_r = None if of_r is None else _columns(of_r, -2, 0, inner)
+        node = build("qr", x, mode="reduced")
+    q, r = pick(node, 0), pick(node, 1)
+    of_q = zeros_like(q) if of_q is None else of_q
+    of_r = zeros_like(r) if of_r is None else of_r
+    if columns == inner:
+        return [_qr_square(q, r, of_q, of_r)]
+    rest = _columns(of_r, -1, inner, columns)
+    of_q = add(of_q, _product(_columns(x, -1, inner, columns), adjoint(rest)))
+    first = _qr_square(q, _columns(r, -1, 0, inner), of_q, _columns(of_r, -1, 0, inner))
+    return [build("concatenate", first, _product(q, rest), axis=len(x.shape) - 1)]
+
+
+def _columns(matrix: Node, axis: int, start: Any, stop: Any) -> Node:
+    """Rows (axis -2) or columns (axis -1) of matrices from one number to another."""
+    rank = len(matrix.shape)
+    number = rank + axis
+    return build("slice", matrix, starts=tuple(start if i == number else 0 for i in range(rank)),
+                 sizes=tuple(stop - start if i == number else size for i, size in enumerate(matrix.shape)),
+                 steps=(1,) * rank)
+
+
+def _qr_square(q: Node, r: Node, of_q: Node, of_r: Node) -> Node:
+    mixed = sub(_product(r, adjoint(of_r)), _product(adjoint(of_q), q))
+    lower = mul(mixed, _ones("greater", mixed))
+    diagonal = mul(_hermitian(mixed), _ones("equal", mixed))
+    whole = add(of_q, _product(q, add(add(lower, adjoint(lower)), diagonal)))
+    return adjoint(build("solve", r, adjoint(whole)))  # whole @ R^-H

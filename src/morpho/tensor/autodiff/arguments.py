@@ -1,0 +1,102 @@
+"""Arguments of functions that are differentiated: trees of tensors and numbers, and what must be arranged like them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from morpho.base.checks import as_whole
+from morpho.base.errors import ArgumentError, DTypeError, ShapeError, fail
+from morpho.base.trees import flatten, unflatten
+from morpho.ir.node import Node
+from morpho.ops.algebra import cast
+from morpho.ops.identity import mark
+from morpho.tensor.autodiff.grad_mode import tracing, watch
+from morpho.tensor.convert import asarray
+from morpho.tensor.core import Tensor
+
+
+class Inputs:
+    """Arguments to differentiate with respect to, as trees, with a node of its own for every float tensor in them."""
+
+    def __init__(self, operation: str, arguments: Sequence[Any]) -> None:
+        self.leaves: list[Tensor] = []
+        self.structures, self.widths = [], []
+        for argument in arguments:
+            tensors: list[Any] = []
+            whole = argument if isinstance(argument, Tensor | tuple | list | dict) else asarray(argument)
+            self.structures.append(flatten(with_numbers(whole), tensors))
+            self.widths.append(len(tensors))
+            self.leaves += [Tensor.of_node(mark(asarray(tensor).program())) for tensor in tensors]
+        for leaf in self.leaves:
+            if not leaf.dtype.is_inexact:
+                raise fail(DTypeError, operation, f"dtype {leaf.dtype} has no gradient", "convert with astype")
+        self.nodes = [leaf.program() for leaf in self.leaves]
+        for leaf, node in zip(self.leaves, self.nodes, strict=True):
+            watch(leaf, node)  # a value that the function prints on its way keeps its program
+
+    def apply(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Call the function that is differentiated; values that leave it for NumPy meanwhile are an error."""
+        tracing.transformed += 1
+        try:
+            return function(*arguments, **named)
+        finally:
+            tracing.transformed -= 1
+
+    def trees(self, tensors: Sequence[Tensor]) -> list[Any]:
+        items = iter(tensors)
+        return [unflatten(structure, items) for structure in self.structures]
+
+
+def with_numbers(tree: Any) -> Any:
+    """The tree with tensors in place of its numbers, which are differentiated like those given directly."""
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*[with_numbers(item) for item in tree])
+    if isinstance(tree, tuple | list):
+        return type(tree)([with_numbers(item) for item in tree])
+    if isinstance(tree, dict):
+        return {key: with_numbers(item) for key, item in tree.items()}
+    return asarray(tree) if isinstance(tree, int | float | complex | np.number | np.bool) else tree
+
+
+def wanted_positions(argnums: Any) -> tuple[list[int], bool]:
+    """Positions as they are given, and whether it is one by itself."""
+    alone = as_whole(argnums)
+    if alone is not None:
+        return [alone], True
+    several = isinstance(argnums, Iterable) and not isinstance(argnums, str | bytes | Mapping)
+    given = list(argnums) if several else [argnums]
+    found = [number for one in given if (number := as_whole(one)) is not None]
+    if len(found) < len(given):
+        raise fail(ArgumentError, "grad", f"argnums={argnums!r} is neither a position nor a sequence of positions",
+                   "write argnums=0 or argnums=(0, 1)")
+    return found, False
+
+
+def positions_among(wanted: Sequence[int], count: int, named: bool) -> list[int]:
+    """Those among so many arguments, counted from the first."""
+    found: list[int] = []
+    for number in wanted:
+        if not -count <= number < count:
+            raise fail(ArgumentError, "grad", f"there is no argument {number} among {count}",
+                       "give what is differentiated by position, without its name" if named else "")
+        if number % count in found:
+            raise fail(ArgumentError, "grad", f"argnums={tuple(wanted)} name argument {number % count} twice")
+        found.append(number % count)
+    return found
+
+
+def matching(operation: str, tree: Any, structure: Any, outputs: Sequence[Tensor]) -> list[Node]:
+    """The tensors of a tree that must look like `outputs`, in their dtypes."""
+    leaves: list[Any] = []
+    if not isinstance(tree, tuple | list | dict):
+        tree = asarray(tree)
+    if flatten(tree, leaves) != structure:
+        raise fail(ArgumentError, operation, "tangents or cotangents are not arranged like their values")
+    nodes = [asarray(leaf).program() for leaf in leaves]
+    for node, output in zip(nodes, outputs, strict=True):
+        if node.shape != output.shape:
+            raise fail(ShapeError, operation, f"a value of shape {output.shape} is given one of {node.shape}")
+    return [cast(node, output.dtype) for node, output in zip(nodes, outputs, strict=True)]

@@ -1,0 +1,239 @@
+"""Derivatives of the user's: `mo.custom_gradient`, `mo.custom_vjp`, `mo.custom_jvp`; and none: `mo.stop_gradient`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from morpho.base.errors import ArgumentError, ShapeError, fail
+from morpho.base.trees import flatten, unflatten
+from morpho.ir.node import Node
+from morpho.ops.algebra import cast, zeros_like
+from morpho.ops.identity import Derivative, Linear, custom
+from morpho.tensor.autodiff.arguments import with_numbers
+from morpho.tensor.autodiff.forward import transposed
+from morpho.tensor.autodiff.grad_mode import detached
+from morpho.tensor.convert import asarray
+from morpho.tensor.core import Tensor
+
+Tangent = Node | None
+
+
+def stop_gradient(tree: Any) -> Any:
+    """The same values, through which no gradient flows: of a tensor, or of every tensor in a tree.
+
+    >>> mo.grad(lambda x: x * mo.stop_gradient(x))(mo.asarray(3.0)).item()
+    3.0
+    """
+    tensors: list[Any] = []
+    structure = flatten(tree, tensors)
+    return unflatten(structure, iter([Tensor.of_node(detached(asarray(one).program())) for one in tensors]))
+
+
+def custom_gradient(function: Callable[..., tuple[Tensor, Callable[[Tensor], Any]]]) -> Callable[..., Tensor]:
+    """Decorator: a function that returns its value and the function that gives its gradients.
+
+    The second one takes the gradient of the value and returns those of the arguments, in order: a tensor or None each;
+    for a single argument just the tensor.
+
+    >>> @mo.custom_gradient
+    ... def clipped(x):
+    ...     return x * 1.0, lambda g: mo.clip(g, -1.0, 1.0)
+    >>> mo.grad(lambda x: (100 * clipped(x)).sum())(mo.ones(2)).numpy()
+    array([1., 1.], dtype=float32)
+    """
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Tensor:
+        given = _Arguments("custom_gradient", arguments)
+        value, pull = function(*given.trees)
+
+        def gradient(cotangents: Sequence[Tangent]) -> Sequence[Tangent]:
+            assert cotangents[0] is not None
+            answer = pull(Tensor.of_node(cotangents[0]))
+            return given.gradients(answer if isinstance(answer, tuple | list) else (answer,))
+
+        return given.result(value, gradient)  # type: ignore[no-any-return]
+
+    return call
+
+
+class _Arguments:
+    """The arguments of a function with a derivative of the user's: trees, and their tensors in one line."""
+
+    def __init__(self, operation: str, arguments: Sequence[Any], fixed: Sequence[int] = ()) -> None:
+        self.operation, self.nodes = operation, []
+        self.trees: list[Any] = []  # as the function gets them
+        self.structures: list[Any] = []
+        for number, argument in enumerate(arguments):
+            if number in fixed:
+                self.trees.append(argument)
+                continue
+            leaves: list[Any] = []
+            whole = argument if isinstance(argument, tuple | list | dict) else asarray(argument)
+            structure = flatten(with_numbers(whole), leaves)
+            tensors = [asarray(leaf) for leaf in leaves]
+            self.structures.append((structure, len(tensors)))
+            self.nodes += [tensor.program() for tensor in tensors]
+            self.trees.append(unflatten(structure, iter(tensors)))
+
+    def gradients(self, answer: Any) -> list[Tangent]:
+        """The gradients that a user's function gave, one for each tensor of the arguments."""
+        if not isinstance(answer, tuple | list) or len(answer) != len(self.structures):
+            count = len(answer) if isinstance(answer, tuple | list) else 1
+            raise fail(ArgumentError, self.operation, f"{count} gradients for {len(self.structures)} arguments",
+                       "return a tuple with one for each argument, None for zero")
+        found: list[Tangent] = []
+        for part, (structure, width) in zip(answer, self.structures, strict=True):
+            if part is None:
+                found += [None] * width
+                continue
+            leaves: list[Any] = []
+            if flatten(with_numbers(part), leaves) != structure:
+                raise fail(ArgumentError, self.operation, "a gradient is not arranged like its argument")
+            found += [asarray(leaf).program() for leaf in leaves]
+        return [self._checked(part, node) for part, node in zip(found, self.nodes, strict=True)]
+
+    def _checked(self, part: Tangent, node: Node) -> Tangent:
+        if part is None or not node.dtype.is_inexact:
+            return None
+        if part.shape != node.shape:
+            raise fail(ShapeError, self.operation, f"a gradient of shape {part.shape} for an argument of {node.shape}")
+        return cast(part, node.dtype)
+
+    def tangents(self, tangents: Sequence[Tangent]) -> list[Any]:
+        """Tangents arranged like the arguments, with zeros where there are none."""
+        items = iter([Tensor.of_node(zeros_like(node) if one is None else one)
+                      for one, node in zip(tangents, self.nodes, strict=True)])
+        return [unflatten(structure, items) for structure, _ in self.structures]
+
+    def result(self, value: Any, pull: Linear | None = None, push: Linear | None = None) -> Any:
+        """The value of the function with its derivative, of which either direction follows from the other."""
+        leaves: list[Any] = []
+        structure = flatten(with_numbers(value), leaves)
+        results = [asarray(leaf).program() for leaf in leaves]
+        specs, given = [node.spec for node in results], [node.spec for node in self.nodes]
+        if pull is None:
+            assert push is not None
+            pull = functools.partial(transposed, push, given)
+        made = custom(results, self.nodes, Derivative(pull, push or functools.partial(transposed, pull, specs)))
+        return unflatten(structure, iter([Tensor.of_node(node) for node in made]))
+
+
+class _Custom:
+    """A function whose derivative the user gives."""
+
+    operation = ""
+
+    def __init__(self, function: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
+        if not callable(function):
+            raise fail(ArgumentError, self.operation, f"{type(function).__name__} is not a function")
+        self.function, self.fixed = function, tuple(nondiff_argnums)
+        functools.update_wrapper(self, function)
+
+    def _called(self, arguments: Sequence[Any], named: dict[str, Any], rule: Any, how: str) -> _Arguments:
+        if rule is None:
+            name = getattr(self.function, "__name__", "the function")
+            raise fail(ArgumentError, self.operation, f"{name} has no rule yet", f"give it one with {name}.{how}")
+        if named:
+            raise fail(ArgumentError, self.operation, f"argument {next(iter(named))!r} is given by name",
+                       "give arguments by position: gradients are returned in their order")
+        return _Arguments(self.operation, arguments, self.fixed)
+
+    def _fixed(self, arguments: Sequence[Any]) -> list[Any]:
+        return [arguments[number] for number in self.fixed]
+
+
+class custom_vjp(_Custom):
+    """Decorator: a function whose gradient two others give, which are set by `f.defvjp(forward, backward)`.
+
+    `forward(*arguments)` returns the result and anything to be kept; `backward(kept, cotangent)` returns a tuple with
+    the gradient of each argument, None for zero. Arguments and results may be trees. Those of `nondiff_argnums` are
+    passed as they are, also to `backward`, before the rest. Gradients flow to arguments alone, not to what the
+    function finds in its surroundings. Forward mode transposes the rule, and `vmap` batches it.
+
+    >>> @mo.custom_vjp
+    ... def safe_log(x):
+    ...     return mo.log(x)
+    >>> safe_log.defvjp(lambda x: (mo.log(x), x), lambda x, g: (g / mo.maximum(x, 0.1),))
+    >>> mo.grad(lambda x: safe_log(x))(mo.asarray(0.0)).item()
+    10.0
+    """
+
+    operation = "custom_vjp"
+
+    def __init__(self, function: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
+        super().__init__(function, nondiff_argnums)
+        self._rules: tuple[Callable[..., Any], Callable[..., Any]] | None = None
+
+    def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
+        """Set the functions that give the gradient."""
+        self._rules = (forward, backward)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        given = self._called(arguments, named, self._rules, "defvjp(forward, backward)")
+        assert self._rules is not None
+        forward, backward = self._rules
+        value = self.function(*given.trees)
+        leaves: list[Any] = []
+        structure = flatten(with_numbers(value), leaves)
+        results = [asarray(leaf).program() for leaf in leaves]
+
+        def pull(cotangents: Sequence[Tangent]) -> list[Tangent]:
+            answer = forward(*given.trees)
+            if not isinstance(answer, tuple) or len(answer) != 2:
+                raise fail(ArgumentError, "custom_vjp", "the forward rule does not return (result, kept)")
+            whole = unflatten(structure, iter([Tensor.of_node(zeros_like(node) if one is None else one)
+                                               for one, node in zip(cotangents, results, strict=True)]))
+            return given.gradients(backward(*self._fixed(arguments), answer[1], whole))
+
+        return given.result(value, pull)
+
+
+class custom_jvp(_Custom):
+    """Decorator: a function whose derivative along tangents another one gives, set by `f.defjvp(rule)`.
+
+    `rule(arguments, tangents)` returns the result and its tangent; it is linear in the tangents, so gradients follow by
+    transposing it. Arguments of `nondiff_argnums` are passed before the two tuples.
+
+    >>> @mo.custom_jvp
+    ... def halved(x):
+    ...     return mo.sin(x)
+    >>> @halved.defjvp
+    ... def rule(arguments, tangents):
+    ...     return mo.sin(arguments[0]), 0.5 * tangents[0]
+    >>> mo.grad(lambda x: halved(x))(mo.asarray(1.0)).item()
+    0.5
+    """
+
+    operation = "custom_jvp"
+
+    def __init__(self, function: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
+        super().__init__(function, nondiff_argnums)
+        self._rule: Callable[..., Any] | None = None
+
+    def defjvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Set the rule; also a decorator."""
+        self._rule = rule
+        return rule
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        given = self._called(arguments, named, self._rule, "defjvp(rule)")
+        value = self.function(*given.trees)
+        leaves: list[Any] = []
+        structure = flatten(with_numbers(value), leaves)
+        primals = tuple(tree for number, tree in enumerate(given.trees) if number not in self.fixed)
+
+        def push(tangents: Sequence[Tangent]) -> list[Tangent]:
+            assert self._rule is not None
+            answer = self._rule(*self._fixed(arguments), primals, tuple(given.tangents(tangents)))
+            found: list[Any] = []
+            both = isinstance(answer, tuple) and len(answer) == 2
+            if not both or flatten(with_numbers(answer[1]), found) != structure:
+                raise fail(ArgumentError, "custom_jvp", "the rule does not return (result, tangent), both arranged "
+                                                        "like the function's result")
+            return [cast(asarray(one).program(), asarray(leaf).dtype)
+                    for one, leaf in zip(found, leaves, strict=True)]
+
+        return given.result(value, None, push)

@@ -1,0 +1,1 @@
+"""Numbers in a row: running extremes, sums under curves, lines between points, distances; and small arithmetic."""

@@ -1,0 +1,1 @@
+"""Counting and gathering by bins, segments and indices."""

@@ -1,0 +1,166 @@
+"""Bins: which one a number falls into, and how many fall into each."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from morpho.base.dtypes import float64, int64
+from morpho.base.errors import ArgumentError, DTypeError, ShapeError, ValueFault, fail
+from morpho.base.shapes import as_integer
+from morpho.ir.node import build
+from morpho.tensor.convert import asarray
+from morpho.tensor.core import Tensor
+from morpho.tensor.functions import elementwise as ew
+from morpho.tensor.functions import reduce
+from morpho.tensor.functions.create import zeros
+from morpho.tensor.functions.move import flip, reshape
+from morpho.tensor.functions.search import scatter_add, searchsorted
+from morpho.tensor.operands import as_node, promoted
+from morpho.tensor.sync import realised_array
+
+
+def digitize(x: Any, bins: Any, /, *, right: bool = False) -> Tensor:
+    """The number of the bin of every element, `bins` being their borders in order, up or down: 0 before the first one.
+    A border belongs to the bin above it, or below it with `right`.
+
+    >>> mo.digitize([0.2, 6.4, 3.0], [0.0, 1.0, 2.5, 4.0]).tolist()
+    [1, 4, 3]
+    """
+    edges = Tensor.of_node(as_node(bins, "digitize"))
+    if edges.ndim != 1:
+        raise fail(ShapeError, "digitize", f"bins of shape {edges.shape} are not a line of borders")
+    side = "left" if right else "right"
+    if not isinstance(bins, Tensor):  # known numbers: which way they go is known too
+        known = np.asarray(bins)
+        if known.size > 1 and known[0] > known[-1]:
+            return ew.subtract(edges.shape[0], searchsorted(flip(edges), x, side=side))
+    elif edges.shape[0] != 0:
+        count, last = edges.shape[0], edges[-1]
+        falling = ew.greater(edges[0], last)
+        up = searchsorted(edges, x, side=side)
+        down = ew.subtract(count, searchsorted(flip(edges), x, side=side))
+        return ew.where(falling, down, up)
+    return searchsorted(edges, x, side=side)
+
+
+def bucketize(x: Any, boundaries: Any, /, *, right: bool = False) -> Tensor:
+    """The number of boundaries, which rise, before every element; with `right` one that it equals counts too
+    (PyTorch's meaning).
+
+    >>> mo.bucketize([1, 2, 6], [2, 4, 6]).tolist()
+    [0, 0, 2]
+    """
+    return searchsorted(boundaries, x, side="right" if right else "left")
+
+
+def bincount(x: Any, /, weights: Any = None, *, length: int | None = None) -> Tensor:
+    """How often each of 0, 1, 2, ... occurs among x, or the sum of its weights. Without `length` the largest number
+    says how many counts there are, and x is realised at once; a number beyond `length` is an error.
+
+    >>> mo.bincount([0, 2, 2]).tolist(), mo.bincount([0, 2], length=4).tolist()
+    ([1, 0, 2], [1, 0, 1, 0])
+    """
+    values = Tensor.of_node(as_node(x, "bincount"))
+    if values.ndim != 1:
+        raise fail(ShapeError, "bincount", f"shape {values.shape} is not a line")
+    if not values.dtype.is_integer and values.dtype.kind != "b":
+        raise fail(DTypeError, "bincount", f"dtype {values.dtype} is not an integer", "convert with astype")
+    if length is None:
+        known = realised_array(values, "bincount", "the number of counts depends on data", "give length=")
+        count = int(known.max()) + 1 if known.size else 0
+        if known.size and known.min() < 0:
+            raise fail(ValueFault, "bincount", f"{known.min()} is negative, and only 0, 1, 2, ... are counted")
+    else:
+        count = as_integer(length, "bincount", "length")
+    if count < 0:
+        raise fail(ArgumentError, "bincount", f"length {count} is negative")
+    if count == 0 and values.shape[0] == 0:
+        return zeros(0, dtype=int64 if weights is None else Tensor.of_node(as_node(weights, "bincount")).dtype)
+    index = values.node if values.dtype.is_integer else ew.astype(values, int64).node
+    given = asarray(1) if weights is None else Tensor.of_node(as_node(weights, "bincount"))
+    if weights is not None and given.shape != values.shape:
+        raise fail(ShapeError, "bincount", f"weights of shape {given.shape} do not fit {values.shape}")
+    base = zeros(count, dtype=given.dtype)
+    from morpho.ops.algebra import cast, expand
+
+    return Tensor.of_node(build("scatter", base.node, cast(index, int64), expand(given.node, index.shape), axis=0,
+                                mode="add", called="bincount"))
+
+
+def histogram_bin_edges(x: Any, bins: Any = 10, /, *, range: Any = None) -> Tensor:
+    """The borders of `bins` bins of one width between the least and the largest element, or over `range`; a line of
+    borders is what it is.
+
+    >>> mo.histogram_bin_edges([0.0, 1.0, 4.0], 4).tolist()
+    [0.0, 1.0, 2.0, 3.0, 4.0]
+    """
+    return _edges("histogram_bin_edges", Tensor.of_node(as_node(x, "histogram_bin_edges")), bins, range)[0]
+
+
+def _edges(name: str, x: Tensor, bins: Any, span: Any) -> tuple[Tensor, Any]:
+    """The borders, and for bins of one width their first and last."""
+    given = bins if isinstance(bins, Tensor) else None if np.ndim(bins) == 0 else asarray(np.asarray(bins))
+    if given is not None:
+        if given.ndim != 1 or given.shape[0] < 2:
+            raise fail(ShapeError, name, f"bins of shape {given.shape} are not a line of two borders or more")
+        known = None if isinstance(bins, Tensor) else np.asarray(bins)
+        if known is not None and (known[1:] < known[:-1]).any():
+            raise fail(ValueFault, name, "the borders of the bins do not rise")
+        return given, None
+    count = as_integer(bins, name, "bins")
+    if count < 1:
+        raise fail(ArgumentError, name, f"{count} bins cannot be made")
+    if x.dtype.is_complex:
+        raise fail(DTypeError, name, f"dtype {x.dtype} has no order", "take abs(), real() or imag() first")
+    if span is not None:
+        low, high = (float(end) for end in span)
+        if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+            raise fail(ValueFault, name, f"the range {low}..{high} is not one")
+        ends = (asarray(np.float64(low)), asarray(np.float64(high)))
+    elif x.size == 0:
+        ends = (asarray(np.float64(0)), asarray(np.float64(1)))
+    else:
+        ends = (ew.astype(reduce.min(x), float64), ew.astype(reduce.max(x), float64))
+    same = ew.equal(*ends)
+    low_, high_ = ew.where(same, ends[0] - 0.5, ends[0]), ew.where(same, ends[1] + 0.5, ends[1])
+    steps = asarray(np.arange(count + 1, dtype=np.float64))
+    line = ew.where(ew.equal(steps, count), high_, steps * ((high_ - low_) / count) + low_)
+    dtype = x.dtype if x.dtype.is_float and x.dtype.itemsize >= 4 else None
+    return (line if dtype is None else ew.astype(line, dtype)), (line, low_, high_)
+
+
+def histogram(x: Any, bins: Any = 10, /, *, range: Any = None, weights: Any = None,
+              density: bool = False) -> tuple[Tensor, Tensor]:
+    """How many elements lie in each bin, and the borders: a number of bins of one width between the least and the
+    largest element (or over `range`), or the borders themselves. The last bin holds its upper border too. `weights`
+    are summed instead of counted; with `density` the counts are those of a density.
+
+    >>> counts, edges = mo.histogram([1.0, 2.0, 1.0, 4.0], 3)
+    >>> counts.tolist(), edges.tolist()
+    ([2, 1, 1], [1.0, 2.0, 3.0, 4.0])
+    """
+    values = reshape(Tensor.of_node(as_node(x, "histogram")), (-1,))
+    edges, uniform = _edges("histogram", values, bins, range)
+    count = edges.shape[0] - 1
+    given: Any = None
+    if weights is not None:
+        given = Tensor.of_node(as_node(weights, "histogram"))
+        if given.shape != Tensor.of_node(as_node(x, "histogram")).shape:
+            raise fail(ShapeError, "histogram", f"weights of shape {given.shape} do not fit x")
+        given = reshape(given, (-1,))
+    line = edges if uniform is None else uniform[0]
+    nodes = promoted("histogram", line, ew.astype(values, float64) if uniform is not None else values)
+    borders, numbers = Tensor.of_node(nodes[0]), Tensor.of_node(nodes[1])
+    place = searchsorted(borders, numbers, side="right") - 1
+    place = ew.where(ew.equal(numbers, borders[-1]), count - 1, place)
+    inside = ew.logical_and(ew.greater_equal(place, 0), ew.less(place, count))  # NaN lies behind all
+    place = ew.where(inside, place, count)
+    ones = ew.astype(inside, int64) if given is None else ew.where(inside, given, 0)
+    found = scatter_add(zeros(count + 1, dtype=ones.dtype), place, ones)[:count]
+    if density:
+        wide = ew.astype(found, ew.astype(edges, float64).dtype)
+        found = wide / ew.astype(borders[1:] - borders[:-1], float64) / reduce.sum(wide)
+    return found, edges

@@ -1,0 +1,202 @@
+"""The largest few, the middle in its place, membership in sets."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from morpho.base.errors import ArgumentError, ShapeError, fail
+from morpho.base.shapes import as_integer, normalise_axis
+from morpho.tensor.convert import borrowed
+from morpho.tensor.core import Tensor
+from morpho.tensor.functions import elementwise as ew
+from morpho.tensor.functions.arranging.axes import ravel
+from morpho.tensor.functions.move import concat, moveaxis
+from morpho.tensor.functions.search import searchsorted, take, take_along_axis
+from morpho.tensor.functions.sets import unique_all
+from morpho.tensor.functions.sorting import argsort, sort
+from morpho.tensor.operands import as_node, promoted
+from morpho.tensor.sync import realised_array
+
+
+class TopK(NamedTuple):
+    """The k largest elements, and where they stand."""
+
+    values: Tensor
+    indices: Tensor
+
+
+def topk(x: Any, k: int, /, *, axis: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
+    """The k largest elements along an axis (or smallest), in order, and their indices; of equal ones the first. NaN is
+    largest.
+
+    >>> values, indices = mo.topk([3.0, 9.0, 5.0], 2)
+    >>> values.tolist(), indices.tolist()
+    ([9.0, 5.0], [1, 2])
+    """
+    tensor, count = Tensor.of_node(as_node(x, "topk")), as_integer(k, "topk", "k")
+    number = normalise_axis(axis, tensor.ndim, "topk")
+    size = tensor.shape[number]
+    if count < 0 or (isinstance(size, int) and count > size):
+        raise fail(ArgumentError, "topk", f"there are no {count} elements along an axis of size {size}")
+    order = moveaxis(argsort(tensor, axis=number, descending=largest), number, -1)[..., :count]
+    order = moveaxis(order, -1, number)
+    return TopK(take_along_axis(tensor, order, axis=number), order)
+
+
+def partition(x: Any, kth: Any, /, *, axis: int = -1) -> Tensor:
+    """x with its kth smallest element in its place along an axis, smaller ones before it and larger ones behind; here
+    all are in order.
+
+    >>> mo.partition([3.0, 1.0, 2.0], 1).tolist()
+    [1.0, 2.0, 3.0]
+    """
+    _check_places("partition", x, kth, axis)
+    return sort(x, axis=axis)
+
+
+def argpartition(x: Any, kth: Any, /, *, axis: int = -1) -> Tensor:
+    """The indices of `partition`.
+
+    >>> mo.argpartition([3.0, 1.0, 2.0], 1).tolist()
+    [1, 2, 0]
+    """
+    _check_places("argpartition", x, kth, axis)
+    return argsort(x, axis=axis)
+
+
+def _check_places(name: str, x: Any, kth: Any, axis: Any) -> None:
+    shape = as_node(x, name).shape
+    size = shape[normalise_axis(axis, len(shape), name)]
+    for place in np.ravel(np.asarray(kth)):
+        number = as_integer(place, name, "kth")
+        if isinstance(size, int) and not -size <= number < size:
+            raise fail(ArgumentError, name, f"there is no element {number} along an axis of size {size}")
+
+
+def isin(x: Any, values: Any, /, *, invert: bool = False) -> Tensor:
+    """Where x is one of `values` (with `invert`, where it is none).
+
+    >>> mo.isin([1, 2, 5], [2, 5]).tolist()
+    [False, True, True]
+    """
+    elements, found = (Tensor.of_node(node) for node in promoted("isin", x, values))
+    if elements.dtype.is_complex:
+        hit = ew.equal(elements[..., None], ravel(found)).any(axis=-1)
+    elif found.size == 0:
+        hit = ew.not_equal(elements, elements) & False
+    else:
+        if elements.dtype.kind == "b":
+            elements, found = ew.astype(elements, "uint8"), ew.astype(found, "uint8")
+        line = sort(ravel(found))
+        place = ew.minimum(searchsorted(line, elements), line.shape[0] - 1)
+        hit = ew.equal(take(line, place, axis=0), elements)
+    return ew.logical_not(hit) if invert else hit
+
+
+def unique(x: Any, /, *, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False) -> Any:
+    """The different elements in order; with first positions, inverse indices and counts as asked for, as a tuple in
+    this order. Realises x at once: how many there are is data.
+
+    >>> values, counts = mo.unique([3, 1, 3], return_counts=True)
+    >>> values.tolist(), counts.tolist()
+    ([1, 3], [1, 2])
+    """
+    found = unique_all(x)
+    asked = [part for part, wanted in ((found.indices, return_index), (found.inverse_indices, return_inverse),
+                                       (found.counts, return_counts)) if wanted]
+    return (found.values, *asked) if asked else found.values
+
+
+def unique_consecutive(x: Any, /, *, return_inverse: bool = False, return_counts: bool = False) -> Any:
+    """The elements of a vector (of x read as one) that differ from the one before; with inverse indices and counts as
+    asked for. Realises x at once.
+
+    >>> mo.unique_consecutive([1, 1, 2, 1]).tolist()
+    [1, 2, 1]
+    """
+    tensor = Tensor.of_node(as_node(x, "unique_consecutive"))
+    array = realised_array(tensor, "unique_consecutive", "the number of different elements depends on data")
+    flat = array.reshape(-1)
+    new = np.concatenate([np.ones(min(flat.size, 1), bool), flat[1:] != flat[:-1]])
+    starts = np.flatnonzero(new)
+    parts = [borrowed(flat[starts].copy(), tensor.dtype)]
+    if return_inverse:
+        parts.append(borrowed((np.cumsum(new) - 1).astype(np.int64).reshape(array.shape)))
+    if return_counts:
+        parts.append(borrowed(np.diff(np.append(starts, flat.size)).astype(np.int64)))
+    return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+def union1d(x1: Any, x2: Any, /) -> Tensor:
+    """The different elements of both, in order.
+
+    >>> mo.union1d([1, 3], [3, 2]).tolist()
+    [1, 2, 3]
+    """
+    a, b = promoted("union1d", x1, x2)
+    return unique_all(concat([ravel(Tensor.of_node(a)), ravel(Tensor.of_node(b))])).values
+
+
+def intersect1d(x1: Any, x2: Any, /) -> Tensor:
+    """The different elements that both have, in order.
+
+    >>> mo.intersect1d([1, 3, 2], [3, 2, 5]).tolist()
+    [2, 3]
+    """
+    a, b = (unique_all(ravel(Tensor.of_node(node))).values for node in promoted("intersect1d", x1, x2))
+    return a[isin(a, b)]
+
+
+def setdiff1d(x1: Any, x2: Any, /) -> Tensor:
+    """The different elements of x1 that x2 does not have, in order.
+
+    >>> mo.setdiff1d([1, 3, 2], [3]).tolist()
+    [1, 2]
+    """
+    a, b = (ravel(Tensor.of_node(node)) for node in promoted("setdiff1d", x1, x2))
+    first = unique_all(a).values
+    return first[isin(first, b, invert=True)]
+
+
+def argwhere(x: Any, /) -> Tensor:
+    """The positions of the elements that are not zero, one per row. Realises x at once.
+
+    >>> mo.argwhere([[0, 1], [2, 0]]).tolist()
+    [[0, 1], [1, 0]]
+    """
+    tensor = Tensor.of_node(as_node(x, "argwhere"))
+    array = realised_array(tensor, "argwhere", "the number of elements that are not zero depends on data")
+    return borrowed(np.argwhere(array).astype(np.int64))
+
+
+def flatnonzero(x: Any, /) -> Tensor:
+    """The positions of the elements that are not zero in x read as a vector. Realises x at once.
+
+    >>> mo.flatnonzero([0, 1, 2]).tolist()
+    [1, 2]
+    """
+    tensor = Tensor.of_node(as_node(x, "flatnonzero"))
+    array = realised_array(tensor, "flatnonzero", "the number of elements that are not zero depends on data")
+    return borrowed(np.flatnonzero(array).astype(np.int64))
+
+
+def unravel_index(indices: Any, shape: Any, /) -> tuple[Tensor, ...]:
+    """Positions in a tensor of this shape from those in it read as a vector.
+
+    >>> [part.tolist() for part in mo.unravel_index([5, 0], (2, 3))]
+    [[1, 0], [2, 0]]
+    """
+    from morpho.base.shapes import as_sizes
+    from morpho.tensor.functions.search import checked_indices
+
+    rest = Tensor.of_node(checked_indices("unravel_index", indices))
+    sizes = as_sizes(shape, "unravel_index")
+    if not sizes:
+        raise fail(ShapeError, "unravel_index", "a shape without axes has no positions")
+    found = []
+    for size in reversed(sizes[1:]):
+        found.append(ew.remainder(rest, size))
+        rest = ew.floor_divide(rest, size)
+    return (rest, *reversed(found))
