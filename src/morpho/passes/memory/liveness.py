@@ -228,5 +228,5 @@ def gathers(node: Node) -> bool:
 
 
 def _is_whole(node: Node) -> bool:
-    """Whether a result is a value of a step, perhaps in another shape, and not a part or a turned view of one."""
+    """Whether a result is a value of a step, perhaps in another shape, and not a part or a transposed view of one."""
     return all(view.op.name in ("reshape", "remat_barrier") for view in look_through(node)[1])
