@@ -10,7 +10,7 @@ from shaped_case import Shaped, one_matrix
 from morpho.base.dims import Dim
 from morpho.base.dtypes import ALL, float32, float64, int32, int64
 from morpho.ir.node import Node, build
-from morpho.ops.algebra import expand
+from morpho.ops.algebra import expand, zeros_like
 from morpho.ops.contract import transpose
 from morpho.ops.identity import Derivative, custom
 
@@ -35,12 +35,12 @@ def _sources() -> list[Shaped]:
         def double(node: Node) -> Node:
             return build("add", node, node)
 
-        def pull(cotangents: Any) -> list[Any]:
-            square, negative = (build("subtract", x, x) if one is None else one for one in cotangents)
-            return [build("subtract", build("multiply", square, double(x)), negative)]
+        def pull(arguments: Any, cotangents: Any) -> list[Any]:
+            square, negative = (zeros_like(x) if one is None else one for one in cotangents)
+            return [build("subtract", build("multiply", square, double(arguments[0])), negative)]
 
-        def push(tangents: Any) -> list[Any]:
-            return [build("multiply", tangents[0], double(x)), build("negative", tangents[0])]
+        def push(arguments: Any, tangents: Any) -> list[Any]:
+            return [build("multiply", tangents[0], double(arguments[0])), build("negative", tangents[0])]
 
         return custom([build("square", x), build("negative", x)], [x], Derivative(pull, push))[0]
 

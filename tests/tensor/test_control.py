@@ -340,3 +340,35 @@ def test_wrong_use_is_one_sentence() -> None:
     ]:
         with pytest.raises(kind, match=words):
             call()
+
+
+# -- transformations ---------------------------------------------------------------------------------------------------
+def test_vmap_of_loops_has_the_bits_of_the_rows(form: str, rng: np.random.Generator) -> None:
+    carry, xs = draw(rng, 4, 5), draw(rng, 4, 6, 5)
+    f = lambda c, x: mo.scan(BODIES["in place"][0], c, x)
+    found = mo.compile(mo.vmap(f))(carry, xs)
+    for row in range(4):
+        wanted = f(carry[row], xs[row])
+        equal(found[0][row], wanted[0])
+        equal(found[1][row], wanted[1])
+    nested = mo.vmap(mo.vmap(lambda x: mo.fori_loop(0, 3, lambda i, y: mo.sin(y) + i, x)))(xs[:, :, 0])
+    assert nested.shape == (4, 6)
+
+
+def test_vmap_of_while_and_switch(form: str) -> None:
+    powers = mo.vmap(lambda n: mo.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, s[1] * 2.0), (0, 1.0))[1])
+    assert powers(mo.asarray([1, 5, 3, 0])).tolist() == [2.0, 32.0, 8.0, 1.0]
+    branches = [lambda x: x + 1, lambda x: x * 10, lambda x: -x]
+    found = mo.vmap(lambda i, x: mo.switch(i, branches, x))(mo.asarray([0, 1, 2]), mo.asarray([4.0, 5.0, 6.0]))
+    assert found.tolist() == [5.0, 50.0, -6.0]
+
+
+def test_forward_mode(form: str, rng: np.random.Generator) -> None:
+    one = mo.asarray(1.0)
+    value, along = mo.jvp(lambda x: mo.while_loop(lambda y: y < 10, lambda y: y * x + 1, x), (mo.asarray(2.0),), (one,))
+    assert (value.item(), along.item()) == (11.0, 13.0)  # x -> (x^2 + 1) x + 1, 3 x^2 + 1 at 2
+    loop = lambda x: mo.fori_loop(0, 3, lambda i, y: mo.sin(y) * x, x)
+    x = mo.asarray(0.3)
+    np.testing.assert_allclose(mo.jvp(loop, (x,), (one,))[1].item(), mo.grad(loop)(x).item(), rtol=1e-6)
+    chosen = lambda x: mo.cond(x > 0, lambda: x * x, lambda: -x)
+    assert mo.jvp(chosen, (mo.asarray(3.0),), (one,))[1].item() == 6.0

@@ -107,6 +107,6 @@ def test_methods_of_other_libraries() -> None:
         with pytest.raises(AttributeError, match=f"Hint: use .*{said.replace('[', chr(92) + '[')}"):
             getattr(x, name)
     assert x.to(mo.float64).dtype is mo.float64
-    for name in ("scan", "cond", "tree_map", "jacobian", "lax"):
+    for name in ("tree_map", "jacobian", "lax"):
         with pytest.raises(AttributeError, match="Hint: use"):
             getattr(mo, name)

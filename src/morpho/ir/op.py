@@ -68,10 +68,10 @@ class Op:
     order rule of docs/numerics.md. `composition(node)` is how a fused op reads in plain ones.
 
     `batch(node, inputs, batched, rows)` is the op on `rows.size` rows at once: inputs have them along an axis in front
-    where `batched` says so, and so have all outputs of the node it returns. Elementwise ops and those with a
-    composition need none. `jvp(node, tangents, push)` gives the tangent of each output from those of the inputs, None
-    for zero; without one it follows from the composition, or from `vjp`, which is transposed. For an op with a body
-    `batching.batch_of` batches a body and `push(outputs, {serial: tangent})` pushes tangents through one.
+    where `batched` says so, and so have all outputs of the node it returns, or each node of a list of them. Elementwise
+    ops and those with a composition need none. `jvp(node, tangents, push)` gives the tangent of each output from those
+    of the inputs, None for zero; without one it follows from the composition, or from `vjp`, which is transposed. For
+    an op with a body `batching.batch_of` batches a body and `push(outputs, {serial: tangent})` pushes tangents through.
 
     `arity` is how many inputs it takes, None where nobody said. `autocast` is its class under mixed precision: "full"
     for float32, the name of a family that takes the low dtype, or nothing where it follows its operands. An op with a

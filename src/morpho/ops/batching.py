@@ -36,23 +36,31 @@ class Rows:
 
     def __init__(self, leaves: Mapping[int, Node], size: Size) -> None:
         self.size = size
+        self.several: dict[int, Sequence[Node]] = {}  # of an op whose rule gave one node for each output
         self.known: dict[int, tuple[Node, bool]] = {serial: (node, True) for serial, node in leaves.items()}
 
     def of(self, outputs: Sequence[Node]) -> list[tuple[Node, bool]]:
         """The outputs on the batch."""
         for node in toposort(outputs, set(self.known)):
             found = [self.known[child.serial] for child in node.inputs]
-            if any(batched for _, batched in found):
-                self.known[node.serial] = (in_place_of(node, partial(self._rule, found=found)), True)
+            if node.op.name == "pick" and node.inputs[0].serial in self.several:
+                self.known[node.serial] = (self.several[node.inputs[0].serial][node["index"]], True)
+            elif any(batched for _, batched in found):
+                made = in_place_of(node, partial(self._rule, found=found))
+                if not isinstance(made, Node):
+                    self.several[node.serial] = made
+                    made = made[0]  # what an op with one output is; of others only picks are read
+                self.known[node.serial] = (made, True)
             else:
                 self.known[node.serial] = (node, False)
         return [self.known[node.serial] for node in outputs]
 
-    def _rule(self, node: Node, found: Sequence[tuple[Node, bool]]) -> Node:
+    def _rule(self, node: Node, found: Sequence[tuple[Node, bool]]) -> Node | Sequence[Node]:
         inputs, batched = [one for one, _ in found], [one for _, one in found]
         rule = node.op.batch or (elementwise if node.op.kind == "elementwise" else None)
         if rule is not None:
-            return rule(node, inputs, batched, self)  # type: ignore[no-any-return]
+            made: Node | Sequence[Node] = rule(node, inputs, batched, self)
+            return made
         if node.op.composition is None:
             return loop(node, inputs, batched, self)
         ((meaning, has),) = self.of([node.op.composition(node)])

@@ -24,6 +24,7 @@ from morpho.ir.body import Body, parameter
 from morpho.ir.node import Node, make
 from morpho.ir.op import ANY, JOINT, Attributes, NoGradient, Op, Spec, register
 from morpho.ops.algebra import add, constant_like, zeros_like
+from morpho.ops.control_transforms import batch_scan, batch_switch, batch_while, jvp_scan, jvp_switch, jvp_while
 from morpho.ops.sources import pick
 
 COUNTER = Spec((), int64)  # of a turn's number
@@ -217,10 +218,11 @@ def _vjp_switch(node: Node, cotangents: Sequence[Node | None]) -> list[Node | No
     return gradients
 
 
-SCAN = register(Op("scan", "control", _infer_scan, _vjp_scan, _no_reference, properties=frozenset({JOINT}), arity=ANY))
+SCAN = register(Op("scan", "control", _infer_scan, _vjp_scan, _no_reference, properties=frozenset({JOINT}), arity=ANY,
+                   batch=batch_scan, jvp=jvp_scan))
 WHILE = register(Op("while_loop", "control", _infer_while,
                     NoGradient("the number of its turns is not known before it ran; mo.jvp goes through it, and "
                                "mo.fori_loop or mo.scan with a fixed number of turns have a gradient", missing=True),
-                    _no_reference, arity=ANY))
+                    _no_reference, arity=ANY, batch=batch_while, jvp=jvp_while))
 SWITCH = register(Op("switch", "control", _infer_switch, _vjp_switch, _no_reference, properties=frozenset({JOINT}),
-                     arity=(1, float("inf"))))
+                     arity=(1, float("inf")), batch=batch_switch, jvp=jvp_switch))

@@ -17,7 +17,8 @@ from morpho.ops.batching import Rows, elementwise, in_front, row_leaf
 from morpho.ops.sources import pick
 
 _numbers = count(1)
-Linear = Callable[[Sequence[Node | None]], Sequence[Node | None]]  # None stands for zero
+# Of arguments, linear in the rest; None stands for zero.
+Linear = Callable[[Sequence[Node], Sequence[Node | None]], Sequence[Node | None]]
 
 
 def meant(node: Node) -> Node | None:
@@ -25,7 +26,8 @@ def meant(node: Node) -> Node | None:
     if "identity" in node.op.properties:
         return node.inputs[0]
     if node.op.name == "pick" and "identity" in node.inputs[0].op.properties:
-        return node.inputs[0].inputs[node["index"]]
+        found: Node = node.inputs[0].inputs[node["index"]]
+        return found
     return None
 
 
@@ -56,8 +58,8 @@ MARK = register(Op("mark", "move", _first, lambda node, ct: [ct], _reference, fl
 
 # -- derivatives of the user's -----------------------------------------------------------------------------------------
 class Derivative:
-    """How a function is differentiated: `pull` takes cotangents of its results to those of its arguments, `push` takes
-    tangents of its arguments to those of its results."""
+    """How a function is differentiated: at given arguments, `pull` takes cotangents of its results to those of its
+    arguments, `push` takes tangents of its arguments to those of its results."""
 
     __slots__ = ("pull", "push")
 
@@ -81,22 +83,25 @@ def _reference_custom(attributes: Attributes, *arrays: Any) -> Any:
 
 
 def _vjp_custom(node: Node, cotangents: Sequence[Node | None]) -> list[Node | None]:
-    return [None] * node["results"] + list(node["derivative"].pull(cotangents))
+    results = node["results"]
+    return [None] * results + list(node["derivative"].pull(node.inputs[results:], cotangents))
 
 
 def _jvp_custom(node: Node, tangents: Sequence[Node | None], push: Any) -> Sequence[Node | None]:
-    return node["derivative"].push(tangents[node["results"]:])  # type: ignore[no-any-return]
+    results = node["results"]
+    return node["derivative"].push(node.inputs[results:], tangents[results:])  # type: ignore[no-any-return]
 
 
 def _batch_custom(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Rows) -> Node:
-    """The derivative is batched together with the values that it was made from."""
+    """The derivative is batched together with what it finds in its surroundings."""
     derivative: Derivative = node["derivative"]
 
     def on_rows(linear: Linear) -> Linear:
-        def call(given: Sequence[Node | None]) -> list[Node | None]:
-            leaves = [None if one is None else row_leaf(one.shape[1:], one.dtype, one.device) for one in given]
-            parts = linear(leaves)
-            inner = Rows({leaf.serial: one for leaf, one in zip(leaves, given, strict=True)
+        def call(arguments: Sequence[Node], given: Sequence[Node | None]) -> list[Node | None]:
+            whole = [*arguments, *given]
+            leaves = [None if one is None else row_leaf(one.shape[1:], one.dtype, one.device) for one in whole]
+            parts = linear([leaf for leaf in leaves[:len(arguments)] if leaf is not None], leaves[len(arguments):])
+            inner = Rows({leaf.serial: one for leaf, one in zip(leaves, whole, strict=True)
                           if leaf is not None and one is not None}, rows.size)
             inner.known |= rows.known
             found = iter(inner.of([part for part in parts if part is not None]))

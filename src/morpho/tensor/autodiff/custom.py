@@ -46,37 +46,45 @@ def custom_gradient(function: Callable[..., tuple[Tensor, Callable[[Tensor], Any
 
     @functools.wraps(function)
     def call(*arguments: Any) -> Tensor:
-        given = _Arguments("custom_gradient", arguments)
-        value, pull = function(*given.trees)
+        form = _Form("custom_gradient", arguments)
 
-        def gradient(cotangents: Sequence[Tangent]) -> Sequence[Tangent]:
+        def pull(nodes: Sequence[Node], cotangents: Sequence[Tangent]) -> list[Tangent]:
             assert cotangents[0] is not None
-            answer = pull(Tensor.of_node(cotangents[0]))
-            return given.gradients(answer if isinstance(answer, tuple | list) else (answer,))
+            answer = function(*form.trees(nodes))[1](Tensor.of_node(cotangents[0]))
+            return form.gradients(answer if isinstance(answer, tuple | list) else (answer,))
 
-        return given.result(value, gradient)  # type: ignore[no-any-return]
+        return form.result(function(*form.trees(form.nodes))[0], pull)  # type: ignore[no-any-return]
 
     return call
 
 
-class _Arguments:
-    """The arguments of a function with a derivative of the user's: trees, and their tensors in one line."""
+class _Form:
+    """How the arguments of a function with a derivative of the user's are arranged, and their tensors in one line. The
+    derivative is made anew wherever it is wanted, from the arguments there."""
 
     def __init__(self, operation: str, arguments: Sequence[Any], fixed: Sequence[int] = ()) -> None:
-        self.operation, self.nodes = operation, []
-        self.trees: list[Any] = []  # as the function gets them
-        self.structures: list[Any] = []
+        self.operation, self.fixed = operation, {number: arguments[number] for number in fixed}
+        self.nodes: list[Node] = []
+        self.structures: list[tuple[Any, int]] = []
         for number, argument in enumerate(arguments):
-            if number in fixed:
-                self.trees.append(argument)
+            if number in self.fixed:
                 continue
             leaves: list[Any] = []
             whole = argument if isinstance(argument, tuple | list | dict) else asarray(argument)
-            structure = flatten(with_numbers(whole), leaves)
-            tensors = [asarray(leaf) for leaf in leaves]
-            self.structures.append((structure, len(tensors)))
-            self.nodes += [tensor.program() for tensor in tensors]
-            self.trees.append(unflatten(structure, iter(tensors)))
+            self.structures.append((flatten(with_numbers(whole), leaves), len(leaves)))
+            self.nodes += [asarray(leaf).program() for leaf in leaves]
+
+    def arranged(self, nodes: Sequence[Tangent]) -> list[Any]:
+        """Nodes arranged like the arguments, with zeros where there are none."""
+        items = iter([Tensor.of_node(zeros_like(like) if one is None else one)
+                      for one, like in zip(nodes, self.nodes, strict=True)])
+        return [unflatten(structure, items) for structure, _ in self.structures]
+
+    def trees(self, nodes: Sequence[Node]) -> list[Any]:
+        """What the function is called with, for these arguments."""
+        items = iter(self.arranged(nodes))
+        return [self.fixed[number] if number in self.fixed else next(items)
+                for number in range(len(self.fixed) + len(self.structures))]
 
     def gradients(self, answer: Any) -> list[Tangent]:
         """The gradients that a user's function gave, one for each tensor of the arguments."""
@@ -102,23 +110,21 @@ class _Arguments:
             raise fail(ShapeError, self.operation, f"a gradient of shape {part.shape} for an argument of {node.shape}")
         return cast(part, node.dtype)
 
-    def tangents(self, tangents: Sequence[Tangent]) -> list[Any]:
-        """Tangents arranged like the arguments, with zeros where there are none."""
-        items = iter([Tensor.of_node(zeros_like(node) if one is None else one)
-                      for one, node in zip(tangents, self.nodes, strict=True)])
-        return [unflatten(structure, items) for structure, _ in self.structures]
-
     def result(self, value: Any, pull: Linear | None = None, push: Linear | None = None) -> Any:
         """The value of the function with its derivative, of which either direction follows from the other."""
         leaves: list[Any] = []
         structure = flatten(with_numbers(value), leaves)
         results = [asarray(leaf).program() for leaf in leaves]
-        specs, given = [node.spec for node in results], [node.spec for node in self.nodes]
-        if pull is None:
-            assert push is not None
-            pull = functools.partial(transposed, push, given)
-        made = custom(results, self.nodes, Derivative(pull, push or functools.partial(transposed, pull, specs)))
+        made = custom(results, self.nodes, Derivative(pull or _transposed(push, self.nodes),
+                                                      push or _transposed(pull, results)))
         return unflatten(structure, iter([Tensor.of_node(node) for node in made]))
+
+
+def _transposed(linear: Linear | None, like: Sequence[Node]) -> Linear:
+    """The other direction: `linear` takes tangents or cotangents of values like these."""
+    assert linear is not None
+    specs = [node.spec for node in like]
+    return lambda nodes, given: transposed(functools.partial(linear, nodes), specs, given)
 
 
 class _Custom:
@@ -130,19 +136,16 @@ class _Custom:
         if not callable(function):
             raise fail(ArgumentError, self.operation, f"{type(function).__name__} is not a function")
         self.function, self.fixed = function, tuple(nondiff_argnums)
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function)  # type: ignore[arg-type]
 
-    def _called(self, arguments: Sequence[Any], named: dict[str, Any], rule: Any, how: str) -> _Arguments:
+    def _form(self, arguments: Sequence[Any], named: dict[str, Any], rule: Any, how: str) -> _Form:
         if rule is None:
             name = getattr(self.function, "__name__", "the function")
             raise fail(ArgumentError, self.operation, f"{name} has no rule yet", f"give it one with {name}.{how}")
         if named:
             raise fail(ArgumentError, self.operation, f"argument {next(iter(named))!r} is given by name",
                        "give arguments by position: gradients are returned in their order")
-        return _Arguments(self.operation, arguments, self.fixed)
-
-    def _fixed(self, arguments: Sequence[Any]) -> list[Any]:
-        return [arguments[number] for number in self.fixed]
+        return _Form(self.operation, arguments, self.fixed)
 
 
 class custom_vjp(_Custom):
@@ -172,23 +175,23 @@ class custom_vjp(_Custom):
         self._rules = (forward, backward)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        given = self._called(arguments, named, self._rules, "defvjp(forward, backward)")
+        form = self._form(arguments, named, self._rules, "defvjp(forward, backward)")
         assert self._rules is not None
         forward, backward = self._rules
-        value = self.function(*given.trees)
+        value = self.function(*form.trees(form.nodes))
         leaves: list[Any] = []
         structure = flatten(with_numbers(value), leaves)
         results = [asarray(leaf).program() for leaf in leaves]
 
-        def pull(cotangents: Sequence[Tangent]) -> list[Tangent]:
-            answer = forward(*given.trees)
+        def pull(nodes: Sequence[Node], cotangents: Sequence[Tangent]) -> list[Tangent]:
+            answer = forward(*form.trees(nodes))
             if not isinstance(answer, tuple) or len(answer) != 2:
                 raise fail(ArgumentError, "custom_vjp", "the forward rule does not return (result, kept)")
             whole = unflatten(structure, iter([Tensor.of_node(zeros_like(node) if one is None else one)
                                                for one, node in zip(cotangents, results, strict=True)]))
-            return given.gradients(backward(*self._fixed(arguments), answer[1], whole))
+            return form.gradients(backward(*form.fixed.values(), answer[1], whole))
 
-        return given.result(value, pull)
+        return form.result(value, pull)
 
 
 class custom_jvp(_Custom):
@@ -219,21 +222,21 @@ class custom_jvp(_Custom):
         return rule
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        given = self._called(arguments, named, self._rule, "defjvp(rule)")
-        value = self.function(*given.trees)
+        form = self._form(arguments, named, self._rule, "defjvp(rule)")
+        rule = self._rule
+        assert rule is not None
+        value = self.function(*form.trees(form.nodes))
         leaves: list[Any] = []
         structure = flatten(with_numbers(value), leaves)
-        primals = tuple(tree for number, tree in enumerate(given.trees) if number not in self.fixed)
+        results = [asarray(leaf).program() for leaf in leaves]
 
-        def push(tangents: Sequence[Tangent]) -> list[Tangent]:
-            assert self._rule is not None
-            answer = self._rule(*self._fixed(arguments), primals, tuple(given.tangents(tangents)))
+        def push(nodes: Sequence[Node], tangents: Sequence[Tangent]) -> list[Tangent]:
+            answer = rule(*form.fixed.values(), tuple(form.arranged(nodes)), tuple(form.arranged(tangents)))
             found: list[Any] = []
             both = isinstance(answer, tuple) and len(answer) == 2
             if not both or flatten(with_numbers(answer[1]), found) != structure:
                 raise fail(ArgumentError, "custom_jvp", "the rule does not return (result, tangent), both arranged "
                                                         "like the function's result")
-            return [cast(asarray(one).program(), asarray(leaf).dtype)
-                    for one, leaf in zip(found, leaves, strict=True)]
+            return [cast(asarray(one).program(), like.dtype) for one, like in zip(found, results, strict=True)]
 
-        return given.result(value, None, push)
+        return form.result(value, None, push)

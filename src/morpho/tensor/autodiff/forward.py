@@ -7,6 +7,7 @@ the pull-back is linear in the cotangent, and its own pull-back is the push-forw
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from morpho.base.errors import ArgumentError, fail
@@ -34,7 +35,7 @@ def push_forward(outputs: Sequence[Node], tangents: Mapping[int, Node]) -> list[
         elif "stops" in node.op.properties or all(one is None for one in given):
             known[node.serial] = (None,) * len(node.outputs)
         else:
-            known[node.serial] = tuple(in_place_of(node, lambda node, given=given: _rule(node, given)))
+            known[node.serial] = tuple(in_place_of(node, partial(_rule, tangents=given)))
     return [known[node.serial][0] for node in outputs]
 
 

@@ -31,8 +31,10 @@ class Structure:
 
     __slots__ = ("_content", "_keys", "_kind", "count")
 
-    def __init__(self, kind: type | None, keys: tuple[Any, ...], content: tuple[Structure, ...]) -> None:
-        self._kind, self._keys, self._content = kind, keys, content  # kind None: a leaf
+    count: int
+
+    def __init__(self, kind: Any, keys: tuple[Any, ...], content: tuple[Structure, ...]) -> None:
+        self._kind, self._keys, self._content = kind, keys, content  # kind: a class, or None for a leaf
         self.count = 1 if kind is None else sum(one.count for one in content)
 
     def build(self, items: Iterator[Any]) -> Any:
