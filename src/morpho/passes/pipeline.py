@@ -1,4 +1,4 @@
-"""The straight line of passes from a traced graph to groups, and the levels as lists of them.
+"""The pass pipeline, from a traced graph to fusion groups, and optimisation levels as lists of passes.
 
 A pass has a name and a function `run(graph, context) -> graph`; the context holds what some of them need besides the
 graph, and the report that they leave for `explain()`.

@@ -21,7 +21,7 @@ from morpho.base import settings
 from morpho.base.dims import Shape, product
 from morpho.base.dtypes import DType, bfloat16
 from morpho.base.errors import ArgumentError, CompileError, ShapeError, fail
-from morpho.base.python.lazy_module import Late
+from morpho.base.python.lazy_module import LazyModule
 from morpho.base.trees import register_leaf
 from morpho.ir.node import Node, build, toposort
 from morpho.runtime.memory.buffer import Buffer, OffHost
@@ -53,7 +53,7 @@ def _engine() -> ModuleType:
     return module
 
 
-evaluate = Late(_engine)
+evaluate = LazyModule(_engine)
 
 _settling = threading.Lock()  # held while a tensor's value is put in, replaced or written down another way
 

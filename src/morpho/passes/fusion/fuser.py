@@ -1,4 +1,4 @@
-"""The state of one fusion: which group each node is in, and which groups depend on which."""
+"""The fuser's state: the group of every node, and the dependence relation between groups."""
 
 from __future__ import annotations
 

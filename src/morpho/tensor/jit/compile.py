@@ -2,7 +2,7 @@
 
 The first call with new shapes or dtypes traces the function, optimises the graph, compiles it (`tracing.py`) and fills
 the native entry's tables (`native_entry.py`). Later calls like it are checked and run by the entry itself; every other
-call takes the way through Python (`python_call.py`) to the same code.
+call takes the slow path (`slow_path.py`) to the same code.
 """
 
 from __future__ import annotations
