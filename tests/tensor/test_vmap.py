@@ -39,6 +39,16 @@ def test_the_bits_of_the_loop(x: mo.Tensor) -> None:
     assert same(mo.vmap(layer, in_axes=-1, out_axes=1)(x.T), want.T)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int32"])
+def test_products_keep_their_chains(dtype: str, rng: np.random.Generator) -> None:
+    """One matrix for all rows becomes one product, whichever side the rows are on."""
+    matrix, vectors = (mo.asarray(rng.normal(0, 3, shape)).astype(dtype).realise() for shape in ((70, 67), (9, 67)))
+    for function in (lambda v: matrix @ v, lambda v: v @ matrix.T, lambda v: mo.outer(v, v) @ v,
+                     lambda v: mo.stack([v, v]) @ matrix.T, lambda v: matrix @ mo.stack([v, v], axis=1)):
+        want = rows(function, vectors)
+        assert same(mo.vmap(function)(vectors), want) and same(mo.compile(mo.vmap(function))(vectors), want)
+
+
 def test_gradients_inside_and_outside(x: mo.Tensor) -> None:
     slope = mo.grad(lambda x: (layer(x) ** 2).sum())
     want = rows(slope, x)
