@@ -56,6 +56,9 @@ def test_gradients_inside_and_outside(x: mo.Tensor) -> None:
     outside = mo.grad(lambda x: (mo.vmap(layer)(x) ** 2).sum())(x)
     assert np.allclose(outside.numpy(), want, rtol=1e-5)
 
+    norms = mo.grad(lambda x: mo.vmap(mo.linalg.vector_norm)(x).sum())(mo.zeros((2, 3)))
+    assert norms.tolist() == [[0.0] * 3] * 2  # as without the batch
+
     @mo.custom_gradient
     def clipped(x: mo.Tensor) -> Any:
         return x * 2, lambda g: mo.clip(g, -1.0, 1.0) * x
