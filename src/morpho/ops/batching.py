@@ -59,7 +59,7 @@ class Rows:
         inputs, batched = [one for one, _ in found], [one for _, one in found]
         rule = node.op.batch or (elementwise if node.op.kind == "elementwise" else None)
         if rule is not None:
-            made: Node = rule(node, inputs, batched, self)
+            made: Node | Sequence[Node] = rule(node, inputs, batched, self)
             return made
         if node.op.composition is None:
             return loop(node, inputs, batched, self)

@@ -27,7 +27,8 @@ KEYWORDS = {  # another library's keyword -> Morpho's; the first one that the fu
     "ddof": ("correction",), "unbiased": ("correction",), "a_min": ("min",), "a_max": ("max",), "size": ("shape",),
     "steps": ("num",), "p": ("ord",), "diagonal": ("k",), "pad_width": ("widths",), "pad": ("widths",),
     "constant_values": ("value",), "loc": ("mean",), "scale": ("std",),
-    "in_dims": ("in_axes",), "out_dims": ("out_axes",), "is_causal": ("causal",), "attn_mask": ("mask",), "fullgraph": ("whole",), "newshape": ("shape",),
+    "in_dims": ("in_axes",), "out_dims": ("out_axes",),
+    "is_causal": ("causal",), "attn_mask": ("mask",), "fullgraph": ("whole",), "newshape": ("shape",),
     # layers: PyTorch's names, of which it has several for one thing
     "d_model": ("embed_dim",), "nhead": ("num_heads",), "layer_norm_eps": ("eps",), "epsilon": ("eps",),
     "num_key_value_heads": ("num_kv_heads",), "vdim": ("kdim",), "intermediate_size": ("dim_feedforward",),
