@@ -204,8 +204,14 @@ RANDOM = {
 }
 TREE = {f"tree_{name}": f"mo.tree.{name}" for name in ("map", "flatten", "unflatten", "leaves", "reduce", "structure",
                                                        "transpose")}
+SPECIAL = {
+    "gamma": "mo.exp(mo.special.lgamma(x)) for positive x", "factorial": "mo.exp(mo.special.lgamma(n + 1))",
+    "j0": "mo.special.bessel_j0", "j1": "mo.special.bessel_j1", "y0": "mo.special.bessel_y0",
+    "y1": "mo.special.bessel_y1", "igamma": "mo.special.gammainc", "igammac": "mo.special.gammaincc",
+    "round": "mo.round", "sinc": "mo.sinc",
+}
 PLACES = {"tree": TREE, "nn": NN, "optim": OPTIM, "amp": AMP, "Tensor": TENSOR, "Module": MODULE,
-          "Optimizer": OPTIMIZER, "linalg": LINALG, "random": RANDOM}
+          "Optimizer": OPTIMIZER, "linalg": LINALG, "random": RANDOM, "special": SPECIAL}
 
 
 def advice(name: str, place: str = "mo") -> str:
