@@ -23,6 +23,7 @@ GENERATORS: dict[str, str] = {
     "ScanKernel": "morpho.backends.cpu.loops.sequential.scan_code",
     "RegisterLoop": "morpho.backends.cpu.loops.sequential.register_loop_code",
     "ScatterKernel": "morpho.backends.cpu.loops.sequential.scatter_code",
+    "SortKernel": "morpho.backends.cpu.loops.sequential.sort_code",
     "GemmKernel": "morpho.backends.cpu.gemm.gemm_code",
     "PackKernel": "morpho.backends.cpu.gemm.packing.pack_code",
     "PrologueGemmKernel": "morpho.backends.cpu.gemm.prologue_code",
