@@ -6,15 +6,15 @@ from collections.abc import Callable, Collection
 
 from morpho.backends.cpu.loops.loop_spec import LoopCall
 from morpho.backends.cpu.loops.sequential.scan import ScanKernel
-from morpho.backends.cpu.loops.sequential.sort import SortKernel
 from morpho.backends.cpu.lowering.builder import operations
 from morpho.backends.cpu.lowering.lower_attention import lower_attention, lower_attention_backward
 from morpho.backends.cpu.lowering.lower_control import RunsOnHost, lower_control
 from morpho.backends.cpu.lowering.lower_group import lower_body
 from morpho.backends.cpu.lowering.lower_matmul import MatmulLowering
 from morpho.backends.cpu.lowering.lower_scatter import lower_scatter
+from morpho.backends.cpu.lowering.lower_sort import lower_search, lower_sort
 from morpho.backends.cpu.lowering.split_group import split_group
-from morpho.base.dims import Size, product, upper
+from morpho.base.dims import Size, product
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import DEFAULT, DispatchThresholds
 from morpho.ir.graph import Graph
@@ -115,7 +115,8 @@ class GraphLowering(MatmulLowering):
                    "gemm": self.lower_gemm,
                    **dict.fromkeys(SCANS, self.lower_scan),
                    "attention": self.lower_attention, "attention_backward": self.lower_attention,
-                   "scatter": self.lower_scatter, "sort": self.lower_sort, "argsort": self.lower_sort}
+                   "scatter": self.lower_scatter, "sort": self.lower_sort, "argsort": self.lower_sort,
+                   "searchsorted": self.lower_search}
         if node.op.kind == "control":
             self.lower_control(node)
             return
@@ -234,15 +235,17 @@ class GraphLowering(MatmulLowering):
 
     def lower_sort(self, node: Node) -> None:
         source, target = self.view(node.inputs[0]), self.new_slot(node.shape, node.dtype)
-        axis = node["axis"]
-        outer = [d for d in range(len(node.shape)) if d != axis]
-        kernel = SortKernel(node.inputs[0].dtype, node.op.name == "argsort", node["descending"], len(outer),
-                            upper(node.shape[axis]) >= 1 << 31)
-        strides = [[place.strides[d] for d in (*outer, axis)] for place in (source, target)]
-        values = kernel.record.values(extents=[node.shape[d] for d in outer], length=node.shape[axis],
-                                      source=strides[0], target=strides[1])
-        rows = product(tuple(node.shape[d] for d in outer))
-        self.add(Step(kernel, (source, target), (1,), values, rows, node.shape[axis], node.op.name, node.origin))
+        call = lower_sort(node, source, target)
+        self.add(Step(call.kernel, (source, target), (1,), call.values, call.items, call.work, node.op.name,
+                      node.origin))
+        self.views[node.serial] = [target]
+
+    def lower_search(self, node: Node) -> None:
+        line, values = (self.view(child) for child in node.inputs)
+        target = self.new_slot(node.shape, node.dtype)
+        call = lower_search(node, line, values, target)
+        self.add(Step(call.kernel, (line, values, target), (2,), call.values, call.items, call.work, node.op.name,
+                      node.origin))
         self.views[node.serial] = [target]
 
     def lower_attention(self, node: Node) -> None:

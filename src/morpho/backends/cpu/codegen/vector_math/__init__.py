@@ -73,7 +73,8 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {**ONE_ARGUMENT, **TWO_ARGUMENTS, *
 # These are by tables in float32 (`piecewise.py`).
 BY_TABLE = frozenset({"gelu", "gelu_slope"})
 # Rare arguments of these take a way of their own, most of them one by one; those of `BY_TABLE` in float32 only.
-WITH_RARE_ARGUMENTS = frozenset({"gelu", "gelu_slope", "sin", "cos", "tan", "remainder", "floor_divide", "gcd", *SPECIAL})
+WITH_RARE_ARGUMENTS = frozenset({"gelu", "gelu_slope", "sin", "cos", "tan", "remainder", "floor_divide", "gcd",
+                                 *SPECIAL})
 
 def is_by_table(name: str, element: str) -> bool:
     """Whether a function of floats or doubles is looked up."""

@@ -150,7 +150,8 @@ def _function(outer: Emitter, name: str, kind: str, lanes: int, formula: Callabl
     found = formula(Lanes(e, arguments[0]), *arguments)
     e.line(f"ret {kind} {found.name}")
     parameters = ", ".join(f"{kind} %x{n}" for n in range(count))
-    return {*e.declarations, f"define internal {kind} @{name}({parameters}) noinline nounwind {{\nentry:\n{e.text()}\n}}"}
+    return {*e.declarations,
+            f"define internal {kind} @{name}({parameters}) noinline nounwind {{\nentry:\n{e.text()}\n}}"}
 
 
 def _part(e: Emitter, x: Value, start: int, lanes: int) -> Value:

@@ -1,4 +1,4 @@
-"""Elements as unsigned keys that have their order."""
+"""Elements as integer keys that have their order."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ QUIET = {float16: 0x7E00, bfloat16: 0x7FC0, float32: 0x7FC00000, float64: 0x7FF8
 
 
 class Keys:
-    """To keys and back. `canonical` keys of -0.0 and 0.0 are one; there is no way back from those."""
+    """To keys and back. `canonical` keys of -0.0 and 0.0 are one; there is no way back from those. `signed` keys have
+    the order of signed integers, the others that of unsigned ones."""
 
-    def __init__(self, e: Emitter, dtype: DType, descending: bool, canonical: bool) -> None:
-        self.e, self.dtype, self.descending, self.canonical = e, dtype, descending, canonical
+    def __init__(self, e: Emitter, dtype: DType, descending: bool, canonical: bool = False,
+                 signed: bool = False) -> None:
+        self.e, self.dtype, self.descending, self.canonical, self.signed = e, dtype, descending, canonical, signed
         self.element = f"i{8 * dtype.itemsize}"
         self.sign = -(1 << (BITS[self.element] - 1))
         self.magnitude = (1 << (BITS[self.element] - 1)) - 1
@@ -29,10 +31,12 @@ class Keys:
                 key = e.select(e.icmp("eq", bits, self.sign), self.sign, key)
         else:
             key = bits ^ self.sign if self.dtype.kind == "i" else bits
+        key = key ^ self.sign if self.signed else key
         return key ^ -1 if self.descending else key
 
     def back(self, key: Value) -> Value:
         e = self.e
+        key = key ^ self.sign if self.signed else key
         key = key ^ -1 if self.descending else key
         if self.dtype.is_float:
             filled = (key ^ -1).shift_right(BITS[self.element] - 1, arithmetic=True)
@@ -47,8 +51,8 @@ class Keys:
         return self.e.convert("zext", byte, "i64") if self.element != "i64" else byte
 
     def zero_range(self) -> tuple[int, int]:
-        """The keys of the two zeros, as unsigned numbers in order."""
+        """The keys of the two zeros, in order."""
+        if self.signed:
+            return -1, 0  # also when descending: -1 and 0 change places
         top = 1 << (BITS[self.element] - 1)
-        low, high = top - 1, top
-        whole = (1 << BITS[self.element]) - 1
-        return (whole - high, whole - low) if self.descending else (low, high)
+        return top - 1, top

@@ -1,23 +1,24 @@
-"""The function of a `SortKernel`."""
+"""The function of a `RadixSortKernel`."""
 
 from __future__ import annotations
 
 from morpho.backends.cpu.codegen.emit import Emitter, Value
 from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
-from morpho.backends.cpu.loops.sequential.sort import DIGITS, SHORT, SortKernel
-from morpho.backends.cpu.loops.sequential.sort_keys import Keys
+from morpho.backends.cpu.loops.sorting.keys import Keys
+from morpho.backends.cpu.loops.sorting.radix import DIGITS, SHORT, RadixSortKernel
+from morpho.backends.cpu.loops.sorting.zeros import Zeros
 from morpho.base.machine import Isa
 
 
-def generate(kernel: SortKernel, isa: Isa, name: str) -> str:
-    """The LLVM module of a `SortKernel`."""
+def generate(kernel: RadixSortKernel, isa: Isa, name: str) -> str:
+    """The LLVM module of a `RadixSortKernel`."""
     return SortCode(kernel).module(name)
 
 
 class SortCode:
     """One line after the other: read as keys, sorted in scratch, written back."""
 
-    def __init__(self, kernel: SortKernel) -> None:
+    def __init__(self, kernel: RadixSortKernel) -> None:
         self.kernel, self.e = kernel, Emitter(1)
         self.keys = Keys(self.e, kernel.dtype, kernel.descending, canonical=kernel.indices)
         self.element = self.keys.element
@@ -110,7 +111,8 @@ class SortCode:
         e, (numbers, _, keys, _) = self.e, self.memory
         with e.loop(1, self.length) as loop:
             key = e.load(e.offset(keys, self.element, loop.index), self.element, 1)
-            number = e.load(e.offset(numbers, self.counter, loop.index), self.counter, 1) if self.kernel.indices else None
+            number = e.load(e.offset(numbers, self.counter, loop.index), self.counter,
+                            1) if self.kernel.indices else None
             head, move, done = (e.fresh(name) for name in ("head", "move", "done"))
             before, at, lower = e.block, Value(e, "%" + e.fresh("i"), "i64", 1), "%" + e.fresh("i")
             e.branch(head)
@@ -180,36 +182,4 @@ class SortCode:
                 key = e.load(e.offset(source, self.element, loop.index), self.element, 1)
                 e.store(self.keys.back(key), e.offset(self.lines[1], self.element, loop.index * step))
         if self.kernel.dtype.is_float and not self.kernel.indices:
-            self.zeros(source)
-
-    def zeros(self, keys: str) -> None:
-        """Zeros of both signs are equal, and keep their order: where one of each is there, they are put in again."""
-        e, step = self.e, self.steps[1]
-        least, most = self.keys.zero_range()
-        first = self.first_at_least(keys, least)
-        after = self.first_at_least(keys, most + 1)
-        with e.when(e.icmp("slt", first, after)):
-            ends = [e.load(e.offset(keys, self.element, at), self.element, 1) for at in (first, after - 1)]
-            with e.when(e.icmp("ne", ends[0], ends[1])):
-                with e.loop(0, self.length, carried=[first]) as loop:
-                    bits = e.load(e.offset(self.lines[0], self.element, loop.index * self.steps[0]), self.element, 1)
-                    is_zero = e.icmp("eq", bits & self.keys.magnitude, 0)
-                    at = loop.values[0]
-                    with e.when(is_zero):
-                        e.store(bits, e.offset(self.lines[1], self.element, at * step))
-                    loop.next(at + e.convert("zext", is_zero, "i64"))
-
-    def first_at_least(self, keys: str, least: int) -> Value:
-        """Where the first key of so much stands among the sorted ones, by halving."""
-        e = self.e
-        with e.loop(0, 64, carried=[e.constant(0, "i64", 1), self.length]) as loop:
-            low, high = loop.values
-            middle = (low + high).shift_right(1)
-            inside = e.icmp("slt", low, high)
-            at = e.select(inside, middle, e.constant(0, "i64", 1))
-            below = e.icmp("ult", e.load(e.offset(keys, self.element, at), self.element, 1),
-                           e.constant(least, self.element, 1)) & inside
-            other = e.assign(f"xor i1 {below.name}, true", "i1", 1) & inside
-            loop.next(e.select(below, middle + 1, low), e.select(other, middle, high))
-            loop.step = e.select(inside, e.constant(1, "i64", 1), 64)
-        return loop.values[0]
+            Zeros(e, self.keys, self.lines, self.steps, self.length).put_in_order(source)

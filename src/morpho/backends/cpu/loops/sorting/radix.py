@@ -17,7 +17,7 @@ SHORT = 24  # elements up to which a line is sorted by insertion
 
 
 @dataclass(frozen=True)
-class SortKernel(Kernel):
+class RadixSortKernel(Kernel):
     """target[.., i, ..] = the i-th of a line of source, or its index where `indices`; `wide` lines may have 2**31
     elements and more."""
 
