@@ -42,12 +42,13 @@ def lower_sort(node: Node, source: View, target: View) -> SortCall:
 
 def lower_search(node: Node, line: View, values: View, target: View) -> SortCall:
     """A line of values is an item of work; of one long line each value is one."""
-    shape = node.shape
-    single = len(shape) < 2  # threads divide the values themselves
+    shape, lines = node.shape, node.attributes.get("lines", 0)  # axes in front of both
+    single = len(shape) <= lines + 1  # threads divide the values themselves
     outer = list(range(len(shape))) if single else list(range(len(shape) - 1))
     kernel = SearchKernel(line.dtype, node["side"] == "right", len(outer))
     along = [[*[place.strides[d] for d in outer], 0 if single else place.strides[-1]] for place in (values, target)]
+    of_line = [*[line.strides[d] if d < lines else 0 for d in outer], line.strides[-1]]
     count: Size = 1 if single else shape[-1]
-    numbers = kernel.record.values(extents=[shape[d] for d in outer], count=count, length=line.shape[0],
-                                   step=line.strides[0], value=along[0], target=along[1])
+    numbers = kernel.record.values(extents=[shape[d] for d in outer], count=count, length=line.shape[-1], line=of_line,
+                                   value=along[0], target=along[1])
     return SortCall(kernel, numbers, product(tuple(shape[d] for d in outer)), count)

@@ -23,7 +23,7 @@ class SearchKernel(Kernel):
 
     @property
     def record(self) -> Record:
-        """Extents of the outer axes, the number of values along the last one, the length and stride of the line, strides
-        of values and target along all axes."""
+        """Extents of the outer axes, the number of values along the last one, the length of a line; strides of the
+        operands along all axes."""
         along = self.outer_rank + 1
-        return Record(f"extents[{self.outer_rank}] count length step value[{along}] target[{along}]")
+        return Record(f"extents[{self.outer_rank}] count length line[{along}] value[{along}] target[{along}]")

@@ -18,20 +18,20 @@ def generate(kernel: SearchKernel, isa: Isa, name: str) -> str:
     rank = kernel.outer_rank
     line, values, target = (e.load_pointer("%buffers", n) for n in range(3))
     v = kernel.record.load(e)
-    extents, *strides = (kernel.record.loaded(field, v) for field in ("extents", "value", "target"))
+    extents, *strides = (kernel.record.loaded(field, v) for field in ("extents", "line", "value", "target"))
     with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as rows:
-        index, places = rows.index, [e.constant(0, "i64", 1)] * 2
+        index, places = rows.index, [e.constant(0, "i64", 1)] * 3
         for axis in reversed(range(rank)):
             quotient = e.instruction("udiv", index, extents[axis])
             coordinate = index - quotient * extents[axis]
             places = [p + coordinate * s[axis] for p, s in zip(places, strides, strict=True)]
             index = quotient
         with e.loop(0, v["count"]) as loop:
-            at = [p + loop.index * s[rank] for p, s in zip(places, strides, strict=True)]
+            at = [p + loop.index * s[rank] for p, s in zip(places[1:], strides[1:], strict=True)]
             x = scalars.from_memory(e, e.load(e.offset(values, memory, at[0]), memory, 1), kernel.dtype)
 
-            def goes_before(place: Value, x: Value = x) -> Value:
-                there = e.load(e.offset(line, memory, place * v["step"]), memory, 1)
+            def goes_before(place: Value, x: Value = x, start: Value = places[0]) -> Value:
+                there = e.load(e.offset(line, memory, start + place * strides[0][rank]), memory, 1)
                 return _before(e, kernel, scalars.from_memory(e, there, kernel.dtype), x)
 
             e.store(_halved(e, v["length"], goes_before), e.offset(target, "i64", at[1]))
