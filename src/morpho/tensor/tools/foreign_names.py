@@ -56,7 +56,7 @@ OTHERWISE = {  # what has no name of its own
     "device_put": "x.to(device)", "block_until_ready": "mo.realise(x)",
     **dict.fromkeys(("pmap", "shard_map"), "one process: the engine uses all its cores"),
     "autograd": "loss.backward(), or mo.grad", "cuda": "device='cpu', the only one there is",
-    "is_tensor": "isinstance(x, mo.Tensor)", "multinomial": "mo.argmax(logits + Gumbel noise of mo.random.uniform)",
+    "is_tensor": "isinstance(x, mo.Tensor)", "multinomial": "mo.random.choice with p=, or mo.random.categorical of logits",
     "numel": "x.size", "set_grad_enabled": "mo.no_grad, or mo.enable_grad",
     "set_num_threads": "`with mo.settings(threads=n):`, or MORPHO_THREADS",
     "utils": "mo.data for batches, mo.nn.checkpoint to save memory",
@@ -167,7 +167,6 @@ RANDOM = {
     "manual_seed": "mo.random.key(seed), and give the key to each draw; mo.nn.seed(seed) is for layers",
     "default_rng": "mo.random.key(seed), and give the key to each draw", "shuffle": "mo.random.permutation(key, x)",
     "PRNGKey": "mo.random.key(seed)", "integers": "mo.random.randint(key, shape, low, high)",
-    "choice": "x[mo.random.randint(key, shape, high=len(x))]",
 }
 TREE = {f"tree_{name}": f"mo.tree.{name}" for name in ("map", "flatten", "unflatten", "leaves", "reduce", "structure",
                                                        "transpose")}
