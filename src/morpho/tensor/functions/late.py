@@ -14,6 +14,11 @@ _NAMES = {
     "calculus.running": "cummax cummin logcumsumexp",
     "counting.histograms": "bincount bucketize digitize histogram histogram_bin_edges",
     "counting.segments": "scatter_reduce segment_max segment_mean segment_min segment_prod segment_sum",
+    "neural.rearranged": "channel_shuffle fold grid_sample pixel_shuffle pixel_unshuffle unfold",
+    "neural.volumes": "conv3d conv_transpose3d",
+    "neural.windows": "avg_pool3d max_pool3d",
+    "signals.short_time": "istft stft",
+    "signals.tapers": "bartlett_window blackman_window hamming_window hann_window kaiser_window",
     "special": "digamma erfinv i0 lgamma logit polygamma xlogy",
     "statistics.choosing": "argpartition argwhere flatnonzero intersect1d isin partition setdiff1d topk union1d unique "
                            "unique_consecutive unravel_index",
