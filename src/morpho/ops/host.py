@@ -37,7 +37,8 @@ from morpho.ops.batching import Rows, along_axes, along_axis, elementwise
 
 COMPLEX_OF = {float32: complex64, float64: complex128, complex64: complex64, complex128: complex128}
 REAL_OF = {float32: float32, float64: float64, complex64: float32, complex128: float64}
-JOINT_GRADIENT = frozenset({JOINT})
+QUIET = frozenset({"quiet"})  # the reference keeps NumPy's warnings to itself
+JOINT_GRADIENT = QUIET | {JOINT}
 
 
 def _host(name: str, infer: Infer, vjp: Gradient | NoGradient, reference: Reference, flops: int = 8,
@@ -283,18 +284,25 @@ def _reference_svd(attributes: Attributes, x: Any) -> Any:
 
 
 # -- LAPACK: records -------------------------------------------------------------------------------------------------
-_host("cholesky", _square("cholesky"), rules.cholesky_rule, _lapack("cholesky", _reference_cholesky), 64)
-_host("det", _infer_det, rules.det_rule, _lapack("det", lambda a, x: np.linalg.det(x)), 64)
+_host("cholesky", _square("cholesky"), rules.cholesky_rule, _lapack("cholesky", _reference_cholesky), 64,
+      properties=QUIET)
+_host("det", _infer_det, rules.det_rule, _lapack("det", lambda a, x: np.linalg.det(x)), 64,
+      properties=QUIET)
 _host("slogdet", _infer_slogdet, rules.slogdet_rule, _lapack("slogdet", lambda a, x: tuple(np.linalg.slogdet(x))), 64,
       properties=JOINT_GRADIENT)
-_host("inv", _square("inv"), rules.inv_rule, _lapack("inv", lambda a, x: np.linalg.inv(x)), 64)
-_host("pinv", _infer_pinv, rules.pinv_rule, _lapack("pinv", _reference_pinv), 64, (1, 2), batch=_batch_pinv)
+_host("inv", _square("inv"), rules.inv_rule, _lapack("inv", lambda a, x: np.linalg.inv(x)), 64,
+      properties=QUIET)
+_host("pinv", _infer_pinv, rules.pinv_rule, _lapack("pinv", _reference_pinv), 64, (1, 2),
+      properties=QUIET, batch=_batch_pinv)
 _host("qr", _infer_qr, rules.qr_rule, _lapack("qr", lambda a, x: tuple(np.linalg.qr(x, mode=a["mode"]))), 64,
       properties=JOINT_GRADIENT)
 _host("svd", _infer_svd, rules.svd_rule, _lapack("svd", _reference_svd), 64, properties=JOINT_GRADIENT)
 _host("svdvals", _infer_svdvals, rules.svdvals_rule,
-      _lapack("svdvals", lambda a, x: np.linalg.svd(x, compute_uv=False)), 64)
+      _lapack("svdvals", lambda a, x: np.linalg.svd(x, compute_uv=False)), 64,
+      properties=QUIET)
 _host("eigh", _infer_eigh, rules.eigh_rule, _lapack("eigh", lambda a, x: tuple(np.linalg.eigh(x))), 64,
       properties=JOINT_GRADIENT)
-_host("eigvalsh", _infer_eigvalsh, rules.eigvalsh_rule, _lapack("eigvalsh", lambda a, x: np.linalg.eigvalsh(x)), 64)
-_host("solve", _infer_solve, rules.solve_rule, _lapack("solve", lambda a, x, b: np.linalg.solve(x, b)), 64, TWO)
+_host("eigvalsh", _infer_eigvalsh, rules.eigvalsh_rule, _lapack("eigvalsh", lambda a, x: np.linalg.eigvalsh(x)), 64,
+      properties=QUIET)
+_host("solve", _infer_solve, rules.solve_rule, _lapack("solve", lambda a, x, b: np.linalg.solve(x, b)), 64, TWO,
+      properties=QUIET)

@@ -9,7 +9,7 @@ from morpho.backends.cpu.loops.sequential.scan import ScanKernel
 from morpho.backends.cpu.lowering.builder import operations
 from morpho.backends.cpu.lowering.destinations import DestinationLowering
 from morpho.backends.cpu.lowering.lower_attention import lower_attention, lower_attention_backward
-from morpho.backends.cpu.lowering.lower_control import RunsOnHost, lower_control
+from morpho.backends.cpu.lowering.lower_control import lower_control
 from morpho.backends.cpu.lowering.lower_group import lower_body
 from morpho.backends.cpu.lowering.lower_scatter import lower_scatter
 from morpho.backends.cpu.lowering.lower_sort import lower_search, lower_sort
@@ -93,17 +93,6 @@ class GraphLowering(DestinationLowering):
         inner.looked_at, inner.own = len(self.program.steps), own
         return inner
 
-    def lower_control(self, node: Node) -> None:
-        """A loop or branch; in NumPy as a whole where one of its operations has no native code."""
-        slots, steps = len(self.program.slots), len(self.program.steps)
-        try:
-            lower_control(self, node)
-        except RunsOnHost:
-            del self.program.slots[slots:], self.program.steps[steps:]
-            self.views = {serial: places for serial, places in self.views.items()
-                          if all(place.slot < slots for place in places)}
-            self.lower_host(node, fallback=True)
-
     def announce(self, start: int, tell: Callable[[Kernel], None]) -> int:
         """Tell the kernels of the steps from `start` on; where the next ones begin."""
         for step in self.program.steps[start:]:
@@ -121,7 +110,7 @@ class GraphLowering(DestinationLowering):
                    "scatter": self.lower_scatter, "sort": self.lower_sort, "argsort": self.lower_sort,
                    "searchsorted": self.lower_search}
         if node.op.kind == "control":
-            self.lower_control(node)
+            lower_control(self, node)
             return
         native = not any(s.dtype.is_complex for s in (*node.outputs, *(c.spec for c in node.inputs)))
         first = len(self.program.steps)
