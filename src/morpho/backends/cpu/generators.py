@@ -40,6 +40,7 @@ GENERATORS: dict[str, str] = {
     "ImplicitGemmKernel": "morpho.backends.cpu.conv.implicit_gemm_code",
     "DirectConvKernel": "morpho.backends.cpu.conv.direct_conv_code",
     "AttentionKernel": "morpho.backends.cpu.attention.forward_code",
+    "MatrixKernel": "morpho.backends.cpu.linalg.generate",
     "AttentionBackwardKernel": "morpho.backends.cpu.attention.backward_code",
 }
 

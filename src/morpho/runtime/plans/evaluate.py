@@ -46,7 +46,7 @@ from morpho.runtime.memory.buffer import Buffer, allocate
 from morpho.runtime.memory.pool import pool
 from morpho.runtime.plans import on_device, stored_plan
 from morpho.runtime.plans.abstraction import abstract
-from morpho.runtime.plans.faults import host_fault, index_fault
+from morpho.runtime.plans.faults import MATRICES, host_fault, index_fault, matrix_fault
 from morpho.runtime.plans.stored_plan import StoredPlan
 
 log = logging.getLogger("morpho")
@@ -333,7 +333,8 @@ def fault_of(plan: ExecutionPlan, status: int, outputs: Sequence[Node] | None = 
     if isinstance(step, HostStep):
         error = plan.native_code.host_error(status)
         return host_fault(given, step, lines, error) if isinstance(error, MorphoError) else error
-    return index_fault(given, step, lines, realise)
+    code = status & 0xFFFFFFFF
+    return matrix_fault(given, step, code, lines) if code in MATRICES else index_fault(given, step, lines, realise)
 
 
 def _count_host_step(step: HostStep) -> None:

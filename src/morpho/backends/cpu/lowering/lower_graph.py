@@ -11,6 +11,7 @@ from morpho.backends.cpu.lowering.destinations import DestinationLowering
 from morpho.backends.cpu.lowering.lower_attention import lower_attention, lower_attention_backward
 from morpho.backends.cpu.lowering.lower_control import lower_control
 from morpho.backends.cpu.lowering.lower_group import lower_body
+from morpho.backends.cpu.lowering.lower_linalg import is_small, lower_matrix
 from morpho.backends.cpu.lowering.lower_scatter import lower_scatter
 from morpho.backends.cpu.lowering.lower_sort import lower_search, lower_sort
 from morpho.backends.cpu.lowering.split_group import split_group
@@ -116,6 +117,8 @@ class GraphLowering(DestinationLowering):
         first = len(self.program.steps)
         if node.op.name in special and (native or node.op.name in ("copy", "scatter")):
             special[node.op.name](node)
+        elif is_small(node):
+            self.lower_matrix(node)
         else:
             self.lower_host(node, fallback=node.op.kind != "host" and native)
         indices = checked_indices(node)
@@ -218,6 +221,15 @@ class GraphLowering(DestinationLowering):
         self.add(Step(call.kernel, (line, values, target), (2,), call.values, call.items, call.work, node.op.name,
                       node.origin))
         self.views[node.serial] = [target]
+
+    def lower_matrix(self, node: Node) -> None:
+        inputs = [self.view(child) for child in node.inputs]
+        targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
+        call = lower_matrix(node, [*inputs, *targets])
+        writes = tuple(range(len(inputs), len(inputs) + len(targets)))
+        self.add(Step(call.kernel, (*inputs, *targets), writes, call.values, call.items, call.work, node.op.name,
+                      node.origin))
+        self.views[node.serial] = targets
 
     def lower_attention(self, node: Node) -> None:
         inputs = [self.view(child) for child in node.inputs]
