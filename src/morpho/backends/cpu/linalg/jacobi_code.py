@@ -1,5 +1,5 @@
-"""Eigenvalues of symmetric matrices and singular values, by Jacobi's rotations: pairs (p, q) row by row, again and again
-until none is worth a rotation.
+"""Eigenvalues of symmetric matrices and singular values, by Jacobi's rotations of pairs (p, q), all of them again and
+again until none is worth a rotation.
 
 Eigenvalues: rotations of rows and columns. Singular values: rotations of the columns of the taller form of the matrix,
 until all are orthogonal (Hestenes). Both find small values of graded matrices to their own precision.
@@ -52,13 +52,26 @@ def rotate(f: Frame, panel: Panel, p: Index, q: Index, turn: Rotation) -> None:
 
 
 def sweeps(f: Frame, n: int, pair: Callable[[Value, Value, Panel], None]) -> None:
-    """Every pair p < q, until a sweep rotates none. `pair` marks the panel it is given where it rotates."""
+    """Every pair p < q, until a sweep rotates none. `pair` marks the panel that it is given where it rotates."""
     e, marks = f.e, f.panel(1, 1, "i64")
     with e.loop(0, MOST_SWEEPS) as loop:
         marks.put(e.constant(0, "i64", 1), 0)
-        with e.loop(0, n - 1) as rows, e.loop(rows.index + 1, n) as columns:
-            pair(rows.index, columns.index, marks)
+        _pairs(f, n, lambda p, q: pair(p, q, marks))
         loop.step = e.select(e.icmp("ne", marks.get(0), 0), e.constant(1, "i64", 1), MOST_SWEEPS)
+
+
+def _pairs(f: Frame, n: int, pair: Callable[[Value, Value], None]) -> None:
+    """Every pair once, by the rounds of a tournament: those of a round have no row in common, so that the processor can
+    begin one before the last is over. In round r the last one plays r, and r + k plays r - k, around the others."""
+    e, others = f.e, n - 1 + n % 2  # one more where they are odd in number: who plays it does not play
+    around, first = e.constant(others, "i64", 1), int(n % 2)
+    with e.loop(0, others) as rounds, e.loop(first, (others + 1) // 2) as games:
+        one, other = rounds.index + games.index, rounds.index - games.index
+        one = e.select(e.icmp("sge", one, around), one - around, one)
+        other = e.select(e.icmp("slt", other, 0), other + around, other)
+        one = e.select(e.icmp("eq", games.index, 0), e.constant(n - 1, "i64", 1), one)
+        low, high = (e.select(e.icmp(order, one, other), one, other) for order in ("slt", "sgt"))
+        pair(low, high)
 
 
 def in_order(f: Frame, keys: Panel, n: int, predicate: str, others: list[Panel]) -> None:
