@@ -119,3 +119,29 @@ def test_another_name_of_the_same_function(name: str) -> None:
 
 def test_every_hint_is_run_or_is_words() -> None:
     assert {*OTHERWISE} == {*ANSWERS} | WORDS and not {*ANSWERS} & WORDS
+
+
+# -- boolean masks: PyTorch's modules mean the opposite of its function and of everything here ------------------------
+KEEP = np.array([[True, False, True], [True, True, False], [False, True, True]])
+
+
+def test_a_mask_of_pytorch_modules_is_turned_around() -> None:
+    x, layer = mo.ones((1, 3, 8)), mo.nn.MultiHeadAttention(8, 2)
+    for keyword, wanted in (("attn_mask", r"write mask=~attn_mask: True is where a query may look, the opposite"),
+                            ("key_padding_mask", r"write mask=~key_padding_mask\[:, None, None, :\]")):
+        with pytest.raises(mo.errors.ArgumentError, match=wanted):
+            layer(x, **{keyword: mo.asarray(~KEEP)})
+    with pytest.raises(mo.errors.ArgumentError, match=r"write mask=~src_mask"):
+        mo.nn.TransformerBlock(8, 2, 16)(x, src_mask=mo.asarray(~KEEP))
+    with pytest.raises(mo.errors.ArgumentError, match=r"Hint: write mask=\.\.\.;"):  # that of the function is the same
+        mo.attention(x, x, x, attn_mask=mo.asarray(KEEP))
+    with pytest.raises(mo.errors.ArgumentError, match=r"write \(query, memory\)"):
+        layer(x, x, x)
+
+
+def test_masks_turned_around_give_what_the_module_gives() -> None:
+    """Scores of 0: each query takes the mean of what it may look at, by hand."""
+    values = np.arange(6.0, dtype=np.float32).reshape(1, 1, 3, 2)
+    zero, attn_mask = mo.zeros((1, 1, 3, 2)), mo.asarray(~KEEP)  # as a module of PyTorch takes it
+    found = mo.attention(zero, zero, mo.asarray(values), mask=~attn_mask).numpy()[0, 0]
+    np.testing.assert_allclose(found, [values[0, 0][row].mean(axis=0) for row in KEEP])
