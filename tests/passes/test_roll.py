@@ -77,7 +77,7 @@ def leaves(tree: Any) -> list[mo.Tensor]:
 
 def test_gradients_of_a_loop_that_was_written(rng: np.random.Generator) -> None:
     x = mo.asarray(rng.standard_normal((30, 2, 5)).astype(np.float32))
-    slope = lambda x: mo.grad(lambda x: recurrent(x)[0].sum())(x)  # noqa: E731
+    slope = lambda x: mo.grad(lambda x: recurrent(x)[0].sum())(x)
     found = mo.compile(slope)(x)
     with mo.settings(passes_off="roll"):
         wanted = mo.compile(lambda x: slope(x))(x)
