@@ -127,7 +127,7 @@ def _transposed(linear: Linear | None, like: Sequence[Node]) -> Linear:
     specs = [node.spec for node in like]
 
     def call(nodes: Sequence[Node], given: Sequence[Tangent]) -> list[Tangent]:
-        slopes = functools.partial(transposed, functools.partial(linear, nodes), specs, given)
+        slopes = functools.partial(transposed, linear, nodes, specs, given)
         found = slopes(1)
         if found != slopes(2):  # nodes are interned: equal programs are one object
             raise fail(ArgumentError, "jvp", "a rule for gradients is not linear in the gradient it is given, and has "
