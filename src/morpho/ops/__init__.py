@@ -12,10 +12,12 @@ from morpho.ops import (
     order,
     reduce,
     scan,
+    sorting,
     sources,
 )
 from morpho.ops.neural import attention, convolution, fused, losses, quantised
 from morpho.ops.special_functions import records as special_functions
 
 __all__ = ["attention", "contract", "control", "convolution", "elementwise", "fused", "host", "identity", "index",
-           "integers", "losses", "move", "order", "quantised", "reduce", "scan", "sources", "special_functions"]
+           "integers", "losses", "move", "order", "quantised", "reduce", "scan", "sorting", "sources",
+           "special_functions"]
