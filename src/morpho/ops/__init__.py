@@ -14,10 +14,11 @@ from morpho.ops import (
     scan,
     sorting,
     sources,
+    triangular,
 )
 from morpho.ops.neural import attention, convolution, fused, losses, quantised
 from morpho.ops.special_functions import records as special_functions
 
 __all__ = ["attention", "contract", "control", "convolution", "elementwise", "fused", "host", "identity", "index",
            "integers", "losses", "move", "order", "quantised", "reduce", "scan", "sorting", "sources",
-           "special_functions"]
+           "special_functions", "triangular"]

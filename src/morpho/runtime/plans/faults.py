@@ -47,6 +47,8 @@ def matrix_fault(outputs: Sequence[Node], step: Step, code: int, known: Mapping[
             and (step.label in REGISTRY) <= (node.op.name == step.label)]
     name = " or ".join(dict.fromkeys(node.op.name for node in same)) or step.label
     line = _only(dict.fromkeys(known.get(node.serial, node.origin) for node in same), step.origin)
+    if step.label not in REGISTRY:  # a loop in registers: nodes of a body may have been written elsewhere before
+        line = step.origin
     return fail(ValueFault, name, words.format("svd" if name.startswith("svd") else "eigenvalues"), line=line)
 
 

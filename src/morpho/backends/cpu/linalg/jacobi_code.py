@@ -91,6 +91,23 @@ def in_order(f: Frame, keys: Panel, n: int, predicate: str, others: list[Panel])
             panel.exchange(k, place)
 
 
+def fix_signs(f: Frame, decisive: Panel, others: list[Panel], n: int, length: int) -> None:
+    """Turn vectors round, and those that belong to them, so that the first element that is at least half as large as
+    the largest is positive: signs do then not depend on who computes."""
+    e = f.e
+    with e.loop(0, n) as rows:
+        row = decisive.row(rows.index)
+        size = e.absolute(row[0])
+        for part in row[1:]:
+            size = e.maximum(size, e.absolute(part))
+        enough = fold(f, size, e.maximum) * 0.5
+        place = e.first_without(e.constant(0, "i64", 1), e.constant(length - 1, "i64", 1),
+                                lambda i: e.fcmp("olt", e.absolute(decisive.get(rows.index, i)), enough))
+        with e.when(e.fcmp("olt", decisive.get(rows.index, place), 0.0)):
+            for panel in (decisive, *others):
+                panel.put_row([-x for x in panel.row(rows.index)], rows.index)
+
+
 # -- eigenvalues -------------------------------------------------------------------------------------------------------
 def eigh(f: Frame) -> None:
     """Eigenvalues, ascending, and eigenvectors as columns, from the lower triangle."""
@@ -130,6 +147,8 @@ def eigh(f: Frame) -> None:
     with e.loop(0, n) as loop:
         values.put(a.get(loop.index, loop.index) * undo, 0, loop.index)
     in_order(f, values, n, "olt", vectors)
+    for panel in vectors:
+        fix_signs(f, panel, [], n, n)
     with e.loop(0, n) as i:
         f.store(values.get(0, i.index), 1, i.index)
         for panel in vectors:
@@ -197,6 +216,10 @@ def _store_vectors(f: Frame, w: Panel, rights: Panel, sizes: Panel, shape: tuple
         whole = e.splat(e.select(e.fcmp("oeq", size, 0.0), f.number(1.0), size), LANES)
         none = e.splat(e.fcmp("oeq", size, 0.0), LANES)
         w.put_row([e.select(none, 0.0, x / whole) for x in w.row(loop.index)], loop.index)
+    if turned:
+        fix_signs(f, rights, [w], n, n)
+    else:
+        fix_signs(f, w, [rights], n, tall)
     left, right = (3, 1) if turned else (1, 3)
     full = tall if "full" in f.kernel.options else n
     _store(f, w, left, n, tall, rows_first=turned)
