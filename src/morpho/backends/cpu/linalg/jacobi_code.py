@@ -125,7 +125,7 @@ def eigh(f: Frame) -> None:
     scale(f, a, n, factor)
     vectors = [f.panel(n, n)] if wanted else []
     for panel in vectors:
-        panel.identity(n)
+        panel.identity(n, n)
 
     def pair(p: Value, q: Value, marks: Panel) -> None:
         between, one, other = a.get(p, q), a.get(p, p), a.get(q, q)
@@ -181,7 +181,7 @@ def svd(f: Frame) -> None:
     scale(f, w, n, factor)
     vectors = [f.panel(n, n)] if wanted else []
     for panel in vectors:
-        panel.identity(n)
+        panel.identity(n, n)
     limit = max(4.0, tall**0.5) * ROUNDING[f.element]
 
     def pair(p: Value, q: Value, marks: Panel) -> None:
@@ -244,7 +244,7 @@ def _complete(f: Frame, w: Panel, sizes: Panel, shape: tuple[int, int, int], lef
     with e.loop(0, n) as i, e.loop(0, tall) as j:
         a.put(w.get(i.index, j.index), j.index, i.index)
     factorise(f, a, taus, tall, n)
-    form_q(f, q, a, taus, tall, n)
+    form_q(f, q, a, taus, (tall, full), n)
     with e.loop(0, full) as column:
         known = e.select(e.icmp("slt", column.index, n), column.index, e.constant(n - 1, "i64", 1))
         has_own = e.icmp("slt", column.index, n) & e.fcmp("une", sizes.get(0, known), 0.0)
