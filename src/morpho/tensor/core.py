@@ -219,6 +219,9 @@ class Tensor(Operators):
                     return track
                 if isinstance(track, Tracked):
                     return self._tracked_node(track)
+            if type(node) is Pending and tracing.current is not None:
+                _adopt_outside(self, node)  # of the surroundings: read at every call, like any other
+                continue
             if type(node) is Pending:
                 made = node.node()
                 with _settling:
@@ -440,6 +443,15 @@ def _adopt(tensor: Tensor, pending: Pending) -> None:
             tensor._node = None
             return
     tensor.realise()  # another thread was first, or has given the tensor another value
+
+
+def _adopt_outside(tensor: Tensor, pending: Pending) -> None:
+    """Run a single operation of the surroundings of a function that is being traced."""
+    trace, tracing.current = tracing.current, None
+    try:
+        _adopt(tensor, pending)
+    finally:
+        tracing.current = trace
 
 
 def _settle(tensor: Tensor, node: Node, buffer: Buffer, reusable: bool) -> None:
