@@ -161,7 +161,7 @@ class Tensor(Operators):
     @property
     def _spec(self) -> tuple[Shape, DType]:
         node, layout = self._node, self._layout  # in this order: another thread may be putting in the computed value
-        return (layout[1], layout[3]) if layout is not None else node.outputs[0]  # type: ignore[union-attr]
+        return (layout[1], layout[3]) if layout is not None else node.outputs[0]
 
     @property
     def ndim(self) -> int:
@@ -232,7 +232,7 @@ class Tensor(Operators):
                 if tracing.current is not None and tracing.current.is_outside(self, node):
                     tracing.current.settle(self, node)
                     continue
-                return node
+                return node  # type: ignore[no-any-return]
             buffer = self.buffer()
             if buffer is None:
                 continue  # another thread has just given the tensor another value
@@ -251,7 +251,7 @@ class Tensor(Operators):
             with _settling:
                 self._node = leaf
         watch(self, leaf)
-        return leaf
+        return leaf  # type: ignore[no-any-return]
 
     def buffer(self) -> Buffer | None:
         """The realised elements, or None. Memory and layout belong together whatever other threads do: they are put

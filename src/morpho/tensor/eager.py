@@ -154,7 +154,7 @@ def number_tensor(kind: type, value: Any, dtype: DType) -> Any:
     """A number in memory."""
     block = pool().acquire(8)
     ctypes.memmove(block.address, struct.pack(SMALL[dtype], value), dtype.itemsize)
-    made = object.__new__(kind)
+    made: Any = object.__new__(kind)
     made._node = made._track = None
     made._storage, made._layout = block, (block.address, (), (), dtype, True)
     made._record = pack_record(block.address, 1, dtype, (), ())
