@@ -7,6 +7,7 @@ from morpho.ops import (
     host,
     identity,
     index,
+    integers,
     move,
     order,
     reduce,
@@ -14,6 +15,7 @@ from morpho.ops import (
     sources,
 )
 from morpho.ops.neural import attention, convolution, fused, losses, quantised
+from morpho.ops.special_functions import records as special_functions
 
 __all__ = ["attention", "contract", "control", "convolution", "elementwise", "fused", "host", "identity", "index",
-           "losses", "move", "order", "quantised", "reduce", "scan", "sources"]
+           "integers", "losses", "move", "order", "quantised", "reduce", "scan", "sources", "special_functions"]

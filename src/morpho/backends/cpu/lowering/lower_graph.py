@@ -12,6 +12,7 @@ from morpho.backends.cpu.lowering.lower_attention import lower_attention, lower_
 from morpho.backends.cpu.lowering.lower_control import RunsOnHost, lower_control
 from morpho.backends.cpu.lowering.lower_group import lower_body
 from morpho.backends.cpu.lowering.lower_scatter import lower_scatter
+from morpho.backends.cpu.lowering.lower_sort import lower_search, lower_sort
 from morpho.backends.cpu.lowering.split_group import split_group
 from morpho.base.dims import Size, product
 from morpho.base.target import Target
@@ -117,7 +118,8 @@ class GraphLowering(DestinationLowering):
                    "gemm": self.lower_gemm,
                    **dict.fromkeys(SCANS, self.lower_scan),
                    "attention": self.lower_attention, "attention_backward": self.lower_attention,
-                   "scatter": self.lower_scatter}
+                   "scatter": self.lower_scatter, "sort": self.lower_sort, "argsort": self.lower_sort,
+                   "searchsorted": self.lower_search}
         if node.op.kind == "control":
             self.lower_control(node)
             return
@@ -211,6 +213,21 @@ class GraphLowering(DestinationLowering):
                                       source=strides[0], target=strides[1])
         rows = product(tuple(node.shape[d] for d in outer))
         self.add(Step(kernel, (source, target), (1,), values, rows, node.shape[axis], node.op.name, node.origin))
+        self.views[node.serial] = [target]
+
+    def lower_sort(self, node: Node) -> None:
+        source, target = self.view(node.inputs[0]), self.new_slot(node.shape, node.dtype)
+        call = lower_sort(node, source, target)
+        self.add(Step(call.kernel, (source, target), (1,), call.values, call.items, call.work, node.op.name,
+                      node.origin))
+        self.views[node.serial] = [target]
+
+    def lower_search(self, node: Node) -> None:
+        line, values = (self.view(child) for child in node.inputs)
+        target = self.new_slot(node.shape, node.dtype)
+        call = lower_search(node, line, values, target)
+        self.add(Step(call.kernel, (line, values, target), (2,), call.values, call.items, call.work, node.op.name,
+                      node.origin))
         self.views[node.serial] = [target]
 
     def lower_attention(self, node: Node) -> None:
