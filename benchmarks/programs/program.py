@@ -24,7 +24,7 @@ class Program:
     constants: dict[str, Any] = field(default_factory=dict)
     relative: float = 1e-9
     absolute: float = 1e-10
-    host_steps: int = 0  # of Morpho's version: what still leaves its native function
+    native: bool = True  # whether Morpho's version promises to be one native function, without host steps
 
     @property
     def name(self) -> str:
