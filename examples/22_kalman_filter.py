@@ -2,8 +2,8 @@
 
     python examples/22_kalman_filter.py
 
-A point moves in the plane with a velocity that drifts; its position is seen with noise. `mo.scan` carries the estimate and
-its covariance from one measurement to the next.
+A point moves in the plane with a velocity that drifts; its position is seen with noise. `mo.scan` carries the estimate
+and its covariance from one measurement to the next.
 """
 
 import time

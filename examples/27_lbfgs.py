@@ -1,4 +1,4 @@
-"""L-BFGS: the minimum of Rosenbrock's function of 100 variables, with gradient, memory and line search in one native loop.
+"""L-BFGS: the minimum of Rosenbrock's function of 100 variables; gradient, memory and line search in a native loop.
 
     python examples/27_lbfgs.py
 
@@ -52,8 +52,8 @@ def minimise(x):
         return count + 1, new, change, steps, changes
 
     nothing = mo.zeros((MEMORY, SIZE), dtype=mo.float64)
-    going = lambda state: (mo.sum(state[2] ** 2) > 1e-16) & (state[0] < 2000)  # noqa: E731
-    count, x, g, _, _ = mo.while_loop(going, step, (0, x, gradient(x), nothing, nothing))
+    count, x, g, _, _ = mo.while_loop(lambda state: (mo.sum(state[2] ** 2) > 1e-16) & (state[0] < 2000), step,
+                                      (0, x, gradient(x), nothing, nothing))
     return x, count, mo.sqrt(mo.sum(g**2))
 
 
@@ -63,5 +63,5 @@ start = time.perf_counter()
 x, count, size = minimise(begin)
 error = np.max(np.abs(x.numpy() - 1))
 seconds = time.perf_counter() - start
-print(f"{count.item()} steps in {seconds * 1e3:.1f} ms, gradient {size.item():.1e}, furthest from the minimum {error:.1e}")
+print(f"{count.item()} steps in {seconds * 1e3:.1f} ms, gradient {size.item():.1e}, error {error:.1e}")
 assert size.item() < 1e-7

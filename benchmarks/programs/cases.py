@@ -38,7 +38,7 @@ def widened(array: np.ndarray) -> np.ndarray:
 
 
 def check(name: str, inputs: Arrays, results: tuple[np.ndarray, ...]) -> float:
-    """The worst error as a share of what is allowed; ValueError when above 1. Errors count against the largest value."""
+    """The worst error as a share of what is allowed; ValueError when above 1. The largest value is the measure."""
     program = of(name)
     expected = as_tuple(program.definition(*(widened(array) for array in inputs.values()), **program.constants))
     if len(results) != len(expected):

@@ -56,7 +56,7 @@ def slope_terms(horizontal: Array, vertical: Array) -> tuple[Array, Array]:
 
 
 def isoneutral(t: Array, s: Array, dx: float, dz: float) -> tuple[Array, Array, Array]:
-    """Fluxes of temperature along surfaces of equal density: east, north, and up through the four triads at each face."""
+    """Fluxes of temperature along surfaces of equal density: east, north, up; four triads at each face."""
     rho = CONTRACTION * s - EXPANSION * t
     steps = {}
     for name, field in (("t", t), ("rho", rho)):

@@ -15,7 +15,7 @@ Inputs = Callable[..., Arrays]
 
 @dataclass(frozen=True)
 class Program:
-    """One computation. ``inputs(rng, *sizes)`` makes the arguments; ``constants`` are given by keyword to every peer."""
+    """One computation. ``inputs(rng, *sizes)`` makes the arguments; ``constants`` go by keyword to every peer."""
 
     definition: Callable[..., Any]
     inputs: Inputs

@@ -67,7 +67,7 @@ def hdiff(field: Array, coefficient: Array) -> Array:
 
 
 def cavity_flow(u: Array, v: Array, p: Array, steps: int, inner: int, dx: float, dt: float) -> tuple[Array, ...]:
-    """The Navier-Stokes equations in a box whose lid moves: forward steps, pressure by Jacobi sweeps (rho 1, nu 0.1)."""
+    """The Navier-Stokes equations in a box whose lid moves: forward steps, pressure by Jacobi sweeps (nu 0.1)."""
     u, v, p = u.copy(), v.copy(), p.copy()
     nu = 0.1
     for _ in range(steps):

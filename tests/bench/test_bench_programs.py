@@ -66,8 +66,8 @@ class Fake:
     """A session whose peers take fixed seconds; Numba lacks one program."""
 
     quick, threads = True, 2
-    modules = {"morpho": "", "numpy": "", "jax": "", "numba": ""}  # noqa: RUF012
-    seconds = {"morpho": 2.0, "numpy": 8.0, "jax": 3.0, "numba": 1.0, "numba_parallel": 4.0}  # noqa: RUF012
+    modules = {"morpho": "", "numpy": "", "jax": "", "numba": ""}
+    seconds = {"morpho": 2.0, "numpy": 8.0, "jax": 3.0, "numba": 1.0, "numba_parallel": 4.0}
 
     def worker(self, name: str) -> bool:
         return name in self.modules
