@@ -27,9 +27,10 @@ def histogram(x, weight, bins):
 
 
 def acceleration(position, mass):
-    d = position[None] - position[:, None]
-    strength = ((d * d).sum(axis=-1) + 0.01) ** -1.5 * mass
-    return (strength[..., None] * d).sum(axis=1)
+    x, y, z = (position[:, axis][None] - position[:, axis][:, None] for axis in range(3))
+    square = x * x + y * y + z * z + 0.01
+    strength = mass / (square * jnp.sqrt(square))
+    return jnp.stack([(strength * d).sum(axis=1) for d in (x, y, z)], axis=1)
 
 
 def nbody(position, velocity, mass, steps, h):

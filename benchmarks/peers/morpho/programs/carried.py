@@ -12,7 +12,7 @@ def seidel_2d(a, steps):
         known = up[:-2] + up[1:-1] + up[2:] + here[1:-1] + here[2:] + down[:-2] + down[1:-1] + down[2:]
 
         def element(left, value):
-            new = (left + value) / 9
+            new = (left + value) * (1 / 9)
             return new, new
 
         inner = mo.scan(element, here[0], known)[1]
@@ -87,21 +87,19 @@ def trisolv(lower, b):
 
 
 def durbin(r):
+    """The solution so far and its first k values turned round are both carried: neither has to be turned in a step."""
     n = r.shape[0]
     index = mo.arange(n)
 
-    def step(k, carry):
-        y, alpha, beta = carry
+    def step(carry, now):
+        y, turned, alpha, beta = carry
         beta = beta * (1 - alpha * alpha)
-        turned = mo.where(index < k, mo.take(y, mo.maximum(k - 1 - index, 0)), 0.0)
-        alpha = -(r[k] + mo.sum(r * turned)) / beta
-        y = y + alpha * turned
-        y[k] = alpha
-        return y, alpha, beta
+        alpha = -(now[1] + mo.sum(r * turned)) / beta
+        new = mo.where(index == now[0], alpha, y + alpha * turned)
+        return (new, mo.concat([alpha[None], (turned + alpha * y)[:-1]]), alpha, beta), None
 
-    y = mo.zeros_like(r)
-    y[0] = -r[0]
-    return mo.fori_loop(1, n, step, (y, -r[0], mo.asarray(1.0, dtype=mo.float64)))[0]
+    y = mo.where(index == 0, -r[0], 0.0)
+    return mo.scan(step, (y, y, -r[0], mo.asarray(1.0, dtype=mo.float64)), (index[1:], r[1:]))[0][0]
 
 
 def gramschmidt(a):

@@ -9,7 +9,7 @@ def crc16(data):
     def byte(crc, value):
         crc = crc ^ value
         for _ in range(8):
-            crc = (crc >> 1) ^ (0x8408 * (crc & 1))
+            crc = (crc >> 1) ^ (-(crc & 1) & 0x8408)
         return crc, None
 
     return mo.scan(byte, mo.asarray(0xFFFF, dtype=mo.int32), data)[0]
@@ -29,21 +29,18 @@ def compute(a, b):
 
 
 def nussinov(bases):
+    """What is not computed yet is 0, so that all splits may be looked at."""
     n = bases.shape[0]
-    index = mo.arange(n)
-
-    def column(i):
-        def inner(j, pairs):
-            split = mo.where((index >= i) & (index < j), pairs[i] + mo.roll(pairs[:, j], -1), 0)
-            both = pairs[i + 1, j - 1] + ((i < j - 1) & (bases[i] + bases[j] == 3)).astype(mo.int32)
-            pairs[i, j] = mo.maximum(both, mo.max(split))
-            return pairs
-
-        return inner
 
     def row(step, pairs):
         i = n - 2 - step
-        return mo.fori_loop(i + 1, n, column(i), pairs)
+
+        def column(j, pairs):
+            both = pairs[i + 1, j - 1] + ((i < j - 1) & (bases[i] + bases[j] == 3)).astype(mo.int32)
+            pairs[i, j] = mo.maximum(both, mo.max(pairs[i] + mo.roll(pairs[:, j], -1)))
+            return pairs
+
+        return mo.fori_loop(i + 1, n, column, pairs)
 
     return mo.fori_loop(0, n - 1, row, mo.zeros((n, n), dtype=mo.int32))
 

@@ -8,8 +8,8 @@ import morpho as mo
 def jacobi_1d(a, b, steps):
     def sweep(i, arrays):
         a, b = arrays
-        b[1:-1] = (a[:-2] + a[1:-1] + a[2:]) / 3
-        a[1:-1] = (b[:-2] + b[1:-1] + b[2:]) / 3
+        b[1:-1] = (1 / 3) * (a[:-2] + a[1:-1] + a[2:])
+        a[1:-1] = (1 / 3) * (b[:-2] + b[1:-1] + b[2:])
         return a, b
 
     return mo.fori_loop(0, steps, sweep, (a, b))
@@ -64,7 +64,7 @@ def cavity_flow(u, v, p, steps, inner, dx, dt):
 
     def pressure(b):
         def sweep(i, p):
-            p[1:-1, 1:-1] = (p[1:-1, 2:] + p[1:-1, :-2] + p[2:, 1:-1] + p[:-2, 1:-1]) / 4 - b
+            p[1:-1, 1:-1] = (p[1:-1, 2:] + p[1:-1, :-2] + p[2:, 1:-1] + p[:-2, 1:-1]) * 0.25 - b
             p[:, -1] = p[:, -2]
             p[0] = p[1]
             p[:, 0] = p[:, 1]
