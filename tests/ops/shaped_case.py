@@ -52,4 +52,6 @@ def draw_calm(rng: np.random.Generator, position: int, shape: tuple[int, ...], d
     """Numbers of everyday size: what sums of functions are compared on."""
     if dtype.is_integer:
         return rng.integers(0, 100, shape).astype(dtype.numpy)
+    if dtype.is_complex:
+        return (rng.normal(0, 2, shape) + 1j * rng.normal(0, 2, shape)).astype(dtype.numpy)
     return stored(rng.normal(0, 2, shape), dtype)

@@ -16,5 +16,5 @@ from morpho.ops import (
 )
 from morpho.ops.neural import attention, convolution, fused, losses, quantised
 
-__all__ = ["attention", "complex_parts", "contract", "control", "convolution", "elementwise", "fused", "host", "identity",
-           "index", "losses", "move", "order", "quantised", "reduce", "scan", "sources"]
+__all__ = ["attention", "complex_parts", "contract", "control", "convolution", "elementwise", "fused", "host",
+           "identity", "index", "losses", "move", "order", "quantised", "reduce", "scan", "sources"]

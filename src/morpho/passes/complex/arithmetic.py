@@ -1,4 +1,4 @@
-"""Arithmetic of complex numbers on their parts, each real operation rounded: NumPy's formulas, and its special values."""
+"""Arithmetic of complex numbers on their parts, every real operation rounded: NumPy's formulas and special values."""
 
 from __future__ import annotations
 

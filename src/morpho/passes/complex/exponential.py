@@ -7,11 +7,12 @@ argument is lowered and the result raised by a factor that is a constant of the 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from morpho.base.dtypes import float32
 from morpho.ir.node import Node, build
-from morpho.ops.algebra import add, cast, constant, div, expand, mul, neg, sub, where, zeros_like
-from morpho.passes.complex.arithmetic import Pair, absolute, both, both_true, is_zero, number, quotient, times
+from morpho.ops.algebra import add, constant, div, mul, neg, sub, where, zeros_like
+from morpho.passes.complex.arithmetic import Pair, absolute, both, both_true, is_zero, number, times, whole_power
 
 LARGEST_WHOLE = 64  # exponents written as a whole number up to this are products
 
@@ -51,8 +52,8 @@ def expm1(z: Pair) -> Pair:
     half = build("sin", mul(z.im, number(z.im, 0.5)))
     re = sub(mul(build("expm1", z.re), build("cos", z.im)), mul(mul(number(half, 2), half), half))
     plain = exp(z)
-    return Pair(where(build("isfinite", z.im), where(build("isinf", plain.re), plain.re, re), sub(plain.re, number(re, 1))),
-                plain.im)
+    far = build("logical_or", build("isinf", plain.re), build("logical_not", build("isfinite", z.im)))
+    return Pair(where(far, sub(plain.re, number(re, 1)), re), plain.im)
 
 
 # -- logarithms --------------------------------------------------------------------------------------------------------
@@ -109,7 +110,7 @@ def log1p(z: Pair) -> Pair:
     return Pair(where(near, mul(bits, build("log1p", inside)), plain.re), plain.im)
 
 
-def scaled_log(factor: float) -> object:
+def scaled_log(factor: float) -> Callable[[Pair], Pair]:
     """A logarithm to another base: both parts times a number."""
     return lambda z: both(log(z), lambda x: mul(x, number(x, factor)))
 
@@ -137,24 +138,22 @@ def sqrt(z: Pair) -> Pair:
     re, im = where(none, zeros_like(re), re), where(none, zeros_like(im), im)
     endless = build("isinf", a)
     flat = both_true(endless, build("isfinite", b))
-    nan = build("isnan", b)
-    infinity = number(a, math.inf)
+    unknown = both_true(endless, build("isnan", b))
+    infinity, zero = number(a, math.inf), zeros_like(a)
     # -inf has its root on the imaginary axis, +inf on the real one.
-    re = where(flat, where(left, zeros_like(re), infinity), where(both_true(endless, nan), where(left, b, infinity), re))
-    im = where(flat, where(left, infinity, zeros_like(im)), where(both_true(endless, nan), where(left, infinity, b), im))
+    re = where(flat, where(left, zero, infinity), where(unknown, where(left, b, infinity), re))
+    im = where(flat, where(left, infinity, zero), where(unknown, where(left, infinity, b), im))
     re = where(build("isinf", b), infinity, re)
     im = where(build("isinf", b), infinity, im)
     return Pair(re, build("copysign", im, b))
 
 
 def power(x: Pair, y: Pair, exponent: object = None) -> Pair:
-    """exp(y log x); a product where the exponent is written as a small whole number. x**0 is 1; 0**y is 0 for a
-    positive y, else NaN."""
+    """exp(y log x); a product where the exponent is written as a small whole number. x**0 is 1; 0**y is 0
+    where the real part of y is positive, else NaN."""
     if isinstance(exponent, complex | float | int) and complex(exponent).imag == 0:
         real = complex(exponent).real
         if real == int(real if math.isfinite(real) else 0) and 0 < abs(real) <= LARGEST_WHOLE:
-            from morpho.passes.complex.arithmetic import whole_power
-
             return _of_zero(x, y, whole_power(x, int(real)))
     return _of_zero(x, y, exp(times(y, log(x))))
 
@@ -162,13 +161,12 @@ def power(x: Pair, y: Pair, exponent: object = None) -> Pair:
 def _of_zero(x: Pair, y: Pair, found: Pair) -> Pair:
     zero = both_true(is_zero(x.re), is_zero(x.im))
     one = both_true(is_zero(y.re), is_zero(y.im))
-    grows = both_true(build("greater", y.re, zeros_like(y.re)), is_zero(y.im))
-    nothing = where(grows, zeros_like(x.re), number(x.re, math.nan))
+    nothing = where(build("greater", y.re, zeros_like(y.re)), zeros_like(x.re), number(x.re, math.nan))
     re, im = where(zero, nothing, found.re), where(zero, nothing, found.im)
     return Pair(where(one, number(re, 1), re), where(one, zeros_like(im), im))
 
 
-# -- hyperbolic and trigonometric ----------------------------------------------------------------------------------------
+# -- hyperbolic and trigonometric --------------------------------------------------------------------------------------
 def _hyperbolic(x: Node) -> tuple[Node, Node, Node]:
     """sinh(x), cosh(x) and a factor: beyond the range of exp both are half of a lowered one."""
     top = 80.0 if _is_narrow(x) else 700.0
@@ -186,8 +184,9 @@ def sinh(z: Pair) -> Pair:
     grown, even, factor = _hyperbolic(z.re)
     cosine, sine = build("cos", z.im), build("sin", z.im)
     re, im = mul(mul(grown, cosine), factor), mul(mul(even, sine), factor)
-    lost = both_true(build("isinf", z.re), build("logical_not", build("isfinite", z.im)))
-    re = where(is_zero(z.re), z.re, where(lost, z.re, where(is_zero(z.im), mul(grown, factor), re)))
+    lost = build("logical_not", build("isfinite", z.im))
+    stays = both_true(build("logical_or", build("isinf", z.re), is_zero(z.re)), lost)
+    re = where(stays, z.re, where(is_zero(z.im), mul(grown, factor), re))
     return Pair(re, where(is_zero(z.im), z.im, im))
 
 
@@ -196,15 +195,15 @@ def cosh(z: Pair) -> Pair:
     grown, even, factor = _hyperbolic(z.re)
     cosine, sine = build("cos", z.im), build("sin", z.im)
     re, im = mul(mul(even, cosine), factor), mul(mul(grown, sine), factor)
-    lost = both_true(build("isinf", z.re), build("logical_not", build("isfinite", z.im)))
-    re = where(lost, absolute(z.re), where(is_zero(z.im), mul(even, factor), re))
-    flat = build("logical_or", is_zero(z.re), is_zero(z.im))
-    signs = mul(build("copysign", number(im, 1), z.re), build("copysign", number(im, 1), z.im))
-    return Pair(re, where(flat, mul(zeros_like(im), signs), im))
+    lost = build("logical_not", build("isfinite", z.im))
+    re = where(both_true(build("isinf", z.re), lost), absolute(z.re), where(is_zero(z.im), mul(even, factor), re))
+    flat = mul(build("copysign", number(im, 1), z.re), z.im)  # a zero with the sign of the product
+    im = where(is_zero(z.im), where(build("isnan", z.re), z.im, flat), im)
+    return Pair(re, where(both_true(is_zero(z.re), lost), zeros_like(im), im))
 
 
 def tanh(z: Pair) -> Pair:
-    """By Kahan's formula from t = tan b and s = sinh a; from |a| = 22 (10 in float32) on 1 and 4 sin b cos b / e^2|a|."""
+    """Kahan's formula from t = tan b and s = sinh a; from |a| = 22 (10 in float32) on 1 and 4 sin b cos b / e^2|a|."""
     a, b = z
     edge = 10.0 if _is_narrow(a) else 22.0
     far = build("greater", absolute(a), number(a, edge))
@@ -221,16 +220,17 @@ def tanh(z: Pair) -> Pair:
     beyond = mul(mul(mul(mul(number(a, 4), sine), cosine), small), small)
     turns = build("isfinite", b)
     beyond = where(turns, beyond, where(build("isinf", a), build("copysign", zeros_like(b), b), beyond))
-    re = where(far, build("copysign", number(a, 1), a), where(is_zero(b), build("tanh", a), re))
+    one = where(build("logical_or", turns, build("isinf", a)), build("copysign", number(a, 1), a), number(a, math.nan))
+    re = where(far, one, where(is_zero(b), build("tanh", a), re))
     im = where(far, beyond, where(is_zero(b), b, im))
     re = where(both_true(is_zero(a), build("isfinite", b)), a, re)
     finite = both_true(is_zero(a), build("logical_not", turns))
     return Pair(where(finite, a, re), im)
 
 
-def _turned(function: object, z: Pair) -> Pair:
+def _turned(function: Callable[[Pair], Pair], z: Pair) -> Pair:
     """-i f(iz)."""
-    found = function(Pair(neg(z.im), z.re))  # type: ignore[operator]
+    found = function(Pair(neg(z.im), z.re))
     return Pair(found.im, neg(found.re))
 
 
@@ -245,6 +245,3 @@ def cos(z: Pair) -> Pair:
 def tan(z: Pair) -> Pair:
     return _turned(tanh, z)
 
-
-__all__ = ["cast", "cos", "cosh", "exp", "expand", "expm1", "log", "log1p", "power", "quotient", "scaled_log", "sin",
-           "sinh", "sqrt", "tan", "tanh"]

@@ -42,6 +42,11 @@ def _angles(z: Pair) -> tuple[Node, Node, Node]:
     close = build("less_equal", middle, number(x, FAR))
     grown = where(close, build("log1p", add(above, build("sqrt", mul(above, add(middle, one))))),
                   build("log", add(middle, build("sqrt", mul(sub(middle, one), add(middle, one))))))
+    # Squares of a tiny y are lost, where its quotient is not.
+    flat = build("less", b, number(x, 2.0**-60 if x.dtype is float32 else 2.0**-500))
+    edge = div(b, build("sqrt", mul(absolute(left), right)))
+    grown = where(both_true(flat, build("less", a, one)), edge, grown)
+    cosine = where(both_true(flat, build("greater", a, one)), edge, cosine)
     size = add(log(Pair(x, y)).re, number(x, math.log(2)))
     return (where(huge, build("atan2", x, y), sine), where(huge, build("atan2", y, x), cosine),
             where(huge, size, grown))
@@ -87,6 +92,8 @@ def atanh(z: Pair) -> Pair:
     gap = sub(one, a)
     around = add(mul(gap, gap), mul(b, b))
     re = mul(number(x, 0.25), build("log1p", div(mul(number(x, 4), a), around)))
+    lone = both_true(is_zero(gap), build("less", b, number(x, 2.0**-60 if x.dtype is float32 else 2.0**-500)))
+    re = where(lone, mul(number(x, 0.5), sub(number(x, math.log(2)), build("log", b))), re)
     angle = build("atan2", mul(number(x, 2), b), sub(mul(gap, add(one, a)), mul(b, b)))
     im = mul(number(x, 0.5), angle)
     # x / (x**2 + y**2) without overflow
@@ -95,7 +102,9 @@ def atanh(z: Pair) -> Pair:
     away = div(div(u, add(mul(u, u), mul(v, v))), large)
     endless = build("logical_or", build("isinf", x), build("isinf", y))
     re = where(huge, where(endless, zeros_like(re), away), re)
-    im = where(huge, where(build("isnan", y), y, number(im, math.pi / 2)), im)
+    unknown = both_true(build("isnan", x), build("isfinite", y))
+    beyond = where(build("isnan", y), y, where(unknown, x, number(im, math.pi / 2)))
+    im = where(huge, beyond, im)
     re = where(both_true(is_zero(x), build("isnan", y)), zeros_like(re), re)
     return Pair(build("copysign", re, z.re), build("copysign", im, z.im))
 

@@ -68,7 +68,7 @@ class Splitter:
     def whole(self, node: Node) -> Node:
         """A value as one node: complex numbers in memory."""
         found = self.done[node.serial]
-        return build("complex", *found) if isinstance(found, Pair) else found
+        return _joined(*found) if isinstance(found, Pair) else found
 
     def pair(self, node: Node) -> Pair:
         found = self.done[node.serial]
@@ -160,7 +160,7 @@ class Splitter:
         found = self.done[node.serial]
         return found if isinstance(found, Pair) else (found,)
 
-    # -- products along an axis ------------------------------------------------------------------------------------------
+    # -- products along an axis ----------------------------------------------------------------------------------------
     def prod(self, node: Node) -> Value:
         """One chain over the reduced axes in row-major order, from 1: a loop that carries both parts."""
         x, axes = node.inputs[0], node["axes"]
@@ -177,6 +177,15 @@ class Splitter:
         back = tuple(order.index(d) for d in range(len(order)))
         found = _chain([permute(one, order) for one in self.pair(x)], x.shape[axis], True)
         return Pair(*[permute(one, back) for one in found])
+
+
+def _joined(re: Node, im: Node) -> Node:
+    """Complex numbers of two parts; of two views that look alike, the view of them, so that what computes the parts can
+    write pairs."""
+    if re.op.name in ("reshape", "permute") and re.op is im.op and re.attributes == im.attributes \
+            and re.inputs[0].spec == im.inputs[0].spec:
+        return rebuild(re, (_joined(re.inputs[0], im.inputs[0]),))
+    return build("complex", re, im)
 
 
 def _chain(lines: Sequence[Node], count: Any, every: bool) -> list[Node]:
