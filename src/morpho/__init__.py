@@ -269,8 +269,9 @@ __all__ = [
     # statistics and utility
     "all", "any", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod", "std", "sum", "var",
     # the engine
-    "Dim", "State", "Tensor", "compile", "debug", "errors", "extend", "pool", "random", "realise", "settings", "tasks",
-    "testing",
+    "Dim", "State", "Tensor", "compile", "debug", "errors", "extend", "pool", "random", "realise", "settings",
+    "special",
+    "tasks", "testing",
     # gradients and training
     "amp", "checkpoint", "checkpoint_sequential", "custom_gradient", "custom_jvp", "custom_vjp", "data", "enable_grad",
     "grad", "hessian", "hvp", "is_grad_enabled", "jacfwd", "jacrev", "jvp", "linearize", "models", "nn", "no_grad",
@@ -309,6 +310,7 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     "linalg": ("morpho.tensor.functions.linalg", ""),
     "debug": ("morpho.tensor.tools.debug", ""), "testing": ("morpho.tensor.tools.testing", ""),
     "random": ("morpho.tensor.functions.random", ""), "pool": ("morpho.runtime.memory.pool", ""),
+    "special": ("morpho.tensor.functions.special", ""),
     "tasks": ("morpho.tensor.tools.tasks", ""), "tree": ("morpho.tensor.tools.tree", ""),
     **{name: (f"morpho.{name}", "") for name in ("amp", "data", "models", "nn", "optim", "plan", "weights")},
 }

@@ -16,8 +16,8 @@ from failing_writes import failing_writes
 
 import morpho as mo
 from morpho.base.errors import MorphoError
-from morpho.cli import measure
 from morpho.cli.guard import sentence_of
+from morpho.cli.planning import measure
 from morpho.cli.planning.plan import write
 from morpho.cli.train import Habits
 from morpho.models.training import Run, Settings

@@ -159,3 +159,11 @@ def test_a_killed_run_leaves_readable_checkpoints(text: Path, tmp_path: Path, se
         found = Run(tmp_path / "run", resume=True)
         assert found.step == found.checkpoints.steps()[-1] >= 1
     assert bits(finish(Run(tmp_path / "run", resume=True), save_every=0)) == bits(whole)
+
+
+@pytest.mark.parametrize("sizes", [{"batch": 999_999_999}, {"layers": 99_999_999}, {"width": 2_000_000}])
+def test_what_no_memory_holds_is_refused_before_it_is_taken(sizes: dict[str, int]) -> None:
+    with pytest.raises(ArgumentError, match=r"\[train\] batch=.* GB of memory at least, and .* GB are there"):
+        Settings(**sizes).check()
+    with pytest.raises(ArgumentError, match="lr=inf is not a positive number"):
+        Settings(lr=float("inf")).check()

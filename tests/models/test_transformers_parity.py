@@ -147,10 +147,11 @@ def test_greedy_text(kind: str) -> None:
 @pytest.mark.parametrize("settings", [
     {"num_attention_heads": 2},
     {"num_attention_heads": 3, "qkv_bias": False, "hidden_act": "gelu_new", "num_channels": 1, "layer_norm_eps": 1e-3},
+    {"num_attention_heads": 1, "num_labels": 2},  # which config.json does not say
 ])
 def test_vit_from_its_folder(settings: dict[str, Any], tmp_path: Any) -> None:
-    config = transformers.ViTConfig(hidden_size=12, num_hidden_layers=2, intermediate_size=20, image_size=12,
-                                    patch_size=4, num_labels=5, **settings)
+    config = transformers.ViTConfig(**{"hidden_size": 12, "num_hidden_layers": 2, "intermediate_size": 20,
+                                       "image_size": 12, "patch_size": 4, "num_labels": 5, **settings})
     theirs = transformers.ViTForImageClassification(config).eval()
     _disturb(theirs)
     theirs.save_pretrained(tmp_path)

@@ -11,6 +11,7 @@ from checking import check_gradients
 
 import morpho as mo
 from morpho import nn
+from morpho.base.errors import ShapeError
 
 
 @pytest.mark.parametrize("batch_first", [False, True])
@@ -153,3 +154,47 @@ def test_an_impossible_sequence_has_no_finite_gradient() -> None:
         assert loss(x).item() == np.inf and not np.isfinite(mo.grad(loss)(x).numpy()).all()
         assert loss(x, zero_infinity=True).item() == 0
         assert not mo.grad(lambda x: loss(x, zero_infinity=True))(x).numpy().any()
+
+
+# -- half floats: squares of numbers from 256 on are beyond float16, and of those below 2e-4 are 0 in it ---------------
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_lengths_of_half_floats(dtype: str, rng: np.random.Generator) -> None:
+    wide = rng.standard_normal((4, 1000)) * 30
+    wide[0], wide[1] = 300, 1e-4
+    x, y = mo.asarray(wide).astype(dtype), mo.asarray(rng.standard_normal((4, 1000)) * 30).astype(dtype)
+    a, b = (each.astype("float64").numpy() for each in (x, y))
+
+    def check(found: mo.Tensor, wanted: np.ndarray) -> None:
+        assert str(found.dtype) == dtype
+        np.testing.assert_allclose(found.astype("float64").numpy(), wanted, rtol=0.02, atol=1e-4)
+
+    for power in (1.5, 2, 3):
+        check(mo.linalg.vector_norm(x, axis=1, ord=power), (np.abs(a) ** power).sum(axis=1) ** (1 / power))
+    check(mo.linalg.matrix_norm(x), np.sqrt((a * a).sum()))
+    check(nn.pairwise_distance(x, y), np.sqrt(((a - b) ** 2).sum(axis=1)))
+    cosine = (a * b).sum(axis=1) / np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
+    check(nn.cosine_similarity(x, y), cosine)
+    check(nn.cosine_embedding_loss(x, y, mo.ones((4,)), reduction="none"), 1 - cosine)
+
+
+@pytest.mark.parametrize("layer", ["BatchNorm1d", "InstanceNorm1d"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_running_statistics_of_half_floats(layer: str, dtype: str, rng: np.random.Generator) -> None:
+    norm = getattr(nn, layer)(3, track_running_stats=True, dtype=dtype)
+    x = (rng.standard_normal((4, 3, 50)) * 300).astype("float16")
+    norm(mo.asarray(x))
+    axes = (0, 2) if layer == "BatchNorm1d" else (2,)
+    wanted = 0.9 + 0.1 * x.astype("f").var(axis=axes, ddof=1).reshape(-1, 3).mean(axis=0)
+    np.testing.assert_allclose(norm.running_var.numpy(), wanted, rtol=2e-3)
+
+
+def test_running_statistics_of_nothing_are_refused() -> None:
+    norm = nn.InstanceNorm1d(3, track_running_stats=True)
+    with pytest.raises(ShapeError, match="no elements for the running statistics"):
+        norm(mo.zeros((0, 3, 5)))
+    assert norm.running_var.tolist() == [1, 1, 1] and nn.InstanceNorm1d(3)(mo.zeros((0, 3, 5))).shape == (0, 3, 5)
+
+
+def test_a_distance_of_nothing_has_no_slope() -> None:
+    x = mo.ones((2, 3))
+    assert mo.grad(lambda x: nn.pairwise_distance(x, mo.ones((2, 3)), eps=0.0).sum())(x).tolist() == [[0] * 3] * 2

@@ -13,8 +13,9 @@ from layer_cases import LAYERS
 from moving_cases import MOVING
 from shaped_case import Shaped
 from source_cases import SOURCES
+from special_cases import SPECIAL
 
-SHAPED: list[Shaped] = [*MOVING, *LAYERS, *HOST, *SOURCES, *CONTROL]
+SHAPED: list[Shaped] = [*MOVING, *LAYERS, *HOST, *SOURCES, *CONTROL, *SPECIAL]
 ELSEWHERE = {"data": "a leaf that holds memory: every lazy evaluation in tests/fuzz uses it"}
 
 

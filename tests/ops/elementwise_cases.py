@@ -67,7 +67,7 @@ def _several() -> list[Elementwise]:
     table += [Elementwise(name, "b", 2) for name in ("logical_and", "logical_or", "logical_xor")]
     table += [Elementwise(name, "biu", 2) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")]
     table += [Elementwise(name, "iu", 2) for name in ("bitwise_left_shift", "bitwise_right_shift")]
-    table += [Elementwise("where", "biufc", 3), Elementwise("threefry", "u", 3)]
+    table += [Elementwise("gcd", "iu", 2), Elementwise("where", "biufc", 3), Elementwise("threefry", "u", 3)]
     return table
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from case_values import of_kinds, random_values
 from running import stored
-from shaped_case import FLOATS, NUMBERS, SOME, Array, Shaped, one_matrix
+from shaped_case import FLOATS, NUMBERS, SOME, Array, Shaped, draw_calm, one_matrix
 
-from morpho.base.dtypes import ALL, DType, bfloat16, complex64, complex128, float32, int32, int64
+from morpho.base.dtypes import ALL, DType, bfloat16, bool_, complex64, complex128, float32, float64, int32, int64
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import expand
 from morpho.ops.complex_parts import part
@@ -57,6 +57,12 @@ def _scans() -> list[Shaped]:
                             lambda x, name=name: build(name, x, axis=0), "rule"))
         table.append(Shaped(name, "complex", (complex64, complex128), lambda d, n: [((3, n, 2), d)],
                             lambda x, name=name: build(name, x, axis=1), "rule", lengths=(0, 1, 5, 67)))
+    for name in ("cumulative_max", "cumulative_min"):
+        table.append(Shaped(name, "rows", NUMBERS, one_matrix, lambda x, name=name: build(name, x, axis=1)))
+        table.append(Shaped(name, "columns", (float32, int32), lambda d, n: [((n, 5), d)],
+                            lambda x, name=name: build(name, x, axis=0)))
+    table.append(Shaped("cumulative_logsumexp", "rows", (float32, float64), one_matrix,
+                        lambda x: build("cumulative_logsumexp", x, axis=1), "close", draw=draw_calm))
     return table
 
 
@@ -129,6 +135,11 @@ def _indices() -> list[Shaped]:
                             lambda x, i: build("gather", x, i, axis=0), draw=_draw_indices, gradient=index is int64))
     table.append(Shaped("gather", "columns", MOVED, lambda d, n: [((n, 5), d), ((n, 3), int64)],
                         lambda x, i: build("gather", x, i, axis=1), draw=_draw_indices))
+    for mode in ("max", "min", "mul"):
+        table.append(Shaped("scatter", mode, of_kinds("biuf") if mode != "mul" else (bool_, float32, float64, int32),
+                            lambda d, n: [((5, n), d), ((7, n), int64), ((7, n), d)],
+                            lambda x, i, v, mode=mode: build("scatter", x, i, v, axis=0, mode=mode),
+                            draw=_draw_indices))
     for mode in ("set", "add"):
         table.append(Shaped("scatter", mode, of_kinds("biuf"),
                             lambda d, n: [((5, n), d), ((2, n), int64), ((2, n), d)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from planning import card, cluster
 
 from morpho import plan
 from morpho.base.errors import MorphoError
+from morpho.cli.planning.plan import check
+from morpho.plan.model import strict_json
 from morpho.plan.predict.shapes import require
 
 VALUES: list[Any] = [None, -1, 0, 1, "x", "", [], {}, float("nan"), float("inf"), 1e308, True, [1], {"a": 1}, -5.5,
@@ -104,3 +107,11 @@ def test_optional_and_fixed_shapes() -> None:
     for value in ([1], [1, "2"], 3, {}):
         with pytest.raises(MorphoError, match="it"):
             require(value, tuple[int, int] | None, "it")
+
+
+def test_files_that_never_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device has no size to ask for: as much is read as a plan or cluster may have."""
+    monkeypatch.setattr(strict_json, "MOST_CHARACTERS", 10_000)
+    for read in (lambda: plan.Cluster.load(Path("/dev/zero")), lambda: check(Path("/dev/zero"))):
+        with pytest.raises(MorphoError, match="/dev/zero cannot be read: it has more than 10000 bytes"):
+            read()

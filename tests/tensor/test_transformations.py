@@ -57,6 +57,12 @@ def test_functions_say_what_is_wrong() -> None:
         mo.grad(lambda x: x.sum())(mo.arange(2))
     with pytest.raises(ArgumentError, match="1 arguments have 2 tangents"):
         mo.jvp(lambda x: x, (mo.ones(2),), (mo.ones(2), mo.ones(2)))
+    for transform in (mo.jvp, mo.hvp):
+        with pytest.raises(ArgumentError, match="not a tuple of them"):
+            transform(lambda x: x.sum(), mo.ones(2), mo.ones(2))
+    for transform in (mo.jacfwd, mo.hessian, mo.vmap, mo.custom_jvp):
+        with pytest.raises(ArgumentError, match="int is not a function"):
+            transform(3)
     with pytest.raises(ShapeError, match="is given one of"):
         mo.vjp(lambda x: x * 2, mo.ones(2))[1](mo.ones(3))
     with pytest.raises(ArgumentError, match="not arranged like"):
@@ -243,6 +249,7 @@ def test_jacobians_of_trees(rng: np.random.Generator) -> None:
     second = mo.hessian(lambda a, b: (a @ b).sum(), argnums=(0, 1))(x, y)
     assert second[0][1].shape == (2, 3, 3) and second[1][0].shape == (3, 2, 3)
     assert mo.jacfwd(lambda x: x * 2)(mo.zeros(0)).shape == (0, 0)
+    assert mo.jacrev(lambda x: 3.0)(y).tolist() == [0.0] * 3 and mo.jvp(lambda x: 3.0, (y,), (y,))[1].item() == 0.0
     with pytest.raises(DTypeError, match="has no Jacobian of its own"):
         mo.jacrev(lambda x: x * 1j)(mo.ones(2))
 
@@ -343,7 +350,7 @@ def test_arguments_that_are_not_differentiated() -> None:
     power = mo.custom_vjp(lambda n, x: x ** n, nondiff_argnums=(0,))
     power.defvjp(lambda n, x: (x ** n, x), lambda n, x, g: (g * n * x ** (n - 1),))
     assert mo.grad(lambda x: power(3, x))(mo.asarray(2.0)).item() == 12.0
-    scaled = mo.custom_jvp(lambda f, x: f(x), nondiff_argnums=(0,))
+    scaled = mo.custom_jvp(lambda f, x: f(x), nondiff_argnums=0)
     scaled.defjvp(lambda f, arguments, tangents: (f(arguments[0]), 2 * tangents[0]))
     assert mo.grad(lambda x: scaled(mo.sin, x))(mo.asarray(2.0)).item() == 2.0
 

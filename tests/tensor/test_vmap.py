@@ -39,12 +39,25 @@ def test_the_bits_of_the_loop(x: mo.Tensor) -> None:
     assert same(mo.vmap(layer, in_axes=-1, out_axes=1)(x.T), want.T)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "int32"])
+def test_products_keep_their_chains(dtype: str, rng: np.random.Generator) -> None:
+    """One matrix for all rows becomes one product, whichever side the rows are on."""
+    matrix, vectors = (mo.asarray(rng.normal(0, 3, shape)).astype(dtype).realise() for shape in ((70, 67), (9, 67)))
+    for function in (lambda v: matrix @ v, lambda v: v @ matrix.T, lambda v: mo.outer(v, v) @ v,
+                     lambda v: mo.stack([v, v]) @ matrix.T, lambda v: matrix @ mo.stack([v, v], axis=1)):
+        want = rows(function, vectors)
+        assert same(mo.vmap(function)(vectors), want)
+
+
 def test_gradients_inside_and_outside(x: mo.Tensor) -> None:
     slope = mo.grad(lambda x: (layer(x) ** 2).sum())
     want = rows(slope, x)
     assert same(mo.vmap(slope)(x), want)
     outside = mo.grad(lambda x: (mo.vmap(layer)(x) ** 2).sum())(x)
     assert np.allclose(outside.numpy(), want, rtol=1e-5)
+
+    norms = mo.grad(lambda x: mo.vmap(mo.linalg.vector_norm)(x).sum())(mo.zeros((2, 3)))
+    assert norms.tolist() == [[0.0] * 3] * 2  # as without the batch
 
     @mo.custom_gradient
     def clipped(x: mo.Tensor) -> Any:
@@ -67,6 +80,18 @@ def test_nested_and_unequal_axes(x: mo.Tensor) -> None:
     assert mo.vmap(lambda x, *, y: x * y)(x, y=x).shape == (5, 4)
     assert mo.vmap(lambda x: 2.0)(x).tolist() == [2.0] * 5
     assert mo.vmap(lambda x: (x, "kept"))(x)[1] == "kept"
+
+
+def test_modules_and_assignment(x: mo.Tensor) -> None:
+    model = mo.nn.Sequential(mo.nn.Linear(4, 8), mo.nn.GELU(), mo.nn.LayerNorm(8), mo.nn.Linear(8, 2))
+
+    def changed(row: mo.Tensor) -> mo.Tensor:
+        row = row * 1
+        row[0] = row[1]
+        row[1:3] += 1
+        return row
+
+    assert same(mo.vmap(model)(x), rows(model, x)) and same(mo.vmap(changed)(x), rows(changed, x))
 
 
 def test_no_rows_and_dynamic_rows(x: mo.Tensor) -> None:

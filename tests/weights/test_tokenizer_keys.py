@@ -172,3 +172,11 @@ def test_batches_with_their_mask(files: Files) -> None:
     assert tokenizer.encode_batch([], pad=True)[0].shape == (0, 0)
     with pytest.raises(ArgumentError, match="one text is not several"):
         tokenizer.encode_batch("so on")
+
+
+def test_what_the_library_refuses_later_is_a_sentence(tmp_path: Path) -> None:
+    """It takes a file whose token for the unknown is not in the vocabulary, and raises a bare Exception at a text."""
+    made = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0}, [], unk_token="<unk>"))
+    made.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(FileFault, match=r"\[encode\] tokenizer.json is refused by the tokenizers library: .*<unk>"):
+        mo.weights.load_tokenizer(tmp_path).encode("ab")

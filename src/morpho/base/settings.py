@@ -157,6 +157,13 @@ _lock = threading.Lock()
 changed: list[Callable[[], None]] = []  # called whenever a block begins or ends, in any thread
 
 
+def is_usual() -> bool:
+    """Whether, outside blocks, values are computed by the CPU as they are: no other device, no mixed precision, no
+    search for NaN."""
+    chosen = _base if _base is not None else get()
+    return chosen.device == "cpu" and not chosen.autocast and not chosen.nans
+
+
 def get() -> Settings:
     """The settings in force here."""
     global _base

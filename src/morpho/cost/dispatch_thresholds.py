@@ -89,4 +89,6 @@ def from_row(row: Any) -> DispatchThresholds | None:
         return None
     if any(type(figure) is not float or not 0 < figure < 1e30 for figure in rates.values()):
         return None
-    return DispatchThresholds(tuple(limits[0]), tuple(limits[1]), *counts, rates=ContractionRates(**rates))
+    k_block_rows, macs, blas_size, strassen_size = counts
+    return DispatchThresholds(tuple(limits[0]), tuple(limits[1]), k_block_rows, macs, blas_size, strassen_size,
+                              ContractionRates(**rates))

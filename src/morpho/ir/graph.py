@@ -18,8 +18,10 @@ class Graph:
     """An immutable program: `outputs` in order; everything else follows from them, unless `nodes` says in which order
     they are to be computed."""
 
-    def __init__(self, outputs: tuple[Node, ...], nodes: list[Node] | None = None) -> None:
+    def __init__(self, outputs: tuple[Node, ...], nodes: list[Node] | None = None,
+                 written: list[Node] | None = None) -> None:
         self.outputs = tuple(outputs)
+        self.written = written  # the nodes in the order in which a function made them, where somebody knows
         if nodes is not None:
             self.nodes = nodes
 

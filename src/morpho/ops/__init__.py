@@ -8,6 +8,7 @@ from morpho.ops import (
     host,
     identity,
     index,
+    integers,
     move,
     order,
     reduce,
@@ -15,6 +16,8 @@ from morpho.ops import (
     sources,
 )
 from morpho.ops.neural import attention, convolution, fused, losses, quantised
+from morpho.ops.special_functions import records as special_functions
 
 __all__ = ["attention", "complex_parts", "contract", "control", "convolution", "elementwise", "fused", "host",
-           "identity", "index", "losses", "move", "order", "quantised", "reduce", "scan", "sources"]
+           "identity", "index", "integers", "losses", "move", "order", "quantised", "reduce", "scan", "sources",
+           "special_functions"]

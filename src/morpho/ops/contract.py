@@ -48,12 +48,16 @@ def _reference(attributes: Attributes, a: Any, b: Any) -> Any:
 
 
 def _batch(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Rows) -> Node:
-    """With one matrix on the right for all rows it is one product of more rows: each result is the same chain."""
+    """With one matrix for all rows it is one product of more rows, and with one for all their vectors too, the other
+    way round: each result is the same chain."""
     a, b = inputs
-    if batched[1] or len(b.shape) > 2:
-        return elementwise(node, inputs, batched, rows)
-    flat = reshape(a, (a.shape[0] * a.shape[1], a.shape[2]))
-    return reshape(build("matmul", flat, b), (*a.shape[:2], b.shape[1]))
+    if len(node.shape) == 2 and not batched[1]:
+        flat = reshape(a, (a.shape[0] * a.shape[1], a.shape[2]))
+        return reshape(build("matmul", flat, b), (*a.shape[:2], b.shape[1]))
+    if len(node.shape) == 2 and not batched[0] and b.shape[2] == 1:
+        vectors = build("matmul", reshape(b, b.shape[:2]), transpose(a))
+        return reshape(vectors, (*vectors.shape, 1))
+    return elementwise(node, inputs, batched, rows)
 
 
 MATMUL = register(Op("matmul", "contract", _infer, holomorphic(_vjp), _reference, 2,

@@ -48,10 +48,11 @@ def _sum_rule(node: Node, ct: Node) -> list[Node]:
 def _extreme_rule(node: Node, ct: Node) -> list[Node]:
     """Shared evenly among the elements that attain the extreme; NaN all over where that is NaN."""
     x = node.inputs[0]
-    rest = where(build("isnan", node), constant_like(node, math.nan), zeros_like(node))
-    hit = build("equal", x, expand(node, x.shape))
-    ties = reduce("sum", cast(hit, x.dtype), node["axes"])
-    return [where(hit, expand(div(ct, ties), x.shape), expand(rest, x.shape))]
+    extreme = expand(node, x.shape)
+    ties = reduce("sum", cast(build("equal", x, extreme), x.dtype), node["axes"])
+    share = where(build("isnan", node), constant_like(node, math.nan), div(ct, ties))
+    loses = build("less" if node.op.name == "max" else "greater", x, extreme)  # nothing loses to a NaN
+    return [where(loses, zeros_like(x), expand(share, x.shape))]
 
 
 def _prod_rule(node: Node, ct: Node) -> list[Node]:

@@ -1,4 +1,4 @@
-"""One form for equal programs: commutative operands in one order, fused ops in plain ones, views at the leaves."""
+"""Canonicalisation: commutative operands in one order, composite ops inlined, views pushed to the leaves."""
 
 from __future__ import annotations
 

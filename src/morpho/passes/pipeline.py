@@ -1,4 +1,4 @@
-"""The straight line of passes from a traced graph to groups, and the levels as lists of them.
+"""The pass pipeline, from a traced graph to fusion groups, and optimisation levels as lists of passes.
 
 A pass has a name and a function `run(graph, context) -> graph`; the context holds what some of them need besides the
 graph, and the report that they leave for `explain()`.
@@ -26,6 +26,7 @@ from morpho.passes.memory.liveness import Updates
 from morpho.passes.memory.schedule import schedule
 from morpho.passes.regions import optimise_bodies
 from morpho.passes.remat.remat import Budget, Recomputed, remat
+from morpho.passes.roll import roll
 from morpho.passes.simplify import simplify
 
 
@@ -39,6 +40,7 @@ class Report:
     texts: dict[str, str] = field(default_factory=dict)
     recomputed: Recomputed | None = None
     program: dict[str, dict[str, float]] = field(default_factory=dict)
+    rolled: list[int] = field(default_factory=list)  # turns of the loops found in what Python loops wrote
 
 
 @dataclass
@@ -123,6 +125,7 @@ LEVELS: dict[int, tuple[str, ...]] = {
 DCE = "dce"  # known from other compilers: what no output needs is not part of a graph to begin with
 MEMORY = "memory"  # the plan of the arena, which is switched off likewise
 REGISTERS = "registers"  # and small loops as one kernel
+ROLL = "roll"  # and loops found in what a Python loop has written
 MARKS = frozenset({"checkpoint", "custom"})  # that only gradients look at
 checking = False  # tests switch it on: the verifier runs after every pass
 
@@ -132,7 +135,7 @@ def switched_off(names: str) -> set[str]:
     off = {name.strip() for name in names.split(",") if name.strip()}
     needed = {name: each.needed for name, each in PASSES.items() if each.needed}
     needed[DCE] = "what no output needs is not part of a graph to begin with"
-    possible = [name for name in PASSES if name not in needed] + [MEMORY, REGISTERS]
+    possible = [name for name in PASSES if name not in needed] + [MEMORY, REGISTERS, ROLL]
     for name in sorted(off & needed.keys()):
         raise fail(ArgumentError, "settings", f"passes_off: {name!r} cannot be left out: {needed[name]}",
                    "these can: " + ", ".join(possible))
@@ -176,11 +179,14 @@ def optimise(graph: Graph, level: int, passes_off: str = "", keep_texts: bool = 
             verify(graph, name)
         return graph
 
-    graph, _ = unmarked(graph, MARKS)
+    if any(node.op.name in MARKS for node in graph.nodes):
+        graph, _ = unmarked(graph, MARKS)
     if has_complex(graph):
         if keep_texts:
             report.texts["traced"] = to_text(graph)
         graph = run("complex", graph)
+    if level > 1 and ROLL not in context.off:
+        graph, report.rolled = roll(graph)
     graph = optimise_bodies(graph, lambda body: optimise(body, level, passes_off)[0],
                             _unfused if level > 1 and not context.off & {"fuse", REGISTERS} else None)
     if keep_texts:

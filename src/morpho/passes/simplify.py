@@ -1,4 +1,4 @@
-"""Local algebra: a table of rules, each of which leaves every bit of the result as it was.
+"""Algebraic simplification: a table of rewrite rules, each of which is exact to the bit.
 
 x + 0.0 is not x (it turns -0.0 into 0.0), x * 0 is not 0 (NaN, infinities), x - x is not 0: such rules are absent
 for floats on purpose, and tests hold the table to it.

@@ -18,15 +18,15 @@ from morpho.passes.memory.liveness import Updates
 from morpho.program.program import AnyStep, Control, HostStep, Program, Step
 from morpho.program.view import View
 
-WORK_PER_THREAD = 1 << 20  # below this much work (columns x operations) a second thread costs more than it gives
+WORK_PER_THREAD = 1 << 20  # operations (columns x operations each) below which a second thread costs more than it gives
 LEAST_OF = {"one": 1 << 62, "many": 0}  # work above which a step is shared that must not be, or must
-CHUNKS_PER_THREAD, TILES_PER_THREAD = 4, 64
-COLUMNS_TOGETHER = 1024  # pieces of rows are whole numbers of these
+CHUNKS_PER_THREAD, TILES_PER_THREAD = 4, 64  # pieces per thread: of loops, of products and attention
+COLUMNS_TOGETHER = 1024  # columns: the granularity at which rows are cut into pieces
 # In units of the least work that is worth two threads:
 WORTH = 0.5  # what a co-scheduled launch saves at least; a step of that least work, by itself, saves as much
 LEAST_SHARE = 1 / 16  # of a step that is worth a piece; what is smaller moves out of the way of others
 MOST_SHARE = 16.0  # of a group: what it holds at a time is bounded, and more of it would not be faster
-AHEAD = 32  # steps that are looked through for others to join: no group has more
+AHEAD = 32  # steps: the lookahead window in which independent ones are found, and so the most of a launch
 
 Bytes = tuple[int, int]  # from, to before
 Aliases = Mapping[int, frozenset[int]]  # slot of a result -> slots of inputs that may be the same memory

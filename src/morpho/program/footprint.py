@@ -1,4 +1,4 @@
-"""What a call of a program holds in memory, and which results may take the memory of inputs."""
+"""The memory footprint of a call, and which results may reuse (donate) the memory of inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps that read nothing but constants of a compiled function run once, before its first call, and keep their results.
+"""Hoisting: steps that depend on captured constants alone run once, before the first call, and keep their results.
 
 So weights are packed once. The results take slots after the function's own inputs; the caller fills them by running
 `program.prepare`, and again whenever a constant has changed.

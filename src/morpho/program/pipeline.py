@@ -1,4 +1,4 @@
-"""What is done to a program once it is lowered: named, timed and verified like the passes over graphs.
+"""The pipeline over lowered programs: passes that are named, timed and verified like those over graphs.
 
 | pass | what it does |
 |---|---|

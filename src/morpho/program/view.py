@@ -1,4 +1,4 @@
-"""Where a value lies: a slot of memory, an offset into it and strides, all in elements."""
+"""A strided view: slot, offset and strides of a value, all in elements."""
 
 from __future__ import annotations
 

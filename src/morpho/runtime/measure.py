@@ -24,8 +24,8 @@ from morpho.runtime.plans.evaluate import make_plan, run_plan
 
 log = logging.getLogger("morpho")
 CHAINS = 24  # independent sums: enough to hide the latency of an fma on every machine known here
-ROUNDS = 200_000
-SWEEP_BYTES = 256 << 20
+ROUNDS = 200_000  # iterations of the FMA loop
+SWEEP_BYTES = 256 << 20  # bytes read by the bandwidth probe: beyond any last-level cache
 
 
 def machine_profile(anew: bool = False) -> Profile:

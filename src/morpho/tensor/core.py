@@ -21,7 +21,7 @@ from morpho.base import settings
 from morpho.base.dims import Shape, product
 from morpho.base.dtypes import DType, bfloat16
 from morpho.base.errors import ArgumentError, CompileError, ShapeError, fail
-from morpho.base.python.lazy_module import Late
+from morpho.base.python.lazy_module import LazyModule
 from morpho.base.trees import register_leaf
 from morpho.ir.node import Node, build, toposort
 from morpho.runtime.memory.buffer import Buffer, OffHost
@@ -35,6 +35,8 @@ from morpho.tensor.autodiff.grad_mode import (
     tracked,
     watch,
 )
+from morpho.tensor.eager import Pending, is_quiet
+from morpho.tensor.eager import item as fast_item
 
 if TYPE_CHECKING:  # `operators.py` gives them to the class when it is imported
     from morpho.tensor.operator_types import Operators
@@ -53,7 +55,7 @@ def _engine() -> ModuleType:
     return module
 
 
-evaluate = Late(_engine)
+evaluate = LazyModule(_engine)
 
 _settling = threading.Lock()  # held while a tensor's value is put in, replaced or written down another way
 
@@ -83,7 +85,7 @@ class Tensor(Operators):
     # has some.
     __slots__ = ("__weakref__", "_layout", "_node", "_record", "_storage", "_track")
 
-    _node: Node | None
+    _node: Any  # a `Node`, a `Pending` operation, or None
     _record: bytes | None
     _storage: Any
     _layout: tuple[int, tuple[int, ...], tuple[int, ...], DType, bool] | None
@@ -217,6 +219,12 @@ class Tensor(Operators):
                     return track
                 if isinstance(track, Tracked):
                     return self._tracked_node(track)
+            if type(node) is Pending:
+                made = node.node()
+                with _settling:
+                    if self._node is node:
+                        self._node = made
+                continue
             if node is not None:
                 if tracing.current is not None and tracing.current.is_outside(self, node):
                     tracing.current.settle(self, node)
@@ -262,7 +270,11 @@ class Tensor(Operators):
     def realise(self) -> Tensor:
         """Compute the elements now; returns itself."""
         if self._layout is None:
-            realise(self)
+            pending = self._node
+            if type(pending) is Pending and is_quiet():
+                _adopt(self, pending)
+            else:
+                realise(self)
         return self
 
     def numpy(self, copy: bool = False) -> np.ndarray:
@@ -280,6 +292,9 @@ class Tensor(Operators):
 
     def item(self) -> Any:
         """The only element as a Python number."""
+        found = fast_item(self)
+        if found is not None:
+            return found
         if self.size != 1:
             raise fail(ShapeError, "item", f"a tensor of shape {self.shape} is not a single number")
         return self._values().reshape(())[()].item()
@@ -414,6 +429,17 @@ def _keep_program(tensor: Tensor, node: Node) -> None:
         tensor._track = node
     elif isinstance(track, Tracked):
         track.program = node
+
+
+def _adopt(tensor: Tensor, pending: Pending) -> None:
+    """Run a single operation, whose value becomes the tensor's."""
+    found = pending.run()
+    with _settling:
+        if tensor._layout is None and tensor._node is pending:
+            tensor._storage, tensor._layout, tensor._record = found._storage, found._layout, found._record
+            tensor._node = None
+            return
+    tensor.realise()  # another thread was first, or has given the tensor another value
 
 
 def _settle(tensor: Tensor, node: Node, buffer: Buffer, reusable: bool) -> None:

@@ -15,6 +15,7 @@ from morpho.tensor import namespace, protocols
 from morpho.tensor.autodiff import autograd
 from morpho.tensor.convert import has_buffer
 from morpho.tensor.core import Tensor, before_first_run
+from morpho.tensor.eager import rows
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import index, move, reduce
 from morpho.tensor.functions.products import products
@@ -145,7 +146,8 @@ def _transposed(self: Tensor) -> Tensor:
 def _iterate(self: Tensor) -> Iterator[Tensor]:
     if not self.shape:
         raise fail(ArgumentError, "iter", "a 0-dimensional tensor has nothing to iterate over")
-    return iter(move.unstack(self))
+    found = rows(self) if type(self) is Tensor else None
+    return iter(move.unstack(self) if found is None else found)
 
 
 def _reshape(self: Tensor, *shape: Any, **options: Any) -> Tensor:

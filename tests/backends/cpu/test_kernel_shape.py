@@ -153,10 +153,10 @@ def test_very_short_rows_are_one_kernel_of_lanes_along_them() -> None:
     assert step.kernel.short == (3,)
     f(mo.ones((100, 13)))
     (step,) = f.current.plan.program.steps
-    assert step.kernel.short == () and step.kernel.turned
+    assert step.kernel.short == () and step.kernel.block_transpose
     for rows, columns in ((100, 41), (7, 13), (1, 13)):
         f(mo.ones((rows, columns)))
-        assert not any(step.kernel.turned for step in f.current.plan.program.steps)
+        assert not any(step.kernel.block_transpose for step in f.current.plan.program.steps)
 
 
 TURNED = {
@@ -178,7 +178,7 @@ def test_turned_rows_have_the_bits_of_rows_alone(columns: int, name: str, dtype:
     f = mo.compile(TURNED[name])
     together = f(x)
     expected = name != "a number of every row" or columns <= 20
-    assert any(step.kernel.turned or step.kernel.short for step in f.current.plan.program.steps) == expected
+    assert any(step.kernel.block_transpose or step.kernel.short for step in f.current.plan.program.steps) == expected
     alone = [f(x[i:i + 1]) for i in range(0, 70, 23)]
     for number, whole in enumerate(together if isinstance(together, tuple) else (together,)):
         for i, row in zip(range(0, 70, 23), alone, strict=True):
@@ -214,7 +214,7 @@ def test_turned_blocks_take_little_memory() -> None:
     f = mo.compile(lambda x: mo.softmax(x, axis=-1))
     f(mo.ones((100, 5)))
     (step,) = f.current.plan.program.steps
-    assert step.kernel.turned == 8 and step.scratch_bytes(1) <= 16_000
+    assert step.kernel.block_transpose == 8 and step.scratch_bytes(1) <= 16_000
 
 
 def test_turned_rows_in_place_and_of_dynamic_number(rng: np.random.Generator) -> None:

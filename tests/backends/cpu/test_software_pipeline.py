@@ -154,7 +154,7 @@ def test_rows_of_few_columns_have_the_bits_of_stages(name: str, columns: int, rn
         np.testing.assert_array_equal(one.numpy(), two.numpy(), strict=True)
     for made, turned, plain in ((few, columns <= 40, 40 < columns <= 64), (many, False, False)):
         kernels = [step.kernel for step in made.current.plan.program.steps]
-        assert any(kernel.turned for kernel in kernels) == turned
+        assert any(kernel.block_transpose for kernel in kernels) == turned
         assert any(kernel.few_columns for kernel in kernels) == plain
 
 

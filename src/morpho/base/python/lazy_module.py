@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 
-class Late:
+class LazyModule:
     """Stands for the module that `load()` gives, and loads it when an attribute is first asked for."""
 
     __slots__ = ("_load", "_module")

@@ -16,6 +16,7 @@ from rich.text import Text
 from morpho import plan as planner
 from morpho.base.errors import ArgumentError, MorphoError, ValueFault, fail
 from morpho.base.units import format_bytes, format_seconds, parse_seconds
+from morpho.plan.model.strict_json import read_limited
 from morpho.plan.replan.what_if import changed
 from morpho.plan.show.drawing import require_ending
 from morpho.plan.show.pictures import batches, certainty
@@ -233,7 +234,7 @@ def check(path: Path, model: str = "", cluster: Path | None = None, console: Con
     try:
         if path.stat().st_size > MOST_PLAN_BYTES:
             raise fail(ValueFault, "plan", f"{path} has {format_bytes(path.stat().st_size)}", "no plan is so large")
-        text = path.read_text(encoding="utf-8")
+        text = read_limited(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise fail(ArgumentError, "plan", f"{path} cannot be read: {reason}",

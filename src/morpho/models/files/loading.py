@@ -131,6 +131,8 @@ def _from_folder(folder: Path, dtype: Any, ignore: Collection[str]) -> Any:
     if kind.model_type == "bert":  # the names of the weights say which parts there are, unless the configuration does
         config = {"masked_lm": any(name.startswith("cls.predictions") for name in weights),
                   "pooler": any("pooler." in name for name in weights), **config}
+    if kind.model_type == "vit" and "id2label" not in config:  # published files leave two labels unsaid
+        config = {"num_labels": 2, **config}
     check_depth(config, len(weights), "config.json")
     config = _untied(kind, config, weights, folder)  # type: ignore[assignment]
     with init.undrawn(), naming(file):

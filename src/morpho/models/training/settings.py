@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from morpho.base.errors import ArgumentError, fail
+from morpho.base.machine import machine
 from morpho.weights import FileFault, MissingFile
+
+LEAST_VOCABULARY = 257  # one token per byte and one for the end of a text
 
 
 @dataclass(frozen=True)
@@ -47,14 +50,26 @@ class Settings:
                                                f"even size", "choose a width that is a multiple of 2 * heads")
         if self.kv_heads and self.heads % self.kv_heads:
             raise fail(ArgumentError, "train", f"{self.heads} heads do not divide into {self.kv_heads} groups")
-        if self.vocabulary < 257:
+        if self.vocabulary < LEAST_VOCABULARY:
             raise fail(ArgumentError, "train", f"vocabulary={self.vocabulary} is too small",
                        "257 is one token per byte and one for the end of a text")
         if not 0 <= self.dropout < 1:
             raise fail(ArgumentError, "train", f"dropout={self.dropout} does not lie in [0, 1)")
-        if not self.lr > 0:
-            raise fail(ArgumentError, "train", f"lr={self.lr} is not positive")
+        if not 0 < self.lr < math.inf:
+            raise fail(ArgumentError, "train", f"lr={self.lr} is not a positive number")
+        self._check_memory()
         return self
+
+    def _check_memory(self) -> None:
+        """Refuse what no memory holds, which would otherwise be found when all of the machine's is taken. Counted is
+        what is certain to be there: the logits of a batch; weights, gradients and the two means of each."""
+        logits = 4 * self.batch * self.context * LEAST_VOCABULARY
+        parameters = self.layers * 8 * self.width ** 2 + LEAST_VOCABULARY * self.width
+        needed, there = logits + 16 * parameters, machine().memory_bytes
+        if needed > there:
+            raise fail(ArgumentError, "train", f"batch={self.batch} of context={self.context}, layers={self.layers} of "
+                       f"width={self.width} need {needed / 1e9:,.0f} GB of memory at least, and {there / 1e9:,.0f} GB "
+                       "are there", "choose smaller ones; accumulate adds up the gradients of several small batches")
 
     @classmethod
     def known(cls, found: Any, path: Path) -> Settings:

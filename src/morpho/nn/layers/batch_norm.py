@@ -66,12 +66,14 @@ class BatchNorm2d(Module):
         """Move the running statistics towards those of a batch of `count` elements per channel."""
         assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
         dtype = self.running_mean.dtype
+        wide = mo.float32 if dtype.itemsize == 2 else dtype  # float16 ends where a spread of 256 begins
         with mo.no_grad():
             batches = self.num_batches_tracked + 1
-            share = 1 / batches.astype(dtype) if self.momentum is None else self.momentum
-            unbiased = variance.astype(dtype) * count / (count - 1)
-            self.running_mean.defer((1 - share) * self.running_mean + share * mean.astype(dtype))
-            self.running_var.defer((1 - share) * self.running_var + share * unbiased)
+            share = 1 / batches.astype(wide) if self.momentum is None else self.momentum
+            unbiased = variance.astype(wide) * count / (count - 1)
+            kept = ((self.running_mean, mean.astype(wide)), (self.running_var, unbiased))
+            for buffer, seen in kept:
+                buffer.defer(((1 - share) * buffer.astype(wide) + share * seen).astype(dtype))
             self.num_batches_tracked.defer(batches)
 
     def describe(self) -> str:
@@ -113,9 +115,11 @@ class InstanceNorm2d(BatchNorm2d):
             raise fail(ShapeError, name, "one element per channel of an example has no variance", "use larger images")
         rows = mo.reshape(x, (*x.shape[:2], count))
         if self.training and self.running_mean is not None:
-            mean = mo.mean(rows, axis=-1)
-            variance = mo.mean(mo.square(rows - mo.expand_dims(mean, axis=-1)), axis=-1)
-            self._follow(mo.mean(mean, axis=0), mo.mean(variance, axis=0), count)
+            if x.shape[0] == 0 or count == 0:
+                raise fail(ShapeError, name, f"shape {tuple(x.shape)} has no elements for the running statistics",
+                           "leave empty batches out")
+            wide = rows.astype(mo.float32) if x.dtype.itemsize == 2 else rows  # squares would overflow
+            self._follow(mo.mean(mo.mean(wide, axis=-1), axis=0), mo.mean(mo.var(wide, axis=-1), axis=0), count)
         y = mo.reshape(mo.layer_norm(rows, eps=self.eps), x.shape)
         if self.weight is None or self.bias is None:
             return y

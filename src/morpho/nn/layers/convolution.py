@@ -7,11 +7,11 @@ from typing import Any
 
 import morpho as mo
 from morpho.base.checks import check_sizes
-from morpho.base.dims import product
-from morpho.base.errors import ArgumentError, ShapeError, fail
+from morpho.base.errors import ArgumentError, fail
 from morpho.nn import init
 from morpho.nn.module import Module
-from morpho.tensor.functions.neural.spatial import padding_widths, per_axis
+from morpho.tensor.functions.neural.spatial import per_axis
+from morpho.tensor.functions.neural.volumes import convolved
 from morpho.tensor.state.variable import Parameter
 
 
@@ -96,29 +96,7 @@ class Conv3d(_Convolution):
         self._check_steps()
 
     def forward(self, x: mo.Tensor) -> mo.Tensor:
-        name = "Conv3d"
-        if x.ndim != 5 or x.shape[1] != self.in_channels:
-            raise fail(ShapeError, name, f"shape {tuple(x.shape)} is not [N, {self.in_channels}, D, H, W]")
-        steps, apart = (per_axis(name, what, vars(self)[what], 3, 1) for what in ("stride", "dilation"))
-        spans = tuple((size - 1) * gap + 1 for size, gap in zip(self.kernel_size, apart, strict=True))
-        widths = padding_widths(name, self.padding, spans, steps)
-        planes = _planes(name, mo.pad(x, ((0, 0), (0, 0), widths[0], (0, 0), (0, 0))), spans[0], steps[0], apart[0])
-        count, depth = planes.shape[0], planes.shape[3]  # (N, C, KD, OD, H, W)
-        images = mo.permute_dims(planes, (0, 3, 1, 2, 4, 5))
-        images = mo.reshape(images, (product((count, depth)), product(planes.shape[1:3]), *x.shape[3:]))
-        kernels = mo.reshape(self.weight, (self.out_channels, -1, *self.kernel_size[1:]))
-        y = mo.conv2d(images, kernels, self.bias, stride=steps[1:], padding=widths[1:], dilation=apart[1:],
-                      groups=self.groups)
-        return mo.moveaxis(mo.reshape(y, (count, depth, *y.shape[1:])), 1, 2)
-
-
-def _planes(name: str, x: mo.Tensor, span: int, step: int, apart: int) -> mo.Tensor:
-    """(N, C, D, H, W) -> (N, C, KD, OD, H, W): for every element of the window's depth the planes it meets."""
-    depth = x.shape[2]
-    if not isinstance(depth, int) or depth < span:
-        raise fail(ShapeError, name, f"a window over {span} planes does not fit {depth}", "use padding")
-    last = (depth - span) // step * step + 1
-    return mo.stack([x[:, :, start:start + last:step] for start in range(0, span, apart)], axis=2)
+        return convolved("Conv3d", x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
 class ConvTranspose2d(_Convolution):

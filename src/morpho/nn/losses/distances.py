@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import morpho as mo
@@ -26,9 +25,15 @@ def cosine_similarity(x1: Any, x2: Any, dim: int | None = None, eps: float = 1e-
             raise fail(DTypeError, name, f"{given.dtype} has no angle of one number")
     if not one.ndim:
         raise fail(ShapeError, name, "0-dimensional tensors hold no vectors")
-    axis = min(1, one.ndim - 1) if dim is None else dim
+    axis, dtype = min(1, one.ndim - 1) if dim is None else dim, one.dtype
+    one, other = _wide(one), _wide(other)
     product = mo.sum(one * other, axis=axis)
-    return product / (_length(one, axis, eps) * _length(other, axis, eps))
+    return (product / (_length(one, axis, eps) * _length(other, axis, eps))).astype(dtype)
+
+
+def _wide(x: mo.Tensor) -> mo.Tensor:
+    """Half floats as float32, which holds the squares of all of them."""
+    return x.astype(mo.float32) if x.dtype.itemsize == 2 else x
 
 
 def _length(x: mo.Tensor, axis: int, least: float) -> mo.Tensor:
@@ -45,16 +50,9 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
     away = full(x1) - full(x2) + eps
     if not away.ndim:
         raise fail(ShapeError, "pairwise_distance", "0-dimensional tensors hold no vectors")
-    if p == 2:
-        squares = mo.square(mo.real(away)) + mo.square(mo.imag(away)) if away.dtype.is_complex else mo.square(away)
-        return mo.sqrt(mo.sum(squares, axis=-1, keepdims=keepdim))
-    if p == 1:
-        return mo.sum(mo.abs(away), axis=-1, keepdims=keepdim)
-    if p == math.inf:
-        return mo.max(mo.abs(away), axis=-1, keepdims=keepdim)
     if not p > 0:
         raise fail(ArgumentError, "pairwise_distance", f"p={p} is not positive")
-    return mo.sum(mo.abs(away) ** p, axis=-1, keepdims=keepdim) ** (1 / p)
+    return mo.linalg.vector_norm(away, ord=p, axis=-1, keepdims=keepdim)
 
 
 def _signs(name: str, target: Any, shape: Any, dtype: Any) -> mo.Tensor:
@@ -79,9 +77,10 @@ def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float =
     wanted = mo.asarray(target)
     if wanted.shape != one.shape[:-1]:
         raise fail(ShapeError, name, f"targets of shape {tuple(wanted.shape)} do not fit pairs of {tuple(one.shape)}")
+    dtype, one, other = one.dtype, _wide(one), _wide(other)
     tiny = 1e-12  # added to both squares, so that vectors of zeros have a gradient
     squares = (mo.sum(mo.square(one), axis=-1) + tiny) * (mo.sum(mo.square(other), axis=-1) + tiny)
-    cosine = mo.sum(one * other, axis=-1) / mo.sqrt(squares)
+    cosine = (mo.sum(one * other, axis=-1) / mo.sqrt(squares)).astype(dtype)
     loss = mo.where(wanted > 0, 1 - cosine, mo.relu(cosine - margin))
     return reduced(name, loss, reduction)
 

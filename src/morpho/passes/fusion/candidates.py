@@ -1,4 +1,4 @@
-"""What may be part of a kernel, and a kernel while it is collected."""
+"""Fusion candidates: which nodes may join a group, and a group under construction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from morpho.ir.views import Mapping, Strides, look_through, view_strides
 
 NATIVE: set[str] = set()  # elementwise ops that have native code; the kernels floor fills it
 INLINE = frozenset({"constant", "iota", "dimension"})
-MOST_INPUTS = 24  # values that one kernel reads
+MOST_INPUTS = 24  # operands that one kernel reads
 MOST_FLOPS = 512  # operations per element of one kernel: beyond that LLVM's time grows faster than the gain
 
 

@@ -1,4 +1,4 @@
-"""Products with what follows them: a group that reads a product or a convolution becomes part of it, run on every tile.
+"""Epilogue fusion: a group that reads a product or a convolution runs on each of its tiles while it is in cache.
 
 A group of elementwise operations can follow tile by tile. One that also reduces each row (a norm after a residual)
 needs whole rows at once, which pays while there are rows enough for all threads.
@@ -17,7 +17,7 @@ from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
 from morpho.ir.views import is_view
 
 LEAST_ROWS = 32  # of a product whose rows are reduced by what follows
-MOST_COLUMNS = 4096
+MOST_COLUMNS = 4096  # of such a product, whose tiles are whole rows
 PRODUCTS = ("matmul", "matmul_quantised", "matmul_int8", "conv")
 
 

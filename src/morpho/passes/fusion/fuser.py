@@ -1,4 +1,4 @@
-"""The state of one fusion: which group each node is in, and which groups depend on which."""
+"""The fuser's state: the group of every node, and the dependence relation between groups."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ class Fuser:
         for child in node.inputs:
             if self.home.get(child.serial) != group.number:
                 extra |= self.depends(child)
-                group.inputs.add(child.serial)
+                if not inlines(child):  # a number is part of the code
+                    group.inputs.add(child.serial)
                 for read in self.homes(child):
                     self.after[read].add(group.number)
         extra &= ~(1 << group.number)

@@ -1,4 +1,4 @@
-"""What comes before products: a group that only the left side of one product reads is marked; it may become part of it.
+"""Prologue fusion: a group that only the left operand of one product reads is marked, to be computed as it is packed.
 
 Whether it does is decided where the product is divided into tiles of rows (`backends/cpu/gemm/prologue.py`): the
 group then runs

@@ -1,4 +1,4 @@
-"""What the fuser joins after every node has a group: siblings, sums beside each other, and values of rows.
+"""Sibling fusion, after every node has a group: groups over the same operands, reductions side by side, row values.
 
 Each saves a kernel and never changes a value: a group computes what its parts would.
 """

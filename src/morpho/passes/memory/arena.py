@@ -1,4 +1,4 @@
-"""The memory plan: temporaries placed in one arena by their lifetimes.
+"""Arena planning: offsets of temporaries in one arena, first fit by lifetime.
 
 >>> plan([Lifetime(100, 0, 1), Lifetime(100, 1, 2), Lifetime(100, 2, 3)])
 ArenaPlan(offsets=(0, 128, 0), total=256, bound=256)
@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-ALIGNMENT = 64
-FEW, SHUFFLES = 32, 200
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+FEW, SHUFFLES = 32, 200  # up to so many temporaries, so many random orders are tried beside the greedy ones
 
 
 class Lifetime(NamedTuple):

@@ -1,4 +1,4 @@
-"""A fused graph as steps over values: who reads what, what must come first, and how many bytes are alive when.
+"""Liveness of a fused graph: uses, dependences, and bytes alive at every step.
 
 Each node that computes is one step; views belong to the value they look at, and results of the graph to the caller. A
 step may write over a value of equal size that it is the last to read, and needs room for the right operand of a product
@@ -228,5 +228,5 @@ def gathers(node: Node) -> bool:
 
 
 def _is_whole(node: Node) -> bool:
-    """Whether a result is a value of a step, perhaps in another shape, and not a part or a turned view of one."""
+    """Whether a result is a value of a step, perhaps in another shape, and not a part or a transposed view of one."""
     return all(view.op.name in ("reshape", "remat_barrier") for view in look_through(node)[1])

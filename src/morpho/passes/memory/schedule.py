@@ -1,4 +1,4 @@
-"""The order of a program's steps, chosen to keep little alive at once.
+"""Scheduling for memory: an order of the steps with a small peak of live bytes.
 
 Training graphs read backwards from their results keep every gradient until the last one is known: a walk from the
 updates that need least comes closer to how one would write it down. A few such orders are compared by the bytes alive

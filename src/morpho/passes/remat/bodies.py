@@ -1,4 +1,4 @@
-"""Parts of the body of a group, or of a product with what follows it: some of its results, from fewer inputs."""
+"""Slices of a group's body, or of a product's epilogue: some of its results, from fewer inputs."""
 
 from __future__ import annotations
 

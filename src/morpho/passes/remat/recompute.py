@@ -1,4 +1,4 @@
-"""A graph with some of its values dropped at the step where most is alive, and computed again where they are read.
+"""Rematerialisation of one choice: values dropped at the peak of live bytes and recomputed before their next use.
 
 Steps keep their order. Those after the peak that read a dropped value read a copy instead. A copy is made just before
 its first reader, from values that were kept, from results and inputs, and from copies of what else is missing:

@@ -24,7 +24,7 @@ from morpho.passes.memory.schedule import schedule
 from morpho.passes.remat.bodies import inner_value, renewed, with_results, without_unread
 from morpho.passes.remat.recompute import NOMINAL, Attempt, Recomputation, Trial
 
-SEGMENTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+SEGMENTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # numbers of segments that are tried
 ROUNDS = 4
 SLACK = 0.1  # of the peak, for an order with less alive elsewhere
 FITTINGS = 4  # of the model of memory to the program itself

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from morpho.base.errors import ArgumentError, MorphoError, ValueFault, fail
-from morpho.plan.model.strict_json import strict_json
+from morpho.plan.model.strict_json import read_limited, strict_json
 
 
 def read_tables(path: Path) -> dict[str, Any]:
     """The contents of a TOML or JSON file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_limited(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise fail(ArgumentError, "plan", f"{path} cannot be read: {reason}", "give the path of a text file") from None

@@ -14,7 +14,7 @@ from typing import Any
 from morpho.base.errors import ArgumentError, ValueFault, fail
 from morpho.cost.layers import BlockShape, linear_flops, norm_flops
 from morpho.plan.model.layer import BYTES_OF, Layer
-from morpho.plan.model.strict_json import strict_json
+from morpho.plan.model.strict_json import read_limited, strict_json
 
 
 def _gpt2(width: int, layers: int, heads: int) -> dict[str, Any]:
@@ -208,7 +208,7 @@ def _read(config: str | Path | Mapping[str, Any]) -> tuple[str, Mapping[str, Any
         raise fail(ArgumentError, "plan", f"{path} is a GGUF file, and plans are made from a config.json",
                    "give the config.json of the model it was made from, or its name")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_limited(path)
     except (OSError, UnicodeDecodeError) as error:
         raise fail(ValueFault, "plan", f"{path} cannot be read: {error}", "give the config.json of a model") from None
     data = strict_json(text, str(path))

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import json
+from pathlib import Path
 from typing import Any, NoReturn
 
 from morpho.base.errors import ValueFault, fail
 
 MOST_CHARACTERS = 256_000_000
 MOST_DIGITS = 19  # of a whole number: 64 bits
+
+
+def read_limited(path: Path) -> str:
+    """The text of a file or a pipe; an OSError for one that is too long, such as a device that never ends."""
+    with open(path, "rb") as file:
+        raw = file.read(MOST_CHARACTERS + 1)
+    if len(raw) > MOST_CHARACTERS:
+        raise OSError(errno.EFBIG, f"it has more than {MOST_CHARACTERS} bytes", str(path))
+    return raw.decode("utf-8")
 
 
 class _TooManyDigits(ValueError):

@@ -1,4 +1,4 @@
-"""Memory from the system: chunks of a size class, from malloc or mapped, and who still refers to one."""
+"""Chunks: memory of one size class from malloc or mmap, reference-counted by who still uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of tensors on devices whose memory the host does not see: what holds it, and copies there and back."""
+"""Device memory that the host cannot address: its holders, and copies to and from the host."""
 
 from __future__ import annotations
 

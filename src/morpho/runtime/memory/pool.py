@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 LARGE_BYTES = 256 << 20  # so large a new chunk takes the place of free ones: peaks matter more than mapping them anew
-IDLE_S = 5.0
+IDLE_S = 5.0  # seconds after which free memory goes back to the system
 _SWEEP_EVERY = 64  # acquires between two looks at the clock
 _REMEMBERED_REQUESTS = 4096
 

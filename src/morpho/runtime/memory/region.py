@@ -1,4 +1,4 @@
-"""Regions: many pieces out of few blocks, released together."""
+"""Regions (bump allocators): many pieces out of few allocations, released together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lazy program as its plan sees it: realised values, and most numbers, are parameters.
+"""Abstraction of a lazy program: realised values and most numbers become parameters, so that equal forms share a plan.
 
 Programs that differ in these alone are one program, planned and compiled once: a loop with a factor that shrinks from
 step to step runs the same code for every factor.

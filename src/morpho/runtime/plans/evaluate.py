@@ -1,4 +1,4 @@
-"""From graphs to results: abstract the data away, find or make the plan, allocate, run.
+"""Evaluation: abstract the graph, look up or make its execution plan, allocate, run.
 
 Plans are keyed by the identity of the abstracted graph: interning makes equal programs the same object, so a repeated
 expression finds its plan by a tuple of serial numbers.
@@ -153,8 +153,8 @@ class ExecutionPlan:
 
 
 # -- plans -----------------------------------------------------------------------------------------------------------
-PLAN_BYTES = 64 << 20
-MANY_GROWING = 20
+PLAN_BYTES = 64 << 20  # bytes of plans kept in memory
+MANY_GROWING = 20  # evaluations in a row, each of a longer program, after which the user is told
 MOST_BYTES = 1 << 46  # of an arena: no machine has more
 _plans: BoundedCache[tuple[Any, ...], ExecutionPlan] = BoundedCache(PLAN_BYTES, "plans")
 

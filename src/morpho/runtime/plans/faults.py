@@ -1,4 +1,4 @@
-"""What to say when a kernel reports an index outside its axis: whose operation it was, which index, which range.
+"""Faults reported by kernels (an index outside its axis) as exceptions: operation, line, index and range.
 
 A kernel tells no more than that there is one. Which one it is is found by computing the indices again, after the fact.
 """

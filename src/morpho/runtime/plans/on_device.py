@@ -21,7 +21,7 @@ from morpho.runtime.memory.buffer import Buffer, allocate
 from morpho.runtime.memory.device_memory import DeviceMemory, allocate_on, part
 
 log = logging.getLogger("morpho")
-EXECUTABLE_BYTES = 16 << 20
+EXECUTABLE_BYTES = 16 << 20  # bytes of loaded executables kept per process
 _executables: BoundedCache[tuple[Any, ...], tuple[Graph, Executable]] = BoundedCache(EXECUTABLE_BYTES, "executables")
 
 

@@ -20,7 +20,7 @@ from morpho.runtime.tasks.futures import Future, stripped
 from morpho.runtime.tasks.scheduler import Scheduler, current_worker
 
 CHUNK_S = 0.5e-3  # a chunk is to take about this long: hundreds of times what taking it costs
-BLOCKS_PER_THREAD = 8
+BLOCKS_PER_THREAD = 8  # subtrees of a reduction per thread, at least
 MISSING: Any = object()
 
 

@@ -11,7 +11,7 @@ from morpho.base.trees import flatten, unflatten
 from morpho.ir.node import Node
 from morpho.ops.algebra import cast, zeros_like
 from morpho.ops.identity import Derivative, Linear, custom
-from morpho.tensor.autodiff.arguments import with_numbers
+from morpho.tensor.autodiff.arguments import wanted_positions, with_numbers
 from morpho.tensor.autodiff.forward import transposed
 from morpho.tensor.autodiff.grad_mode import detached
 from morpho.tensor.convert import asarray
@@ -132,10 +132,10 @@ class _Custom:
 
     operation = ""
 
-    def __init__(self, function: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
+    def __init__(self, function: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()) -> None:
         if not callable(function):
             raise fail(ArgumentError, self.operation, f"{type(function).__name__} is not a function")
-        self.function, self.fixed = function, tuple(nondiff_argnums)
+        self.function, self.fixed = function, tuple(wanted_positions(nondiff_argnums)[0])
         functools.update_wrapper(self, function)  # type: ignore[arg-type]
 
     def _form(self, arguments: Sequence[Any], named: dict[str, Any], rule: Any, how: str) -> _Form:
@@ -166,7 +166,7 @@ class custom_vjp(_Custom):
 
     operation = "custom_vjp"
 
-    def __init__(self, function: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
+    def __init__(self, function: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()) -> None:
         super().__init__(function, nondiff_argnums)
         self._rules: tuple[Callable[..., Any], Callable[..., Any]] | None = None
 
@@ -212,7 +212,7 @@ class custom_jvp(_Custom):
 
     operation = "custom_jvp"
 
-    def __init__(self, function: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
+    def __init__(self, function: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()) -> None:
         super().__init__(function, nondiff_argnums)
         self._rule: Callable[..., Any] | None = None
 

@@ -92,6 +92,10 @@ def jvp(function: Callable[..., Any], arguments: Sequence[Any], tangents: Sequen
     >>> mo.jvp(lambda x: x * x, (mo.asarray(3.0),), (mo.asarray(2.0),))[1].item()
     12.0
     """
+    for one, what in ((arguments, "arguments"), (tangents, "tangents")):
+        if not isinstance(one, tuple | list):
+            raise fail(ArgumentError, "jvp", f"the {what} are {type(one).__name__}, not a tuple of them",
+                       "write mo.jvp(f, (x,), (v,))")
     traced = _Traced("jvp", function, arguments)
     return traced.result, traced.arranged(traced.push(traced.along(tangents)))
 
@@ -134,11 +138,13 @@ class _Traced:
     """A function called on arguments to differentiate it along tangents of them."""
 
     def __init__(self, operation: str, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
+        if not callable(function):
+            raise fail(ArgumentError, operation, f"{type(function).__name__} is not a function")
         self.operation = operation
         self.inputs = Inputs(operation, arguments)
         self.result = self.inputs.apply(function, *self.inputs.trees(self.inputs.leaves))
         self.outputs: list[Any] = []
-        self.structure = flatten(self.result, self.outputs)
+        self.structure = flatten(with_numbers(self.result), self.outputs)
         self.nodes = [asarray(output).program() for output in self.outputs]  # now: later they may be other values
 
     def along(self, tangents: Sequence[Any]) -> list[Node]:

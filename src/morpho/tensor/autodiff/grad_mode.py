@@ -1,4 +1,4 @@
-"""What a thread is in the midst of, and which leaves want gradients: known below `Tensor`, used by `autograd`."""
+"""Grad mode: whether a thread records for differentiation, and which leaves require gradients."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from morpho.base.trees import flatten, unflatten
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, permute, reshape, zeros_like
 from morpho.ops.batching import batch_of, in_front, row_leaf
-from morpho.tensor.autodiff.arguments import Inputs, positions_among, wanted_positions
+from morpho.tensor.autodiff.arguments import Inputs, positions_among, wanted_positions, with_numbers
 from morpho.tensor.autodiff.forward import jvp, push_forward
 from morpho.tensor.autodiff.gradient import grad, gradients_of
 from morpho.tensor.convert import asarray
@@ -68,6 +68,9 @@ def hvp(function: Callable[..., Any], arguments: Sequence[Any], tangents: Sequen
     >>> mo.hvp(lambda x: (x ** 3).sum(), (mo.asarray([1.0, 2.0]),), (mo.asarray([1.0, 10.0]),))[0].tolist()
     [6.0, 120.0]
     """
+    if not isinstance(arguments, tuple | list):
+        raise fail(ArgumentError, "hvp", f"the arguments are {type(arguments).__name__}, not a tuple of them",
+                   "write mo.hvp(f, (x,), (v,))")
     slopes = grad(function, argnums=tuple(range(len(arguments))))
     return tuple(jvp(slopes, arguments, tangents)[1])
 
@@ -87,7 +90,7 @@ def _jacobian(operation: str, function: Callable[..., Any], argnums: Any, has_au
         answer = inputs.apply(function, *changed, **named)
         result = answer[0] if has_aux else answer
         outputs: list[Any] = []
-        structure = flatten(result, outputs)
+        structure = flatten(with_numbers(result), outputs)
         nodes = [asarray(output).program() for output in outputs]
         _check_real(operation, [*nodes, *inputs.nodes])
         parts = []

@@ -1,4 +1,4 @@
-"""Regions of a program that its gradient computes again: which nodes they hold, and what those become.
+"""Checkpointed regions: which nodes each holds, and their rematerialised copies in the gradient.
 
 Gradients are taken of the program without its marks, in the order they always are, so that no bit depends on them. Only
 the values that the gradient of a node in a region reads are those of a copy of the region, made from what the region

@@ -14,6 +14,7 @@ from morpho.ops.algebra import constant, expand, zeros_like
 from morpho.tensor.autodiff.precision import in_class
 from morpho.tensor.core import Tensor
 from morpho.tensor.device import on
+from morpho.tensor.eager import pending
 from morpho.tensor.functions.examples import documented
 from morpho.tensor.operands import as_node, broadcasted, promoted
 from morpho.tensor.scalars import is_scalar
@@ -28,10 +29,20 @@ def of_record(name: str) -> Callable[..., Tensor]:
     op = REGISTRY[name]
 
     def unary(x: Any, /) -> Tensor:
+        if type(x) is Tensor and (found := pending(name, unary_node, x)) is not None:
+            return Tensor.of_node(found)  # type: ignore[arg-type]
+        return unary_node(x)
+
+    def unary_node(x: Any) -> Tensor:
         (node,) = promoted(name, x, floating=op.floating)
         return Tensor.of_node(build(name, in_class(name, node)))
 
     def binary(x1: Any, x2: Any, /) -> Tensor:
+        if type(x1) is Tensor and (found := pending(name, binary_node, x1, x2)) is not None:
+            return Tensor.of_node(found)  # type: ignore[arg-type]
+        return binary_node(x1, x2)
+
+    def binary_node(x1: Any, x2: Any) -> Tensor:
         nodes = promoted(name, x1, x2, floating=op.floating)
         return Tensor.of_node(build(name, *broadcasted(name, *[in_class(name, node) for node in nodes])))
 

@@ -48,6 +48,7 @@ EXAMPLES = {
     "bitwise_invert": ">>> mo.bitwise_invert([0, 5])\nTensor([-1, -6], dtype=int64)",
     "bitwise_left_shift": ">>> mo.bitwise_left_shift([1, 3], 2)\nTensor([ 4, 12], dtype=int64)",
     "bitwise_right_shift": ">>> mo.bitwise_right_shift([8, -8], 1)\nTensor([ 4, -4], dtype=int64)",
+    "gcd": ">>> mo.gcd([12, -18, 0], [18, 27, 5])\nTensor([6, 9, 5], dtype=int64)",
     "isnan": ">>> mo.isnan([1.0, mo.nan])\nTensor([False,  True], dtype=bool)",
     "isinf": ">>> mo.isinf([1.0, mo.inf])\nTensor([False,  True], dtype=bool)",
     "isfinite": ">>> mo.isfinite([1.0, mo.inf])\nTensor([ True, False], dtype=bool)",

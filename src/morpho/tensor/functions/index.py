@@ -21,6 +21,7 @@ from morpho.ops import algebra
 from morpho.tensor.autodiff.grad_mode import Tracked, tracing
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor
+from morpho.tensor.eager import row
 from morpho.tensor.functions.fancy import Fancy
 from morpho.tensor.functions.move import slice_node
 from morpho.tensor.operands import as_node
@@ -251,6 +252,8 @@ def _prepared(node: Node, key: Any) -> tuple[Node, BasicIndex]:
 
 def getitem(x: Tensor, key: Any) -> Tensor:
     """x[key]."""
+    if type(key) is int and type(x) is Tensor and (found := row(x, key)) is not None:
+        return found  # type: ignore[no-any-return]
     node, region = _prepared(x.node, key)
     view = region.read(node)
     if region.is_basic:

@@ -333,12 +333,16 @@ def _floating(name: str, x: Any) -> Tensor:
 
 
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Tensor:
-    """The norm of vectors along axes: 2 by default, any other power, infinity, or 0 for the count of non-zeros.
+    """The norm of vectors along axes: 2 by default, any other power, infinity, or 0 for the count of non-zeros. That of
+    half floats is computed in float32, which holds their powers, and rounded once.
 
     >>> mo.linalg.vector_norm([3.0, 4.0]).item()
     5.0
     """
     tensor = _floating("vector_norm", x)
+    if tensor.dtype.itemsize == 2:
+        found = vector_norm(ew.astype(tensor, float32), axis=axis, keepdims=keepdims, ord=ord)
+        return ew.astype(found, tensor.dtype)
     if not isinstance(ord, Real) or math.isnan(ord):
         raise fail(ArgumentError, "vector_norm", f"ord {ord!r} is not a number", "use a power, inf or -inf; 2 is usual")
     ord = float(ord)

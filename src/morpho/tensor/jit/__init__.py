@@ -1,1 +1,1 @@
-"""`mo.compile`: tracing, specialisation, the native entry and the way through Python."""
+"""`mo.compile`: tracing, specialisation, the native entry and the slow path."""

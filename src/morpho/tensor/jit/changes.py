@@ -1,4 +1,4 @@
-"""What changes from call to call of a compiled function, so that it is compiled again and again: by name."""
+"""Causes of recompilation: which argument, by name, changes from call to call of a compiled function."""
 
 from __future__ import annotations
 

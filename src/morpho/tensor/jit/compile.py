@@ -2,7 +2,7 @@
 
 The first call with new shapes or dtypes traces the function, optimises the graph, compiles it (`tracing.py`) and fills
 the native entry's tables (`native_entry.py`). Later calls like it are checked and run by the entry itself; every other
-call takes the way through Python (`python_call.py`) to the same code.
+call takes the slow path (`slow_path.py`) to the same code.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from morpho.passes.remat.remat import Budget
 from morpho.runtime.plans import evaluate as evaluation
 from morpho.tensor.autodiff.autograd import no_grad
 from morpho.tensor.core import Tensor
+from morpho.tensor.eager import set_compile
 from morpho.tensor.jit import slow_path
 from morpho.tensor.jit.compiled_function import CompiledFunction
 from morpho.tensor.jit.explain import explain_text, predicted_seconds, statistics
@@ -213,6 +214,8 @@ def _measure() -> bool:
 
 
 _entry_ready = _measure()
+if _entry_ready:  # else a function of a single operation would cost more than it saves
+    set_compile(compile)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What a compiled function computes once from the tensors it captured: packed weights and the like, until one changes.
+"""Hoisted results of a compiled function (packed weights and the like), kept until a captured tensor changes.
 
 A captured tensor that gets other elements gets another layout object, so a change is seen by identity. The memory that
 something was prepared from is held meanwhile: whoever wants to write it in place is told first (`release`).

@@ -175,6 +175,8 @@ def explain_text(compiled: CompiledFunction) -> str:
     lines.append("passes")
     for name, row in stats["passes"].items():
         lines.append(f"  {name:10s} {row['before']:4.0f} -> {row['after']:4.0f} nodes  {row['ms']:7.2f} ms")
+    for turns in compiled.current.plan.report.rolled:
+        lines.append(f"  a Python loop became one of the program: {turns} turns of the same operations")
     if stats["rules"]:
         applied = ", ".join(f"{name} x{count}" for name, count in sorted(stats["rules"].items()))
         lines.append(f"  rules applied: {applied}")

@@ -1,4 +1,4 @@
-"""How long a compiled function keeps what it compiled: at most so many programs, the least recently used of them go
+"""Eviction of specialisations: at most so many programs per function, the least recently used of them go
 first, and no longer than the objects they were compiled for.
 
 An object among the arguments (a module, a state, a function) is part of the key that its program is found by, and is

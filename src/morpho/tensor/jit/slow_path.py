@@ -1,4 +1,4 @@
-"""The way through Python: any call of a compiled function, bound, checked and run step by step.
+"""The slow path: any call of a compiled function, bound, checked and run from Python.
 
 The first call of a signature comes here, and every call that the native entry does not serve; both run the same code.
 """

@@ -127,6 +127,18 @@ def layout_of(tensor: Tensor) -> tuple[Any, ...]:
     return found.shape, found.strides, found.dtype, found.writable
 
 
+def _as_written(nodes: list[Node]) -> list[Node]:
+    """Every node below, in the order in which the function made them (`passes/roll.py` looks for its turns). What does
+    not depend on its arguments may be older than it, and stands before whoever reads it first."""
+    below, moving = toposort(nodes), set()
+    for node in below:
+        if node.op.name == "parameter" or any(child.serial in moving for child in node.inputs):
+            moving.add(node.serial)
+    seen: set[int] = set()
+    own = sorted((node for node in below if node.serial in moving and node.inputs), key=lambda node: node.serial)
+    return [child for node in (*own, *nodes) for child in toposort([node], seen)]
+
+
 def capture(nodes: list[Node], trace: Trace) -> tuple[Graph, list[Tensor]]:
     """Tensors of the surroundings that the function uses become inputs after its own; those it names are read anew at
     every call."""
@@ -134,7 +146,7 @@ def capture(nodes: list[Node], trace: Trace) -> tuple[Graph, list[Tensor]]:
     captured: list[Tensor] = []
     first = trace.next_parameter
     named = {leaf.serial: tensor for tensor, leaf in trace.captured.values()}
-    below = toposort(nodes)
+    below = _as_written(nodes)
     check_own(below, trace)
     for node in below:
         buffer = realised(node)
@@ -151,4 +163,7 @@ def capture(nodes: list[Node], trace: Trace) -> tuple[Graph, list[Tensor]]:
             done[node.serial] = done[same.serial]
         else:
             done[node.serial] = rebuild(node, [done[child.serial] for child in node.inputs])
-    return Graph(tuple(done[node.serial] for node in nodes)), captured
+    graph = Graph(tuple(done[node.serial] for node in nodes))
+    used = {node.serial for node in graph.nodes}
+    graph.written = list(dict.fromkeys(node for node in done.values() if node.serial in used))
+    return graph, captured

@@ -1,4 +1,4 @@
-"""From a call's arguments to its specialisation: one made before, or the function traced, optimised and compiled."""
+"""Specialisation lookup: by signature in the cache, else the function is traced, optimised and compiled."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from morpho.tensor.state.native_states import MOST_SPARE_BYTES, States
 from morpho.tensor.state.trace import Trace
 
 log = logging.getLogger("morpho")
-MANY_RECOMPILES = 8
+MANY_RECOMPILES = 8  # after which the user is told, once, what changes
 _NOTHING = flatten(None, [])
 _signatures = itertools.count()
 

@@ -24,7 +24,7 @@ from morpho.tensor.state.state import State
 if TYPE_CHECKING:
     from morpho.runtime.plans.evaluate import ExecutionPlan
 
-MOST_SPARE_BYTES = 64 << 20  # with more the way through Python is taken, which large programs can afford
+MOST_SPARE_BYTES = 64 << 20  # with more the slow path is taken, which large programs can afford
 
 
 class Spare:

@@ -27,6 +27,7 @@ KEYWORDS = {  # another library's keyword -> Morpho's; the first one that the fu
     "ddof": ("correction",), "unbiased": ("correction",), "a_min": ("min",), "a_max": ("max",), "size": ("shape",),
     "steps": ("num",), "p": ("ord",), "diagonal": ("k",), "pad_width": ("widths",), "pad": ("widths",),
     "constant_values": ("value",), "loc": ("mean",), "scale": ("std",),
+    "in_dims": ("in_axes",), "out_dims": ("out_axes",),
     "is_causal": ("causal",), "attn_mask": ("mask",), "fullgraph": ("whole",), "newshape": ("shape",),
     # layers: PyTorch's names, of which it has several for one thing
     "d_model": ("embed_dim",), "nhead": ("num_heads",), "layer_norm_eps": ("eps",), "epsilon": ("eps",),
@@ -68,6 +69,10 @@ OPPOSITE = {  # keyword -> what to write instead, (batch, keys) with axes for he
        for which, own in (("", "mask"), ("src_", "mask"), ("tgt_", "mask"), ("memory_", "memory_mask"))},
 }
 LEAVE_OUT_OF = {  # the same by the function
+    ("vmap", "randomness"): "a key of the surroundings draws the same for every row; give each row one of "
+                            "mo.random.split(key, n)",
+    ("vmap", "axis_name"): "reduce over the rows outside",
+    ("vmap", "axis_size"): "it is that of the arguments",
     ("compile", "mode"): "mo.settings(level=...) chooses how much is optimised",
 }
 

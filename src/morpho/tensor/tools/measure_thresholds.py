@@ -41,7 +41,7 @@ ALGORITHMS = ("kernel", "parallel")
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Candidate:
     """A compiled call, and the thresholds it was made with."""
 
     call: Callable[[], Any]
@@ -58,7 +58,7 @@ class Check:
     best: str
 
 
-def race(ways: Sequence[Way], settle_s: float = 0.0) -> list[float]:
+def race(ways: Sequence[Candidate], settle_s: float = 0.0) -> list[float]:
     """The least seconds of each way; they take turns, so that a busy moment of the machine hits all of them."""
     repeats = [max(1, math.ceil(ROUND_S / max(_seconds(way, 1), 1e-7))) for way in ways]
     best = [math.inf] * len(ways)
@@ -69,7 +69,7 @@ def race(ways: Sequence[Way], settle_s: float = 0.0) -> list[float]:
     return best
 
 
-def _seconds(way: Way, count: int) -> float:
+def _seconds(way: Candidate, count: int) -> float:
     call = way.call
     with thresholds.using(way.forced):
         call()  # through Python, which finds the program of these thresholds
@@ -112,7 +112,7 @@ def check_auto(found: DispatchThresholds) -> list[Check]:
 
 
 def product(shape: tuple[int, int, int], forced: DispatchThresholds, algorithm: str = "auto",
-            transposed: bool = False) -> Way:
+            transposed: bool = False) -> Candidate:
     """One compiled product m x k x n of two arguments, made with those thresholds; `transposed`: B is."""
     m, k, n = shape
     a, b = ones((m, k)).realise(), ones((n, k) if transposed else (k, n)).realise()
@@ -123,13 +123,13 @@ def product(shape: tuple[int, int, int], forced: DispatchThresholds, algorithm: 
     return made(function, forced, a, b)
 
 
-def made(function: Callable[..., Tensor], forced: DispatchThresholds, *arguments: Tensor) -> Way:
+def made(function: Callable[..., Tensor], forced: DispatchThresholds, *arguments: Tensor) -> Candidate:
     """A compiled function, called twice, so that its native entry serves it."""
     compiled = compile(function)
     with thresholds.using(forced):
         compiled(*arguments)
         compiled(*arguments)
-    return Way(partial(compiled, *arguments), forced)
+    return Candidate(partial(compiled, *arguments), forced)
 
 
 # -- kernels of the same bits ------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from morpho.base.errors import ArgumentError, fail
+from morpho.tensor.tools.foreign_calls import hint_calls
 from morpho.tensor.tools.foreign_names import module_attribute
 
 __all__ = ["Structure", "flatten", "leaves", "map", "reduce", "structure", "transpose", "unflatten"]
@@ -185,4 +186,5 @@ def __dir__() -> list[str]:
     return __all__
 
 
+hint_calls(globals(), [name for name in __all__ if name != "Structure"])
 __getattr__ = module_attribute("tree", __name__)  # a hint for names of other libraries

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -124,14 +124,16 @@ class LibraryTokenizer(Tokenizer):
     def encode(self, text: str, *, specials: bool = True) -> list[int]:
         """The numbers of a text, with what the file's own post-processor adds around it."""
         chosen = self._library if specials else self._literal
-        return list(chosen.encode(checked_text(text, "encode")).ids)
+        given = checked_text(text, "encode")
+        return list(_by_library("encode", self.name, lambda: chosen.encode(given)).ids)
 
     def decode(self, ids: Any, *, specials: bool = False) -> str:
         """The text of token numbers, special tokens left out unless asked for."""
         numbers = checked_ids(ids)
         for number in numbers:
             self._shown(number, True)
-        return self._library.decode(numbers, skip_special_tokens=not specials)  # type: ignore[no-any-return]
+        return str(_by_library("decode", self.name,
+                               lambda: self._library.decode(numbers, skip_special_tokens=not specials)))
 
     def stream(self, *, specials: bool = False) -> Any:
         """A decoder that takes one token after another."""
@@ -148,13 +150,18 @@ def _library_tokenizer(document: str, name: str) -> Any:
     except ImportError:
         raise fail(MissingExtra, "load_tokenizer", "this kind of tokenizer.json needs the tokenizers library",
                    install("models")) from None
+    return _by_library("load_tokenizer", name, lambda: tokenizers.Tokenizer.from_str(document))
+
+
+def _by_library(operation: str, name: str, call: Callable[[], Any]) -> Any:
+    """What a call of the tokenizers library gives; what it complains of, also of a file that it took, as a sentence."""
     try:
-        return tokenizers.Tokenizer.from_str(document)
+        return call()
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:  # the library raises bare Exception, and its panics are no Exception at all
         reason = " ".join(str(error).split())[:200]
-        raise fail(FileFault, "load_tokenizer", f"{name} is refused by the tokenizers library: {reason}") from None
+        raise fail(FileFault, operation, f"{name} is refused by the tokenizers library: {reason}") from None
 
 
 class _LibraryStream:

@@ -161,7 +161,7 @@ def joined(e: Emitter, parts: list[Value]) -> Value:
     return parts[0]
 
 
-def turned(f: Routine, strips: list[Value]) -> list[Value]:
+def transposed(f: Routine, strips: list[Value]) -> list[Value]:
     """The columns of a strip of each line, each as one vector over the lines."""
     e, shape = f.e, f.shape
     strip = shape.strip

@@ -35,10 +35,11 @@ class BackwardCode(TileCode):
         super().__init__(kernel.dtype, kernel.rank, isa)
         self.mask, self.moving = kernel.mask, kernel.moving
         shape = self.shape
-        turned = kernel.part != "queries"
-        mask = (scores.mask_turned if turned else scores.mask_tile)(shape, self.mask)
-        for routine in (products.score_tile(shape), mask, scores.slope_tile(shape, turned), products.value_tile(shape),
-                        packing.pack_lines(shape, self.dtype), packing.pack_lanes(shape, self.dtype)):
+        transposed = kernel.part != "queries"
+        mask = (scores.mask_transposed if transposed else scores.mask_tile)(shape, self.mask)
+        for routine in (products.score_tile(shape), mask, scores.slope_tile(shape, transposed),
+                        products.value_tile(shape), packing.pack_lines(shape, self.dtype),
+                        packing.pack_lanes(shape, self.dtype)):
             self.add(routine)
 
     def prepare(self) -> None:
@@ -240,7 +241,7 @@ class KeysCode(BackwardCode):
         self.call(f"score_tile{kind}", self.at(self.v, at * self.width), self.ct, self.width, self.width, lines, lines,
                   t, self.ignored)
         with self.e.when(self.partly(key, self.shape.rows)):
-            self.call("mask_turned", self.s, key, lines, self.lower, self.upper, mask, self.offsets["mask"], step,
+            self.call("mask_transposed", self.s, key, lines, self.lower, self.upper, mask, self.offsets["mask"], step,
                       self.n["keys"])
         self.call("slope_tile", self.s, t, self.lse, self.delta, lines)
         self.call(f"value_tile{kind}", self.s, self.ct, self.width, lines, self.width, self.ones,
@@ -256,7 +257,7 @@ class HeadsCode(KeysCode):
 
     def __init__(self, kernel: AttentionBackwardKernel, isa: Isa) -> None:
         super().__init__(kernel, isa)
-        self.add(products.value_turned(self.shape))
+        self.add(products.value_transposed(self.shape))
 
     def body(self) -> None:
         e, n = self.e, self.n
@@ -287,5 +288,5 @@ class HeadsCode(KeysCode):
 
     def groups(self, start: Value, first: Value, count: Value, lines: Value) -> None:
         super().groups(start, first, count, lines)
-        self.call("value_turned", self.t, lines, self.k_lines, self.k_stride, count, self.depth,
+        self.call("value_transposed", self.t, lines, self.k_lines, self.k_stride, count, self.depth,
                   self.at(self.total, start * self.depth))

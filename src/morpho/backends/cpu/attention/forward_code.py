@@ -102,7 +102,7 @@ class ForwardCode(BlockCode):
         return loop.values[0], loop.values[1]
 
     def begin(self, groups: Value, count: Value, placed: Value) -> None:
-        """Nothing seen yet; queries packed, turned where a group has enough rows."""
+        """Nothing seen yet; queries packed, transposed where a group has enough rows."""
         e, n, shape = self.e, self.n, self.shape
         with e.loop(0, placed, shape.lanes) as loop:
             e.store(e.constant(MINUS_INFINITY, shape.element), self.at(self.m, loop.index))

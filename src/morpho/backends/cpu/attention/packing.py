@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from morpho.backends.cpu.attention.attention_code import Routine, Shape, any_lane, prefetch, turned
+from morpho.backends.cpu.attention.attention_code import Routine, Shape, any_lane, prefetch, transposed
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Value
 from morpho.base.dtypes import DType
@@ -39,7 +39,7 @@ def pack_lines(shape: Shape, dtype: DType) -> Routine:
 
 
 def pack_lanes(shape: Shape, dtype: DType) -> Routine:
-    """Lines of memory times a factor and turned for a tile of `rows` rows: target[c][line]; lines past `lines` and c
+    """Lines of memory times a factor, transposed for a tile of `rows` rows: target[c][line]; lines past `lines` and c
     past `size` are zero."""
     f = Routine(shape, "pack_lanes", source="ptr", offsets="ptr", step="i64", lines="i64", size="i64", width="i64",
                 factor="element", rows="i64", target="ptr")
@@ -49,7 +49,7 @@ def pack_lanes(shape: Shape, dtype: DType) -> Routine:
         f.store(f.constant(0.0, lanes), "%target", loop.index)
     none = e.constant(0, "i64", 1)
     plain = e.icmp("eq", f["step"], 1)
-    together = e.select(plain, f["lines"] & -lanes, none)  # lines that are turned as vectors, and how far
+    together = e.select(plain, f["lines"] & -lanes, none)  # lines that are transposed as vectors, and how far
     whole = e.select(plain, f["size"] & -shape.strip, none)
 
     def source(line: Value) -> str:
@@ -60,7 +60,7 @@ def pack_lanes(shape: Shape, dtype: DType) -> Routine:
         target = f.at("%target", lines.index)
         with e.loop(0, whole, shape.strip) as loop:
             loaded = [e.load(e.offset(line, memory, loop.index), memory, shape.strip) for line in sources]
-            for c, column in enumerate(turned(f, [scalars.from_memory(e, strip, dtype) for strip in loaded])):
+            for c, column in enumerate(transposed(f, [scalars.from_memory(e, strip, dtype) for strip in loaded])):
                 f.store(column * e.splat(f["factor"]), target, (loop.index + c) * rows)
     with e.loop(0, f["lines"]) as lines:
         line, target = source(lines.index), f.at("%target", lines.index)

@@ -11,7 +11,7 @@ from morpho.backends.cpu.attention.attention_code import (
     lane,
     shuffled,
     smin,
-    turned,
+    transposed,
 )
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import CACHE_LINE, Emitter, Value
@@ -160,10 +160,11 @@ def _weights(f: Routine, address: str) -> list[Value]:
     return [_spread(e, strips[r // shape.strip], r % shape.strip, shape.lanes) for r in range(shape.value_rows)]
 
 
-def value_turned(shape: Shape) -> Routine:
+def value_transposed(shape: Shape) -> Routine:
     """o[line][column] += sum over keys of t[key][line] * k[key][column], keys ascending, where t holds the keys in the
     lanes: 64 lines for each tile of keys. Lines past the last one repeat it, and so do keys, whose slopes are 0."""
-    f = Routine(shape, "value_turned", t="ptr", lines="i64", k="ptr", stride="i64", count="i64", width="i64", o="ptr")
+    f = Routine(shape, "value_transposed", t="ptr", lines="i64", k="ptr", stride="i64", count="i64",
+                width="i64", o="ptr")
     e, lanes, tile = f.e, shape.lanes, shape.rows
     strip = min(shape.strip, tile)
     group = 8 if shape.wide else 4
@@ -202,7 +203,7 @@ def _elements(f: Routine, line: str, index: Value | int, lanes: int, stored: DTy
     return scalars.from_memory(f.e, f.e.load(f.e.offset(line, memory, index), memory, lanes), stored)
 
 
-def _ask_ahead(f: Routine, index: Value, count: int, stored: DType | None) -> None:
+def _prefetch_line(f: Routine, index: Value, count: int, stored: DType | None) -> None:
     """Ask for `count` elements of what comes next: it lies in memory, and there are no streams long enough to be
     noticed. Any place will do."""
     size = f.shape.size if stored is None else stored.itemsize
@@ -226,11 +227,11 @@ def score_row(shape: Shape, stored: DType | None = None) -> Routine:
         with e.loop(0, f["depth"], strip, carried=[f.constant(0.0, lanes)] * together) as loop:
             totals = list(loop.values)
             place = groups.index * f["stride"] + loop.index * (together * lanes)
-            _ask_ahead(f, place, together * lanes * strip, stored)
+            _prefetch_line(f, place, together * lanes * strip, stored)
             queries = [f.load("%q", loop.index + c, shape.strip) for c in range(0, strip, shape.strip)]
             factors = [_spread(e, query, c, lanes) for query in queries for c in range(shape.strip)]
             for g in range(together):
-                keys = _turned_keys(f, lines[g * lanes:(g + 1) * lanes], loop.index, stored)
+                keys = _transposed_keys(f, lines[g * lanes:(g + 1) * lanes], loop.index, stored)
                 for key, factor in zip(keys, factors, strict=True):
                     totals[g] = e.fma(key, factor, totals[g])
             loop.next(*totals)
@@ -240,16 +241,16 @@ def score_row(shape: Shape, stored: DType | None = None) -> Routine:
 
 
 def stored_strip(shape: Shape, stored: DType | None) -> int:
-    """Elements of a line that are turned at a time: 16 bytes of float32, or of bfloat16, two of which are one lane."""
+    """Elements of a line transposed at a time: 16 bytes of float32, or of bfloat16, two of which are one lane."""
     return 2 * shape.strip if stored is bfloat16 else shape.strip
 
 
-def _turned_keys(f: Routine, lines: list[str], index: Value, stored: DType | None) -> list[Value]:
+def _transposed_keys(f: Routine, lines: list[str], index: Value, stored: DType | None) -> list[Value]:
     """A strip of each line, each of its elements as one vector over the lines."""
     e, strip = f.e, f.shape.strip
     if stored is not bfloat16:
-        return turned(f, [_elements(f, line, index, strip, stored) for line in lines])
-    pairs = turned(f, [e.load(e.offset(line, "i16", index), "i32", strip, 2) for line in lines])
+        return transposed(f, [_elements(f, line, index, strip, stored) for line in lines])
+    pairs = transposed(f, [e.load(e.offset(line, "i16", index), "i32", strip, 2) for line in lines])
     # The first of a pair is the lower half; a bfloat16 is the upper half of a float32.
     return [e.from_bits(bits, "float") for pair in pairs for bits in (pair << 16, pair & -(1 << 16))]
 
@@ -282,7 +283,7 @@ def _value_columns(f: Routine, column: Value, vectors: int, stored: DType | None
     old = [f.load(out, n * lanes, lanes) * e.splat(f["factor"]) for n in range(vectors)]
     with e.loop(0, f["clear"], carried=old) as loop:
         if stored:
-            _ask_ahead(f, loop.index * f["stride"] + column, vectors * lanes, stored)
+            _prefetch_line(f, loop.index * f["stride"] + column, vectors * lanes, stored)
         loop.next(*added(loop.index, loop.values))
     with e.loop(f["clear"], f["count"], carried=loop.values) as loop:
         seen, after, before = e.fresh("seen"), e.fresh("after"), e.block

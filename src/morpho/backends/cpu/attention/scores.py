@@ -77,10 +77,10 @@ def _gathered(f: Routine, mask: DType, places: list[Value]) -> Value:
     return raw
 
 
-def mask_turned(shape: Shape, mask: DType | None) -> Routine:
+def mask_transposed(shape: Shape, mask: DType | None) -> Routine:
     """The same with the keys from `start` in the lanes and `count` rows one after another; keys past `keys` repeat the
     last one and are masked."""
-    f = Routine(shape, "mask_turned", s="ptr", start="i64", count="i64", lower="ptr", upper="ptr", mask="ptr",
+    f = Routine(shape, "mask_transposed", s="ptr", start="i64", count="i64", lower="ptr", upper="ptr", mask="ptr",
                 offsets="ptr", step="i64", keys="i64")
     e, lanes = f.e, shape.rows
     position = e.splat(e.convert("trunc", f["start"], "i32"), lanes) + e.lane_numbers("i32", lanes)
@@ -196,16 +196,16 @@ def _folded(f: Routine, address: str, combine: Callable[[Value, Value], Value]) 
     return value
 
 
-def slope_tile(shape: Shape, turned: bool) -> Routine:
+def slope_tile(shape: Shape, transposed: bool) -> Routine:
     """Scores in s become probabilities exp(score - lse), and in t, the product of cotangent and value, their slopes
-    p * (t - delta); lse and delta belong to the lanes, or `turned` to the lines. May go one line past `count`."""
+    p * (t - delta); lse and delta belong to the lanes, or `transposed` to the lines. May go one line past `count`."""
     f = Routine(shape, "slope_tile", s="ptr", t="ptr", lse="ptr", delta="ptr", count="i64")
     e, rows = f.e, shape.rows
     together = 2 if shape.lanes > 1 else 1  # lines: four vectors side by side
 
     def spread(name: str, line: Value) -> Value:
         """lse or delta beside the elements of some lines."""
-        values = [e.splat(f.load(name, line + i, 1), rows) if turned else f.load(name, 0, rows)
+        values = [e.splat(f.load(name, line + i, 1), rows) if transposed else f.load(name, 0, rows)
                   for i in range(together)]
         return joined(e, values)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import BITS, Emitter, Value
 from morpho.backends.cpu.codegen.vector_math import FUNCTIONS as VECTOR_MATH
+from morpho.backends.cpu.codegen.vector_math.core import any_lane
 from morpho.backends.cpu.codegen.vector_math.exponential import exp_nonpositive
 from morpho.backends.cpu.codegen.vector_math.modulo import next_bits, next_unless_equal
 from morpho.base.dtypes import DType, bool_
@@ -106,6 +107,21 @@ def _reciprocal(e: Emitter, dtype: DType, x: Value) -> Value:
 def _exp_nonpositive(e: Emitter, dtype: DType, x: Value) -> Value:
     """What `exp` is, bit by bit, up to 40: where a kernel knows that x is at most zero."""
     return exp_nonpositive(e, x)
+
+
+@_emits("gcd")
+def _gcd(e: Emitter, dtype: DType, a: Value, b: Value) -> Value:
+    """Euclid's rule on magnitudes, which are unsigned: that of the least integer is one too. No pair of 64 bits takes
+    more than 92 divisions."""
+    if dtype.kind == "i":
+        a, b = (e.select(e.icmp("slt", x, 0), 0 - x, x) for x in (a, b))
+    with e.loop(0, 96, carried=[a, b]) as loop:
+        large, small = loop.values
+        done = e.icmp("eq", small, 0)
+        rest = e.instruction("urem", large, e.select(done, 1, small))
+        loop.next(e.select(done, large, small), e.select(done, small, rest))
+        loop.step = e.select(any_lane(e, small, "ugt", 0), e.constant(1, "i64", 1), 96)
+    return loop.values[0]
 
 
 @_emits("negative")

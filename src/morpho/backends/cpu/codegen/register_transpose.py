@@ -1,4 +1,4 @@
-"""Squares of elements turned in registers: lines become columns."""
+"""In-register transposes: square tiles of vectors, by shuffles."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from morpho.backends.cpu.codegen.emit import Emitter, Value
 
 
 def transposed(e: Emitter, lines: list[Value]) -> list[Value]:
-    """As many vectors of as many elements, turned: log2(n) rounds, each exchanging one bit of the two numbers."""
+    """As many vectors of as many elements, transposed: log2(n) rounds, each exchanging one bit of the two numbers."""
     count, bit = len(lines), 1
     while bit < count:
         fresh = list(lines)

@@ -27,15 +27,15 @@ from morpho.program.view import View
 
 DIRECT_CONV = GEMM.extended("groups images a_group a_channel a_row a_column out_columns tall_columns kernel_rows "
                             "kernel_columns row_step column_step row_dilation column_dilation rows_before "
-                            "columns_before image_rows image_columns phases line plane places_at turned_at "
-                            "turned_pitch")
+                            "columns_before image_rows image_columns phases line plane places_at transposed_at "
+                            "transposed_pitch")
 TALLEST = {"wide": {2: 14, 3: 8, 1: 14}, "plain": {2: 12, 3: 8, 1: 12}, "few": {2: 6, 3: 4, 1: 8}}  # by vectors
 LEAST_COLUMNS = 4  # pixels of a line of the result: shorter ones have too few independent sums
 MOST_COLUMNS = 1024  # pixels of a line of the result: an item has whole lines
 MOST_REACH = 32  # rows or columns of the image from the first place in a window to the last one
 MOST_STEP = 4  # stride of the convolution
 MOST_PIXELS, MOST_CHANNELS = 400, 768  # of a work item; 200 or 800 pixels were no faster (notes/convolution.md)
-TURNED = 16  # channels whose sums are transposed at a time
+TRANSPOSED_CHANNELS = 16  # channels whose sums are transposed at a time
 MOST_COPIED = 1 << 18  # elements of the copied lines of a block of channels
 TILE = {"wide": 1, "plain": 2, "few": 2}  # FMAs that a value of k of a register tile costs beside its own
 MOST_DEPTH = 288  # values of k per block, whose lines are read again for every panel; 63 to 576 were no faster
@@ -142,7 +142,7 @@ class DirectConv(ImplicitGemmConv):
         self.phases = 1 if reach == 0 else step
         self.line = self.out_columns + reach // step
         self.tiling = self.choose()
-        self.steps = self.turned_pitch, 1
+        self.steps = self.transposed_pitch, 1
         self.tile = self.seen(shape, 2)
 
     # -- tiles ---------------------------------------------------------------------------------------------------------
@@ -192,8 +192,8 @@ class DirectConv(ImplicitGemmConv):
         return self.copied(self.tiling.tile_rows // self.out_columns)
 
     @property
-    def turned_pitch(self) -> int:
-        """Between channels of a tile turned around: whole vectors, and never what makes rows and columns look like one
+    def transposed_pitch(self) -> int:
+        """Between channels of a transposed tile: whole vectors, and never what makes rows and columns look like one
         axis."""
         lanes = self.register.lanes
         pitch = self.spread(-(-self.tiling.tile_rows // lanes) * lanes, 1024)
@@ -210,13 +210,13 @@ class DirectConv(ImplicitGemmConv):
         return rounded((self.tiling.depth // self.window * self.plane + TREE_LANES) * self.dtype.itemsize)
 
     def places(self, epilogue: LoopKernel) -> tuple[int, int, int, int, int]:
-        """Where sums, the turned tile, the epilogue's scratch and the table of places begin, and the bytes of all."""
+        """Where sums, transposed tile, epilogue scratch and the table of places begin, and the bytes of all."""
         size, t, lanes = self.dtype.itemsize, self.tiling, self.register.lanes
         sums_at = self.kept_bytes
-        turned_at = sums_at + rounded((t.tile_rows + lanes) * t.stride * size)
-        scratch_at = turned_at + rounded(max(TURNED, lanes) * self.turned_pitch * size)
+        transposed_at = sums_at + rounded((t.tile_rows + lanes) * t.stride * size)
+        scratch_at = transposed_at + rounded(max(TRANSPOSED_CHANNELS, lanes) * self.transposed_pitch * size)
         places_at = scratch_at + loop_scratch(epilogue, upper(self.m))
-        return sums_at, turned_at, scratch_at, places_at, places_at + rounded(8 * t.depth)
+        return sums_at, transposed_at, scratch_at, places_at, places_at + rounded(8 * t.depth)
 
     def scratch(self, epilogue: LoopKernel) -> tuple[int, int, int]:
         sums_at, _, scratch_at, _, total = self.places(epilogue)
@@ -225,11 +225,11 @@ class DirectConv(ImplicitGemmConv):
     def numbers(self, epilogue: LoopCall) -> dict[str, Size | Sequence[Size]]:
         height = self.register.heights[0]
         tall = self.out_columns - -(-self.out_columns // height) * (height - 1)  # tiles; others are one pixel lower
-        _, turned_at, _, places_at, _ = self.places(epilogue.kernel)
+        _, transposed_at, _, places_at, _ = self.places(epilogue.kernel)
         return super(ImplicitGemmConv, self).numbers(epilogue) | self.window_numbers() | {
             "images": 1, "a_group": self.channels * self.image.strides[1], "tall_columns": tall * height,
             "phases": self.phases, "line": self.line, "plane": self.plane, "places_at": places_at,
-            "turned_at": turned_at, "turned_pitch": self.turned_pitch}
+            "transposed_at": transposed_at, "transposed_pitch": self.transposed_pitch}
 
 
 class PointwiseConv(DirectConv):

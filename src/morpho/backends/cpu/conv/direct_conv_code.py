@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from morpho.backends.cpu.codegen.emit import Value
-from morpho.backends.cpu.conv.direct_conv import DIRECT_CONV, TURNED, DirectConvKernel
+from morpho.backends.cpu.conv.direct_conv import DIRECT_CONV, TRANSPOSED_CHANNELS, DirectConvKernel
 from morpho.backends.cpu.conv.direct_conv_parts import DirectConvMicroKernel, LinePacker, PlaneCopy, Turn, spans
 from morpho.backends.cpu.conv.implicit_gemm_code import ImplicitGemmCode
 from morpho.backends.cpu.gemm.microkernel import MicroKernel
@@ -133,11 +133,11 @@ class DirectConvCode(ImplicitGemmCode):
         channel, end = panels[0] * width, e.intrinsic("smin", panels[1] * width, v["n"])
         image, group = self.group(batch)
         top = (image * v["groups"] + group) * v["n"]
-        turned, count = e.offset("%scratch", "i8", v["turned_at"]), rows[1] - rows[0]
-        with e.loop(channel, end, TURNED) as channels:
-            stop = e.intrinsic("smin", channels.index + TURNED, end)
+        transposed, count = e.offset("%scratch", "i8", v["transposed_at"]), rows[1] - rows[0]
+        with e.loop(channel, end, TRANSPOSED_CHANNELS) as channels:
+            stop = e.intrinsic("smin", channels.index + TRANSPOSED_CHANNELS, end)
             sums = e.offset(self.sums, self.element, channels.index - channel)
             e.line(f"call void @turn(ptr {sums}, i64 {v['stride'].name}, i64 {count.name}, "
-                   f"i64 {(stop - channels.index).name}, ptr {turned}, i64 {v['turned_pitch'].name})")
-            self.call_epilogue(turned, (top + channels.index, top + stop), rows,
-                               (v["turned_pitch"], e.constant(1, "i64", 1)))
+                   f"i64 {(stop - channels.index).name}, ptr {transposed}, i64 {v['transposed_pitch'].name})")
+            self.call_epilogue(transposed, (top + channels.index, top + stop), rows,
+                               (v["transposed_pitch"], e.constant(1, "i64", 1)))

@@ -1,4 +1,4 @@
-"""The tables that native code and Python share, field by field, and the writer of driver functions that read them.
+"""The ABI between Python and native code: every shared table, field by field, and the emitter of driver functions.
 
 Tables are arrays of 64-bit words. A program is a table, so a new compiled function needs no driver of its own.
 """
@@ -11,8 +11,8 @@ from typing import NamedTuple
 from morpho.backends.cpu.codegen.emit import Emitter, Value
 from morpho.backends.cpu.driver.layout import BYTES_DATA, WORD, WRITABLE
 
-LINE_WORDS = 8  # of the cache: what one thread often writes is better not beside what another one does
-LONG_WORK = 1 << 18  # a call with more work than this gives up the interpreter lock
+LINE_WORDS = 8  # words of a cache line (64 bytes): counters of different threads lie on different lines (false sharing)
+LONG_WORK = 1 << 18  # operations of a call that releases the interpreter lock, which costs 80 ns (notes/calls.md)
 
 class StepField(IntEnum):
     """One step of a program."""

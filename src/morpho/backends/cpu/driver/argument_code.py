@@ -1,6 +1,6 @@
-"""The native entry's part on what it is given: tensors, those of its surroundings, and the numbers of a program.
+"""Native entry, arguments: check tensors passed and captured against the signature, evaluate dynamic sizes.
 
-What is not as the code was compiled for goes the slow way, through Python.
+A call that matches no compiled signature takes the slow path, through Python.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The native driver: one compiled function that checks a call's arguments and runs a whole program, no Python between.
+"""The driver: one generated function that checks the arguments of a call and runs any program without Python.
 
 It is data-driven: a program is a table, so a new compiled function needs no driver of its own. Written once in LLVM
 text here and in the `*_code.py` files, compiled once per machine, kept in the disk cache like any kernel. The tables

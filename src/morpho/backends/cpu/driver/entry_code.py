@@ -1,4 +1,4 @@
-"""What a call of a compiled function meets first: the tensors and the target among its arguments are found.
+"""Native entry, dispatch: the vectorcall target of a compiled function; finds tensors and `out=` among its arguments.
 
 A plain call gives them by position, with nothing by name but out=. For others, whose tensors stand in lists or dicts or
 are given by name, a Python function made for their structure (`tensor/jit/native/argument_extractor.py`) finds them.
@@ -59,7 +59,7 @@ def try_tables(f: Function) -> str:
     e.label(mixed)
     tensors = f.alloca(inputs + 1)
     _take_tensors(f, context, given, tensors)
-    e.line(f"ret ptr {_served(f, context, tensors, target)}")
+    e.line(f"ret ptr {_serve_call(f, context, tensors, target)}")
     e.label("other")
     _gather(f, context)
     e.label("slow")
@@ -67,7 +67,7 @@ def try_tables(f: Function) -> str:
     return f.text()
 
 
-def _served(f: Function, context: str, tensors: str, target: str) -> str:
+def _serve_call(f: Function, context: str, tensors: str, target: str) -> str:
     made = "%" + f.e.fresh("p")
     f.e.line(f"{made} = call ptr @serve(ptr {context}, ptr {tensors}, ptr {target}, {_GIVEN})")
     return made
@@ -121,7 +121,7 @@ def _gather(f: Function, context: str) -> None:
     target = "%" + e.fresh("p")
     is_none = f.same(first, f.pointer(context, ContextField.NONE))
     e.line(f"{target} = select i1 {is_none.name}, ptr null, ptr {first}")
-    result = _served(f, context, f.address(items, 1), target)
+    result = _serve_call(f, context, f.address(items, 1), target)
     f.decrement(context, found)
     e.line(f"ret ptr {result}")
     e.label("elsewhere")  # another program is served by now

@@ -1,4 +1,4 @@
-"""An executable: a program with its kernels compiled and its tables laid out, ready to be called.
+"""An executable: a program whose kernels are compiled and whose tables are laid out in the driver's ABI.
 
 Every number that may depend on a dynamic dimension (extents, strides, byte offsets, guarded words) stands in one table
 of values; where dimensions are dynamic the driver computes that table from the arguments' shapes at each call.
@@ -31,7 +31,7 @@ MOST_FACTORS = 4  # dynamic sizes that one term of a number multiplies
 
 
 class SizeTable:
-    """Numbers in order, each a size; equal ones share an entry unless they must stand together."""
+    """The value table of a program: one entry per distinct size, but for runs of sizes that must be contiguous."""
 
     def __init__(self) -> None:
         self.sizes: list[Size] = []

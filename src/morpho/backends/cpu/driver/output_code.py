@@ -1,4 +1,4 @@
-"""The native entry's part on new outputs: small ones of known shape are made without Python's help, by its own C
+"""Native entry, outputs: small ones of static shape are allocated by native code through CPython's own C
 functions; others by a Python function in the middle of the call.
 
 A small output lies in a `bytearray` that only its tensor knows, at the first multiple of 64 bytes.

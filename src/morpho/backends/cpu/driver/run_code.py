@@ -1,4 +1,4 @@
-"""The native side of a run: the steps of a program one after another, each kernel alone or shared among threads."""
+"""Execution of a program: steps in order, each kernel on the caller, divided among threads, or co-scheduled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a call is served natively: check its tensors, find memory for the results, run, and return them or raise."""
+"""Native entry, one call: check the signature, place the results, run the program, return tensors or raise."""
 
 from __future__ import annotations
 

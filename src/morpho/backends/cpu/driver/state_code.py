@@ -1,4 +1,4 @@
-"""The native entry's part on states: their memory is found, checked and, after the run, counted as a new version.
+"""Native entry, states: lock them, check and donate their memory, and bump their versions after the run.
 
 While the interpreter lock is held no other thread runs, so a short program needs no lock of its own: it suffices that
 nobody holds a state's lock at that moment. Long programs give up the interpreter lock; they take the states' locks

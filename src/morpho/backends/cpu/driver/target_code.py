@@ -1,4 +1,4 @@
-"""The native entry's part on `out=`: the tensors a caller wants results in, and outputs that are staged for them."""
+"""Native entry, `out=`: results written into the caller's tensors, or staged and copied there once nothing faulted."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The native side of the worker threads: wait for a task, take pieces of it, share one, stay off the caller."""
+"""Worker threads, native code: spin then sleep, take pieces (work stealing), stay off the caller's core."""
 
 from __future__ import annotations
 
 from morpho.backends.cpu.codegen.emit import Emitter, Value
 from morpho.backends.cpu.driver.abi import LINE_WORDS, BudgetField, Function, PoolField, Range, TaskField
 
-SPIN = 40_000  # looks at a word before a thread goes to sleep: some 20 us, less than waking it takes
-LONGEST_PAUSE = 14  # bits of the number of turns
+SPIN = 40_000  # iterations of the spin loop before a thread sleeps: some 20 us, less than a wake-up takes
+LONGEST_PAUSE = 14  # log2 of the most iterations of a random pause (tests of races only)
 
 
 def _smin(e: Emitter, a: Value, b: Value) -> Value:

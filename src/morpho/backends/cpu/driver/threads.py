@@ -1,4 +1,4 @@
-"""The worker threads: created when first needed, asleep when idle, made anew after a fork.
+"""The thread pool: workers created on first use, parked when idle, recreated after a fork.
 
 They are ordinary Python threads that enter the native worker loop once and stay there, without the interpreter lock.
 
@@ -21,7 +21,7 @@ from morpho.base.target import wanted_threads as wanted_threads  # who asks abou
 
 _lock = threading.Lock()
 _pools: dict[int, Workers] = {}
-MOST_TASK_WORKERS = 4096  # rows for their identities
+MOST_TASK_WORKERS = 4096  # rows of the table of their pthread identities
 budget = (ctypes.c_int64 * (int(BudgetField.TABLE) + MOST_TASK_WORKERS))()
 
 

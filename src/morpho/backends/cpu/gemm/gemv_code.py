@@ -13,7 +13,7 @@ from morpho.base.machine import Isa
 VECTORS = 8  # independent FMA chains, enough to hide the latency of one
 STREAMED_ROWS = 8  # rows of B read concurrently, the next 8 prefetched: 768 x 768 185 -> 122 us (notes/gemm.md)
 ROWS = 4  # rows of C computed together
-TURNED = 4  # columns x values of k of an in-register transpose
+TRANSPOSED = 4  # columns x values of k of an in-register transpose
 GROUPS = 2  # such blocks side by side; more are more streams than hardware prefetchers follow
 
 
@@ -90,15 +90,15 @@ class GemvCode:
         """`depth` values of a row from k on: one by one, or as vectors where an fma can take a lane of one."""
         e = self.e
         given = [e.load(self.row_of(line, k + j, "a_k"), self.element, 1) for j in range(depth)]
-        if not self.by_lane or depth % TURNED:
+        if not self.by_lane or depth % TRANSPOSED:
             return given
-        return [self.gathered(given[j:j + TURNED]) for j in range(0, depth, TURNED)]
+        return [self.gathered(given[j:j + TRANSPOSED]) for j in range(0, depth, TRANSPOSED)]
 
     def spread(self, left: list[Value], j: int, lanes: int) -> Value:
         """The value number j of `left` in all lanes."""
         if left[0].lanes == 1:
             return self.e.splat(left[j], lanes)
-        vector, lane = left[j // TURNED], j % TURNED
+        vector, lane = left[j // TRANSPOSED], j % TRANSPOSED
         return transpose(self.e, [vector])[lane] if lanes == 1 else pick(self.e, vector, vector, [lane] * lanes)
 
     def gathered(self, given: list[Value]) -> Value:
@@ -132,7 +132,7 @@ class GemvCode:
         left = [self.left(place, k, depth) for place in self.rows_of(self.a, row, rows, "a_m")]
         results, rights = self.rows_of(self.c, row, rows, "n"), self.lines_of(self.b, k, depth, "b_k")
         ahead = self.lines_of(self.b, k + STREAMED_ROWS, STREAMED_ROWS if depth == STREAMED_ROWS else 0, "b_k")
-        for width in dict.fromkeys((line, self.lanes, min(TURNED, self.lanes), 1)):
+        for width in dict.fromkeys((line, self.lanes, min(TRANSPOSED, self.lanes), 1)):
             stop, lanes = begin + ((end - begin) & -width), min(width, self.lanes)
             with e.loop(begin, stop, width) as loop:
                 for place in ahead if width == line else ():
@@ -162,9 +162,9 @@ class GemvCode:
         """A tile in chunks of columns of the largest width that fits, the last of which ends at the last column: what
         it shares with the one before is computed twice, alike."""
         e, v, turns = self.e, self.v, self.kernel.way == "rows"
-        together = [TURNED * GROUPS, TURNED] if self.lanes > 1 else []
+        together = [TRANSPOSED * GROUPS, TRANSPOSED] if self.lanes > 1 else []
         if not turns:  # of short integers parts of a vector too
-            together = [self.lanes * VECTORS, *(self.lanes >> i for i in range(5) if self.lanes >> i >= TURNED)]
+            together = [self.lanes * VECTORS, *(self.lanes >> i for i in range(5) if self.lanes >> i >= TRANSPOSED)]
         widths = list(dict.fromkeys((*together, 1)))
         done = e.fresh("done")
         for width in widths:
@@ -176,10 +176,10 @@ class GemvCode:
                 several = self.grouped() if turns and width > 1 else e.constant(0, "i64", 1)
                 if turns and width > 1:
                     with e.loop(0, several, ROWS) as rows:
-                        self.turned(rows.index, column, width // TURNED, ROWS)
+                        self.transposed(rows.index, column, width // TRANSPOSED, ROWS)
                 with e.loop(several, v["m"]) as rows:
                     if turns and width > 1:
-                        self.turned(rows.index, column, width // TURNED, 1)
+                        self.transposed(rows.index, column, width // TRANSPOSED, 1)
                     else:
                         self.chains(rows.index, column, min(width, self.lanes), max(1, width // self.lanes))
             e.branch(done)
@@ -197,27 +197,27 @@ class GemvCode:
             loop.next(*[chained(e, spread, b, total) for b, total in zip(given, loop.values, strict=True)])
         self.store(loop.values, self.row_of(self.c, row, "n"), column)
 
-    def turned(self, row: Value, column: Value, groups: int, rows: int) -> None:
+    def transposed(self, row: Value, column: Value, groups: int, rows: int) -> None:
         """Groups of four columns, four values of k at a time, then the rest one by one."""
         e, k = self.e, self.v["k"]
         lefts = self.rows_of(self.a, row, rows, "a_m")
-        rights = self.lines_of(self.b, column, groups * TURNED, "b_n")
-        whole = k & -TURNED
-        zeros = [e.constant(0, self.element, TURNED)] * (groups * rows)
-        with e.loop(0, whole, TURNED, carried=zeros) as loop:
-            left = [self.left(line, loop.index, TURNED) for line in lefts]
-            lines = [e.load(e.offset(line, self.element, loop.index), self.element, TURNED) for line in rights]
+        rights = self.lines_of(self.b, column, groups * TRANSPOSED, "b_n")
+        whole = k & -TRANSPOSED
+        zeros = [e.constant(0, self.element, TRANSPOSED)] * (groups * rows)
+        with e.loop(0, whole, TRANSPOSED, carried=zeros) as loop:
+            left = [self.left(line, loop.index, TRANSPOSED) for line in lefts]
+            lines = [e.load(e.offset(line, self.element, loop.index), self.element, TRANSPOSED) for line in rights]
             totals = list(loop.values)
             for group in range(groups):
-                for j, right in enumerate(transpose(e, lines[group * TURNED:(group + 1) * TURNED])):
+                for j, right in enumerate(transpose(e, lines[group * TRANSPOSED:(group + 1) * TRANSPOSED])):
                     for i in range(rows):
                         number = i * groups + group
-                        totals[number] = chained(e, self.spread(left[i], j, TURNED), right, totals[number])
+                        totals[number] = chained(e, self.spread(left[i], j, TRANSPOSED), right, totals[number])
             loop.next(*totals)
         with e.loop(whole, k, carried=loop.values) as rest:
-            spread = [e.splat(self.left(line, rest.index, 1)[0], TURNED) for line in lefts]
+            spread = [e.splat(self.left(line, rest.index, 1)[0], TRANSPOSED) for line in lefts]
             ones = [e.load(e.offset(line, self.element, rest.index), self.element, 1) for line in rights]
-            given = [self.gathered(ones[group * TURNED:(group + 1) * TURNED]) for group in range(groups)]
+            given = [self.gathered(ones[group * TRANSPOSED:(group + 1) * TRANSPOSED]) for group in range(groups)]
             rest.next(*[chained(e, spread[i // groups], given[i % groups], total)
                         for i, total in enumerate(rest.values)])
         for i, line in enumerate(self.rows_of(self.c, row, rows, "n")):

@@ -37,7 +37,7 @@ class Matrix:
     counts: tuple[Size, ...] | None = None
 
     @property
-    def turned(self) -> Matrix:
+    def transposed(self) -> Matrix:
         return replace(self, rows=self.columns, columns=self.rows)
 
 
@@ -77,7 +77,7 @@ class Matmul:
         # A column is computed as a row: more than one lane has work.
         self.swapped = self.sides_change and n == 1 and m != 1
         if self.swapped:
-            m, n, a, b = n, m, b.turned, a.turned
+            m, n, a, b = n, m, b.transposed, a.transposed
         elif a.counts is None and b.batch == 0 and a.batch == m * a.rows:  # one matrix for all: rows are one matrix
             batch, m = 1, batch * m
         self.batch, self.m, self.n, self.a, self.b = batch, m, n, a, b

@@ -103,6 +103,6 @@ def vectors_of_tile(product: Matmul, tiling: Tiling) -> int | None:
     vectors = -(-n // (register.lanes * tiles))
     if sharers == 1 or tiles > 2 * sharers:  # shares are even enough: only the last tile has a narrow panel
         vectors = -(-vectors // register.vectors) * register.vectors
-    turned = few and product.b.columns != 1  # with k side by side, columns are packed faster all at once
-    narrow = turned or product.panels < sharers or (not few and vectors * register.lanes < min(LEAST_COLUMNS, n))
+    transposed = few and product.b.columns != 1  # with k side by side, columns are packed faster all at once
+    narrow = transposed or product.panels < sharers or (not few and vectors * register.lanes < min(LEAST_COLUMNS, n))
     return None if narrow or m > MOST_ROWS * register.lanes else vectors

@@ -38,7 +38,7 @@ class RightPacker:
         whole = e.instruction("udiv", columns, e.constant(self.width, "i64", 1))
         if self.right == "rows" and self.by_fours:
             with e.loop(0, whole) as panels:
-                self.turned(panels.index)
+                self.transposed(panels.index)
         else:
             count = self.function.number("%count")
             done = count & -self.STEPS
@@ -71,7 +71,7 @@ class RightPacker:
                     one = e.load(self.line(source, panels.index * width + column, "%n_step"), self.memory, 1)
                     e.store(one, e.offset(into, self.memory, column))
 
-    def turned(self, panel: Value) -> None:
+    def transposed(self, panel: Value) -> None:
         """One whole panel of columns whose k lies side by side."""
         e, width, count = self.e, self.width, self.function.number("%count")
         first = self.line("%source", panel * width, "%n_step")

@@ -100,7 +100,7 @@ class LoopKernel(Kernel):
     transposed: bool = False  # lanes run along the last outer axis, where memory lies side by side
     part: str = ""  # of a long reduction in two steps: "blocks" leaves a value per block, "join" puts those together
     short: tuple[int, ...] = ()  # extents of the inner axes of a small window, which is then written out
-    turned: int = 0  # room for so few columns: blocks of rows are turned in scratch, so that lanes can run along them
+    block_transpose: int = 0  # columns of the scratch in which blocks of rows are transposed: lanes run along rows
     few_columns: bool = False  # a loop in stages would lose more by its last turn in every row than it gains
 
     # -- numbers -------------------------------------------------------------------------------------------------------
@@ -279,18 +279,18 @@ class LoopKernel(Kernel):
     @property
     def is_plain(self) -> bool:
         """Whether rows and columns are walked as they are counted, so that any of both can be computed apart."""
-        return not (self.transposed or self.part or self.short or self.turned) and not any(
+        return not (self.transposed or self.part or self.short or self.block_transpose) and not any(
             step.reductions for step in self.passes)
 
     @property
     def transposed_accesses(self) -> tuple[int, ...]:
         """Those whose elements lie side by side along the columns, where lanes run along the rows."""
-        return tuple(n for n, access in enumerate(self.accesses) if self.turned and access.kind in ("load", "store")
-                     and access.pattern == "unit" and access.across == "strided")
+        return tuple(n for n, access in enumerate(self.accesses) if self.block_transpose
+                     and access.kind in ("load", "store") and access.pattern == "unit" and access.across == "strided")
 
     @property
     def scratch_bytes_per_column(self) -> int:
-        return 0 if self.turned else 8 * len(self.kept) * (TREE_LANES if self.transposed else 1)
+        return 0 if self.block_transpose else 8 * len(self.kept) * (TREE_LANES if self.transposed else 1)
 
     @property
     def scratch_bytes(self) -> int:
@@ -299,23 +299,23 @@ class LoopKernel(Kernel):
 
     @property
     def _transposed_scratch(self) -> int:
-        """Row values, and partials and joined blocks; or, for rows that are turned, all there is: partials, kept values
-        and turned blocks of so few columns."""
+        """Row values, and partials and joined blocks; or, for transposed blocks, all there is: partials, kept values
+        and transposed blocks of so few columns."""
         rows = 8 * self.rows_together * sum(not i.full for i in self.instructions)
         reductions = [i for i in self.instructions if i.reduces and not self.short]
-        if not self.turned:
+        if not self.block_transpose:
             return rows + 8 * self.rows_together * len(reductions) * (TREE_LANES + LEVELS)
         sizes = [*(i.dtype.compute.itemsize for i in reductions),
                  *(self.instructions[number].dtype.compute.itemsize for number in self.kept),
                  *(self.accesses[number].dtype.itemsize for number in self.transposed_accesses)]
-        return rows + self.turned * TREE_LANES * sum(sizes)
+        return rows + self.block_transpose * TREE_LANES * sum(sizes)
 
     @property
     def rows_together(self) -> int:
         """Rows that a transposed kernel walks together: as many as let the partial values of all reductions stay in the
         second-level cache."""
-        if self.kept or self.turned:
-            return TREE_LANES  # kept and turned values take a row of scratch per column: few rows at a time
+        if self.kept or self.block_transpose:
+            return TREE_LANES  # kept and transposed values take a row of scratch per column: few rows at a time
         return max(TREE_LANES, 2048 // max(1, sum(i.reduces for i in self.instructions)))
 
     @cached_property

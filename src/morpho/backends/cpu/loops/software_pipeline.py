@@ -147,7 +147,7 @@ def find_cut(lines: list[BodyInstruction], may_cross: Callable[[str], bool]) -> 
 
 def pipelined_loop(code: ChunkCode, step: Pass, begin: Value, end: Value, trees: Sequence[Tree] = ()) -> bool:
     """All columns from `begin` to `end`, in two stages; False when the body is not fit for it."""
-    if not is_straight(code, step):
+    if not is_straight_line(code, step):
         return False
     loop = PipelinedLoop(code, step, trees)
     if loop.cut is None:
@@ -320,7 +320,7 @@ def choose(code: ChunkCode, condition: Value, base: str, element: str, index: Va
     return name
 
 
-def is_straight(code: ChunkCode, step: Pass) -> bool:
+def is_straight_line(code: ChunkCode, step: Pass) -> bool:
     """Whether a chunk of this pass is computed without loops of its own, and lies side by side."""
     if step.kept or not (step.stores or step.reductions):
         return False

@@ -7,11 +7,12 @@ from collections.abc import Callable, Collection
 from morpho.backends.cpu.loops.loop_spec import LoopCall
 from morpho.backends.cpu.loops.sequential.scan import ScanKernel
 from morpho.backends.cpu.lowering.builder import operations
+from morpho.backends.cpu.lowering.destinations import DestinationLowering
 from morpho.backends.cpu.lowering.lower_attention import lower_attention, lower_attention_backward
 from morpho.backends.cpu.lowering.lower_control import RunsOnHost, lower_control
 from morpho.backends.cpu.lowering.lower_group import lower_body
-from morpho.backends.cpu.lowering.lower_matmul import MatmulLowering
 from morpho.backends.cpu.lowering.lower_scatter import lower_scatter
+from morpho.backends.cpu.lowering.lower_sort import lower_search, lower_sort
 from morpho.backends.cpu.lowering.split_group import split_group
 from morpho.base.dims import Size, product
 from morpho.base.target import Target
@@ -39,12 +40,13 @@ def build_program(graph: Graph, own_outputs: bool, inputs: int, target: Target, 
     return GraphLowering(graph, own_outputs, inputs, target, constants, thresholds).build(announce)
 
 
-class GraphLowering(MatmulLowering):
+class GraphLowering(DestinationLowering):
     """Walks a graph once; every kind of node has a method here, or in `lower_matmul.py`."""
 
     def __init__(self, graph: Graph, own_outputs: bool, inputs: int, target: Target, constants: Collection[int],
                  thresholds: DispatchThresholds) -> None:
         super().__init__(graph, own_outputs, inputs, target, constants, thresholds)
+        self.prepare_destinations()
         self.checked: set[tuple[int, Size]] = set()  # indices, by serial, and sizes they are less than
         self.pairs: dict[int, View] = {}  # serial of a `complex` -> its memory, of which a part may be written already
 
@@ -78,17 +80,19 @@ class GraphLowering(MatmulLowering):
             self.waiting.add(node.serial)
         else:
             self.lower(node)
+            self.lowered.add(node.serial)
 
     def lower_nodes(self) -> None:
         """The steps of every node, into the program of the lowering around."""
         for node in self.graph.nodes:
             self.lower_node(node)
 
-    def inside(self, graph: Graph, outside: set[int]) -> GraphLowering:
-        """The lowering of a body, whose steps become part of this program. Slots `outside` it are constants there."""
+    def inside(self, graph: Graph, outside: set[int], own: frozenset[int]) -> GraphLowering:
+        """The lowering of a body, whose steps become part of this program. Slots `outside` it are constants there, its
+        `own` may be written over."""
         inner = GraphLowering(graph, False, 0, self.target, self.constants, self.thresholds)
         inner.program, inner.fixed = self.program, self.fixed | outside
-        inner.looked_at = len(self.program.steps)
+        inner.looked_at, inner.own = len(self.program.steps), own
         return inner
 
     def lower_control(self, node: Node) -> None:
@@ -116,7 +120,8 @@ class GraphLowering(MatmulLowering):
                    "gemm": self.lower_gemm,
                    **dict.fromkeys(SCANS, self.lower_scan),
                    "attention": self.lower_attention, "attention_backward": self.lower_attention,
-                   "scatter": self.lower_scatter, "complex": self.lower_complex}
+                   "scatter": self.lower_scatter, "sort": self.lower_sort, "argsort": self.lower_sort,
+                   "searchsorted": self.lower_search, "complex": self.lower_complex}
         if node.op.kind == "control":
             self.lower_control(node)
             return
@@ -159,7 +164,8 @@ class GraphLowering(MatmulLowering):
         return lowered if lowered.kernel.short else None
 
     def lower_group(self, node: Node) -> None:
-        targets = [self.target_of(node, number) for number in range(len(node.outputs))]
+        place = self.destination(node)
+        targets = [place] if place is not None else [self.result_place(node, n) for n in range(len(node.outputs))]
         lowered, inputs = self.lower_windows(node, targets), []
         if lowered is None:
             inputs = [self.view(child) for child in node.inputs]
@@ -181,7 +187,7 @@ class GraphLowering(MatmulLowering):
             self.step(lower_body(part, [known[value] for value in read], [known[value] for value in made]), node,
                       joined(operations(part)))
 
-    def target_of(self, node: Node, number: int) -> View:
+    def result_place(self, node: Node, number: int) -> View:
         """Memory for a result of a group: among the pairs of complex numbers where it is one of their parts."""
         spec, users = node.outputs[number], self.graph.users
         value = next((user for user in users[node.serial] if user.op.name == "pick" and user["index"] == number), node)
@@ -207,16 +213,6 @@ class GraphLowering(MatmulLowering):
         self.copy(self.view(node.inputs[0]), target, node)
         self.views[node.serial] = [target]
 
-    def lower_concatenate(self, node: Node) -> None:
-        target = self.new_slot(node.shape, node.dtype)
-        axis, position = node["axis"], 0
-        for child in node.inputs:
-            part = View(target.slot, position * target.strides[axis], child.shape, target.strides, node.dtype)
-            if product(child.shape) != 0:
-                self.copy(self.view(child), part, node)
-            position = position + child.shape[axis]
-        self.views[node.serial] = [target]
-
     def lower_pad(self, node: Node) -> None:
         target = self.new_slot(node.shape, node.dtype)
         child = node.inputs[0]
@@ -225,18 +221,6 @@ class GraphLowering(MatmulLowering):
         for before, stride in zip(node["before"], target.strides, strict=True):
             offset = offset + before * stride
         self.copy(self.view(child), View(target.slot, offset, child.shape, target.strides, node.dtype), node)
-        self.views[node.serial] = [target]
-
-    def lower_update(self, node: Node) -> None:
-        target = self.new_slot(node.shape, node.dtype)
-        base, value = node.inputs
-        self.copy(self.number_or_place(base), target, node)
-        offset: Size = 0
-        for start, stride in zip(node["starts"], target.strides, strict=True):
-            offset = offset + start * stride
-        strides = tuple(s * step for s, step in zip(target.strides, node["steps"], strict=True))
-        if product(value.shape) != 0:
-            self.copy(self.view(value), View(target.slot, offset, value.shape, strides, node.dtype), node)
         self.views[node.serial] = [target]
 
     def lower_scan(self, node: Node) -> None:
@@ -249,6 +233,21 @@ class GraphLowering(MatmulLowering):
                                       source=strides[0], target=strides[1])
         rows = product(tuple(node.shape[d] for d in outer))
         self.add(Step(kernel, (source, target), (1,), values, rows, node.shape[axis], node.op.name, node.origin))
+        self.views[node.serial] = [target]
+
+    def lower_sort(self, node: Node) -> None:
+        source, target = self.view(node.inputs[0]), self.new_slot(node.shape, node.dtype)
+        call = lower_sort(node, source, target)
+        self.add(Step(call.kernel, (source, target), (1,), call.values, call.items, call.work, node.op.name,
+                      node.origin))
+        self.views[node.serial] = [target]
+
+    def lower_search(self, node: Node) -> None:
+        line, values = (self.view(child) for child in node.inputs)
+        target = self.new_slot(node.shape, node.dtype)
+        call = lower_search(node, line, values, target)
+        self.add(Step(call.kernel, (line, values, target), (2,), call.values, call.items, call.work, node.op.name,
+                      node.origin))
         self.views[node.serial] = [target]
 
     def lower_attention(self, node: Node) -> None:
@@ -278,9 +277,10 @@ class GraphLowering(MatmulLowering):
         if node.dtype.is_complex and node["mode"] not in ("set", "add"):
             self.lower_host(node, fallback=False)
             return
-        base = self.number_or_place(node.inputs[0])
         index, value = (self.view(child) for child in node.inputs[1:])
-        target = self.new_slot(node.shape, node.dtype)
+        taken = self.base_of(node)
+        base = self.number_or_place(node.inputs[0])
+        target = taken or self.new_slot(node.shape, node.dtype)
         self.views[node.serial] = [target]
         if node.dtype.is_complex:  # both parts go to the same place
             assert isinstance(base, View)
@@ -289,21 +289,10 @@ class GraphLowering(MatmulLowering):
         wide = target
         if node["mode"] in ("add", "mul") and node.dtype.compute is not node.dtype:
             wide = self.new_slot(target.shape, node.dtype.compute)
-        self.copy(base, wide, node)
+        if taken is None or wide is not target:
+            self.copy(base, wide, node)
         found = lower_scatter((index, value, wide), node["axis"], node["mode"])
         self.add(Step(found.kernel, (index, value, wide), (2,), found.values, found.items, found.work,
                       "scatter" if node["mode"] == "set" else f"scatter_{node['mode']}", node.origin))
         if wide is not target:
             self.copy(wide, target, node)
-
-    def number_or_place(self, node: Node) -> View | float | int | bool:
-        """What a copy begins with: the number that fills a value, which then needs no memory, or where it lies."""
-        number = self.number(node)
-        return self.view(node) if number is None else number
-
-    @staticmethod
-    def number(node: Node) -> float | int | bool | None:
-        """The number that fills a value, where it is one."""
-        while node.op.name in ("expand", "reshape", "permute", "slice"):
-            node = node.inputs[0]
-        return node["value"] if node.op.name == "constant" and not node.dtype.is_complex else None

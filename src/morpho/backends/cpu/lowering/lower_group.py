@@ -53,9 +53,9 @@ class GroupLowering(GroupBody):
         moving = len(self.operands) + sum(len(operand.guards) for operand in self.operands)
         outer_loops = outer_loops or [(1, [0] * moving)]
         inner_loops = inner_loops or [(1, [0] * moving)]
-        turned = self.turned_columns(outer_loops, inner_loops)
-        short = () if turned else self.short_extents(stores, outer_loops, inner_loops)
-        transposed = bool(short or turned) or self.is_transposed(outer_loops, inner_loops)
+        block_transpose = self.block_transpose_columns(outer_loops, inner_loops)
+        short = () if block_transpose else self.short_extents(stores, outer_loops, inner_loops)
+        transposed = bool(short or block_transpose) or self.is_transposed(outer_loops, inner_loops)
         extents = [loop[0] for loop in inner_loops]
         accesses = tuple(Access(o.kind, o.dtype, self.pattern([loop[1][n] for loop in inner_loops], extents)
                                 if o.view is not None else "none",
@@ -63,7 +63,7 @@ class GroupLowering(GroupBody):
                                 len(o.guards), constant_text(o.view.fill) if o.guards and o.view else "")
                          for n, o in enumerate(self.operands))
         kernel = LoopKernel(len(outer_loops), len(inner_loops), accesses, tuple(self.instructions), stores, transposed,
-                            short=short, turned=turned).with_halves_as_bits
+                            short=short, block_transpose=block_transpose).with_halves_as_bits
         values = self.numbers(kernel, outer_loops, inner_loops)
         places = tuple(o.view if o.kind != "index" else None for o in self.operands)
         kernel = with_pairs(kernel, places, inner_loops[-1][1])
@@ -134,9 +134,9 @@ class GroupLowering(GroupBody):
         """An operand's step along rows side by side; every second element has a load of its own in short kernels."""
         return "second" if short and stride == 2 and operand.kind == "load" else self.pattern([stride])
 
-    def turned_columns(self, outer: list[tuple[Size, list[Size]]], inner: list[tuple[Size, list[Size]]]) -> int:
-        """Room for the columns of rows that are so short that it pays to turn blocks of them, for lanes along the rows;
-        0 for others."""
+    def block_transpose_columns(self, outer: list[tuple[Size, list[Size]]],
+                                inner: list[tuple[Size, list[Size]]]) -> int:
+        """Columns of rows so short that transposing blocks of them pays, so that lanes run along the rows; else 0."""
         (columns, steps), (rows, strides) = inner[-1], outer[-1]
         if not self.axes or self.columns or len(inner) > 1:  # parts of products find their columns as they are
             return 0

@@ -89,9 +89,9 @@ class PackCode:
             self.headers(line, record, first + number)
             lines.append(e.load(e.offset(line, "i8", self.header_bytes), "i8", self.span, 1))
         pairs = [self.as_elements(self.interleaved(lines[i], lines[i + 1]), "i16") for i in (0, 2)]
-        turned = self.as_elements(self.interleaved(*pairs), "i32")
+        words = self.as_elements(self.interleaved(*pairs), "i32")
         for number in range(self.span):
-            e.store(e.assign(f"extractelement {turned.type} {turned.name}, i64 {number}", "i32", 1),
+            e.store(e.assign(f"extractelement {words.type} {words.name}, i64 {number}", "i32", 1),
                     self.code(record, first, number), 1)
 
     def interleaved(self, a: Value, b: Value) -> Value:

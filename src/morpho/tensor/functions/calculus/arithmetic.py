@@ -7,6 +7,7 @@ from typing import Any
 
 from morpho.base.dtypes import bool_
 from morpho.base.errors import DTypeError, fail
+from morpho.ir.node import build
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import reduce
@@ -59,6 +60,19 @@ def fmod(x1: Any, x2: Any, /) -> Tensor:
         return rest
     other = ew.logical_and(ew.not_equal(rest, 0), ew.not_equal(ew.less(rest, 0), ew.less(a, 0)))
     return ew.where(other, rest - b, rest)
+
+
+def lcm(x1: Any, x2: Any, /) -> Tensor:
+    """The least common multiple, never negative; of 0 and x it is 0.
+
+    >>> mo.lcm([4, 0], [6, 5]).tolist()
+    [12, 0]
+    """
+    a, b = _pair("lcm", x1, x2)
+    if not a.dtype.is_integer:
+        raise fail(DTypeError, "lcm", f"dtype {a.dtype} is not an integer", "convert with astype")
+    divisor = Tensor.of_node(build("gcd", a.node, b.node))
+    return ew.multiply(ew.floor_divide(ew.abs(a), divisor), ew.abs(b))
 
 
 def lerp(a: Any, b: Any, weight: Any, /) -> Tensor:

@@ -37,7 +37,7 @@ def batch_norm(x: Any, mean: Any, variance: Any, weight: Any = None, bias: Any =
 def batch_norm_training(x: Any, weight: Any = None, bias: Any = None,
                         eps: float = 1e-5) -> tuple[Tensor, Tensor, Tensor]:
     """x normalised per channel, axis 1, by its own mean and variance, times `weight` plus `bias` where given; and these
-    two, for running averages. The variance divides by the number of elements.
+    two, for running averages, of half floats in float32. The variance divides by the number of elements.
 
     >>> import morpho as mo
     >>> y, mean, variance = mo.batch_norm_training(mo.asarray([[1.0], [3.0]]), eps=0.0)
@@ -63,8 +63,8 @@ def batch_norm_training(x: Any, weight: Any = None, bias: Any = None,
     if "bias" in given:
         normal = add(normal, _along(given["bias"], wide))
     channels = (node.shape[1],)
-    return (Tensor.of_node(cast(normal, node.dtype)), Tensor.of_node(cast(reshape(mean, channels), node.dtype)),
-            Tensor.of_node(cast(reshape(variance, channels), node.dtype)))
+    return (Tensor.of_node(cast(normal, node.dtype)), Tensor.of_node(reshape(mean, channels)),
+            Tensor.of_node(reshape(variance, channels)))
 
 
 def _operands(name: str, x: Any, *others: Any) -> tuple[Node, list[Node]]:

@@ -22,32 +22,40 @@ from morpho.tensor.functions.neural.spatial import (
     padding_widths,
     per_axis,
 )
+from morpho.tensor.functions.neural.windows import pooled_max, pooled_mean
 from morpho.tensor.operands import as_node
 
 
-def max_pool1d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0, dilation: Any = 1) -> Tensor:
+def max_pool1d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+               ceil_mode: bool = False, return_indices: bool = False) -> Any:
     """The largest element of each window of lines x[N, C, L]; see `max_pool2d`.
 
     >>> import morpho as mo
     >>> mo.max_pool1d(mo.asarray([[[1.0, 3.0, 2.0, 0.0]]]), 2).numpy()
     array([[[3., 2.]]], dtype=float32)
     """
+    if ceil_mode or return_indices:
+        return pooled_max("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
     return _max_pool("max_pool1d", 1, x, kernel_size, stride, padding, dilation)
 
 
-def max_pool2d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0, dilation: Any = 1) -> Tensor:
+def max_pool2d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+               ceil_mode: bool = False, return_indices: bool = False) -> Any:
     """The largest element of each window of images x[N, C, H, W]; NaN wins, padding never does. `stride` is the size of
-    the window unless given; the gradient is shared evenly among equal largest elements.
+    the window unless given; the gradient is shared evenly among equal largest elements. With `ceil_mode` a last window
+    may reach over the end; with `return_indices` places come along, in each channel read as a vector.
 
     >>> import morpho as mo
     >>> mo.max_pool2d(mo.reshape(mo.arange(16.0), (1, 1, 4, 4)), 2).numpy()[0, 0]
     array([[ 5.,  7.],
            [13., 15.]], dtype=float32)
     """
+    if ceil_mode or return_indices:
+        return pooled_max("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
     return _max_pool("max_pool2d", 2, x, kernel_size, stride, padding, dilation)
 
 
-def avg_pool1d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0,
+def avg_pool1d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                count_include_pad: bool = True) -> Tensor:
     """The mean of each window of lines x[N, C, L]; see `avg_pool2d`.
 
@@ -55,10 +63,12 @@ def avg_pool1d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any 
     >>> mo.avg_pool1d(mo.asarray([[[1.0, 3.0, 2.0, 0.0]]]), 2).numpy()
     array([[[2., 1.]]], dtype=float32)
     """
+    if ceil_mode:
+        return pooled_mean("avg_pool1d", 1, x, kernel_size, stride, padding, ceil_mode, count_include_pad)
     return _avg_pool("avg_pool1d", 1, x, kernel_size, stride, padding, count_include_pad)
 
 
-def avg_pool2d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0,
+def avg_pool2d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                count_include_pad: bool = True) -> Tensor:
     """The mean of each window of images x[N, C, H, W]. `stride` is the size of the window unless given; zeros of the
     padding count as elements unless `count_include_pad=False`.
@@ -67,6 +77,8 @@ def avg_pool2d(x: Any, /, kernel_size: Any, *, stride: Any = None, padding: Any 
     >>> mo.avg_pool2d(mo.ones((1, 1, 2, 2)), 2, stride=1, padding=1, count_include_pad=False).numpy()[0, 0, 0]
     array([1., 1., 1.], dtype=float32)
     """
+    if ceil_mode:
+        return pooled_mean("avg_pool2d", 2, x, kernel_size, stride, padding, ceil_mode, count_include_pad)
     return _avg_pool("avg_pool2d", 2, x, kernel_size, stride, padding, count_include_pad)
 
 

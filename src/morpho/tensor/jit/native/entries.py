@@ -20,7 +20,7 @@ from morpho.ir.op import listeners as registry_listeners
 
 
 class Tables(Protocol):
-    """What the entries set of the tables of one signature (`signature_tables.Served`)."""
+    """What the entries set of the tables of one signature (`SignatureTables`)."""
 
     serves: settings.Settings | None
     is_right: bool

@@ -1,4 +1,4 @@
-"""A compiled function's native entry: the signatures that it serves, each by tables of its own."""
+"""The native entry of a compiled function: a chain of signature tables, one per specialisation it serves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from morpho.runtime.plans import evaluate as evaluation
 from morpho.runtime.plans.faults import index_fault
 from morpho.tensor.jit import constants
 from morpho.tensor.jit.native.entries import entries
-from morpho.tensor.jit.native.signature_tables import Served
+from morpho.tensor.jit.native.signature_tables import SignatureTables
 from morpho.tensor.jit.specialise import Specialisation
 
 MOST_KEPT_BYTES = 1 << 30  # a larger workspace is acquired call by call, through Python
@@ -41,7 +41,7 @@ class NativeEntry(ctypes.Structure):
         self.retired: Any = None  # memory a call in another thread may still read
         self.lock = threading.RLock()
         self.common = (ctypes.c_int64 * int(CommonField.SIZE))()
-        self.served: list[Served] = []
+        self.served: list[SignatureTables] = []
         self._fault_bound = self._fault
         self._last: Specialisation | None = None  # of the calls through Python
         self.context = self._another().address
@@ -66,9 +66,9 @@ class NativeEntry(ctypes.Structure):
         """Whether the entry serves a call now, in this thread or another."""
         return any(chosen.is_busy for chosen in list(self.specialisations.values()))
 
-    def _another(self) -> Served:
+    def _another(self) -> SignatureTables:
         """Tables for one more signature, at the end of the chain."""
-        made = Served(self.through_python, self._fault_bound, ctypes.addressof(self.common))
+        made = SignatureTables(self.through_python, self._fault_bound, ctypes.addressof(self.common))
         if self.served:
             self.served[-1].words[ContextField.NEXT] = made.address
         self.served.append(made)
@@ -113,7 +113,7 @@ class NativeEntry(ctypes.Structure):
         found.fill(chosen, fixed)
         entries.start(found, generation)
 
-    def _free(self) -> Served:
+    def _free(self) -> SignatureTables:
         """Tables that no signature has yet, or those that were filled longest ago."""
         for one in self.served:
             if one.chosen is None:

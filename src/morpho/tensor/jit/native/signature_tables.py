@@ -27,7 +27,7 @@ _OUT = sys.intern("out")
 _fills = itertools.count()
 
 
-class Served:
+class SignatureTables:
     """The tables of one signature of a compiled function, and the arena of its calls."""
 
     def __init__(self, through_python: Callable[..., Any], fault: Callable[..., Any], common: int) -> None:

@@ -21,6 +21,7 @@ from morpho.backends.cpu.codegen.vector_math.activations import (
 )
 from morpho.backends.cpu.codegen.vector_math.error_function import erf, erfc
 from morpho.backends.cpu.codegen.vector_math.exponential import exp, exp2, expm1
+from morpho.backends.cpu.codegen.vector_math.formulas import SPECIAL
 from morpho.backends.cpu.codegen.vector_math.hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
 from morpho.backends.cpu.codegen.vector_math.inverse_trigonometric import acos, asin, atan, atan2
 from morpho.backends.cpu.codegen.vector_math.logarithm import log, log1p, log2, log10
@@ -67,14 +68,13 @@ TWO_ARGUMENTS: dict[str, Callable[..., Value]] = {
     "floor_divide": floor_divide,
     "nextafter": nextafter,
 }
-FUNCTIONS: dict[str, Callable[..., Value]] = {**ONE_ARGUMENT, **TWO_ARGUMENTS}
+FUNCTIONS: dict[str, Callable[..., Value]] = {**ONE_ARGUMENT, **TWO_ARGUMENTS, **SPECIAL}
 
 # These are by tables in float32 (`piecewise.py`).
 BY_TABLE = frozenset({"gelu", "gelu_slope"})
 # Rare arguments of these take a way of their own, most of them one by one; those of `BY_TABLE` in float32 only.
-WITH_RARE_ARGUMENTS = frozenset({"gelu", "gelu_slope", "sin", "cos", "tan", "remainder", "floor_divide"})
-
-
+WITH_RARE_ARGUMENTS = frozenset({"gelu", "gelu_slope", "sin", "cos", "tan", "remainder", "floor_divide", "gcd",
+                                 *SPECIAL})
 
 def is_by_table(name: str, element: str) -> bool:
     """Whether a function of floats or doubles is looked up."""
@@ -86,5 +86,5 @@ def has_branches(name: str, element: str) -> bool:
     return name in WITH_RARE_ARGUMENTS and (name not in BY_TABLE or is_by_table(name, element))
 
 
-__all__ = ["BY_TABLE", "FUNCTIONS", "ONE_ARGUMENT", "TWO_ARGUMENTS", "WITH_RARE_ARGUMENTS", "has_branches",
+__all__ = ["BY_TABLE", "FUNCTIONS", "ONE_ARGUMENT", "SPECIAL", "TWO_ARGUMENTS", "WITH_RARE_ARGUMENTS", "has_branches",
            "is_by_table"]

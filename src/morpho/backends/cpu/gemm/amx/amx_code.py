@@ -123,7 +123,7 @@ class TileRowPacker:
             if self.left == "columns":
                 done = e.select(e.icmp("eq", rows, SIDE), whole, done)
                 with e.loop(0, done, self.block) as loop:
-                    self.turned_tile(loop.index)
+                    self.transposed_tile(loop.index)
             with e.loop(done, count) as down, e.loop(0, rows) as loop:
                 self.one(loop.index, down.index)
         return self.function.text()
@@ -150,8 +150,8 @@ class TileRowPacker:
         with e.loop(whole, self.function.number("%count")) as loop:
             self.one(row, loop.index)
 
-    def turned_tile(self, k: Value) -> None:
-        """16 rows that lie side by side: groups of k are joined, then turned."""
+    def transposed_tile(self, k: Value) -> None:
+        """16 rows that lie side by side: groups of k are joined, then transposed."""
         e = self.e
         lines = [joined(e, [e.load(self.source(0, k + (g * self.group + j)), self.memory, SIDE)
                             for j in range(self.group)]) for g in range(SIDE)]

@@ -85,8 +85,8 @@ class PackCode(PanelCode):
                 lines = [e.load(self.place(loop.index, c), self.memory, 4) for c in range(width)]
                 target = e.offset(self.target, self.memory, loop.index * width)
                 for start in range(0, width, 4):
-                    for number, turned in enumerate(transpose(e, lines[start:start + 4])):
-                        e.store(turned, e.offset(target, self.memory, number * width + start))
+                    for number, column in enumerate(transpose(e, lines[start:start + 4])):
+                        e.store(column, e.offset(target, self.memory, number * width + start))
         with e.loop(done, v["k"]) as loop:
             target = e.offset(self.target, self.memory, loop.index * width)
             if self.kernel.right == "columns" and self.vectors:

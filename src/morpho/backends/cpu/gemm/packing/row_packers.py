@@ -19,7 +19,7 @@ class RowPacker:
         self.function = Function(f"pack{height}", self.ARGUMENTS, 4, isa)
         self.e, self.vectors = self.function.e, isa.vector_bits > 0
         self.memory, self.element = scalars.memory_type(kernel.dtype), sum_type(kernel.dtype)
-        self.by_eights = isa.vector_bits >= 8 * BITS[self.element]  # two fours turned at once
+        self.by_eights = isa.vector_bits >= 8 * BITS[self.element]  # two 4 x 4 transposes at once
 
     def write(self) -> str:
         e, count = self.e, self.function.number("%count")
@@ -49,7 +49,7 @@ class RowPacker:
             e.store(value, e.offset("%target", self.element, k * self.height + row))
 
     def four(self, k: Value) -> None:
-        """Four values of k of every row, turned so that rows lie side by side."""
+        """Four values of k of every row, transposed so that rows lie side by side."""
         e, height = self.e, self.height
         lines = [scalars.from_memory(e, e.load(self.source(row, k), self.memory, 4), self.dtype)
                  for row in range(height)]
@@ -59,13 +59,13 @@ class RowPacker:
             return
         if height == 8 and self.by_eights:
             lines = [pick(e, lines[row], lines[row + 4], range(8)) for row in range(4)]
-            for number, turned in enumerate(transpose(e, lines)):
-                e.store(turned, e.offset(target, self.element, number * height))
+            for number, column in enumerate(transpose(e, lines)):
+                e.store(column, e.offset(target, self.element, number * height))
             return
         group = min(4, height)
         for start in range(0, height, group):
-            for number, turned in enumerate(transpose(e, lines[start:start + group])):
-                e.store(turned, e.offset(target, self.element, number * height + start))
+            for number, column in enumerate(transpose(e, lines[start:start + group])):
+                e.store(column, e.offset(target, self.element, number * height + start))
 
 
 class ColumnPacker:

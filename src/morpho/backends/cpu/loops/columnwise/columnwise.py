@@ -29,9 +29,9 @@ class WideTree:
         self.code, self.number, self.input = code, number, instruction.inputs[0]
         self.name, self.dtype = instruction.name.removeprefix("reduce_"), instruction.dtype
         self.type = lane_type(self.dtype)
-        turned = code.kernel.turned
-        self.partials = code.array(turned or TREE_LANES, self.type if turned else "i64")
-        self.stack = "" if turned else code.array(LEVELS)
+        columns = code.kernel.block_transpose
+        self.partials = code.array(columns or TREE_LANES, self.type if columns else "i64")
+        self.stack = "" if columns else code.array(LEVELS)
         self.result = code.arrays[number]
 
     def line(self, number: Value) -> str:
@@ -142,7 +142,7 @@ class ColumnwiseCode(ColumnwiseMoves):
             with e.loop(self.begin, self.end) as loop:
                 self.column(step, [loop.index], [], fresh=False)
             return
-        if self.kernel.turned:  # each partial has one element at most
+        if self.kernel.block_transpose:  # each partial has one element at most
             with e.loop(self.begin, self.end) as loop:
                 self.column(step, [loop.index], trees, fresh=True)
             for tree in trees:
@@ -218,11 +218,11 @@ class ColumnwiseCode(ColumnwiseMoves):
             self.each_chunk(body)
 
     def is_in_scratch(self, step: Pass) -> bool:
-        """Whether a pass reads and writes turned blocks, and numbers of all rows, alone."""
+        """Whether a pass reads and writes transposed blocks, and numbers of all rows, alone."""
         loads = [self.kernel.instructions[n] for n in step.needed if n not in step.kept]
         used = {store.access for store in step.stores} | {i.access for i in loads if i.name == "load"}
         fixed = {n for n, access in enumerate(self.kernel.accesses) if access.across == "zero"}
-        return bool(self.kernel.turned) and used <= self.blocks.keys() | fixed
+        return bool(self.kernel.block_transpose) and used <= self.blocks.keys() | fixed
 
     def operand(self, number: int, values: dict[int, Value]) -> Value:
         return values[number] if number in values else self.row_operand(number)

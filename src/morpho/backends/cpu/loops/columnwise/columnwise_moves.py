@@ -21,7 +21,7 @@ class ColumnwiseMoves(LoopCode):
         self.most = kernel.rows_together  # rows of one stretch
         self.used = 0  # bytes of fixed scratch given out
         self.arrays: dict[int, str] = {}
-        self.blocks: dict[int, str] = {}  # access -> its turned block of rows
+        self.blocks: dict[int, str] = {}  # access -> its transposed block of rows
 
     def _lay_out_scratch(self) -> None:
         """Fixed arrays first, then `TREE_LANES` elements per column of every kept value; few columns are fixed, too."""
@@ -29,10 +29,10 @@ class ColumnwiseMoves(LoopCode):
         base = e.offset("%scratch", "i8", kernel.scratch_bytes)
         padded = (self.end + (TREE_LANES - 1)) & -TREE_LANES
         for position, number in enumerate(kernel.kept):
-            self.kept[number] = self.array(kernel.turned, self.kept_type(number)) if kernel.turned else \
-                e.offset(base, "i8", padded * (8 * TREE_LANES * position))
+            self.kept[number] = (self.array(kernel.block_transpose, self.kept_type(number)) if kernel.block_transpose
+                                 else e.offset(base, "i8", padded * (8 * TREE_LANES * position)))
         for number in kernel.transposed_accesses:
-            self.blocks[number] = self.array(kernel.turned, scalars.memory_type(kernel.accesses[number].dtype))
+            self.blocks[number] = self.array(kernel.block_transpose, scalars.memory_type(kernel.accesses[number].dtype))
         rows = [n for n, i in enumerate(kernel.instructions) if not i.full and i.name != "constant"]
         self.arrays = {number: self.array(1) for number in rows}
 
@@ -127,7 +127,7 @@ class ColumnwiseMoves(LoopCode):
             self.rows[number] = e.icmp("ne", value, 0) if instruction.dtype is bool_ else value
         return self.rows[number]
 
-    # -- turned blocks of rows -----------------------------------------------------------------------------------------
+    # -- transposed blocks of rows -------------------------------------------------------------------------------------
     def place_row(self, coordinates: list[Value], offsets: list[Value] | None = None) -> None:
         super().place_row(coordinates, offsets)
         for number, block in self.blocks.items():
@@ -136,7 +136,7 @@ class ColumnwiseMoves(LoopCode):
                           self.end)
 
     def put_back(self) -> None:
-        """What was written to turned blocks goes to its rows."""
+        """What was written to transposed blocks goes to its rows."""
         for number, block in self.blocks.items():
             if self.kernel.accesses[number].kind == "store":
                 self.turn(number, (block, TREE_LANES), (self.pointers[number], self.across(number)), self.end,

@@ -1,0 +1,1 @@
+"""Sorting lines: by radix, stable and with indices, and values alone by merging in vector registers."""

@@ -1,0 +1,74 @@
+"""The arithmetic of formulas on NumPy's arrays of float64. `Lanes` of the CPU backend is the same on registers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+Array = Any
+
+
+class Arrays:
+    """What a formula may use beside the operators + - * / of its values."""
+
+    exp, log, log1p, expm1, sin, cos = np.exp, np.log, np.log1p, np.expm1, np.sin, np.cos
+    sqrt, absolute, floor, round, copysign = np.sqrt, np.abs, np.floor, np.rint, np.copysign
+    maximum, minimum, less, equal, pow = np.fmax, np.fmin, np.less, np.equal, np.power
+    both, either, isnan, where = np.logical_and, np.logical_or, np.isnan, staticmethod(np.where)
+    erf = staticmethod(np.vectorize(math.erf, otypes=[np.float64]))
+    erfc = staticmethod(np.vectorize(math.erfc, otypes=[np.float64]))
+
+    def constant(self, value: float, like: Array) -> Array:
+        return np.full(np.shape(like), value, np.float64)
+
+    def polynomial(self, x: Array, coefficients: Sequence[float]) -> Array:
+        """From the highest power down."""
+        result = self.constant(coefficients[0], x)
+        for coefficient in coefficients[1:]:
+            result = result * x + coefficient
+        return result
+
+    def square_error(self, x: Array, square: Array) -> Array:
+        """x * x less its rounded value, exactly where nothing overflows."""
+        big = x * 134217729.0
+        high = big - (big - x)
+        low = x - high
+        return ((high * high - square) + 2 * high * low) + low * low
+
+    def repeat(self, most: int, state: Sequence[Array], step: Callable[..., Sequence[Array]],
+               going: Callable[..., Array]) -> Sequence[Array]:
+        """`state = step(n, *state)` for n = 1, 2, ..., at most so often, while `going(*state)` holds; each element
+        stops by itself, so that its value does not depend on those beside it."""
+        state = tuple(state)
+        with np.errstate(all="ignore"):
+            for number in range(1, most + 1):
+                on = going(*state)
+                if not np.any(on):
+                    break
+                news = step(float(number), *state)
+                state = tuple(np.where(on, new, old) for new, old in zip(news, state, strict=True))
+        return state
+
+
+def chebyshev(m: Any, t: Any, coefficients: Sequence[float]) -> Any:
+    """A sum of Chebyshev polynomials of t, from the highest down, by Clenshaw's rule."""
+    twice = t + t
+    before, now = m.constant(0.0, t), m.constant(coefficients[0], t)
+    for coefficient in coefficients[1:-1]:
+        before, now = now, twice * now - before + coefficient
+    return t * now - before + coefficients[-1]
+
+
+def reference(formula: Callable[..., Array]) -> Callable[..., Array]:
+    """A formula as the meaning of an op: in float64, rounded once."""
+
+    def call(attributes: Any, *arrays: Array) -> Array:
+        dtype = np.asarray(arrays[0]).dtype
+        with np.errstate(all="ignore"):
+            found = formula(Arrays(), *[np.asarray(x, np.float64) for x in arrays])
+        return np.asarray(found).astype(dtype)
+
+    return call

@@ -1,0 +1,188 @@
+"""Single operations on values that are there: found by layout, run by the native entry of compiled functions.
+
+`x + 1` builds no node where x is realised and nobody traces or differentiates: it is a `Pending` operation, which
+becomes one when it is part of a larger expression, and which runs, when its value is asked for, as a compiled function
+of that operation for these layouts. The first times an operation is met it goes the usual way; what comes back often is
+worth a function of its own. Nothing here changes a value, only what finding the code costs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from morpho.backends.cpu.driver.layout import pack_record
+from morpho.base import settings
+from morpho.base.dtypes import DType, bool_, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64
+from morpho.ir.node import Node
+from morpho.ir.op import Spec
+from morpho.runtime.memory.pool import pool
+from morpho.tensor.autodiff.grad_mode import tracing
+
+OFTEN = 3  # times an operation is met before it gets a function of its own
+MOST = 512  # such functions
+SMALL = {float32: "<f", float64: "<d", int64: "<q", int32: "<i"}  # dtypes of numbers that are put into memory here
+LARGEST = {float32: 3e38, float64: float("inf"), int64: 1 << 62, int32: 1 << 30}
+READ: dict[DType, Any] = {
+    float32: ctypes.c_float, float64: ctypes.c_double, int64: ctypes.c_int64, int32: ctypes.c_int32,
+    int16: ctypes.c_int16, int8: ctypes.c_int8, uint64: ctypes.c_uint64, uint32: ctypes.c_uint32,
+    uint16: ctypes.c_uint16, uint8: ctypes.c_uint8, bool_: ctypes.c_bool}
+
+_met: dict[Any, int] = {}
+_entries: dict[Any, tuple[Callable[..., Any], Spec]] = {}
+_compile: list[Callable[..., Any]] = []  # `mo.compile`, told by the floor above
+
+
+def set_compile(function: Callable[..., Any]) -> None:
+    """Say how a function is compiled."""
+    _compile[:] = [function]
+
+
+def is_quiet() -> bool:
+    """Whether nothing but values is asked for: no settings of a block, no trace, no transformation."""
+    return (settings.current.get() is None and tracing.current is None and not tracing.transformed
+            and not tracing.batched and not tracing.gradients_off and settings.is_usual())
+
+
+def is_plain(x: Any) -> bool:
+    """Whether a tensor is realised in the CPU's memory and has no gradient to collect."""
+    return x._layout is not None and x._record is not None and getattr(x, "_track", None) is None
+
+
+class Pending:
+    """An operation on realised values that no node stands for yet. It holds their memory, not their tensors: what is
+    assigned to those later does not change it."""
+
+    __slots__ = ("build", "device", "entry", "operands", "outputs")
+
+    def __init__(self, build: Callable[..., Any], operands: tuple[Any, ...], entry: tuple[Any, Spec]) -> None:
+        self.build, self.operands, self.device = build, operands, ""
+        self.entry, self.outputs = entry[0], (entry[1],)
+
+    def arguments(self, of_number: Callable[[Any, DType], Any]) -> list[Any]:
+        """The operands as tensors of this call's own."""
+        kind = self.operands[0][0]
+        found = []
+        for operand in self.operands:
+            if len(operand) == 2:
+                found.append(of_number(*operand))
+                continue
+            _, storage, layout, record = operand
+            made = object.__new__(kind)
+            made._node, made._record, made._storage, made._layout, made._track = None, record, storage, layout, None
+            found.append(made)
+        return found
+
+    def node(self) -> Node:
+        """The operation as a node."""
+        return self.build(*self.arguments(lambda value, dtype: value)).node  # type: ignore[no-any-return]
+
+    def run(self) -> Any:
+        """The value, as a tensor."""
+        kind = self.operands[0][0]
+        return self.entry(*self.arguments(lambda value, dtype: number_tensor(kind, value, dtype)))
+
+
+def pending(name: str, build: Callable[..., Any], x: Any, other: Any = None) -> Pending | None:
+    """The operation on a realised tensor, and another or a number, once it was met often; None for anything else."""
+    if not is_plain(x) or not is_quiet():
+        return None
+    address, shape, strides, dtype, _ = x._layout
+    if other is None:
+        key: Any = (name, shape, strides, dtype)
+        operands: tuple[Any, ...] = ((type(x), x._storage, x._layout, x._record),)
+    elif type(other) is type(x):
+        if not is_plain(other):
+            return None
+        key = (name, shape, strides, dtype, *other._layout[1:4])
+        operands = tuple((type(one), one._storage, one._layout, one._record) for one in (x, other))
+    else:
+        if not _fits(other, dtype):
+            return None
+        key = (name, shape, strides, dtype, None)
+        operands = ((type(x), x._storage, x._layout, x._record), (other, dtype))
+    entry = _entries.get(key)
+    if entry is None:
+        entry = _found(key, build, x, other)
+        if entry is None:
+            return None
+    return Pending(build, operands, entry)
+
+
+def _fits(value: Any, dtype: DType) -> bool:
+    """Whether a Python number takes this dtype beside a tensor of it, as it is."""
+    kind = type(value)
+    if dtype not in SMALL or not (kind is int or (kind is float and dtype.is_float)):
+        return False
+    return bool(-LARGEST[dtype] <= value <= LARGEST[dtype])
+
+
+def _found(key: Any, build: Callable[..., Any], x: Any, other: Any) -> tuple[Callable[..., Any], Spec] | None:
+    """A function of its own for an operation that was met often."""
+    count = _met.get(key, 0) + 1
+    if count < OFTEN or not _compile:
+        if len(_met) > 16 * MOST:
+            _met.clear()
+        _met[key] = count
+        return None
+    made = build(x, other) if other is not None else build(x)
+    if len(_entries) >= MOST:
+        _entries.clear()
+    unary = other is None
+    function = _compile[0](lambda x: build(x)) if unary else _compile[0](lambda x, other: build(x, other))
+    entry = _entries[key] = (function, Spec(made.shape, made.dtype))
+    return entry
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+def number_tensor(kind: type, value: Any, dtype: DType) -> Any:
+    """A number in memory."""
+    block = pool().acquire(8)
+    ctypes.memmove(block.address, struct.pack(SMALL[dtype], value), dtype.itemsize)
+    made = object.__new__(kind)
+    made._node = made._track = None
+    made._storage, made._layout = block, (block.address, (), (), dtype, True)
+    made._record = pack_record(block.address, 1, dtype, (), ())
+    return made
+
+
+def row(x: Any, number: int) -> Any:
+    """x[number] of a realised tensor: a view that needs no program; None where the usual way is to be gone."""
+    if not is_plain(x) or not is_quiet():
+        return None
+    address, shape, strides, dtype, writable = x._layout
+    if not shape or not -shape[0] <= number < shape[0]:
+        return None
+    start = address + (number % shape[0]) * strides[0] * dtype.itemsize
+    return _view(x, start, shape[1:], strides[1:], dtype, writable)
+
+
+def rows(x: Any) -> list[Any] | None:
+    """All rows of a realised tensor as views."""
+    if not is_plain(x) or not is_quiet() or not x._layout[1]:
+        return None
+    address, shape, strides, dtype, writable = x._layout
+    step, inner, inner_strides = strides[0] * dtype.itemsize, shape[1:], strides[1:]
+    return [_view(x, address + number * step, inner, inner_strides, dtype, writable) for number in range(shape[0])]
+
+
+def _view(x: Any, address: int, shape: Any, strides: Any, dtype: DType, writable: bool) -> Any:
+    made = object.__new__(type(x))
+    made._node = made._track = None
+    made._storage, made._layout = x._storage, (address, shape, strides, dtype, writable)
+    made._record = pack_record(address, int(writable), dtype, shape, strides)
+    return made
+
+
+def item(x: Any) -> Any:
+    """The only element of a realised tensor as a Python number, or None where the usual way is to be gone."""
+    layout = x._layout
+    if layout is None or x._record is None or tracing.transformed:
+        return None
+    read = READ.get(layout[3])
+    for size in layout[1]:
+        if size != 1:
+            return None
+    return None if read is None else read.from_address(layout[0]).value

@@ -1,0 +1,169 @@
+"""Updates of regions: values as if every assignment made a new array, memory as if it did not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import morpho as mo
+
+
+def kernels(run: Any) -> list[str]:
+    return [line for line in run.explain().splitlines() if " kernel " in line]
+
+
+def equal(found: Any, wanted: np.ndarray) -> None:
+    assert found.numpy().tobytes() == np.ascontiguousarray(wanted).tobytes(), (found.numpy(), wanted)
+
+
+def test_a_sweep_of_a_stencil_is_one_kernel(rng: np.random.Generator) -> None:
+    def sweep(i: Any, arrays: Any) -> Any:
+        a, b = arrays
+        b[1:-1, 1:-1] = 0.25 * (a[1:-1, :-2] + a[1:-1, 2:] + a[:-2, 1:-1] + a[2:, 1:-1])
+        a[1:-1, 1:-1] = 0.25 * (b[1:-1, :-2] + b[1:-1, 2:] + b[:-2, 1:-1] + b[2:, 1:-1])
+        return a, b
+
+    run = mo.compile(lambda a, b: mo.fori_loop(0, 5, sweep, (a, b)))
+    a, b = rng.random((40, 30)), rng.random((40, 30))
+    given = mo.asarray(a), mo.asarray(b)
+    found = run(*given)
+    for _ in range(5):
+        a, b = a.copy(), b.copy()
+        b[1:-1, 1:-1] = 0.25 * (a[1:-1, :-2] + a[1:-1, 2:] + a[:-2, 1:-1] + a[2:, 1:-1])
+        a[1:-1, 1:-1] = 0.25 * (b[1:-1, :-2] + b[1:-1, 2:] + b[:-2, 1:-1] + b[2:, 1:-1])
+    equal(found[0], a)
+    equal(found[1], b)
+    assert len(kernels(run)) == 4  # two copies of the arguments, and the sweeps
+
+
+def test_what_is_added_to_a_slice_is_one_kernel(rng: np.random.Generator) -> None:
+    def add(i: Any, x: mo.Tensor) -> mo.Tensor:
+        x[10:-10] += x[10:-10] * 0.5
+        return x
+
+    run = mo.compile(lambda x: mo.fori_loop(0, 3, add, x))
+    x = rng.random(4000)
+    found = run(mo.asarray(x))
+    for _ in range(3):
+        x[10:-10] += x[10:-10] * 0.5
+    equal(found, x)
+    assert len(kernels(run)) == 2
+
+
+@pytest.mark.parametrize("shift", [1, -1, 3])
+def test_a_region_given_elements_of_the_same_value(shift: int, rng: np.random.Generator) -> None:
+    def move(i: Any, x: mo.Tensor) -> mo.Tensor:
+        if shift > 0:
+            x[shift:] = x[:-shift]
+        else:
+            x[:shift] = x[-shift:]
+        return x
+
+    x = rng.random(3000)
+    found = mo.compile(lambda x: mo.fori_loop(0, 4, move, x * 1.0))(mo.asarray(x))
+    for _ in range(4):
+        if shift > 0:
+            x[shift:] = x[:-shift].copy()
+        else:
+            x[:shift] = x[-shift:].copy()
+    equal(found, x)
+
+
+def test_the_old_value_stays_where_it_is_wanted(rng: np.random.Generator) -> None:
+    def both(x: mo.Tensor) -> Any:
+        old = x * 2.0
+        new = old[:]
+        new[3:7] = x[3:7]
+        return old, new, old.sum()
+
+    x = rng.random(50)
+    old, new, total = mo.compile(both)(mo.asarray(x))
+    changed = 2 * x
+    changed[3:7] = x[3:7]
+    equal(old, 2 * x)
+    equal(new, changed)
+    np.testing.assert_allclose(total.item(), (2 * x).sum())
+
+
+def test_arguments_are_not_written(rng: np.random.Generator) -> None:
+    def change(x: mo.Tensor) -> mo.Tensor:
+        x[0] = 5.0
+        return x
+
+    x = mo.asarray(rng.random(4))
+    before = x.numpy().copy()
+    assert mo.compile(change)(x)[0].item() == 5.0
+    equal(x, before)
+
+
+def test_elements_by_index_inside_a_loop(rng: np.random.Generator) -> None:
+    def put(i: mo.Tensor, x: mo.Tensor) -> mo.Tensor:
+        return mo.scatter(x, mo.reshape(i, (1,)), mo.reshape(mo.take(x, i - 1, axis=0) * 1.5 + 1, (1,)))
+
+    run = mo.compile(lambda x: mo.fori_loop(1, 200, put, x))
+    x = rng.random(200)
+    found = run(mo.asarray(x))
+    for i in range(1, 200):
+        x[i] = x[i - 1] * 1.5 + 1
+    np.testing.assert_allclose(found.numpy(), x, rtol=1e-12)
+
+
+def test_parts_are_computed_where_they_lie(rng: np.random.Generator) -> None:
+    run = mo.compile(lambda x, y: (mo.concat([mo.sin(x), y * 2, x], axis=1), mo.stack([x + y, x - y])))
+    x, y = rng.random((5, 40)), rng.random((5, 40))
+    joined, stacked = run(mo.asarray(x), mo.asarray(y))
+    np.testing.assert_allclose(joined.numpy(), np.concatenate([np.sin(x), y * 2, x], axis=1), rtol=1e-14)
+    equal(stacked, np.stack([x + y, x - y]))
+    assert sum("copy" in line for line in kernels(run)) == 1  # of x itself
+
+
+SIZE = 9
+
+
+def _program(rng: np.random.Generator) -> list[tuple[Any, ...]]:
+    """Assignments of expressions to regions of four vectors, at random."""
+    made = []
+    for _ in range(int(rng.integers(2, 9))):
+        target, source, other = (int(n) for n in rng.integers(0, 4, 3))
+        length = int(rng.integers(1, SIZE + 1))
+        places = [int(n) for n in rng.integers(0, SIZE - length + 1, 3)]
+        made.append((target, source, other, length, places, rng.integers(0, 4)))
+    return made
+
+
+def _run(program: list[tuple[Any, ...]], vectors: list[Any], keep: list[Any]) -> list[Any]:
+    for target, source, other, length, (to, one, two), kind in program:
+        a, b = vectors[source][one:one + length], vectors[other][two:two + length]
+        value = [lambda a, b: a, lambda a, b: a + b, lambda a, b: a * 0.5, lambda a, b: a - b][kind](a, b)
+        if isinstance(value, np.ndarray):
+            value = value.copy()
+        keep.append(vectors[target] if kind == 1 else value)
+        if isinstance(vectors[target], np.ndarray):
+            vectors[target] = vectors[target].copy()
+        vectors[target][to:to + length] = value
+    return vectors
+
+
+@pytest.mark.parametrize("number", range(25))
+@pytest.mark.parametrize("looped", [False, True])
+def test_random_assignments(number: int, looped: bool, session_seed: int) -> None:
+    rng = np.random.default_rng([session_seed & 0xFFFF, number])
+    program = _program(rng)
+    vectors = [rng.random(SIZE) for _ in range(4)]
+
+    def traced(*given: mo.Tensor) -> Any:
+        if looped:
+            return mo.fori_loop(0, 3, lambda i, v: tuple(_run(program, list(v), [])), given)
+        own = [one * 1.0 for one in given]
+        kept: list[Any] = []
+        return tuple(_run(program, own, kept)), [one + 0.0 for one in kept[:2]]
+
+    with mo.settings(passes_off="registers"):
+        found = mo.compile(traced)(*[mo.asarray(one) for one in vectors])
+    wanted = [one.copy() for one in vectors]
+    for _ in range(3 if looped else 1):
+        wanted = _run(program, wanted, [])
+    for one, other in zip(found if looped else found[0], wanted, strict=True):
+        equal(one, other)

@@ -1,0 +1,153 @@
+"""Special functions against mpmath's values, which are stored (`python -m benchmarks.special_values` makes them)."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import morpho as mo
+from morpho.base.errors import ArgumentError, DTypeError
+
+VALUES: dict[str, list[list[float]]] = json.loads((Path(__file__).parent / "special_values.json").read_text())
+# float64: as many last places as measured, and some; near zeros of a function its error is that of values of size 0.1
+PLACES = {"lgamma": 8, "digamma": 32, "erfcx": 4, "erfinv": 4, "ndtr": 4, "log_ndtr": 6, "ndtri": 4, "i0": 4, "i0e": 4,
+          "i1": 16, "i1e": 16, "bessel_j0": 16, "bessel_j1": 16, "bessel_y0": 64, "bessel_y1": 64, "zeta": 6,
+          "gammainc": 128, "gammaincc": 128, "betainc": 128, "polygamma": 8}
+SCALE = {"lgamma": 0.1, "digamma": 0.1, "bessel_j0": 0.1, "bessel_j1": 0.1, "bessel_y0": 0.1, "bessel_y1": 0.1}
+
+
+def call(name: str, rows: np.ndarray, dtype: Any) -> np.ndarray:
+    columns = [rows[:, k].astype(dtype) for k in range(rows.shape[1] - 1)]
+    if name == "polygamma":
+        orders = rows[:, 0].astype(int)
+        return np.array([mo.special.polygamma(int(n), x[None]).item() for n, x in zip(orders, columns[1], strict=True)])
+    return getattr(mo.special, name)(*[mo.asarray(c) for c in columns]).numpy()
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_against_stored_values(name: str) -> None:
+    rows = np.array(VALUES[name])
+    wanted = rows[:, -1]
+    found = call(name, rows, np.float64)
+    error = np.abs(found - wanted) / np.maximum(np.abs(wanted), SCALE.get(name, 0.0)) / np.finfo(np.float64).eps
+    assert error.max() <= PLACES[name], (rows[error.argmax()], found[error.argmax()])
+    narrow = call(name, rows, np.float32).astype(np.float32)
+    with np.errstate(over="ignore"):
+        places = np.abs(narrow.astype(np.float64) - wanted) / np.spacing(np.abs(wanted.astype(np.float32)))
+    assert np.nanmax(places) <= 1.0, rows[np.nanargmax(places)]  # promised are 2
+
+
+EDGES = {
+    "lgamma": {0.0: math.inf, -1.0: math.inf, 1.0: 0.0, 2.0: 0.0, math.inf: math.inf, -math.inf: math.inf},
+    "digamma": {0.0: -math.inf, -1.0: math.nan, math.inf: math.inf, -math.inf: math.nan},
+    "erfcx": {0.0: 1.0, math.inf: 0.0, -math.inf: math.inf},
+    "erfinv": {0.0: 0.0, 1.0: math.inf, -1.0: -math.inf, 1.5: math.nan},
+    "ndtr": {0.0: 0.5, math.inf: 1.0, -math.inf: 0.0}, "log_ndtr": {math.inf: 0.0, -math.inf: -math.inf},
+    "ndtri": {0.0: -math.inf, 0.5: 0.0, 1.0: math.inf, -0.1: math.nan},
+    "i0": {0.0: 1.0, math.inf: math.inf, 1e30: math.inf},
+    "i0e": {0.0: 1.0, math.inf: 0.0}, "i1": {0.0: 0.0, -math.inf: -math.inf}, "i1e": {0.0: 0.0, math.inf: 0.0},
+    "bessel_j0": {0.0: 1.0, math.inf: 0.0}, "bessel_j1": {0.0: 0.0, math.inf: 0.0},
+    "bessel_y0": {0.0: -math.inf, -1.0: math.nan, math.inf: 0.0},
+    "bessel_y1": {0.0: -math.inf, -1.0: math.nan, math.inf: 0.0},
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_edges(name: str) -> None:
+    points = {**EDGES[name], math.nan: math.nan}
+    for dtype in ("float32", "float64"):
+        found = getattr(mo.special, name)(mo.asarray(list(points), dtype=dtype)).numpy()
+        np.testing.assert_array_equal(found, np.array(list(points.values()), dtype))
+
+
+def test_edges_of_several() -> None:
+    inf, nan = math.inf, math.nan
+    assert mo.digamma([-0.0]).tolist() == [inf]
+    a, x = [0.0, 1.0, 1.0, inf, 1.0, -1.0, 0.0], [1.0, 0.0, inf, 1.0, nan, 1.0, 0.0]
+    np.testing.assert_array_equal(mo.special.gammainc(a, x).numpy(), [1, 0, 1, 0, nan, nan, nan])
+    np.testing.assert_array_equal(mo.special.gammaincc(a, x).numpy(), [0, 1, 0, 1, nan, nan, nan])
+    np.testing.assert_array_equal(mo.special.betainc([1.0, 1.0, 1.0, -1.0, 2.0, 0.0], [1.0, 1.0, 1.0, 1.0, 0.0, 2.0],
+                                                     [0.0, 1.0, 1.5, 0.5, 0.5, 0.5]).numpy(), [0, 1, nan, nan, 0, 1])
+    np.testing.assert_array_equal(mo.special.zeta([1.0, 0.5, 2.0, 2.0], [1.0, 1.0, 0.0, -0.5]).numpy(),
+                                  [inf, nan, inf, nan])
+    large = mo.special.gammainc(mo.asarray([3e5, 1e8, 1e12]), mo.asarray([3e5, 1e8, 1e12])).numpy()
+    np.testing.assert_allclose(large, [0.5002428, 0.5000133, 0.5000001], rtol=1e-6)
+
+
+def test_by_their_definitions() -> None:
+    x = np.linspace(-4, 4, 33)
+    p = np.linspace(0.01, 0.99, 33)
+    close = np.testing.assert_allclose
+    close(mo.erf(mo.special.erfinv(mo.asarray(p))).numpy(), p, rtol=1e-14)
+    close(mo.special.erfcinv(mo.asarray(2 * p)).numpy(), mo.special.erfinv(mo.asarray(1 - 2 * p)).numpy(), atol=1e-14)
+    close(mo.special.expit(mo.special.logit(mo.asarray(p))).numpy(), p, rtol=1e-13)
+    close(mo.special.beta(mo.asarray(p), 2.0).numpy(), 1 / (p * (p + 1)), rtol=1e-13)
+    close(mo.special.multigammaln(mo.asarray(p + 3), 2).numpy(), math.log(math.pi) / 2 + np.array(
+        [math.lgamma(v + 3) + math.lgamma(v + 2.5) for v in p]), rtol=1e-13)
+    close(mo.special.kl_div(mo.asarray(p), 0.5).numpy(), p * np.log(p / 0.5) - p + 0.5, rtol=1e-12)
+    close(mo.special.entr(mo.asarray(p)).numpy(), -p * np.log(p), rtol=1e-14)
+    close(mo.xlogy(mo.asarray(x), 3.0).numpy(), x * math.log(3), rtol=1e-14)
+    close(mo.special.xlog1py(mo.asarray(x), 0.5).numpy(), x * math.log1p(0.5), rtol=1e-14)
+    close((mo.special.gammainc(2.5, mo.asarray(p)) + mo.special.gammaincc(2.5, mo.asarray(p))).numpy(), 1.0, rtol=1e-14)
+    a, b = RNG_WHOLE
+    np.testing.assert_array_equal(mo.gcd(a, b).numpy(), np.gcd(a, b))
+    np.testing.assert_array_equal(mo.lcm(a, b).numpy(), np.lcm(a, b))
+
+
+RNG_WHOLE = np.random.default_rng(3).integers(-400, 400, (2, 99))
+SLOPES = {"lgamma": (0.2, 6), "digamma": (-2.9, 6), "erfcx": (-2, 4), "erfinv": (-0.9, 0.9), "ndtr": (-3, 3),
+          "log_ndtr": (-9, 3),
+          "ndtri": (0.05, 0.95), "i0": (-4, 4), "i0e": (-4, 4), "i1": (-4, 4), "i1e": (-4, 4), "bessel_j0": (-12, 12),
+          "bessel_j1": (-12, 12), "bessel_y0": (0.3, 12), "bessel_y1": (0.3, 12), "logit": (0.1, 0.9), "entr": (0.1, 2)}
+
+
+@pytest.mark.parametrize("name", SLOPES)
+def test_slopes(name: str) -> None:
+    x = np.random.default_rng(5).uniform(*SLOPES[name], 9)
+    function = getattr(mo.special, name)
+    found = mo.grad(lambda v: function(v).sum())(mo.asarray(x)).numpy()
+    step = 1e-5
+    wanted = (function(mo.asarray(x + step)).numpy() - function(mo.asarray(x - step)).numpy()) / (2 * step)
+    np.testing.assert_allclose(found, wanted, rtol=2e-7, atol=2e-8)
+
+
+def test_slopes_of_several() -> None:
+    x, step = np.linspace(0.1, 0.9, 7), 1e-6
+    for function in (lambda v: mo.special.gammainc(1.7, v), lambda v: mo.special.gammaincc(0.6, v),
+                     lambda v: mo.special.zeta(2.5, v),
+                     lambda v: mo.special.betainc(1.5, 2.5, v), lambda v: mo.special.polygamma(2, v),
+                     lambda v: mo.xlogy(v, v),
+                     lambda v: mo.special.rel_entr(v, 1 - v)):
+        found = mo.grad(lambda v, function=function: function(v).sum())(mo.asarray(x)).numpy()
+        wanted = (function(mo.asarray(x + step)).numpy() - function(mo.asarray(x - step)).numpy()) / (2 * step)
+        np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-8)
+    assert mo.grad(lambda v: mo.xlogy(v, mo.asarray([0.0])).sum())(mo.asarray([0.0])).tolist() == [0.0]
+
+
+def test_what_is_refused() -> None:
+    for function in (lambda a: mo.special.gammainc(a, 1.0), lambda a: mo.special.zeta(a, 1.0),
+                     lambda a: mo.special.betainc(1.0, a, 0.5)):
+        with pytest.raises(ArgumentError, match="no gradient with respect to"):
+            mo.grad(lambda a, function=function: function(a).sum())(mo.asarray([2.0]))
+    with pytest.raises(ArgumentError, match="no derivative -1"):
+        mo.special.polygamma(-1, 1.0)
+    with pytest.raises(DTypeError, match="complex64 is not taken"):
+        mo.lgamma([1j])
+    with pytest.raises(DTypeError, match="not an integer"):
+        mo.lcm([1.5], [2.0])
+
+
+def test_native_and_the_same_beside_others() -> None:
+    """One kernel, and an element has the bits that it has alone, also where others need more terms."""
+    a = np.array([0.3, 5.0, 400.0, 9000.0, 2.0] * 7)
+    x = np.array([0.1, 7.0, 390.0, 9100.0, 30.0] * 7)
+    compiled = mo.compile(lambda a, x: mo.special.gammaincc(a, x) + mo.lgamma(a) * mo.special.bessel_j0(x), whole=True)
+    together = compiled(mo.asarray(a), mo.asarray(x)).numpy()
+    alone = [compiled(mo.asarray(a[i:i + 1]), mo.asarray(x[i:i + 1])).numpy()[0] for i in range(5)]
+    np.testing.assert_array_equal(together[:5], alone)
+    np.testing.assert_array_equal(together.reshape(7, 5), np.tile(together[:5], (7, 1)))
