@@ -5,6 +5,7 @@ from morpho.ops import (
     contract,
     control,
     elementwise,
+    fourier,
     host,
     identity,
     index,
@@ -18,6 +19,6 @@ from morpho.ops import (
 from morpho.ops.neural import attention, convolution, fused, losses, quantised
 from morpho.ops.special_functions import records as special_functions
 
-__all__ = ["attention", "complex_parts", "contract", "control", "convolution", "elementwise", "fused", "host",
-           "identity", "index", "integers", "losses", "move", "order", "quantised", "reduce", "scan", "sources",
+__all__ = ["attention", "complex_parts", "contract", "control", "convolution", "elementwise", "fourier", "fused",
+           "host", "identity", "index", "integers", "losses", "move", "order", "quantised", "reduce", "scan", "sources",
            "special_functions"]

@@ -25,6 +25,7 @@ from morpho.passes.complex import arithmetic as a
 from morpho.passes.complex import exponential as e
 from morpho.passes.complex import inverse as i
 from morpho.passes.complex.arithmetic import Pair
+from morpho.passes.complex.fourier import is_static, transforms
 
 Value = Node | Pair
 
@@ -88,9 +89,9 @@ class Splitter:
         if not any(spec.dtype.is_complex for spec in specs):
             return rebuild(node, [self.real(child) for child in node.inputs])
         if node.op.composition is not None:
-            made = node.op.composition(node)
-            self.walk(toposort([made], set(self.done)))
-            return self.done[made.serial]
+            return self.written_out(node.op.composition(node))
+        if node.op.name == "fft" and is_static(node):
+            return self.written_out(transforms(node))
         name = node.op.name
         if name in FUNCTIONS:
             return FUNCTIONS[name](*[self.value(child) for child in node.inputs])
@@ -107,6 +108,11 @@ class Splitter:
         if name in special:
             return special[name](node)
         return rebuild(node, [self.whole(child) for child in node.inputs])
+
+    def written_out(self, made: Node) -> Value:
+        """What a node stands for, in other nodes."""
+        self.walk(toposort([made], set(self.done)))
+        return self.done[made.serial]
 
     def each(self, node: Node) -> Pair:
         """The same operation on the parts."""

@@ -10,6 +10,7 @@ from morpho.backends.cpu.lowering.builder import operations
 from morpho.backends.cpu.lowering.destinations import DestinationLowering
 from morpho.backends.cpu.lowering.lower_attention import lower_attention, lower_attention_backward
 from morpho.backends.cpu.lowering.lower_control import RunsOnHost, lower_control
+from morpho.backends.cpu.lowering.lower_dft import lower_dft
 from morpho.backends.cpu.lowering.lower_group import lower_body
 from morpho.backends.cpu.lowering.lower_scatter import lower_scatter
 from morpho.backends.cpu.lowering.lower_sort import lower_search, lower_sort
@@ -27,7 +28,7 @@ from morpho.program.kernel import Kernel
 from morpho.program.program import Program, Step
 from morpho.program.view import View, as_pairs, look, padded, part_of, whole
 
-OF_PAIRS = frozenset({"copy", "scatter", "complex", "concatenate", "update"})  # that move complex numbers as pairs
+OF_PAIRS = frozenset({"copy", "scatter", "complex", "concatenate", "update", "dft"})  # that move complex numbers as pairs
 SCANS = tuple(f"cumulative_{name}" for name in ("sum", "prod", "max", "min", "logsumexp"))
 
 
@@ -121,7 +122,8 @@ class GraphLowering(DestinationLowering):
                    **dict.fromkeys(SCANS, self.lower_scan),
                    "attention": self.lower_attention, "attention_backward": self.lower_attention,
                    "scatter": self.lower_scatter, "sort": self.lower_sort, "argsort": self.lower_sort,
-                   "searchsorted": self.lower_search, "complex": self.lower_complex}
+                   "searchsorted": self.lower_search, "complex": self.lower_complex,
+                   "dft": self.lower_dft}
         if node.op.kind == "control":
             self.lower_control(node)
             return
@@ -206,6 +208,15 @@ class GraphLowering(DestinationLowering):
             source, place = self.number_or_place(child), part_of(target, index)
             if source != place and product(node.shape) != 0:
                 self.copy(source, place, node)
+        self.views[node.serial] = [target]
+
+    def lower_dft(self, node: Node) -> None:
+        """A Fourier transform of an array that lies side by side."""
+        place = self.view(node.inputs[0])
+        place = place if place.is_contiguous else self.copied(place, node)
+        target = self.new_slot(node.shape, node.dtype)
+        found = lower_dft(node, self.target)
+        self.add(Step(found.kernel, (place, target), (1,), found.values, found.rows, found.columns, "fft", node.origin))
         self.views[node.serial] = [target]
 
     def lower_copy_op(self, node: Node) -> None:
