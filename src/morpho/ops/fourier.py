@@ -1,7 +1,7 @@
 """`dft`: transforms along the last axis, or across columns, that native code computes; `fft` is made of them by a pass.
 
-`kind` is complex; real, from n real numbers to the n / 2 + 1 frequencies that are not mirrored; or half, back from those.
-Lengths of the last two are even. Results are multiplied by `scale`.
+`kind` is complex; real, from n real numbers to the n / 2 + 1 frequencies that are not mirrored; or half, back from
+those. Lengths of the last two are even. Results are multiplied by `scale`.
 """
 
 from __future__ import annotations

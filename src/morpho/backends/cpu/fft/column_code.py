@@ -81,7 +81,7 @@ class ColumnFft:
         return (f"define i32 @{self.name}({SIGNATURE}) nounwind {self.attributes} {{\nentry:\n{e.text()}\n}}\n"
                 + "\n".join(sorted(e.declarations)))
 
-    # -- between memory and scratch --------------------------------------------------------------------------------------
+    # -- between memory and scratch ------------------------------------------------------------------------------------
     def place(self, start: Value, index: Value, lane: Value | int) -> Value:
         """Where number `index` of a lane lies, in complex numbers."""
         if self.along is not None:

@@ -1,8 +1,8 @@
 """The passes of a transform: which radices, in which order, and where each pass finds its roots of unity.
 
-A pass of radix r on n numbers (Stockham's autosort form) reads x[q + s (p + k m)] and writes y[q + s (r p + k)] for p < m,
-q < s, k < r, with s the product of the radices before it and m = n / (r s). What it computes does not depend on how
-lanes run, so that a row alone and a row of a batch have the same bits.
+A pass of radix r on n numbers (Stockham's autosort form) reads x[q + s (p + k m)] and writes y[q + s (r p + k)] for
+p < m, q < s, k < r, with s the product of the radices before it and m = n / (r s). What it computes does not depend on
+how lanes run, so that a row alone and a row of a batch have the same bits.
 """
 
 from __future__ import annotations

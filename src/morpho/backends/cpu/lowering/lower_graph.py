@@ -28,7 +28,7 @@ from morpho.program.kernel import Kernel
 from morpho.program.program import Program, Step
 from morpho.program.view import View, as_pairs, look, padded, part_of, whole
 
-OF_PAIRS = frozenset({"copy", "scatter", "complex", "concatenate", "update", "dft"})  # that move complex numbers as pairs
+OF_PAIRS = frozenset({"copy", "scatter", "complex", "concatenate", "update", "dft"})  # that take complex numbers
 SCANS = tuple(f"cumulative_{name}" for name in ("sum", "prod", "max", "min", "logsumexp"))
 
 
