@@ -13,6 +13,7 @@ from morpho.ops.algebra import cast, conj, permute
 from morpho.ops.complex_parts import COMPLEX_OF
 from morpho.ops.fourier import dft, is_long, radices
 
+LEAST_CONVOLVED = 64  # length of a real signal from which the convolution of its halves is shorter
 NARROW = 4  # columns; so few are transformed as rows
 
 
@@ -76,9 +77,14 @@ def _complex(x: Node, axis: int, n: int, inverse: bool, scale: float) -> Node:
     return permute(dft(moved, len(x.shape) - 1, n, "complex", inverse, scale), back)
 
 
+def _halves(n: int) -> bool:
+    """Whether a real signal is transformed as half as many complex numbers."""
+    return n % 2 == 0 and (is_long(n // 2) or (radices(n // 2) is None and n >= LEAST_CONVOLVED))
+
+
 def _real(x: Node, axis: int, n: int, scale: float) -> Node:
     rank = len(x.shape)
-    if n % 2 == 0 and is_long(n // 2):
+    if _halves(n):
         moved, back = _last(x, axis)
         return permute(dft(moved, rank - 1, n, "real", False, scale), back)
     found = _complex(cast(x, COMPLEX_OF[x.dtype]), axis, n, False, scale)
@@ -88,7 +94,7 @@ def _real(x: Node, axis: int, n: int, scale: float) -> Node:
 
 def _half(x: Node, axis: int, n: int, scale: float) -> Node:
     rank = len(x.shape)
-    if n % 2 == 0 and is_long(n // 2):
+    if _halves(n):
         moved, back = _last(x, axis)
         return permute(dft(moved, rank - 1, n, "half", True, scale), back)
     return build("real", _complex(_mirrored(x, axis, n), axis, n, True, scale))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Emitter, Value
 from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
+from morpho.backends.cpu.codegen.register_transpose import transposed
 from morpho.backends.cpu.fft.butterflies import Complex, butterfly, times
 from morpho.backends.cpu.fft.fft import ColumnFftKernel
 from morpho.backends.cpu.fft.fft_plan import Pass, passes
@@ -91,12 +92,15 @@ class ColumnFft:
 
     def move_block(self, start: Value, count: Value, arrays: list[str], load: bool) -> None:
         e = self.e
-        if self.lanes == 1 or self.along is None:
+        if self.lanes == 1 or (self.along is None and self.kernel.length < self.lanes // 2):
             self.move_ones(start, count, arrays, load)
             return
         for whole in e.both(e.icmp("eq", count, self.lanes)):
             if not whole:
                 self.move_ones(start, count, arrays, load)
+                continue
+            if self.along is None:
+                self.move_square(start, arrays, load)
                 continue
             with e.loop(0, self.kernel.length) as loop:
                 at, vector = self.place(start, loop.index, 0), loop.index * self.lanes
@@ -106,6 +110,32 @@ class ColumnFft:
                 else:
                     scale = None if self.scale is None else e.splat(self.scale)
                     to_pairs(e, self.element, self.target, self.kernel.inverse, scale)(at, self.got(arrays, vector))
+
+    def move_square(self, start: Value, arrays: list[str], load: bool) -> None:
+        """As many rows as lanes, by squares of their parts turned in registers; the last square lies over part of the
+        one before."""
+        e, n, lanes, swapped = self.e, self.kernel.length, self.lanes, self.kernel.inverse
+        base = self.source if load else self.target
+        with e.loop(0, n, lanes // 2) as loop:
+            at = e.intrinsic("smin", loop.index, e.constant(n - lanes // 2, "i64", 1))
+            places = [e.offset(base, self.element, (start + at + row * n) * 2) for row in range(lanes)]
+            vectors = [(at + number) * lanes for number in range(lanes // 2)]
+            if load:
+                turned = transposed(e, [e.load(place, self.element) for place in places])
+                for number, vector in enumerate(vectors):
+                    pair = turned[2 * number:2 * number + 2]
+                    self.put(arrays, vector, Complex(*(pair[::-1] if swapped else pair)))
+            else:
+                self.put_back(arrays, vectors, places)
+
+    def put_back(self, arrays: list[str], vectors: list[Value], places: list[str]) -> None:
+        e = self.e
+        parts: list[Value] = []
+        for vector in vectors:
+            value = [x if self.scale is None else x * e.splat(self.scale) for x in self.got(arrays, vector)]
+            parts += value[::-1] if self.kernel.inverse else value
+        for place, line in zip(places, transposed(e, parts), strict=True):
+            e.store(line, place)
 
     def move_ones(self, start: Value, count: Value, arrays: list[str], load: bool) -> None:
         """One by one. Lanes without a row are zero: what lay there might be slow to compute with."""

@@ -29,9 +29,14 @@ class RowFftKernel(Kernel):
     round: int = 0
 
     @property
+    def points(self) -> int:
+        """The length of the complex transform that it is or is made of."""
+        return self.length if self.kind == "complex" else self.length // 2
+
+    @property
     def core(self) -> int:
-        """The length of the transform inside."""
-        return self.round or (self.length if self.kind == "complex" else self.length // 2)
+        """The length of the transforms inside: of that one, or of the convolution that it becomes."""
+        return self.round or self.points
 
     @property
     def flops(self) -> int:

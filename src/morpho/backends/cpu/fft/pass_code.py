@@ -43,7 +43,8 @@ def from_pairs(e: Emitter, element: str, base: str, swapped: bool) -> Read:
 
 def to_pairs(e: Emitter, element: str, base: str, swapped: bool, scale: Value | None) -> Write:
     def write(index: Value, value: Complex) -> None:
-        parts = [part if scale is None else part * scale for part in value]
+        factor = _first(e, scale) if scale is not None and e.lanes == 1 else scale
+        parts = [part if factor is None else part * factor for part in value]
         first, second = parts[::-1] if swapped else parts
         place = e.offset(base, element, index * 2)
         if e.lanes == 1:
@@ -53,6 +54,11 @@ def to_pairs(e: Emitter, element: str, base: str, swapped: bool, scale: Value | 
             e.store(joined(e, first, second), place)
 
     return write
+
+
+def _first(e: Emitter, value: Value) -> Value:
+    """One lane of a number that is the same in all."""
+    return value if value.lanes == 1 else e.assign(f"extractelement {value.type} {value.name}, i64 0", value.element, 1)
 
 
 def emit_pass(e: Emitter, step: Pass, element: str, read: Read, write: Write, table: Table) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import Emitter, Value
 from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
@@ -32,16 +34,15 @@ class RowFft:
 
     def __init__(self, kernel: RowFftKernel, isa: Isa, name: str) -> None:
         self.kernel, self.name = kernel, name
-        self.element = scalars.memory_type(kernel.dtype)
+        self.element, self.width = scalars.memory_type(kernel.dtype), kernel.dtype.itemsize
         self.lanes = min(isa.lanes(kernel.dtype.itemsize), wide_lanes(kernel.dtype))
         self.attributes = '"prefer-vector-width"="512"' if isa.vector_bits >= 512 else ""
         self.passes = passes(kernel.core, kernel.dtype)
         self.roots = sum(step.roots for step in self.passes)
-        # Behind the roots of the passes: those that take halves apart; or a chirp, and the transform of its conjugate.
-        self.extra = self.roots
-        self.total = self.roots + {"complex": 0, "real": kernel.core + 1, "half": kernel.core + 1}[kernel.kind]
-        if kernel.round:
-            self.total = self.roots + kernel.length + kernel.round
+        # Behind the roots of the passes: a chirp and the transform of its conjugate; then roots that take halves apart.
+        self.chirp = self.roots
+        self.halves = self.chirp + (kernel.points + kernel.round if kernel.round else 0)
+        self.total = self.halves + (0 if kernel.kind == "complex" else kernel.points + 1)
         self.room = kernel.core + 2 * wide_lanes(kernel.dtype)  # numbers of an array in scratch
         self.e = Emitter(self.lanes)
 
@@ -72,18 +73,18 @@ class RowFft:
         table = self.table(e)
         for step in self.passes:
             fill_pass(e, self.name, self.element, step, self.kernel.core, table)
-        extra = self.table(e, self.extra)
         if self.kernel.kind != "complex":
-            with e.loop(0, self.kernel.core + 1) as loop:
-                re, im = (e.offset(base, self.element, loop.index) for base in extra)
+            halves = self.table(e, self.halves)
+            with e.loop(0, self.kernel.points + 1) as loop:
+                re, im = (e.offset(base, self.element, loop.index) for base in halves)
                 call_root(e, self.name, loop.index, self.kernel.length, re, im)
         if self.kernel.round:
-            self.fill_chirp(e, extra)
+            self.fill_chirp(e, self.table(e, self.chirp))
         return self.written(e, f"define internal void @{self.name}.fill(ptr %scratch) noinline")
 
-    def fill_chirp(self, e: Emitter, extra: tuple[str, str]) -> None:
+    def fill_chirp(self, e: Emitter, chirp: tuple[str, str]) -> None:
         """exp(-pi i k**2 / n), and the transform of its conjugate on both sides of zero, divided by the length."""
-        n, around = self.kernel.length, self.kernel.round
+        n, around = self.kernel.points, self.kernel.round
         arrays = self.arrays(e)
         with e.loop(0, 2 * self.room) as loop:
             e.store(e.constant(0.0, self.element, 1), e.offset(arrays[0], self.element, loop.index))
@@ -91,7 +92,7 @@ class RowFft:
             k = loop.index
             square = k * k
             rest = square - e.instruction("udiv", square, e.constant(2 * n, "i64", 1)) * (2 * n)
-            re, im = (e.offset(base, self.element, k) for base in extra)
+            re, im = (e.offset(base, self.element, k) for base in chirp)
             call_root(e, self.name, rest, 2 * n, re, im)
             one = e.load(re, self.element, 1), -e.load(im, self.element, 1)
             mirror = e.select(e.icmp("eq", k, 0), k, around - k)
@@ -101,7 +102,7 @@ class RowFft:
         e.line(f"call void @{self.name}.core(ptr {', ptr '.join(arrays)})")
         found = arrays[2:] if len(self.passes) % 2 else arrays[:2]
         with e.loop(0, around) as loop:
-            for source, target in zip(found, self.table(e, self.extra + n), strict=True):
+            for source, target in zip(found, self.table(e, self.chirp + n), strict=True):
                 value = e.load(e.offset(source, self.element, loop.index), self.element, 1)
                 e.store(value * (1.0 / around), e.offset(target, self.element, loop.index))
 
@@ -135,16 +136,21 @@ class RowFft:
         with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as rows:
             places = [e.offset(base, self.element, rows.index * size)
                       for base, size in zip((source, target), sizes, strict=True)]
-            if kernel.round:
-                self.convolve(places[0], places[1], scale)
-            else:
-                {"complex": self.complex_row, "real": self.real_row, "half": self.half_row}[kernel.kind](
-                    places[0], places[1], scale)
+            {"complex": self.complex_row, "real": self.real_row, "half": self.half_row}[kernel.kind](*places, scale)
         return self.written(e, f"define i32 @{self.name}({SIGNATURE})")
 
+    def free(self, arrays: list[str]) -> list[str]:
+        """The array of the two in scratch that the end of a transform may write to."""
+        if not self.kernel.round:
+            return arrays[:2] if len(self.passes) % 2 else arrays[2:]
+        return arrays[2:]
+
     def transform(self, read: Read, write: Write, arrays: list[str]) -> None:
-        """All passes from one end to the other, by way of two arrays."""
+        """All passes from one end to the other, by way of two arrays; the first one may be read from `arrays[2:]`."""
         e, table = self.e, self.table(self.e)
+        if self.kernel.round:
+            self.convolve(read, write, arrays)
+            return
         halves = [arrays[:2], arrays[2:]]
         last = len(self.passes) - 1
         for number, step in enumerate(self.passes):
@@ -165,8 +171,8 @@ class RowFft:
         return value if value.lanes == 1 else picked(self.e, value, range(value.lanes - 1, -1, -1))
 
     def mirrored(self, base: str, at: Value) -> Value:
-        """Numbers of an array from index core - at on, backwards."""
-        index = (self.kernel.core - self.lanes + 1) - at
+        """Numbers of an array from index points - at on, backwards."""
+        index = (self.kernel.points - self.lanes + 1) - at
         return self.reversed(self.e.load(self.e.offset(base, self.element, index), self.element))
 
     def real_row(self, source: str, target: str, scale: Value | None) -> None:
@@ -174,16 +180,16 @@ class RowFft:
 
         X_k = (Z_k + Z'_h-k) / 2 - i w^k (Z_k - Z'_h-k) / 2, a prime standing for the conjugate."""
         e, arrays = self.e, self.arrays(self.e)
-        last = arrays[:2] if len(self.passes) % 2 else arrays[2:]
+        last = self.free(arrays)
         self.transform(from_pairs(e, self.element, source, False), to_split(e, self.element, *last), arrays)
         for base in last:  # Z_h is Z_0
-            e.store(e.load(base, self.element, 1), e.offset(base, self.element, self.kernel.core))
+            e.store(e.load(base, self.element, 1), e.offset(base, self.element, self.kernel.points))
         write = to_pairs(e, self.element, target, False, scale)
         self.taken_apart(last, write, forward=True)
 
     def taken_apart(self, arrays: list[str], write: Write, forward: bool) -> None:
-        e, count = self.e, self.kernel.core + (1 if forward else 0)
-        table = self.table(e, self.extra)
+        e, count = self.e, self.kernel.points + (1 if forward else 0)
+        table = self.table(e, self.halves)
         with e.loop(0, count, self.lanes) as loop:
             at = e.intrinsic("smin", loop.index, e.constant(self.counted(count), "i64", 1))
             one = from_split(e, self.element, *arrays)(at)
@@ -201,68 +207,48 @@ class RowFft:
     def half_row(self, source: str, target: str, scale: Value | None) -> None:
         """The way back: Z_k = X_k + X'_h-k + i w'^k (X_k - X'_h-k), whose transform back has the numbers as parts. The
         imaginary parts of the first and the last frequency do not count."""
-        e, arrays, core = self.e, self.arrays(self.e), self.kernel.core
+        e, arrays, points = self.e, self.arrays(self.e), self.kernel.points
         read, write = from_pairs(e, self.element, source, False), to_split(e, self.element, *arrays[:2])
-        with e.loop(0, core + 1, self.lanes) as loop:
-            at = e.intrinsic("smin", loop.index, e.constant(self.counted(core + 1), "i64", 1))
+        with e.loop(0, points + 1, self.lanes) as loop:
+            at = e.intrinsic("smin", loop.index, e.constant(self.counted(points + 1), "i64", 1))
             write(at, read(at))
-        for index in (0, core):
+        for index in (0, points):
             e.store(e.constant(0.0, self.element, 1), e.offset(arrays[1], self.element, index))
         self.taken_apart(arrays[:2], to_split(e, self.element, *arrays[2:]), forward=False)
         # A transform back is one of exchanged parts.
         self.transform(from_split(e, self.element, arrays[3], arrays[2]),
                        to_pairs(e, self.element, target, True, scale), arrays)
 
-    def convolve(self, source: str, target: str, scale: Value | None) -> None:
-        """Bluestein: n k = (n**2 + k**2 - (n - k)**2) / 2, so a transform is a convolution with a chirp."""
-        e, kernel, arrays = self.e, self.kernel, self.arrays(self.e)
-        n, around = kernel.length, kernel.round
-        chirp, spectrum = self.table(e, self.extra), self.table(e, self.extra + n)
-        zero = e.constant(0.0, self.element)
-        with e.loop(0, around, self.lanes) as loop:
-            at = e.intrinsic("smin", loop.index, e.constant(self.counted(around), "i64", 1))
-            to_split(e, self.element, *arrays[:2])(at, Complex(zero, zero))
+    def each(self, count: int, body: Callable[[Value], None]) -> None:
+        """Write `body` for vectors of numbers, and for single ones at the end."""
+        e, whole = self.e, count // self.lanes * self.lanes
+        with e.loop(0, whole, self.lanes) as vectors:
+            body(vectors.index)
+        if whole < count:
+            e.lanes = 1
+            with e.loop(whole, count) as ones:
+                body(ones.index)
+            e.lanes = self.lanes
 
-        def each(count: int, body: object) -> None:
-            whole = count // self.lanes * self.lanes
-            with e.loop(0, whole, self.lanes) as vectors:
-                body(vectors.index)  # type: ignore[operator]
-            if whole < count:
-                lanes, e.lanes = e.lanes, 1
-                with e.loop(whole, count) as ones:
-                    body(ones.index)  # type: ignore[operator]
-                e.lanes = lanes
-
-        def load(index: Value) -> None:
-            x = from_pairs(e, self.element, source, kernel.inverse)(index)
-            to_split(e, self.element, *arrays[:2])(index, times(e, x, from_split(e, self.element, *chirp)(index)))
-
-        each(n, load)
+    def convolve(self, read: Read, write: Write, arrays: list[str]) -> None:
+        """Bluestein: j k = (j**2 + k**2 - (j - k)**2) / 2, so a transform is a convolution with a chirp."""
+        e, n, around = self.e, self.kernel.points, self.kernel.round
+        chirp = from_split(e, self.element, *self.table(e, self.chirp))
+        spectrum = from_split(e, self.element, *self.table(e, self.chirp + n))
+        put = to_split(e, self.element, *arrays[:2])
+        self.each(n, lambda at: put(at, times(e, read(at), chirp(at))))
+        with e.loop(0, 2) as part:  # zeros behind, up to the end of each array
+            rest = e.offset(arrays[0], self.element, part.index * self.room + n)
+            e.line(f"call void @llvm.memset.p0.i64(ptr {rest}, i8 0, i64 {(self.room - n) * self.width}, i1 false)")
+        e.declarations.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
         e.line(f"call void @{self.name}.core(ptr {', ptr '.join(arrays)})")
-        if len(self.passes) % 2:
-            arrays = [*arrays[2:], *arrays[:2]]
-        with e.loop(0, around, self.lanes) as loop:
-            at = e.intrinsic("smin", loop.index, e.constant(self.counted(around), "i64", 1))
-            x = from_split(e, self.element, *arrays[:2])(at)
-            to_split(e, self.element, *arrays[2:])(at, times(e, x, from_split(e, self.element, *spectrum)(at)))
-        # Back: the parts are exchanged.
-        back = [arrays[3], arrays[2], arrays[1], arrays[0]]
-        e.line(f"call void @{self.name}.core(ptr {', ptr '.join(back)})")
-        im, re = back[2:] if len(self.passes) % 2 else back[:2]
-
-        def store(index: Value) -> None:
-            x = from_split(e, self.element, re, im)(index)
-            factor = None if scale is None else scale if e.lanes > 1 else _first(e, scale)
-            to_pairs(e, self.element, target, kernel.inverse, factor)(
-                index, times(e, x, from_split(e, self.element, *chirp)(index)))
-
-        each(n, store)
-
-
-def _first(e: Emitter, value: Value) -> Value:
-    if value.lanes == 1:
-        return value
-    return e.assign(f"extractelement {value.type} {value.name}, i64 0", value.element, 1)
+        found, other = (arrays[2:], arrays[:2]) if len(self.passes) % 2 else (arrays[:2], arrays[2:])
+        get, fill = from_split(e, self.element, *found), to_split(e, self.element, *found)
+        self.each(around, lambda at: fill(at, times(e, get(at), spectrum(at))))
+        # Back is the transform of exchanged parts; it ends where the first one began.
+        e.line(f"call void @{self.name}.core(ptr {found[1]}, ptr {found[0]}, ptr {other[1]}, ptr {other[0]})")
+        last = from_split(e, self.element, *arrays[:2])
+        self.each(n, lambda at: write(at, times(e, last(at), chirp(at))))
 
 
 def without_repeats(text: str) -> str:

@@ -34,8 +34,9 @@ def lower_dft(node: Node, target: Target) -> DftCall:
     smooth = radices(n) is not None
     if kind != "complex" or not smooth or (axis == len(shape) - 1 and fits_rows(n, dtype)):
         assert axis == len(shape) - 1, "rows lie along the last axis"
-        kernel = RowFftKernel(n, dtype, kind, inverse, scaled, 0 if smooth or kind != "complex" else
-                              round_length(2 * n - 1))
+        points = n if kind == "complex" else n // 2
+        around = 0 if radices(points) is not None else round_length(2 * points - 1)
+        kernel = RowFftKernel(n, dtype, kind, inverse, scaled, around)
         return DftCall(kernel, kernel.record.values(scale=bits), outer, n)
     lanes = min(target.isa.lanes(dtype.itemsize), wide_lanes(dtype))
     across = axis < len(shape) - 1
