@@ -81,3 +81,12 @@ def check(name: str, reference: Any, attributes: Any, arrays: list[Array], got: 
             same |= np.isfinite(one) & (np.abs(one - other) <= 4 * eps * np.abs(other))
             bad = np.flatnonzero(~same)[:3]
             assert not bad.size, (name, [x[rest][bad] for x in arrays], got[rest][bad], near[rest][bad])
+
+
+def check_spectrum(reference: Any, attributes: Any, x: Array, got: Array, where: str) -> None:
+    """A transform within some epsilons of the true one, relative to the length of the whole spectrum."""
+    wide = x.astype(np.clongdouble if x.dtype.kind == "c" else np.longdouble)
+    true = np.asarray(reference(attributes, wide))
+    assert got.shape == true.shape, where
+    error = np.linalg.norm(got - true) / np.linalg.norm(true)
+    assert error < 4 * np.finfo(got.dtype).eps, f"{where}: error {error}"

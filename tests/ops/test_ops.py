@@ -222,6 +222,9 @@ def compare_shaped(case: Shaped, dtype: DType, node: Node, arrays: list[Array], 
     if case.check == "close":
         close_to_wide(node, arrays, got, length, where)
         return
+    if case.check == "spectrum":
+        complex_oracle.check_spectrum(node.op.reference, node.attributes, arrays[0], got, where)
+        return
     want = by_rule(case, node, dtype, arrays) if case.check == "rule" else None
     if want is None:
         (want,) = by_reference([node], arrays, {"n": length})
