@@ -25,7 +25,7 @@ def test_the_generator_draws_every_op() -> None:
     drawn = {node.op.name for program in programs for node in toposort(program.outputs)}
     without = {"group", "gemm", "matmul_blas", "data", "pick", "fft", "cholesky", "det", "slogdet", "inv", "pinv", "qr",
                "svd", "svdvals", "eigh", "eigvalsh", "solve",  # made by passes, leaves, or LAPACK and BLAS
-               "detach", "mark",  # of gradients: they reach no pass
+               "detach", "mark", "custom",  # of gradients: they reach no pass
                "matmul_int8", "matmul_quantised", "dequantise",  # a rule's, and of weights in blocks
                "checkpoint",  # taken out before any pass
                "attention", "attention_backward"}  # of four axes, not one: tests/backends/cpu/test_attention.py

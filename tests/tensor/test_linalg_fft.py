@@ -118,11 +118,11 @@ def test_host_operations_are_lazy_and_split_a_program() -> None:
     y = mo.sum(mo.sort(L.inv(x * 2) + 1, axis=0) * 3)
     assert evaluate.counts.host_steps == before and not y.is_realised
     expected = np.sum(np.sort(np.linalg.inv(x.numpy() * 2) + 1, 0) * 3)
-    assert abs(y.item() - expected) < 1e-9 and evaluate.counts.host_steps == before + 2
+    assert abs(y.item() - expected) < 1e-9 and evaluate.counts.host_steps == before + 1
     compiled = mo.compile(lambda a: mo.sum(mo.sort(L.inv(a * 2) + 1, axis=0) * 3))
     assert abs(compiled(x).item() - expected) < 1e-9 and abs(compiled(x).item() - expected) < 1e-9
     with pytest.raises(RuntimeError, match="host"):
-        mo.compile(lambda a: mo.sort(a) + 1, whole=True)(x)
+        mo.compile(lambda a: L.pinv(a) + 1, whole=True)(x)
 
 
 def test_empty_and_single() -> None:

@@ -14,11 +14,12 @@ from morpho.ops import (
     order,
     reduce,
     scan,
+    sorting,
     sources,
 )
 from morpho.ops.neural import attention, convolution, fused, losses, quantised
 from morpho.ops.special_functions import records as special_functions
 
 __all__ = ["attention", "complex_parts", "contract", "control", "convolution", "elementwise", "fourier", "fused",
-           "host", "identity", "index", "integers", "losses", "move", "order", "quantised", "reduce", "scan", "sources",
-           "special_functions"]
+           "host", "identity", "index", "integers", "losses", "move", "order", "quantised", "reduce", "scan", "sorting",
+           "sources", "special_functions"]
