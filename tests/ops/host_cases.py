@@ -9,6 +9,7 @@ from shaped_case import NUMBERS, Array, Shaped, Specs, draw_calm, one_matrix
 
 from morpho.base.dtypes import DType, complex64, complex128, float32, float64, int32
 from morpho.ir.node import Node, build
+from morpho.ops.fourier import dft
 
 
 def _square(dtype: DType, n: Any) -> Specs:
@@ -23,6 +24,28 @@ def _draw_matrix(rng: np.random.Generator, position: int, shape: tuple[int, ...]
     if len(shape) > 1 and shape[-1] == shape[-2]:
         x = x @ np.conj(np.swapaxes(x, -1, -2)) + 3 * np.eye(shape[-1])
     return x.astype(dtype.numpy)
+
+
+def _transforms() -> list[Shaped]:
+    """Transforms along one axis: lanes along rows, across short rows, across columns, and by convolution."""
+    complexes, real = (complex64, complex128), (float32, float64)
+    table = []
+    for label, shape, axis in (("row", (2, 192), 1), ("short rows", (19, 30), 1), ("columns", (40, 21), 0),
+                               ("prime", (2, 37), 1)):
+        for inverse in (False, True):
+            table.append(Shaped("dft", f"{label}{' back' if inverse else ''}", complexes,
+                                lambda d, n, shape=shape: [(shape, d)],
+                                lambda x, axis=axis, inverse=inverse: dft(x, axis, x.shape[axis], "complex", inverse,
+                                                                          0.25 if inverse else 1.0),
+                                "spectrum", dynamic=False, draw=_draw_matrix, lengths=(5,), gradient=False))
+    for n in (288, 74):
+        table.append(Shaped("dft", f"real {n}", real, lambda d, _, n=n: [((3, n), d)],
+                            lambda x: dft(x, 1, x.shape[1], "real"), "spectrum", dynamic=False, draw=_draw_matrix,
+                            lengths=(5,), gradient=False))
+        table.append(Shaped("dft", f"half {n}", complexes, lambda d, _, n=n: [((3, n // 2 + 1), d)],
+                            lambda x, n=n: dft(x, 1, n, "half", True, 0.5), "spectrum", dynamic=False,
+                            draw=_draw_matrix, lengths=(5,), gradient=False))
+    return table
 
 
 def _host() -> list[Shaped]:
@@ -45,7 +68,8 @@ def _host() -> list[Shaped]:
         table.append(Shaped("fft", function, dtypes_here, lambda d, n: [((3, 8), d)],
                             lambda x, function=function: build("fft", x, function=function, axes=(1,), sizes=(8,),
                                                                norm="backward"),
-                            draw=_draw_matrix, **one))
+                            "spectrum", draw=_draw_matrix, **one))
+    table += _transforms()
     table.append(Shaped("pinv", "square", both, _square, lambda x: build("pinv", x), draw=_draw_matrix, **one))
     for label, check, dtypes in checks:
         how = {"check": check, "draw": _draw_matrix, **one}

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from morpho.base.dims import Shape, smaller
-from morpho.base.dtypes import DType, complex64, complex128, float32, float64
+from morpho.base.dtypes import DType
 from morpho.base.errors import DTypeError, ShapeError, ValueFault, fail
-from morpho.ir.node import Node, build, make
+from morpho.ir.node import Node, make
 from morpho.ir.op import (
     JOINT,
     ONE,
@@ -35,9 +35,8 @@ from morpho.ir.op import (
 from morpho.ops import host_gradients as rules
 from morpho.ops.algebra import reshape
 from morpho.ops.batching import Rows, along_axes, elementwise
+from morpho.ops.complex_parts import COMPLEX_OF, REAL_OF
 
-COMPLEX_OF = {float32: complex64, float64: complex128, complex64: complex64, complex128: complex128}
-REAL_OF = {float32: float32, float64: float64, complex64: float32, complex128: float64}
 SMALL = "fixed order up to 32 x 32, NumPy above"
 QUIET = frozenset({"quiet"})  # the reference keeps NumPy's warnings to itself
 JOINT_GRADIENT = QUIET | {JOINT}
@@ -48,23 +47,6 @@ def _host(name: str, infer: Infer, vjp: Gradient | NoGradient, reference: Refere
           jvp: Forward | None = None, numerics: str = "NumPy") -> Op:
     return register(Op(name, "host", infer, vjp, reference, flops, numerics, properties, arity=arity, batch=batch,
                        jvp=jvp))
-
-
-# -- complex numbers -------------------------------------------------------------------------------------------------
-def _infer_complex(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
-    real, imag = inputs
-    if real != imag or real.dtype not in (float32, float64):
-        raise fail(DTypeError, "complex", f"parts {real.dtype}{real.shape} and {imag.dtype}{imag.shape} do not pair")
-    return Spec(real.shape, COMPLEX_OF[real.dtype])
-
-
-def _reference_complex(attributes: Attributes, real: Any, imag: Any) -> Any:
-    result = np.empty(np.shape(real), np.complex64 if real.dtype == np.float32 else np.complex128)
-    result.real, result.imag = real, imag  # not real + 1j * imag: an infinite part would make the other NaN
-    return result
-
-
-_host("complex", _infer_complex, lambda n, ct: [build("real", ct), build("imag", ct)], _reference_complex, 1, TWO)
 
 
 def _batch_pinv(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Rows) -> Node:

@@ -74,3 +74,32 @@ def test_avx512_has_no_loop_for_the_end() -> None:
     assert text.count("{%k") >= 4 and "vmovss" not in text
     assert "zeroinitializer, ptr" in generate(step.kernel, ISAS["avx2"], "kernel")  # no garbage to compute with
     assert ISAS["amx"].masks and not ISAS["avx2"].masks and not ISAS["neon"].masks
+
+
+def five_points(x: mo.Tensor) -> mo.Tensor:
+    y = mo.zeros_like(x)
+    y[1:-1, 1:-1] = 0.2 * (x[1:-1, 1:-1] + x[1:-1, :-2] + x[1:-1, 2:] + x[2:, 1:-1] + x[:-2, 1:-1]) / x[1:-1, 1:-1]
+    return y
+
+
+@pytest.mark.parametrize("columns", [3, 9, 18, 40, 66, 250])
+def test_chunks_of_short_rows_are_narrow(masked: list[int], columns: int, rng: np.random.Generator) -> None:
+    """Many rows of a stencil end in a short chunk each: it is loaded by its mask, without a copy on the stack, and
+    with the bits of any other way."""
+    x = mo.asarray(rng.random((9, columns)))
+    found = values(five_points, x)
+    assert masked
+    with mo.settings(isa="scalar"):
+        assert found == values(five_points, x)
+
+
+def test_a_short_row_costs_few_lanes() -> None:
+    f = mo.compile(five_points)
+    f(mo.ones((20, 250)))
+    (kernel,) = (step.kernel for step in f.current.plan.program.steps if "divide" in step.label)
+    assert kernel.short_rows
+    text = generate(kernel, ISAS["avx512"], "kernel")
+    assert "<32 x float>" in text and "<64 x float>" not in text
+    assert "alloca" not in text and "alloca" in generate(kernel, ISAS["avx2"], "kernel")
+    f(mo.ones((20, 130)))  # rows of 128: whole chunks
+    assert not any(getattr(step.kernel, "short_rows", False) for step in f.current.plan.program.steps)

@@ -27,8 +27,9 @@ WORTH_KEEPING = 4  # operations per element, one division, from which a value is
 class Access:
     """How one operand moves with the loops. `pattern` is its step along the columns:
 
-    zero: one value per row; unit: side by side; strided: one stride; general: several inner axes, a stride each; none:
-    a gather of index numbers, which reads no memory and only checks.
+    zero: one value per row; unit: side by side; strided: one stride; general: several inner axes, a stride each; even
+    and odd: real and imaginary parts of complex numbers side by side; none: a gather of index numbers, which reads no
+    memory and only checks.
     `kind` is load, store, gather (the base of an indexed load) or index (no memory: the position itself is the value).
     """
 
@@ -38,6 +39,7 @@ class Access:
     across: str = ""  # the step along the last outer axis, in transposed kernels
     guards: int = 0  # borders of what is there, in short kernels; outside them the constant `fill` is read
     fill: str = ""
+    other: int = -1  # of a stored part of complex numbers, in a walk that stores both: the access of the other one
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class LoopKernel(Kernel):
     short: tuple[int, ...] = ()  # extents of the inner axes of a small window, which is then written out
     block_transpose: int = 0  # columns of the scratch in which blocks of rows are transposed: lanes run along rows
     few_columns: bool = False  # a loop in stages would lose more by its last turn in every row than it gains
+    short_rows: bool = False  # a map of many rows that do not fill wide chunks: narrow ones waste less at the end
 
     # -- numbers -------------------------------------------------------------------------------------------------------
     @cached_property
