@@ -1,4 +1,4 @@
-"""What the code of all matrix kernels shares: the operands of one matrix of the batch, and matrices in scratch memory."""
+"""What the code of all matrix kernels shares: the operands of a matrix of the batch, and matrices in scratch memory."""
 
 from __future__ import annotations
 

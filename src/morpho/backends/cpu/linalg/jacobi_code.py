@@ -64,8 +64,8 @@ def sweeps(f: Frame, n: int, one_round: Callable[[Value, Panel], None]) -> None:
 
 def games(f: Frame, n: int, number: Value, game: Callable[[Value, Value, Value], None]) -> None:
     """The pairs p < q of a round, each with its number: they have no row in common, so that the processor can begin one
-    before the last is over. In round r the last row plays r, and r + k plays r - k, around the others; where rows are odd
-    in number, r does not play."""
+    before the last is over. In round r the last row plays r, and r + k plays r - k, around the others; where rows are
+    odd in number, r does not play."""
     e, others = f.e, n - 1 + n % 2
     around = e.constant(others, "i64", 1)
     with e.loop(n % 2, (others + 1) // 2) as loop:
@@ -73,7 +73,8 @@ def games(f: Frame, n: int, number: Value, game: Callable[[Value, Value, Value],
         one = e.select(e.icmp("sge", one, around), one - around, one)
         other = e.select(e.icmp("slt", other, 0), other + around, other)
         one = e.select(e.icmp("eq", loop.index, 0), e.constant(n - 1, "i64", 1), one)
-        game(*(e.select(e.icmp(order, one, other), one, other) for order in ("slt", "sgt")), loop.index)
+        low, high = (e.select(e.icmp(order, one, other), one, other) for order in ("slt", "sgt"))
+        game(low, high, loop.index)
 
 
 def in_order(f: Frame, keys: Panel, n: int, predicate: str, others: list[Panel]) -> None:
@@ -146,7 +147,7 @@ def _diagonalise(f: Frame, a: Panel, vectors: list[Panel], n: int) -> None:
     """J' A J for all pairs of a round at once: rows are rotated, what came of it is turned over, and rows are rotated
     again. So nothing is written element by element that is soon read as a row."""
     e = f.e
-    lines = f.panel(5, n)  # of every pair: sine, tangent of the half angle, both new diagonal elements, whether it turns
+    lines = f.panel(5, n)  # of every pair: sine, tangent of half the angle, both new diagonal elements, if it turns
 
     def find(p: Value, q: Value, game: Value, marks: Panel) -> None:
         between, one, other = a.get(p, q), a.get(p, p), a.get(q, q)

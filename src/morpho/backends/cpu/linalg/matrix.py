@@ -28,8 +28,8 @@ def pitch(columns: int) -> int:
 
 @dataclass(frozen=True)
 class MatrixKernel(Kernel):
-    """The operation `name` on matrices of `rows` x `columns`; of a solve these are the columns of the right side, 0 where
-    there are many. `options` say which of its forms; with `batched` several
+    """The operation `name` on matrices of `rows` x `columns`; of a solve these are the columns of the right side, 0
+    where there are many. `options` say which of its forms; with `batched` several
     matrices are computed at once, a vector's lane each, where they fit registers."""
 
     name: str
