@@ -21,7 +21,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "softmax": lambda x, y: mo.softmax(x + y),
     "sums": lambda x, y: ((x * y).sum(axis=-1), x.max(axis=-1)),
     "casts": lambda x, y: (x.astype(mo.float16), (y > x), y.astype(mo.float64)),
-    "gathers": lambda x, y: (mo.take(x, mo.argsort(y[0]), axis=1) + y, mo.take_along_axis(x, mo.argsort(y), axis=1) * 2),
+    "gathers": lambda x, y: (mo.take(x, mo.argsort(y[0]), axis=1) + y,
+                             mo.take_along_axis(x, mo.argsort(y), axis=1) * 2),
     "rows": lambda x, y: mo.take(x, mo.asarray([2, 0, 1]), axis=0) + y[:3],
 }
 

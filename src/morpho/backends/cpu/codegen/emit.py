@@ -370,8 +370,8 @@ class Emitter:
         kind, several = vector_type(element, mask.lanes), f"<{mask.lanes} x ptr>"
         name = f"llvm.masked.gather.{mangled(element, mask.lanes)}.v{mask.lanes}p0"
         self.declarations.add(f"declare {kind} @{name}({several}, i32, {mask.type}, {kind})")
-        return self.assign(f"call {kind} @{name}({several} {places}, i32 {BITS[element] // 8}, {mask.type} {mask.name}, "
-                           f"{kind} zeroinitializer)", element, mask.lanes)
+        return self.assign(f"call {kind} @{name}({several} {places}, i32 {BITS[element] // 8}, "
+                           f"{mask.type} {mask.name}, {kind} zeroinitializer)", element, mask.lanes)
 
     def all_lanes(self, mask: Value) -> Value:
         """Whether a mask has all lanes."""
