@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import oracle
 from programs import Program, as_python, elements, minimise, random_program, substitute
-from running import Native, difference, equal_bits, fixed, leaf_of, readable, stored
+from running import Native, difference, equal_bits, fixed, leaf_of, parameter, readable, stored
 
 import morpho as mo
 from morpho.backends.cpu.compiler.code import current_isa
@@ -16,6 +17,7 @@ from morpho.backends.reference import reference
 from morpho.base.dtypes import bfloat16, float64
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, toposort
+from morpho.ops import batching
 from morpho.passes import pipeline
 from morpho.passes.canonical import inline
 from morpho.passes.fusion.candidates import is_native
@@ -251,6 +253,24 @@ def check_rows(program: Program, n: int, rows: Sequence[int]) -> None:
         same(found, [np.asarray(w, order="C") for w in wanted], fixed(program.outputs, {"n": 1}), f"row {row} alone")
 
 
+def check_batch(program: Program, n: int, rows: int) -> None:
+    """The program on a batch, some of its inputs with rows, and on each row alone."""
+    static = program.static(n)
+    parameters = Graph(static).parameters
+    drawn = [replace(program, seed=program.seed + 1_000_003 * row).inputs(n) for row in range(rows)]
+    chosen = {node["index"] for place, node in enumerate(parameters) if place == 0 or (program.seed >> place) & 1}
+    count = len(drawn[0])
+    leaves = {node.serial: parameter(count + node["index"], (rows, *node.shape), node.dtype)
+              for node in parameters if node["index"] in chosen}
+    whole = [batching.in_front(*one, rows) for one in batching.batch_of(static, leaves, rows)]
+    stacked = [np.stack([arrays[index] for arrays in drawn]) for index in range(count)]
+    found = Native(whole)([*drawn[0], *stacked])
+    alone = Native(static)
+    for row in range(rows):
+        arrays = [drawn[row if index in chosen else 0][index] for index in range(count)]
+        same([np.asarray(one[row], order="C") for one in found], alone(arrays), static, f"row {row} of a batch")
+
+
 def check_threads(program: Program, n: int) -> int:
     """One thread and two; gives the number of kernels that were divided."""
     arrays, static = program.inputs(n), program.static(n)
@@ -259,9 +279,9 @@ def check_threads(program: Program, n: int) -> int:
     for threads in (1, 2):
         with mo.settings(threads=threads):
             native = Native(static)
-            before = sum(e.workers.runs for e in native.plan.executables)
+            before = native.plan.native_code.workers.runs
             found.append(native(arrays))
-            divided = sum(e.workers.runs for e in native.plan.executables) - before
+            divided = native.plan.native_code.workers.runs - before
     same(found[1], found[0], static, f"two threads and one, seed {program.seed}")
     return divided
 

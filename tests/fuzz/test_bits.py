@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from checks import PASSES_OFF, check_bits, check_dynamic, check_rows, check_threads, guarded, large_n
+from checks import PASSES_OFF, check_batch, check_bits, check_dynamic, check_rows, check_threads, guarded, large_n
 from programs import N, Program, random_program
 from running import parameter
 
@@ -36,6 +36,13 @@ def test_static_and_dynamic(session_seed: int) -> None:
 def test_a_row_alone_and_in_a_batch(session_seed: int) -> None:
     for number in range(40):
         check_rows(random_program(session_seed + 17 * number, rowwise=True), 5, [0, 3, 4])
+
+
+def test_a_batch_has_the_bits_of_its_rows(session_seed: int) -> None:
+    """`vmap` of any program."""
+    for number in range(15):
+        seed = session_seed + 29 * number
+        check_batch(random_program(seed, rowwise=seed % 3 == 0), 1 + seed % 8, 3)
 
 
 def test_random_programs_on_two_threads(session_seed: int) -> None:

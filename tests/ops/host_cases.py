@@ -1,4 +1,4 @@
-"""The ops that NumPy does: sorting, Fourier transforms, linear algebra."""
+"""Sorting, and the ops that NumPy does, or may do: Fourier transforms, linear algebra."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from shaped_case import NUMBERS, Array, Shaped, Specs, draw_calm, one_matrix
 
 from morpho.base.dtypes import DType, complex64, complex128, float32, float64, int32
 from morpho.ir.node import Node, build
+from morpho.ops.fourier import dft
 
 
 def _square(dtype: DType, n: Any) -> Specs:
@@ -25,8 +26,31 @@ def _draw_matrix(rng: np.random.Generator, position: int, shape: tuple[int, ...]
     return x.astype(dtype.numpy)
 
 
+def _transforms() -> list[Shaped]:
+    """Transforms along one axis: lanes along rows, across short rows, across columns, and by convolution."""
+    complexes, real = (complex64, complex128), (float32, float64)
+    table = []
+    for label, shape, axis in (("row", (2, 192), 1), ("short rows", (19, 30), 1), ("columns", (40, 21), 0),
+                               ("prime", (2, 37), 1)):
+        for inverse in (False, True):
+            table.append(Shaped("dft", f"{label}{' back' if inverse else ''}", complexes,
+                                lambda d, n, shape=shape: [(shape, d)],
+                                lambda x, axis=axis, inverse=inverse: dft(x, axis, x.shape[axis], "complex", inverse,
+                                                                          0.25 if inverse else 1.0),
+                                "spectrum", dynamic=False, draw=_draw_matrix, lengths=(5,), gradient=False))
+    for n in (288, 74):
+        table.append(Shaped("dft", f"real {n}", real, lambda d, _, n=n: [((3, n), d)],
+                            lambda x: dft(x, 1, x.shape[1], "real"), "spectrum", dynamic=False, draw=_draw_matrix,
+                            lengths=(5,), gradient=False))
+        table.append(Shaped("dft", f"half {n}", complexes, lambda d, _, n=n: [((3, n // 2 + 1), d)],
+                            lambda x, n=n: dft(x, 1, n, "half", True, 0.5), "spectrum", dynamic=False,
+                            draw=_draw_matrix, lengths=(5,), gradient=False))
+    return table
+
+
 def _host() -> list[Shaped]:
     real, both = (float32, float64), (float32, float64, complex64, complex128)
+    checks = (("native ", "solved", real), ("", "exact", (complex64, complex128)))  # complex matrices are NumPy's
     one = {"dynamic": False, "lengths": (5,)}
     table = [
         Shaped("sort", "rows", NUMBERS, one_matrix, lambda x: build("sort", x, axis=1, descending=False, stable=True)),
@@ -44,23 +68,32 @@ def _host() -> list[Shaped]:
         table.append(Shaped("fft", function, dtypes_here, lambda d, n: [((3, 8), d)],
                             lambda x, function=function: build("fft", x, function=function, axes=(1,), sizes=(8,),
                                                                norm="backward"),
-                            draw=_draw_matrix, **one))
-    for name, attributes in (("cholesky", {"upper": False}), ("det", {}), ("inv", {}), ("pinv", {}), ("svdvals", {}),
-                             ("eigvalsh", {})):
-        table.append(Shaped(name, "square", both, _square, lambda x, n=name, a=attributes: build(n, x, **a),
-                            draw=_draw_matrix, **one))
-    table.append(Shaped("cholesky", "upper", real, _square, lambda x: build("cholesky", x, upper=True),
-                        draw=_draw_matrix, **one))
-    table.append(Shaped("solve", "square", both, lambda d, n: [((2, 4, 4), d), ((2, 4, 3), d)],
-                        lambda a, b: build("solve", a, b), draw=_draw_matrix, **one))
-    for name, attributes, count in (("slogdet", {}, 2), ("qr", {"mode": "reduced"}, 2), ("eigh", {}, 2),
-                                    ("svd", {"full_matrices": False}, 3)):
-        for index in range(count):
-            def part(x: Node, name: str = name, attributes: dict[str, Any] = attributes, index: int = index) -> Node:
-                node = build(name, x, **attributes)
-                return build("pick", node, index=index, spec=node.outputs[index])
+                            "spectrum", draw=_draw_matrix, **one))
+    table += _transforms()
+    table.append(Shaped("pinv", "square", both, _square, lambda x: build("pinv", x), draw=_draw_matrix, **one))
+    for label, check, dtypes in checks:
+        how = {"check": check, "draw": _draw_matrix, **one}
+        for name, attributes in (("cholesky", {"upper": False}), ("det", {}), ("inv", {}), ("svdvals", {}),
+                                 ("eigvalsh", {})):
+            table.append(Shaped(name, f"{label}square", dtypes, _square,
+                                lambda x, n=name, a=attributes: build(n, x, **a), **how))
+        table.append(Shaped("cholesky", f"{label}upper", dtypes, _square, lambda x: build("cholesky", x, upper=True),
+                            **how))
+        pair = lambda d, n: [((2, 4, 4), d), ((2, 4, 3), d)]
+        table.append(Shaped("solve", f"{label}square", dtypes, pair, lambda a, b: build("solve", a, b), **how))
+        for upper, unit in ((False, False), (True, False), (True, True)):
+            table.append(Shaped("solve_triangular", f"{label}{upper} {unit}", dtypes, pair,
+                                lambda a, b, upper=upper, unit=unit: build("solve_triangular", a, b, upper=upper,
+                                                                           unit=unit), **how))
+        for name, attributes, parts in (("slogdet", {}, (0, 1)), ("lu", {}, (1, 2)), ("qr", {"mode": "reduced"}, (0, 1)),
+                                        ("eigh", {}, (0, 1)), ("svd", {"full_matrices": False}, (0, 1, 2))):
+            for index in parts:
+                def part(x: Node, name: str = name, attributes: dict[str, Any] = attributes,
+                         index: int = index) -> Node:
+                    node = build(name, x, **attributes)
+                    return build("pick", node, index=index, spec=node.outputs[index])
 
-            table.append(Shaped(name, f"part {index}", both, _square, part, draw=_draw_matrix, **one))
+                table.append(Shaped(name, f"{label}part {index}", dtypes, _square, part, **how))
     return table
 
 

@@ -10,7 +10,19 @@ from case_values import of_kinds
 from running import stored
 from shaped_case import FLOATS, Array, Shaped, Specs, draw_calm, one_matrix
 
-from morpho.base.dtypes import DType, bfloat16, bool_, float32, float64, int8, int32, int64, uint8
+from morpho.base.dtypes import (
+    DType,
+    bfloat16,
+    bool_,
+    complex64,
+    complex128,
+    float32,
+    float64,
+    int8,
+    int32,
+    int64,
+    uint8,
+)
 from morpho.ir.node import Node, build
 from morpho.ops.contract import transpose
 from morpho.ops.sources import pick
@@ -30,6 +42,8 @@ def _products() -> list[Shaped]:
         Shaped("matmul", "batch, turned", (float32, bfloat16, int32), lambda d, n: [((n, 4, 3), d), ((n, 5, 4), d)],
                lambda a, b: build("matmul", build("permute", a, axes=(0, 2, 1)), build("permute", b, axes=(0, 2, 1))),
                "rule", draw=draw_calm),
+        Shaped("matmul", "complex", (complex64, complex128), lambda d, n: [((9, n), d), ((n, 37), d)],
+               lambda a, b: build("matmul", a, b), "rule", draw=draw_calm, lengths=(0, 1, 5, 33, 65)),
     ]
 
 

@@ -10,8 +10,10 @@ from shaped_case import FLOATS, NUMBERS, SOME, Array, Shaped, draw_calm, one_mat
 from morpho.base.dtypes import ALL, DType, bfloat16, bool_, complex64, complex128, float32, float64, int32, int64
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import expand
+from morpho.ops.complex_parts import part
 from morpho.ops.order import mark
 
+MOVED = (*SOME, complex64, complex128)
 LONG = (0, 1, 2, 3, 31, 32, 33, 63, 64, 65, 67, 130, 4095, 4096, 4097, 8192)
 
 
@@ -39,8 +41,11 @@ def _reductions() -> list[Shaped]:
         table.append(Shaped(name, "everything", dtypes_here, lambda d, n: [((7, n), d)], everything, "rule",
                             lengths=short))
     complexes = (complex64, complex128)
-    table += [Shaped(name, "complex", complexes, one_matrix, lambda x, name=name: build(name, x, axes=(1,)),
-                     dynamic=False, lengths=(5,)) for name in ("sum", "prod")]
+    table += [Shaped(name, "complex rows", complexes, one_matrix, lambda x, name=name: build(name, x, axes=(1,)), "rule",
+                     lengths=(0, 1, 5, 63, 64, 65, 130)) for name in ("sum", "prod")]
+    table += [Shaped(name, "complex columns", complexes, lambda d, n: [((n, 19), d)],
+                     lambda x, name=name: build(name, x, axes=(0,)), "rule", lengths=(0, 1, 5, 65))
+              for name in ("sum", "prod")]
     return table
 
 
@@ -50,6 +55,8 @@ def _scans() -> list[Shaped]:
         table.append(Shaped(name, "rows", NUMBERS, one_matrix, lambda x, name=name: build(name, x, axis=1), "rule"))
         table.append(Shaped(name, "columns", NUMBERS, lambda d, n: [((n, 5), d)],
                             lambda x, name=name: build(name, x, axis=0), "rule"))
+        table.append(Shaped(name, "complex", (complex64, complex128), lambda d, n: [((3, n, 2), d)],
+                            lambda x, name=name: build(name, x, axis=1), "rule", lengths=(0, 1, 5, 67)))
     for name in ("cumulative_max", "cumulative_min"):
         table.append(Shaped(name, "rows", NUMBERS, one_matrix, lambda x, name=name: build(name, x, axis=1)))
         table.append(Shaped(name, "columns", (float32, int32), lambda d, n: [((n, 5), d)],
@@ -68,33 +75,36 @@ def _moves() -> list[Shaped]:
         return build("update", x, value, starts=(0, 4), sizes=value.shape, steps=(1, -2))
 
     return [
-        Shaped("reshape", "merge", SOME, one_matrix, lambda x: build("reshape", x, shape=(x.shape[1] * 3,))),
-        Shaped("reshape", "of permute", SOME, one_matrix,
+        Shaped("reshape", "merge", MOVED, one_matrix, lambda x: build("reshape", x, shape=(x.shape[1] * 3,))),
+        Shaped("reshape", "of permute", MOVED, one_matrix,
                lambda x: build("reshape", build("permute", x, axes=(1, 0)), shape=(x.shape[1] * 3,))),
-        Shaped("permute", "turn", SOME, lambda d, n: [((2, n, 3), d)], lambda x: build("permute", x, axes=(2, 0, 1))),
-        Shaped("expand", "new axis", SOME, lambda d, n: [((1, n, 1), d)],
+        Shaped("permute", "turn", MOVED, lambda d, n: [((2, n, 3), d)], lambda x: build("permute", x, axes=(2, 0, 1))),
+        Shaped("expand", "new axis", MOVED, lambda d, n: [((1, n, 1), d)],
                lambda x: build("expand", x, shape=(3, x.shape[1], 5))),
-        Shaped("slice", "backwards", SOME, one_matrix, reversed_slice, lengths=(1, 2, 17, 67)),
-        Shaped("slice", "steps", SOME, lambda d, n: [((9, n), d)],
+        Shaped("slice", "backwards", MOVED, one_matrix, reversed_slice, lengths=(1, 2, 17, 67)),
+        Shaped("slice", "steps", MOVED, lambda d, n: [((9, n), d)],
                lambda x: build("slice", x, starts=(8, 0), sizes=(4, x.shape[1]), steps=(-2, 1))),
-        Shaped("window", "overlapping", SOME, lambda d, n: [((9, n), d)],
+        Shaped("window", "overlapping", MOVED, lambda d, n: [((9, n), d)],
                lambda x: build("window", x, axes=(0,), sizes=(3,), steps=(2,), dilations=(2,))),
-        Shaped("window", "two axes", SOME, lambda d, n: [((n, 6, 5), d)],
+        Shaped("window", "two axes", MOVED, lambda d, n: [((n, 6, 5), d)],
                lambda x: build("window", x, axes=(1, 2), sizes=(2, 3), steps=(2, 1), dilations=(1, 1))),
-        Shaped("window", "dynamic axis", SOME, lambda d, n: [((2, n + 3), d)],
+        Shaped("window", "dynamic axis", MOVED, lambda d, n: [((2, n + 3), d)],
                lambda x: build("window", x, axes=(1,), sizes=(3,), steps=(1,), dilations=(1,))),
         Shaped("concatenate", "columns", ALL, lambda d, n: [((3, n), d), ((3, 4), d), ((3, n), d)],
                lambda *x: build("concatenate", *x, axis=1)),
-        Shaped("concatenate", "rows", SOME, lambda d, n: [((2, n), d), ((1, n), d)],
+        Shaped("concatenate", "rows", MOVED, lambda d, n: [((2, n), d), ((1, n), d)],
                lambda *x: build("concatenate", *x, axis=0)),
-        Shaped("pad", "both", SOME[1:], one_matrix,
+        Shaped("pad", "both", MOVED[1:], one_matrix,
                lambda x: build("pad", x, before=(1, 2), after=(0, 3), value=1.0 if x.dtype.is_float else 1)),
-        Shaped("update", "steps", SOME, lambda d, n: [((n, 7), d), ((n, 3), d)], update),
+        Shaped("update", "steps", MOVED, lambda d, n: [((n, 7), d), ((n, 3), d)], update),
         Shaped("copy", "turned", ALL, lambda d, n: [((4, n), d)],
                lambda x: build("copy", build("permute", x, axes=(1, 0)))),
         Shaped("remat_barrier", "after another", ALL, lambda d, n: [((3, n), d), ((n,), d)],
                lambda x, y: build("remat_barrier", x, y)),
-        Shaped("checkpoint", "one of two", SOME, lambda d, n: [((3, n), d), ((n,), d)],
+        Shaped("part", "imaginary", (complex64, complex128), lambda d, n: [((n, 5), d)], lambda x: part(x, 1)),
+        Shaped("part", "of a view", (complex64, complex128), lambda d, n: [((4, n, 3), d)],
+               lambda x: part(build("reshape", build("permute", x, axes=(1, 0, 2)), shape=(x.shape[1], 12)), 0)),
+        Shaped("checkpoint", "one of two", MOVED, lambda d, n: [((3, n), d), ((n,), d)],
                lambda x, y: mark([build("copy", x), build("copy", y)], [x, y])[1]),
     ]
 
@@ -120,10 +130,10 @@ def _draw_distinct(rng: np.random.Generator, position: int, shape: tuple[int, ..
 def _indices() -> list[Shaped]:
     table = []
     for index in of_kinds("iu"):
-        table.append(Shaped("gather", f"by {index}", (float32,) if index is not int64 else SOME,
+        table.append(Shaped("gather", f"by {index}", (float32,) if index is not int64 else MOVED,
                             lambda d, n, index=index: [((5, n), d), ((7, n), index)],
                             lambda x, i: build("gather", x, i, axis=0), draw=_draw_indices, gradient=index is int64))
-    table.append(Shaped("gather", "columns", SOME, lambda d, n: [((n, 5), d), ((n, 3), int64)],
+    table.append(Shaped("gather", "columns", MOVED, lambda d, n: [((n, 5), d), ((n, 3), int64)],
                         lambda x, i: build("gather", x, i, axis=1), draw=_draw_indices))
     for mode in ("max", "min", "mul"):
         table.append(Shaped("scatter", mode, of_kinds("biuf") if mode != "mul" else (bool_, float32, float64, int32),

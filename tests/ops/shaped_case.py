@@ -25,7 +25,8 @@ class Shaped:
     """An op with shapes of its own, on one layout of inputs.
 
     `specs(dtype, n)` gives shape and dtype of every input, with `n` a number or a dynamic size; `make` builds the
-    node. `check` is exact (bits of the reference), rule (bits of tests/ops/oracle.py) or close (a tolerance).
+    node. `check` is exact (bits of the reference), rule (bits of tests/ops/oracle.py), close or spectrum (tolerances),
+    or solved (one for factorisations of matrices, whose errors grow with their condition).
     """
 
     op: str
@@ -52,4 +53,6 @@ def draw_calm(rng: np.random.Generator, position: int, shape: tuple[int, ...], d
     """Numbers of everyday size: what sums of functions are compared on."""
     if dtype.is_integer:
         return rng.integers(0, 100, shape).astype(dtype.numpy)
+    if dtype.is_complex:
+        return (rng.normal(0, 2, shape) + 1j * rng.normal(0, 2, shape)).astype(dtype.numpy)
     return stored(rng.normal(0, 2, shape), dtype)

@@ -62,9 +62,10 @@ def has(case: Elementwise) -> list[object]:
     return [pytest.param(case, dtype, id=f"{case.op}-{dtype}") for dtype in VARYING if dtype in case.dtypes]
 
 
-@pytest.mark.parametrize("case, dtype", [one for case in DIFFERENTIABLE for one in has(case)])
-def test_elementwise(case: Elementwise, dtype: object, session_seed: int) -> None:
-    rng = generator(session_seed, case.op, dtype, "forward")
+Program = tuple[Node, list[Node], list[np.ndarray]]
+
+
+def elementwise_program(case: Elementwise, dtype: object, rng: np.random.Generator) -> Program:
     kinds = case.inputs(dtype)
     leaves = [parameter(i, (7,), kind) for i, kind in enumerate(kinds)]
     arrays = [rng.random(7) < 0.5 if kind is bool_ else rng.uniform(*case.domain, 7) for kind in kinds]
@@ -73,21 +74,30 @@ def test_elementwise(case: Elementwise, dtype: object, session_seed: int) -> Non
                   for array, kind in zip(arrays, kinds, strict=True)]
     if case.op == "remainder":  # away from the steps, where it is not continuous
         arrays[0] = arrays[1] * (rng.integers(0, 3, 7) + rng.uniform(0.2, 0.8, 7))
-    check(case.build(*leaves), leaves, arrays, rng)
+    return case.build(*leaves), leaves, arrays
 
 
-@pytest.mark.parametrize("case, dtype", [pytest.param(case, dtype, id=f"{case}-{dtype}") for case in SHAPED
-                                         for dtype in VARYING if dtype in case.dtypes and case.gradient])
-def test_shaped(case: Shaped, dtype: object, session_seed: int) -> None:
-    rng = generator(session_seed, str(case), dtype, "forward")
+@pytest.mark.parametrize("case, dtype", [one for case in DIFFERENTIABLE for one in has(case)])
+def test_elementwise(case: Elementwise, dtype: object, session_seed: int) -> None:
+    rng = generator(session_seed, case.op, dtype, "forward")
+    node, leaves, arrays = elementwise_program(case, dtype, rng)
+    check(node, leaves, arrays, rng)
+
+
+SHAPED_PAIRS = [pytest.param(case, dtype, id=f"{case}-{dtype}") for case in SHAPED
+                for dtype in VARYING if dtype in case.dtypes and case.gradient]
+
+
+def shaped_program(case: Shaped, dtype: object, rng: np.random.Generator) -> Program | None:
+    """The case on small arrays; None where it has no gradient."""
     specs = case.specs(dtype, LENGTHS.get(str(case), 3))
     leaves = [parameter(i, shape, kind) for i, (shape, kind) in enumerate(specs)]
     node = case.make(*leaves)
     record = node.inputs[0].op if node.op.name == "pick" else node.op
     if isinstance(record.vjp, NoGradient) and record.composition is None:
-        return
+        return None
     if dtype is complex128 and record.name in ("eigh", "svd") and node.dtype.is_complex:
-        return  # vectors of which each has a factor of its own, which LAPACK chooses: test_complex_gradients.py
+        return None  # vectors of which each has a factor of its own, which LAPACK chooses: test_complex_gradients.py
     arrays = []
     for position, (shape, kind) in enumerate(specs):
         if case.draw is not None and (kind is not float64 or len(shape) == 3):
@@ -96,7 +106,53 @@ def test_shaped(case: Shaped, dtype: object, session_seed: int) -> None:
             arrays.append(rng.uniform(0.5, 2, shape) * rng.choice([-1, 1], shape))
     if record.name in SYMMETRIC:
         turned = transpose(leaves[0])
-        if dtype is complex128:
-            turned = conj(turned)
+        turned = conj(turned) if dtype is complex128 else turned
         node = case.make(mul(add(leaves[0], turned), constant_like(leaves[0], 0.5)))
-    check(node, leaves, arrays, rng)
+    return node, leaves, arrays
+
+
+@pytest.mark.parametrize("case, dtype", SHAPED_PAIRS)
+def test_shaped(case: Shaped, dtype: object, session_seed: int) -> None:
+    rng = generator(session_seed, str(case), dtype, "forward")
+    program = shaped_program(case, dtype, rng)
+    if program is not None:
+        check(*program, rng)
+
+
+# -- second derivatives ------------------------------------------------------------------------------------------------
+def check_twice(node: Node, leaves: list[Node], arrays: list[np.ndarray], rng: np.random.Generator) -> None:
+    """Gradients are programs: along a tangent they change as differences have it."""
+    moving = [i for i, leaf in enumerate(leaves) if leaf.dtype in VARYING]
+    seed = parameter(len(leaves), node.shape, node.dtype)
+    pulled = pull_back([node], [seed], [leaves[i] for i in moving])
+    along = {i: parameter(len(leaves) + 1 + n, leaves[i].shape, leaves[i].dtype) for n, i in enumerate(moving)}
+    pushed = push_forward(pulled, {leaves[i].serial: one for i, one in along.items()})
+    found = [zeros_like(one) if two is None else two for one, two in zip(pulled, pushed, strict=True)]
+    tangents = [drawn(rng, leaves[i].shape, leaves[i].dtype.is_complex) for i in moving]
+    cotangent = drawn(rng, node.shape, node.dtype.is_complex)
+    got = by_reference(found, [*arrays, cotangent, *tangents])
+    values = []
+    for sign in (1, -1):
+        moved = list(arrays)
+        for i, tangent in zip(moving, tangents, strict=True):
+            moved[i] = arrays[i] + sign * STEP * tangent
+        values.append(by_reference(pulled, [*moved, cotangent]))
+    for one, ahead, behind in zip(got, *values, strict=True):
+        want = (ahead - behind) / (2 * STEP)
+        scale = 1 + np.max(np.abs(want), initial=0) + np.max(np.abs(ahead), initial=0)
+        assert np.allclose(one, want, rtol=1e-4, atol=1e-4 * scale), (node, one, want)
+
+
+@pytest.mark.parametrize("case, dtype", [one for case in DIFFERENTIABLE for one in has(case)])
+def test_elementwise_twice(case: Elementwise, dtype: object, session_seed: int) -> None:
+    rng = generator(session_seed, case.op, dtype, "twice")
+    node, leaves, arrays = elementwise_program(case, dtype, rng)
+    check_twice(node, leaves, arrays, rng)
+
+
+@pytest.mark.parametrize("case, dtype", SHAPED_PAIRS)
+def test_shaped_twice(case: Shaped, dtype: object, session_seed: int) -> None:
+    rng = generator(session_seed, str(case), dtype, "twice")
+    program = shaped_program(case, dtype, rng)
+    if program is not None:
+        check_twice(*program, rng)

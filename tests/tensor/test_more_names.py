@@ -290,12 +290,12 @@ def test_gradients(name: str) -> None:
         return (function(value) * weights).sum()
 
     found = mo.grad(loss)(mo.asarray(x)).numpy()
-    wanted = np.zeros_like(x)
-    for place in np.ndindex(*x.shape):
+    compiled = mo.compile(loss)
+    for place in list(np.ndindex(*x.shape))[::3]:
         step = np.zeros_like(x)
         step[place] = 1e-6
-        wanted[place] = (loss(mo.asarray(x + step)).item() - loss(mo.asarray(x - step)).item()) / 2e-6
-    np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=1e-6)
+        wanted = (compiled(mo.asarray(x + step)).item() - compiled(mo.asarray(x - step)).item()) / 2e-6
+        np.testing.assert_allclose(found[place], wanted, rtol=2e-5, atol=1e-6)
 
 
 def test_gradient_of_a_product_with_zeros() -> None:

@@ -371,6 +371,10 @@ def test_rules_say_what_is_wrong() -> None:
         mo.grad(lambda x: function(x).sum())(x)
     with pytest.raises(ArgumentError, match="is given by name"):
         function(x=x)
+    clipped = mo.custom_gradient(lambda x: (x * 1, lambda g: mo.clip(g, -1.0, 1.0)))
+    assert mo.grad(lambda x: (5 * clipped(x)).sum())(x).tolist() == [1.0, 1.0]
+    with pytest.raises(ArgumentError, match="is not linear in the gradient"):
+        mo.jvp(clipped, (x,), (x,))
     pushed = mo.custom_jvp(lambda x: x * 1)
     pushed.defjvp(lambda arguments, tangents: tangents[0])
     with pytest.raises(ArgumentError, match="does not return"):

@@ -2,7 +2,7 @@
 
 A view moves no byte: it has a root, the value that is computed or held, and a chain of nodes between. `pick`, one
 output of several, is a value of its own for most questions; `remat_barrier` shows its first input and waits for the
-others.
+others; `part` shows one of the two numbers that a complex one is, and strides behind it count such numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from morpho.ir.node import Node
 Strides = tuple[Size, ...]
 Mapping = tuple[int | None, ...]  # for each dimension of a value, the axis of a space it runs along
 MOVES = frozenset({"reshape", "permute", "slice", "expand", "window"})
-_STRIDED = MOVES | {"remat_barrier"}
+_STRIDED = MOVES | {"remat_barrier", "part"}
 _SPREADS = frozenset({"expand", "reshape"})  # every element of the result is one of the input
 
 
@@ -96,6 +96,8 @@ def view_strides(view: Node, shape: Shape, strides: Strides) -> Strides | None:
         return reshape_strides(shape, strides, view.shape)
     if view.op.name == "permute":
         return tuple(strides[axis] for axis in view["axes"])
+    if view.op.name == "part":
+        return tuple(2 * stride for stride in strides)
     if view.op.name == "expand":
         return tuple(0 if old == 1 and new != 1 else s
                      for old, new, s in zip(shape, view.shape, strides, strict=True))

@@ -1,7 +1,8 @@
-"""Host operations: sorting, searching, Fourier transforms and LAPACK, which run in NumPy between native segments.
+"""Host operations: Fourier transforms and LAPACK, which run in NumPy as steps of native programs.
 
-Each is an ordinary node, so it is lazy and fused around; only the operation itself leaves native code. Operations whose
-result shape depends on data (`unique`, `nonzero`, boolean masks) are not here: they realise at once, in `tensor/`.
+Each is an ordinary node, so it is lazy and fused around; only the operation itself leaves native code. Small real
+matrices do not: the CPU has kernels for them. Operations whose result shape depends on data (`unique`, `nonzero`, boolean
+masks) are not here: they realise at once, in `tensor/`.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from morpho.base.dims import Shape, smaller
-from morpho.base.dtypes import DType, complex64, complex128, float32, float64, int64
+from morpho.base.dtypes import DType
 from morpho.base.errors import DTypeError, ShapeError, ValueFault, fail
-from morpho.ir.node import Node, build, make
+from morpho.ir.node import Node, make
 from morpho.ir.op import (
     JOINT,
     ONE,
@@ -33,101 +34,19 @@ from morpho.ir.op import (
 )
 from morpho.ops import host_gradients as rules
 from morpho.ops.algebra import reshape
-from morpho.ops.batching import Rows, along_axes, along_axis, elementwise
+from morpho.ops.batching import Rows, along_axes, elementwise
+from morpho.ops.complex_parts import COMPLEX_OF, REAL_OF
 
-COMPLEX_OF = {float32: complex64, float64: complex128, complex64: complex64, complex128: complex128}
-REAL_OF = {float32: float32, float64: float64, complex64: float32, complex128: float64}
-JOINT_GRADIENT = frozenset({JOINT})
+SMALL = "fixed order up to 32 x 32, NumPy above"
+QUIET = frozenset({"quiet"})  # the reference keeps NumPy's warnings to itself
+JOINT_GRADIENT = QUIET | {JOINT}
 
 
 def _host(name: str, infer: Infer, vjp: Gradient | NoGradient, reference: Reference, flops: int = 8,
           arity: Arity = ONE, properties: frozenset[str] = frozenset(), batch: Batching = elementwise,
-          jvp: Forward | None = None) -> Op:
-    return register(Op(name, "host", infer, vjp, reference, flops, "NumPy", properties, arity=arity, batch=batch,
+          jvp: Forward | None = None, numerics: str = "NumPy") -> Op:
+    return register(Op(name, "host", infer, vjp, reference, flops, numerics, properties, arity=arity, batch=batch,
                        jvp=jvp))
-
-
-# -- complex numbers -------------------------------------------------------------------------------------------------
-def _infer_complex(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
-    real, imag = inputs
-    if real != imag or real.dtype not in (float32, float64):
-        raise fail(DTypeError, "complex", f"parts {real.dtype}{real.shape} and {imag.dtype}{imag.shape} do not pair")
-    return Spec(real.shape, COMPLEX_OF[real.dtype])
-
-
-def _reference_complex(attributes: Attributes, real: Any, imag: Any) -> Any:
-    result = np.empty(np.shape(real), np.complex64 if real.dtype == np.float32 else np.complex128)
-    result.real, result.imag = real, imag  # not real + 1j * imag: an infinite part would make the other NaN
-    return result
-
-
-_host("complex", _infer_complex, lambda n, ct: [build("real", ct), build("imag", ct)], _reference_complex, 1, TWO)
-
-
-# -- sorting and searching -------------------------------------------------------------------------------------------
-def _real_line(name: str, result: DType | None = None) -> Infer:
-    def infer(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
-        shape, dtype = inputs[0]
-        if dtype.is_complex:
-            raise fail(DTypeError, name, f"dtype {dtype} has no order", "sort real(), imag() or abs()")
-        return Spec(shape, result or dtype)
-
-    return infer
-
-
-def _reference_argsort(attributes: Attributes, x: Any) -> Any:
-    """NaN is last when ascending, first when descending; equal elements keep their order when stable."""
-    axis = attributes["axis"]
-    kind: Any = "stable" if attributes["stable"] else None
-    if not attributes["descending"]:
-        return np.argsort(x, axis=axis, kind=kind)
-    turned = np.argsort(np.flip(x, axis), axis=axis, kind=kind)
-    return x.shape[axis] - 1 - np.flip(turned, axis)
-
-
-def _reference_sort(attributes: Attributes, x: Any) -> Any:
-    axis = attributes["axis"]
-    if not attributes["descending"]:
-        return _in_order(x, axis, attributes["stable"])
-    return np.flip(_in_order(np.flip(x, axis), axis, attributes["stable"]), axis)
-
-
-def _in_order(x: Any, axis: int, stable: bool) -> Any:
-    """Sorted values. Only zeros are equal and yet of two kinds: without both, NumPy's vector sort, which is not stable,
-    gives what its stable one would. For one and two bytes the stable one is by far the faster."""
-    if x.dtype.kind in "iub" and x.dtype.itemsize <= 2:
-        return np.sort(x, axis=axis, kind="stable")
-    found = np.sort(x, axis=axis)
-    if stable and x.dtype.kind == "f":
-        signs = np.signbit(found[found == 0])
-        if signs.any() and not signs.all():
-            return np.sort(x, axis=axis, kind="stable")
-    return found
-
-
-def _infer_searchsorted(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
-    """One sorted line; or, with `lines` axes in front of both, a line for each place along these."""
-    line, values = inputs
-    lines = attributes.get("lines", 0)
-    if len(line.shape) != 1 + lines or line.shape[:lines] != values.shape[:lines]:
-        raise fail(ShapeError, "searchsorted", f"the sorted tensor has shape {line.shape}, not one dimension")
-    if line.dtype is not values.dtype or line.dtype.is_complex:
-        raise fail(DTypeError, "searchsorted", f"dtypes {line.dtype} and {values.dtype} have no common order")
-    return Spec(values.shape, int64)
-
-
-def _reference_searchsorted(attributes: Attributes, line: Any, values: Any) -> Any:
-    found = np.empty(values.shape, np.int64)
-    for place in np.ndindex(*line.shape[:-1]):
-        found[place] = np.searchsorted(line[place], values[place], side=attributes["side"])
-    return found
-
-
-def _batch_searchsorted(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Rows) -> Node:
-    if not batched[0] and "lines" not in node.attributes:
-        return make(node.op, inputs, node.attributes)  # more values for the same line
-    attributes = {**node.attributes, "lines": node.attributes.get("lines", 0) + 1}
-    return make(node.op, rows.all(inputs, batched), attributes)
 
 
 def _batch_pinv(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Rows) -> Node:
@@ -136,13 +55,6 @@ def _batch_pinv(node: Node, inputs: Sequence[Node], batched: Sequence[bool], row
     placed = [reshape(limit, (rows.size, *[1] * (len(x.shape) - 2 - len(limit.shape)), *limit.shape[1:]))
               for limit in limits]
     return make(node.op, (x, *placed), node.attributes)
-
-
-_host("argsort", _real_line("argsort", int64), NoGradient("the result is indices"), _reference_argsort,
-      batch=along_axis)
-_host("sort", _real_line("sort"), rules.sort_rule, _reference_sort, batch=along_axis, jvp=rules.sort_forward)
-_host("searchsorted", _infer_searchsorted, NoGradient("the result is indices"), _reference_searchsorted, arity=TWO,
-      batch=_batch_searchsorted)
 
 
 # -- Fourier transforms ----------------------------------------------------------------------------------------------
@@ -278,23 +190,48 @@ def _reference_pinv(attributes: Attributes, x: Any, *rtol: Any) -> Any:
     return np.linalg.pinv(x, max(x.shape[-2:]) * np.finfo(x.dtype).eps)
 
 
+def _signs(columns: Any) -> Any:
+    """-1 for columns to be turned round, so that the first of their elements that is at least half as large as their
+    largest is positive: signs do then not depend on who computes. Complex vectors stay as LAPACK has them."""
+    if columns.dtype.kind == "c" or columns.size == 0:
+        return np.ones((*columns.shape[:-2], 1, columns.shape[-1]), columns.real.dtype)
+    size = np.abs(columns)
+    first = np.argmax(size >= size.max(-2, keepdims=True) / 2, -2)
+    return np.where(np.take_along_axis(columns, first[..., None, :], -2) < 0, -1, 1).astype(columns.dtype)
+
+
 def _reference_svd(attributes: Attributes, x: Any) -> Any:
-    return tuple(np.linalg.svd(x, full_matrices=attributes["full_matrices"]))
+    left, values, right = np.linalg.svd(x, full_matrices=attributes["full_matrices"])
+    signs, inner = _signs(left), values.shape[-1]
+    turned = right.copy()
+    turned[..., :inner, :] *= np.swapaxes(signs, -1, -2)[..., :inner, :]
+    return left * signs, values, turned
+
+
+def _reference_eigh(attributes: Attributes, x: Any) -> Any:
+    values, vectors = np.linalg.eigh(x)
+    return values, vectors * _signs(vectors)
 
 
 # -- LAPACK: records -------------------------------------------------------------------------------------------------
-_host("cholesky", _square("cholesky"), rules.cholesky_rule, _lapack("cholesky", _reference_cholesky), 64)
-_host("det", _infer_det, rules.det_rule, _lapack("det", lambda a, x: np.linalg.det(x)), 64)
-_host("slogdet", _infer_slogdet, rules.slogdet_rule, _lapack("slogdet", lambda a, x: tuple(np.linalg.slogdet(x))), 64,
-      properties=JOINT_GRADIENT)
-_host("inv", _square("inv"), rules.inv_rule, _lapack("inv", lambda a, x: np.linalg.inv(x)), 64)
-_host("pinv", _infer_pinv, rules.pinv_rule, _lapack("pinv", _reference_pinv), 64, (1, 2), batch=_batch_pinv)
+_host("cholesky", _square("cholesky"), rules.cholesky_rule, _lapack("cholesky", _reference_cholesky), 64,
+      properties=QUIET, numerics=SMALL)
+_host("det", _infer_det, rules.det_rule, _lapack("det", lambda a, x: np.linalg.det(x)), 64, properties=QUIET,
+      numerics=SMALL)
+_host("slogdet", _infer_slogdet, rules.slogdet_rule, _lapack("slogdet", lambda a, x: tuple(np.linalg.slogdet(x))),
+      64, properties=JOINT_GRADIENT, numerics=SMALL)
+_host("inv", _square("inv"), rules.inv_rule, _lapack("inv", lambda a, x: np.linalg.inv(x)), 64, properties=QUIET,
+      numerics=SMALL)
+_host("pinv", _infer_pinv, rules.pinv_rule, _lapack("pinv", _reference_pinv), 64, (1, 2),
+      properties=QUIET, batch=_batch_pinv)
 _host("qr", _infer_qr, rules.qr_rule, _lapack("qr", lambda a, x: tuple(np.linalg.qr(x, mode=a["mode"]))), 64,
-      properties=JOINT_GRADIENT)
-_host("svd", _infer_svd, rules.svd_rule, _lapack("svd", _reference_svd), 64, properties=JOINT_GRADIENT)
+      properties=JOINT_GRADIENT, numerics=SMALL)
+_host("svd", _infer_svd, rules.svd_rule, _lapack("svd", _reference_svd), 64, properties=JOINT_GRADIENT, numerics=SMALL)
 _host("svdvals", _infer_svdvals, rules.svdvals_rule,
-      _lapack("svdvals", lambda a, x: np.linalg.svd(x, compute_uv=False)), 64)
-_host("eigh", _infer_eigh, rules.eigh_rule, _lapack("eigh", lambda a, x: tuple(np.linalg.eigh(x))), 64,
-      properties=JOINT_GRADIENT)
-_host("eigvalsh", _infer_eigvalsh, rules.eigvalsh_rule, _lapack("eigvalsh", lambda a, x: np.linalg.eigvalsh(x)), 64)
-_host("solve", _infer_solve, rules.solve_rule, _lapack("solve", lambda a, x, b: np.linalg.solve(x, b)), 64, TWO)
+      _lapack("svdvals", lambda a, x: np.linalg.svd(x, compute_uv=False)), 64, properties=QUIET, numerics=SMALL)
+_host("eigh", _infer_eigh, rules.eigh_rule, _lapack("eigh", _reference_eigh), 64, properties=JOINT_GRADIENT,
+      numerics=SMALL)
+_host("eigvalsh", _infer_eigvalsh, rules.eigvalsh_rule, _lapack("eigvalsh", lambda a, x: np.linalg.eigvalsh(x)), 64,
+      properties=QUIET, numerics=SMALL)
+_host("solve", _infer_solve, rules.solve_rule, _lapack("solve", lambda a, x, b: np.linalg.solve(x, b)), 64, TWO,
+      properties=QUIET, numerics=SMALL)

@@ -11,7 +11,7 @@ import numpy as np
 from morpho.base.dtypes import int64
 from morpho.base.errors import DTypeError, fail
 from morpho.ir.node import Node, build
-from morpho.ir.op import ONE, Attributes, Gradient, Infer, Op, Spec, register
+from morpho.ir.op import ONE, Attributes, Forward, Gradient, Infer, Op, Spec, register
 from morpho.ops.algebra import add, cast, constant_like, div, mul, neg, sub, where, zeros_like
 from morpho.ops.batching import along_axis
 from morpho.ops.complex_gradients import holomorphic
@@ -83,17 +83,39 @@ def _extreme_rule(node: Node, ct: Node) -> list[Node]:
     return [cast(build("scatter", zeros_like(wide), places, wide, axis=axis, mode="add"), ct.dtype)]
 
 
+def _logarithms(of: Node, none: Node | None = None) -> list[tuple[Node, Node]]:
+    """The logarithms of the positive and of the negative elements, -inf for others, and where those are; with `none`
+    there too. What a logarithm of 0 would be is not computed: its slope has no value."""
+    found = []
+    for part in (of, neg(of)):
+        of_sign = build("maximum", part, zeros_like(of))
+        empty = build("equal", of_sign, zeros_like(of))
+        empty = empty if none is None else build("logical_or", empty, none)
+        safe = build("log", where(empty, constant_like(of, 1), of_sign))
+        found.append((where(empty, constant_like(of, -math.inf), safe), empty))
+    return found
+
+
 def _logsumexp_rule(node: Node, ct: Node) -> list[Node]:
     """exp(x_j) times the sum over i >= j of ct_i exp(-y_i), positive and negative ct apart and in logarithms."""
     x, axis = node.inputs[0], node["axis"]
     parts = []
-    for sign in (1, -1):
-        of_sign = build("maximum", ct if sign == 1 else neg(ct), zeros_like(ct))
-        terms = sub(build("log", of_sign), node)
-        terms = where(build("equal", of_sign, zeros_like(ct)), constant_like(ct, -math.inf), terms)
+    for logarithms, empty in _logarithms(ct, build("equal", node, constant_like(node, -math.inf))):
+        terms = sub(logarithms, where(empty, zeros_like(node), node))
         later = flip(build("cumulative_logsumexp", flip(terms, axis), axis=axis), axis)
         parts.append(build("exp", add(later, x)))
     return [where(build("equal", x, constant_like(x, -math.inf)), zeros_like(x), sub(*parts))]
+
+
+def _logsumexp_forward(node: Node, tangents: Sequence[Node | None], push: Any) -> list[Node]:
+    """The sum over j <= i of t_j exp(x_j - y_i), likewise."""
+    x, (tangent,) = node.inputs[0], tangents
+    assert tangent is not None
+    nothing = build("equal", node, constant_like(node, -math.inf))
+    value = where(nothing, zeros_like(node), node)
+    parts = [build("exp", sub(build("cumulative_logsumexp", add(x, logarithms), axis=node["axis"]), value))
+             for logarithms, _ in _logarithms(tangent)]
+    return [where(nothing, zeros_like(node), sub(*parts))]
 
 
 def _infer_floats(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
@@ -112,13 +134,13 @@ def _infer_ordered(name: str) -> Infer:
 
 
 def _scan(name: str, function: Callable[..., Any], vjp: Gradient, infer: Infer | None = None, flops: int = 1,
-          numerics: str = CHAIN, autocast: str = "full") -> Op:
+          numerics: str = CHAIN, autocast: str = "full", jvp: Forward | None = None) -> Op:
     def reference(attributes: Attributes, x: Any) -> Any:
         with np.errstate(all="ignore"):
             return function(x, axis=attributes["axis"], dtype=x.dtype)
 
     return register(Op(name, "scan", infer or _infer(name), vjp, reference, flops, numerics, arity=ONE,
-                       autocast=autocast, batch=along_axis))
+                       autocast=autocast, batch=along_axis, jvp=jvp))
 
 
 CUMULATIVE_SUM = _scan("cumulative_sum", np.cumsum, _sum_rule)
@@ -127,4 +149,5 @@ CUMULATIVE_MAX = _scan("cumulative_max", np.maximum.accumulate, _extreme_rule, _
                        numerics="exact", autocast="")
 CUMULATIVE_MIN = _scan("cumulative_min", np.minimum.accumulate, _extreme_rule, _infer_ordered("cummin"),
                        numerics="exact", autocast="")
-CUMULATIVE_LOGSUMEXP = _scan("cumulative_logsumexp", np.logaddexp.accumulate, _logsumexp_rule, _infer_floats, 32)
+CUMULATIVE_LOGSUMEXP = _scan("cumulative_logsumexp", np.logaddexp.accumulate, _logsumexp_rule, _infer_floats, 32,
+                             jvp=_logsumexp_forward)

@@ -17,6 +17,7 @@ from morpho.ir.printing import to_text
 from morpho.ir.verify import verify
 from morpho.ops.order import unmarked
 from morpho.passes.canonical import cse, inline, inline_user, sink_views
+from morpho.passes.complex.split import has_complex, split_complex
 from morpho.passes.fold import fold
 from morpho.passes.fusion.epilogue import epilogue
 from morpho.passes.fusion.fuse import fuse, single
@@ -95,6 +96,8 @@ def _remat(graph: Graph, context: Context) -> Graph:
 
 
 PASSES: dict[str, Pass] = {each.name: each for each in (
+    # before all others, and before bodies are looked at: products along an axis become loops
+    graph_pass("complex", split_complex, "complex numbers have no arithmetic but that of their parts"),
     # registered compositions that are not one kernel by themselves
     graph_pass("user", inline_user, "registered compositions that are no kernel must become what they stand for"),
     graph_pass("inline", inline),  # fused ops into plain ones, so that the fuser may join them with their neighbours
@@ -164,15 +167,8 @@ def optimise(graph: Graph, level: int, passes_off: str = "", keep_texts: bool = 
     """Run the passes of a level; every native node stands in a group then. `Context` says what the rest is for."""
     context = Context(frozenset(switched_off(passes_off)), updates, budget, measure)
     report = context.report
-    if any(node.op.name in MARKS for node in graph.nodes):
-        graph, _ = unmarked(graph, MARKS)
-    if level > 1 and ROLL not in context.off:
-        graph, report.rolled = roll(graph)
-    graph = optimise_bodies(graph, lambda body: optimise(body, level, passes_off)[0],
-                            _unfused if level > 1 and not context.off & {"fuse", REGISTERS} else None)
-    if keep_texts:
-        report.texts["traced"] = to_text(graph)
-    for name in chosen_passes(level, passes_off, budget is not None):
+
+    def run(name: str, graph: Graph) -> Graph:
         started, before = time.perf_counter(), len(graph)
         with keeping_lines():
             graph = PASSES[name].run(graph, context)
@@ -181,6 +177,22 @@ def optimise(graph: Graph, level: int, passes_off: str = "", keep_texts: bool = 
             report.texts[name] = to_text(graph)
         if checking:
             verify(graph, name)
+        return graph
+
+    if any(node.op.name in MARKS for node in graph.nodes):
+        graph, _ = unmarked(graph, MARKS)
+    if has_complex(graph):
+        if keep_texts:
+            report.texts["traced"] = to_text(graph)
+        graph = run("complex", graph)
+    if level > 1 and ROLL not in context.off:
+        graph, report.rolled = roll(graph)
+    graph = optimise_bodies(graph, lambda body: optimise(body, level, passes_off)[0],
+                            _unfused if level > 1 and not context.off & {"fuse", REGISTERS} else None)
+    if keep_texts:
+        report.texts.setdefault("traced", to_text(graph))
+    for name in chosen_passes(level, passes_off, budget is not None):
+        graph = run(name, graph)
     return graph, report
 
 
@@ -188,7 +200,7 @@ def _unfused(graph: Graph) -> Graph:
     """The graph in plain operations, with what algebra takes out of it: not yet in kernels."""
     context = Context()
     graph, _ = unmarked(graph, MARKS)
-    for name in ("inline", "fold", "simplify", "cse"):
+    for name in ("complex", "inline", "fold", "simplify", "cse"):
         with keeping_lines():
             graph = PASSES[name].run(graph, context)
     return graph

@@ -32,6 +32,7 @@ class View:
     dtype: DType
     borders: tuple[Border, ...] = ()
     fill: float | int = 0
+    part: int | None = None  # of complex numbers in memory: 0 for the real ones, beside each of which lies a 1
 
     @property
     def is_contiguous(self) -> bool:
@@ -47,6 +48,13 @@ def as_pairs(place: View) -> View:
     """A place of complex numbers as one of their real and imaginary parts, which native code can copy."""
     part = float32 if place.dtype is complex64 else float64
     return View(place.slot, 2 * place.offset, (*place.shape, 2), (*(2 * s for s in place.strides), 1), part)
+
+
+def part_of(place: View, index: int) -> View:
+    """The real (0) or imaginary (1) parts of a place of complex numbers."""
+    dtype = float32 if place.dtype is complex64 else float64
+    return View(place.slot, 2 * place.offset + index, place.shape, tuple(2 * s for s in place.strides), dtype,
+                part=index)
 
 
 def padded(place: View, pad: Node) -> View:
@@ -65,6 +73,8 @@ def look(view: Node, place: View) -> View | None:
     """The place of a view of something; None when a reshape needs a copy first."""
     if view.op.name == "remat_barrier":
         return place
+    if view.op.name == "part":
+        return part_of(place, view["index"])
     strides = view_strides(view, place.shape, place.strides)
     if strides is None:
         return None
@@ -75,7 +85,7 @@ def look(view: Node, place: View) -> View | None:
             return None
         borders.append(Border(border.size, _moved(view, border.offset, border.strides), along))
     return View(place.slot, _moved(view, place.offset, place.strides), view.shape, strides, place.dtype,
-                 tuple(borders), place.fill)
+                 tuple(borders), place.fill, place.part)
 
 
 def _moved(view: Node, offset: Size, strides: tuple[Size, ...]) -> Size:

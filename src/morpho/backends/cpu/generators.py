@@ -39,7 +39,10 @@ GENERATORS: dict[str, str] = {
     "QuantisedPackKernel": "morpho.backends.cpu.quantised.quantised_pack",
     "ImplicitGemmKernel": "morpho.backends.cpu.conv.implicit_gemm_code",
     "DirectConvKernel": "morpho.backends.cpu.conv.direct_conv_code",
+    "RowFftKernel": "morpho.backends.cpu.fft.row_code",
+    "ColumnFftKernel": "morpho.backends.cpu.fft.column_code",
     "AttentionKernel": "morpho.backends.cpu.attention.forward_code",
+    "MatrixKernel": "morpho.backends.cpu.linalg.generate",
     "AttentionBackwardKernel": "morpho.backends.cpu.attention.backward_code",
 }
 

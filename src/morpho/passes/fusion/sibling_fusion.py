@@ -9,7 +9,7 @@ from morpho.ir.node import Node
 from morpho.ir.views import Mapping, root_of, shows
 from morpho.ops.elementwise import COSTLY
 from morpho.ops.order import NUMBERS
-from morpho.passes.fusion.candidates import MOST_INPUTS, Group
+from morpho.passes.fusion.candidates import MOST_FLOPS, MOST_INPUTS, Group
 from morpho.passes.fusion.fuser import Fuser
 from morpho.passes.fusion.group import row_shape
 
@@ -21,6 +21,7 @@ def join_groups(fuser: Fuser) -> None:
     absorb_rows(fuser)
     join_siblings(fuser)
     join_sums(fuser)
+    join_parts(fuser)
 
 
 # -- siblings ----------------------------------------------------------------------------------------------------------
@@ -49,6 +50,21 @@ def _join(fuser: Fuser, first: Group, second: Group) -> bool:
         return False
     fuser.merge(first, second)
     return True
+
+
+def join_parts(fuser: Fuser) -> None:
+    """The groups that compute the real and the imaginary part of one value become one: it reads both parts of its
+    operands once, and writes pairs."""
+    for node in fuser.graph.nodes:
+        if node.op.name != "complex":
+            continue
+        first, second = (fuser.groups.get(fuser.home.get(root_of(child).serial, -1)) for child in node.inputs)
+        if first is None or second is None or first is second or linked(fuser, first, second):
+            continue
+        native = all(group.full or group.rows for group in (first, second))
+        fits = len(first.inputs | second.inputs) <= MOST_INPUTS and first.flops + second.flops <= MOST_FLOPS
+        if native and fits and fuser.can_merge(first, second):
+            fuser.merge(first, second)
 
 
 def linked(fuser: Fuser, first: Group, second: Group) -> bool:

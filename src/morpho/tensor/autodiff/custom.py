@@ -121,10 +121,21 @@ class _Form:
 
 
 def _transposed(linear: Linear | None, like: Sequence[Node]) -> Linear:
-    """The other direction: `linear` takes tangents or cotangents of values like these."""
+    """The other direction: `linear` takes tangents or cotangents of values like these. Its slope must be the same
+    everywhere: at 1, and at 2."""
     assert linear is not None
     specs = [node.spec for node in like]
-    return lambda nodes, given: transposed(functools.partial(linear, nodes), specs, given)
+
+    def call(nodes: Sequence[Node], given: Sequence[Tangent]) -> list[Tangent]:
+        slopes = functools.partial(transposed, linear, nodes, specs, given)
+        found = slopes(1)
+        if found != slopes(2):  # nodes are interned: equal programs are one object
+            raise fail(ArgumentError, "jvp", "a rule for gradients is not linear in the gradient it is given, and has "
+                                             "no other direction",
+                       "clip or round gradients where they are used, or give a rule with mo.custom_jvp")
+        return found
+
+    return call
 
 
 class _Custom:

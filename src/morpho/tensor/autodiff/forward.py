@@ -12,9 +12,10 @@ from typing import Any
 
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.trees import flatten, unflatten
-from morpho.ir.node import Node, in_place_of, rebuild, toposort
+from morpho.ir.node import Node, in_place_of, make, rebuild, toposort
 from morpho.ir.op import JOINT, NoGradient, Spec
-from morpho.ops.algebra import add, zeros_like
+from morpho.ir.views import literal
+from morpho.ops.algebra import add, constant_like, zeros_like
 from morpho.ops.batching import row_leaf
 from morpho.tensor.autodiff.arguments import Inputs, matching, with_numbers
 from morpho.tensor.autodiff.grad_mode import tracing
@@ -57,7 +58,13 @@ def _rule(node: Node, tangents: Sequence[Tangent]) -> Sequence[Tangent]:
         if all(same):
             return [_scaled(node, rule, tangents)]
     joint = JOINT in node.op.properties
-    return transposed(lambda cotangents: rule(node, cotangents if joint else cotangents[0]), node.outputs, tangents)
+
+    def pull(inputs: Sequence[Node], cotangents: Any) -> Sequence[Tangent]:
+        found: Sequence[Tangent] = rule(make(node.op, inputs, node.attributes),
+                                        cotangents if joint else cotangents[0])
+        return found
+
+    return transposed(pull, node.inputs, node.outputs, tangents)
 
 
 def _scaled(node: Node, rule: Callable[..., Any], tangents: Sequence[Tangent]) -> Tangent:
@@ -70,16 +77,43 @@ def _scaled(node: Node, rule: Callable[..., Any], tangents: Sequence[Tangent]) -
     return total
 
 
-def transposed(linear: Callable[[Any], Sequence[Tangent]], specs: Sequence[Spec],
-               given: Sequence[Tangent]) -> list[Tangent]:
-    """What the transpose of a linear function makes of what is given: the function takes values of these specs, and
-    what is given is arranged like its results."""
+Linear = Callable[[Sequence[Node], Any], Sequence[Tangent]]  # of values, linear in what comes second
+
+
+def transposed(linear: Linear, nodes: Sequence[Node], specs: Sequence[Spec], given: Sequence[Tangent],
+               at: float = 1) -> list[Tangent]:
+    """What the transpose of a linear function makes of what is given: the function takes nodes, and values of these
+    specs, in which it is linear; what is given is arranged like its results.
+
+    It is differentiated on leaves that stand for the nodes, however long the programs below those are. A linear
+    function may look at what it takes, to answer 0 for 0 times infinity: its slope is that `at` 1."""
+    inside = [node if literal(node) is not None else row_leaf(node.shape, node.dtype, node.device) for node in nodes]
     leaves = [row_leaf(spec.shape, spec.dtype) if spec.dtype.is_inexact else None for spec in specs]
-    pairs = [(part, one) for part, one in zip(linear(tuple(leaves)), given, strict=True)
+    pairs = [(part, one) for part, one in zip(linear(inside, tuple(leaves)), given, strict=True)
              if part is not None and one is not None]
-    found = iter(gradients_of([part for part, _ in pairs], [one for _, one in pairs],
-                              [leaf for leaf in leaves if leaf is not None]))
-    return [None if leaf is None else next(found) for leaf in leaves]
+    known = [leaf for leaf in leaves if leaf is not None]
+    found = gradients_of([part for part, _ in pairs], [one for _, one in pairs], known)
+    values = {leaf.serial: node for leaf, node in zip(inside, nodes, strict=True) if leaf is not node}
+    settled = iter(with_leaves(found, values | {leaf.serial: constant_like(leaf, at) for leaf in known}))
+    return [None if leaf is None else next(settled) for leaf in leaves]
+
+
+def with_leaves(nodes: Sequence[Tangent], values: Mapping[int, Node]) -> list[Tangent]:
+    """The nodes with values in place of leaves, given by serial. Only what was made after a leaf can depend on it."""
+    first = min(values, default=0)
+    done: dict[int, Node] = dict(values)
+    stack = [node for node in nodes if node is not None]
+    while stack:
+        node = stack[-1]
+        waiting = [] if node.serial in done or node.serial < first else [
+            child for child in node.inputs if child.serial > first and child.serial not in done]
+        if waiting:
+            stack += waiting
+            continue
+        stack.pop()
+        if node.serial not in done and node.serial > first:
+            done[node.serial] = rebuild(node, [done.get(child.serial, child) for child in node.inputs])
+    return [None if node is None else done.get(node.serial, node) for node in nodes]
 
 
 # -- functions ---------------------------------------------------------------------------------------------------------

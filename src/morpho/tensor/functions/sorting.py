@@ -1,4 +1,4 @@
-"""Sorting: host operations, lazy like all others."""
+"""Sorting along an axis."""
 
 from __future__ import annotations
 

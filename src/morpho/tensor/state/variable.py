@@ -88,7 +88,9 @@ class Parameter(Variable):
     def __init__(self, data: Any, requires_grad: bool = True) -> None:
         super().__init__(data)
         if not self.dtype.is_float:
-            raise fail(DTypeError, "Parameter", f"dtype {self.dtype} has no gradient", "use nn.Buffer for other values")
+            raise fail(DTypeError, "Parameter", f"dtype {self.dtype} is not one that optimisers train",
+                       "keep the real and the imaginary part as two parameters" if self.dtype.is_complex else
+                       "use nn.Buffer for other values")
         self._track = Tracked(bool(requires_grad))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:

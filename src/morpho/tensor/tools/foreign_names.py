@@ -67,7 +67,7 @@ OTHERWISE = {  # what has no name of its own
     "fix": "mo.trunc(x)",
     "savez": "mo.weights.save",
     "unbind": "mo.unstack(x)", "mv": "mo.matmul(a, x)", "addmm": "c + a @ b: it is one kernel",
-    "interpolate": "mo.nn.interpolate", "conv3d": "mo.nn.Conv3d",
+    "interpolate": "mo.nn.interpolate",
     "dropout": "mo.nn.Dropout", "log_sigmoid": "-mo.softplus(-x)", "set_default_dtype": "dtype= where a tensor is made",
 }
 _ADAMW = "mo.optim.AdamW, or a rule of your own: a class derived from mo.optim.Optimizer"
@@ -86,7 +86,7 @@ NN = {
     "ParameterDict": "a dict of mo.nn.Parameter as an attribute",
     "Softmax2d": "mo.nn.Softmax(dim=-3)", "LazyLinear": "mo.nn.Linear",
     "BatchNorm3d": "mo.nn.GroupNorm, or BatchNorm2d",
-    "Dropout1d": "mo.nn.Dropout2d", "ConvTranspose3d": "mo.nn.ConvTranspose2d: images and lines have one",
+    "Dropout1d": "mo.nn.Dropout2d", "ConvTranspose3d": "mo.conv_transpose3d with a weight of your own",
     "rnn": "lengths= of mo.nn.RNN, LSTM and GRU", "upsample": "mo.nn.interpolate",
     **dict.fromkeys(("pack_padded_sequence", "pad_packed_sequence", "PackedSequence"),
                     "lengths= of mo.nn.RNN, LSTM and GRU: outputs beyond a length are zeros"),

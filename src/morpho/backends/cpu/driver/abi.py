@@ -260,9 +260,9 @@ class PoolField(IntEnum):
     MUTEX = 0
     WORK = 8
     DONE = 16
-    GENERATION = 24
-    TASK = 25
-    INSIDE = 26
+    STATE = 24  # of the offer: its number * 2^32, `OPEN` while threads may enter, and how many are inside
+    TASK = 25  # that is offered, or 0; whoever puts one here owns the pool until it is taken away
+    SLEEPERS = 26  # threads asleep, or about to be: whoever finds none need not wake them
     STOP = 27
     THREADS = 28
     LOCK = 29
@@ -279,7 +279,8 @@ class PoolField(IntEnum):
     BUDGET = 40  # the process's budget of threads
     SELF = 41  # the C library's pthread_self
     PIECES = 42  # table: the pieces each thread has taken so far, each count in a line of its own (`LINE_WORDS`)
-    SIZE = 43
+    WAITING = 43  # 1 while the owner sleeps until nobody is inside
+    SIZE = 44
 
 
 class BudgetField(IntEnum):

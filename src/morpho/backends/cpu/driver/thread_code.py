@@ -6,6 +6,7 @@ from morpho.backends.cpu.codegen.emit import Emitter, Value
 from morpho.backends.cpu.driver.abi import LINE_WORDS, BudgetField, Function, PoolField, Range, TaskField
 
 SPIN = 40_000  # iterations of the spin loop before a thread sleeps: some 20 us, less than a wake-up takes
+OPEN = 1 << 31  # in a pool's state: threads may enter
 LONGEST_PAUSE = 14  # log2 of the most iterations of a random pause (tests of races only)
 
 
@@ -20,11 +21,6 @@ def _atomic(f: Function, operation: str, table: str, index: Value | int, operand
 
 def _now(f: Function, table: str, index: Value | int, order: str = "monotonic") -> Value:
     return f.e.assign(f"load atomic i64, ptr {f.address(table, index)} {order}, align 8", "i64", 1)
-
-
-def _publish(f: Function, value: Value, field: PoolField) -> None:
-    """Store a word of the pool after all that was written before."""
-    f.e.line(f"store atomic i64 {value.name}, ptr {f.address('%pool', field)} release, align 8")
 
 
 def _room(f: Function, budget: str, outside: Value, helpers: Value) -> Value:
@@ -130,49 +126,78 @@ def _lock_call(f: Function, field: PoolField, *targets: PoolField) -> None:
     f.e.line(f"call i32 {function}({arguments})")
 
 
+def _leave(f: Function) -> str:
+    """leave(pool): one thread fewer is inside; the last one wakes an owner that sleeps."""
+    e = f.e
+    before = e.assign(f"atomicrmw sub ptr {f.address('%pool', PoolField.STATE)}, i64 1 seq_cst", "i64", 1)
+    last, wake, done = e.fresh("last"), e.fresh("wake"), e.fresh("done")
+    e.branch_if(e.icmp("eq", before & (2 * OPEN - 1), 1), last, done)
+    e.label(last)
+    e.branch_if(e.icmp("ne", _now(f, "%pool", PoolField.WAITING, "seq_cst"), 0), wake, done)
+    e.label(wake)
+    _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
+    _lock_call(f, PoolField.BROADCAST, PoolField.DONE)
+    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
+    e.branch(done)
+    e.label(done)
+    e.line("ret void")
+    return f.text()
+
+
+def _is_offer(f: Function, state: Value, seen: Value) -> Value:
+    """Whether a state is an offer that this thread has not taken part in, and still open."""
+    return f.e.icmp("ne", state.shift_right(32), seen) & f.e.icmp("ne", state & OPEN, 0)
+
+
 def _worker(f: Function) -> str:
-    """worker(pool, thread): look for a task a short while, then sleep until there is one; ends when told to stop."""
+    """worker(pool, thread): look for an offer a short while, then sleep until there is one; ends when told to stop.
+
+    A thread enters by adding one to the state: what was there before says whether the offer was open at that very
+    moment. No lock is taken where nobody sleeps, so that sixteen threads do not queue for one.
+    """
     e = f.e
     seen_at = f.alloca(1)
     f.store(0, seen_at, 0)
-    top, asleep, wake, check, enter, stop, again = (e.fresh(n) for n in (
-        "top", "asleep", "wake", "check", "enter", "stop", "again"))
+    top, tired, check, go_on, doze, up, enter, work, out, stop = (e.fresh(n) for n in (
+        "top", "tired", "check", "on", "doze", "up", "enter", "work", "out", "stop"))
     e.branch(top)
     e.label(top)
-    seen = f.word(seen_at, 0)
     with e.loop(0, SPIN) as loop:
-        now = e.assign(f"load atomic i64, ptr {f.address('%pool', PoolField.GENERATION)} monotonic, align 8", "i64", 1)
         following = e.fresh("look")
-        e.branch_if(e.icmp("ne", now, seen), asleep, following)
+        e.branch_if(_is_offer(f, _now(f, "%pool", PoolField.STATE), f.word(seen_at, 0)), enter, following)
         e.label(following)
         loop.next()
-    e.branch(asleep)
-    e.label(asleep)
+    e.branch(tired)
+    e.label(tired)
     _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
     e.branch(check)
     e.label(check)
-    stopping = e.icmp("ne", f.word("%pool", PoolField.STOP), 0)
-    e.branch_if(stopping, stop, again)
-    e.label(again)
-    generation = f.word("%pool", PoolField.GENERATION)
-    task = f.pointer("%pool", PoolField.TASK)
-    fresh = e.icmp("ne", generation, f.word(seen_at, 0))
-    present = e.assign(f"icmp ne ptr {task}, null", "i1", 1)
-    e.branch_if(fresh & present, enter, wake)
-    e.label(wake)
+    e.branch_if(e.icmp("ne", f.word("%pool", PoolField.STOP), 0), stop, go_on)
+    e.label(go_on)
+    # First say that one is asleep, then look once more; the owner first offers, then looks who is.
+    e.assign(f"atomicrmw add ptr {f.address('%pool', PoolField.SLEEPERS)}, i64 1 seq_cst", "i64", 1)
+    e.branch_if(_is_offer(f, _now(f, "%pool", PoolField.STATE, "seq_cst"), f.word(seen_at, 0)), up, doze)
+    e.label(doze)
     _lock_call(f, PoolField.WAIT, PoolField.WORK, PoolField.MUTEX)
-    e.branch(check)
+    e.assign(f"atomicrmw sub ptr {f.address('%pool', PoolField.SLEEPERS)}, i64 1 seq_cst", "i64", 1)
+    awake = e.fresh("awake")
+    e.branch_if(_is_offer(f, _now(f, "%pool", PoolField.STATE, "seq_cst"), f.word(seen_at, 0)), awake, check)
+    e.label(awake)
+    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
+    e.branch(enter)
+    e.label(up)
+    e.assign(f"atomicrmw sub ptr {f.address('%pool', PoolField.SLEEPERS)}, i64 1 seq_cst", "i64", 1)
+    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
+    e.branch(enter)
     e.label(enter)
-    f.store(generation, seen_at, 0)
-    _publish(f, f.word("%pool", PoolField.INSIDE) + 1, PoolField.INSIDE)
-    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
-    e.line(f"call void @work_on(ptr %pool, ptr {task}, i64 %thread)")
-    _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
-    left = f.word("%pool", PoolField.INSIDE) - 1
-    _publish(f, left, PoolField.INSIDE)
-    with e.when(e.icmp("eq", left, 0)):
-        _lock_call(f, PoolField.BROADCAST, PoolField.DONE)
-    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
+    before = e.assign(f"atomicrmw add ptr {f.address('%pool', PoolField.STATE)}, i64 1 seq_cst", "i64", 1)
+    e.branch_if(_is_offer(f, before, f.word(seen_at, 0)), work, out)
+    e.label(work)
+    f.store(before.shift_right(32), seen_at, 0)
+    e.line(f"call void @work_on(ptr %pool, ptr {f.pointer('%pool', PoolField.TASK)}, i64 %thread)")
+    e.branch(out)
+    e.label(out)
+    e.line("call void @leave(ptr %pool)")
     e.branch(top)
     e.label(stop)
     _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
@@ -233,8 +258,8 @@ def _share(f: Function) -> str:
     """share(pool, task): offer a task to the threads, work on it too, wait for those inside. One task at a time:
     a second caller works alone, and so does one that finds no room beside running tasks."""
     e = f.e
-    alone, offer, wait, look, gone, still, sleep, finish, done = (e.fresh(n) for n in (
-        "alone", "offer", "wait", "look", "gone", "still", "sleep", "finish", "done"))
+    alone, offer, gone, still, sleep, finish, done = (e.fresh(n) for n in (
+        "alone", "offer", "gone", "still", "sleep", "finish", "done"))
     ask, full = e.fresh("ask"), e.fresh("full")
     budget = f.pointer("%pool", PoolField.BUDGET)
     outside = e.assign("call i64 @outside(ptr %pool)", "i64", 1)
@@ -246,46 +271,44 @@ def _share(f: Function) -> str:
     e.line("call void @work_on(ptr %pool, ptr %task, i64 0)")
     e.line("ret void")
     e.label(ask)
-    _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
-    taken = e.assign(f"icmp ne ptr {f.pointer('%pool', PoolField.TASK)}, null", "i1", 1)
-    e.branch_if(taken, alone, offer)
+    pair = "%" + e.fresh("pair")
+    e.line(f"{pair} = cmpxchg ptr {f.address('%pool', PoolField.TASK)}, ptr null, ptr %task acq_rel monotonic")
+    e.branch_if(e.assign(f"extractvalue {{ ptr, i1 }} {pair}, 1", "i1", 1), offer, alone)
     e.label(alone)
-    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
     e.line("call void @work_on(ptr %pool, ptr %task, i64 0)")
     e.line("ret void")
     e.label(offer)
-    f.store_pointer("%task", "%pool", PoolField.TASK)
     f.store(f.word("%pool", PoolField.RUNS) + 1, "%pool", PoolField.RUNS)
     e.line("call void @avoid(ptr %pool)")
-    # As late as can be: whoever sees it asks for the lock, and who finds that taken may go to sleep.
-    _publish(f, f.word("%pool", PoolField.GENERATION) + 1, PoolField.GENERATION)
-    _lock_call(f, PoolField.BROADCAST, PoolField.WORK)
-    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
+    e.assign(f"atomicrmw add ptr {f.address('%pool', PoolField.STATE)}, i64 {(1 << 32) + OPEN} seq_cst", "i64", 1)
+    with e.when(e.icmp("ne", _now(f, "%pool", PoolField.SLEEPERS, "seq_cst"), 0)):
+        _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
+        _lock_call(f, PoolField.BROADCAST, PoolField.WORK)
+        _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
     e.line("call void @work_on(ptr %pool, ptr %task, i64 0)")
-    _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
-    f.store_pointer("null", "%pool", PoolField.TASK)
-    e.branch(wait)
-    e.label(wait)
-    e.branch_if(e.icmp("eq", f.word("%pool", PoolField.INSIDE), 0), finish, look)
-    e.label(look)  # nobody enters any more; those inside are mostly about to leave, and need the lock for it
-    _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
-    with e.loop(0, SPIN):
+    e.assign(f"atomicrmw sub ptr {f.address('%pool', PoolField.STATE)}, i64 {OPEN} seq_cst", "i64", 1)
+    with e.loop(0, SPIN):  # nobody enters any more; those inside are mostly about to leave
         following = e.fresh("look")
-        e.branch_if(e.icmp("eq", _now(f, "%pool", PoolField.INSIDE, "acquire"), 0), done, following)
+        inside = _now(f, "%pool", PoolField.STATE, "acquire") & (OPEN - 1)
+        e.branch_if(e.icmp("eq", inside, 0), done, following)
         e.label(following)
     e.branch(gone)
     e.label(gone)
     _lock_call(f, PoolField.LOCK, PoolField.MUTEX)
+    e.line(f"store atomic i64 1, ptr {f.address('%pool', PoolField.WAITING)} seq_cst, align 8")
     e.branch(still)
     e.label(still)
-    e.branch_if(e.icmp("eq", f.word("%pool", PoolField.INSIDE), 0), finish, sleep)
+    inside = _now(f, "%pool", PoolField.STATE, "seq_cst") & (OPEN - 1)
+    e.branch_if(e.icmp("eq", inside, 0), finish, sleep)
     e.label(sleep)
     _lock_call(f, PoolField.WAIT, PoolField.DONE, PoolField.MUTEX)
     e.branch(still)
     e.label(finish)
+    e.line(f"store atomic i64 0, ptr {f.address('%pool', PoolField.WAITING)} seq_cst, align 8")
     _lock_call(f, PoolField.UNLOCK, PoolField.MUTEX)
     e.branch(done)
     e.label(done)
+    e.line(f"store atomic ptr null, ptr {f.address('%pool', PoolField.TASK)} release, align 8")
     e.line("ret void")
     return f.text()
 
@@ -296,6 +319,7 @@ def thread_functions(pauses: bool = False) -> list[str]:
     return [
         *([_pause(Function("pause", "", "void"))] if pauses else []),
         _work_on(Function("work_on", "ptr %pool, ptr %task, i64 %thread", "void"), pauses),
+        _leave(Function("leave", "ptr %pool", "void")),
         _worker(Function("worker", "ptr %pool, i64 %thread", "void")),
         _avoid(Function("avoid", "ptr %pool", "void")),
         _outside(Function("outside", "ptr %pool", "i64")),

@@ -75,7 +75,13 @@ class ChunkCode(GatherCode):
         values = self.chunk_values(step, column, count, self.input_places(step, column, count, partial))
         for number in step.keep:
             self.store_kept(values[number], self.kept_place(number, column))
+        stored = {store.access: values[store.instruction] for store in step.stores}
         for store in step.stores:
+            access = self.kernel.accesses[store.access]
+            if access.other >= 0 and self.lanes > 1:
+                if access.pattern == "even":
+                    self.store_parts(store.access, (stored[store.access], stored[access.other]), column, count)
+                continue
             dtype = self.kernel.instructions[store.instruction].dtype
             self.store_chunk(store.access, values[store.instruction], dtype, column, count, partial)
         return values

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from morpho.backends.cpu.codegen import scalars
 from morpho.backends.cpu.codegen.emit import BITS, Value
-from morpho.backends.cpu.loops.loop_base import LoopBase
 from morpho.backends.cpu.loops.loop_spec import Instruction, Pass
+from morpho.backends.cpu.loops.pairs import PARTS, PairMoves
 from morpho.base.dtypes import DType, bool_, int32
 
 
@@ -21,7 +21,7 @@ def kept_type(dtype: DType) -> str:
     return "i8" if dtype is bool_ else scalars.register_type(dtype)
 
 
-class ChunkMoves(LoopBase):
+class ChunkMoves(PairMoves):
     """Loads, positions, stores and values that are kept, a chunk at a time."""
 
     # -- loads ---------------------------------------------------------------------------------------------------------
@@ -94,6 +94,8 @@ class ChunkMoves(LoopBase):
             return scalars.from_memory(e, e.from_bits(bits, element), access.dtype)
         if access.pattern == "unit":
             return scalars.from_memory(e, e.load(places[number], element), access.dtype)
+        if access.pattern in PARTS and self.lanes > 1:
+            return self.load_part(number, column, count)
         buffer = self.temporary(f"load{number}", element)
         after = self.together(number, column, count, lambda place: e.store(e.load(place, element), buffer))
         length = self.lanes if count is None else count

@@ -116,6 +116,6 @@ class LoopBase:
             return column
         if pattern == "zero":
             return self.e.constant(0, "i64", 1)
-        if pattern == "strided":
+        if pattern in ("strided", "even", "odd"):
             return column * strides[-1]
         return self.dot(self.split(column, self.inner), strides)

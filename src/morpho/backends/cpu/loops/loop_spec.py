@@ -27,8 +27,9 @@ WORTH_KEEPING = 4  # operations per element, one division, from which a value is
 class Access:
     """How one operand moves with the loops. `pattern` is its step along the columns:
 
-    zero: one value per row; unit: side by side; strided: one stride; general: several inner axes, a stride each; none:
-    a gather of index numbers, which reads no memory and only checks.
+    zero: one value per row; unit: side by side; strided: one stride; general: several inner axes, a stride each; even
+    and odd: real and imaginary parts of complex numbers side by side; none: a gather of index numbers, which reads no
+    memory and only checks.
     `kind` is load, store, gather (the base of an indexed load) or index (no memory: the position itself is the value).
     """
 
@@ -38,6 +39,7 @@ class Access:
     across: str = ""  # the step along the last outer axis, in transposed kernels
     guards: int = 0  # borders of what is there, in short kernels; outside them the constant `fill` is read
     fill: str = ""
+    other: int = -1  # of a stored part of complex numbers, in a walk that stores both: the access of the other one
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,8 @@ class Builder(ABC):
         place = self.view(self.materialised(node))
         slot = self.program.slots[place.slot]
         exact = place.offset == 0 and place.is_contiguous and product(place.shape) == slot.elements
-        if self.own_outputs and (not exact or slot.kind == "input" or place.slot in results):
+        taken = not exact or slot.kind == "input" or place.slot in results
+        if place.dtype is not slot.dtype or (self.own_outputs and taken):
             fresh = self.new_slot(node.shape, node.dtype, "result")
             self.copy(place, fresh, node)
             place = fresh

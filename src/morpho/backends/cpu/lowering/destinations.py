@@ -134,7 +134,7 @@ class DestinationLowering(MatmulLowering):
         if place is None or not (place.offset == 0 and place.is_contiguous):
             return False
         slot = self.program.slots[place.slot]
-        if slot.kind != "temporary" or product(place.shape) != slot.elements:
+        if slot.kind != "temporary" or product(place.shape) != slot.elements or place.dtype is not slot.dtype:
             return False
         if root.op.name == "parameter" and place.slot not in self.own:
             return False

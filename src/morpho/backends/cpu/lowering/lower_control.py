@@ -45,10 +45,6 @@ class Lowering(Protocol):
     def lower_nodes(self) -> None: ...
 
 
-class RunsOnHost(Exception):
-    """A body holds an operation without native code: the whole loop runs in NumPy."""
-
-
 @dataclass
 class Region:
     """A body while its steps are written: where they begin, and the memory of its results."""
@@ -129,8 +125,6 @@ def _body(low: Lowering, node: Node, body: Body, given: Sequence[View], kept: se
     inner.lower_nodes()
     region.results = [_place(inner, output) if place is None else place
                       for output, place in zip(body.outputs, early, strict=True)]
-    if any(isinstance(step, HostStep) for step in region.steps()):
-        raise RunsOnHost
     return region
 
 
@@ -269,6 +263,8 @@ def _rename(steps: Sequence[AnyStep], names: dict[int, int]) -> None:
     for step in steps:
         if isinstance(step, Step):
             step.views = tuple(None if place is None else new(place) for place in step.views)
+        elif isinstance(step, HostStep):
+            step.inputs, step.outputs = (tuple(map(new, places)) for places in (step.inputs, step.outputs))
         elif isinstance(step, Control):
             step.reads, step.written = [new(p) for p in step.reads], [new(p) for p in step.written]
             step.value = None if step.value is None else new(step.value)
@@ -284,8 +280,8 @@ def lower_register_loop(low: Lowering, node: Node) -> None:
     backwards = is_scan and node["reverse"]
     sliced = node["xs"] if is_scan else 0
     init = [low.number_or_place(carry) for carry in node.inputs[:count]]
-    sources = [_place(low, x) for x in node.inputs[count:count + sliced]]
-    fixed = [_place(low, constant) for constant in node.inputs[count + sliced:]]
+    sources = [_known(low, _place(low, x), 1, node) for x in node.inputs[count:count + sliced]]
+    fixed = [_known(low, _place(low, constant), 0, node) for constant in node.inputs[count + sliced:]]
     homes = [low.new_slot(carry.shape, carry.dtype) for carry in node.inputs[:count]]
     for value, home in zip(init, homes, strict=True):
         low.copy(value, home, node)
@@ -322,6 +318,16 @@ def lower_register_loop(low: Lowering, node: Node) -> None:
         kernel, tuple(scalars.views), writes, kernel.record.values(turns=turns, strides=strides), 1,
         turns if is_scan else UNKNOWN_TURNS, label, node.origin, threads="one"))
     low.views[node.serial] = [*homes, *stacked]
+
+
+def _known(low: Lowering, place: View, first: int, node: Node) -> View:
+    """A place whose strides from axis `first` on are numbers: they become part of the code. A copy where they are not,
+    as of a turned array of dynamic size."""
+    if all(isinstance(stride, int) for stride in place.strides[first:]):
+        return place
+    fresh = low.new_slot(place.shape, place.dtype)
+    low.copy(place, fresh, node)
+    return fresh
 
 
 def _carried(scalars: Scalars, place: View, number: int) -> np.ndarray:

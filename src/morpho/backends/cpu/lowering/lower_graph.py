@@ -9,8 +9,10 @@ from morpho.backends.cpu.loops.sequential.scan import ScanKernel
 from morpho.backends.cpu.lowering.builder import operations
 from morpho.backends.cpu.lowering.destinations import DestinationLowering
 from morpho.backends.cpu.lowering.lower_attention import lower_attention, lower_attention_backward
-from morpho.backends.cpu.lowering.lower_control import RunsOnHost, lower_control
+from morpho.backends.cpu.lowering.lower_control import lower_control
+from morpho.backends.cpu.lowering.lower_dft import lower_dft
 from morpho.backends.cpu.lowering.lower_group import lower_body
+from morpho.backends.cpu.lowering.lower_linalg import is_small, lower_matrix
 from morpho.backends.cpu.lowering.lower_scatter import lower_scatter
 from morpho.backends.cpu.lowering.lower_sort import lower_search, lower_sort
 from morpho.backends.cpu.lowering.split_group import split_group
@@ -25,8 +27,9 @@ from morpho.passes.fusion.prologue import product_after
 from morpho.passes.memory.liveness import checked_indices
 from morpho.program.kernel import Kernel
 from morpho.program.program import Program, Step
-from morpho.program.view import View, as_pairs, look, padded, whole
+from morpho.program.view import View, as_pairs, look, padded, part_of, whole
 
+OF_PAIRS = frozenset({"copy", "scatter", "complex", "concatenate", "update", "dft"})  # that take complex numbers
 SCANS = tuple(f"cumulative_{name}" for name in ("sum", "prod", "max", "min", "logsumexp"))
 
 
@@ -47,6 +50,7 @@ class GraphLowering(DestinationLowering):
         super().__init__(graph, own_outputs, inputs, target, constants, thresholds)
         self.prepare_destinations()
         self.checked: set[tuple[int, Size]] = set()  # indices, by serial, and sizes they are less than
+        self.pairs: dict[int, View] = {}  # serial of a `complex` -> its memory, of which a part may be written already
 
     def build(self, announce: Callable[[Kernel], None] | None) -> Program:
         program, announced = self.program, 0
@@ -93,17 +97,6 @@ class GraphLowering(DestinationLowering):
         inner.looked_at, inner.own = len(self.program.steps), own
         return inner
 
-    def lower_control(self, node: Node) -> None:
-        """A loop or branch; in NumPy as a whole where one of its operations has no native code."""
-        slots, steps = len(self.program.slots), len(self.program.steps)
-        try:
-            lower_control(self, node)
-        except RunsOnHost:
-            del self.program.slots[slots:], self.program.steps[steps:]
-            self.views = {serial: places for serial, places in self.views.items()
-                          if all(place.slot < slots for place in places)}
-            self.lower_host(node, fallback=True)
-
     def announce(self, start: int, tell: Callable[[Kernel], None]) -> int:
         """Tell the kernels of the steps from `start` on; where the next ones begin."""
         for step in self.program.steps[start:]:
@@ -119,14 +112,17 @@ class GraphLowering(DestinationLowering):
                    **dict.fromkeys(SCANS, self.lower_scan),
                    "attention": self.lower_attention, "attention_backward": self.lower_attention,
                    "scatter": self.lower_scatter, "sort": self.lower_sort, "argsort": self.lower_sort,
-                   "searchsorted": self.lower_search}
+                   "searchsorted": self.lower_search, "complex": self.lower_complex,
+                   "dft": self.lower_dft}
         if node.op.kind == "control":
-            self.lower_control(node)
+            lower_control(self, node)
             return
         native = not any(s.dtype.is_complex for s in (*node.outputs, *(c.spec for c in node.inputs)))
         first = len(self.program.steps)
-        if node.op.name in special and (native or node.op.name in ("copy", "scatter")):
+        if node.op.name in special and (native or node.op.name in OF_PAIRS):
             special[node.op.name](node)
+        elif is_small(node):
+            self.lower_matrix(node)
         else:
             self.lower_host(node, fallback=node.op.kind != "host" and native)
         indices = checked_indices(node)
@@ -163,7 +159,7 @@ class GraphLowering(DestinationLowering):
 
     def lower_group(self, node: Node) -> None:
         place = self.destination(node)
-        targets = [place] if place is not None else [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
+        targets = [place] if place is not None else [self.result_place(node, n) for n in range(len(node.outputs))]
         lowered, inputs = self.lower_windows(node, targets), []
         if lowered is None:
             inputs = [self.view(child) for child in node.inputs]
@@ -185,10 +181,37 @@ class GraphLowering(DestinationLowering):
             self.step(lower_body(part, [known[value] for value in read], [known[value] for value in made]), node,
                       joined(operations(part)))
 
+    def result_place(self, node: Node, number: int) -> View:
+        """Memory for a result of a group: among the pairs of complex numbers where it is one of their parts."""
+        spec, users = node.outputs[number], self.graph.users
+        value = next((user for user in users[node.serial] if user.op.name == "pick" and user["index"] == number), node)
+        for user in users[value.serial] if value is not node or len(node.outputs) == 1 else ():
+            if user.op.name == "complex" and user.inputs[0] is not user.inputs[1]:
+                pairs = self.pairs.get(user.serial)
+                if pairs is None:
+                    pairs = self.pairs[user.serial] = self.new_slot(user.shape, user.dtype)
+                return part_of(pairs, user.inputs.index(value))
+        return self.new_slot(spec.shape, spec.dtype)
+
+    def lower_complex(self, node: Node) -> None:
+        """Two parts side by side; those that groups have computed are there already."""
+        target = self.pairs.get(node.serial) or self.new_slot(node.shape, node.dtype)
+        for index, child in enumerate(node.inputs):
+            source, place = self.number_or_place(child), part_of(target, index)
+            if source != place and product(node.shape) != 0:
+                self.copy(source, place, node)
+        self.views[node.serial] = [target]
+
+    def lower_dft(self, node: Node) -> None:
+        """A Fourier transform of an array that lies side by side."""
+        place = self.view(node.inputs[0])
+        place = place if place.is_contiguous else self.copied(place, node)
+        target = self.new_slot(node.shape, node.dtype)
+        found = lower_dft(node, self.target)
+        self.add(Step(found.kernel, (place, target), (1,), found.values, found.rows, found.columns, "fft", node.origin))
+        self.views[node.serial] = [target]
+
     def lower_copy_op(self, node: Node) -> None:
-        if node.dtype.is_complex:
-            self.lower_host(node, fallback=False)
-            return
         target = self.new_slot(node.shape, node.dtype)
         self.copy(self.view(node.inputs[0]), target, node)
         self.views[node.serial] = [target]
@@ -229,6 +252,15 @@ class GraphLowering(DestinationLowering):
         self.add(Step(call.kernel, (line, values, target), (2,), call.values, call.items, call.work, node.op.name,
                       node.origin))
         self.views[node.serial] = [target]
+
+    def lower_matrix(self, node: Node) -> None:
+        inputs = [self.view(child) for child in node.inputs]
+        targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
+        call = lower_matrix(node, [*inputs, *targets])
+        writes = tuple(range(len(inputs), len(inputs) + len(targets)))
+        self.add(Step(call.kernel, (*inputs, *targets), writes, call.values, call.items, call.work, node.op.name,
+                      node.origin))
+        self.views[node.serial] = targets
 
     def lower_attention(self, node: Node) -> None:
         inputs = [self.view(child) for child in node.inputs]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from morpho.backends.cpu.loops.chunk_width import may_be_pipelined
 from morpho.backends.cpu.loops.loop_spec import Access, LoopCall, LoopKernel, Store, constant_text
+from morpho.backends.cpu.loops.pairs import with_pairs
 from morpho.backends.cpu.lowering.group_body import GroupBody, Operand, structural_hash
 from morpho.base.dims import Size, bounds, product
 from morpho.ir.node import Node
@@ -67,6 +68,7 @@ class GroupLowering(GroupBody):
                             short=short, block_transpose=block_transpose).with_halves_as_bits
         values = self.numbers(kernel, outer_loops, inner_loops)
         places = tuple(o.view if o.kind != "index" else None for o in self.operands)
+        kernel = with_pairs(kernel, places, inner_loops[-1][1])
         rows, columns = (product(tuple(loop[0] for loop in loops)) for loops in (outer_loops, inner_loops))
         few = FEW_COLUMNS if self.axes else FEW_COLUMNS // 2
         if rows != 1 and not transposed and bounds(columns)[1] <= few and may_be_pipelined(kernel):

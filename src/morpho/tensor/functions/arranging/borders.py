@@ -29,9 +29,9 @@ def bordered(name: str, node: Node, pairs: list[Shape], mode: str) -> Node:
     for axis, (before, after) in enumerate(pairs):
         if before == 0 and after == 0:
             continue
-        if isinstance(node.shape[axis], Dim) or isinstance(before, Dim) or isinstance(after, Dim):
-            raise fail(ShapeError, name, f"a border of mode {mode!r} needs a known size, not {node.shape[axis]}")
         size = node.shape[axis]
+        if isinstance(size, Dim) or isinstance(before, Dim) or isinstance(after, Dim):
+            raise fail(ShapeError, name, f"a border of mode {mode!r} needs a known size, not {size}")
         if size == 0:
             raise fail(ShapeError, name, f"axis {axis} of shape {node.shape} has no elements to make a border of")
         places = source_places(np.arange(-before, size + after), size, mode)

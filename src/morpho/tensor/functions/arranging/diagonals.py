@@ -110,7 +110,8 @@ def triu_indices(n: int, /, m: int | None = None, *, k: int = 0) -> tuple[Tensor
     >>> [part.tolist() for part in mo.triu_indices(2)]
     [[0, 0, 1], [0, 1, 1]]
     """
-    return _triangle("triu_indices", lambda rows, columns, k, dtype: ~np.tri(rows, columns, k - 1, dtype), n, m, k)
+    return _triangle("triu_indices", lambda rows, columns, k,
+                     dtype: np.logical_not(np.tri(rows, columns, k - 1, dtype)), n, m, k)
 
 
 def _triangle(name: str, mask: Any, n: Any, m: Any, k: Any) -> tuple[Tensor, Tensor]:

@@ -33,7 +33,7 @@ def cdist(x1: Any, x2: Any, /, *, p: float = 2.0) -> Tensor:
 
 
 def _norm(name: str, p: Any) -> float:
-    if not isinstance(p, Real) or not p >= 0:
+    if not isinstance(p, Real) or not float(p) >= 0:
         raise fail(ArgumentError, name, f"p={p!r} is not a number of at least 0")
     return float(p)
 

@@ -33,7 +33,7 @@ def convolved(name: str, x: Any, weight: Any, bias: Any, stride: Any, padding: A
     if volumes.ndim != 5 or volumes.shape[1] != kernels.shape[1] * groups:
         raise fail(ShapeError, name, f"shape {tuple(volumes.shape)} is not [N, {kernels.shape[1] * groups}, D, H, W]")
     steps, apart = (per_axis(name, what, given, 3, 1) for what, given in (("stride", stride), ("dilation", dilation)))
-    spans = tuple((size - 1) * gap + 1 for size, gap in zip(kernels.shape[2:], apart, strict=True))
+    spans = tuple((int(size) - 1) * gap + 1 for size, gap in zip(kernels.shape[2:], apart, strict=True))
     widths = padding_widths(name, padding, spans, steps)
     planes = _planes(name, pad(volumes, ((0, 0), (0, 0), widths[0], (0, 0), (0, 0))), spans[0], steps[0], apart[0])
     count, depth = planes.shape[0], planes.shape[3]  # (N, C, KD, OD, H, W)
@@ -71,7 +71,7 @@ def conv_transpose3d(x: Any, weight: Any, bias: Any = None, *, stride: Any = 1, 
     steps, apart = (per_axis(name, what, given, 3, 1) for what, given in (("stride", stride), ("dilation", dilation)))
     extra = per_axis(name, "output_padding", output_padding, 3, 0)
     widths = per_axis(name, "padding", padding, 3, 0)
-    spans = tuple((size - 1) * gap + 1 for size, gap in zip(kernels.shape[2:], apart, strict=True))
+    spans = tuple((int(size) - 1) * gap + 1 for size, gap in zip(kernels.shape[2:], apart, strict=True))
     cut = []
     for d in range(3):
         if extra[d] and extra[d] >= max(steps[d], apart[d]):

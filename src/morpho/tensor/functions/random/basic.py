@@ -126,7 +126,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, *, start: int = 0) -> T
 
 
 def permutation(key: Any, x: Any, /, *, axis: int = 0) -> Tensor:
-    """The numbers 0..x-1, or x along an axis, in random order: sorted by 64 random bits each (on the host).
+    """The numbers 0..x-1, or x along an axis, in random order: sorted by 64 random bits each.
 
     >>> sorted(mo.random.permutation(mo.random.key(0), 4).tolist())
     [0, 1, 2, 3]

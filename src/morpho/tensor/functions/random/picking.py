@@ -78,7 +78,8 @@ def choice(key: Any, a: Any, /, shape: Any = (), *, replace: bool = True, p: Any
     if not replace and isinstance(count, int) and isinstance(number, int) and number > count:
         raise fail(ValueFault, name, f"{number} elements cannot be picked from {count} without putting them back")
     if p is None:
-        picked = randint(key, sizes, 0, count) if replace else reshape(permutation(key, count)[:number], sizes)
+        whole = as_integer(count, name, "the number of elements")
+        picked = randint(key, sizes, 0, whole) if replace else reshape(permutation(key, whole)[:number], sizes)
     elif replace:
         ends = reduce.cumulative_sum(_shares(name, p, count))
         places = searchsorted(ends, uniform(key, sizes, dtype="float64") * ends[-1], side="right")

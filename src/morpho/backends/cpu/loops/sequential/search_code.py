@@ -58,7 +58,8 @@ def _halved(e: Emitter, length: Value, goes_before: Callable[[Value], Value]) ->
                 for old, new in ((first, found), (left, rest))]
         loop.next(*news)
         loop.step = e.select(more, e.constant(1, "i64", 1), 64)
-    return _last(e, *loop.values, goes_before)
+    first, left = loop.values
+    return _last(e, first, left, goes_before)
 
 
 def _last(e: Emitter, first: Value, left: Value, goes_before: Callable[[Value], Value]) -> Value:

@@ -7,6 +7,7 @@ from morpho.backends.cpu.codegen.kernel_abi import SIGNATURE
 from morpho.backends.cpu.loops.sorting.keys import Keys
 from morpho.backends.cpu.loops.sorting.merge import AT_ONCE, MOST_BLOCK, SMALL, MergeSortKernel
 from morpho.backends.cpu.loops.sorting.network import all_merged, merged, sorted_square, sorted_vector
+from morpho.backends.cpu.loops.sorting.quick_code import SLOTS, Quicksort, compresses
 from morpho.backends.cpu.loops.sorting.zeros import Zeros
 from morpho.base.machine import Isa
 
@@ -23,6 +24,7 @@ class MergeSortCode:
         self.e = Emitter(self.lanes, isa.native_half)
         self.keys = Keys(self.e, kernel.dtype, kernel.descending, signed=True)
         self.element = self.keys.element
+        self.quick = compresses(isa.llvm_features) and isa.vector_bits == 512
         squares = max(1, 16 // self.lanes) if self.lanes > 4 else 2
         self.block = squares * self.lanes * self.lanes
         assert self.block <= MOST_BLOCK and self.block % (AT_ONCE * self.lanes) == 0
@@ -47,7 +49,7 @@ class MergeSortCode:
             self.line()
         e.line("ret i32 0")
         head = f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n  %from = alloca ptr, align 8\n"
-        head += "  %to = alloca ptr, align 8\n"
+        head += "  %to = alloca ptr, align 8\n" + (SLOTS if self.quick else "")
         return head + e.text() + "\n}\n" + "\n".join(sorted(e.declarations)) + "\n"
 
     # -- a line -------------------------------------------------------------------------------------------------------
@@ -55,6 +57,11 @@ class MergeSortCode:
         e = self.e
         e.line(f"store ptr {self.memory[0]}, ptr %from, align 8")
         e.line(f"store ptr {self.memory[1]}, ptr %to, align 8")
+        if self.quick:
+            self.fill(1)
+            Quicksort(e, self.element, self.memory, self.block).run(self.length)
+            self.write()
+            return
         for small in e.both(e.icmp("sle", self.length, SMALL * self.lanes)):
             self.fill(SMALL * self.lanes if small else self.block)
             if small:
@@ -79,6 +86,8 @@ class MergeSortCode:
         with e.loop(start, self.length) as loop:
             bits = e.load(self.at(source, loop.index * step), self.element, 1)
             e.store(self.keys.of(bits), self.at(self.memory[0], loop.index))
+        if block == 1:
+            return
         self.whole = (self.length + (block - 1)) & -block
         largest = e.constant((1 << (BITS[self.element] - 1)) - 1, self.element)
         with e.loop(self.length, self.whole, self.lanes) as loop:  # a vector more may be written: there is room

@@ -1,0 +1,1 @@
+"""Fourier transforms in generated code: plans, butterflies, tables of roots, kernels along rows and across columns."""
