@@ -10,7 +10,19 @@ from case_values import of_kinds
 from running import stored
 from shaped_case import FLOATS, Array, Shaped, Specs, draw_calm, one_matrix
 
-from morpho.base.dtypes import DType, bfloat16, bool_, complex64, complex128, float32, float64, int8, int32, int64, uint8
+from morpho.base.dtypes import (
+    DType,
+    bfloat16,
+    bool_,
+    complex64,
+    complex128,
+    float32,
+    float64,
+    int8,
+    int32,
+    int64,
+    uint8,
+)
 from morpho.ir.node import Node, build
 from morpho.ops.contract import transpose
 from morpho.ops.sources import pick

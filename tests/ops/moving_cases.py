@@ -41,8 +41,8 @@ def _reductions() -> list[Shaped]:
         table.append(Shaped(name, "everything", dtypes_here, lambda d, n: [((7, n), d)], everything, "rule",
                             lengths=short))
     complexes = (complex64, complex128)
-    table += [Shaped(name, "complex rows", complexes, one_matrix, lambda x, name=name: build(name, x, axes=(1,)), "rule",
-                     lengths=(0, 1, 5, 63, 64, 65, 130)) for name in ("sum", "prod")]
+    table += [Shaped(name, "complex rows", complexes, one_matrix, lambda x, name=name: build(name, x, axes=(1,)),
+                     "rule", lengths=(0, 1, 5, 63, 64, 65, 130)) for name in ("sum", "prod")]
     table += [Shaped(name, "complex columns", complexes, lambda d, n: [((n, 19), d)],
                      lambda x, name=name: build(name, x, axes=(0,)), "rule", lengths=(0, 1, 5, 65))
               for name in ("sum", "prod")]

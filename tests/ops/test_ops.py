@@ -5,8 +5,8 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
-import numpy as np
 import complex_oracle
+import numpy as np
 import oracle
 import pytest
 from case_values import of_kinds, operands, random_values, special_values
@@ -17,7 +17,7 @@ from shaped_case import Shaped
 
 import morpho as mo
 from morpho.base.dims import Dim, evaluate
-from morpho.base.dtypes import ALL, BY_NAME, DType, bool_, float32, float64
+from morpho.base.dtypes import ALL, BY_NAME, DType, float32, float64
 from morpho.base.errors import DTypeError, IndexFault
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
