@@ -65,9 +65,9 @@ class MatrixKernel(Kernel):
 
     @property
     def scratch_bytes(self) -> int:
-        """Four matrices and four lines of numbers at most."""
+        """Four matrices and eight lines of numbers at most."""
         side = max(self.rows, self.columns)
-        return 0 if self.unrolled else (4 * side + 4) * pitch(side) * 8
+        return 0 if self.unrolled else (4 * side + 8) * pitch(side) * 8
 
     @property
     def record(self) -> Record:
