@@ -209,7 +209,7 @@ PROGRAMS = table(
     Program(gramschmidt, tall_inputs, (12, 7), (240, 160)),
     Program(deriche, uniform(image="ij"), (9, 12), (320, 240), {"alpha": 0.25}),
     Program(floyd_warshall, path_inputs, (9,), (160,)),
-    Program(kalman, kalman_inputs, (20,), (1000,), native=False),
+    Program(kalman, kalman_inputs, (20,), (1000,)),
     Program(rk4, lambda rng: {"y": np.ones(3)}, (), (), {"steps": 1000, "h": 0.005}, relative=1e-6))
 
 

@@ -93,10 +93,10 @@ def energy_inputs(rng: np.random.Generator, momenta: int, energies: int, atoms: 
 
 
 PROGRAMS = table(
-    Program(mandelbrot, plane_inputs, (12, 9), (200, 160), {"steps": 40}, relative=1e-6, native=False),
-    Program(stockham_fft, fft_inputs, (16,), (65536,), native=False),
+    Program(mandelbrot, plane_inputs, (12, 9), (200, 160), {"steps": 40}, relative=1e-6),
+    Program(stockham_fft, fft_inputs, (16,), (65536,)),
     Program(contour_integral, contour_inputs, (6, 3, 4), (50, 8, 16), native=False),
-    Program(self_energies, energy_inputs, (2, 4, 3, 2), (3, 12, 12, 4), native=False))
+    Program(self_energies, energy_inputs, (2, 4, 3, 2), (3, 12, 12, 4)))
 
 
 def run(session: Session) -> ThemeResult:

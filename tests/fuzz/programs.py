@@ -479,10 +479,10 @@ class Maker:
 
     def complex(self) -> Node | None:
         node = self.value(lambda x: x.dtype in (float32, float64))
-        if node is None or self.native:
+        if node is None:
             return None
         made = build("complex", node, build("negative", node))
-        made = build(self.choose(("conj", "square", "negative")), made)
+        made = build(self.choose(("conj", "square", "negative", "sign")), made)
         return build(self.choose(("real", "imag", "absolute")), made)
 
 

@@ -10,7 +10,7 @@ from shaped_case import FLOATS, NUMBERS, SOME, Array, Shaped, draw_calm, one_mat
 from morpho.base.dtypes import ALL, DType, bfloat16, bool_, complex64, complex128, float32, float64, int32, int64
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import expand
-from morpho.ops.complex_parts import part
+from morpho.ops.complex_parts import as_complex, as_real, part
 from morpho.ops.order import mark
 
 MOVED = (*SOME, complex64, complex128)
@@ -41,8 +41,8 @@ def _reductions() -> list[Shaped]:
         table.append(Shaped(name, "everything", dtypes_here, lambda d, n: [((7, n), d)], everything, "rule",
                             lengths=short))
     complexes = (complex64, complex128)
-    table += [Shaped(name, "complex rows", complexes, one_matrix, lambda x, name=name: build(name, x, axes=(1,)), "rule",
-                     lengths=(0, 1, 5, 63, 64, 65, 130)) for name in ("sum", "prod")]
+    table += [Shaped(name, "complex rows", complexes, one_matrix, lambda x, name=name: build(name, x, axes=(1,)),
+                     "rule", lengths=(0, 1, 5, 63, 64, 65, 130)) for name in ("sum", "prod")]
     table += [Shaped(name, "complex columns", complexes, lambda d, n: [((n, 19), d)],
                      lambda x, name=name: build(name, x, axes=(0,)), "rule", lengths=(0, 1, 5, 65))
               for name in ("sum", "prod")]
@@ -102,6 +102,9 @@ def _moves() -> list[Shaped]:
         Shaped("remat_barrier", "after another", ALL, lambda d, n: [((3, n), d), ((n,), d)],
                lambda x, y: build("remat_barrier", x, y)),
         Shaped("part", "imaginary", (complex64, complex128), lambda d, n: [((n, 5), d)], lambda x: part(x, 1)),
+        Shaped("as_real", "rows", (complex64, complex128), lambda d, n: [((n, 5), d)], as_real),
+        Shaped("as_complex", "columns", (float32, float64), lambda d, n: [((3, n, 2), d)],
+               lambda x: as_complex(build("copy", x))),
         Shaped("part", "of a view", (complex64, complex128), lambda d, n: [((4, n, 3), d)],
                lambda x: part(build("reshape", build("permute", x, axes=(1, 0, 2)), shape=(x.shape[1], 12)), 0)),
         Shaped("checkpoint", "one of two", MOVED, lambda d, n: [((3, n), d), ((n,), d)],

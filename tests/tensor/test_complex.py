@@ -1,4 +1,4 @@
-"""Complex numbers as pairs in registers: fused, in no host step, in loops, states and branches, with NumPy's answers."""
+"""Complex numbers as pairs in registers: fused, in no host step, in loops and states, with NumPy's answers."""
 
 from __future__ import annotations
 

@@ -260,6 +260,19 @@ Size = int | Dim
 Shape = tuple[Size, ...]
 
 
+def half_of(size: Size) -> Size | None:
+    """Half of a size, where that is whole whatever its symbols are.
+
+    >>> half_of(6), half_of(3), half_of(Dim("n") * 4), half_of(Dim("n"))
+    (3, None, 2*n, None)
+    """
+    if isinstance(size, int):
+        return None if size % 2 else size // 2
+    if any(coefficient % 2 for _, coefficient in size.terms):
+        return None
+    return Dim._of({monomial: coefficient // 2 for monomial, coefficient in size.terms})
+
+
 def _exact(value: Dim | int) -> Dim | int:
     """A NumPy integer as a Python one, which does not overflow."""
     return value if isinstance(value, Dim) else int(value)

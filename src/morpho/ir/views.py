@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from morpho.base.dims import Shape, Size
+from morpho.base.dims import Shape, Size, half_of
 from morpho.base.shapes import contiguous_strides, reshape_strides
 from morpho.ir.node import Node
 
 Strides = tuple[Size, ...]
 Mapping = tuple[int | None, ...]  # for each dimension of a value, the axis of a space it runs along
 MOVES = frozenset({"reshape", "permute", "slice", "expand", "window"})
-_STRIDED = MOVES | {"remat_barrier", "part"}
+_STRIDED = MOVES | {"remat_barrier", "part", "as_real"}
 _SPREADS = frozenset({"expand", "reshape"})  # every element of the result is one of the input
 
 
@@ -98,6 +98,11 @@ def view_strides(view: Node, shape: Shape, strides: Strides) -> Strides | None:
         return tuple(strides[axis] for axis in view["axes"])
     if view.op.name == "part":
         return tuple(2 * stride for stride in strides)
+    if view.op.name == "as_real":
+        return (*(2 * stride for stride in strides), 1)
+    if view.op.name == "as_complex":  # pairs that lie side by side
+        halves = [half_of(stride) for stride in strides[:-1]]
+        return None if strides[-1] != 1 or None in halves else tuple(half for half in halves if half is not None)
     if view.op.name == "expand":
         return tuple(0 if old == 1 and new != 1 else s
                      for old, new, s in zip(shape, view.shape, strides, strict=True))

@@ -56,7 +56,35 @@ def part(node: Node, index: int) -> Node:
     return build("part", node, index=index)
 
 
+def _infer_as_real(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    found = _infer_part(inputs, attributes)
+    return Spec((*found.shape, 2), found.dtype)
+
+
+def _infer_as_complex(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    shape, dtype = inputs[0]
+    if dtype not in (float32, float64) or not shape or shape[-1] != 2:
+        raise fail(DTypeError, "as_complex", f"{dtype}{shape} are no pairs of parts")
+    return Spec(shape[:-1], COMPLEX_OF[dtype])
+
+
+def as_real(node: Node) -> Node:
+    """Complex numbers as pairs along a new last axis: the same memory."""
+    return build("as_real", node)
+
+
+def as_complex(node: Node) -> Node:
+    """Pairs along the last axis as complex numbers: the same memory."""
+    return build("as_complex", node)
+
+
 COMPLEX = register(Op("complex", "move", _infer_complex, lambda n, ct: [build("real", ct), build("imag", ct)],
                       _reference_complex, 0, arity=TWO, batch=elementwise))
 PART = register(Op("part", "move", _infer_part, _part_rule, lambda a, x: x.imag if a["index"] else x.real, 0,
                    properties=frozenset({"view"}), arity=ONE, batch=elementwise))
+AS_REAL = register(Op("as_real", "move", _infer_as_real, lambda n, ct: [as_complex(ct)],
+                      lambda a, x: np.ascontiguousarray(x).view(x.real.dtype).reshape(*x.shape, 2), 0,
+                      properties=frozenset({"view"}), arity=ONE, batch=elementwise))
+AS_COMPLEX = register(Op("as_complex", "move", _infer_as_complex, lambda n, ct: [as_real(ct)],
+                         lambda a, x: _reference_complex(a, x[..., 0], x[..., 1]), 0,
+                         properties=frozenset({"view"}), arity=ONE, batch=elementwise))

@@ -1,4 +1,4 @@
-"""`dft`: transforms along the last axis, or across columns, that native code computes; `fft` is made of them by a pass.
+"""Fourier transforms: `fft`, over several axes and in all forms, and `dft`, along one, which a pass makes of it.
 
 `kind` is complex; real, from n real numbers to the n / 2 + 1 frequencies that are not mirrored; or half, back from
 those. Lengths of the last two are even. Results are multiplied by `scale`.
@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from morpho.base.errors import DTypeError, fail
+from morpho.base.errors import DTypeError, ValueFault, fail
 from morpho.ir.node import Node, make
 from morpho.ir.op import ONE, Attributes, NoGradient, Op, Spec, register
-from morpho.ops.batching import along_axis
+from morpho.ops import host_gradients as rules
+from morpho.ops.batching import along_axes, along_axis
 from morpho.ops.complex_parts import COMPLEX_OF, REAL_OF
 
 PRIMES = (13, 11, 7, 5, 3)  # whose transforms are written out; lengths with others go by Bluestein
@@ -45,6 +46,40 @@ def is_long(n: int) -> bool:
     return chosen is not None and n // max(chosen, default=1) >= LONG
 
 
+# -- over several axes -------------------------------------------------------------------------------------------------
+def _infer_fft(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
+    """`sizes` are the lengths of the transform along `axes`; the halved ones keep n // 2 + 1 frequencies."""
+    shape, dtype = inputs[0]
+    function, axes, sizes = attributes["function"], attributes["axes"], list(attributes["sizes"])
+    if dtype not in COMPLEX_OF:
+        raise fail(DTypeError, function, f"dtype {dtype} is not taken", "convert to float32, float64 or complex")
+    if function in ("rfftn", "ihfft") and dtype.is_complex:
+        raise fail(DTypeError, function, f"dtype {dtype} is not real")
+    if any(size < 1 for size in sizes):
+        raise fail(ValueFault, function, f"a transform of length {min(sizes)} does not exist")
+    if function in ("rfftn", "ihfft"):
+        sizes[-1] = sizes[-1] // 2 + 1
+    result = list(shape)
+    for axis, size in zip(axes, sizes, strict=True):
+        result[axis] = size
+    kinds = REAL_OF if function in ("irfftn", "hfft") else COMPLEX_OF
+    return Spec(tuple(result), kinds[dtype])
+
+
+def _reference_fft(attributes: Attributes, x: Any) -> Any:
+    function, axes, sizes = (attributes[name] for name in ("function", "axes", "sizes"))
+    transform = getattr(np.fft, function)
+    if function in ("hfft", "ihfft"):
+        return transform(x, n=sizes[0], axis=axes[0], norm=attributes["norm"])
+    return transform(x, s=sizes, axes=axes, norm=attributes["norm"])
+
+
+# Where a length is known only when a function runs, NumPy computes it.
+FFT = register(Op("fft", "contract", _infer_fft, rules.fft_rule, _reference_fft, 40, "passes of `dft`", arity=ONE,
+                  batch=along_axes, jvp=lambda node, tangents, push: [make(node.op, tangents, node.attributes)]))
+
+
+# -- along one ---------------------------------------------------------------------------------------------------------
 def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
     shape, dtype = inputs[0]
     kind, axis, n = attributes["kind"], attributes["axis"], attributes["length"]
@@ -56,6 +91,7 @@ def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
 
 def _reference(attributes: Attributes, x: Any) -> Any:
     axis, n, kind = attributes["axis"], attributes["length"], attributes["kind"]
+    found: Any
     if kind == "real":
         found = np.fft.rfft(x, n, axis)
     elif kind == "half":
@@ -71,4 +107,4 @@ def dft(x: Node, axis: int, length: int, kind: str = "complex", inverse: bool = 
 
 
 DFT = register(Op("dft", "contract", _infer, NoGradient("`fft` has one; this is what it becomes", missing=True),
-                  _reference, 40, "Stockham passes; docs/numerics.md", arity=ONE, batch=along_axis))
+                  _reference, 40, "Stockham passes, each butterfly rounded", arity=ONE, batch=along_axis))

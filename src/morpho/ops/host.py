@@ -1,4 +1,4 @@
-"""Host operations: Fourier transforms and LAPACK, which run in NumPy as steps of native programs.
+"""Host operations: LAPACK, which runs in NumPy as a step of native programs.
 
 Each is an ordinary node, so it is lazy and fused around; only the operation itself leaves native code. Small real
 matrices do not: the CPU has kernels for them. Operations whose result shape depends on data (`unique`, `nonzero`,
@@ -34,7 +34,7 @@ from morpho.ir.op import (
 )
 from morpho.ops import host_gradients as rules
 from morpho.ops.algebra import reshape
-from morpho.ops.batching import Rows, along_axes, elementwise
+from morpho.ops.batching import Rows, elementwise
 from morpho.ops.complex_parts import COMPLEX_OF, REAL_OF
 
 SMALL = "fixed order up to 32 x 32, NumPy above"
@@ -55,38 +55,6 @@ def _batch_pinv(node: Node, inputs: Sequence[Node], batched: Sequence[bool], row
     placed = [reshape(limit, (rows.size, *[1] * (len(x.shape) - 2 - len(limit.shape)), *limit.shape[1:]))
               for limit in limits]
     return make(node.op, (x, *placed), node.attributes)
-
-
-# -- Fourier transforms ----------------------------------------------------------------------------------------------
-def _infer_fft(inputs: Sequence[Spec], attributes: Attributes) -> Spec:
-    """`sizes` are the lengths of the transform along `axes`; the halved ones keep n // 2 + 1 frequencies."""
-    shape, dtype = inputs[0]
-    function, axes, sizes = attributes["function"], attributes["axes"], list(attributes["sizes"])
-    if dtype not in COMPLEX_OF:
-        raise fail(DTypeError, function, f"dtype {dtype} is not taken", "convert to float32, float64 or complex")
-    if function in ("rfftn", "ihfft") and dtype.is_complex:
-        raise fail(DTypeError, function, f"dtype {dtype} is not real")
-    if any(size < 1 for size in sizes):
-        raise fail(ValueFault, function, f"a transform of length {min(sizes)} does not exist")
-    if function in ("rfftn", "ihfft"):
-        sizes[-1] = sizes[-1] // 2 + 1
-    result = list(shape)
-    for axis, size in zip(axes, sizes, strict=True):
-        result[axis] = size
-    kinds = REAL_OF if function in ("irfftn", "hfft") else COMPLEX_OF
-    return Spec(tuple(result), kinds[dtype])
-
-
-def _reference_fft(attributes: Attributes, x: Any) -> Any:
-    function, axes, sizes = (attributes[name] for name in ("function", "axes", "sizes"))
-    transform = getattr(np.fft, function)
-    if function in ("hfft", "ihfft"):
-        return transform(x, n=sizes[0], axis=axes[0], norm=attributes["norm"])
-    return transform(x, s=sizes, axes=axes, norm=attributes["norm"])
-
-
-_host("fft", _infer_fft, rules.fft_rule, _reference_fft, 40, batch=along_axes,
-      jvp=lambda node, tangents, push: [make(node.op, tangents, node.attributes)])
 
 
 # -- LAPACK: shapes --------------------------------------------------------------------------------------------------

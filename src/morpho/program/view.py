@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from morpho.base.dims import Size, product
-from morpho.base.dtypes import DType, complex64, float32, float64
+from morpho.base.dims import Size, half_of, product
+from morpho.base.dtypes import DType, complex64, complex128, float32, float64
 from morpho.base.shapes import contiguous_strides, is_contiguous
 from morpho.ir.node import Node
 from morpho.ir.views import view_strides
@@ -50,6 +50,17 @@ def as_pairs(place: View) -> View:
     return View(place.slot, 2 * place.offset, (*place.shape, 2), (*(2 * s for s in place.strides), 1), part)
 
 
+def from_pairs(place: View) -> View | None:
+    """A place of pairs as complex numbers; None where they do not lie side by side."""
+    *steps, last = place.strides
+    halves = [half_of(stride) for stride in (place.offset, *steps)]
+    if last != 1 or place.borders or any(half is None for half in halves):
+        return None
+    whole_dtype = complex64 if place.dtype is float32 else complex128
+    offset, *strides = [half for half in halves if half is not None]
+    return View(place.slot, offset, place.shape[:-1], tuple(strides), whole_dtype)
+
+
 def part_of(place: View, index: int) -> View:
     """The real (0) or imaginary (1) parts of a place of complex numbers."""
     dtype = float32 if place.dtype is complex64 else float64
@@ -75,6 +86,10 @@ def look(view: Node, place: View) -> View | None:
         return place
     if view.op.name == "part":
         return part_of(place, view["index"])
+    if view.op.name == "as_real":
+        return as_pairs(place)
+    if view.op.name == "as_complex":
+        return from_pairs(place)
     strides = view_strides(view, place.shape, place.strides)
     if strides is None:
         return None

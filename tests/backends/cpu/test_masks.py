@@ -21,6 +21,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "softmax": lambda x, y: mo.softmax(x + y),
     "sums": lambda x, y: ((x * y).sum(axis=-1), x.max(axis=-1)),
     "casts": lambda x, y: (x.astype(mo.float16), (y > x), y.astype(mo.float64)),
+    "gathers": lambda x, y: (mo.take(x, mo.argsort(y[0]), axis=1) + y,
+                             mo.take_along_axis(x, mo.argsort(y), axis=1) * 2),
     "rows": lambda x, y: mo.take(x, mo.asarray([2, 0, 1]), axis=0) + y[:3],
 }
 
@@ -103,3 +105,13 @@ def test_a_short_row_costs_few_lanes() -> None:
     assert "alloca" not in text and "alloca" in generate(kernel, ISAS["avx2"], "kernel")
     f(mo.ones((20, 130)))  # rows of 128: whole chunks
     assert not any(getattr(step.kernel, "short_rows", False) for step in f.current.plan.program.steps)
+
+
+@pytest.mark.parametrize("at", [0, 40, 69])
+@pytest.mark.parametrize("wrong", [10, -11, 1 << 40])
+def test_an_index_outside_is_found_in_any_lane(masked: list[int], at: int, wrong: int) -> None:
+    index = np.zeros(70, np.int64)
+    index[at] = wrong
+    for f in (lambda x, i: mo.take(x, i) * 2, lambda x, i: mo.segment_sum(mo.ones(70), i, 10)):
+        with pytest.raises(mo.errors.MorphoError):
+            mo.compile(f)(mo.ones(10), mo.asarray(index)).numpy()

@@ -65,9 +65,12 @@ def cavity_flow(u, v, p, steps, inner, dx, dt):
     def pressure(b):
         def sweep(i, p):
             p[1:-1, 1:-1] = (p[1:-1, 2:] + p[1:-1, :-2] + p[2:, 1:-1] + p[:-2, 1:-1]) * 0.25 - b
-            p[:, -1] = p[:, -2]
-            p[0] = p[1]
-            p[:, 0] = p[:, 1]
+            right, left, top = p[1:-1, -2], p[1:-1, 1], p[1]
+            p[1:-1, -1] = right
+            p[1:-1, 0] = left
+            p[0, 1:-1] = top[1:-1]
+            p[0, 0] = top[1]
+            p[0, -1] = top[-2]
             p[-1] = 0.0
             return p
 

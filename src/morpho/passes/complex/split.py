@@ -17,10 +17,11 @@ from morpho.ir.body import Body, parameter
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, in_place_of, make, rebuild, toposort
 from morpho.ir.op import Spec
-from morpho.ir.views import literal
+from morpho.ir.views import literal, root_of
 from morpho.ops import control
-from morpho.ops.algebra import add, cast, constant, expand, permute, reshape, sub, zeros_like
-from morpho.ops.complex_parts import REAL_OF, part
+from morpho.ops.algebra import cast, constant, expand, neg, permute, reshape, zeros_like
+from morpho.ops.complex_parts import REAL_OF, as_complex, as_real, part
+from morpho.ops.order import NUMBERS
 from morpho.passes.complex import arithmetic as a
 from morpho.passes.complex import exponential as e
 from morpho.passes.complex import inverse as i
@@ -138,14 +139,32 @@ class Splitter:
         x, y = node.inputs
         return e.power(self.pair(x), self.pair(y), literal(y))
 
-    def matmul(self, node: Node) -> Pair:
-        """Four real products: each is one chain, and they are added or subtracted once."""
-        x, y = (self.pair(child) for child in node.inputs)
+    def matmul(self, node: Node) -> Value:
+        """One real product: pairs of the left side as they lie, with b and ib below each other on the right. Each part
+        of a result is one chain, k ascending, of which every k adds two products."""
+        x, y = node.inputs
+        *batch, k, n = y.shape
+        left = reshape(as_real(self.whole(x)), (*x.shape[:-1], 2 * k))
+        parts = self.pair(y)
+        if n == 1 and x.shape[-2] != 1:
+            return self.vector_product(node, left, parts)
+        rows = [reshape(as_real(one), (*batch, k, 1, 2 * n)) for one in (self.whole(y), _joined(
+            neg(parts.im), parts.re))]
+        right = reshape(build("concatenate", *rows, axis=len(batch) + 1), (*batch, 2 * k, 2 * n))
+        found = make(node.op, (left, right), node.attributes, origin=node.origin)
+        return as_complex(reshape(found, (*node.shape, 2)))
 
-        def times(one: Node, other: Node) -> Node:
-            return make(node.op, (one, other), node.attributes, origin=node.origin)
-
-        return Pair(sub(times(x.re, y.re), times(x.im, y.im)), add(times(x.re, y.im), times(x.im, y.re)))
+    def vector_product(self, node: Node, left: Node, y: Pair) -> Pair:
+        """The same chains for a single column: two rows, for both parts, times the matrix turned."""
+        *batch, k, _ = y.re.shape
+        rank = len(batch)
+        lines = [reshape(as_real(_joined(*one)), (*batch, 1, 2 * k)) for one in ((y.re, neg(y.im)), (y.im, y.re))]
+        rows = build("concatenate", *lines, axis=rank)
+        found = make(node.op, (rows, permute(left, (*range(rank), rank + 1, rank))), node.attributes,
+                     origin=node.origin)
+        shape = (*batch, 1, found.shape[-1])
+        return Pair(*[reshape(build("slice", found, starts=(*[0] * rank, row, 0), sizes=shape, steps=(1,) * (rank + 2)),
+                              node.shape) for row in (0, 1)])
 
     def gather(self, node: Node) -> Pair:
         index = self.real(node.inputs[1])
@@ -191,6 +210,10 @@ def _joined(re: Node, im: Node) -> Node:
     if re.op.name in ("reshape", "permute") and re.op is im.op and re.attributes == im.attributes \
             and re.inputs[0].spec == im.inputs[0].spec:
         return rebuild(re, (_joined(re.inputs[0], im.inputs[0]),))
+    computed = [one.op.kind == "elementwise" for one in (re, im)]
+    if any(computed) and not all(computed):  # a part that is what it was: one kernel shall write both
+        re, im = (one if one.op.kind == "elementwise" or root_of(one).op.name in NUMBERS else
+                  build("copysign", one, one) for one in (re, im))
     return build("complex", re, im)
 
 

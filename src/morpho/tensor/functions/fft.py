@@ -1,4 +1,4 @@
-"""`mo.fft`: the Fourier transform extension of the Array API; transforms run on the host, the rest is native."""
+"""`mo.fft`: the Fourier transform extension of the Array API, in native code (`backends/cpu/fft/`)."""
 
 from __future__ import annotations
 

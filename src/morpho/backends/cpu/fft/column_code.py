@@ -68,10 +68,7 @@ class ColumnFft:
             outer = e.instruction("udiv", rows.index, v["blocks"])
             first = (rows.index - outer * v["blocks"]) * self.lanes
             count = e.intrinsic("smin", self.columns - first, e.constant(self.lanes, "i64", 1))
-            if kernel.across:
-                start, self.along, self.side = outer * self.columns * kernel.length + first, self.columns, None
-            else:
-                start, self.along, self.side = first * kernel.length, None, kernel.length
+            start = outer * self.columns * kernel.length + first if kernel.across else first * kernel.length
             self.move_block(start, count, self.arrays[:2], load=True)
             for number, step in enumerate(self.passes):
                 halves = [self.arrays[:2], self.arrays[2:]]
@@ -85,21 +82,20 @@ class ColumnFft:
     # -- between memory and scratch ------------------------------------------------------------------------------------
     def place(self, start: Value, index: Value, lane: Value | int) -> Value:
         """Where number `index` of a lane lies, in complex numbers."""
-        if self.along is not None:
-            return start + index * self.along + lane
-        assert self.side is not None
-        return start + lane * self.e.constant(self.side, "i64", 1) + index if isinstance(lane, Value) else start + index
+        if self.kernel.across:
+            return start + index * self.columns + lane
+        return start + index + lane * self.kernel.length
 
     def move_block(self, start: Value, count: Value, arrays: list[str], load: bool) -> None:
         e = self.e
-        if self.lanes == 1 or (self.along is None and self.kernel.length < self.lanes // 2):
+        if self.lanes == 1 or (not self.kernel.across and self.kernel.length < self.lanes // 2):
             self.move_ones(start, count, arrays, load)
             return
         for whole in e.both(e.icmp("eq", count, self.lanes)):
             if not whole:
                 self.move_ones(start, count, arrays, load)
                 continue
-            if self.along is None:
+            if not self.kernel.across:
                 self.move_square(start, arrays, load)
                 continue
             with e.loop(0, self.kernel.length) as loop:

@@ -136,7 +136,8 @@ class RowFft:
         with e.loop(e.argument("%row0", "i64", 1), e.argument("%row1", "i64", 1)) as rows:
             places = [e.offset(base, self.element, rows.index * size)
                       for base, size in zip((source, target), sizes, strict=True)]
-            {"complex": self.complex_row, "real": self.real_row, "half": self.half_row}[kernel.kind](*places, scale)
+            row = {"complex": self.complex_row, "real": self.real_row, "half": self.half_row}[kernel.kind]
+            row(places[0], places[1], scale)
         return self.written(e, f"define i32 @{self.name}({SIGNATURE})")
 
     def free(self, arrays: list[str]) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from morpho.backends.cpu.loops.loop_spec import TREE_BLOCK, LoopCall, LoopKernel, lane_dtype
 from morpho.backends.cpu.lowering.lower_group import lower_body, lower_copy
-from morpho.base.dims import Shape, product
+from morpho.base.dims import Shape, half_of, product
 from morpho.base.dtypes import DType, bool_
 from morpho.ir.node import Node
 from morpho.ir.views import is_view, look_through
@@ -56,6 +56,10 @@ class Builder(ABC):
         """Where an output lies; copied into memory of its own if it has none."""
         place = self.view(self.materialised(node))
         slot = self.program.slots[place.slot]
+        if place.dtype.is_complex and not slot.dtype.is_complex and slot.kind == "temporary":  # pairs of a product
+            count = half_of(slot.elements)
+            assert count is not None
+            slot.dtype, slot.elements = place.dtype, count
         exact = place.offset == 0 and place.is_contiguous and product(place.shape) == slot.elements
         taken = not exact or slot.kind == "input" or place.slot in results
         if place.dtype is not slot.dtype or (self.own_outputs and taken):
