@@ -1,4 +1,4 @@
-"""``python -m benchmarks [core|kernels|train|plan]``: the harness behind ``morpho bench``, without its command line."""
+"""``python -m benchmarks [core|kernels|...]``: the harness behind ``morpho bench``, without its command line."""
 
 from __future__ import annotations
 

@@ -32,6 +32,8 @@ SUITES = {
                                             "mlp"), peers_of("kernels")),
     "train": Suite("benchmarks.train", ("gpt_step", "mlp_step", "first_step", "gpt_memory", "generation", "smollm2",
                                         "resnet"), peers_of("train")),
+    "programs": Suite("benchmarks.programs", ("dense", "stencils", "carried", "pointwise", "sparse", "complex_numbers",
+                                              "integers", "ocean", "first_calls", "summary"), peers_of("programs")),
     "plan": Suite("benchmarks.plan", ("exactness", "proof", "annealing", "rules", "what_if", "grid"), {}),
 }
 

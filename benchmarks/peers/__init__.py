@@ -14,6 +14,7 @@ BY_SUITE: dict[str, tuple[str, ...]] = {
     "core": ("morpho", "numpy", "torch", "torch_compile", "jax", "numba"),
     "kernels": ("morpho", "unfused", "numpy", "torch", "torch_compile", "jax", "onnxruntime"),
     "train": ("morpho", "torch", "torch_compile", "transformers", "llama_cpp"),
+    "programs": ("morpho", "numpy", "jax", "numba", "torch"),
 }
 
 

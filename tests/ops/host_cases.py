@@ -1,4 +1,4 @@
-"""The ops that NumPy does: sorting, Fourier transforms, linear algebra."""
+"""Sorting, and the ops that NumPy does, or may do: Fourier transforms, linear algebra."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ def _transforms() -> list[Shaped]:
 
 def _host() -> list[Shaped]:
     real, both = (float32, float64), (float32, float64, complex64, complex128)
+    checks = (("native ", "solved", real), ("", "exact", (complex64, complex128)))  # complex matrices are NumPy's
     one = {"dynamic": False, "lengths": (5,)}
     table = [
         Shaped("sort", "rows", NUMBERS, one_matrix, lambda x: build("sort", x, axis=1, descending=False, stable=True)),
@@ -69,22 +70,30 @@ def _host() -> list[Shaped]:
                                                                norm="backward"),
                             "spectrum", draw=_draw_matrix, **one))
     table += _transforms()
-    for name, attributes in (("cholesky", {"upper": False}), ("det", {}), ("inv", {}), ("pinv", {}), ("svdvals", {}),
-                             ("eigvalsh", {})):
-        table.append(Shaped(name, "square", both, _square, lambda x, n=name, a=attributes: build(n, x, **a),
-                            draw=_draw_matrix, **one))
-    table.append(Shaped("cholesky", "upper", real, _square, lambda x: build("cholesky", x, upper=True),
-                        draw=_draw_matrix, **one))
-    table.append(Shaped("solve", "square", both, lambda d, n: [((2, 4, 4), d), ((2, 4, 3), d)],
-                        lambda a, b: build("solve", a, b), draw=_draw_matrix, **one))
-    for name, attributes, count in (("slogdet", {}, 2), ("qr", {"mode": "reduced"}, 2), ("eigh", {}, 2),
-                                    ("svd", {"full_matrices": False}, 3)):
-        for index in range(count):
-            def part(x: Node, name: str = name, attributes: dict[str, Any] = attributes, index: int = index) -> Node:
-                node = build(name, x, **attributes)
-                return build("pick", node, index=index, spec=node.outputs[index])
+    table.append(Shaped("pinv", "square", both, _square, lambda x: build("pinv", x), draw=_draw_matrix, **one))
+    for label, check, dtypes in checks:
+        how = {"check": check, "draw": _draw_matrix, **one}
+        for name, attributes in (("cholesky", {"upper": False}), ("det", {}), ("inv", {}), ("svdvals", {}),
+                                 ("eigvalsh", {})):
+            table.append(Shaped(name, f"{label}square", dtypes, _square,
+                                lambda x, n=name, a=attributes: build(n, x, **a), **how))
+        table.append(Shaped("cholesky", f"{label}upper", dtypes, _square, lambda x: build("cholesky", x, upper=True),
+                            **how))
+        pair = lambda d, n: [((2, 4, 4), d), ((2, 4, 3), d)]
+        table.append(Shaped("solve", f"{label}square", dtypes, pair, lambda a, b: build("solve", a, b), **how))
+        for upper, unit in ((False, False), (True, False), (True, True)):
+            table.append(Shaped("solve_triangular", f"{label}{upper} {unit}", dtypes, pair,
+                                lambda a, b, upper=upper, unit=unit: build("solve_triangular", a, b, upper=upper,
+                                                                           unit=unit), **how))
+        for name, attributes, parts in (("slogdet", {}, (0, 1)), ("lu", {}, (1, 2)), ("qr", {"mode": "reduced"}, (0, 1)),
+                                        ("eigh", {}, (0, 1)), ("svd", {"full_matrices": False}, (0, 1, 2))):
+            for index in parts:
+                def part(x: Node, name: str = name, attributes: dict[str, Any] = attributes,
+                         index: int = index) -> Node:
+                    node = build(name, x, **attributes)
+                    return build("pick", node, index=index, spec=node.outputs[index])
 
-            table.append(Shaped(name, f"part {index}", both, _square, part, draw=_draw_matrix, **one))
+                table.append(Shaped(name, f"{label}part {index}", dtypes, _square, part, **how))
     return table
 
 

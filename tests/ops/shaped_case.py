@@ -25,7 +25,8 @@ class Shaped:
     """An op with shapes of its own, on one layout of inputs.
 
     `specs(dtype, n)` gives shape and dtype of every input, with `n` a number or a dynamic size; `make` builds the
-    node. `check` is exact (bits of the reference), rule (bits of tests/ops/oracle.py), close or spectrum (tolerances).
+    node. `check` is exact (bits of the reference), rule (bits of tests/ops/oracle.py), close or spectrum (tolerances),
+    or solved (one for factorisations of matrices, whose errors grow with their condition).
     """
 
     op: str

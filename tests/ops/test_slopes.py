@@ -15,7 +15,8 @@ from morpho.tensor.core import Tensor
 INF, NAN = math.inf, math.nan
 EDGES = [-INF, -3e38, -200.0, -2.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 2.0, 100.0, 200.0, 3e38, INF, NAN]
 UNARY = sorted(name for name, op in REGISTRY.items() if op.kind == "elementwise" and op.arity == ONE
-               and not isinstance(op.vjp, NoGradient) and name not in ("negative", "cast"))
+               and not isinstance(op.vjp, NoGradient)
+               and name not in ("negative", "cast", "sign", "real", "imag", "conj"))  # a step, and of complex numbers
 
 
 def slopes(function: object, values: object) -> list[float]:

@@ -79,7 +79,7 @@ def test_the_native_entry_co_schedules(rng: np.random.Generator) -> None:
         for _ in range(5):
             f(*arguments)
         assert f.stats["native_calls"] >= 3 and f.stats["co_scheduled_launches"] == 5
-        pool = f.current.plan.executables[0].workers
+        pool = f.current.plan.native_code.workers
         before, pieces = pool.runs, sum(pool.pieces)
         f(*arguments)
         assert pool.runs == before + 1 and sum(pool.pieces) - pieces >= 4
@@ -293,7 +293,7 @@ def test_random_programs_have_the_same_bits(session_seed: int, eager: None, monk
                 native = Native(static)
                 found.append(native(arrays))
                 assert co_schedule.is_sound(native.plan.program)
-                launched += sum(executable.co_scheduled_launches for executable in native.plan.executables)
+                launched += native.plan.native_code.co_scheduled_launches
         for one in found[1:]:
             same(one, found[0], static, f"co-scheduled and one by one, seed {program.seed}")
     assert launched > 0

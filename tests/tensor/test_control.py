@@ -134,6 +134,15 @@ def test_fori_and_while(turns: int, form: str) -> None:
     assert mo.fori_loop(2, bound, lambda i, x: x * 2 + i, 1).item() == _horner(2, turns)
 
 
+def test_bounds_that_are_known_only_while_the_function_runs() -> None:
+    def triangle(n: mo.Tensor) -> mo.Tensor:
+        return mo.fori_loop(0, n, lambda i, total: mo.fori_loop(i + 1, n, lambda j, total: total + j, total), 0)
+
+    compiled = mo.compile(triangle)
+    for n in (0, 1, 5, 9):
+        assert compiled(mo.asarray(n)).item() == sum(j for i in range(n) for j in range(i + 1, n))
+
+
 def _horner(start: int, turns: int) -> int:
     value = 1
     for number in range(start, start + turns):

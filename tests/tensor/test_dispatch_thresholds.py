@@ -156,7 +156,7 @@ def test_threads_share_from_the_threshold_on(rng: np.random.Generator) -> None:
     with mo.settings(threads=2):
         for points in (100, 1 << 40):
             f, found = made(replace(DEFAULT, parallel_macs=points), lambda x, y: x @ y, a, b)
-            pool = f.current.plan.executables[0].workers
+            pool = f.current.plan.native_code.workers
             before = pool.runs
             with thresholds.using(replace(DEFAULT, parallel_macs=points)):
                 f(a, b)

@@ -36,7 +36,7 @@ def test_kernel_stays_on_one_thread_and_parallel_does_not(rng: np.random.Generat
         pools = []
         for function, argument in ((one, a), (many, small)):
             function(argument)
-            executable = function.current.plan.executables[0]
+            executable = function.current.plan.native_code
             before = executable.workers.runs
             function(argument)
             pools.append(executable.workers.runs - before)

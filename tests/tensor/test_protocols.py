@@ -102,7 +102,7 @@ def test_methods_of_other_libraries() -> None:
     assert x.size == 6 and isinstance(x.size, int)
     with pytest.raises(ArgumentError, match=r"use x\.shape"):
         x.size()
-    for name, said in {"squeeze": "mo.squeeze", "flatten": "reshape", "clone": "values", "split": "slices",
+    for name, said in {"squeeze": "mo.squeeze", "flatten": "reshape", "clone": "values", "split": "mo.split",
                        "at": "y[index] = value", "unsqueeze": "expand_dims"}.items():
         with pytest.raises(AttributeError, match=f"Hint: use .*{said.replace('[', chr(92) + '[')}"):
             getattr(x, name)

@@ -1,10 +1,11 @@
-"""``morpho bench core``, ``kernels``, ``train`` and ``plan``: run the benchmarks of a checkout.
+"""``morpho bench core``, ``kernels``, ``train``, ``programs`` and ``plan``: run the benchmarks of a checkout.
 
     morpho bench core                              # everything, against every peer that is installed
     morpho bench core --only 1,3 --quick           # small calls and fusion, quickly
     morpho bench core --json out.json --gate       # keep the figures, fail on a regression of more than 20 %
     morpho bench kernels --only matmul             # products, fused layers, attention, GPT-2; the same options
     morpho bench train --only gpt_step,resnet      # training steps, memory, generation, SmolLM2; the same options
+    morpho bench programs --only carried,ocean     # array programs of science; the same options
     morpho bench plan --only proof                 # the planner: exactness, time to proof, rules of thumb; no peers
 """
 
@@ -28,7 +29,7 @@ def in_checkout() -> bool:
 
 def run_suite(suite: str, only: str | None = None, json: Path | None = None, quick: bool = False,
               peers: str | None = None, gate: bool = False, save_baseline: bool = False, threads: int = 2) -> int:
-    """Run the benchmarks `core`, `kernels`, `train` or `plan`; 0, or 1 when the gate fails, 2 for a wrong option."""
+    """Run the benchmarks of a suite, `core` to `plan`; 0, or 1 when the gate fails, 2 for a wrong option."""
     if not in_checkout():
         raise fail(ArgumentError, "bench", WHERE, HOW)
     if str(CHECKOUT) not in sys.path:

@@ -252,6 +252,13 @@ def bench_train(only: Only = "", json: Json = None, quick: Quick = False, peers:
     _bench("train", only, json, quick, peers, threads, gate, save_baseline)
 
 
+@bench.command("programs")
+def bench_programs(only: Only = "", json: Json = None, quick: Quick = False, peers: Peers = "", threads: Threads = 2,
+                   gate: Gate = False, save_baseline: SaveBaseline = False) -> None:
+    """Measure array programs of science: stencils, loops, sparse, complex, integers, an ocean's, against peers."""
+    _bench("programs", only, json, quick, peers, threads, gate, save_baseline)
+
+
 @bench.command("plan")
 def bench_plan(only: Only = "", json: Json = None, quick: Quick = False) -> None:
     """Measure the planner: exactness, time to proof, annealing, rules of thumb on 400 clusters, what-if."""

@@ -1,7 +1,8 @@
-"""Host operations: LAPACK, which runs in NumPy between native segments.
+"""Host operations: LAPACK, which runs in NumPy as steps of native programs.
 
-Each is an ordinary node, so it is lazy and fused around; only the operation itself leaves native code. Operations whose
-result shape depends on data (`unique`, `nonzero`, boolean masks) are not here: they realise at once, in `tensor/`.
+Each is an ordinary node, so it is lazy and fused around; only the operation itself leaves native code. Small real
+matrices do not: the CPU has kernels for them. Operations whose result shape depends on data (`unique`, `nonzero`, boolean
+masks) are not here: they realise at once, in `tensor/`.
 """
 
 from __future__ import annotations
@@ -36,13 +37,15 @@ from morpho.ops.algebra import reshape
 from morpho.ops.batching import Rows, elementwise
 from morpho.ops.complex_parts import COMPLEX_OF, REAL_OF
 
-JOINT_GRADIENT = frozenset({JOINT})
+SMALL = "fixed order up to 32 x 32, NumPy above"
+QUIET = frozenset({"quiet"})  # the reference keeps NumPy's warnings to itself
+JOINT_GRADIENT = QUIET | {JOINT}
 
 
 def _host(name: str, infer: Infer, vjp: Gradient | NoGradient, reference: Reference, flops: int = 8,
           arity: Arity = ONE, properties: frozenset[str] = frozenset(), batch: Batching = elementwise,
-          jvp: Forward | None = None) -> Op:
-    return register(Op(name, "host", infer, vjp, reference, flops, "NumPy", properties, arity=arity, batch=batch,
+          jvp: Forward | None = None, numerics: str = "NumPy") -> Op:
+    return register(Op(name, "host", infer, vjp, reference, flops, numerics, properties, arity=arity, batch=batch,
                        jvp=jvp))
 
 
@@ -155,23 +158,48 @@ def _reference_pinv(attributes: Attributes, x: Any, *rtol: Any) -> Any:
     return np.linalg.pinv(x, max(x.shape[-2:]) * np.finfo(x.dtype).eps)
 
 
+def _signs(columns: Any) -> Any:
+    """-1 for columns to be turned round, so that the first of their elements that is at least half as large as their
+    largest is positive: signs do then not depend on who computes. Complex vectors stay as LAPACK has them."""
+    if columns.dtype.kind == "c" or columns.size == 0:
+        return np.ones((*columns.shape[:-2], 1, columns.shape[-1]), columns.real.dtype)
+    size = np.abs(columns)
+    first = np.argmax(size >= size.max(-2, keepdims=True) / 2, -2)
+    return np.where(np.take_along_axis(columns, first[..., None, :], -2) < 0, -1, 1).astype(columns.dtype)
+
+
 def _reference_svd(attributes: Attributes, x: Any) -> Any:
-    return tuple(np.linalg.svd(x, full_matrices=attributes["full_matrices"]))
+    left, values, right = np.linalg.svd(x, full_matrices=attributes["full_matrices"])
+    signs, inner = _signs(left), values.shape[-1]
+    turned = right.copy()
+    turned[..., :inner, :] *= np.swapaxes(signs, -1, -2)[..., :inner, :]
+    return left * signs, values, turned
+
+
+def _reference_eigh(attributes: Attributes, x: Any) -> Any:
+    values, vectors = np.linalg.eigh(x)
+    return values, vectors * _signs(vectors)
 
 
 # -- LAPACK: records -------------------------------------------------------------------------------------------------
-_host("cholesky", _square("cholesky"), rules.cholesky_rule, _lapack("cholesky", _reference_cholesky), 64)
-_host("det", _infer_det, rules.det_rule, _lapack("det", lambda a, x: np.linalg.det(x)), 64)
-_host("slogdet", _infer_slogdet, rules.slogdet_rule, _lapack("slogdet", lambda a, x: tuple(np.linalg.slogdet(x))), 64,
-      properties=JOINT_GRADIENT)
-_host("inv", _square("inv"), rules.inv_rule, _lapack("inv", lambda a, x: np.linalg.inv(x)), 64)
-_host("pinv", _infer_pinv, rules.pinv_rule, _lapack("pinv", _reference_pinv), 64, (1, 2), batch=_batch_pinv)
+_host("cholesky", _square("cholesky"), rules.cholesky_rule, _lapack("cholesky", _reference_cholesky), 64,
+      properties=QUIET, numerics=SMALL)
+_host("det", _infer_det, rules.det_rule, _lapack("det", lambda a, x: np.linalg.det(x)), 64, properties=QUIET,
+      numerics=SMALL)
+_host("slogdet", _infer_slogdet, rules.slogdet_rule, _lapack("slogdet", lambda a, x: tuple(np.linalg.slogdet(x))),
+      64, properties=JOINT_GRADIENT, numerics=SMALL)
+_host("inv", _square("inv"), rules.inv_rule, _lapack("inv", lambda a, x: np.linalg.inv(x)), 64, properties=QUIET,
+      numerics=SMALL)
+_host("pinv", _infer_pinv, rules.pinv_rule, _lapack("pinv", _reference_pinv), 64, (1, 2),
+      properties=QUIET, batch=_batch_pinv)
 _host("qr", _infer_qr, rules.qr_rule, _lapack("qr", lambda a, x: tuple(np.linalg.qr(x, mode=a["mode"]))), 64,
-      properties=JOINT_GRADIENT)
-_host("svd", _infer_svd, rules.svd_rule, _lapack("svd", _reference_svd), 64, properties=JOINT_GRADIENT)
+      properties=JOINT_GRADIENT, numerics=SMALL)
+_host("svd", _infer_svd, rules.svd_rule, _lapack("svd", _reference_svd), 64, properties=JOINT_GRADIENT, numerics=SMALL)
 _host("svdvals", _infer_svdvals, rules.svdvals_rule,
-      _lapack("svdvals", lambda a, x: np.linalg.svd(x, compute_uv=False)), 64)
-_host("eigh", _infer_eigh, rules.eigh_rule, _lapack("eigh", lambda a, x: tuple(np.linalg.eigh(x))), 64,
-      properties=JOINT_GRADIENT)
-_host("eigvalsh", _infer_eigvalsh, rules.eigvalsh_rule, _lapack("eigvalsh", lambda a, x: np.linalg.eigvalsh(x)), 64)
-_host("solve", _infer_solve, rules.solve_rule, _lapack("solve", lambda a, x, b: np.linalg.solve(x, b)), 64, TWO)
+      _lapack("svdvals", lambda a, x: np.linalg.svd(x, compute_uv=False)), 64, properties=QUIET, numerics=SMALL)
+_host("eigh", _infer_eigh, rules.eigh_rule, _lapack("eigh", _reference_eigh), 64, properties=JOINT_GRADIENT,
+      numerics=SMALL)
+_host("eigvalsh", _infer_eigvalsh, rules.eigvalsh_rule, _lapack("eigvalsh", lambda a, x: np.linalg.eigvalsh(x)), 64,
+      properties=QUIET, numerics=SMALL)
+_host("solve", _infer_solve, rules.solve_rule, _lapack("solve", lambda a, x, b: np.linalg.solve(x, b)), 64, TWO,
+      properties=QUIET, numerics=SMALL)

@@ -65,7 +65,7 @@ def _scaled_rows(matrix: Node, values: Node) -> Node:
     return mul(matrix, _along(values, matrix, False))
 
 
-def _ones(name: str, matrix: Node) -> Node:
+def ones_where(name: str, matrix: Node) -> Node:
     """Ones where row and column compare so, zeros elsewhere."""
     rows, columns = (build("iota", shape=matrix.shape, axis=len(matrix.shape) - k, dtype=int64) for k in (2, 1))
     return cast(build(name, rows, columns), matrix.dtype)
@@ -81,13 +81,13 @@ def _hermitian(matrix: Node) -> Node:
 
 def _in_lower(matrix: Node) -> Node:
     """A Hermitian cotangent gathered in the lower triangle."""
-    below, diagonal = _ones("greater_equal", matrix), _ones("equal", matrix)
+    below, diagonal = ones_where("greater_equal", matrix), ones_where("equal", matrix)
     return mul(matrix, sub(add(below, below), diagonal))
 
 
 def _less_identity(matrix: Node) -> Node:
     """1 - matrix."""
-    return sub(_ones("equal", matrix), matrix)
+    return sub(ones_where("equal", matrix), matrix)
 
 
 def _zeros_for(cotangent: Node | None, node: Node, index: int) -> Node:
@@ -199,7 +199,7 @@ def pinv_rule(node: Node, ct: Node) -> list[Node | None]:
 def cholesky_rule(node: Node, ct: Node) -> list[Node]:
     """Murray (2016): S = L^-H P L^-1 with P the lower half of L^H dL, its diagonal halved; then the Hermitian part."""
     factor, slope = (adjoint(node), adjoint(ct)) if node["upper"] else (node, ct)
-    below, diagonal = _ones("greater_equal", factor), _ones("equal", factor)
+    below, diagonal = ones_where("greater_equal", factor), ones_where("equal", factor)
     inner = _product(adjoint(factor), mul(slope, below))
     inner = mul(inner, sub(below, mul(_half(factor), diagonal)))
     inverse = build("inv", factor)
@@ -212,7 +212,7 @@ def eigh_rule(node: Node, cotangents: Cotangents) -> list[Node | None]:
     of_values, of_vectors = cotangents
     middle = None
     if of_values is not None:
-        middle = mul(_ones("equal", vectors), _along(of_values, vectors, True))
+        middle = mul(ones_where("equal", vectors), _along(of_values, vectors, True))
     if of_vectors is not None:
         turned = mul(_inverse_differences(values, vectors), _product(adjoint(vectors), of_vectors))
         middle = turned if middle is None else add(middle, turned)
@@ -253,7 +253,7 @@ def svd_rule(node: Node, cotangents: Cotangents) -> list[Node | None]:
     u, s, vh = (pick(reduced, index) for index in range(3))
     v, inverse = adjoint(vh), build("reciprocal", s)
     square = _product(adjoint(u), u)  # for its shape and dtype
-    middle = mul(_ones("equal", square), _along(zeros_like(s) if of_s is None else of_s, square, True))
+    middle = mul(ones_where("equal", square), _along(zeros_like(s) if of_s is None else of_s, square, True))
     outside: list[Node] = []
     differences = _inverse_differences(build("square", s), square)
     if of_u is not None:
@@ -268,7 +268,7 @@ def svd_rule(node: Node, cotangents: Cotangents) -> list[Node | None]:
         middle = add(middle, _scaled_rows(add(turned, adjoint(turned)), s))
         outside.append(_product(u, _scaled_rows(adjoint(sub(of_v, _product(v, inner))), inverse)))
         if x.dtype.is_complex:
-            own = mul(_ones("equal", square), inner)
+            own = mul(ones_where("equal", square), inner)
             middle = add(middle, mul(_half(square), _scaled_rows(sub(adjoint(own), own), inverse)))
     found = _product(u, middle, vh)
     for part in outside:
@@ -310,7 +310,7 @@ def _columns(matrix: Node, axis: int, start: Any, stop: Any) -> Node:
 
 def _qr_square(q: Node, r: Node, of_q: Node, of_r: Node) -> Node:
     mixed = sub(_product(r, adjoint(of_r)), _product(adjoint(of_q), q))
-    lower = mul(mixed, _ones("greater", mixed))
-    diagonal = mul(_hermitian(mixed), _ones("equal", mixed))
+    lower = mul(mixed, ones_where("greater", mixed))
+    diagonal = mul(_hermitian(mixed), ones_where("equal", mixed))
     whole = add(of_q, _product(q, add(add(lower, adjoint(lower)), diagonal)))
     return adjoint(build("solve", r, adjoint(whole)))  # whole @ R^-H

@@ -20,6 +20,8 @@ MOST_CARRIED = 96  # scalars that go from turn to turn
 MOVED = frozenset({"reshape", "permute", "slice", "expand", "window", "concatenate", "pad", "update", "copy", "pick",
                    "remat_barrier", "parameter", "constant", "iota"})
 REDUCED = frozenset({"sum", "prod", "max", "min", "any", "all"})
+FACTORED = frozenset({"cholesky", "det", "slogdet", "inv", "solve", "solve_triangular"})  # `linalg/unrolled.py`
+MOST_FACTORED_ROWS = 6  # of a matrix, and columns of a right side
 LONGEST_ROW = 64  # of a reduction: as many lanes as its tree has
 
 
@@ -49,9 +51,20 @@ def _scalars(node: Node, graph: Graph) -> float:
         return 4.0 * count
     if name == "scan" and isinstance(node["length"], int):
         return node["length"] * scalars_of(node["turn"].graph)
-    if name == "switch" and not any(n.op.kind == "index" for body in bodies_of(node) for n in body.graph.nodes):
+    if name in FACTORED:
+        return _scalars_of_matrices(node)
+    if name == "switch" and not any(n.op.kind in ("index", "host") for body in bodies_of(node) for n in body.graph.nodes):
         return sum(scalars_of(body.graph) for body in bodies_of(node))
     return float("inf")
+
+
+def _scalars_of_matrices(node: Node) -> float:
+    """Those of an elimination: a multiply-add for every row, column and step, and selects that exchange rows."""
+    *batch, rows, _ = node.inputs[0].shape
+    columns = node.inputs[1].shape[-1] if len(node.inputs) > 1 else rows if node.op.name == "inv" else 0
+    if not 1 <= rows <= MOST_FACTORED_ROWS or columns > MOST_FACTORED_ROWS:
+        return float("inf")
+    return float(product(tuple(batch)) * rows * rows * (rows + 2 * columns))
 
 
 def steps_of(graph: Graph) -> int:

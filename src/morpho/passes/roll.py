@@ -214,7 +214,7 @@ class Run:
         several = any(node.op.kind not in ("elementwise", "source") and "view" not in node.op.properties
                       for node in body)
         sizes = [product(node.shape) for node in body]
-        small = all(isinstance(size, int) for size in sizes) and max(sizes) <= FEW_ELEMENTS  # type: ignore[type-var]
+        small = all(isinstance(size, int) for size in sizes) and max(sizes) <= FEW_ELEMENTS
         return several or self.turns >= MANY_TURNS or (small and self.turns >= 2 * LEAST_TURNS)
 
     # -- the loop ------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ class Uses:
                 self.first_write.setdefault(place.slot, number)
             for place in step.reads:
                 self.last_read[place.slot] = number
-            if isinstance(step, HostStep) or step.may_fault:
+            if step.may_fault:
                 self.last_fault = number
 
     def written_after_faults(self, slot: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from morpho.passes.memory.arena import Lifetime, plan
 from morpho.program.co_schedule import groups
-from morpho.program.program import AnyStep, HostStep, Program, Step
+from morpho.program.program import AnyStep, Program, Step
 from morpho.program.view import View
 
 
@@ -52,7 +52,7 @@ def _root(slot: int, shared: dict[int, int]) -> int:
 
 
 def written(step: AnyStep) -> list[View]:
-    return list(step.outputs) if isinstance(step, HostStep) else step.written
+    return step.written
 
 
 def _moments(program: Program) -> tuple[list[int], dict[int, set[int]]]:

@@ -143,9 +143,26 @@ class HostStep:
     origin: str
     fallback: bool
 
+    may_fault = True
+    in_place = False
+
     @property
     def reads(self) -> list[View]:
         return list(self.inputs)
+
+    @property
+    def written(self) -> list[View]:
+        return list(self.outputs)
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """All its places in memory."""
+        return (*self.inputs, *self.outputs)
+
+    @property
+    def operands(self) -> set[int]:
+        """It is never computed in place."""
+        return {place.slot for place in self.inputs}
 
 
 @dataclass(frozen=True, slots=True)

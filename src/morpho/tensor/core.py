@@ -161,7 +161,7 @@ class Tensor(Operators):
     @property
     def _spec(self) -> tuple[Shape, DType]:
         node, layout = self._node, self._layout  # in this order: another thread may be putting in the computed value
-        return (layout[1], layout[3]) if layout is not None else node.outputs[0]  # type: ignore[union-attr]
+        return (layout[1], layout[3]) if layout is not None else node.outputs[0]
 
     @property
     def ndim(self) -> int:
@@ -219,6 +219,9 @@ class Tensor(Operators):
                     return track
                 if isinstance(track, Tracked):
                     return self._tracked_node(track)
+            if type(node) is Pending and tracing.current is not None:
+                _adopt_outside(self, node)  # of the surroundings: read at every call, like any other
+                continue
             if type(node) is Pending:
                 made = node.node()
                 with _settling:
@@ -229,7 +232,7 @@ class Tensor(Operators):
                 if tracing.current is not None and tracing.current.is_outside(self, node):
                     tracing.current.settle(self, node)
                     continue
-                return node
+                return node  # type: ignore[no-any-return]
             buffer = self.buffer()
             if buffer is None:
                 continue  # another thread has just given the tensor another value
@@ -248,7 +251,7 @@ class Tensor(Operators):
             with _settling:
                 self._node = leaf
         watch(self, leaf)
-        return leaf
+        return leaf  # type: ignore[no-any-return]
 
     def buffer(self) -> Buffer | None:
         """The realised elements, or None. Memory and layout belong together whatever other threads do: they are put
@@ -440,6 +443,15 @@ def _adopt(tensor: Tensor, pending: Pending) -> None:
             tensor._node = None
             return
     tensor.realise()  # another thread was first, or has given the tensor another value
+
+
+def _adopt_outside(tensor: Tensor, pending: Pending) -> None:
+    """Run a single operation of the surroundings of a function that is being traced."""
+    trace, tracing.current = tracing.current, None
+    try:
+        _adopt(tensor, pending)
+    finally:
+        tracing.current = trace
 
 
 def _settle(tensor: Tensor, node: Node, buffer: Buffer, reusable: bool) -> None:

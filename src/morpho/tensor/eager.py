@@ -46,9 +46,17 @@ def is_quiet() -> bool:
             and not tracing.batched and not tracing.gradients_off and settings.is_usual())
 
 
-def is_plain(x: Any) -> bool:
-    """Whether a tensor is realised in the CPU's memory and has no gradient to collect."""
-    return x._layout is not None and x._record is not None and getattr(x, "_track", None) is None
+Snapshot = tuple[Any, tuple[int, Any, Any, DType, bool], bytes]  # memory, layout, record
+
+
+def snapshot(x: Any) -> Snapshot | None:
+    """The elements of a tensor that is realised in the CPU's memory and has no gradient to collect: one value of it,
+    whatever other threads do; None for any other, and where another thread was just at it."""
+    layout = x._layout
+    if layout is None or getattr(x, "_track", None) is not None:
+        return None
+    storage, record = x._storage, x._record
+    return None if record is None or x._layout is not layout else (storage, layout, record)
 
 
 class Pending:
@@ -69,7 +77,7 @@ class Pending:
             if len(operand) == 2:
                 found.append(of_number(*operand))
                 continue
-            _, storage, layout, record = operand
+            _, (storage, layout, record) = operand[:2]
             made = object.__new__(kind)
             made._node, made._record, made._storage, made._layout, made._track = None, record, storage, layout, None
             found.append(made)
@@ -87,22 +95,27 @@ class Pending:
 
 def pending(name: str, build: Callable[..., Any], x: Any, other: Any = None) -> Pending | None:
     """The operation on a realised tensor, and another or a number, once it was met often; None for anything else."""
-    if not is_plain(x) or not is_quiet():
+    if not is_quiet():
         return None
-    address, shape, strides, dtype, _ = x._layout
+    own = snapshot(x)
+    if own is None:
+        return None
+    _, shape, strides, dtype, _ = own[1]
+    key: Any = (name, shape, strides, dtype)
+    operands: tuple[Any, ...] = ((type(x), own, True),)
     if other is None:
-        key: Any = (name, shape, strides, dtype)
-        operands: tuple[Any, ...] = ((type(x), x._storage, x._layout, x._record),)
+        pass
     elif type(other) is type(x):
-        if not is_plain(other):
+        beside = snapshot(other)
+        if beside is None:
             return None
-        key = (name, shape, strides, dtype, *other._layout[1:4])
-        operands = tuple((type(one), one._storage, one._layout, one._record) for one in (x, other))
+        key = (*key, *beside[1][1:4])
+        operands = (*operands, (type(x), beside, True))
     else:
         if not _fits(other, dtype):
             return None
-        key = (name, shape, strides, dtype, None)
-        operands = ((type(x), x._storage, x._layout, x._record), (other, dtype))
+        key = (*key, None)
+        operands = (*operands, (other, dtype))
     entry = _entries.get(key)
     if entry is None:
         entry = _found(key, build, x, other)
@@ -141,7 +154,7 @@ def number_tensor(kind: type, value: Any, dtype: DType) -> Any:
     """A number in memory."""
     block = pool().acquire(8)
     ctypes.memmove(block.address, struct.pack(SMALL[dtype], value), dtype.itemsize)
-    made = object.__new__(kind)
+    made: Any = object.__new__(kind)
     made._node = made._track = None
     made._storage, made._layout = block, (block.address, (), (), dtype, True)
     made._record = pack_record(block.address, 1, dtype, (), ())
@@ -150,39 +163,43 @@ def number_tensor(kind: type, value: Any, dtype: DType) -> Any:
 
 def row(x: Any, number: int) -> Any:
     """x[number] of a realised tensor: a view that needs no program; None where the usual way is to be gone."""
-    if not is_plain(x) or not is_quiet():
+    own = snapshot(x) if is_quiet() else None
+    if own is None:
         return None
-    address, shape, strides, dtype, writable = x._layout
+    address, shape, strides, dtype, writable = own[1]
     if not shape or not -shape[0] <= number < shape[0]:
         return None
     start = address + (number % shape[0]) * strides[0] * dtype.itemsize
-    return _view(x, start, shape[1:], strides[1:], dtype, writable)
+    return _view(type(x), own[0], start, shape[1:], strides[1:], dtype, writable)
 
 
 def rows(x: Any) -> list[Any] | None:
     """All rows of a realised tensor as views."""
-    if not is_plain(x) or not is_quiet() or not x._layout[1]:
+    own = snapshot(x) if is_quiet() else None
+    if own is None or not own[1][1]:
         return None
-    address, shape, strides, dtype, writable = x._layout
+    address, shape, strides, dtype, writable = own[1]
+    kind, storage = type(x), own[0]
     step, inner, inner_strides = strides[0] * dtype.itemsize, shape[1:], strides[1:]
-    return [_view(x, address + number * step, inner, inner_strides, dtype, writable) for number in range(shape[0])]
+    return [_view(kind, storage, address + number * step, inner, inner_strides, dtype, writable)
+            for number in range(shape[0])]
 
 
-def _view(x: Any, address: int, shape: Any, strides: Any, dtype: DType, writable: bool) -> Any:
-    made = object.__new__(type(x))
+def _view(kind: type, storage: Any, address: int, shape: Any, strides: Any, dtype: DType, writable: bool) -> Any:
+    made: Any = object.__new__(kind)
     made._node = made._track = None
-    made._storage, made._layout = x._storage, (address, shape, strides, dtype, writable)
+    made._storage, made._layout = storage, (address, shape, strides, dtype, writable)
     made._record = pack_record(address, int(writable), dtype, shape, strides)
     return made
 
 
 def item(x: Any) -> Any:
     """The only element of a realised tensor as a Python number, or None where the usual way is to be gone."""
-    layout = x._layout
-    if layout is None or x._record is None or tracing.transformed:
+    storage, layout = x._storage, x._layout
+    if layout is None or x._record is None or tracing.transformed or x._storage is not storage:
         return None
     read = READ.get(layout[3])
     for size in layout[1]:
         if size != 1:
             return None
-    return None if read is None else read.from_address(layout[0]).value
+    return None if read is None else read.from_address(layout[0]).value  # `storage` is held meanwhile

@@ -221,7 +221,7 @@ def test_several_threads_take_part(rng: np.random.Generator) -> None:
     with mo.settings(threads=2):
         f = mo.compile(lambda q, k, v: mo.attention(q, k, v))
         f(*arrays)
-        pool = next(iter(f.specialisations.values())).plan.executables[0].workers
+        pool = next(iter(f.specialisations.values())).plan.native_code.workers
         before = pool.runs
         f(*arrays)
         assert pool.runs == before + 1
@@ -234,7 +234,7 @@ def test_tiles_are_taken_one_by_one(threads: int, tiles: int, rng: np.random.Gen
     with mo.settings(threads=threads):
         f = mo.compile(lambda q, k, v: mo.attention(q, k, v))
         f(*arrays)
-        pool = next(iter(f.specialisations.values())).plan.executables[0].workers
+        pool = next(iter(f.specialisations.values())).plan.native_code.workers
         before = sum(pool.pieces)
         f(*arrays)
         assert sum(pool.pieces) == before + 3 * tiles
@@ -356,7 +356,7 @@ def test_memory_is_linear_in_the_lengths(rng: np.random.Generator) -> None:
         nodes = [parameter(i, (2, length, 64), float32) for i in range(3)]
         plan = Native([pick(attention_node(*nodes), 0)]).plan
         arena = plan.program.arena_bytes
-        scratch = plan.executables[0].scratch_bytes // plan.executables[0].threads
+        scratch = plan.native_code.scratch_bytes // plan.native_code.threads
         assert arena <= 2 * length * 4 + 64
         sizes.append(scratch)
     assert len(set(sizes)) == 1 and sizes[0] < 1 << 19

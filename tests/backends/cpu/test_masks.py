@@ -21,6 +21,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "softmax": lambda x, y: mo.softmax(x + y),
     "sums": lambda x, y: ((x * y).sum(axis=-1), x.max(axis=-1)),
     "casts": lambda x, y: (x.astype(mo.float16), (y > x), y.astype(mo.float64)),
+    "gathers": lambda x, y: (mo.take(x, mo.argsort(y[0]), axis=1) + y,
+                             mo.take_along_axis(x, mo.argsort(y), axis=1) * 2),
     "rows": lambda x, y: mo.take(x, mo.asarray([2, 0, 1]), axis=0) + y[:3],
 }
 
@@ -74,3 +76,42 @@ def test_avx512_has_no_loop_for_the_end() -> None:
     assert text.count("{%k") >= 4 and "vmovss" not in text
     assert "zeroinitializer, ptr" in generate(step.kernel, ISAS["avx2"], "kernel")  # no garbage to compute with
     assert ISAS["amx"].masks and not ISAS["avx2"].masks and not ISAS["neon"].masks
+
+
+def five_points(x: mo.Tensor) -> mo.Tensor:
+    y = mo.zeros_like(x)
+    y[1:-1, 1:-1] = 0.2 * (x[1:-1, 1:-1] + x[1:-1, :-2] + x[1:-1, 2:] + x[2:, 1:-1] + x[:-2, 1:-1]) / x[1:-1, 1:-1]
+    return y
+
+
+@pytest.mark.parametrize("columns", [3, 9, 18, 40, 66, 250])
+def test_chunks_of_short_rows_are_narrow(masked: list[int], columns: int, rng: np.random.Generator) -> None:
+    """Many rows of a stencil end in a short chunk each: it is loaded by its mask, without a copy on the stack, and
+    with the bits of any other way."""
+    x = mo.asarray(rng.random((9, columns)))
+    found = values(five_points, x)
+    assert masked
+    with mo.settings(isa="scalar"):
+        assert found == values(five_points, x)
+
+
+def test_a_short_row_costs_few_lanes() -> None:
+    f = mo.compile(five_points)
+    f(mo.ones((20, 250)))
+    (kernel,) = (step.kernel for step in f.current.plan.program.steps if "divide" in step.label)
+    assert kernel.short_rows
+    text = generate(kernel, ISAS["avx512"], "kernel")
+    assert "<32 x float>" in text and "<64 x float>" not in text
+    assert "alloca" not in text and "alloca" in generate(kernel, ISAS["avx2"], "kernel")
+    f(mo.ones((20, 130)))  # rows of 128: whole chunks
+    assert not any(getattr(step.kernel, "short_rows", False) for step in f.current.plan.program.steps)
+
+
+@pytest.mark.parametrize("at", [0, 40, 69])
+@pytest.mark.parametrize("wrong", [10, -11, 1 << 40])
+def test_an_index_outside_is_found_in_any_lane(masked: list[int], at: int, wrong: int) -> None:
+    index = np.zeros(70, np.int64)
+    index[at] = wrong
+    for f in (lambda x, i: mo.take(x, i) * 2, lambda x, i: mo.segment_sum(mo.ones(70), i, 10)):
+        with pytest.raises(mo.errors.MorphoError):
+            mo.compile(f)(mo.ones(10), mo.asarray(index)).numpy()

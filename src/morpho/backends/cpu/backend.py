@@ -12,17 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from morpho.backends.base import FINISHED, Buffer, Bytes, Event
 from morpho.backends.cpu.compiler import code, llvm
 from morpho.backends.cpu.driver.executable import Executable
 from morpho.backends.cpu.generators import generate
 from morpho.backends.cpu.lowering.lower_graph import build_program
-from morpho.backends.reference import reference
-from morpho.backends.reference.backend import host_array, host_buffer
+from morpho.backends.reference.backend import host_buffer
 from morpho.base import settings
-from morpho.base.dims import evaluate
 from morpho.base.errors import ArgumentError, DeviceError, IndexFault, fail
 from morpho.base.target import Target, current_target
 from morpho.cost.dispatch_thresholds import DispatchThresholds, defaults_for
@@ -31,8 +27,7 @@ from morpho.ir.serialise import dump_graph, load_graph
 from morpho.passes.pipeline import optimise
 from morpho.program.kernel import Kernel
 from morpho.program.plan_memory import plan_memory
-from morpho.program.program import Control, HostStep, Program, Step
-from morpho.program.view import View
+from morpho.program.program import HostStep, Program, Step
 
 MAGIC = b"morpho-cpu-1\n"
 
@@ -155,52 +150,24 @@ class CpuExecutable:
 
     def __init__(self, lowered: Lowered, thresholds: DispatchThresholds) -> None:
         self.lowered, self.program = lowered, lowered.program
-        self.segments: list[Executable | HostStep] = []
-        run: list[Step | Control] = []
-        for step in [*self.program.steps, None]:
-            if isinstance(step, Step | Control):
-                run.append(step)
-                continue
-            if run:
-                self.segments.append(Executable(self.program, run, thresholds))
-                run = []
-            if step is not None:
-                self.segments.append(step)
+        self.native = Executable(self.program, self.program.steps, thresholds)
 
     def enqueue(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], sizes: Mapping[str, int],
                 stream: int = 0) -> Event:
         """Run now."""
         program = self.program
-        native = [segment for segment in self.segments if isinstance(segment, Executable)]
-        room = host_buffer("cpu", program.arena_bytes + max((s.scratch_needed(sizes) for s in native), default=0) + 64)
+        room = host_buffer("cpu", program.arena_bytes + self.native.scratch_needed(sizes) + 64)
         result = {place.slot: buffer.address for place, buffer in zip(program.outputs, outputs, strict=True)}
         pointers = [buffer.address for buffer in inputs] + [0] * (self.lowered.inputs - len(inputs))
         pointers += [result[i] for i, slot in enumerate(program.slots) if slot.kind == "result"]
-        for segment in self.segments:
-            if isinstance(segment, Executable):
-                status = segment.run(pointers, sizes, room.address)
-                if status:
-                    step = segment.faulty(status)
-                    raise fail(IndexFault, step.label, "an index lies outside its axis", line=step.origin)
-            else:
-                self._run_host(segment, pointers, room.address, sizes)
+        status = self.native.run(pointers, sizes, room.address)
+        if status:
+            step = self.native.faulty(status)
+            if isinstance(step, HostStep):
+                raise self.native.host_error(status)
+            raise fail(IndexFault, step.label, "an index lies outside its axis", line=step.origin)
         self._copy_repeated(outputs, result, sizes)
         return FINISHED
-
-    def _run_host(self, step: HostStep, pointers: list[int], arena: int, sizes: Mapping[str, int]) -> None:
-        slots, inputs = self.program.slots, self.lowered.inputs
-
-        def look(place: View) -> np.ndarray:
-            slot = slots[place.slot]
-            base = (pointers[slot.index] if slot.kind == "input" else
-                    pointers[inputs + slot.index] if slot.kind == "result" else arena + slot.offset)
-            shape, strides = (tuple(evaluate(n, sizes) for n in numbers) for numbers in (place.shape, place.strides))
-            return host_array(base + evaluate(place.offset, sizes) * place.dtype.itemsize, shape, strides, place.dtype)
-
-        found = reference.run_node(step.node, [reference.decode(look(p), p.dtype) for p in step.inputs], sizes)
-        for place, part in zip(step.outputs, found if isinstance(found, tuple) else (found,), strict=True):
-            if np.size(part):
-                np.copyto(look(place), reference.encode(part, place.dtype))
 
     def _copy_repeated(self, outputs: Sequence[Buffer], result: Mapping[int, int], sizes: Mapping[str, int]) -> None:
         """An output that is the same value as another one has memory of its own."""

@@ -42,6 +42,7 @@ GENERATORS: dict[str, str] = {
     "RowFftKernel": "morpho.backends.cpu.fft.row_code",
     "ColumnFftKernel": "morpho.backends.cpu.fft.column_code",
     "AttentionKernel": "morpho.backends.cpu.attention.forward_code",
+    "MatrixKernel": "morpho.backends.cpu.linalg.generate",
     "AttentionBackwardKernel": "morpho.backends.cpu.attention.backward_code",
 }
 

@@ -52,7 +52,7 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
         raise fail(ShapeError, "pairwise_distance", "0-dimensional tensors hold no vectors")
     if not p > 0:
         raise fail(ArgumentError, "pairwise_distance", f"p={p} is not positive")
-    return mo.linalg.vector_norm(away, ord=p, axis=-1, keepdims=keepdim)
+    return mo.linalg.vector_norm(away, ord=p, axis=-1, keepdims=keepdim)  # type: ignore[no-any-return]
 
 
 def _signs(name: str, target: Any, shape: Any, dtype: Any) -> mo.Tensor:

@@ -59,7 +59,7 @@ def _log_ndtr_slope(x: Node, y: Node) -> Node:
 
 
 _special("lgamma", gamma.lgamma, _chain(lambda x, y: build("digamma", x)), 96)
-_special("digamma", gamma.digamma, _chain(lambda x, y: trigamma(x)), 96)
+_special("digamma", gamma.digamma, _chain(lambda x, y: where(build("isnan", y), y, trigamma(x))), 96)
 _special("erfcx", errors.erfcx,
          _chain(lambda x, y: sub(mul(mul(_number(x, 2.0), x), y), _number(x, 2 / math.sqrt(math.pi)))), 96)
 _special("erfinv", errors.erfinv, _chain(lambda x, y: mul(_number(x, math.sqrt(math.pi) / 2), _exp_of_square(y, 1.0))),

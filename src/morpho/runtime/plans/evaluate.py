@@ -15,18 +15,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 import morpho.ops  # noqa: F401  (fills the registry)
 from morpho.backends.cpu.codegen import elementwise
 from morpho.backends.cpu.compiler import code
-from morpho.backends.cpu.driver import threads
+from morpho.backends.cpu.driver import host_call, threads
 from morpho.backends.cpu.driver.executable import Executable
 from morpho.backends.cpu.lowering.lower_graph import build_program
-from morpho.backends.reference import reference
 from morpho.backends.registry import HOST
 from morpho.base import settings
-from morpho.base.dims import Size, evaluate
+from morpho.base.dims import Size
 from morpho.base.errors import ArgumentError, DeviceError, MorphoError, fail
 from morpho.base.target import current_target
 from morpho.base.units import format_bytes
@@ -41,15 +38,15 @@ from morpho.passes.memory.liveness import Updates
 from morpho.passes.pipeline import MEMORY, Report, optimise, switched_off
 from morpho.passes.remat.remat import Budget
 from morpho.program.pipeline import ProgramContext, Rows, finish
-from morpho.program.program import Control, HostStep, Program, Step
+from morpho.program.program import HostStep, Program
 from morpho.program.view import View
 from morpho.runtime import thresholds
 from morpho.runtime.code_cache.cache import BoundedCache
-from morpho.runtime.memory.buffer import Buffer, allocate, view_memory
+from morpho.runtime.memory.buffer import Buffer, allocate
 from morpho.runtime.memory.pool import pool
 from morpho.runtime.plans import on_device, stored_plan
 from morpho.runtime.plans.abstraction import abstract
-from morpho.runtime.plans.faults import host_fault, index_fault
+from morpho.runtime.plans.faults import MATRICES, host_fault, index_fault, matrix_fault
 from morpho.runtime.plans.stored_plan import StoredPlan
 
 log = logging.getLogger("morpho")
@@ -89,11 +86,11 @@ class Made:
 
 @dataclass
 class ExecutionPlan:
-    """A compiled graph: segments are executables and host steps in order."""
+    """A compiled graph."""
 
     graph: Graph  # the abstracted graph: held, because its identity is the key
     program: Program
-    segments: list[Executable | HostStep]
+    executable: Executable | None  # None for another device than the CPU
     report: Report
     milliseconds: dict[str, float]
     before: dict[str, float]  # the code cache's counters around this plan
@@ -110,6 +107,12 @@ class ExecutionPlan:
     def native(self) -> bool:
         """Whether it is code of the CPU, which the native entry calls."""
         return self.device == HOST
+
+    @property
+    def native_code(self) -> Executable:
+        """The code of a plan for the CPU."""
+        assert self.executable is not None, "another device runs it"
+        return self.executable
 
     @property
     def optimised(self) -> Graph:
@@ -145,11 +148,7 @@ class ExecutionPlan:
     @property
     def workspace_bytes(self) -> int:
         """The most memory one call needs for temporaries and scratch."""
-        return self.program.arena_bytes + max((e.scratch_bytes for e in self.executables), default=0)
-
-    @property
-    def executables(self) -> list[Executable]:
-        return [s for s in self.segments if isinstance(s, Executable)]
+        return self.program.arena_bytes + (0 if self.executable is None else self.executable.scratch_bytes)
 
 
 # -- plans -----------------------------------------------------------------------------------------------------------
@@ -225,13 +224,13 @@ def make_plan(graph: Graph, own_outputs: bool, inputs: int, device: str = HOST,
     program, report = whole_plan.program, whole_plan.report
     _refuse(program, whole)
     lowered = time.perf_counter()
-    segments = _segments(program, guards) if native else []
+    executable = Executable(program, program.steps, thresholds.current(), guards) if native else None
     prepare = Executable(program, program.prepare, thresholds.current()) if program.prepare and native else None
     ended = time.perf_counter()
     milliseconds = {"passes": 0.0, "lower": 0.0} if made is None else dict(made.milliseconds)
     milliseconds["code"] = milliseconds.get("code", 0.0) + 1e3 * (ended - lowered)
     milliseconds["plan"] = 1e3 * (looked - started)
-    plan = ExecutionPlan(graph, program, segments, report, milliseconds, before, code.counters.snapshot(), remake,
+    plan = ExecutionPlan(graph, program, executable, report, milliseconds, before, code.counters.snapshot(), remake,
                 settings.get(), made, {} if found is None else found.figures, prepare, lines, device)
     if key is not None and found is None and program.is_native and not program.loops:
         stored_plan.save(key, graph, StoredPlan(program, report, plan.figures()))
@@ -294,22 +293,6 @@ def _refuse(program: Program, whole: bool) -> None:
                        "leave out whole=True, or compute it outside", line=step.origin)
 
 
-def _segments(program: Program, guards: Sequence[Sequence[Size]]) -> list[Executable | HostStep]:
-    segments: list[Executable | HostStep] = []
-    run: list[Step | Control] = []
-    for step in program.steps:
-        if not isinstance(step, HostStep):
-            run.append(step)
-            continue
-        if run:
-            segments.append(Executable(program, run, thresholds.current()))
-            run = []
-        segments.append(step)
-    if run or not segments:
-        segments.append(Executable(program, run, thresholds.current(), guards))
-    return segments
-
-
 def prepare(plan: ExecutionPlan, inputs: Sequence[int]) -> list[Buffer | None]:
     """Run what depends on constants alone. The memory of each kept slot, None where only the preparation needed it."""
     if plan.prepare is None:
@@ -329,55 +312,38 @@ def prepare(plan: ExecutionPlan, inputs: Sequence[int]) -> list[Buffer | None]:
 def run_plan(plan: ExecutionPlan, inputs: Sequence[int], results: Sequence[int], sizes: Mapping[str, int],
              outputs: Sequence[Node] | None = None) -> None:
     """Run with the addresses of inputs and results. `outputs` is the program as the user wrote it, for its lines."""
-    program = plan.program
-    scratch = max((e.scratch_needed(sizes) for e in plan.executables), default=0)
-    total = program.arena_bytes + scratch
+    executable = plan.native_code
+    total = plan.program.arena_bytes + executable.scratch_needed(sizes)
     block = pool().acquire(total) if total else None
     arena = block.address if block is not None else 0
-    pointers = [*inputs, *results]
-    if getattr(clock, "seconds", None) is not None:
+    pointers, seconds = [*inputs, *results], getattr(clock, "seconds", None)
+    if seconds is not None:
         clock.sizes = sizes
-    for segment in plan.segments:
-        if isinstance(segment, Executable):
-            counts.kernels_run += len(segment.steps)
-            seconds = getattr(clock, "seconds", None)
-            status = segment.run(pointers, sizes, arena) if seconds is None else \
-                segment.run_timed(pointers, sizes, arena, seconds)
-            if status:
-                given, lines = (plan.graph.outputs, plan.lines) if outputs is None else (outputs, {})
-                raise index_fault(given, segment.faulty(status), lines, realise)
-        else:
-            started = time.perf_counter()
-            try:
-                _run_host(program, segment, pointers, arena, sizes)
-            except MorphoError as error:
-                given, lines = (plan.graph.outputs, plan.lines) if outputs is None else (outputs, {})
-                raise host_fault(given, segment, lines, error) from None
-            if getattr(clock, "seconds", None) is not None:
-                clock.seconds.append(time.perf_counter() - started)
+    counts.kernels_run += executable.native_steps
+    status = executable.run(pointers, sizes, arena) if seconds is None else \
+        executable.run_timed(pointers, sizes, arena, seconds)
+    if status:
+        raise fault_of(plan, status, outputs)
 
 
-def _run_host(program: Program, step: HostStep, pointers: list[int], arena: int, sizes: Mapping[str, int]) -> None:
+def fault_of(plan: ExecutionPlan, status: int, outputs: Sequence[Node] | None = None) -> BaseException:
+    """The error behind the status of a run in this thread. `outputs` as of `run_plan`."""
+    given, lines = (plan.graph.outputs, plan.lines) if outputs is None else (outputs, {})
+    step = plan.native_code.faulty(status)
+    if isinstance(step, HostStep):
+        error = plan.native_code.host_error(status)
+        return host_fault(given, step, lines, error) if isinstance(error, MorphoError) else error
+    code = status & 0xFFFFFFFF
+    return matrix_fault(given, step, code, lines) if code in MATRICES else index_fault(given, step, lines, realise)
+
+
+def _count_host_step(step: HostStep) -> None:
     counts.host_steps += 1
     if step.fallback:
         _say_fallback(step)
-    inputs = sum(slot.kind == "input" for slot in program.slots)
 
-    def look(place: View) -> np.ndarray:
-        slot = program.slots[place.slot]
-        base = {"input": lambda: pointers[slot.index], "result": lambda: pointers[inputs + slot.index],
-                "temporary": lambda: arena + slot.offset}[slot.kind]()
-        shape = tuple(evaluate(s, sizes) for s in place.shape)
-        strides = tuple(evaluate(s, sizes) for s in place.strides)
-        address = base + evaluate(place.offset, sizes) * place.dtype.itemsize
-        return view_memory(None, address, shape, strides, place.dtype)
 
-    arrays = [reference.decode(look(place), place.dtype) for place in step.inputs]
-    found = reference.run_node(step.node, arrays, sizes)
-    parts = found if isinstance(found, tuple) else (found,)
-    for place, part in zip(step.outputs, parts, strict=True):
-        if np.size(part):
-            np.copyto(look(place), reference.encode(part, place.dtype))
+host_call.tell(_count_host_step)
 
 
 def _say_fallback(step: HostStep) -> None:

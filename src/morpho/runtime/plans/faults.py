@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from morpho.base.errors import MorphoError, fail
+from morpho.backends.cpu.codegen.kernel_abi import FAULT_ENDLESS, FAULT_INDEFINITE, FAULT_SINGULAR
+from morpho.base.errors import MorphoError, ValueFault, fail
 from morpho.ir.node import Node, toposort
+from morpho.ir.op import REGISTRY
+from morpho.ops.control import bodies_of
 from morpho.ops.index import out_of_range
 from morpho.program.program import HostStep, Step
 
@@ -32,9 +35,33 @@ def index_fault(outputs: Sequence[Node], step: Step, known: Mapping[int, str],
     return out_of_range(" or ".join(map(str, names)), _only(sizes, None), line=_only(lines, step.origin))
 
 
+MATRICES = {FAULT_SINGULAR: ("singular matrix", ("inv", "solve", "solve_triangular")),
+            FAULT_INDEFINITE: ("matrix is not positive definite", ("cholesky",)),
+            FAULT_ENDLESS: ("{} did not converge", ("eigh", "eigvalsh", "svd", "svdvals"))}
+
+
+def matrix_fault(outputs: Sequence[Node], step: Step, code: int, known: Mapping[int, str]) -> MorphoError:
+    """The error of a factorisation that a matrix does not have."""
+    words, names = MATRICES[code]
+    same = [node for node in _all_nodes(outputs) if node.op.name in names
+            and (step.label in REGISTRY) <= (node.op.name == step.label)]
+    name = " or ".join(dict.fromkeys(node.op.name for node in same)) or step.label
+    line = _only(dict.fromkeys(known.get(node.serial, node.origin) for node in same), step.origin)
+    if step.label not in REGISTRY:  # a loop in registers: nodes of a body may have been written elsewhere before
+        line = step.origin
+    return fail(ValueFault, name, words.format("svd" if name.startswith("svd") else "eigenvalues"), line=line)
+
+
+def _all_nodes(outputs: Sequence[Node]) -> list[Node]:
+    """The nodes of a program, those of its loops and branches too."""
+    found = toposort(outputs)
+    return [*found, *(inner for node in found if node.op.kind == "control" for body in bodies_of(node)
+                      for inner in _all_nodes(body.outputs))]
+
+
 def host_fault(outputs: Sequence[Node], step: HostStep, known: Mapping[int, str], error: MorphoError) -> MorphoError:
     """The error of an operation on the host, with the line where it was written and not that where it runs."""
-    same = [node for node in toposort(outputs) if node.op.name == step.node.op.name]
+    same = [node for node in _all_nodes(outputs) if node.op.name == step.node.op.name]
     line = _only(dict.fromkeys(known.get(node.serial, node.origin) for node in same), step.origin)
     return fail(type(error), step.node.op.name, error.message or str(error), error.hint, line=line)
 

@@ -226,7 +226,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Tensor, Any], Any], init: 
     >>> mo.fori_loop(0, 5, lambda i, x: x + i, 0).item()
     10
     """
-    start, end = as_whole(lower), as_whole(upper)
+    start, end = (None if isinstance(bound, Tensor) else as_whole(bound) for bound in (lower, upper))
     if start is None or (end is None and not isinstance(upper, Dim)):
         return _fori_by_test(_bound(lower, "lower"), _bound(upper, "upper"), body, init)
     turns = upper - start if isinstance(upper, Dim) else max(end - start, 0)  # type: ignore[operator]

@@ -1,4 +1,5 @@
-"""`mo.linalg`: the linear algebra extension of the Array API. LAPACK runs on the host; products and norms are native.
+"""`mo.linalg`: the linear algebra extension of the Array API. Real matrices of at most 32 rows and columns are factorised
+natively, larger and complex ones by LAPACK, on the host; products and norms are native.
 
 Half floats are factorised in float32 and rounded once.
 """
@@ -18,6 +19,7 @@ from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, expand, reshape, size_value, sub
 from morpho.ops.algebra import mul as multiply
 from morpho.ops.sources import pick
+from morpho.ops.triangular import permutation
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import reduce
@@ -29,9 +31,9 @@ from morpho.tensor.operands import as_node, promoted
 from morpho.tensor.tools.foreign_calls import hint_calls
 from morpho.tensor.tools.foreign_names import module_attribute
 
-__all__ = ["cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul", "matrix_norm",
-           "matrix_power", "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "svd",
-           "svdvals", "tensordot", "trace", "vecdot", "vector_norm"]
+__all__ = ["cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "lu", "matmul",
+           "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve",
+           "solve_triangular", "svd", "svdvals", "tensordot", "trace", "vecdot", "vector_norm"]
 
 
 def __dir__() -> list[str]:
@@ -52,6 +54,14 @@ class LstsqResult(NamedTuple):
     residuals: Tensor
     rank: Tensor
     singular_values: Tensor
+
+
+class LUResult(NamedTuple):
+    """A permutation P, a lower triangular L with ones on its diagonal, and an upper triangular U."""
+
+    P: Tensor
+    L: Tensor
+    U: Tensor
 
 
 class QRResult(NamedTuple):
@@ -76,7 +86,7 @@ class SVDResult(NamedTuple):
     Vh: Tensor
 
 
-# -- factorisations (host) -------------------------------------------------------------------------------------------
+# -- factorisations -------------------------------------------------------------------------------------------
 def _lapack(name: str, *operands: Any, **attributes: Any) -> list[Tensor]:
     """Run a host operation; half floats go through float32. Integers are refused."""
     nodes = promoted(name, *operands)
@@ -87,7 +97,7 @@ def _lapack(name: str, *operands: Any, **attributes: Any) -> list[Tensor]:
     wide = [cast(node, float32) if halves else node for node in nodes]
     made = build(name, *wide, **attributes)
     outputs = [pick(made, i) for i in range(len(made.outputs))]
-    return [Tensor.of_node(cast(node, narrow) if halves else node) for node in outputs]
+    return [Tensor.of_node(cast(node, narrow) if halves and node.dtype.is_float else node) for node in outputs]
 
 
 def cholesky(x: Any, /, *, upper: bool = False) -> Tensor:
@@ -189,20 +199,45 @@ def eigvalsh(x: Any, /) -> Tensor:
     return _lapack("eigvalsh", x)[0]
 
 
+def lu(x: Any, /) -> LUResult:
+    """x = P L U of square matrices: Gaussian elimination, whose pivots are the first of the largest in their column.
+
+    >>> p, l, u = mo.linalg.lu(mo.asarray([[1.0, 2.0], [2.0, 2.0]]))
+    >>> l.tolist(), u.tolist(), (p @ l @ u).tolist()
+    ([[1.0, 0.0], [0.5, 1.0]], [[2.0, 2.0], [0.0, 1.0]], [[1.0, 2.0], [2.0, 2.0]])
+    """
+    order, lower, upper = _lapack("lu", x)
+    return LUResult(Tensor.of_node(permutation(order.node, lower.node)), lower, upper)
+
+
 def solve(x1: Any, x2: Any, /) -> Tensor:
     """The x with x1 @ x = x2; x2 is a vector or a stack of matrices.
 
     >>> mo.linalg.solve(mo.asarray([[2.0, 0.0], [0.0, 4.0]]), mo.asarray([2.0, 8.0])).tolist()
     [1.0, 2.0]
     """
-    a, b = promoted("solve", x1, x2)
+    return _solved("solve", x1, x2)
+
+
+def solve_triangular(x1: Any, x2: Any, /, *, upper: bool = False, unitriangular: bool = False) -> Tensor:
+    """The x with x1 @ x = x2, where x1 is lower triangular, or `upper`: its other triangle is not looked at. With
+    `unitriangular` its diagonal is not either, and taken to be ones.
+
+    >>> mo.linalg.solve_triangular(mo.asarray([[2.0, 9.0], [1.0, 4.0]]), mo.asarray([2.0, 9.0])).tolist()
+    [1.0, 2.0]
+    """
+    return _solved("solve_triangular", x1, x2, upper=bool(upper), unit=bool(unitriangular))
+
+
+def _solved(name: str, x1: Any, x2: Any, **attributes: Any) -> Tensor:
+    a, b = promoted(name, x1, x2)
     vector = len(b.shape) == 1
     b = reshape(b, (*b.shape, 1)) if vector else b
     if len(a.shape) < 2 or not b.shape or a.shape[-1] != b.shape[-2]:
-        raise fail(ShapeError, "solve", f"shapes {a.shape} and {as_node(x2, 'solve').shape} do not align")
-    batch = broadcast("solve", a.shape, b.shape, inner=2)
+        raise fail(ShapeError, name, f"shapes {a.shape} and {as_node(x2, name).shape} do not align")
+    batch = broadcast(name, a.shape, b.shape, inner=2)
     operands = [Tensor.of_node(expand(n, (*batch, *n.shape[-2:]))) for n in (a, b)]
-    found = _lapack("solve", *operands)[0].node
+    found = _lapack(name, *operands, **attributes)[0].node
     return Tensor.of_node(reshape(found, found.shape[:-1]) if vector else found)
 
 

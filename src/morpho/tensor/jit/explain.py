@@ -35,7 +35,7 @@ def statistics(compiled: CompiledFunction) -> dict[str, Any]:
         "kernels": program.kernels if is_compiled else 0,
         "host_steps": sum(isinstance(s, HostStep) for s in program.steps),
         "products": _products(program),
-        "co_scheduled_launches": sum(executable.co_scheduled_launches for executable in plan.executables),
+        "co_scheduled_launches": 0 if plan.executable is None else plan.executable.co_scheduled_launches,
         "copies": program.copies, **plan.figures(),
         "arena_bytes": program.arena_bytes, "liveness_bytes": program.liveness_bytes,
         "reused_bytes": program.reused_bytes,

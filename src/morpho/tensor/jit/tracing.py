@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from morpho.backends.cpu.driver import threads
-from morpho.backends.cpu.driver.executable import Executable
 from morpho.backends.cpu.driver.layout import record_words
 from morpho.backends.registry import HOST
 from morpho.base import settings
@@ -208,9 +207,8 @@ def _finish(made: CompiledFunction, graph: Graph, structures: tuple[Any, Any], c
                                             for index, slot in inputs.items() if index < len(specs))
     states = States(trace.states, updates, aliases, objects)
     given, gather = _by_position(made, called), gatherer(made.signature, called, structure)
-    direct = (simple and (given is not None or gather is not None) and len(plan.segments) == 1
+    direct = (simple and (given is not None or gather is not None)
               and not has_sizes(structure)  # numbers of each call, which Python puts in
-              and isinstance(plan.segments[0], Executable)
               and all(program.slots[place.slot].kind == "result" for place in program.outputs)
               and states.spare_bytes <= MOST_SPARE_BYTES)
     staged = [not uses.written_after_faults(place.slot) for place in program.outputs[:count]]

@@ -84,7 +84,7 @@ class States:
         call under way holds this object, whatever becomes of the specialisation."""
         if self.rows is not None:
             return self.rows
-        executable, program, states = plan.executables[0], plan.program, self.states
+        executable, program, states = plan.native_code, plan.program, self.states
         rows = np.zeros((len(states), int(StateRow.SIZE)), np.int64)
         for number, state in enumerate(states):
             rows[number, StateRow.TENSOR] = id(state) + slot_offset(State, "_held")

@@ -363,6 +363,23 @@ class Emitter:
         return self.assign(f"call {kind} @{name}(ptr {pointer}, i32 {BITS[element] // 8}, {mask.type} {mask.name}, "
                            f"{kind} zeroinitializer)", element, mask.lanes)
 
+    def gather_some(self, pointer: str, element: str, index: Value, mask: Value) -> Value:
+        """Elements at places counted from `pointer`, the lanes of a mask; zero in the others, which are not read."""
+        places = "%" + self.fresh("p")
+        self.line(f"{places} = getelementptr {element}, ptr {pointer}, {index.type} {index.name}")
+        kind, several = vector_type(element, mask.lanes), f"<{mask.lanes} x ptr>"
+        name = f"llvm.masked.gather.{mangled(element, mask.lanes)}.v{mask.lanes}p0"
+        self.declarations.add(f"declare {kind} @{name}({several}, i32, {mask.type}, {kind})")
+        return self.assign(f"call {kind} @{name}({several} {places}, i32 {BITS[element] // 8}, "
+                           f"{mask.type} {mask.name}, {kind} zeroinitializer)", element, mask.lanes)
+
+    def all_lanes(self, mask: Value) -> Value:
+        """Whether a mask has all lanes."""
+        if mask.lanes == 1:
+            return mask
+        bits = self.assign(f"bitcast {mask.type} {mask.name} to i{mask.lanes}", f"i{mask.lanes}", 1)
+        return self.assign(f"icmp eq i{mask.lanes} {bits.name}, -1", "i1", 1)
+
     def store_some(self, value: Value, pointer: str, mask: Value) -> None:
         """The lanes of a mask to memory."""
         name = f"llvm.masked.store.{mangled(value.element, value.lanes)}.p0"

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 SIGNATURE = "ptr %buffers, ptr %values, i64 %row0, i64 %row1, i64 %col0, i64 %col1, ptr %scratch"
 FAULT_INDEX = 1  # an index lies outside its axis; 0 is no fault
+FAULT_HOST = 2  # an operation in NumPy failed: `driver/host_call.py` has the error
+FAULT_SINGULAR = 4  # a matrix to be solved with is singular
+FAULT_INDEFINITE = 8  # a matrix to be factorised is not positive definite
+FAULT_ENDLESS = 16  # a factorisation by rotations does not converge: the matrix is not finite
 
 
 class Record:

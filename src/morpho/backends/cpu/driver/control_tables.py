@@ -9,7 +9,7 @@ import numpy as np
 
 from morpho.backends.cpu.driver.abi import ControlField, ControlKind, StepField
 from morpho.base.dims import Size
-from morpho.program.program import Control, Cursor, Program, Step
+from morpho.program.program import AnyStep, Control, Cursor, Program
 from morpho.program.view import View
 
 _KINDS = {"loop": ControlKind.LOOP, "end": ControlKind.END, "test": ControlKind.TEST, "branch": ControlKind.BRANCH,
@@ -28,7 +28,7 @@ class Owner(Protocol):
     """The executable whose tables these are."""
 
     @property
-    def steps(self) -> Sequence[Step | Control]: ...
+    def steps(self) -> Sequence[AnyStep]: ...
     @property
     def program(self) -> Program: ...
     @property

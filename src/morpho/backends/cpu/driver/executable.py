@@ -18,13 +18,14 @@ from morpho.backends.cpu.driver import threads
 from morpho.backends.cpu.driver.abi import LONG_WORK, ControlKind, Distances, ProgramField, StepField
 from morpho.backends.cpu.driver.control_tables import ControlTables
 from morpho.backends.cpu.driver.driver import FUNCTIONS, driver_text
+from morpho.backends.cpu.driver.host_call import HostCall
 from morpho.backends.cpu.gemm.gemm import EPILOGUE, PROLOGUE
 from morpho.base.dims import Dim, Size, evaluate, upper
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.target import isa_named
 from morpho.cost.dispatch_thresholds import DispatchThresholds
 from morpho.program.co_schedule import alternates, groups, least_work, pieces, pieces_per_thread
-from morpho.program.program import Control, Program, Step, span
+from morpho.program.program import AnyStep, Control, HostStep, Program, Step, span
 from morpho.program.view import View
 
 MOST_FACTORS = 4  # dynamic sizes that one term of a number multiplies
@@ -85,9 +86,9 @@ def native() -> Native:
 
 
 class Executable:
-    """A native program. Host steps are not part of it: a program with those is run by the evaluator, step by step."""
+    """A native program. Host steps are functions like any other's (`host_call.py`)."""
 
-    def __init__(self, program: Program, steps: Sequence[Step | Control], thresholds: DispatchThresholds,
+    def __init__(self, program: Program, steps: Sequence[AnyStep], thresholds: DispatchThresholds,
                  extra: Sequence[Sequence[Size]] = ()) -> None:
         self.program, self.steps, self.thresholds = program, list(steps), thresholds
         self.threads = threads.wanted_threads()
@@ -96,6 +97,7 @@ class Executable:
         self.slot_number: dict[int, int] = {}
         self._number_slots()
         self.table = SizeTable()
+        self.host_calls: dict[int, HostCall] = {}  # by number of the step
         self.guards = [(len(sizes), self.table.run(sizes)) for sizes in extra]
         kernels = [kernel for step in self.steps if isinstance(step, Step) for kernel in step.kernels]
         self._build_steps(iter(kernel_addresses(kernels)))
@@ -128,11 +130,11 @@ class Executable:
             if isinstance(step, Control):
                 words += self.control_tables.row(number, step)
                 continue
+            if isinstance(step, HostStep):
+                words += self._host_row(number, step)
+                continue
             address = next(addresses)
-            pairs: list[int] = []
-            for place in step.views:
-                pairs += [0, self.table.one(0)] if place is None else self.lies(place)
-            self.place_tables.append(np.array(pairs or [0], np.int64))
+            self._add_places(step.views)
             values = step.values
             if step.epilogue is not None:
                 values = (*values[:EPILOGUE], next(addresses), *values[EPILOGUE + 1:])
@@ -145,6 +147,23 @@ class Executable:
                       -1 if step.together == 0 else step.together if step.together > 1 else 0,
                       self.co_schedule[number].ctypes.data if number in self.co_schedule else 0, int(alternates(step))]
         self.step_table = np.array(words or [0], np.int64)
+
+    def _add_places(self, places: Sequence[View | None]) -> None:
+        """The table of a step's operands."""
+        pairs = [number for place in places for number in ([0, self.table.one(0)] if place is None else self.lies(place))]
+        self.place_tables.append(np.array(pairs or [0], np.int64))
+
+    def _host_row(self, number: int, step: HostStep) -> list[int]:
+        """The words of a step that runs in NumPy, on the thread that runs the program."""
+        call = self.host_calls[number] = HostCall(step)
+        self._add_places(step.views)
+        words = [0] * int(StepField.SIZE)
+        words[StepField.FUNCTION], words[StepField.PLACES] = call.address, len(step.views)
+        words[StepField.PLACE_TABLE] = self.place_tables[-1].ctypes.data
+        words[StepField.VALUES] = self.table.run(call.values)
+        words[StepField.ROWS] = words[StepField.COLUMNS] = self.table.one(1)
+        words[StepField.PIECES], words[StepField.LEAST] = 1, LONG_WORK
+        return words
 
     def lies(self, place: View) -> list[int]:
         """The number of a place's slot, and that of its first byte among the values."""
@@ -233,12 +252,15 @@ class Executable:
         return upper(self._total_work())
 
     def _total_work(self) -> Size:
-        """Operations of one call: those of a loop at every turn, and many where nobody knows how many there are."""
-        total: Size = 0
+        """Operations of one call: those of a loop at every turn, and many where nobody knows how many there are, or
+        where other threads may run meanwhile since a step is Python's."""
+        total: Size = LONG_WORK + 1 if self.host_calls else 0
         times: list[Size] = [1]
         for step in self.steps:
             if isinstance(step, Step):
                 total = total + step.rows * step.columns * step.work * times[-1]
+            elif isinstance(step, HostStep):
+                continue
             elif step.kind == "loop":
                 times.append(times[-1] * (LONG_WORK if step.turns is None else step.turns))
             elif step.kind == "end":
@@ -294,8 +316,17 @@ class Executable:
             yield number, length
             number += length
 
-    def faulty(self, status: int) -> Step:
-        """The step behind a status: an index outside its axis is the only fault that kernels report."""
+    def faulty(self, status: int) -> Step | HostStep:
+        """The step behind a status."""
         found = self.steps[(status >> 32) - 1]
-        assert isinstance(found, Step)
+        assert isinstance(found, Step | HostStep)
         return found
+
+    def host_error(self, status: int) -> BaseException:
+        """The error behind the status of a host step, which ran in this thread."""
+        return self.host_calls[(status >> 32) - 1].error()
+
+    @property
+    def native_steps(self) -> int:
+        """Steps that are not the host's."""
+        return len(self.steps) - len(self.host_calls)

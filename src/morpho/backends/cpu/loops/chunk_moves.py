@@ -1,7 +1,8 @@
 """Chunks of columns between memory and registers.
 
-A full chunk is loaded straight from memory; the rest of a row, and operands that are not side by side, pass through a
-small buffer on the stack, so that the arithmetic exists once for any length and any stride.
+A full chunk is loaded straight from memory, the rest of a row by a mask where the machine has them; without, that rest,
+and operands that are not side by side, pass through a small buffer on the stack, so that the arithmetic exists once for
+any length and any stride.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class ChunkMoves(PairMoves):
         e, accesses, numbers = self.e, self.kernel.accesses, self.side_by_side(step)
         types = {n: scalars.memory_type(accesses[n].dtype) for n in numbers}
         direct = {n: e.offset(self.pointers[n], types[n], column) for n in numbers}
-        if count is None or not numbers:
+        self.lanes_left = e.first_lanes(count) if self.isa.masks and count is not None and partial is None else None
+        if count is None or not numbers or self.lanes_left is not None:
             return direct
         copies = {n: self.temporary(f"load{n}", types[n], self.isa.masks) for n in numbers}
         moves = [(direct[n], copies[n], types[n]) for n in numbers]
@@ -87,6 +89,9 @@ class ChunkMoves(PairMoves):
         e, number = self.e, instruction.access
         access = self.kernel.accesses[number]
         element = scalars.memory_type(access.dtype)
+        if access.pattern == "unit" and count is not None and self.lanes_left is not None:  # no copy on the stack
+            bits = e.load_some(places[number], f"i{BITS[element]}", self.lanes_left)
+            return scalars.from_memory(e, e.from_bits(bits, element), access.dtype)
         if access.pattern == "unit":
             return scalars.from_memory(e, e.load(places[number], element), access.dtype)
         if access.pattern in PARTS and self.lanes > 1:

@@ -9,6 +9,7 @@ from morpho.base.machine import Isa
 from morpho.ops.elementwise import COSTLY
 
 LONG_CHAIN = 8
+SHORT_ROW_VECTORS = 2  # of a chunk of a short row: the last chunk, which is masked, is one of few
 
 
 def function_flops(kernel: LoopKernel) -> int:
@@ -48,6 +49,8 @@ def choose_lanes(kernel: LoopKernel, isa: Isa) -> int:
     vectors = vectors_of_functions(kernel, isa) if heavy else 4
     if is_long_chain(kernel) and (isa.architecture == "aarch64" or isa.vector_bits == 512):
         vectors = 8  # it waits for itself; 32 registers hold more of them side by side
+    if kernel.short_rows:
+        vectors = min(vectors, SHORT_ROW_VECTORS)
     return min(TREE_LANES, isa.vector_bits // 8 // widest * vectors)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from morpho.backends.cpu.codegen import scalars
-from morpho.backends.cpu.codegen.emit import Value
+from morpho.backends.cpu.codegen.emit import BITS, Value
 from morpho.backends.cpu.codegen.kernel_abi import FAULT_INDEX
 from morpho.backends.cpu.loops.chunk_moves import ChunkMoves
 from morpho.backends.cpu.loops.loop_spec import Instruction
@@ -41,13 +41,14 @@ class GatherCode(ChunkMoves):
         loaded = e.load(e.offset(self.pointers[access], element, index * stride), element, 1)
         return scalars.from_memory(e, loaded, instruction.dtype)
 
-    def checked_lanes(self, instruction: Instruction, indices: str, extent: Value, count: Value | int) -> Value:
-        """The first of a chunk's indices in memory that lie inside the axis; 0 for others, with a fault."""
+    def inside(self, index: Value, extent: Value, count: Value | None) -> Value:
+        """The lanes of a chunk's indices that lie inside the axis; a fault where one of the first `count` does not."""
         e = self.e
-        with e.loop(0, count) as loop:
-            place = e.offset(indices, "i64", loop.index)
-            e.store(self.checked(e.load(place, "i64", 1), extent), place)
-        return self.from_index(e.load(indices, "i64"), instruction.dtype)
+        inside = e.icmp("ult", index, e.splat(extent))
+        counted = inside if count is None else inside | (e.first_lanes(count) ^ e.splat(e.constant(True, "i1", 1)))
+        old = e.load(self.fault, "i32", 1)
+        e.store(e.select(e.all_lanes(counted), old, FAULT_INDEX), self.fault)
+        return inside if count is None else inside & e.first_lanes(count)
 
     def gather_chunk(self, number: int, values: dict[int, Value], column: Value, count: Value | None) -> Value:
         e, instruction = self.e, self.kernel.instructions[number]
@@ -56,18 +57,34 @@ class GatherCode(ChunkMoves):
         if which in self.kernel.uniform and pattern in ("unit", "zero", "none"):
             return self.gather_line(instruction, values[which], column, count)
         extent, stride = self.gather_extent(access)
-        indices = self.temporary(f"indices{number}", "i64")
-        e.store(self.widened(values[which], self.kernel.instructions[which].dtype), indices)
+        index = self.widened(values[which], self.kernel.instructions[which].dtype)
+        inside = self.inside(index, extent, count)
+        index = e.select(inside, index, 0)
         if pattern == "none":
-            return self.checked_lanes(instruction, indices, extent, self.lanes if count is None else count)
+            return self.from_index(index, instruction.dtype)
         element = scalars.memory_type(instruction.dtype)
-        buffer = self.temporary(f"gather{number}", element)
+        if self.isa.masks and self.lanes > 1 and pattern != "general" and BITS[element] >= 32:
+            places = index * e.splat(stride) + self.column_offsets(access, column)
+            loaded = e.gather_some(self.pointers[access], f"i{BITS[element]}", places, inside)
+            return scalars.from_memory(e, e.from_bits(loaded, element), instruction.dtype)
+        indices, buffer = self.temporary(f"indices{number}", "i64"), self.temporary(f"gather{number}", element)
+        e.store(index, indices)
         with e.loop(0, self.lanes if count is None else count) as loop:
-            index = self.checked(e.load(e.offset(indices, "i64", loop.index), "i64", 1), extent)
-            place = index * stride + self.inner_offset(access, column + loop.index)
+            at = e.load(e.offset(indices, "i64", loop.index), "i64", 1)
+            place = at * stride + self.inner_offset(access, column + loop.index)
             loaded = e.load(e.offset(self.pointers[access], element, place), element, 1)
             e.store(loaded, e.offset(buffer, element, loop.index))
         return scalars.from_memory(e, e.load(buffer, element), instruction.dtype)
+
+    def column_offsets(self, access: int, column: Value) -> Value:
+        """The distances of a chunk's columns from their row's start, in elements."""
+        e = self.e
+        first = e.splat(self.inner_offset(access, column))
+        pattern = self.kernel.accesses[access].pattern
+        if pattern == "zero":
+            return first
+        lanes = e.lane_numbers()
+        return first + (lanes if pattern == "unit" else lanes * e.splat(self.strides[access][-1]))
 
     def gather_line(self, instruction: Instruction, index: Value, column: Value, count: Value | None) -> Value:
         """One index for all columns, as where rows of a table are looked up: a plain load from the row it names."""

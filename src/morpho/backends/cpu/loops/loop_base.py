@@ -24,6 +24,7 @@ class LoopBase:
     end: Value
     fault: str  # the address of the status
     splats: dict[int, Value]  # row values that a pass uses, in every lane
+    lanes_left: Value | None = None  # the lanes of a short chunk that is loaded by a mask
 
     def __init__(self, kernel: LoopKernel, isa: Isa) -> None:
         self.kernel = kernel

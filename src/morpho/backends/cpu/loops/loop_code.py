@@ -187,7 +187,7 @@ class LoopCode(ChunkCode):
             return
         if self.pipelined and pipelined_loop(self, step, self.begin, self.end):
             return
-        if self.is_long(step):
+        if self.is_long(step) and not self.kernel.short_rows:
             self.either_loop(step, self.begin, self.end)
             return
         whole = self.begin + ((self.end - self.begin) & -lanes)

@@ -102,6 +102,7 @@ class LoopKernel(Kernel):
     short: tuple[int, ...] = ()  # extents of the inner axes of a small window, which is then written out
     block_transpose: int = 0  # columns of the scratch in which blocks of rows are transposed: lanes run along rows
     few_columns: bool = False  # a loop in stages would lose more by its last turn in every row than it gains
+    short_rows: bool = False  # a map of many rows that do not fill wide chunks: narrow ones waste less at the end
 
     # -- numbers -------------------------------------------------------------------------------------------------------
     @cached_property

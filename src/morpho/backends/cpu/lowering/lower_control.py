@@ -45,10 +45,6 @@ class Lowering(Protocol):
     def lower_nodes(self) -> None: ...
 
 
-class RunsOnHost(Exception):
-    """A body holds an operation without native code: the whole loop runs in NumPy."""
-
-
 @dataclass
 class Region:
     """A body while its steps are written: where they begin, and the memory of its results."""
@@ -129,8 +125,6 @@ def _body(low: Lowering, node: Node, body: Body, given: Sequence[View], kept: se
     inner.lower_nodes()
     region.results = [_place(inner, output) if place is None else place
                       for output, place in zip(body.outputs, early, strict=True)]
-    if any(isinstance(step, HostStep) for step in region.steps()):
-        raise RunsOnHost
     return region
 
 
@@ -269,6 +263,8 @@ def _rename(steps: Sequence[AnyStep], names: dict[int, int]) -> None:
     for step in steps:
         if isinstance(step, Step):
             step.views = tuple(None if place is None else new(place) for place in step.views)
+        elif isinstance(step, HostStep):
+            step.inputs, step.outputs = (tuple(map(new, places)) for places in (step.inputs, step.outputs))
         elif isinstance(step, Control):
             step.reads, step.written = [new(p) for p in step.reads], [new(p) for p in step.written]
             step.value = None if step.value is None else new(step.value)

@@ -9,9 +9,10 @@ from morpho.backends.cpu.loops.sequential.scan import ScanKernel
 from morpho.backends.cpu.lowering.builder import operations
 from morpho.backends.cpu.lowering.destinations import DestinationLowering
 from morpho.backends.cpu.lowering.lower_attention import lower_attention, lower_attention_backward
-from morpho.backends.cpu.lowering.lower_control import RunsOnHost, lower_control
+from morpho.backends.cpu.lowering.lower_control import lower_control
 from morpho.backends.cpu.lowering.lower_dft import lower_dft
 from morpho.backends.cpu.lowering.lower_group import lower_body
+from morpho.backends.cpu.lowering.lower_linalg import is_small, lower_matrix
 from morpho.backends.cpu.lowering.lower_scatter import lower_scatter
 from morpho.backends.cpu.lowering.lower_sort import lower_search, lower_sort
 from morpho.backends.cpu.lowering.split_group import split_group
@@ -96,17 +97,6 @@ class GraphLowering(DestinationLowering):
         inner.looked_at, inner.own = len(self.program.steps), own
         return inner
 
-    def lower_control(self, node: Node) -> None:
-        """A loop or branch; in NumPy as a whole where one of its operations has no native code."""
-        slots, steps = len(self.program.slots), len(self.program.steps)
-        try:
-            lower_control(self, node)
-        except RunsOnHost:
-            del self.program.slots[slots:], self.program.steps[steps:]
-            self.views = {serial: places for serial, places in self.views.items()
-                          if all(place.slot < slots for place in places)}
-            self.lower_host(node, fallback=True)
-
     def announce(self, start: int, tell: Callable[[Kernel], None]) -> int:
         """Tell the kernels of the steps from `start` on; where the next ones begin."""
         for step in self.program.steps[start:]:
@@ -125,12 +115,14 @@ class GraphLowering(DestinationLowering):
                    "searchsorted": self.lower_search, "complex": self.lower_complex,
                    "dft": self.lower_dft}
         if node.op.kind == "control":
-            self.lower_control(node)
+            lower_control(self, node)
             return
         native = not any(s.dtype.is_complex for s in (*node.outputs, *(c.spec for c in node.inputs)))
         first = len(self.program.steps)
         if node.op.name in special and (native or node.op.name in OF_PAIRS):
             special[node.op.name](node)
+        elif is_small(node):
+            self.lower_matrix(node)
         else:
             self.lower_host(node, fallback=node.op.kind != "host" and native)
         indices = checked_indices(node)
@@ -260,6 +252,15 @@ class GraphLowering(DestinationLowering):
         self.add(Step(call.kernel, (line, values, target), (2,), call.values, call.items, call.work, node.op.name,
                       node.origin))
         self.views[node.serial] = [target]
+
+    def lower_matrix(self, node: Node) -> None:
+        inputs = [self.view(child) for child in node.inputs]
+        targets = [self.new_slot(spec.shape, spec.dtype) for spec in node.outputs]
+        call = lower_matrix(node, [*inputs, *targets])
+        writes = tuple(range(len(inputs), len(inputs) + len(targets)))
+        self.add(Step(call.kernel, (*inputs, *targets), writes, call.values, call.items, call.work, node.op.name,
+                      node.origin))
+        self.views[node.serial] = targets
 
     def lower_attention(self, node: Node) -> None:
         inputs = [self.view(child) for child in node.inputs]

@@ -12,6 +12,7 @@ from morpho.backends.cpu.lowering.group_body import GroupBody, Operand, structur
 from morpho.base.dims import Size, bounds, product
 from morpho.ir.node import Node
 from morpho.ir.views import look_through
+from morpho.ops.elementwise import COSTLY
 from morpho.program.view import View
 
 LEAST_TRANSPOSED = 8  # adjacent rows from which lanes run along them
@@ -21,6 +22,7 @@ MOST_TURNED = 40  # columns of rows that are transposed in blocks, to have lanes
 MANY_TURNED = 32  # adjacent rows for which that pays with any number of columns
 MOST_TURNED_BYTES = 320  # bytes of a row, of all operands, of a kernel with a single walk
 FEW_COLUMNS = 64  # of rows that are reduced, up to which a software pipeline does not pay; half as many of others
+SHORT_ROW = 512  # columns of a row whose last chunk matters
 SHORT_CODE = 512  # operations of an unrolled window
 
 
@@ -71,7 +73,14 @@ class GroupLowering(GroupBody):
         few = FEW_COLUMNS if self.axes else FEW_COLUMNS // 2
         if rows != 1 and not transposed and bounds(columns)[1] <= few and may_be_pipelined(kernel):
             kernel = replace(kernel, few_columns=True)
+        elif rows != 1 and not transposed and self.has_short_rows(kernel, columns):
+            kernel = replace(kernel, short_rows=True)
         return LoopCall(kernel, places, values, rows, columns)
+
+    def has_short_rows(self, kernel: LoopKernel, columns: Size) -> bool:
+        """Whether a row of a map leaves much of its last wide chunk empty, compared with its length."""
+        return (isinstance(columns, int) and not self.axes and 1 < columns < SHORT_ROW and columns % 64 != 0
+                and not any(i.flops >= COSTLY for i in kernel.instructions))
 
     def numbers(self, kernel: LoopKernel, outer: list[tuple[Size, list[Size]]],
                 inner: list[tuple[Size, list[Size]]]) -> tuple[Size, ...]:

@@ -11,8 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from morpho.backends.cpu.linalg import unrolled
+from morpho.backends.cpu.linalg.matrix import FAULTS, UNROLLED
 from morpho.backends.cpu.loops.loop_spec import TREE_LANES
 from morpho.backends.cpu.loops.sequential.register_loop import Instruction, Operand
+from morpho.backends.cpu.lowering.lower_linalg import options_of
 from morpho.base.dtypes import DType, bool_, int64
 from morpho.ir.body import Body
 from morpho.ir.node import Node
@@ -85,6 +88,8 @@ class Scalars:
             return [self.reduce(node, inputs[0])]
         if name == "matmul":
             return [self.matmul(node, *inputs)]
+        if name in UNROLLED:
+            return self.matrices(node, inputs)
         if name == "constant":
             return [np.array(self.constant(node["value"], node.dtype), np.int64)]
         if name == "iota":
@@ -148,6 +153,17 @@ class Scalars:
             found[place] = total
         return found
 
+    def matrices(self, node: Node, inputs: list[Numbers]) -> list[Numbers]:
+        """A factorisation or solve of every matrix, by the operations of its kernel."""
+        found = [np.zeros(spec.shape, np.int64) for spec in node.outputs]
+        arithmetic = Elements(self, node.inputs[0].dtype, FAULTS.get(node.op.name, 0))
+        for place in np.ndindex(*inputs[0].shape[:-2]):
+            a, *right = ([list(row) for row in one[place]] for one in inputs)
+            results = unrolled.run(arithmetic, node.op.name, options_of(node), a, right[0] if right else [])
+            for target, result in zip(found, results, strict=True):
+                target[place] = result
+        return found
+
     # -- control flow inside -------------------------------------------------------------------------------------------
     def scan(self, node: Node, inputs: list[Numbers]) -> list[Numbers]:
         """A loop inside, its turns written out."""
@@ -186,6 +202,61 @@ class Scalars:
             found[at] = self.add("lookup", node.dtype, (index[at],),
                                  (operand, offset, place.strides[axis], place.shape[axis]))
         return found
+
+
+class Elements:
+    """The `Arithmetic` of `linalg/unrolled.py` on instructions."""
+
+    def __init__(self, scalars: Scalars, dtype: DType, fault: int) -> None:
+        self.scalars, self.dtype, self.fault = scalars, dtype, fault
+
+    def number(self, value: float) -> int:
+        return self.scalars.constant(value, self.dtype)
+
+    def fma(self, a: int, b: int, c: int) -> int:
+        return self.scalars.add("fma", self.dtype, (a, b, c))
+
+    def multiply(self, a: int, b: int) -> int:
+        return self.scalars.add("multiply", self.dtype, (a, b))
+
+    def divide(self, a: int, b: int) -> int:
+        return self.scalars.add("divide", self.dtype, (a, b))
+
+    def add(self, a: int, b: int) -> int:
+        return self.scalars.add("add", self.dtype, (a, b))
+
+    def negative(self, a: int) -> int:
+        return self.scalars.add("negative", self.dtype, (a,))
+
+    def absolute(self, a: int) -> int:
+        return self.scalars.add("absolute", self.dtype, (a,))
+
+    def sqrt(self, a: int) -> int:
+        return self.scalars.add("sqrt", self.dtype, (a,))
+
+    def log(self, a: int) -> int:
+        return self.scalars.add("log", self.dtype, (a,))
+
+    def greater(self, a: int, b: int) -> int:
+        return self.scalars.add("greater", bool_, (a, b))
+
+    def is_zero(self, a: int) -> int:
+        return self.scalars.add("equal", bool_, (a, self.number(0.0)))
+
+    def either(self, a: int, b: int) -> int:
+        return self.scalars.add("logical_or", bool_, (a, b))
+
+    def unless(self, a: int, b: int) -> int:
+        return self.scalars.add("logical_and", bool_, (a, self.scalars.add("logical_not", bool_, (b,))))
+
+    def select(self, mask: int, a: int, b: int) -> int:
+        return self.scalars.add("where", self.dtype, (mask, a, b))
+
+    def fail_if(self, mask: int) -> None:
+        self.scalars.add("fault", bool_, (mask,), (self.fault,))
+
+    def fail_unless(self, mask: int) -> None:
+        self.fail_if(self.scalars.add("logical_not", bool_, (mask,)))
 
 
 def offsets_of(place: View) -> list[int]:

@@ -12,7 +12,6 @@ from morpho.backends.cpu.driver.abi import CommonField, ContextField
 from morpho.backends.cpu.driver.executable import native
 from morpho.base import settings
 from morpho.runtime.plans import evaluate as evaluation
-from morpho.runtime.plans.faults import index_fault
 from morpho.tensor.jit import constants
 from morpho.tensor.jit.native.entries import entries
 from morpho.tensor.jit.native.signature_tables import SignatureTables
@@ -132,5 +131,4 @@ class NativeEntry(ctypes.Structure):
 
     def _fault(self, status: int, chosen: Specialisation) -> None:
         """Called by the native entry when a kernel of a program reports a fault."""
-        plan = chosen.plan
-        raise index_fault(plan.graph.outputs, plan.executables[0].faulty(status), plan.lines, evaluation.realise)
+        raise evaluation.fault_of(chosen.plan, status)

@@ -79,7 +79,7 @@ class SignatureTables:
         """The tables for a specialisation, and its arena; `fixed` is that of inputs that are no arguments."""
         self.chosen = chosen
         self.filled = next(_fills)
-        words, executable = self.words, chosen.plan.executables[0]
+        words, executable = self.words, chosen.plan.native_code
         executable.refresh_workers()
         working_bytes = chosen.plan.program.arena_bytes + (executable.scratch_bytes + 63) // 64 * 64
         if chosen.block is None:
@@ -124,7 +124,7 @@ class SignatureTables:
     @staticmethod
     def _output_table(chosen: Specialisation, room: int) -> np.ndarray:
         """Per output: its slot, memory to stage it in or 0, bytes of an element."""
-        executable, program = chosen.plan.executables[0], chosen.plan.program
+        executable, program = chosen.plan.native_code, chosen.plan.program
         words: list[int] = []
         for place, staged in zip(program.outputs, chosen.staged, strict=False):
             words += [executable.slot_number[place.slot], room if staged else 0, place.dtype.itemsize]

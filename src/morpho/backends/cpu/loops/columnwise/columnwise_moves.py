@@ -110,9 +110,11 @@ class ColumnwiseMoves(LoopCode):
         if instruction.name == "dimension":
             return e.splat(super().row_value(instruction))
         if instruction.name == "gather":  # that only checks
-            which, indices = instruction.inputs[0], self.temporary(f"indices{instruction.access}", "i64")
-            e.store(self.widened(self.row_operand(which), self.kernel.instructions[which].dtype), indices)
-            return self.checked_lanes(instruction, indices, self.gather_extent(instruction.access)[0], self.count)
+            which = instruction.inputs[0]
+            index = self.widened(self.row_operand(which), self.kernel.instructions[which].dtype)
+            count = self.count if isinstance(self.count, Value) else e.constant(self.count, "i64", 1)
+            inside = self.inside(index, self.gather_extent(instruction.access)[0], count)
+            return self.from_index(e.select(inside, index, 0), instruction.dtype)
         arguments = [self.row_operand(i) for i in instruction.inputs]
         source = self.kernel.instructions[instruction.inputs[-1]].dtype
         return elementwise.emit(e, instruction.name, arguments, source, instruction.dtype)

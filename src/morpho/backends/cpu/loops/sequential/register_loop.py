@@ -18,7 +18,8 @@ LOADS = frozenset({"load", "lookup"})
 
 class Instruction(NamedTuple):
     """One scalar. `name` is an elementwise op, `fma`, or one of: `constant` (attributes: its value), `carry` (its
-    number), `counter`, `load` (operand, offset in elements), `lookup` (operand, offset, stride, size; at an index)."""
+    number), `counter`, `load` (operand, offset in elements), `lookup` (operand, offset, stride, size; at an index),
+    `fault` (the status that the loop ends with where its input is true)."""
 
     name: str
     dtype: DType
@@ -70,8 +71,8 @@ class RegisterLoop(Kernel):
 
     @property
     def may_fault(self) -> bool:
-        """Whether it looks up elements by index."""
-        return any(instruction.name == "lookup" for instruction in self.instructions)
+        """Whether it looks up elements by index, or factorises matrices."""
+        return any(instruction.name in ("lookup", "fault") for instruction in self.instructions)
 
     @property
     def op_names(self) -> frozenset[str]:

@@ -22,7 +22,7 @@ class _Code:
     def __init__(self, kernel: RegisterLoop, isa: Isa) -> None:
         self.kernel, self.e = kernel, Emitter(1, isa.native_half)
         self.values: dict[int, Value] = {}
-        self.faults: list[Value] = []
+        self.faults: list[tuple[Value, int]] = []  # with their status
 
     def text(self, name: str) -> str:
         e, kernel = self.e, self.kernel
@@ -70,10 +70,10 @@ class _Code:
         return f"define i32 @{name}({SIGNATURE}) nounwind {{\nentry:\n{e.text()}\n}}\n" + "\n".join(e.declarations)
 
     def invariant(self) -> list[int]:
-        """Instructions that have the same value at every turn; not lookups, which may fail if there is a turn."""
+        """Instructions that have the same value at every turn; not those that may fail if there is a turn."""
         found: set[int] = set()
         for number, instruction in enumerate(self.kernel.instructions):
-            moves = instruction.name in ("carry", "counter", "lookup") or (
+            moves = instruction.name in ("carry", "counter", "lookup", "fault") or (
                 instruction.name == "load" and self.kernel.operands[instruction.attributes[0]].moves)
             if not moves and all(child in found for child in instruction.inputs):
                 found.add(number)
@@ -96,6 +96,9 @@ class _Code:
             return self.load(*attributes)
         if name == "lookup":
             return self.look_up(number, arguments[0], *attributes)
+        if name == "fault":
+            self.faults.append((arguments[0], attributes[0]))
+            return arguments[0]
         if name == "fma":
             return e.intrinsic("fma", *arguments)
         return elementwise.emit(e, name, arguments, self.kernel.instructions[inputs[-1]].dtype, dtype)
@@ -116,22 +119,21 @@ class _Code:
         source = self.kernel.instructions[self.kernel.instructions[number].inputs[0]].dtype
         wide = e.convert("sext" if source.kind == "i" else "zext", index, "i64")
         inside = e.icmp("ult", wide, size)
-        self.faults.append(inside ^ True)
+        self.faults.append((inside ^ True, FAULT_INDEX))
         at = e.select(inside, wide, e.constant(0, "i64", 1)) * stride + offset
         dtype = self.kernel.operands[operand].dtype
         memory = scalars.memory_type(dtype)
         return scalars.from_memory(e, e.load(e.offset(self.pointers[operand], memory, at), memory, 1), dtype)
 
     def return_fault(self) -> None:
-        """Leave where an index was outside."""
+        """Leave where an index was outside, or a matrix has no factors."""
         e = self.e
-        if not self.faults:
-            return
-        bad = self.faults[0]
-        for other in self.faults[1:]:
-            bad = bad | other
-        failed, fine = e.fresh("failed"), e.fresh("fine")
-        e.branch_if(bad, failed, fine)
-        e.label(failed)
-        e.line(f"ret i32 {FAULT_INDEX}")
-        e.label(fine)
+        for code in dict.fromkeys(code for _, code in self.faults):
+            bad, *others = (fault for fault, own in self.faults if own == code)
+            for other in others:
+                bad = bad | other
+            failed, fine = e.fresh("failed"), e.fresh("fine")
+            e.branch_if(bad, failed, fine)
+            e.label(failed)
+            e.line(f"ret i32 {code}")
+            e.label(fine)

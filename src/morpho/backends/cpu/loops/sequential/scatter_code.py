@@ -59,16 +59,28 @@ class ScatterCode:
             places = [p + coordinate * s[axis] for p, s in zip(places, self.strides, strict=True)]
             number = quotient
         lines = [e.offset(base, kind, p) for base, kind, p in zip(self.bases, self.memory, places, strict=True)]
-        along = [s[rank] for s in self.strides]
+        if not self.kernel.shared:
+            self.each_index(lines, lambda index, value: self.own_indices(index, value, lines[TARGET], begin, end))
+            return
+        alone = e.icmp("eq", end - begin, 1)  # single numbers, as in a histogram: no loop over their columns
+        with e.when(alone):
+            self.each_index(lines, lambda index, value: self.at_index(
+                index, lines[TARGET], lambda target: self.one_column(value, target, begin)))
+        with e.when(alone ^ 1):
+            self.each_index(lines, lambda index, value: self.at_index(
+                index, lines[TARGET], lambda target: self.all_columns(value, target, begin, end)))
+
+    def each_index(self, lines: list[str], body: Callable[[str, str], None]) -> None:
+        """Run `body` on the addresses of every index and of its values, in order."""
+        e, along = self.e, [s[self.kernel.outer_rank] for s in self.strides]
         with e.loop(0, self.count) as loop:
-            index, value = (e.offset(lines[n], self.memory[n], loop.index * along[n]) for n in (INDEX, VALUE))
-            if self.kernel.shared:
-                self.at_index(index, lines[TARGET], lambda target: self.all_columns(value, target, begin, end))
-            else:
-                with e.loop(begin, end) as columns:
-                    at = columns.index
-                    self.at_index(self.column(INDEX, index, at), lines[TARGET],
-                                  lambda target: self.one_column(value, target, at))
+            body(*(e.offset(lines[n], self.memory[n], loop.index * along[n]) for n in (INDEX, VALUE)))
+
+    def own_indices(self, index: str, value: str, target: str, begin: Value, end: Value) -> None:
+        """Columns with an index each."""
+        with self.e.loop(begin, end) as columns:
+            at = columns.index
+            self.at_index(self.column(INDEX, index, at), target, lambda place: self.one_column(value, place, at))
 
     def column(self, operand: int, pointer: str, number: Value) -> str:
         stride = self.strides[operand][self.kernel.outer_rank + 1]
@@ -79,8 +91,8 @@ class ScatterCode:
         e = self.e
         number = scalars.cast(e, e.load(index, self.memory[INDEX], 1), self.kernel.index, int64)
         inside = e.icmp("ult", number, self.size)
-        old = e.load("%fault", "i32", 1)
-        e.store(e.select(inside, old, FAULT_INDEX), "%fault")
+        with e.when(e.icmp("uge", number, self.size)):  # hardly ever: a store in every turn would be waited for
+            e.store(e.constant(FAULT_INDEX, "i32", 1), "%fault")
         with e.when(inside):
             body(e.offset(target, self.memory[TARGET], number * self.strides[TARGET][self.kernel.outer_rank]))
 

@@ -97,10 +97,9 @@ class Quicksort:
                 count = e.load("%parts", "i64", 1)
                 left_first = e.icmp("sgt", middle - start, end - middle)
                 ends = [(start, middle), (middle, end)]
-                longer = [e.select(left_first, a, b) for a, b in zip(*ends, strict=True)]
-                shorter = [e.select(left_first, b, a) for a, b in zip(*ends, strict=True)]
-                self.push(count, *longer, other)
-                self.push(count + 1, *shorter, other)
+                (low, cut), (again, high) = ends
+                self.push(count, e.select(left_first, low, again), e.select(left_first, cut, high), other)
+                self.push(count + 1, e.select(left_first, again, low), e.select(left_first, high, cut), other)
                 e.store(count + 2, "%parts")
 
     def pivot(self, source: str, start: Value, end: Value) -> Value:

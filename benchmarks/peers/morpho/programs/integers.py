@@ -1,0 +1,58 @@
+"""Integers."""
+
+from __future__ import annotations
+
+import morpho as mo
+
+
+def crc16(data):
+    def byte(crc, value):
+        crc = crc ^ value
+        for _ in range(8):
+            crc = (crc >> 1) ^ (-(crc & 1) & 0x8408)
+        return crc, None
+
+    return mo.scan(byte, mo.asarray(0xFFFF, dtype=mo.int32), data)[0]
+
+
+def life(board, steps):
+    def step(i, board):
+        rows = board + mo.roll(board, 1, axis=0) + mo.roll(board, -1, axis=0)
+        count = rows + mo.roll(rows, 1, axis=1) + mo.roll(rows, -1, axis=1)
+        return ((count == 3) | ((count == 4) & (board == 1))).astype(board.dtype)
+
+    return mo.fori_loop(0, steps, step, board)
+
+
+def compute(a, b):
+    return mo.clip(a, 2, 10) * 5 + b * 3 + 9
+
+
+def nussinov(bases):
+    """What is not computed yet is 0, so that all splits may be looked at."""
+    n = bases.shape[0]
+
+    def row(step, pairs):
+        i = n - 2 - step
+
+        def column(j, pairs):
+            both = pairs[i + 1, j - 1] + ((i < j - 1) & (bases[i] + bases[j] == 3)).astype(mo.int32)
+            pairs[i, j] = mo.maximum(both, mo.max(pairs[i] + mo.roll(pairs[:, j], -1)))
+            return pairs
+
+        return mo.fori_loop(i + 1, n, column, pairs)
+
+    return mo.fori_loop(0, n - 1, row, mo.zeros((n, n), dtype=mo.int32))
+
+
+def collatz(start, steps):
+    def step(i, carry):
+        start, count = carry
+        going = start > 1
+        new = mo.where(going, mo.where(start % 2 == 0, start // 2, 3 * start + 1), start)
+        return new, count + going.astype(count.dtype)
+
+    return mo.fori_loop(0, steps, step, (start, mo.zeros_like(start)))
+
+
+FUNCTIONS = (crc16, life, compute, nussinov, collatz)
