@@ -80,6 +80,7 @@ def core() -> Iterator[tuple[str, Call]]:
     sizes += [("gelu", shape) for shape in gelu.SHAPES]
     sizes += [(name, shape) for shape in fusion.SIZES.values() for name in fusion.NAMES]
     sizes += [(f"function {name}", (functions.ELEMENTS,)) for name in core_cases.FUNCTIONS]
+    sizes += [(f"fourier {name}", shape) for name, shape in fourier.TRANSFORMS]
     for case, shape in sizes:
         yield f"core/{case} {label(shape)}", lambda case=case, shape=shape: core_call(case, shape)
 
