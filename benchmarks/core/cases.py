@@ -178,6 +178,23 @@ def _function_case(inputs: Callable[[np.random.Generator, Shape], Arrays], calle
 CASES |= {f"function {name}": _function_case(inputs, called) for name, (inputs, called) in FUNCTIONS.items()}
 
 
+def _complex_normal(rng: np.random.Generator, shape: Shape) -> Arrays:
+    return {"x": rng.standard_normal(shape) + 1j * rng.standard_normal(shape)}
+
+
+def _real_normal(rng: np.random.Generator, shape: Shape) -> Arrays:
+    return {"x": rng.standard_normal(shape)}
+
+
+TRANSFORMS = {"fft": _complex_normal, "fftn": _complex_normal, "rfft": _real_normal}  # float64: as NumPy computes
+CASES |= {f"fourier {name}": Case(inputs, lambda x, name=name: (getattr(np.fft, name)(x),), absolute=1e-10,
+                                  relative=1e-10) for name, inputs in TRANSFORMS.items()}
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    return np.asarray(array, np.complex128 if np.iscomplexobj(array) else np.float64)
+
+
 def make_inputs(name: str, shape: Shape) -> Arrays:
     """The inputs of a case: the same in every process."""
     return CASES[name].inputs(np.random.default_rng(20240611), shape)
@@ -188,13 +205,13 @@ def check(name: str, inputs: Arrays, results: tuple[np.ndarray, ...]) -> float:
     case = CASES[name]
     elements = max(array.size for array in inputs.values())
     step = max(1, elements // SAMPLE_ELEMENTS) if case.by_row else 1
-    wide = {key: (array[::step] if key in case.by_row else array).astype(np.float64) for key, array in inputs.items()}
+    wide = {key: _wide(array[::step] if key in case.by_row else array) for key, array in inputs.items()}
     expected = case.reference(**wide)
     if len(results) != len(expected):
         raise ValueError(f"{name}: {len(results)} results, expected {len(expected)}")
     worst = 0.0
     for result, right in zip(results, expected, strict=True):
-        seen = np.asarray(result, dtype=np.float64)[::step] if case.by_row else np.asarray(result, dtype=np.float64)
+        seen = _wide(result)[::step] if case.by_row else _wide(result)
         if seen.shape != np.shape(right):
             raise ValueError(f"{name}: result of shape {seen.shape}, expected {np.shape(right)}")
         share = np.abs(seen - right) / (case.absolute + case.relative * np.abs(right))

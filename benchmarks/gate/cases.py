@@ -15,7 +15,7 @@ import numpy as np
 
 import morpho as mo
 from benchmarks.core import cases as core_cases
-from benchmarks.core import functions, fusion, gelu, small_calls
+from benchmarks.core import fourier, functions, fusion, gelu, small_calls
 from benchmarks.harness.compare import label
 from benchmarks.kernels import attention, layers, matmul, mlp
 from benchmarks.kernels import cases as kernel_cases
@@ -80,6 +80,7 @@ def core() -> Iterator[tuple[str, Call]]:
     sizes += [("gelu", shape) for shape in gelu.SHAPES]
     sizes += [(name, shape) for shape in fusion.SIZES.values() for name in fusion.NAMES]
     sizes += [(f"function {name}", (functions.ELEMENTS,)) for name in core_cases.FUNCTIONS]
+    sizes += [(f"fourier {name}", shape) for name, shape in fourier.TRANSFORMS]
     for case, shape in sizes:
         yield f"core/{case} {label(shape)}", lambda case=case, shape=shape: core_call(case, shape)
 

@@ -146,6 +146,8 @@ def prepare(case: str, inputs: dict[str, np.ndarray]) -> Prepared:
         return Prepared(np.add, arguments, {"out": np.empty_like(arguments[0])})
     if case.startswith("function "):
         return Prepared(getattr(np, FUNCTIONS[case.removeprefix("function ")][1]), arguments)
+    if case.startswith("fourier "):
+        return Prepared(getattr(np.fft, case.removeprefix("fourier ")), arguments)
     return Prepared(CASES[case], arguments)
 
 

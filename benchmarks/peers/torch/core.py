@@ -113,6 +113,8 @@ def prepare(case: str, inputs: dict[str, np.ndarray]) -> Prepared:
         return Prepared(lambda x: torch.sort(x)[0], arguments)
     if case.startswith("function "):
         return Prepared(getattr(torch, case.removeprefix("function ")), arguments)
+    if case.startswith("fourier "):
+        return Prepared(getattr(torch.fft, case.removeprefix("fourier ")), arguments)
     return Prepared(CASES[case], arguments)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from morpho.backends.cpu.loops.chunk_width import may_be_pipelined
 from morpho.backends.cpu.loops.loop_spec import Access, LoopCall, LoopKernel, Store, constant_text
-from morpho.backends.cpu.loops.pairs import with_pairs
+from morpho.backends.cpu.loops.pairs import PARTS, with_pairs
 from morpho.backends.cpu.lowering.group_body import GroupBody, Operand, structural_hash
 from morpho.base.dims import Size, bounds, product
 from morpho.ir.node import Node
@@ -141,7 +141,11 @@ class GroupLowering(GroupBody):
 
     def across(self, operand: Operand, stride: Size, short: bool) -> str:
         """An operand's step along rows side by side; every second element has a load of its own in short kernels."""
-        return "second" if short and stride == 2 and operand.kind == "load" else self.pattern([stride])
+        if stride == 2 and operand.kind == "load" and (short or operand.view is None or operand.view.part is None):
+            return "second" if short else "strided"
+        if stride == 2 and operand.kind == "load" and operand.view is not None:
+            return PARTS[operand.view.part or 0]
+        return self.pattern([stride])
 
     def block_transpose_columns(self, outer: list[tuple[Size, list[Size]]],
                                 inner: list[tuple[Size, list[Size]]]) -> int:
@@ -184,9 +188,14 @@ class GroupLowering(GroupBody):
         if bounds(outer[-1][0])[1] < LEAST_TRANSPOSED:
             return False
         loads = [n for n, operand in enumerate(self.operands) if operand.kind in ("load", "store")]
-        along_rows = sum(outer[-1][1][n] == 1 and inner[-1][1][n] != 0 for n in loads)
-        along_columns = sum(inner[-1][1][n] == 1 for n in loads)
+        along_rows = sum(self.is_beside(n, outer[-1][1][n]) and inner[-1][1][n] != 0 for n in loads)
+        along_columns = sum(self.is_beside(n, inner[-1][1][n]) for n in loads)
         return along_rows > along_columns
+
+    def is_beside(self, number: int, step: Size) -> bool:
+        """Whether elements of an operand that many apart lie side by side, or are parts of complex numbers that do."""
+        place = self.operands[number].view
+        return step == 1 or (step == 2 and place is not None and place.part is not None)
 
     @staticmethod
     def pattern(strides: list[Size], extents: Sequence[Size] = ()) -> str:

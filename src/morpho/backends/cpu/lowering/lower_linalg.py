@@ -62,7 +62,7 @@ def lower_matrix(node: Node, places: Sequence[View]) -> MatrixCall:
 
 
 def _merged(batch: Sizes, strides: list[Sizes]) -> tuple[Sizes, list[Sizes]]:
-    """The axes of a batch as one where they lie as one in all operands: the number of a matrix needs no division."""
+    """The axes of a batch as one where they lie as one in all operands: a matrix is then found without a division."""
     along = range(len(batch) - 1)
     if not batch or not all(own[axis] == own[axis + 1] * batch[axis + 1] for own in strides for axis in along):
         return batch, strides

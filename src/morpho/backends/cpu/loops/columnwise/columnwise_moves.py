@@ -9,6 +9,7 @@ from morpho.backends.cpu.codegen.emit import BITS, Value
 from morpho.backends.cpu.codegen.register_transpose import transposed
 from morpho.backends.cpu.loops.loop_code import LoopCode
 from morpho.backends.cpu.loops.loop_spec import TREE_LANES, Instruction, LoopKernel
+from morpho.backends.cpu.loops.pairs import PARTS, every_second
 from morpho.base.dtypes import bool_
 from morpho.base.machine import Isa
 
@@ -200,6 +201,8 @@ class ColumnwiseMoves(LoopCode):
             return e.splat(scalars.from_memory(e, e.load(pointer, element, 1), access.dtype))
         if self.lanes == 1 or (access.across == "unit" and self.partial is None):
             return scalars.from_memory(e, e.load(pointer, element), access.dtype)
+        if access.across in PARTS:
+            return self.load_part_across(number, pointer)
         buffer = self.temporary(f"load{number}", element)
         if access.across == "strided":
             self.copy(pointer, self.across(number), buffer, 1, element, self.count)
@@ -215,6 +218,20 @@ class ColumnwiseMoves(LoopCode):
         chosen = "%" + e.fresh("p")
         e.line(f"{chosen} = phi ptr [ {pointer}, %{before} ], [ {buffer}, %{after} ]")
         return scalars.from_memory(e, e.load(chosen, element), access.dtype)
+
+    def load_part_across(self, number: int, pointer: str) -> Value:
+        """The real or the imaginary parts of complex numbers that lie side by side across the rows."""
+        e, access = self.e, self.kernel.accesses[number]
+        element, first = scalars.memory_type(access.dtype), PARTS.index(access.across)
+        if self.partial is None:
+            return every_second(e, e.offset(pointer, element, -first), element, first, self.lanes)
+        buffer = self.temporary(f"load{number}", element)
+        for short in e.both(self.partial):
+            if short:
+                self.copy(pointer, 2, buffer, 1, element, self.count)
+            else:
+                e.store(every_second(e, e.offset(pointer, element, -first), element, first, self.lanes), buffer)
+        return e.load(buffer, element)
 
     def store_across(self, number: int, value: Value, pointer: str) -> None:
         e, access = self.e, self.kernel.accesses[number]
