@@ -15,7 +15,7 @@ import numpy as np
 
 import morpho as mo
 from benchmarks.core import cases as core_cases
-from benchmarks.core import functions, fusion, gelu, small_calls
+from benchmarks.core import fourier, functions, fusion, gelu, small_calls
 from benchmarks.harness.compare import label
 from benchmarks.kernels import attention, layers, matmul, mlp
 from benchmarks.kernels import cases as kernel_cases
