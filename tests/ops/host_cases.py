@@ -85,8 +85,9 @@ def _host() -> list[Shaped]:
             table.append(Shaped("solve_triangular", f"{label}{upper} {unit}", dtypes, pair,
                                 lambda a, b, upper=upper, unit=unit: build("solve_triangular", a, b, upper=upper,
                                                                            unit=unit), **how))
-        for name, attributes, parts in (("slogdet", {}, (0, 1)), ("lu", {}, (1, 2)), ("qr", {"mode": "reduced"}, (0, 1)),
-                                        ("eigh", {}, (0, 1)), ("svd", {"full_matrices": False}, (0, 1, 2))):
+        for name, attributes, parts in (("slogdet", {}, (0, 1)), ("lu", {}, (1, 2)), ("eigh", {}, (0, 1)),
+                                        ("qr", {"mode": "reduced"}, (0, 1)),
+                                        ("svd", {"full_matrices": False}, (0, 1, 2))):
             for index in parts:
                 def part(x: Node, name: str = name, attributes: dict[str, Any] = attributes,
                          index: int = index) -> Node:

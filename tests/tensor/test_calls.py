@@ -146,7 +146,7 @@ def test_the_tables_speak_of_keywords_there_are() -> None:
     ("from morpho.utils.data import DataLoader", r"'morpho\.utils'\. Hint: use mo\.data"),
     ("import morpho.optim.lr_scheduler", r"Hint: use mo\.optim\.StepLR"), ("import morpho.cuda.amp", "device='cpu'"),
     ("from morpho import cat", r"Hint: use mo\.concat\.$"),
-    ("from morpho.nn import ConvTranspose3d", r"Hint: use mo\.nn\.ConvTranspose2d"),
+    ("from morpho.nn import ConvTranspose3d", r"Hint: use mo\.conv_transpose3d"),
     ("import morpho.linalg", r"Hint: write `from morpho import linalg`"),
 ])
 def test_an_import_of_what_others_have(line: str, said: str) -> None:

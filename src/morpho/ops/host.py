@@ -1,8 +1,8 @@
-"""Host operations: LAPACK, which runs in NumPy as steps of native programs.
+"""Host operations: LAPACK, which runs in NumPy as a step of native programs.
 
 Each is an ordinary node, so it is lazy and fused around; only the operation itself leaves native code. Small real
-matrices do not: the CPU has kernels for them. Operations whose result shape depends on data (`unique`, `nonzero`, boolean
-masks) are not here: they realise at once, in `tensor/`.
+matrices do not: the CPU has kernels for them. Operations whose result shape depends on data (`unique`, `nonzero`,
+boolean masks) are not here: they realise at once, in `tensor/`.
 """
 
 from __future__ import annotations

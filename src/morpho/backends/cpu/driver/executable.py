@@ -124,7 +124,7 @@ class Executable:
         words: list[int] = []
         thresholds = self.thresholds
         self.co_schedule = self._build_co_schedule(thresholds)
-        self.place_tables = []
+        self.place_tables: list[np.ndarray] = []
         self.control_tables = ControlTables(self)
         for number, step in enumerate(self.steps):
             if isinstance(step, Control):
@@ -150,7 +150,8 @@ class Executable:
 
     def _add_places(self, places: Sequence[View | None]) -> None:
         """The table of a step's operands."""
-        pairs = [number for place in places for number in ([0, self.table.one(0)] if place is None else self.lies(place))]
+        pairs = [number for place in places
+                 for number in ([0, self.table.one(0)] if place is None else self.lies(place))]
         self.place_tables.append(np.array(pairs or [0], np.int64))
 
     def _host_row(self, number: int, step: HostStep) -> list[int]:

@@ -1,7 +1,7 @@
 """Host steps inside a native program: a function with the kernels' signature that runs one operation in NumPy.
 
-The driver calls it like any kernel, on the thread that runs the program, whether that holds the interpreter lock or not:
-ctypes takes it. An error is kept until the program has come back with the status `FAULT_HOST`.
+The driver calls it like any kernel, on the thread that runs the program, whether that holds the interpreter lock or
+not: ctypes takes it. An error is kept until the program has come back with the status `FAULT_HOST`.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ class HostCall:
         """Whether the record's reference is all there is to run: no body, and nothing to round or to convert."""
         node = self.node
         dtypes = [spec.dtype for spec in (*node.outputs, *(child.spec for child in node.inputs))]
-        return (node.op.kind != "control" and node.op.name not in ("dimension", "pick") and "body" not in node.attributes and "by dtype" not in node.op.properties
+        return (node.op.kind != "control" and node.op.name not in ("dimension", "pick")
+                and "body" not in node.attributes and "by dtype" not in node.op.properties
                 and not {float16, bfloat16} & set(dtypes))
 
     def error(self) -> BaseException:

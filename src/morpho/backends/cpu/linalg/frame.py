@@ -1,4 +1,4 @@
-"""What the code of all matrix kernels shares: the operands of one matrix of the batch, and matrices in scratch memory."""
+"""What the code of all matrix kernels shares: the operands of a matrix of the batch, and matrices in scratch memory."""
 
 from __future__ import annotations
 
@@ -128,10 +128,10 @@ class Panel:
         with self.e.loop(0, rows) as loop:
             self.put_row(zeros, loop.index)
 
-    def identity(self, rows: int) -> None:
+    def identity(self, rows: int, columns: int) -> None:
         """Ones on the diagonal."""
         self.clear(rows)
-        with self.e.loop(0, rows) as loop:
+        with self.e.loop(0, min(rows, columns)) as loop:
             self.put(self.e.constant(1.0, self.element, 1), loop.index, loop.index)
 
     def exchange(self, one: Index, other: Index) -> None:

@@ -70,29 +70,34 @@ def reflect(f: Frame, target: Panel, vectors: Panel, k: Value, tau: Value, rows:
 
 
 def factorise(f: Frame, a: Panel, taus: Panel, rows: int, columns: int) -> None:
-    """R above the diagonal of a and on it, the reflections below."""
+    """R above the diagonal of a and on it, the reflections below. A column is scaled by a power of two while its
+    reflection is found: squares neither overflow nor lose digits, however small what is left of it."""
     e = f.e
     with e.loop(0, min(rows, columns)) as steps:
         k = steps.index
+        with e.loop(k, rows, carried=[f.number(0.0)]) as below:
+            below.next(e.maximum(below.values[0], e.absolute(a.get(below.index, k))))
+        factor, undo = power_of_two(f, below.values[0])
         with e.loop(k + 1, rows, carried=[f.number(0.0)]) as below:
-            x = a.get(below.index, k)
+            x = a.get(below.index, k) * factor
             below.next(e.fma(x, x, below.values[0]))
-        rest, alpha = below.values[0], a.get(k, k)
+        rest, alpha = below.values[0], a.get(k, k) * factor
         none = e.fcmp("oeq", rest, 0.0)
         beta = -e.copysign(e.square_root(e.fma(alpha, alpha, rest)), alpha)
         beta = e.select(none, alpha, beta)
         tau = e.select(none, f.number(0.0), (beta - alpha) / beta)
         whole = e.select(none, f.number(1.0), alpha - beta)
         with e.loop(k + 1, rows) as below:
-            a.put(a.get(below.index, k) / whole, below.index, k)
+            a.put(a.get(below.index, k) * factor / whole, below.index, k)
         taus.put(tau, 0, k)
         reflect(f, a, a, k, tau, rows, a.columns_after(k))
-        a.put(beta, k, k)
+        a.put(beta * undo, k, k)
 
 
-def form_q(f: Frame, q: Panel, a: Panel, taus: Panel, rows: int, steps: int) -> None:
-    """The product of the reflections, from the last one on."""
-    q.identity(rows)
+def form_q(f: Frame, q: Panel, a: Panel, taus: Panel, shape: tuple[int, int], steps: int) -> None:
+    """The first columns of the product of the reflections, from the last one on."""
+    rows, columns = shape
+    q.identity(rows, columns)
     with f.e.loop(0, steps) as loop:
         k = steps - 1 - loop.index
         reflect(f, q, a, k, taus.get(0, k), rows)
@@ -107,12 +112,10 @@ def qr(f: Frame) -> None:
     a.clear(rows)
     with e.loop(0, rows) as i, e.loop(0, columns) as j:
         a.put(f.load(0, i.index, j.index), i.index, j.index)
-    factor, undo = power_of_two(f, largest(f, a, rows))
-    scale(f, a, rows, factor)
     factorise(f, a, taus, rows, columns)
-    form_q(f, q, a, taus, rows, min(rows, columns))
+    form_q(f, q, a, taus, (rows, inner), min(rows, columns))
     with e.loop(0, rows) as i, e.loop(0, inner) as j:
         f.store(q.get(i.index, j.index), 1, i.index, j.index)
     with e.loop(0, inner) as i, e.loop(0, columns) as j:
-        value = a.get(i.index, j.index) * undo
+        value = a.get(i.index, j.index)
         f.store(e.select(e.icmp("sgt", i.index, j.index), 0.0, value), 2, i.index, j.index)

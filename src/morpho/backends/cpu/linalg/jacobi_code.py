@@ -51,27 +51,30 @@ def rotate(f: Frame, panel: Panel, p: Index, q: Index, turn: Rotation) -> None:
     panel.put_row(second, q)
 
 
-def sweeps(f: Frame, n: int, pair: Callable[[Value, Value, Panel], None]) -> None:
-    """Every pair p < q, until a sweep rotates none. `pair` marks the panel that it is given where it rotates."""
+def sweeps(f: Frame, n: int, one_round: Callable[[Value, Panel], None]) -> None:
+    """All rounds of a tournament, until a sweep rotates none: `one_round` marks the panel that it is given where it
+    does."""
     e, marks = f.e, f.panel(1, 1, "i64")
     with e.loop(0, MOST_SWEEPS) as loop:
         marks.put(e.constant(0, "i64", 1), 0)
-        _pairs(f, n, lambda p, q: pair(p, q, marks))
+        with e.loop(0, n - 1 + n % 2) as rounds:
+            one_round(rounds.index, marks)
         loop.step = e.select(e.icmp("ne", marks.get(0), 0), e.constant(1, "i64", 1), MOST_SWEEPS)
 
 
-def _pairs(f: Frame, n: int, pair: Callable[[Value, Value], None]) -> None:
-    """Every pair once, by the rounds of a tournament: those of a round have no row in common, so that the processor can
-    begin one before the last is over. In round r the last one plays r, and r + k plays r - k, around the others."""
-    e, others = f.e, n - 1 + n % 2  # one more where they are odd in number: who plays it does not play
-    around, first = e.constant(others, "i64", 1), int(n % 2)
-    with e.loop(0, others) as rounds, e.loop(first, (others + 1) // 2) as games:
-        one, other = rounds.index + games.index, rounds.index - games.index
+def games(f: Frame, n: int, number: Value, game: Callable[[Value, Value, Value], None]) -> None:
+    """The pairs p < q of a round, each with its number: they have no row in common, so that the processor can begin one
+    before the last is over. In round r the last row plays r, and r + k plays r - k, around the others; where rows are
+    odd in number, r does not play."""
+    e, others = f.e, n - 1 + n % 2
+    around = e.constant(others, "i64", 1)
+    with e.loop(n % 2, (others + 1) // 2) as loop:
+        one, other = number + loop.index, number - loop.index
         one = e.select(e.icmp("sge", one, around), one - around, one)
         other = e.select(e.icmp("slt", other, 0), other + around, other)
-        one = e.select(e.icmp("eq", games.index, 0), e.constant(n - 1, "i64", 1), one)
+        one = e.select(e.icmp("eq", loop.index, 0), e.constant(n - 1, "i64", 1), one)
         low, high = (e.select(e.icmp(order, one, other), one, other) for order in ("slt", "sgt"))
-        pair(low, high)
+        game(low, high, loop.index)
 
 
 def in_order(f: Frame, keys: Panel, n: int, predicate: str, others: list[Panel]) -> None:
@@ -125,25 +128,9 @@ def eigh(f: Frame) -> None:
     scale(f, a, n, factor)
     vectors = [f.panel(n, n)] if wanted else []
     for panel in vectors:
-        panel.identity(n)
+        panel.identity(n, n)
 
-    def pair(p: Value, q: Value, marks: Panel) -> None:
-        between, one, other = a.get(p, q), a.get(p, p), a.get(q, q)
-        limit = e.absolute(one * ROUNDING[f.element]) * e.absolute(other * ROUNDING[f.element])
-        with e.when(e.fcmp("ogt", between * between, limit)):
-            marks.put(e.constant(1, "i64", 1), 0)
-            turn = angle(f, one, other, between)
-            for panel in (a, *vectors):
-                rotate(f, panel, p, q, turn)
-            with e.loop(0, n) as loop:
-                a.put(a.get(p, loop.index), loop.index, p)
-                a.put(a.get(q, loop.index), loop.index, q)
-            a.put(e.fma(-turn.tangent, between, one), p, p)
-            a.put(e.fma(turn.tangent, between, other), q, q)
-            for place in ((p, q), (q, p)):
-                a.put(f.number(0.0), *place)
-
-    sweeps(f, n, pair)
+    _diagonalise(f, a, vectors, n)
     with e.loop(0, n) as loop:
         values.put(a.get(loop.index, loop.index) * undo, 0, loop.index)
     in_order(f, values, n, "olt", vectors)
@@ -154,6 +141,51 @@ def eigh(f: Frame) -> None:
         for panel in vectors:
             with e.loop(0, n) as j:
                 f.store(panel.get(j.index, i.index), 2, i.index, j.index)
+
+
+def _diagonalise(f: Frame, a: Panel, vectors: list[Panel], n: int) -> None:
+    """J' A J for all pairs of a round at once: rows are rotated, what came of it is turned over, and rows are rotated
+    again. So nothing is written element by element that is soon read as a row."""
+    e = f.e
+    lines = f.panel(5, n)  # of every pair: sine, tangent of half the angle, both new diagonal elements, if it turns
+
+    def find(p: Value, q: Value, game: Value, marks: Panel) -> None:
+        between, one, other = a.get(p, q), a.get(p, p), a.get(q, q)
+        limit = e.absolute(one * ROUNDING[f.element]) * e.absolute(other * ROUNDING[f.element])
+        turns = e.fcmp("ogt", between * between, limit)
+        lines.put(e.select(turns, f.number(1.0), 0.0), 4, game)
+        with e.when(turns):
+            marks.put(e.constant(1, "i64", 1), 0)
+            turn = angle(f, one, other, between)
+            found = (turn.sine, turn.half, e.fma(-turn.tangent, between, one), e.fma(turn.tangent, between, other))
+            for line, value in enumerate(found):
+                lines.put(value, line, game)
+
+    def rotate_rows(panels: list[Panel]) -> Callable[[Value, Value, Value], None]:
+        def game(p: Value, q: Value, number: Value) -> None:
+            with e.when(e.fcmp("une", lines.get(4, number), 0.0)):
+                for panel in panels:
+                    rotate(f, panel, p, q, Rotation(lines.get(0, number), lines.get(0, number), lines.get(1, number)))
+
+        return game
+
+    def settle(p: Value, q: Value, number: Value) -> None:
+        with e.when(e.fcmp("une", lines.get(4, number), 0.0)):
+            for value, place in ((lines.get(2, number), (p, p)), (lines.get(3, number), (q, q)),
+                                 (f.number(0.0), (p, q)), (f.number(0.0), (q, p))):
+                a.put(value, *place)
+
+    def one_round(number: Value, marks: Panel) -> None:
+        games(f, n, number, lambda p, q, game: find(p, q, game, marks))
+        games(f, n, number, rotate_rows([a, *vectors]))
+        with e.loop(1, n) as i, e.loop(0, i.index) as j:
+            one, other = a.get(i.index, j.index), a.get(j.index, i.index)
+            a.put(one, j.index, i.index)
+            a.put(other, i.index, j.index)
+        games(f, n, number, rotate_rows([a]))
+        games(f, n, number, settle)
+
+    sweeps(f, n, one_round)
 
 
 # -- singular values ---------------------------------------------------------------------------------------------------
@@ -181,7 +213,7 @@ def svd(f: Frame) -> None:
     scale(f, w, n, factor)
     vectors = [f.panel(n, n)] if wanted else []
     for panel in vectors:
-        panel.identity(n)
+        panel.identity(n, n)
     limit = max(4.0, tall**0.5) * ROUNDING[f.element]
 
     def pair(p: Value, q: Value, marks: Panel) -> None:
@@ -195,7 +227,7 @@ def svd(f: Frame) -> None:
             for panel in (w, *vectors):
                 rotate(f, panel, p, q, turn)
 
-    sweeps(f, n, pair)
+    sweeps(f, n, lambda number, marks: games(f, n, number, lambda p, q, _: pair(p, q, marks)))
     with e.loop(0, n) as loop:
         row = w.row(loop.index)
         square = dot(f, row, row)
@@ -244,7 +276,7 @@ def _complete(f: Frame, w: Panel, sizes: Panel, shape: tuple[int, int, int], lef
     with e.loop(0, n) as i, e.loop(0, tall) as j:
         a.put(w.get(i.index, j.index), j.index, i.index)
     factorise(f, a, taus, tall, n)
-    form_q(f, q, a, taus, tall, n)
+    form_q(f, q, a, taus, (tall, full), n)
     with e.loop(0, full) as column:
         known = e.select(e.icmp("slt", column.index, n), column.index, e.constant(n - 1, "i64", 1))
         has_own = e.icmp("slt", column.index, n) & e.fcmp("une", sizes.get(0, known), 0.0)

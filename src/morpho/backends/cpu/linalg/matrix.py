@@ -28,8 +28,8 @@ def pitch(columns: int) -> int:
 
 @dataclass(frozen=True)
 class MatrixKernel(Kernel):
-    """The operation `name` on matrices of `rows` x `columns`; of a solve these are the columns of the right side, 0 where
-    there are many. `options` say which of its forms; with `batched` several
+    """The operation `name` on matrices of `rows` x `columns`; of a solve these are the columns of the right side, 0
+    where there are many. `options` say which of its forms; with `batched` several
     matrices are computed at once, a vector's lane each, where they fit registers."""
 
     name: str
@@ -65,9 +65,9 @@ class MatrixKernel(Kernel):
 
     @property
     def scratch_bytes(self) -> int:
-        """Four matrices and four lines of numbers at most."""
+        """Four matrices and eight lines of numbers at most."""
         side = max(self.rows, self.columns)
-        return 0 if self.unrolled else (4 * side + 4) * pitch(side) * 8
+        return 0 if self.unrolled else (4 * side + 8) * pitch(side) * 8
 
     @property
     def record(self) -> Record:

@@ -169,10 +169,9 @@ def cholesky(f: Frame) -> None:
         upper.put_row(row, j)
         upper.put(root, j, j)
         with e.loop(j + 1, n) as rest:
-            i = rest.index
-            upper.put_row(add_multiple(e, -upper.get(j, i), row, upper.row(i)), i)
+            upper.put_row(add_multiple(e, -upper.get(j, rest.index), row, upper.row(rest.index)), rest.index)
     turned = "upper" not in f.kernel.options
-    with e.loop(0, n) as i, e.loop(0, n) as j:
-        value = upper.get(i.index, j.index)
-        value = e.select(e.icmp("sgt", i.index, j.index), 0.0, value)
-        f.store(value, 1, *((j.index, i.index) if turned else (i.index, j.index)))
+    with e.loop(0, n) as rows, e.loop(0, n) as columns:
+        i, c = rows.index, columns.index
+        value = e.select(e.icmp("sgt", i, c), 0.0, upper.get(i, c))
+        f.store(value, 1, *((c, i) if turned else (i, c)))

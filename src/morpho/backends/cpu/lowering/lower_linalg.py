@@ -11,6 +11,8 @@ from morpho.base.dtypes import float32, float64
 from morpho.ir.node import Node
 from morpho.program.view import View
 
+Sizes = tuple[Size, ...]
+
 
 class MatrixCall(NamedTuple):
     """A kernel and what to call it with."""
@@ -59,8 +61,8 @@ def lower_matrix(node: Node, places: Sequence[View]) -> MatrixCall:
     return MatrixCall(kernel, values, items, longest**2 * (longest + count))
 
 
-def _merged(batch: tuple[Size, ...], strides: list[tuple[Size, ...]]) -> tuple[tuple[Size, ...], list[tuple[Size, ...]]]:
-    """The axes of a batch as one where they lie as one in all operands: the number of a matrix then needs no division."""
+def _merged(batch: Sizes, strides: list[Sizes]) -> tuple[Sizes, list[Sizes]]:
+    """The axes of a batch as one where they lie as one in all operands: a matrix is then found without a division."""
     along = range(len(batch) - 1)
     if not batch or not all(own[axis] == own[axis + 1] * batch[axis + 1] for own in strides for axis in along):
         return batch, strides

@@ -1,0 +1,212 @@
+"""Small matrices in native code: backward errors on hard ones, the same bits for any batch, threads and ISA."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import morpho as mo
+from morpho.base.errors import CompileError, ValueFault
+from morpho.base.machine import machine
+
+L = mo.linalg
+Array = Any
+SIZES = (1, 2, 3, 6, 7, 8, 13, 32)
+ISAS = ("scalar", *{"x86_64": ("avx2",), "aarch64": ("neon",)}.get(machine().architecture, ()))
+
+
+def hilbert(n: int) -> Array:
+    return 1.0 / (np.arange(n)[:, None] + np.arange(n) + 1.0)
+
+
+def hard(n: int, rng: np.random.Generator) -> dict[str, Array]:
+    """Matrices on which careless factorisations lose digits."""
+    q, _ = np.linalg.qr(rng.normal(0, 1, (n, n)))
+    grades = 10.0 ** -np.linspace(0, 12, n)
+    low = rng.normal(0, 1, (n, max(1, n // 2)))
+    return {"hilbert": hilbert(n), "graded": grades[:, None] * rng.normal(0, 1, (n, n)) * grades,
+            "repeated": (q * np.repeat([1.0, 2.0], [n - n // 2, n // 2])) @ q.T,
+            "near singular": (q * np.append(np.ones(n - 1), 1e-13)) @ q.T, "deficient": low @ low.T,
+            "zero": np.zeros((n, n)), "huge": rng.normal(0, 1, (n, n)) * 1e30, "tiny": rng.normal(0, 1, (n, n)) * 1e-30,
+            "one": np.ones((n, n)), "diagonal": np.diag(np.arange(n, 0, -1.0)), "plain": rng.normal(0, 1, (n, n))}
+
+
+def stacked(n: int, dtype: str, rng: np.random.Generator) -> Array:
+    return np.stack(list(hard(n, rng).values())).astype(dtype)
+
+
+def within(error: Array, size: Array, dtype: str, times: float) -> None:
+    """Errors of matrices, as multiples of the rounding of their own size."""
+    error, size = (np.abs(x.astype("f8")).max((-1, -2)) for x in (error, size))
+    found = error / (np.maximum(size, 1e-300) * np.finfo(dtype).eps)
+    assert np.all(found <= times), found
+
+
+def orthonormal(columns: Array, dtype: str, times: float) -> None:
+    wide = columns.astype("f8")
+    within(np.swapaxes(wide, -1, -2) @ wide - np.eye(wide.shape[-1]), np.ones((1, 1)), dtype, times)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", SIZES)
+def test_factors_of_hard_matrices(n: int, dtype: str, rng: np.random.Generator) -> None:
+    a = stacked(n, dtype, rng)
+    wide = a.astype("f8")
+    run = mo.compile(lambda a: (*L.lu(a), *L.qr(a), *L.svd(a), L.svdvals(a)))
+    p, lower, upper, q, r, u, s, vh, again = (t.numpy() for t in run(mo.asarray(a)))
+    assert run.stats["host_steps"] == 0
+    within(p @ lower.astype("f8") @ upper - wide, wide, dtype, 4 * n)
+    assert np.all(np.abs(np.nan_to_num(lower)) <= 1) and np.all(np.tril(upper, -1) == 0)
+    orthonormal(q, dtype, 8 + 2 * n)
+    within(q.astype("f8") @ r - wide, wide, dtype, 8 + 2 * n)
+    for vectors in (u, np.swapaxes(vh, -1, -2)):
+        orthonormal(vectors, dtype, 8 + 2 * n)
+    within((u.astype("f8") * s[..., None, :]) @ vh - wide, wide, dtype, 16 + 4 * n)
+    assert np.array_equal(s, again) and np.all(s >= 0) and np.all(np.diff(s, axis=-1) <= 0)
+    within((s - np.linalg.svd(wide)[1])[..., None], s[..., None], dtype, 8 + 2 * n)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", SIZES)
+def test_eigenvalues_of_hard_matrices(n: int, dtype: str, rng: np.random.Generator) -> None:
+    a = stacked(n, dtype, rng)
+    a = ((a + np.swapaxes(a, -1, -2)) / 2).astype(dtype)
+    wide = a.astype("f8")
+    garbage = a + np.triu(np.full((n, n), 7, dtype), 1)  # the upper triangle is not looked at
+    run = mo.compile(lambda a: (*L.eigh(a), L.eigvalsh(a)))
+    values, vectors, again = (t.numpy() for t in run(mo.asarray(garbage)))
+    assert run.stats["host_steps"] == 0 and np.array_equal(values, again) and np.all(np.diff(values, axis=-1) >= 0)
+    orthonormal(vectors, dtype, 8 + 2 * n)
+    within(wide @ vectors - vectors.astype("f8") * values[..., None, :], wide, dtype, 16 + 4 * n)
+    within((values - np.linalg.eigvalsh(wide))[..., None], values[..., None], dtype, 8 + 2 * n)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", SIZES)
+def test_solves(n: int, dtype: str, rng: np.random.Generator) -> None:
+    a = rng.normal(0, 1, (5, n, n)).astype(dtype)
+    b = rng.normal(0, 1, (5, n, 11)).astype(dtype)
+    positive = (a @ np.swapaxes(a, -1, -2) + np.eye(n)).astype(dtype)
+    run = mo.compile(lambda a, b, c: (L.solve(a, b), L.solve(a, b[..., :2]), L.inv(a), L.det(a), *L.slogdet(a),
+                                      L.cholesky(c), L.cholesky(c, upper=True)))
+    x, few, inverse, det, sign, log, lower, upper = (t.numpy() for t in run(*map(mo.asarray, (a, b, positive))))
+    assert run.stats["host_steps"] == 0
+    wide = a.astype("f8")
+    size = np.abs(wide).max((-1, -2), keepdims=True) * np.abs(x).max((-1, -2), keepdims=True)
+    within(wide @ x - b, size, dtype, 4 * n)
+    assert np.array_equal(few, x[..., :2])  # one column more or less: in registers, or row by row
+    size = np.abs(wide).max((-1, -2), keepdims=True) * np.abs(inverse).max((-1, -2), keepdims=True)
+    within(wide @ inverse - np.eye(n), size, dtype, 4 * n)
+    condition = np.linalg.cond(wide)
+    np.testing.assert_array_less(np.abs(det / np.linalg.det(wide) - 1), 1e-15 + condition * n * np.finfo(dtype).eps)
+    assert np.array_equal(sign, np.sign(det))
+    np.testing.assert_allclose(log, np.log(np.abs(np.linalg.det(wide))), rtol=1e-3, atol=1e-3)
+    within(lower.astype("f8") @ np.swapaxes(lower, -1, -2) - positive, positive, dtype, 4 + n)
+    assert np.array_equal(upper, np.swapaxes(lower, -1, -2)) and np.all(np.triu(lower, 1) == 0)
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (32, 1), (1, 7), (31, 32), (9, 8)])
+def test_matrices_that_are_not_square(shape: tuple[int, int], rng: np.random.Generator) -> None:
+    a = rng.normal(0, 1, (3, *shape))
+    a[1, :, 0] = 0
+    a[2] = np.outer(a[2, :, 0], a[2, 0])
+    inner = min(shape)
+    for full in (False, True):
+        u, s, vh = (t.numpy() for t in L.svd(a, full_matrices=full))
+        q, r = (t.numpy() for t in L.qr(a, mode="complete" if full else "reduced"))
+        for vectors in (u, np.swapaxes(vh, -1, -2), q):
+            orthonormal(vectors, "float64", 40)
+        within((u[..., :inner] * s[..., None, :]) @ vh[..., :inner, :] - a, a, "float64", 100)
+        within(q @ r - a, a, "float64", 100)
+        assert np.all(np.tril(r, -1) == 0)
+
+
+def results(a: Array, run: Callable[..., Any]) -> bytes:
+    return b"".join(t.numpy().tobytes() for t in run(a))
+
+
+@pytest.mark.parametrize(("n", "dtype"), [(1, "float32"), (3, "float64"), (4, "float32"), (9, "float64")])
+def test_bits_depend_on_the_matrix_alone(n: int, dtype: str, rng: np.random.Generator) -> None:
+    """Not on the batch, the threads, the instruction set, or how it lies in memory."""
+    a = rng.normal(0, 1, (37, n, n)).astype(dtype)
+    a = (a @ np.swapaxes(a, -1, -2) + np.eye(n)).astype(dtype)
+
+    def every(a: mo.Tensor) -> tuple[mo.Tensor, ...]:
+        return (L.inv(a), L.det(a), *L.slogdet(a), L.cholesky(a), L.solve(a, a[..., :1]), *L.lu(a), *L.qr(a),
+                *L.svd(a), *L.eigh(a), L.solve_triangular(a, a[..., :2]))
+
+    wanted = [t.numpy() for t in mo.compile(every)(mo.asarray(a))]
+    for isa in ISAS:
+        for threads in (1, 2):
+            with mo.settings(isa=isa, threads=threads):
+                found = results(mo.asarray(a), mo.compile(every))
+                assert found == b"".join(t.tobytes() for t in wanted), (isa, threads)
+    single = mo.compile(every)
+    for number in (0, 36):
+        assert results(mo.asarray(a[number]), single) == b"".join(t[number].tobytes() for t in wanted)
+    turned = mo.asarray(np.asfortranarray(a.transpose(1, 2, 0)))  # other strides, two axes in a batch
+    moved = mo.compile(lambda t: every(mo.permute_dims(t, (2, 0, 1))[:36].reshape((4, 9, n, n))))
+    for got, want in zip(moved(turned), wanted, strict=True):
+        assert got.numpy().tobytes() == want[:36].tobytes()
+
+
+def test_what_cannot_be_factorised_is_an_error_at_its_line() -> None:
+    good, bad = mo.asarray([[2.0, 0.0], [0.0, 1.0]]), mo.asarray([[1.0, 2.0], [2.0, 4.0]])
+    for call, matrix, words in [(L.inv, bad, "singular"), (lambda a: L.solve(a, a), bad, "singular"),
+                                (L.cholesky, -good, "not positive definite"),
+                                (lambda a: L.solve_triangular(a, a), bad - bad, "singular"),
+                                (lambda a: L.eigh(a)[0], good * float("nan"), "did not converge"),
+                                (L.svdvals, good * float("inf"), "did not converge")]:
+        for count in (1, 20):
+            large = mo.kron(mo.eye(count // 2 + 1), matrix).realise()
+            with pytest.raises(ValueFault, match=rf"{words}.*test_linalg\.py"):
+                call(large).numpy()
+            compiled = mo.compile(call)
+            fine = mo.kron(mo.eye(count // 2 + 1), good).realise()
+            for _ in range(2):
+                compiled(fine)
+            with pytest.raises(ValueFault, match=rf"{words}.*test_linalg\.py"):
+                compiled(large)
+            assert compiled.native_calls == 2 and compiled.stats["host_steps"] == 0
+    assert L.det(bad).item() == 0 and L.slogdet(bad).logabsdet.item() == -np.inf
+
+
+def test_a_bad_matrix_anywhere_in_a_batch_is_found(rng: np.random.Generator) -> None:
+    for place in (0, 7, 100):
+        a = rng.normal(0, 1, (101, 3, 3))
+        a[place] = 0
+        with pytest.raises(ValueFault, match="singular"):
+            L.inv(a).numpy()
+
+
+def test_numbers_that_are_none_go_through(rng: np.random.Generator) -> None:
+    for n in (3, 9):
+        a = rng.normal(0, 1, (n, n))
+        a[0, 0] = np.nan
+        for found in (L.inv(a), L.det(a), L.qr(a).R):
+            assert np.isnan(found.numpy()).any()
+
+
+def test_larger_ones_are_lapack_s_and_small_ones_whole(rng: np.random.Generator) -> None:
+    for n, steps in ((32, 0), (33, 1)):
+        a = mo.asarray(rng.normal(0, 1, (n, n)))
+        run = mo.compile(L.inv)
+        run(a), run(a)
+        assert run.stats["host_steps"] == steps and run.native_calls == 1
+    whole = mo.compile(L.inv, whole=True)
+    assert np.allclose(whole(mo.eye(3)).numpy(), np.eye(3))
+    with pytest.raises(CompileError, match="inv runs on the host"):
+        whole(mo.eye(33))
+
+
+def test_any_batch_at_any_size() -> None:
+    n = mo.Dim("n", 0, 64)
+    run = mo.compile(lambda a, b: (L.solve(a, b), L.det(a)), dynamic={"a": {0: n}, "b": {0: n}})
+    for count in (0, 1, 5, 64):
+        a, b = np.broadcast_to(2 * np.eye(4), (count, 4, 4)).copy(), np.ones((count, 4, 3))
+        x, det = run(mo.asarray(a), mo.asarray(b))
+        assert np.array_equal(x.numpy(), b / 2) and np.array_equal(det.numpy(), np.full(count, 16.0))
+    assert run.stats["recompiles"] == 0
