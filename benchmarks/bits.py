@@ -81,6 +81,7 @@ def other_programs() -> Iterator[tuple[str, Any]]:
         yield f"half chain/{dtype}", ((a * 3 + a) * a - a).astype("float64")
         yield f"sum/{dtype}", mo.sum(a, axis=1).astype("float64")
     yield from attention_programs(numbers)
+    yield from matrix_programs(numbers)
     yield "long sum", mo.sum(mo.reshape(matrix, (-1,))[:600_001] * 1.5)
     for source, target in (("float32", "int8"), ("float64", "uint32"), ("float32", "bfloat16"), ("float64", "float16")):
         yield f"cast {source} {target}", mo.asarray(floats(1003, source, 9)).astype(target).astype("float64")
@@ -100,6 +101,21 @@ def attention_programs(numbers: np.ndarray) -> Iterator[tuple[str, Any]]:
                 whole = mo.attention(*given[:at], x, *given[at + 1:], window=90, offset=60)
                 return (whole * whole).sum()
             yield f"attention slope of {name}/{dtype}", mo.grad(loss)((q, k, v)[at]).astype("float64")
+
+
+def matrix_programs(numbers: np.ndarray) -> Iterator[tuple[str, Any]]:
+    """Factorisations of small matrices: in registers, and row by row."""
+    for dtype in ("float32", "float64"):
+        for n in (3, 6, 19):
+            a = mo.asarray(numbers[:21 * n * n].reshape(21, n, n)).astype(dtype) + 4 * mo.eye(n, dtype=dtype)
+            found = {"inv": mo.linalg.inv(a), "solve": mo.linalg.solve(a, a[:, :, ::-1]), "det": mo.linalg.det(a),
+                     "lu": mo.concat(mo.linalg.lu(a), axis=-1), "qr": mo.concat(mo.linalg.qr(a), axis=-1),
+                     "cholesky": mo.linalg.cholesky(a @ a.mT + mo.eye(n, dtype=dtype)),
+                     "slogdet": mo.linalg.slogdet(a).logabsdet}
+            for name, values in (("svd", mo.linalg.svd(a)), ("eigh", mo.linalg.eigh(a))):
+                found[name] = mo.concat([mo.reshape(part, (-1,)) for part in values])
+            for name, value in found.items():
+                yield f"{name} {n}/{dtype}", value
 
 
 def digests(isa: str) -> dict[str, str]:

@@ -82,7 +82,7 @@ def test_calls_are_counted() -> None:
     assert set(calls.count(made["core/function sort"]).values()) == {0}
     on_host, x = mo.compile(lambda x: mo.linalg.pinv(x) + 1), mo.ones((3, 2))
     found = calls.count(lambda: (lambda: on_host(x), (on_host,)))
-    assert found["python_calls"] == found["host_steps"] == calls.CALLS
+    assert found["python_calls"] == 0 and found["host_steps"] == calls.CALLS  # a step of the native program
 
 
 def test_loops_are_found_in_text_and_in_machine_code() -> None:

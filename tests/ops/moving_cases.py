@@ -104,7 +104,7 @@ def _moves() -> list[Shaped]:
         Shaped("part", "imaginary", (complex64, complex128), lambda d, n: [((n, 5), d)], lambda x: part(x, 1)),
         Shaped("as_real", "rows", (complex64, complex128), lambda d, n: [((n, 5), d)], as_real),
         Shaped("as_complex", "columns", (float32, float64), lambda d, n: [((3, n, 2), d)],
-               lambda x: as_complex(build("copy", x))),
+               lambda x: as_complex(build("copy", x)), gradient=False),
         Shaped("part", "of a view", (complex64, complex128), lambda d, n: [((4, n, 3), d)],
                lambda x: part(build("reshape", build("permute", x, axes=(1, 0, 2)), shape=(x.shape[1], 12)), 0)),
         Shaped("checkpoint", "one of two", MOVED, lambda d, n: [((3, n), d), ((n,), d)],

@@ -14,6 +14,7 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.op import Cost, Spec
 from morpho.ir.views import is_view, maker_of
+from morpho.ops.control import bodies_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ def node_cost(node: Node) -> Cost:
     """Operations of one node, and each input read and output written once; views and leaves are free."""
     if node.op.kind == "source" or is_view(node):
         return Cost(0, 0)
+    if node.op.kind == "control":
+        return _control_cost(node)
     moved = _bytes_read(node) + sum(spec_bytes(spec) for spec in node.outputs)
     if "body" in node.attributes:
         inner = sum(node_flops(part) for part in node["body"].graph.nodes)
@@ -45,6 +48,15 @@ def node_cost(node: Node) -> Cost:
             inner += _product_flops(node["shape"], node.inputs, bool(node["windows"]))
         return Cost(inner, moved)
     return Cost(node_flops(node), moved)
+
+
+def _control_cost(node: Node) -> Cost:
+    """A turn of a loop as often as it runs, once where nobody knows; of branches the dearest."""
+    costs = [graph_cost(body.graph) for body in bodies_of(node)]
+    if node.op.name == "switch":
+        return max(costs, key=lambda cost: (cost.flops, cost.bytes))
+    turns = upper(node["length"]) if node.op.name == "scan" else 1
+    return Cost(turns * sum(cost.flops for cost in costs), turns * sum(cost.bytes for cost in costs))
 
 
 def _bytes_read(node: Node) -> int:

@@ -185,7 +185,7 @@ def optimise(graph: Graph, level: int, passes_off: str = "", keep_texts: bool = 
         if keep_texts:
             report.texts["traced"] = to_text(graph)
         graph = run("complex", graph)
-    if level > 1 and ROLL not in context.off:
+    if level > 1 and ROLL not in context.off and budget is None:  # a loop is computed again as a whole
         graph, report.rolled = roll(graph)
     graph = optimise_bodies(graph, lambda body: optimise(body, level, passes_off)[0],
                             _unfused if level > 1 and not context.off & {"fuse", REGISTERS} else None)

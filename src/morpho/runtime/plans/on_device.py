@@ -16,6 +16,8 @@ from morpho.base import settings
 from morpho.base.dims import evaluate
 from morpho.ir.graph import Graph
 from morpho.ir.op import changes as registry_changes
+from morpho.ops.order import unmarked
+from morpho.passes.pipeline import MARKS
 from morpho.runtime.code_cache.cache import BoundedCache
 from morpho.runtime.memory.buffer import Buffer, allocate
 from morpho.runtime.memory.device_memory import DeviceMemory, allocate_on, part
@@ -39,7 +41,8 @@ def executable(graph: Graph, device: str) -> Executable:
     backend = backend_of(device)
 
     def make() -> tuple[Graph, Executable]:
-        return graph, backend.load(backend.compile(backend.lower(graph)))  # the graph is held: its identity is the key
+        plain = unmarked(graph, MARKS)[0] if any(node.op.name in MARKS for node in graph.nodes) else graph
+        return graph, backend.load(backend.compile(backend.lower(plain)))  # the graph is held: its identity is the key
 
     key = (tuple(node.serial for node in graph.outputs), device, id(backend), settings.get().level, registry_changes())
     return _executables.get_or_create(key, make, lambda made: 2048 * (1 + len(made[0].nodes)))[1]
