@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 import morpho as mo
+from morpho.ops.algebra import constant_like
 from morpho.tensor import eager
+from morpho.tensor.autodiff.gradient import pull_back
+from morpho.tensor.core import Tensor
 
 
 def often(function: Any, *values: Any) -> list[Any]:
@@ -111,3 +114,16 @@ def test_numbers() -> None:
         one = outcome(lambda value=value: mo.asarray(value), quiet=True)
         assert one == outcome(lambda value=value: mo.asarray(value), quiet=False)
     assert mo.asarray(-0.0).item() == 0.0 and np.signbit(mo.asarray(-0.0).numpy())
+
+
+def test_single_operations_become_nodes_of_the_tensors_they_were_written_with() -> None:
+    """A pull-back with respect to x reaches it through every operation on x, those without a node of their own too."""
+    x = mo.asarray(np.linspace(0.1, 1.3, 7, dtype=np.float32), copy=True)
+    for _ in range(5):
+        mo.exp(x).numpy(), (x * x).numpy()
+    value = (mo.exp(x) + x * x).sum()
+    found = pull_back([value.node], [constant_like(value.node, 1)], [x.node])
+    np.testing.assert_allclose(Tensor.of_node(found[0]).numpy(), np.exp(x.numpy()) + 2 * x.numpy(), rtol=1e-6)
+    late = x * 3.0
+    x += 1.0  # the operation keeps the value it was written with
+    np.testing.assert_allclose(late.numpy(), 3 * np.linspace(0.1, 1.3, 7, dtype=np.float32), rtol=1e-6)

@@ -12,6 +12,7 @@ import ctypes
 import struct
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 from morpho.backends.cpu.driver.layout import pack_record
 from morpho.base import settings
@@ -77,15 +78,21 @@ class Pending:
             if len(operand) == 2:
                 found.append(of_number(*operand))
                 continue
-            _, (storage, layout, record) = operand[:2]
+            _, (storage, layout, record), _ = operand
             made = object.__new__(kind)
             made._node, made._record, made._storage, made._layout, made._track = None, record, storage, layout, None
             found.append(made)
         return found
 
     def node(self) -> Node:
-        """The operation as a node."""
-        return self.build(*self.arguments(lambda value, dtype: value)).node  # type: ignore[no-any-return]
+        """The operation as a node, on the leaves of the tensors it was written with where they have their values still:
+        a gradient with respect to one of those passes through it."""
+        made = self.arguments(lambda value, dtype: value)
+        for place, operand in enumerate(self.operands):
+            tensor = operand[2]() if len(operand) == 3 else None
+            if tensor is not None and tensor._layout is operand[1][1]:
+                made[place] = tensor
+        return self.build(*made).node  # type: ignore[no-any-return]
 
     def run(self) -> Any:
         """The value, as a tensor."""
@@ -102,7 +109,7 @@ def pending(name: str, build: Callable[..., Any], x: Any, other: Any = None) -> 
         return None
     _, shape, strides, dtype, _ = own[1]
     key: Any = (name, shape, strides, dtype)
-    operands: tuple[Any, ...] = ((type(x), own, True),)
+    operands: tuple[Any, ...] = ((type(x), own, ref(x)),)
     if other is None:
         pass
     elif type(other) is type(x):
@@ -110,7 +117,7 @@ def pending(name: str, build: Callable[..., Any], x: Any, other: Any = None) -> 
         if beside is None:
             return None
         key = (*key, *beside[1][1:4])
-        operands = (*operands, (type(x), beside, True))
+        operands = (*operands, (type(x), beside, ref(other)))
     else:
         if not _fits(other, dtype):
             return None
