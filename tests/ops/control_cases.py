@@ -9,8 +9,8 @@ from morpho.base.dtypes import bool_, float32, float64, int64
 from morpho.ir.body import Body, parameter
 from morpho.ir.node import Node, build, make
 from morpho.ir.op import Spec
-from morpho.ops import control
 from morpho.ops.algebra import add, cast, constant, expand, mul, reshape
+from morpho.ops.control import records as control
 
 NUMBERS = of_kinds("iuf")
 

@@ -9,7 +9,7 @@ from shaped_case import NUMBERS, Array, Shaped, Specs, draw_calm, one_matrix
 
 from morpho.base.dtypes import DType, complex64, complex128, float32, float64, int32
 from morpho.ir.node import Node, build
-from morpho.ops.fourier import dft
+from morpho.ops.complex.fourier import dft
 
 
 def _square(dtype: DType, n: Any) -> Specs:

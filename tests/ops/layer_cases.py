@@ -24,7 +24,7 @@ from morpho.base.dtypes import (
     uint8,
 )
 from morpho.ir.node import Node, build
-from morpho.ops.contract import transpose
+from morpho.ops.reductions.contract import transpose
 from morpho.ops.sources import pick
 
 

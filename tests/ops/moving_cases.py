@@ -10,7 +10,7 @@ from shaped_case import FLOATS, NUMBERS, SOME, Array, Shaped, draw_calm, one_mat
 from morpho.base.dtypes import ALL, DType, bfloat16, bool_, complex64, complex128, float32, float64, int32, int64
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import expand
-from morpho.ops.complex_parts import as_complex, as_real, part
+from morpho.ops.complex.parts import as_complex, as_real, part
 from morpho.ops.order import mark
 
 MOVED = (*SOME, complex64, complex128)

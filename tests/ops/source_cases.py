@@ -11,8 +11,8 @@ from morpho.base.dims import Dim
 from morpho.base.dtypes import ALL, float32, float64, int32, int64
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import expand, zeros_like
-from morpho.ops.contract import transpose
 from morpho.ops.identity import Derivative, custom
+from morpho.ops.reductions.contract import transpose
 
 
 def _sources() -> list[Shaped]:

@@ -14,7 +14,7 @@ from morpho.base.dtypes import bool_, complex128, float64
 from morpho.ir.node import Node
 from morpho.ir.op import REGISTRY, NoGradient
 from morpho.ops.algebra import add, conj, constant_like, mul, zeros_like
-from morpho.ops.contract import transpose
+from morpho.ops.reductions.contract import transpose
 from morpho.tensor.autodiff.forward import push_forward
 from morpho.tensor.autodiff.gradient import pull_back
 

@@ -14,7 +14,7 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.op import Cost, Spec
 from morpho.ir.views import is_view, maker_of
-from morpho.ops.control import bodies_of
+from morpho.ops.control.records import bodies_of
 
 
 @dataclass(frozen=True, slots=True)

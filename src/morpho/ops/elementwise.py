@@ -16,7 +16,7 @@ from morpho.ir.op import ONE, THREE, TWO, Arity, Attributes, Gradient, Infer, No
 from morpho.ir.views import literal
 from morpho.ops import special
 from morpho.ops.algebra import add, cast, conj, constant_like, div, mul, neg, sub, where, zeros_like
-from morpho.ops.complex_gradients import absolute_rule, holomorphic, real_as, sign_rule
+from morpho.ops.complex.gradients import absolute_rule, holomorphic, real_as, sign_rule
 
 _STEP = NoGradient("piecewise constant")
 _WHOLE = NoGradient("defined on integers or booleans")

@@ -9,7 +9,7 @@ import numpy as np
 
 from morpho.base.dtypes import DType, int64
 from morpho.base.errors import DTypeError, ShapeError, fail
-from morpho.ir.node import Node, make
+from morpho.ir.node import Node, build, make
 from morpho.ir.op import (
     ONE,
     TWO,
@@ -25,7 +25,7 @@ from morpho.ir.op import (
     Spec,
     register,
 )
-from morpho.ops import host_gradients as rules
+from morpho.ops.algebra import zeros_like
 from morpho.ops.batching import Rows, along_axis
 
 
@@ -99,8 +99,21 @@ def _batch_searchsorted(node: Node, inputs: Sequence[Node], batched: Sequence[bo
     return make(node.op, rows.all(inputs, batched), attributes)
 
 
+def _order_of(node: Node) -> Node:
+    return build("argsort", node.inputs[0], axis=node["axis"], descending=node["descending"], stable=node["stable"])
+
+
+def _sort_rule(node: Node, ct: Node) -> list[Node]:
+    return [build("scatter", zeros_like(node.inputs[0]), _order_of(node), ct, axis=node["axis"], mode="set")]
+
+
+def _sort_forward(node: Node, tangents: Sequence[Node | None], push: Any) -> list[Node]:
+    assert tangents[0] is not None
+    return [build("gather", tangents[0], _order_of(node), axis=node["axis"])]
+
+
 _ordered("argsort", _real_line("argsort", int64), NoGradient("the result is indices"), _reference_argsort,
          batch=along_axis)
-_ordered("sort", _real_line("sort"), rules.sort_rule, _reference_sort, batch=along_axis, jvp=rules.sort_forward)
+_ordered("sort", _real_line("sort"), _sort_rule, _reference_sort, batch=along_axis, jvp=_sort_forward)
 _ordered("searchsorted", _infer_searchsorted, NoGradient("the result is indices"), _reference_searchsorted, arity=TWO,
       batch=_batch_searchsorted)

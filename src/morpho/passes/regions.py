@@ -7,7 +7,7 @@ from collections.abc import Callable
 from morpho.ir.body import Body
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node, make, rebuild
-from morpho.ops.control import bodies_of, with_bodies
+from morpho.ops.control.records import bodies_of, with_bodies
 from morpho.ops.sources import pick
 from morpho.passes.register_loops import fits_registers
 

@@ -11,7 +11,7 @@ from morpho.base.dims import product
 from morpho.ir.body import Body
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
-from morpho.ops.control import bodies_of
+from morpho.ops.control.records import bodies_of
 from morpho.passes.fusion.candidates import NATIVE
 
 SCALARS_PER_STEP = 160  # that cost as much as a step

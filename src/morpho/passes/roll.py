@@ -21,8 +21,8 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, make, rebuild
 from morpho.ir.op import Spec
 from morpho.ir.views import look_through
-from morpho.ops import control
 from morpho.ops.algebra import add, cast, constant, mul, permute, reshape, zeros_like
+from morpho.ops.control import records as control
 
 LEAST_TURNS = 8
 LEAST_NODES = 64  # of a program that is looked through

@@ -10,8 +10,8 @@ import math
 from morpho.base.dims import product
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, conj, permute
-from morpho.ops.complex_parts import COMPLEX_OF
-from morpho.ops.fourier import dft, is_long, radices
+from morpho.ops.complex.fourier import dft, is_long, radices
+from morpho.ops.complex.parts import COMPLEX_OF
 
 LEAST_CONVOLVED = 64  # length of a real signal from which the convolution of its halves is shorter
 NARROW = 4  # columns; so few are transformed as rows

@@ -18,9 +18,9 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build, in_place_of, make, rebuild, toposort
 from morpho.ir.op import Spec
 from morpho.ir.views import literal, root_of
-from morpho.ops import control
 from morpho.ops.algebra import cast, constant, expand, neg, permute, reshape, zeros_like
-from morpho.ops.complex_parts import REAL_OF, as_complex, as_real, part
+from morpho.ops.complex.parts import REAL_OF, as_complex, as_real, part
+from morpho.ops.control import records as control
 from morpho.ops.order import NUMBERS
 from morpho.passes.complex import arithmetic as a
 from morpho.passes.complex import exponential as e

@@ -15,7 +15,7 @@ from morpho.cost.estimate import spec_bytes
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.views import is_view, look_through, maker_of, root_of
-from morpho.ops.control import bodies_of
+from morpho.ops.control.records import bodies_of
 from morpho.passes.fusion.epilogue import PRODUCTS
 from morpho.passes.memory.arena import aligned
 from morpho.passes.remat.bodies import is_product, outside

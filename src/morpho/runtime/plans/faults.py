@@ -12,7 +12,7 @@ from morpho.backends.cpu.codegen.kernel_abi import FAULT_ENDLESS, FAULT_INDEFINI
 from morpho.base.errors import MorphoError, ValueFault, fail
 from morpho.ir.node import Node, toposort
 from morpho.ir.op import REGISTRY
-from morpho.ops.control import bodies_of
+from morpho.ops.control.records import bodies_of
 from morpho.ops.index import out_of_range
 from morpho.program.program import HostStep, Step
 

@@ -12,8 +12,8 @@ from morpho.ir.graph import Graph
 from morpho.ir.node import Node, build
 from morpho.ir.op import JOINT, NoGradient
 from morpho.ir.views import literal
-from morpho.ops import control
 from morpho.ops.algebra import add, constant, constant_like, expand, zeros_like
+from morpho.ops.control import records as control
 from morpho.passes.canonical import inline_without_gradient
 from morpho.tensor.autodiff.arguments import Inputs, matching, positions_among, wanted_positions
 from morpho.tensor.autodiff.regions import Regions

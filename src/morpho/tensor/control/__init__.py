@@ -1,1 +1,1 @@
-"""Loops and branches of compiled programs: functions of the user's traced into bodies (`ops/control.py`)."""
+"""Loops and branches of compiled programs: functions of the user's traced into bodies (`ops/control/records.py`)."""

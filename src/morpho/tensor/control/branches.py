@@ -12,8 +12,8 @@ from morpho.base.dtypes import bool_, int64
 from morpho.base.errors import ArgumentError, fail
 from morpho.base.trees import unflatten
 from morpho.ir.node import Node, make
-from morpho.ops import control
 from morpho.ops.algebra import cast
+from morpho.ops.control import records as control
 from morpho.tensor.control.body_trace import Traced, check_tensors, closed, leaves_of, trace
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor

@@ -13,8 +13,8 @@ from morpho.base.trees import LEAF, unflatten
 from morpho.ir.body import Body, cut_out
 from morpho.ir.node import Node, make
 from morpho.ir.op import Spec
-from morpho.ops import control
 from morpho.ops.algebra import add, cast, constant
+from morpho.ops.control import records as control
 from morpho.tensor.control.body_trace import Traced, check_tensors, closed, leaves_of, trace
 from morpho.tensor.convert import asarray
 from morpho.tensor.core import Tensor

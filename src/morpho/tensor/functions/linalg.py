@@ -18,8 +18,8 @@ from morpho.base.shapes import as_integer, broadcast, normalise_axes
 from morpho.ir.node import Node, build
 from morpho.ops.algebra import cast, expand, reshape, size_value, sub
 from morpho.ops.algebra import mul as multiply
+from morpho.ops.linalg.triangular import permutation
 from morpho.ops.sources import pick
-from morpho.ops.triangular import permutation
 from morpho.tensor.core import Tensor
 from morpho.tensor.functions import elementwise as ew
 from morpho.tensor.functions import reduce

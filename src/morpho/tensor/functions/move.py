@@ -25,7 +25,7 @@ from morpho.base.shapes import (
 )
 from morpho.ir.node import Node, build
 from morpho.ops import algebra
-from morpho.ops.scan import flip as flip_node
+from morpho.ops.reductions.scan import flip as flip_node
 from morpho.tensor.autodiff.grad_mode import tracing
 from morpho.tensor.convert import asarray, borrowed
 from morpho.tensor.core import Tensor

@@ -84,7 +84,7 @@ class State:
     (1.0, 2.0, 2)
     """
 
-    # `_held` and the words are read and written by compiled code; see backends/cpu/driver/state_code.py.
+    # `_held` and the words are read and written by compiled code; see backends/cpu/driver/entry/state_code.py.
     __slots__ = ("__weakref__", "_held", "_waiting", "_words", "lock", "number")
 
     def __init__(self, value: Any, filled: bool = True) -> None:

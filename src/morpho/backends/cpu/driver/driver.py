@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from morpho.backends.cpu.driver.abi import Distances, Function
 from morpho.backends.cpu.driver.control_code import control, run_control, set_turn, settle
-from morpho.backends.cpu.driver.entry_code import elsewhere, entry, try_tables
+from morpho.backends.cpu.driver.entry.entry_code import elsewhere, entry, try_tables
+from morpho.backends.cpu.driver.entry.serve_code import serve
+from morpho.backends.cpu.driver.entry.target_code import deliver
 from morpho.backends.cpu.driver.run_code import evaluate, launch_piece, run, run_launch, run_step
-from morpho.backends.cpu.driver.serve_code import serve
-from morpho.backends.cpu.driver.target_code import deliver
 from morpho.backends.cpu.driver.thread_code import thread_functions
 
 FUNCTIONS = ("entry", "run", "evaluate", "worker")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from morpho.base.dtypes import DType, float32
-from morpho.ops.fourier import radices
+from morpho.ops.complex.fourier import radices
 
 LEAST_ROUND = 128  # of the transforms that Bluestein's way is made of
 

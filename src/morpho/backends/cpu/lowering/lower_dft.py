@@ -10,8 +10,8 @@ from morpho.backends.cpu.fft.fft_plan import fits_rows, round_length, wide_lanes
 from morpho.base.dims import Size, product
 from morpho.base.target import Target
 from morpho.ir.node import Node
-from morpho.ops.complex_parts import REAL_OF
-from morpho.ops.fourier import radices
+from morpho.ops.complex.fourier import radices
+from morpho.ops.complex.parts import REAL_OF
 
 
 class DftCall(NamedTuple):

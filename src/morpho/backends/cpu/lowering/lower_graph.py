@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection
 from morpho.backends.cpu.loops.loop_spec import LoopCall
 from morpho.backends.cpu.loops.sequential.scan import ScanKernel
 from morpho.backends.cpu.lowering.builder import operations
+from morpho.backends.cpu.lowering.control.lower_control import lower_control
 from morpho.backends.cpu.lowering.destinations import DestinationLowering
 from morpho.backends.cpu.lowering.lower_attention import lower_attention, lower_attention_backward
-from morpho.backends.cpu.lowering.lower_control import lower_control
 from morpho.backends.cpu.lowering.lower_dft import lower_dft
 from morpho.backends.cpu.lowering.lower_group import lower_body
 from morpho.backends.cpu.lowering.lower_linalg import is_small, lower_matrix

@@ -15,14 +15,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from morpho.backends.cpu.loops.sequential.register_loop import Carry, RegisterLoop, Store
-from morpho.backends.cpu.lowering.scalarise import Scalars, offsets_of
+from morpho.backends.cpu.lowering.control.scalarise import Scalars, offsets_of
 from morpho.base.dims import Shape, Size, product
 from morpho.base.dtypes import DType
 from morpho.ir.body import Body
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.views import is_view, look_through
-from morpho.ops.control import COUNTER, parts
+from morpho.ops.control.records import COUNTER, parts
 from morpho.program.plan_memory import written
 from morpho.program.program import AnyStep, Control, Cursor, HostStep, Program, Step
 from morpho.program.view import View

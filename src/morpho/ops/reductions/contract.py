@@ -15,7 +15,7 @@ from morpho.ir.op import TWO, Attributes, NoGradient, Op, Spec, register
 from morpho.ops import special
 from morpho.ops.algebra import permute, reshape
 from morpho.ops.batching import Rows, elementwise
-from morpho.ops.complex_gradients import holomorphic
+from morpho.ops.complex.gradients import holomorphic
 
 
 def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Spec:

@@ -32,10 +32,10 @@ from morpho.ir.op import (
     Spec,
     register,
 )
-from morpho.ops import host_gradients as rules
 from morpho.ops.algebra import reshape
 from morpho.ops.batching import Rows, elementwise
-from morpho.ops.complex_parts import COMPLEX_OF, REAL_OF
+from morpho.ops.complex.parts import COMPLEX_OF, REAL_OF
+from morpho.ops.linalg import gradients as rules
 
 SMALL = "fixed order up to 32 x 32, NumPy above"
 QUIET = frozenset({"quiet"})  # the reference keeps NumPy's warnings to itself

@@ -14,9 +14,9 @@ from morpho.ir.node import Node, build
 from morpho.ir.op import ONE, TWO, Attributes, Op, Spec, register
 from morpho.ops.algebra import add, expand, mul, neg, reshape
 from morpho.ops.batching import elementwise
-from morpho.ops.complex_parts import COMPLEX_OF
-from morpho.ops.host import JOINT_GRADIENT, QUIET, SMALL
-from morpho.ops.host_gradients import Cotangents, adjoint, ones_where
+from morpho.ops.complex.parts import COMPLEX_OF
+from morpho.ops.linalg.gradients import Cotangents, adjoint, ones_where
+from morpho.ops.linalg.lapack import JOINT_GRADIENT, QUIET, SMALL
 from morpho.ops.sources import pick
 
 

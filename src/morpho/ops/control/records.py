@@ -24,7 +24,7 @@ from morpho.ir.body import Body, parameter
 from morpho.ir.node import Node, make
 from morpho.ir.op import ANY, JOINT, Attributes, NoGradient, Op, Spec, register
 from morpho.ops.algebra import add, constant_like, zeros_like
-from morpho.ops.control_transforms import batch_scan, batch_switch, batch_while, jvp_scan, jvp_switch, jvp_while
+from morpho.ops.control.transforms import batch_scan, batch_switch, batch_while, jvp_scan, jvp_switch, jvp_while
 from morpho.ops.sources import pick
 
 COUNTER = Spec((), int64)  # of a turn's number

@@ -14,7 +14,7 @@ from morpho.ir.node import Node, build
 from morpho.ir.op import ONE, Attributes, Forward, Gradient, Infer, Op, Spec, register
 from morpho.ops.algebra import add, cast, constant_like, div, mul, neg, sub, where, zeros_like
 from morpho.ops.batching import along_axis
-from morpho.ops.complex_gradients import holomorphic
+from morpho.ops.complex.gradients import holomorphic
 
 CHAIN = "one chain, index ascending"
 

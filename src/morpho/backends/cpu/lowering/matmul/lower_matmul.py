@@ -16,8 +16,8 @@ from morpho.backends.cpu.gemm.prologue import LEFT
 from morpho.backends.cpu.loops.loop_spec import LoopCall
 from morpho.backends.cpu.lowering.builder import operations, reads_first
 from morpho.backends.cpu.lowering.lower_group import lower_body, lower_copy
-from morpho.backends.cpu.lowering.matmul_dispatch import MatmulRequest, choose_conv, choose_matmul
-from morpho.backends.cpu.lowering.operand_facts import OperandFacts
+from morpho.backends.cpu.lowering.matmul.matmul_dispatch import MatmulRequest, choose_conv, choose_matmul
+from morpho.backends.cpu.lowering.matmul.operand_facts import OperandFacts
 from morpho.base.dims import upper
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import DispatchThresholds

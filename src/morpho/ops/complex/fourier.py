@@ -14,9 +14,9 @@ import numpy as np
 from morpho.base.errors import DTypeError, ValueFault, fail
 from morpho.ir.node import Node, make
 from morpho.ir.op import ONE, Attributes, NoGradient, Op, Spec, register
-from morpho.ops import host_gradients as rules
 from morpho.ops.batching import along_axes, along_axis
-from morpho.ops.complex_parts import COMPLEX_OF, REAL_OF
+from morpho.ops.complex.fourier_gradients import fft_rule
+from morpho.ops.complex.parts import COMPLEX_OF, REAL_OF
 
 PRIMES = (13, 11, 7, 5, 3)  # whose transforms are written out; lengths with others go by Bluestein
 LONG = 16  # butterflies of a pass from which lanes run along a row
@@ -75,7 +75,7 @@ def _reference_fft(attributes: Attributes, x: Any) -> Any:
 
 
 # Where a length is known only when a function runs, NumPy computes it.
-FFT = register(Op("fft", "contract", _infer_fft, rules.fft_rule, _reference_fft, 40, "passes of `dft`", arity=ONE,
+FFT = register(Op("fft", "contract", _infer_fft, fft_rule, _reference_fft, 40, "passes of `dft`", arity=ONE,
                   batch=along_axes, jvp=lambda node, tangents, push: [make(node.op, tangents, node.attributes)]))
 
 

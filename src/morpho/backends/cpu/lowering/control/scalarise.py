@@ -19,7 +19,7 @@ from morpho.backends.cpu.lowering.lower_linalg import options_of
 from morpho.base.dtypes import DType, bool_, int64
 from morpho.ir.body import Body
 from morpho.ir.node import Node
-from morpho.ops.control import parts
+from morpho.ops.control.records import parts
 from morpho.program.view import View
 
 Numbers = np.ndarray  # of instructions, in the shape of a value

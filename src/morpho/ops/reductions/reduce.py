@@ -13,8 +13,8 @@ from morpho.ir.node import Node, build
 from morpho.ir.op import ONE, Attributes, Gradient, Infer, NoGradient, Op, Spec, register
 from morpho.ops.algebra import cast, constant_like, div, expand, mul, reduce, where, zeros_like
 from morpho.ops.batching import along_axes
-from morpho.ops.complex_gradients import holomorphic
-from morpho.ops.scan import flip, products_before
+from morpho.ops.complex.gradients import holomorphic
+from morpho.ops.reductions.scan import flip, products_before
 
 TREE = "lanes of 64, blocks of 4096, pairwise"
 

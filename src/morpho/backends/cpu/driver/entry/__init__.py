@@ -1,0 +1,1 @@
+"""The native entry of a compiled function: arguments, states, results."""

@@ -1,0 +1,1 @@
+"""Loops and branches as steps of a program, or as one kernel in registers."""

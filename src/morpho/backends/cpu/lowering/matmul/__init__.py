@@ -1,0 +1,1 @@
+"""Matrix products: which kernel, on which operands."""

@@ -1,0 +1,1 @@
+"""Loops and branches: their records, and what transformations make of them."""

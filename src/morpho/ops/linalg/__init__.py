@@ -1,0 +1,1 @@
+"""Matrices: LAPACK's operations, triangular ones, and their gradients."""

@@ -1,0 +1,1 @@
+"""Sums, running sums and products over axes."""
