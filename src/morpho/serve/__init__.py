@@ -1,0 +1,1 @@
+"""Serving: the generation engine (`engine/`) and what is built on it."""
