@@ -312,7 +312,7 @@ _LATE = {  # name -> module and what to take from it: loaded when first asked fo
     "random": ("morpho.tensor.functions.random", ""), "pool": ("morpho.runtime.memory.pool", ""),
     "special": ("morpho.tensor.functions.special", ""),
     "tasks": ("morpho.tensor.tools.tasks", ""), "tree": ("morpho.tensor.tools.tree", ""),
-    **{name: (f"morpho.{name}", "") for name in ("amp", "data", "models", "nn", "optim", "plan", "weights")},
+    **{name: (f"morpho.{name}", "") for name in ("amp", "cluster", "data", "models", "nn", "optim", "plan", "weights")},
 }
 
 

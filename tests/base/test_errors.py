@@ -14,7 +14,8 @@ BUILT_IN = {"ShapeError": ValueError, "DTypeError": TypeError, "AxisError": Inde
             "ArgumentError": TypeError, "ValueFault": ValueError, "DeviceError": RuntimeError,
             "SharedError": RuntimeError, "CompileError": RuntimeError, "MemoryLimit": MemoryError,
             "NotFinite": FloatingPointError, "GradientMismatch": AssertionError,
-            "TaskError": RuntimeError, "TaskTimeout": TimeoutError}
+            "TaskError": RuntimeError, "TaskTimeout": TimeoutError, "GroupError": RuntimeError,
+            "PeerLost": ConnectionError}
 FORM = re.compile(r"\[[\w<> ]+\] .+\. At .*test_errors\.py:\d+\.( Hint: .+\.)?")
 
 

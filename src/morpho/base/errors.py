@@ -16,6 +16,7 @@ import sys
 __all__ = [
     "MorphoError", "ShapeError", "DTypeError", "AxisError", "IndexFault", "ArgumentError", "ValueFault", "NotFinite",
     "GradientMismatch", "DeviceError", "SharedError", "CompileError", "MemoryLimit", "TaskError", "TaskTimeout",
+    "GroupError", "PeerLost",
 ]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep
@@ -187,6 +188,24 @@ class TaskTimeout(MorphoError, TimeoutError):
     Traceback (most recent call last):
     ...
     morpho.base.errors.TaskTimeout: [tasks] task 'sleep' is still running after 0.01 s. At ...
+    """
+
+
+class GroupError(MorphoError, RuntimeError):
+    """Ranks that cannot work together: no MPI, another world than asked for, a transport that refuses.
+
+    >>> mo.cluster.init(kind="nccl")
+    Traceback (most recent call last):
+    ...
+    morpho.base.errors.GroupError: [cluster] NCCL groups need the cuda backend, which is not there. At ...
+    """
+
+
+class PeerLost(GroupError, ConnectionError):
+    """A rank of the group died or was cut off while others waited for it. `shrink()` gives the group of the living.
+
+    >>> issubclass(mo.errors.PeerLost, ConnectionError)
+    True
     """
 
 

@@ -133,6 +133,19 @@ def _check(settings: Settings, line: str | None = None) -> Settings:
     return settings
 
 
+def world_size() -> int | None:
+    """How many processes an MPI launcher (mpiexec, srun) says it started together with this one; None without one."""
+    for variable in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS" if "PMIX_RANK" in os.environ else ""):
+        if os.environ.get(variable, "").isdigit():
+            return int(os.environ[variable])
+    return None
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """The environment of a process to start: this one's, with changes."""
+    return {**os.environ, **changes}
+
+
 def from_environment() -> Settings:
     """The defaults with every `MORPHO_*` variable applied; unknown ones are an error, so a typo is not silent."""
     kinds = {field.name: type(field.default) for field in fields(Settings)}

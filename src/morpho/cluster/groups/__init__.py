@@ -1,0 +1,1 @@
+"""Groups: one process, threads of one process, processes over MPI, hosts first."""

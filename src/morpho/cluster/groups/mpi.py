@@ -1,0 +1,204 @@
+"""Groups over MPI (mpi4py and Open MPI, `pip install 'morpho-tensor[cluster]'`).
+
+Collectives that are not waited for run on one thread of the group, in the order they were started, so that they go on
+while this process computes; messages are MPI's own requests. An error of MPI becomes `PeerLost` where a rank died or
+the group was revoked. MPI has no bfloat16 or float16: their reductions are an all-to-all of parts, a sum in float32 in
+the order of ranks, and an all-gather, so that only half floats are on the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from morpho.base.dtypes import DType
+from morpho.base.errors import GroupError, MorphoError, PeerLost, fail
+from morpho.cluster.launch.mpiexec import needs_mpi
+from morpho.runtime.groups.group import DONE, Group, Later, Work
+from morpho.runtime.groups.reducing import is_half, reduce_into
+
+_NAME_BYTES = 256  # of a host
+
+
+def world() -> MPIGroup:
+    """The group of all processes that were started together."""
+    return MPIGroup(mpi().COMM_WORLD.Dup())
+
+
+def mpi() -> Any:
+    """mpi4py's module, with MPI started."""
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError, OSError) as error:
+        raise needs_mpi(str(error).splitlines()[0]) from error
+    return MPI
+
+
+class MPIGroup(Group):
+    """One rank of an MPI communicator, which it owns."""
+
+    kind = "mpi"
+
+    def __init__(self, communicator: Any, epoch: int = 0) -> None:
+        self._mpi = mpi()
+        communicator.Set_errhandler(self._mpi.ERRORS_RETURN)
+        self.communicator, self.epoch = communicator, epoch
+        self.rank, self.size = communicator.Get_rank(), communicator.Get_size()
+        self._thread: ThreadPoolExecutor | None = None
+        self._last: Future[None] | None = None
+        self._hosts: tuple[str, ...] = ()
+
+    @property
+    def hosts(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The host of each rank; the first to ask must be all ranks together."""
+        if not self._hosts:
+            name = self._mpi.Get_processor_name().encode()[:_NAME_BYTES]
+            mine = np.zeros(_NAME_BYTES, np.uint8)
+            mine[:len(name)] = np.frombuffer(name, np.uint8)
+            found = np.empty((self.size, _NAME_BYTES), np.uint8)
+            self.all_gather(mine, found)
+            self._hosts = tuple(bytes(row).rstrip(b"\0").decode() for row in found)
+        return self._hosts
+
+    def split(self, color: int | None, key: int = 0) -> Group | None:
+        found = self._guarded(lambda: self.communicator.Split(self._mpi.UNDEFINED if color is None else color, key))
+        return None if found == self._mpi.COMM_NULL else MPIGroup(found, self.epoch)
+
+    # -- operations ----------------------------------------------------------------------------------------------------
+    def _run(self, operation: str, wait: bool, *arguments: Any) -> Work:
+        if operation in ("send", "recv"):
+            return self._message(operation, wait, *arguments)
+        method: Callable[..., None] = getattr(self, f"_{operation}")
+        if wait and (self._last is None or self._last.done()):
+            self._guarded(lambda: method(*arguments))
+            return DONE
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "morpho-collectives")
+        future = self._last = self._thread.submit(self._guarded, lambda: method(*arguments))
+        work = Later(future.result, future.done)
+        if wait:
+            work.wait()
+        return work
+
+    def _message(self, operation: str, wait: bool, buffer: np.ndarray, peer: int, tag: int) -> Work:
+        whole = [buffer, buffer.nbytes, self._mpi.BYTE]
+        if operation == "send":
+            request = self._guarded(lambda: self.communicator.Isend(whole, peer, tag))
+        else:
+            request = self._guarded(lambda: self.communicator.Irecv(whole, peer, tag))
+        work = Later(lambda: self._arrived(request, operation, buffer, peer), lambda: self._guarded(request.Test))
+        if wait:
+            work.wait()
+        return work
+
+    def _arrived(self, request: Any, operation: str, buffer: np.ndarray, peer: int) -> None:
+        status = self._mpi.Status()
+        try:
+            request.Wait(status)
+        except self._mpi.Exception as error:
+            if error.Get_error_class() == self._mpi.ERR_TRUNCATE:
+                raise fail(GroupError, operation, f"rank {peer} sent more than the {buffer.nbytes} bytes that are "
+                           "taken") from error
+            raise self._told(error) from error
+        if operation == "recv" and status.Get_count(self._mpi.BYTE) != buffer.nbytes:
+            raise fail(GroupError, operation, f"rank {peer} sent {status.Get_count(self._mpi.BYTE)} bytes where "
+                       f"{buffer.nbytes} are taken")
+
+    def _bytes(self, buffer: np.ndarray) -> list[Any]:
+        return [buffer, buffer.nbytes, self._mpi.BYTE]
+
+    def _barrier(self) -> None:
+        self.communicator.Barrier()
+
+    def _broadcast(self, buffer: np.ndarray, root: int) -> None:
+        self.communicator.Bcast(self._bytes(buffer), root)
+
+    def _all_gather(self, buffer: np.ndarray, into: np.ndarray) -> None:
+        self.communicator.Allgather(self._bytes(buffer), [into, buffer.nbytes, self._mpi.BYTE])
+
+    def _all_to_all(self, buffer: np.ndarray, into: np.ndarray) -> None:
+        share = buffer.nbytes // self.size
+        self.communicator.Alltoall([buffer, share, self._mpi.BYTE], [into, share, self._mpi.BYTE])
+
+    def _all_reduce(self, buffer: np.ndarray, op: str, dtype: DType) -> None:
+        if is_half(dtype):
+            self._reduce_halves(buffer, op, dtype)
+            return
+        self.communicator.Allreduce(self._mpi.IN_PLACE, self._typed(buffer), self._operator(op))
+        if op == "mean":
+            buffer /= buffer.dtype.type(self.size)
+
+    def _reduce_halves(self, buffer: np.ndarray, op: str, dtype: DType) -> None:
+        share = -(-buffer.size // self.size)
+        parts = np.zeros(share * self.size, buffer.dtype)
+        parts[:buffer.size] = buffer.ravel()
+        mine = np.empty(share, buffer.dtype)
+        self._reduce_scatter(parts, mine, op, dtype)
+        self._all_gather(mine, parts)
+        np.copyto(buffer, parts[:buffer.size].reshape(buffer.shape))
+
+    def _reduce_scatter(self, buffer: np.ndarray, into: np.ndarray, op: str, dtype: DType) -> None:
+        if is_half(dtype):
+            parts = np.empty((self.size, into.size), buffer.dtype)
+            self._all_to_all(buffer, parts)
+            reduce_into(into.reshape(-1), [*parts], op, dtype)
+            return
+        self.communicator.Reduce_scatter_block(self._typed(buffer), self._typed(into), self._operator(op))
+        if op == "mean":
+            into /= into.dtype.type(self.size)
+
+    def _typed(self, buffer: np.ndarray) -> Any:
+        """With MPI's own element type; a bool is a byte of 0 or 1."""
+        return buffer.view(np.uint8) if buffer.dtype == np.bool_ else buffer
+
+    def _operator(self, op: str) -> Any:
+        return {"sum": self._mpi.SUM, "mean": self._mpi.SUM, "min": self._mpi.MIN, "max": self._mpi.MAX,
+                "product": self._mpi.PROD}[op]
+
+    # -- survival ------------------------------------------------------------------------------------------------------
+    def revoke(self) -> None:
+        try:
+            self.communicator.Revoke()
+        except self._mpi.Exception as error:
+            raise self._told(error) from error
+
+    def shrink(self) -> Group:
+        self._settle()
+        return MPIGroup(self._guarded(self.communicator.Shrink), self.epoch + 1)
+
+    def agree(self, flag: bool) -> bool:
+        try:
+            return bool(self.communicator.Agree(int(flag)))
+        except self._mpi.Exception as error:
+            raise self._told(error) from error
+
+    def close(self) -> None:
+        self._settle()
+        if self._thread is not None:
+            self._thread.shutdown()
+        if self.communicator != self._mpi.COMM_WORLD and not self._mpi.Is_finalized():
+            self._guarded(self.communicator.Free)
+
+    def _settle(self) -> None:
+        """Let what was started come to its end, well or not."""
+        if self._last is not None:
+            self._last.exception()
+
+    def _guarded(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except self._mpi.Exception as error:
+            raise self._told(error) from error
+
+    def _told(self, error: Any) -> MorphoError:
+        """What MPI says, said as ours."""
+        kinds = {getattr(self._mpi, name, None) for name in ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING",
+                                                             "ERR_REVOKED")}
+        text = error.Get_error_string().removeprefix("MPI_ERR_")
+        if error.Get_error_class() in kinds:
+            return fail(PeerLost, "group", f"a rank of the group died or left ({text})",
+                        "revoke() tells the others, shrink() gives the group of those that live")
+        return fail(GroupError, "group", f"MPI says: {text}")

@@ -1,0 +1,33 @@
+"""Real processes for tests: ranks of a script, ended with all that belongs to them when they take too long."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mpi4py", reason="ranks are MPI processes: pip install 'morpho-tensor[cluster]'")
+
+from morpho.cluster.launch import mpiexec
+
+HERE = Path(__file__).parent
+
+
+def run_ranks(count: int, script: str | Path, *arguments: object, timeout: float = 120.0, code: int | None = 0,
+              **options: object) -> str:
+    """What `count` ranks of a script of this folder print; both outputs."""
+    program = [sys.executable, "-m", "morpho.cluster.launch.worker", str(HERE / script), *map(str, arguments)]
+    process = mpiexec.start(count, program, threads=1, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            **options)
+    try:
+        printed, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        printed, _ = process.communicate()
+        raise AssertionError(f"{count} ranks of {script} were not done after {timeout} s:\n{printed}") from None
+    assert code is None or process.returncode == code, printed
+    return printed

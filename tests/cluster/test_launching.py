@@ -1,0 +1,45 @@
+"""The command line of mpiexec, and what is said where it cannot be made."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from morpho.base.errors import ArgumentError, GroupError
+from morpho.cluster.launch import mpiexec
+
+
+def test_the_command_line_survives_a_dead_rank() -> None:
+    pytest.importorskip("mpi4py", reason="mpiexec comes with the extra `cluster`")
+    words = mpiexec.command(3, ["python", "x.py"], heartbeat_s=0.9)
+    assert words[-2:] == ["python", "x.py"] and words[1:3] == ["-n", "3"]
+    line = " ".join(words)
+    for part in ("--with-ft ulfm", "--mca pml ob1", "--mca coll ^han,cuda", "--bind-to none",
+                 "--mca mpi_yield_when_idle 1", "--mca mpi_ft_detector_timeout 0.900"):
+        assert part in line, part
+
+
+def test_hosts() -> None:
+    pytest.importorskip("mpi4py", reason="mpiexec comes with the extra `cluster`")
+    hosts = mpiexec.Hosts((("a", 2), ("b", 1)), agent="ssh -q", interfaces=("eth1",))
+    line = " ".join(mpiexec.command(3, ["x"], hosts, export=["A"]))
+    for part in ("--host a:2,b:1", "-x A", "plm_ssh_agent ssh -q", "btl_tcp_if_include eth1", "prte_if_include eth1"):
+        assert part in line, part
+    with pytest.raises(ArgumentError, match="3 slots, and 4 processes"):
+        mpiexec.command(4, ["x"], hosts)
+    with pytest.raises(ArgumentError, match="0 processes"):
+        mpiexec.command(0, ["x"])
+
+
+def test_without_mpi(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(GroupError, match=r"MPI is not installed .*cluster"):
+        mpiexec.command(2, ["x"])
+
+
+def test_the_environment_has_no_other_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
+    found = mpiexec.environment(threads=1, extra={"A": "b"})
+    assert "OMPI_COMM_WORLD_SIZE" not in found and found["MORPHO_THREADS"] == "1" and found["A"] == "b"
