@@ -58,12 +58,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                      help="seed of every random draw, Hypothesis included (default: a new one, printed at the end)")
     parser.addoption("--shuffle", action="store_true",
                      help="run the tests in an order drawn from the seed: what one leaves behind, another may find")
+    parser.addoption("--exhaustive", action="store_true",
+                     help="run all of the large tables (`sampled`), not a third of each group drawn from the seed")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The order of `--shuffle`, the same in all processes of a session."""
+    """The sample of large tables and the order of `--shuffle`, the same in all processes of a session."""
+    if not config.option.exhaustive and not any("::" in str(name) for name in config.args):
+        items[:] = _sample(items, config.option.seed)
     if config.option.shuffle:
         random.Random(config.option.seed).shuffle(items)
+
+
+def _sample(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
+    """Of tests marked `sampled` a third of each group, drawn from the seed: CI's third is always the same, everyone
+    else's another each time. A group is what differs in its last parameter alone, such as the dtypes of one case."""
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled") is not None:
+            groups.setdefault(item.nodeid.rpartition("-")[0] or item.nodeid, []).append(item)
+    kept: set[str] = set()
+    for group in groups.values():
+        group.sort(key=lambda item: zlib.crc32(item.nodeid.encode(), seed & 0xFFFFFFFF))
+        kept.update(item.nodeid for item in group[:-(-len(group) // 3)])
+    return [item for item in items if item.nodeid in kept or item.get_closest_marker("sampled") is None]
 
 
 @pytest.hookimpl(optionalhook=True)

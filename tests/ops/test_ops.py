@@ -107,6 +107,7 @@ def elementwise_pairs() -> list[Any]:
     return [pytest.param(case, dtype, id=f"{case.op}-{dtype}") for case in PLAIN for dtype in case.dtypes]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case, dtype", elementwise_pairs())
 def test_elementwise(case: Elementwise, dtype: DType, session_seed: int) -> None:
     run_elementwise(case, dtype, generator(session_seed, case.op, dtype))
@@ -198,6 +199,7 @@ def draw_inputs(case: Shaped, dtype: DType, length: int, rng: np.random.Generato
     return arrays
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case, dtype", shaped_pairs())
 def test_shaped(case: Shaped, dtype: DType, session_seed: int) -> None:
     rng = generator(session_seed, str(case), dtype)

@@ -41,6 +41,7 @@ FUSED: dict[str, Callable[[Node], Node]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [float32, float16, bfloat16, float64], ids=str)
 @pytest.mark.parametrize("level", [0, 1, 2, 3])
 @pytest.mark.parametrize("name", FUSED)

@@ -61,6 +61,7 @@ def form(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("turns", [1, 2, 5])
 @pytest.mark.parametrize("name", BODIES)
 def test_a_scan_has_the_bits_of_its_turns(name: str, turns: int, form: str, rng: np.random.Generator) -> None:

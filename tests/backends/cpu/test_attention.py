@@ -108,6 +108,7 @@ def test_grouped_and_shared_heads(heads: int, kv_heads: int, queries: int, rng: 
     assert equal_bits(attend(arrays), attend(repeated), float32)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("window", [1, 2, 16, 64, 65, 200])
 @pytest.mark.parametrize("offset", [0, 5, 64, 150, 400, -3])
 def test_windows_and_offsets(window: int, offset: int, rng: np.random.Generator) -> None:
@@ -128,6 +129,7 @@ def test_offsets_far_away(rng: np.random.Generator) -> None:
 MASK_SHAPES = [(70, 130), (1, 130), (70, 1), (4, 70, 130), (4, 1, 130), (2, 1, 70, 130), (2, 4, 70, 130), (130,), ()]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", MASK_SHAPES, ids=str)
 @pytest.mark.parametrize("kind", [bool_, float32, float16, bfloat16, float64], ids=str)
 def test_masks(shape: tuple[int, ...], kind: DType, rng: np.random.Generator) -> None:
@@ -195,6 +197,7 @@ def test_decoding_step_by_step_is_prefill(name: str, rng: np.random.Generator) -
     assert step.stats["recompiles"] == 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", EPSILON, ids=str)
 @pytest.mark.parametrize("isa", ISAS)
 def test_instruction_sets(isa: str, dtype: DType, rng: np.random.Generator) -> None:

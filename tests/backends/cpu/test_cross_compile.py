@@ -65,6 +65,7 @@ def dtype_of(case: Elementwise) -> DType:
     return next(d for d in (float32, int32, *case.dtypes) if d in case.dtypes)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("architecture, name", TARGETS, ids=lambda x: x)
 def test_no_elementwise_op_calls_a_library(architecture: str, name: str) -> None:
     """exp, fma, floor, ... are instructions of ours on every target, the least one included."""
@@ -76,6 +77,7 @@ def test_no_elementwise_op_calls_a_library(architecture: str, name: str) -> None
     assert not wrong
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [float16, bfloat16, float64, int8, int64], ids=str)
 @pytest.mark.parametrize("architecture, name", TARGETS, ids=lambda x: x)
 def test_no_dtype_calls_a_library(architecture: str, name: str, dtype: DType) -> None:
@@ -149,6 +151,7 @@ def row_programs() -> dict[str, Node]:
     }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("architecture, name", TARGETS, ids=lambda x: x)
 def test_rows_products_and_scans_call_no_library(architecture: str, name: str) -> None:
     wrong = {}
@@ -161,6 +164,7 @@ def test_rows_products_and_scans_call_no_library(architecture: str, name: str) -
     assert not wrong
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("part", ["queries", "keys", "heads"])
 @pytest.mark.parametrize("architecture, name", TARGETS, ids=lambda x: x)
 def test_every_part_of_attention_s_gradient_calls_no_library(architecture: str, name: str, part: str) -> None:
@@ -180,6 +184,7 @@ def test_the_widest_registers_are_used(place: tuple[str, str], op: str) -> None:
     assert re.search(REGISTERS[place], text), text[:2000]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("label", ["softmax", "sum", "matmul", "columns", "attention", "attention's gradient"])
 @pytest.mark.parametrize("place", REGISTERS, ids=lambda place: place[1])
 def test_rows_use_the_widest_registers(place: tuple[str, str], label: str) -> None:
@@ -223,6 +228,7 @@ def test_every_target_gives_object_code(architecture: str, name: str) -> None:
         assert code.startswith(b"\x7fELF")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [float16, bfloat16, float32, int8], ids=str)
 @pytest.mark.parametrize("architecture, name", TARGETS, ids=lambda x: x)
 def test_scatters_and_lookups_call_no_library(architecture: str, name: str, dtype: DType) -> None:

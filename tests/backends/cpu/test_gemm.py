@@ -38,6 +38,7 @@ def by_rule(a: Any, b: Any, dtype: Any) -> np.ndarray:
     return oracle.matmul_by_rule(a.numpy().astype(np.float64), b.numpy().astype(np.float64), dtype)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("shape", [(37, 29, 70), (17, 50, 33), (5, 25, 96), (1, 31, 65), (33, 1, 40)], ids=str)
 def test_bits_by_the_rule_over_several_blocks(small_blocks: None, rng: np.random.Generator, dtype: Any,
@@ -105,6 +106,7 @@ def test_half_floats_keep_the_bound_they_promise(rng: np.random.Generator, dtype
             assert (abs(found - x @ y) <= half_bound(x, y, found, dtype)).all()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("m", [1, 2, 3, 5, 8, 13])
 @pytest.mark.parametrize("left", ["rows", "columns", "steps", "back"])
 @pytest.mark.parametrize("right", ["rows", "columns", "steps", "back"])
@@ -199,6 +201,7 @@ EPILOGUES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", EPILOGUES)
 @pytest.mark.parametrize("dtype", [mo.float32, mo.bfloat16], ids=str)
 @pytest.mark.parametrize("lead", [(45,), (3, 15), (3, 1)], ids=str)

@@ -76,6 +76,7 @@ def test_batches_of_several_axes_are_read_as_they_lie(rng: np.random.Generator, 
         assert f.stats["prepared_bytes"] < 2.5 * w.nbytes + 4096
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "int64", "uint64"])
 @pytest.mark.parametrize("isa", ["native", "scalar", "vector256"])
 def test_few_rows_of_integers_are_multiplied_as_they_lie(rng: np.random.Generator, dtype: str, isa: str) -> None:
@@ -94,6 +95,7 @@ def test_few_rows_of_integers_are_multiplied_as_they_lie(rng: np.random.Generato
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", INTEGERS)
 @pytest.mark.parametrize("m", [0, 1, 5, 37])
 def test_integers_wrap_whatever_their_layout(rng: np.random.Generator, dtype: str, m: int) -> None:

@@ -126,6 +126,7 @@ def test_what_is_dear_is_not_computed_in_every_walk(rng: np.random.Generator, be
         assert mo.layer_norm(before(mo.asarray(x))).numpy().tobytes() == found.tobytes()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("columns", [1, 2, 3, 4, 13, 40, 41])
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "any", "all", "mean"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "uint8", "int64", "bool"])
@@ -170,6 +171,7 @@ TURNED = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("columns", [2, 3, 5, 16, 31, 40])
 @pytest.mark.parametrize("name", TURNED)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])

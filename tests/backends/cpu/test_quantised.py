@@ -132,6 +132,7 @@ def check_product(x: Any, weight: mo.Quantised) -> np.ndarray:
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("m", range(1, 18))
 def test_bits_of_the_dequantised_product(small_blocks: None, rng: np.random.Generator, kind: str, m: int) -> None:
