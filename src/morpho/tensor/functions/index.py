@@ -24,6 +24,7 @@ from morpho.tensor.core import Tensor
 from morpho.tensor.eager import row
 from morpho.tensor.functions.fancy import Fancy
 from morpho.tensor.functions.move import slice_node
+from morpho.tensor.lifted import LiftedNumber
 from morpho.tensor.operands import as_node
 from morpho.tensor.scalars import is_scalar, scalar_node
 from morpho.tensor.sync import realised_array
@@ -62,6 +63,8 @@ def as_items(key: Any, rank: int) -> list[Any]:
 
 
 def _converted(item: Any) -> Any:
+    if type(item) is LiftedNumber and isinstance(item, int):
+        return Tensor.of_node(item.as_index())
     if not is_array(item):
         return item
     if isinstance(item, list) and not item:

@@ -64,7 +64,7 @@ def call(made: CompiledFunction, /, *args: Any, **kwargs: Any) -> Any:
     owned = owners(structure, made.dynamic, made.__name__)
     with made.lock:
         generation = entries.generation
-        chosen = specialise(made, structure, tensors, owned)
+        chosen, tensors, owned = specialise(made, structure, tensors, owned)
         made.choose(chosen)
         made.slow_calls += 1
         chosen.calls += 1
