@@ -1,7 +1,7 @@
 """Python numbers among the arguments of a compiled function, as inputs of its program instead of constants.
 
-A compiled function that is called with one number and then with another is traced with a `LiftedNumber` in its place. It
-is a number to whoever looks (`isinstance(n, int)`), and beside a tensor it becomes the value of an input. Whatever asks
+A compiled function that is called with one number and then with another is traced with a `LiftedNumber` in its place.
+It is a number to whoever looks (`isinstance(n, int)`), and beside a tensor it is the value of an input. Whatever asks
 for the number itself (a shape, `range`, `if`, `math.exp`) gets it, and is noted: such a number stays a constant.
 """
 
@@ -28,7 +28,7 @@ class Lifting:
 
     seen: set[int] = field(default_factory=set)  # whose value was asked for: constants of the program
     limits: dict[int, tuple[int, int]] = field(default_factory=dict)  # of integers beside tensors of small dtypes
-    constants: dict[int, tuple[LiftedNumber, DType]] = field(default_factory=dict)  # serial of a node -> what it stands for
+    constants: dict[int, tuple[LiftedNumber, DType]] = field(default_factory=dict)  # by serial of a node
     is_indexing: bool = False  # one of them is an index
 
     def fits(self, place: int, value: float) -> bool:

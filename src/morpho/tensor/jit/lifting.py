@@ -189,7 +189,7 @@ def lifted_arguments(parameters: list[Tensor], numbers: Mapping[int, Any], lifti
 
 def with_constants(nodes: Sequence[Node], trace: Trace, lifting: Lifting,
                    values: Mapping[int, Any]) -> tuple[Sequence[Node], list[Tensor]]:
-    """The program with numbers in place of the lifted ones, as if it had been traced with them, and what it captures."""
+    """The program with numbers in place of the lifted ones, as if traced with them, and what it captures."""
     done: dict[int, Node] = {}
     for node in toposort(nodes):
         attributes = dict(node.attributes)
