@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from morpho.base.dtypes import DType, float64, int64
 from morpho.base.trees import LEAF
 from morpho.ir.node import Node, rebuild, toposort
-from morpho.ops.control import bodies_of
+from morpho.ops.control.records import bodies_of
 from morpho.tensor.core import Tensor
 from morpho.tensor.eager import number_tensor
 from morpho.tensor.jit.changes import is_same_tree
