@@ -246,7 +246,8 @@ def _scalar_masks(node: Node, items: list[Any]) -> tuple[Node, list[Any]]:
     return algebra.reshape(node, (*shape, *left)), result
 
 
-def _prepared(node: Node, key: Any) -> tuple[Node, BasicIndex]:
+def prepared(node: Node, key: Any) -> tuple[Node, BasicIndex]:
+    """A value and the region of it that a key names."""
     items = as_items(key, len(node.shape))
     node, items = _scalar_masks(node, items)
     items = without_masks(items, node.shape)
@@ -257,7 +258,7 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     """x[key]."""
     if type(key) is int and type(x) is Tensor and (found := row(x, key)) is not None:
         return found  # type: ignore[no-any-return]
-    node, region = _prepared(x.node, key)
+    node, region = prepared(x.node, key)
     view = region.read(node)
     if region.is_basic:
         return Tensor.of_node(algebra.reshape(view, region.result))
@@ -275,31 +276,36 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
     if collects and not tracing.gradients_off:
         raise fail(ArgumentError, "setitem", "the tensor collects a gradient, which would be that of its old value",
                    "write to a copy such as x * 1, or to a new leaf inside `with mo.no_grad():`")
-    x.replace(_assigned(x, key, value))
+    x.replace(assigned(x, key, value))
     if collects:  # a leaf of other elements
         x.realise()
         x._track.program = None
 
 
-def _assigned(x: Tensor, key: Any, value: Any) -> Node:
+def chosen(mask: Node, x: Tensor, other: Node) -> Node:
+    """x where a mask on its leading axes is false, and `other` where it is true."""
+    shape = (*mask.shape, *[1] * (x.ndim - len(mask.shape)))
+    return algebra.where(algebra.expand(algebra.reshape(mask, shape), x.shape), other, x.node)
+
+
+def assigned(x: Tensor, key: Any, value: Any) -> Node:
+    """What x is after x[key] = value."""
     given = as_value(value, x)
-    mask = _lone_mask(key, x)
+    mask = lone_mask(key, x)
     if mask is not None and product(given.shape) == 1:  # no count is needed: choose, and stay lazy
-        shape = (*mask.shape, *[1] * (x.ndim - len(mask.shape)))
-        chosen = algebra.expand(algebra.reshape(mask, shape), x.shape)
-        return algebra.where(chosen, algebra.expand(algebra.reshape(given, ()), x.shape), x.node)
-    node, region = _prepared(x.node, key)
+        return chosen(mask, x, algebra.expand(algebra.reshape(given, ()), x.shape))
+    node, region = prepared(x.node, key)
     if region.is_basic:
-        filled = algebra.reshape(_fitted(given, region.result), tuple(region.sizes))
+        filled = algebra.reshape(fitted(given, region.result), tuple(region.sizes))
     else:
-        _check_indices(region)
+        check_indices(region)
         view = region.read(node)
         fancy = Fancy(view.shape, region.fancy, region.together)
-        filled = fancy.write(view, _fitted(given, fancy.result))
+        filled = fancy.write(view, fitted(given, fancy.result))
     return algebra.reshape(region.write(node, filled), x.shape)
 
 
-def _check_indices(region: BasicIndex) -> None:
+def check_indices(region: BasicIndex) -> None:
     """Indices that are known now must lie inside their axes: later, the tensor would have lost its old value. Inside
     `compile` they are checked when the function runs."""
     if tracing.current is not None:
@@ -314,7 +320,7 @@ def _check_indices(region: BasicIndex) -> None:
                            "negative indices count from the end")
 
 
-def _lone_mask(key: Any, x: Tensor) -> Node | None:
+def lone_mask(key: Any, x: Tensor) -> Node | None:
     """The mask, where the whole key is one tensor of booleans on the leading axes."""
     items = key if isinstance(key, tuple) else (key,)
     if len(items) != 1 or not isinstance(items[0], Tensor | np.ndarray):
@@ -350,7 +356,7 @@ def _say_rounded(source: DType, target: DType) -> None:
                                f"write astype({str(target)!r}) where that is meant, or make the tensor {source}"))
 
 
-def _fitted(value: Node, shape: Shape) -> Node:
+def fitted(value: Node, shape: Shape) -> Node:
     """A value broadcast to the shape it is assigned to; extra leading axes of size 1 are dropped."""
     extra = len(value.shape) - len(shape)
     if extra > 0 and all(size == 1 for size in value.shape[:extra]):
