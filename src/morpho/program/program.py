@@ -219,6 +219,30 @@ def span(steps: Sequence[AnyStep], first: int) -> int:
                 if isinstance(other, Control) and other.kind == last and other.number == step.number)
 
 
+def is_nested(marks: Sequence[Control]) -> bool:
+    """Whether loops and branches are closed in the order in which they were opened, each once.
+
+    >>> loop, end = Control("loop", 0), Control("end", 0)
+    >>> is_nested([loop, end]), is_nested([end, loop]), is_nested([loop])
+    (True, False, False)
+    """
+    opened: list[Control] = []
+    numbers: set[int] = set()
+    for mark in marks:
+        if mark.kind in ("loop", "branch"):
+            if mark.number in numbers:
+                return False
+            numbers.add(mark.number)
+            opened.append(mark)
+            continue
+        wanted = {"end": "loop", "test": "loop", "case": "branch", "join": "branch"}.get(mark.kind)
+        if not opened or opened[-1].kind != wanted or opened[-1].number != mark.number:
+            return False
+        if mark.kind in ("end", "join"):
+            opened.pop()
+    return not opened
+
+
 @dataclass
 class Program:
     """Steps, slots, and the place of every output."""
