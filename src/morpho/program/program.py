@@ -178,7 +178,8 @@ class Cursor:
 class Control:
     """Where the order of steps is not the one they stand in. Steps of a loop stand between a "loop" and its "end",
     which have the same `number`; a "test" between them leaves the loop when its value is false. Branches follow a
-    "branch", each behind a "case", up to the "join"."""
+    "branch", each behind a "case", up to the "join". A "size" makes a symbol, its `turns`, the number that its value
+    is: steps behind it compute as many."""
 
     kind: str
     number: int
@@ -229,6 +230,8 @@ def is_nested(marks: Sequence[Control]) -> bool:
     opened: list[Control] = []
     numbers: set[int] = set()
     for mark in marks:
+        if mark.kind == "size" and not opened and mark.turns is not None and mark.value is not None:
+            continue
         if mark.kind in ("loop", "branch"):
             if mark.number in numbers:
                 return False

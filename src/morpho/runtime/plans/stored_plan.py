@@ -175,6 +175,8 @@ class _Reader:
         self.graph, self.inputs, self.content = graph, inputs, content
         self.symbols = {symbol for node in graph.parameters for size in node.shape if isinstance(size, Dim)
                         for monomial, _ in size.terms for symbol in monomial}
+        self.symbols |= {symbol for node in graph.nodes if node.op.name == "counted"
+                         for monomial, _ in node["size"].terms for symbol in monomial}
         self.kernels: list[code.StoredKernel] = []
         self.slots: list[Slot] = []
         self.dims: dict[str, Dim] = {}

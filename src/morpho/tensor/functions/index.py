@@ -24,6 +24,7 @@ from morpho.tensor.core import Tensor
 from morpho.tensor.eager import row
 from morpho.tensor.functions.fancy import Fancy
 from morpho.tensor.functions.move import slice_node
+from morpho.tensor.functions.selection import is_data, selected, unravelled
 from morpho.tensor.lifted import LiftedNumber
 from morpho.tensor.operands import as_node
 from morpho.tensor.scalars import is_scalar, scalar_node
@@ -204,21 +205,28 @@ class BasicIndex:
 
 
 def without_masks(items: list[Any], shape: Shape) -> list[Any]:
-    """Masks replaced by the positions at which they hold, which realises them: a count depends on data."""
+    """Masks replaced by the positions at which they hold. How many there are is data: they are realised, or, in a
+    function being compiled, of a dynamic size."""
     result: list[Any] = []
     axis = 0
     for item in items:
         if isinstance(item, Tensor) and item.dtype is bool_:
             if any(a != b for a, b in zip(item.shape, shape[axis:], strict=False)):
                 raise fail(IndexFault, "index", f"a mask of shape {item.shape} does not fit {shape} at axis {axis}")
-            found = realised_array(item, "index", "a boolean mask selects a number of elements that depends on data",
-                                   "use mo.where, or multiply by the mask")
-            result += [Tensor.of_buffer(_borrowed(part)) for part in np.nonzero(found)]
+            result += positions(item, "index", "a boolean mask selects a number of elements that depends on data")
             axis += item.ndim
         else:
             result.append(item)
             axis += width(item)
     return result
+
+
+def positions(mask: Tensor, operation: str, reason: str) -> list[Tensor]:
+    """The positions at which a mask holds, a tensor per axis."""
+    if is_data(mask):
+        return unravelled(selected(mask, operation), mask.shape)
+    found = realised_array(mask, operation, reason, "use mo.where, or multiply by the mask")
+    return [Tensor.of_buffer(_borrowed(part)) for part in np.nonzero(found)]
 
 
 def _borrowed(array: np.ndarray) -> Any:

@@ -13,7 +13,7 @@ from morpho.backends.cpu.driver.layout import record_words
 from morpho.backends.registry import HOST
 from morpho.base import settings
 from morpho.base.dims import Dim, Size, bounds
-from morpho.base.errors import ArgumentError, fail
+from morpho.base.errors import ArgumentError, CompileError, fail
 from morpho.base.shapes import contiguous_strides, is_contiguous
 from morpho.base.trees import LEAF, flatten, has_sizes, unflatten, unhashable
 from morpho.ir.graph import Graph
@@ -180,6 +180,9 @@ def _trace(made: CompiledFunction, structure: Any, specs: list[tuple[Any, ...]],
            _run_lifted(made, structure, specs, changed))
     graph, captured = capture(run.nodes, run.trace)
     device = evaluation.device_of([*run.nodes, *[tensor.node for tensor in run.parameters]])
+    if run.trace.counted and device != HOST:
+        raise fail(CompileError, made.__name__, "a mask or nonzero makes sizes that depend on data, which the CPU alone "
+                                                f"computes, not {device}", "use mo.where, or multiply by the mask")
     objects = [thing for _, tree in structure for thing in objects_of(tree)]
     return _finish(made, graph, (structure, run.structure), run.outputs, captured, run.trace, run.updates, specs,
                    device, objects)
@@ -189,7 +192,7 @@ class _Run(NamedTuple):
     """One call of the original function on parameters."""
 
     trace: Trace
-    nodes: list[Any]  # its results, then new values of states
+    nodes: list[Any]  # its results, then new values of states, then sizes that are data
     structure: Any  # of the results
     outputs: int
     updates: list[tuple[int, int]]
@@ -214,6 +217,7 @@ def _run_traced(made: CompiledFunction, structure: Any, specs: list[tuple[Any, .
         nodes = [(o if isinstance(o, Tensor) else asarray(o)).node for o in outputs]
         updates = [(number, len(nodes) + i) for i, (number, _) in enumerate(trace.updates)]
         nodes += [tensor.node for _, tensor in trace.updates]
+        nodes += [count for _, count in trace.counted]
     return _Run(trace, nodes, shape, len(outputs), updates, parameters, lifting)
 
 
@@ -337,9 +341,10 @@ def _finish(made: CompiledFunction, graph: Graph, structures: tuple[Any, Any], c
     made.fallbacks += sum(getattr(step, "fallback", False) for step in program.steps)
     layouts = [layout_of(tensor) for tensor in captured]
     needed = needed_elements(graph)
-    least = sure_bounds(needed)
+    counted = {name: most for size, _ in trace.counted for name, (_, most) in size.symbols.items()}
+    least = sure_bounds(needed) if not counted else None  # Python looks at what was counted, and shapes the results
     return Specialisation(plan, structure, count, captured, layouts, states, updates, aliases, bindings, overlap,
                           direct and least is not None, staged, needed, least or {},
                           footprint(program, moved, threads.wanted_threads()), len(specs), given, gather,
                           assumed={number: Assumption(thing) for number, thing in trace.assumed.items()},
-                          notes=list(trace.notes))
+                          notes=list(trace.notes), counted=counted)
