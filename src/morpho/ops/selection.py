@@ -7,7 +7,7 @@ from typing import Any
 
 from morpho.base.dims import Dim, bounds, upper
 from morpho.base.dtypes import int64
-from morpho.base.errors import ArgumentError, DTypeError, fail
+from morpho.base.errors import ArgumentError, CompileError, DTypeError, fail
 from morpho.ir.op import TWO, Attributes, NoGradient, Op, Spec, register
 
 
@@ -27,5 +27,10 @@ def _reference_counted(attributes: Attributes, line: Any, count: Any) -> Any:
     return line[:int(count)], count
 
 
+def _batch_counted(node: Any, inputs: Sequence[Any], batched: Sequence[bool], rows: Any) -> Any:
+    raise fail(CompileError, "vmap", "rows select different numbers of elements, and an axis has one size",
+               "use mo.where, or multiply by the mask")
+
+
 COUNTED = register(Op("counted", "scan", _infer_counted, NoGradient("positions are whole numbers"), _reference_counted,
-                      flops=0, arity=TWO))
+                      flops=0, arity=TWO, batch=_batch_counted))
