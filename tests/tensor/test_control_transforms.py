@@ -93,7 +93,7 @@ def test_derivatives_of_the_user_s_inside_a_body(x: mo.Tensor) -> None:
     assert np.allclose(rows[0], found)
 
 
-# -- forward mode --------------------------------------------------------------------------------------------------------
+# -- forward mode ----------------------------------------------------------------------------------------------------
 def test_values_and_tangents_are_one_loop(rng: np.random.Generator) -> None:
     """`mo.jvp` of a loop, of which the values are wanted too, runs it once."""
     w = mo.asarray(rng.standard_normal((40, 40)) * 0.1)

@@ -9,5 +9,5 @@ from morpho.ops.reductions import contract, reduce, scan
 from morpho.ops.special_functions import records as special_functions
 
 __all__ = ["attention", "contract", "control", "convolution", "elementwise", "fourier", "fused", "identity", "index",
-           "integers", "lapack", "losses", "move", "order", "parts", "quantised", "reduce", "scan", "selection", "sorting",
-           "sources", "special_functions", "triangular"]
+           "integers", "lapack", "losses", "move", "order", "parts", "quantised", "reduce", "scan", "selection",
+           "sorting", "sources", "special_functions", "triangular"]

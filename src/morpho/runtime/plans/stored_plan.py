@@ -255,8 +255,8 @@ class _Reader:
         slot, base, stride = row
         _check(self.slots[_integer(slot, len(self.slots) - 1)].kind == "cursor", "a cursor that is none")
         found = Cursor(slot, self.place(base), self.size(stride))
-        moved = View(found.base.slot, found.base.offset, (turns, *found.base.shape), (found.stride, *found.base.strides),
-                     found.base.dtype)
+        first = found.base
+        moved = View(first.slot, first.offset, (turns, *first.shape), (found.stride, *first.strides), first.dtype)
         if type(turns) is int and type(found.stride) is int and turns > 0:
             inside = self.slots[moved.slot].kind in ("input", "cursor") or _is_inside(moved, self.slots[moved.slot])
             _check(inside, "a cursor outside its slot")

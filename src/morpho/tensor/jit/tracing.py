@@ -181,7 +181,7 @@ def _trace(made: CompiledFunction, structure: Any, specs: list[tuple[Any, ...]],
     graph, captured = capture(run.nodes, run.trace)
     device = evaluation.device_of([*run.nodes, *[tensor.node for tensor in run.parameters]])
     if run.trace.counted and device != HOST:
-        raise fail(CompileError, made.__name__, "a mask or nonzero makes sizes that depend on data, which the CPU alone "
+        raise fail(CompileError, made.__name__, "a mask or nonzero makes sizes that depend on data, which only the CPU "
                                                 f"computes, not {device}", "use mo.where, or multiply by the mask")
     objects = [thing for _, tree in structure for thing in objects_of(tree)]
     return _finish(made, graph, (structure, run.structure), run.outputs, captured, run.trace, run.updates, specs,
