@@ -16,7 +16,8 @@ from source_cases import SOURCES
 from special_cases import SPECIAL
 
 SHAPED: list[Shaped] = [*MOVING, *LAYERS, *HOST, *SOURCES, *CONTROL, *SPECIAL]
-ELSEWHERE = {"data": "a leaf that holds memory: every lazy evaluation in tests/fuzz uses it"}
+ELSEWHERE = {"data": "a leaf that holds memory: every lazy evaluation in tests/fuzz uses it",
+             "counted": "a size that is data, which compiled functions alone have: tests/compile/test_data_sizes.py"}
 
 
 def covered() -> set[str]:

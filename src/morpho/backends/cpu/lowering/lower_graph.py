@@ -19,6 +19,7 @@ from morpho.backends.cpu.lowering.split_group import split_group
 from morpho.base.dims import Size, product
 from morpho.base.target import Target
 from morpho.cost.dispatch_thresholds import DEFAULT, DispatchThresholds
+from morpho.ir.body import symbols_in
 from morpho.ir.graph import Graph
 from morpho.ir.node import Node
 from morpho.ir.printing import joined
@@ -26,11 +27,30 @@ from morpho.ir.views import look_through
 from morpho.passes.fusion.prologue import product_after
 from morpho.passes.memory.liveness import checked_indices
 from morpho.program.kernel import Kernel
-from morpho.program.program import Program, Step
+from morpho.program.program import Control, Program, Step
 from morpho.program.view import View, as_pairs, look, padded, part_of, whole
 
 OF_PAIRS = frozenset({"copy", "scatter", "complex", "concatenate", "update", "dft"})  # that take complex numbers
 SCANS = tuple(f"cumulative_{name}" for name in ("sum", "prod", "max", "min", "logsumexp"))
+
+
+def after_counts(graph: Graph) -> list[Node]:
+    """The nodes in order, each behind those that say what its sizes are."""
+    counts = {name: node for node in graph.nodes if node.op.name == "counted" for name in node["size"].symbols}
+    if not counts:
+        return graph.nodes
+    done: dict[int, Node] = {}  # in order
+    for last in graph.nodes:
+        stack = [last]
+        while stack:
+            node = stack[-1]
+            symbols = symbols_in([node.outputs, list(node.attributes.values())])
+            before = [count for name, count in counts.items() if name in symbols and count is not node]
+            missing = [one for one in (*before, *node.inputs) if one.serial not in done]
+            stack += missing
+            if not missing:
+                done[stack.pop().serial] = node
+    return list(done.values())
 
 
 def build_program(graph: Graph, own_outputs: bool, inputs: int, target: Target, constants: Collection[int] = (),
@@ -61,7 +81,7 @@ class GraphLowering(DestinationLowering):
             place = whole(node["index"], node.shape, node.dtype)
             self.views[node.serial] = [place if strides is None else
                                         View(node["index"], 0, node.shape, strides, node.dtype)]
-        for node in self.graph.nodes:
+        for node in after_counts(self.graph):
             self.lower_node(node)
             if announce is not None:
                 announced = self.announce(announced, announce)
@@ -113,7 +133,7 @@ class GraphLowering(DestinationLowering):
                    "attention": self.lower_attention, "attention_backward": self.lower_attention,
                    "scatter": self.lower_scatter, "sort": self.lower_sort, "argsort": self.lower_sort,
                    "searchsorted": self.lower_search, "complex": self.lower_complex,
-                   "dft": self.lower_dft}
+                   "dft": self.lower_dft, "counted": self.lower_counted}
         if node.op.kind == "control":
             lower_control(self, node)
             return
@@ -210,6 +230,14 @@ class GraphLowering(DestinationLowering):
         found = lower_dft(node, self.target)
         self.add(Step(found.kernel, (place, target), (1,), found.values, found.rows, found.columns, "fft", node.origin))
         self.views[node.serial] = [target]
+
+    def lower_counted(self, node: Node) -> None:
+        """The first part of a line, whose length is a number of the program from here on."""
+        place, count = (self.view(child) for child in node.inputs)
+        numbers = [step.number for step in self.program.steps if isinstance(step, Control)]
+        self.program.steps.append(Control("size", 1 + max(numbers, default=-1), "counted", node.origin, node["size"],
+                                          value=count, reads=[count]))
+        self.views[node.serial] = [View(place.slot, place.offset, node.shape, place.strides, place.dtype), count]
 
     def lower_copy_op(self, node: Node) -> None:
         target = self.new_slot(node.shape, node.dtype)
