@@ -5,10 +5,12 @@ from __future__ import annotations
 from morpho.base import settings
 from morpho.base.errors import ArgumentError, fail
 from morpho.cluster.groups import hierarchical, mpi, nccl, one
+from morpho.runtime.groups import registry
 from morpho.runtime.groups.group import Group
 
 KINDS = ("auto", "one", "mpi", "nccl")
 _world: Group | None = None
+registry.set_alone(one.OneGroup())
 
 
 def init(kind: str = "auto", by_hosts: bool | None = None) -> Group:
@@ -40,6 +42,8 @@ def init(kind: str = "auto", by_hosts: bool | None = None) -> Group:
 
 
 def become(group: Group) -> None:
-    """Have `init()` give this group from now on: that of the survivors."""
+    """Have `init()` give this group from now on, and programs run on it: that of the survivors."""
     global _world
+    if _world is not None:
+        registry.rebind(_world, group)
     _world = group
