@@ -41,6 +41,11 @@ def init(kind: str = "auto", by_hosts: bool | None = None) -> Group:
     return found
 
 
+def current() -> Group | None:
+    """The group that `init()` gave, None before."""
+    return _world
+
+
 def become(group: Group) -> None:
     """Have `init()` give this group from now on, and programs run on it: that of the survivors."""
     global _world

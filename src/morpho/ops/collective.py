@@ -57,14 +57,23 @@ def set_scope(function: Callable[[], Any]) -> None:
 def chained(name: str, *inputs: Node, **attributes: Any) -> Node:
     """A collective after those that were written before it in the function being traced; its first output, or the node
     itself where it is all a token. Outside of a trace there is no order but that of the program."""
-    scope, group = _scope(), attributes["group"]
+    node = build(name, *inputs, *last_token(attributes["group"]), **attributes)
+    note_last(attributes["group"], node)
+    return pick(node, 0)
+
+
+def last_token(group: int) -> list[Node]:
+    """The token of the collective that was written last in the function being traced, if there is one."""
     where, last = _last.get(group, (None, None))
-    before = last() if last is not None and scope is not None and where == scope else None
-    token = [] if before is None else [pick(before, len(before.outputs) - 1)]
-    node = build(name, *inputs, *token, **attributes)
+    before = last() if last is not None and where == _scope() else None
+    return [] if before is None else [pick(before, len(before.outputs) - 1)]
+
+
+def note_last(group: int, node: Node) -> None:
+    """Say which collective was written last; outside of a trace nobody asks."""
+    scope = _scope()
     if scope is not None:
         _last[group] = (scope, weakref.ref(node))
-    return pick(node, 0)
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.cluster import world
 from morpho.cluster.parallel.buckets import planned
 from morpho.cluster.parallel.replicas import broadcast_states, states_of
-from morpho.ops.collective import start_bucket, wait_bucket
+from morpho.ops.collective import last_token, note_last, start_bucket, wait_bucket
 from morpho.runtime.groups.group import Group
 from morpho.runtime.groups.registry import number_of
 from morpho.tensor.autodiff.autograd import after_backward
@@ -95,7 +95,7 @@ class DistributedDataParallel(mo.nn.Module):
     def _average(self, parameters: list[Any]) -> None:
         number = number_of(self._group)
         started = []
-        tokens: list[Any] = []
+        tokens = last_token(number)
         for bucket in planned(parameters, self._bucket_bytes):
             parts = [parameter.grad.program() for parameter in bucket]
             wire = self.compress or bucket[0].dtype.name
@@ -107,6 +107,7 @@ class DistributedDataParallel(mo.nn.Module):
             found, last = wait_bucket(parts, number, name, token, last)
             for parameter, part in zip(bucket, found, strict=True):
                 parameter.grad = mo.Tensor.of_node(part)
+        note_last(number, last.inputs[0])
 
 
 def _listen(model: DistributedDataParallel) -> None:
