@@ -10,6 +10,7 @@ from morpho.runtime.groups.group import Group
 
 KINDS = ("auto", "one", "mpi", "nccl")
 _world: Group | None = None
+_least = 1  # ranks without which training ends: what the launcher was told
 registry.set_alone(one.OneGroup())
 
 
@@ -44,6 +45,17 @@ def init(kind: str = "auto", by_hosts: bool | None = None) -> Group:
 def current() -> Group | None:
     """The group that `init()` gave, None before."""
     return _world
+
+
+def least() -> int:
+    """How many ranks must live for training to go on."""
+    return _least
+
+
+def set_least(count: int) -> None:
+    """Say how many ranks must live."""
+    global _least
+    _least = count
 
 
 def become(group: Group) -> None:

@@ -89,6 +89,8 @@ class DistributedRun(Run):
             self._take_over()
         try:
             yield from self._steps(until, save_every, check_every, lambda: self._stopping(stopped()))
+            if self._trainer is not None:
+                self._trainer.finish()
         finally:
             if self._alone._depth:
                 self._alone.__exit__()

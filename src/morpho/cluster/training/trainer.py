@@ -30,7 +30,7 @@ class Trainer:
     model, optimiser: as for one process. loss_of: `loss_of(*arrays)`, the mean loss of some rows. ordered: the same bits
     for any number of ranks; otherwise faster. clip: the most norm of all gradients together, 0: any. seed: of what the
     model draws (dropout), which follows from the seed, the step and the shard alone. least: ranks without which
-    training ends.
+    training ends; by default what `morpho launch --elastic` says, else 1.
 
     >>> model = mo.nn.Linear(2, 1)
     >>> rule = mo.optim.SGD(model.parameters(), lr=0.1)
@@ -42,14 +42,15 @@ class Trainer:
 
     def __init__(self, model: mo.nn.Module, optimiser: Any, loss_of: Callable[..., mo.Tensor],
                  group: Group | None = None, *, ordered: bool = True, shards: int = SHARDS, clip: float = 0.0,
-                 seed: int = 0, least: int = 1, bucket_bytes: int = 25_000_000, compress: str = "") -> None:
+                 seed: int = 0, least: int | None = None, bucket_bytes: int = 25_000_000, compress: str = "") -> None:
         if shards < 1:
             raise fail(ArgumentError, "Trainer", f"shards={shards} is not positive")
         self.model, self.optimiser, self.loss_of = model, optimiser, loss_of
         self.ordered, self.shards, self.clip, self.steps = ordered, shards, clip, 0
         self._key = mo.random.key(seed)
         first = world.init() if group is None else group
-        self._survivors = Survivors(first, states_of(model, optimiser), least)
+        self._survivors = Survivors(first, states_of(model, optimiser),
+                                    world.least() if least is None else least)
         broadcast_states(first, self._survivors.states)
         self._numbers = np.zeros(2)  # the last loss, and who asked to stop: what a rank that is behind needs to know
         self._asks = False
@@ -74,6 +75,16 @@ class Trainer:
     def stopping(self) -> bool:
         """Whether a rank had asked to stop before the last step."""
         return bool(self._numbers[1])
+
+    def finish(self) -> None:
+        """Return when every rank that lives has made all its steps: call it after the last one. A rank that learns of a
+        death in that step may need the others' state."""
+        while True:
+            try:
+                self.group.agree(True)
+                return
+            except PeerLost:
+                self.steps = self._survivors.recover(self.steps, self._numbers)
 
     def step(self, *batch: np.ndarray) -> float:
         """One step on the global batch, given whole to every rank, which takes its rows; the mean loss of all rows,
