@@ -51,11 +51,20 @@ class Trainer:
         first = world.init() if group is None else group
         self._survivors = Survivors(first, states_of(model, optimiser),
                                     world.least() if least is None else least)
-        broadcast_states(first, self._survivors.states)
         self._numbers = np.zeros(2)  # the last loss, and who asked to stop: what a rank that is behind needs to know
         self._asks = False
+        self._begin()
         self._used: list[Any] = []
         self._compile(bucket_bytes, compress)
+
+    def _begin(self) -> None:
+        """Rank 0's values for everybody."""
+        while True:
+            try:
+                broadcast_states(self.group, self._survivors.states)
+                return
+            except PeerLost:
+                self._survivors.recover(0, self._numbers)
 
     @property
     def group(self) -> Group:
