@@ -31,17 +31,17 @@ def small_model(dropout: float = 0.0) -> mo.nn.Module:
 
 
 def train(group: Group, *, before: Callable[[int], Any] = lambda step: None, dropout: float = 0.0, model: Any = None,
-          **options: Any) -> tuple[list[float], str, int]:
+          rule: Any = mo.optim.AdamW, **options: Any) -> tuple[list[float], str, int]:
     """Losses, a digest of all state, and how many ranks are left; `before(step)` is called within each step."""
     model = small_model(dropout) if model is None else model
-    rule = mo.optim.AdamW(model.parameters(), lr=0.1)
-    trainer = cluster.Trainer(model, rule, lambda x, y: mo.mean(mo.square(model(x) - y)), group, clip=1.0, **options)
+    optimiser = rule(model.parameters(), lr=0.1)
+    trainer = cluster.Trainer(model, optimiser, lambda x, y: mo.mean(mo.square(model(x) - y)), group, clip=1.0, **options)
     losses = []
     for step in range(STEPS):
         before(step)
         losses.append(trainer.step(*batch(step)))
     trainer.finish()
-    return losses, digest(states_of(model, rule)), trainer.group.size
+    return losses, digest(states_of(model, optimiser)), trainer.group.size
 
 
 if __name__ == "__main__":

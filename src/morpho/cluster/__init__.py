@@ -8,14 +8,15 @@
 from morpho.cluster.collectives import all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
 from morpho.cluster.parallel.data_parallel import DistributedDataParallel
 from morpho.cluster.parallel.sampler import DistributedSampler
+from morpho.cluster.parallel.sharded_optimizer import ShardedOptimizer, shard_optimizer
 from morpho.cluster.training.trainer import Trainer
 from morpho.cluster.world import init
 from morpho.runtime.groups.group import Group, Work
 from morpho.tensor.tools.foreign_calls import hint_calls as _hint_calls
 
 __all__ = [
-    "DistributedDataParallel", "DistributedSampler", "Group", "Trainer", "Work", "all_gather", "all_reduce", "all_to_all", 
-    "broadcast", "init", "reduce_scatter",
+    "DistributedDataParallel", "DistributedSampler", "Group", "ShardedOptimizer", "Trainer", "Work", "all_gather", "all_reduce", "all_to_all", 
+    "broadcast", "init", "reduce_scatter", "shard_optimizer",
 ]
 
 _hint_calls(globals(), __all__)  # calls with other libraries' keywords

@@ -39,6 +39,8 @@ def states_of(*things: Any) -> list[mo.State]:
     for thing in things:
         if isinstance(thing, mo.nn.Module):
             found += [variable.state for _, variable in thing._variables(Variable)]
+        elif hasattr(thing, "inner"):
+            found += [group.rate for group in thing.param_groups]  # the rest is each rank's own
         else:
             found += [state for _, state in sorted(thing._named_slots().items())]
             found += list({id(count): count for count in (thing._counts[id(p)] for p in thing.parameters())}.values())

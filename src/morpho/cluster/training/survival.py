@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -29,8 +29,10 @@ _lost = metrics.counter("morpho_ranks_lost", "Ranks that died while this one liv
 class Survivors:
     """A group that loses ranks and goes on: `recover` after every `PeerLost`."""
 
-    def __init__(self, group: Group, states: Sequence[mo.State], least: int = 1) -> None:
+    def __init__(self, group: Group, states: Sequence[mo.State], least: int = 1,
+                 regroup: Callable[[Group, Sequence[int]], None] | None = None) -> None:
         self.group, self.states, self.least = group, states, least
+        self._regroup = regroup  # of state that is shared out: told the new group and the old ranks of its members
         self.recoveries: list[float] = []  # seconds that each took
 
     def recover(self, steps: int, numbers: np.ndarray) -> int:
@@ -59,9 +61,15 @@ class Survivors:
         if new.size < self.least:
             raise fail(GroupError, "cluster", f"{new.size} ranks live, and {self.least} are the least",
                        "start again with more, or allow fewer")
-        made = np.empty(new.size, np.int64)
-        new.all_gather(np.asarray([steps], np.int64), made)
-        if made.min() < made.max():
+        known = np.empty((new.size, 2), np.int64)
+        new.all_gather(np.asarray([steps, old.rank], np.int64), known)
+        made = known[:, 0]
+        if self._regroup is not None:
+            if made.min() < made.max():
+                raise fail(GroupError, "cluster", "ranks that keep parts of the state are a step apart",
+                           "go on from the last checkpoint")
+            self._regroup(new, known[:, 1].tolist())
+        elif made.min() < made.max():
             ahead = int(made.argmax())
             broadcast_states(new, self.states, ahead)
             new.broadcast(numbers, ahead)

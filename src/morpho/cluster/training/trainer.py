@@ -50,7 +50,8 @@ class Trainer:
         self._key = mo.random.key(seed)
         first = world.init() if group is None else group
         self._survivors = Survivors(first, states_of(model, optimiser),
-                                    world.least() if least is None else least)
+                                    world.least() if least is None else least,
+                                    getattr(optimiser, "regroup", None))
         self._numbers = np.zeros(2)  # the last loss, and who asked to stop: what a rank that is behind needs to know
         self._asks = False
         self._begin()
