@@ -32,7 +32,7 @@ def in_parts(make: Any, whole: Any, axes: dict[str, int], exact: bool, size: int
         return found.numpy(), own.grad.numpy(), {name: getattr(layer, name).grad.numpy() for name in axes}
 
     found = run_threads(size, ranks)
-    for got, gradient, parts in found:
+    for got, gradient, _ in found:
         if exact:
             assert np.array_equal(got, y.numpy())
         np.testing.assert_allclose(got, y.numpy(), atol=1e-5)
@@ -106,7 +106,9 @@ def test_a_model_in_parts_is_saved_whole() -> None:
 # -- sharded models ----------------------------------------------------------------------------------------------------
 def steps(group: Group, sharded: bool, reshard: bool = True, saved: Any = None) -> tuple[Any, ...]:
     model = model_of_a_thread()
-    trained: Any = cluster.shard(model, group, reshard) if sharded else cluster.DistributedDataParallel(model, group=group)
+    trained: Any = cluster.DistributedDataParallel(model, group=group)
+    if sharded:
+        trained = cluster.shard(model, group, reshard)
     rule = mo.optim.AdamW(trained.parameters(), lr=0.05)
     if saved is not None:
         trained.load_state_dict(saved[0])
@@ -130,7 +132,8 @@ def steps(group: Group, sharded: bool, reshard: bool = True, saved: Any = None) 
         return parameters(model), None, 0
     state = {name: tensor.numpy() for name, tensor in trained.state_dict().items()}
     kept = sum(int(part.size) for part in trained.parameters())
-    return np.concatenate([array.ravel() for array in state.values()]), (state, trained.optimizer_state_dict(rule)), kept
+    saved = state, trained.optimizer_state_dict(rule)
+    return np.concatenate([array.ravel() for array in state.values()]), saved, kept
 
 
 @pytest.mark.parametrize("reshard", [True, False])

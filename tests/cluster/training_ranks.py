@@ -1,4 +1,5 @@
-"""A small model trained by data parallel ranks, some of which kill themselves: `python training_ranks.py RANK:STEP ...`."""
+"""A small model trained by data parallel ranks, some of which kill themselves: `python training_ranks.py RANK:STEP
+...`."""
 
 from __future__ import annotations
 
@@ -35,7 +36,11 @@ def train(group: Group, *, before: Callable[[int], Any] = lambda step: None, dro
     """Losses, a digest of all state, and how many ranks are left; `before(step)` is called within each step."""
     model = small_model(dropout) if model is None else model
     optimiser = rule(model.parameters(), lr=0.1)
-    trainer = cluster.Trainer(model, optimiser, lambda x, y: mo.mean(mo.square(model(x) - y)), group, clip=1.0, **options)
+
+    def loss_of(x: mo.Tensor, y: mo.Tensor) -> mo.Tensor:
+        return mo.mean(mo.square(model(x) - y))
+
+    trainer = cluster.Trainer(model, optimiser, loss_of, group, clip=1.0, **options)
     losses = []
     for step in range(STEPS):
         before(step)

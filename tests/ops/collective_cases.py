@@ -19,7 +19,8 @@ def _bucket(x: Node, y: Node) -> Node:
 FLOATS = tuple(dtype for dtype in SOME if dtype.is_float)
 COLLECTIVE = [
     Shaped("all_reduce", "sum", FLOATS, one_matrix, lambda x: pick(build("all_reduce", x, group=0, op="sum"), 0)),
-    Shaped("all_gather", "columns", SOME, one_matrix, lambda x: pick(build("all_gather", x, group=0, axis=1, size=1), 0)),
+    Shaped("all_gather", "columns", SOME, one_matrix,
+           lambda x: pick(build("all_gather", x, group=0, axis=1, size=1), 0)),
     Shaped("reduce_scatter", "rows", FLOATS, one_matrix,
            lambda x: pick(build("reduce_scatter", x, group=0, axis=0, size=1, op="mean"), 0)),
     Shaped("all_to_all", "rows to columns", SOME, one_matrix,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import typer
 from rich.console import Console
@@ -49,16 +48,12 @@ def launch(program: Sequence[str], count: int | None, hosts: str | None, max_res
     _end(job)
 
 
-def train(nodes: int) -> None:
-    """This very command on several ranks of this machine."""
-    words = [*sys.argv[1:]]
-    for place, word in enumerate(words):
-        if word == "--nodes":
-            del words[place:place + 2]
-            break
-        if word.startswith("--nodes="):
-            del words[place]
-            break
+def again(command: str, given: Mapping[str, object], nodes: int) -> None:
+    """A command with the options that were given, on several ranks of this machine."""
+    words = [command]
+    for name, value in given.items():
+        option = f"--{name.replace('_', '-')}"
+        words += [option] if value is True else [f"{option}={value}"]
     _end(module_job("morpho", words, nodes))
 
 

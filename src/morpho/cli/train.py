@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from morpho.base import settings as settings_in_force
+from morpho.base.errors import GroupError
 from morpho.base.target import current_isa
 from morpho.cluster.groups.one import OneGroup
 from morpho.cluster.training.run import DistributedRun
@@ -67,7 +68,13 @@ def train(data: Path | None, out: Path, settings: Settings, habits: Habits, *, r
     console.quiet = group is not None and group.rank > 0
     options: dict[str, Any] = {"resume": resume, "steps": steps, "keep": habits.keep, "start": start,
                                "say": lambda text: console.print(text, style="dim")}
-    run = Run(out, data, settings, **options) if group is None else DistributedRun(group, out, data, settings, **options)
+    try:
+        run = (Run(out, data, settings, **options) if group is None else
+               DistributedRun(group, out, data, settings, **options))
+    except GroupError:
+        if not console.quiet:
+            raise
+        raise SystemExit(2) from None  # rank 0 says it
     if not console.quiet:
         habits.keep_in(out)
     s = run.settings

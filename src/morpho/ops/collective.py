@@ -2,8 +2,8 @@
 
 A node knows its group by a number (`runtime/groups/registry.py`); 0 is the group of one, where each is the identity or
 nearly so. Ranks must come to their collectives in the same order, whatever order a scheduler prefers: every one takes a
-token, an output of the one before it, where there is one. `all_reduce_start` and `all_reduce_wait` are the two halves of
-one that goes on while others compute: buckets of gradients.
+token, an output of the one before it, where there is one. `all_reduce_start` and `all_reduce_wait` are the two halves
+of one that goes on while others compute: buckets of gradients.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """`morpho launch`: ranks of any script, started again where they do not survive by themselves.
 
 A rank that dies is a lost one: scripts that train with `cluster.Trainer`, or call `shrink()`, go on without it. Where
-all end in failure, or fewer live than are allowed, the launcher starts them anew, up to `max_restarts` times; the script
-goes on from its own checkpoint. The first Ctrl-C reaches the script as it would alone; a second one ends everything.
+all end in failure, or fewer live than are allowed, the launcher starts them anew, up to `max_restarts` times; the
+script goes on from its own checkpoint. The first Ctrl-C reaches the script as it would alone; a second one ends
+everything.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def launch(job: Job, say: Callable[[str], Any] = lambda text: None) -> int:
             code = process.wait()
         if code == 0 or asked:
             return code
-        say(f"the {job.count} ranks ended with status {code}")
+        if job.max_restarts:
+            say(f"the {job.count} ranks ended with status {code}")
     return code
 
 

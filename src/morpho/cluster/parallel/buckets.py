@@ -1,4 +1,5 @@
-"""Gradients put together into buckets, in the reverse order of use: what the backward pass computes first travels first.
+"""Gradients put together into buckets, in the reverse order of use: what the backward pass computes first travels
+first.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.cluster import world
 from morpho.cluster.parallel.buckets import planned
 from morpho.cluster.parallel.replicas import broadcast_states, states_of
+from morpho.nn.module import Module
 from morpho.ops.collective import last_token, note_last, start_bucket, wait_bucket
 from morpho.runtime.groups.group import Group
 from morpho.runtime.groups.registry import number_of
@@ -29,7 +30,7 @@ WIRES = ("", "bfloat16", "float16")
 _numbers = itertools.count(1)  # of buckets
 
 
-class DistributedDataParallel(mo.nn.Module):
+class DistributedDataParallel(Module):
     """A model of which every rank has a replica: `backward` averages the gradients over the ranks.
 
     module: the model; rank 0's values become everybody's. bucket_bytes: gradients that travel together. compress:
@@ -81,7 +82,7 @@ class DistributedDataParallel(mo.nn.Module):
     def static_key(self) -> Any:
         return (*super().static_key(), self._synchronising)
 
-    # -- the program of the averages -------------------------------------------------------------------------------------
+    # -- the program of the averages -----------------------------------------------------------------------------------
     def _after_backward(self, leaves: list[mo.Tensor]) -> None:
         mine = {id(parameter) for parameter in self.module.parameters()}
         if not any(id(leaf) in mine for leaf in leaves):

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.cluster import world
 from morpho.data.order import permuted
+from morpho.data.samplers import Sampler
 from morpho.runtime.groups.group import Group
 
 
-class DistributedSampler(mo.data.Sampler):
+class DistributedSampler(Sampler):
     """The items of this rank: of one order that all ranks draw, every `size`-th. Ranks have equally many: the first
     items come a second time where they do not divide, or the last ones are left out with `drop_last`. `start` leaves
     out items that were seen already, so that another number of ranks goes on where the last one was.

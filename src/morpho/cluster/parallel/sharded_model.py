@@ -1,6 +1,6 @@
 """`shard(model)` (ZeRO-3, as FSDP does it): each rank keeps a part of every layer's parameters. A layer's are gathered
-when it is called, and dropped; its gradients come back as each rank's part of the average. The optimiser sees the parts,
-so its state is shared out with them.
+when it is called, and dropped; its gradients come back as each rank's part of the average. The optimiser sees the
+parts, so its state is shared out with them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from morpho.cluster import world
 from morpho.cluster.collectives import all_gather, all_reduce
 from morpho.cluster.parallel.replicas import broadcast_states, states_of
 from morpho.cluster.parallel.tensor_parallel import own_part
+from morpho.nn.module import Module
 from morpho.runtime.groups.group import Group
 from morpho.tensor.state.state import assign
 
 
 def shard(model: mo.nn.Module, group: Group | None = None, reshard: bool = True) -> ShardedModule:
     """The model with its parameters shared out among the ranks; train `parameters()` of what it returns. `reshard`
-    drops a layer's gathered parameters after its forward pass and gathers them again, with the layer computed again, for
-    its gradient; without it they stay until then. All ranks' batches have one shape.
+    drops a layer's gathered parameters after its forward pass and gathers them again, with the layer computed again,
+    for its gradient; without it they stay until then. All ranks' batches have one shape.
 
     >>> model = mo.cluster.shard(mo.nn.Sequential(mo.nn.Linear(4, 8), mo.nn.ReLU(), mo.nn.Linear(8, 2)))
     >>> model(mo.ones((3, 4))).shape
@@ -62,7 +63,7 @@ class _Unit:
         return self.tensors(all_gather(self.part if part is None else part, 0, self.group))
 
 
-class ShardedModule(mo.nn.Module):
+class ShardedModule(Module):
     """A model whose parameters are shared out; made by `shard`."""
 
     def __init__(self, model: mo.nn.Module, group: Group, reshard: bool) -> None:
@@ -94,7 +95,7 @@ class ShardedModule(mo.nn.Module):
                   and any(isinstance(each, mo.nn.Parameter)
                           for each in (value.values() if isinstance(value, dict) else value))]
         if inside:
-            raise fail(ArgumentError, "shard", f"the parameters in {path or 'the model'}.{inside[0]} are in a container",
+            raise fail(ArgumentError, "shard", f"parameters of {path or 'the model'} are in the container {inside[0]}",
                        "make each an attribute of its own")
         fresh = {name: p for name, p in own.items() if id(p) not in known}
         for dtype in dict.fromkeys(p.dtype for p in fresh.values()):
@@ -129,7 +130,7 @@ class ShardedModule(mo.nn.Module):
 
         object.__setattr__(layer, "forward", again if self.reshard else called)
 
-    # -- norms and files ---------------------------------------------------------------------------------------------------
+    # -- norms and files -----------------------------------------------------------------------------------------------
     def clip_grad_norm(self, max_norm: float) -> mo.Tensor:
         """Scale all gradients so that their common norm, over all ranks, is at most `max_norm`; the norm they had."""
         parts = [part for part in self.parts if part.grad is not None]

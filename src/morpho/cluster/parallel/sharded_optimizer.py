@@ -62,7 +62,7 @@ class ShardedOptimizer:
         self._owners = shares([int(p.size) for p in self._listed], group.size)
         self._keep_own()
 
-    # -- who has what ------------------------------------------------------------------------------------------------------
+    # -- who has what --------------------------------------------------------------------------------------------------
     def holders(self, number: int) -> list[int]:
         """The ranks that keep the state of a parameter, its owner first."""
         return [(self._owners[number] + step) % self.group.size for step in range(self.copies + 1)]
@@ -82,7 +82,8 @@ class ShardedOptimizer:
     @property
     def param_groups(self) -> list[Any]:
         """Groups of parameters with their settings."""
-        return self.inner.param_groups
+        found: list[Any] = self.inner.param_groups
+        return found
 
     def parameters(self) -> Iterator[Any]:
         """Every parameter, of all ranks."""
@@ -91,7 +92,7 @@ class ShardedOptimizer:
     def static_key(self) -> Any:
         return (id(self), self.group.size, self.inner.static_key())
 
-    # -- steps -------------------------------------------------------------------------------------------------------------
+    # -- steps ---------------------------------------------------------------------------------------------------------
     def zero_grad(self) -> None:
         """Drop all gradients."""
         for parameter in self._listed:
@@ -121,7 +122,7 @@ class ShardedOptimizer:
                     changes += [(p.state, flat[end - int(p.size):end].reshape(p.shape)) for p, end in zip(own, ends)]
         assign(changes)
 
-    # -- saving --------------------------------------------------------------------------------------------------------------
+    # -- saving --------------------------------------------------------------------------------------------------------
     def _moved(self, number: int, root: int) -> dict[str, mo.Tensor]:
         """What is kept of a parameter, from a rank that keeps it."""
         parameter = self._listed[number]
@@ -167,7 +168,7 @@ class ShardedOptimizer:
                         key: mo.State(value) for key, value in self.inner.slots(parameter, group).items()}
                     self.inner._counts[id(parameter)] = mo.State(mo.asarray(0, dtype=mo.int64))
 
-    # -- after a rank died -----------------------------------------------------------------------------------------------------
+    # -- after a rank died ---------------------------------------------------------------------------------------------
     def regroup(self, group: Group, survivors: Sequence[int]) -> None:
         """Go on with a smaller group, whose ranks were `survivors` in the old one: what a dead rank kept comes from the
         rank beside it, where there are `copies`."""

@@ -13,6 +13,7 @@ import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.cluster import world
 from morpho.cluster.collectives import all_gather, all_reduce
+from morpho.nn.module import Module
 from morpho.runtime.groups.group import Group
 
 
@@ -57,7 +58,7 @@ def own_part(x: mo.Tensor, axis: int, group: Group) -> mo.Tensor:
     return x[tuple(index)]
 
 
-class _Part(mo.nn.Module):
+class _Part(Module):
     """A layer of which this rank has a part: `cuts` are the axes along which its parameters are cut."""
 
     cuts: dict[str, int]
@@ -172,8 +173,8 @@ def parallel_attention(attention: Any, group: Group | None = None, exact: bool =
     """
     chosen = world.init() if group is None else group
     if attention.num_heads % chosen.size or attention.num_kv_heads % chosen.size:
-        raise fail(ArgumentError, "tensor parallel", f"{attention.num_heads} heads over {attention.num_kv_heads} of keys "
-                   f"do not part among {chosen.size} ranks")
+        raise fail(ArgumentError, "tensor parallel", f"{attention.num_heads} heads over {attention.num_kv_heads} of "
+                   f"keys do not part among {chosen.size} ranks")
     for name in ("q_proj", "k_proj", "v_proj"):
         setattr(attention, name, ColumnParallelLinear.of(getattr(attention, name), False, group=chosen))
     attention.num_heads //= chosen.size

@@ -1,5 +1,5 @@
-"""`morpho train` on several ranks: the same flags, the same files. Rank 0 writes them; every rank reads them. Where rank
-0 dies, the next one writes on.
+"""`morpho train` on several ranks: the same flags, the same files. Rank 0 writes them; every rank reads them. Where
+rank 0 dies, the next one writes on.
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ class DistributedRun(Run):
         """The ranks that live."""
         return self._first if self._trainer is None else self._trainer.group
 
-    # -- who writes ------------------------------------------------------------------------------------------------------
+    # -- who writes ----------------------------------------------------------------------------------------------------
     def advance(self, until: int | None = None, *, save_every: int = 200, check_every: int = 100,
                 stopped: Callable[[], bool] = lambda: False) -> Iterator[Progress]:
         """As of `Run`; a request to stop, of any rank, stops all after the same step."""
         if self.group.rank == 0:
-            self._take_over()
+            self._become_writer()
         try:
             yield from self._steps(until, save_every, check_every, lambda: self._stopping(stopped()))
             if self._trainer is not None:
@@ -103,7 +103,7 @@ class DistributedRun(Run):
             self._trainer.ask_to_stop()
         return self._trainer.stopping
 
-    def _take_over(self) -> None:
+    def _become_writer(self) -> None:
         """Be the one that writes."""
         if not self._alone._depth:
             self._alone.__enter__()
@@ -112,7 +112,7 @@ class DistributedRun(Run):
     def _log(self, loss: float, held: float | None, rate: float) -> None:
         if self.group.rank == 0:
             if not self._alone._depth:  # rank 0 died: its lines may be halves, or behind
-                self._take_over()
+                self._become_writer()
                 self.log.mend([{"step": n + 1, "loss": known, "lr": self.settings.rate(n)}
                                for n, known in enumerate(self.losses[:-1])])
             super()._log(loss, held, rate)
@@ -149,4 +149,4 @@ def is_finished(folder: Path) -> bool:
         planned = json.loads((folder / "run.json").read_text(encoding="utf-8"))["settings"]["steps"]
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    return max(Checkpoints(folder / "checkpoints").steps(), default=0) >= planned
+    return bool(max(Checkpoints(folder / "checkpoints").steps(), default=0) >= planned)

@@ -27,9 +27,9 @@ from morpho.runtime.groups.group import Group
 class Trainer:
     """Steps of data parallel training.
 
-    model, optimiser: as for one process. loss_of: `loss_of(*arrays)`, the mean loss of some rows. ordered: the same bits
-    for any number of ranks; otherwise faster. clip: the most norm of all gradients together, 0: any. seed: of what the
-    model draws (dropout), which follows from the seed, the step and the shard alone. least: ranks without which
+    model, optimiser: as for one process. loss_of: `loss_of(*arrays)`, the mean loss of some rows. ordered: the same
+    bits for any number of ranks; otherwise faster. clip: the most norm of all gradients together, 0: any. seed: of what
+    the model draws (dropout), which follows from the seed, the step and the shard alone. least: ranks without which
     training ends; by default what `morpho launch --elastic` says, else 1.
 
     >>> model = mo.nn.Linear(2, 1)
@@ -125,7 +125,8 @@ class Trainer:
         mo.nn.random.set_state(mo.random.fold_in(self._key, self.steps * self.shards + shard))
         share = mo.asarray(np.float32((end - first) / rows))
         asks = mo.asarray(np.float32(self._asks))
-        return self._gradients(share, asks, *[mo.asarray(part[first:end]) for part in batch]).numpy(copy=True)
+        found = self._gradients(share, asks, *[mo.asarray(part[first:end]) for part in batch])
+        return np.array(found.numpy(), copy=True)
 
     def _compile(self, bucket_bytes: int, compress: str) -> None:
         parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
@@ -175,4 +176,5 @@ class Trainer:
         mo.nn.random.set_state(mo.random.fold_in(self._key, self.steps * ranks + rank))
         share = mo.asarray(np.float32((end - first) * ranks / rows))
         asks = mo.asarray(np.float32(self._asks))
-        return self._whole(share, asks, *[mo.asarray(part[first:end]) for part in batch]).numpy()
+        means: np.ndarray = self._whole(share, asks, *[mo.asarray(part[first:end]) for part in batch]).numpy()
+        return means

@@ -1,8 +1,9 @@
 """Sums over ranks with the bits of one rank: a fixed number of shards, added by a fixed tree, whoever holds them.
 
-The tree over `count` shards splits at the largest power of two below; rank r of R holds the shards from `count * r // R`
-on. A rank adds up the largest subtrees that it holds whole; then every rank gets its part of all ranks' subtrees, adds
-those in the tree's order, and all gather the result: no more bytes than a plain all-reduce where R is a power of two.
+The tree over `count` shards splits at the largest power of two below; rank r of R holds the shards from `count * r //
+R` on. A rank adds up the largest subtrees that it holds whole; then every rank gets its part of all ranks' subtrees,
+adds those in the tree's order, and all gather the result: no more bytes than a plain all-reduce where R is a power of
+two.
 """
 
 from __future__ import annotations

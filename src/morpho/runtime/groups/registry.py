@@ -1,5 +1,5 @@
-"""Groups by number, for collectives in programs: a compiled function knows no objects. After a rank died the same number
-means the group of those that live.
+"""Groups by number, for collectives in programs: a compiled function knows no objects. After a rank died the same
+number means the group of those that live.
 """
 
 from __future__ import annotations
