@@ -144,7 +144,7 @@ class GraphLowering(DestinationLowering):
         elif is_small(node):
             self.lower_matrix(node)
         else:
-            self.lower_host(node, fallback=node.op.kind != "host" and native)
+            self.lower_host(node, fallback=node.op.kind not in ("host", "collective") and native)
         indices = checked_indices(node)
         if indices and indices <= self.checked:
             for step in self.program.steps[first:]:
