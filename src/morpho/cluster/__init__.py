@@ -17,13 +17,15 @@ from morpho.cluster.parallel.tensor_parallel import (
     parallel_attention,
     whole_state_dict,
 )
+from morpho.cluster.pipeline.pipeline import Pipeline
 from morpho.cluster.training.trainer import Trainer
 from morpho.cluster.world import init
 from morpho.runtime.groups.group import Group, Work
 from morpho.tensor.tools.foreign_calls import hint_calls as _hint_calls
 
 __all__ = [
-    "ColumnParallelLinear", "DistributedDataParallel", "DistributedSampler", "Group", "RowParallelLinear",
+    "ColumnParallelLinear", "DistributedDataParallel", "DistributedSampler", "Group", "Pipeline",
+    "RowParallelLinear",
     "ShardedModule", "ShardedOptimizer", "Trainer", "VocabParallelEmbedding", "Work", "all_gather", "all_reduce",
     "all_to_all", "broadcast", "init", "parallel_attention", "reduce_scatter", "shard", "shard_optimizer",
     "whole_state_dict",
