@@ -4,10 +4,10 @@ from morpho.ops import elementwise, identity, index, integers, move, order, sort
 from morpho.ops.complex import fourier, parts
 from morpho.ops.control import records as control
 from morpho.ops.linalg import lapack, triangular
-from morpho.ops.neural import attention, convolution, fused, losses, quantised
+from morpho.ops.neural import attention, convolution, fused, losses, paged, quantised
 from morpho.ops.reductions import contract, reduce, scan
 from morpho.ops.special_functions import records as special_functions
 
 __all__ = ["attention", "contract", "control", "convolution", "elementwise", "fourier", "fused", "identity", "index",
-           "integers", "lapack", "losses", "move", "order", "parts", "quantised", "reduce", "scan", "sorting",
+           "integers", "lapack", "losses", "move", "order", "paged", "parts", "quantised", "reduce", "scan", "sorting",
            "sources", "special_functions", "triangular"]
