@@ -94,6 +94,7 @@ from morpho.nn.losses.modules import (
 from morpho.nn.module import Module, RemovableHandle
 from morpho.nn.random import seed
 from morpho.nn.transformer.attention import KeyValueCache, MultiHeadAttention
+from morpho.nn.transformer.paged import PagedCache
 from morpho.nn.transformer.blocks import FeedForward, TransformerBlock, TransformerDecoderBlock
 from morpho.nn.transformer.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
 from morpho.tensor.autodiff.checkpoint import checkpoint, checkpoint_sequential
