@@ -17,9 +17,12 @@ import numpy as np
 
 from morpho.base.dtypes import int64
 from morpho.base.errors import DTypeError, ShapeError, fail
+from morpho.ir.node import Node, build
 from morpho.ir.op import Attributes, NoGradient, Op, Spec, register
-from morpho.ops.batching import loop
+from morpho.ops.algebra import add, constant_like, expand, mul, reshape
+from morpho.ops.batching import Rows, loop
 from morpho.ops.neural.attention import NUMERICS, _reference
+from morpho.ops.sources import pick
 
 PAGE = 64  # positions of a page: those of a block of attention's keys
 
@@ -49,7 +52,7 @@ def _reference_attention(attributes: Attributes, q: Any, k: Any, v: Any, pages: 
     lines = []
     for pool in (k, v):
         found = np.swapaxes(np.asarray(pool)[table], 1, 2)  # (batch, kv_heads, blocks, PAGE, depth)
-        lines.append(found.reshape(*found.shape[:2], -1, found.shape[-1]))
+        lines.append(found.reshape(*found.shape[:2], found.shape[2] * found.shape[3], found.shape[-1]))
     how = {"masked": False, "moving": True, "causal": True, **attributes}
     return _reference(how, q, *lines, offset)
 
@@ -76,8 +79,29 @@ def _reference_write(attributes: Attributes, pool: Any, new: Any, places: Any) -
     return result
 
 
+def _batch_attention(node: Node, inputs: Sequence[Node], batched: Sequence[bool], rows: Rows) -> list[Node]:
+    """Rows become more sequences; pools of their own lie one after another, and page numbers count on."""
+    def folded(x: Node, has: bool) -> Node:
+        whole = x if has else expand(reshape(x, (1, *x.shape)), (rows.size, *x.shape))
+        return reshape(whole, (whole.shape[0] * whole.shape[1], *whole.shape[2:]))
+
+    own = batched[1] or batched[2]
+    pages, had = inputs[3], batched[3]
+    if own:
+        count = node.inputs[1].shape[0]
+        kept = build("minimum", build("maximum", pages, constant_like(pages, 0)), constant_like(pages, count - 1))
+        whole = kept if had else expand(reshape(kept, (1, *kept.shape)), (rows.size, *kept.shape))
+        number = build("iota", shape=whole.shape, axis=0, dtype=int64)
+        pages, had = add(whole, mul(number, constant_like(number, count))), True
+    pools = [folded(x, has) if own else x for x, has in zip(inputs[1:3], batched[1:3], strict=True)]
+    given = [folded(inputs[0], batched[0]), *pools,
+             folded(pages, had), folded(inputs[4], batched[4])]
+    made = build("paged_attention", *given, **node.attributes)
+    return [reshape(pick(made, index), (rows.size, *spec.shape)) for index, spec in enumerate(node.outputs)]
+
+
 _WHY = "pages are what inference keeps; train with `attention`"
 PAGED_ATTENTION = register(Op("paged_attention", "contract", _infer_attention, NoGradient(_WHY, missing=True),
-                              _reference_attention, 2, NUMERICS, arity=(5, 5), batch=loop))
+                              _reference_attention, 2, NUMERICS, arity=(5, 5), batch=_batch_attention))
 WRITE_PAGES = register(Op("write_pages", "move", _infer_write, NoGradient(_WHY, missing=True), _reference_write, 0,
                           arity=(3, 3), batch=loop))

@@ -15,12 +15,14 @@ import numpy as np
 from morpho.base.errors import ArgumentError, fail
 from morpho.serve.engine.request import Grammar
 
+# Small models like to write blanks for ever: JSON has one after a comma and a colon, and no others.
+JSON = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 MOST_SOURCE = 1 << 16  # characters of a schema, expression or grammar
 
 
 def _library() -> Any:
     try:
-        import llguidance  # noqa: PLC0415
+        import llguidance
     except ImportError:
         raise fail(ArgumentError, "serve", "text of a given form needs the library llguidance",
                    "pip install 'morpho-tensor[serve]'") from None
@@ -80,10 +82,9 @@ class Grammars:
 
 def _text_of(library: Any, grammar: Grammar) -> str:
     make = library.LLMatcher
-    if grammar.kind == "json_schema":
-        return str(make.grammar_from_json_schema(grammar.source))
-    if grammar.kind == "json_object":
-        return str(make.grammar_from_json_schema('{"type": "object"}'))
+    if grammar.kind in ("json_schema", "json_object"):
+        schema = grammar.source if grammar.kind == "json_schema" else '{"type": "object"}'
+        return str(make.grammar_from_json_schema(schema, defaults=JSON))
     if grammar.kind == "regex":
         return str(make.grammar_from_regex(grammar.source))
     return str(make.grammar_from_lark(grammar.source))

@@ -33,10 +33,10 @@ class TextStream:
         return told if self.stopped else told + held
 
     def _told(self, text: str) -> str:
-        found = min((at for string in self._stop if (at := text.find(string)) >= 0), default=-1)
-        if found >= 0:
+        found = [(at + len(string), at) for string in self._stop if (at := text.find(string)) >= 0]
+        if found:
             self.stopped, self._held = True, ""
-            return text[:found]
+            return text[:min(found)[1]]  # that ends first, however the text was cut into tokens
         waits = max((_begun(text, string) for string in self._stop), default=0)
         self._held = text[len(text) - waits:]
         return text[:len(text) - waits]
