@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine_models import alone, ask, greedy, llama, prompts_of, tokens_of
+from engine_models import alone, ask, greedy, llama, tokens_of
 
 import morpho as mo
 from morpho.base.errors import ArgumentError
@@ -56,8 +56,8 @@ def test_several_texts_of_one_prompt_share_its_pages(rng: np.random.Generator) -
 
 
 def test_few_pages_change_nothing_but_the_time(rng: np.random.Generator) -> None:
-    model, prompts = llama(), prompts_of(rng, 10, 60)
-    with Engine(model, pages=4, drafted=0) as engine:  # of two pages each, and growing
+    model, prompts = llama(), [tuple(rng.integers(0, 97, 60).tolist()) for _ in range(6)]
+    with Engine(model, pages=4, drafted=0) as engine:  # a page each, then two
         streams = [engine.submit(Request(prompt, greedy(40), "x")) for prompt in prompts]
         found = [tokens_of([*stream]) for stream in streams]
         assert engine.stats().preemptions and drained(engine)
@@ -94,7 +94,7 @@ def test_a_long_prompt_does_not_hold_up_a_running_text(monkeypatch: pytest.Monke
         next(iter(running))
         ask(engine, range(90), greedy(1))
         ask(engine, [*range(90), *range(90)][::-1], greedy(1))
-        [*running]
+        assert [*running][-1].finish == "length"
     steps = "".join(kind for kind, _ in calls)
     pieces = [count for kind, count in calls if kind == "p"]
     assert "pp" not in steps[1:].rstrip("p") and max(pieces[1:]) <= 32
@@ -141,7 +141,7 @@ def test_shutting_down_finishes_or_cancels(drain: bool) -> None:
     ends = {[*stream][-1].finish for stream in streams}
     assert ends == {"length"} if drain else ends <= {"cancelled", "length"}
     assert not engine.alive and drained(engine)
-    with pytest.raises(QueueFull, match="dead|shutting down"):
+    with pytest.raises(QueueFull, match=r"dead|shutting down"):
         engine.submit(Request((1,), greedy(1), "a"))
 
 

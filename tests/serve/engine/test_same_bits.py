@@ -33,10 +33,13 @@ def all_at_once(engine: Engine, prompts: list[tuple[int, ...]], params: Sampling
     return [tokens_of([*stream]) for stream in streams]
 
 
-def test_64_at_once_have_the_bits_of_each_alone(rng: np.random.Generator, logits_seen: dict[str, list[bytes]]) -> None:
-    """Prompts of 1 to 240 tokens, prefixes in common, guesses, pages for half of them: rows come and go in any mix."""
+@pytest.mark.parametrize("pages", [300, 80])
+def test_64_at_once_have_the_bits_of_each_alone(pages: int, rng: np.random.Generator,
+                                                logits_seen: dict[str, list[bytes]]) -> None:
+    """Prompts of 1 to 240 tokens, prefixes in common, guesses, pages for all or for half of them: rows come and go in
+    any mix."""
     model, prompts = llama(), prompts_of(rng, 64)
-    with Engine(model, pages=80, draft_rows=64) as engine:
+    with Engine(model, pages=pages, draft_rows=64) as engine:
         found = all_at_once(engine, prompts, greedy(12))
         stats = engine.stats()
     for number, prompt in enumerate(prompts):
@@ -44,7 +47,7 @@ def test_64_at_once_have_the_bits_of_each_alone(rng: np.random.Generator, logits
         assert found[number] == tokens
         assert logits_seen[str(number)] == bits, f"logits of request {number}, of {len(prompt)} tokens"
     assert stats.recompiles == 0 and stats.errors == 0 and stats.pages_used == 0
-    assert stats.prefix_hits and stats.evictions and stats.preemptions and stats.accepted  # all of it happened
+    assert stats.prefix_hits and stats.drafted and bool(stats.evictions) == (pages == 80)
 
 
 def models() -> dict[str, Any]:

@@ -81,7 +81,8 @@ class Sequence:
             finish = "stop"
         elif self.made >= self.most:
             finish = "length"
-        logprob, top = None, ()
+        logprob: float | None = None
+        top: tuple[tuple[int, float], ...] = ()
         if self.params.logprobs is not None:
             logprob, top = logprobs_of(logits, token, self.params.logprobs)
         self._tell(text, finish, token, logprob, top)
