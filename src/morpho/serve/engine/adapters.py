@@ -65,7 +65,7 @@ class AdapterBank:
             module = self._products[product]
             if product not in self._held:
                 sizes = ((self.most, module.in_features, self.rank), (self.most, self.rank, module.out_features))
-                first, second = (mo.State(mo.zeros(size)) for size in sizes)  # type: ignore[arg-type]
+                first, second = (mo.State(mo.zeros(size)) for size in sizes)
                 self._held[product] = (first, second)
             for state, new in zip(self._held[product], (a.T, scale * b.T), strict=True):
                 whole = state.value.numpy(copy=True)

@@ -131,9 +131,11 @@ class Engine:
             self.adapters.number(request.adapter)
 
     def _full(self, waits: int) -> QueueFull:
+        message, hint = f"{waits} requests wait already", "come again later"
         if not self._open or not self.alive:
-            return fail(QueueFull, "serve", "the engine is shutting down" if self.alive else "the engine is dead")
-        error = fail(QueueFull, "serve", f"{waits} requests wait already", "come again later")
+            message, hint = "the engine is shutting down" if self.alive else "the engine is dead", ""
+        error = fail(QueueFull, "serve", message, hint)
+        assert isinstance(error, QueueFull)
         error.retry_after_s = max(1.0, min(60.0, self.stepper.request_s * waits / self.scheduler.max_batch))
         return error
 

@@ -49,7 +49,7 @@ def _layers(model: LanguageModel) -> list[tuple[int, int, int]]:
     found = []
     for cache in model.make_caches(1, 1, _kind(model)):
         keys, values = cache.keys.value.shape, cache.values.value.shape
-        found.append((int(keys[1]), int(keys[3]), int(values[3])))  # type: ignore[arg-type]
+        found.append((int(keys[1]), int(keys[3]), int(values[3])))
     return found
 
 
