@@ -15,7 +15,7 @@ from morpho.ops import (
 from morpho.ops.complex import fourier, parts
 from morpho.ops.control import records as control
 from morpho.ops.linalg import lapack, triangular
-from morpho.ops.neural import attention, convolution, fused, losses, quantised
+from morpho.ops.neural import attention, convolution, fused, losses, paged, quantised
 from morpho.ops.reductions import contract, reduce, scan
 from morpho.ops.special_functions import records as special_functions
 
@@ -35,6 +35,7 @@ __all__ = [
     "losses",
     "move",
     "order",
+    "paged",
     "parts",
     "quantised",
     "reduce",

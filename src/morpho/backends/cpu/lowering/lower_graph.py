@@ -13,6 +13,7 @@ from morpho.backends.cpu.lowering.lower_attention import lower_attention, lower_
 from morpho.backends.cpu.lowering.lower_dft import lower_dft
 from morpho.backends.cpu.lowering.lower_group import lower_body
 from morpho.backends.cpu.lowering.lower_linalg import is_small, lower_matrix
+from morpho.backends.cpu.lowering.lower_pages import lower_page_write, lower_paged_attention
 from morpho.backends.cpu.lowering.lower_scatter import lower_scatter
 from morpho.backends.cpu.lowering.lower_sort import lower_search, lower_sort
 from morpho.backends.cpu.lowering.split_group import split_group
@@ -130,6 +131,7 @@ class GraphLowering(DestinationLowering):
                    "matmul_quantised": self.lower_matmul, "matmul_int8": self.lower_matmul, "conv": self.lower_conv,
                    "gemm": self.lower_gemm,
                    **dict.fromkeys(SCANS, self.lower_scan),
+                   "paged_attention": self.lower_attention, "write_pages": self.lower_page_write,
                    "attention": self.lower_attention, "attention_backward": self.lower_attention,
                    "scatter": self.lower_scatter, "sort": self.lower_sort, "argsort": self.lower_sort,
                    "searchsorted": self.lower_search, "complex": self.lower_complex,
@@ -293,11 +295,28 @@ class GraphLowering(DestinationLowering):
     def lower_attention(self, node: Node) -> None:
         inputs = [self.view(child) for child in node.inputs]
         targets = [self.as_reshaped(node, number) for number in range(len(node.outputs))]
-        calls = (lower_attention(node, inputs, targets, self.target) if node.op.name == "attention" else
-                 lower_attention_backward(node, inputs, targets, self.target, self.new_slot))
+        if node.op.name == "paged_attention":
+            calls = [lower_paged_attention(node, inputs, targets, self.target)]
+        elif node.op.name == "attention":
+            calls = lower_attention(node, inputs, targets, self.target)
+        else:
+            calls = lower_attention_backward(node, inputs, targets, self.target, self.new_slot)
         for call in calls:
             self.add(Step(*call[:-1], node.op.name, node.origin, operations=call.operations))
         self.views[node.serial] = targets
+
+    def lower_page_write(self, node: Node) -> None:
+        """Each line of the old pages that is not written stays: they may be written over."""
+        inputs = [self.view(child) for child in node.inputs]
+        if not inputs[0].is_contiguous:
+            whole = self.new_slot(node.shape, node.dtype)
+            self.copy(inputs[0], whole, node)
+            inputs[0] = whole
+        target = self.new_slot(node.shape, node.dtype)
+        call = lower_page_write(node, inputs, target)
+        alone = inputs[1].shape != target.shape  # the new lines must not be taken for the old ones
+        self.add(Step(*call[:-1], node.op.name, node.origin, in_place=alone, operations=call.operations))
+        self.views[node.serial] = [target]
 
     def as_reshaped(self, node: Node, number: int) -> View:
         """Memory for a result of a node that can write it line by line: where its axes are permuted and then reshaped,
