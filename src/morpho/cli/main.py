@@ -311,6 +311,13 @@ def bench_programs(only: Only = "", json: Json = None, quick: Quick = False, pee
     _bench("programs", only, json, quick, peers, threads, gate, save_baseline)
 
 
+@bench.command("serve")
+def bench_serve(only: Only = "", json: Json = None, quick: Quick = False, peers: Peers = "", threads: Threads = 2,
+                gate: Gate = False, save_baseline: SaveBaseline = False) -> None:
+    """Measure the generation engine: tokens/s of 1 to 64 texts at once, stalls by long prompts, against peers."""
+    _bench("serve", only, json, quick, peers, threads, gate, save_baseline)
+
+
 @bench.command("plan")
 def bench_plan(only: Only = "", json: Json = None, quick: Quick = False) -> None:
     """Measure the planner: exactness, time to proof, annealing, rules of thumb on 400 clusters, what-if."""

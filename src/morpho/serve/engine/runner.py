@@ -139,7 +139,7 @@ class ModelRunner:
         name = "verify" if most > 1 else "single" if len(rows) == 1 else "decode"
         return self._call(name, rows, most)
 
-    def _call(self, name: str, rows: Sequence[Row], width: int) -> np.ndarray:
+    def _call(self, name: str, rows: Sequence[Row], width: int, write: bool = True) -> np.ndarray:
         ids = np.zeros((len(rows), width), np.int64)
         places = np.full((len(rows), width), -1, np.int64)  # tokens that fill up rows go nowhere
         table = np.zeros((len(rows), self.blocks), np.int64)
@@ -148,7 +148,8 @@ class ModelRunner:
             ids[number, :count] = row.tokens
             table[number, :len(row.pages)] = row.pages
             at = np.arange(row.start, row.start + count)
-            places[number, :count] = table[number, at // PAGE] * PAGE + at % PAGE
+            if write:
+                places[number, :count] = table[number, at // PAGE] * PAGE + at % PAGE
         start = np.array([row.start for row in rows], np.int64)
         given = [ids, start, table, places]
         adapted = rows[0].adapter is not None
@@ -169,11 +170,10 @@ class ModelRunner:
         """Take over weights that have changed; says whether there were any."""
         return self.frozen.refresh()
 
-    def warm(self) -> None:
-        """Compile, or load from the cache of code, what the first requests need."""
-        nowhere = Row([0], 0, [0])
-        for name, rows in (("prefill", 1), ("single", 1), ("decode", min(2, self.max_batch))):
-            self._call(name, [nowhere] * rows, 1)
+    def warm(self, name: str) -> None:
+        """Compile one of the functions, or load it from the cache of code."""
+        rows = [Row([0], 0, [0])] * (min(2, self.max_batch) if name == "decode" else 1)
+        self._call(name, rows, 1, write=False)
 
     @property
     def recompiles(self) -> int:
