@@ -88,6 +88,11 @@ def _environment() -> Any:
         def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
             return attr not in _WIDE and super().is_safe_attribute(obj, attr, value)
 
+        def wrap_str_format(self, value: Any) -> Any:
+            if getattr(value, "__name__", "") in _WIDE:
+                raise SecurityError(f"str.{value.__name__} is not taken")
+            return super().wrap_str_format(value)
+
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
             sizes = [len(each) for each in (left, right) if isinstance(each, str | list | tuple)]
             if operator == "*" and sizes:
