@@ -1,4 +1,4 @@
-"""The `morpho` command: `run`, `train`, `models ...`, `plan ...`, `doctor`, `tour`, `bench ...`.
+"""The `morpho` command: `run`, `serve`, `train`, `models ...`, `plan ...`, `doctor`, `tour`, `bench ...`.
 
 Each command imports what it needs when it runs, so that `--help` and a mistyped option answer at once. An error is one
 red line on standard error and an exit code (`guard.py`), whatever it is.
@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from morpho.cli import serve_command
 from morpho.cli.guard import guarded
 from morpho.cli.planning import plan_command
 
@@ -211,6 +212,7 @@ def tour(
     part.show(source)
 
 
+app.command("serve", epilog=serve_command.EPILOG)(serve_command.serve)
 app.command("plan", epilog=plan_command.EPILOG)(plan_command.plan)
 app.command("plan check")(plan_command.check)
 app.command("plan measure")(plan_command.measure)

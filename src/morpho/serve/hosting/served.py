@@ -47,7 +47,8 @@ class Served:
     @cached_property
     def context(self) -> int:
         config: Mapping[str, Any] = self.network.config
-        found = getattr(self.network, "context", None) or config.get("max_position_embeddings")
+        found = getattr(self.engine, "max_length", None) or getattr(self.network, "context", None) \
+            or config.get("max_position_embeddings")
         return int(found) if found is not None else 1 << 30
 
     @cached_property

@@ -80,6 +80,7 @@ async function answer() {
   const { made, said, foot } = turn("assistant");
   const stop = new AbortController();
   const run = { text: "", tokens: 0, first: 0, begun: performance.now(), end: "" };
+  const conversation = state.messages;  // "New chat" begins another one
   state.running = stop;
   busy(true);
   said.classList.add("cursor");
@@ -91,7 +92,7 @@ async function answer() {
     }
   };
   try {
-    const [path, sent] = body(state.messages);
+    const [path, sent] = body(conversation);
     const response = await ask(path, { method: "POST", body: JSON.stringify(sent), signal: stop.signal });
     for await (const chunk of chunks(response)) {
       if (chunk.usage) run.tokens = chunk.usage.completion_tokens;
@@ -117,10 +118,12 @@ async function answer() {
   Markdown.show(said, run.text);
   foot.textContent = speed(run);
   if (run.wrong) said.append(run.wrong);
-  state.messages.push({ role: "assistant", content: run.text });
-  retry(made, foot);
-  state.running = null;
-  busy(false);
+  conversation.push({ role: "assistant", content: run.text });
+  if (conversation === state.messages) retry(made, foot);
+  if (state.running === stop) {
+    state.running = null;
+    busy(false);
+  }
   scroll();
 }
 
@@ -233,6 +236,8 @@ by("text").addEventListener("input", grow);
 by("stop").addEventListener("click", () => state.running?.abort());
 by("new").addEventListener("click", () => {
   state.running?.abort();
+  state.running = null;
+  busy(false);
   state.messages = [];
   by("chat").replaceChildren();
 });
