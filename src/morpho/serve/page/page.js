@@ -194,7 +194,7 @@ function show(live) {
   if (!engine) return;
   const last = state.history.at(-1), seconds = last ? live.uptime_s - last.at : 0;
   const rate = seconds > 0 ? Math.max(0, (engine.generated_tokens - last.tokens) / seconds) : 0;
-  row(list, "Batch", `${engine.batch_size} rows`);
+  row(list, "Rows of the batch", engine.running ? engine.batch_size : 0);
   row(list, "Running", engine.running);
   row(list, "Queue", engine.waiting);
   row(list, "Tokens/s", rate.toFixed(1));
@@ -247,6 +247,7 @@ by("open").addEventListener("click", () => {
   by("open").textContent = open ? "Chat" : "Settings";
 });
 by("token").addEventListener("change", begin);
+by("token-line").addEventListener("submit", (event) => { event.preventDefault(); begin(); });
 begin();
 look();
 by("text").focus();
