@@ -25,7 +25,7 @@ def chat_folder(folder: Path, template: str | None = None, layers: int = 1) -> P
     tokenizer.chat_template = mo.weights.chatml() if template is None else template
     mo.nn.seed(0)
     model = mo.models.create("gpt2", vocab_size=tokenizer.vocab_size, n_embd=16, n_layer=layers, n_head=2,
-                             n_positions=256, eos_token_id=tokenizer.special("<|im_end|>"))
+                             n_positions=1024, eos_token_id=tokenizer.special("<|im_end|>"))
     mo.models.save(folder, model)
     mo.weights.save_tokenizer(folder, tokenizer)
     return folder
