@@ -62,7 +62,7 @@ def chat_prompt(served: Served, messages: list[dict[str, Any]], tools: list[dict
             found = encode_chat(served.tokenizer, with_tool_prompt(messages, tools), **names)
     except MorphoError as error:
         raise ApiError(400, error.message or str(error), "messages") from None
-    _check_length(found, served)
+    _check_length(found, served, "messages")
     return found
 
 
@@ -134,14 +134,14 @@ def prompt_tokens(given: Any, served: Served, name: str) -> list[int]:
     wrong = next((token for token in found if not 0 <= token < served.vocabulary), None)
     if wrong is not None:
         raise ApiError(400, f"'{name}' has token {wrong}, which is not in a vocabulary of {served.vocabulary}", name)
-    _check_length(found, served)
+    _check_length(found, served, name)
     return found
 
 
-def _check_length(prompt: list[int], served: Served) -> None:
+def _check_length(prompt: list[int], served: Served, name: str) -> None:
     if len(prompt) >= served.context:
         raise ApiError(400, f"the prompt has {len(prompt)} tokens, and the model's context is {served.context}",
-                       "messages", "context_length_exceeded")
+                       name, "context_length_exceeded")
 
 
 def _most_tokens(fields: Fields, limits: Limits, served: Served, *names: str) -> int | None:
