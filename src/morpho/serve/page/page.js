@@ -88,7 +88,13 @@ async function answer() {
   const draw = () => {
     if (!drawn) {
       drawn = true;
-      requestAnimationFrame(() => { drawn = false; Markdown.show(said, run.text); foot.textContent = speed(run); scroll(); });
+      requestAnimationFrame(() => {
+        drawn = false;
+        if (run.done) return;  // all is drawn, and more stands there by now
+        Markdown.show(said, run.text);
+        foot.textContent = speed(run);
+        scroll();
+      });
     }
   };
   try {
@@ -114,6 +120,7 @@ async function answer() {
       run.wrong = wrong;
     }
   }
+  run.done = true;
   said.classList.remove("cursor");
   Markdown.show(said, run.text);
   foot.textContent = speed(run);
