@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,9 +12,8 @@ import httpx
 from one_stream import OneStreamEngine
 
 import morpho as mo
-from morpho.serve.hosting.registry import Registry, Spec
-from morpho.serve.http.options import Options
-from morpho.serve.http.server import bound, make_server
+from morpho.serve.hosting.registry import Spec
+from morpho.serve.http.background import Server
 
 
 def chat_folder(folder: Path, template: str | None = None, layers: int = 1) -> Path:
@@ -47,12 +45,13 @@ def one_stream(network: Any, tokenizer: Any, spec: Spec) -> OneStreamEngine:
 
 
 class Running:
-    """A server that runs."""
+    """A server that runs, and a client of it."""
 
-    def __init__(self, server: Any, registry: Registry, options: Options, port: int, thread: threading.Thread) -> None:
-        self.server, self.registry, self.port, self.thread = server, registry, port, thread
-        self.url = f"{options.scheme}://127.0.0.1:{port}"
-        headers = {"Authorization": f"Bearer {options.token}"} if options.token else {}
+    def __init__(self, background: Server) -> None:
+        self.registry, self.server, self.thread = background.registry, background.server, background.thread
+        self.url, self.port = background.url, background.options.port
+        token = background.options.token
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.client = httpx.Client(base_url=self.url, timeout=60, headers=headers, trust_env=False)
 
     def engine(self, name: str | None = None) -> Any:
@@ -73,23 +72,10 @@ class Running:
 
 
 @contextmanager
-def serving(*specs: Spec, make_engine: Any = one_stream, memory_bytes: int | None = None,
-            **options: Any) -> Iterator[Running]:
-    registry = Registry(specs, make_engine, memory_bytes)
-    registry.load(None)
-    chosen = Options(**{"port": 0, "watch_s": 0, "shutdown_timeout_s": 5, **options})
-    listener = bound(chosen)
-    ready = threading.Event()
-    server = make_server(registry, chosen, ready.set)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    assert ready.wait(30)
-    running = Running(server, registry, chosen, listener.getsockname()[1], thread)
-    try:
-        yield running
-    finally:
-        running.client.close()
-        server.should_exit = True
-        thread.join(30)
-        listener.close()
-        assert not thread.is_alive(), "the server did not end"
+def serving(*specs: Spec, make_engine: Any = one_stream, **options: Any) -> Iterator[Running]:
+    with Server([*specs], make_engine=make_engine, **options) as background:
+        running = Running(background)
+        try:
+            yield running
+        finally:
+            running.client.close()

@@ -25,7 +25,9 @@ def serve(
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Clients must send the token in this file.")
     ] = None,
-    tls_certificate: Annotated[Path | None, typer.Option(metavar="FILE", help="Serve HTTPS with this one (PEM).")] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Serve HTTPS with this certificate (PEM).")
+    ] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's key (PEM).")] = None,
     allow_host: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Another name by which the server is reached.")

@@ -15,8 +15,8 @@ from morpho.serve.api.limits import Limits
 from morpho.serve.engine.request import Grammar, SamplingParams
 
 # Fields of OpenAI's clients that say who asks, where to store, or how much to think: none changes the tokens here.
-OF_OTHERS = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "parallel_tool_calls",
-             "prompt_cache_retention", "verbosity")
+OF_OTHERS = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+             "parallel_tool_calls", "prompt_cache_retention", "verbosity")
 
 
 def params_of(fields: Fields, limits: Limits, said: Defaults, *, max_tokens: int | None, logprobs: int | None,

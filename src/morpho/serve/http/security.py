@@ -21,7 +21,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-OPEN = frozenset({"/", "/page.js", "/markdown.js", "/page.css", "/icon.svg", "/health", "/ready"})  # hold nothing of anybody's
+# What holds nothing of anybody's.
+OPEN = frozenset({"/", "/page.js", "/markdown.js", "/page.css", "/icon.svg", "/health", "/ready"})
 CSP = ("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
        "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'")
 HEADERS = [(b"content-security-policy", CSP.encode()), (b"x-content-type-options", b"nosniff"),

@@ -22,7 +22,7 @@ async def embeddings(scope: Scope, receive: Receive, send: Send, state: State) -
     async with state.leased(fields.text("model", most=256)) as served:
         record.more["model"] = served.name
         if served.embedder is None:
-            raise ApiError(400, f"the model '{served.name}' makes text, no vectors: serve an encoder beside it", "model")
+            raise ApiError(400, f"the model '{served.name}' makes text, no vectors: serve an encoder too", "model")
         rows, encoding = embedding_inputs(fields, served, state.options.limits)
         vectors = await asyncio.to_thread(served.embed, rows)
         tokens = sum(map(len, rows))

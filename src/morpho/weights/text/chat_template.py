@@ -30,8 +30,8 @@ def render(template: str, messages: Sequence[Mapping[str, Any]], *, reply: bool 
     """The text of a chat by a template in Jinja's language; `names` are further ones that it may use.
 
     >>> from morpho.weights.text.chat_template import render
-    >>> render("{% for m in messages %}{{ m.role }}: {{ m.content }}\\n{% endfor %}", [{"role": "user", "content": "Hi"}])
-    'user: Hi\\n'
+    >>> render("{{ messages[0].role }}: {{ messages[0].content }}", [{"role": "user", "content": "Hi"}])
+    'user: Hi'
     """
     import jinja2
 
@@ -70,7 +70,8 @@ def _compiled(template: str) -> Any:
 def _environment() -> Any:
     from jinja2 import nodes
     from jinja2.ext import Extension, loopcontrols
-    from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+    from jinja2.exceptions import SecurityError
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
         """`{% generation %}` marks what a model is trained on; the text is the same."""
@@ -105,7 +106,7 @@ def _environment() -> Any:
                 raise SecurityError("it builds too large a value")
             return super().call_binop(context, operator, left, right)
 
-        def call(self, context: Any, function: Any, *args: Any, **others: Any) -> Any:  # type: ignore[override]
+        def call(self, context: Any, function: Any, *args: Any, **others: Any) -> Any:
             owner = getattr(function, "__self__", None)
             if isinstance(owner, str) and getattr(function, "__name__", "") == "replace" and len(args) > 1 \
                     and (len(owner) + 1) * max(len(str(args[1])), 1) > MOST_CHARACTERS:
