@@ -267,6 +267,13 @@ def bench_plan(only: Only = "", json: Json = None, quick: Quick = False) -> None
     _bench("plan", only, json, quick, "", 1, False, False)
 
 
+@bench.command("serve")
+def bench_serve(only: Only = "", json: Json = None, quick: Quick = False, peers: Peers = "", threads: Threads = 2,
+                gate: Gate = False, save_baseline: SaveBaseline = False) -> None:
+    """Measure serving: requests/s, first token, time per token at 1, 4, 16, 64 clients, beside llama.cpp's server."""
+    _bench("serve", only, json, quick, peers, threads, gate, save_baseline)
+
+
 def _bench(suite: str, only: str, json: Path | None, quick: bool, peers: str, threads: int, gate: bool,
            save_baseline: bool) -> None:
     from morpho.cli import bench as part
