@@ -1,4 +1,4 @@
-"""The `morpho` command: `run`, `train`, `models ...`, `plan ...`, `doctor`, `tour`, `bench ...`.
+"""The `morpho` command: `run`, `serve`, `train`, `models ...`, `plan ...`, `doctor`, `tour`, `bench ...`.
 
 Each command imports what it needs when it runs, so that `--help` and a mistyped option answer at once. An error is one
 red line on standard error and an exit code (`guard.py`), whatever it is.
@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from morpho.cli import serve_command
 from morpho.cli.guard import guarded
 from morpho.cli.planning import plan_command
 
@@ -263,6 +264,7 @@ def tour(
     part.show(source)
 
 
+app.command("serve", epilog=serve_command.EPILOG)(serve_command.serve)
 app.command("plan", epilog=plan_command.EPILOG)(plan_command.plan)
 app.command("plan check")(plan_command.check)
 app.command("plan measure")(plan_command.measure)
@@ -322,6 +324,13 @@ def bench_serve(only: Only = "", json: Json = None, quick: Quick = False, peers:
 def bench_plan(only: Only = "", json: Json = None, quick: Quick = False) -> None:
     """Measure the planner: exactness, time to proof, annealing, rules of thumb on 400 clusters, what-if."""
     _bench("plan", only, json, quick, "", 1, False, False)
+
+
+@bench.command("serve")
+def bench_serve(only: Only = "", json: Json = None, quick: Quick = False, peers: Peers = "", threads: Threads = 2,
+                gate: Gate = False, save_baseline: SaveBaseline = False) -> None:
+    """Measure serving: requests/s, first token, time per token at 1, 4, 16, 64 clients, beside llama.cpp's server."""
+    _bench("serve", only, json, quick, peers, threads, gate, save_baseline)
 
 
 def _bench(suite: str, only: str, json: Path | None, quick: bool, peers: str, threads: int, gate: bool,
