@@ -13,9 +13,10 @@ from layer_cases import LAYERS
 from moving_cases import MOVING
 from shaped_case import Shaped
 from source_cases import SOURCES
+from sparse_cases import SPARSE
 from special_cases import SPECIAL
 
-SHAPED: list[Shaped] = [*MOVING, *LAYERS, *HOST, *SOURCES, *CONTROL, *SPECIAL]
+SHAPED: list[Shaped] = [*MOVING, *LAYERS, *HOST, *SOURCES, *CONTROL, *SPECIAL, *SPARSE]
 ELSEWHERE = {"data": "a leaf that holds memory: every lazy evaluation in tests/fuzz uses it"}
 
 
