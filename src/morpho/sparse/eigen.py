@@ -27,7 +27,7 @@ def lanczos(a: Any, /, *, k: int = 6, steps: int | None = None, v0: Any = None, 
 
     >>> a = mo.sparse.diags([mo.arange(1, 9, dtype=mo.float64)])
     >>> values, vectors = mo.sparse.lanczos(a, k=2, steps=8)
-    >>> mo.round(values, decimals=6).tolist()
+    >>> values.numpy().round(6).tolist()
     [7.0, 8.0]
     """
     apply, rows = operator("lanczos", a), _rows("lanczos", a, v0)
@@ -82,7 +82,7 @@ def lobpcg(a: Any, X: Any, /, *, M: Apply | None = None, maxiter: int = 40, larg
     >>> a = mo.sparse.diags([mo.arange(1, 9, dtype=mo.float64)])
     >>> X = mo.random.normal(mo.random.key(1), (8, 2), dtype=mo.float64)
     >>> values, vectors = mo.sparse.lobpcg(a, X)
-    >>> mo.round(values, decimals=5).tolist()
+    >>> values.numpy().round(5).tolist()
     [8.0, 7.0]
     """
     apply, start = operator("lobpcg", a), mo.asarray(X)

@@ -88,7 +88,7 @@ def cg(a: Any, b: Any, /, *, x0: Any = None, tol: float = 1e-5, maxiter: int | N
     `M` is a preconditioner: a function such as `mo.sparse.jacobi(a)`, `ic0(a)`.
 
     >>> a = mo.sparse.diags([2.0, -1.0, -1.0], [0, 1, -1], shape=(4, 4))
-    >>> mo.round(mo.sparse.cg(a, mo.ones(4)).x, decimals=3).tolist()
+    >>> mo.sparse.cg(a, mo.ones(4)).x.numpy().round(3).tolist()
     [2.0, 3.0, 3.0, 2.0]
     """
     apply, right, start, most = _begin("cg", a, b, x0, maxiter)
@@ -116,7 +116,7 @@ def bicgstab(a: Any, b: Any, /, *, x0: Any = None, tol: float = 1e-5, maxiter: i
 
     >>> a = mo.sparse.diags([3.0, -1.0, -0.5], [0, 1, -1], shape=(4, 4))
     >>> x = mo.sparse.bicgstab(a, a @ mo.ones(4)).x
-    >>> mo.round(x, decimals=3).tolist()
+    >>> x.numpy().round(3).tolist()
     [1.0, 1.0, 1.0, 1.0]
     """
     apply, right, start, most = _begin("bicgstab", a, b, x0, maxiter)
@@ -155,7 +155,7 @@ def gmres(a: Any, b: Any, /, *, x0: Any = None, tol: float = 1e-5, restart: int 
     `maxiter` counts restarts. The basis is made orthogonal twice, the small problem solved by Givens rotations.
 
     >>> a = mo.sparse.diags([3.0, -1.0, -0.5], [0, 1, -1], shape=(4, 4))
-    >>> mo.round(mo.sparse.gmres(a, a @ mo.ones(4)).x, decimals=3).tolist()
+    >>> mo.sparse.gmres(a, a @ mo.ones(4)).x.numpy().round(3).tolist()
     [1.0, 1.0, 1.0, 1.0]
     """
     apply, right, start, _ = _begin("gmres", a, b, x0, maxiter)
@@ -244,7 +244,7 @@ def lsqr(a: Any, b: Any, /, *, tol: float = 1e-6, maxiter: int | None = None, da
     The residual it returns is |a^T r| / (|a| |r|), which is small at the least squares solution.
 
     >>> a = mo.sparse.from_dense(mo.asarray([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]]))
-    >>> mo.round(mo.sparse.lsqr(a, mo.asarray([1.0, 3.0, 4.0])).x, decimals=3).tolist()
+    >>> mo.sparse.lsqr(a, mo.asarray([1.0, 3.0, 4.0])).x.numpy().round(3).tolist()
     [1.0, 2.0]
     """
     matrix = compressed("lsqr", a) if is_sparse(a) else mo.asarray(a)
