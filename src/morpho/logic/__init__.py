@@ -1,0 +1,17 @@
+"""Facts, rules and queries as tensor programs: `mo.logic`.
+
+>>> program = mo.logic.Program("path(X, Y) :- edge(X, Y). path(X, Z) :- path(X, Y), edge(Y, Z).")
+>>> program.add("edge", [("a", "b"), ("b", "c")])
+>>> list(program.query("path(a, X)"))
+[('b',), ('c',)]
+"""
+
+from morpho.logic.facts import MissingTable, read_facts
+from morpho.logic.model import Answer, Model
+from morpho.logic.program import Predicate, Program, variables
+from morpho.logic.semantics.semirings import Semiring, semiring
+from morpho.logic.syntax.errors import LogicError
+from morpho.logic.syntax.terms import Variable
+
+__all__ = ["Answer", "LogicError", "MissingTable", "Model", "Predicate", "Program", "Semiring", "Variable", "read_facts",
+           "semiring", "variables"]
