@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from morpho.base.errors import ArgumentError, fail
-from morpho.logic.analysis.compile import Compiled, Statements, compiled, statements, typed, uses
+from morpho.logic.analysis.compile import Compiled, Statements, check_complete, compiled, statements, typed, uses
 from morpho.logic.analysis.core import is_unnamed
 from morpho.logic.analysis.magic import goal_directed
 from morpho.logic.facts import Facts, from_rows, read_facts
 from morpho.logic.model import Answer, Model
 from morpho.logic.semantics.semirings import Semiring, semiring
 from morpho.logic.syntax.parser import DomainDeclaration, Parsed, parse, parse_formula
-from morpho.logic.syntax.terms import And, Atom, Constant, Formula, Rule, Term, Value, Variable, as_term, free, show_value
+from morpho.logic.syntax.terms import And, Atom, Constant, Formula, Rule, Term, Value, Variable, as_term, atoms, free, show_value
 from morpho.logic.tuples.codes import Symbols
 
 GOAL = "_goal"
@@ -87,7 +87,7 @@ class Program:
         self.loaded: dict[str, list[Facts]] = {}
         self._compiled: Compiled | None = None
         if self.parsed.rules or self.parsed.domains or self.parsed.predicates:
-            self._compile(complete=False)  # mistakes are told where the program is written, not where it runs
+            self._compile()  # mistakes are told where the program is written, not where it runs
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Program:
@@ -139,7 +139,7 @@ class Program:
                              [*before.domains, *more.domains], [*before.predicates, *more.predicates])
         self._compiled = None
         try:
-            self._compile(complete=False)
+            self._compile()
         except Exception:
             self.parsed = before
             raise
@@ -158,10 +158,22 @@ class Program:
         self._compiled = None
         try:
             if facts.count:
-                self._compile(complete=False)
+                self._compile()
         except Exception:
             self.loaded[name].pop()
             raise
+
+    def undefined(self) -> list[str]:
+        """Predicates that bodies read and nothing defines: facts are to be added for them."""
+        made = self._compile()
+        used = (atom.predicate for rule in self.parsed.rules for atom in atoms(rule.body))
+        return [name for name in dict.fromkeys(used) if name not in made.known]
+
+    @property
+    def predicates(self) -> dict[str, tuple[str, ...]]:
+        """The types of all predicates."""
+        made = self._compile()
+        return {name: tuple(map(str, kinds)) for name, kinds in made.columns.items() if not name.startswith("_")}
 
     # Compiling and running.
 
@@ -179,14 +191,16 @@ class Program:
         made = statements(self.parsed, kinds)
         return replace(made, rules=[*made.rules, *more])
 
-    def _compile(self, complete: bool = True) -> Compiled:
-        if self._compiled is None or complete:
-            self._compiled = compiled(self._statements(), complete)
+    def _compile(self) -> Compiled:
+        if self._compiled is None:
+            self._compiled = compiled(self._statements())
         return self._compiled
 
     def run(self, semantics: str | Semiring = "boolean") -> Model:
         """Derive everything that follows from the facts."""
-        return self._model(self._compile(), semiring(semantics))
+        made = self._compile()
+        check_complete(self._statements(), made.known)
+        return self._model(made, semiring(semantics))
 
     def _model(self, compiled_: Compiled, ring: Semiring) -> Model:
         model = Model(compiled_, ring, Symbols())
@@ -209,6 +223,7 @@ class Program:
         rule = Rule(Atom(GOAL, tuple(asked)), formula)
         program = self._statements([rule])
         made = compiled(program)
+        check_complete(program, made.known)
         rules = goal_directed(made.rules, GOAL) if ring.idempotent else _needed(made, GOAL)
         sizes = {name: len(kinds) for name, kinds in made.columns.items()}
         made = typed(rules, program, made.domains, sizes, made.known)

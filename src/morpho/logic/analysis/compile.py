@@ -16,7 +16,8 @@ from morpho.logic.syntax.terms import Atom, Rule, Value, Variable, atoms
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program that can run: facts are apart, `columns` has the types of every predicate, auxiliary ones too."""
+    """A program that can run: facts are apart, `columns` has the types of every predicate, auxiliary ones too; `known`
+    are the predicates that something defines."""
 
     rules: tuple[CoreRule, ...]
     strata: tuple[Stratum, ...]
@@ -44,18 +45,21 @@ def statements(parsed: Parsed, loaded: Mapping[str, Sequence[str | None]]) -> St
                       loaded)
 
 
-def compiled(program: Statements, complete: bool = True) -> Compiled:
-    """Check and lower a program; `complete` asks that every predicate of a body is defined by something."""
+def check_complete(program: Statements, known: frozenset[str]) -> None:
+    """Every predicate of a body is defined by something."""
+    for rule in program.rules:
+        for atom in atoms(rule.body):
+            if atom.predicate not in known:
+                raise unknown(atom.predicate, atom.place, known)
+
+
+def compiled(program: Statements) -> Compiled:
+    """Check and lower a program; what it reads may still be without facts."""
     domains = _domains(program)
     arity = arities([*program.rules, *program.facts], program.domains, program.predicates,
                     {name: len(kinds) for name, kinds in program.loaded.items()})
     known = {*domains, *(one.name for one in program.predicates), *program.loaded,
              *(rule.head.predicate for rule in (*program.rules, *program.facts))}
-    if complete:
-        for rule in program.rules:
-            for atom in atoms(rule.body):
-                if atom.predicate not in known:
-                    raise unknown(atom.predicate, atom.place, known)
     rules = lowered(program.rules, recursion(program.rules))
     check_safety(rules)
     return typed(rules, program, domains, arity, frozenset(known))

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from morpho.logic.analysis.core import GIVEN, CoreRule, Grouped, Literal, Negated, binds, bound_by, is_unnamed, variables_of
+from morpho.logic.analysis.core import GIVEN, CoreRule, Grouped, Literal, Negated, binds, bound_by, is_unnamed, needs
 from morpho.logic.analysis.scope import renamed_apart
 from morpho.logic.syntax.errors import fault
 from morpho.logic.syntax.terms import (
@@ -250,22 +250,25 @@ class _Lowering:
 
     def _binders(self, missing: set[Variable], context: list[Literal]) -> list[Literal]:
         """Literals of the context that bind what is missing, with what those need in turn."""
-        chosen: list[Literal] = []
-        ranked = sorted((one for one in context if isinstance(one, Atom | Compare | Grouped)),
+        first: dict[Variable, Literal] = {}  # what gives a variable its values, in an order of evaluation
+        ranked = sorted((one for one in context if not isinstance(one, Negated)),
                         key=lambda one: isinstance(one, Atom) and one.predicate in self.recursive)
-        waiting = set(missing)
-        while waiting:
-            variable = min(waiting, key=lambda one: one.name)
-            waiting.discard(variable)
-            if variable in bound_by(chosen):
-                continue
+        progress = True
+        while progress:
+            progress = False
             for literal in ranked:
-                others = {one for one in set(variables_of(literal)) if one != variable}
-                gives = binds(literal, others)
-                if literal not in chosen and gives is not None and variable in gives:
-                    chosen.append(literal)
-                    waiting |= others - bound_by(chosen)
+                for variable in (binds(literal, set(first)) or set()) - set(first):
+                    first[variable] = literal
+                    progress = True
+                if progress:
                     break
+        chosen: list[Literal] = []
+        waiting = [one for one in missing if one in first]
+        while waiting:
+            literal = first[waiting.pop()]
+            if literal not in chosen:
+                chosen.append(literal)
+                waiting += [one for one in needs(literal) if first[one] is not literal]
         return chosen
 
 
