@@ -9,9 +9,11 @@
 from morpho.logic.facts import MissingTable, read_facts
 from morpho.logic.model import Answer, Model
 from morpho.logic.program import Predicate, Program, variables
+from morpho.logic.provenance.proofs import Proof, proof, supports
 from morpho.logic.semantics.semirings import Semiring, semiring
+from morpho.logic.semantics.truth_values import Logic, logic
 from morpho.logic.syntax.errors import LogicError
 from morpho.logic.syntax.terms import Variable
 
-__all__ = ["Answer", "LogicError", "MissingTable", "Model", "Predicate", "Program", "Semiring", "Variable", "read_facts",
-           "semiring", "variables"]
+__all__ = ["Answer", "Logic", "LogicError", "MissingTable", "Model", "Predicate", "Program", "Proof", "Semiring",
+           "Variable", "logic", "proof", "read_facts", "semiring", "supports", "variables"]

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from morpho.base.errors import ArgumentError, fail
 from morpho.logic.analysis.check import Type
 from morpho.logic.analysis.compile import Compiled
+from morpho.logic.dense.choice import Choice, choose
+from morpho.logic.dense.fixpoint import Native, run_dense
 from morpho.logic.facts import Facts, from_rows
 from morpho.logic.semantics.semirings import Semiring
 from morpho.logic.syntax.terms import Constant, Rule, Value, show_value
@@ -73,6 +75,8 @@ class Model(Mapping[str, Answer]):
         self.compiled = compiled
         self.evaluator = Evaluator(semiring, compiled.columns, compiled.variables, symbols)
         self.base: dict[str, Relation] = {}
+        self.choices: dict[frozenset[str], Choice] = {}
+        self.natives: dict[frozenset[str], Native] = {}
 
     @property
     def symbols(self) -> Symbols:
@@ -114,10 +118,19 @@ class Model(Mapping[str, Answer]):
             weights = np.asarray([semiring.one if rule.weight is None else rule.weight for rule in rules], np.float64)
         return Relation.of(codes, len(rows), weights, semiring)
 
-    def compute(self) -> None:
-        """All strata."""
+    def compute(self, engine: str = "auto") -> None:
+        """All strata, each on tuples or on tensors: what `engine` says, or what is estimated to be faster."""
         for stratum in self.compiled.strata:
-            self.evaluator.stratum(stratum)
+            choice = choose(stratum, self.compiled, self.evaluator, engine)
+            if choice.engine == "dense" and choice.axes is not None:
+                found, native = run_dense(stratum, choice.axes, self.evaluator.semiring, self.evaluator.relations,
+                                          self.compiled.variables, self.evaluator.relation)
+                self.evaluator.relations.update(found)
+                self.evaluator.counters.rounds += native.rounds
+                self.natives[stratum.predicates] = native
+            else:
+                self.evaluator.stratum(stratum)
+            self.choices[stratum.predicates] = choice
 
     def __getitem__(self, name: str) -> Answer:
         if name not in self.compiled.columns:

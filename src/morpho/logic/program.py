@@ -12,7 +12,9 @@ from morpho.logic.analysis.compile import Compiled, Statements, check_complete, 
 from morpho.logic.analysis.core import is_unnamed
 from morpho.logic.analysis.magic import goal_directed
 from morpho.logic.facts import Facts, from_rows, read_facts
+from morpho.logic.explain import explained
 from morpho.logic.model import Answer, Model
+from morpho.logic.provenance.proofs import Proof, proof
 from morpho.logic.semantics.semirings import Semiring, semiring
 from morpho.logic.syntax.parser import DomainDeclaration, Parsed, parse, parse_formula
 from morpho.logic.syntax.terms import And, Atom, Constant, Formula, Rule, Term, Value, Variable, as_term, atoms, free, show_value
@@ -196,26 +198,28 @@ class Program:
             self._compiled = compiled(self._statements())
         return self._compiled
 
-    def run(self, semantics: str | Semiring = "boolean") -> Model:
-        """Derive everything that follows from the facts."""
+    def run(self, semantics: str | Semiring = "boolean", engine: str = "auto") -> Model:
+        """Derive everything that follows from the facts, on sparse (`tuples`) or `dense` relations, or on those which
+        are estimated to be faster (`auto`)."""
         made = self._compile()
         check_complete(self._statements(), made.known)
-        return self._model(made, semiring(semantics))
+        return self._model(made, semiring(semantics), engine)
 
-    def _model(self, compiled_: Compiled, ring: Semiring) -> Model:
+    def _model(self, compiled_: Compiled, ring: Semiring, engine: str = "auto") -> Model:
         model = Model(compiled_, ring, Symbols())
         model.facts({name: [part for part in parts if part.count or part.kinds] for name, parts in self.loaded.items()
                      if name in compiled_.columns}, [rule for rule in self.parsed.rules if rule.is_fact])
-        model.compute()
+        model.compute(engine)
         return model
 
-    def query(self, goal: str | Formula, semantics: str | Semiring = "boolean") -> Answer:
+    def query(self, goal: str | Formula, semantics: str | Semiring = "boolean", engine: str = "auto") -> Answer:
         """The bindings of a formula's variables for which it holds; only what the goal needs is derived."""
-        model, names = self.goal(goal, semantics)
+        model, names = self.goal(goal, semantics, engine)
         answer = model[GOAL]
         return Answer(names, answer.rows, answer.weights)
 
-    def goal(self, goal: str | Formula, semantics: str | Semiring = "boolean") -> tuple[Model, tuple[str, ...]]:
+    def goal(self, goal: str | Formula, semantics: str | Semiring = "boolean",
+             engine: str = "auto") -> tuple[Model, tuple[str, ...]]:
         """The model that answers a query, with its counters and plan; and the names of the answer's columns."""
         ring = semiring(semantics)
         formula = parse_formula(goal) if isinstance(goal, str) else goal
@@ -227,7 +231,35 @@ class Program:
         rules = goal_directed(made.rules, GOAL) if ring.idempotent else _needed(made, GOAL)
         sizes = {name: len(kinds) for name, kinds in made.columns.items()}
         made = typed(rules, program, made.domains, sizes, made.known)
-        return self._model(made, ring), tuple(map(str, asked))
+        return self._model(made, ring, engine), tuple(map(str, asked))
+
+
+    def proofs(self, goal: str, answer: Answer) -> list[Proof]:
+        """A proof of each row of an answer: for a query of one atom, of that; else of the query as a rule."""
+        formula = parse_formula(goal)
+        model = self.run()
+        if isinstance(formula, Atom):
+            rows = [dict(zip(answer.names, row)) for row in answer]
+            return [proof(model, formula.predicate, *(_value_of(term, row) for term in formula.terms)) for row in rows]
+        asked = [one for one in dict.fromkeys(free(formula)) if not is_unnamed(one)]
+        whole = Program()
+        whole.parsed, whole.loaded = self.parsed, self.loaded
+        whole._extend(Parsed([Rule(Atom("answer_", tuple(asked)), formula)]))
+        model = whole.run()
+        return [proof(model, "answer_", *row) for row in answer]
+
+    def explain(self, goal: str | None = None, semantics: str | Semiring = "boolean", engine: str = "auto") -> str:
+        """What runs: every rule, its plan, and the kernels of what became native code."""
+        model = self.run(semantics, engine) if goal is None else self.goal(goal, semantics, engine)[0]
+        return explained(model)
+
+
+def _value_of(term: Term, row: dict[str, Value]) -> Value:
+    if isinstance(term, Constant):
+        return term.value
+    if str(term) not in row:
+        raise fail(ArgumentError, "logic", "a proof needs a name for every variable of the query", "write X instead of _")
+    return row[str(term)]
 
 
 def _needed(made: Compiled, goal: str) -> list[Any]:

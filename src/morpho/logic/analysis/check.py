@@ -247,6 +247,12 @@ class Types:
         return found
 
 
+    def classes(self, sizes: Mapping[str, int]) -> dict[tuple[str, int], int]:
+        """Columns that variables join, by a number for each class."""
+        roots: dict[object, int] = {}
+        return {(name, column): roots.setdefault(self._find((name, column)), len(roots))
+                for name, size in sizes.items() for column in range(size)}
+
     def _through_links(self) -> None:
         """Bases through comparisons and arithmetic."""
         changed = True

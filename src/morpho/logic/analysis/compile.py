@@ -25,6 +25,7 @@ class Compiled:
     variables: Mapping[int, Mapping[Variable, Type]]
     domains: Mapping[str, Sequence[Value] | range]
     known: frozenset[str]
+    classes: Mapping[tuple[str, int], int]  # columns of the same class hold the same kind of thing
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def typed(rules: Sequence[CoreRule], program: Statements, domains: Mapping[str, 
     facts = [CoreRule(rule.head, ()) for rule in program.facts]
     columns = types.columns([*facts, *rules])
     variables = {id(rule): types.variables(rule) for rule in rules}
-    return Compiled(tuple(rules), tuple(strata), columns, variables, domains, known)
+    return Compiled(tuple(rules), tuple(strata), columns, variables, domains, known, types.classes(sizes))
 
 
 def _domains(program: Statements) -> dict[str, Sequence[Value] | range]:

@@ -41,7 +41,8 @@ class Relation:
 
     @staticmethod
     def of(columns: Sequence[Codes], count: int, values: Values | None, semiring: Semiring) -> Relation:
-        """From tuples in any order; those that are there twice are one, their values added in the semiring."""
+        """From tuples in any order; those that are there twice are one, their values added in the semiring, and those
+        whose value is the semiring's zero are not there."""
         if not columns:
             if values is None or not count:
                 return Relation((), min(count, 1), None if values is None else values[:0])
@@ -55,6 +56,9 @@ class Relation:
         rows = order[starts]
         if values is not None:
             values = semiring.plus_all(values[order], starts) if len(starts) else values[:0]
+            there = values != semiring.zero
+            if not there.all():
+                rows, values = rows[there], values[there]
         return Relation([column[rows] for column in columns], len(rows), values)
 
     def index(self, columns: tuple[int, ...]) -> Codes:
