@@ -6,6 +6,8 @@
 [('b',), ('c',)]
 """
 
+from morpho.logic.dense.function import TensorProgram
+from morpho.logic.embeddings import KnowledgeGraph, Ranking
 from morpho.logic.facts import MissingTable, read_facts
 from morpho.logic.model import Answer, Model
 from morpho.logic.program import Predicate, Program, variables
@@ -15,5 +17,5 @@ from morpho.logic.semantics.truth_values import Logic, logic
 from morpho.logic.syntax.errors import LogicError
 from morpho.logic.syntax.terms import Variable
 
-__all__ = ["Answer", "Logic", "LogicError", "MissingTable", "Model", "Predicate", "Program", "Proof", "Semiring",
-           "Variable", "logic", "proof", "read_facts", "semiring", "supports", "variables"]
+__all__ = ["Answer", "KnowledgeGraph", "Logic", "LogicError", "MissingTable", "Model", "Predicate", "Program", "Proof", "Ranking", "Semiring",
+           "TensorProgram", "Variable", "logic", "proof", "read_facts", "semiring", "supports", "variables"]

@@ -73,6 +73,7 @@ class Model(Mapping[str, Answer]):
 
     def __init__(self, compiled: Compiled, semiring: Semiring, symbols: Symbols) -> None:
         self.compiled = compiled
+        self.rules: list[Rule] = []
         self.evaluator = Evaluator(semiring, compiled.columns, compiled.variables, symbols)
         self.base: dict[str, Relation] = {}
         self.choices: dict[frozenset[str], Choice] = {}

@@ -12,6 +12,7 @@ from morpho.logic.analysis.compile import Compiled, Statements, check_complete, 
 from morpho.logic.analysis.core import is_unnamed
 from morpho.logic.analysis.magic import goal_directed
 from morpho.logic.facts import Facts, from_rows, read_facts
+from morpho.logic.dense.function import TensorProgram
 from morpho.logic.explain import explained
 from morpho.logic.model import Answer, Model
 from morpho.logic.provenance.proofs import Proof, proof
@@ -205,10 +206,26 @@ class Program:
         check_complete(self._statements(), made.known)
         return self._model(made, semiring(semantics), engine)
 
-    def _model(self, compiled_: Compiled, ring: Semiring, engine: str = "auto") -> Model:
+    def tensors(self, semantics: str | Semiring = "product", rounds: int = 8) -> TensorProgram:
+        """The program as a differentiable function of tensors: `rounds` rounds of every recursion.
+
+        >>> f = mo.logic.Program("0.5 :: p(X) :- q(X). q(a).").tensors("max_times")
+        >>> float(f()["p"][0]), float(f(weights=mo.asarray([0.25]))["p"][0])
+        (0.5, 0.25)
+        """
+        made = self._compile()
+        check_complete(self._statements(), made.known)
+        return TensorProgram(self._based(made, semiring(semantics)), rounds)
+
+    def _based(self, compiled_: Compiled, ring: Semiring) -> Model:
         model = Model(compiled_, ring, Symbols())
+        model.rules = [rule for rule in self.parsed.rules if not rule.is_fact]
         model.facts({name: [part for part in parts if part.count or part.kinds] for name, parts in self.loaded.items()
                      if name in compiled_.columns}, [rule for rule in self.parsed.rules if rule.is_fact])
+        return model
+
+    def _model(self, compiled_: Compiled, ring: Semiring, engine: str = "auto") -> Model:
+        model = self._based(compiled_, ring)
         model.compute(engine)
         return model
 

@@ -35,9 +35,16 @@ def choose(stratum: Stratum, compiled: Compiled, evaluator: Evaluator, engine: s
     """The engine for a stratum. Only strata with a recursion are worth tensors, unless those are asked for."""
     if engine not in ENGINES:
         raise fail(ArgumentError, "logic", f"engine {engine!r} is not known", f"those are {', '.join(ENGINES)}")
+    if evaluator.semiring.name == "ltn":
+        if engine == "tuples":
+            raise fail(ArgumentError, "logic", "a mean over a domain needs dense relations", "leave engine out")
+        engine = "dense"
     if engine == "tuples":
         return Choice("tuples", "asked for")
     other = [rule for rule in stratum.rules if not is_dense(rule)]
+    if other and evaluator.semiring.name == "ltn":
+        raise fail(ArgumentError, "logic", f"{other[0].head.predicate} has arithmetic, an aggregate or a subquery, which has "
+                   "no mean over a domain", "use another semantics")
     if other:
         return Choice("tuples", f"{other[0].head.predicate} has arithmetic, an aggregate or a subquery")
     if engine == "auto" and not stratum.recursive:

@@ -13,6 +13,7 @@ from typing import Any
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.logic.semantics.semirings import Semiring
+from morpho.logic.semantics.truth_values import LOGICS
 
 Labels = tuple[int, ...]
 
@@ -43,6 +44,7 @@ _TABLE: dict[str, tuple[Any, Any, Any, bool]] = {
     "lukasiewicz": (lambda a, b: mo.minimum(a + b, mo.ones_like(a)), lambda a, b: mo.maximum(a + b - 1, 0 * a),
                     lambda x, axes: mo.minimum(mo.sum(x, axis=axes), mo.asarray(1, dtype=x.dtype)), False),
 }
+_TABLE["ltn"] = (_TABLE["product"][0], mo.multiply, LOGICS["ltn"].exists, False)
 _TABLE |= {"or_and": _TABLE["boolean"], "goedel": _TABLE["max_min"]}
 
 

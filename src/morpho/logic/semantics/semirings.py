@@ -1,7 +1,8 @@
 """Semirings by name: how values join along a derivation (times) and over derivations of the same tuple (plus).
 
 `boolean` has no values at all: a tuple is there or not. `goedel` is (max, min) within [0, 1]; `product` and `lukasiewicz` are fuzzy
-logics whose `or` does not distribute over their `and`, so that they run round by round and not semi-naively.
+logics whose `or` does not distribute over their `and`, so that they run round by round and not semi-naively. `ltn` is
+`product` with means of order 2 in place of `exists`: it needs the whole domain, and so dense relations.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Semiring:
             return values[:0]
         if isinstance(self.plus, np.ufunc):
             return np.asarray(self.plus.reduceat(values, starts))
-        if self.name == "product":
+        if self.name in ("product", "ltn"):
             return 1.0 - np.multiply.reduceat(1.0 - values, starts)
         assert self.name == "lukasiewicz"
         return np.minimum(1.0, np.add.reduceat(values, starts))
@@ -74,6 +75,7 @@ SEMIRINGS = {one.name: one for one in (
     Semiring("product", _probabilistic_sum, np.multiply, 0.0, 1.0, idempotent=False, distributive=False, unit=True),
     Semiring("lukasiewicz", lambda a, b: np.minimum(1.0, a + b), lambda a, b: np.maximum(0.0, a + b - 1.0), 0.0, 1.0,
              idempotent=False, distributive=False, unit=True),
+    Semiring("ltn", _probabilistic_sum, np.multiply, 0.0, 1.0, idempotent=False, distributive=False, unit=True),
 )}
 ALIASES = {"(+,x)": "plus_times", "(+,*)": "plus_times", "(max,x)": "max_times", "(max,*)": "max_times",
            "(max,min)": "max_min", "(min,+)": "min_plus", "(or,and)": "or_and", "logsumexp": "log_sum_exp",

@@ -70,7 +70,12 @@ class Term:
 
 @dataclass(frozen=True)
 class Variable(Term):
-    """A name with a capital letter, or an underscore in front; `_` alone is a new variable wherever it stands."""
+    """A name with a capital letter, or an underscore in front; `_` alone is a new variable wherever it stands.
+
+    >>> X = mo.logic.Variable("X")
+    >>> print(X + 1 < 3)
+    X + 1 < 3
+    """
 
     name: str
     place: Place | None = field(default=None, compare=False, repr=False)
