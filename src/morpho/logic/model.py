@@ -97,6 +97,7 @@ class Model(Mapping[str, Answer]):
             mine = [rule for rule in own if rule.head.predicate == name]
             if mine:
                 parts.append(self._of_rules(mine, kinds))
+            parts.append(Relation.empty(len(kinds), semiring))
             columns = [np.concatenate(column) for column in zip(*(part.columns for part in parts))]
             weights = None if semiring.crisp else np.concatenate([p.values for p in parts if p.values is not None])
             self.base[name] = Relation.of(columns, sum(map(len, parts)), weights, semiring)

@@ -67,11 +67,12 @@ def check_safety(rules: Iterable[CoreRule]) -> None:
     for rule in rules:
         bound = bound_by(rule.body)
         for term in rule.head.terms:
-            if isinstance(term, Variable) and term not in bound and not rule.head.predicate.startswith("_"):
+            made = isinstance(term, Variable) and "#v" in term.name  # arithmetic in the head: an equation of the body
+            if isinstance(term, Variable) and term not in bound and not made and not rule.head.predicate.startswith("_"):
                 raise _unsafe(term, rule, f"is in the head, and no positive atom of the body{_alternative(rule)} binds it")
         for literal in rule.body:
             if binds(literal, bound) is None:
-                loose = next(one for one in variables_of(literal) if one not in bound)
+                loose = min((one for one in variables_of(literal) if one not in bound), key=lambda one: "#v" in one.name)
                 what = "negated" if isinstance(literal, Negated) else "compared" if isinstance(literal, Compare) \
                     else "aggregated over"
                 raise _unsafe(loose, rule, f"is {what}, and no positive atom binds it")

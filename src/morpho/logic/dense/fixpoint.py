@@ -139,8 +139,9 @@ def run_dense(stratum: Stratum, axes: Axes, ring: Any, relations: Mapping[str, R
     function = mo.compile(dense.fixpoint)
     *found, rounds = function([array(name) for name in dense.inputs], [array(name) for name in dense.names])
     turns = int(rounds.item())
-    if turns >= MOST_ROUNDS:
-        raise fail(ValueFault, "logic", f"no end after {MOST_ROUNDS} rounds of {', '.join(dense.names)}",
+    endless = not ring.idempotent and any(bool(mo.any(tensor == np.inf).item()) for tensor in found)
+    if turns >= MOST_ROUNDS or endless:
+        raise fail(ValueFault, "logic", f"no end after {turns} rounds of {', '.join(dense.names)}",
                    "sums over a cycle whose product is 1 or more have no limit")
     made = {}
     for name, tensor in zip(dense.names, found):

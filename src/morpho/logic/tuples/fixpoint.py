@@ -134,8 +134,7 @@ class Evaluator:
         while any(len(each) for each in delta.values()):
             rounds += 1
             if rounds > MOST_ROUNDS:
-                raise fail(ValueFault, "logic", f"no end after {MOST_ROUNDS} rounds of {', '.join(sorted(stratum.predicates))}",
-                           "sums over a cycle whose product is 1 or more have no limit")
+                raise self._endless(stratum.predicates, rounds)
             new: dict[str, Relation] = {}
             for plan in plans:
                 if plan.delta is not None and len(delta[_predicate(plan.rule, plan.delta)]):
@@ -172,6 +171,8 @@ class Evaluator:
         self._grow(name, found)
         if self.semiring.idempotent:
             return Relation(found.columns, len(found), after).take(~there | (after != before))
+        if np.isposinf(after).any():
+            raise self._endless(frozenset([name]), self.counters.rounds)
         with np.errstate(invalid="ignore"):
             scale = 1.0 if self.semiring.name == "log_sum_exp" else np.maximum(np.abs(after), 1e-300)
             return found.take(~there | (np.abs(after - before) > TOLERANCE * scale))
@@ -190,7 +191,12 @@ class Evaluator:
             self.relations.update(found)
             if same:
                 return
-        raise fail(ValueFault, "logic", f"no end after {MOST_ROUNDS} rounds of {', '.join(sorted(stratum.predicates))}")
+        raise self._endless(stratum.predicates, MOST_ROUNDS)
+
+    @staticmethod
+    def _endless(names: frozenset[str], rounds: int) -> Exception:
+        return fail(ValueFault, "logic", f"no end after {rounds} rounds of {', '.join(sorted(names))}",
+                    "sums over a cycle whose product is 1 or more have no limit")
 
 
 def _close(one: Relation, two: Relation) -> bool:
