@@ -274,8 +274,8 @@ __all__ = [
     "tasks", "testing",
     # gradients and training
     "amp", "checkpoint", "checkpoint_sequential", "custom_gradient", "custom_jvp", "custom_vjp", "data", "enable_grad",
-    "grad", "hessian", "hvp", "is_grad_enabled", "jacfwd", "jacrev", "jvp", "linearize", "logic", "models", "nn", "no_grad",
-    "optim", "plan", "stop_gradient", "tree", "value_and_grad", "vjp", "vmap", "weights",
+    "grad", "hessian", "hvp", "is_grad_enabled", "jacfwd", "jacrev", "jvp", "linearize", "logic", "models", "nn",
+    "no_grad", "optim", "plan", "stop_gradient", "tree", "value_and_grad", "vjp", "vmap", "weights",
 ]
 
 __all__ += sorted(_FUNCTIONS)  # the array language beyond the standard, loaded when first asked for

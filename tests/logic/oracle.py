@@ -7,7 +7,8 @@ have the truth that Tarski gave them; quantifiers range over a listed domain.
 
     rule       (head, guards, conditions)      head: (predicate, terms)
     guard      ("atom", predicate, terms) | ("let", variable, expression)
-    condition  guard's atom | ("not", f) | ("and", fs) | ("or", fs) | ("implies", f, g) | ("iff", f, g) | ("if", f, g, h)
+    condition  guard's atom | ("not", f) | ("and", fs) | ("or", fs) | ("implies", f, g) | ("iff", f, g) | ("if", f, g,
+    h)
                | ("exists", variable, domain, f) | ("forall", variable, domain, f)
                | ("at least" | "at most" | "exactly", n, variable, domain, f)
                | ("compare", operator, expression, expression)
@@ -25,7 +26,8 @@ from fractions import Fraction
 from typing import Any
 
 Facts = dict[str, set[tuple[Any, ...]]]
-COMPARE = {"=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+COMPARE = {"=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
+           ">=": operator.ge}
 COUNTS = {"at least": operator.ge, "at most": operator.le, "exactly": operator.eq}
 
 

@@ -97,7 +97,8 @@ class Maker:
         if kind == "atom":
             return self.atom(self.random.choice(self.below(level)), known, new=False)
         if kind == "not":
-            return ("not", self.atom(self.random.choice(self.below(level)), known, new=False) if depth == 0 else inside())
+            return ("not", self.atom(self.random.choice(self.below(level)), known, new=False) if depth == 0
+                    else inside())
         if kind in ("and", "or"):
             return (kind, [inside() for _ in range(self.random.randint(1, 3))])
         if kind in ("implies", "iff"):
@@ -111,9 +112,12 @@ class Maker:
         variable, domain, one = self.random.choice([("Q", "thing", "s"), ("R", "digit", "i"), ("T", "thing", "s")])
         if variable in known:
             return self.compare(known)
-        body = ("or", [("compare", "=", variable, variable), inside({**known, variable: one})]) \
-            if self.random.random() < 0.1 else ("and", [("atom", domain, (variable,)), inside({**known, variable: one})]) \
-            if kind != "forall" else ("implies", ("atom", domain, (variable,)), inside({**known, variable: one}))
+        within = inside({**known, variable: one})
+        member = ("atom", domain, (variable,))
+        if self.random.random() < 0.1:
+            body: Any = ("or", [("compare", "=", variable, variable), within])
+        else:
+            body = ("implies", member, within) if kind == "forall" else ("and", [member, within])
         if kind == "count":
             return (self.random.choice(["at least", "at most", "exactly"]), self.random.randint(0, 3), variable, domain,
                     body)
@@ -142,14 +146,16 @@ class Maker:
         expression = None if sign == "count" else self.random.choice(numbers)
         if expression is not None and self.random.random() < 0.2:
             expression = ("+", expression, 1)
-        return ("aggregate", sign, expression, guards, self.random.choice(list(oracle.COMPARE)), self.random.randint(0, 5))
+        return ("aggregate", sign, expression, guards, self.random.choice(list(oracle.COMPARE)),
+                self.random.randint(0, 5))
 
     @property
     def text(self) -> str:
         """The program as Morpho reads it, with the literals of its bodies in another order."""
         lines = [f"domain thing = {{{', '.join(SYMBOLS)}}}.", "domain digit = 0..3."]
-        lines += [f"predicate {name}{'(' + ', '.join('symbol' if k == 's' else 'int' for k in kinds) + ')' if kinds else ''}."
-                  for name, kinds in self.kinds.items()]
+        for name, kinds in self.kinds.items():
+            types = ", ".join("symbol" if kind == "s" else "int" for kind in kinds)
+            lines.append(f"predicate {name}{f'({types})' if kinds else ''}.")
         lines += [f"{name}({', '.join(map(str, row))})." for name, rows in self.facts.items() for row in sorted(rows)]
         for (head, terms), guards, conditions in self.rules:
             body = [show(part) for part in (*guards, *conditions)]

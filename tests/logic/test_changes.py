@@ -130,7 +130,8 @@ def _run(text: str, edges: list[tuple[int, ...]]) -> mo.logic.Model:
 def test_a_proof_names_rules_and_what_does_not_hold() -> None:
     """Rules as they are written, negations and aggregates as leaves; what does not hold has no proof."""
     program = mo.logic.Program("edge(a, b). edge(b, c).\n" + PATHS +
-                               "\nend(X) :- edge(_, X), not edge(X, _). busy(X) :- edge(X, _), 1 <= count : { edge(X, _) }.")
+                               "\nend(X) :- edge(_, X), not edge(X, _)."
+                               "\nbusy(X) :- edge(X, _), 1 <= count : { edge(X, _) }.")
     model = program.run()
     assert str(mo.logic.proof(model, "end", "c")).split("\n") == [
         "end(c)    by end(X) :- edge(_, X), not edge(X, _).", "  edge(b, c)    given", "  not edge(c, _)    holds"]

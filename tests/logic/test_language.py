@@ -114,7 +114,8 @@ def test_names_are_apart() -> None:
     assert list(model["q"]) == [("a",)]
 
 
-WORDS = ["p", "q(", ")", "X", "Y", ",", ".", ":-", "not", "exists", "forall", ":", "(", "a", "1", "2.5", '"s"', "=", "<",
+WORDS = ["p", "q(", ")", "X", "Y", ",", ".", ":-", "not", "exists", "forall", ":", "(", "a", "1", "2.5", '"s"', "=",
+         "<",
          "+", "-", "*", "/", "mod", "count", "sum", "{", "}", "->", "<->", "or", "and", "if", "then", "else", "domain",
          "predicate", "in", "..", "::", "?-", "at", "least", "exactly", "_", "true", "false", "\n", "%", "'", "&"]
 

@@ -31,7 +31,8 @@ def test_the_random_programs_are_not_trivial() -> None:
     for seed in range(200):
         maker = random_programs.Maker(seed)
         texts += maker.text
-        derived += sum(bool(rows) for name, rows in oracle.model(maker.rules, maker.facts, random_programs.DOMAINS).items()
+        derived += sum(bool(rows) for name, rows in oracle.model(maker.rules, maker.facts,
+                                                                 random_programs.DOMAINS).items()
                        if name in maker.group)
     assert derived > 150
     for word in ("not (", " and ", " or ", "->", "<->", "if ", "exists", "forall", "at least", "at most", "exactly",

@@ -1,4 +1,5 @@
-"""Logics and semirings: connectives on {0, 1} and in [0, 1], both engines agree, shortest and widest paths are Dijkstra's."""
+"""Logics and semirings: connectives on {0, 1} and in [0, 1], both engines agree, shortest and widest paths are
+Dijkstra's."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def test_connectives_are_exact_on_truth_values(name: str) -> None:
 
 @pytest.mark.parametrize("name", LOGICS)
 def test_connectives_stay_inside_and_are_monotone(name: str) -> None:
-    """On a grid of [0, 1]: `and` and `or` rise in both arguments, `implies` falls in the first and rises in the second."""
+    """On a grid of [0, 1]: `and` and `or` rise in both arguments, `implies` falls in the first and rises in the
+    second."""
     logic = LOGICS[name]
     a, b = (mo.asarray(part.copy()) for part in np.meshgrid(GRID, GRID, indexing="ij"))
     slack = 1e-6
@@ -95,7 +97,8 @@ def test_semirings_keep_their_laws(name: str, rng: np.random.Generator) -> None:
         if ring.idempotent:
             assert float(ring.plus(a, a)) == a
         if ring.distributive:
-            assert np.isclose(float(ring.times(a, ring.plus(b, c))), float(ring.plus(ring.times(a, b), ring.times(a, c))))
+            apart = ring.plus(ring.times(a, b), ring.times(a, c))
+            assert np.isclose(float(ring.times(a, ring.plus(b, c))), float(apart))
         values = np.asarray([a, b, c])
         assert np.isclose(float(ring.plus_all(values, np.asarray([0]))[0]), float(ring.plus(ring.plus(a, b), c)))
 

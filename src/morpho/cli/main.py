@@ -223,7 +223,8 @@ def logic(
     semantics: Annotated[str, typer.Option(metavar="NAME", help="boolean, goedel, product, lukasiewicz, '(min, +)', "
                                                                 "'(max, min)', '(max, x)', '(+, x)', "
                                                                 "log_sum_exp.")] = "boolean",
-    weights: Annotated[bool, typer.Option("--weights", help="The last column of the facts' files is a weight.")] = False,
+    weights: Annotated[bool, typer.Option("--weights",
+                                          help="The last column of the facts' files is a weight.")] = False,
     header: Annotated[bool, typer.Option("--header", help="CSV files have names in their first line.")] = False,
     format: Annotated[str, typer.Option(metavar="KIND", help="table, csv or json.")] = "table",
     proof: Annotated[bool, typer.Option("--proof", help="Print a proof of each answer.")] = False,

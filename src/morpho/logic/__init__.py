@@ -17,5 +17,6 @@ from morpho.logic.semantics.truth_values import Logic, logic
 from morpho.logic.syntax.errors import LogicError
 from morpho.logic.syntax.terms import Variable
 
-__all__ = ["Answer", "KnowledgeGraph", "Logic", "LogicError", "MissingTable", "Model", "Predicate", "Program", "Proof", "Ranking", "Semiring",
+__all__ = ["Answer", "KnowledgeGraph", "Logic", "LogicError", "MissingTable", "Model", "Predicate", "Program",
+           "Proof", "Ranking", "Semiring",
            "TensorProgram", "Variable", "logic", "proof", "read_facts", "semiring", "supports", "variables"]

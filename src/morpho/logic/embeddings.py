@@ -1,8 +1,8 @@
 """Knowledge-graph completion: learned embeddings of entities and relations, beside rules that explain.
 
-DistMult and ComplEx score a triple by a product of three vectors (Yang et al. 2015, Trouillon et al. 2016); for each known
-question (head, relation, ?) training compares all entities with the known answers (binary cross-entropy), and a second
-loss says by how much the bodies of rules are truer than their heads.
+DistMult and ComplEx score a triple by a product of three vectors (Yang et al. 2015, Trouillon et al. 2016); for each
+known question (head, relation, ?) training compares all entities with the known answers (binary cross-entropy), and a
+second loss says by how much the bodies of rules are truer than their heads.
 """
 
 from __future__ import annotations
@@ -122,7 +122,8 @@ class KnowledgeGraph:
         """Each relation as a predicate: a tensor of how true (head, tail) is, for all pairs."""
         parameters = parameters or self.parameters
         everyone = mo.arange(len(self.entities))
-        return {name: mo.sigmoid(self.scores(parameters, everyone, mo.full((len(self.entities),), number, dtype=mo.int64)))
+        return {name: mo.sigmoid(self.scores(parameters, everyone, mo.full((len(self.entities),), number,
+                                                                           dtype=mo.int64)))
                 for name, number in self.relation.items()}
 
     def untruth(self, parameters: dict[str, Any]) -> Any:
@@ -179,7 +180,8 @@ class KnowledgeGraph:
     def _known(self, head: str, relation: str) -> None:
         self._entity(head)
         if relation not in self.relation:
-            raise fail(ArgumentError, "logic", f"there is no relation {relation}", f"those are {', '.join(self.relations)}")
+            raise fail(ArgumentError, "logic", f"there is no relation {relation}",
+                       f"those are {', '.join(self.relations)}")
 
     def _entity(self, name: str) -> int:
         if name not in self.entity:

@@ -1,4 +1,5 @@
-"""Facts that a program is given beside its text: rows from Python, and tables from CSV, SQLite, Parquet and Arrow files.
+"""Facts that a program is given beside its text: rows from Python, and tables from CSV, SQLite, Parquet and Arrow
+files.
 
 A file's column is text or numbers; where the program does not say which, it is what all of its values look like.
 """
@@ -88,7 +89,8 @@ def _weights(weights: Any, count: int, name: str) -> NDArray[np.float64] | None:
 
 def _kind(column: Sequence[Any], name: str, number: int) -> str:
     bases = {"symbol" if isinstance(value, str) else "int" if isinstance(value, int | np.integer) and
-             not isinstance(value, bool) else "float" if isinstance(value, float | np.floating) else type(value).__name__
+             not isinstance(value, bool) else "float" if isinstance(value,
+                                                                    float | np.floating) else type(value).__name__
              for value in column}
     if bases <= {"int", "float"} and bases:
         return "float" if "float" in bases else "int"
@@ -126,7 +128,8 @@ def read_facts(path: str | os.PathLike[str], table: str | None = None, header: b
     """
     path = os.fspath(path)
     if not os.path.isfile(path):
-        raise fail(MissingTable, "logic", f"there is no file {path}", "facts come from .csv, .tsv, .db, .sqlite, .parquet "
+        raise fail(MissingTable, "logic", f"there is no file {path}",
+                   "facts come from .csv, .tsv, .db, .sqlite, .parquet "
                    "and .arrow files")
     ending = os.path.splitext(path)[1].lower()
     if ending in (".csv", ".tsv", ".txt", ".facts"):
@@ -148,7 +151,8 @@ def _with_weights(found: Facts, path: str) -> Facts:
     try:
         found.weights = _weights([float(value) for value in found.columns[-1]], found.count, path)
     except (ValueError, TypeError):
-        raise fail(DTypeError, "logic", f"the last column of {path} is to be weights, and has what is no number") from None
+        raise fail(DTypeError, "logic",
+                   f"the last column of {path} is to be weights, and has what is no number") from None
     return Facts(found.columns[:-1], found.kinds[:-1], found.count, found.weights, found.origin)
 
 
@@ -161,7 +165,8 @@ def _from_csv(path: str, delimiter: str, header: bool | None) -> Facts:
                     continue
                 rows.append([cell.strip() for cell in row])
                 if len(row) != len(rows[0]):
-                    raise fail(ArgumentError, "logic", f"line {number + 1} of {path} has {len(row)} columns, and the first "
+                    raise fail(ArgumentError, "logic",
+                               f"line {number + 1} of {path} has {len(row)} columns, and the first "
                                f"has {len(rows[0])}")
     except (csv.Error, UnicodeDecodeError) as error:
         raise fail(ArgumentError, "logic", f"{path} is no table of text: {error}") from None

@@ -166,16 +166,19 @@ class Model(Mapping[str, Answer]):
 
     def _change(self, name: str, rows: Any, weights: Any, adds: bool) -> None:
         if name not in self.compiled.columns or name in self.compiled.domains:
-            raise fail(ArgumentError, "logic", f"facts of {name}: there is no such predicate", f"those are {', '.join(self)}")
+            raise fail(ArgumentError, "logic", f"facts of {name}: there is no such predicate",
+                       f"those are {', '.join(self)}")
         facts = from_rows(rows, weights, name)
         kinds = self.compiled.columns[name]
         if not facts.count:
             return
         if len(facts.columns) != len(kinds):
-            raise fail(ArgumentError, "logic", f"{name} has {len(kinds)} terms, and the facts have {len(facts.columns)}")
+            raise fail(ArgumentError, "logic",
+                       f"{name} has {len(kinds)} terms, and the facts have {len(facts.columns)}")
         for number, (found, kind) in enumerate(zip(facts.kinds, kinds)):
             if (found == "symbol") != (kind.base == "symbol") or (found == "float" and kind.base == "int"):
-                raise fail(ArgumentError, "logic", f"column {number + 1} of {name} is {kind}, and the facts have {found}")
+                raise fail(ArgumentError, "logic",
+                           f"column {number + 1} of {name} is {kind}, and the facts have {found}")
             domain = set(self.compiled.domains.get(kind.domain or "", ()))
             wrong = [value for value in facts.columns[number] if value not in domain] if domain else []
             if wrong:

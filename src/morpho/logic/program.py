@@ -11,14 +11,27 @@ from morpho.base.errors import ArgumentError, fail
 from morpho.logic.analysis.compile import Compiled, Statements, check_complete, compiled, statements, typed, uses
 from morpho.logic.analysis.core import is_unnamed
 from morpho.logic.analysis.magic import goal_directed
-from morpho.logic.facts import Facts, from_rows, read_facts
 from morpho.logic.dense.function import TensorProgram
 from morpho.logic.explain import explained
+from morpho.logic.facts import Facts, from_rows, read_facts
 from morpho.logic.model import Answer, Model
 from morpho.logic.provenance.proofs import Proof, proof
 from morpho.logic.semantics.semirings import Semiring, semiring
 from morpho.logic.syntax.parser import DomainDeclaration, Parsed, parse, parse_formula
-from morpho.logic.syntax.terms import And, Atom, Constant, Formula, Rule, Term, Value, Variable, as_term, atoms, free, show_value
+from morpho.logic.syntax.terms import (
+    And,
+    Atom,
+    Constant,
+    Formula,
+    Rule,
+    Term,
+    Value,
+    Variable,
+    as_term,
+    atoms,
+    free,
+    show_value,
+)
 from morpho.logic.tuples.codes import Symbols
 
 GOAL = "_goal"
@@ -37,7 +50,8 @@ class Predicate:
 
     def __call__(self, *terms: Any) -> Atom:
         if len(terms) != self.arity:
-            raise fail(ArgumentError, "logic", f"predicate {self.name} has {self.arity} terms, and {len(terms)} are given")
+            raise fail(ArgumentError, "logic",
+                       f"predicate {self.name} has {self.arity} terms, and {len(terms)} are given")
         return Atom(self.name, tuple(map(as_term, terms)))
 
     def __repr__(self) -> str:
@@ -111,7 +125,8 @@ class Program:
         """Declare a domain: a named finite set, and the predicate of its members."""
         listed = values if isinstance(values, range) else tuple(dict.fromkeys(values))
         if not listed or len({type(value) for value in listed}) > 1:
-            raise fail(ArgumentError, "logic", f"domain {name} has {'values of several types' if listed else 'no values'}")
+            raise fail(ArgumentError, "logic",
+                       f"domain {name} has {'values of several types' if listed else 'no values'}")
         self._extend(Parsed(domains=[DomainDeclaration(name, listed)]))
         return Predicate(name, 1)
 
@@ -119,7 +134,8 @@ class Program:
         """Declare a predicate, by its number of terms or by their types: domains, `symbol`, `int`, `float`."""
         if len(types) == 1 and isinstance(types[0], int):
             if not (name.isascii() and name.isidentifier() and name[0].islower()):
-                raise fail(ArgumentError, "logic", f"{name!r} is no name of a predicate", "it begins with a small letter")
+                raise fail(ArgumentError, "logic", f"{name!r} is no name of a predicate",
+                           "it begins with a small letter")
             self.loaded.setdefault(name, []).append(Facts([[]] * types[0], ["any"] * types[0], 0))
             return Predicate(name, types[0])
         names = [one.name if isinstance(one, Predicate) else str(one) for one in types]
@@ -185,7 +201,8 @@ class Program:
         for name, parts in self.loaded.items():
             sizes = {len(part.kinds) for part in parts if part.kinds}
             if len(sizes) > 1:
-                raise fail(ArgumentError, "logic", f"facts of {name} have {' and '.join(map(str, sorted(sizes)))} columns")
+                raise fail(ArgumentError, "logic",
+                           f"facts of {name} have {' and '.join(map(str, sorted(sizes)))} columns")
             found: list[str | None] = [None] * max(sizes, default=0)
             for part in parts:
                 found = [_joined(a, None if b == "any" else b, name) for a, b in zip(found, part.kinds or found)]
@@ -275,7 +292,8 @@ def _value_of(term: Term, row: dict[str, Value]) -> Value:
     if isinstance(term, Constant):
         return term.value
     if str(term) not in row:
-        raise fail(ArgumentError, "logic", "a proof needs a name for every variable of the query", "write X instead of _")
+        raise fail(ArgumentError, "logic", "a proof needs a name for every variable of the query",
+                   "write X instead of _")
     return row[str(term)]
 
 

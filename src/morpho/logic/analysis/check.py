@@ -68,17 +68,21 @@ def check_safety(rules: Iterable[CoreRule]) -> None:
         bound = bound_by(rule.body)
         for term in rule.head.terms:
             made = isinstance(term, Variable) and "#v" in term.name  # arithmetic in the head: an equation of the body
-            if isinstance(term, Variable) and term not in bound and not made and not rule.head.predicate.startswith("_"):
-                raise _unsafe(term, rule, f"is in the head, and no positive atom of the body{_alternative(rule)} binds it")
+            if isinstance(term,
+                          Variable) and term not in bound and not made and not rule.head.predicate.startswith("_"):
+                raise _unsafe(term, rule,
+                              f"is in the head, and no positive atom of the body{_alternative(rule)} binds it")
         for literal in rule.body:
             if binds(literal, bound) is None:
-                loose = min((one for one in variables_of(literal) if one not in bound), key=lambda one: "#v" in one.name)
+                loose = min((one for one in variables_of(literal) if one not in bound),
+                            key=lambda one: "#v" in one.name)
                 what = "negated" if isinstance(literal, Negated) else "compared" if isinstance(literal, Compare) \
                     else "aggregated over"
                 raise _unsafe(loose, rule, f"is {what}, and no positive atom binds it")
         for term in rule.head.terms:
             if isinstance(term, Variable) and term not in bound:
-                raise _unsafe(term, rule, "is used under a negation, quantifier or aggregate, and no positive atom binds it")
+                raise _unsafe(term, rule,
+                              "is used under a negation, quantifier or aggregate, and no positive atom binds it")
 
 
 def _alternative(rule: CoreRule) -> str:
@@ -193,7 +197,8 @@ class Types:
             slot = up
         return slot
 
-    def _learn(self, slot: object, base: str, domain: str | None, place: Place | None, what: str, where: str = "") -> None:
+    def _learn(self, slot: object, base: str, domain: str | None, place: Place | None, what: str,
+               where: str = "") -> None:
         root = self._find(slot)
         self.known[root] = self._merged(self.known.get(root), (base, domain), place, what, where)
 

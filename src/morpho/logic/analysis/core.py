@@ -1,7 +1,7 @@
 """Core rules: a head and a conjunction of literals, which is all that the engines know.
 
-Formulas of any depth become core rules with auxiliary predicates (Lloyd and Topor's transformation, `lower.py`); names of
-those begin with `_`, which no name of a text can.
+Formulas of any depth become core rules with auxiliary predicates (Lloyd and Topor's transformation, `lower.py`);
+names of those begin with `_`, which no name of a text can.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from morpho.logic.syntax.terms import Atom, Compare, Constant, Rule, Term, Variable, variables_in
-
 
 GIVEN = "_given/"  # in front of an auxiliary predicate's name: the values that a rule asks about
 

@@ -8,8 +8,8 @@
     if-then-else, ->    (test and yes) or (not test and no); not left or right
 
 An auxiliary rule whose own body does not bind all of its variables takes, from the conjunction around it, the literals
-that do. If they are in recursion with the head, that would be a recursion through a negation: then the auxiliary predicate
-is a subquery, evaluated for the values that the rule asks about (`_given/...`).
+that do. If they are in recursion with the head, that would be a recursion through a negation: then the auxiliary
+predicate is a subquery, evaluated for the values that the rule asks about (`_given/...`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from morpho.logic.syntax.terms import (
     Compare,
     Constant,
     Formula,
-    IfThenElse,
     Iff,
+    IfThenElse,
     Implies,
     Not,
     Or,

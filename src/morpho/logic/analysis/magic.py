@@ -1,8 +1,8 @@
 """Magic sets: rules rewritten for a goal, so that only what the goal asks for is derived (Bancilhon et al. 1986).
 
-A predicate that is asked for with some of its terms known gets a copy for that pattern, `path/bf` for a known first term,
-and a predicate of the values asked for, `_ask/path/bf`, that stands in front of each rule of the copy. Bodies pass what
-they know from left to right. What is negated or aggregated is computed in full.
+A predicate that is asked for with some of its terms known gets a copy for that pattern, `path/bf` for a known first
+term, and a predicate of the values asked for, `_ask/path/bf`, that stands in front of each rule of the copy. Bodies
+pass what they know from left to right. What is negated or aggregated is computed in full.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from morpho.logic.syntax.terms import (
     Atom,
     Compare,
     Formula,
-    IfThenElse,
     Iff,
+    IfThenElse,
     Implies,
     Not,
     Or,
@@ -61,7 +61,8 @@ def _unnamed_of_positive_atoms(formula: Formula) -> set[Variable]:
     return set()
 
 
-def _apart(formula: Formula, level: set[Variable], quantified: frozenset[Variable], fresh: itertools.count[int]) -> Formula:
+def _apart(formula: Formula, level: set[Variable], quantified: frozenset[Variable],
+           fresh: itertools.count[int]) -> Formula:
     def inside(part: Formula) -> Formula:
         return _apart(part, level, quantified, fresh)
 

@@ -1,4 +1,5 @@
-"""Strata: groups of predicates that depend on each other, in an order in which each is complete before it is negated."""
+"""Strata: groups of predicates that depend on each other, in an order in which each is complete before it is
+negated."""
 
 from __future__ import annotations
 
@@ -46,13 +47,15 @@ def _check(rule: CoreRule, group: frozenset[str], rules: Sequence[CoreRule]) -> 
                              for one in _positive(other) if one.predicate in group)
                 name = inner if not inner.startswith("_") else rule.head.predicate
             place = literal.atom.place or rule.head.place
-            raise fault(f"not stratified: {rule.source.head.predicate if rule.source else rule.head.predicate} depends on "
+            head = (rule.source or rule).head.predicate
+            raise fault(f"not stratified: {head} depends on "
                         f"{name} through {what}, and {name} depends on it", place,
                         "a predicate must be complete before it is negated or aggregated")
 
 
 def _positive(rule: CoreRule) -> list[Atom]:
-    return [one if isinstance(one, Atom) else one.atom for one in rule.body if isinstance(one, Atom | Negated | Grouped)]
+    return [one if isinstance(one, Atom) else one.atom for one in rule.body
+            if isinstance(one, Atom | Negated | Grouped)]
 
 
 def recursion(rules: Iterable[Rule]) -> dict[str, frozenset[str]]:

@@ -43,7 +43,8 @@ def choose(stratum: Stratum, compiled: Compiled, evaluator: Evaluator, engine: s
         return Choice("tuples", "asked for")
     other = [rule for rule in stratum.rules if not is_dense(rule)]
     if other and evaluator.semiring.name == "ltn":
-        raise fail(ArgumentError, "logic", f"{other[0].head.predicate} has arithmetic, an aggregate or a subquery, which has "
+        raise fail(ArgumentError, "logic",
+                   f"{other[0].head.predicate} has arithmetic, an aggregate or a subquery, which has "
                    "no mean over a domain", "use another semantics")
     if other:
         return Choice("tuples", f"{other[0].head.predicate} has arithmetic, an aggregate or a subquery")

@@ -54,7 +54,8 @@ class DenseStratum:
                 if isinstance(literal, Atom) and literal.predicate in self.stratum.predicates]
 
     def fixpoint(self, inputs: list[Any], facts: list[Any]) -> list[Any]:
-        """The function that is compiled: relations of other strata and facts of this one -> its relations, and rounds."""
+        """The function that is compiled: relations of other strata and facts of this one -> its relations, and
+        rounds."""
         known = dict(zip(self.inputs, inputs))
         begin = self.start(lambda name, _: known[name], dict(zip(self.names, facts)), False) \
             if self.semiring.ring.distributive else dict(zip(self.names, facts))

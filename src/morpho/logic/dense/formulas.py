@@ -25,8 +25,8 @@ from morpho.logic.syntax.terms import (
     Compare,
     Constant,
     Formula,
-    IfThenElse,
     Iff,
+    IfThenElse,
     Implies,
     Not,
     Or,
@@ -58,7 +58,8 @@ class Interpretation:
         self.dtype = next((tensor.dtype for tensor in tensors.values()), mo.float32)
         for name, tensor in tensors.items():
             if tuple(tensor.shape) != axes.shape(name):
-                raise fail(ShapeError, "logic", f"the tensor of {name} has shape {tuple(tensor.shape)}, and its domains "
+                raise fail(ShapeError, "logic",
+                           f"the tensor of {name} has shape {tuple(tensor.shape)}, and its domains "
                            f"have {axes.shape(name)} values")
 
     def truth(self, formula: Formula) -> Any:
@@ -73,7 +74,8 @@ class Interpretation:
         if kinds is None or atom.predicate not in self.tensors:
             raise fault(f"predicate {atom.predicate} has no tensor", atom.place)
         if len(kinds) != len(atom.terms):
-            raise fault(f"predicate {atom.predicate} has {len(kinds)} terms, and here are {len(atom.terms)}", atom.place)
+            raise fault(f"predicate {atom.predicate} has {len(kinds)} terms, and here are {len(atom.terms)}",
+                        atom.place)
         for column, term in enumerate(atom.terms):
             if isinstance(term, Variable):
                 self._bind(term, self.axes.of(atom.predicate, column), kinds[column])
@@ -82,8 +84,8 @@ class Interpretation:
         known = self.codes.setdefault(variable, codes)
         self.types.setdefault(variable, kind)
         if not np.array_equal(known, codes):
-            raise fault(f"variable {variable} stands for {len(known)} values in one place and for {len(codes)} others in "
-                        f"another", variable.place, "declare a domain for both, or join them by a rule")
+            raise fault(f"variable {variable} stands for {len(known)} values in one place and for {len(codes)} others",
+                        variable.place, "declare a domain for both, or join them by a rule")
 
     def _learn_quantified(self, formula: Formula) -> None:
         if isinstance(formula, Quantified):
@@ -93,7 +95,8 @@ class Interpretation:
                         raise fault(f"domain {domain} is not declared", variable.place)
                     self._bind(variable, self.axes.of(domain, 0), self.axes.compiled.columns[domain][0])
                 elif variable not in self.codes:
-                    raise fault(f"variable {variable} has no domain", variable.place, "write `in` and a domain behind it")
+                    raise fault(f"variable {variable} has no domain", variable.place,
+                                "write `in` and a domain behind it")
         for part in parts_of(formula):
             self._learn_quantified(part)
 
@@ -155,7 +158,8 @@ class Interpretation:
         variables = tuple(dict.fromkeys([*variables_in(formula.left), *variables_in(formula.right)]))
         for variable in variables:
             if variable not in self.codes:
-                raise fault(f"variable {variable} has no domain", variable.place, "an atom or a quantifier gives it one")
+                raise fault(f"variable {variable} has no domain", variable.place,
+                            "an atom or a quantifier gives it one")
         grids = np.meshgrid(*(self.codes[one] for one in variables), indexing="ij")
         shape = [len(self.codes[one]) for one in variables]
         count = int(np.prod(shape))

@@ -46,7 +46,8 @@ class TensorProgram:
                             f"which has no tensor form", rule.head.place, "run it on tuples")
         self.axes = Axes(model.compiled, model.base, model.symbols, model.compiled.rules)
         self.dtype = "bool" if ring.crisp else dtype
-        self.rules = {id(rule): DenseRule(rule, self.axes, self.semiring, self.dtype, model.compiled.variables[id(rule)])
+        self.rules = {id(rule): DenseRule(rule, self.axes, self.semiring, self.dtype,
+                                          model.compiled.variables[id(rule)])
                       for rule in model.compiled.rules}
         self.facts: dict[str, Any] = {}
         for name in model.compiled.columns:
@@ -58,7 +59,8 @@ class TensorProgram:
         """The weights of the program's rules, in their order; 1 where a rule has none (the semiring's one)."""
         rules = [rule for rule in self.model.rules]
         one = self.semiring.ring.one
-        return mo.asarray([one if rule.weight is None else rule.weight for rule in rules], dtype=getattr(mo, self.dtype))
+        listed = [one if rule.weight is None else rule.weight for rule in rules]
+        return mo.asarray(listed, dtype=getattr(mo, self.dtype))
 
     def axis(self, name: str, column: int) -> list[Value]:
         """The values along an axis of a predicate's tensor."""
@@ -78,9 +80,11 @@ class TensorProgram:
     def _checked(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
         for name, tensor in tensors.items():
             if name not in self.facts:
-                raise fail(ArgumentError, "logic", f"there is no predicate {name}", f"those are {', '.join(self.facts)}")
+                raise fail(ArgumentError, "logic", f"there is no predicate {name}",
+                           f"those are {', '.join(self.facts)}")
             if tuple(tensor.shape) != self.axes.shape(name):
-                raise fail(ShapeError, "logic", f"the tensor of {name} has shape {tuple(tensor.shape)}, and its domains have "
+                raise fail(ShapeError, "logic",
+                           f"the tensor of {name} has shape {tuple(tensor.shape)}, and its domains have "
                            f"{self.axes.shape(name)} values")
         return dict(tensors)
 

@@ -78,7 +78,8 @@ class DenseRule:
             if operands else self._constant_one(())
         given = self.rule.weight if weight is None else weight
         if given is not None and not self.semiring.ring.crisp:
-            found = self.semiring.times(found, mo.asarray(given, dtype=found.dtype) if isinstance(given, float) else given)
+            found = self.semiring.times(found, mo.asarray(given, dtype=found.dtype) if isinstance(given, float)
+                                        else given)
         return found
 
     def _fresh(self) -> int:
@@ -93,7 +94,8 @@ class DenseRule:
                 index.append(self._place(atom.predicate, column, term))
             else:
                 index.append(slice(None))
-                labels.append(self.numbers[term] if isinstance(term, Variable) and term in self.numbers else self._fresh())
+                labels.append(self.numbers[term] if isinstance(term, Variable) and term in self.numbers
+                              else self._fresh())
         return Operand(tensor[tuple(index)] if len(labels) < len(index) else tensor, tuple(labels))
 
     def _place(self, name: str, column: int, term: Constant) -> int:

@@ -139,10 +139,12 @@ class _Explained:
     def _other(self, literal: Negated | Grouped, values: dict[Variable, int]) -> str:
         atom = literal.atom
         if atom.predicate.startswith("_"):
-            known = ", ".join(f"{variable} = {self._value(literal, variable, code)}" for variable, code in values.items())
+            known = ", ".join(f"{variable} = {self._value(literal, variable, code)}" for variable,
+                              code in values.items())
             what = "a negated or quantified part" if isinstance(literal, Negated) else f"{literal.operator}"
             return f"{what} with {known}" if known else what
-        terms = [self._value(literal, term, values[term]) if isinstance(term, Variable) and term in values else str(term)
+        terms = [self._value(literal, term, values[term]) if isinstance(term, Variable) and term in values
+                 else str(term)
                  for term in atom.terms]
         return f"not {Atom(atom.predicate, ())}({', '.join(terms)})" if terms else f"not {atom.predicate}"
 

@@ -1,8 +1,9 @@
 """Semirings by name: how values join along a derivation (times) and over derivations of the same tuple (plus).
 
-`boolean` has no values at all: a tuple is there or not. `goedel` is (max, min) within [0, 1]; `product` and `lukasiewicz` are fuzzy
-logics whose `or` does not distribute over their `and`, so that they run round by round and not semi-naively. `ltn` is
-`product` with means of order 2 in place of `exists`: it needs the whole domain, and so dense relations.
+`boolean` has no values at all: a tuple is there or not. `goedel` is (max, min) within [0, 1]; `product` and
+`lukasiewicz` are fuzzy logics whose `or` does not distribute over their `and`, so that they run round by round and
+not semi-naively. `ltn` is `product` with means of order 2 in place of `exists`: it needs the whole domain, and so
+dense relations.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class Semiring:
         if not len(starts):
             return values[:0]
         if isinstance(self.plus, np.ufunc):
-            return np.asarray(self.plus.reduceat(values, starts))
+            with np.errstate(over="ignore"):  # a sum without end becomes infinite, and is told
+                return np.asarray(self.plus.reduceat(values, starts))
         if self.name in ("product", "ltn"):
             return 1.0 - np.multiply.reduceat(1.0 - values, starts)
         assert self.name == "lukasiewicz"

@@ -1,7 +1,7 @@
 """Logics of truth values by name: connectives and quantifiers over tensors.
 
-Every connective is exact on 0 and 1, stays within [0, 1], and is monotone where logic is (property tests); quantifiers of
-`ltn` are means of order p, so that they say how many, and are exact where all agree.
+Every connective is exact on 0 and 1, stays within [0, 1], and is monotone where logic is (property tests);
+quantifiers of `ltn` are means of order p, so that they say how many, and are exact where all agree.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ LOGICS = {one.name: one for one in (
           lambda x, axes: mo.max(x, axis=axes), lambda x, axes: mo.min(x, axis=axes)),
     Logic("goedel", mo.minimum, mo.maximum, lambda a, b: mo.where(a <= b, mo.ones_like(a * b), b * mo.ones_like(a)),
           lambda x, axes: mo.max(x, axis=axes), lambda x, axes: mo.min(x, axis=axes)),
-    Logic("product", mo.multiply, lambda a, b: _clipped(a + b - a * b), lambda a, b: _safe_divided(b + 0 * a, a + 0 * b),
+    Logic("product", mo.multiply, lambda a, b: _clipped(a + b - a * b),
+          lambda a, b: _safe_divided(b + 0 * a, a + 0 * b),
           lambda x, axes: 1 - mo.prod(1 - x, axis=axes), lambda x, axes: mo.prod(x, axis=axes)),
     Logic("lukasiewicz", lambda a, b: mo.maximum(a + b - 1, 0 * a), lambda a, b: mo.minimum(a + b, 1 + 0 * a),
           lambda a, b: mo.minimum(1 - a + b, 1 + 0 * a),

@@ -34,8 +34,8 @@ from morpho.logic.syntax.terms import (
     Compare,
     Constant,
     Formula,
-    IfThenElse,
     Iff,
+    IfThenElse,
     Implies,
     Not,
     Or,
@@ -216,7 +216,8 @@ class _Parser:
         if self.take(":-"):
             body = self.formula()
         if not self.take("."):
-            raise self.expected("`.` at the end of a rule" if body != And(()) else "`:-` or `.` behind the head of a rule")
+            raise self.expected("`.` at the end of a rule" if body != And(())
+                                else "`:-` or `.` behind the head of a rule")
         return Rule(head, body, weight, start)
 
     def atom(self) -> Atom:

@@ -241,8 +241,8 @@ class IfThenElse(Formula):
 
 @dataclass(frozen=True)
 class Quantified(Formula):
-    """`exists X in d: body`, `forall ...`, `at least 2 ...`, `at most 2 ...`, `exactly 2 ...`: variables with the domain
-    of each, or None where the body's predicates say what they range over."""
+    """`exists X in d: body`, `forall ...`, `at least 2 ...`, `at most 2 ...`, `exactly 2 ...`: variables with the
+    domain of each, or None where the body's predicates say what they range over."""
 
     quantifier: Literal["exists", "forall", "at least", "at most", "exactly"]
     variables: tuple[Variable, ...]
@@ -391,7 +391,7 @@ def substitute_term(term: Term, values: dict[Variable, Term]) -> Term:
 def substitute(formula: Formula, values: dict[Variable, Term]) -> Formula:
     """A formula with its free variables replaced."""
     match formula:
-        case Atom(name, terms):
+        case Atom(_, terms):
             return replace(formula, terms=tuple(substitute_term(term, values) for term in terms))
         case Compare(_, left, right):
             return replace(formula, left=substitute_term(left, values), right=substitute_term(right, values))

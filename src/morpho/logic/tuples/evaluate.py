@@ -1,12 +1,13 @@
 """Rules over tuples: each step turns a table of bindings into the next one.
 
-A join looks up the range of rows for every key in a sorted index and expands the ranges. Where that would give more than
-`BLOCK_ROWS` rows it is done a block of keys at a time, each of which goes on to the end of the rule, so that what is held
-is bounded by a block and the distinct results.
+A join looks up the range of rows for every key in a sorted index and expands the ranges. Where that would give more
+than `BLOCK_ROWS` rows it is done a block of keys at a time, each of which goes on to the end of the rule, so that
+what is held is bounded by a block and the distinct results.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -184,7 +185,7 @@ def _blocks(step: Step, table: Table, context: Context) -> Iterator[_Ranges]:
         return
     cuts = np.searchsorted(sizes, np.arange(BLOCK_ROWS, total, BLOCK_ROWS), "left")
     edges = np.unique(np.concatenate([[0], cuts, [table.count]]))
-    for first, last in zip(edges[:-1], edges[1:]):
+    for first, last in itertools.pairwise(edges.tolist()):
         yield _Ranges(found.rows[first:last], found.low[first:last], found.high[first:last], found.order, found.part,
                       found.names)
 
@@ -233,7 +234,8 @@ def _bound(step: Step, literal: Compare, table: Table, scope: Scope) -> Table:
     assert isinstance(target, Variable)
     codes, there = scope.codes(term, scope.types[target])
     found = Table({**table.columns, target: codes}, table.count, table.values)
-    return found.take(np.ones(table.count, bool) if there is None else np.broadcast_to(there, (table.count,)), step.kept)
+    return found.take(np.ones(table.count, bool) if there is None else np.broadcast_to(there, (table.count,)),
+                      step.kept)
 
 
 def _semijoined(step: Step, atom: Atom, table: Table, context: Context) -> Table:

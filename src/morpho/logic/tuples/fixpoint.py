@@ -1,8 +1,8 @@
 """Strata to relations: rules once, then semi-naive rounds until nothing is new.
 
 In a round every recursive rule runs once for each of its recursive atoms, with that atom reading only what the round
-before added. In an idempotent semiring a tuple is new when its value got better. In one that is not (sums), atoms before
-that one read everything and those behind it what was there before, so that every derivation is counted once.
+before added. In an idempotent semiring a tuple is new when its value got better. In one that is not (sums), atoms
+before that one read everything and those behind it what was there before, so that every derivation is counted once.
 """
 
 from __future__ import annotations
@@ -167,7 +167,8 @@ class Evaluator:
             return new
         before = np.where(there, known.values[rows], self.semiring.zero) if len(known) else \
             np.full(len(found), self.semiring.zero)
-        after = np.asarray(self.semiring.plus(before, found.values))
+        with np.errstate(over="ignore"):
+            after = np.asarray(self.semiring.plus(before, found.values))
         self._grow(name, found)
         if self.semiring.idempotent:
             return Relation(found.columns, len(found), after).take(~there | (after != before))

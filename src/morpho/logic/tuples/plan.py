@@ -39,7 +39,8 @@ class RulePlan:
     steps: tuple[Step, ...]
 
 
-def plan_rule(rule: CoreRule, sizes: Mapping[str, int], sources: Mapping[int, str], delta: int | None = None) -> RulePlan:
+def plan_rule(rule: CoreRule, sizes: Mapping[str, int], sources: Mapping[int, str],
+              delta: int | None = None) -> RulePlan:
     """A greedy order. `sources` says for positions of atoms which version they read, where that is not all of it."""
     waiting = list(enumerate(rule.body))
     bound: set[Variable] = set()

@@ -17,7 +17,8 @@ class Relation:
     """Distinct tuples in lexicographic order; immutable, so that an index of it stays true. Parts of a relation that
     leave columns out may be in another order (`ordered`) and have tuples twice."""
 
-    def __init__(self, columns: Sequence[Codes], count: int, values: Values | None = None, ordered: bool = True) -> None:
+    def __init__(self, columns: Sequence[Codes], count: int, values: Values | None = None,
+                 ordered: bool = True) -> None:
         self.columns: Columns = tuple(columns)
         self.count = count
         self.values = values
@@ -84,7 +85,8 @@ class Relation:
         found = self._parts.get(key)
         if found is None:
             part = self.take(rows)
-            found = self._parts[key] = Relation([part.columns[column] for column in kept], part.count, part.values, False)
+            found = self._parts[key] = Relation([part.columns[column] for column in kept], part.count, part.values,
+                                                False)
         return found
 
     def remembered(self, key: tuple[object, ...]) -> Relation | None:
