@@ -139,7 +139,7 @@ def test_the_page_on_errors_names_every_class() -> None:
     text = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", text, re.MULTILINE))
     root = mo.errors.MorphoError
-    kinds = [kind for module in (mo.errors, mo.weights, interop, request) for kind in vars(module).values()
+    kinds = [kind for module in (mo.errors, mo.weights, mo.logic, interop, request) for kind in vars(module).values()
              if isinstance(kind, type) and issubclass(kind, root) and kind is not root]
     assert set(rows) == {kind.__name__ for kind in kinds}
     for kind in kinds:
