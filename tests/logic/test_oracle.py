@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-import oracle
+import datalog_oracle as oracle
 import random_programs
 
 import morpho as mo
