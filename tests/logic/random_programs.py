@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-import oracle
+import datalog_oracle as oracle
 
 import morpho as mo
 
