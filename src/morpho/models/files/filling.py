@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import morpho as mo
@@ -29,6 +29,15 @@ def check_depth(config: Mapping[str, Any], tensors: int, file: str) -> None:
 def wanted(model: Module) -> dict[str, tuple[int, ...]]:
     """The shapes of a model's weights by name."""
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}  # type: ignore[arg-type]
+
+
+def kept(model: Any, found: Mapping[str, Any], keep: Callable[[Any], None] | None) -> Mapping[str, Any]:
+    """The weights of what `keep` leaves of a model; none of the others are read."""
+    if keep is None:
+        return found
+    keep(model)
+    names = wanted(model)
+    return {name: weight for name, weight in found.items() if name in names}
 
 
 def filled(model: Any, found: Mapping[str, Any], file: str) -> Any:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import morpho as mo
 from morpho.base.errors import ArgumentError, fail
 from morpho.models.files import names
-from morpho.models.files.filling import check_depth, filled, wanted
+from morpho.models.files.filling import check_depth, filled, kept, wanted
 from morpho.models.registry import from_config
 from morpho.models.text.generation_keys import Defaults
 from morpho.nn import init
@@ -18,7 +19,7 @@ from morpho.weights.scanner import shortened
 ENDS = ("eos", "eot", "eom")  # tokens that end a text, a turn, a message
 
 
-def from_gguf(file: GgufFile, dtype: Any, packed: bool) -> Any:
+def from_gguf(file: GgufFile, dtype: Any, packed: bool, keep: Callable[[Any], None] | None = None) -> Any:
     """The model, with weights packed as the file has them or not. Every key of the header is used, known not to
     matter, or an error that names it."""
     name, form = file.path.name, file.metadata.get("general.architecture")
@@ -29,7 +30,7 @@ def from_gguf(file: GgufFile, dtype: Any, packed: bool) -> Any:
     sizes = file.config
     check_depth({"llama.block_count": sizes.layers}, len(file.tensors), name)
     with init.undrawn():
-        model = from_config(_config(file), dtype=dtype)
+        model = from_config(config_of_gguf(file), dtype=dtype)
     try:
         found = match(file.tensors, wanted(model), names.gguf_llama(sizes.heads, sizes.kv_heads))
     except NameFault as error:
@@ -37,13 +38,15 @@ def from_gguf(file: GgufFile, dtype: Any, packed: bool) -> Any:
         said = ", ".join(f"{key}={value}" for key, value in sizes_said.items() if value is not None)
         rest = ", ".join(key for key, value in sizes_said.items() if value is None)
         raise NameFault(f"{error} Hint: {name} says {said}{', and leaves out ' + rest if rest else ''}.") from None
+    found = kept(model, found, keep)
     if not packed:
         found = {name: each.dequantise() if isinstance(each, mo.Quantised) else each for name, each in found.items()}
     model.defaults = _defaults(file)
     return filled(model, found, name)
 
 
-def _config(file: GgufFile) -> dict[str, Any]:
+def config_of_gguf(file: GgufFile) -> dict[str, Any]:
+    """The settings of a Llama, out of a file's header."""
     sizes = file.config
     if sizes.rope_dimensions != sizes.head_width:
         raise fail(FileFault, "models.load", f"{file.path.name}: llama.rope.dimension_count is {sizes.rope_dimensions},"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import morpho as mo
 from morpho.base.errors import ArgumentError, fail, sentence
 from morpho.models.base import LanguageModel
 from morpho.models.files import names
-from morpho.models.files.filling import check_depth, filled, wanted
+from morpho.models.files.filling import check_depth, filled, kept, wanted
 from morpho.models.files.gguf_llama import from_gguf
 from morpho.models.registry import family
 from morpho.models.registry import names as names_of_models
@@ -64,12 +64,19 @@ def load_with_tokenizer(path: str | os.PathLike[str], *, dtype: Any = mo.float32
     return model, tokenizer()
 
 
-def _loaded(path: str | os.PathLike[str], dtype: Any, packed: bool, ignore: Collection[str]) -> tuple[Any, Any]:
+def load_part(path: str | os.PathLike[str], keep: Callable[[Any], None], *, dtype: Any = mo.float32, packed: bool = True,
+              ignore: Collection[str] = ()) -> Any:
+    """A part of a model: `keep` takes modules out of it before weights are read, and only those of the rest are."""
+    return _loaded(path, dtype, packed, ignore, keep)[0]
+
+
+def _loaded(path: str | os.PathLike[str], dtype: Any, packed: bool, ignore: Collection[str],
+            keep: Callable[[Any], None] | None = None) -> tuple[Any, Any]:
     if isinstance(ignore, str) or not all(isinstance(name, str) for name in ignore):
         raise fail(ArgumentError, "models.load", f"ignore={ignore!r} is not a list of names")
     place = Path(path)
     if place.is_dir():
-        model = _from_folder(place, dtype, ignore)
+        model = _from_folder(place, dtype, ignore, keep)
         return model, lambda: _tokenizer(place / "tokenizer.json", model, ignore)
     if not place.exists():
         raise fail(MissingFile, "models.load", f"there is no {place}", _elsewhere(str(path)))
@@ -77,7 +84,7 @@ def _loaded(path: str | os.PathLike[str], dtype: Any, packed: bool, ignore: Coll
         raise fail(ArgumentError, "models.load", f"{place.name} is neither a folder nor a GGUF file",
                    "weights alone do not say what model they are of: give the folder with config.json")
     file = load_gguf(place, ignore=ignore)
-    return from_gguf(file, dtype, packed), lambda: file.tokenizer
+    return from_gguf(file, dtype, packed, keep), lambda: file.tokenizer
 
 
 def save(path: str | os.PathLike[str], model: Any, **others: Any) -> None:
@@ -116,7 +123,7 @@ def _elsewhere(name: str) -> str:
 
 
 # -- folders -----------------------------------------------------------------------------------------------------------
-def _from_folder(folder: Path, dtype: Any, ignore: Collection[str]) -> Any:
+def _from_folder(folder: Path, dtype: Any, ignore: Collection[str], keep: Callable[[Any], None] | None = None) -> Any:
     """What is said first is what is wrong with the configuration, then with the weights, then where they differ."""
     file = folder / "config.json"
     config = read_json(file)
@@ -144,7 +151,7 @@ def _from_folder(folder: Path, dtype: Any, ignore: Collection[str]) -> Any:
         found = match(weights, wanted(model), table(model.config, [*weights]) if table else ())
     except NameFault as error:
         raise NameFault(f"{error} Hint: {_sizes(config, model)}.") from None
-    return filled(model, found, str(folder))
+    return filled(model, kept(model, found, keep), str(folder))
 
 
 def _generation(folder: Path, config: Mapping[str, Any], ignore: Collection[str]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ True
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,32 @@ def generate(model: LanguageModel, ids: Any, *, mask: Any = None, max_new_tokens
     >>> [len(each) for each in mo.models.generate(model, [[1, 2, 3], [4]], max_new_tokens=5)]
     [5, 5]
     """
+    found = settled(model, ids, mask=mask, max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k,
+                    top_p=top_p, repetition_penalty=repetition_penalty, seed=seed, stop=stop, tokenizer=tokenizer)
+    answers = [_Answer(prompt, count, found.sampling, np.random.default_rng(found.seed), found.stops,
+                       StopStrings(found.strings, tokenizer))
+               for prompt, count in zip(found.prompts, found.counts, strict=True)]
+    return _rows(model, answers) if found.several else _tokens(model, answers[0])
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What a call of `generate` asks for, checked, with the model's defaults put in."""
+
+    prompts: list[list[int]]
+    several: bool
+    counts: list[int]
+    sampling: Sampling
+    seed: int | None
+    stops: set[int]
+    strings: list[str]
+
+
+def settled(model: LanguageModel, ids: Any, *, mask: Any = None, max_new_tokens: int | None = None,
+            temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
+            repetition_penalty: float | None = None, seed: int | None = None,
+            stop: Sequence[int | str] | int | str = (), tokenizer: Any = None) -> Settled:
+    """The arguments of `generate`, checked; whoever makes the tokens, these are the same."""
     if not isinstance(model, LanguageModel):
         raise fail(ArgumentError, "generate", f"{type(model).__name__} is no language model")
     prompts, several = prompts_of(ids, mask, model)
@@ -56,10 +83,7 @@ def generate(model: LanguageModel, ids: Any, *, mask: Any = None, max_new_tokens
     number = as_whole(seed)
     if seed is not None and (number is None or number < 0):
         raise fail(ArgumentError, "generate", f"seed={seed!r} is not a whole number of at least 0")
-    stops, strings = _stops(stop, tokenizer, model)
-    answers = [_Answer(prompt, count, sampling, np.random.default_rng(number), stops, StopStrings(strings, tokenizer))
-               for prompt, count in zip(prompts, counts, strict=True)]
-    return _rows(model, answers) if several else _tokens(model, answers[0])
+    return Settled(prompts, several, counts, sampling, number, *_stops(stop, tokenizer, model))
 
 
 def _count(model: LanguageModel, wanted: Any, prompt: int) -> int:

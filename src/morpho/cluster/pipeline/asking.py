@@ -1,0 +1,55 @@
+"""What a frontend must know of a model to check what is asked of it: its configuration, not its weights."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import morpho as mo
+from morpho.cluster.pipeline.parts import cuts_of
+from morpho.models.files.loading import load_part
+from morpho.models.text.generation import settled
+from morpho.models.text.sampling import Sampling
+from morpho.models.text.stop_strings import StopStrings
+from morpho.nn.containers import Identity
+
+Asked = tuple[tuple[int, ...], int, Sampling, int, tuple[int, ...]]  # the fields of a request after its number
+
+
+class Asking:
+    """A model without its weights."""
+
+    def __init__(self, place: str) -> None:
+        self.model = load_part(place, _without_weights)
+        cuts_of(self.model)
+
+    @property
+    def context(self) -> int:
+        """The most positions of a text."""
+        return int(self.model.context)
+
+    @property
+    def defaults(self) -> Any:
+        """What its files say about making text."""
+        return self.model.defaults
+
+    def requests(self, ids: Any, **settings: Any) -> tuple[list[Asked], bool, Callable[[], StopStrings]]:
+        """What `mo.models.generate` would do, as data: for each prompt the fields of a request; whether there are
+        several; and what watches for stop strings."""
+        if settings.get("seed") is None:
+            settings["seed"] = time.time_ns() % (1 << 32)
+        found = settled(self.model, ids, **settings)
+        rows = [(tuple(prompt), count, found.sampling, int(settings["seed"]), tuple(sorted(found.stops)))
+                for prompt, count in zip(found.prompts, found.counts, strict=True)]
+        return rows, found.several, lambda: StopStrings(found.strings, settings.get("tokenizer"))
+
+
+def _without_weights(model: Any) -> None:
+    for name, _ in [*model.named_children()]:
+        setattr(model, name, Identity())
+
+
+def names(values: Sequence[Any]) -> str:
+    """For messages."""
+    return ", ".join(map(str, values))

@@ -1,0 +1,124 @@
+"""The processes of a pipeline as its frontend sees them: a folder, mpiexec, a pipe of events, who is alive."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from morpho.base.errors import MorphoError, fail
+from morpho.cluster.pipeline.reports import EVENTS, INBOX
+from morpho.cluster.pipeline.start import mpi_command, mpi_environment
+
+END_S = 5.0  # what a job is given to end by itself
+
+
+class ClusterError(MorphoError, RuntimeError):
+    """Workers that cannot start, cannot work together, or are all gone.
+
+    >>> issubclass(ClusterError, RuntimeError)
+    True
+    """
+
+
+class Job:
+    """A started job. `handle` is called for each event, on a thread of the job's own; `ended` with what the job said
+    when it is over."""
+
+    def __init__(self, config: dict[str, Any], nodes: Sequence[str], handle: Callable[[dict[str, Any]], None],
+                 ended: Callable[[str], None], hosts: Sequence[str] = (), options: Sequence[str] = ()) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="morpho-run-"))
+        self._handle, self._ended = handle, ended
+        (self.folder / INBOX).touch()
+        secret = self.folder / "secret"
+        secret.touch(mode=0o600)
+        secret.write_bytes(secrets.token_bytes(32))
+        (self.folder / "config.json").write_text(json.dumps({**config, "frontend": os.getpid()}))
+        os.mkfifo(self.folder / EVENTS, 0o600)
+        self._pipe = os.open(self.folder / EVENTS, os.O_RDWR)  # writers find a reader, and the reader no end of file
+        self._inbox = open(self.folder / INBOX, "ab", buffering=0)
+        self._said = open(self.folder / "output", "wb+")
+        worker = [sys.executable, "-m", "morpho.cluster.pipeline.worker", str(self.folder), *nodes]
+        self.process = subprocess.Popen(
+            mpi_command(worker, len(nodes), hosts, options), env=mpi_environment(), stdin=subprocess.DEVNULL,
+            stdout=self._said, stderr=subprocess.STDOUT, start_new_session=True)
+        self._closing = False
+        self._threads = [threading.Thread(target=target, daemon=True) for target in (self._read, self._wait)]
+        for thread in self._threads:
+            thread.start()
+
+    def write(self, news: dict[str, Any]) -> None:
+        """Tell the workers something."""
+        self._inbox.write(json.dumps(news).encode() + b"\n")
+
+    def _read(self) -> None:
+        rest = b""
+        while True:
+            try:
+                raw = os.read(self._pipe, 1 << 16)
+            except OSError:
+                return
+            *lines, rest = (rest + raw).split(b"\n")
+            for line in lines:
+                event = json.loads(line)
+                if event.get("event") == "closed":
+                    return
+                self._handle(event)
+
+    def _wait(self) -> None:
+        self.process.wait()
+        time.sleep(0.05)  # what the last one wrote is read first
+        if not self._closing:
+            self._ended(self.output())
+
+    def output(self) -> str:
+        """The last lines that workers and mpiexec printed."""
+        text = (self.folder / "output").read_text(errors="replace") if self.folder.exists() else ""
+        return "\n".join(text.strip().splitlines()[-12:])
+
+    def close(self) -> None:
+        """End the job: politely, then not."""
+        if self._closing:
+            return
+        self._closing = True
+        try:
+            self.write({"stop": True})
+            self.process.wait(END_S)
+        except (subprocess.TimeoutExpired, OSError):
+            pass
+        self.kill()
+        os.write(self._pipe, b'{"event": "closed"}\n')
+        self._threads[0].join(1.0)
+        for file in (self._inbox, self._said):
+            file.close()
+        os.close(self._pipe)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def kill(self) -> None:
+        """End mpiexec and all that it started."""
+        for kind in (signal.SIGTERM, signal.SIGKILL):
+            if self.process.poll() is not None:
+                break
+            try:
+                os.killpg(self.process.pid, kind)
+                self.process.wait(1.0)
+            except (ProcessLookupError, subprocess.TimeoutExpired):
+                pass
+
+
+def missing_mpi() -> ClusterError:
+    """The error where there is no MPI."""
+    from morpho.base.distribution import install
+
+    return fail(ClusterError, "cluster", "there is no MPI here: mpi4py and Open MPI are not installed",  # type: ignore[return-value]
+                install("cluster"))

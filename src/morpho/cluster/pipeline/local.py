@@ -1,0 +1,56 @@
+"""This machine as a cluster, and the card of a model wherever it lies: what a plan needs when nobody gives one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from morpho.base.errors import ArgumentError, fail
+from morpho.base.machine import machine
+from morpho.models.files.gguf_llama import config_of_gguf
+from morpho.models.files.loading import read_json
+from morpho.plan import Cluster, Constraints, ModelCard, Node, Plan, solve
+from morpho.runtime.measure import machine_profile
+from morpho.weights import load_gguf
+
+SHARED_MEMORY_BYTES_PER_S, SHARED_MEMORY_LATENCY_S = 4e9, 3e-5  # between processes of one machine
+
+
+def config_of(place: str | Path) -> dict[str, Any]:
+    """The configuration of a model in a folder or a GGUF file."""
+    path = Path(place)
+    if path.suffix.lower() == ".gguf":
+        return config_of_gguf(load_gguf(path))
+    found = read_json(path / "config.json")
+    if found is None:
+        raise fail(ArgumentError, "pipeline", f"there is no model at {path}", "give a folder with config.json and "
+                                                                              "model.safetensors, or a GGUF file")
+    return found
+
+
+def card_of(place: str | Path, context: int | None = None, streams: int = 1) -> ModelCard:
+    """The model as the planner sees it."""
+    dtype = "q4" if str(place).lower().endswith(".gguf") else "f32"
+    card = ModelCard.from_config(config_of(place), context=context, dtype=dtype, micro_batches=streams)
+    return card.with_(name=Path(place).name)
+
+
+def local_cluster(count: int) -> Cluster:
+    """This machine as so many equal nodes that share its cores and its memory.
+
+    >>> local_cluster(2).nodes[1].name
+    'worker-2'
+    """
+    if count < 1:
+        raise fail(ArgumentError, "pipeline", f"nodes={count} are no nodes", "give 1 or more")
+    rates, here = machine_profile(), machine()
+    share = min(count, here.cores)
+    nodes = [Node(f"worker-{number}", here.memory_bytes // count, rates.bytes_per_s / share,
+                  {"f32": rates.flops_per_s / share}) for number in range(1, count + 1)]
+    return Cluster.uniform(nodes, SHARED_MEMORY_BYTES_PER_S, SHARED_MEMORY_LATENCY_S, "this machine")
+
+
+def local_plan(place: str | Path, count: int, streams: int = 1, constraints: Constraints | None = None,
+               objective: str = "throughput") -> Plan:
+    """A plan over workers on this machine."""
+    return solve(card_of(place, streams=streams), local_cluster(count), objective=objective, constraints=constraints)

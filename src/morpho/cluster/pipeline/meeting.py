@@ -1,0 +1,72 @@
+"""How workers agree: everybody says what it knows, one decides, all go on in the next epoch.
+
+Each meeting is on a communicator of its own (the first one, or what is left after a death), so that nothing sent before
+reaches anybody after it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from morpho.base import distribution
+
+
+def say_all(mpi: Any, comm: Any, data: Any) -> list[Any]:
+    """JSON of every rank to every rank."""
+    raw = np.frombuffer(json.dumps(data).encode(), np.uint8)
+    sizes = np.empty(comm.Get_size(), np.int64)
+    comm.Allgather([np.array([raw.size], np.int64), mpi.INT64_T], [sizes, mpi.INT64_T])
+    out = np.empty(int(sizes.sum()), np.uint8)
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    comm.Allgatherv([raw, mpi.BYTE], [out, (sizes.tolist(), starts.tolist()), mpi.BYTE])
+    return [json.loads(out[start:start + size].tobytes()) for start, size in zip(starts, sizes, strict=True)]
+
+
+def digest_of(place: str) -> str:
+    """What tells models apart without reading their weights: configuration, names, sizes and headers of the files; an
+    empty text where there is nothing."""
+    path = Path(place)
+    files = sorted(path.iterdir()) if path.is_dir() else [path] if path.is_file() else []
+    wanted = [file for file in files if file.suffix in (".json", ".safetensors", ".gguf") and file.is_file()]
+    if not wanted:
+        return ""
+    found = hashlib.sha256()
+    for file in wanted:
+        with open(file, "rb") as opened:
+            found.update(f"{file.name} {file.stat().st_size} ".encode() + opened.read(1 << 16))
+    return found.hexdigest()
+
+
+def proof(secret: bytes, nonce: str, node: str) -> str:
+    """That a worker knows the secret, without saying it."""
+    return hmac.new(secret, f"{nonce} {node}".encode(), hashlib.sha256).hexdigest()
+
+
+def problem(said: Sequence[dict[str, Any]], secret: bytes, nonce: str) -> str:
+    """The first thing that keeps these workers from working together, as a sentence; empty where nothing does."""
+    for each in said:
+        if not hmac.compare_digest(each["proof"], proof(secret, nonce, each["node"])):
+            return f"the worker on {each['node']} does not know the shared secret"
+    first = said[0]
+    for each in said:
+        if each["version"] != first["version"]:
+            return (f"{each['node']} has Morpho {each['version']} and {first['node']} {first['version']}: install the "
+                    "same one everywhere")
+    for each in said:
+        if not each["digest"]:
+            return f"there is no model at {each['model']} on {each['node']}"
+        if each["digest"] != first["digest"]:
+            return f"the model at {each['model']} on {each['node']} is not the one on {first['node']}"
+    return ""
+
+
+def version() -> str:
+    """Of this Morpho."""
+    return distribution.version()

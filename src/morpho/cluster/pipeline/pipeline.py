@@ -1,0 +1,250 @@
+"""A model that runs as a pipeline of processes: the frontend, which holds every request and every token it got."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import morpho as mo
+from morpho.base.errors import ArgumentError, fail
+from morpho.base.machine import machine
+from morpho.cluster.pipeline.asking import Asking
+from morpho.cluster.pipeline.job import ClusterError, Job, missing_mpi
+from morpho.cluster.pipeline.local import card_of, config_of, local_plan
+from morpho.cluster.pipeline.placement import places_of, stored_failures
+from morpho.cluster.pipeline.request import Request
+from morpho.cluster.pipeline.start import mpiexec
+from morpho.plan import Plan
+
+CHUNK = 128  # tokens of a prompt that go from stage to stage at once
+START_S = 120.0  # what workers are given until they have met
+WIDTHS = ("hidden_size", "n_embd", "width", "d_model")
+
+
+class _Answer:
+    """The tokens of one request as they come; those that come again after a death are not taken twice."""
+
+    def __init__(self, request: Request) -> None:
+        self.request, self.made = request, [0] * 0
+        self.news: queue.SimpleQueue[int | str | None] = queue.SimpleQueue()  # a token, an error, or the end
+        self.over = False
+        self.begun_s = time.perf_counter()
+        self.times_s: list[float] = []
+
+    def token(self, index: int, token: int) -> None:
+        if index < len(self.made):
+            if self.made[index] != token:
+                self.end(f"token {index} of request {self.request.number} came twice, as {self.made[index]} and "
+                         f"{token}")
+            return
+        if index > len(self.made):
+            self.end(f"token {len(self.made)} of request {self.request.number} is missing")
+            return
+        self.made.append(token)
+        self.times_s.append(time.perf_counter())
+        if not self.over:
+            self.news.put(token)
+
+    def end(self, error: str | None = None) -> None:
+        if not self.over:
+            self.over = True
+            self.news.put(error)
+
+
+class Pipeline:
+    """A model cut into stages by a plan, each in a process of its own. Text is the same as that of one process, token
+    by token, whatever the cut, and whoever dies meanwhile.
+
+    `model` is a folder or a GGUF file, `plan` what `morpho.plan.solve` gave (or the path of its JSON); without one,
+    `nodes` workers on this machine are planned for. `streams` is how many texts are on their way at once; `chunk`
+    how many tokens of a prompt go at a time. `events` lists what happened: epochs, deaths, faults.
+
+        with cluster.Pipeline("my-model", nodes=3) as pipeline:
+            for token in pipeline.generate([1, 2, 3], max_new_tokens=20): ...
+    """
+
+    def __init__(self, model: str | os.PathLike[str], plan: Plan | str | os.PathLike[str] | None = None, *,
+                 nodes: int | None = None, streams: int | None = None, chunk: int = CHUNK, threads: int | None = None,
+                 hosts: Sequence[str] = (), options: Sequence[str] = (),
+                 shims: dict[str, dict[str, float]] | None = None,
+                 heard: Callable[[dict[str, Any]], None] | None = None) -> None:
+        self.place = str(Path(model).resolve())
+        config = config_of(self.place)
+        if plan is None:
+            plan = local_plan(self.place, 2 if nodes is None else nodes)
+        elif not isinstance(plan, Plan):
+            plan = Plan.from_json(Path(plan).read_text())
+        self.plan = plan
+        places = self._checked(plan)
+        if mpiexec() is None:
+            raise missing_mpi()
+        try:
+            import mpi4py  # noqa: F401
+        except ImportError:
+            raise missing_mpi() from None
+        self.network = Asking(self.place)
+        names = [node.name for node in plan.cluster.nodes]
+        cores = 1 if hosts else max(1, machine().cores // len(places))
+        self.streams = streams or max(len(places) + 1, 2)
+        self._lock = threading.RLock()
+        self._numbers, self._answers = iter(range(1, 1 << 40)), dict[int, _Answer]()
+        self.events: list[dict[str, Any]] = []
+        self.processes: dict[str, int] = {}
+        self.statistics: dict[str, dict[str, Any]] = {}
+        self.epoch, self.places, self._ready, self._failure = 0, places, set[str](), ""
+        self._met, self._heard = threading.Event(), heard
+        width = next(int(config[name]) for name in WIDTHS if name in config)
+        self._job = Job({"model": self.place, "plan": plan.to_json(), "stored": stored_failures(plan), "width": width,
+                         "context": self.network.context, "chunk": chunk, "streams": self.streams,
+                         "threads": threads or cores, "shims": shims or {}}, names, self._handle, self._ended, hosts,
+                        options)
+
+    def _checked(self, plan: Plan) -> tuple[Any, ...]:
+        """The places of a plan for this model; a plan for another one is an error."""
+        places = places_of(plan)
+        depth = card_of(self.place).depth
+        if places[-1].end != depth or plan.card.depth != depth:
+            raise fail(ArgumentError, "pipeline", f"the plan is for a model of {plan.card.depth} layers, and "
+                       f"{Path(self.place).name} has {depth}", "plan for this model: morpho plan MODEL --cluster FILE")
+        return places
+
+    # -- what the user calls -----------------------------------------------------------------------------------------
+    def generate(self, ids: Any, **settings: Any) -> Iterator[Any]:
+        """As `mo.models.generate`: the tokens that follow one prompt, as they are made, or a list for each of several
+        prompts, which are on their way together."""
+        prompts, several, rest = self.network.requests(ids, **settings)
+        answers = [self._submit(Request(next(self._numbers), *each)) for each in prompts]
+        if not several:
+            return self._tokens(answers[0], rest())
+        return ([*self._tokens(answer, rest())] for answer in answers)
+
+    def _submit(self, request: Request) -> _Answer:
+        answer = _Answer(request)
+        with self._lock:
+            if self._failure:
+                raise fail(ClusterError, "pipeline", self._failure)
+            self._answers[request.number] = answer
+            if request.count == 0:
+                answer.end()
+            else:
+                self._job.write({"request": request.to_dict()})
+        return answer
+
+    def _tokens(self, answer: _Answer, stops: Any) -> Iterator[int]:
+        try:
+            while True:
+                found = answer.news.get()
+                if isinstance(found, str):
+                    raise fail(ClusterError, "pipeline", found)
+                if found is None:
+                    return
+                yield found
+                if stops.push(found):
+                    return
+        finally:
+            with self._lock:
+                self._answers.pop(answer.request.number, None)
+                if not answer.over and not self._failure:
+                    self._job.write({"cancel": answer.request.number})
+
+    def wait(self, timeout_s: float = START_S) -> Pipeline:
+        """Until all workers of the plan are ready; what keeps them from it is an error."""
+        if not self._met.wait(timeout_s):
+            raise fail(ClusterError, "pipeline", f"the workers were not ready after {timeout_s:g} s", self._job.output())
+        if self._failure:
+            raise fail(ClusterError, "pipeline", self._failure)
+        return self
+
+    def restore(self, node: str) -> None:
+        """Let a node that is gone come back: a worker is started for it, and the plan widens again."""
+        self.plan.cluster.index(node)
+        self._job.write({"join": node})
+
+    def recut(self, plan: Plan) -> None:
+        """Go on with another plan; texts on their way go on with it."""
+        self._checked(plan)
+        self._job.write({"plan": plan.to_json()})
+        self.plan = plan
+
+    def slow_down(self, factors: dict[str, float]) -> None:
+        """For tests: let nodes take longer than they need."""
+        self._job.write({"slow": factors})
+
+    @property
+    def context(self) -> int:
+        """The most positions of a text."""
+        return self.network.context
+
+    def close(self) -> None:
+        """End the workers."""
+        self._fail("the pipeline is closed")
+        self._job.close()
+
+    def __enter__(self) -> Pipeline:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # -- what workers say --------------------------------------------------------------------------------------------
+    def _handle(self, event: dict[str, Any]) -> None:
+        kind = event["event"]
+        with self._lock:
+            if kind == "token":
+                answer = self._answers.get(event["request"])
+                if answer is not None:
+                    answer.token(event["index"], event["token"])
+            elif kind == "end":
+                answer = self._answers.get(event["request"])
+                if answer is not None:
+                    answer.end(event.get("error"))
+            elif kind == "statistics":
+                self.statistics[event["node"]] = {**event, "time": time.time()}
+            else:
+                self._happened(event)
+        if self._heard is not None:
+            self._heard(event)
+
+    def _happened(self, event: dict[str, Any]) -> None:
+        """What is not of every day."""
+        self.events.append({**event, "time": time.time()})
+        if event["event"] == "epoch":
+            gone = [name for name in self.processes if name not in event["nodes"]]
+            self.epoch, self.places, self._ready = event["epoch"], event["places"], set()
+            for name in gone:
+                self._fence(name)
+        elif event["event"] == "ready":
+            self.processes[event["node"]] = event["process"]
+            if event["epoch"] == self.epoch:
+                self._ready.add(event["node"])
+            if {place["node"] for place in self.places} <= self._ready:
+                self._met.set()
+        elif event["event"] == "problem":
+            self._fail(event["text"])
+
+    def _fence(self, name: str) -> None:
+        """A worker that the others took for dead must not come back by itself: one that was only stopped is ended."""
+        process = self.processes.pop(name)
+        self.events.append({"event": "gone", "node": name, "time": time.time()})
+        try:
+            os.kill(process, 9)
+        except OSError:
+            pass
+
+    def _ended(self, output: str) -> None:
+        self._fail("all workers are gone" + (f"; the last they said: {output}" if output else ""))
+
+    def _fail(self, text: str) -> None:
+        """Nobody waits for tokens that will not come."""
+        with self._lock:
+            self._failure = self._failure or text
+            for answer in self._answers.values():
+                answer.end(self._failure)
+        self._met.set()

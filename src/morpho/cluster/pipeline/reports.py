@@ -1,0 +1,56 @@
+"""How workers and the frontend hear of each other: requests through a file that only grows, what happens through a
+pipe, a line of JSON each. Only workers on the frontend's machine see them; the others speak to one that does."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+INBOX, EVENTS = "inbox.jsonl", "events"
+LONGEST_LINE = 4000  # less than the pipe takes at once: lines of several workers never mix
+
+
+class Inbox:
+    """The file of requests, read as it grows."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path, self._file, self._rest = folder / INBOX, None, b""
+
+    def new(self) -> Iterator[dict[str, Any]]:
+        """What has been written since the last look, whole lines only."""
+        if self._file is None:
+            self._file: Any = open(self._path, "rb", buffering=0)
+        raw = self._file.read()
+        if not raw:
+            return
+        *lines, self._rest = (self._rest + raw).split(b"\n")
+        for line in lines:
+            yield json.loads(line)
+
+
+class Events:
+    """The worker's end of the pipe."""
+
+    def __init__(self, folder: Path) -> None:
+        self._pipe = os.open(folder / EVENTS, os.O_WRONLY)
+
+    def write(self, event: dict[str, Any]) -> None:
+        """One event; a frontend that is gone is a `BrokenPipeError`."""
+        raw = json.dumps(event).encode() + b"\n"
+        if len(raw) > LONGEST_LINE:
+            raw = json.dumps({"event": "note", "text": raw[:1000].decode(errors="replace")}).encode() + b"\n"
+        os.write(self._pipe, raw)
+
+
+def is_running(process: int) -> bool:
+    """Whether a process is there."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

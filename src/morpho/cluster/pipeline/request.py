@@ -1,0 +1,82 @@
+"""What is asked for, and how far a text has come: enough to go on with it anywhere.
+
+>>> stream = Stream(Request(1, (3, 4), count=5))
+>>> import numpy as np
+>>> stream.take(np.array([0.0, 2.0, 1.0])), stream.tokens
+(1, [3, 4, 1])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from morpho.models.text.sampling import Sampling
+
+
+@dataclass(frozen=True)
+class Request:
+    """A prompt and how to go on from it. The seed is always a number: whoever draws again draws the same."""
+
+    number: int
+    prompt: tuple[int, ...]
+    count: int
+    sampling: Sampling = field(default_factory=Sampling)
+    seed: int = 0
+    stops: tuple[int, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Request:
+        """The request that `to_dict` described."""
+        return Request(data["number"], tuple(data["prompt"]), data["count"], Sampling(**data["sampling"]), data["seed"],
+                       tuple(data["stops"]))
+
+    @property
+    def length(self) -> int:
+        """Positions that the text takes at most."""
+        return len(self.prompt) + self.count
+
+
+class Stream:
+    """A request with the tokens made so far. One that begins with some draws as often as they took, so that the next
+    token is the one it would have been."""
+
+    def __init__(self, request: Request, made: Sequence[int] = ()) -> None:
+        self.request, self.made = request, list(made)
+        self._rng = np.random.default_rng(request.seed)
+        if request.sampling.temperature:
+            self._rng.random(len(self.made))
+        self._seen = {*request.prompt, *self.made}
+        self.ended = len(self.made) >= request.count
+
+    @property
+    def tokens(self) -> list[int]:
+        """Prompt and answer."""
+        return [*self.request.prompt, *self.made]
+
+    def take(self, logits: np.ndarray) -> int | None:
+        """The next token, or None if it ends the text."""
+        token = self.request.sampling.choose(logits, self._seen, self._rng)
+        if token in self.request.stops:
+            self.ended = True
+            return None
+        self.made.append(token)
+        self._seen.add(token)
+        self.ended = len(self.made) >= self.request.count
+        return token
+
+
+def longest(*made: Sequence[int]) -> list[int]:
+    """What is known of a text by several workers together: each has its beginning.
+
+    >>> longest([1, 2], [1, 2, 3], [])
+    [1, 2, 3]
+    """
+    return list(max(made, key=len))

@@ -1,0 +1,288 @@
+"""One epoch of a worker: messages in, layers computed, messages out, until something ends the epoch.
+
+The first stage feeds prompts in pieces and the tokens that come back, the last one chooses tokens; any number of
+streams are on their way at once, so that every stage has work.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from morpho.base.errors import MorphoError, fail
+from morpho.cluster.pipeline.placement import Place
+from morpho.cluster.pipeline.request import Request, Stream
+from morpho.cluster.pipeline.stage import Stage, cache_length
+from morpho.cluster.transport.channel import Channels, Patience
+from morpho.cluster.transport.frame import Header, Kind, TransportError
+from morpho.cluster.transport.shim import Shim
+
+STATISTICS_EVERY_S = 0.5
+
+
+class Regroup(Exception):
+    """The epoch is over: somebody wants another plan, or another worker."""
+
+
+class Stopped(Exception):
+    """The work is over."""
+
+
+class Ledger:
+    """What a worker knows of all requests: enough to go on with any of them."""
+
+    def __init__(self) -> None:
+        self.requests: dict[int, Request] = {}
+        self.made: dict[int, list[int]] = {}
+        self.finished: set[int] = set()
+
+    def add(self, request: Request) -> bool:
+        """Whether a request is new."""
+        if request.number in self.requests:
+            return False
+        self.requests[request.number] = request
+        self.made[request.number] = []
+        return True
+
+    def finish(self, number: int) -> None:
+        """A request has ended."""
+        self.finished.add(number)
+
+    def open(self) -> list[Request]:
+        """Requests that have not ended, oldest first."""
+        return [request for number, request in sorted(self.requests.items()) if number not in self.finished]
+
+
+class Statistics:
+    """Seconds a stage computes and waits, since the last report."""
+
+    def __init__(self) -> None:
+        self.tokens = self.prompt_tokens = 0
+        self.compute_s = self.prompt_s = 0.0
+
+    def add(self, rows: int, seconds: float, first: bool) -> None:
+        """One run of the stage."""
+        if rows == 1 and not first:
+            self.tokens, self.compute_s = self.tokens + 1, self.compute_s + seconds
+        else:
+            self.prompt_tokens, self.prompt_s = self.prompt_tokens + rows, self.prompt_s + seconds
+
+
+class Serving:
+    """A worker with a stage, or a spare one without, in one epoch."""
+
+    def __init__(self, channels: Channels, places: tuple[Place, ...], nodes: list[str], node: str, stage: Stage | None,
+                 ledger: Ledger, width: int, context: int, report: Callable[[dict[str, Any]], None],
+                 shims: dict[str, dict[str, float]], streams: int) -> None:
+        self.channels, self.places, self.nodes, self.node = channels, places, nodes, node
+        self.stage, self.ledger, self.context, self.report = stage, ledger, context, report
+        self.most_streams, self.slow = streams, 1.0
+        self.index = next((i for i, place in enumerate(places) if place.node == node), None)
+        self.statistics, self._reported_s, self._work_at = Statistics(), time.monotonic(), time.monotonic()
+        self.queue: deque[Request] = deque()  # the first stage's: not begun yet
+        self.feeding: deque[tuple[int, np.ndarray, int, bool]] = deque()  # its prompts, in pieces, and tokens
+        self.active: set[int] = set()
+        self.streams: dict[int, Stream] = {}  # the last stage's
+        self.expected: dict[int, int] = {}  # the next position of each stream here
+        self._link_up(width, shims)
+        for request in ledger.open():
+            self.begin(request)
+
+    # -- links -------------------------------------------------------------------------------------------------------
+    def _link_up(self, width: int, shims: dict[str, dict[str, float]]) -> None:
+        """Links to the next stage and from the one before; from the last to the first for tokens."""
+        self.to_next = self.to_first = None
+        if self.index is None or self.stage is None or len(self.places) == 1:
+            return
+        most = max(self.stage.chunk * width * 4, 64)
+        after, before = (self.index + 1) % len(self.places), (self.index - 1) % len(self.places)
+        dtype = self.places[self.index].dtype
+        sender = self.channels.open_sender(self._rank(after), most, dtype)
+        self.to_next, self.to_first = (None, sender) if self.stage.is_last else (sender, None)
+        source = self.places[before].node
+        slow = shims.get(f"{source} -> {self.node}", shims.get("*"))
+        self.channels.open_receiver(self._rank(before), most, Shim(**slow) if slow else None)  # type: ignore[arg-type]
+
+    def _rank(self, index: int) -> int:
+        return self.nodes.index(self.places[index].node)
+
+    def _header(self, kind: Kind, request: int, position: int, final: bool) -> Header:
+        return Header(kind, self.channels.epoch, self.channels.rank, request, self.index or 0, position, final=final)
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+    def begin(self, request: Request) -> None:
+        """Take up a request: the first stage feeds it when it is its turn."""
+        if self.stage is None or request.number in self.ledger.finished:
+            return
+        if self.stage.is_last:
+            stream = self.streams[request.number] = Stream(request, self.ledger.made[request.number])
+            if stream.ended:  # its last token was made before the last epoch ended
+                self.end(request.number)
+                return
+        if self.stage.is_first:
+            self.queue.append(request)
+
+    def _admit(self) -> None:
+        """Begin with requests as long as there is room for more streams."""
+        assert self.stage is not None
+        while self.queue and len(self.active) < self.most_streams:
+            request = self.queue.popleft()
+            if request.number in self.ledger.finished:
+                continue
+            self.active.add(request.number)
+            ids = [*request.prompt, *self.ledger.made[request.number]]
+            chunk = self.stage.chunk
+            for at in range(0, len(ids), chunk):
+                part = np.array([ids[at:at + chunk]], np.int64)
+                self.feeding.append((request.number, part, at, at + chunk >= len(ids)))
+
+    def finish(self, number: int) -> None:
+        """A request has ended, here or elsewhere."""
+        self.ledger.finish(number)
+        self.active.discard(number)
+        self.streams.pop(number, None)
+        self.expected.pop(number, None)
+        if self.stage is not None:
+            self.stage.close(number)
+
+    def end(self, number: int, **why: Any) -> None:
+        """End a request for everybody, and tell the frontend."""
+        self.report({"event": "end", "request": number, **why})
+        for rank in range(len(self.nodes)):
+            if rank != self.channels.rank:
+                self.channels.control(rank, Kind.FINISHED, b"", number)
+        self.finish(number)
+
+    # -- work --------------------------------------------------------------------------------------------------------
+    def step(self) -> bool:
+        """Look at messages and do one piece of work; whether there was anything."""
+        busy = False
+        for header, payload in self.channels.poll():
+            busy = True
+            self._receive(header, payload)
+        if self.stage is not None and self.stage.is_first:
+            self._admit()
+            if self.feeding and (self.to_next is None or self.to_next.has_room):
+                number, ids, position, final = self.feeding.popleft()
+                busy = True
+                if number not in self.ledger.finished:
+                    self._compute(number, ids, position, final)
+        if busy:
+            self._work_at = time.monotonic()
+        return busy
+
+    def _receive(self, header: Header, payload: np.ndarray) -> None:
+        if header.kind == Kind.REQUEST:
+            request = Request.from_dict(json.loads(payload.tobytes()))
+            if self.ledger.add(request):
+                self.begin(request)
+        elif header.kind == Kind.FINISHED:
+            self.finish(header.request)
+        elif header.kind == Kind.STOP:
+            raise Stopped
+        elif header.kind == Kind.NEWS:
+            self.slow = json.loads(payload.tobytes())["slow"].get(self.node, 1.0)
+        elif header.kind == Kind.REPORT:
+            self.report(json.loads(payload.tobytes()))
+        elif header.request in self.ledger.finished:
+            return  # on its way when the request ended
+        elif header.kind == Kind.TOKEN:
+            self._fed(header.request, int(payload.reshape(-1)[0]), header.position)
+        else:
+            self._compute(header.request, payload, header.position, header.final)
+
+    def _fed(self, number: int, token: int, position: int) -> None:
+        """The first stage gets the token that the last one chose."""
+        self.ledger.made[number].append(token)
+        self.feeding.append((number, np.array([[token]], np.int64), position, True))
+
+    def _compute(self, number: int, x: np.ndarray, position: int, final: bool) -> None:
+        stage, request = self.stage, self.ledger.requests.get(number)
+        if stage is None or request is None:
+            raise fail(TransportError, "transport", f"{self.node} got activations of request {number}, which it does "
+                                                    "not know", line="")
+        if self.expected.get(number, 0) != position:
+            raise fail(TransportError, "transport", f"{self.node} got position {position} of request {number}, and "
+                                                    f"expected {self.expected.get(number, 0)}", line="")
+        begun = time.perf_counter()
+        try:
+            stage.open(number, cache_length(self.context, request.length))
+            found = stage.run(number, x, position)
+        except MorphoError as error:
+            self.end(number, error=str(error))
+            return
+        seconds = time.perf_counter() - begun
+        if self.slow > 1:
+            time.sleep(seconds * (self.slow - 1))
+            seconds *= self.slow
+        self.statistics.add(x.shape[1], seconds, position == 0)
+        self.expected[number] = position + x.shape[1]
+        if not stage.is_last:
+            assert self.to_next is not None
+            self.to_next.send(self._header(Kind.ACTIVATION, number, position, final), found)
+        elif final:
+            self._choose(number, found)
+
+    def _choose(self, number: int, logits: np.ndarray) -> None:
+        """The last stage chooses a token, tells the frontend and the first stage."""
+        stream = self.streams[number]
+        try:
+            token = stream.take(logits)
+        except MorphoError as error:
+            self.end(number, error=str(error))
+            return
+        if token is not None:
+            self.report({"event": "token", "request": number, "index": len(stream.made) - 1, "token": token})
+            if self.to_first is not None:
+                self.ledger.made[number].append(token)
+        if stream.ended:
+            self.end(number)
+            return
+        assert token is not None
+        position = len(stream.tokens) - 1
+        if self.to_first is None:
+            self._fed(number, token, position)
+        else:
+            self.to_first.send(self._header(Kind.TOKEN, number, position, True), np.array([token], np.int64))
+
+    # -- what is said ------------------------------------------------------------------------------------------------
+    def tell(self) -> None:
+        """Say now and then how it goes: times of the stage, bytes of the links, what is waited for."""
+        now = time.monotonic()
+        if now - self._reported_s < STATISTICS_EVERY_S:
+            return
+        self._reported_s, found = now, self.statistics
+        self.statistics = Statistics()
+        sent = sum(sender.counters.bytes for sender in self.channels.senders.values())
+        self.report({"event": "statistics", "node": self.node, "epoch": self.channels.epoch, "tokens": found.tokens,
+                     "compute_s": found.compute_s, "prompt_tokens": found.prompt_tokens, "prompt_s": found.prompt_s,
+                     "sent_bytes": sent, "idle_s": round(now - self._work_at, 3), "doing": self._doing(),
+                     "streams": len(self.active), "kv_bytes": 0 if self.stage is None else self.stage.kv_bytes})
+
+    def _doing(self) -> str:
+        if self.stage is None or self.index is None:
+            return "spare: no layers"
+        if self.stage.is_first:
+            if self.feeding and self.to_next is not None and not self.to_next.has_room:
+                return f"waiting for {self.places[self.index + 1].node} to take activations"
+            if not self.active:
+                return "waiting for requests"
+            return f"waiting for tokens from {self.places[-1].node}"
+        return f"waiting for activations from {self.places[self.index - 1].node}"
+
+
+def serve(serving: Serving, look: Callable[[Serving], bool]) -> None:
+    """Work until somebody ends the epoch. `look` looks for news from the frontend."""
+    patience = Patience()
+    while True:
+        busy = serving.step()
+        if look(serving) or busy:
+            patience.reset()
+        else:
+            patience.wait()
+        serving.tell()

@@ -1,0 +1,136 @@
+"""One stage: its layers as two native functions, one for prompts and one for single tokens, and a cache per stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import morpho as mo
+from morpho.cluster.pipeline.parts import Part, cuts_of, depth_of, module_at
+from morpho.nn.frozen import Frozen
+from morpho.nn.transformer.attention import KeyValueCache
+
+LEAST_LENGTH = 256  # positions of the smallest cache
+
+
+def cache_length(context: int, wanted: int) -> int:
+    """Positions of the cache of a text: a power of two, so that a few functions serve all.
+
+    >>> cache_length(2048, 300), cache_length(400, 300)
+    (512, 400)
+    """
+    length = LEAST_LENGTH
+    while length < min(wanted, context):
+        length *= 2
+    return min(length, context)
+
+
+class Stage:
+    """Layers [start, end) of a plan: token numbers or activations in, activations or the logits of the last row out.
+
+    Streams take turns in the same compiled functions: the caches of the one whose turn it is are put into their states,
+    and nothing is copied.
+    """
+
+    def __init__(self, part: Part, start: int, end: int, chunk: int) -> None:
+        self.part, self.start, self.end, self.chunk = part, start, end, chunk
+        part.hold(range(start, end))
+        model = part.model
+        self.depth, self.cuts, self.frozen = depth_of(model), cuts_of(model), Frozen(model)
+        self.is_first, self.is_last = start == 0, end == self.depth
+        blocks = module_at(model, self.cuts.blocks)
+        self.blocks = [blocks[layer - 1] for layer in range(max(start, 1), min(end, self.depth - 1))]
+        self._by_length: dict[int, _Functions] = {}
+        self.streams: dict[int, _Functions] = {}
+
+    def open(self, stream: int, length: int) -> None:
+        """Make room for a stream of at most so many positions."""
+        if stream not in self.streams:
+            found = self._by_length.get(length)
+            if found is None:
+                found = self._by_length[length] = _Functions(self, length)
+            self.streams[stream] = found
+
+    def close(self, stream: int) -> None:
+        """Give back the room of a stream."""
+        found = self.streams.pop(stream, None)
+        if found is not None:
+            found.release(stream)
+
+    def run(self, stream: int, x: np.ndarray, position: int) -> np.ndarray:
+        """Some tokens of a stream, from `position` on."""
+        return self.streams[stream].run(stream, x, position)
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of all caches."""
+        return sum(functions.nbytes for functions in self._by_length.values())
+
+
+class _Functions:
+    """The compiled functions for caches of one length."""
+
+    def __init__(self, stage: Stage, length: int) -> None:
+        self.stage, self.length = stage, length
+        model = stage.part.model
+        kind = next((p.dtype for p in model.parameters()), mo.float32)
+        shapes = [stage.cuts.heads(model, block) for block in stage.blocks]
+        self.caches = [KeyValueCache(1, heads, length, width, kind) for heads, width in shapes]
+        self._inside: int | None = None  # the stream whose caches the states hold
+        self._parked: dict[int, list[Any]] = {}
+        self._spare: list[list[Any]] = []
+        many = {"x": {1: mo.Dim("n", 1, min(stage.chunk, length))}}
+        self.prefill, self.decode = mo.compile(self._through, dynamic=many), mo.compile(self._through)
+
+    def _states(self) -> Iterator[Any]:
+        for cache in self.caches:
+            yield cache.keys
+            yield cache.values
+
+    @property
+    def nbytes(self) -> int:
+        sets = 1 + len(self._parked) + len(self._spare)
+        return sets * sum(int(np.prod(state.value.shape)) * state.value.dtype.itemsize for state in self._states())
+
+    def _through(self, x: mo.Tensor, position: mo.Tensor) -> mo.Tensor:
+        stage, model = self.stage, self.stage.part.model
+        stage.frozen.use()
+        with mo.no_grad():
+            if stage.is_first:
+                x = stage.cuts.embed(model, x, position)
+            for block, cache in zip(stage.blocks, self.caches, strict=True):
+                x = stage.cuts.block(block, x, cache, position)
+            if not stage.is_last:
+                return x.astype(mo.float32)
+            last = module_at(model, stage.cuts.norm)(x)[:, -1:]
+            return mo.reshape(model.head(last), (-1,)).astype(mo.float32)
+
+    def run(self, stream: int, x: np.ndarray, position: int) -> np.ndarray:
+        self._enter(stream)
+        function = self.decode if x.shape[1] == 1 and position else self.prefill
+        return function(mo.asarray(x), mo.asarray(position)).numpy()  # type: ignore[no-any-return]
+
+    def _enter(self, stream: int) -> None:
+        """Put a stream's caches into the states."""
+        if self._inside == stream:
+            return
+        if self._inside is None:
+            self._inside = stream  # the caches that were made with the functions
+            return
+        held = self._parked.pop(stream, None)
+        if held is None:
+            held = self._spare.pop() if self._spare else [
+                mo.zeros(state.value.shape, dtype=state.value.dtype).realise() for state in self._states()]
+        out = []
+        for state in self._states():
+            out.append(state.exchange(held.pop(0)))
+        self._parked[self._inside] = out
+        self._inside = stream
+
+    def release(self, stream: int) -> None:
+        if self._inside == stream:
+            self._inside = None
+        elif stream in self._parked:
+            self._spare.append(self._parked.pop(stream))

@@ -1,0 +1,275 @@
+"""The process of a worker: `python -m morpho.cluster.pipeline.worker FOLDER NODE ...`, started by mpiexec.
+
+It meets the others, holds its layers, serves; when one dies, those that are left revoke the communicator, shrink it,
+meet again and go on with the plan for that case. Nothing it does waits for ever on somebody who is dead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import morpho as mo
+from morpho.base.errors import MorphoError
+from morpho.cluster.pipeline.meeting import digest_of, problem, proof, say_all, version
+from morpho.cluster.pipeline.parts import Part
+from morpho.cluster.pipeline.placement import from_rows, placement, to_rows
+from morpho.cluster.pipeline.reports import Events, Inbox, is_running
+from morpho.cluster.pipeline.request import Request, longest
+from morpho.cluster.pipeline.serving import Ledger, Regroup, Serving, Stopped, serve
+from morpho.cluster.pipeline.stage import Stage
+from morpho.cluster.transport.channel import Channels
+from morpho.cluster.transport.frame import Kind, TransportError
+from morpho.plan import Plan
+
+LOOK_EVERY_S = 0.001
+MOST_FAULTS = 3  # corrupt messages before a worker gives up
+WIDTHS = ("hidden_size", "n_embd", "width", "d_model")
+
+
+class Worker:
+    """One worker, through all its epochs."""
+
+    def __init__(self, mpi: Any, comm: Any, node: str, config: dict[str, Any] | None, folder: Path, secret: bytes
+                 ) -> None:
+        self.mpi, self.comm, self.node, self.folder, self.secret = mpi, comm, node, folder, secret
+        self.config: dict[str, Any] = config or {}
+        self.epoch, self.ledger = 0, Ledger()
+        self.part: Part | None = None
+        self.sees = (folder / "inbox.jsonl").exists()
+        self.inbox = Inbox(folder) if self.sees else None
+        self.events = Events(folder) if self.sees else None
+        self.nodes: list[str] = []
+        self.gate = 0  # the rank that reads requests, and hears those that the frontend does not
+        self.channels: Channels | None = None
+        self.want: dict[str, Any] = {}
+        self.faults, self._looked_s, self._frontend_s = 0, 0.0, time.monotonic()
+        self.slow = 1.0  # for tests: how much longer than it needs the stage takes
+        self.unsaid: list[dict[str, Any]] = []
+
+    # -- talking -----------------------------------------------------------------------------------------------------
+    def report(self, event: dict[str, Any]) -> None:
+        """Tell the frontend, or the worker that can."""
+        if self.events is not None:
+            self.events.write(event)
+        elif self.channels is not None:
+            self.channels.control(self.gate, Kind.REPORT, json.dumps(event).encode())
+        else:
+            self.unsaid.append(event)
+
+    # -- epochs ------------------------------------------------------------------------------------------------------
+    def run(self) -> None:
+        """Until the frontend has enough."""
+        fresh = True
+        while True:
+            try:
+                if not fresh:
+                    self._shrink()
+                fresh = False
+                places = self._meet()
+                self._serve(places)
+            except Stopped:
+                return
+            except Regroup:
+                pass
+            except TransportError as error:
+                self.faults += 1
+                self.report({"event": "fault", "node": self.node, "text": str(error)})
+                if self.faults > MOST_FAULTS:
+                    raise
+            except self.mpi.Exception as error:
+                known = (self.mpi.ERR_PROC_FAILED, self.mpi.ERR_PROC_FAILED_PENDING, self.mpi.ERR_REVOKED)
+                if error.Get_error_class() not in known:
+                    raise
+
+    def _shrink(self) -> None:
+        """A communicator of those that are alive; the old one is of no use to anybody any more."""
+        self.channels = None
+        self.comm.Revoke()
+        self.comm = self.comm.Shrink()
+        self.comm.Set_errhandler(self.mpi.ERRORS_RETURN)
+
+    def _meet(self) -> tuple[Any, ...]:
+        """Agree with the others on epoch, requests, tokens and places."""
+        said = self._said()
+        joining = sorted({node for each in said for node in each["want"].get("join", ())}
+                         - {each["node"] for each in said})
+        if joining:
+            self._spawn(joining)
+            said = self._said()
+        self.nodes = [each["node"] for each in said]
+        self.gate = next((rank for rank, each in enumerate(said) if each["sees"]), 0)
+        decision = say_all(self.mpi, self.comm, self._decide(said) if self.comm.Get_rank() == 0 else None)[0]
+        if decision.get("problem"):
+            if self.comm.Get_rank() == self.gate:
+                self.report({"event": "problem", "text": decision["problem"]})
+            raise Stopped
+        self.epoch, self.config = decision["epoch"], decision["config"]
+        self.want = {}
+        self._learn(said)
+        if self.comm.Get_rank() == self.gate:
+            self.report({"event": "epoch", "epoch": self.epoch, "nodes": self.nodes, "places": decision["places"]})
+        return from_rows(decision["places"])
+
+    def _said(self) -> list[dict[str, Any]]:
+        ledger, nonce = self.ledger, self.folder.name
+        model = self.config.get("model", "")
+        return say_all(self.mpi, self.comm, {
+            "node": self.node, "epoch": self.epoch, "sees": self.sees, "version": version(), "want": self.want,
+            "model": model, "digest": digest_of(model) if model else "later", "config": self.config,
+            "proof": proof(self.secret, nonce, self.node), "finished": sorted(ledger.finished),
+            "requests": [request.to_dict() for request in ledger.open()],
+            "made": {str(number): made for number, made in ledger.made.items() if number not in ledger.finished}})
+
+    def _decide(self, said: list[dict[str, Any]]) -> dict[str, Any]:
+        """By the first rank: what all do next."""
+        newest = max(said, key=lambda each: (each["epoch"], bool(each["config"])))
+        config = dict(newest["config"])
+        for each in said:
+            if each["digest"] == "later":  # one that joins has no configuration yet
+                each["digest"], each["model"] = newest["digest"], newest["model"]
+            if each["want"].get("plan"):
+                config.update(plan=each["want"]["plan"], stored={})
+        wrong = problem(said, self.secret, self.folder.name)
+        if wrong:
+            return {"problem": wrong}
+        try:
+            alive = {each["node"] for each in said}
+            places = placement(Plan.from_json(config["plan"]), alive, config["stored"])
+        except MorphoError as error:
+            return {"problem": error.message or str(error)}
+        return {"epoch": newest["epoch"] + 1, "config": config, "places": to_rows(places)}
+
+    def _learn(self, said: list[dict[str, Any]]) -> None:
+        """Take over what the others know of requests."""
+        ledger = self.ledger
+        for each in said:
+            for number in each["finished"]:
+                ledger.finish(number)
+            for row in each["requests"]:
+                ledger.add(Request.from_dict(row))
+        for number in ledger.requests:
+            ledger.made[number] = longest(ledger.made[number], *(each["made"].get(str(number), []) for each in said))
+
+    def _spawn(self, joining: list[str]) -> None:
+        """Start workers for nodes that came back; they meet us on the merged communicator."""
+        count = len(joining)
+        arguments = [["-m", "morpho.cluster.pipeline.worker", str(self.folder), node] for node in joining]
+        inter = self.comm.Spawn_multiple([sys.executable] * count, arguments, [1] * count, root=0)
+        inter.Set_errhandler(self.mpi.ERRORS_RETURN)
+        self.comm = inter.Merge(high=False)
+        self.comm.Set_errhandler(self.mpi.ERRORS_RETURN)
+
+    def _serve(self, places: tuple[Any, ...]) -> None:
+        mine = next((place for place in places if place.node == self.node), None)
+        stage, config, slow = None, self.config, self.slow
+        with mo.settings(threads=config["threads"]):
+            if mine is not None:
+                self.part = self.part or Part(config["model"])
+                stage = Stage(self.part, mine.start, mine.end, config["chunk"])
+            self.channels = Channels(self.mpi, self.comm, self.epoch)
+            while self.unsaid:
+                self.report(self.unsaid.pop(0))
+            serving = Serving(self.channels, places, self.nodes, self.node, stage, self.ledger, config["width"],
+                              config["context"], self.report, config["shims"], config["streams"])
+            serving.slow = slow
+            self.report({"event": "ready", "node": self.node, "epoch": self.epoch, "process": os.getpid(),
+                         "layers": [] if mine is None else [mine.start, mine.end],
+                         "read": [] if self.part is None else self.part.read[-16:]})
+            try:
+                serve(serving, self._look)
+            finally:
+                self.slow = serving.slow
+
+    # -- the frontend ------------------------------------------------------------------------------------------------
+    def _look(self, serving: Serving) -> bool:
+        """The gate looks for news."""
+        now = time.monotonic()
+        if self.inbox is None or self.comm.Get_rank() != self.gate or now - self._looked_s < LOOK_EVERY_S:
+            return False
+        self._looked_s, found = now, False
+        for news in self.inbox.new():
+            found = True
+            self._hear(serving, news)
+        if now - self._frontend_s > 1.0:
+            self._frontend_s = now
+            if not is_running(self.config["frontend"]):
+                self._stop(serving)
+        return found
+
+    def _hear(self, serving: Serving, news: dict[str, Any]) -> None:
+        others = [rank for rank in range(len(self.nodes)) if rank != self.gate]
+        if "request" in news:
+            request = Request.from_dict(news["request"])
+            if self.ledger.add(request):
+                raw = json.dumps(news["request"]).encode()
+                for rank in others:
+                    serving.channels.control(rank, Kind.REQUEST, raw)
+                serving.begin(request)
+        elif "cancel" in news:
+            if news["cancel"] not in self.ledger.finished:
+                serving.end(news["cancel"], cancelled=True)
+        elif "slow" in news:
+            serving.slow = news["slow"].get(self.node, 1.0)
+            for rank in others:
+                serving.channels.control(rank, Kind.NEWS, json.dumps(news).encode())
+        elif "join" in news or "plan" in news:
+            self.want = {"join": [news["join"]]} if "join" in news else {"plan": news["plan"]}
+            raise Regroup
+        elif "stop" in news:
+            self._stop(serving)
+
+    def _stop(self, serving: Serving) -> None:
+        for rank in range(len(self.nodes)):
+            if rank != self.gate:
+                serving.channels.control(rank, Kind.STOP, b"")
+        for _ in range(1000):  # let them go out
+            for _ in serving.channels.poll():
+                pass
+            time.sleep(0.0001)
+        raise Stopped
+
+
+def main(arguments: list[str]) -> None:
+    """The entry of the process."""
+    folder = Path(arguments[0])
+    import mpi4py
+
+    mpi4py.rc.threads = False  # one thread speaks MPI
+    from mpi4py import MPI
+
+    parent = MPI.Comm.Get_parent()
+    MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)
+    if parent != MPI.COMM_NULL:
+        parent.Set_errhandler(MPI.ERRORS_RETURN)
+        comm, node, config = parent.Merge(high=True), arguments[1], None
+        comm.Set_errhandler(MPI.ERRORS_RETURN)
+    else:
+        comm, node = MPI.COMM_WORLD, arguments[1:][MPI.COMM_WORLD.Get_rank()]
+        config = json.loads((folder / "config.json").read_text())
+    secret = (folder / "secret").read_bytes()
+    worker = Worker(MPI, comm, node, config, folder, secret)
+    status = 0
+    try:
+        worker.run()
+    except BrokenPipeError:
+        pass
+    except BaseException as error:
+        status = 1
+        traceback.print_exc()
+        try:
+            worker.report({"event": "fault", "node": node, "text": str(error)[:1000] or type(error).__name__})
+        except Exception:
+            pass
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # a communicator that has lost a member cannot be finalised
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,165 @@
+"""Frames: a header of 64 bytes and a payload, checked whole before anything in them is believed.
+
+>>> import numpy as np
+>>> raw = pack(Header(Kind.ACTIVATION, epoch=2, sender=1, request=7, stage=1, position=5), np.ones((1, 3), np.float32))
+>>> header, payload = unpack(raw, sender=1, epoch=2)
+>>> header.position, payload.shape
+(5, (1, 3))
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from morpho.base.errors import MorphoError, fail
+
+MAGIC = b"MoF1"
+HEADER = struct.Struct("<4sBBBBIIQIIIIIIQI4x")  # magic .. shape, bytes of the payload, checksum
+HEADER_BYTES = HEADER.size  # 64: payloads begin aligned
+MOST_DIMENSIONS = 4
+
+
+class TransportError(MorphoError, ConnectionError):
+    """A message that is short, corrupt, stale or too large; it names its sender.
+
+    >>> unpack(b"abc", sender=3, epoch=0)
+    Traceback (most recent call last):
+    ...
+    morpho.cluster.transport.frame.TransportError: [transport] a message from rank 3 has 3 bytes, fewer ...
+    """
+
+
+class Kind(enum.IntEnum):
+    """What a message is about."""
+
+    ACTIVATION = 1  # of tokens of a request, from one stage to the next
+    TOKEN = 2  # chosen by the last stage, for the first
+    REQUEST = 3  # to every worker: JSON
+    FINISHED = 4  # to every worker: a request has ended, or is not wanted any more
+    REPORT = 5  # to the worker that the frontend hears: JSON
+    MEMORY = 6  # what an encoder made, to the decoder's stages
+    STOP = 7  # to every worker
+    NEWS = 8  # to every worker: JSON of the frontend
+
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    "bytes": np.dtype(np.uint8), "f32": np.dtype(np.float32), "f16": np.dtype(np.float16),
+    "bf16": np.dtype(np.uint16), "int8": np.dtype(np.int8), "i64": np.dtype(np.int64),
+}
+_CODES = {name: number for number, name in enumerate(DTYPES)}
+_NAMES = dict(enumerate(DTYPES))
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a frame says of its payload. `position` is that of its first token; `dtype` is how the payload is sent."""
+
+    kind: Kind
+    epoch: int
+    sender: int
+    request: int = 0
+    stage: int = 0
+    position: int = 0
+    dtype: str = "bytes"
+    shape: tuple[int, ...] = ()
+    final: bool = False  # the last part of a prompt, or a single token: logits are wanted
+
+
+def payload_bytes(dtype: str, shape: tuple[int, ...]) -> int:
+    """Bytes of a payload; int8 has a scale of four bytes for each row.
+
+    >>> payload_bytes("int8", (1, 2, 8))
+    24
+    """
+    count = math.prod(shape)
+    scales = 4 * math.prod(shape[:-1]) if dtype == "int8" else 0
+    return count * DTYPES[dtype].itemsize + scales
+
+
+def write_header(out: np.ndarray, header: Header, nbytes: int, checksum: int) -> None:
+    """Put a header into the first bytes of a buffer."""
+    flags = 1 if header.final else 0
+    shape = (*header.shape, *[0] * (MOST_DIMENSIONS - len(header.shape)))
+    out[:HEADER_BYTES] = 0
+    HEADER.pack_into(out, 0, MAGIC, header.kind, _CODES[header.dtype], len(header.shape), flags, header.epoch,
+                     header.sender, header.request, header.stage, header.position, *shape, nbytes, checksum)
+
+
+def seal(out: np.ndarray, header: Header, nbytes: int) -> None:
+    """Header and checksum of a frame whose payload already stands in `out`, behind where the header goes."""
+    write_header(out, header, nbytes, 0)
+    checksum = zlib.crc32(out[:HEADER_BYTES + nbytes])
+    write_header(out, header, nbytes, checksum)
+
+
+def pack(header: Header, payload: np.ndarray | bytes) -> np.ndarray:
+    """A frame of its own memory: for control messages and tests."""
+    if isinstance(payload, bytes):
+        flat = np.frombuffer(payload, np.uint8)
+        header = _with(header, "bytes", (flat.size,))
+    else:
+        name = next(name for name, kind in DTYPES.items() if kind == payload.dtype)
+        header = _with(header, name, payload.shape)
+        flat = np.ascontiguousarray(payload).reshape(-1).view(np.uint8)
+    out = np.empty(HEADER_BYTES + flat.size, np.uint8)
+    out[HEADER_BYTES:] = flat
+    seal(out, header, flat.size)
+    return out
+
+
+def _with(header: Header, dtype: str, shape: tuple[int, ...]) -> Header:
+    return Header(header.kind, header.epoch, header.sender, header.request, header.stage, header.position, dtype, shape,
+                  header.final)
+
+
+def unpack(raw: Any, sender: int, epoch: int, most_bytes: int = 1 << 31) -> tuple[Header, np.ndarray]:
+    """Header and payload (a view of `raw`; int8 and its scales as bytes) of a message that `sender` sent."""
+    buffer = np.frombuffer(raw, np.uint8) if isinstance(raw, (bytes, bytearray, memoryview)) else raw
+    who = f"a message from rank {sender}"
+    if buffer.size < HEADER_BYTES:
+        raise fail(TransportError, "transport", f"{who} has {buffer.size} bytes, fewer than a header", line="")
+    magic, kind, code, dimensions, flags, its_epoch, its_sender, request, stage, position, *rest = HEADER.unpack_from(
+        buffer)
+    shape, nbytes, checksum = tuple(rest[:MOST_DIMENSIONS]), rest[-2], rest[-1]
+    if magic != MAGIC:
+        raise fail(TransportError, "transport", f"{who} does not begin as frames do", line="")
+    if nbytes > most_bytes:
+        raise fail(TransportError, "transport", f"{who} says it has {nbytes} bytes, more than the {most_bytes} agreed "
+                                                "on", line="")
+    if buffer.size < HEADER_BYTES + nbytes:
+        raise fail(TransportError, "transport", f"{who} is short: {buffer.size - HEADER_BYTES} of {nbytes} bytes",
+                   line="")
+    whole = buffer[:HEADER_BYTES + nbytes]
+    if _checksum(whole) != checksum:
+        raise fail(TransportError, "transport", f"{who} is corrupt: its checksum differs", line="")
+    if kind not in Kind._value2member_map_ or code not in _NAMES or dimensions > MOST_DIMENSIONS:
+        raise fail(TransportError, "transport", f"{who} is of a kind or type that nobody knows", line="")
+    shape = shape[:dimensions]
+    if payload_bytes(_NAMES[code], shape) != nbytes:
+        raise fail(TransportError, "transport", f"{who} has {nbytes} bytes, and its shape {shape} of {_NAMES[code]} "
+                                                f"{payload_bytes(_NAMES[code], shape)}", line="")
+    if its_sender != sender:
+        raise fail(TransportError, "transport", f"{who} says it is from rank {its_sender}", line="")
+    if its_epoch != epoch:
+        raise fail(TransportError, "transport", f"{who} is stale: it is of epoch {its_epoch}, and this is {epoch}",
+                   line="")
+    header = Header(Kind(kind), its_epoch, its_sender, request, stage, position, _NAMES[code], shape, bool(flags & 1))
+    payload = whole[HEADER_BYTES:]
+    if header.dtype in ("bytes", "int8"):
+        return header, payload
+    return header, payload.view(DTYPES[header.dtype]).reshape(shape)
+
+
+def _checksum(whole: np.ndarray) -> int:
+    """Of a frame with zero in the place of its checksum."""
+    at = HEADER_BYTES - 8
+    found = zlib.crc32(whole[:at])
+    found = zlib.crc32(b"\0\0\0\0", found)
+    return zlib.crc32(whole[at + 4:], found)
